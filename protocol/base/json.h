@@ -1,0 +1,68 @@
+/* Strict JSON: the only way that JSON from outside comes into Sluice, over cJSON.
+ *
+ * Refuses what cJSON alone lets through: invalid UTF-8, \u0000, duplicate keys (keys are
+ * case-sensitive), integers beyond 2^53, nesting and size over the given bounds, anything but white
+ * space after the value. Checked before cJSON sees the text, without allocation.
+ *
+ * A parsed document is owned by the caller (json_free). Values are borrowed from it. Any thread; a
+ * document by one thread at a time.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "protocol/base/error.h"
+
+struct cJSON;
+typedef struct cJSON json; /* opaque to callers */
+
+struct json_bounds {
+    size_t bytes_max;   /* text length */
+    uint32_t depth_max; /* nesting of arrays and objects, at most 64 */
+};
+
+/* text need not be terminated. On failure *error names the byte offset and what is wrong there. */
+int json_parse(const char *text, size_t length, struct json_bounds bounds, json **ret_document,
+               struct error *error);
+void json_free(json *document);
+
+bool json_is_object(const json *value);
+bool json_is_array(const json *value);
+bool json_is_string(const json *value);
+bool json_is_number(const json *value);
+bool json_is_bool(const json *value);
+bool json_is_null(const json *value);
+
+const json *json_get(const json *object, const char *key); /* NULL when absent or not an object */
+const json *json_child(const json *container);             /* first element or member, or NULL */
+const json *json_next(const json *value);
+const char *json_key(const json *member);
+size_t json_count(const json *container);
+
+const char *json_string(const json *value); /* "" when not a string */
+bool json_bool(const json *value);
+double json_number(const json *value); /* 0 when not a number */
+
+/* A whole number within [min, max], or an error that names `what`. */
+int json_integer(const json *value, const char *what, int64_t min, int64_t max, int64_t *ret,
+                 struct error *error);
+
+/* Writing: appends to a caller's buffer and never over its end. `used` may pass `size`: then the
+ * text was cut, and used says how much room it would have taken (as snprintf does). */
+struct json_writer {
+    char *buffer;
+    size_t size, used;
+    bool comma; /* a comma is due before the next element */
+};
+void json_writer_init(struct json_writer *writer, char *buffer, size_t size);
+void json_open(struct json_writer *writer, const char *key, char bracket); /* key NULL in arrays */
+void json_close(struct json_writer *writer, char bracket);
+void json_put_string(struct json_writer *writer, const char *key, const char *value, size_t length);
+void json_put_text(struct json_writer *writer, const char *key, const char *value);
+void json_put_int(struct json_writer *writer, const char *key, int64_t value);
+void json_put_uint(struct json_writer *writer, const char *key, uint64_t value);
+void json_put_double(struct json_writer *writer, const char *key, double value); /* %.9g; null if not finite */
+void json_put_bool(struct json_writer *writer, const char *key, bool value);
+void json_put_null(struct json_writer *writer, const char *key);
