@@ -2,7 +2,8 @@
  *
  * Refuses what cJSON alone lets through: invalid UTF-8, \u0000, duplicate keys (keys are
  * case-sensitive), integers beyond 2^53, nesting and size over the given bounds, anything but white
- * space after the value. Checked before cJSON sees the text, without allocation.
+ * space after the value. All but duplicate keys is checked before cJSON sees the text, without
+ * allocation.
  *
  * A parsed document is owned by the caller (json_free). Values are borrowed from it. Any thread; a
  * document by one thread at a time.
@@ -23,7 +24,8 @@ struct json_bounds {
     uint32_t depth_max; /* nesting of arrays and objects, at most 64 */
 };
 
-/* text need not be terminated. On failure *error names the byte offset and what is wrong there. */
+/* text need not be terminated. On failure *error names the byte offset and what is wrong there:
+ * ERR_TOO_LARGE (over the bounds), ERR_NO_MEMORY, else ERR_BAD_HEAD. */
 int json_parse(const char *text, size_t length, struct json_bounds bounds, json **ret_document,
                struct error *error);
 void json_free(json *document);
@@ -50,7 +52,10 @@ int json_integer(const json *value, const char *what, int64_t min, int64_t max, 
                  struct error *error);
 
 /* Writing: appends to a caller's buffer and never over its end. `used` may pass `size`: then the
- * text was cut, and used says how much room it would have taken (as snprintf does). */
+ * text was cut, and used says how much room it would have taken (as snprintf does).
+ *
+ * What is written always passes json_parse: bytes of a string that are no UTF-8, and NUL, become
+ * U+FFFD. An integer beyond 2^53 is the exception, and the caller's to avoid. */
 struct json_writer {
     char *buffer;
     size_t size, used;

@@ -1,0 +1,18 @@
+#include "tests/protocol/base_suites.h"
+
+#include <stdlib.h>
+
+int main(void)
+{
+    SRunner *runner = srunner_create(error_suite());
+    srunner_add_suite(runner, hist_suite());
+    srunner_add_suite(runner, json_suite());
+    srunner_add_suite(runner, json_write_suite());
+    srunner_add_suite(runner, list_suite());
+    srunner_add_suite(runner, log_suite());
+    srunner_add_suite(runner, repeat_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
