@@ -54,8 +54,8 @@ int json_integer(const json *value, const char *what, int64_t min, int64_t max, 
 /* Writing: appends to a caller's buffer and never over its end. `used` may pass `size`: then the
  * text was cut, and used says how much room it would have taken (as snprintf does).
  *
- * What is written always passes json_parse: bytes of a string that are no UTF-8, and NUL, become
- * U+FFFD. An integer beyond 2^53 is the exception, and the caller's to avoid. */
+ * What is written passes json_parse: bytes of a string that are no UTF-8, and NUL, become U+FFFD. The
+ * caller's to avoid are integers beyond 2^53 and doubles from 1e308. */
 struct json_writer {
     char *buffer;
     size_t size, used;

@@ -324,6 +324,7 @@ END_TEST
  * missing. */
 START_TEST(utf8_agrees_with_encoding_every_code_point)
 {
+    unsigned wrong = 0;
     for (unsigned code = 0; code < 0x110000; code++) {
         unsigned char text[4];
         size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -332,9 +333,10 @@ START_TEST(utf8_agrees_with_encoding_every_code_point)
             text[i] = (unsigned char)(0x80 | (code >> (6 * (length - 1 - i)) & 0x3f));
         text[0] = (unsigned char)(leads[length] | code >> (6 * (length - 1)));
         bool surrogate = code >= 0xd800 && code <= 0xdfff;
-        ck_assert_uint_eq(utf8_length(text, length), surrogate ? 0 : length);
-        ck_assert_uint_eq(utf8_length(text, length - 1), 0);
+        wrong += utf8_length(text, length) != (surrogate ? 0 : length);
+        wrong += utf8_length(text, length - 1) != 0;
     }
+    ck_assert_uint_eq(wrong, 0);
 }
 END_TEST
 
