@@ -1,0 +1,115 @@
+/* A request (one SUBMIT) and its sequences, the unit of scheduling.
+ *
+ * A sequence has one owner at a time. The loop makes it, keeps it while it waits, and hands it to a
+ * replica's worker by pushing it into the worker's mailbox; the worker hands it back by pushing it
+ * into the outbox with its state ENDED. What the other side may read meanwhile is said per field.
+ * Mailbox links are embedded, so handing over, cancelling and completing cannot fail.
+ *
+ * Way of a sequence: WAITING (loop) -> SENT (mailbox) -> RUNNING (worker; PREEMPTED and back) ->
+ * ENDED (loop again) -> freed with its request, when all sequences of it have ended and their last
+ * frames were written. request_state_set asserts that only these changes happen.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/queue.h"
+#include "gpu/gpu.h"
+#include "protocol/base/clock.h"
+#include "protocol/base/error.h"
+#include "protocol/base/list.h"
+#include "protocol/message.h"
+
+struct conn;
+struct user;
+struct replica;
+
+enum seq_state { SEQ_WAITING, SEQ_SENT, SEQ_RUNNING, SEQ_PREEMPTED, SEQ_ENDED };
+
+struct request {
+    uint64_t id;        /* daemon-wide, never 0 */
+    uint64_t client_id; /* the client's own, on its connection */
+    struct conn *conn;  /* NULL once the client is gone */
+    struct user *user;  /* whose bounds it counts against */
+    struct list conn_link, user_link;
+    enum job job;
+    int32_t priority;
+    bool stream, want_text, normalize;
+    enum pooling pooling;
+    time_us arrived_us;
+    time_us deadline_us; /* 0 = none */
+    uint32_t seq_count;
+    uint32_t seq_unended; /* sequences that have no DONE or ERROR yet */
+    struct seq *seqs;     /* array of seq_count */
+};
+
+/* Times of one sequence, for timings, histograms and the log; 0 = did not happen. */
+struct seq_stamps {
+    time_us scheduled_us;   /* worker: first step that contained it was planned */
+    time_us first_token_us; /* worker: its first token was there */
+    time_us last_token_us;
+    time_us ended_us;
+};
+
+struct seq {
+    /* Set by the loop before SENT, read by everyone afterwards, never changed. */
+    struct request *request; /* loop only: the worker must not follow it */
+    uint64_t id;             /* daemon-wide number, for the log */
+    uint32_t number;         /* within the request, as the client counts */
+    uint64_t user_id;        /* for fairness and logs */
+    enum job job;
+    enum pooling pooling;
+    bool normalize;
+    int32_t priority;
+    time_us arrived_us, deadline_us;
+    struct sampling sampling; /* seed and max_tokens are always set here */
+    const int32_t *prompt;    /* owned by the request, prompt_len ids */
+    uint32_t prompt_len;
+    uint32_t stop_id_count, bias_count;
+    const int32_t *stop_ids;
+    const struct gpu_bias *bias;
+
+    /* Written by the worker, read by the loop up to `out_count` (release and acquire).
+     * Made by the loop when the sequence is sent; room for sampling.max_tokens, or for the prompt's
+     * scores or embedding rows. Pages not written cost nothing. */
+    atomic_uint out_count; /* tokens, scores or embedding rows */
+    int32_t *out_tokens;
+    float *out_logprobs;           /* with sampling.logprobs >= 0 */
+    struct gpu_top *out_tops;      /* [max_tokens][sampling.logprobs], with logprobs > 0 */
+    struct message_score *out_scores;
+    float *out_rows;               /* embed: rows of `hidden` floats */
+
+    /* Set by the worker before it pushes the sequence with ENDED. */
+    enum finish finish;
+    struct error *failure; /* loop's memory, filled by the worker when finish is FINISH_ERROR */
+    struct seq_stamps stamps;
+    uint32_t preemptions;
+
+    /* Mailbox links. in: loop -> worker. cancel: loop -> worker, at most once. out: worker -> loop. */
+    struct queue_link in_link, cancel_link, out_link;
+    enum finish cancel_reason; /* set before cancel_link is pushed: CANCELLED or DEADLINE */
+    atomic_bool out_queued;    /* out_link is in the outbox: progress is merged into one visit */
+    atomic_bool ended;         /* worker's last word: with the outbox visit that sees it, it is the loop's */
+
+    /* Loop only. */
+    enum seq_state state;
+    struct list wait_link; /* waiting queue */
+    uint32_t deadline_slot; /* index in the deadline heap, UINT32_MAX = not there */
+    uint32_t sent_count;    /* of out_count: already encoded into the connection's output */
+    bool cancel_sent;
+    struct replica *replica;
+    void *text; /* detokenizer and stop matcher; owned by daemon/reply.c */
+
+    /* Worker only. */
+    struct list run_link;
+    uint32_t slot;
+    uint32_t planned_len;  /* tokens whose KV is written by steps planned so far */
+    uint32_t done_len;     /* the same, by steps completed */
+    uint32_t target_len;   /* prompt, or prompt and generated tokens after preemption */
+    uint32_t in_flight;    /* rows of it in steps not completed */
+    bool closing;          /* ended, but steps in flight still name it */
+    uint64_t blocks_step;  /* last step that may touch its blocks */
+    struct kv_table *table; /* its KV blocks, see daemon/kv.h */
+};

@@ -1,0 +1,304 @@
+/* The line between the daemon and a device: no CUDA type is in sight here.
+ *
+ * One engine serves one replica: tp x pp GPUs ("ranks") that hold one copy of the model. A step is
+ * described by a plan, which is data: the scheduler builds it, and each rank's worker thread submits
+ * it. Up to `depth` steps are in flight; a decode row reads the token that the device sampled in the
+ * step before, so the host need not know it yet. When a step has ended, the device's callback stores
+ * its number and writes to the worker's eventfd; nothing polls.
+ *
+ * Threads: functions tagged "leader" are called by the worker thread of rank 0, "rank" by the rank's
+ * own worker thread, "any" by any. None of them blocks, except those tagged "blocks".
+ *
+ * Ownership: plans and results are borrowed for the time that each function says. KV blocks are
+ * numbers: which sequence owns which is known to daemon/kv.c alone; the engine maps a block's number
+ * to an address.
+ *
+ * A module (sluice-cpu.so, sluice-cuda.so) exports one symbol, gpu_module, of type struct gpu_api.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "protocol/base/error.h"
+
+#define GPU_ABI 1u
+
+#define GPU_DEVICES_MAX 16
+#define GPU_GROUPS_MAX 2
+#define GPU_EOS_MAX 16
+#define GPU_LOGPROBS_MAX 20
+#define GPU_BIAS_MAX 1024
+#define GPU_STOP_IDS_MAX 64
+
+struct gpu_engine; /* opaque */
+
+struct gpu_device {
+    char name[64];
+    char uuid[48]; /* "GPU-..." */
+    char pci[20];
+    uint64_t memory_total, memory_free; /* bytes */
+};
+
+/* KV of the layers that share a kind of attention. A block holds `block_tokens` positions of all of
+ * the group's layers; a slab is `slab_blocks` blocks in one allocation. */
+struct gpu_group {
+    uint32_t window;      /* a token sees the window - 1 tokens before it; 0 = all */
+    uint32_t layers;
+    uint64_t block_bytes; /* per rank */
+    uint32_t slab_blocks;
+    uint32_t slabs_max;   /* block numbers are below slabs_max * slab_blocks */
+};
+
+struct gpu_model {
+    char id[128]; /* last part of the directory, or "synthetic:NAME" */
+    char arch[32];
+    char dtype[8]; /* compute dtype */
+    uint32_t vocab;
+    uint32_t context_max; /* positions that the model supports; gpu_options may lower it */
+    uint32_t hidden, layers;
+    uint64_t parameters, weight_bytes; /* of all ranks together */
+    uint32_t block_tokens;
+    uint32_t group_count;
+    struct gpu_group groups[GPU_GROUPS_MAX];
+    uint32_t eos_count;
+    int32_t eos[GPU_EOS_MAX];
+    int32_t bos; /* -1 = none */
+    /* Defaults of generation_config.json. */
+    float temperature, top_p, min_p, repetition;
+    int32_t top_k;
+    uint32_t max_tokens; /* 0 = not said */
+};
+
+enum gpu_log_level { GPU_LOG_WARNING = 4, GPU_LOG_NOTICE = 5, GPU_LOG_INFO = 6, GPU_LOG_DEBUG = 7 };
+
+struct gpu_options {
+    const char *model; /* directory, or "synthetic:NAME" */
+    const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
+    uint32_t tp, pp;
+    uint32_t depth;      /* steps in flight, 1 or 2 */
+    uint32_t slots_max;  /* sequences on the device at a time */
+    uint32_t tokens_max; /* tokens of a step */
+    uint32_t context_max; /* 0 = the model's */
+    uint32_t block_tokens; /* 0 = the device's choice */
+    uint64_t slab_bytes;   /* 0 = the device's choice */
+    uint64_t memory_max;     /* of this process per device; 0 = no limit */
+    uint64_t memory_reserve; /* left to other processes, per device */
+    uint64_t kv_max;         /* 0 = no limit */
+    uint64_t seed;           /* of synthetic weights */
+    uint32_t cpu_threads;    /* CPU device: threads of the compute stream; 0 = cores */
+    bool profile;            /* keep per-lane time stamps, see gpu_profile() */
+    const char *cache_dir;   /* timed product algorithms; NULL = none kept */
+    void (*log)(enum gpu_log_level level, const char *line); /* any thread; may be NULL */
+};
+
+/* ---- plan ------------------------------------------------------------------------------------ */
+
+#define GPU_SLOT_PENALTIES 0x1u /* repetition, presence or frequency is on: counts are kept */
+#define GPU_SLOT_POOL 0x2u      /* embed with mean pooling: a running sum is kept */
+
+/* A sequence enters the device. It stays until its slot is closed; preemption closes it, a later
+ * open with the same seed and a prompt longer by what was generated continues it. */
+struct gpu_open {
+    uint32_t slot;
+    uint32_t flags;
+    uint64_t seed;       /* random numbers are a function of (seed, position of the sampled token) */
+    float temperature;   /* 0 = greedy */
+    float top_p, min_p;  /* 1 and 0 = off */
+    int32_t top_k;       /* 0 = off */
+    float repetition, presence, frequency;
+    uint32_t prompt_len; /* tokens at positions from here on count as output (penalties) */
+    uint32_t eos_from;   /* the end tokens are masked for sampled positions below this one;
+                            UINT32_MAX = always (ignore_eos) */
+    uint32_t stop_ids_first, stop_ids_count; /* in plan->ids: further end tokens of this sequence */
+    uint32_t bias_first, bias_count;         /* in plan->bias */
+    uint32_t logprobs;   /* 0: of the chosen token; n: of the n likeliest too */
+};
+
+struct gpu_append {
+    uint32_t slot, group;
+    uint32_t index; /* logical block: positions index * block_tokens and on */
+    uint32_t block; /* number within the group */
+};
+
+struct gpu_move {
+    uint32_t group, from, to; /* the block's content is copied before the rows run */
+};
+
+struct gpu_slab {
+    uint32_t group, slab; /* became valid since the last plan (gpu_kv_grow) */
+};
+
+struct gpu_bias {
+    int32_t token;
+    float value;
+};
+
+enum gpu_input { GPU_IDS, GPU_LAST }; /* ids of the plan, or the slot's last sampled token */
+
+#define GPU_SAMPLE 0x01u   /* sample the token after the row's last one */
+#define GPU_LOGPROBS 0x02u /* with its log-probability, and the likeliest as the slot asks */
+#define GPU_SCORE 0x04u    /* log-probability of targets, see score_count */
+#define GPU_POOL_ADD 0x08u /* add every position's final hidden state to the slot's sum */
+#define GPU_POOL_OUT 0x10u /* give the slot's sum divided by its count */
+#define GPU_EMBED_LAST 0x20u /* give the last position's final hidden state */
+#define GPU_EMBED_ALL 0x40u  /* give every position's */
+#define GPU_NORMALIZE 0x80u  /* embeddings are divided by their length */
+
+struct gpu_row {
+    uint32_t slot;
+    uint32_t position; /* of the row's first token */
+    uint32_t q_len;    /* tokens; 1 for GPU_LAST */
+    uint16_t input;    /* enum gpu_input */
+    uint16_t want;
+    uint32_t ids;         /* GPU_IDS: offset of q_len ids in plan->ids */
+    uint32_t score_count; /* GPU_SCORE: the first score_count positions have the target
+                             ids[ids + 1 + i]; plan->ids holds q_len + 1 ids when it equals q_len */
+};
+
+/* One step. A slot stands in at most one row. Arrays are borrowed until gpu_submit returns. Order of
+ * effect: closes, moves, slabs, opens, appends, rows. */
+struct gpu_plan {
+    uint64_t step; /* 1, 2, 3, ... without gaps */
+    uint32_t close_count, move_count, slab_count, open_count, append_count, row_count;
+    uint32_t id_count, bias_count;
+    uint32_t token_count; /* sum of q_len */
+    const uint32_t *closes;
+    const struct gpu_move *moves;
+    const struct gpu_slab *slabs;
+    const struct gpu_open *opens;
+    const struct gpu_append *appends;
+    const struct gpu_row *rows; /* decode rows first */
+    const int32_t *ids;
+    const struct gpu_bias *bias;
+};
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+struct gpu_sample {
+    int32_t token;
+    uint32_t finished; /* the token is one of the sequence's end tokens */
+    float logprob;     /* of the model's own distribution, before temperature, penalties and bias */
+    uint32_t top_count;
+};
+
+struct gpu_top {
+    int32_t token;
+    float logprob;
+};
+
+struct gpu_score {
+    float logprob;
+    int32_t top_token;
+    float top_logprob;
+    uint32_t reserved;
+};
+
+/* Of one step; valid until `depth` further steps were submitted. Arrays run in the order of rows:
+ * samples of the rows with GPU_SAMPLE, scores of those with GPU_SCORE, embeddings likewise. */
+struct gpu_results {
+    uint64_t step;
+    uint32_t sample_count, score_count, embed_count;
+    const struct gpu_sample *samples;
+    const struct gpu_top *tops; /* [sample_count][GPU_LOGPROBS_MAX], most likely first */
+    const struct gpu_score *scores;
+    const float *embeddings; /* [embed_count][hidden] */
+    uint64_t start_ns, end_ns; /* the device's clock in the step's first and last kernel */
+    uint64_t in_ns, out_ns;    /* time of the copies, 0 unless profiling */
+};
+
+/* What a plan may hold, fixed at open. */
+struct gpu_limits {
+    uint32_t slots_max, rows_max, tokens_max, opens_max, appends_max, moves_max, slabs_max;
+    uint32_t ids_max, bias_max;
+    uint32_t scores_max; /* positions with a target, of all rows */
+    uint32_t embeds_max; /* embedding rows */
+    uint32_t context_max;
+    uint32_t depth;
+};
+
+struct gpu_memory {
+    uint64_t weights; /* bytes of weights, and what else lives as long as the engine */
+    uint64_t kv_used;    /* in slabs that exist */
+    uint64_t kv_held;    /* of the pool, given back or not */
+    uint64_t scratch_used, scratch_held;
+    uint64_t graphs;     /* arenas of captured steps */
+    uint64_t pinned;     /* host memory */
+    uint64_t device_free, device_total; /* as the device tells */
+};
+
+struct gpu_counters {
+    uint64_t steps, graph_steps, captures;
+    uint64_t allocations; /* outside the pools, since the first step */
+    uint64_t synchronizes, pageable_copies; /* since the first step; both stay 0 */
+    uint64_t steps_ahead; /* steps enqueued before the one before them had ended */
+};
+
+enum gpu_progress { GPU_IDLE, GPU_BUSY, GPU_FAILED };
+
+struct gpu_api {
+    uint32_t abi; /* GPU_ABI */
+    const char *name; /* "cpu", "cuda" */
+
+    /* any, blocks. The devices in PCI order; *ret_count is set to how many exist. */
+    int (*devices)(struct gpu_device *devices, uint32_t max, uint32_t *ret_count,
+                   struct error *error);
+
+    /* any, blocks. Reads configuration and headers, loads nothing: what --check says. */
+    int (*check)(const struct gpu_options *options, struct gpu_model *ret_model,
+                 struct error *error);
+
+    /* any, blocks. Reads the configuration and makes the engine; no device is touched. */
+    int (*open)(const struct gpu_options *options, struct gpu_engine **ret_engine,
+                struct gpu_model *ret_model, struct gpu_limits *ret_limits, struct error *error);
+
+    /* rank, blocks. Streams, pools, weights. Ranks start at the same time, each in its own thread.
+     * wake_fd: an eventfd of the caller, written after every step; it outlives the engine. */
+    int (*start)(struct gpu_engine *engine, uint32_t rank, int wake_fd, struct error *error);
+
+    /* any. Thousandths of the loading that are done. */
+    uint32_t (*progress)(const struct gpu_engine *engine);
+
+    /* rank. Enqueues a step. At most `depth` steps may be unfinished. Fails with ERR_DEVICE (then
+     * the engine is dead) or ERR_DEVICE_MEMORY (scratch could not grow: nothing was enqueued and the
+     * same step number may be submitted again with less). */
+    int (*submit)(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
+                  struct error *error);
+
+    /* any. Number of the last step that has ended on this rank. */
+    uint64_t (*completed)(const struct gpu_engine *engine, uint32_t rank);
+
+    /* leader. Results of a completed step. */
+    void (*results)(struct gpu_engine *engine, uint64_t step, struct gpu_results *ret_results);
+
+    /* rank. The one query of the timed wait: asks the device whether it still works. */
+    enum gpu_progress (*query)(struct gpu_engine *engine, uint32_t rank, struct error *error);
+
+    /* leader. One more slab on every rank. ERR_DEVICE_MEMORY when the device or a limit refuses;
+     * nothing has changed then. The next plan must name the slab in plan->slabs. */
+    int (*kv_grow)(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
+                   struct error *error);
+
+    /* leader. Gives a slab back. No plan submitted from now on names a block of it; steps in flight
+     * may still use it. */
+    int (*kv_shrink)(struct gpu_engine *engine, uint32_t group, uint32_t slab, struct error *error);
+
+    /* leader, blocks shortly; only with no step in flight. Returns memory that pools hold back to the
+     * device, and drops the arenas of captured steps. */
+    int (*trim)(struct gpu_engine *engine, struct error *error);
+
+    /* any */
+    void (*memory)(const struct gpu_engine *engine, uint32_t rank, struct gpu_memory *ret_memory);
+    void (*counters)(const struct gpu_engine *engine, uint32_t rank,
+                     struct gpu_counters *ret_counters);
+
+    /* rank, blocks: waits for steps in flight, unless the device failed. Then streams and memory. */
+    void (*stop)(struct gpu_engine *engine, uint32_t rank);
+
+    /* any, blocks, after every rank stopped. */
+    void (*close)(struct gpu_engine *engine);
+};
+
+/* The symbol that a module exports. */
+extern const struct gpu_api gpu_module;
