@@ -4,6 +4,10 @@
  * which message_free() gives back. Encoding appends one whole frame to a caller's buffer and returns
  * its size, or 0 when it did not fit (then nothing counts as written). Any thread.
  *
+ * The text of a decoding error may name a field as the sender wrote it: it goes back to the sender and
+ * is not logged. Request ids are 1 to 2^53, the integers that strict JSON carries; other 64-bit numbers
+ * in heads are cut to that.
+ *
  * The same files serve client and daemon. wire.md describes every field to the byte.
  */
 #pragma once
@@ -113,7 +117,9 @@ struct message_submit {
 };
 
 /* Decodes what is common; limits on counts are checked before anything is allocated.
- * defaults: the model's sampling defaults, for fields that were not given. */
+ * defaults: the model's sampling defaults, for fields that were not given; its n is at least 1.
+ * Sampling fields belong to generate alone, pooling and normalize (both default to last and true) to
+ * embed. */
 struct message_limits {
     uint32_t batch_max, n_max, logprobs_max, stop_max;
     uint32_t json_depth_max;
@@ -137,7 +143,8 @@ int message_bias(const json *bias, uint32_t vocabulary, struct message_bias *ent
                  uint32_t *ret_count, struct error *error);
 
 /* A client's side of SUBMIT: the common sampling fields, then prompts by their tokens or texts.
- * Fields equal to `sampling_unset()` are not written, so that the daemon's defaults hold. */
+ * Fields equal to `sampling_unset()` are not written, so that the daemon's defaults hold. Encoding
+ * returns 0 also when the head is over FRAME_HEAD_MAX: the batch must be split then. */
 struct sampling sampling_unset(void);
 struct message_submit_out {
     enum job job;
@@ -245,7 +252,7 @@ int message_decode_welcome(const struct frame *frame, struct message_welcome *re
                            struct error *error);
 size_t message_encode_accept(void *buffer, size_t size, uint64_t id, uint64_t request);
 int message_decode_accept(const struct frame *frame, uint64_t *ret_request, struct error *error);
-/* CANCEL: request 0 = the frame's own id of this connection. */
+/* CANCEL: request 0 = the frame's own id of this connection; 0 is returned for one beyond 2^53. */
 size_t message_encode_cancel(void *buffer, size_t size, uint64_t id, uint64_t request);
 int message_decode_cancel(const struct frame *frame, uint64_t *ret_request, struct error *error);
 /* STATS, HEALTH, MODEL, DRAIN, RESUME: the head is the JSON text given (may be empty). The daemon

@@ -1,0 +1,329 @@
+/* SUBMIT as the daemon reads it: first what is common to the batch, then prompt by prompt. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol/head.h"
+#include "protocol/message.h"
+#include "protocol/message_sampling.h"
+
+#define DEADLINE_MAX_MS ((uint64_t)1 << 40) /* as microseconds it still fits beside any clock */
+#define PRIORITY_MIN (-8)
+#define PRIORITY_MAX 7
+
+static const char *const job_names[] = {
+    [JOB_GENERATE] = "generate", [JOB_SCORE] = "score", [JOB_EMBED] = "embed", NULL};
+static const char *const pooling_names[] = {
+    [POOLING_LAST] = "last", [POOLING_MEAN] = "mean", [POOLING_ALL] = "all", NULL};
+
+/* Where message_submit_prompt() stands in the lists of the document. */
+struct cursor {
+    struct message_prompt common;
+    struct message_limits limits;
+    const json *length, *text, *each;
+    const int32_t *tokens;
+    uint32_t index;
+};
+
+/* The lists of a head, before they are measured against each other. */
+struct lists {
+    const json *lengths, *texts, *each;
+};
+
+const char *job_name(enum job job)
+{
+    return job_names[job];
+}
+
+/* A field that belongs to the request as a whole. */
+static int read_own(const json *member, struct message_submit *submit, struct lists *lists,
+                    bool *ret_known, struct error *error)
+{
+    const char *name = json_key(member);
+    int64_t number;
+    int rc = 0;
+    *ret_known = true;
+    if (strcmp(name, "job") == 0) /* read before all others */
+        return 0;
+    if (strcmp(name, "lengths") == 0) {
+        lists->lengths = member;
+    } else if (strcmp(name, "texts") == 0) {
+        lists->texts = member;
+    } else if (strcmp(name, "each") == 0) {
+        lists->each = member;
+    } else if (strcmp(name, "priority") == 0) {
+        rc = json_integer(member, name, PRIORITY_MIN, PRIORITY_MAX, &number, error);
+        if (!rc)
+            submit->priority = (int32_t)number;
+    } else if (strcmp(name, "deadline_ms") == 0) {
+        rc = json_integer(member, name, 0, (int64_t)DEADLINE_MAX_MS, &number, error);
+        if (!rc)
+            submit->deadline_ms = (uint64_t)number;
+    } else if (strcmp(name, "stream") == 0) {
+        rc = head_bool(member, name, &submit->stream, error);
+    } else if (strcmp(name, "text") == 0) {
+        rc = head_bool(member, name, &submit->want_text, error);
+    } else {
+        *ret_known = false;
+    }
+    return rc;
+}
+
+static int read_embed(const json *head, const json *member, struct message_submit *submit,
+                      bool *ret_known, struct error *error)
+{
+    const char *name = json_key(member);
+    *ret_known = true;
+    if (strcmp(name, "pooling") == 0) {
+        unsigned pooling;
+        int rc = head_choice(head, name, pooling_names, &pooling, error);
+        if (!rc)
+            submit->pooling = (enum pooling)pooling;
+        return rc;
+    }
+    if (strcmp(name, "normalize") == 0)
+        return head_bool(member, name, &submit->normalize, error);
+    *ret_known = false;
+    return 0;
+}
+
+static int read_members(const json *head, const struct message_limits *limits,
+                        struct message_submit *submit, struct message_prompt *common,
+                        struct lists *lists, struct error *error)
+{
+    for (const json *member = json_child(head); member; member = json_next(member)) {
+        bool own, embed = false, sampling = false;
+        int rc = read_own(member, submit, lists, &own, error);
+        if (!rc && !own)
+            rc = read_embed(head, member, submit, &embed, error);
+        if (!rc && !own && !embed)
+            rc = sampling_read(member, limits, common, &sampling, error);
+        if (rc)
+            return rc;
+        if (!own && !embed && !sampling)
+            return head_unknown(json_key(member), error);
+        if ((embed && submit->job != JOB_EMBED) || (sampling && submit->job != JOB_GENERATE))
+            return error_set(error, ERR_BAD_VALUE, "%s does not belong to the job %s",
+                             json_key(member), job_name(submit->job));
+    }
+    return sampling_check(&common->sampling, error);
+}
+
+/* The prompts are given by lengths or by texts; how many there are. */
+static int count_prompts(const struct lists *lists, const struct message_limits *limits,
+                         uint32_t *ret_count, struct error *error)
+{
+    const json *list = lists->lengths ? lists->lengths : lists->texts;
+    uint32_t max = limits->batch_max < MESSAGE_BATCH_MAX ? limits->batch_max : MESSAGE_BATCH_MAX;
+    if (!lists->lengths == !lists->texts)
+        return error_set(error, ERR_BAD_HEAD, "one of lengths and texts must be given");
+    if (!json_is_array(list))
+        return error_set(error, ERR_BAD_VALUE, "%s is not a list", json_key(list));
+    size_t count = json_count(list);
+    if (count == 0)
+        return error_set(error, ERR_EMPTY, "the batch is empty");
+    if (count > max)
+        return error_limit(error, ERR_TOO_LARGE, max, count,
+                           "batch of %zu sequences, at most %u are accepted", count, max);
+    if (lists->each && !json_is_array(lists->each))
+        return error_set(error, ERR_BAD_VALUE, "each is not a list");
+    if (lists->each && json_count(lists->each) != count)
+        return error_set(error, ERR_BAD_VALUE, "each has %zu entries for %zu prompts",
+                         json_count(lists->each), count);
+    *ret_count = (uint32_t)count;
+    return 0;
+}
+
+/* Results, not prompts, are what a batch costs. An n that is wrong is named when its prompt is
+ * read. */
+static int check_results(const struct lists *lists, uint32_t prompt_count, uint32_t common_n,
+                         uint32_t batch_max, struct error *error)
+{
+    uint64_t results = (uint64_t)prompt_count * common_n;
+    for (const json *each = json_child(lists->each); each; each = json_next(each)) {
+        int64_t n;
+        if (json_integer(json_get(each, "n"), "n", 1, MESSAGE_N_MAX, &n, NULL) == 0)
+            results += (uint64_t)n - common_n;
+    }
+    if (results > batch_max)
+        return error_limit(error, ERR_TOO_LARGE, batch_max, results,
+                           "batch of %llu sequences, at most %u are accepted",
+                           (unsigned long long)results, batch_max);
+    return 0;
+}
+
+static int check_lengths(const json *lengths, const struct frame *frame, struct error *error)
+{
+    uint64_t sum = 0, index = 0;
+    for (const json *item = json_child(lengths); item; item = json_next(item), index++) {
+        int64_t length;
+        int rc = json_integer(item, "an entry of lengths", 0, UINT32_MAX / 4, &length, error);
+        if (rc)
+            return rc;
+        if (length == 0)
+            return error_set(error, ERR_EMPTY, "prompt %llu is empty", (unsigned long long)index);
+        sum += (uint64_t)length;
+    }
+    if (frame_pad(sum * 4) != frame->payload_length)
+        return error_set(error, ERR_BAD_FRAME,
+                         "lengths add up to %llu tokens, the payload has %u bytes",
+                         (unsigned long long)sum, frame->payload_length);
+    for (uint64_t at = sum * 4; at < frame->payload_length; at++)
+        if (frame->payload[at] != 0)
+            return error_set(error, ERR_BAD_FRAME, "the padding of the payload is not zero");
+    return 0;
+}
+
+static int check_texts(const json *texts, const struct frame *frame, struct error *error)
+{
+    unsigned index = 0;
+    for (const json *item = json_child(texts); item; item = json_next(item), index++) {
+        if (!json_is_string(item))
+            return error_set(error, ERR_BAD_VALUE, "prompt %u is not a string", index);
+        if (!*json_string(item))
+            return error_set(error, ERR_EMPTY, "prompt %u is empty", index);
+    }
+    if (frame->payload_length > 0)
+        return error_set(error, ERR_BAD_FRAME, "a payload of %u bytes beside texts",
+                         frame->payload_length);
+    return 0;
+}
+
+static int read_head(const struct frame *frame, const json *head,
+                     const struct message_limits *limits, struct message_submit *submit,
+                     struct cursor *cursor, struct error *error)
+{
+    struct lists lists = {NULL, NULL, NULL};
+    unsigned job = 0;
+    int rc = head_choice(head, "job", job_names, &job, error);
+    submit->job = (enum job)job;
+    if (!rc)
+        rc = read_members(head, limits, submit, &cursor->common, &lists, error);
+    if (!rc)
+        rc = count_prompts(&lists, limits, &submit->prompt_count, error);
+    if (!rc)
+        rc = check_results(&lists, submit->prompt_count, cursor->common.sampling.n,
+                           limits->batch_max, error);
+    if (!rc)
+        rc = lists.lengths ? check_lengths(lists.lengths, frame, error)
+                           : check_texts(lists.texts, frame, error);
+    cursor->length = json_child(lists.lengths);
+    cursor->text = json_child(lists.texts);
+    cursor->each = json_child(lists.each);
+    return rc;
+}
+
+int message_decode_submit(const struct frame *frame, const struct message_limits *limits,
+                          const struct sampling *defaults, struct message_submit *ret_submit,
+                          struct error *error)
+{
+    struct message_submit submit = {.stream = true, .normalize = true};
+    struct cursor cursor = {.common.sampling = *defaults, .limits = *limits};
+    assert(frame->type == FRAME_SUBMIT && defaults->n > 0);
+    int rc = head_open(frame, limits->json_depth_max, &submit.document, error);
+    if (rc)
+        return rc;
+    rc = read_head(frame, submit.document, limits, &submit, &cursor, error);
+    struct cursor *storage = rc ? NULL : malloc(sizeof(*storage));
+    if (!rc && !storage)
+        rc = error_set(error, ERR_NO_MEMORY, "no memory for a batch of %u prompts",
+                       submit.prompt_count);
+    if (rc) {
+        json_free(submit.document);
+        return rc;
+    }
+    cursor.tokens = (const int32_t *)(const void *)frame->payload;
+    *storage = cursor;
+    submit.payload = frame->payload;
+    submit.common = &storage->common;
+    submit.storage = storage;
+    *ret_submit = submit;
+    return 0;
+}
+
+/* The prompt's own fields; the error is the caller's to complete. */
+static int read_each(const json *each, const struct message_limits *limits,
+                     struct message_prompt *prompt, enum job job, struct error *error)
+{
+    if (!json_is_object(each))
+        return error_set(error, ERR_BAD_VALUE, "its entry of each is not an object");
+    for (const json *member = json_child(each); member; member = json_next(member)) {
+        bool known;
+        int rc = sampling_read(member, limits, prompt, &known, error);
+        if (rc)
+            return rc;
+        if (!known)
+            return head_unknown(json_key(member), error);
+        if (job != JOB_GENERATE)
+            return error_set(error, ERR_BAD_VALUE, "%s does not belong to the job %s",
+                             json_key(member), job_name(job));
+    }
+    return sampling_check(&prompt->sampling, error);
+}
+
+static int check_tokens(const struct message_prompt *prompt, uint32_t vocabulary,
+                        struct error *error)
+{
+    uint32_t bad = 0, at = 0;
+    for (uint32_t i = 0; i < prompt->token_count; i++)
+        bad |= (uint32_t)prompt->tokens[i] >= vocabulary;
+    if (!bad)
+        return 0;
+    while ((uint32_t)prompt->tokens[at] < vocabulary)
+        at++;
+    /* Its place and not the token, which is content. */
+    return error_limit(error, ERR_BAD_TOKEN, vocabulary, 0,
+                       "token %u of the prompt is outside the vocabulary of %u", at, vocabulary);
+}
+
+static int read_prompt(struct cursor *cursor, const json *each, enum job job,
+                       struct message_prompt *prompt, struct error *error)
+{
+    int rc = each ? read_each(each, &cursor->limits, prompt, job, error) : 0;
+    if (!rc && prompt->tokens && cursor->limits.vocabulary > 0)
+        rc = check_tokens(prompt, cursor->limits.vocabulary, error);
+    return rc;
+}
+
+/* The same error with the prompt's number before its text. */
+static int name_prompt(uint32_t index, const struct error *found, struct error *error)
+{
+    return error_limit(error, found->code, found->limit, found->value, "prompt %u: %s", index,
+                       found->text);
+}
+
+int message_submit_prompt(struct message_submit *submit, uint32_t index,
+                          struct message_prompt *ret_prompt, struct error *error)
+{
+    struct cursor *cursor = submit->storage;
+    struct message_prompt prompt = cursor->common;
+    const json *each = cursor->each;
+    struct error found;
+    assert(index == cursor->index && index < submit->prompt_count);
+    cursor->index++;
+    if (cursor->length) {
+        prompt.tokens = cursor->tokens;
+        prompt.token_count = (uint32_t)json_number(cursor->length);
+        cursor->tokens += prompt.token_count;
+        cursor->length = json_next(cursor->length);
+    } else {
+        prompt.text = json_string(cursor->text);
+        prompt.text_length = strlen(prompt.text);
+        cursor->text = json_next(cursor->text);
+    }
+    if (each)
+        cursor->each = json_next(each);
+    if (read_prompt(cursor, each, submit->job, &prompt, &found))
+        return name_prompt(index, &found, error);
+    *ret_prompt = prompt;
+    return 0;
+}
+
+void message_submit_free(struct message_submit *submit)
+{
+    json_free(submit->document);
+    free(submit->storage);
+    submit->document = NULL;
+    submit->common = NULL;
+    submit->storage = NULL;
+}

@@ -1,0 +1,120 @@
+/* SUBMIT as the client writes it. */
+#include <string.h>
+
+#include "protocol/head.h"
+#include "protocol/message.h"
+#include "protocol/message_sampling.h"
+
+static const char *const pooling_names[] = {
+    [POOLING_LAST] = "last", [POOLING_MEAN] = "mean", [POOLING_ALL] = "all"};
+
+static uint32_t bias_count(const struct message_submit_out *submit, uint32_t index)
+{
+    return submit->bias && submit->bias_count ? submit->bias_count[index] : 0;
+}
+
+static const struct message_bias *bias_of(const struct message_submit_out *submit, uint32_t index)
+{
+    return bias_count(submit, index) > 0 ? submit->bias[index] : NULL;
+}
+
+static bool same_bias(const struct message_submit_out *submit, uint32_t a, uint32_t b)
+{
+    const struct message_bias *left = bias_of(submit, a), *right = bias_of(submit, b);
+    if (bias_count(submit, a) != bias_count(submit, b))
+        return false;
+    for (uint32_t i = 0; i < bias_count(submit, a); i++)
+        if (left[i].token != right[i].token || left[i].value != right[i].value)
+            return false;
+    return true;
+}
+
+static bool all_alike(const struct message_submit_out *submit)
+{
+    for (uint32_t i = 1; i < submit->prompt_count; i++)
+        if (!sampling_equal(&submit->prompts[0], &submit->prompts[i]) || !same_bias(submit, 0, i))
+            return false;
+    return true;
+}
+
+static void write_prompts(struct json_writer *writer, const struct message_submit_out *submit)
+{
+    bool texts = submit->prompts[0].text != NULL;
+    json_open(writer, texts ? "texts" : "lengths", '[');
+    for (uint32_t i = 0; i < submit->prompt_count; i++) {
+        const struct message_prompt *prompt = &submit->prompts[i];
+        if (texts)
+            json_put_string(writer, NULL, prompt->text, prompt->text_length);
+        else
+            json_put_uint(writer, NULL, prompt->token_count);
+    }
+    json_close(writer, ']');
+}
+
+static void write_head(struct json_writer *writer, const struct message_submit_out *submit)
+{
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "job", job_name(submit->job));
+    if (submit->priority)
+        json_put_int(writer, "priority", submit->priority);
+    if (submit->deadline_ms)
+        json_put_uint(writer, "deadline_ms", submit->deadline_ms);
+    json_put_bool(writer, "stream", submit->stream);
+    if (submit->want_text)
+        json_put_bool(writer, "text", true);
+    write_prompts(writer, submit);
+    if (submit->job == JOB_EMBED) {
+        json_put_text(writer, "pooling", pooling_names[submit->pooling]);
+        json_put_bool(writer, "normalize", submit->normalize);
+    }
+    if (submit->job == JOB_GENERATE && all_alike(submit)) {
+        sampling_write(writer, &submit->prompts[0], bias_of(submit, 0), bias_count(submit, 0));
+    } else if (submit->job == JOB_GENERATE) {
+        json_open(writer, "each", '[');
+        for (uint32_t i = 0; i < submit->prompt_count; i++) {
+            json_open(writer, NULL, '{');
+            sampling_write(writer, &submit->prompts[i], bias_of(submit, i), bias_count(submit, i));
+            json_close(writer, '}');
+        }
+        json_close(writer, ']');
+    }
+    json_close(writer, '}');
+}
+
+static size_t token_bytes(const struct message_submit_out *submit)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < submit->prompt_count; i++)
+        if (!submit->prompts[i].text)
+            bytes += (size_t)submit->prompts[i].token_count * 4;
+    return bytes;
+}
+
+size_t message_submit_size_bound(const struct message_submit_out *submit)
+{
+    struct json_writer writer;
+    json_writer_init(&writer, NULL, 0);
+    write_head(&writer, submit);
+    return FRAME_HEADER_SIZE + frame_pad(writer.used) + frame_pad(token_bytes(submit));
+}
+
+size_t message_encode_submit(void *buffer, size_t size, uint64_t id,
+                             const struct message_submit_out *submit)
+{
+    struct json_writer writer;
+    size_t bytes = token_bytes(submit), padded = frame_pad(bytes);
+    head_begin(&writer, buffer, size);
+    write_head(&writer, submit);
+    size_t before = head_end(&writer, buffer, size, FRAME_SUBMIT, 0, id, padded);
+    if (before == 0)
+        return 0;
+    unsigned char *payload = (unsigned char *)buffer + before;
+    memset(payload + bytes, 0, padded - bytes);
+    for (uint32_t i = 0; i < submit->prompt_count && bytes > 0; i++) {
+        size_t own = (size_t)submit->prompts[i].token_count * 4;
+        if (own > 0)
+            memcpy(payload, submit->prompts[i].tokens, own);
+        payload += own;
+    }
+    return before + padded;
+}
