@@ -48,7 +48,8 @@ struct model_group {
     uint32_t layers;
 };
 
-/* What a request takes where it is silent (generation_config.json), in the engine's own terms. */
+/* What a request takes where it is silent (generation_config.json): greedy unless do_sample is
+ * true, and no limit that the file does not name. */
 struct model_sampling {
     float temperature;   /* 0: greedy */
     float top_p;         /* 1: off */
@@ -73,7 +74,6 @@ struct model_config {
     struct model_group groups[MODEL_GROUPS_MAX];
     uint8_t layer_group[MODEL_LAYERS_MAX];
     int32_t bos_id; /* -1: none */
-    int32_t pad_id; /* -1: none */
     uint32_t eos_count;
     int32_t eos_ids[MODEL_EOS_MAX]; /* of config.json and generation_config.json, each once */
     struct model_sampling sampling;
