@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+"""Makes the reference checkpoints of tests/model/data: tiny random models and what transformers says of
+them in float32 (and in bfloat16, whose error is the measure for the CUDA device).
+
+    reference.py [--out DIR] [--only NAME]
+
+Needs PyTorch and transformers; a GPU is used for bfloat16 where there is one. A failure of one
+checkpoint is printed and does not stop the rest; exits 1 if any failed.
+
+Of each checkpoint, reference.json holds per prompt: the log-probability of each given token but the
+first, 48 greedy steps with the margin between the two best logits, and for the short ones the likeliest
+token after each position with its log-probability, and the final hidden state (last, and mean).
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+import traceback
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+PROMPT_LENGTHS = (1, 2, 5, 17, 33, 65, 150, 300)
+SHORT_PROMPTS = 5  # the first ones carry hidden states and likeliest tokens
+GREEDY_STEPS = 48
+LOGITS_DEVIATION = 1.3
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+CONFIG_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+
+BASE = dict(
+    vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=64, hidden_act="silu", max_position_embeddings=512,
+    rms_norm_eps=1e-5, initializer_range=0.02, use_cache=True, bos_token_id=None, eos_token_id=None,
+    pad_token_id=None)
+
+DEFAULT = dict(rope_type="default", rope_theta=10000.0)
+LINEAR = dict(rope_type="linear", rope_theta=10000.0, factor=4.0)
+LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0,
+              high_freq_factor=4.0, original_max_position_embeddings=64)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=64)
+YARN_TUNED = dict(YARN, beta_fast=16.0, beta_slow=2.0, truncate=False, attention_factor=1.2)
+YARN_MSCALE = dict(YARN, mscale=0.9, mscale_all_dim=0.6)
+
+
+def spec(seed, name, arch, dtype, rope, spelling, shards=1, **fields):
+    return dict(seed=seed, name=name, arch=arch, dtype=dtype, rope=rope, spelling=spelling,
+                shards=shards, fields=fields)
+
+
+SMALL = dict(num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True)
+
+# spelling 4: rope_theta and rope_scaling at the top level, torch_dtype; 5: rope_parameters, dtype
+SPECS = [
+    spec(0, "llama-default-bf16", "llama", "BF16", DEFAULT, 4),
+    spec(1, "llama-linear-f16", "llama", "F16", LINEAR, 5, tie_word_embeddings=True),
+    spec(2, "llama-llama3-bf16", "llama", "BF16", LLAMA3, 4, shards=3, **SMALL),
+    spec(3, "llama-llama3-f32", "llama", "F32", LLAMA3, 5, num_attention_heads=2, num_key_value_heads=2),
+    spec(4, "llama-yarn-f16", "llama", "F16", YARN, 5, max_position_embeddings=64),
+    spec(5, "llama-yarn-tuned-bf16", "llama", "BF16", YARN_TUNED, 5, **SMALL),
+    spec(6, "llama-yarn-mscale-bf16", "llama", "BF16", YARN_MSCALE, 4, **SMALL),
+    spec(7, "llama-bias-bf16", "llama", "BF16", DEFAULT, 5, attention_bias=True, mlp_bias=True),
+    spec(9, "llama-mqa-f16", "llama", "F16", DEFAULT, 4, head_dim=80, num_key_value_heads=1),
+    spec(10, "llama-mha-bf16", "llama", "BF16", DEFAULT, 4, hidden_size=128, num_attention_heads=2,
+         num_key_value_heads=None, head_dim=None, tie_word_embeddings=True, num_hidden_layers=1),
+    spec(11, "mistral-window-bf16", "mistral", "BF16", DEFAULT, 4, sliding_window=16),
+    spec(12, "mistral-window-f32", "mistral", "F32", DEFAULT, 5, sliding_window=32, **SMALL),
+    spec(13, "mistral-full-f16", "mistral", "F16", DEFAULT, 4, sliding_window=None, **SMALL),
+    spec(14, "mistral-linear-bf16", "mistral", "BF16", LINEAR, 4, sliding_window=24,
+         head_dim=96, **SMALL),
+    spec(15, "mistral-llama3-bf16", "mistral", "BF16", LLAMA3, 5, sliding_window=None, **SMALL),
+    spec(16, "mistral-yarn-f16", "mistral", "F16", YARN, 4, sliding_window=7, **SMALL),
+    spec(17, "qwen2-default-bf16", "qwen2", "BF16", DEFAULT, 5, tie_word_embeddings=True, head_dim=None,
+         hidden_size=128, num_attention_heads=2, num_key_value_heads=1, num_hidden_layers=1),
+    spec(18, "qwen2-default-f32", "qwen2", "F32", DEFAULT, 4, **SMALL),
+    spec(19, "qwen2-window-bf16", "qwen2", "BF16", DEFAULT, 4, num_hidden_layers=3, use_sliding_window=True,
+         sliding_window=16, max_window_layers=1, tie_word_embeddings=True),
+    spec(20, "qwen2-yarn-f16", "qwen2", "F16", YARN, 4, max_position_embeddings=64, **SMALL),
+    spec(21, "qwen2-linear-bf16", "qwen2", "BF16", LINEAR, 5, **SMALL),
+    spec(22, "qwen2-llama3-bf16", "qwen2", "BF16", LLAMA3, 4, **SMALL),
+    spec(23, "qwen3-default-bf16", "qwen3", "BF16", DEFAULT, 5, head_dim=128, num_attention_heads=2,
+         num_key_value_heads=1, tie_word_embeddings=True),
+    spec(24, "qwen3-default-f32", "qwen3", "F32", DEFAULT, 4, num_attention_heads=2, num_key_value_heads=2),
+    spec(25, "qwen3-bias-f16", "qwen3", "F16", DEFAULT, 4, attention_bias=True, **SMALL),
+    spec(26, "qwen3-window-bf16", "qwen3", "BF16", DEFAULT, 5, use_sliding_window=True, sliding_window=16,
+         layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=True),
+    spec(27, "qwen3-yarn-bf16", "qwen3", "BF16", YARN, 4, **SMALL),
+    spec(28, "qwen3-linear-f16", "qwen3", "F16", LINEAR, 5, **SMALL),
+    spec(29, "qwen3-llama3-bf16", "qwen3", "BF16", LLAMA3, 4, **SMALL),
+]
+
+# Rope of real models and of corners: frequencies only.
+ROPE_CASES = [
+    ("llama-3.1", dict(head_dim=128, max_position_embeddings=131072), dict(
+        rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=8192)),
+    ("llama-3.2", dict(head_dim=64, max_position_embeddings=131072), dict(
+        rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=8192)),
+    ("qwen2.5", dict(head_dim=128, max_position_embeddings=32768),
+     dict(rope_type="default", rope_theta=1000000.0)),
+    ("qwen2.5-yarn", dict(head_dim=128, max_position_embeddings=32768), dict(
+        rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=32768)),
+    ("linear-80", dict(head_dim=80, max_position_embeddings=4096),
+     dict(rope_type="linear", rope_theta=10000.0, factor=2.5)),
+    ("yarn-tuned", dict(head_dim=64, max_position_embeddings=512), YARN_TUNED),
+    ("yarn-mscale", dict(head_dim=64, max_position_embeddings=512), YARN_MSCALE),
+    ("yarn-mscale-one", dict(head_dim=64, max_position_embeddings=512), dict(YARN, mscale=0.9)),
+    ("yarn-all-one", dict(head_dim=64, max_position_embeddings=512),
+     dict(YARN, factor=1.0, mscale=1.0, mscale_all_dim=1.0)),
+    ("yarn-attention-factor", dict(head_dim=64, max_position_embeddings=512),
+     dict(YARN, attention_factor=0.75)),
+    ("yarn-256", dict(head_dim=256, max_position_embeddings=4096), dict(
+        rope_type="yarn", rope_theta=5000.0, factor=2.0, original_max_position_embeddings=2048)),
+]
+
+
+def config_json(item):
+    """config.json as a publisher would have written it, in the spelling that the spec names."""
+    config = {"architectures": [ARCHITECTURES[item["arch"]]], "model_type": item["arch"], **BASE}
+    config.update(item["fields"])
+    if config.get("head_dim", 0) is None:
+        del config["head_dim"]
+    dtype = CONFIG_DTYPES[item["dtype"]]
+    if item["spelling"] == 4:
+        rope = dict(item["rope"])
+        config["torch_dtype"] = dtype
+        config["rope_theta"] = rope.pop("rope_theta")
+        config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+    else:
+        config["dtype"] = dtype
+        config["rope_parameters"] = item["rope"]
+    return config
+
+
+def random_weights(model, seed, gain):
+    """Attention that is peaked but not chaotic: scores of deviation 1.6 * gain, so that every part of
+    the computation shows in the logits and rounding does not drown it."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for name, tensor in model.state_dict().items():
+        noise = torch.randn(tensor.shape, generator=generator)
+        fan_in = tensor.shape[-1]
+        if name.endswith("bias"):
+            value = 0.3 * noise
+        elif "q_norm" in name or "k_norm" in name:
+            value = (1.2 * gain ** 0.5) * (1 + 0.25 * noise)
+        elif "norm" in name:
+            value = 1 + 0.25 * noise
+        elif "embed_tokens" in name or "lm_head" in name:
+            value = noise / math.sqrt(fan_in)
+        elif "q_proj" in name or "k_proj" in name:
+            value = 1.25 * gain ** 0.5 * noise / math.sqrt(fan_in)
+        else:
+            value = gain * noise / math.sqrt(fan_in)
+        weights[name] = value
+    # The residual stream starts at the embedding's size: 1 / sqrt(hidden) would drown in the layers.
+    weights["model.embed_tokens.weight"] *= 2
+    return weights
+
+
+def save(item, directory, weights):
+    dtype = DTYPES[item["dtype"]]
+    tied = item["fields"].get("tie_word_embeddings", False)
+    tensors = {name: value.to(dtype).contiguous() for name, value in weights.items()
+               if not (tied and name == "lm_head.weight")}
+    for name in os.listdir(directory):
+        if name.endswith(".safetensors") or name.endswith(".index.json"):
+            os.remove(os.path.join(directory, name))
+    shards = item["shards"]
+    if shards == 1:
+        save_file(tensors, os.path.join(directory, "model.safetensors"), {"format": "pt"})
+        return
+    names = list(tensors)
+    weight_map = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
+        part = {name: tensors[name] for name in names[shard::shards]}
+        save_file(part, os.path.join(directory, file), {"format": "pt"})
+        weight_map.update({name: file for name in part})
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    with open(os.path.join(directory, "model.safetensors.index.json"), "w") as out:
+        json.dump({"metadata": {"total_size": total}, "weight_map": weight_map}, out, indent=1)
+
+
+def load(directory, dtype, device):
+    model, info = AutoModelForCausalLM.from_pretrained(
+        directory, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+    missing = [k for k in info["missing_keys"] if k != "lm_head.weight"]
+    if missing or info["unexpected_keys"] or info["mismatched_keys"]:
+        raise RuntimeError(f"loading: {info}")
+    return model.to(device).eval()
+
+
+def logits_of(model, tokens):
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([tokens], device=model.device), use_cache=False).logits[0]
+
+
+def given_logprobs(logits, tokens):
+    logprobs = torch.log_softmax(logits.float(), -1)
+    return [logprobs[i, tokens[i + 1]].item() for i in range(len(tokens) - 1)]
+
+
+def prompts_of(seed, vocab):
+    generator = torch.Generator().manual_seed(1000 + seed)
+    return [torch.randint(0, vocab, (n,), generator=generator).tolist() for n in PROMPT_LENGTHS]
+
+
+def deviation(model, prompts):
+    return logits_of(model, prompts[-1]).float().std().item()
+
+
+def bf16_error(directory, model, prompts):
+    """Log-probabilities of the given tokens in transformers' own bfloat16, and their error."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    rounded = load(directory, torch.bfloat16, device)
+    lists, errors = [], []
+    for tokens in prompts:
+        low = given_logprobs(logits_of(rounded, tokens), tokens)
+        high = given_logprobs(logits_of(model, tokens), tokens)
+        lists.append(low)
+        errors += [abs(a - b) for a, b in zip(low, high)]
+    return lists, sum(errors) / len(errors), max(errors)
+
+
+def build(item, seed, directory, gain):
+    """Writes config and weights whose logits have the wanted deviation; the model in float32."""
+    with open(os.path.join(directory, "config.json"), "w") as out:
+        json.dump(config_json(item), out, indent=1)
+        out.write("\n")
+    config = AutoConfig.from_pretrained(directory)
+    weights = random_weights(AutoModelForCausalLM.from_config(config), seed, gain)
+    prompts = prompts_of(seed, config.vocab_size)
+    for _ in range(3):
+        save(item, directory, weights)
+        model = load(directory, torch.float32, "cpu")
+        factor = LOGITS_DEVIATION / deviation(model, prompts)
+        if abs(factor - 1) < 0.03:
+            break
+        weights["model.norm.weight"] *= factor
+    return model, prompts
+
+
+def greedy(model, tokens):
+    tokens, chosen, logprobs, margins = list(tokens), [], [], []
+    for _ in range(GREEDY_STEPS):
+        logits = logits_of(model, tokens)[-1].float()
+        best = torch.topk(logits, 2)
+        chosen.append(best.indices[0].item())
+        margins.append((best.values[0] - best.values[1]).item())
+        logprobs.append(torch.log_softmax(logits, -1)[chosen[-1]].item())
+        tokens.append(chosen[-1])
+    return dict(tokens=chosen, logprobs=logprobs, margins=margins)
+
+
+def rounded(value):
+    if isinstance(value, float):
+        return float(f"{value:.6f}")
+    if isinstance(value, list):
+        return [rounded(v) for v in value]
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    return value
+
+
+def reference(item, directory):
+    for gain in (1.0, 0.85, 0.7, 0.6, 0.5):
+        model, prompts = build(item, seed, directory, gain)
+        low, mean, worst = bf16_error(directory, model, prompts)
+        if mean <= 0.013 and worst <= 0.1:
+            break
+    rotary = model.model.rotary_emb
+    result = dict(
+        transformers=transformers.__version__, torch=torch.__version__, seed=seed, gain=gain,
+        logits_deviation=deviation(model, prompts), bf16_mean_error=mean, bf16_max_error=worst)
+    listed = []
+    for index, tokens in enumerate(prompts):
+        logits = logits_of(model, tokens)
+        logprobs = torch.log_softmax(logits.float(), -1)
+        top = logprobs.max(-1)
+        entry = dict(
+            tokens=tokens, logprobs=given_logprobs(logits, tokens),
+            bf16_logprobs=[round(value, 4) for value in low[index]], greedy=greedy(model, tokens))
+        if index < SHORT_PROMPTS:
+            entry["top_ids"] = top.indices.tolist()
+            entry["top_logprobs"] = top.values.tolist()
+            with torch.no_grad():
+                hidden = model.model(input_ids=torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
+            entry["hidden_last"] = hidden[-1].tolist()
+            entry["hidden_mean"] = hidden.mean(0).tolist()
+        listed.append(entry)
+    text = json.dumps(rounded(result))[:-1]
+    frequencies = [float(f"{v:.9g}") for v in rotary.inv_freq.double().tolist()]
+    text += f',\n"attention": {float(rotary.attention_scaling)!r}'
+    text += f',\n"inverse_frequency": {json.dumps(frequencies)}'
+    text += ',\n"prompts": [\n' + ",\n".join(
+        json.dumps(rounded(entry), separators=(",", ":")) for entry in listed) + "\n]}\n"
+    with open(os.path.join(directory, "reference.json"), "w") as out:
+        out.write(text)
+    return result
+
+
+def rope_references(out):
+    """rope.json: the frequencies that transformers computes for a list of rope parameters."""
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+    cases, failed = [], 0
+    for name, fields, rope in ROPE_CASES:
+        try:
+            config = LlamaConfig(hidden_size=4 * fields["head_dim"], num_attention_heads=4,
+                                 rope_parameters=dict(rope), **fields)
+            rotary = LlamaRotaryEmbedding(config)
+            cases.append(dict(
+                name=name, **fields, rope_parameters=rope, attention=float(rotary.attention_scaling),
+                inverse_frequency=[float(f"{v:.9g}") for v in rotary.inv_freq.double().tolist()]))
+        except Exception:
+            failed += 1
+            print(f"FAILED rope {name}")
+            traceback.print_exc(file=sys.stdout)
+    with open(os.path.join(out, "rope.json"), "w") as file:
+        file.write("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    default = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
+    parser.add_argument("--out", default=default)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    torch.set_num_threads(min(4, os.cpu_count() or 1))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    os.makedirs(options.out, exist_ok=True)
+    failed = rope_references(options.out) if not options.only else 0
+    for item in SPECS:
+        if options.only and options.only != item["name"]:
+            continue
+        start = time.monotonic()
+        directory = os.path.join(options.out, item["name"])
+        os.makedirs(directory, exist_ok=True)
+        try:
+            result = reference(item, directory)
+            print(f"{item['name']}: logits deviation {result['logits_deviation']:.2f}, bf16 error mean "
+                  f"{result['bf16_mean_error']:.4f} max {result['bf16_max_error']:.3f}, gain "
+                  f"{result['gain']}, {time.monotonic() - start:.1f} s", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED {item['name']}", flush=True)
+            traceback.print_exc(file=sys.stdout)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
