@@ -1,0 +1,17 @@
+/* Rows of a tensor into their place, in another dtype. Vectors (norms, biases) are one row, or one
+ * column, as it suits. Rounds to nearest even; an F32 or BF16 value too great for F16 becomes
+ * infinity.
+ */
+#pragma once
+
+#include "gpu/kernels/place.h"
+
+struct convert_args {
+    struct place place;
+    const void
+        *from; /* [place.rows][place.width], the part's first row first; aligned to its dtype */
+    void *to;
+    enum dtype from_dtype, to_dtype;
+};
+
+OP_C cudaError_t op_convert(const struct convert_args *args, cudaStream_t stream);

@@ -1,0 +1,30 @@
+/* y[r][n] = sum over k of x[r][k] * w[n][k], + bias[n]: the products of all layers, and the logits.
+ *
+ * CPU: every output is one float32 dot product over 16 lanes: lane l sums the products of k = l,
+ * l + 16, ... in order, multiply and add rounded apart; the lanes are added in a fixed tree (8
+ * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to PRODUCT_SMALL_MAX rows
+ * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
+ * the workspace given here.
+ *
+ * The output is the partial sum of this rank where the weight is sharded along k; bias is then
+ * given on one rank only. */
+#pragma once
+
+#include "gpu/kernels/op.h"
+
+#define PRODUCT_SMALL_MAX 16
+#define PRODUCT_WORKSPACE_BYTES (32u << 20) /* what launchers want, per stream; less is slower */
+
+struct product_args {
+    struct span rows; /* more than *count rows, up to max, may be computed */
+    struct weight w;
+    const void *bias; /* [w.n]; NULL: none */
+    const void *x;    /* [max][x_stride] */
+    void *y;          /* [max][y_stride]; logits are F32 */
+    uint32_t x_stride, y_stride;
+    enum dtype x_dtype, y_dtype, bias_dtype;
+    void *workspace; /* scratch, one per concurrent stream, aligned; NULL and 0 on the CPU device */
+    size_t workspace_bytes;
+};
+
+OP_C cudaError_t op_product(const struct product_args *args, cudaStream_t stream);
