@@ -146,7 +146,7 @@ def llama2():
 
 def mistral():
     tokens, merges = trained_spaces(5)
-    extra = added(0, ["<unk>", "<s>", "</s>"]) + added(len(tokens), ["[INST]", "[/INST]"], INST={"normalized": True})
+    extra = added(0, ["<unk>", "<s>", "</s>"]) + added(len(tokens), ["[INST]", "[/INST]"], tokens, INST={"normalized": True})
     return document(tokens, merges, extra, model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
                     pre_tokenizer={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False},
                     post_processor=template(["<s>"], ["</s>"], {"<s>": 1, "</s>": 2}), decoder=SPACE_DECODER)
@@ -155,7 +155,7 @@ def mistral():
 def mixed():
     """No model's, but what the five leave out: digits, several splits, no byte fallback, <unk> not fused."""
     tokens, merges = train(pre_tokenizers.Metaspace(), [], 6)
-    tokens = ["<unk>"] + tokens
+    tokens = ["<unk>"] + [t for t in tokens if t != "<unk>"]
     return document(tokens, merges, added(0, ["<unk>"]), model={"unk_token": "<unk>"},
                     normalizer={"type": "NFC"},
                     pre_tokenizer={"type": "Sequence", "pretokenizers": [

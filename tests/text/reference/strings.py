@@ -65,6 +65,11 @@ class Strings:
             out.append(r.choice([word, word, word, word.capitalize(), word.upper()]))
         return " ".join(out)
 
+    def unbroken(self):
+        """A word longer than any other path than the long one takes."""
+        r = self.random
+        return "".join(r.choice(WORDS) for _ in range(r.randrange(8, 30)))
+
     def noise(self):
         r = self.random
         return "".join(chr(r.choice(self.assigned)) for _ in range(r.randrange(1, 9)))
@@ -93,7 +98,7 @@ class Strings:
     def piece(self):
         r = self.random
         kinds = [(self.words, 6), (self.spaces, 3), (self.digits, 2), (self.code, 3), (self.special, 2),
-                 (self.noise, 2), (self.low_noise, 1), (self.marks, 2),
+                 (self.noise, 2), (self.unbroken, 0.5), (self.low_noise, 1), (self.marks, 2),
                  (lambda: r.choice(CONTRACTIONS), 2), (lambda: r.choice(CJK), 2), (lambda: r.choice(EMOJI), 2),
                  (lambda: r.choice(RTL), 1), (lambda: r.choice(PUNCT) * r.choice([1, 1, 1, 2, 3, 9]), 2)]
         return r.choices([k for k, _ in kinds], [w for _, w in kinds])[0]()
