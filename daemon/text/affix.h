@@ -1,0 +1,23 @@
+/* The ids that a post-processor puts before and behind a text (TemplateProcessing, its template for
+ * a single text). ByteLevel as a post-processor moves offsets only, and adds none.
+ *
+ * Filled by the loader, then read by any thread.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/text/field.h"
+#include "daemon/text/vocab.h"
+#include "protocol/base/error.h"
+
+#define AFFIX_IDS_MAX 64
+
+struct affix {
+    size_t prefix_count, suffix_count;
+    int32_t prefix[AFFIX_IDS_MAX], suffix[AFFIX_IDS_MAX];
+};
+
+int affix_load(struct affix *affix, const struct field *field, const struct vocab *vocab,
+               struct error *error);

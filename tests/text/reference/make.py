@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Makes tests/text/data/: small tokenizers in the styles of published ones, trained here, and what the
+`tokenizers` package gives for each on 20,000 strings. Run once, by hand; the results are committed.
+
+    pip install tokenizers && python3 tests/text/reference/make.py          # writes the data
+    python3 tests/text/reference/make.py show STYLE INDEX                   # the right ids of one string
+"""
+import json
+import pathlib
+import struct
+import sys
+import zlib
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from strings import SPECIAL, Strings
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+STRINGS, SEQUENCES, VOCAB = 20000, 2000, 1500
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+
+
+def train(pre, alphabet, seed):
+    """Merges learned from generated text; vocab in the order in which they were learned."""
+    strings = Strings(seed)
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre
+    trainer = trainers.BpeTrainer(vocab_size=VOCAB, initial_alphabet=alphabet, show_progress=False,
+                                  limit_alphabet=max(len(alphabet), 400))
+    tokenizer.train_from_iterator((strings.next() for _ in range(30000)), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return [t for t, _ in sorted(model["vocab"].items(), key=lambda x: x[1])], model["merges"]
+
+
+def added(first, texts, known=(), **flags):
+    """Ids from `first` on, but for texts that the model knows already."""
+    out = []
+    for text in texts:
+        if text in known:
+            number = known.index(text)
+        else:
+            number, first = first, first + 1
+        token = {"id": number, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+                 "normalized": False, "special": True}
+        token.update(flags.get(text.strip("<|/>[]"), {}))
+        out.append(token)
+    return out
+
+
+def document(tokens, merges, extra, **parts):
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+             "vocab": {t: i for i, t in enumerate(tokens)}, "merges": merges}
+    model.update(parts.pop("model", {}))
+    whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": extra, "normalizer": None,
+             "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": model}
+    whole.update(parts)
+    return whole
+
+
+def template(before, after, ids):
+    def special(text):
+        return {"SpecialToken": {"id": text, "type_id": 0}}
+    return {"type": "TemplateProcessing",
+            "single": [special(t) for t in before] + [{"Sequence": {"id": "A", "type_id": 0}}] + [special(t) for t in after],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {t: {"id": t, "ids": [ids[t]], "tokens": [t]} for t in before + after}}
+
+
+def byte_level(prefix=False, regex=True):
+    return {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": regex}
+
+
+def split(pattern, behavior="Isolated", invert=False):
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}
+
+
+def bytes_alphabet():
+    return sorted(pre_tokenizers.ByteLevel.alphabet())
+
+
+def trained_bytes(pattern, seed):
+    pre = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
+                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    return train(pre, bytes_alphabet(), seed)
+
+
+def strings_of(merges):
+    return [" ".join(m) for m in merges]
+
+
+def gpt2():
+    tokens, merges = trained_bytes(GPT2, 1)
+    return document(tokens + ["<|endoftext|>"], strings_of(merges), added(len(tokens), ["<|endoftext|>"]),
+                    pre_tokenizer=byte_level(), post_processor=byte_level(True), decoder=byte_level(True))
+
+
+def llama3():
+    tokens, merges = trained_bytes(LLAMA3, 2)
+    special = ["<|begin_of_text|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>"]
+    # Words that no merges lead to: with ignore_merges they are found all the same.
+    tokens += ["Ġrequest;", "zzzz", "ĠÐ¿ÑĢÐ¸"]
+    extra = added(len(tokens), special)
+    ids = {t["content"]: t["id"] for t in extra}
+    return document(tokens, strings_of(merges), extra, model={"ignore_merges": True},
+                    pre_tokenizer={"type": "Sequence", "pretokenizers": [split(LLAMA3), byte_level(False, False)]},
+                    post_processor={"type": "Sequence",
+                                    "processors": [byte_level(True), template(["<|begin_of_text|>"], [], ids)]},
+                    decoder=byte_level())
+
+
+def qwen2():
+    tokens, merges = trained_bytes(QWEN2, 3)
+    texts = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "word", "Éclair", "<l>", "<r>"]
+    extra = added(len(tokens), texts, tokens, tool_call={"special": False}, word={"single_word": True, "special": False},
+                  Éclair={"normalized": True, "special": False}, l={"lstrip": True}, r={"rstrip": True, "normalized": True})
+    return document(tokens, merges, extra, normalizer={"type": "NFC"},
+                    pre_tokenizer={"type": "Sequence", "pretokenizers": [split(QWEN2), byte_level(False, False)]},
+                    post_processor=byte_level(), decoder=byte_level())
+
+
+def trained_spaces(seed):
+    head = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)]
+    tokens, merges = train(pre_tokenizers.Metaspace(), [], seed)
+    return head + [t for t in tokens if t not in head], merges
+
+
+SPACE_DECODER = {"type": "Sequence", "decoders": [
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+    {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+
+
+def llama2():
+    tokens, merges = trained_spaces(4)
+    extra = added(0, ["<unk>", "<s>", "</s>"], unk={"normalized": False})
+    return document(tokens, strings_of(merges), extra,
+                    model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
+                    normalizer={"type": "Sequence", "normalizers": [
+                        {"type": "Prepend", "prepend": "▁"},
+                        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+                    post_processor=template(["<s>"], [], {"<s>": 1}), decoder=SPACE_DECODER)
+
+
+def mistral():
+    tokens, merges = trained_spaces(5)
+    extra = added(0, ["<unk>", "<s>", "</s>"]) + added(len(tokens), ["[INST]", "[/INST]"], tokens, INST={"normalized": True})
+    return document(tokens, merges, extra, model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
+                    pre_tokenizer={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False},
+                    post_processor=template(["<s>"], ["</s>"], {"<s>": 1, "</s>": 2}), decoder=SPACE_DECODER)
+
+
+def mixed():
+    """No model's, but what the five leave out: digits, several splits, no byte fallback, <unk> not fused."""
+    tokens, merges = train(pre_tokenizers.Metaspace(), [], 6)
+    tokens = ["<unk>"] + [t for t in tokens if t != "<unk>"]
+    return document(tokens, merges, added(0, ["<unk>"]), model={"unk_token": "<unk>"},
+                    normalizer={"type": "NFC"},
+                    pre_tokenizer={"type": "Sequence", "pretokenizers": [
+                        {"type": "Digits", "individual_digits": True}, split("[,;:.!?]", "MergedWithPrevious"),
+                        split("[(\\[{<]+", "MergedWithNext"), split("\\p{Han}+", "Contiguous"),
+                        split("\\p{Lu}\\p{Ll}*", "Isolated", True), split("\\t", "Removed"),
+                        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}]},
+                    decoder={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True})
+
+
+STYLES = {"gpt2": gpt2, "llama3": llama3, "qwen2": qwen2, "llama2": llama2, "mistral": mistral, "mixed": mixed}
+
+
+def test_strings():
+    strings = Strings(2024)
+    out = []
+    while len(out) < STRINGS:
+        text = strings.next()
+        if len(text.encode()) <= 400:
+            out.append(text)
+    return out
+
+
+def sequences(bound):
+    """Ids of the generator that the test repeats in C: x = x * 1664525 + 1013904223 mod 2^32."""
+    state = 1
+    for _ in range(SEQUENCES):
+        ids = []
+        state = (state * 1664525 + 1013904223) % 2 ** 32
+        for _ in range(1 + (state >> 16) % 24):
+            state = (state * 1664525 + 1013904223) % 2 ** 32
+            # Half of them among the first ids, where bytes and special tokens are.
+            ids.append((state >> 9) % (min(bound, 300) if state >> 31 else bound + 2))
+        yield ids
+
+
+def crc_ids(ids):
+    return zlib.crc32(struct.pack("<%dI" % len(ids), *ids))
+
+
+def crc_text(text):
+    return zlib.crc32(text.encode())
+
+
+def main():
+    DATA.mkdir(exist_ok=True)
+    if sys.argv[1:2] == ["show"]:
+        tokenizer = Tokenizer.from_file(str(DATA / (sys.argv[2] + ".json")))
+        text = test_strings()[int(sys.argv[3])]
+        encoding = tokenizer.encode(text)
+        print(ascii(text), encoding.ids, encoding.tokens, ascii(tokenizer.decode(encoding.ids, skip_special_tokens=False)), sep="\n")
+        return
+    strings = test_strings()
+    with open(DATA / "strings.bin", "wb") as out:
+        out.write(struct.pack("<I", len(strings)))
+        for text in strings:
+            out.write(struct.pack("<H", len(text.encode())) + text.encode())
+    for name, make in STYLES.items():
+        path = DATA / (name + ".json")
+        path.write_text(json.dumps(make(), ensure_ascii=False, separators=(",", ":")) + "\n")
+        tokenizer = Tokenizer.from_file(str(path))
+        bound = max(tokenizer.get_vocab().values()) + 1
+        with open(DATA / (name + ".crc"), "wb") as out:
+            for encoding in tokenizer.encode_batch(strings):
+                out.write(struct.pack("<II", crc_ids(encoding.ids),
+                                      crc_text(tokenizer.decode(encoding.ids, skip_special_tokens=False))))
+            for ids in sequences(bound):
+                out.write(struct.pack("<II", crc_text(tokenizer.decode(ids, skip_special_tokens=False)),
+                                      crc_text(tokenizer.decode(ids, skip_special_tokens=True))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+/* Ids and texts equal those of the reference, on strings and id sequences whose checksums
+ * reference/make.py committed. `reference/make.py show STYLE INDEX` prints what is right. */
+#include <check.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/text/detokenizer.h"
+#include "daemon/text/tokenizer.h"
+#include "tests/text/file.h"
+#include "tests/text/text_suites.h"
+
+#define SEQUENCES 2000
+#define IDS_MAX 2048
+#define TEXT_MAX 65536
+
+static const char *const styles[] = {"gpt2", "llama3", "qwen2", "llama2", "mistral", "mixed"};
+#define STYLES ((int)(sizeof(styles) / sizeof(styles[0])))
+
+struct reference {
+    struct tokenizer *tokenizer;
+    struct tokenizer_scratch *scratch;
+    char *sums;
+    const char *style;
+};
+
+static uint32_t crc(const void *bytes, size_t count)
+{
+    const unsigned char *c = bytes;
+    uint32_t sum = UINT32_MAX;
+    for (size_t i = 0; i < count; i++) {
+        sum ^= c[i];
+        for (int bit = 0; bit < 8; bit++)
+            sum = sum >> 1 ^ (0xedb88320u & -(sum & 1));
+    }
+    return ~sum;
+}
+
+static uint32_t sum_at(const struct reference *reference, size_t index)
+{
+    uint32_t sum;
+    memcpy(&sum, reference->sums + index * sizeof(sum), sizeof(sum));
+    return sum;
+}
+
+static struct reference open_reference(int style, size_t sums)
+{
+    char name[64];
+    size_t length;
+    struct reference reference = {.style = styles[style]};
+    snprintf(name, sizeof(name), "%s.json", styles[style]);
+    reference.tokenizer = file_tokenizer(name);
+    reference.scratch = tokenizer_scratch_new();
+    ck_assert_ptr_nonnull(reference.scratch);
+    snprintf(name, sizeof(name), "%s.crc", styles[style]);
+    reference.sums = file_read(name, &length);
+    ck_assert_uint_eq(length, sums * sizeof(uint32_t));
+    return reference;
+}
+
+static void close_reference(struct reference *reference)
+{
+    tokenizer_scratch_free(reference->scratch);
+    tokenizer_free(reference->tokenizer);
+    free(reference->sums);
+}
+
+/* All at once and a token at a time; both must be the same. */
+static size_t decode(const struct reference *reference, const int32_t *ids, size_t count, bool skip,
+                     char *text)
+{
+    static char streamed[TEXT_MAX];
+    struct detokenizer detokenizer;
+    struct error error;
+    size_t length = 0, used = 0;
+    ck_assert_int_eq(tokenizer_decode(reference->tokenizer, ids, count, skip, text, TEXT_MAX,
+                                      &length, &error),
+                     0);
+    ck_assert_uint_lt(length + detokenizer_room(reference->tokenizer), TEXT_MAX);
+    detokenizer_init(&detokenizer, reference->tokenizer, skip);
+    for (size_t i = 0; i < count; i++)
+        used += detokenizer_push(&detokenizer, ids[i], streamed + used);
+    used += detokenizer_finish(&detokenizer, streamed + used);
+    ck_assert_uint_eq(used, length);
+    ck_assert_mem_eq(streamed, text, length);
+    return length;
+}
+
+static uint32_t count_strings(const char *strings)
+{
+    uint32_t count;
+    memcpy(&count, strings, sizeof(count));
+    return count;
+}
+
+START_TEST(strings_have_the_ids_and_the_text_of_the_reference)
+{
+    static int32_t ids[IDS_MAX];
+    static char text[TEXT_MAX];
+    size_t length, at = sizeof(uint32_t);
+    char *strings = file_read("strings.bin", &length);
+    uint32_t count = count_strings(strings);
+    struct reference reference = open_reference(_i, 2 * (count + SEQUENCES));
+    struct error error = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        uint16_t bytes;
+        size_t found = 0;
+        memcpy(&bytes, strings + at, sizeof(bytes));
+        at += sizeof(bytes);
+        int code = tokenizer_encode(reference.tokenizer, reference.scratch, strings + at, bytes,
+                                    true, ids, IDS_MAX, &found, &error);
+        ck_assert_msg(code == 0, "%s %u: %s", reference.style, i, error.text);
+        ck_assert_msg(crc(ids, found * sizeof(*ids)) == sum_at(&reference, 2 * i),
+                      "ids differ: make.py show %s %u", reference.style, i);
+        size_t decoded = decode(&reference, ids, found, false, text);
+        ck_assert_msg(crc(text, decoded) == sum_at(&reference, 2 * i + 1),
+                      "text differs: make.py show %s %u", reference.style, i);
+        at += bytes;
+    }
+    ck_assert_uint_eq(at, length);
+    close_reference(&reference);
+    free(strings);
+}
+END_TEST
+
+/* The generator of make.py's sequences(). */
+static size_t next_sequence(uint32_t *state, uint32_t bound, int32_t *ids)
+{
+    *state = *state * 1664525u + 1013904223u;
+    size_t count = 1 + (*state >> 16) % 24;
+    for (size_t i = 0; i < count; i++) {
+        *state = *state * 1664525u + 1013904223u;
+        uint32_t range = *state >> 31 ? (bound < 300 ? bound : 300) : bound + 2;
+        ids[i] = (int32_t)((*state >> 9) % range);
+    }
+    return count;
+}
+
+START_TEST(any_sequence_of_ids_has_the_text_of_the_reference)
+{
+    static char text[TEXT_MAX];
+    int32_t ids[32];
+    size_t length;
+    char *strings = file_read("strings.bin", &length);
+    uint32_t count = count_strings(strings), state = 1;
+    struct reference reference = open_reference(_i, 2 * (count + SEQUENCES));
+    for (uint32_t i = 0; i < SEQUENCES; i++) {
+        size_t found = next_sequence(&state, tokenizer_bound(reference.tokenizer), ids);
+        for (uint32_t skip = 0; skip < 2; skip++) {
+            size_t decoded = decode(&reference, ids, found, skip, text);
+            ck_assert_msg(crc(text, decoded) == sum_at(&reference, 2 * (count + i) + skip),
+                          "%s: sequence %u, special tokens %s", reference.style, i,
+                          skip ? "skipped" : "kept");
+        }
+    }
+    close_reference(&reference);
+    free(strings);
+}
+END_TEST
+
+Suite *reference_suite(void)
+{
+    Suite *suite = suite_create("reference");
+    TCase *tests = tcase_create("styles");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, strings_have_the_ids_and_the_text_of_the_reference, 0, STYLES);
+    tcase_add_loop_test(tests, any_sequence_of_ids_has_the_text_of_the_reference, 0, STYLES);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

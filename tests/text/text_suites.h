@@ -1,0 +1,5 @@
+#pragma once
+
+#include <check.h>
+
+Suite *reference_suite(void);
