@@ -156,6 +156,11 @@ void emu_fault_hang(uint64_t nth)
     atomic_store_explicit(&state.hang_in, nth, memory_order_relaxed);
 }
 
+void emu_break(cudaError_t sticky)
+{
+    call_break(sticky);
+}
+
 uint64_t emu_calls(enum emu_call call)
 {
     return atomic_load_explicit(&state.calls[call], memory_order_relaxed);

@@ -21,8 +21,8 @@ struct crew *crew_make(uint32_t threads_max)
     struct crew *crew = calloc(1, sizeof(*crew));
     if (!crew)
         return NULL;
-    list_init(&crew->light);
-    list_init(&crew->heavy);
+    for (int i = 0; i < CLASSES; i++)
+        list_init(&crew->queue[i]);
     crew->threads_max = threads_max < CREW_THREADS_MAX ? threads_max : CREW_THREADS_MAX;
     return crew;
 }
@@ -30,9 +30,9 @@ struct crew *crew_make(uint32_t threads_max)
 /* The crew's lock is held. */
 static struct CUstream_st *take(struct crew *crew)
 {
-    struct list *link = list_take(&crew->light);
-    if (!link)
-        link = list_take(&crew->heavy);
+    struct list *link = NULL;
+    for (int i = 0; i < CLASSES && !link; i++)
+        link = list_take(&crew->queue[i]);
     if (!link)
         return NULL;
     atomic_fetch_sub_explicit(&crew->waiting, 1, memory_order_relaxed);
@@ -96,11 +96,12 @@ static bool all_stuck(struct crew *crew)
         return true;
     if (crew->active == crew->threads_max)
         return false;
+    bool awaited = atomic_load(&crew->awaiting) > 0;
     uint64_t now = now_ns();
     for (uint32_t i = 0; i < crew->threads; i++) {
         uint64_t since =
             atomic_load_explicit(&crew->member[i].busy_since_ns, memory_order_relaxed);
-        if (!crew->member[i].idle && (since == 0 || now - since < BUSY_NS))
+        if (!crew->member[i].idle && (since == 0 || (!awaited && now - since < BUSY_NS)))
             return false;
     }
     return true;
@@ -110,7 +111,7 @@ void crew_push(struct crew *crew, struct CUstream_st *stream)
 {
     struct crew_member *woken = NULL;
     lock_take(&crew->lock);
-    list_append(stream_head_heavy(stream) ? &crew->heavy : &crew->light, &stream->link);
+    list_append(&crew->queue[stream_head_class(stream)], &stream->link);
     atomic_fetch_add_explicit(&crew->waiting, 1, memory_order_relaxed);
     if (crew->threads_max > 0 && all_stuck(crew))
         woken = rouse(crew);
@@ -119,15 +120,29 @@ void crew_push(struct crew *crew, struct CUstream_st *stream)
         signal_give(&woken->wake);
 }
 
-bool crew_prefers_another(struct crew *crew)
+bool crew_prefers_another(struct crew *crew, enum stream_class class)
 {
-    if (crew->threads_max == 0 ||
+    if (crew->threads_max == 0 || class == CLASS_LIGHT ||
         atomic_load_explicit(&crew->waiting, memory_order_relaxed) == 0)
         return false;
+    bool other = false;
     lock_take(&crew->lock);
-    bool light = !list_empty(&crew->light);
+    for (int i = 0; i < (int)class; i++)
+        other = other || !list_empty(&crew->queue[i]);
     lock_drop(&crew->lock);
-    return light;
+    return other;
+}
+
+/* Wakes a thread when streams wait and, by `stuck`, no active thread will come for them. */
+static void rouse_for_waiting(struct crew *crew, bool (*stuck)(struct crew *crew))
+{
+    struct crew_member *woken = NULL;
+    lock_take(&crew->lock);
+    if (atomic_load_explicit(&crew->waiting, memory_order_relaxed) > 0 && (!stuck || stuck(crew)))
+        woken = rouse(crew);
+    lock_drop(&crew->lock);
+    if (woken)
+        signal_give(&woken->wake);
 }
 
 void crew_busy(struct crew_member *member, bool share, bool forever)
@@ -135,20 +150,30 @@ void crew_busy(struct crew_member *member, bool share, bool forever)
     struct crew *crew = member->crew;
     if (crew->threads_max == 1)
         return;
-    atomic_store_explicit(&member->busy_since_ns, forever ? BUSY_FOREVER : now_ns(),
-                          memory_order_relaxed);
-    if (!share || atomic_load_explicit(&crew->waiting, memory_order_relaxed) == 0)
-        return;
-    lock_take(&crew->lock);
-    struct crew_member *woken = rouse(crew);
-    lock_drop(&crew->lock);
-    if (woken)
-        signal_give(&woken->wake);
+    atomic_store(&member->busy_since_ns, forever ? BUSY_FOREVER : now_ns());
+    if (atomic_load_explicit(&crew->waiting, memory_order_relaxed) > 0 &&
+        (share || atomic_load(&crew->awaiting) > 0))
+        rouse_for_waiting(crew, NULL);
 }
 
 void crew_light(struct crew_member *member)
 {
     atomic_store_explicit(&member->busy_since_ns, 0, memory_order_relaxed);
+}
+
+void crew_await_begin(struct crew *crew)
+{
+    if (crew->threads_max <= 1)
+        return;
+    atomic_fetch_add(&crew->awaiting, 1);
+    if (atomic_load(&crew->waiting) > 0)
+        rouse_for_waiting(crew, all_stuck);
+}
+
+void crew_await_end(struct crew *crew)
+{
+    if (crew->threads_max > 1)
+        atomic_fetch_sub(&crew->awaiting, 1);
 }
 
 void crew_stop(struct crew *crew)
@@ -166,17 +191,16 @@ void crew_stop(struct crew *crew)
 
 bool crew_step(struct crew *crew, uint64_t choice)
 {
-    struct list *const queues[] = {&crew->light, &crew->heavy};
     uint64_t ready = 0;
-    for (int i = 0; i < 2; i++) {
-        list_each(link, queues[i])
+    for (int i = 0; i < CLASSES; i++) {
+        list_each(link, &crew->queue[i])
             ready += !stream_head_hangs(container_of(link, struct CUstream_st, link));
     }
     if (ready == 0)
         return false;
     choice %= ready;
-    for (int i = 0; i < 2; i++) {
-        list_each(link, queues[i]) {
+    for (int i = 0; i < CLASSES; i++) {
+        list_each(link, &crew->queue[i]) {
             struct CUstream_st *stream = container_of(link, struct CUstream_st, link);
             if (stream_head_hangs(stream) || choice-- > 0)
                 continue;

@@ -74,6 +74,8 @@ enum emu_call {
 void emu_fault_set(enum emu_call call, uint64_t nth, cudaError_t error);
 void emu_fault_skip_wait(uint64_t nth); /* nth cudaStreamWaitEvent: success, but no wait */
 void emu_fault_hang(uint64_t nth);      /* nth kernel launched never ends (until a sticky error) */
+/* From a kernel: the context breaks with this sticky error, as by a trap or an illegal access. */
+void emu_break(cudaError_t sticky);
 /* The memory that this process may hold on each device, since others hold the rest. UINT64_MAX
  * lifts it. Lower than what is held is fine: nothing more is given then. */
 void emu_memory_limit(uint64_t bytes);

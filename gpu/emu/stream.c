@@ -14,7 +14,7 @@
 
 #define STREAM_MAGIC 0x5354524du
 #define CHUNK_BYTES (64 * 1024)
-#define HEAVY_COPY_BYTES (256 * 1024)
+#define HEAVY_BYTES (256 * 1024)
 
 /* A piece of a queue's storage: works are laid one after the other, and the piece is used again
  * when the last of them is done. In steady state no heap is touched. */
@@ -380,12 +380,23 @@ cudaError_t stream_wait(struct CUstream_st *stream, struct CUstream_st *on, uint
 
 /* --- running --------------------------------------------------------------------------------- */
 
-bool stream_head_heavy(const struct CUstream_st *stream)
+enum stream_class stream_head_class(const struct CUstream_st *stream)
 {
     const struct work *head = stream->head;
-    return head->kind == WORK_KERNEL ||
-           (head->kind == WORK_COPY && head->copy.bytes > HEAVY_COPY_BYTES) ||
-           (head->kind == WORK_FILL && head->fill.bytes > HEAVY_COPY_BYTES);
+    switch ((enum work_kind)head->kind) {
+    case WORK_HOST:
+        return CLASS_HOST;
+    case WORK_KERNEL:
+        return CLASS_HEAVY;
+    case WORK_COPY:
+        return head->copy.bytes > HEAVY_BYTES ? CLASS_HEAVY : CLASS_LIGHT;
+    case WORK_FILL:
+        return head->fill.bytes > HEAVY_BYTES ? CLASS_HEAVY : CLASS_LIGHT;
+    case WORK_WAIT:
+    case WORK_STAMP:
+        break;
+    }
+    return CLASS_LIGHT;
 }
 
 bool stream_head_hangs(const struct CUstream_st *stream)
@@ -402,9 +413,9 @@ static void run_head(struct CUstream_st *stream, struct crew_member *member, str
     }
     if (call_sticky() != cudaSuccess)
         return;
-    bool heavy = stream_head_heavy(stream);
-    if (member && (heavy || head->kind == WORK_HOST))
-        crew_busy(member, heavy, head->hangs);
+    enum stream_class class = stream_head_class(stream);
+    if (member && class != CLASS_LIGHT)
+        crew_busy(member, class == CLASS_HEAVY, head->hangs);
     if (head->hangs)
         call_hang();
     else
@@ -423,7 +434,7 @@ void stream_run(struct CUstream_st *stream, struct crew_member *member, uint32_t
             settle(stream);
             return;
         }
-        if (count > 0 && crew_prefers_another(stream->crew) && stream_head_heavy(stream)) {
+        if (count > 0 && crew_prefers_another(stream->crew, stream_head_class(stream))) {
             crew_push(stream->crew, stream);
             return;
         }
@@ -459,6 +470,7 @@ void stream_await(struct CUstream_st *stream, uint64_t seq)
         }
     } else if (atomic_load_explicit(&stream->done, memory_order_acquire) < seq) {
         struct stream_waiter waiter = {.seq = seq};
+        crew_await_begin(stream->crew);
         lock_take(&stream->lock);
         bool wait = atomic_load_explicit(&stream->done, memory_order_relaxed) < seq;
         if (wait) {
@@ -468,6 +480,7 @@ void stream_await(struct CUstream_st *stream, uint64_t seq)
         lock_drop(&stream->lock);
         if (wait)
             signal_await(&waiter.signal);
+        crew_await_end(stream->crew);
     }
     observe(stream, seq);
 }

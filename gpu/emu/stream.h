@@ -115,13 +115,15 @@ bool stream_done(struct CUstream_st *stream, uint64_t seq);
 void stream_await(struct CUstream_st *stream, uint64_t seq);
 void stream_await_all(struct device *device);
 
-/* Owner only: runs until the stream rests, waits, or (heavy_yields) has heavy work next while the
- * crew has other streams to run. `budget` limits the number of works; 0 means none. */
+/* Owner only: runs until the stream rests, waits, or its head should let other streams of the crew
+ * go first. `budget` limits the number of works; 0 means none. */
 struct crew_member;
 void stream_run(struct CUstream_st *stream, struct crew_member *member, uint32_t budget);
 bool stream_head_hangs(const struct CUstream_st *stream);
-/* A kernel, a large copy: worth another thread's time when it holds others up. */
-bool stream_head_heavy(const struct CUstream_st *stream);
+/* What a crew runs first: what is over at once, then host functions, since somebody waits for them,
+ * then kernels and large copies. */
+enum stream_class { CLASS_LIGHT, CLASS_HOST, CLASS_HEAVY, CLASSES };
+enum stream_class stream_head_class(const struct CUstream_st *stream);
 
 /* Set-up only: every stream dropped, with its queue. No crew runs. */
 void stream_reset(void);
