@@ -176,7 +176,7 @@ void crew_await_end(struct crew *crew)
         atomic_fetch_sub(&crew->awaiting, 1);
 }
 
-void crew_stop(struct crew *crew)
+void crew_join(struct crew *crew)
 {
     lock_take(&crew->lock);
     crew->stop = true;
@@ -186,6 +186,10 @@ void crew_stop(struct crew *crew)
         signal_give(&crew->member[i].wake);
         pthread_join(crew->member[i].thread, NULL);
     }
+}
+
+void crew_free(struct crew *crew)
+{
     free(crew);
 }
 

@@ -34,7 +34,8 @@ struct crew {
 };
 
 struct crew *crew_make(uint32_t threads_max); /* NULL for want of memory; 0 threads: a stepper's */
-void crew_stop(struct crew *crew);            /* joins the threads, frees the crew */
+void crew_join(struct crew *crew);            /* ends the threads; nothing may be queued */
+void crew_free(struct crew *crew);            /* after crew_join of every crew: they wake each other */
 
 /* By the stream's owner, who gives it away. */
 void crew_push(struct crew *crew, struct CUstream_st *stream);

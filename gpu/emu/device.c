@@ -87,15 +87,20 @@ static void drop_all(void)
             stream_await_all(&devices[i]);
     }
     atomic_store(&generation, 0);
+    stream_join();
+    for (uint32_t i = 0; i < device_options.devices; i++) {
+        if (devices[i].crew)
+            crew_join(devices[i].crew);
+    }
     stream_reset();
     for (uint32_t i = 0; i < device_options.devices; i++) {
         if (devices[i].crew && devices[i].crew != stepper)
-            crew_stop(devices[i].crew);
+            crew_free(devices[i].crew);
         pool_reset(&devices[i]);
         memory_close(&devices[i].memory);
     }
     if (stepper)
-        crew_stop(stepper);
+        crew_free(stepper);
     stepper = NULL;
     event_reset();
     graph_reset();

@@ -112,6 +112,14 @@ static void free_chunks(struct chunk *chunk)
     }
 }
 
+void stream_join(void)
+{
+    for (struct CUstream_st *stream = all; stream; stream = stream->next_all) {
+        if (!stream->device->crew)
+            crew_join(stream->crew);
+    }
+}
+
 void stream_reset(void)
 {
     while (all) {
@@ -119,7 +127,7 @@ void stream_reset(void)
         all = stream->next_all;
         team_stop(stream->team);
         if (!stream->device->crew)
-            crew_stop(stream->crew);
+            crew_free(stream->crew);
         while (stream->head) {
             struct work *work = stream->head;
             stream->head = work->next;

@@ -125,6 +125,8 @@ bool stream_head_hangs(const struct CUstream_st *stream);
 enum stream_class { CLASS_LIGHT, CLASS_HOST, CLASS_HEAVY, CLASSES };
 enum stream_class stream_head_class(const struct CUstream_st *stream);
 
-/* Set-up only: every stream dropped, with its queue. No crew runs. */
+/* Set-up only, once nothing is queued: ends the threads of streams that have their own; then, with
+ * all crews ended, drops every stream. */
+void stream_join(void);
 void stream_reset(void);
 uint32_t stream_live(void);
