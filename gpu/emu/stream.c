@@ -50,13 +50,12 @@ static struct CUstream_st *take_unused(struct device *device)
 
 static struct CUstream_st *make_new(struct device *device)
 {
-    struct CUstream_st *stream = mmap(NULL, sizeof(*stream), PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (stream == MAP_FAILED)
+    struct CUstream_st *stream = calloc(1, sizeof(*stream));
+    if (!stream)
         return NULL;
     stream->crew = device->crew ? device->crew : crew_make(1);
     if (!stream->crew) {
-        munmap(stream, sizeof(*stream));
+        free(stream);
         return NULL;
     }
     stream->magic = STREAM_MAGIC;
@@ -137,7 +136,7 @@ void stream_reset(void)
         free_chunks(stream->spare);
         if (stream->chunk)
             munmap(stream->chunk, CHUNK_BYTES);
-        munmap(stream, sizeof(*stream));
+        free(stream);
     }
     live_count = 0;
 }
@@ -289,6 +288,12 @@ static bool park(struct CUstream_st *stream, const struct work *wait)
 
 static void settle(struct CUstream_st *stream);
 
+/* Whether even a wait that is over must come to the stream's own thread, to be seen (order.h). */
+static bool waits_must_run(void)
+{
+    return ORDER_SEEN && device_options.engine != EMU_STEPPER;
+}
+
 /* Takes those off the list whose work is done. The stream's lock is held. */
 static struct stream_waiter *take_waiters(struct CUstream_st *stream, uint64_t done)
 {
@@ -329,8 +334,8 @@ static void complete(struct CUstream_st *stream, struct work *work)
     }
 }
 
-/* Owner only: gives the stream to whoever can go on with it. A wait that is over is completed here,
- * but where the order must be seen on the stream's own thread (order.h). */
+/* Owner only: gives the stream to whoever can go on with it. A wait that is over is completed here
+ * where it can be. */
 static void settle(struct CUstream_st *stream)
 {
     struct work *head;
@@ -341,7 +346,7 @@ static void settle(struct CUstream_st *stream)
         }
         if (park(stream, head))
             return;
-        if (ORDER_SEEN) {
+        if (waits_must_run()) {
             crew_push(stream->crew, stream);
             return;
         }
@@ -380,7 +385,7 @@ cudaError_t stream_wait(struct CUstream_st *stream, struct CUstream_st *on, uint
 {
     if (on == stream || seq == 0)
         return cudaSuccess;
-    if (!ORDER_SEEN && atomic_load_explicit(&on->done, memory_order_acquire) >= seq)
+    if (!waits_must_run() && atomic_load_explicit(&on->done, memory_order_acquire) >= seq)
         return cudaSuccess;
     struct work wait = {.kind = WORK_WAIT, .wait = {.on = on, .seq = seq}};
     return stream_enqueue(stream, &wait, NULL, 0) ? cudaSuccess : cudaErrorMemoryAllocation;
