@@ -136,8 +136,7 @@ static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_
     };
 }
 
-static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank,
-                                      struct error *error)
+static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank, struct error *error)
 {
     return rank_query(rank_of(engine, rank), error);
 }
