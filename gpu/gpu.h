@@ -1,17 +1,17 @@
 /* The line between the daemon and a device: no CUDA type is in sight here.
  *
  * One engine serves one replica: tp x pp GPUs ("ranks") that hold one copy of the model. A step is
- * described by a plan, which is data: the scheduler builds it, and each rank's worker thread
- * submits it. Up to `depth` steps are in flight; a decode row reads the token that the device
- * sampled in the step before, so the host need not know it yet. When a step has ended, the device's
- * callback stores its number and writes to the worker's eventfd; nothing polls.
+ * described by a plan, which is data: the scheduler builds it, and each rank's worker thread submits
+ * it. Up to `depth` steps are in flight; a decode row reads the token that the device sampled in the
+ * step before, so the host need not know it yet. When a step has ended, the device's callback stores
+ * its number and writes to the worker's eventfd; nothing polls.
  *
- * Threads: functions tagged "leader" are called by the worker thread of rank 0, "rank" by the
- * rank's own worker thread, "any" by any. None of them blocks, except those tagged "blocks".
+ * Threads: functions tagged "leader" are called by the worker thread of rank 0, "rank" by the rank's
+ * own worker thread, "any" by any. None of them blocks, except those tagged "blocks".
  *
  * Ownership: plans and results are borrowed for the time that each function says. KV blocks are
- * numbers: which sequence owns which is known to daemon/kv.c alone; the engine maps a block's
- * number to an address.
+ * numbers: which sequence owns which is known to daemon/kv.c alone; the engine maps a block's number
+ * to an address.
  *
  * A module (sluice-cpu.so, sluice-cuda.so) exports one symbol, gpu_module, of type struct gpu_api.
  */
@@ -44,11 +44,11 @@ struct gpu_device {
 /* KV of the layers that share a kind of attention. A block holds `block_tokens` positions of all of
  * the group's layers; a slab is `slab_blocks` blocks in one allocation. */
 struct gpu_group {
-    uint32_t window; /* a token sees the window - 1 tokens before it; 0 = all */
+    uint32_t window;      /* a token sees the window - 1 tokens before it; 0 = all */
     uint32_t layers;
     uint64_t block_bytes; /* per rank */
     uint32_t slab_blocks;
-    uint32_t slabs_max; /* block numbers are below slabs_max * slab_blocks */
+    uint32_t slabs_max;   /* block numbers are below slabs_max * slab_blocks */
 };
 
 struct gpu_model {
@@ -74,15 +74,15 @@ struct gpu_model {
 enum gpu_log_level { GPU_LOG_WARNING = 4, GPU_LOG_NOTICE = 5, GPU_LOG_INFO = 6, GPU_LOG_DEBUG = 7 };
 
 struct gpu_options {
-    const char *model;  /* directory, or "synthetic:NAME" */
+    const char *model; /* directory, or "synthetic:NAME" */
     const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
     uint32_t tp, pp;
-    uint32_t depth;          /* steps in flight, 1 or 2 */
-    uint32_t slots_max;      /* sequences on the device at a time */
-    uint32_t tokens_max;     /* tokens of a step */
-    uint32_t context_max;    /* 0 = the model's */
-    uint32_t block_tokens;   /* 0 = the device's choice */
-    uint64_t slab_bytes;     /* 0 = the device's choice */
+    uint32_t depth;      /* steps in flight, 1 or 2 */
+    uint32_t slots_max;  /* sequences on the device at a time */
+    uint32_t tokens_max; /* tokens of a step */
+    uint32_t context_max; /* 0 = the model's */
+    uint32_t block_tokens; /* 0 = the device's choice */
+    uint64_t slab_bytes;   /* 0 = the device's choice */
     uint64_t memory_max;     /* of this process per device; 0 = no limit */
     uint64_t memory_reserve; /* left to other processes, per device */
     uint64_t kv_max;         /* 0 = no limit */
@@ -103,17 +103,17 @@ struct gpu_options {
 struct gpu_open {
     uint32_t slot;
     uint32_t flags;
-    uint64_t seed;      /* random numbers are a function of (seed, position of the sampled token) */
-    float temperature;  /* 0 = greedy */
-    float top_p, min_p; /* 1 and 0 = off */
-    int32_t top_k;      /* 0 = off */
+    uint64_t seed;       /* random numbers are a function of (seed, position of the sampled token) */
+    float temperature;   /* 0 = greedy */
+    float top_p, min_p;  /* 1 and 0 = off */
+    int32_t top_k;       /* 0 = off */
     float repetition, presence, frequency;
     uint32_t prompt_len; /* tokens at positions from here on count as output (penalties) */
     uint32_t eos_from;   /* the end tokens are masked for sampled positions below this one;
                             UINT32_MAX = always (ignore_eos) */
     uint32_t stop_ids_first, stop_ids_count; /* in plan->ids: further end tokens of this sequence */
     uint32_t bias_first, bias_count;         /* in plan->bias */
-    uint32_t logprobs;                       /* 0: of the chosen token; n: of the n likeliest too */
+    uint32_t logprobs;   /* 0: of the chosen token; n: of the n likeliest too */
 };
 
 struct gpu_append {
@@ -137,11 +137,11 @@ struct gpu_bias {
 
 enum gpu_input { GPU_IDS, GPU_LAST }; /* ids of the plan, or the slot's last sampled token */
 
-#define GPU_SAMPLE 0x01u     /* sample the token after the row's last one */
-#define GPU_LOGPROBS 0x02u   /* with its log-probability, and the likeliest as the slot asks */
-#define GPU_SCORE 0x04u      /* log-probability of targets, see score_count */
-#define GPU_POOL_ADD 0x08u   /* add every position's final hidden state to the slot's sum */
-#define GPU_POOL_OUT 0x10u   /* give the slot's sum divided by its count */
+#define GPU_SAMPLE 0x01u   /* sample the token after the row's last one */
+#define GPU_LOGPROBS 0x02u /* with its log-probability, and the likeliest as the slot asks */
+#define GPU_SCORE 0x04u    /* log-probability of targets, see score_count */
+#define GPU_POOL_ADD 0x08u /* add every position's final hidden state to the slot's sum */
+#define GPU_POOL_OUT 0x10u /* give the slot's sum divided by its count */
 #define GPU_EMBED_LAST 0x20u /* give the last position's final hidden state */
 #define GPU_EMBED_ALL 0x40u  /* give every position's */
 #define GPU_NORMALIZE 0x80u  /* embeddings are divided by their length */
@@ -157,8 +157,8 @@ struct gpu_row {
                              ids[ids + 1 + i]; plan->ids holds q_len + 1 ids when it equals q_len */
 };
 
-/* One step. A slot stands in at most one row. Arrays are borrowed until gpu_submit returns. Order
- * of effect: closes, moves, slabs, opens, appends, rows. */
+/* One step. A slot stands in at most one row. Arrays are borrowed until gpu_submit returns. Order of
+ * effect: closes, moves, slabs, opens, appends, rows. */
 struct gpu_plan {
     uint64_t step; /* 1, 2, 3, ... without gaps */
     uint32_t close_count, move_count, slab_count, open_count, append_count, row_count;
@@ -203,7 +203,7 @@ struct gpu_results {
     const struct gpu_sample *samples;
     const struct gpu_top *tops; /* [sample_count][GPU_LOGPROBS_MAX], most likely first */
     const struct gpu_score *scores;
-    const float *embeddings;   /* [embed_count][hidden] */
+    const float *embeddings; /* [embed_count][hidden] */
     uint64_t start_ns, end_ns; /* the device's clock in the step's first and last kernel */
     uint64_t in_ns, out_ns;    /* time of the copies, 0 unless profiling */
 };
@@ -220,17 +220,17 @@ struct gpu_limits {
 
 struct gpu_memory {
     uint64_t weights; /* bytes of weights, and what else lives as long as the engine */
-    uint64_t kv_used; /* in slabs that exist */
-    uint64_t kv_held; /* of the pool, given back or not */
+    uint64_t kv_used;    /* in slabs that exist */
+    uint64_t kv_held;    /* of the pool, given back or not */
     uint64_t scratch_used, scratch_held;
-    uint64_t graphs;                    /* arenas of captured steps */
-    uint64_t pinned;                    /* host memory */
+    uint64_t graphs;     /* arenas of captured steps */
+    uint64_t pinned;     /* host memory */
     uint64_t device_free, device_total; /* as the device tells */
 };
 
 struct gpu_counters {
     uint64_t steps, graph_steps, captures;
-    uint64_t allocations;                   /* outside the pools, since the first step */
+    uint64_t allocations; /* outside the pools, since the first step */
     uint64_t synchronizes, pageable_copies; /* since the first step; both stay 0 */
     uint64_t steps_ahead; /* steps enqueued before the one before them had ended */
 };
@@ -238,7 +238,7 @@ struct gpu_counters {
 enum gpu_progress { GPU_IDLE, GPU_BUSY, GPU_FAILED };
 
 struct gpu_api {
-    uint32_t abi;     /* GPU_ABI */
+    uint32_t abi; /* GPU_ABI */
     const char *name; /* "cpu", "cuda" */
 
     /* any, blocks. The devices in PCI order; *ret_count is set to how many exist. */
@@ -261,8 +261,8 @@ struct gpu_api {
     uint32_t (*progress)(const struct gpu_engine *engine);
 
     /* rank. Enqueues a step. At most `depth` steps may be unfinished. Fails with ERR_DEVICE (then
-     * the engine is dead) or ERR_DEVICE_MEMORY (scratch could not grow: nothing was enqueued and
-     * the same step number may be submitted again with less). */
+     * the engine is dead) or ERR_DEVICE_MEMORY (scratch could not grow: nothing was enqueued and the
+     * same step number may be submitted again with less). */
     int (*submit)(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
                   struct error *error);
 
@@ -284,8 +284,8 @@ struct gpu_api {
      * may still use it. */
     int (*kv_shrink)(struct gpu_engine *engine, uint32_t group, uint32_t slab, struct error *error);
 
-    /* leader, blocks shortly; only with no step in flight. Returns memory that pools hold back to
-     * the device, and drops the arenas of captured steps. */
+    /* leader, blocks shortly; only with no step in flight. Returns memory that pools hold back to the
+     * device, and drops the arenas of captured steps. */
     int (*trim)(struct gpu_engine *engine, struct error *error);
 
     /* any */
@@ -293,8 +293,7 @@ struct gpu_api {
     void (*counters)(const struct gpu_engine *engine, uint32_t rank,
                      struct gpu_counters *ret_counters);
 
-    /* rank, blocks: waits for steps in flight, unless the device failed. Then streams and memory.
-     */
+    /* rank, blocks: waits for steps in flight, unless the device failed. Then streams and memory. */
     void (*stop)(struct gpu_engine *engine, uint32_t rank);
 
     /* any, blocks, after every rank stopped. */

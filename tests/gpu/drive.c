@@ -56,9 +56,12 @@ int drive_open(struct drive *drive, const struct drive_options *options)
 
 void drive_close(struct drive *drive)
 {
+    struct error ignored;
+    bool failed = gpu_module.query(drive->engine, 0, &ignored) == GPU_FAILED;
     gpu_module.stop(drive->engine, 0);
     gpu_module.close(drive->engine);
-    close(drive->wake_fd);
+    if (!failed) /* else a host function may be writing to it still */
+        close(drive->wake_fd);
 }
 
 static bool completed(const struct drive *drive, uint64_t step)
