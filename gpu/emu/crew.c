@@ -99,8 +99,7 @@ static bool all_stuck(struct crew *crew)
     bool awaited = atomic_load(&crew->awaiting) > 0;
     uint64_t now = now_ns();
     for (uint32_t i = 0; i < crew->threads; i++) {
-        uint64_t since =
-            atomic_load_explicit(&crew->member[i].busy_since_ns, memory_order_relaxed);
+        uint64_t since = atomic_load_explicit(&crew->member[i].busy_since_ns, memory_order_relaxed);
         if (!crew->member[i].idle && (since == 0 || (!awaited && now - since < BUSY_NS)))
             return false;
     }
@@ -197,14 +196,15 @@ bool crew_step(struct crew *crew, uint64_t choice)
 {
     uint64_t ready = 0;
     for (int i = 0; i < CLASSES; i++) {
-        list_each(link, &crew->queue[i])
-            ready += !stream_head_hangs(container_of(link, struct CUstream_st, link));
+        list_each(link, &crew->queue[i]) ready +=
+            !stream_head_hangs(container_of(link, struct CUstream_st, link));
     }
     if (ready == 0)
         return false;
     choice %= ready;
     for (int i = 0; i < CLASSES; i++) {
-        list_each(link, &crew->queue[i]) {
+        list_each(link, &crew->queue[i])
+        {
             struct CUstream_st *stream = container_of(link, struct CUstream_st, link);
             if (stream_head_hangs(stream) || choice-- > 0)
                 continue;
