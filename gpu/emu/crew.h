@@ -29,12 +29,13 @@ struct crew {
     struct list queue[CLASSES]; /* by the class of the stream's head; lower ones go first */
     atomic_uint waiting;        /* streams in all of them */
     atomic_uint awaiting;       /* host threads that synchronise */
-    uint32_t threads, threads_max, active;
+    uint32_t threads, active;
     bool stop;
     struct crew_member member[CREW_THREADS_MAX];
 };
 
-struct crew *crew_make(uint32_t threads_max); /* NULL for want of memory; 0 threads: a stepper's */
+/* All its threads start now, so that no later call has to. NULL for want of memory or threads. */
+struct crew *crew_make(uint32_t threads); /* 0: a stepper's */
 void crew_join(struct crew *crew);            /* ends the threads; nothing may be queued */
 void crew_free(struct crew *crew); /* after crew_join of every crew: they wake each other */
 
