@@ -101,8 +101,8 @@ cudaError_t cudaHostAlloc(void **ret_host, size_t size, unsigned int flags)
     cudaError_t error = capture_forbids();
     if (error != cudaSuccess)
         return error;
-    if (!ret_host || flags > (cudaHostAllocPortable | cudaHostAllocMapped |
-                              cudaHostAllocWriteCombined))
+    if (!ret_host ||
+        flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined))
         return call_fail(cudaErrorInvalidValue);
     *ret_host = NULL;
     if (size == 0)
@@ -138,8 +138,8 @@ cudaError_t cudaHostRegister(void *memory, size_t size, unsigned int flags)
     cudaError_t error = capture_forbids();
     if (error != cudaSuccess)
         return error;
-    if (!memory || size == 0 || (flags & ~(unsigned)(cudaHostRegisterPortable |
-                                                     cudaHostRegisterReadOnly)))
+    if (!memory || size == 0 ||
+        (flags & ~(unsigned)(cudaHostRegisterPortable | cudaHostRegisterReadOnly)))
         return call_fail(cudaErrorInvalidValue);
     if (overlaps((uintptr_t)memory, size))
         return call_fail(cudaErrorHostMemoryAlreadyRegistered);

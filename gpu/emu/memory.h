@@ -1,8 +1,8 @@
 /* Device memory: address ranges given out in extents of whole granules.
  *
  * Two equal address ranges are reserved. The addresses handed out lie in the first, which is never
- * readable; the second, at emu_alias_offset from it, is where kernels and copies read and write, and
- * has pages only where an extent is. A released extent's pages go back to the system.
+ * readable; the second, at emu_alias_offset from it, is where kernels and copies read and write,
+ * and has pages only where an extent is. A released extent's pages go back to the system.
  */
 #pragma once
 
@@ -59,5 +59,5 @@ void memory_block_free(struct memory *memory, struct block *block);
 struct block *memory_find(struct memory *memory, uintptr_t address); /* the one it begins */
 
 /* Any thread. */
-bool memory_is_device(const void *address);        /* in any device's range */
+bool memory_is_device(const void *address); /* in any device's range */
 bool memory_covers(struct memory *memory, const void *address, size_t bytes); /* in extents */
