@@ -22,7 +22,7 @@ struct options {
 #define OPTION_FIELD_BYTES uint64_t
 #define OPTION_FIELD_TIME time_us
 #define OPTION_FIELD_CHOICE uint32_t
-#define OPTION(name, kind, default_text, min, max, reload, secret, help) OPTION_FIELD_##kind name;
+#define OPTION(field, name, kind, value, min, max, reload, secret, help) OPTION_FIELD_##kind field;
 #include "daemon/option.def"
 #undef OPTION
 };
