@@ -2,7 +2,7 @@
  *
  * A sequence has one owner at a time. The loop makes it, keeps it while it waits, and hands it to a
  * replica's worker by pushing it into the worker's mailbox; the worker hands it back by pushing it
- * into the outbox with its state ENDED. What the other side may read meanwhile is said per field.
+ * into the outbox with OUTBOX_ENDED. What the other side may read meanwhile is said per field.
  * Mailbox links are embedded, so handing over, cancelling and completing cannot fail.
  *
  * Way of a sequence: WAITING (loop) -> SENT (mailbox) -> RUNNING (worker; PREEMPTED and back) ->
@@ -25,6 +25,15 @@
 struct conn;
 struct user;
 struct replica;
+
+/* Where a sequence is while the worker has it. */
+enum seq_phase {
+    PHASE_WAITING,  /* for a slot; also after preemption, when no step in flight names it */
+    PHASE_PREFILL,  /* has a slot, its prompt is not yet read */
+    PHASE_DECODE,   /* has a slot, each step gives a token */
+    PHASE_LAST,     /* its last row is in flight, its slot is already given up */
+    PHASE_PREEMPTED /* gave up its slot; rows in flight still count */
+};
 
 enum seq_state { SEQ_WAITING, SEQ_SENT, SEQ_RUNNING, SEQ_PREEMPTED, SEQ_ENDED };
 
@@ -76,40 +85,40 @@ struct seq {
      * scores or embedding rows. Pages not written cost nothing. */
     atomic_uint out_count; /* tokens, scores or embedding rows */
     int32_t *out_tokens;
-    float *out_logprobs;           /* with sampling.logprobs >= 0 */
-    struct gpu_top *out_tops;      /* [max_tokens][sampling.logprobs], with logprobs > 0 */
+    float *out_logprobs;      /* with sampling.logprobs >= 0 */
+    struct gpu_top *out_tops; /* [max_tokens][sampling.logprobs], with logprobs > 0 */
     struct message_score *out_scores;
-    float *out_rows;               /* embed: rows of `hidden` floats */
+    float *out_rows; /* embed: rows of `hidden` floats */
 
-    /* Set by the worker before it pushes the sequence with ENDED. */
+    /* Set by the worker before it pushes the sequence with OUTBOX_ENDED. */
     enum finish finish;
     struct error *failure; /* loop's memory, filled by the worker when finish is FINISH_ERROR */
     struct seq_stamps stamps;
     uint32_t preemptions;
 
-    /* Mailbox links. in: loop -> worker. cancel: loop -> worker, at most once. out: worker -> loop. */
+    /* Mailbox links. in: loop -> worker. cancel: loop -> worker, at most once. out: worker -> loop.
+     */
     struct queue_link in_link, cancel_link, out_link;
-    enum finish cancel_reason; /* set before cancel_link is pushed: CANCELLED or DEADLINE */
-    atomic_bool out_queued;    /* out_link is in the outbox: progress is merged into one visit */
-    atomic_bool ended;         /* worker's last word: with the outbox visit that sees it, it is the loop's */
+    enum finish cancel_reason; /* set before cancel_link is pushed: how the sequence then ends */
+    atomic_uint out_flags; /* enum outbox_flag, one word so that nothing is lost; see outbox.h */
 
     /* Loop only. */
     enum seq_state state;
-    struct list wait_link; /* waiting queue */
+    struct list wait_link;  /* waiting queue */
     uint32_t deadline_slot; /* index in the deadline heap, UINT32_MAX = not there */
     uint32_t sent_count;    /* of out_count: already encoded into the connection's output */
     bool cancel_sent;
     struct replica *replica;
     void *text; /* detokenizer and stop matcher; owned by daemon/reply.c */
 
-    /* Worker only. */
+    /* Worker only; zero when the sequence is sent. See daemon/sched.h. */
     struct list run_link;
-    uint32_t slot;
-    uint32_t planned_len;  /* tokens whose KV is written by steps planned so far */
-    uint32_t done_len;     /* the same, by steps completed */
-    uint32_t target_len;   /* prompt, or prompt and generated tokens after preemption */
-    uint32_t in_flight;    /* rows of it in steps not completed */
-    bool closing;          /* ended, but steps in flight still name it */
-    uint64_t blocks_step;  /* last step that may touch its blocks */
-    struct kv_table *table; /* its KV blocks, see daemon/kv.h */
+    enum seq_phase phase;
+    uint64_t order;       /* of arrival at this worker: the greatest is the youngest */
+    uint32_t slot;        /* while PHASE_PREFILL or PHASE_DECODE */
+    uint32_t planned_len; /* positions whose KV is written by steps planned so far */
+    uint32_t target_len;  /* prompt, or prompt and generated tokens after preemption */
+    uint32_t emit_from;   /* score, embed all: positions below were answered before a preemption */
+    uint32_t in_flight;   /* rows of it in steps not completed */
+    uint64_t moved_step;  /* last step that advanced its prompt */
 };

@@ -1,0 +1,44 @@
+/* What a step costs: a linear model of its microseconds, learned from the steps that ran.
+ *
+ * Recursive least squares with forgetting over five features: one (launches, weights), rows, tokens
+ * (products), KV positions read (attention's traffic), and pairs of query and key (attention's
+ * arithmetic). Coefficients are never negative, so more work never looks cheaper. Steps that tell
+ * nothing new (predicted within a few per cent) do not make it forget what other steps taught.
+ *
+ * Pure, one thread, no allocation.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define COST_FEATURES 5
+
+struct cost_work {
+    uint64_t rows, tokens;
+    uint64_t kv;    /* sum over rows of the positions that it reads */
+    uint64_t pairs; /* sum over tokens of the positions that each sees */
+};
+
+struct cost {
+    double coefficient[COST_FEATURES]; /* us per scaled feature */
+    double covariance[COST_FEATURES][COST_FEATURES];
+    uint64_t samples;
+};
+
+void cost_init(struct cost *cost);
+
+/* Adds a row of q_len tokens from `position` on. */
+void cost_add_row(struct cost_work *work, uint32_t position, uint32_t q_len);
+
+/* A step of this work took so long. */
+void cost_learn(struct cost *cost, const struct cost_work *work, double us);
+
+/* True once enough steps were seen to trust a prediction. */
+bool cost_known(const struct cost *cost);
+double cost_predict_us(const struct cost *cost, const struct cost_work *work);
+
+/* The most tokens, up to q_max, of a further row from `position` on that keep the step within
+ * target_us; 0 when even one does not. */
+uint32_t cost_tokens(const struct cost *cost, const struct cost_work *work, uint32_t position,
+                     uint32_t q_max, double target_us);

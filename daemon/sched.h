@@ -1,0 +1,171 @@
+/* The scheduler of one replica: state and time in, a step's plan out. Pure: no threads, no device,
+ * no clock; memory of the device is asked for through two callbacks, ended and progressed sequences
+ * are told through two more, so that a test or a simulation can stand in for all of them.
+ *
+ * A step is made in three calls: sched_plan builds it and changes nothing that matters, then either
+ * sched_submitted (it is in flight now) or sched_refused (the device had no scratch memory for it:
+ * all is as before, and the next plan will be smaller). sched_complete takes its results, in order.
+ *
+ * What a plan contains, in this order of claim:
+ *  - decode rows: every sequence that has read its prompt, one token each, input GPU_LAST. They
+ * need nothing from the host, so step n+1 has them while n runs. max_tokens is counted in planned
+ * rows: no row is planned after the last. An end token shows only in results; the row that step n+1
+ * may have by then is wasted, writes only into blocks that stay the sequence's until n+1 has ended,
+ * and its result is not used.
+ *  - a chunk of each prompt that was not advanced for chunk_every steps;
+ *  - chunks of other prompts, oldest first, and then of new sequences, as long as the cost model
+ * keeps the step within itl_target_us. With no decode row in the step there is no such bound. New
+ * sequences start by priority, then in the order in which they came; those preempted came earlier
+ * than any that were not started, and so come first. Nobody overtakes: the first waits for a slot
+ * and for blocks for its whole prompt, and those behind it wait too.
+ *
+ * KV: blocks are taken when a step needs them, slabs are asked for when free blocks run out, and
+ * one slab ahead of that. When growth is refused, decode rows that need a block make the youngest
+ * sequence of the lowest priority give its blocks up (never the last one that has a slot). It keeps
+ * what it generated, waits until no step in flight names it, and later reads prompt and generated
+ * tokens as one prompt. A slab too many for kv_idle_release_us is emptied (moves in the plan) and
+ * given back; when nothing runs for that long, all are.
+ *
+ * End of a sequence: at once, when it is known. Steps in flight forget it; its slot is closed by
+ * the next plan and its blocks are retired (kv.h), so nothing of it is needed any more.
+ *
+ * One thread. Memory is taken in sched_init by the limits of the engine, none later.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/cost.h"
+#include "daemon/kv.h"
+#include "daemon/request.h"
+#include "daemon/stats.h"
+#include "gpu/gpu.h"
+
+#define SCHED_NEVER UINT64_MAX
+
+struct sched_options {
+    uint64_t itl_target_us;      /* what a step with decode rows may last; 0 = no bound */
+    uint32_t chunk_every;        /* steps in which every started prompt advances, >= 1 */
+    uint64_t kv_idle_release_us; /* until unused slabs go back */
+    uint64_t stall_us;           /* a lone sequence that gets no KV for so long fails */
+};
+
+/* Called from within sched functions; none may call back into the scheduler. */
+struct sched_calls {
+    void *context;
+    /* One more slab of a group: 0, or a negative code and nothing has changed. */
+    int (*kv_grow)(void *context, uint32_t group, uint32_t *ret_slab);
+    void (*kv_shrink)(void *context, uint32_t group, uint32_t slab);
+    void (*progressed)(void *context, struct seq *seq); /* out_count has risen */
+    void (*ended)(void *context, struct seq *seq);      /* finish is set; forgotten here */
+};
+
+/* A step that was planned. Lives until `depth` further ones were submitted. */
+struct sched_step {
+    struct gpu_plan plan;
+    struct seq **row_seq; /* [rows]; NULL once the sequence has ended */
+    struct cost_work work;
+    double estimate_us;
+    time_us submitted_us;
+    uint32_t start_count; /* sequences that it opens: the last start_count of `opened` */
+    struct seq **opened;  /* [opens] */
+    uint32_t patch_count; /* the first appends re-point moved blocks, one per move */
+    struct seq **moved;   /* [moves]: whose block it is */
+    bool cut;             /* decode rows were left out: the next plan begins with those */
+    /* What the plan points to. */
+    uint32_t *closes;
+    struct gpu_move *moves;
+    struct gpu_slab *slabs;
+    struct gpu_open *opens;
+    struct gpu_append *appends;
+    struct gpu_row *rows;
+    int32_t *ids;
+    struct gpu_bias *bias;
+};
+
+struct sched {
+    struct gpu_model model;
+    struct gpu_limits limits;
+    struct sched_options options;
+    struct sched_calls calls;
+    struct stats_worker *stats; /* borrowed */
+    struct kv kv;
+    struct cost cost;
+
+    /* Sequences, by phase; a sequence is on one list. */
+    struct list waiting; /* by priority, then order */
+    struct list prefill; /* likewise */
+    struct list decode;  /* who was left out last comes first */
+    struct list last;
+    struct list preempted;
+    uint32_t waiting_count, slot_count; /* on `waiting`; on `prefill` and `decode` */
+    uint64_t waiting_tokens; /* target_len of those waiting, and what is left of `prefill` */
+    uint64_t order_next;
+
+    uint32_t *slots_free; /* stack */
+    uint32_t slots_free_count;
+    uint32_t *closes_due; /* slots that the device has open and no sequence has */
+    uint32_t closes_due_count;
+    struct kv_table *tables; /* [slots_max] */
+    uint32_t *table_memory;
+
+    struct gpu_slab *slabs_due; /* grown since the last submitted plan */
+    uint32_t slabs_due_count;
+
+    struct sched_step *steps;      /* [depth + 1], by step number */
+    uint64_t step_last, step_done; /* numbers of the last submitted and the last completed step */
+    uint32_t chunk_min;            /* tokens of the chunk that a prompt is sure of */
+    uint32_t prefill_max;          /* prompts that are read at a time */
+    uint32_t tokens_cap;           /* <= tokens_max; less after scratch was refused */
+    time_us scratch_after_us;      /* no plan before, 0 = no bound */
+    uint64_t device_end_ns;        /* end of the last completed step */
+
+    struct sched_group {
+        time_us grow_after_us;   /* growth was refused: not asked again before */
+        time_us excess_since_us; /* more slabs than needed since; 0 = not */
+        uint32_t victim;         /* slab that is being emptied, or KV_NONE */
+    } group[GPU_GROUPS_MAX];
+    time_us idle_since_us;    /* nothing at all here; 0 = not idle */
+    time_us stalled_since_us; /* a lone sequence gets no KV; 0 = not */
+};
+
+/* 0, -ERR_NO_MEMORY, or -ERR_BAD_CONFIG when the limits make no sense together. */
+int sched_init(struct sched *sched, const struct gpu_model *model, const struct gpu_limits *limits,
+               const struct sched_options *options, const struct sched_calls *calls,
+               struct stats_worker *stats, struct error *error);
+void sched_destroy(struct sched *sched); /* no sequence is left */
+
+/* A sequence was sent here. It may end within the call (nothing to compute). */
+void sched_add(struct sched *sched, struct seq *seq, time_us now_us);
+/* Ends a sequence that has not ended, with this reason. */
+void sched_cancel(struct sched *sched, struct seq *seq, enum finish reason, time_us now_us);
+/* Ends every sequence with FINISH_ERROR and this error, or with `finish` when error is NULL. Steps
+ * in flight are forgotten: only for a device that failed or was stopped. */
+void sched_end_all(struct sched *sched, enum finish finish, const struct error *error,
+                   time_us now_us);
+
+/* The next step, or NULL: nothing to do, or not now (sched_due_us says when by itself). At most
+ * limits.depth steps may be in flight. The plan stays valid until `depth` further ones were
+ * submitted. */
+const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us);
+void sched_submitted(struct sched *sched, time_us now_us);
+void sched_refused(struct sched *sched, time_us now_us);
+
+/* Results of step step_done + 1. */
+void sched_complete(struct sched *sched, const struct gpu_results *results, time_us now_us);
+
+/* Housekeeping, after the plans of a turn: one slab ahead, slabs too many, all of them when idle.
+ * Returns true when memory went back because nothing runs: then the engine is to be trimmed. */
+bool sched_tend(struct sched *sched, time_us now_us);
+
+/* When something is due although no step ends and no message comes, or SCHED_NEVER. */
+time_us sched_due_us(const struct sched *sched);
+
+static inline uint32_t sched_in_flight(const struct sched *sched)
+{
+    return (uint32_t)(sched->step_last - sched->step_done);
+}
+
+/* Microseconds that the steps in flight should take together. */
+double sched_estimate_us(const struct sched *sched);

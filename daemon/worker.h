@@ -1,0 +1,90 @@
+/* A replica's worker: the thread that plans and submits steps of one engine, and takes their
+ * results.
+ *
+ * worker_turn does all the work and never blocks. The thread is `for (;;) { wait; turn; }`: the
+ * wait is one poll of one eventfd, written by the loop with a message and by the device after a
+ * step. It is timed only while a step is in flight or memory waits to be given back; idle, no timer
+ * is armed. The simulation makes no thread and calls worker_open and worker_turn itself.
+ *
+ * Mail from the loop: sequences (seq.in_link), cancels (seq.cancel_link) and commands (one word of
+ * bits). A turn takes the mail first, then results, and only then plans: no step planned after a
+ * cancel was taken contains the sequence. Answers go into the outbox.
+ *
+ * When the device fails, every sequence here and every one sent later ends with FINISH_ERROR and
+ * ERR_DEVICE (retryable), and OUTBOX_FAILED tells the loop to flush and to exit with 75.
+ *
+ * From start on, the worker's thread allocates nothing.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/outbox.h"
+#include "daemon/place.h"
+#include "daemon/request.h"
+#include "daemon/sched.h"
+#include "daemon/stats.h"
+#include "gpu/gpu.h"
+
+#define WORKER_FOREVER UINT64_MAX
+
+struct worker;
+
+struct worker_options {
+    struct sched_options sched;
+    uint64_t step_timeout_us; /* a step in flight for longer: the device counts as stuck */
+    bool direct;              /* the caller makes the turns: no eventfd, `notify` tells of mail */
+    void (*notify)(void *context); /* direct: a message was sent; may be NULL */
+    void *context;
+};
+
+/* Loop thread (before start: any). The engine was opened (api->open); the worker starts, stops and
+ * closes it. All memory is taken here. */
+int worker_create(const struct gpu_api *api, struct gpu_engine *engine,
+                  const struct gpu_model *model, const struct gpu_limits *limits,
+                  const struct worker_options *options, struct outbox *outbox,
+                  struct worker **ret_worker, struct error *error);
+
+/* Loop thread. Starts the thread, which loads the model; OUTBOX_READY or OUTBOX_FAILED follows. */
+int worker_start(struct worker *worker, struct error *error);
+
+/* Loop thread. Moves the sequence to the worker, as long as it is ready; the seq's worker-only part
+ * is zero, its output arrays are there. */
+void worker_send(struct worker *worker, struct seq *seq);
+/* Loop thread. seq->cancel_reason is set; once per sequence, after worker_send. */
+void worker_cancel(struct worker *worker, struct seq *seq);
+/* Loop thread. What can be sent now. */
+struct place_room worker_room(const struct worker *worker);
+
+/* Loop thread. Asks for a copy of the figures; OUTBOX_STATS tells that worker_snapshot() has it.
+ * Not again before that. After the worker stopped or failed, the last copy stays. */
+void worker_ask_stats(struct worker *worker);
+const struct stats_worker *worker_snapshot(const struct worker *worker);
+/* Loop thread. Gives unused memory back at the worker's next idle turn, not after the idle time. */
+void worker_trim(struct worker *worker);
+/* Loop thread. Ends what is still there with FINISH_CANCELLED, stops the engine, ends the thread;
+ * OUTBOX_STOPPED follows. To let work finish first, stop sending and wait for it to end. */
+void worker_stop(struct worker *worker);
+/* Loop thread, blocks until the thread has ended. */
+void worker_join(struct worker *worker);
+/* After worker_join, or when no thread was started. Closes the engine. NULL is allowed. */
+void worker_destroy(struct worker *worker);
+
+/* Any thread. False when the device failed, or a step or its submission has been under way for
+ * longer than step_timeout_us: then the watchdog is not fed. */
+bool worker_healthy(const struct worker *worker, time_us now_us);
+/* Any thread. Thousandths of the loading that are done. */
+uint32_t worker_progress(const struct worker *worker);
+/* Any thread, after OUTBOX_FAILED. */
+const struct error *worker_failure(const struct worker *worker);
+
+/* ---- the turns: the worker's thread, or the simulation -------------------------------------- */
+
+/* Loads the model (blocks). Tells OUTBOX_READY or OUTBOX_FAILED. */
+int worker_open(struct worker *worker);
+/* Takes mail and results, plans, submits, tells. False when it has stopped: no further turn. */
+bool worker_turn(struct worker *worker, time_us now_us);
+/* How long the wait before the next turn may be, at most; WORKER_FOREVER when only mail or a step's
+ * end can give it something to do. */
+uint64_t worker_wait_us(const struct worker *worker, time_us now_us);
