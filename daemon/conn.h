@@ -81,16 +81,17 @@ struct conn {
     bool starved;  /* waits for room in the input of all connections */
 
     struct conn_buffer in;  /* the half frame; size 0 while there is none */
-    size_t in_need;         /* bytes of the half frame that must be there to go on */
+    size_t in_need;         /* bytes that make its frame whole; 0 = whole frames may be in there */
     size_t in_counted;      /* of in.size, what counts against `input-max` */
     struct conn_buffer out; /* encoded frames */
-    size_t out_urgent;      /* bytes of it that need not wait for company, see conn_output() */
+    bool urgent;            /* some of it must go with this turn, see conn_output_done() */
 
     /* The TOKENS frame at the end of `out` that further records of its request may join. */
     size_t tokens_at; /* offset of its header in out.bytes */
     uint64_t tokens_request; /* daemon-wide id, 0 = there is none */
 
     struct list ready;    /* seq.wait_link: sequences with news */
+    uint32_t stats_asked; /* STATS that wait for the worker's figures */
     struct list requests; /* request.conn_link */
     uint32_t request_count;
 
@@ -99,9 +100,10 @@ struct conn {
     /* Lists in the order of time, since their delays are the same for all. */
     struct list held_link;   /* server.held: an ACCEPT that waits for company */
     struct list stall_link;  /* server.stalled: output that the reader does not take */
-    struct list half_link;   /* server.half: a half frame, or no HELLO yet */
+    struct list half_link;   /* server.half: a half frame */
+    struct list greet_link;  /* server.greeting: no HELLO yet */
     struct list starve_link; /* server.starved */
-    time_us held_us, stall_us, half_us; /* when it got onto the list */
+    time_us held_us, stall_us, half_us, greet_us; /* when it got onto the list */
 };
 
 /* Where the next bytes go, and how many there may be; NULL when none are wanted now. */
