@@ -1,5 +1,6 @@
 #include "protocol/head.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ int head_unknown(const char *name, struct error *error)
 
 int head_fields(const json *object, const char *const *names, struct error *error)
 {
+    assert(json_is_object(object));
     for (const json *member = json_child(object); member; member = json_next(member)) {
         const char *const *name = names;
         while (*name && strcmp(*name, json_key(member)) != 0)
@@ -43,6 +45,20 @@ int head_fields(const json *object, const char *const *names, struct error *erro
         if (!*name)
             return head_unknown(json_key(member), error);
     }
+    return 0;
+}
+
+int head_object(const json *head, const char *name, const char *const *names,
+                const json **ret_object, struct error *error)
+{
+    const json *object = json_get(head, name);
+    if (!json_is_object(object))
+        return error_set(error, ERR_BAD_VALUE, "%s is %s", name,
+                         object ? "not an object" : "missing");
+    int rc = head_fields(object, names, error);
+    if (rc)
+        return rc;
+    *ret_object = object;
     return 0;
 }
 

@@ -22,8 +22,11 @@ int head_open(const struct frame *frame, uint32_t depth_max, json **ret_document
 /* The same where the message has no payload. */
 int head_open_alone(const struct frame *frame, json **ret_document, struct error *error);
 
-/* names ends with NULL. */
+/* Refuses fields of the object that are none of the names, which end with NULL. */
 int head_fields(const json *object, const char *const *names, struct error *error);
+/* An object within the head, and the same for its fields. */
+int head_object(const json *head, const char *name, const char *const *names,
+                const json **ret_object, struct error *error);
 /* Refuses a field that nobody knows; its name is cut to a length fit for a text. */
 int head_unknown(const char *name, struct error *error);
 

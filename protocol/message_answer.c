@@ -60,10 +60,11 @@ size_t message_encode_done(void *buffer, size_t size, uint64_t id, uint16_t flag
     return head_end(&writer, buffer, size, FRAME_DONE, flags, id, 0);
 }
 
-static int read_usage(const json *usage, struct message_done *done, struct error *error)
+static int read_usage(const json *head, struct message_done *done, struct error *error)
 {
     static const char *const names[] = {"prompt_tokens", "completion_tokens", NULL};
-    int rc = head_fields(usage, names, error);
+    const json *usage;
+    int rc = head_object(head, "usage", names, &usage, error);
     if (!rc)
         rc = head_uint32(usage, "prompt_tokens", &done->prompt_tokens, error);
     if (!rc)
@@ -71,10 +72,11 @@ static int read_usage(const json *usage, struct message_done *done, struct error
     return rc;
 }
 
-static int read_timings(const json *timings, struct message_done *done, struct error *error)
+static int read_timings(const json *head, struct message_done *done, struct error *error)
 {
     static const char *const names[] = {"queued_us", "first_token_us", "total_us", NULL};
-    int rc = head_fields(timings, names, error);
+    const json *timings;
+    int rc = head_object(head, "timings", names, &timings, error);
     if (!rc)
         rc = head_uint64(timings, "queued_us", 0, HEAD_INTEGER_MAX, &done->queued_us, error);
     if (!rc)
@@ -102,9 +104,9 @@ int message_decode_done(const struct frame *frame, struct message_done *ret_done
     if (!rc)
         rc = head_choice(head, "finish_reason", finish_names, &finish, error);
     if (!rc)
-        rc = read_usage(json_get(head, "usage"), &done, error);
+        rc = read_usage(head, &done, error);
     if (!rc)
-        rc = read_timings(json_get(head, "timings"), &done, error);
+        rc = read_timings(head, &done, error);
     json_free(head);
     if (rc)
         return rc;

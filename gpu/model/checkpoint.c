@@ -11,7 +11,6 @@
 #include "gpu/model/field.h"
 #include "gpu/model/file.h"
 #include "gpu/model/safetensors.h"
-#include "protocol/base/json.h"
 
 #define SINGLE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"

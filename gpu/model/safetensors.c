@@ -6,7 +6,6 @@
 
 #include "gpu/model/field.h"
 #include "gpu/model/file.h"
-#include "protocol/base/json.h"
 
 #define LENGTH_BYTES 8
 #define DEPTH_MAX 4

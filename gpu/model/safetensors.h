@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "protocol/base/error.h"
+#include "protocol/base/json.h"
 
 #define SAFETENSORS_HEADER_MAX (16u << 20)
 #define SAFETENSORS_VALUES_MAX (1u << 20) /* JSON values in a header */
@@ -44,6 +45,5 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *safe
 
 /* Parses JSON of a model file whose size the sender chose: refuses more values than
  * SAFETENSORS_VALUES_MAX before any is built, since each costs far more memory than its text. */
-struct cJSON;
-int safetensors_json(const char *text, size_t length, const char *file, struct cJSON **ret_document,
+int safetensors_json(const char *text, size_t length, const char *file, json **ret_document,
                      struct error *error);

@@ -159,9 +159,9 @@ void log_line(enum log_level level, const char *place, const char *format, ...)
 {
     char message[MESSAGE_MAX];
     va_list arguments;
-    assert(strlen(place) <= PLACE_MAX);
     if (!log_enabled(level))
         return;
+    assert(strlen(place) <= PLACE_MAX);
     va_start(arguments, format);
     int length = vsnprintf(message, sizeof(message), format, arguments);
     va_end(arguments);

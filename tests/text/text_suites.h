@@ -3,3 +3,4 @@
 #include <check.h>
 
 Suite *reference_suite(void);
+Suite *stop_suite(void);

@@ -30,7 +30,8 @@ def train(pre, alphabet, seed):
     tokenizer.pre_tokenizer = pre
     trainer = trainers.BpeTrainer(vocab_size=VOCAB, initial_alphabet=alphabet, show_progress=False,
                                   limit_alphabet=max(len(alphabet), 400))
-    tokenizer.train_from_iterator((strings.next() for _ in range(30000)), trainer)
+    # A file with a NUL in a token is none that we take.
+    tokenizer.train_from_iterator((strings.next().replace("\0", "") for _ in range(30000)), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     return [t for t, _ in sorted(model["vocab"].items(), key=lambda x: x[1])], model["merges"]
 

@@ -1,0 +1,21 @@
+/* From a failed CUDA call to an error of ours.
+ *
+ * A call that fails for want of memory gives ERR_DEVICE_MEMORY and leaves the device usable; every
+ * other failure gives ERR_DEVICE. Any thread.
+ */
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "protocol/base/error.h"
+
+/* Returns the negative code; `what` names the call. Takes the runtime's "last error" away, so that a
+ * failure that was dealt with is not found again by the next launch. */
+int cuda_fail(cudaError_t status, const char *what, struct error *error);
+
+#define CUDA_TRY(call, error)                                                                      \
+    do {                                                                                           \
+        cudaError_t cuda_status = (call);                                                          \
+        if (cuda_status != cudaSuccess)                                                            \
+            return cuda_fail(cuda_status, #call, error);                                           \
+    } while (0)

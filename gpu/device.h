@@ -1,0 +1,25 @@
+/* What differs between the devices beyond the kernels' bodies: one file per module defines this.
+ * Any thread. */
+#pragma once
+
+#include <stdint.h>
+
+#include "gpu/gpu.h"
+#include "gpu/kernels/op.h"
+
+struct device_traits {
+    enum dtype compute;    /* activations and weights */
+    enum dtype kv;
+    uint32_t tokens_max;   /* of a step, where the options do not say */
+    uint32_t block_tokens; /* likewise */
+    uint64_t slab_bytes;   /* likewise */
+    uint64_t embed_bytes;  /* room for a step's embeddings in the results */
+    uint64_t logit_bytes;  /* room for a step's logits, in scratch */
+    uint64_t staging_bytes; /* of each of the two pieces through which weights are loaded */
+};
+
+extern const char device_name[]; /* "cpu", "cuda" */
+extern const struct device_traits device_traits;
+
+/* Before any other call on a device; once per process, later calls do nothing. */
+int device_prepare(const struct gpu_options *options, struct error *error);

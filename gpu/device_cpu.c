@@ -1,0 +1,36 @@
+#include "gpu/device.h"
+
+#include <pthread.h>
+
+#include "gpu/cuda.h"
+#include "gpu/emu/emu.h"
+
+const char device_name[] = "cpu";
+
+const struct device_traits device_traits = {
+    .compute = DTYPE_F32,
+    .kv = DTYPE_F32,
+    .tokens_max = 1024,
+    .block_tokens = 32,
+    .slab_bytes = 1u << 20,
+    .embed_bytes = 1u << 20,
+    .logit_bytes = 8u << 20,
+    .staging_bytes = 1u << 20,
+};
+
+static pthread_mutex_t prepare_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool prepared;
+
+int device_prepare(const struct gpu_options *options, struct error *error)
+{
+    /* Without a number of threads the runtime's own choice stands, or what a test has set up. */
+    if (!options->cpu_threads)
+        return 0;
+    pthread_mutex_lock(&prepare_lock);
+    cudaError_t status = cudaSuccess;
+    if (!prepared)
+        status = emu_setup(&(struct emu_options){.team_threads = options->cpu_threads});
+    prepared = true;
+    pthread_mutex_unlock(&prepare_lock);
+    return status == cudaSuccess ? 0 : cuda_fail(status, "emu_setup", error);
+}

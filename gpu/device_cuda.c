@@ -1,0 +1,21 @@
+#include "gpu/device.h"
+
+const char device_name[] = "cuda";
+
+const struct device_traits device_traits = {
+    .compute = DTYPE_BF16,
+    .kv = DTYPE_BF16,
+    .tokens_max = 8192,
+    .block_tokens = 32,
+    .slab_bytes = 64u << 20,
+    .embed_bytes = 8u << 20,
+    .logit_bytes = 512u << 20,
+    .staging_bytes = 16u << 20,
+};
+
+int device_prepare(const struct gpu_options *options, struct error *error)
+{
+    (void)options;
+    (void)error;
+    return 0;
+}

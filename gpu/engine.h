@@ -1,0 +1,66 @@
+/* The engine behind gpu/gpu.h: what one replica's ranks hold.
+ *
+ * A rank is one GPU with everything that its worker thread owns: lane, memory, slabs, the device's
+ * state, the rings. Fields are the rank thread's own, but those marked atomic, which any thread
+ * reads. The order of making is the order of the members, taking down is the reverse.
+ */
+#pragma once
+
+#include "gpu/device.h"
+#include "gpu/facts.h"
+#include "gpu/gpu.h"
+#include "gpu/lane.h"
+#include "gpu/mem.h"
+#include "gpu/ring.h"
+#include "gpu/slab.h"
+#include "gpu/state.h"
+
+/* What the host remembers of a slot; the device has the rest. */
+struct rank_slot {
+    uint64_t row_step; /* the last step that had a row of it */
+    uint32_t logprobs;
+    bool open, penalties;
+};
+
+struct rank_counters {
+    _Atomic uint64_t steps, graph_steps, captures, steps_ahead;
+};
+
+struct rank {
+    struct gpu_engine *engine;
+    uint32_t number;
+    int device;
+    bool started;
+    bool dead; /* a call failed in a way that the device does not come back from */
+    struct lane lane;
+    struct mem mem;
+    struct ring ring;
+    struct state state;
+    struct slab_table slabs[GPU_GROUPS_MAX];
+    struct rank_slot *slots; /* [slots_max] */
+    uint32_t penalty_slots;  /* open ones with penalties */
+    uint64_t submitted;      /* number of the last step */
+    struct rank_counters counters;
+};
+
+struct gpu_engine {
+    struct facts facts;
+    struct mem_limits memory_limits;
+    int device;
+    struct rank rank;
+    _Atomic uint32_t progress; /* thousandths of the loading */
+    void (*log)(enum gpu_log_level level, const char *line);
+};
+
+/* rank.c: as in gpu/gpu.h. */
+int rank_start(struct rank *rank, int wake_fd, struct error *error);
+void rank_stop(struct rank *rank);
+enum gpu_progress rank_query(struct rank *rank, struct error *error);
+int rank_trim(struct rank *rank, struct error *error);
+
+/* step.c */
+int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
+
+/* plan.c: asserts what the plan must be, and notes what it opens and closes. */
+void plan_check(const struct rank *rank, const struct gpu_plan *plan);
+void plan_note(struct rank *rank, const struct gpu_plan *plan);

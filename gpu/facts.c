@@ -1,0 +1,145 @@
+#include "gpu/facts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/device.h"
+#include "gpu/kernels/null_rule.h"
+
+#define SLOTS_DEFAULT 256
+#define SLOTS_MAX 4096
+#define TOKENS_MAX 65536
+#define DEPTH_DEFAULT 2
+#define SLABS_MAX 65536
+#define MOVES_MAX 256
+#define SLABS_PER_STEP_MAX 64
+#define BIAS_PER_STEP_MAX 4096
+#define NULL_SLAB_BYTES (64u << 10)
+
+static uint32_t least(uint64_t a, uint64_t b)
+{
+    return (uint32_t)(a < b ? a : b);
+}
+
+static void null_model(struct gpu_model *model)
+{
+    *model = (struct gpu_model){
+        .id = "synthetic:null",
+        .arch = "null",
+        .dtype = "none",
+        .vocab = NULL_VOCAB,
+        .context_max = NULL_CONTEXT,
+        .hidden = NULL_HIDDEN,
+        .layers = 1,
+        .block_tokens = NULL_BLOCK_TOKENS,
+        .group_count = 1,
+        .groups = {{.layers = 1}},
+        .eos_count = 1,
+        .eos = {NULL_END},
+        .bos = -1,
+        .temperature = 0,
+        .top_p = 1,
+        .repetition = 1,
+    };
+}
+
+/* Blocks of 16 to 256 positions, a power of two: kernels count on it. */
+static int block_tokens_set(struct gpu_model *model, const struct gpu_options *options,
+                            struct error *error)
+{
+    uint32_t tokens = options->block_tokens;
+    if (!tokens)
+        return 0;
+    if (tokens < 16 || tokens > 256 || (tokens & (tokens - 1)))
+        return error_limit(error, ERR_BAD_CONFIG, 256, tokens,
+                           "block-tokens is %u: it must be 16, 32, 64, 128 or 256", tokens);
+    model->block_tokens = tokens;
+    return 0;
+}
+
+static void slabs_set(struct gpu_group *group, uint64_t block_bytes, uint64_t slab_bytes,
+                      uint64_t blocks, uint64_t kv_max)
+{
+    if (kv_max && slab_bytes > kv_max)
+        slab_bytes = kv_max;
+    group->block_bytes = block_bytes;
+    group->slab_blocks = slab_bytes > block_bytes ? least(slab_bytes / block_bytes, 1u << 20) : 1;
+    /* Twice what the slots can hold: blocks that are kept for their content have room too. */
+    uint64_t slabs = 2 * ((blocks + group->slab_blocks - 1) / group->slab_blocks);
+    group->slabs_max = least(slabs, SLABS_MAX);
+}
+
+static int options_check(const struct gpu_options *options, struct error *error)
+{
+    if (!options->model || !options->model[0])
+        return error_set(error, ERR_BAD_CONFIG, "no model is named");
+    if (options->tp > 1 || options->pp > 1)
+        return error_set(error, ERR_UNSUPPORTED,
+                         "one device per model: tp %u and pp %u are not supported", options->tp,
+                         options->pp);
+    if (options->depth > 2)
+        return error_limit(error, ERR_BAD_CONFIG, 2, options->depth, "depth is %u: 1 or 2",
+                           options->depth);
+    if (options->slots_max > SLOTS_MAX)
+        return error_limit(error, ERR_BAD_CONFIG, SLOTS_MAX, options->slots_max,
+                           "slots is %u: at most %u", options->slots_max, SLOTS_MAX);
+    if (options->tokens_max > TOKENS_MAX)
+        return error_limit(error, ERR_BAD_CONFIG, TOKENS_MAX, options->tokens_max,
+                           "tokens of a step are %u: at most %u", options->tokens_max, TOKENS_MAX);
+    return 0;
+}
+
+static void limits_set(struct facts *facts, const struct gpu_options *options)
+{
+    struct gpu_model *model = &facts->model;
+    struct gpu_limits *limits = &facts->limits;
+    if (options->context_max && options->context_max < model->context_max)
+        model->context_max = options->context_max;
+    uint32_t slots = options->slots_max ? options->slots_max : SLOTS_DEFAULT;
+    uint32_t tokens = options->tokens_max ? options->tokens_max : device_traits.tokens_max;
+    if (tokens < slots)
+        tokens = slots; /* every slot may decode in one step */
+    uint32_t blocks = (model->context_max + model->block_tokens - 1) / model->block_tokens;
+    *limits = (struct gpu_limits){
+        .slots_max = slots,
+        .rows_max = slots,
+        .tokens_max = tokens,
+        .opens_max = slots,
+        .moves_max = MOVES_MAX,
+        .slabs_max = SLABS_PER_STEP_MAX,
+        .bias_max = BIAS_PER_STEP_MAX,
+        .scores_max = tokens,
+        .embeds_max = least(tokens, device_traits.embed_bytes / sizeof(float) / model->hidden),
+        .context_max = model->context_max,
+        .depth = options->depth ? options->depth : DEPTH_DEFAULT,
+    };
+    /* New blocks of every row, the table of one sequence whole, and a patch for every move. */
+    limits->appends_max =
+        model->group_count * (tokens / model->block_tokens + 2 * slots + blocks + MOVES_MAX);
+    limits->ids_max = tokens + slots + slots * GPU_STOP_IDS_MAX;
+}
+
+int facts_make(const struct gpu_options *options, struct facts *ret, struct error *error)
+{
+    struct facts facts = {0};
+    int status = options_check(options, error);
+    if (status)
+        return status;
+    facts.null = strcmp(options->model, "synthetic:null") == 0;
+    if (!facts.null)
+        return error_set(error, ERR_BAD_MODEL, "%s: only synthetic:null is known here",
+                         options->model);
+    null_model(&facts.model);
+    status = block_tokens_set(&facts.model, options, error);
+    if (status)
+        return status;
+    limits_set(&facts, options);
+    uint32_t tokens = facts.model.block_tokens;
+    uint64_t blocks = (uint64_t)facts.limits.slots_max *
+                      ((facts.limits.context_max + tokens - 1) / tokens);
+    slabs_set(&facts.model.groups[0], tokens * sizeof(uint64_t),
+              options->slab_bytes ? options->slab_bytes : NULL_SLAB_BYTES, blocks,
+              options->kv_max);
+    *ret = facts;
+    return 0;
+}

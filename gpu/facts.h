@@ -1,0 +1,18 @@
+/* What the model and the options together come to: the numbers of gpu/gpu.h that are fixed at open.
+ *
+ * No device is touched. A plain value; any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "gpu/gpu.h"
+
+struct facts {
+    bool null; /* synthetic:null: nothing is computed */
+    struct gpu_model model;
+    struct gpu_limits limits;
+};
+
+/* ERR_BAD_MODEL, ERR_BAD_CONFIG or ERR_UNSUPPORTED with what is wrong. */
+int facts_make(const struct gpu_options *options, struct facts *ret, struct error *error);

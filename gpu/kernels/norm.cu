@@ -1,0 +1,67 @@
+/* A block per row; each thread keeps its part of the row in registers between the two passes.
+ * Bound by latency for few rows and by memory for many: reads and writes each value once. */
+#include "gpu/kernels/device.cuh"
+#include "gpu/kernels/norm.h"
+
+template <int TURNS> __global__ void norm_kernel(struct norm_args a)
+{
+    __shared__ float scratch[WARP];
+    grid_trigger();
+    grid_wait();
+    uint32_t row = blockIdx.x;
+    if (row >= span_rows(a.rows))
+        return;
+    size_t residual = (size_t)row * a.residual_stride, delta = (size_t)row * a.delta_stride;
+    size_t out = (size_t)row * a.out_stride;
+    eight value[TURNS];
+    float squares = 0;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
+        if (i >= a.size)
+            break;
+        value[turn] = load_eight(a.residual, residual + i, residual + a.size, a.residual_dtype);
+        if (a.delta) {
+            eight add = load_eight(a.delta, delta + i, delta + a.size, a.delta_dtype);
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                value[turn].v[j] = round_value(value[turn].v[j] + add.v[j], a.residual_dtype);
+            store_eight(a.residual, residual + i, residual + a.size, a.residual_dtype, value[turn]);
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            squares += value[turn].v[j] * value[turn].v[j];
+    }
+    if (!a.out)
+        return;
+    float scale = rsqrtf(block_sum(squares, scratch) / (float)a.size + a.eps);
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
+        if (i >= a.size)
+            break;
+        eight weight = {{1, 1, 1, 1, 1, 1, 1, 1}};
+        if (a.weight)
+            weight = load_eight(a.weight, i, a.size, a.weight_dtype);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            value[turn].v[j] = value[turn].v[j] * scale * weight.v[j];
+        store_eight(a.out, out + i, out + a.size, a.out_dtype, value[turn]);
+    }
+}
+
+cudaError_t op_norm(const struct norm_args *args, cudaStream_t stream)
+{
+    unsigned threads = threads_for(args->size, 1024);
+    unsigned turns = ceil_div(args->size, threads * 8);
+    dim3 grid(args->rows.max);
+    if (turns <= 1)
+        return launch(norm_kernel<1>, grid, threads, 0, stream, *args);
+    if (turns <= 2)
+        return launch(norm_kernel<2>, grid, threads, 0, stream, *args);
+    if (turns <= 4)
+        return launch(norm_kernel<4>, grid, threads, 0, stream, *args);
+    if (turns <= 8)
+        return launch(norm_kernel<8>, grid, threads, 0, stream, *args);
+    return cudaErrorInvalidValue;
+}

@@ -1,0 +1,77 @@
+/* An index of the kernel is a run of outputs for all rows. Inside it, blocks of outputs by blocks
+ * of rows that a core's cache holds; every output is computed alone (cpu/simd.h). */
+#include "gpu/kernels/product.h"
+
+#include "gpu/kernels/cpu/body.h"
+
+#define PRODUCT_OUTPUTS 64             /* of one block */
+#define PRODUCT_ROWS 32                /* of one block, at most */
+#define PRODUCT_CACHE (256u << 10)     /* bytes of x in one block */
+#define PRODUCT_INDEX_WORK (64u << 10) /* elements of w that are worth an index */
+
+static uint32_t product_outputs(const struct product_args *args)
+{
+    uint32_t k = args->w.k ? args->w.k : 1, outputs = PRODUCT_INDEX_WORK / k;
+    outputs = outputs / 4 * 4;
+    return outputs < 4 ? 4 : outputs > PRODUCT_OUTPUTS ? PRODUCT_OUTPUTS : outputs;
+}
+
+static uint32_t product_block_rows(const struct product_args *args)
+{
+    uint32_t rows = PRODUCT_CACHE / 4 / (args->w.k ? args->w.k : 1) / 4 * 4;
+    return rows < 8 ? 8 : rows > PRODUCT_ROWS ? PRODUCT_ROWS : rows;
+}
+
+static void product_store(const struct product_args *args, float *sums, uint32_t first,
+                          uint32_t outputs, uint32_t row, uint32_t rows)
+{
+    float bias[PRODUCT_OUTPUTS];
+    if (args->bias)
+        number_widen(bias, number_at(dev(args->bias), args->bias_dtype, first), args->bias_dtype,
+                     outputs);
+    for (uint32_t r = 0; r < rows; r++) {
+        float *sum = sums + (size_t)r * PRODUCT_OUTPUTS;
+        if (args->bias)
+            for (uint32_t i = 0; i < outputs; i++)
+                sum[i] += bias[i];
+        void *to = body_at(args->y, args->y_dtype, row + r, args->y_stride);
+        number_round(number_at(to, args->y_dtype, first), sum, args->y_dtype, outputs);
+    }
+}
+
+static void product_block(const void *params, uint32_t index)
+{
+    const struct product_args *args = params;
+    const struct simd *simd = simd_best();
+    float sums[PRODUCT_ROWS * PRODUCT_OUTPUTS];
+    uint32_t outputs = product_outputs(args), first = index * outputs;
+    uint32_t rows = body_rows(&args->rows), step = product_block_rows(args);
+    if (outputs > args->w.n - first)
+        outputs = args->w.n - first;
+    for (uint32_t row = 0; row < rows; row += step) {
+        struct simd_panel panel = {
+            .w = body_at(args->w.data, args->w.dtype, first, args->w.k),
+            .x = body_at(args->x, args->x_dtype, row, args->x_stride),
+            .y = sums,
+            .w_stride = args->w.k,
+            .x_stride = args->x_stride,
+            .y_stride = PRODUCT_OUTPUTS,
+            .n = outputs,
+            .rows = rows - row < step ? rows - row : step,
+            .k = args->w.k,
+            .w_dtype = args->w.dtype,
+            .x_dtype = args->x_dtype,
+        };
+        simd->panel(&panel);
+        product_store(args, sums, first, outputs, row, panel.rows);
+    }
+}
+
+cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
+{
+    if (args->w.scale_block)
+        return cudaErrorNotSupported;
+    uint32_t outputs = product_outputs(args);
+    return body_launch(stream, "product", product_block, args, sizeof *args,
+                       args->rows.max ? ((uint64_t)args->w.n + outputs - 1) / outputs : 0);
+}

@@ -1,0 +1,32 @@
+#include "gpu/kernels/publish.h"
+
+#include <string.h>
+
+#include "gpu/emu/emu.h"
+#include "gpu/kernels/stamp_cpu.h"
+
+static void publish(const void *data, uint32_t index)
+{
+    (void)index;
+    const struct publish_args *args = data;
+    const struct step_control *control = dev(args->control);
+    const struct batch_counts *counts = dev(args->counts);
+    uint32_t samples = counts->samples < args->samples_max ? counts->samples : args->samples_max;
+    char *result = dev(control->result);
+    if (samples)
+        memcpy(result + control->result_samples, dev(args->samples),
+               samples * sizeof *args->samples);
+    if (samples && control->result_tops)
+        memcpy(result + control->result_tops, dev(args->tops),
+               samples * sizeof *args->tops * GPU_LOGPROBS_MAX);
+    *(struct result_head *)result = (struct result_head){
+        .step = control->step,
+        .start_ns = control->start_ns,
+        .end_ns = stamp_now_ns(),
+    };
+}
+
+cudaError_t op_publish(const struct publish_args *args, cudaStream_t stream)
+{
+    return emu_launch(stream, "publish", publish, args, sizeof *args, 1);
+}

@@ -1,0 +1,121 @@
+#include "gpu/lane.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu/cuda.h"
+
+static int streams_open(struct lane *lane, struct error *error)
+{
+    int least = 0, greatest = 0;
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest), error);
+    struct {
+        cudaStream_t *stream;
+        int priority;
+    } streams[] = {
+        {&lane->compute, greatest},  {&lane->copy_in, greatest}, {&lane->copy_out, greatest},
+        {&lane->notify, greatest},   {&lane->bulk_in, least},    {&lane->bulk_out, least},
+    };
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+        CUDA_TRY(cudaStreamCreateWithPriority(streams[i].stream, cudaStreamNonBlocking,
+                                              streams[i].priority),
+                 error);
+    return 0;
+}
+
+static int events_open(struct lane *lane, struct error *error)
+{
+    cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
+        CUDA_TRY(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming), error);
+    return 0;
+}
+
+int lane_open(struct lane *lane, int wake_fd, struct error *error)
+{
+    memset(lane, 0, sizeof *lane);
+    lane->wake_fd = wake_fd;
+    for (uint32_t i = 0; i < LANE_TICKETS; i++)
+        lane->tickets[i].lane = lane;
+    int status = streams_open(lane, error);
+    if (!status)
+        status = events_open(lane, error);
+    if (status)
+        lane_close(lane);
+    return status;
+}
+
+/* Errors are of no use here: either the device is lost and goes with the process, or these calls
+ * succeed. */
+void lane_close(struct lane *lane)
+{
+    cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        if (*events[i])
+            (void)cudaEventDestroy(*events[i]);
+        *events[i] = NULL;
+    }
+    cudaStream_t *streams[] = {&lane->notify,  &lane->copy_out, &lane->copy_in,
+                               &lane->compute, &lane->bulk_in,  &lane->bulk_out};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        if (*streams[i])
+            (void)cudaStreamDestroy(*streams[i]);
+        *streams[i] = NULL;
+    }
+}
+
+int lane_plan_in(struct lane *lane, void *device, const void *pinned, size_t bytes,
+                 struct error *error)
+{
+    CUDA_TRY(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, lane->copy_in), error);
+    CUDA_TRY(cudaEventRecord(lane->plan_there, lane->copy_in), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->compute, lane->plan_there, 0), error);
+    return 0;
+}
+
+int lane_results_out(struct lane *lane, void *pinned, const void *device, size_t bytes,
+                     struct error *error)
+{
+    CUDA_TRY(cudaEventRecord(lane->results_there, lane->compute), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->copy_out, lane->results_there, 0), error);
+    CUDA_TRY(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, lane->copy_out), error);
+    CUDA_TRY(cudaEventRecord(lane->results_on_host, lane->copy_out), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->notify, lane->results_on_host, 0), error);
+    return 0;
+}
+
+static void step_ended(void *data)
+{
+    const struct lane_ticket *ticket = data;
+    struct lane *lane = ticket->lane;
+    /* Release: who reads the number may read the step's results. */
+    atomic_store_explicit(&lane->completed, ticket->step, memory_order_release);
+    uint64_t one = 1;
+    ssize_t written = write(lane->wake_fd, &one, sizeof one);
+    (void)written; /* a full eventfd is readable already */
+}
+
+int lane_notify(struct lane *lane, uint64_t step, struct error *error)
+{
+    struct lane_ticket *ticket = &lane->tickets[step % LANE_TICKETS];
+    ticket->step = step;
+    CUDA_TRY(cudaLaunchHostFunc(lane->notify, step_ended, ticket), error);
+    lane->notified = step;
+    return 0;
+}
+
+uint64_t lane_completed(const struct lane *lane)
+{
+    return atomic_load_explicit(&lane->completed, memory_order_acquire);
+}
+
+int lane_synchronize(struct lane *lane, struct error *error)
+{
+    if (lane_completed(lane) != lane->notified)
+        atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
+    cudaStream_t streams[] = {lane->copy_in, lane->bulk_in,  lane->compute,
+                              lane->bulk_out, lane->copy_out, lane->notify};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+        CUDA_TRY(cudaStreamSynchronize(streams[i]), error);
+    return 0;
+}

@@ -1,0 +1,276 @@
+#include "gpu/mem.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "gpu/cuda.h"
+
+static uint64_t number(const _Atomic uint64_t *at)
+{
+    return atomic_load_explicit(at, memory_order_relaxed);
+}
+
+/* One writer, so a plain load and store do. */
+static void number_set(_Atomic uint64_t *at, uint64_t value)
+{
+    atomic_store_explicit(at, value, memory_order_relaxed);
+}
+
+static void number_add(_Atomic uint64_t *at, uint64_t value)
+{
+    number_set(at, number(at) + value);
+}
+
+static void number_subtract(_Atomic uint64_t *at, uint64_t value)
+{
+    assert(number(at) >= value);
+    number_set(at, number(at) - value);
+}
+
+static int pool_open(cudaMemPool_t *ret_pool, int device, struct error *error)
+{
+    struct cudaMemPoolProps props = {
+        .allocType = cudaMemAllocationTypePinned,
+        .handleTypes = cudaMemHandleTypeNone,
+        .location = {.type = cudaMemLocationTypeDevice, .id = device},
+    };
+    CUDA_TRY(cudaMemPoolCreate(ret_pool, &props), error);
+    uint64_t keep_all = UINT64_MAX;
+    int off = 0, on = 1;
+    CUDA_TRY(cudaMemPoolSetAttribute(*ret_pool, cudaMemPoolAttrReleaseThreshold, &keep_all), error);
+    CUDA_TRY(cudaMemPoolSetAttribute(*ret_pool, cudaMemPoolReuseFollowEventDependencies, &on),
+             error);
+    CUDA_TRY(cudaMemPoolSetAttribute(*ret_pool, cudaMemPoolReuseAllowOpportunistic, &off), error);
+    CUDA_TRY(cudaMemPoolSetAttribute(*ret_pool, cudaMemPoolReuseAllowInternalDependencies, &off),
+             error);
+    return 0;
+}
+
+static int device_ask(struct mem *mem, struct error *error)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes), error);
+    number_set(&mem->numbers.device_free, free_bytes);
+    number_set(&mem->numbers.device_total, total_bytes);
+    return 0;
+}
+
+int mem_open(struct mem *mem, int device, cudaStream_t stream, const struct mem_limits *limits,
+             struct error *error)
+{
+    memset(mem, 0, sizeof *mem);
+    mem->limits = *limits;
+    mem->stream = stream;
+    int status = pool_open(&mem->scratch, device, error);
+    if (!status)
+        status = pool_open(&mem->kv, device, error);
+    if (!status)
+        status = device_ask(mem, error);
+    if (status)
+        mem_close(mem);
+    return status;
+}
+
+void mem_close(struct mem *mem)
+{
+    while (mem->fixed_count)
+        mem_fixed_free(mem, mem->fixed[0].base);
+    while (mem->pinned_count)
+        mem_pinned_free(mem, mem->pinned[0].base);
+    if (mem->scratch)
+        (void)cudaMemPoolDestroy(mem->scratch);
+    if (mem->kv)
+        (void)cudaMemPoolDestroy(mem->kv);
+    mem->scratch = mem->kv = NULL;
+}
+
+static uint64_t held(const struct mem *mem)
+{
+    return number(&mem->numbers.fixed) + number(&mem->numbers.kv_held) +
+           number(&mem->numbers.scratch_held) + number(&mem->numbers.graphs);
+}
+
+/* Whether the limits leave room for `growth` more bytes from the device. */
+static int room(struct mem *mem, uint64_t growth, struct error *error)
+{
+    const struct mem_limits *limits = &mem->limits;
+    if (limits->memory_max && held(mem) + growth > limits->memory_max)
+        return error_limit(error, ERR_DEVICE_MEMORY, limits->memory_max, held(mem) + growth,
+                           "gpu-memory-max of %" PRIu64 " bytes leaves no room for %" PRIu64
+                           " more",
+                           limits->memory_max, growth);
+    if (!limits->memory_reserve)
+        return 0;
+    int status = device_ask(mem, error);
+    if (status)
+        return status;
+    uint64_t device_free = number(&mem->numbers.device_free);
+    if (device_free < limits->memory_reserve || device_free - limits->memory_reserve < growth)
+        return error_limit(error, ERR_DEVICE_MEMORY, limits->memory_reserve, device_free,
+                           "%" PRIu64 " bytes are free on the device and %" PRIu64
+                           " stay reserved: no room for %" PRIu64 " more",
+                           device_free, limits->memory_reserve, growth);
+    return 0;
+}
+
+static void *range_take(struct mem_range *ranges, uint32_t *count, void *base, uint64_t *ret_bytes)
+{
+    for (uint32_t i = 0; i < *count; i++) {
+        if (ranges[i].base != base)
+            continue;
+        *ret_bytes = ranges[i].bytes;
+        ranges[i] = ranges[--*count];
+        return base;
+    }
+    return NULL;
+}
+
+int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    assert(mem->fixed_count < MEM_FIXED_MAX && bytes > 0);
+    int status = room(mem, bytes, error);
+    if (status)
+        return status;
+    void *base = NULL;
+    CUDA_TRY(cudaMalloc(&base, bytes), error);
+    mem->fixed[mem->fixed_count++] = (struct mem_range){base, bytes};
+    number_add(&mem->numbers.fixed, bytes);
+    number_add(&mem->numbers.late, mem->settled);
+    *ret = base;
+    return 0;
+}
+
+int mem_pinned(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    assert(mem->pinned_count < MEM_FIXED_MAX && bytes > 0);
+    void *base = NULL;
+    CUDA_TRY(cudaHostAlloc(&base, bytes, cudaHostAllocDefault), error);
+    mem->pinned[mem->pinned_count++] = (struct mem_range){base, bytes};
+    number_add(&mem->numbers.pinned, bytes);
+    number_add(&mem->numbers.late, mem->settled);
+    *ret = base;
+    return 0;
+}
+
+void mem_settle(struct mem *mem)
+{
+    mem->settled = true;
+}
+
+void mem_fixed_free(struct mem *mem, void *base)
+{
+    uint64_t bytes = 0;
+    if (!range_take(mem->fixed, &mem->fixed_count, base, &bytes))
+        return;
+    (void)cudaFree(base);
+    number_subtract(&mem->numbers.fixed, bytes);
+}
+
+void mem_pinned_free(struct mem *mem, void *base)
+{
+    uint64_t bytes = 0;
+    if (!range_take(mem->pinned, &mem->pinned_count, base, &bytes))
+        return;
+    (void)cudaFreeHost(base);
+    number_subtract(&mem->numbers.pinned, bytes);
+}
+
+static int held_ask(cudaMemPool_t pool, _Atomic uint64_t *at, struct error *error)
+{
+    uint64_t reserved = 0;
+    CUDA_TRY(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved), error);
+    number_set(at, reserved);
+    return 0;
+}
+
+/* Takes from a pool; asks for room where the pool has to grow. When the device has none, what the
+ * pools hold unused goes back and the call is tried once more: that neither blocks nor
+ * synchronises, it returns what the host has seen completed. */
+static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,
+                     _Atomic uint64_t *held_at, uint64_t bytes, void **ret, struct error *error)
+{
+    bool grows = number(used_at) + bytes > number(held_at);
+    void *base = NULL;
+    for (int attempt = 0;; attempt++) {
+        int status = grows ? room(mem, number(used_at) + bytes - number(held_at), error) : 0;
+        if (!status) {
+            cudaError_t failed = cudaMallocFromPoolAsync(&base, bytes, pool, mem->stream);
+            if (failed == cudaSuccess)
+                break;
+            status = cuda_fail(failed, "cudaMallocFromPoolAsync", error);
+        }
+        if (status != -ERR_DEVICE_MEMORY || attempt)
+            return status;
+        struct error ignored;
+        status = mem_trim(mem, &ignored);
+        if (status)
+            return status;
+        grows = true;
+    }
+    number_add(used_at, bytes);
+    if (grows) {
+        int status = held_ask(pool, held_at, error);
+        if (status)
+            return status;
+    }
+    *ret = base;
+    return 0;
+}
+
+int mem_scratch(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    return pool_take(mem, mem->scratch, &mem->numbers.scratch_used, &mem->numbers.scratch_held,
+                     bytes, ret, error);
+}
+
+int mem_scratch_free(struct mem *mem, void *base, uint64_t bytes, struct error *error)
+{
+    CUDA_TRY(cudaFreeAsync(base, mem->stream), error);
+    number_subtract(&mem->numbers.scratch_used, bytes);
+    return 0;
+}
+
+int mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    uint64_t used = number(&mem->numbers.kv_used);
+    if (mem->limits.kv_max && used + bytes > mem->limits.kv_max)
+        return error_limit(error, ERR_DEVICE_MEMORY, mem->limits.kv_max, used + bytes,
+                           "kv-max of %" PRIu64 " bytes is reached", mem->limits.kv_max);
+    return pool_take(mem, mem->kv, &mem->numbers.kv_used, &mem->numbers.kv_held, bytes, ret, error);
+}
+
+int mem_slab_free(struct mem *mem, void *base, uint64_t bytes, struct error *error)
+{
+    CUDA_TRY(cudaFreeAsync(base, mem->stream), error);
+    number_subtract(&mem->numbers.kv_used, bytes);
+    return 0;
+}
+
+int mem_trim(struct mem *mem, struct error *error)
+{
+    CUDA_TRY(cudaMemPoolTrimTo(mem->scratch, 0), error);
+    CUDA_TRY(cudaMemPoolTrimTo(mem->kv, 0), error);
+    int status = held_ask(mem->scratch, &mem->numbers.scratch_held, error);
+    if (!status)
+        status = held_ask(mem->kv, &mem->numbers.kv_held, error);
+    if (!status)
+        status = device_ask(mem, error);
+    return status;
+}
+
+void mem_read(const struct mem *mem, struct gpu_memory *ret)
+{
+    const struct mem_numbers *numbers = &mem->numbers;
+    *ret = (struct gpu_memory){
+        .weights = number(&numbers->fixed),
+        .kv_used = number(&numbers->kv_used),
+        .kv_held = number(&numbers->kv_held),
+        .scratch_used = number(&numbers->scratch_used),
+        .scratch_held = number(&numbers->scratch_held),
+        .graphs = number(&numbers->graphs),
+        .pinned = number(&numbers->pinned),
+        .device_free = number(&numbers->device_free),
+        .device_total = number(&numbers->device_total),
+    };
+}

@@ -1,0 +1,227 @@
+/* The module's one symbol: the table of gpu/gpu.h. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/cuda.h"
+#include "gpu/engine.h"
+
+static void uuid_write(const cudaUUID_t *uuid, char text[48])
+{
+    size_t at = (size_t)snprintf(text, 48, "GPU-");
+    for (int i = 0; i < 16; i++) {
+        bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+        at += (size_t)snprintf(text + at, 48 - at, "%s%02x", dash ? "-" : "",
+                               (unsigned char)uuid->bytes[i]);
+    }
+}
+
+static int device_describe(int number, struct gpu_device *ret, struct error *error)
+{
+    struct cudaDeviceProp prop;
+    CUDA_TRY(cudaGetDeviceProperties(&prop, number), error);
+    CUDA_TRY(cudaSetDevice(number), error);
+    size_t free_bytes = 0, total_bytes = 0;
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes), error);
+    struct gpu_device device = {.memory_total = total_bytes, .memory_free = free_bytes};
+    snprintf(device.name, sizeof device.name, "%.*s", (int)sizeof device.name - 1, prop.name);
+    uuid_write(&prop.uuid, device.uuid);
+    CUDA_TRY(cudaDeviceGetPCIBusId(device.pci, sizeof device.pci, number), error);
+    *ret = device;
+    return 0;
+}
+
+static int module_devices(struct gpu_device *devices, uint32_t max, uint32_t *ret_count,
+                          struct error *error)
+{
+    int count = 0;
+    CUDA_TRY(cudaGetDeviceCount(&count), error);
+    for (int i = 0; i < count && (uint32_t)i < max; i++) {
+        int status = device_describe(i, &devices[i], error);
+        if (status)
+            return status;
+    }
+    *ret_count = (uint32_t)count;
+    return 0;
+}
+
+static int module_check(const struct gpu_options *options, struct gpu_model *ret_model,
+                        struct error *error)
+{
+    struct facts facts;
+    int status = facts_make(options, &facts, error);
+    if (!status)
+        *ret_model = facts.model;
+    return status;
+}
+
+static int module_open(const struct gpu_options *options, struct gpu_engine **ret_engine,
+                       struct gpu_model *ret_model, struct gpu_limits *ret_limits,
+                       struct error *error)
+{
+    struct gpu_engine *engine = calloc(1, sizeof *engine);
+    if (!engine)
+        return error_set(error, ERR_NO_MEMORY, "no memory for an engine");
+    int status = device_prepare(options, error);
+    if (!status)
+        status = facts_make(options, &engine->facts, error);
+    if (status) {
+        free(engine);
+        return status;
+    }
+    engine->memory_limits = (struct mem_limits){
+        .memory_max = options->memory_max,
+        .memory_reserve = options->memory_reserve,
+        .kv_max = options->kv_max,
+    };
+    engine->log = options->log;
+    engine->rank.engine = engine;
+    engine->rank.device = options->devices ? options->devices[0] : 0;
+    *ret_engine = engine;
+    *ret_model = engine->facts.model;
+    *ret_limits = engine->facts.limits;
+    return 0;
+}
+
+static struct rank *rank_of(const struct gpu_engine *engine, uint32_t rank)
+{
+    assert(rank == 0);
+    return (struct rank *)&engine->rank;
+}
+
+static int module_start(struct gpu_engine *engine, uint32_t rank, int wake_fd, struct error *error)
+{
+    int status = rank_start(rank_of(engine, rank), wake_fd, error);
+    if (!status)
+        atomic_store_explicit(&engine->progress, 1000, memory_order_relaxed);
+    return status;
+}
+
+static uint32_t module_progress(const struct gpu_engine *engine)
+{
+    return atomic_load_explicit(&engine->progress, memory_order_relaxed);
+}
+
+static int module_submit(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
+                         struct error *error)
+{
+    return step_submit(rank_of(engine, rank), plan, error);
+}
+
+static uint64_t module_completed(const struct gpu_engine *engine, uint32_t rank)
+{
+    return lane_completed(&rank_of(engine, rank)->lane);
+}
+
+static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_results *ret)
+{
+    struct rank *rank = &engine->rank;
+    const struct ring_place *place = ring_at(&rank->ring, step);
+    assert(place->step == step && lane_completed(&rank->lane) >= step);
+    const struct result_layout *layout = &place->layout;
+    const char *base = place->result_pinned;
+    const struct result_head *head = place->result_pinned;
+    *ret = (struct gpu_results){
+        .step = step,
+        .sample_count = layout->sample_count,
+        .score_count = layout->score_count,
+        .embed_count = layout->embed_count,
+        .samples = (const struct gpu_sample *)(base + layout->samples),
+        .tops = layout->tops ? (const struct gpu_top *)(base + layout->tops) : NULL,
+        .scores = (const struct gpu_score *)(base + layout->scores),
+        .embeddings = (const float *)(base + layout->embeds),
+        .start_ns = head->start_ns,
+        .end_ns = head->end_ns,
+    };
+}
+
+static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank,
+                                      struct error *error)
+{
+    return rank_query(rank_of(engine, rank), error);
+}
+
+static int module_kv_grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
+                          struct error *error)
+{
+    struct rank *rank = &engine->rank;
+    assert(group < engine->facts.model.group_count);
+    int status = slab_grow(&rank->slabs[group], ret_slab, error);
+    if (status && status != -ERR_DEVICE_MEMORY)
+        rank->dead = true;
+    return status;
+}
+
+static int module_kv_shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab,
+                            struct error *error)
+{
+    struct rank *rank = &engine->rank;
+    assert(group < engine->facts.model.group_count);
+    int status = slab_shrink(&rank->slabs[group], slab, error);
+    if (status)
+        rank->dead = true;
+    return status;
+}
+
+static int module_trim(struct gpu_engine *engine, struct error *error)
+{
+    return rank_trim(&engine->rank, error);
+}
+
+static void module_memory(const struct gpu_engine *engine, uint32_t rank,
+                          struct gpu_memory *ret_memory)
+{
+    mem_read(&rank_of(engine, rank)->mem, ret_memory);
+}
+
+static uint64_t counter(const _Atomic uint64_t *at)
+{
+    return atomic_load_explicit(at, memory_order_relaxed);
+}
+
+static void module_counters(const struct gpu_engine *engine, uint32_t number,
+                            struct gpu_counters *ret_counters)
+{
+    const struct rank *rank = rank_of(engine, number);
+    *ret_counters = (struct gpu_counters){
+        .steps = counter(&rank->counters.steps),
+        .graph_steps = counter(&rank->counters.graph_steps),
+        .captures = counter(&rank->counters.captures),
+        .allocations = counter(&rank->mem.numbers.late),
+        .synchronizes = counter(&rank->lane.synchronizes),
+        .steps_ahead = counter(&rank->counters.steps_ahead),
+    };
+}
+
+static void module_stop(struct gpu_engine *engine, uint32_t rank)
+{
+    rank_stop(rank_of(engine, rank));
+}
+
+static void module_close(struct gpu_engine *engine)
+{
+    assert(!engine->rank.started);
+    free(engine);
+}
+
+__attribute__((visibility("default"))) const struct gpu_api gpu_module = {
+    .abi = GPU_ABI,
+    .name = device_name,
+    .devices = module_devices,
+    .check = module_check,
+    .open = module_open,
+    .start = module_start,
+    .progress = module_progress,
+    .submit = module_submit,
+    .completed = module_completed,
+    .results = module_results,
+    .query = module_query,
+    .kv_grow = module_kv_grow,
+    .kv_shrink = module_kv_shrink,
+    .trim = module_trim,
+    .memory = module_memory,
+    .counters = module_counters,
+    .stop = module_stop,
+    .close = module_close,
+};

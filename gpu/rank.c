@@ -1,0 +1,125 @@
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/cuda.h"
+#include "gpu/engine.h"
+
+/* Set-up runs on this thread's own default stream, and is waited for once. */
+static int zero(void *device, uint64_t bytes, struct error *error)
+{
+    CUDA_TRY(cudaMemsetAsync(device, 0, bytes, cudaStreamPerThread), error);
+    return 0;
+}
+
+static int memory_zero(struct rank *rank, struct error *error)
+{
+    int status = zero(rank->state.memory, rank->state.memory_bytes, error);
+    for (uint32_t i = 0; !status && i < RING_PLACES; i++) {
+        struct ring_place *place = &rank->ring.places[i];
+        memset(place->plan_pinned, 0, rank->ring.plan_bytes);
+        memset(place->result_pinned, 0, rank->ring.result_bytes);
+        status = zero(place->plan, rank->ring.plan_bytes, error);
+        if (!status)
+            status = zero(place->result, rank->ring.result_bytes, error);
+    }
+    return status;
+}
+
+static int memory_open(struct rank *rank, struct error *error)
+{
+    const struct facts *facts = &rank->engine->facts;
+    int status = ring_open(&rank->ring, &rank->mem, &facts->limits, facts->model.hidden, error);
+    if (!status)
+        status = state_open(&rank->state, &rank->mem, &facts->model, &facts->limits, error);
+    for (uint32_t i = 0; !status && i < facts->model.group_count; i++)
+        status = slab_open(&rank->slabs[i], &rank->mem, &facts->model.groups[i], error);
+    if (status)
+        return status;
+    rank->slots = calloc(facts->limits.slots_max, sizeof *rank->slots);
+    if (!rank->slots)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u slots", facts->limits.slots_max);
+    return memory_zero(rank, error);
+}
+
+static void rank_close(struct rank *rank)
+{
+    for (uint32_t i = 0; i < GPU_GROUPS_MAX; i++)
+        slab_close(&rank->slabs[i]);
+    free(rank->slots);
+    rank->slots = NULL;
+    struct error ignored;
+    (void)state_seen_give(&rank->state, &rank->mem, &ignored);
+    if (!rank->dead)
+        (void)lane_synchronize(&rank->lane, &ignored); /* the frees are in the compute stream */
+    mem_close(&rank->mem);
+    lane_close(&rank->lane);
+}
+
+int rank_start(struct rank *rank, int wake_fd, struct error *error)
+{
+    assert(!rank->started);
+    CUDA_TRY(cudaSetDevice(rank->device), error);
+    int status = lane_open(&rank->lane, wake_fd, error);
+    if (status)
+        return status;
+    status = mem_open(&rank->mem, rank->device, rank->lane.compute, &rank->engine->memory_limits,
+                      error);
+    if (status) {
+        lane_close(&rank->lane);
+        return status;
+    }
+    status = memory_open(rank, error);
+    if (!status) {
+        cudaError_t failed = cudaStreamSynchronize(cudaStreamPerThread);
+        if (failed != cudaSuccess)
+            status = cuda_fail(failed, "cudaStreamSynchronize", error);
+    }
+    if (status) {
+        rank->dead = status == -ERR_DEVICE;
+        rank_close(rank);
+        return status;
+    }
+    mem_settle(&rank->mem);
+    rank->started = true;
+    return 0;
+}
+
+void rank_stop(struct rank *rank)
+{
+    if (!rank->started)
+        return;
+    struct error ignored;
+    if (!rank->dead && lane_synchronize(&rank->lane, &ignored))
+        rank->dead = true;
+    rank_close(rank);
+    rank->started = false;
+}
+
+enum gpu_progress rank_query(struct rank *rank, struct error *error)
+{
+    /* notify comes last in every step, and its wait shows the errors of all the others. */
+    cudaError_t status = cudaStreamQuery(rank->lane.notify);
+    if (status == cudaSuccess)
+        return GPU_IDLE;
+    if (status == cudaErrorNotReady)
+        return GPU_BUSY;
+    rank->dead = true;
+    (void)cuda_fail(status, "cudaStreamQuery", error);
+    return GPU_FAILED;
+}
+
+int rank_trim(struct rank *rank, struct error *error)
+{
+    assert(lane_completed(&rank->lane) == rank->submitted);
+    int status = 0;
+    if (!rank->penalty_slots)
+        status = state_seen_give(&rank->state, &rank->mem, error);
+    if (!status)
+        status = lane_synchronize(&rank->lane, error);
+    if (!status)
+        status = mem_trim(&rank->mem, error);
+    if (status)
+        rank->dead = true;
+    return status;
+}

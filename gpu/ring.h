@@ -1,0 +1,34 @@
+/* Rings of the pinned and device buffers that steps in flight use: plans in, results out.
+ *
+ * Step n has place n modulo RING_PLACES. With at most two steps unfinished and results valid until
+ * `depth` further steps were submitted, three places are enough: who submits step n has seen the end
+ * of step n - 2, so nothing on the device still uses the place of step n - 3.
+ *
+ * Sizes are fixed at start. Thread: the rank's own; the memory is mem's.
+ */
+#pragma once
+
+#include "gpu/mem.h"
+#include "gpu/wire.h"
+
+#define RING_PLACES 3
+
+struct ring_place {
+    uint64_t step;               /* 0: unused */
+    struct result_layout layout; /* of that step */
+    void *plan_pinned, *plan;    /* plan: device */
+    void *result_pinned, *result;
+};
+
+struct ring {
+    size_t plan_bytes, result_bytes; /* of one place */
+    struct ring_place places[RING_PLACES];
+};
+
+int ring_open(struct ring *ring, struct mem *mem, const struct gpu_limits *limits, uint32_t hidden,
+              struct error *error);
+
+static inline struct ring_place *ring_at(struct ring *ring, uint64_t step)
+{
+    return &ring->places[step % RING_PLACES];
+}

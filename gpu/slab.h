@@ -1,0 +1,34 @@
+/* The slabs of one layer group: which numbers exist, and where each lies on the device.
+ *
+ * A slab is slab_blocks blocks in one allocation of the KV pool. Numbers are small and used again,
+ * lowest first. The device keeps a table of its own, number to address, which the expand kernel
+ * changes as plans name new slabs; freeing is ordered behind the steps in flight by the compute
+ * stream, so a slab's number and memory may be reused at once.
+ *
+ * Thread: the rank's own. Owns the slabs.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "gpu/mem.h"
+
+struct slab_table {
+    struct mem *mem;
+    uint64_t slab_bytes, block_bytes;
+    uint32_t slab_blocks, slabs_max;
+    uint32_t count;     /* that exist */
+    uint32_t lowest;    /* no number below this is free */
+    void **base;        /* [slabs_max], NULL where there is none; device addresses */
+};
+
+int slab_open(struct slab_table *table, struct mem *mem, const struct gpu_group *group,
+              struct error *error);
+/* Frees all slabs, unless the device failed. */
+void slab_close(struct slab_table *table);
+
+int slab_grow(struct slab_table *table, uint32_t *ret_slab, struct error *error);
+int slab_shrink(struct slab_table *table, uint32_t slab, struct error *error);
+
+/* Device address of a block in a slab that exists. */
+void *slab_block(const struct slab_table *table, uint32_t block);

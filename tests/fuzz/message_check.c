@@ -1,0 +1,210 @@
+#include "tests/fuzz/message_check.h"
+
+#include <string.h>
+
+#include "protocol/message.h"
+#include "tests/fuzz/fuzz.h"
+
+#define ENCODED_MAX 16384
+#define PROMPTS_MAX 64
+
+union message {
+    struct message_hello hello;
+    struct message_welcome welcome;
+    struct message_done done;
+    struct message_error error;
+    struct message_result result;
+    uint64_t request;
+    bool requests;
+};
+
+static struct error error;
+
+static int decode(const struct frame *frame, union message *message)
+{
+    switch (frame->type) {
+    case FRAME_HELLO:
+        return message_decode_hello(frame, &message->hello, &error);
+    case FRAME_WELCOME:
+        return message_decode_welcome(frame, &message->welcome, &error);
+    case FRAME_ACCEPT:
+        return message_decode_accept(frame, &message->request, &error);
+    case FRAME_DONE:
+        return message_decode_done(frame, &message->done, &error);
+    case FRAME_ERROR:
+        return message_decode_error(frame, &message->error, &error);
+    case FRAME_CANCEL:
+        return message_decode_cancel(frame, &message->request, &error);
+    case FRAME_STATS:
+        return message_decode_stats(frame, &message->requests, &error);
+    default:
+        return message_decode_result(frame, &message->result, &error);
+    }
+}
+
+static size_t encode(const struct frame *frame, const union message *message, void *out)
+{
+    switch (frame->type) {
+    case FRAME_HELLO:
+        return message_encode_hello(out, ENCODED_MAX, &message->hello);
+    case FRAME_WELCOME:
+        return message_encode_welcome(out, ENCODED_MAX, &message->welcome);
+    case FRAME_ACCEPT:
+        return message_encode_accept(out, ENCODED_MAX, frame->id, message->request);
+    case FRAME_DONE:
+        return message_encode_done(out, ENCODED_MAX, frame->id, frame->flags, &message->done);
+    case FRAME_ERROR:
+        return message_encode_error(out, ENCODED_MAX, frame->id, frame->flags, &message->error);
+    case FRAME_CANCEL:
+        return message_encode_cancel(out, ENCODED_MAX, frame->id, message->request);
+    case FRAME_STATS:
+        return message_encode_control(out, ENCODED_MAX, FRAME_STATS, frame->flags, frame->id,
+                                      message->requests ? "{\"requests\":true}" : "",
+                                      message->requests ? 17 : 0);
+    default:
+        return message_encode_result(out, ENCODED_MAX, frame->id, &message->result);
+    }
+}
+
+static void check_small(const struct frame *frame)
+{
+    static _Alignas(8) unsigned char first[ENCODED_MAX], second[ENCODED_MAX];
+    union message message, again;
+    struct frame copy;
+    size_t used;
+    int rc = decode(frame, &message);
+    if (rc) {
+        FUZZ_CHECK(rc == -error.code && strcmp(error_name(error.code), "unknown") != 0);
+        return;
+    }
+    size_t size = encode(frame, &message, first);
+    if (frame->type == FRAME_RESULT && size == 0)
+        return; /* larger than the room here */
+    FUZZ_CHECK(size > 0);
+    FUZZ_CHECK(frame_decode(first, size, size, &copy, &used, &error) == FRAME_OK);
+    FUZZ_CHECK(decode(&copy, &again) == 0);
+    FUZZ_CHECK(encode(&copy, &again, second) == size);
+    FUZZ_CHECK(memcmp(first, second, size) == 0);
+}
+
+static void check_tokens(const struct frame *frame)
+{
+    struct message_tokens record;
+    size_t offset = 0;
+    for (;;) {
+        size_t before = offset;
+        int rc = message_next_tokens(frame, &offset, &record, &error);
+        if (rc)
+            return;
+        size_t size = message_tokens_size(&record);
+        FUZZ_CHECK(offset == before + size && offset <= frame->payload_length);
+        unsigned char *copy = malloc(size);
+        FUZZ_CHECK(copy && message_put_tokens(copy, size, &record) == size);
+        /* Equal but for padding, which is not looked at when it is read. */
+        FUZZ_CHECK(memcmp(copy, frame->payload + before, size - 7) == 0);
+        free(copy);
+    }
+}
+
+static void check_prompt(const struct frame *frame, const struct message_submit *submit,
+                         const struct message_prompt *prompt, size_t *tokens_before)
+{
+    struct message_bias bias[MESSAGE_BIAS_MAX];
+    uint32_t bias_count = 0;
+    FUZZ_CHECK(prompt->sampling.n >= 1 && prompt->sampling.n <= MESSAGE_N_MAX);
+    FUZZ_CHECK(prompt->stop_count <= MESSAGE_STOP_MAX);
+    FUZZ_CHECK(!prompt->tokens != !prompt->text);
+    FUZZ_CHECK(prompt->token_count > 0 || prompt->text_length > 0);
+    if (prompt->tokens) {
+        const unsigned char *bytes = (const unsigned char *)prompt->tokens;
+        FUZZ_CHECK(bytes == frame->payload + 4 * *tokens_before);
+        *tokens_before += prompt->token_count;
+        FUZZ_CHECK(4 * *tokens_before <= frame->payload_length);
+    }
+    if (prompt->bias)
+        message_bias(prompt->bias, 1000, bias, MESSAGE_BIAS_MAX, &bias_count, &error);
+    FUZZ_CHECK(submit->job == JOB_GENERATE || prompt->stop_count == 0);
+}
+
+/* The prompts as a client would send them are accepted again. */
+static void check_again(const struct message_submit *submit, const struct message_prompt *prompts,
+                        const struct message_limits *limits, const struct sampling *defaults)
+{
+    struct message_submit_out request = {.job = submit->job,
+                                         .priority = submit->priority,
+                                         .deadline_ms = submit->deadline_ms,
+                                         .stream = submit->stream,
+                                         .want_text = submit->want_text,
+                                         .normalize = submit->normalize,
+                                         .pooling = submit->pooling,
+                                         .prompt_count = submit->prompt_count,
+                                         .prompts = prompts};
+    struct message_submit again;
+    struct message_prompt prompt;
+    struct frame frame;
+    size_t used, size = message_submit_size_bound(&request);
+    unsigned char *bytes = malloc(size);
+    FUZZ_CHECK(bytes && message_encode_submit(bytes, size, 1, &request) == size);
+    FUZZ_CHECK(frame_decode(bytes, size, size, &frame, &used, &error) == FRAME_OK);
+    FUZZ_CHECK(message_decode_submit(&frame, limits, defaults, &again, &error) == 0);
+    FUZZ_CHECK(again.prompt_count == submit->prompt_count && again.job == submit->job);
+    for (uint32_t i = 0; i < again.prompt_count; i++) {
+        FUZZ_CHECK(message_submit_prompt(&again, i, &prompt, &error) == 0);
+        FUZZ_CHECK(prompt.token_count == prompts[i].token_count);
+        FUZZ_CHECK(prompt.text_length == prompts[i].text_length);
+        FUZZ_CHECK(prompt.sampling.n == prompts[i].sampling.n);
+        FUZZ_CHECK(prompt.sampling.max_tokens == prompts[i].sampling.max_tokens);
+        FUZZ_CHECK(prompt.stop_count == prompts[i].stop_count);
+    }
+    message_submit_free(&again);
+    free(bytes);
+}
+
+static void check_submit(const struct frame *frame)
+{
+    static const struct message_limits limits = {.batch_max = PROMPTS_MAX,
+                                                 .n_max = 8,
+                                                 .logprobs_max = 20,
+                                                 .stop_max = 16,
+                                                 .json_depth_max = 8,
+                                                 .vocabulary = 1000};
+    static const struct sampling defaults = {
+        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1, .n = 1};
+    static struct message_prompt prompts[PROMPTS_MAX];
+    struct message_submit submit;
+    size_t tokens_before = 0;
+    bool all = true;
+    int rc = message_decode_submit(frame, &limits, &defaults, &submit, &error);
+    if (rc) {
+        FUZZ_CHECK(rc == -error.code);
+        return;
+    }
+    FUZZ_CHECK(submit.prompt_count > 0 && submit.prompt_count <= PROMPTS_MAX);
+    for (uint32_t i = 0; i < submit.prompt_count && all; i++) {
+        all = message_submit_prompt(&submit, i, &prompts[i], &error) == 0;
+        if (all)
+            check_prompt(frame, &submit, &prompts[i], &tokens_before);
+    }
+    if (all)
+        check_again(&submit, prompts, &limits, &defaults);
+    message_submit_free(&submit);
+}
+
+void message_check(const struct frame *frame)
+{
+    switch (frame->type) {
+    case FRAME_SUBMIT:
+        check_submit(frame);
+        break;
+    case FRAME_TOKENS:
+        check_tokens(frame);
+        break;
+    case FRAME_HEALTH:
+    case FRAME_MODEL:
+    case FRAME_DRAIN:
+    case FRAME_RESUME:
+        break; /* nothing of them is decoded in protocol/ */
+    default:
+        check_small(frame);
+    }
+}

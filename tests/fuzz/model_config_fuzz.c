@@ -1,0 +1,61 @@
+/* Whatever config.json and generation_config.json (behind the first zero byte) are accepted: every
+ * number is in the range that the engine counts on. */
+#include <math.h>
+#include <string.h>
+
+#include "gpu/model/config.h"
+#include "gpu/model/weight.h"
+#include "tests/fuzz/fuzz.h"
+
+static void check_sizes(const struct model_config *config)
+{
+    FUZZ_CHECK(config->layers >= 1 && config->layers <= MODEL_LAYERS_MAX);
+    FUZZ_CHECK(config->hidden >= 1 && config->hidden <= MODEL_HIDDEN_MAX);
+    FUZZ_CHECK(config->intermediate >= 1 && config->intermediate <= MODEL_INTERMEDIATE_MAX);
+    FUZZ_CHECK(config->vocab >= 1 && config->vocab <= MODEL_VOCAB_MAX);
+    FUZZ_CHECK(config->context_max >= 1 && config->context_max <= MODEL_CONTEXT_MAX);
+    FUZZ_CHECK(config->kv_heads >= 1 && config->heads % config->kv_heads == 0);
+    FUZZ_CHECK(config->head_dim >= 2 && config->head_dim <= MODEL_HEAD_DIM_MAX);
+    FUZZ_CHECK(config->head_dim % 2 == 0 && config->rope.pairs == config->head_dim / 2);
+    FUZZ_CHECK(config->head_dim * config->heads <= MODEL_HIDDEN_MAX);
+    FUZZ_CHECK(weight_elements(config) < 1ull << 50);
+}
+
+static void check_numbers(const struct model_config *config)
+{
+    FUZZ_CHECK(config->norm_eps > 0 && config->attention_scale > 0);
+    FUZZ_CHECK(isfinite(config->rope.attention) && config->rope.attention > 0);
+    for (uint32_t i = 0; i < config->rope.pairs; i++)
+        FUZZ_CHECK(config->rope.inverse_frequency[i] > 0 && config->rope.inverse_frequency[i] <= 1);
+    uint32_t layers = 0;
+    FUZZ_CHECK(config->groups_count >= 1 && config->groups_count <= MODEL_GROUPS_MAX);
+    for (uint32_t i = 0; i < config->groups_count; i++)
+        layers += config->groups[i].layers;
+    FUZZ_CHECK(layers == config->layers);
+    FUZZ_CHECK(config->eos_count <= MODEL_EOS_MAX);
+    for (uint32_t i = 0; i < config->eos_count; i++)
+        FUZZ_CHECK(config->eos_ids[i] >= 0 && (uint32_t)config->eos_ids[i] < config->vocab);
+    FUZZ_CHECK(config->bos_id >= -1 && config->bos_id < (int64_t)config->vocab);
+    FUZZ_CHECK(config->sampling.temperature >= 0 && config->sampling.top_p > 0);
+    FUZZ_CHECK(config->sampling.top_p <= 1 && config->sampling.repetition > 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *text = (const char *)data;
+    const char *zero = size ? memchr(text, 0, size) : NULL;
+    size_t length = zero ? (size_t)(zero - text) : size;
+    const char *generation = zero ? zero + 1 : NULL;
+    struct model_config config;
+    struct error error = {0};
+    int rc =
+        model_config_parse(text, length, generation, zero ? size - length - 1 : 0, &config, &error);
+    if (rc) {
+        FUZZ_CHECK(rc == -ERR_BAD_MODEL && error.code == ERR_BAD_MODEL);
+        FUZZ_CHECK(strstr(error.text, "config.json: "));
+        return 0;
+    }
+    check_sizes(&config);
+    check_numbers(&config);
+    return 0;
+}

@@ -1,0 +1,407 @@
+#include "gpu/model/config.h"
+
+#include <string.h>
+
+#include "tests/model/config_text.h"
+#include "tests/model/model_suites.h"
+
+#define MISTRAL "\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\""
+#define QWEN2 "\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\""
+#define QWEN3 "\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\""
+
+struct refusal {
+    const char *changes;
+    const char *text; /* the whole message behind "config.json: " */
+};
+
+static const struct refusal refusals[] = {
+    /* what is not computed here, by name */
+    {"\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\"",
+     "architectures: \"GPT2LMHeadModel\" is not supported (LlamaForCausalLM, MistralForCausalLM, "
+     "Qwen2ForCausalLM and Qwen3ForCausalLM are)"},
+    {"\"-architectures\":0,\"model_type\":\"gemma2\"",
+     "model_type: \"gemma2\" is not supported (llama, mistral, qwen2 and qwen3 are)"},
+    {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
+    {"\"architectures\":[\"LlamaForSequenceClassification\"]",
+     "architectures: \"LlamaForSequenceClassification\" is not supported (LlamaForCausalLM, "
+     "MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM are)"},
+    {"\"model_type\":\"mistral\"",
+     "model_type: \"mistral\" is not the type of the class under architectures"},
+    {"\"architectures\":\"LlamaForCausalLM\"",
+     "architectures: \"LlamaForCausalLM\" is not a list of one name"},
+    {"\"architectures\":[\"LlamaForCausalLM\",\"X\"]",
+     "architectures: a list is not a list of one name"},
+    {"\"architectures\":[7]", "architectures: 7 is not a string"},
+    {"\"hidden_act\":\"gelu\"", "hidden_act: \"gelu\" is not supported (silu is)"},
+    {"\"hidden_act\":1", "hidden_act: 1 is not a string"},
+    {"\"torch_dtype\":\"float64\"",
+     "torch_dtype: \"float64\" is not supported (bfloat16, float16 and float32 are)"},
+    {"\"dtype\":\"int8\"", "dtype: \"int8\" is not supported (bfloat16, float16 and float32 are)"},
+    {"\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4}",
+     "quantization_config.quant_method: \"awq\" is not supported (weights in BF16, F16 and F32 "
+     "are)"},
+    {"\"quantization_config\":{}",
+     "quantization_config: an object is not supported (weights in BF16, F16 and F32 are)"},
+    {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
+     "rope_scaling.type: \"dynamic\" is not a supported kind of rope (default, linear, llama3, "
+     "yarn)"},
+    {"\"rope_parameters\":{\"rope_type\":\"longrope\"}",
+     "rope_parameters.rope_type: \"longrope\" is not a supported kind of rope (default, linear, "
+     "llama3, yarn)"},
+    {"\"partial_rotary_factor\":0.5",
+     "partial_rotary_factor: 0.5 is not supported (heads are rotated whole)"},
+    {"\"rope_parameters\":{\"partial_rotary_factor\":0.25}",
+     "rope_parameters.partial_rotary_factor: 0.25 is not supported (heads are rotated whole)"},
+    {"\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}",
+     "rope_parameters.full_attention: an object is not supported (one set of parameters for all "
+     "layers is)"},
+    /* sizes: missing, of the wrong type, out of range */
+    {"\"-num_hidden_layers\":0", "num_hidden_layers: missing"},
+    {"\"-hidden_size\":0", "hidden_size: missing"},
+    {"\"-intermediate_size\":0", "intermediate_size: missing"},
+    {"\"-num_attention_heads\":0", "num_attention_heads: missing"},
+    {"\"-vocab_size\":0", "vocab_size: missing"},
+    {"\"-max_position_embeddings\":0", "max_position_embeddings: missing"},
+    {"\"hidden_size\":null", "hidden_size: missing"},
+    {"\"hidden_size\":\"32\"", "hidden_size: \"32\" is not a whole number from 1 to 65536"},
+    {"\"hidden_size\":0", "hidden_size: 0 is not a whole number from 1 to 65536"},
+    {"\"hidden_size\":-32", "hidden_size: -32 is not a whole number from 1 to 65536"},
+    {"\"hidden_size\":32.5", "hidden_size: 32.5 is not a whole number from 1 to 65536"},
+    {"\"hidden_size\":65537", "hidden_size: 65537 is not a whole number from 1 to 65536"},
+    {"\"hidden_size\":1e300",
+     "hidden_size: 1.0000000000000001e+300 is not a whole number from 1 to 65536"},
+    {"\"num_hidden_layers\":257", "num_hidden_layers: 257 is not a whole number from 1 to 256"},
+    {"\"num_hidden_layers\":true", "num_hidden_layers: true is not a whole number from 1 to 256"},
+    {"\"vocab_size\":[256]", "vocab_size: a list is not a whole number from 1 to 1048576"},
+    {"\"intermediate_size\":{}",
+     "intermediate_size: an object is not a whole number from 1 to 262144"},
+    {"\"num_attention_heads\":513", "num_attention_heads: 513 is not a whole number from 1 to 512"},
+    {"\"num_attention_heads\":3,\"num_key_value_heads\":3",
+     "hidden_size: 32 is not a multiple of num_attention_heads, 3, and head_dim is missing"},
+    {"\"num_key_value_heads\":3", "num_key_value_heads: 3 is not a divisor of num_attention_heads"},
+    {"\"num_key_value_heads\":8", "num_key_value_heads: 8 is not a whole number from 1 to 4"},
+    {QWEN2 ",\"-num_key_value_heads\":0", "num_key_value_heads: missing"},
+    {"\"head_dim\":257", "head_dim: 257 is not a whole number from 1 to 256"},
+    {"\"head_dim\":7", "head_dim: 7 is not even, over 256, or with 4 heads over 65536 in all"},
+    {"\"hidden_size\":4096",
+     "head_dim: 1024 is not even, over 256, or with 4 heads over 65536 in all"},
+    {"\"head_dim\":256,\"num_attention_heads\":512,\"num_key_value_heads\":1",
+     "head_dim: 256 is not even, over 256, or with 512 heads over 65536 in all"},
+    {"\"max_position_embeddings\":16777217",
+     "max_position_embeddings: 16777217 is not a whole number from 1 to 16777216"},
+    {"\"rms_norm_eps\":0", "rms_norm_eps: 0 is not a number from 1e-12 to 1"},
+    {"\"rms_norm_eps\":\"1e-5\"", "rms_norm_eps: \"1e-5\" is not a number from 1e-12 to 1"},
+    {"\"tie_word_embeddings\":1", "tie_word_embeddings: 1 is not true or false"},
+    {"\"attention_bias\":\"no\"", "attention_bias: \"no\" is not true or false"},
+    {"\"mlp_bias\":0", "mlp_bias: 0 is not true or false"},
+    /* rope */
+    {"\"rope_theta\":1", "rope_theta: 1 is not a number from 1.001 to 1e+12"},
+    {"\"rope_theta\":\"10000\"", "rope_theta: \"10000\" is not a number from 1.001 to 1e+12"},
+    {"\"rope_scaling\":[]", "rope_scaling: a list is not an object"},
+    {"\"rope_scaling\":{\"rope_type\":7}", "rope_scaling.rope_type: 7 is not a string"},
+    {"\"rope_scaling\":{\"rope_type\":\"linear\"}", "rope_scaling.factor: missing"},
+    {"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0.5}",
+     "rope_scaling.factor: 0.5 is not a number from 1 to 4096"},
+    {"\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":\"2\"}",
+     "rope_scaling.factor: \"2\" is not a number from 1 to 4096"},
+    {"\"rope_scaling\":{\"rope_type\":\"llama3\",\"low_freq_factor\":1,\"high_freq_factor\":4}",
+     "rope_scaling.factor: missing"},
+    {"\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"high_freq_factor\":4}",
+     "rope_scaling.low_freq_factor: missing"},
+    {"\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+     "\"high_freq_factor\":4}",
+     "rope_parameters.high_freq_factor: 4 is not over low_freq_factor"},
+    {"\"rope_scaling\":{\"rope_type\":\"yarn\"}",
+     "rope_scaling.original_max_position_embeddings: missing"},
+    {"\"rope_scaling\":{\"rope_type\":\"yarn\",\"original_max_position_embeddings\":1024}",
+     "rope_scaling.original_max_position_embeddings: 1024 with max_position_embeddings 512 gives a "
+     "factor out of 1 to 4096"},
+    {"\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"beta_fast\":1,\"beta_slow\":4}",
+     "rope_scaling.beta_fast: 1 is not at least beta_slow (32 and 1 where not given)"},
+    {"\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"truncate\":0}",
+     "rope_scaling.truncate: 0 is not true or false"},
+    {"\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"attention_factor\":0}",
+     "rope_scaling.attention_factor: 0 is not a number from 0.001 to 1000"},
+    /* windows */
+    {MISTRAL ",\"sliding_window\":0", "sliding_window: 0 is not a whole number from 1 to 16777216"},
+    {MISTRAL ",\"sliding_window\":\"4096\"",
+     "sliding_window: \"4096\" is not a whole number from 1 to 16777216"},
+    {QWEN2 ",\"use_sliding_window\":\"yes\"", "use_sliding_window: \"yes\" is not true or false"},
+    {QWEN3 ",\"use_sliding_window\":true,\"max_window_layers\":-1",
+     "max_window_layers: -1 is not a whole number from 0 to 4294967295"},
+    {QWEN3 ",\"layer_types\":[\"full_attention\"]",
+     "layer_types: a list is not a list of num_hidden_layers names"},
+    {QWEN3 ",\"layer_types\":[\"full_attention\",\"chunked_attention\"]",
+     "layer_types: \"chunked_attention\" is not supported (full_attention and sliding_attention "
+     "are)"},
+    {QWEN3 ",\"layer_types\":[\"full_attention\",2]",
+     "layer_types: 2 is not supported (full_attention and sliding_attention are)"},
+    {QWEN3 ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+     "layer_types: \"sliding_attention\" is not possible without use_sliding_window and "
+     "sliding_window"},
+    /* tokens */
+    {"\"bos_token_id\":256", "bos_token_id: 256 is not a whole number from -1 to 255"},
+    {"\"eos_token_id\":256", "eos_token_id: 256 is not a token id from 0 to 255"},
+    {"\"eos_token_id\":[1,-1]", "eos_token_id: -1 is not a token id from 0 to 255"},
+    {"\"eos_token_id\":\"2\"", "eos_token_id: \"2\" is not a token id from 0 to 255"},
+    {"\"eos_token_id\":[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]",
+     "eos_token_id: more than 16 ids"},
+};
+
+START_TEST(each_refusal_names_the_field_and_the_value)
+{
+    const struct refusal *refusal = &refusals[_i];
+    struct model_config config;
+    struct error error = {0};
+    memset(&config, 0x5a, sizeof(config));
+    struct model_config before = config;
+    ck_assert_int_eq(config_with(refusal->changes, &config, &error), -ERR_BAD_MODEL);
+    ck_assert_int_eq(error.code, ERR_BAD_MODEL);
+    ck_assert_int_eq(strncmp(error.text, "config.json: ", 13), 0);
+    ck_assert_str_eq(error.text + 13, refusal->text);
+    ck_assert_mem_eq(&config, &before, sizeof(config));
+}
+END_TEST
+
+static const struct {
+    const char *text, *why;
+} malformed[] = {
+    {"", "config.json: JSON at byte 0: value expected"},
+    {"[]", "config.json: not an object"},
+    {"{\"hidden_size\":32,\"hidden_size\":64}", "config.json: JSON at byte 18: duplicate key"},
+    {"{\"hidden_size\":32", "config.json: JSON at byte 17: the text ends too early"},
+    {"version https", "config.json: JSON at byte 0: value expected"},
+};
+
+START_TEST(a_malformed_text_is_refused_with_its_place)
+{
+    struct model_config config;
+    struct error error = {0};
+    const char *text = malformed[_i].text;
+    ck_assert_int_eq(model_config_parse(text, strlen(text), NULL, 0, &config, &error),
+                     -ERR_BAD_MODEL);
+    ck_assert_str_eq(error.text, malformed[_i].why);
+}
+END_TEST
+
+START_TEST(a_plain_llama_has_what_its_fields_say)
+{
+    struct model_config config;
+    ck_assert_int_eq(config_with("", &config, NULL), 0);
+    ck_assert_int_eq(config.arch, MODEL_LLAMA);
+    ck_assert_int_eq(config.dtype, MODEL_BF16);
+    ck_assert_uint_eq(config.layers, 2);
+    ck_assert_uint_eq(config.hidden, 32);
+    ck_assert_uint_eq(config.intermediate, 48);
+    ck_assert_uint_eq(config.heads, 4);
+    ck_assert_uint_eq(config.kv_heads, 2);
+    ck_assert_uint_eq(config.head_dim, 8);
+    ck_assert_uint_eq(config.vocab, 256);
+    ck_assert_uint_eq(config.context_max, 512);
+    ck_assert_float_eq(config.norm_eps, 1e-5f);
+    ck_assert_float_eq_tol(config.attention_scale, 0.35355339f, 1e-7f);
+    ck_assert(!config.qkv_bias && !config.o_bias && !config.mlp_bias && !config.qk_norm);
+    ck_assert(!config.tied);
+    ck_assert_uint_eq(config.groups_count, 1);
+    ck_assert_uint_eq(config.groups[0].window, 0);
+    ck_assert_uint_eq(config.groups[0].layers, 2);
+    ck_assert_int_eq(config.bos_id, -1);
+    ck_assert_uint_eq(config.eos_count, 0);
+    ck_assert_float_eq(config.sampling.temperature, 0);
+    ck_assert_float_eq(config.sampling.top_p, 1);
+    ck_assert_float_eq(config.sampling.repetition, 1);
+}
+END_TEST
+
+static const struct {
+    const char *changes;
+    enum model_arch arch;
+    uint32_t head_dim, kv_heads;
+    bool qkv_bias, o_bias, mlp_bias, qk_norm, tied;
+} variants[] = {
+    {"\"-architectures\":0", MODEL_LLAMA, 8, 2, 0, 0, 0, 0, 0},
+    {"\"-model_type\":0", MODEL_LLAMA, 8, 2, 0, 0, 0, 0, 0},
+    {"\"num_key_value_heads\":null", MODEL_LLAMA, 8, 4, 0, 0, 0, 0, 0},
+    {"\"-num_key_value_heads\":0", MODEL_LLAMA, 8, 4, 0, 0, 0, 0, 0},
+    {"\"head_dim\":80,\"hidden_act\":null", MODEL_LLAMA, 80, 2, 0, 0, 0, 0, 0},
+    {"\"head_dim\":80,\"num_attention_heads\":3,\"num_key_value_heads\":1", MODEL_LLAMA, 80, 1, 0,
+     0, 0, 0, 0},
+    {"\"attention_bias\":true", MODEL_LLAMA, 8, 2, 1, 1, 0, 0, 0},
+    {"\"mlp_bias\":true,\"tie_word_embeddings\":true", MODEL_LLAMA, 8, 2, 0, 0, 1, 0, 1},
+    {MISTRAL ",\"num_key_value_heads\":null", MODEL_MISTRAL, 8, 4, 0, 0, 0, 0, 0},
+    {MISTRAL ",\"head_dim\":128", MODEL_MISTRAL, 128, 2, 0, 0, 0, 0, 0},
+    {QWEN2, MODEL_QWEN2, 8, 2, 1, 0, 0, 0, 0},
+    {QWEN2 ",\"attention_bias\":false,\"mlp_bias\":true", MODEL_QWEN2, 8, 2, 1, 0, 0, 0, 0},
+    {QWEN3, MODEL_QWEN3, 128, 2, 0, 0, 0, 1, 0},
+    {QWEN3 ",\"head_dim\":64,\"attention_bias\":true", MODEL_QWEN3, 64, 2, 1, 1, 0, 1, 0},
+};
+
+START_TEST(each_architecture_has_its_own_biases_norms_and_head_dimension)
+{
+    struct model_config config;
+    struct error error = {0};
+    ck_assert_msg(config_with(variants[_i].changes, &config, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(config.arch, variants[_i].arch);
+    ck_assert_uint_eq(config.head_dim, variants[_i].head_dim);
+    ck_assert_uint_eq(config.rope.pairs, variants[_i].head_dim / 2);
+    ck_assert_uint_eq(config.kv_heads, variants[_i].kv_heads);
+    ck_assert_int_eq(config.qkv_bias, variants[_i].qkv_bias);
+    ck_assert_int_eq(config.o_bias, variants[_i].o_bias);
+    ck_assert_int_eq(config.mlp_bias, variants[_i].mlp_bias);
+    ck_assert_int_eq(config.qk_norm, variants[_i].qk_norm);
+    ck_assert_int_eq(config.tied, variants[_i].tied);
+}
+END_TEST
+
+static const struct {
+    const char *changes;
+    uint32_t windows[4]; /* of the layers */
+    uint32_t groups;
+} windows[] = {
+    {"\"num_hidden_layers\":4,\"sliding_window\":16", {0, 0, 0, 0}, 1},
+    {MISTRAL ",\"num_hidden_layers\":4", {4096, 4096, 4096, 4096}, 1},
+    {MISTRAL ",\"num_hidden_layers\":4,\"sliding_window\":null", {0, 0, 0, 0}, 1},
+    {MISTRAL ",\"num_hidden_layers\":4,\"sliding_window\":16", {16, 16, 16, 16}, 1},
+    {QWEN2 ",\"num_hidden_layers\":4,\"sliding_window\":16", {0, 0, 0, 0}, 1},
+    {QWEN2 ",\"num_hidden_layers\":4,\"sliding_window\":16,\"use_sliding_window\":true",
+     {0, 0, 0, 0},
+     1},
+    {QWEN2 ",\"num_hidden_layers\":4,\"sliding_window\":16,\"use_sliding_window\":true,"
+           "\"max_window_layers\":0",
+     {16, 16, 16, 16},
+     1},
+    {QWEN3 ",\"num_hidden_layers\":4,\"sliding_window\":16,\"use_sliding_window\":true,"
+           "\"max_window_layers\":3",
+     {0, 0, 0, 16},
+     2},
+    {QWEN3 ",\"num_hidden_layers\":4,\"use_sliding_window\":true,\"max_window_layers\":1",
+     {0, 4096, 4096, 4096},
+     2},
+    {QWEN3
+     ",\"num_hidden_layers\":4,\"sliding_window\":8,\"use_sliding_window\":true,\"layer_types\":"
+     "[\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"full_attention\"]",
+     {8, 0, 8, 0},
+     2},
+    {QWEN3 ",\"num_hidden_layers\":4,\"sliding_window\":null,\"layer_types\":"
+           "[\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]",
+     {0, 0, 0, 0},
+     1},
+};
+
+START_TEST(each_layer_is_in_the_group_of_its_window)
+{
+    struct model_config config;
+    struct error error = {0};
+    ck_assert_msg(config_with(windows[_i].changes, &config, &error) == 0, "%s", error.text);
+    ck_assert_uint_eq(config.groups_count, windows[_i].groups);
+    uint32_t layers[MODEL_GROUPS_MAX] = {0};
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        ck_assert_uint_lt(config.layer_group[layer], config.groups_count);
+        ck_assert_uint_eq(config.groups[config.layer_group[layer]].window,
+                          windows[_i].windows[layer]);
+        layers[config.layer_group[layer]]++;
+    }
+    for (uint32_t group = 0; group < config.groups_count; group++)
+        ck_assert_uint_eq(config.groups[group].layers, layers[group]);
+}
+END_TEST
+
+/* Both spellings of the same rope, and corners of where theta stands. */
+static const struct {
+    const char *old, *new;
+    enum model_rope_kind kind;
+    uint32_t context;
+} spellings[] = {
+    {"", "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":10000}", MODEL_ROPE_DEFAULT,
+     512},
+    {"\"rope_theta\":500000,\"rope_scaling\":null",
+     "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":500000}", MODEL_ROPE_DEFAULT,
+     512},
+    {"\"rope_theta\":5000", "\"rope_theta\":5000,\"rope_parameters\":{\"rope_type\":\"default\"}",
+     MODEL_ROPE_DEFAULT, 512},
+    {"\"rope_theta\":5000", "\"rope_theta\":77,\"rope_parameters\":{\"rope_theta\":5000}",
+     MODEL_ROPE_DEFAULT, 512},
+    {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}",
+     "\"rope_parameters\":{\"rope_type\":\"linear\",\"rope_theta\":10000.0,\"factor\":4.0}",
+     MODEL_ROPE_LINEAR, 512},
+    {"\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+     "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":64}",
+     "\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":500000,\"factor\":8,"
+     "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":64}",
+     MODEL_ROPE_LLAMA3, 512},
+    {"\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,\"original_max_position_embeddings\":"
+     "100}",
+     "\"max_position_embeddings\":100,\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8}",
+     MODEL_ROPE_YARN, 800},
+    {"\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,\"original_max_position_embeddings\":"
+     "64}",
+     "\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":null,"
+     "\"original_max_position_embeddings\":64}",
+     MODEL_ROPE_YARN, 512},
+};
+
+START_TEST(both_spellings_of_rope_give_the_same_frequencies)
+{
+    struct model_config old, new;
+    struct error error = {0};
+    ck_assert_msg(config_with(spellings[_i].old, &old, &error) == 0, "%s", error.text);
+    ck_assert_msg(config_with(spellings[_i].new, &new, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(old.rope.kind, spellings[_i].kind);
+    ck_assert_mem_eq(&old.rope, &new.rope, sizeof(old.rope));
+    ck_assert_uint_eq(old.context_max, spellings[_i].context);
+    ck_assert_uint_eq(new.context_max, spellings[_i].context);
+}
+END_TEST
+
+START_TEST(rope_scaling_wins_over_rope_parameters)
+{
+    struct model_config both, alone;
+    ck_assert_int_eq(config_with("\"rope_scaling\":{\"type\":\"linear\",\"factor\":4},"
+                                 "\"rope_parameters\":{\"rope_type\":\"default\"}",
+                                 &both, NULL),
+                     0);
+    ck_assert_int_eq(
+        config_with("\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}", &alone, NULL), 0);
+    ck_assert_mem_eq(&both.rope, &alone.rope, sizeof(both.rope));
+}
+END_TEST
+
+static const struct {
+    const char *changes;
+    enum model_dtype dtype;
+} dtypes[] = {
+    {"\"torch_dtype\":\"float16\"", MODEL_F16},
+    {"\"-torch_dtype\":0,\"dtype\":\"bfloat16\"", MODEL_BF16},
+    {"\"torch_dtype\":\"float16\",\"dtype\":\"float32\"", MODEL_F32},
+    {"\"-torch_dtype\":0", MODEL_F32},
+};
+
+START_TEST(the_dtype_is_read_under_its_new_and_its_old_name)
+{
+    struct model_config config;
+    ck_assert_int_eq(config_with(dtypes[_i].changes, &config, NULL), 0);
+    ck_assert_int_eq(config.dtype, dtypes[_i].dtype);
+}
+END_TEST
+
+Suite *config_suite(void)
+{
+    Suite *suite = suite_create("model config");
+    TCase *tcase = tcase_create("config");
+    tcase_add_loop_test(tcase, each_refusal_names_the_field_and_the_value, 0,
+                        sizeof(refusals) / sizeof(refusals[0]));
+    tcase_add_loop_test(tcase, a_malformed_text_is_refused_with_its_place, 0,
+                        sizeof(malformed) / sizeof(malformed[0]));
+    tcase_add_test(tcase, a_plain_llama_has_what_its_fields_say);
+    tcase_add_loop_test(tcase, each_architecture_has_its_own_biases_norms_and_head_dimension, 0,
+                        sizeof(variants) / sizeof(variants[0]));
+    tcase_add_loop_test(tcase, each_layer_is_in_the_group_of_its_window, 0,
+                        sizeof(windows) / sizeof(windows[0]));
+    tcase_add_loop_test(tcase, both_spellings_of_rope_give_the_same_frequencies, 0,
+                        sizeof(spellings) / sizeof(spellings[0]));
+    tcase_add_test(tcase, rope_scaling_wins_over_rope_parameters);
+    tcase_add_loop_test(tcase, the_dtype_is_read_under_its_new_and_its_old_name, 0,
+                        sizeof(dtypes) / sizeof(dtypes[0]));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,18 @@
+#include "tests/model/model_suites.h"
+
+#include <stdlib.h>
+
+int main(void)
+{
+    SRunner *runner = srunner_create(config_suite());
+    srunner_add_suite(runner, generation_suite());
+    srunner_add_suite(runner, safetensors_suite());
+    srunner_add_suite(runner, checkpoint_suite());
+    srunner_add_suite(runner, directory_suite());
+    srunner_add_suite(runner, reference_suite());
+    srunner_add_suite(runner, synthetic_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,12 @@
+/* The suites of gpu/model, one per file. */
+#pragma once
+
+#include <check.h>
+
+Suite *checkpoint_suite(void);
+Suite *config_suite(void);
+Suite *directory_suite(void);
+Suite *generation_suite(void);
+Suite *reference_suite(void);
+Suite *safetensors_suite(void);
+Suite *synthetic_suite(void);

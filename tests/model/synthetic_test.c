@@ -1,0 +1,82 @@
+#include "gpu/model/synthetic.h"
+
+#include <string.h>
+
+#include "gpu/model/weight.h"
+#include "tests/model/model_suites.h"
+
+static const struct {
+    const char *model;
+    uint64_t elements; /* as published with the model of that name */
+    uint32_t context, window;
+} shapes[] = {
+    {"synthetic:llama-3.1-8b", 8030261248, 131072, 0},
+    {"synthetic:llama-3.1-70b", 70553706496, 131072, 0},
+    {"synthetic:llama-3.2-1b", 1235814400, 131072, 0},
+    {"synthetic:qwen2.5-7b", 7615616512, 32768, 0},
+    {"synthetic:qwen3-0.6b", 596049920, 40960, 0},
+    {"synthetic:mistral-7b", 7241732096, 32768, 4096},
+    {"synthetic:tiny", 2492672, 4096, 0},
+    {"null", 2492672, 4096, 0},
+};
+
+START_TEST(each_shape_has_the_parameters_of_its_model)
+{
+    struct model_config config;
+    struct error error = {0};
+    ck_assert(synthetic_is(shapes[_i].model));
+    ck_assert_msg(synthetic_config(shapes[_i].model, &config, &error) == 0, "%s", error.text);
+    ck_assert_uint_eq(weight_elements(&config), shapes[_i].elements);
+    ck_assert_uint_eq(config.context_max, shapes[_i].context);
+    ck_assert_uint_eq(config.groups[0].window, shapes[_i].window);
+    ck_assert_uint_eq(config.eos_count, 0);
+    ck_assert_int_eq(config.dtype, MODEL_BF16);
+}
+END_TEST
+
+START_TEST(every_named_shape_is_in_the_table_above)
+{
+    size_t named = 0;
+    for (; synthetic_name(named); named++) {
+        size_t i = 0;
+        while (i < sizeof(shapes) / sizeof(shapes[0]) &&
+               strcmp(shapes[i].model + strcspn(shapes[i].model, ":") + 1, synthetic_name(named)))
+            i++;
+        ck_assert_uint_lt(i, sizeof(shapes) / sizeof(shapes[0]));
+    }
+    ck_assert_uint_eq(named, sizeof(shapes) / sizeof(shapes[0]) - 1);
+}
+END_TEST
+
+START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
+{
+    struct model_config config;
+    struct error error = {0};
+    ck_assert_int_eq(synthetic_config("synthetic:gpt-2", &config, &error), -ERR_BAD_MODEL);
+    ck_assert_str_eq(
+        error.text,
+        "synthetic shape \"gpt-2\" is unknown (known: tiny, llama-3.2-1b, llama-3.1-8b, "
+        "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b)");
+}
+END_TEST
+
+START_TEST(a_directory_is_no_synthetic_shape)
+{
+    ck_assert(!synthetic_is("/models/synthetic"));
+    ck_assert(!synthetic_is("nullable"));
+    ck_assert(synthetic_is_null("null") && !synthetic_is_null("synthetic:tiny"));
+}
+END_TEST
+
+Suite *synthetic_suite(void)
+{
+    Suite *suite = suite_create("synthetic");
+    TCase *tcase = tcase_create("synthetic");
+    tcase_add_loop_test(tcase, each_shape_has_the_parameters_of_its_model, 0,
+                        sizeof(shapes) / sizeof(shapes[0]));
+    tcase_add_test(tcase, every_named_shape_is_in_the_table_above);
+    tcase_add_test(tcase, an_unknown_shape_is_refused_with_the_known_ones);
+    tcase_add_test(tcase, a_directory_is_no_synthetic_shape);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# What can be seen in the text of the tree, checked: folder dependencies, file sizes, left-overs.
+#   protocol/base <- gpu <- daemon      protocol <- client      protocol <- daemon
+# Nothing includes daemon/; of protocol/, gpu/ includes base/ alone. Prints each breach; exit 1 if any.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+bad=0
+breach() {
+    echo "$1"
+    bad=1
+}
+
+# includes FOLDER ALLOWED: every "..." include of FOLDER's files starts with one of the allowed paths.
+includes() {
+    local folder=$1 allowed=$2 line
+    while IFS= read -r line; do
+        breach "$line: $folder/ may include only $allowed"
+    done < <(grep -rnE '^\s*#\s*include\s+"' "$folder" --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.def' |
+        grep -v '^gpu/emu/include/' |
+        grep -vE "#\s*include\s+\"($allowed)")
+}
+includes protocol/base 'protocol/base/'
+includes protocol 'protocol/'
+includes gpu 'gpu/|protocol/base/'
+includes client 'client/|protocol/'
+includes daemon 'daemon/|gpu/|protocol/'
+# A kernel's CUDA body and its CPU body know nothing of each other, and the engine nothing of either.
+while IFS= read -r line; do
+    breach "$line: only CPU bodies include the emulation"
+done < <(grep -nE '#\s*include\s+"gpu/emu/' gpu/*.[ch] gpu/kernels/*.h gpu/kernels/*.cu 2>/dev/null |
+    grep -vE '_cpu\.[ch]:')
+while IFS= read -r line; do
+    breach "$line: which runtime it is, is CMake's choice"
+done < <(grep -nE '#\s*if.*(CUDA|EMU|CPU_DEVICE)' gpu/*.c 2>/dev/null)
+
+while IFS= read -r file; do
+    lines=$(wc -l < "$file")
+    [ "$lines" -le 700 ] || breach "$file: $lines lines, over 700"
+done < <(git ls-files '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null | grep -v '^tests/')
+
+while IFS= read -r line; do
+    breach "$line: left over"
+done < <(git grep -nE '\b(TODO|FIXME|XXX|HACK)\b|#if 0' -- '*.[ch]' '*.cu' '*.cuh' '*.sh' ':!tests/tidy' 2>/dev/null)
+
+while IFS= read -r name; do
+    breach "$name: not one of the top level's"
+done < <(git ls-files 2>/dev/null | sed 's,/.*,,' | sort -u |
+    grep -vxE 'CMakeLists\.txt|CMakePresets\.json|daemon|gpu|protocol|client|tests|deploy|README\.md|\..*')
+
+[ $bad -eq 0 ] && echo "1 passed, 0 failed"
+exit $bad
