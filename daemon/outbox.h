@@ -1,4 +1,4 @@
-/* The mailbox from a worker to the loop.
+/* The mailbox from the workers to the loop.
  *
  * A sequence is in it at most once: further tokens of it that come before the loop looks are merged
  * into the same visit, since the loop reads up to seq.out_count. What waits here is therefore
@@ -12,7 +12,7 @@
  * pushed a cancel for it, OUTBOX_CANCEL_SEEN too (a cancel that crosses the end is answered by one
  * more visit). Until then its cancel link may still be in the worker's mailbox.
  *
- * Functions tagged "worker" are called by one thread, those tagged "loop" by one thread.
+ * Functions tagged "worker" are called by any worker's thread, those tagged "loop" by one thread.
  */
 #pragma once
 
@@ -29,12 +29,12 @@ enum outbox_flag {
     OUTBOX_CANCEL_SEEN = 4 /* the worker has taken the cancel out of its mailbox */
 };
 
-/* What a worker tells beside its sequences. */
+/* What a worker tells beside its sequences; where there are several, each is asked for its part. */
 enum outbox_control {
-    OUTBOX_READY = 1,  /* the model is loaded, sequences may be sent */
-    OUTBOX_FAILED = 2, /* the device failed, or loading did: worker_failure() says how */
-    OUTBOX_STATS = 4,  /* worker_snapshot() may be read */
-    OUTBOX_STOPPED = 8 /* the thread has ended, worker_join() will not wait */
+    OUTBOX_READY = 1,  /* a model is loaded, sequences may be sent: worker_state() */
+    OUTBOX_FAILED = 2, /* a device failed, or loading did: worker_failure() says how */
+    OUTBOX_STATS = 4,  /* a worker_snapshot() may be read */
+    OUTBOX_STOPPED = 8 /* a thread is about to end: worker_join() will not wait long */
 };
 
 struct outbox {
@@ -42,7 +42,7 @@ struct outbox {
     atomic_uint control;
     void (*wake)(void *context); /* wakes the loop; any thread, may not block */
     void *context;
-    bool due; /* worker: something was put in since the last flush */
+    atomic_bool due; /* something was put in since the last flush */
 };
 
 void outbox_init(struct outbox *outbox, void (*wake)(void *context), void *context);

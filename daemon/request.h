@@ -102,8 +102,7 @@ struct seq {
     struct seq_stamps stamps;
     uint32_t preemptions;
 
-    /* Mailbox links. in: loop -> worker. cancel: loop -> worker, at most once. out: worker -> loop.
-     */
+    /* Mailbox links. in and cancel (at most once): loop -> worker. out: worker -> loop. */
     struct queue_link in_link, cancel_link, out_link;
     enum finish cancel_reason; /* set before cancel_link is pushed: how the sequence then ends */
     atomic_uint out_flags; /* enum outbox_flag, one word so that nothing is lost; see outbox.h */

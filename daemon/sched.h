@@ -38,6 +38,7 @@
 
 #include "daemon/cost.h"
 #include "daemon/kv.h"
+#include "daemon/place.h"
 #include "daemon/request.h"
 #include "daemon/stats.h"
 #include "gpu/gpu.h"
@@ -65,15 +66,15 @@ struct sched_calls {
 struct sched_step {
     struct gpu_plan plan;
     struct seq **row_seq; /* [rows]; NULL once the sequence has ended */
+    struct seq **opened;  /* [opens]: whom each open is for */
     struct cost_work work;
     double estimate_us;
     time_us submitted_us;
-    uint32_t start_count; /* sequences that it opens: the last start_count of `opened` */
-    struct seq **opened;  /* [opens] */
-    uint32_t patch_count; /* the first appends re-point moved blocks, one per move */
-    struct seq **moved;   /* [moves]: whose block it is */
-    bool cut;             /* decode rows were left out: the next plan begins with those */
-    /* What the plan points to. */
+    uint32_t open_id_count;     /* of ids: stop tokens of the opens */
+    bool ahead;                 /* submitted while the step before it was in flight */
+    bool cut;                   /* decode rows were left out: the next plan begins with those */
+    bool swept[GPU_GROUPS_MAX]; /* nothing is left to move out of the group's victim */
+    /* What the plan points to. The first move_count appends re-point the moved blocks. */
     uint32_t *closes;
     struct gpu_move *moves;
     struct gpu_slab *slabs;
@@ -82,6 +83,14 @@ struct sched_step {
     struct gpu_row *rows;
     int32_t *ids;
     struct gpu_bias *bias;
+};
+
+/* A group's slabs: when to ask for more, and which one is on its way back. */
+struct sched_group {
+    time_us grow_after_us;   /* growth was refused: not asked again before */
+    time_us excess_since_us; /* more slabs than needed since; 0 = not */
+    uint32_t victim;         /* slab that is being emptied, or KV_NONE */
+    bool victim_swept;       /* all that was in it is moved or on its way out */
 };
 
 struct sched {
@@ -103,11 +112,12 @@ struct sched {
     uint64_t waiting_tokens; /* target_len of those waiting, and what is left of `prefill` */
     uint64_t order_next;
 
+    uint32_t slots_max;   /* sequences that have a slot at a time */
     uint32_t *slots_free; /* stack */
     uint32_t slots_free_count;
     uint32_t *closes_due; /* slots that the device has open and no sequence has */
     uint32_t closes_due_count;
-    struct kv_table *tables; /* [slots_max] */
+    struct kv_table *tables; /* [slots_max], by slot */
     uint32_t *table_memory;
 
     struct gpu_slab *slabs_due; /* grown since the last submitted plan */
@@ -118,15 +128,13 @@ struct sched {
     uint32_t chunk_min;            /* tokens of the chunk that a prompt is sure of */
     uint32_t prefill_max;          /* prompts that are read at a time */
     uint32_t tokens_cap;           /* <= tokens_max; less after scratch was refused */
-    time_us scratch_after_us;      /* no plan before, 0 = no bound */
+    time_us retry_us;              /* memory was refused: no plan before; 0 = not so */
     uint64_t device_end_ns;        /* end of the last completed step */
 
-    struct sched_group {
-        time_us grow_after_us;   /* growth was refused: not asked again before */
-        time_us excess_since_us; /* more slabs than needed since; 0 = not */
-        uint32_t victim;         /* slab that is being emptied, or KV_NONE */
-    } group[GPU_GROUPS_MAX];
-    time_us idle_since_us;    /* nothing at all here; 0 = not idle */
+    struct sched_group group[GPU_GROUPS_MAX];
+    time_us idle_since_us; /* nothing at all here; 0 = not idle */
+    bool released;         /* everything has been given back since */
+    bool trim_wanted;
     time_us stalled_since_us; /* a lone sequence gets no KV; 0 = not */
 };
 
@@ -158,6 +166,12 @@ void sched_complete(struct sched *sched, const struct gpu_results *results, time
 /* Housekeeping, after the plans of a turn: one slab ahead, slabs too many, all of them when idle.
  * Returns true when memory went back because nothing runs: then the engine is to be trimmed. */
 bool sched_tend(struct sched *sched, time_us now_us);
+
+/* Unused memory goes back at the next housekeeping that finds nothing running. */
+void sched_trim(struct sched *sched);
+
+/* What can be added now. */
+struct place_room sched_room(const struct sched *sched, time_us now_us);
 
 /* When something is due although no step ends and no message comes, or SCHED_NEVER. */
 time_us sched_due_us(const struct sched *sched);

@@ -31,6 +31,8 @@
 
 struct worker;
 
+enum worker_state { WORKER_LOADING, WORKER_READY, WORKER_FAILED, WORKER_STOPPED };
+
 struct worker_options {
     struct sched_options sched;
     uint64_t step_timeout_us; /* a step in flight for longer: the device counts as stuck */
@@ -49,19 +51,22 @@ int worker_create(const struct gpu_api *api, struct gpu_engine *engine,
 /* Loop thread. Starts the thread, which loads the model; OUTBOX_READY or OUTBOX_FAILED follows. */
 int worker_start(struct worker *worker, struct error *error);
 
-/* Loop thread. Moves the sequence to the worker, as long as it is ready; the seq's worker-only part
- * is zero, its output arrays are there. */
+/* Loop thread. Moves the sequence to the worker, which is ready; the seq's worker-only part is
+ * zero, its output arrays are there. The worker looks after worker_wake. */
 void worker_send(struct worker *worker, struct seq *seq);
-/* Loop thread. seq->cancel_reason is set; once per sequence, after worker_send. */
+/* Loop thread. seq->cancel_reason is set; once per sequence, after worker_send; worker_wake
+ * follows. */
 void worker_cancel(struct worker *worker, struct seq *seq);
+/* Loop thread. Once after any number of worker_send and worker_cancel. */
+void worker_wake(struct worker *worker);
 /* Loop thread. What can be sent now. */
 struct place_room worker_room(const struct worker *worker);
 
-/* Loop thread. Asks for a copy of the figures; OUTBOX_STATS tells that worker_snapshot() has it.
- * Not again before that. After the worker stopped or failed, the last copy stays. */
+/* Loop thread. Asks for a copy of the figures; OUTBOX_STATS tells that it is there. */
 void worker_ask_stats(struct worker *worker);
+/* Loop thread. The last copy; NULL while one that was asked for is not there yet. */
 const struct stats_worker *worker_snapshot(const struct worker *worker);
-/* Loop thread. Gives unused memory back at the worker's next idle turn, not after the idle time. */
+/* Loop thread. Unused memory goes back at the worker's next idle turn, not after the idle time. */
 void worker_trim(struct worker *worker);
 /* Loop thread. Ends what is still there with FINISH_CANCELLED, stops the engine, ends the thread;
  * OUTBOX_STOPPED follows. To let work finish first, stop sending and wait for it to end. */
@@ -71,20 +76,24 @@ void worker_join(struct worker *worker);
 /* After worker_join, or when no thread was started. Closes the engine. NULL is allowed. */
 void worker_destroy(struct worker *worker);
 
+/* Any thread. */
+enum worker_state worker_state(const struct worker *worker);
 /* Any thread. False when the device failed, or a step or its submission has been under way for
  * longer than step_timeout_us: then the watchdog is not fed. */
 bool worker_healthy(const struct worker *worker, time_us now_us);
 /* Any thread. Thousandths of the loading that are done. */
 uint32_t worker_progress(const struct worker *worker);
-/* Any thread, after OUTBOX_FAILED. */
+/* Any thread, while the state is WORKER_FAILED. */
 const struct error *worker_failure(const struct worker *worker);
 
 /* ---- the turns: the worker's thread, or the simulation -------------------------------------- */
 
-/* Loads the model (blocks). Tells OUTBOX_READY or OUTBOX_FAILED. */
+/* Loads the model (blocks), then OUTBOX_READY or OUTBOX_FAILED. */
 int worker_open(struct worker *worker);
 /* Takes mail and results, plans, submits, tells. False when it has stopped: no further turn. */
 bool worker_turn(struct worker *worker, time_us now_us);
+/* What the device and the loop write to when there is something to do. */
+int worker_fd(const struct worker *worker);
 /* How long the wait before the next turn may be, at most; WORKER_FOREVER when only mail or a step's
  * end can give it something to do. */
 uint64_t worker_wait_us(const struct worker *worker, time_us now_us);
