@@ -9,8 +9,8 @@
 
 #include "protocol/base/error.h"
 
-/* Returns the negative code; `what` names the call. Takes the runtime's "last error" away, so that a
- * failure that was dealt with is not found again by the next launch. */
+/* Returns the negative code; `what` names the call. Takes the runtime's "last error" away, so that
+ * a failure that was dealt with is not found again by the next launch. */
 int cuda_fail(cudaError_t status, const char *what, struct error *error);
 
 #define CUDA_TRY(call, error)                                                                      \

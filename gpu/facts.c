@@ -135,11 +135,10 @@ int facts_make(const struct gpu_options *options, struct facts *ret, struct erro
         return status;
     limits_set(&facts, options);
     uint32_t tokens = facts.model.block_tokens;
-    uint64_t blocks = (uint64_t)facts.limits.slots_max *
-                      ((facts.limits.context_max + tokens - 1) / tokens);
+    uint64_t blocks =
+        (uint64_t)facts.limits.slots_max * ((facts.limits.context_max + tokens - 1) / tokens);
     slabs_set(&facts.model.groups[0], tokens * sizeof(uint64_t),
-              options->slab_bytes ? options->slab_bytes : NULL_SLAB_BYTES, blocks,
-              options->kv_max);
+              options->slab_bytes ? options->slab_bytes : NULL_SLAB_BYTES, blocks, options->kv_max);
     *ret = facts;
     return 0;
 }

@@ -13,8 +13,8 @@ static int streams_open(struct lane *lane, struct error *error)
         cudaStream_t *stream;
         int priority;
     } streams[] = {
-        {&lane->compute, greatest},  {&lane->copy_in, greatest}, {&lane->copy_out, greatest},
-        {&lane->notify, greatest},   {&lane->bulk_in, least},    {&lane->bulk_out, least},
+        {&lane->compute, greatest}, {&lane->copy_in, greatest}, {&lane->copy_out, greatest},
+        {&lane->notify, greatest},  {&lane->bulk_in, least},    {&lane->bulk_out, least},
     };
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
         CUDA_TRY(cudaStreamCreateWithPriority(streams[i].stream, cudaStreamNonBlocking,
@@ -113,7 +113,7 @@ int lane_synchronize(struct lane *lane, struct error *error)
 {
     if (lane_completed(lane) != lane->notified)
         atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
-    cudaStream_t streams[] = {lane->copy_in, lane->bulk_in,  lane->compute,
+    cudaStream_t streams[] = {lane->copy_in,  lane->bulk_in,  lane->compute,
                               lane->bulk_out, lane->copy_out, lane->notify};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
         CUDA_TRY(cudaStreamSynchronize(streams[i]), error);

@@ -40,9 +40,9 @@ struct lane {
     cudaStream_t compute, copy_in, copy_out, bulk_in, bulk_out, notify;
     cudaEvent_t plan_there, results_there, results_on_host;
     int wake_fd;
-    _Atomic uint64_t completed; /* number of the last step that has ended */
+    _Atomic uint64_t completed;    /* number of the last step that has ended */
     _Atomic uint64_t synchronizes; /* see lane_synchronize */
-    uint64_t notified;          /* number of the last step enqueued */
+    uint64_t notified;             /* number of the last step enqueued */
     struct lane_ticket tickets[LANE_TICKETS];
 };
 

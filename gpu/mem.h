@@ -8,8 +8,8 @@
  *            whole; trimming returns it to the device.
  *
  * Both pools reuse memory only where streams and events order it: opportunistic reuse and internal
- * dependencies are off, since the one makes addresses depend on timing and the other adds waits that
- * nobody wrote. All pool memory is allocated and freed on the compute stream.
+ * dependencies are off, since the one makes addresses depend on timing and the other adds waits
+ * that nobody wrote. All pool memory is allocated and freed on the compute stream.
  *
  * Sizes in bytes. Thread: the rank's own; mem_read any. Owns the pools and all fixed and pinned
  * memory; pool memory is owned by who allocated it.

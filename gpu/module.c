@@ -136,8 +136,7 @@ static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_
     };
 }
 
-static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank,
-                                      struct error *error)
+static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank, struct error *error)
 {
     return rank_query(rank_of(engine, rank), error);
 }
@@ -202,7 +201,9 @@ static void module_stop(struct gpu_engine *engine, uint32_t rank)
 static void module_close(struct gpu_engine *engine)
 {
     assert(!engine->rank.started);
-    free(engine);
+    /* Of a device that failed, a host function may still be running. The process ends soon. */
+    if (!engine->rank.dead)
+        free(engine);
 }
 
 __attribute__((visibility("default"))) const struct gpu_api gpu_module = {

@@ -2,8 +2,8 @@
 
 #include "gpu/engine.h"
 
-/* Everything here is our scheduler's work, so what is wrong is asserted. Ids and positions come from
- * requests, but the daemon has checked them: a kernel must never see others. */
+/* Everything here is our scheduler's work, so what is wrong is asserted. Ids and positions come
+ * from requests, but the daemon has checked them: a kernel must never see others. */
 
 static void counts_check(const struct gpu_limits *limits, const struct gpu_plan *plan)
 {
@@ -96,8 +96,8 @@ static void opens_note(struct rank *rank, const struct gpu_plan *plan)
         assert(open->bias_first <= plan->bias_count &&
                open->bias_count <= plan->bias_count - open->bias_first);
         bool penalties = open->flags & GPU_SLOT_PENALTIES;
-        rank->slots[open->slot] = (struct rank_slot){
-            .open = true, .penalties = penalties, .logprobs = open->logprobs};
+        rank->slots[open->slot] =
+            (struct rank_slot){.open = true, .penalties = penalties, .logprobs = open->logprobs};
         rank->penalty_slots += penalties;
     }
 }

@@ -63,8 +63,8 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
     int status = lane_open(&rank->lane, wake_fd, error);
     if (status)
         return status;
-    status = mem_open(&rank->mem, rank->device, rank->lane.compute, &rank->engine->memory_limits,
-                      error);
+    status =
+        mem_open(&rank->mem, rank->device, rank->lane.compute, &rank->engine->memory_limits, error);
     if (status) {
         lane_close(&rank->lane);
         return status;

@@ -1,8 +1,8 @@
 /* Rings of the pinned and device buffers that steps in flight use: plans in, results out.
  *
  * Step n has place n modulo RING_PLACES. With at most two steps unfinished and results valid until
- * `depth` further steps were submitted, three places are enough: who submits step n has seen the end
- * of step n - 2, so nothing on the device still uses the place of step n - 3.
+ * `depth` further steps were submitted, three places are enough: who submits step n has seen the
+ * end of step n - 2, so nothing on the device still uses the place of step n - 3.
  *
  * Sizes are fixed at start. Thread: the rank's own; the memory is mem's.
  */

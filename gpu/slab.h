@@ -17,9 +17,9 @@ struct slab_table {
     struct mem *mem;
     uint64_t slab_bytes, block_bytes;
     uint32_t slab_blocks, slabs_max;
-    uint32_t count;     /* that exist */
-    uint32_t lowest;    /* no number below this is free */
-    void **base;        /* [slabs_max], NULL where there is none; device addresses */
+    uint32_t count;  /* that exist */
+    uint32_t lowest; /* no number below this is free */
+    void **base;     /* [slabs_max], NULL where there is none; device addresses */
 };
 
 int slab_open(struct slab_table *table, struct mem *mem, const struct gpu_group *group,

@@ -46,6 +46,16 @@ static int memory_take(struct step *step, struct error *error)
     return mem_scratch(&rank->mem, step->scratch_bytes, &step->scratch, error);
 }
 
+static int memory_give(struct step *step, struct error *error)
+{
+    if (!step->scratch)
+        return 0;
+    int status = mem_scratch_free(&step->rank->mem, step->scratch, step->scratch_bytes, error);
+    if (!status)
+        step->scratch = NULL;
+    return status;
+}
+
 static bool plan_wants_tops(const struct rank *rank, const struct gpu_plan *plan)
 {
     for (uint32_t i = 0; i < plan->row_count; i++) {
@@ -134,11 +144,11 @@ static int step_enqueue(struct step *step, size_t plan_bytes, struct error *erro
     int status = lane_plan_in(lane, place->plan, place->plan_pinned, plan_bytes, error);
     if (!status)
         status = kernels_run(step, error);
-    if (!status && step->scratch)
-        status = mem_scratch_free(&rank->mem, step->scratch, step->scratch_bytes, error);
     if (!status)
-        status = lane_results_out(lane, place->result_pinned, place->result, place->layout.bytes,
-                                  error);
+        status = memory_give(step, error);
+    if (!status)
+        status =
+            lane_results_out(lane, place->result_pinned, place->result, place->layout.bytes, error);
     if (!status)
         status = lane_notify(lane, step->plan->step, error);
     return status;
@@ -180,6 +190,7 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     if (status) {
         /* Half a step is in the streams: nothing after it can be right. */
         rank->dead = true;
+        (void)memory_give(&step, NULL);
         if (error)
             error->code = ERR_DEVICE;
         return -ERR_DEVICE;

@@ -119,8 +119,7 @@ static void open_write(struct wire_open *to, const struct gpu_open *open, const 
             },
     };
     if (open->stop_ids_count)
-        memcpy(to->state.stop_ids, ids + open->stop_ids_first,
-               open->stop_ids_count * sizeof *ids);
+        memcpy(to->state.stop_ids, ids + open->stop_ids_first, open->stop_ids_count * sizeof *ids);
 }
 
 static void rows_write(struct wire_row *to, const struct gpu_plan *plan,

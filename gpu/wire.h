@@ -24,7 +24,7 @@ struct wire_open {
 
 struct wire_row {
     struct batch_row row;
-    uint32_t ids; /* first id in the section of ids; WIRE_NONE: the slot's last token */
+    uint32_t ids;    /* first id in the section of ids; WIRE_NONE: the slot's last token */
     uint32_t sample; /* number of its sample in the results; WIRE_NONE: none */
     uint32_t score_first, score_count;
     uint32_t embed_first, embed_count; /* 1, or q_len for every position */
@@ -61,8 +61,8 @@ size_t result_bytes_max(const struct gpu_limits *limits, uint32_t hidden);
 void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan, uint32_t hidden,
                        bool tops);
 
-/* Writes the plan to `to`, which has room for wire_bytes_max; returns the bytes written. `slab_base`
- * gives a slab's device address. */
+/* Writes the plan to `to`, which has room for wire_bytes_max; returns the bytes written.
+ * `slab_base` gives a slab's device address. */
 struct wire_source {
     const struct gpu_plan *plan;
     const struct result_layout *layout;

@@ -1,9 +1,9 @@
 /* The whole of synthetic:null, in place of a model's layers and sampler; see null_rule.h.
  *
  * op_null computes the states of all rows, writes them into the cache and adds to pooled sums;
- * op_null_results, after it, gives samples, likeliest tokens, scores and embeddings, and stores each
- * sampled token in its slot. A KV block is block_tokens states of 8 bytes. Results as op_sample,
- * op_score and op_pool_out give them. */
+ * op_null_results, after it, gives samples, likeliest tokens, scores and embeddings, and stores
+ * each sampled token in its slot. A KV block is block_tokens states of 8 bytes. Results as
+ * op_sample, op_score and op_pool_out give them. */
 #pragma once
 
 #include "gpu/kernels/batch.h"

@@ -110,7 +110,8 @@ static void embed_run(const struct null_args *args, uint32_t number)
     uint64_t state = embed->mean ? 0 : token_state(args, embed->token);
     float squares = 0;
     for (uint32_t i = 0; i < NULL_HIDDEN; i++) {
-        out[i] = embed->mean ? pool[i] / (float)(row->position + row->q_len) : null_hidden(state, i);
+        out[i] =
+            embed->mean ? pool[i] / (float)(row->position + row->q_len) : null_hidden(state, i);
         squares += out[i] * out[i];
     }
     for (uint32_t i = 0; i < NULL_HIDDEN && embed->normalize && squares > 0; i++)

@@ -3,8 +3,8 @@
  *
  * Each position has a 64-bit state, made of the state of the position before and its own token; the
  * model's KV entry of a position is its state, read through the block table when the next position
- * is computed. A block swapped, a wait missed or an append lost gives other states from there on, and
- * other answers.
+ * is computed. A block swapped, a wait missed or an append lost gives other states from there on,
+ * and other answers.
  *
  * Vocabulary: the bytes, and one end token. After the token at a position with state s, the model's
  * own next token is null_next(s): mostly a byte, the end token for one state in NULL_END_RARITY.

@@ -1,0 +1,186 @@
+/* Memory grows with the load and comes back; a step in steady state makes no heap call. */
+#include <stdlib.h>
+
+#include "gpu/emu/emu.h"
+#include "tests/gpu/drive.h"
+#include "tests/gpu/gpu_suites.h"
+
+/* The linker sends every heap call of this program's own code here (--wrap). */
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *at, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *at, size_t size);
+
+static _Thread_local uint64_t heap_calls;
+
+void *__wrap_malloc(size_t size)
+{
+    heap_calls++;
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    heap_calls++;
+    return __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *at, size_t size)
+{
+    heap_calls++;
+    return __real_realloc(at, size);
+}
+
+static struct drive drive;
+
+static void setup(enum emu_engine engine)
+{
+    struct emu_options options = {.engine = engine,
+                                  .memory_bytes = 256u << 20,
+                                  .team_threads = 1,
+                                  .seed = 1,
+                                  .poison = true,
+                                  .strict = true};
+    ck_assert_int_eq(emu_setup(&options), cudaSuccess);
+}
+
+static struct gpu_memory memory(void)
+{
+    struct gpu_memory now;
+    gpu_module.memory(drive.engine, 0, &now);
+    return now;
+}
+
+struct calls {
+    uint64_t heap, synchronizes, allocations, pool_allocations;
+};
+
+static void calls_note(struct calls *calls)
+{
+    calls->heap = heap_calls;
+    calls->synchronizes = emu_calls(EMU_cudaStreamSynchronize) +
+                          emu_calls(EMU_cudaEventSynchronize) +
+                          emu_calls(EMU_cudaDeviceSynchronize) + emu_calls(EMU_cudaStreamQuery);
+    calls->allocations = emu_calls(EMU_cudaMalloc) + emu_calls(EMU_cudaHostAlloc);
+    calls->pool_allocations = emu_calls(EMU_cudaMallocFromPoolAsync);
+}
+
+START_TEST(steps_make_no_heap_call_and_no_synchronising_one)
+{
+    /* Stepped, so that the calls of kernels and copies are counted too. */
+    setup(EMU_STEPPER);
+    struct drive_options options = {.seed = 21, .stepping = true};
+    ck_assert_int_eq(drive_open(&drive, &options), 0);
+    struct calls calls;
+    ck_assert_uint_gt(heap_calls, 0);              /* the wrapper is in place */
+    ck_assert_int_eq(drive_steps(&drive, 500), 0); /* pools and queues are as large as the load */
+    calls_note(&calls);
+    int status = drive_steps(&drive, 1000);
+    uint64_t heap_now = heap_calls; /* asserts make some of their own */
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_eq(heap_now, calls.heap);
+    struct calls now;
+    calls_note(&now);
+    ck_assert_uint_eq(now.synchronizes, calls.synchronizes);
+    ck_assert_uint_eq(now.allocations, calls.allocations);
+    ck_assert_uint_gt(now.pool_allocations, calls.pool_allocations);
+    ck_assert_uint_eq(emu_pageable_copies(), 0);
+    ck_assert_uint_eq(drive.wrong, 0);
+    drive_close(&drive);
+}
+END_TEST
+
+START_TEST(memory_comes_back_when_idle)
+{
+    setup(EMU_STEPPER);
+    struct drive_options options = {.seed = 22, .stepping = true};
+    ck_assert_int_eq(drive_open(&drive, &options), 0);
+    struct gpu_memory before = memory();
+    ck_assert_uint_eq(before.kv_used + before.kv_held + before.scratch_used + before.scratch_held,
+                      0);
+    uint64_t idle_free = 0;
+    for (int cycle = 0; cycle < 20; cycle++) {
+        drive.target_seqs = DRIVE_SEQS;
+        ck_assert_int_eq(drive_steps(&drive, 60), 0);
+        struct gpu_memory busy = memory();
+        ck_assert_uint_gt(busy.kv_used, 0);
+        ck_assert_uint_ge(busy.kv_held, busy.kv_used);
+        drive_end_all(&drive);
+        ck_assert_int_eq(drive_steps(&drive, 2), 0);
+        ck_assert_int_eq(drive_finish(&drive), 0);
+        ck_assert_int_eq(drive_shrink(&drive), 0);
+        ck_assert_uint_eq(drive.slabs, 0);
+        ck_assert_int_eq(gpu_module.trim(drive.engine, NULL), 0);
+        struct gpu_memory idle = memory();
+        ck_assert_uint_eq(idle.kv_used, 0);
+        ck_assert_uint_eq(idle.kv_held, 0);
+        ck_assert_uint_eq(idle.scratch_used, 0);
+        ck_assert_uint_eq(idle.scratch_held, 0);
+        ck_assert_uint_eq(idle.weights, before.weights);
+        if (!idle_free)
+            idle_free = idle.device_free;
+        ck_assert_uint_eq(idle.device_free, idle_free); /* no drift */
+    }
+    ck_assert_uint_eq(drive.wrong, 0);
+    drive_close(&drive);
+}
+END_TEST
+
+START_TEST(null_at_the_default_options_needs_little_memory)
+{
+    setup(EMU_STEPPER);
+    struct gpu_options options = {.model = "synthetic:null"};
+    ck_assert_int_eq(gpu_module.open(&options, &drive.engine, &drive.model, &drive.limits, NULL),
+                     0);
+    ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, NULL), 0);
+    ck_assert_uint_lt(memory().weights + memory().pinned, 16u << 20);
+    ck_assert_uint_eq(drive.model.context_max, 8192);
+    gpu_module.stop(drive.engine, 0);
+    gpu_module.close(drive.engine);
+}
+END_TEST
+
+START_TEST(memory_limits_hold)
+{
+    setup(EMU_STEPPER);
+    struct gpu_options options = {.model = "synthetic:null", .memory_max = 1u << 20};
+    struct error error;
+    ck_assert_int_eq(gpu_module.open(&options, &drive.engine, &drive.model, &drive.limits, NULL),
+                     0);
+    ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, &error), -ERR_DEVICE_MEMORY);
+    ck_assert_uint_eq(error.limit, 1u << 20);
+    gpu_module.close(drive.engine);
+
+    options = (struct gpu_options){.model = "synthetic:null", .memory_reserve = 240u << 20};
+    ck_assert_int_eq(gpu_module.open(&options, &drive.engine, &drive.model, &drive.limits, NULL),
+                     0);
+    ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, &error), 0);
+    uint32_t slab, slabs = 0;
+    int status;
+    while ((status = gpu_module.kv_grow(drive.engine, 0, &slab, &error)) == 0)
+        slabs++;
+    ck_assert_int_eq(status, -ERR_DEVICE_MEMORY);
+    ck_assert_uint_gt(slabs, 0);
+    struct gpu_memory now = memory();
+    ck_assert_uint_ge(now.device_free, 240u << 20);
+    for (uint32_t i = 0; i < slabs; i++)
+        ck_assert_int_eq(gpu_module.kv_shrink(drive.engine, 0, i, &error), 0);
+    gpu_module.stop(drive.engine, 0);
+    gpu_module.close(drive.engine);
+}
+END_TEST
+
+Suite *memory_suite(void)
+{
+    Suite *suite = suite_create("memory");
+    TCase *tcase = tcase_create("memory");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, steps_make_no_heap_call_and_no_synchronising_one);
+    tcase_add_test(tcase, memory_comes_back_when_idle);
+    tcase_add_test(tcase, null_at_the_default_options_needs_little_memory);
+    tcase_add_test(tcase, memory_limits_hold);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
