@@ -43,6 +43,7 @@ struct request {
     struct conn *conn;  /* NULL once the client is gone */
     struct user *user;  /* whose bounds it counts against */
     struct list conn_link, user_link;
+    struct list id_link, client_link; /* the server's indexes, by id and by the client's own */
     enum job job;
     int32_t priority;
     bool stream, want_text, normalize;
@@ -52,6 +53,11 @@ struct request {
     uint32_t seq_count;
     uint32_t seq_unended; /* sequences that have no DONE or ERROR yet */
     struct seq *seqs;     /* array of seq_count */
+    uint32_t seq_room;    /* while it is made: how many the array holds */
+    uint32_t seq_unfreed; /* sequences whose last frame is not written */
+    uint64_t prompt_tokens, out_tokens; /* of its sequences that have ended, for the log */
+    uint32_t finished[FINISH_ERROR + 1]; /* how many ended so */
+    struct request_memory *memory; /* chain of request_keep() */
 };
 
 /* Times of one sequence, for timings, histograms and the log; 0 = did not happen. */
@@ -106,7 +112,9 @@ struct seq {
     struct list wait_link;  /* waiting queue */
     uint32_t deadline_slot; /* index in the deadline heap, UINT32_MAX = not there */
     uint32_t sent_count;    /* of out_count: already encoded into the connection's output */
+    void *out;              /* what all out_ pointers and `failure` point into; owned */
     bool cancel_sent;
+    bool released; /* told, or nobody is there to tell */
     struct replica *replica;
     void *text; /* detokenizer and stop matcher; owned by daemon/reply.c */
 
@@ -121,3 +129,29 @@ struct seq {
     uint32_t in_flight;   /* rows of it in steps not completed */
     uint64_t moved_step;  /* last step that advanced its prompt */
 };
+
+/* ---- loop thread ------------------------------------------------------------------------------ */
+
+/* A request without sequences, with room for `seq_room` of them; all else is zero. */
+int request_make(uint32_t seq_room, struct request **ret_request, struct error *error);
+/* Memory that goes with the request, aligned to 16. NULL when there is none. */
+void *request_keep(struct request *request, size_t size);
+/* Appends the prompt's n sequences. `tokens`, stop_ids and bias must be kept by the request. */
+int request_add(struct request *request, const struct message_prompt *prompt, const int32_t *tokens,
+                uint32_t token_count, const int32_t *stop_ids, const struct gpu_bias *bias,
+                uint32_t bias_count, struct error *error);
+/* Makes what is common known to its sequences, and numbers them from first_seq_id on. From here on
+ * the array stays where it is. */
+void request_seal(struct request *request, uint64_t first_seq_id, uint64_t user_id);
+/* All sequences are ENDED, or none was ever sent; on no list any more. */
+void request_free(struct request *request);
+
+/* Asserts that the change is one of those above. */
+void seq_state_set(struct seq *seq, enum seq_state state);
+/* Makes the memory for its results, before it is sent. hidden: floats of an embedding row. */
+int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error);
+void seq_free_room(struct seq *seq);
+/* How many tokens, scores or rows it can have at most. */
+uint32_t seq_out_max(const struct seq *seq);
+/* What it counts in `queue-tokens`. */
+uint64_t seq_tokens(const struct seq *seq);

@@ -1,0 +1,42 @@
+/* Listening sockets: made here, or passed by systemd.
+ *
+ * A socket made here has mode 0600. A file "PATH.lock" is locked as long as it listens, so that of two
+ * daemons started at once one is refused. A stale socket file is replaced; one behind which somebody
+ * answers, and a file that is no socket, are not. A socket passed by systemd is never unlinked.
+ *
+ * Loop thread, or any before the loop starts.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/conn.h"
+#include "protocol/base/error.h"
+
+#define LISTEN_MAX 8
+#define LISTEN_PATH_MAX 108 /* with the terminator, as the kernel has it */
+
+struct listener {
+    int fd; /* -1 = closed */
+    int lock_fd;
+    bool passed; /* by systemd */
+    dev_t device; /* of the socket file, so that only ours is unlinked */
+    ino_t inode;
+    char path[LISTEN_PATH_MAX];
+    char name[64]; /* for the log: the path, or systemd's name */
+};
+
+/* The path that holds when none was given. */
+int listen_default_path(char path[LISTEN_PATH_MAX], struct error *error);
+int listen_open(const char *path, struct listener *ret_listener, struct error *error);
+/* Takes over what LISTEN_FDS passes, and clears those variables. *ret_count may be 0. */
+int listen_passed(struct listener listeners[LISTEN_MAX], uint32_t *ret_count, struct error *error);
+/* Closes; unlinks what was made here. Once is enough, more does nothing. */
+void listen_close(struct listener *listener);
+
+/* The next connection, nonblocking; negative errno, -EAGAIN when there is none. */
+int listen_accept(const struct listener *listener);
+/* Who is at the other end of it. admin_group: a group's name, or "". */
+int listen_peer(int fd, const char *admin_group, struct peer *ret_peer, struct error *error);

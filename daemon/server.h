@@ -1,0 +1,177 @@
+/* The logic of the loop: what happens between bytes that came and bytes that go. No libuv here.
+ *
+ * Whoever drives it (daemon/loop.c, a test, the simulation) hands in connections (server_accept,
+ * conn_received, conn_writable, conn_lost) and calls server_turn() once after each batch of them, when
+ * the outbox was written to, and when server_due() has come. A turn never blocks. Time comes in as a
+ * parameter, and nothing here asks the system for anything but memory.
+ *
+ * Way of a sequence: request_make() -> waiting queue -> replica's mailbox -> outbox -> its
+ * connection's `ready` list -> frames -> freed with its request. Whatever happens, it ends exactly
+ * once, in server_end().
+ *
+ * loop thread, all of it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/admit.h"
+#include "daemon/conn.h"
+#include "daemon/deadline.h"
+#include "daemon/index.h"
+#include "daemon/option.h"
+#include "daemon/outbox.h"
+#include "daemon/place.h"
+#include "daemon/request.h"
+#include "daemon/stats.h"
+#include "daemon/user.h"
+#include "daemon/waiting.h"
+
+/* Bytes that one read takes at most; frames that come whole are handled where they were read. */
+#define SERVER_RECEIVE_SIZE (256u << 10)
+#define SERVER_REPLICAS_MAX 16
+/* How long an ACCEPT waits for the answer itself, so that both go by one write. */
+#define SERVER_HOLD_US 2000u
+/* How long STATS waits for the workers' figures before it takes the last ones. */
+#define SERVER_STATS_US 250000u
+
+enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED };
+
+/* How the server reaches a replica. daemon/replica.c puts a worker behind it, a test its own. Ownership
+ * of the sequence goes with send, and comes back through the outbox. */
+struct replica {
+    const struct replica_api *api;
+};
+struct replica_api {
+    /* What can be sent now. */
+    struct place_room (*room)(const struct replica *replica);
+    void (*send)(struct replica *replica, struct seq *seq);
+    /* seq->cancel_reason is set; once per sequence. */
+    void (*cancel)(struct replica *replica, struct seq *seq);
+    /* Asks for fresh figures: OUTBOX_STATS follows. Not again before that. */
+    void (*ask_stats)(struct replica *replica);
+    const struct stats_worker *(*stats)(const struct replica *replica);
+    /* Figures of the device, of all its ranks. */
+    void (*memory)(const struct replica *replica, struct gpu_memory *ret_memory);
+    void (*counters)(const struct replica *replica, struct gpu_counters *ret_counters);
+    /* Thousandths of the loading that are done. */
+    uint32_t (*progress)(const struct replica *replica);
+    /* False when its device failed or is stuck. */
+    bool (*healthy)(const struct replica *replica, time_us now_us);
+};
+
+/* A STATS that waits for the workers' figures. */
+struct stats_ask {
+    struct list link;
+    struct conn *conn; /* NULL once the client is gone */
+    uint64_t client_id;
+    bool requests;
+};
+
+struct server {
+    const struct options *options; /* borrowed; server_reload() puts another */
+    struct admit_limits limits;    /* made from options and model */
+    struct gpu_model model;
+    char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
+    uint32_t owner_uid;                    /* the daemon's */
+    enum server_phase phase;
+    bool draining; /* asked for; the phase says so once the model is loaded */
+    struct error failure; /* why the phase is FAILED, and what sequences that were not sent get */
+    time_us started_us, ready_us;
+    time_us turn_us; /* of the present or last turn */
+
+    struct replica *replicas[SERVER_REPLICAS_MAX];
+    uint32_t replica_count;
+    struct outbox *outbox;
+
+    struct waiting waiting;
+    struct deadlines deadlines;
+    struct users users;
+    struct load load; /* of all users */
+    struct index by_id, by_client;
+    uint64_t next_request, next_seq, next_conn;
+    uint64_t seed;           /* state of what draws seeds */
+    uint32_t live_requests;  /* not freed */
+    uint64_t live_sequences; /* accepted and not ended */
+    double wait_us;          /* smoothed time between two sequences that leave the waiting queue */
+    time_us left_us;         /* when the last one did */
+
+    struct list conns, dirty, dead;
+    struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */
+    struct list starved;
+    bool input_freed; /* the starved may try again */
+    struct list stats_asks;
+    time_us stats_asked_us;   /* of the first; 0 = none */
+    uint32_t stats_awaited;   /* replicas that have not answered */
+    unsigned char *receive;   /* the shared receive buffer */
+    struct stats_loop counts;
+};
+
+/* seed: where drawn seeds begin. The options, the outbox and, later, the replicas outlive it. */
+int server_init(struct server *server, const struct options *options, struct outbox *outbox,
+                uint64_t seed, time_us now_us, struct error *error);
+/* Closes every connection and frees all requests; no replica holds a sequence any more. */
+void server_destroy(struct server *server, time_us now_us);
+
+/* Before the first connection: what is served. kv_tokens: how long a sequence can be in KV memory. */
+void server_serve(struct server *server, const struct gpu_model *model, uint32_t context_max,
+                  uint64_t kv_tokens, const char *device, struct replica *const *replicas,
+                  uint32_t replica_count);
+/* The weights are loaded: waiting work starts. */
+void server_ready(struct server *server, time_us now_us);
+
+/* A connection over this transport. NULL when it is refused: then the reason was sent, and the
+ * transport closed. */
+struct conn *server_accept(struct server *server, struct transport *transport,
+                           const struct peer *peer, time_us now_us);
+
+/* Outbox, deadlines, waiting work to replicas, output to connections. Returns what the workers told
+ * beside their sequences, a set of enum outbox_control. */
+unsigned server_turn(struct server *server, time_us now_us);
+/* When the next turn is due even if nothing happens; 0 = never. */
+time_us server_due(const struct server *server);
+
+/* No new work from now on; what was accepted goes on. And back. */
+void server_drain(struct server *server);
+void server_resume(struct server *server);
+/* Nothing is accepted and not answered, and all answers are written: a drained daemon may end. */
+bool server_idle(const struct server *server);
+/* The device failed: nothing is accepted any more, and what waits ends with this error. What replicas
+ * hold, they end themselves. */
+void server_fail(struct server *server, const struct error *error, time_us now_us);
+/* Cancels all that is live: the time for draining is over. */
+void server_cancel_all(struct server *server, time_us now_us);
+void server_reload(struct server *server, const struct options *options);
+
+/* ---- between the files of the server ---------------------------------------------------------- */
+
+struct frame;
+/* daemon/submit.c, daemon/control.c: one whole frame of a greeted connection. */
+void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us);
+void control_frame(struct conn *conn, const struct frame *frame, time_us now_us);
+/* daemon/control.c: answers every STATS that waits. */
+void control_stats(struct server *server, time_us now_us);
+
+void server_welcome(struct conn *conn, time_us now_us);
+/* Takes a request over: it waits from now on. Nothing here can fail. */
+void server_enqueue(struct server *server, struct request *request, struct conn *conn);
+/* The live request of that number; of this connection and its client's own number; or NULL. */
+struct request *server_find(struct server *server, uint64_t id);
+struct request *server_find_client(struct server *server, const struct conn *conn,
+                                   uint64_t client_id);
+
+/* Asks for the end of a sequence, wherever it is now; one that has ended is left alone. */
+void server_cancel(struct server *server, struct seq *seq, enum finish reason, time_us now_us);
+void server_cancel_request(struct server *server, struct request *request, time_us now_us);
+/* Its client is gone: cancelled, and nothing is told. */
+void server_orphan(struct server *server, struct request *request, time_us now_us);
+/* The sequence has ended, and its last frame is written or nobody waits for it: the books are closed,
+ * and the request is freed with its last sequence. */
+void server_release(struct server *server, struct seq *seq);
+/* A closed connection leaves the server's lists; its memory goes at the end of the turn. */
+void server_forget(struct server *server, struct conn *conn);
+/* When somebody who was refused for now should come back. */
+uint32_t server_retry_ms(const struct server *server);
+/* The next of the drawn seeds. */
+uint64_t server_draw(struct server *server);

@@ -1,0 +1,42 @@
+/* Users: whom the bounds and the turns of the waiting queue count for.
+ *
+ * A user of a Unix socket is a uid. Users are made on first use and go when nothing counts against
+ * them any more. loop thread
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/waiting.h"
+#include "protocol/base/list.h"
+
+#define USER_BUCKETS 256
+
+/* What somebody holds now. Admission compares it with the limits. */
+struct load {
+    uint64_t sequences; /* accepted and not on a device: waiting for one, or for their reader */
+    uint64_t tokens;    /* prompt and max_tokens of those */
+    uint64_t input;     /* bytes of half frames */
+    uint32_t connections;
+};
+
+struct user {
+    uint64_t id; /* the uid */
+    struct list bucket_link;
+    struct list requests; /* request.user_link, by arrival */
+    uint32_t references;  /* connections and requests */
+    struct load load;
+    struct waiting_user waiting;
+    uint64_t sequences_done, tokens_in, tokens_out; /* since the user came */
+};
+
+struct users {
+    struct list buckets[USER_BUCKETS];
+    uint32_t count;
+};
+
+void users_init(struct users *users);
+/* A further reference to the user of this id; NULL when there is no memory. */
+struct user *users_get(struct users *users, uint64_t id);
+void users_put(struct users *users, struct user *user);
