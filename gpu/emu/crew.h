@@ -36,8 +36,8 @@ struct crew {
 
 /* All its threads start now, so that no later call has to. NULL for want of memory or threads. */
 struct crew *crew_make(uint32_t threads); /* 0: a stepper's */
-void crew_join(struct crew *crew);            /* ends the threads; nothing may be queued */
-void crew_free(struct crew *crew); /* after crew_join of every crew: they wake each other */
+void crew_join(struct crew *crew);        /* ends the threads; nothing may be queued */
+void crew_free(struct crew *crew);        /* after crew_join of every crew: they wake each other */
 
 /* By the stream's owner, who gives it away. */
 void crew_push(struct crew *crew, struct CUstream_st *stream);

@@ -6,6 +6,7 @@
 #include "gpu/emu/capture.h"
 #include "gpu/emu/device.h"
 #include "gpu/emu/lock.h"
+#include "gpu/emu/order.h"
 
 #define PAGE 4096u
 
@@ -19,6 +20,7 @@ static struct {
     struct lock lock;
     struct range *range;
     uint32_t count, room;
+    char key; /* order.h: the array may move in any thread */
 } host;
 
 static bool add(void *address, size_t bytes, bool allocated)
@@ -26,11 +28,13 @@ static bool add(void *address, size_t bytes, bool allocated)
     lock_take(&host.lock);
     if (host.count == host.room) {
         uint32_t room = host.room ? host.room * 2 : 16;
+        order_take(&host.key);
         struct range *bigger = realloc(host.range, room * sizeof(*bigger));
         if (bigger) {
             host.range = bigger;
             host.room = room;
         }
+        order_give(&host.key);
     }
     bool fits = host.count < host.room;
     if (fits)

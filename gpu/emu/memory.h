@@ -43,7 +43,9 @@ struct memory {
     struct extent **by_granule;
     struct list pools;
     struct CUmemPoolHandle_st *plain; /* what cudaMalloc takes from */
-    struct block *spare;              /* descriptors to use again */
+    struct block *spare;              /* descriptors to use again, never freed before set-up: */
+    struct list spare_extents;        /* the heap would show one thread's to another */
+    char key;                         /* order.h: from what was freed to what is allocated later */
 };
 
 /* Set-up: reserves the ranges of all devices; drops those of the last set-up. */

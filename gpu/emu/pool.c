@@ -4,6 +4,7 @@
 
 #include "gpu/emu/call.h"
 #include "gpu/emu/capture.h"
+#include "gpu/emu/order.h"
 #include "gpu/emu/stream.h"
 #include "gpu/emu/work.h"
 
@@ -40,8 +41,12 @@ static bool settled(struct block *block)
 {
     if (block->used)
         return false;
-    if (block->freed_in && atomic_load(&block->freed_in->observed) >= block->freed_seq)
+    if (block->freed_in && atomic_load(&block->freed_in->observed) >= block->freed_seq) {
+        /* Whichever thread saw it done: whoever allocates it comes after. */
+        stream_done(block->freed_in, block->freed_seq);
+        order_give(&block->extent->memory->key);
         block->freed_in = NULL;
+    }
     return block->freed_in == NULL;
 }
 
@@ -166,6 +171,7 @@ static struct block *allocate(struct CUmemPoolHandle_st *pool, size_t size,
     if (block && !split(block, bytes))
         block = NULL;
     if (block) {
+        order_take(&pool->device->memory.key);
         block->used = true;
         block->freed_in = NULL;
         pool->used += bytes;
@@ -204,8 +210,10 @@ static void give(struct memory *memory, struct block *block, struct CUstream_st 
         ;
     if (block->prev)
         try_merge(block->prev);
-    if (!stream)
+    if (!stream) {
+        order_give(&memory->key);
         trim(pool, pool->threshold);
+    }
     lock_drop(&memory->lock);
 }
 
