@@ -6,6 +6,7 @@
 int main(void)
 {
     SRunner *runner = srunner_create(reference_suite());
+    srunner_add_suite(runner, chat_suite());
     srunner_add_suite(runner, stop_suite());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

@@ -2,5 +2,6 @@
 
 #include <check.h>
 
+Suite *chat_suite(void);
 Suite *reference_suite(void);
 Suite *stop_suite(void);
