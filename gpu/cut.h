@@ -1,5 +1,5 @@
-/* Cuts aligned pieces off one allocation. The first pass, without a base, only counts what is needed.
- * Any thread; owns nothing. */
+/* Cuts aligned pieces off one allocation. The first pass, without a base, only counts what is
+ * needed. Any thread; owns nothing. */
 #pragma once
 
 #include "gpu/mem.h"

@@ -194,8 +194,8 @@ static void groups_set(struct facts *facts, const struct gpu_options *options)
                           : facts->null       ? NULL_SLAB_BYTES
                                               : device_traits.slab_bytes;
     uint32_t tokens = model->block_tokens;
-    uint64_t blocks = (uint64_t)facts->limits.slots_max *
-                      ((facts->limits.context_max + tokens - 1) / tokens);
+    uint64_t blocks =
+        (uint64_t)facts->limits.slots_max * ((facts->limits.context_max + tokens - 1) / tokens);
     for (uint32_t i = 0; i < model->group_count; i++) {
         uint64_t block = facts->null ? tokens * sizeof(uint64_t)
                                      : forward_block_bytes(&facts->config, i, tokens);

@@ -10,7 +10,7 @@
 #include "gpu/model/checkpoint.h"
 
 struct facts {
-    bool null;                    /* synthetic:null: nothing is computed, there is no config */
+    bool null; /* synthetic:null: nothing is computed, there is no config */
     struct model_config config;
     struct checkpoint *checkpoint; /* NULL: a synthetic model; owned */
     struct gpu_model model;

@@ -15,8 +15,8 @@
 #include "gpu/kernels/score.h"
 #include "gpu/kernels/swiglu.h"
 
-/* A step's scratch. `x` is a layer's normed input and, after a product, what is added to the residual:
- * norm reads the one and writes the other in place. */
+/* A step's scratch. `x` is a layer's normed input and, after a product, what is added to the
+ * residual: norm reads the one and writes the other in place. */
 struct room {
     void *residual, *x;
     float *angles;
@@ -105,7 +105,8 @@ static void room_cut(struct room *room, char *base, const struct forward *forwar
     *room = (struct room){
         .residual = cut(&cutter, hidden * dtype_bytes(device_traits.compute)),
         .x = cut(&cutter, hidden * dtype_bytes(device_traits.compute)),
-        .angles = cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
+        .angles =
+            cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
     };
     if (device_traits.workspace_bytes)
         room->workspace = cut(&cutter, device_traits.workspace_bytes);

@@ -1,12 +1,12 @@
 /* A real model's step: the order of its ops over the rows of a batch.
  *
- * Rows are ragged: decode rows and chunks of prompts alike. Activations lie in scratch that is sized
- * to the step; what attention, the MLP and the head need is never needed at once, so they share
- * space. Logits exist only for positions that sample or are scored, and of scored ones for a chunk of
- * rows at a time.
+ * Rows are ragged: decode rows and chunks of prompts alike. Activations lie in scratch that is
+ * sized to the step; what attention, the MLP and the head need is never needed at once, so they
+ * share space. Logits exist only for positions that sample or are scored, and of scored ones for a
+ * chunk of rows at a time.
  *
- * The order of launches, and every pointer, follows from the batch's bounds alone: that makes a step
- * fit to be captured. Thread: the rank's own. Owns nothing.
+ * The order of launches, and every pointer, follows from the batch's bounds alone: that makes a
+ * step fit to be captured. Thread: the rank's own. Owns nothing.
  */
 #pragma once
 

@@ -94,8 +94,8 @@ static void *reader(void *data)
             return NULL;
         struct error error;
         status = checkpoint_read(walk.checkpoint, piece.tensor, piece.row * row_bytes(&piece),
-                                 piece.rows * row_bytes(&piece),
-                                 exchange->pinned[number % PLACES], &error);
+                                 piece.rows * row_bytes(&piece), exchange->pinned[number % PLACES],
+                                 &error);
         pthread_mutex_lock(&exchange->lock);
         exchange->filled = number + 1;
         if (status) {
@@ -283,7 +283,8 @@ static int fill(const struct loader *loader, const struct weights_part *parts, s
     return 0;
 }
 
-/* Through this thread's own stream, which the caller waits for. The pinned copy is small and stays. */
+/* Through this thread's own stream, which the caller waits for. The pinned copy is small and stays.
+ */
 static int rope_send(const struct loader *loader, struct error *error)
 {
     const struct model_rope *rope = &loader->source->config->rope;

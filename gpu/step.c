@@ -59,8 +59,7 @@ static int memory_take(struct step *step, struct error *error)
             return status;
         step->batch.seen = rank->state.batch.seen;
     }
-    step->scratch_bytes = rank->engine->facts.null
-                              ? step->batch.tokens_max * sizeof(uint64_t)
+    step->scratch_bytes = rank->engine->facts.null ? step->batch.tokens_max * sizeof(uint64_t)
                           : step->batch.tokens_max
                               ? forward_scratch_bytes(&rank->forward, &step->batch)
                               : 0;

@@ -1,10 +1,10 @@
 /* A model's weights on the device: fused, in the device's dtypes, in one piece of fixed memory.
  *
  * q, k and v stand below one another in one matrix, as do gate and up, so that a layer is four
- * products. Rows of a matrix are outputs, so a rank of a tensor-parallel group would take its heads'
- * rows of qkv and gate_up, and the same columns of o and down. Where the device computes in float32,
- * matrices stay in the 16-bit dtype of the file: they are exact there, and half as many bytes to read.
- * Norms and biases are in the compute dtype.
+ * products. Rows of a matrix are outputs, so a rank of a tensor-parallel group would take its
+ * heads' rows of qkv and gate_up, and the same columns of o and down. Where the device computes in
+ * float32, matrices stay in the 16-bit dtype of the file: they are exact there, and half as many
+ * bytes to read. Norms and biases are in the compute dtype.
  *
  * Thread: the rank's own. Memory is mem's, the array of layers is this module's.
  */
@@ -17,7 +17,7 @@
 struct layer_weights {
     struct weight qkv, o, gate_up, down;
     const void *input_norm, *post_norm;
-    const void *q_norm, *k_norm;                       /* NULL: none, as for all biases */
+    const void *q_norm, *k_norm; /* NULL: none, as for all biases */
     const void *qkv_bias, *o_bias, *gate_up_bias, *down_bias;
 };
 
