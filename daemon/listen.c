@@ -245,24 +245,32 @@ int listen_accept(const struct listener *listener)
     return fd < 0 ? -errno : fd;
 }
 
-static bool in_group(int fd, uint32_t gid, const char *name)
+int listen_group(const char *name, uint32_t *ret_gid, struct error *error)
+{
+    const struct group *group = *name ? getgrnam(name) : NULL;
+    if (*name && !group)
+        return error_set(error, ERR_BAD_CONFIG, "there is no group %s (admin-group)", name);
+    *ret_gid = group ? group->gr_gid : LISTEN_NO_GROUP;
+    return 0;
+}
+
+static bool in_group(int fd, uint32_t gid, uint32_t admin_gid)
 {
     gid_t groups[GROUPS_MAX];
     socklen_t length = sizeof(groups);
-    const struct group *group = *name ? getgrnam(name) : NULL;
-    if (!group)
+    if (admin_gid == LISTEN_NO_GROUP)
         return false;
-    if (gid == group->gr_gid)
+    if (gid == admin_gid)
         return true;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &length) != 0)
         return false;
     for (size_t i = 0; i < length / sizeof(groups[0]); i++)
-        if (groups[i] == group->gr_gid)
+        if (groups[i] == admin_gid)
             return true;
     return false;
 }
 
-int listen_peer(int fd, const char *admin_group, struct peer *ret_peer, struct error *error)
+int listen_peer(int fd, uint32_t admin_gid, struct peer *ret_peer, struct error *error)
 {
     struct ucred ucred;
     socklen_t length = sizeof(ucred);
@@ -270,6 +278,6 @@ int listen_peer(int fd, const char *admin_group, struct peer *ret_peer, struct e
         return error_set(error, ERR_IO, "cannot ask who connected: %s", strerror(errno));
     *ret_peer = (struct peer){.uid = ucred.uid, .gid = ucred.gid, .pid = ucred.pid};
     ret_peer->admin = ucred.uid == 0 || ucred.uid == geteuid() ||
-                      in_group(fd, ucred.gid, admin_group);
+                      in_group(fd, ucred.gid, admin_gid);
     return 0;
 }

@@ -38,5 +38,8 @@ void listen_close(struct listener *listener);
 
 /* The next connection, nonblocking; negative errno, -EAGAIN when there is none. */
 int listen_accept(const struct listener *listener);
-/* Who is at the other end of it. admin_group: a group's name, or "". */
-int listen_peer(int fd, const char *admin_group, struct peer *ret_peer, struct error *error);
+/* The number of a group; LISTEN_NO_GROUP for "". Asks the system's databases, and may block. */
+#define LISTEN_NO_GROUP UINT32_MAX
+int listen_group(const char *name, uint32_t *ret_gid, struct error *error);
+/* Who is at the other end of a connection, and whether he is root, ourselves, or in that group. */
+int listen_peer(int fd, uint32_t admin_gid, struct peer *ret_peer, struct error *error);

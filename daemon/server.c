@@ -396,6 +396,7 @@ void server_cancel(struct server *server, struct seq *seq, enum finish reason, t
         seq->cancel_reason = reason;
         deadlines_remove(&server->deadlines, seq);
         seq->replica->api->cancel(seq->replica, seq);
+        seq->replica->mailed = true;
     }
 }
 
@@ -564,6 +565,7 @@ static void send_seq(struct server *server, struct replica *replica, struct seq 
     seq_state_set(seq, SEQ_SENT);
     seq->replica = replica;
     replica->api->send(replica, seq);
+    replica->mailed = true;
 }
 
 static void note_pace(struct server *server, uint32_t sent, time_us now_us)
@@ -596,6 +598,17 @@ static void dispatch(struct server *server, time_us now_us)
     note_pace(server, sent, now_us);
 }
 
+/* Once a turn, and before output is written: the device works meanwhile. */
+static void wake_replicas(struct server *server)
+{
+    for (uint32_t i = 0; i < server->replica_count; i++) {
+        struct replica *replica = server->replicas[i];
+        if (replica->mailed)
+            replica->api->wake(replica);
+        replica->mailed = false;
+    }
+}
+
 static void deliver(struct server *server, time_us now_us)
 {
     struct list round;
@@ -615,12 +628,14 @@ unsigned server_turn(struct server *server, time_us now_us)
     expire_conns(server, now_us);
     feed_starved(server, now_us);
     dispatch(server, now_us);
+    wake_replicas(server);
     if (control & OUTBOX_STATS && server->stats_awaited > 0)
         server->stats_awaited--;
     if (server->stats_asked_us &&
         (server->stats_awaited == 0 || server->stats_asked_us + SERVER_STATS_US <= now_us))
         control_stats(server, now_us);
     deliver(server, now_us);
+    wake_replicas(server); /* who was found gone while writing is cancelled */
     bury(server);
     return control;
 }

@@ -42,6 +42,7 @@ enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED
  * of the sequence goes with send, and comes back through the outbox. */
 struct replica {
     const struct replica_api *api;
+    bool mailed; /* in this turn: is woken at its end */
 };
 struct replica_api {
     /* What can be sent now. */
@@ -49,9 +50,10 @@ struct replica_api {
     void (*send)(struct replica *replica, struct seq *seq);
     /* seq->cancel_reason is set; once per sequence. */
     void (*cancel)(struct replica *replica, struct seq *seq);
-    /* Asks for fresh figures: OUTBOX_STATS follows. Not again before that. */
+    void (*wake)(struct replica *replica); /* once a turn, after any number of these two */
+    /* Asks for fresh figures: OUTBOX_STATS follows. */
     void (*ask_stats)(struct replica *replica);
-    const struct stats_worker *(*stats)(const struct replica *replica);
+    const struct stats_worker *(*stats)(struct replica *replica); /* the last there are */
     /* Figures of the device, of all its ranks. */
     void (*memory)(const struct replica *replica, struct gpu_memory *ret_memory);
     void (*counters)(const struct replica *replica, struct gpu_counters *ret_counters);

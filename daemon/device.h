@@ -1,0 +1,26 @@
+/* Device modules: which one `--device` means, and loading it.
+ *
+ * Before any other thread starts. A module stays loaded until the process ends.
+ */
+#pragma once
+
+#include "daemon/option.h"
+#include "gpu/gpu.h"
+#include "protocol/base/error.h"
+
+/* auto is the CPU only on a machine without any NVIDIA device node: with one, a driver that does not
+ * work is an error and no slow service. `root` stands before "/dev", "" outside of tests. */
+bool device_nvidia(const char *root);
+
+/* Loads sluice-cuda.so or sluice-cpu.so from module-dir, or from where they are installed or built
+ * beside the program. */
+int device_load(const struct options *options, const struct gpu_api **ret_api, struct error *error);
+
+/* The device numbers of tp * pp ranks, from `devices` ("0,1") or the first ones. */
+int device_numbers(const struct options *options, int numbers[GPU_DEVICES_MAX], uint32_t *ret_count,
+                   struct error *error);
+/* What gpu_open and gpu_check are given; borrows from options and numbers. */
+struct gpu_options device_options(const struct options *options, const int *numbers);
+/* "NVIDIA H200 x2", or the module's name when the device has none. */
+void device_name_of(const struct gpu_api *api, const int *numbers, uint32_t count, char *name,
+                    size_t size);

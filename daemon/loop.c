@@ -1,0 +1,435 @@
+#include "daemon/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/notify.h"
+#include "protocol/base/log.h"
+
+#define FAIL_US 500000u   /* to tell clients that the device failed */
+#define CUT_US 2000000u   /* for cancelled work to end */
+#define STOP_US 10000000u /* for workers to end */
+#define ACCEPTS_MAX 64    /* per iteration, so that accepting starves nobody */
+#define LOADING_PULSE_MS 5000u
+
+static void take_turn(struct loop *loop);
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
+static void close_listeners(struct loop *loop)
+{
+    for (uint32_t i = 0; i < loop->listener_count; i++) {
+        struct loop_listener *listener = &loop->listeners[i];
+        if (!listener->open)
+            continue;
+        listener->open = false;
+        uv_close((uv_handle_t *)&listener->poll, NULL);
+        listen_close(&listener->socket);
+    }
+}
+
+static void leave(struct loop *loop, int code)
+{
+    close_listeners(loop);
+    _exit(code);
+}
+
+static void enter(struct loop *loop, enum loop_stage stage, time_us for_us, time_us now_us)
+{
+    loop->stage = stage;
+    loop->stage_due_us = for_us ? now_us + for_us : 0;
+    loop_touch(loop);
+}
+
+static bool workers_are(const struct loop *loop, enum worker_state state)
+{
+    for (uint32_t i = 0; i < loop->replica_count; i++)
+        if (worker_state(loop->replicas[i]->worker) != state)
+            return false;
+    return true;
+}
+
+static void stop_workers(struct loop *loop, time_us now_us)
+{
+    for (uint32_t i = 0; i < loop->replica_count; i++) {
+        /* A thread in the midst of loading hears nothing, and holds nothing that must be saved. */
+        if (worker_state(loop->replicas[i]->worker) == WORKER_LOADING)
+            leave(loop, loop->exit_code);
+        worker_stop(loop->replicas[i]->worker);
+    }
+    enter(loop, LOOP_STOPPING, STOP_US, now_us);
+}
+
+static void device_failed(struct loop *loop, time_us now_us)
+{
+    const struct error *error = NULL;
+    for (uint32_t i = 0; i < loop->replica_count && !error; i++)
+        if (worker_state(loop->replicas[i]->worker) == WORKER_FAILED)
+            error = worker_failure(loop->replicas[i]->worker);
+    if (!error || loop->stage == LOOP_FAILED)
+        return;
+    bool final = error->code == ERR_BAD_MODEL || error->code == ERR_BAD_CONFIG;
+    loop->exit_code = final ? EXIT_CONFIG : EXIT_DEVICE;
+    log_line(LOG_ERROR, "device", "%s; the daemon ends with exit code %d", error->text,
+             loop->exit_code);
+    notify_send("STOPPING=1\nSTATUS=The device failed");
+    server_fail(&loop->server, error, now_us);
+    enter(loop, LOOP_FAILED, FAIL_US, now_us);
+}
+
+/* What a stage waits for has come, or its time is over. */
+static void advance(struct loop *loop, time_us now_us)
+{
+    bool over = loop->stage_due_us && loop->stage_due_us <= now_us;
+    switch (loop->stage) {
+    case LOOP_SERVING:
+        return;
+    case LOOP_DRAINING:
+        if (server_idle(&loop->server)) {
+            stop_workers(loop, now_us);
+        } else if (over) {
+            log_line(LOG_WARNING, "loop", "%" PRIu64 " sequences did not end within drain-timeout "
+                                          "and are cancelled",
+                     loop->server.live_sequences);
+            server_cancel_all(&loop->server, now_us);
+            enter(loop, LOOP_CUT, CUT_US, now_us);
+        }
+        return;
+    case LOOP_CUT:
+        if (server_idle(&loop->server) || over)
+            stop_workers(loop, now_us);
+        return;
+    case LOOP_STOPPING:
+        if (workers_are(loop, WORKER_STOPPED))
+            uv_stop(&loop->uv);
+        else if (over)
+            leave(loop, EXIT_DEVICE);
+        return;
+    case LOOP_FAILED:
+        if (server_idle(&loop->server) || over)
+            leave(loop, loop->exit_code);
+    }
+}
+
+static void drain(struct loop *loop, time_us now_us)
+{
+    notify_send("STOPPING=1\nSTATUS=Finishing %" PRIu64 " sequences", loop->server.live_sequences);
+    server_drain(&loop->server);
+    /* New clients of a passed socket wait for the next daemon; those of our own are told. */
+    for (uint32_t i = 0; i < loop->listener_count; i++)
+        if (loop->listeners[i].open && loop->listeners[i].socket.passed)
+            uv_poll_stop(&loop->listeners[i].poll);
+    time_us drain_us = loop->options->drain_timeout;
+    /* Without its model loaded, the daemon cannot finish what waits. */
+    bool loading = loop->server.phase == SERVER_LOADING;
+    enter(loop, LOOP_DRAINING, !loading && drain_us ? drain_us : 1, now_us);
+}
+
+/* ---- signals ----------------------------------------------------------------------------------- */
+
+static void reload(struct loop *loop)
+{
+    struct options *next = NULL;
+    struct error error;
+    if (!loop->reload)
+        return;
+    notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_us());
+    int rc = loop->reload(loop->context, loop->options, &next, &error);
+    if (rc) {
+        log_line(LOG_ERROR, "config", "%s; the daemon goes on with what it had", error.text);
+    } else {
+        server_reload(&loop->server, next);
+        log_setup((enum log_level)options_log_level(next), (enum log_format)next->log_format);
+        options_free(loop->options);
+        loop->options = next;
+        if (listen_group(next->admin_group, &loop->admin_gid, &error))
+            log_line(LOG_ERROR, "config", "%s; nobody is an admin by group", error.text);
+        log_line(LOG_NOTICE, "config", "options were read again");
+    }
+    notify_send("READY=1");
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct loop *loop = handle->data;
+    loop_touch(loop);
+    if (number == SIGHUP) {
+        reload(loop);
+        return;
+    }
+    if (loop->stage != LOOP_SERVING) {
+        log_line(LOG_WARNING, "loop", "asked to end a second time: %" PRIu64
+                                      " sequences are dropped",
+                 loop->server.live_sequences);
+        leave(loop, EXIT_FAILURE);
+    }
+    log_line(LOG_NOTICE, "loop", "%s: ends when %" PRIu64 " sequences are done, in %" PRIu64
+                                 " ms at the latest",
+             number == SIGTERM ? "SIGTERM" : "SIGINT", loop->server.live_sequences,
+             loop->options->drain_timeout / 1000);
+    drain(loop, clock_now_us());
+}
+
+/* ---- service manager --------------------------------------------------------------------------- */
+
+static bool healthy(const struct loop *loop, time_us now_us)
+{
+    for (uint32_t i = 0; i < loop->replica_count; i++)
+        if (!worker_healthy(loop->replicas[i]->worker, now_us))
+            return false;
+    return true;
+}
+
+static void on_pulse(uv_timer_t *timer)
+{
+    struct loop *loop = timer->data;
+    if (loop->server.phase == SERVER_LOADING) {
+        uint32_t progress = loop->replica_count ? worker_progress(loop->replicas[0]->worker) : 0;
+        notify_send("EXTEND_TIMEOUT_USEC=%u\nSTATUS=Loading the model, %u %%",
+                    4 * LOADING_PULSE_MS * 1000u, progress / 10);
+    } else if (notify_watchdog_us() == 0) {
+        uv_timer_stop(timer);
+    }
+    if (healthy(loop, clock_now_us())) {
+        notify_send("WATCHDOG=1");
+    } else if (!loop->told_stuck) {
+        loop->told_stuck = true;
+        log_line(LOG_ERROR, "device", "a step makes no progress: the watchdog is no longer fed");
+    }
+}
+
+static void start_pulse(struct loop *loop)
+{
+    uint64_t period_ms = notify_watchdog_us() / 2000;
+    if (!notify_enabled())
+        return;
+    if (period_ms == 0 || period_ms > LOADING_PULSE_MS)
+        period_ms = period_ms ? period_ms : LOADING_PULSE_MS;
+    uv_timer_start(&loop->pulse, on_pulse, 0, period_ms);
+}
+
+static void model_ready(struct loop *loop, time_us now_us)
+{
+    if (loop->told_ready || !workers_are(loop, WORKER_READY))
+        return;
+    loop->told_ready = true;
+    server_ready(&loop->server, now_us);
+    log_line(LOG_NOTICE, "loop", "%s on %s is ready after %" PRIu64 " ms", loop->server.model.id,
+             loop->server.device, (now_us - loop->server.started_us) / 1000);
+    notify_send("READY=1\nSTATUS=Serving %.128s on %.128s", loop->server.model.id,
+                loop->server.device);
+}
+
+/* ---- turns ------------------------------------------------------------------------------------- */
+
+static void on_due(uv_timer_t *timer)
+{
+    struct loop *loop = timer->data;
+    loop->due_us = 0;
+    loop_touch(loop); /* the check phase of this iteration follows */
+    take_turn(loop);
+}
+
+/* A timer that stands earlier than needed stays: it costs one empty turn, moving it costs more. */
+static void arm(struct loop *loop, time_us now_us)
+{
+    time_us due_us = server_due(&loop->server);
+    if (loop->stage_due_us && (!due_us || loop->stage_due_us < due_us))
+        due_us = loop->stage_due_us;
+    if (!due_us || (loop->due_us && loop->due_us <= due_us))
+        return;
+    loop->due_us = due_us;
+    uv_update_time(&loop->uv);
+    uv_timer_start(&loop->due, on_due, due_us > now_us ? (due_us - now_us + 999) / 1000 : 0, 0);
+}
+
+static void take_turn(struct loop *loop)
+{
+    time_us now_us = clock_now_us();
+    if (!loop->touched)
+        return;
+    loop->touched = false;
+    unsigned control = server_turn(&loop->server, now_us);
+    if (control & OUTBOX_READY) {
+        model_ready(loop, now_us);
+        loop_touch(loop);
+    }
+    if (control & OUTBOX_FAILED)
+        device_failed(loop, now_us);
+    advance(loop, now_us);
+    if (loop->touched) /* what was just found out is acted on at once */
+        loop->due_us = 0, uv_timer_start(&loop->due, on_due, 0, 0);
+    else
+        arm(loop, now_us);
+}
+
+static void on_check(uv_check_t *check)
+{
+    take_turn(check->data);
+}
+
+static void on_wake(uv_async_t *async)
+{
+    loop_touch(async->data);
+}
+
+/* Any thread. */
+static void wake(void *context)
+{
+    struct loop *loop = context;
+    uv_async_send(&loop->wake);
+}
+
+/* ---- listeners --------------------------------------------------------------------------------- */
+
+/* Somebody waits and there is no descriptor for him: he is let in and out, not left to spin on. */
+static void turn_away(struct loop *loop, const struct listener *listener)
+{
+    log_line(LOG_WARNING, "conn", "no file descriptor is left: a connection was closed");
+    close(loop->spare_fd);
+    int fd = listen_accept(listener);
+    if (fd >= 0)
+        close(fd);
+    loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    loop->server.counts.connections_refused_total++;
+}
+
+static void take_client(struct loop *loop, const struct listener *listener, int fd)
+{
+    struct peer peer;
+    struct error error;
+    if (listen_peer(fd, loop->admin_gid, &peer, &error)) {
+        log_line(LOG_WARNING, "conn", "%s: the connection is closed", error.text);
+        close(fd);
+        return;
+    }
+    peer.via = listener->name;
+    link_open(loop, fd, &peer);
+}
+
+static void on_listen(uv_poll_t *poll, int status, int events)
+{
+    struct loop_listener *listener = container_of(poll, struct loop_listener, poll);
+    struct loop *loop = listener->loop;
+    (void)events;
+    if (status < 0)
+        return;
+    loop_touch(loop);
+    for (int i = 0; i < ACCEPTS_MAX; i++) {
+        int fd = listen_accept(&listener->socket);
+        if (fd >= 0) {
+            take_client(loop, &listener->socket, fd);
+            continue;
+        }
+        if (fd == -EMFILE || fd == -ENFILE)
+            turn_away(loop, &listener->socket);
+        else if (fd != -EAGAIN && fd != -EWOULDBLOCK)
+            log_line(LOG_WARNING, "conn", "accepting on %s failed: %s", listener->socket.name,
+                     strerror(-fd));
+        return;
+    }
+}
+
+int loop_listen(struct loop *loop, const struct listener *listener, struct error *error)
+{
+    if (loop->listener_count == LISTEN_MAX)
+        return error_set(error, ERR_BAD_CONFIG, "more than %d listening sockets", LISTEN_MAX);
+    struct loop_listener *entry = &loop->listeners[loop->listener_count];
+    *entry = (struct loop_listener){.loop = loop, .socket = *listener};
+    int rc = uv_poll_init(&loop->uv, &entry->poll, listener->fd);
+    if (rc == 0)
+        rc = uv_poll_start(&entry->poll, UV_READABLE, on_listen);
+    if (rc != 0)
+        return error_set(error, ERR_IO, "cannot watch %s: %s", listener->name, uv_strerror(rc));
+    entry->open = true;
+    loop->listener_count++;
+    return 0;
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+int loop_init(struct loop *loop, struct options *options, uint64_t seed,
+              int (*reload_options)(void *context, const struct options *now,
+                                    struct options **ret_next, struct error *error),
+              void *context, struct error *error)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+    memset(loop, 0, sizeof(*loop));
+    loop->reload = reload_options;
+    loop->context = context;
+    outbox_init(&loop->outbox, wake, loop);
+    int rc = listen_group(options->admin_group, &loop->admin_gid, error);
+    if (!rc)
+        rc = server_init(&loop->server, options, &loop->outbox, seed, clock_now_us(), error);
+    if (rc)
+        return rc;
+    loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    /* These fail for want of memory or descriptors alone. */
+    rc = uv_loop_init(&loop->uv);
+    if (rc == 0)
+        rc = uv_async_init(&loop->uv, &loop->wake, on_wake);
+    if (rc != 0)
+        return error_set(error, ERR_IO, "cannot make an event loop: %s", uv_strerror(rc));
+    loop->options = options;
+    uv_check_init(&loop->uv, &loop->check);
+    uv_check_start(&loop->check, on_check);
+    uv_timer_init(&loop->uv, &loop->due);
+    uv_timer_init(&loop->uv, &loop->pulse);
+    loop->wake.data = loop->check.data = loop->due.data = loop->pulse.data = loop;
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        uv_signal_init(&loop->uv, &loop->signals[i]);
+        loop->signals[i].data = loop;
+        uv_signal_start(&loop->signals[i], on_signal, numbers[i]);
+    }
+    return 0;
+}
+
+int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32_t count,
+               struct error *error)
+{
+    for (uint32_t i = 0; i < count; i++)
+        loop->replicas[loop->replica_count++] = replicas[i];
+    start_pulse(loop);
+    for (uint32_t i = 0; i < count; i++) {
+        int rc = worker_start(replicas[i]->worker, error);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int loop_run(struct loop *loop)
+{
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    return loop->exit_code;
+}
+
+static void close_handle(uv_handle_t *handle, void *context)
+{
+    (void)context;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+void loop_destroy(struct loop *loop)
+{
+    for (uint32_t i = 0; i < loop->replica_count; i++)
+        worker_join(loop->replicas[i]->worker);
+    server_destroy(&loop->server, clock_now_us());
+    for (uint32_t i = 0; i < loop->replica_count; i++)
+        replica_free(loop->replicas[i]);
+    close_listeners(loop);
+    uv_walk(&loop->uv, close_handle, NULL);
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    int rc = uv_loop_close(&loop->uv);
+    if (rc != 0)
+        log_line(LOG_ERROR, "loop", "a handle was left open: %s", uv_strerror(rc));
+    close(loop->spare_fd);
+    outbox_destroy(&loop->outbox);
+    options_free(loop->options);
+}

@@ -1,0 +1,89 @@
+/* The loop: libuv around the server. Callbacks check status, move bytes and call one function of the
+ * logic; once per iteration the server takes its turn, which writes each connection's output by one
+ * write. The only timer that runs for requests is one for the earliest due time of all; idle, none
+ * does but the watchdog's.
+ *
+ * loop thread. Lifetime: loop_init, loop_run until it returns, loop_destroy.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/link.h"
+#include "daemon/listen.h"
+#include "daemon/replica.h"
+#include "daemon/server.h"
+
+/* Exit codes: sysexits.h's, as service managers know them. */
+#define EXIT_DEVICE 75 /* EX_TEMPFAIL: a restart may help */
+#define EXIT_CONFIG 78 /* EX_CONFIG: it will not */
+
+enum loop_stage {
+    LOOP_SERVING,
+    LOOP_DRAINING, /* no new work; what was accepted goes on, up to drain-timeout */
+    LOOP_CUT,      /* the rest was cancelled; it ends soon */
+    LOOP_STOPPING, /* workers end */
+    LOOP_FAILED    /* the device failed: clients are told, and the process ends */
+};
+
+struct loop_listener {
+    struct loop *loop;
+    struct listener socket;
+    uv_poll_t poll;
+    bool open;
+};
+
+struct loop {
+    uv_loop_t uv;
+    struct server server;
+    struct outbox outbox;
+    struct replica_worker *replicas[SERVER_REPLICAS_MAX];
+    uint32_t replica_count;
+    struct links links;
+
+    uv_async_t wake; /* the outbox was written to */
+    uv_check_t check;
+    uv_timer_t due;   /* the earliest of what server and stages wait for */
+    uv_timer_t pulse; /* watchdog, and word that loading goes on */
+    uv_signal_t signals[3];
+    struct loop_listener listeners[LISTEN_MAX];
+    uint32_t listener_count;
+    int spare_fd;  /* given up for a moment to turn somebody away when descriptors run out */
+    uint32_t admin_gid;
+
+    bool touched;   /* something happened: the server takes a turn */
+    time_us due_us; /* what the timer stands at; 0 = not armed */
+    enum loop_stage stage;
+    time_us stage_due_us; /* when the stage is over at the latest; 0 = open end */
+    int exit_code;
+    bool told_ready, told_stuck;
+
+    /* SIGHUP: new options, or an error and nothing has changed. */
+    int (*reload)(void *context, const struct options *now, struct options **ret_next,
+                  struct error *error);
+    void *context;
+    struct options *options; /* owned from loop_init on */
+};
+
+/* Takes the options over. reload may be NULL. */
+int loop_init(struct loop *loop, struct options *options, uint64_t seed,
+              int (*reload)(void *context, const struct options *now, struct options **ret_next,
+                            struct error *error),
+              void *context, struct error *error);
+/* Takes the socket over. */
+int loop_listen(struct loop *loop, const struct listener *listener, struct error *error);
+/* Takes the replicas over and starts their workers. */
+int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32_t count,
+               struct error *error);
+/* Until the end; the exit code. Does not return after the device has failed, or when asked a second
+ * time to end: then the process does. */
+int loop_run(struct loop *loop);
+void loop_destroy(struct loop *loop);
+
+/* A turn is due in this iteration. */
+static inline void loop_touch(struct loop *loop)
+{
+    loop->touched = true;
+}

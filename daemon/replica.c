@@ -1,0 +1,145 @@
+#include "daemon/replica.h"
+
+#include <stdlib.h>
+
+#define CHUNK_EVERY 8u        /* steps: what a long prompt may be made to wait */
+#define KV_STALL_US 30000000u /* others may hold the device's memory for so long */
+
+static struct replica_worker *of(const struct replica *replica)
+{
+    return (struct replica_worker *)(uintptr_t)container_of(replica, struct replica_worker, base);
+}
+
+static struct place_room room(const struct replica *replica)
+{
+    return worker_room(of(replica)->worker);
+}
+
+static void send(struct replica *replica, struct seq *seq)
+{
+    worker_send(of(replica)->worker, seq);
+}
+
+static void cancel(struct replica *replica, struct seq *seq)
+{
+    worker_cancel(of(replica)->worker, seq);
+}
+
+static void wake(struct replica *replica)
+{
+    worker_wake(of(replica)->worker);
+}
+
+/* The copy is the worker's until it is told, so one question is on the way at a time. */
+static void ask_stats(struct replica *replica)
+{
+    if (!of(replica)->asked)
+        worker_ask_stats(of(replica)->worker);
+    of(replica)->asked = true;
+}
+
+static const struct stats_worker *stats(struct replica *replica)
+{
+    struct replica_worker *self = of(replica);
+    const struct stats_worker *fresh = self->asked ? worker_snapshot(self->worker) : NULL;
+    if (fresh) {
+        self->last = *fresh;
+        self->asked = false;
+    }
+    return &self->last;
+}
+
+static void memory(const struct replica *replica, struct gpu_memory *ret_memory)
+{
+    const struct replica_worker *self = of(replica);
+    struct gpu_memory sum = {0};
+    for (uint32_t rank = 0; rank < self->ranks; rank++) {
+        struct gpu_memory one = {0};
+        self->gpu->memory(self->engine, rank, &one);
+        sum.weights += one.weights;
+        sum.kv_used += one.kv_used;
+        sum.kv_held += one.kv_held;
+        sum.scratch_used += one.scratch_used;
+        sum.scratch_held += one.scratch_held;
+        sum.graphs += one.graphs;
+        sum.pinned += one.pinned;
+        sum.device_free += one.device_free;
+        sum.device_total += one.device_total;
+    }
+    *ret_memory = sum;
+}
+
+static void counters(const struct replica *replica, struct gpu_counters *ret_counters)
+{
+    const struct replica_worker *self = of(replica);
+    struct gpu_counters sum = {0};
+    for (uint32_t rank = 0; rank < self->ranks; rank++) {
+        struct gpu_counters one = {0};
+        self->gpu->counters(self->engine, rank, &one);
+        if (rank == 0)
+            sum = one; /* steps are those of the group */
+        else {
+            sum.allocations += one.allocations;
+            sum.synchronizes += one.synchronizes;
+            sum.pageable_copies += one.pageable_copies;
+        }
+    }
+    *ret_counters = sum;
+}
+
+static uint32_t progress(const struct replica *replica)
+{
+    return worker_progress(of(replica)->worker);
+}
+
+static bool healthy(const struct replica *replica, time_us now_us)
+{
+    return worker_healthy(of(replica)->worker, now_us);
+}
+
+static const struct replica_api replica_api = {.room = room,
+                                               .send = send,
+                                               .cancel = cancel,
+                                               .wake = wake,
+                                               .ask_stats = ask_stats,
+                                               .stats = stats,
+                                               .memory = memory,
+                                               .counters = counters,
+                                               .progress = progress,
+                                               .healthy = healthy};
+
+int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine, const struct gpu_model *model,
+                 const struct gpu_limits *limits, const struct options *options,
+                 struct outbox *outbox, struct replica_worker **ret_replica, struct error *error)
+{
+    const struct worker_options worker_options = {
+        .sched = {.itl_target_us = options->itl_target,
+                  .chunk_every = CHUNK_EVERY,
+                  .kv_idle_release_us = options->idle_time,
+                  .stall_us = KV_STALL_US},
+        .step_timeout_us = options->step_timeout,
+    };
+    struct replica_worker *replica = calloc(1, sizeof(*replica));
+    if (!replica)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a replica");
+    replica->base.api = &replica_api;
+    replica->gpu = gpu;
+    replica->engine = engine;
+    replica->ranks = (uint32_t)(options->tp * options->pp);
+    int rc = worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker,
+                           error);
+    if (rc) {
+        free(replica);
+        return rc;
+    }
+    *ret_replica = replica;
+    return 0;
+}
+
+void replica_free(struct replica_worker *replica)
+{
+    if (!replica)
+        return;
+    worker_destroy(replica->worker);
+    free(replica);
+}

@@ -1,0 +1,271 @@
+#include "daemon/service.h"
+
+#include <inttypes.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "daemon/device.h"
+#include "daemon/kv.h"
+#include "daemon/listen.h"
+#include "daemon/loop.h"
+#include "daemon/notify.h"
+#include "daemon/option.h"
+#include "protocol/base/log.h"
+
+/* Descriptors beside connections: sockets, eventfds, the device's. */
+#define DESCRIPTORS_OTHER 64u
+/* Blocks from this size on come from the system and go back to it, whatever was freed before. */
+#define MMAP_THRESHOLD (256 << 10)
+
+/* What SIGHUP reads again. */
+struct command_line {
+    int argc;
+    char **argv, **environment;
+};
+
+static int exit_code(int rc)
+{
+    switch (-rc) {
+    case ERR_USAGE:
+        return EXIT_USAGE;
+    case ERR_DEVICE:
+    case ERR_DEVICE_MEMORY:
+    case ERR_NO_MEMORY:
+    case ERR_IO:
+        return EXIT_DEVICE;
+    default:
+        return EXIT_CONFIG;
+    }
+}
+
+static int complain(int rc, const struct error *error)
+{
+    log_line(LOG_ERROR, "sluiced", "%s", error->text);
+    return exit_code(rc);
+}
+
+static int reload(void *context, const struct options *now, struct options **ret_next,
+                  struct error *error)
+{
+    const struct command_line *line = context;
+    struct option_command command;
+    struct options *next;
+    char unknown[64];
+    uint32_t gid;
+    int rc = options_load(line->argc, line->argv, line->environment, &next, &command, unknown,
+                          error);
+    if (rc)
+        return rc;
+    rc = options_reloadable(now, next, error);
+    if (!rc)
+        rc = listen_group(next->admin_group, &gid, error);
+    if (rc) {
+        options_free(next);
+        return rc;
+    }
+    *ret_next = next;
+    return 0;
+}
+
+static void raise_file_limit(const struct options *options)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < options->connections_max + DESCRIPTORS_OTHER)
+        log_line(LOG_WARNING, "sluiced",
+                 "the file limit is %" PRIu64 ": fewer than %" PRIu64 " connections can be served",
+                 (uint64_t)limit.rlim_cur, options->connections_max);
+}
+
+static void say_what_to_try(void)
+{
+    fputs("sluiced serves one model over a Unix socket. It needs to be told which:\n\n"
+          "  sluiced --model DIR              a Hugging Face directory with config.json,\n"
+          "                                   safetensors and tokenizer.json\n"
+          "  sluiced --model synthetic:null   no model at all: requests go the whole way and\n"
+          "                                   are answered by a rule\n"
+          "  sluiced --model DIR --check      say whether a model can be used, load nothing\n"
+          "  sluiced --help                   all options\n\n"
+          "Then, from another terminal: sluice health; sluice generate --tokens 1,2,3\n",
+          stderr);
+}
+
+/* ---- model and device -------------------------------------------------------------------------- */
+
+struct service {
+    struct options *options;
+    struct loop loop;
+    const struct gpu_api *gpu;
+    int numbers[GPU_DEVICES_MAX];
+    uint32_t device_count;
+};
+
+static int find_device(struct service *service, struct error *error)
+{
+    int rc = device_numbers(service->options, service->numbers, &service->device_count, error);
+    return rc ? rc : device_load(service->options, &service->gpu, error);
+}
+
+static int check(struct service *service, struct error *error)
+{
+    struct gpu_model model;
+    const struct gpu_options options = device_options(service->options, service->numbers);
+    int rc = find_device(service, error);
+    if (!rc)
+        rc = service->gpu->check(&options, &model, error);
+    if (rc)
+        return rc;
+    printf("model        %s (%s, %s)\n", model.id, model.arch, model.dtype);
+    printf("device       %s\n", service->gpu->name);
+    printf("parameters   %" PRIu64 "\n", model.parameters);
+    printf("weights      %" PRIu64 " bytes\n", model.weight_bytes);
+    printf("vocabulary   %u\n", model.vocab);
+    printf("context      %u tokens\n", model.context_max);
+    return 0;
+}
+
+static int open_replica(struct service *service, struct error *error)
+{
+    struct loop *loop = &service->loop;
+    const struct gpu_options options = device_options(service->options, service->numbers);
+    struct gpu_engine *engine;
+    struct gpu_model model;
+    struct gpu_limits limits;
+    struct replica_worker *replica;
+    char name[96];
+    int rc = service->gpu->open(&options, &engine, &model, &limits, error);
+    if (rc)
+        return rc;
+    rc = replica_make(service->gpu, engine, &model, &limits, service->options, &loop->outbox,
+                      &replica, error);
+    if (rc) {
+        service->gpu->close(engine);
+        return rc;
+    }
+    device_name_of(service->gpu, service->numbers, service->device_count, name, sizeof(name));
+    struct replica *base = &replica->base;
+    server_serve(&loop->server, &model, limits.context_max, kv_length_max(&model, &limits), name,
+                 &base, 1);
+    return loop_start(loop, &replica, 1, error);
+}
+
+/* ---- sockets ----------------------------------------------------------------------------------- */
+
+static int listen_own(struct service *service, struct error *error)
+{
+    char path[LISTEN_PATH_MAX];
+    struct listener listener;
+    const char *given = service->options->socket;
+    int rc = *given ? 0 : listen_default_path(path, error);
+    if (!rc)
+        rc = listen_open(*given ? given : path, &listener, error);
+    if (rc)
+        return rc;
+    rc = loop_listen(&service->loop, &listener, error);
+    if (rc)
+        listen_close(&listener);
+    else
+        log_line(LOG_NOTICE, "loop", "listening on %s", listener.path);
+    return rc;
+}
+
+static int listen_all(struct service *service, struct error *error)
+{
+    struct listener passed[LISTEN_MAX];
+    uint32_t count;
+    int rc = listen_passed(passed, &count, error);
+    for (uint32_t i = 0; !rc && i < count; i++) {
+        if (strcmp(passed[i].name, "http") == 0)
+            rc = error_set(error, ERR_BAD_CONFIG, "a socket named http was passed, and this daemon "
+                                                  "has no HTTP");
+        else
+            rc = loop_listen(&service->loop, &passed[i], error);
+    }
+    if (!rc && (count == 0 || service->options->socket[0]))
+        rc = listen_own(service, error);
+    return rc;
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+    if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+        seed = clock_now_us() ^ (uint64_t)getpid() << 32;
+    return seed;
+}
+
+static int serve(struct service *service, struct command_line *line)
+{
+    struct error error;
+    int rc = find_device(service, &error);
+    if (!rc)
+        rc = loop_init(&service->loop, service->options, random_seed(), reload, line, &error);
+    if (rc) {
+        options_free(service->options);
+        return complain(rc, &error);
+    }
+    rc = listen_all(service, &error);
+    if (!rc)
+        rc = open_replica(service, &error);
+    int code = rc ? complain(rc, &error) : loop_run(&service->loop);
+    loop_destroy(&service->loop);
+    return code;
+}
+
+static int act(struct service *service, const struct option_command *command,
+               struct command_line *line)
+{
+    struct options *options = service->options;
+    struct error error;
+    int code = 0;
+    if (command->version) {
+        printf("sluiced %s\n", SLUICE_VERSION);
+    } else if (command->help) {
+        options_print_help(stdout);
+    } else if (command->print_config) {
+        options_print_config(options, stdout);
+    } else if (!options->model[0]) {
+        say_what_to_try();
+        code = EXIT_CONFIG;
+    } else if (command->check) {
+        int rc = check(service, &error);
+        code = rc ? complain(rc, &error) : 0;
+    } else {
+        raise_file_limit(options);
+        return serve(service, line); /* frees the options, which a reload may have changed */
+    }
+    options_free(options);
+    return code;
+}
+
+int service_main(int argc, char **argv, char **environment)
+{
+    static struct service service; /* large, and there is one */
+    struct command_line line = {.argc = argc, .argv = argv, .environment = environment};
+    struct option_command command;
+    struct error error;
+    char unknown[64];
+    int rc = options_load(argc, argv, environment, &service.options, &command, unknown, &error);
+    if (rc)
+        return complain(rc, &error);
+    log_setup((enum log_level)options_log_level(service.options),
+              (enum log_format)service.options->log_format);
+    if (unknown[0])
+        log_line(LOG_WARNING, "sluiced", "%s is no option and is ignored", unknown);
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+    signal(SIGPIPE, SIG_IGN);
+    notify_setup();
+    return act(&service, &command, &line);
+}
