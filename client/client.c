@@ -60,7 +60,7 @@ int client_greet(sluice_client *client, time_us until_us, struct error *error)
     int rc = 0;
     while (!client->greeted && !rc)
         rc = client_wait(client, until_us);
-    if (rc == -ERR_TIMEOUT)
+    if (rc == 1)
         return error_set(error, ERR_TIMEOUT, "the daemon did not answer in time");
     if (rc)
         *error = client->lost;

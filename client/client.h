@@ -56,7 +56,8 @@ void client_wrote(sluice_client *client, size_t used);
 
 /* One turn: sends, reads, calls callbacks. Negative once the connection is lost. */
 int client_turn(sluice_client *client);
-/* Waits until the socket is ready, then one turn. -ERR_TIMEOUT when it was not until then. */
+/* Waits until the socket is ready, then one turn. 1 when it was not until then, negative once the
+ * connection is lost: any code, as the daemon gave it. */
 int client_wait(sluice_client *client, time_us until_us);
 /* The time at which a wait of timeout_ms from now ends; 0 = never. */
 time_us client_until(int timeout_ms);

@@ -45,7 +45,7 @@ int client_wait(sluice_client *client, time_us until_us)
     if (count < 0 && errno == EINTR)
         return 0;
     if (count == 0)
-        return -ERR_TIMEOUT;
+        return 1;
     return client_turn(client);
 }
 
@@ -55,7 +55,7 @@ int sluice_wait(sluice_client *client, int timeout_ms)
     int rc = client_check_blocking(client);
     if (!rc)
         rc = client_wait(client, client_until(timeout_ms));
-    if (rc == -ERR_TIMEOUT) {
+    if (rc == 1) {
         error_set(&error, ERR_TIMEOUT, "nothing happened within %d ms", timeout_ms);
         return client_fail(client, &error);
     }
@@ -73,7 +73,7 @@ static void give_up(sluice_client *client, struct batch *batch, const struct err
 int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms)
 {
     struct error error;
-    struct batch *open;
+    struct batch *open = NULL;
     uint64_t id;
     time_us until_us = client_until(timeout_ms);
     int rc = client_check_blocking(client);
@@ -81,7 +81,7 @@ int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms)
         rc = sluice_submit(client, batch, &id);
     while (!rc && (open = batch_find(client, id)))
         rc = client_wait(client, until_us);
-    if (rc != -ERR_TIMEOUT)
+    if (rc != 1)
         return rc;
     error_set(&error, ERR_TIMEOUT, "not finished within %d ms", timeout_ms);
     give_up(client, open, &error);
@@ -113,7 +113,7 @@ static int await(sluice_client *client, uint64_t id, const struct control *contr
     int rc = 0;
     while (!rc && !control->answered)
         rc = client_wait(client, until_us);
-    if (rc == -ERR_TIMEOUT) {
+    if (rc == 1) {
         ask_forget(client, id);
         error_set(&error, ERR_TIMEOUT, "no answer within %d ms", timeout_ms);
         return client_fail(client, &error);
