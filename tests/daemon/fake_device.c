@@ -503,8 +503,8 @@ static enum gpu_progress fake_query(struct gpu_engine *engine, uint32_t rank, st
     return progress;
 }
 
-static int fake_grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
-                     struct error *error)
+static int grow_locked(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
+                       struct error *error)
 {
     uint32_t slab = 0, max = engine->shape.slabs_max;
     if (engine->knobs.slabs_max > 0 && engine->knobs.slabs_max < max)
@@ -522,10 +522,20 @@ static int fake_grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_sl
     return 0;
 }
 
+static int fake_grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
+                     struct error *error)
+{
+    pthread_mutex_lock(&engine->lock);
+    int rc = grow_locked(engine, group, ret_slab, error);
+    pthread_mutex_unlock(&engine->lock);
+    return rc;
+}
+
 static int fake_shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab,
                        struct error *error)
 {
     (void)error;
+    pthread_mutex_lock(&engine->lock);
     struct slab_state *state = &engine->slabs[group][slab];
     if (!state->exists)
         fault(engine, "slab %u given back twice", slab);
@@ -534,15 +544,18 @@ static int fake_shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab,
         poison(engine, group, slab);
     engine->counts.shrunk++;
     engine->counts.slabs--;
+    pthread_mutex_unlock(&engine->lock);
     return 0;
 }
 
 static int fake_trim(struct gpu_engine *engine, struct error *error)
 {
     (void)error;
+    pthread_mutex_lock(&engine->lock);
     if (engine->submitted != engine->completed)
         fault(engine, "trimmed with a step in flight");
     engine->counts.trims++;
+    pthread_mutex_unlock(&engine->lock);
     return 0;
 }
 

@@ -102,7 +102,7 @@ START_TEST(random_use_keeps_the_books)
     uint8_t owned[BLOCKS] = {0};
     open_kv(7, 5, 0);
     for (int turn = 0; turn < 3000; turn++) {
-        uint32_t slab = fake_below(&random, 5), empty;
+        uint32_t slab = fake_below(&random, 5), empty, taken;
         switch (fake_below(&random, 6)) {
         case 0:
             if (!kv.group[0].slab[slab].exists)
@@ -126,9 +126,11 @@ START_TEST(random_use_keeps_the_books)
             }
             break;
         default:
-            held[count] = kv_take(&kv, 0);
-            if (held[count] != KV_NONE)
-                ck_assert_uint_eq(owned[held[count++]]++, 0);
+            taken = kv_take(&kv, 0);
+            if (taken != KV_NONE) {
+                ck_assert_uint_eq(owned[taken]++, 0);
+                held[count++] = taken;
+            }
             break;
         }
         ck_assert_uint_eq(count + kv.group[0].retired, kv.group[0].used);
