@@ -5,12 +5,14 @@
  * thread at a time.
  *
  * Two ways to use it, and both may be mixed:
- *  - any event loop: watch sluice_client_fd() for sluice_client_events() (POLLIN, POLLOUT), call
- *    sluice_client_process() when it is ready, and get answers through the callbacks of the batch;
+ *  - any event loop: watch sluice_client_fd() for sluice_client_events() (POLLIN, POLLOUT; ask again
+ *    after each call of this library), call sluice_client_process() when it is ready, and get answers
+ *    through callbacks;
  *  - blocking: sluice_connect(), sluice_run(), ... Each waits no longer than its timeout.
  *
  * Functions return 0 or a negative number, -SLUICE_E_...; sluice_client_error() then tells more.
- * Strings and arrays handed to a callback are valid during that call only.
+ * Strings and arrays handed to a callback are valid during that call only. A callback may submit, ask
+ * and cancel; it may not wait, run, process or close (but for closing: -SLUICE_E_USAGE).
  */
 #ifndef SLUICE_H
 #define SLUICE_H
@@ -30,15 +32,22 @@ extern "C" {
 
 typedef struct sluice_client sluice_client;
 
-/* Error numbers are those of the wire (protocol/base/error.def); these are the ones to test for. */
+/* Numbers of errors. Others may come, too: sluice_error_name() knows them all. */
 enum {
+    SLUICE_E_INTERNAL = 1,
+    SLUICE_E_NO_MEMORY = 2,
+    SLUICE_E_IO = 3,
+    SLUICE_E_BAD_FRAME = 12,
     SLUICE_E_BAD_VALUE = 16,
+    SLUICE_E_BAD_TOKEN = 17,
+    SLUICE_E_EMPTY = 18,
     SLUICE_E_TOO_LARGE = 20,
     SLUICE_E_BUSY = 21,
     SLUICE_E_DRAINING = 22,
     SLUICE_E_LOADING = 23,
     SLUICE_E_DENIED = 24,
     SLUICE_E_NOT_FOUND = 25,
+    SLUICE_E_UNSUPPORTED = 26,
     SLUICE_E_DEADLINE = 30,
     SLUICE_E_CANCELLED = 31,
     SLUICE_E_DEVICE = 40,
@@ -48,6 +57,7 @@ enum {
     SLUICE_E_USAGE = 63
 };
 
+/* Whether the same request may pass when it is sent again: no; later; once it is changed. */
 enum { SLUICE_RETRY_NEVER = 0, SLUICE_RETRY_LATER = 1, SLUICE_RETRY_FIX = 2 };
 
 typedef struct sluice_error {
@@ -71,13 +81,15 @@ enum {
 /* Fill with sluice_params_init() first: every field then means "the daemon's default". */
 typedef struct sluice_params {
     size_t size; /* set by sluice_params_init; lets the struct grow */
+    /* NaN = not given */
     double temperature, top_p, min_p;
     double repetition_penalty, presence_penalty, frequency_penalty;
+    /* -1 = not given */
     int64_t top_k, seed, max_tokens, min_tokens;
-    int logprobs; /* -1 none, 0 of the chosen token, n of the n likeliest too */
+    int logprobs;   /* -1 none, 0 of the chosen token, n of the n likeliest too */
     int ignore_eos;
-    int n;
-    const char *const *stop; /* stop strings */
+    int n;          /* results per prompt, at least 1 */
+    const char *const *stop; /* stop strings, UTF-8 */
     size_t stop_count;
     const int32_t *stop_ids;
     size_t stop_id_count;
@@ -86,51 +98,59 @@ typedef struct sluice_params {
     size_t bias_count;
 } sluice_params;
 
-/* One prompt: tokens, or a text. */
+/* One prompt: tokens, or a text. All prompts of a batch are of one kind. */
 typedef struct sluice_prompt {
     const int32_t *tokens;
     size_t token_count;
-    const char *text; /* UTF-8; used when tokens is NULL */
+    const char *text; /* UTF-8 without NUL; used when tokens is NULL */
     size_t text_length;
     const sluice_params *params; /* NULL = the batch's */
 } sluice_prompt;
+
+typedef struct sluice_top {
+    int32_t token;
+    float logprob;
+} sluice_top;
 
 typedef struct sluice_piece { /* tokens of one sequence, as they come */
     const int32_t *tokens;
     const float *logprobs; /* NULL when not asked for */
     size_t count;
-    const int32_t *top_tokens; /* [count][top_count], NULL when not asked for */
-    const float *top_logprobs;
+    const sluice_top *tops; /* [count][top_count], likeliest first; NULL when not asked for */
     size_t top_count;
-    const char *text; /* NULL when not asked for */
+    const char *text; /* NULL when not asked for; not terminated */
     size_t text_length;
 } sluice_piece;
 
-typedef struct sluice_scores { /* of prompt positions first, first + 1, ... (the first is 1) */
-    size_t first, count;
-    const float *logprobs;
-    const int32_t *top_tokens;
-    const float *top_logprobs;
-} sluice_scores;
+typedef struct sluice_score {
+    float logprob;     /* of the prompt's own token */
+    int32_t top_token; /* the likeliest at its place */
+    float top_logprob;
+    uint32_t reserved;
+} sluice_score;
 
 typedef struct sluice_end {
-    int finish;          /* SLUICE_FINISH_... */
-    sluice_error error;  /* when finish is SLUICE_FINISH_ERROR */
+    int finish;         /* SLUICE_FINISH_... */
+    sluice_error error; /* when finish is SLUICE_FINISH_ERROR */
     uint32_t prompt_tokens, completion_tokens;
     uint64_t queued_us, first_token_us, total_us;
 } sluice_end;
 
-/* Every sequence of a batch gets exactly one `end`; sequence s is prompt s / n, result s % n. After
- * the last one the batch is forgotten. A callback may submit, cancel, and close the client only by
- * returning to its caller first. Null callbacks are allowed. */
+/* Every sequence of a batch gets exactly one `end`, also when the connection is lost; sequence s is
+ * prompt s / n, result s % n, where all prompts have the same n, in general the running sum. After
+ * the last one the batch is forgotten. Null callbacks are allowed. */
 typedef struct sluice_callbacks {
     void (*tokens)(void *context, uint32_t sequence, const sluice_piece *piece);
-    void (*scores)(void *context, uint32_t sequence, const sluice_scores *scores);
+    /* Of prompt positions first, first + 1, ...; the first of all is 1. Parts come in order. */
+    void (*scores)(void *context, uint32_t sequence, size_t first, const sluice_score *scores,
+                   size_t count);
+    /* One row of `width` values; several with SLUICE_POOL_ALL, in order. */
     void (*embedding)(void *context, uint32_t sequence, size_t row, const float *values,
                       size_t width);
     void (*end)(void *context, uint32_t sequence, const sluice_end *end);
 } sluice_callbacks;
 
+/* Fill with sluice_batch_init() first: a generate batch that streams, for no prompt yet. */
 typedef struct sluice_batch {
     size_t size; /* set by sluice_batch_init */
     int job;
@@ -148,24 +168,29 @@ typedef struct sluice_batch {
 
 typedef struct sluice_info {
     char model[128], device[128];
-    uint32_t context_max, vocabulary, batch_max, logprobs_max;
+    uint32_t context_max; /* tokens, prompt and output together; 0 = the model was still loading */
+    uint32_t vocabulary, batch_max, logprobs_max, n_max;
     uint64_t frame_max;
     int text; /* the daemon takes and gives text */
 } sluice_info;
 
 SLUICE_API const char *sluice_version(void);
 SLUICE_API const char *sluice_error_name(int code);
+SLUICE_API const char *sluice_finish_name(int finish);
 
 /* path NULL: $SLUICE_SOCKET, else the first that accepts of $XDG_RUNTIME_DIR/sluice.sock and
- * /run/sluice/sluice.sock. On failure *error (may be NULL) names every path tried and why. */
+ * /run/sluice/sluice.sock. timeout_ms < 0 = no limit, here and everywhere. On failure *error (may be
+ * NULL) names every path tried and why. */
 SLUICE_API int sluice_connect(const char *path, int timeout_ms, sluice_client **ret_client,
                               sluice_error *error);
+/* Calls no callback: what was open is cancelled by the daemon. NULL is allowed. */
 SLUICE_API void sluice_close(sluice_client *client);
+/* Of the last call that failed. */
 SLUICE_API const sluice_error *sluice_client_error(const sluice_client *client);
 SLUICE_API const sluice_info *sluice_client_info(const sluice_client *client);
 
 SLUICE_API int sluice_client_fd(const sluice_client *client);
-SLUICE_API short sluice_client_events(const sluice_client *client);
+SLUICE_API short sluice_client_events(const sluice_client *client); /* 0 once it is lost */
 /* Reads and writes what can be moved without waiting, and calls callbacks. Negative once the
  * connection is lost: every open sequence has got its end by then. */
 SLUICE_API int sluice_client_process(sluice_client *client);
@@ -173,24 +198,39 @@ SLUICE_API int sluice_client_process(sluice_client *client);
 SLUICE_API void sluice_params_init(sluice_params *params);
 SLUICE_API void sluice_batch_init(sluice_batch *batch);
 
-/* Queues the batch; prompts and params are copied. *ret_id names it on this client. */
+/* Queues the batch; prompts and params are copied. *ret_id (may be NULL) names it on this client.
+ * -SLUICE_E_BUSY when more than 64 MiB would wait to be sent. */
 SLUICE_API int sluice_submit(sluice_client *client, const sluice_batch *batch, uint64_t *ret_id);
 /* Its sequences end as cancelled, unless they ended before. */
 SLUICE_API int sluice_cancel(sluice_client *client, uint64_t id);
-/* By the daemon-wide number, from any connection of the same user (or an admin). */
-SLUICE_API int sluice_cancel_request(sluice_client *client, uint64_t request, int timeout_ms);
-SLUICE_API uint64_t sluice_request_number(const sluice_client *client, uint64_t id); /* 0 = not yet */
+/* The daemon-wide number, by which another connection can cancel; 0 = not accepted (yet). */
+SLUICE_API uint64_t sluice_request_number(const sluice_client *client, uint64_t id);
 SLUICE_API size_t sluice_open_sequences(const sluice_client *client);
 
-/* Waits for one turn of the connection: -SLUICE_E_TIMEOUT when nothing happened in time. */
-SLUICE_API int sluice_wait(sluice_client *client, int timeout_ms);
-/* Submits and waits until every sequence has ended. timeout_ms < 0 = no limit. */
-SLUICE_API int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms);
+/* Asks the daemon about itself. The answer is a JSON object, terminated; NULL when *error says why
+ * there is none. head is the question's JSON object, NULL = none. */
+enum {
+    SLUICE_STATS = 9, /* head {"requests":true}: also one's own requests, all of them for an admin */
+    SLUICE_HEALTH = 10,
+    SLUICE_MODEL = 11,
+    SLUICE_DRAIN = 12,
+    SLUICE_RESUME = 13
+};
+typedef void (*sluice_answer)(void *context, const char *json, const sluice_error *error);
+SLUICE_API int sluice_ask(sluice_client *client, int what, const char *head, sluice_answer answer,
+                          void *context);
 
-/* Control: the daemon's answer is a JSON text, valid until the next call on this client. */
-enum { SLUICE_STATS = 9, SLUICE_HEALTH = 10, SLUICE_MODEL = 11, SLUICE_DRAIN = 12, SLUICE_RESUME = 13 };
+/* Waits for one turn of the connection: -SLUICE_E_TIMEOUT when nothing happened in time. Also
+ * returns 0, early, when a signal handler of the program ran meanwhile. */
+SLUICE_API int sluice_wait(sluice_client *client, int timeout_ms);
+/* Submits and waits until every sequence has ended, well or badly. What has not ended in time is
+ * cancelled and gets its end, with SLUICE_E_TIMEOUT. */
+SLUICE_API int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms);
+/* sluice_ask() and the wait for its answer, which is valid until the next call of this function. */
 SLUICE_API int sluice_control(sluice_client *client, int what, const char *head, int timeout_ms,
                               const char **ret_json);
+/* By the daemon-wide number, from any connection of the same user (or an admin). */
+SLUICE_API int sluice_cancel_request(sluice_client *client, uint64_t request, int timeout_ms);
 
 #ifdef __cplusplus
 }

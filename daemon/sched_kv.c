@@ -19,11 +19,21 @@ static bool spare_victim(struct sched *sched, uint32_t g)
     return true;
 }
 
+static uint32_t slabs_due(const struct sched *sched, uint32_t g)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < sched->slabs_due_count; i++)
+        count += sched->slabs_due[i].group == g;
+    return count;
+}
+
+/* A plan can tell of so many new slabs; a group that took them all would keep the others, which the
+ * same rows need, from growing. */
 static bool may_grow(const struct sched *sched, uint32_t g, time_us now_us)
 {
     const struct kv_group *group = &sched->kv.group[g];
     return group->slabs < group->slabs_max && now_us >= sched->group[g].grow_after_us &&
-           sched->slabs_due_count < sched->limits.slabs_max;
+           slabs_due(sched, g) < sched->limits.slabs_max / sched->kv.group_count;
 }
 
 static bool grow(struct sched *sched, uint32_t g, time_us now_us)
@@ -67,20 +77,26 @@ static uint32_t take(struct sched *sched, uint32_t g, time_us now_us)
 uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *seq, uint32_t length,
                      time_us now_us)
 {
-    uint32_t wanted = sched_blocks_for(sched, length), reached = length;
-    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
-        struct kv_run *run = &sched_table(sched, seq)->group[g];
-        while (run->end < wanted && step->plan.append_count < sched->limits.appends_max) {
-            uint32_t block = take(sched, g, now_us);
-            if (block == KV_NONE)
-                break;
-            step->appends[step->plan.append_count++] = (struct gpu_append){
-                .slot = seq->slot, .group = g, .index = run->end, .block = block};
-            run->blocks[run->end++] = block;
-        }
-        reached = sched_min(reached, run->end * sched->kv.block_tokens);
+    struct kv_table *table = sched_table(sched, seq);
+    uint32_t wanted = sched_blocks_for(sched, length);
+    for (;;) {
+        /* The group that is behind: when something runs out, all have come equally far. */
+        uint32_t behind = 0;
+        for (uint32_t g = 1; g < sched->kv.group_count; g++)
+            if (table->group[g].end < table->group[behind].end)
+                behind = g;
+        struct kv_run *run = &table->group[behind];
+        if (run->end >= wanted)
+            return length;
+        uint32_t block = KV_NONE;
+        if (step->plan.append_count < sched->limits.appends_max)
+            block = take(sched, behind, now_us);
+        if (block == KV_NONE)
+            return sched_min(length, run->end * sched->kv.block_tokens);
+        step->appends[step->plan.append_count++] = (struct gpu_append){
+            .slot = seq->slot, .group = behind, .index = run->end, .block = block};
+        run->blocks[run->end++] = block;
     }
-    return reached;
 }
 
 /* ---- preemption -------------------------------------------------------------------------------

@@ -10,12 +10,13 @@
 struct device_traits {
     enum dtype compute; /* activations and weights */
     enum dtype kv;
-    uint32_t tokens_max;    /* of a step, where the options do not say */
-    uint32_t block_tokens;  /* likewise */
-    uint64_t slab_bytes;    /* likewise */
-    uint64_t embed_bytes;   /* room for a step's embeddings in the results */
-    uint64_t logit_bytes;   /* room for a step's logits, in scratch */
-    uint64_t staging_bytes; /* of each of the two pieces through which weights are loaded */
+    uint32_t tokens_max;      /* of a step, where the options do not say */
+    uint32_t block_tokens;    /* likewise */
+    uint64_t slab_bytes;      /* likewise */
+    uint64_t embed_bytes;     /* room for a step's embeddings in the results */
+    uint64_t logit_bytes;     /* room for a step's logits, in scratch */
+    uint64_t workspace_bytes; /* of products */
+    uint64_t staging_bytes;   /* of each piece through which weights are loaded */
 };
 
 extern const char device_name[]; /* "cpu", "cuda" */

@@ -15,7 +15,8 @@ const struct device_traits device_traits = {
     .slab_bytes = 1u << 20,
     .embed_bytes = 1u << 20,
     .logit_bytes = 8u << 20,
-    .staging_bytes = 1u << 20,
+    .workspace_bytes = 0,
+    .staging_bytes = 2u << 20,
 };
 
 static pthread_mutex_t prepare_lock = PTHREAD_MUTEX_INITIALIZER;

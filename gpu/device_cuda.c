@@ -1,4 +1,5 @@
 #include "gpu/device.h"
+#include "gpu/kernels/product.h"
 
 const char device_name[] = "cuda";
 
@@ -10,6 +11,7 @@ const struct device_traits device_traits = {
     .slab_bytes = 64u << 20,
     .embed_bytes = 8u << 20,
     .logit_bytes = 512u << 20,
+    .workspace_bytes = PRODUCT_WORKSPACE_BYTES,
     .staging_bytes = 16u << 20,
 };
 

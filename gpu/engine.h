@@ -8,6 +8,7 @@
 
 #include "gpu/device.h"
 #include "gpu/facts.h"
+#include "gpu/forward.h"
 #include "gpu/gpu.h"
 #include "gpu/lane.h"
 #include "gpu/mem.h"
@@ -36,6 +37,8 @@ struct rank {
     struct mem mem;
     struct ring ring;
     struct state state;
+    struct weights weights; /* unused by the null model, as is what follows */
+    struct forward forward;
     struct slab_table slabs[GPU_GROUPS_MAX];
     struct rank_slot *slots; /* [slots_max] */
     uint32_t penalty_slots;  /* open ones with penalties */
@@ -46,7 +49,7 @@ struct rank {
 struct gpu_engine {
     struct facts facts;
     struct mem_limits memory_limits;
-    int device;
+    uint64_t seed; /* of synthetic weights */
     struct rank rank;
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);

@@ -1,10 +1,14 @@
 #include "gpu/facts.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "gpu/device.h"
+#include "gpu/forward.h"
 #include "gpu/kernels/null_rule.h"
+#include "gpu/model/synthetic.h"
+#include "gpu/weights.h"
 
 #define SLOTS_DEFAULT 256
 #define SLOTS_MAX 4096
@@ -15,6 +19,9 @@
 #define SLABS_PER_STEP_MAX 64
 #define BIAS_PER_STEP_MAX 4096
 #define NULL_SLAB_BYTES (64u << 10)
+
+static_assert(MODEL_EOS_MAX == GPU_EOS_MAX, "every end token of a config has room");
+static_assert(MODEL_GROUPS_MAX == GPU_GROUPS_MAX, "and every layer group");
 
 static uint32_t least(uint64_t a, uint64_t b)
 {
@@ -99,6 +106,7 @@ static void limits_set(struct facts *facts, const struct gpu_options *options)
     uint32_t tokens = options->tokens_max ? options->tokens_max : device_traits.tokens_max;
     if (tokens < slots)
         tokens = slots; /* every slot may decode in one step */
+    uint64_t embeds = device_traits.embed_bytes / sizeof(float) / model->hidden;
     uint32_t blocks = (model->context_max + model->block_tokens - 1) / model->block_tokens;
     *limits = (struct gpu_limits){
         .slots_max = slots,
@@ -109,7 +117,7 @@ static void limits_set(struct facts *facts, const struct gpu_options *options)
         .slabs_max = SLABS_PER_STEP_MAX,
         .bias_max = BIAS_PER_STEP_MAX,
         .scores_max = tokens,
-        .embeds_max = least(tokens, device_traits.embed_bytes / sizeof(float) / model->hidden),
+        .embeds_max = embeds < 1 ? 1 : least(tokens, embeds),
         .context_max = model->context_max,
         .depth = options->depth ? options->depth : DEPTH_DEFAULT,
     };
@@ -119,26 +127,108 @@ static void limits_set(struct facts *facts, const struct gpu_options *options)
     limits->ids_max = tokens + slots + slots * GPU_STOP_IDS_MAX;
 }
 
+/* "synthetic:NAME" whole, or the last part of the directory's path. */
+static void id_set(struct gpu_model *model, const char *name)
+{
+    size_t end = strlen(name);
+    while (end > 1 && name[end - 1] == '/')
+        end--;
+    size_t first = end;
+    while (first > 0 && name[first - 1] != '/')
+        first--;
+    if (synthetic_is(name))
+        first = 0;
+    snprintf(model->id, sizeof model->id, "%.*s", (int)(end - first), name + first);
+}
+
+static void real_model(const struct facts *facts, const struct gpu_options *options,
+                       struct gpu_model *model)
+{
+    const struct model_config *config = &facts->config;
+    struct weights_source source = {.config = config, .checkpoint = facts->checkpoint};
+    *model = (struct gpu_model){
+        .vocab = config->vocab,
+        .context_max = config->context_max,
+        .hidden = config->hidden,
+        .layers = config->layers,
+        .parameters = weight_elements(config),
+        .weight_bytes = weights_bytes(&source),
+        .block_tokens = device_traits.block_tokens,
+        .group_count = config->groups_count,
+        .eos_count = config->eos_count,
+        .bos = config->bos_id,
+        .temperature = config->sampling.temperature,
+        .top_p = config->sampling.top_p,
+        .min_p = config->sampling.min_p,
+        .repetition = config->sampling.repetition,
+        .top_k = (int32_t)config->sampling.top_k,
+        .max_tokens = config->sampling.max_tokens,
+    };
+    id_set(model, options->model);
+    snprintf(model->arch, sizeof model->arch, "%s", model_arch_name(config->arch));
+    snprintf(model->dtype, sizeof model->dtype, "%s",
+             device_traits.compute == DTYPE_F32 ? "f32" : "bf16");
+    memcpy(model->eos, config->eos_ids, sizeof model->eos);
+    for (uint32_t i = 0; i < config->groups_count; i++)
+        model->groups[i] = (struct gpu_group){.window = config->groups[i].window,
+                                              .layers = config->groups[i].layers};
+}
+
+static int model_read(struct facts *facts, const struct gpu_options *options, struct error *error)
+{
+    facts->null = strcmp(options->model, "synthetic:null") == 0;
+    if (facts->null)
+        return 0;
+    if (synthetic_is(options->model))
+        return synthetic_config(options->model, &facts->config, error);
+    int status = model_config_load(options->model, &facts->config, error);
+    if (status)
+        return status;
+    return checkpoint_open(options->model, &facts->config, &facts->checkpoint, error);
+}
+
+static void groups_set(struct facts *facts, const struct gpu_options *options)
+{
+    struct gpu_model *model = &facts->model;
+    uint64_t slab_bytes = options->slab_bytes ? options->slab_bytes
+                          : facts->null       ? NULL_SLAB_BYTES
+                                              : device_traits.slab_bytes;
+    uint32_t tokens = model->block_tokens;
+    uint64_t blocks =
+        (uint64_t)facts->limits.slots_max * ((facts->limits.context_max + tokens - 1) / tokens);
+    for (uint32_t i = 0; i < model->group_count; i++) {
+        uint64_t block = facts->null ? tokens * sizeof(uint64_t)
+                                     : forward_block_bytes(&facts->config, i, tokens);
+        slabs_set(&model->groups[i], block, slab_bytes, blocks, options->kv_max);
+    }
+}
+
 int facts_make(const struct gpu_options *options, struct facts *ret, struct error *error)
 {
     struct facts facts = {0};
     int status = options_check(options, error);
+    if (!status)
+        status = model_read(&facts, options, error);
     if (status)
         return status;
-    facts.null = strcmp(options->model, "synthetic:null") == 0;
-    if (!facts.null)
-        return error_set(error, ERR_BAD_MODEL, "%s: only synthetic:null is known here",
-                         options->model);
-    null_model(&facts.model);
+    if (facts.null)
+        null_model(&facts.model);
+    else
+        real_model(&facts, options, &facts.model);
     status = block_tokens_set(&facts.model, options, error);
-    if (status)
+    if (status) {
+        facts_drop(&facts);
         return status;
+    }
     limits_set(&facts, options);
-    uint32_t tokens = facts.model.block_tokens;
-    uint64_t blocks =
-        (uint64_t)facts.limits.slots_max * ((facts.limits.context_max + tokens - 1) / tokens);
-    slabs_set(&facts.model.groups[0], tokens * sizeof(uint64_t),
-              options->slab_bytes ? options->slab_bytes : NULL_SLAB_BYTES, blocks, options->kv_max);
+    groups_set(&facts, options);
     *ret = facts;
     return 0;
+}
+
+void facts_drop(struct facts *facts)
+{
+    if (facts->checkpoint)
+        checkpoint_close(facts->checkpoint);
+    facts->checkpoint = NULL;
 }

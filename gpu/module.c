@@ -51,9 +51,11 @@ static int module_check(const struct gpu_options *options, struct gpu_model *ret
 {
     struct facts facts;
     int status = facts_make(options, &facts, error);
-    if (!status)
-        *ret_model = facts.model;
-    return status;
+    if (status)
+        return status;
+    *ret_model = facts.model;
+    facts_drop(&facts);
+    return 0;
 }
 
 static int module_open(const struct gpu_options *options, struct gpu_engine **ret_engine,
@@ -76,6 +78,7 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
         .kv_max = options->kv_max,
     };
     engine->log = options->log;
+    engine->seed = options->seed;
     engine->rank.engine = engine;
     engine->rank.device = options->devices ? options->devices[0] : 0;
     *ret_engine = engine;
@@ -202,6 +205,7 @@ static void module_close(struct gpu_engine *engine)
 {
     assert(!engine->rank.started);
     /* Of a device that failed, a host function may still be running. The process ends soon. */
+    facts_drop(&engine->facts);
     if (!engine->rank.dead)
         free(engine);
 }

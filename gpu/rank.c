@@ -4,6 +4,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
+#include "gpu/loader.h"
 
 /* Set-up runs on this thread's own default stream, and is waited for once. */
 static int zero(void *device, uint64_t bytes, struct error *error)
@@ -26,10 +27,40 @@ static int memory_zero(struct rank *rank, struct error *error)
     return status;
 }
 
+static int weights_make(struct rank *rank, struct error *error)
+{
+    struct gpu_engine *engine = rank->engine;
+    const struct facts *facts = &engine->facts;
+    if (facts->null)
+        return 0;
+    struct weights_source source = {
+        .config = &facts->config, .checkpoint = facts->checkpoint, .seed = engine->seed};
+    int status = weights_open(&rank->weights, &rank->mem, &source, error);
+    if (status)
+        return status;
+    rank->forward = (struct forward){
+        .config = &facts->config,
+        .weights = &rank->weights,
+        .eos_count = facts->model.eos_count,
+        .eos = facts->model.eos,
+        .block_tokens = facts->model.block_tokens,
+    };
+    struct loader loader = {
+        .lane = &rank->lane,
+        .mem = &rank->mem,
+        .source = &source,
+        .weights = &rank->weights,
+        .progress = &engine->progress,
+    };
+    return loader_run(&loader, error);
+}
+
 static int memory_open(struct rank *rank, struct error *error)
 {
     const struct facts *facts = &rank->engine->facts;
-    int status = ring_open(&rank->ring, &rank->mem, &facts->limits, facts->model.hidden, error);
+    int status = weights_make(rank, error);
+    if (!status)
+        status = ring_open(&rank->ring, &rank->mem, &facts->limits, facts->model.hidden, error);
     if (!status)
         status = state_open(&rank->state, &rank->mem, &facts->model, &facts->limits, error);
     for (uint32_t i = 0; !status && i < facts->model.group_count; i++)
@@ -48,6 +79,7 @@ static void rank_close(struct rank *rank)
         slab_close(&rank->slabs[i]);
     free(rank->slots);
     rank->slots = NULL;
+    weights_close(&rank->weights);
     struct error ignored;
     (void)state_seen_give(&rank->state, &rank->mem, &ignored);
     if (!rank->dead)
@@ -74,6 +106,8 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
         cudaError_t failed = cudaStreamSynchronize(cudaStreamPerThread);
         if (failed != cudaSuccess)
             status = cuda_fail(failed, "cudaStreamSynchronize", error);
+        else
+            status = lane_synchronize(&rank->lane, error);
     }
     if (status) {
         rank->dead = status == -ERR_DEVICE;

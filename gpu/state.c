@@ -2,18 +2,7 @@
 
 #include <string.h>
 
-/* Cuts pieces off one allocation; the first time it only counts. */
-struct cutter {
-    char *base;
-    uint64_t at;
-};
-
-static void *cut(struct cutter *cutter, uint64_t bytes)
-{
-    void *piece = cutter->base ? cutter->base + cutter->at : NULL;
-    cutter->at += mem_round(bytes);
-    return piece;
-}
+#include "gpu/cut.h"
 
 static void groups_cut(struct cutter *cutter, struct batch *batch, const struct gpu_model *model,
                        const struct gpu_limits *limits)

@@ -12,10 +12,33 @@ struct step {
     struct rank *rank;
     const struct gpu_plan *plan;
     struct ring_place *place;
+    struct result_layout layout;
     struct batch batch; /* bounded by what this step has */
     void *scratch;
     uint64_t scratch_bytes;
 };
+
+static void batch_bound(struct step *step)
+{
+    const struct gpu_plan *plan = step->plan;
+    const struct result_layout *layout = &step->layout;
+    struct batch *batch = &step->batch;
+    *batch = step->rank->state.batch;
+    batch->rows_max = plan->row_count;
+    batch->tokens_max = plan->token_count;
+    batch->samples_max = layout->sample_count;
+    batch->scores_max = layout->score_count;
+    batch->embeds_max = layout->embed_count;
+    batch->moves_max = plan->move_count;
+    batch->q_len_max = batch->context_max = 0;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        if (row->q_len > batch->q_len_max)
+            batch->q_len_max = row->q_len;
+        if (row->position + row->q_len > batch->context_max)
+            batch->context_max = row->position + row->q_len;
+    }
+}
 
 static bool plan_opens_penalties(const struct gpu_plan *plan)
 {
@@ -26,11 +49,6 @@ static bool plan_opens_penalties(const struct gpu_plan *plan)
     return false;
 }
 
-static uint64_t scratch_need(const struct gpu_plan *plan)
-{
-    return plan->token_count * sizeof(uint64_t);
-}
-
 /* All memory that the step needs. When that cannot be had, nothing of the step has happened. */
 static int memory_take(struct step *step, struct error *error)
 {
@@ -39,8 +57,12 @@ static int memory_take(struct step *step, struct error *error)
         int status = state_seen_take(&rank->state, &rank->mem, error);
         if (status)
             return status;
+        step->batch.seen = rank->state.batch.seen;
     }
-    step->scratch_bytes = scratch_need(step->plan);
+    step->scratch_bytes = rank->engine->facts.null ? step->batch.tokens_max * sizeof(uint64_t)
+                          : step->batch.tokens_max
+                              ? forward_scratch_bytes(&rank->forward, &step->batch)
+                              : 0;
     if (!step->scratch_bytes)
         return 0;
     return mem_scratch(&rank->mem, step->scratch_bytes, &step->scratch, error);
@@ -67,35 +89,13 @@ static bool plan_wants_tops(const struct rank *rank, const struct gpu_plan *plan
     return false;
 }
 
-static void batch_bound(struct step *step)
-{
-    const struct gpu_plan *plan = step->plan;
-    const struct result_layout *layout = &step->place->layout;
-    struct batch *batch = &step->batch;
-    *batch = step->rank->state.batch;
-    batch->rows_max = plan->row_count;
-    batch->tokens_max = plan->token_count;
-    batch->samples_max = layout->sample_count;
-    batch->scores_max = layout->score_count;
-    batch->embeds_max = layout->embed_count;
-    batch->moves_max = plan->move_count;
-    batch->q_len_max = batch->context_max = 0;
-    for (uint32_t i = 0; i < plan->row_count; i++) {
-        const struct gpu_row *row = &plan->rows[i];
-        if (row->q_len > batch->q_len_max)
-            batch->q_len_max = row->q_len;
-        if (row->position + row->q_len > batch->context_max)
-            batch->context_max = row->position + row->q_len;
-    }
-}
-
 static void *slab_base(const void *context, uint32_t group, uint32_t slab)
 {
     const struct rank *rank = context;
     return rank->slabs[group].base[slab];
 }
 
-static int model_run(struct step *step, struct error *error)
+static int null_run(struct step *step, struct error *error)
 {
     const struct state *state = &step->rank->state;
     char *result = step->place->result;
@@ -111,6 +111,35 @@ static int model_run(struct step *step, struct error *error)
     CUDA_TRY(op_null(&args, compute), error);
     CUDA_TRY(op_null_results(&args, compute), error);
     return 0;
+}
+
+static bool plan_pools(const struct gpu_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        if (plan->rows[i].want & GPU_POOL_ADD)
+            return true;
+    }
+    return false;
+}
+
+static int model_run(struct step *step, struct error *error)
+{
+    const struct rank *rank = step->rank;
+    if (rank->engine->facts.null)
+        return null_run(step, error);
+    char *result = step->place->result;
+    struct forward_step forward = {
+        .batch = step->batch,
+        .samples = rank->state.samples,
+        .tops = rank->state.tops,
+        .scores = (struct gpu_score *)(result + step->place->layout.scores),
+        .embeds = (float *)(result + step->place->layout.embeds),
+        .counts = rank->penalty_slots > 0,
+        .pools = plan_pools(step->plan),
+        .scratch = step->scratch,
+        .stream = rank->lane.compute,
+    };
+    return forward_run(&rank->forward, &forward, error);
 }
 
 static int kernels_run(struct step *step, struct error *error)
@@ -166,16 +195,18 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
         return error_set(error, ERR_DEVICE, "the device failed before");
     plan_check(rank, plan);
     struct step step = {.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
+    uint32_t hidden = rank->engine->facts.model.hidden;
+    result_layout_set(&step.layout, plan, hidden, false);
+    batch_bound(&step);
     int status = memory_take(&step, error);
     if (status) {
         rank->dead = status != -ERR_DEVICE_MEMORY;
         return status;
     }
     plan_note(rank, plan);
-    result_layout_set(&step.place->layout, plan, rank->engine->facts.model.hidden,
-                      plan_wants_tops(rank, plan));
+    result_layout_set(&step.layout, plan, hidden, plan_wants_tops(rank, plan));
+    step.place->layout = step.layout;
     step.place->step = plan->step;
-    batch_bound(&step);
     struct wire_source source = {
         .plan = plan,
         .layout = &step.place->layout,

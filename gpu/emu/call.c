@@ -93,8 +93,7 @@ cudaError_t call_enter(enum emu_call call)
         if (error != cudaSuccess)
             return call_fail(error);
     }
-    uint64_t count =
-        atomic_fetch_add_explicit(&state.calls[call], 1, memory_order_relaxed) + 1;
+    uint64_t count = atomic_fetch_add_explicit(&state.calls[call], 1, memory_order_relaxed) + 1;
     cudaError_t error = call_sticky();
     if (error != cudaSuccess)
         return call_fail(error);

@@ -16,17 +16,6 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-struct crew *crew_make(uint32_t threads_max)
-{
-    struct crew *crew = calloc(1, sizeof(*crew));
-    if (!crew)
-        return NULL;
-    for (int i = 0; i < CLASSES; i++)
-        list_init(&crew->queue[i]);
-    crew->threads_max = threads_max < CREW_THREADS_MAX ? threads_max : CREW_THREADS_MAX;
-    return crew;
-}
-
 /* The crew's lock is held. */
 static struct CUstream_st *take(struct crew *crew)
 {
@@ -43,6 +32,7 @@ static void *member_main(void *argument)
 {
     struct crew_member *member = argument;
     struct crew *crew = member->crew;
+    signal_await(&member->wake);
     lock_take(&crew->lock);
     for (;;) {
         struct CUstream_st *stream = crew->stop ? NULL : take(crew);
@@ -65,8 +55,28 @@ static void *member_main(void *argument)
     return NULL;
 }
 
+struct crew *crew_make(uint32_t threads)
+{
+    struct crew *crew = calloc(1, sizeof(*crew));
+    if (!crew)
+        return NULL;
+    for (int i = 0; i < CLASSES; i++)
+        list_init(&crew->queue[i]);
+    for (; crew->threads < threads; crew->threads++) {
+        struct crew_member *member = &crew->member[crew->threads];
+        member->crew = crew;
+        member->idle = true;
+        if (pthread_create(&member->thread, NULL, member_main, member) != 0) {
+            crew_join(crew);
+            crew_free(crew);
+            return NULL;
+        }
+    }
+    return crew;
+}
+
 /* The crew's lock is held. Returns an idle member, now counted as active and still to be signalled;
- * a thread that had to be started needs no signal. */
+ * NULL when there is none. */
 static struct crew_member *rouse(struct crew *crew)
 {
     for (uint32_t i = 0; i < crew->threads; i++) {
@@ -77,15 +87,6 @@ static struct crew_member *rouse(struct crew *crew)
             return member;
         }
     }
-    if (crew->threads == crew->threads_max)
-        return NULL;
-    struct crew_member *member = &crew->member[crew->threads];
-    member->crew = crew;
-    crew->active++;
-    if (pthread_create(&member->thread, NULL, member_main, member) == 0)
-        crew->threads++;
-    else
-        crew->active--; /* the others have to do; the first one is checked by its set-up */
     return NULL;
 }
 
@@ -94,13 +95,12 @@ static bool all_stuck(struct crew *crew)
 {
     if (crew->active == 0)
         return true;
-    if (crew->active == crew->threads_max)
+    if (crew->active == crew->threads)
         return false;
     bool awaited = atomic_load(&crew->awaiting) > 0;
     uint64_t now = now_ns();
     for (uint32_t i = 0; i < crew->threads; i++) {
-        uint64_t since =
-            atomic_load_explicit(&crew->member[i].busy_since_ns, memory_order_relaxed);
+        uint64_t since = atomic_load_explicit(&crew->member[i].busy_since_ns, memory_order_relaxed);
         if (!crew->member[i].idle && (since == 0 || (!awaited && now - since < BUSY_NS)))
             return false;
     }
@@ -113,7 +113,7 @@ void crew_push(struct crew *crew, struct CUstream_st *stream)
     lock_take(&crew->lock);
     list_append(&crew->queue[stream_head_class(stream)], &stream->link);
     atomic_fetch_add_explicit(&crew->waiting, 1, memory_order_relaxed);
-    if (crew->threads_max > 0 && all_stuck(crew))
+    if (crew->threads > 0 && all_stuck(crew))
         woken = rouse(crew);
     lock_drop(&crew->lock);
     if (woken)
@@ -122,7 +122,7 @@ void crew_push(struct crew *crew, struct CUstream_st *stream)
 
 bool crew_prefers_another(struct crew *crew, enum stream_class class)
 {
-    if (crew->threads_max == 0 || class == CLASS_LIGHT ||
+    if (crew->threads == 0 || class == CLASS_LIGHT ||
         atomic_load_explicit(&crew->waiting, memory_order_relaxed) == 0)
         return false;
     bool other = false;
@@ -148,7 +148,7 @@ static void rouse_for_waiting(struct crew *crew, bool (*stuck)(struct crew *crew
 void crew_busy(struct crew_member *member, bool share, bool forever)
 {
     struct crew *crew = member->crew;
-    if (crew->threads_max == 1)
+    if (crew->threads == 1)
         return;
     atomic_store(&member->busy_since_ns, forever ? BUSY_FOREVER : now_ns());
     if (atomic_load_explicit(&crew->waiting, memory_order_relaxed) > 0 &&
@@ -163,7 +163,7 @@ void crew_light(struct crew_member *member)
 
 void crew_await_begin(struct crew *crew)
 {
-    if (crew->threads_max <= 1)
+    if (crew->threads <= 1)
         return;
     atomic_fetch_add(&crew->awaiting, 1);
     if (atomic_load(&crew->waiting) > 0)
@@ -172,7 +172,7 @@ void crew_await_begin(struct crew *crew)
 
 void crew_await_end(struct crew *crew)
 {
-    if (crew->threads_max > 1)
+    if (crew->threads > 1)
         atomic_fetch_sub(&crew->awaiting, 1);
 }
 
@@ -180,9 +180,8 @@ void crew_join(struct crew *crew)
 {
     lock_take(&crew->lock);
     crew->stop = true;
-    uint32_t threads = crew->threads;
     lock_drop(&crew->lock);
-    for (uint32_t i = 0; i < threads; i++) {
+    for (uint32_t i = 0; i < crew->threads; i++) {
         signal_give(&crew->member[i].wake);
         pthread_join(crew->member[i].thread, NULL);
     }
@@ -197,14 +196,15 @@ bool crew_step(struct crew *crew, uint64_t choice)
 {
     uint64_t ready = 0;
     for (int i = 0; i < CLASSES; i++) {
-        list_each(link, &crew->queue[i])
-            ready += !stream_head_hangs(container_of(link, struct CUstream_st, link));
+        list_each(link, &crew->queue[i]) ready +=
+            !stream_head_hangs(container_of(link, struct CUstream_st, link));
     }
     if (ready == 0)
         return false;
     choice %= ready;
     for (int i = 0; i < CLASSES; i++) {
-        list_each(link, &crew->queue[i]) {
+        list_each(link, &crew->queue[i])
+        {
             struct CUstream_st *stream = container_of(link, struct CUstream_st, link);
             if (stream_head_hangs(stream) || choice-- > 0)
                 continue;

@@ -21,5 +21,6 @@ cudaError_t device_setup_default(void);
 struct device *device_current(void);
 struct device *device_at(int ordinal); /* NULL when there is none */
 uint32_t device_count(void);
-uint64_t device_random(void);     /* the stepper's choices */
-uint32_t device_generation(void); /* changes with every set-up: thread-locals of older ones are void */
+uint64_t device_random(void); /* the stepper's choices */
+uint32_t
+device_generation(void); /* changes with every set-up: thread-locals of older ones are void */

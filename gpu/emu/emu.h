@@ -1,6 +1,7 @@
 /* What the emulated CUDA runtime has beyond NVIDIA's: launching a kernel's CPU body, and what tests
- * need to be stricter than a device (engines, faults, counters). Included by *_cpu.c files and tests
- * only; everything else sees <cuda_runtime_api.h>. Any thread, but where a line says otherwise.
+ * need to be stricter than a device (engines, faults, counters). Included by *_cpu.c files and
+ * tests only; everything else sees <cuda_runtime_api.h>. Any thread, but where a line says
+ * otherwise.
  */
 #pragma once
 
@@ -18,12 +19,12 @@ enum emu_engine {
 
 struct emu_options {
     enum emu_engine engine;
-    uint32_t devices;       /* 0 means 1 */
-    uint64_t memory_bytes;  /* per device; 0 means what the machine has available, shared out */
-    uint32_t team_threads;  /* of a greatest-priority stream's kernels; 0 means one per CPU */
-    uint64_t seed;          /* of the stepper */
-    bool poison;            /* device memory is filled with 0xff when allocated and when freed */
-    bool strict;            /* a copy from or to pageable memory on a created stream aborts */
+    uint32_t devices;      /* 0 means 1 */
+    uint64_t memory_bytes; /* per device; 0 means what the machine has available, shared out */
+    uint32_t team_threads; /* of a greatest-priority stream's kernels; 0 means one per CPU */
+    uint64_t seed;         /* of the stepper */
+    bool poison;           /* device memory is filled with 0xff when allocated and when freed */
+    bool strict;           /* a copy from or to pageable memory on a created stream aborts */
     bool faults_from_environment; /* read SLUICE_EMU_FAULT=call:nth:error[,...] */
 };
 

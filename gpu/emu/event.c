@@ -6,6 +6,7 @@
 #include "gpu/emu/call.h"
 #include "gpu/emu/capture.h"
 #include "gpu/emu/device.h"
+#include "gpu/emu/pool.h"
 
 #define EVENT_MAGIC 0x45564e54u
 
@@ -186,7 +187,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
     if (place.stream)
         stream_await(place.stream, place.seq);
     error = call_sticky();
-    return error == cudaSuccess ? error : call_fail(error);
+    if (error != cudaSuccess)
+        return call_fail(error);
+    pool_synchronised(event->device);
+    return cudaSuccess;
 }
 
 /* The time of the last record, once it is done. */

@@ -269,8 +269,7 @@ static cudaError_t replay(struct CUgraphExec_st *exec, struct CUstream_st *strea
         const struct CUgraphNode_st *node = graph->node[i];
         struct CUstream_st *branch = exec->branch[node->branch];
         if (node->work.kind != WORK_WAIT) {
-            exec->seq[i] =
-                stream_enqueue(branch, &node->work, node->work.args, node->work.size);
+            exec->seq[i] = stream_enqueue(branch, &node->work, node->work.args, node->work.size);
             error = exec->seq[i] ? cudaSuccess : cudaErrorMemoryAllocation;
             continue;
         }

@@ -1,9 +1,9 @@
 /* Graphs: captured work, and its replay.
  *
  * A graph is a list of works in the order of capture, each on a branch; a wait names the node it
- * waits for. An instantiated graph owns one internal stream for every branch but the first, which is
- * played on the stream of the launch. Replay enqueues the works into these streams, so that branches
- * run, and race, like the streams they were captured from.
+ * waits for. An instantiated graph owns one internal stream for every branch but the first, which
+ * is played on the stream of the launch. Replay enqueues the works into these streams, so that
+ * branches run, and race, like the streams they were captured from.
  */
 #pragma once
 

@@ -6,6 +6,7 @@
 #include "gpu/emu/capture.h"
 #include "gpu/emu/device.h"
 #include "gpu/emu/lock.h"
+#include "gpu/emu/order.h"
 
 #define PAGE 4096u
 
@@ -19,6 +20,7 @@ static struct {
     struct lock lock;
     struct range *range;
     uint32_t count, room;
+    char key; /* order.h: the array may move in any thread */
 } host;
 
 static bool add(void *address, size_t bytes, bool allocated)
@@ -26,11 +28,13 @@ static bool add(void *address, size_t bytes, bool allocated)
     lock_take(&host.lock);
     if (host.count == host.room) {
         uint32_t room = host.room ? host.room * 2 : 16;
+        order_take(&host.key);
         struct range *bigger = realloc(host.range, room * sizeof(*bigger));
         if (bigger) {
             host.range = bigger;
             host.room = room;
         }
+        order_give(&host.key);
     }
     bool fits = host.count < host.room;
     if (fits)
@@ -101,8 +105,8 @@ cudaError_t cudaHostAlloc(void **ret_host, size_t size, unsigned int flags)
     cudaError_t error = capture_forbids();
     if (error != cudaSuccess)
         return error;
-    if (!ret_host || flags > (cudaHostAllocPortable | cudaHostAllocMapped |
-                              cudaHostAllocWriteCombined))
+    if (!ret_host ||
+        flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined))
         return call_fail(cudaErrorInvalidValue);
     *ret_host = NULL;
     if (size == 0)
@@ -138,8 +142,8 @@ cudaError_t cudaHostRegister(void *memory, size_t size, unsigned int flags)
     cudaError_t error = capture_forbids();
     if (error != cudaSuccess)
         return error;
-    if (!memory || size == 0 || (flags & ~(unsigned)(cudaHostRegisterPortable |
-                                                     cudaHostRegisterReadOnly)))
+    if (!memory || size == 0 ||
+        (flags & ~(unsigned)(cudaHostRegisterPortable | cudaHostRegisterReadOnly)))
         return call_fail(cudaErrorInvalidValue);
     if (overlaps((uintptr_t)memory, size))
         return call_fail(cudaErrorHostMemoryAlreadyRegistered);

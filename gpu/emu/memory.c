@@ -33,6 +33,7 @@ cudaError_t memory_open(struct memory *memory, uint32_t ordinal, size_t bytes)
     if (!memory->by_granule)
         return cudaErrorMemoryAllocation;
     list_init(&memory->pools);
+    list_init(&memory->spare_extents);
     memory->base = reserved + ordinal * bytes;
     memory->bytes = bytes;
     memory->limit = SIZE_MAX;
@@ -50,6 +51,9 @@ void memory_close(struct memory *memory)
         memory->spare = block->next;
         free(block);
     }
+    struct list *link;
+    while ((link = list_take(&memory->spare_extents)) != NULL)
+        free(container_of(link, struct extent, link));
     free(memory->by_granule);
 }
 
@@ -83,6 +87,12 @@ static size_t find_run(const struct memory *memory, size_t granules)
     return all;
 }
 
+static struct extent *extent_new(struct memory *memory)
+{
+    struct list *link = list_take(&memory->spare_extents);
+    return link ? container_of(link, struct extent, link) : malloc(sizeof(struct extent));
+}
+
 struct extent *memory_extend(struct memory *memory, size_t bytes)
 {
     if (bytes > memory->bytes)
@@ -94,13 +104,14 @@ struct extent *memory_extend(struct memory *memory, size_t bytes)
     size_t first = find_run(memory, granules);
     if (first == memory->bytes / MEMORY_GRANULE)
         return NULL;
-    struct extent *extent = calloc(1, sizeof(*extent));
+    struct extent *extent = extent_new(memory);
     struct block *block = extent ? memory_block(memory) : NULL;
     uintptr_t address = memory->base + first * MEMORY_GRANULE;
     if (!block || mprotect(dev((void *)address), bytes, PROT_READ | PROT_WRITE) != 0) {
         if (block)
             memory_block_free(memory, block);
-        free(extent);
+        if (extent)
+            list_append(&memory->spare_extents, &extent->link);
         return NULL;
     }
     *extent = (struct extent){.memory = memory, .address = address, .bytes = bytes, .first = block};
@@ -128,7 +139,7 @@ void memory_release(struct extent *extent)
     for (size_t i = 0; i < extent->bytes / MEMORY_GRANULE; i++)
         memory->by_granule[first + i] = NULL;
     memory->used -= extent->bytes;
-    free(extent);
+    list_append(&memory->spare_extents, &extent->link);
 }
 
 static struct extent *extent_at(const struct memory *memory, uintptr_t address)

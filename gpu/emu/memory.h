@@ -1,8 +1,8 @@
 /* Device memory: address ranges given out in extents of whole granules.
  *
  * Two equal address ranges are reserved. The addresses handed out lie in the first, which is never
- * readable; the second, at emu_alias_offset from it, is where kernels and copies read and write, and
- * has pages only where an extent is. A released extent's pages go back to the system.
+ * readable; the second, at emu_alias_offset from it, is where kernels and copies read and write,
+ * and has pages only where an extent is. A released extent's pages go back to the system.
  */
 #pragma once
 
@@ -43,7 +43,9 @@ struct memory {
     struct extent **by_granule;
     struct list pools;
     struct CUmemPoolHandle_st *plain; /* what cudaMalloc takes from */
-    struct block *spare;              /* descriptors to use again */
+    struct block *spare;              /* descriptors to use again, never freed before set-up: */
+    struct list spare_extents;        /* the heap would show one thread's to another */
+    char key;                         /* order.h: from what was freed to what is allocated later */
 };
 
 /* Set-up: reserves the ranges of all devices; drops those of the last set-up. */
@@ -59,5 +61,5 @@ void memory_block_free(struct memory *memory, struct block *block);
 struct block *memory_find(struct memory *memory, uintptr_t address); /* the one it begins */
 
 /* Any thread. */
-bool memory_is_device(const void *address);        /* in any device's range */
+bool memory_is_device(const void *address); /* in any device's range */
 bool memory_covers(struct memory *memory, const void *address, size_t bytes); /* in extents */

@@ -7,6 +7,9 @@
 #pragma once
 
 #ifdef EMU_TSAN
+#ifdef __SANITIZE_THREAD__
+#error "this file must be compiled with -fno-sanitize=thread"
+#endif
 void __tsan_acquire(void *key);
 void __tsan_release(void *key);
 #define order_take(key) __tsan_acquire(key)

@@ -4,6 +4,7 @@
 
 #include "gpu/emu/call.h"
 #include "gpu/emu/capture.h"
+#include "gpu/emu/order.h"
 #include "gpu/emu/stream.h"
 #include "gpu/emu/work.h"
 
@@ -40,8 +41,12 @@ static bool settled(struct block *block)
 {
     if (block->used)
         return false;
-    if (block->freed_in && atomic_load(&block->freed_in->observed) >= block->freed_seq)
+    if (block->freed_in && atomic_load(&block->freed_in->observed) >= block->freed_seq) {
+        /* Whichever thread saw it done: whoever allocates it comes after. */
+        stream_done(block->freed_in, block->freed_seq);
+        order_give(&block->extent->memory->key);
         block->freed_in = NULL;
+    }
     return block->freed_in == NULL;
 }
 
@@ -85,7 +90,8 @@ static struct block *best_fit(struct CUmemPoolHandle_st *pool, size_t bytes,
                               const struct CUstream_st *stream)
 {
     struct block *best = NULL;
-    list_each(link, &pool->extents) {
+    list_each(link, &pool->extents)
+    {
         struct extent *extent = container_of(link, struct extent, link);
         for (struct block *block = extent->first; block; block = block->next) {
             while (try_merge(block))
@@ -101,7 +107,8 @@ static struct block *best_fit(struct CUmemPoolHandle_st *pool, size_t bytes,
 /* Gives back extents that the host has seen all free, until no more than `keep` is held. */
 static void trim(struct CUmemPoolHandle_st *pool, uint64_t keep)
 {
-    list_each_safe(link, &pool->extents) {
+    list_each_safe(link, &pool->extents)
+    {
         struct extent *extent = container_of(link, struct extent, link);
         bool idle = true;
         if (pool->held <= keep)
@@ -164,6 +171,7 @@ static struct block *allocate(struct CUmemPoolHandle_st *pool, size_t size,
     if (block && !split(block, bytes))
         block = NULL;
     if (block) {
+        order_take(&pool->device->memory.key);
         block->used = true;
         block->freed_in = NULL;
         pool->used += bytes;
@@ -176,10 +184,11 @@ static struct block *allocate(struct CUmemPoolHandle_st *pool, size_t size,
 
 static struct CUmemPoolHandle_st *pool_of(struct memory *memory, const struct extent *extent)
 {
-    list_each(pool_link, &memory->pools) {
-        struct CUmemPoolHandle_st *pool =
-            container_of(pool_link, struct CUmemPoolHandle_st, link);
-        list_each(link, &pool->extents) {
+    list_each(pool_link, &memory->pools)
+    {
+        struct CUmemPoolHandle_st *pool = container_of(pool_link, struct CUmemPoolHandle_st, link);
+        list_each(link, &pool->extents)
+        {
             if (container_of(link, struct extent, link) == extent)
                 return pool;
         }
@@ -201,8 +210,10 @@ static void give(struct memory *memory, struct block *block, struct CUstream_st 
         ;
     if (block->prev)
         try_merge(block->prev);
-    if (!stream)
+    if (!stream) {
+        order_give(&memory->key);
         trim(pool, pool->threshold);
+    }
     lock_drop(&memory->lock);
 }
 
@@ -219,7 +230,8 @@ static struct block *find(struct memory *memory, const void *pointer)
 void pool_synchronised(struct device *device)
 {
     lock_take(&device->memory.lock);
-    list_each(link, &device->memory.pools) {
+    list_each(link, &device->memory.pools)
+    {
         struct CUmemPoolHandle_st *pool = container_of(link, struct CUmemPoolHandle_st, link);
         if (pool->held > pool->threshold && pool->held > pool->used)
             trim(pool, pool->threshold);
@@ -238,8 +250,8 @@ uint32_t pool_live(struct device *device)
 {
     uint32_t count = 0;
     lock_take(&device->memory.lock);
-    list_each(link, &device->memory.pools)
-        count += container_of(link, struct CUmemPoolHandle_st, link) != device->memory.plain;
+    list_each(link, &device->memory.pools) count +=
+        container_of(link, struct CUmemPoolHandle_st, link) != device->memory.plain;
     lock_drop(&device->memory.lock);
     return count;
 }
@@ -248,8 +260,8 @@ uint64_t pool_bytes_used(struct device *device)
 {
     uint64_t bytes = 0;
     lock_take(&device->memory.lock);
-    list_each(link, &device->memory.pools)
-        bytes += container_of(link, struct CUmemPoolHandle_st, link)->used;
+    list_each(link, &device->memory.pools) bytes +=
+        container_of(link, struct CUmemPoolHandle_st, link)->used;
     lock_drop(&device->memory.lock);
     return bytes;
 }
@@ -451,9 +463,8 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream_handle)
     struct block *block = find_anywhere(pointer, &device);
     if (!block)
         return call_fail(cudaErrorInvalidValue);
-    struct work poison = {
-        .kind = WORK_FILL,
-        .fill = {.dst = dev(pointer), .value = POISON, .bytes = block->bytes}};
+    struct work poison = {.kind = WORK_FILL,
+                          .fill = {.dst = dev(pointer), .value = POISON, .bytes = block->bytes}};
     if (device_options.poison && !stream_enqueue(stream, &poison, NULL, 0))
         return call_fail(cudaErrorMemoryAllocation);
     give(&device->memory, block, stream, stream_issued(stream));

@@ -1,10 +1,10 @@
 /* Streams: FIFO queues of work, each with one owner at a time.
  *
- * Whoever enqueues into an idle stream, or completes what a stream waited for, becomes its owner and
- * settles it: the stream goes to its crew's queue when its head can run, onto another stream's list
- * of waiters when its head is a wait, or to rest when it is empty. A crew's thread that takes the
- * stream from the queue is its owner until the stream rests or waits. One lock per stream guards the
- * queue's ends; no lock is held while work runs, and no two streams' locks together.
+ * Whoever enqueues into an idle stream, or completes what a stream waited for, becomes its owner
+ * and settles it: the stream goes to its crew's queue when its head can run, onto another stream's
+ * list of waiters when its head is a wait, or to rest when it is empty. A crew's thread that takes
+ * the stream from the queue is its owner until the stream rests or waits. One lock per stream
+ * guards the queue's ends; no lock is held while work runs, and no two streams' locks together.
  *
  * Work has a sequence number in its stream, and a stream says how far it is done. That is all an
  * event needs. Streams are never freed but used again, with numbers that go on, so an event may
@@ -62,7 +62,7 @@ struct work {
 
 struct stream_waiter {
     struct stream_waiter *next;
-    uint64_t seq;              /* of the stream whose list this is on */
+    uint64_t seq;               /* of the stream whose list this is on */
     struct CUstream_st *stream; /* that waits, or NULL: a thread does, on its signal */
     atomic_uint signal;
 };

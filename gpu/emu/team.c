@@ -147,8 +147,7 @@ void team_run(struct CUstream_st *stream, const struct work *work)
         uint64_t begin_ns = now_ns();
         if (!ORDER_SEEN)
             work->kernel.function(work->args, index++);
-        if (stream->team &&
-            (ORDER_SEEN || (now_ns() - begin_ns) * (count - 1) > SHARE_NS)) {
+        if (stream->team && (ORDER_SEEN || (now_ns() - begin_ns) * (count - 1) > SHARE_NS)) {
             run_shared(stream->team, work, index);
             return;
         }

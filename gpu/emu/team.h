@@ -1,4 +1,5 @@
-/* The threads that share one stream's kernels: the stream's own, so that they order nothing else. */
+/* The threads that share one stream's kernels: the stream's own, so that they order nothing else.
+ */
 #pragma once
 
 #include "gpu/emu/stream.h"

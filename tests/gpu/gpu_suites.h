@@ -5,4 +5,5 @@
 
 Suite *engine_suite(void);
 Suite *memory_suite(void);
+Suite *reference_suite(void);
 Suite *wait_suite(void);

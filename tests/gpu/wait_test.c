@@ -4,8 +4,9 @@
 #include "tests/gpu/drive.h"
 #include "tests/gpu/gpu_suites.h"
 
-#define WAITS 3 /* of a step: compute for the plan, copy_out for the results, notify for the copy  \
-                 */
+#define WAITS                                                                                      \
+    3 /* of a step: compute for the plan, copy_out for the results, notify for the copy            \
+       */
 #define SEEDS 60
 
 static struct drive drive;

@@ -46,7 +46,10 @@ struct gate {
     pthread_cond_t changed;
     bool open;
 };
-#define GATE_INIT {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false}
+#define GATE_INIT                                                                                  \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false                                 \
+    }
 
 static inline void gate_pass(void *data)
 {

@@ -1,9 +1,15 @@
 #include "tests/runtime/device.h"
 
+#include <unistd.h>
+
 #define THREADS 256
 
+/* Where no device is, the tests are skipped, not passed. */
 extern "C" void device_begin(void)
 {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
+        _exit(77);
 }
 
 extern "C" bool device_clean(void)

@@ -68,7 +68,8 @@ int main(int count, char **arguments)
     check(emu_setup(&options));
     emu_fault_skip_wait(count > 1 ? strtoull(arguments[1], NULL, 10) : 0);
     for (int i = 0; i < STREAMS; i++)
-        check(cudaStreamCreateWithPriority(&stream[i], cudaStreamNonBlocking, i == COMPUTE ? -5 : 0));
+        check(
+            cudaStreamCreateWithPriority(&stream[i], cudaStreamNonBlocking, i == COMPUTE ? -5 : 0));
     for (int i = 0; i < 3; i++)
         check(cudaEventCreateWithFlags(&event[i], cudaEventDisableTiming));
     for (int i = 0; i < DEPTH; i++) {

@@ -61,13 +61,16 @@ static double seconds(struct timeval time)
 
 int main(int count, char **arguments)
 {
-    int steps = count > 1 ? atoi(arguments[1]) : 100000, depth = count > 2 ? atoi(arguments[2]) : DEPTH;
-    struct emu_options options = {.engine = count > 3 ? (enum emu_engine)atoi(arguments[3]) : EMU_THREADS,
+    int steps = count > 1 ? atoi(arguments[1]) : 100000,
+        depth = count > 2 ? atoi(arguments[2]) : DEPTH;
+    struct emu_options options = {.engine =
+                                      count > 3 ? (enum emu_engine)atoi(arguments[3]) : EMU_THREADS,
                                   .memory_bytes = 64 << 20};
     void *device, *host;
     check(emu_setup(&options));
     for (int i = 0; i < STREAMS; i++)
-        check(cudaStreamCreateWithPriority(&stream[i], cudaStreamNonBlocking, i == COMPUTE ? -5 : 0));
+        check(
+            cudaStreamCreateWithPriority(&stream[i], cudaStreamNonBlocking, i == COMPUTE ? -5 : 0));
     for (int i = 0; i < DEPTH; i++) {
         check(cudaEventCreateWithFlags(&in[i], cudaEventDisableTiming));
         check(cudaEventCreateWithFlags(&ran[i], cudaEventDisableTiming));
@@ -94,7 +97,8 @@ int main(int count, char **arguments)
     clock_gettime(CLOCK_MONOTONIC, &end);
     getrusage(RUSAGE_SELF, &after);
     double wall = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
-    printf("%d steps, %d in flight: %.2f us, user %.2f us, system %.2f us, %.2f voluntary switches each\n",
+    printf("%d steps, %d in flight: %.2f us, user %.2f us, system %.2f us, %.2f voluntary switches "
+           "each\n",
            steps, depth, wall * 1e6 / steps,
            (seconds(after.ru_utime) - seconds(before.ru_utime)) * 1e6 / steps,
            (seconds(after.ru_stime) - seconds(before.ru_stime)) * 1e6 / steps,

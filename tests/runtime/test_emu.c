@@ -502,8 +502,7 @@ START_TEST(allocating_while_capturing_is_refused)
     cudaGraph_t graph;
     void *pointer;
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    GIVES(cudaErrorStreamCaptureUnsupported,
-          cudaMallocFromPoolAsync(&pointer, 4096, pool, stream));
+    GIVES(cudaErrorStreamCaptureUnsupported, cudaMallocFromPoolAsync(&pointer, 4096, pool, stream));
     GIVES(cudaErrorStreamCaptureInvalidated, cudaStreamEndCapture(stream, &graph));
 }
 END_TEST

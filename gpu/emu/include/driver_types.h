@@ -26,6 +26,8 @@ enum {
 #undef FLAG
 };
 
+#define CUDART_VERSION 13000
+
 typedef enum cudaError cudaError_t;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;

@@ -1,0 +1,321 @@
+#include "client/client.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "client/address.h"
+#include "client/answer.h"
+#include "client/ask.h"
+#include "client/batch.h"
+#include "client/failure.h"
+#include "protocol/message.h"
+
+#define READ_SIZE (64u << 10)
+#define READS_MAX 16 /* of one turn, so that a fast daemon does not keep the program's loop */
+#define KEEP_MAX (256u << 10) /* memory that an empty buffer keeps */
+#define HELLO_MAX 512
+
+/* ---- making and closing ------------------------------------------------------------------------ */
+
+static int say_hello(sluice_client *client)
+{
+    struct message_hello hello = {FRAME_VERSION, FRAME_VERSION, "libsluice " SLUICE_VERSION};
+    void *room = client_room(client, HELLO_MAX);
+    if (!room)
+        return -ERR_NO_MEMORY;
+    size_t used = message_encode_hello(room, HELLO_MAX, &hello);
+    assert(used > 0);
+    client_wrote(client, used);
+    return 0;
+}
+
+int client_make(int fd, sluice_client **ret_client, struct error *error)
+{
+    sluice_client *client = calloc(1, sizeof(*client));
+    if (client) {
+        client->fd = fd;
+        client->next_id = 1;
+        list_init(&client->batches);
+        list_init(&client->asks);
+    }
+    if (!client || say_hello(client)) {
+        if (client)
+            client_free(client);
+        else
+            close(fd);
+        return error_set(error, ERR_NO_MEMORY, "no memory for a connection");
+    }
+    *ret_client = client;
+    return 0;
+}
+
+int client_greet(sluice_client *client, time_us until_us, struct error *error)
+{
+    int rc = 0;
+    while (!client->greeted && !rc)
+        rc = client_wait(client, until_us);
+    if (rc == 1)
+        return error_set(error, ERR_TIMEOUT, "the daemon did not answer in time");
+    if (rc)
+        *error = client->lost;
+    return rc;
+}
+
+void client_free(sluice_client *client)
+{
+    struct list *link;
+    assert(!client->turning);
+    while (!list_empty(&client->batches))
+        batch_drop(client, container_of(client->batches.next, struct batch, link));
+    while ((link = list_take(&client->asks)))
+        ask_free(container_of(link, struct ask, link));
+    buffer_free(&client->in);
+    buffer_free(&client->out);
+    free(client->answer);
+    close(client->fd);
+    free(client);
+}
+
+int sluice_connect(const char *path, int timeout_ms, sluice_client **ret_client,
+                   sluice_error *error)
+{
+    struct address address;
+    struct error failure = {0};
+    sluice_client *client = NULL;
+    time_us until_us = client_until(timeout_ms);
+    int fd;
+    address_find(path, &address);
+    int rc = address_connect(&address, until_us, &fd, &failure);
+    if (!rc)
+        rc = client_make(fd, &client, &failure);
+    if (!rc)
+        rc = client_greet(client, until_us, &failure);
+    if (rc) {
+        if (client)
+            client_free(client);
+        if (error)
+            failure_publish(&failure, error);
+        return rc;
+    }
+    *ret_client = client;
+    return 0;
+}
+
+void sluice_close(sluice_client *client)
+{
+    if (client)
+        client_free(client);
+}
+
+/* ---- what it is -------------------------------------------------------------------------------- */
+
+const sluice_error *sluice_client_error(const sluice_client *client)
+{
+    return &client->error;
+}
+
+const sluice_info *sluice_client_info(const sluice_client *client)
+{
+    return &client->info;
+}
+
+int sluice_client_fd(const sluice_client *client)
+{
+    return client->fd;
+}
+
+short sluice_client_events(const sluice_client *client)
+{
+    if (client->lost.code)
+        return 0;
+    return (short)(POLLIN | (buffer_used(&client->out) > 0 && !client->mute ? POLLOUT : 0));
+}
+
+size_t sluice_open_sequences(const sluice_client *client)
+{
+    return client->open_sequences;
+}
+
+int client_fail(sluice_client *client, const struct error *error)
+{
+    failure_publish(error, &client->error);
+    return -error->code;
+}
+
+/* ---- bytes out --------------------------------------------------------------------------------- */
+
+/* A daemon that takes nothing more may have said why: that is still read. */
+static void send_some(sluice_client *client)
+{
+    while (buffer_used(&client->out) > 0 && !client->mute) {
+        ssize_t sent = send(client->fd, client->out.bytes + client->out.start,
+                            buffer_used(&client->out), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0) {
+            client->mute = errno != EAGAIN && errno != EWOULDBLOCK;
+            return;
+        }
+        buffer_consume(&client->out, (size_t)sent, KEEP_MAX);
+    }
+}
+
+void *client_room(sluice_client *client, size_t size)
+{
+    if (buffer_reserve(&client->out, size))
+        return NULL;
+    return client->out.bytes + client->out.end;
+}
+
+void client_wrote(sluice_client *client, size_t used)
+{
+    client->out.end += used;
+    /* Within a turn what several callbacks submit leaves together, at its end. */
+    if (!client->turning)
+        send_some(client);
+}
+
+/* ---- bytes in ---------------------------------------------------------------------------------- */
+
+static void lose(sluice_client *client, const struct error *error)
+{
+    if (client->lost.code)
+        return;
+    client->lost = *error;
+    failure_publish(error, &client->error);
+    ask_fail_all(client, error);
+    while (!list_empty(&client->batches))
+        batch_fail(client, container_of(client->batches.next, struct batch, link), error);
+}
+
+static int take_welcome(sluice_client *client, const struct frame *frame, struct error *error)
+{
+    struct message_welcome welcome;
+    struct message_error refusal;
+    int rc;
+    if (frame->type == FRAME_ERROR) {
+        rc = message_decode_error(frame, &refusal, error);
+        if (rc)
+            return rc;
+        *error = refusal.error;
+        return -error->code;
+    }
+    if (frame->type != FRAME_WELCOME)
+        return error_set(error, ERR_BAD_STATE, "the daemon did not begin with a welcome");
+    rc = message_decode_welcome(frame, &welcome, error);
+    if (rc)
+        return rc;
+    if (welcome.version != FRAME_VERSION)
+        return error_set(error, ERR_BAD_VERSION,
+                         "the daemon speaks version %u of the protocol, this client %d",
+                         welcome.version, FRAME_VERSION);
+    sluice_info *info = &client->info;
+    _Static_assert(sizeof(info->model) == MESSAGE_NAME_MAX, "names are copied whole");
+    _Static_assert(sizeof(info->device) == MESSAGE_NAME_MAX, "names are copied whole");
+    memcpy(info->model, welcome.model, sizeof(info->model));
+    memcpy(info->device, welcome.device, sizeof(info->device));
+    info->context_max = welcome.context_max;
+    info->vocabulary = welcome.vocabulary;
+    info->batch_max = welcome.batch_max;
+    info->logprobs_max = welcome.logprobs_max;
+    info->n_max = welcome.n_max;
+    info->frame_max = welcome.frame_max;
+    info->text = welcome.text;
+    client->greeted = true;
+    return 0;
+}
+
+static int take_frame(sluice_client *client, const struct frame *frame, struct error *error)
+{
+    if (!client->greeted)
+        return take_welcome(client, frame, error);
+    if (ask_owns(client, frame))
+        return ask_take(client, frame, error);
+    return answer_take(client, frame, error);
+}
+
+/* Takes whole frames off the input. */
+static int take_frames(sluice_client *client, struct error *error)
+{
+    for (;;) {
+        struct frame frame;
+        size_t used;
+        switch (frame_decode(client->in.bytes + client->in.start, buffer_used(&client->in),
+                             CLIENT_FRAME_MAX, &frame, &used, error)) {
+        case FRAME_MORE:
+            client->in_need = used;
+            return 0;
+        case FRAME_BAD:
+            return -error->code;
+        case FRAME_OK:
+            break;
+        }
+        int rc = take_frame(client, &frame, error);
+        if (rc)
+            return rc;
+        buffer_consume(&client->in, used, KEEP_MAX);
+        client->in_need = 0;
+        if (buffer_used(&client->in) == 0)
+            return 0;
+    }
+}
+
+static int set_gone(sluice_client *client, int number, struct error *error)
+{
+    if (number && number != ECONNRESET && number != EPIPE)
+        return error_set(error, ERR_CLOSED, "the connection to the daemon broke: %s",
+                         strerrordesc_np(number));
+    return error_set(error, ERR_CLOSED, "the daemon closed the connection%s",
+                     client->greeted ? "" : " before its welcome");
+}
+
+/* 1 when nothing is there now. */
+static int receive(sluice_client *client, struct error *error)
+{
+    size_t room = client->in_need > buffer_used(&client->in) + READ_SIZE
+                      ? client->in_need - buffer_used(&client->in)
+                      : READ_SIZE;
+    if (buffer_reserve(&client->in, room))
+        return error_set(error, ERR_NO_MEMORY, "no memory for an answer of %zu bytes",
+                         client->in_need);
+    room = client->in.size - client->in.end;
+    ssize_t count = recv(client->fd, client->in.bytes + client->in.end, room, MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return errno == EINTR ? 0 : 1;
+    if (count <= 0)
+        return set_gone(client, count < 0 ? errno : 0, error);
+    client->in.end += (size_t)count;
+    int rc = take_frames(client, error);
+    return rc || (size_t)count == room ? rc : 1;
+}
+
+int client_turn(sluice_client *client)
+{
+    struct error error = {0};
+    int rc = 0;
+    assert(!client->turning);
+    if (client->lost.code)
+        return -client->lost.code;
+    client->turning = true;
+    send_some(client);
+    for (int i = 0; i < READS_MAX && rc == 0; i++)
+        rc = receive(client, &error);
+    if (rc < 0)
+        lose(client, &error);
+    else
+        send_some(client);
+    client->turning = false;
+    return client->lost.code ? -client->lost.code : 0;
+}
+
+int sluice_client_process(sluice_client *client)
+{
+    int rc = client_check_blocking(client);
+    return rc ? rc : client_turn(client);
+}

@@ -1,0 +1,398 @@
+#include "gpu/forward.h"
+
+#include "gpu/cuda.h"
+#include "gpu/cut.h"
+#include "gpu/device.h"
+#include "gpu/kernels/attend.h"
+#include "gpu/kernels/count.h"
+#include "gpu/kernels/embed.h"
+#include "gpu/kernels/gather.h"
+#include "gpu/kernels/norm.h"
+#include "gpu/kernels/pool.h"
+#include "gpu/kernels/product.h"
+#include "gpu/kernels/rope.h"
+#include "gpu/kernels/sample.h"
+#include "gpu/kernels/score.h"
+#include "gpu/kernels/swiglu.h"
+
+/* A step's scratch. `x` is a layer's normed input and, after a product, what is added to the
+ * residual: norm reads the one and writes the other in place. */
+struct room {
+    void *residual, *x;
+    float *angles;
+    void *workspace;
+    void *qkv, *attended, *attend_scratch;
+    void *gate_up, *activated;
+    void *picked; /* hidden states whose logits are wanted */
+    float *logits;
+    void *sample_scratch;
+    size_t attend_bytes, sample_bytes;
+    uint32_t logit_rows; /* of one chunk of scored positions */
+    uint64_t bytes;
+};
+
+struct run {
+    const struct forward *forward;
+    const struct forward_step *step;
+    const struct model_config *config;
+    struct room room;
+    struct span tokens;
+    enum dtype dtype;
+};
+
+static uint32_t qkv_width(const struct model_config *config)
+{
+    return (config->heads + 2 * config->kv_heads) * config->head_dim;
+}
+
+static uint64_t kv_bytes(const struct model_config *config, uint32_t block_tokens)
+{
+    return (uint64_t)config->kv_heads * block_tokens * config->head_dim *
+           dtype_bytes(device_traits.kv);
+}
+
+uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,
+                             uint32_t block_tokens)
+{
+    return mem_round(config->groups[group].layers * 2 * kv_bytes(config, block_tokens));
+}
+
+static uint32_t least(uint64_t a, uint64_t b)
+{
+    return (uint32_t)(a < b ? a : b);
+}
+
+static uint32_t greatest(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Each phase starts where the common part ends; the room is as large as the largest. */
+static void phases_cut(struct room *room, struct cutter *cutter, const struct forward *forward,
+                       const struct batch *batch)
+{
+    const struct model_config *config = forward->config;
+    uint64_t tokens = batch->tokens_max, bytes = dtype_bytes(device_traits.compute);
+    struct cutter phase = *cutter;
+    room->qkv = cut(&phase, tokens * qkv_width(config) * bytes);
+    room->attended = cut(&phase, tokens * config->heads * config->head_dim * bytes);
+    room->attend_bytes = attend_scratch_bytes(batch, config->heads, config->head_dim);
+    room->attend_scratch = room->attend_bytes ? cut(&phase, room->attend_bytes) : NULL;
+    uint64_t end = phase.at;
+
+    phase = *cutter;
+    room->gate_up = cut(&phase, tokens * 2 * config->intermediate * bytes);
+    room->activated = cut(&phase, tokens * config->intermediate * bytes);
+    end = phase.at > end ? phase.at : end;
+
+    phase = *cutter;
+    uint64_t fit = device_traits.logit_bytes / sizeof(float) / config->vocab;
+    room->logit_rows = least(fit ? fit : 1, batch->scores_max);
+    uint64_t rows = greatest(room->logit_rows, batch->samples_max);
+    room->picked = cut(&phase, rows * config->hidden * bytes);
+    room->logits = cut(&phase, rows * config->vocab * sizeof(float));
+    room->sample_bytes = sample_scratch_bytes(batch->samples_max, config->vocab);
+    room->sample_scratch = room->sample_bytes ? cut(&phase, room->sample_bytes) : NULL;
+    room->bytes = phase.at > end ? phase.at : end;
+}
+
+static void room_cut(struct room *room, char *base, const struct forward *forward,
+                     const struct batch *batch)
+{
+    const struct model_config *config = forward->config;
+    struct cutter cutter = {.base = base};
+    uint64_t hidden = (uint64_t)batch->tokens_max * config->hidden;
+    *room = (struct room){
+        .residual = cut(&cutter, hidden * dtype_bytes(device_traits.compute)),
+        .x = cut(&cutter, hidden * dtype_bytes(device_traits.compute)),
+        .angles =
+            cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
+    };
+    if (device_traits.workspace_bytes)
+        room->workspace = cut(&cutter, device_traits.workspace_bytes);
+    phases_cut(room, &cutter, forward, batch);
+}
+
+uint64_t forward_scratch_bytes(const struct forward *forward, const struct batch *batch)
+{
+    struct room room;
+    room_cut(&room, NULL, forward, batch);
+    return room.bytes;
+}
+
+static int product(const struct run *run, struct span rows, const struct weight *weight,
+                   const void *bias, const void *x, void *y, enum dtype y_dtype,
+                   struct error *error)
+{
+    struct product_args args = {
+        .rows = rows,
+        .w = *weight,
+        .bias = bias,
+        .x = x,
+        .y = y,
+        .x_stride = weight->k,
+        .y_stride = weight->n,
+        .x_dtype = run->dtype,
+        .y_dtype = y_dtype,
+        .bias_dtype = run->forward->weights->vector,
+        .workspace = run->room.workspace,
+        .workspace_bytes = device_traits.workspace_bytes,
+    };
+    CUDA_TRY(op_product(&args, run->step->stream), error);
+    return 0;
+}
+
+/* Adds x to the residual, unless it is the first norm, and leaves the normed residual in x. */
+static int norm(const struct run *run, const void *weight, bool first, struct error *error)
+{
+    uint32_t hidden = run->config->hidden;
+    struct norm_args args = {
+        .rows = run->tokens,
+        .residual = run->room.residual,
+        .delta = first ? NULL : run->room.x,
+        .weight = weight,
+        .out = run->room.x,
+        .size = hidden,
+        .residual_stride = hidden,
+        .delta_stride = hidden,
+        .out_stride = hidden,
+        .residual_dtype = run->dtype,
+        .delta_dtype = run->dtype,
+        .weight_dtype = run->forward->weights->vector,
+        .out_dtype = run->dtype,
+        .eps = run->config->norm_eps,
+    };
+    CUDA_TRY(op_norm(&args, run->step->stream), error);
+    return 0;
+}
+
+static int start(const struct run *run, struct error *error)
+{
+    const struct forward_step *step = run->step;
+    struct embed_args embed = {
+        .batch = step->batch,
+        .table = run->forward->weights->embed,
+        .out = run->room.residual,
+        .stride = run->config->hidden,
+        .out_dtype = run->dtype,
+    };
+    CUDA_TRY(op_embed(&embed, step->stream), error);
+    struct angle_args angle = {
+        .batch = step->batch,
+        .inverse_frequency = run->forward->weights->inverse_frequency,
+        .attention = run->config->rope.attention,
+        .pairs = run->config->rope.pairs,
+        .angles = run->room.angles,
+    };
+    CUDA_TRY(op_angle(&angle, step->stream), error);
+    return 0;
+}
+
+static int attention(const struct run *run, const struct layer_weights *layer, struct kv_layer kv,
+                     struct error *error)
+{
+    const struct model_config *config = run->config;
+    const struct room *room = &run->room;
+    int status = product(run, run->tokens, &layer->qkv, layer->qkv_bias, room->x, room->qkv,
+                         run->dtype, error);
+    if (status)
+        return status;
+    struct rope_args rope = {
+        .batch = run->step->batch,
+        .kv = kv,
+        .qkv = room->qkv,
+        .stride = qkv_width(config),
+        .dtype = run->dtype,
+        .heads = config->heads,
+        .kv_heads = config->kv_heads,
+        .head_dim = config->head_dim,
+        .angles = room->angles,
+        .q_norm = layer->q_norm,
+        .k_norm = layer->k_norm,
+        .norm_dtype = run->forward->weights->vector,
+        .eps = config->norm_eps,
+    };
+    CUDA_TRY(op_rope(&rope, run->step->stream), error);
+    struct attend_args attend = {
+        .batch = run->step->batch,
+        .kv = kv,
+        .q = room->qkv,
+        .out = room->attended,
+        .q_stride = qkv_width(config),
+        .out_stride = config->heads * config->head_dim,
+        .dtype = run->dtype,
+        .heads = config->heads,
+        .kv_heads = config->kv_heads,
+        .head_dim = config->head_dim,
+        .scale = config->attention_scale,
+        .scratch = room->attend_scratch,
+        .scratch_bytes = room->attend_bytes,
+    };
+    CUDA_TRY(op_attend(&attend, run->step->stream), error);
+    return product(run, run->tokens, &layer->o, layer->o_bias, room->attended, room->x, run->dtype,
+                   error);
+}
+
+static int mlp(const struct run *run, const struct layer_weights *layer, struct error *error)
+{
+    const struct room *room = &run->room;
+    uint32_t size = run->config->intermediate;
+    int status = product(run, run->tokens, &layer->gate_up, layer->gate_up_bias, room->x,
+                         room->gate_up, run->dtype, error);
+    if (status)
+        return status;
+    struct swiglu_args swiglu = {
+        .rows = run->tokens,
+        .in = room->gate_up,
+        .out = room->activated,
+        .size = size,
+        .in_stride = 2 * size,
+        .out_stride = size,
+        .dtype = run->dtype,
+    };
+    CUDA_TRY(op_swiglu(&swiglu, run->step->stream), error);
+    return product(run, run->tokens, &layer->down, layer->down_bias, room->activated, room->x,
+                   run->dtype, error);
+}
+
+static int layers(const struct run *run, struct error *error)
+{
+    const struct model_config *config = run->config;
+    uint64_t bytes = kv_bytes(config, run->forward->block_tokens);
+    uint32_t seen[MODEL_GROUPS_MAX] = {0}; /* layers of each group so far */
+    for (uint32_t i = 0; i < config->layers; i++) {
+        const struct layer_weights *layer = &run->forward->weights->layers[i];
+        uint32_t group = config->layer_group[i];
+        struct kv_layer kv = {.k = seen[group] * 2 * bytes,
+                              .v = (seen[group] * 2 + 1) * bytes,
+                              .group = group,
+                              .dtype = device_traits.kv};
+        seen[group]++;
+        int status = norm(run, layer->input_norm, i == 0, error);
+        if (!status)
+            status = attention(run, layer, kv, error);
+        if (!status)
+            status = norm(run, layer->post_norm, false, error);
+        if (!status)
+            status = mlp(run, layer, error);
+        if (status)
+            return status;
+    }
+    return norm(run, run->forward->weights->final_norm, false, error);
+}
+
+/* Logits of the positions that `index` lists. */
+static int logits(const struct run *run, struct span rows, const uint32_t *index,
+                  struct error *error)
+{
+    uint32_t hidden = run->config->hidden;
+    struct gather_args gather = {
+        .rows = rows,
+        .index = index,
+        .in = run->room.x,
+        .out = run->room.picked,
+        .size = hidden,
+        .in_stride = hidden,
+        .out_stride = hidden,
+        .dtype = run->dtype,
+    };
+    CUDA_TRY(op_gather(&gather, run->step->stream), error);
+    return product(run, rows, &run->forward->weights->head, NULL, run->room.picked,
+                   run->room.logits, DTYPE_F32, error);
+}
+
+static int samples(const struct run *run, struct error *error)
+{
+    const struct forward_step *step = run->step;
+    if (step->counts) {
+        struct count_args count = {.batch = step->batch, .vocab = run->config->vocab};
+        CUDA_TRY(op_count(&count, step->stream), error);
+    }
+    if (!step->batch.samples_max)
+        return 0;
+    struct span rows = {.count = &step->batch.counts->samples, .max = step->batch.samples_max};
+    int status = logits(run, rows, step->batch.sample_token, error);
+    if (status)
+        return status;
+    struct sample_args args = {
+        .batch = step->batch,
+        .logits = run->room.logits,
+        .stride = run->config->vocab,
+        .vocab = run->config->vocab,
+        .eos_count = run->forward->eos_count,
+        .samples = step->samples,
+        .tops = step->tops,
+        .scratch = run->room.sample_scratch,
+        .scratch_bytes = run->room.sample_bytes,
+    };
+    for (uint32_t i = 0; i < args.eos_count; i++)
+        args.eos[i] = run->forward->eos[i];
+    CUDA_TRY(op_sample(&args, step->stream), error);
+    return 0;
+}
+
+static int scores(const struct run *run, struct error *error)
+{
+    const struct forward_step *step = run->step;
+    uint32_t chunk = run->room.logit_rows;
+    for (uint32_t first = 0; first < step->batch.scores_max; first += chunk) {
+        struct span rows = {.count = &step->batch.counts->scores,
+                            .first = first,
+                            .max = least(chunk, step->batch.scores_max - first)};
+        int status = logits(run, rows, step->batch.score_token, error);
+        if (status)
+            return status;
+        struct score_args args = {
+            .rows = rows,
+            .logits = run->room.logits,
+            .stride = run->config->vocab,
+            .vocab = run->config->vocab,
+            .targets = step->batch.score_target,
+            .scores = step->scores,
+        };
+        CUDA_TRY(op_score(&args, step->stream), error);
+    }
+    return 0;
+}
+
+static int embeddings(const struct run *run, struct error *error)
+{
+    const struct forward_step *step = run->step;
+    struct pool_args args = {
+        .batch = step->batch,
+        .hidden = run->room.x,
+        .size = run->config->hidden,
+        .stride = run->config->hidden,
+        .dtype = run->dtype,
+        .out = step->embeds,
+    };
+    if (step->pools)
+        CUDA_TRY(op_pool_add(&args, step->stream), error);
+    if (step->batch.embeds_max)
+        CUDA_TRY(op_pool_out(&args, step->stream), error);
+    return 0;
+}
+
+int forward_run(const struct forward *forward, const struct forward_step *step, struct error *error)
+{
+    if (!step->batch.tokens_max)
+        return 0;
+    struct run run = {
+        .forward = forward,
+        .step = step,
+        .config = forward->config,
+        .tokens = {.count = &step->batch.counts->tokens, .max = step->batch.tokens_max},
+        .dtype = device_traits.compute,
+    };
+    room_cut(&run.room, step->scratch, forward, &step->batch);
+    int status = start(&run, error);
+    if (!status)
+        status = layers(&run, error);
+    if (!status)
+        status = embeddings(&run, error);
+    if (!status)
+        status = scores(&run, error);
+    if (!status)
+        status = samples(&run, error);
+    return status;
+}

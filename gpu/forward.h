@@ -1,0 +1,45 @@
+/* A real model's step: the order of its ops over the rows of a batch.
+ *
+ * Rows are ragged: decode rows and chunks of prompts alike. Activations lie in scratch that is
+ * sized to the step; what attention, the MLP and the head need is never needed at once, so they
+ * share space. Logits exist only for positions that sample or are scored, and of scored ones for a
+ * chunk of rows at a time.
+ *
+ * The order of launches, and every pointer, follows from the batch's bounds alone: that makes a
+ * step fit to be captured. Thread: the rank's own. Owns nothing.
+ */
+#pragma once
+
+#include "gpu/kernels/batch.h"
+#include "gpu/weights.h"
+
+struct forward {
+    const struct model_config *config;
+    const struct weights *weights;
+    uint32_t eos_count;
+    const int32_t *eos;
+    uint32_t block_tokens;
+};
+
+/* Where one step's results go, and which of them there are beyond what the batch's bounds say. */
+struct forward_step {
+    struct batch batch;
+    struct gpu_sample *samples;
+    struct gpu_top *tops;
+    struct gpu_score *scores;
+    float *embeds;
+    bool counts;   /* some slot keeps count of tokens */
+    bool pools;    /* some row adds to its slot's sum */
+    void *scratch; /* forward_scratch_bytes */
+    cudaStream_t stream;
+};
+
+/* Bytes of one block of a layer group: K and V of all its layers. */
+uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,
+                             uint32_t block_tokens);
+
+uint64_t forward_scratch_bytes(const struct forward *forward, const struct batch *batch);
+
+/* Enqueues the layers and what follows; the batch is expanded before. */
+int forward_run(const struct forward *forward, const struct forward_step *step,
+                struct error *error);

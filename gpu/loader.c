@@ -1,0 +1,316 @@
+#include "gpu/loader.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/cuda.h"
+#include "gpu/device.h"
+#include "gpu/kernels/convert.h"
+#include "gpu/kernels/fill.h"
+#include "gpu/model/synthetic.h"
+
+#define PLACES 4 /* pieces on their way: being read, read, being copied, being converted */
+
+static enum dtype dtype_of(enum model_dtype dtype)
+{
+    return dtype == MODEL_F32 ? DTYPE_F32 : dtype == MODEL_BF16 ? DTYPE_BF16 : DTYPE_F16;
+}
+
+/* Some rows of a tensor. */
+struct piece {
+    const struct weights_part *part;
+    const struct checkpoint_tensor *tensor;
+    uint32_t row, rows;
+};
+
+/* Goes through all pieces of all parts; both threads have one, and see the same pieces. */
+struct walk {
+    const struct checkpoint *checkpoint;
+    const struct weights_part *parts;
+    size_t count, at;
+    uint32_t row;
+};
+
+static uint64_t row_bytes(const struct piece *piece)
+{
+    return (uint64_t)piece->part->place.width * model_dtype_bytes(piece->tensor->dtype);
+}
+
+static bool walk_next(struct walk *walk, struct piece *ret)
+{
+    if (walk->at == walk->count)
+        return false;
+    const struct weights_part *part = &walk->parts[walk->at];
+    *ret = (struct piece){
+        .part = part,
+        .tensor = checkpoint_weight(walk->checkpoint, part->role, part->layer),
+        .row = walk->row,
+    };
+    uint64_t fit = device_traits.staging_bytes / row_bytes(ret);
+    assert(fit > 0);
+    uint32_t left = part->place.rows - walk->row;
+    ret->rows = left < fit ? left : (uint32_t)fit;
+    walk->row += ret->rows;
+    if (walk->row == part->place.rows) {
+        walk->at++;
+        walk->row = 0;
+    }
+    return true;
+}
+
+/* What the two threads share: how many pieces were read, and how many places were given back. */
+struct exchange {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t filled, freed;
+    bool stop;
+    int status; /* of the reader */
+    struct error error;
+    struct walk walk;
+    void *pinned[PLACES];
+};
+
+static bool place_await(struct exchange *exchange, uint64_t number)
+{
+    pthread_mutex_lock(&exchange->lock);
+    while (!exchange->stop && number >= exchange->freed + PLACES)
+        pthread_cond_wait(&exchange->changed, &exchange->lock);
+    bool go_on = !exchange->stop;
+    pthread_mutex_unlock(&exchange->lock);
+    return go_on;
+}
+
+static void *reader(void *data)
+{
+    struct exchange *exchange = data;
+    struct walk walk = exchange->walk;
+    struct piece piece;
+    int status = 0;
+    for (uint64_t number = 0; !status && walk_next(&walk, &piece); number++) {
+        if (!place_await(exchange, number))
+            return NULL;
+        struct error error;
+        status = checkpoint_read(walk.checkpoint, piece.tensor, piece.row * row_bytes(&piece),
+                                 piece.rows * row_bytes(&piece), exchange->pinned[number % PLACES],
+                                 &error);
+        pthread_mutex_lock(&exchange->lock);
+        exchange->filled = number + 1;
+        if (status) {
+            exchange->status = status;
+            exchange->error = error;
+        }
+        pthread_cond_signal(&exchange->changed);
+        pthread_mutex_unlock(&exchange->lock);
+    }
+    return NULL;
+}
+
+static int filled_await(struct exchange *exchange, uint64_t number, struct error *error)
+{
+    pthread_mutex_lock(&exchange->lock);
+    while (!exchange->status && exchange->filled <= number)
+        pthread_cond_wait(&exchange->changed, &exchange->lock);
+    int status = exchange->status;
+    if (status && error)
+        *error = exchange->error;
+    pthread_mutex_unlock(&exchange->lock);
+    return status;
+}
+
+static void place_free(struct exchange *exchange, uint64_t count)
+{
+    pthread_mutex_lock(&exchange->lock);
+    exchange->freed = count;
+    pthread_cond_signal(&exchange->changed);
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+static void reader_stop(struct exchange *exchange)
+{
+    pthread_mutex_lock(&exchange->lock);
+    exchange->stop = true;
+    pthread_cond_signal(&exchange->changed);
+    pthread_mutex_unlock(&exchange->lock);
+}
+
+struct staging {
+    void *pinned, *device;
+    cudaEvent_t copied[PLACES], converted[PLACES];
+};
+
+static int staging_open(struct staging *staging, const struct loader *loader, struct error *error)
+{
+    memset(staging, 0, sizeof *staging);
+    uint64_t bytes = device_traits.staging_bytes * PLACES;
+    int status = mem_pinned(loader->mem, bytes, &staging->pinned, error);
+    if (!status)
+        status = mem_fixed(loader->mem, bytes, &staging->device, error);
+    for (int i = 0; !status && i < PLACES; i++) {
+        CUDA_TRY(cudaEventCreateWithFlags(&staging->copied[i], cudaEventDisableTiming), error);
+        CUDA_TRY(cudaEventCreateWithFlags(&staging->converted[i], cudaEventDisableTiming), error);
+    }
+    return status;
+}
+
+static void staging_close(struct staging *staging, const struct loader *loader)
+{
+    (void)cudaStreamSynchronize(loader->lane->bulk_in);
+    (void)cudaStreamSynchronize(loader->lane->compute);
+    if (staging->device)
+        mem_fixed_free(loader->mem, staging->device);
+    if (staging->pinned)
+        mem_pinned_free(loader->mem, staging->pinned);
+    for (int i = 0; i < PLACES; i++) {
+        if (staging->copied[i])
+            (void)cudaEventDestroy(staging->copied[i]);
+        if (staging->converted[i])
+            (void)cudaEventDestroy(staging->converted[i]);
+    }
+}
+
+static int piece_send(const struct staging *staging, const struct loader *loader,
+                      const struct piece *piece, uint64_t number, struct error *error)
+{
+    uint64_t at = number % PLACES * device_traits.staging_bytes;
+    cudaEvent_t copied = staging->copied[number % PLACES];
+    cudaEvent_t converted = staging->converted[number % PLACES];
+    const struct lane *lane = loader->lane;
+    if (number >= PLACES)
+        CUDA_TRY(cudaStreamWaitEvent(lane->bulk_in, converted, 0), error);
+    char *device = (char *)staging->device + at;
+    CUDA_TRY(cudaMemcpyAsync(device, (char *)staging->pinned + at, piece->rows * row_bytes(piece),
+                             cudaMemcpyHostToDevice, lane->bulk_in),
+             error);
+    CUDA_TRY(cudaEventRecord(copied, lane->bulk_in), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->compute, copied, 0), error);
+    struct convert_args args = {
+        .place = piece->part->place,
+        .from = device,
+        .to = piece->part->to,
+        .from_dtype = dtype_of(piece->tensor->dtype),
+        .to_dtype = piece->part->to_dtype,
+    };
+    args.place.row = piece->row;
+    args.place.rows = piece->rows;
+    args.place.to += piece->row;
+    CUDA_TRY(op_convert(&args, lane->compute), error);
+    CUDA_TRY(cudaEventRecord(converted, lane->compute), error);
+    return 0;
+}
+
+static int pieces_send(const struct loader *loader, const struct staging *staging,
+                       struct exchange *exchange, uint64_t bytes_total, struct error *error)
+{
+    struct walk walk = exchange->walk;
+    struct piece piece;
+    uint64_t bytes = 0;
+    for (uint64_t number = 0; walk_next(&walk, &piece); number++) {
+        int status = filled_await(exchange, number, error);
+        if (!status)
+            status = piece_send(staging, loader, &piece, number, error);
+        if (status)
+            return status;
+        if (number > 0) {
+            CUDA_TRY(cudaEventSynchronize(staging->copied[(number - 1) % PLACES]), error);
+            place_free(exchange, number);
+        }
+        bytes += piece.rows * row_bytes(&piece);
+        atomic_store_explicit(loader->progress, (uint32_t)(bytes * 999 / bytes_total),
+                              memory_order_relaxed);
+    }
+    return 0;
+}
+
+static int load_run(const struct loader *loader, const struct weights_part *parts, size_t count,
+                    const struct staging *staging, struct error *error)
+{
+    const struct checkpoint *checkpoint = loader->source->checkpoint;
+    struct exchange exchange = {
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .changed = PTHREAD_COND_INITIALIZER,
+        .walk = {.checkpoint = checkpoint, .parts = parts, .count = count},
+    };
+    for (int i = 0; i < PLACES; i++)
+        exchange.pinned[i] = (char *)staging->pinned + i * device_traits.staging_bytes;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, reader, &exchange))
+        return error_set(error, ERR_NO_MEMORY, "no thread to read the weights with");
+    int status = pieces_send(loader, staging, &exchange, checkpoint_bytes(checkpoint), error);
+    reader_stop(&exchange);
+    pthread_join(thread, NULL);
+    return status;
+}
+
+static int load(const struct loader *loader, const struct weights_part *parts, size_t count,
+                struct error *error)
+{
+    struct staging staging;
+    int status = staging_open(&staging, loader, error);
+    if (!status)
+        status = load_run(loader, parts, count, &staging, error);
+    staging_close(&staging, loader);
+    return status;
+}
+
+static bool is_norm(enum weight_role role)
+{
+    return role == WEIGHT_INPUT_NORM || role == WEIGHT_POST_NORM || role == WEIGHT_FINAL_NORM ||
+           role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM;
+}
+
+static int fill(const struct loader *loader, const struct weights_part *parts, size_t count,
+                struct error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct weights_part *part = &parts[i];
+        bool vector = weight_shape(loader->source->config, part->role).rank == 1;
+        struct fill_args args = {
+            .place = part->place,
+            .to = part->to,
+            .to_dtype = part->to_dtype,
+            .tensor = part->role + part->layer * WEIGHT_ROLES,
+            .seed = loader->source->seed,
+            .mean = is_norm(part->role) ? 1 : 0,
+            .deviation = vector ? 0 : SYNTHETIC_DEVIATION,
+        };
+        CUDA_TRY(op_fill(&args, loader->lane->compute), error);
+        atomic_store_explicit(loader->progress, (uint32_t)((i + 1) * 999 / count),
+                              memory_order_relaxed);
+    }
+    return 0;
+}
+
+/* Through this thread's own stream, which the caller waits for. The pinned copy is small and stays.
+ */
+static int rope_send(const struct loader *loader, struct error *error)
+{
+    const struct model_rope *rope = &loader->source->config->rope;
+    void *pinned = NULL;
+    size_t bytes = rope->pairs * sizeof(float);
+    int status = mem_pinned(loader->mem, bytes, &pinned, error);
+    if (status)
+        return status;
+    memcpy(pinned, rope->inverse_frequency, bytes);
+    CUDA_TRY(cudaMemcpyAsync((void *)loader->weights->inverse_frequency, pinned, bytes,
+                             cudaMemcpyHostToDevice, cudaStreamPerThread),
+             error);
+    return 0;
+}
+
+int loader_run(const struct loader *loader, struct error *error)
+{
+    struct weights_part *parts = NULL;
+    size_t count = 0;
+    int status = rope_send(loader, error);
+    if (!status)
+        status = weights_parts(loader->weights, loader->source, &parts, &count, error);
+    if (status)
+        return status;
+    status = loader->source->checkpoint ? load(loader, parts, count, error)
+                                        : fill(loader, parts, count, error);
+    free(parts);
+    return status;
+}

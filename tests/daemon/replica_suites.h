@@ -1,0 +1,12 @@
+#pragma once
+
+#include <check.h>
+
+Suite *cost_suite(void);
+Suite *kv_suite(void);
+Suite *place_suite(void);
+Suite *queue_suite(void);
+Suite *sched_suite(void);
+Suite *sched_random_suite(void);
+Suite *stats_suite(void);
+Suite *worker_suite(void);

@@ -1,0 +1,170 @@
+#include "tests/gpu/kernels/attention.h"
+
+#include <math.h>
+
+#include "gpu/kernels/attend.h"
+#include "gpu/kernels/cpu/number.h"
+#include "gpu/kernels/rope.h"
+
+#define EPS 1e-6f
+
+/* Element i of a token's fused q, k and v, as it is stored in the compute dtype. */
+static float input(const struct attention *a, uint32_t slot, uint32_t position, uint32_t i)
+{
+    slot = slot + 1 == a->same_slot ? 77 : slot;
+    uint64_t mixed = ((uint64_t)slot << 52 | (uint64_t)position << 20 | i) * 0x9e3779b97f4a7c15u;
+    mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u;
+    float value = (float)(int32_t)(mixed >> 32) * 0x1p-30f, exact;
+    uint64_t stored;
+    number_round(&stored, &value, a->dtype, 1);
+    number_widen(&exact, &stored, a->dtype, 1);
+    return exact;
+}
+
+void attention_begin(struct attention *a)
+{
+    uint32_t pairs = a->head_dim / 2;
+    a->stride = (a->heads + 2 * a->kv_heads) * a->head_dim + 8;
+    a->out_stride = a->heads * a->head_dim + 3;
+    for (uint32_t i = 0; i < pairs; i++)
+        a->frequency[i] = powf(10000.0f, -(float)i / (float)pairs);
+    for (uint32_t i = 0; i < a->head_dim; i++) {
+        a->q_weight[i] = 1 + 0.1f * rig_normal();
+        a->k_weight[i] = 1 + 0.1f * rig_normal();
+    }
+    a->device_frequency = rig_new(a->frequency, pairs * sizeof(float));
+    a->device_q_weight = rig_new(a->q_weight, a->head_dim * sizeof(float));
+    a->device_k_weight = rig_new(a->k_weight, a->head_dim * sizeof(float));
+    a->qkv = rig_new(NULL, (size_t)SCENE_TOKENS_MAX * a->stride * dtype_bytes(a->dtype));
+    a->out = rig_new(NULL, (size_t)SCENE_TOKENS_MAX * a->out_stride * dtype_bytes(a->dtype));
+    a->angles = rig_new(NULL, (size_t)SCENE_TOKENS_MAX * a->head_dim * sizeof(float));
+}
+
+static void upload_qkv(const struct attention *a, const struct scene *scene)
+{
+    uint32_t width = (a->heads + 2 * a->kv_heads) * a->head_dim;
+    size_t each = dtype_bytes(a->dtype), bytes = scene->counts.tokens * a->stride * each;
+    float *wide = malloc(width * sizeof *wide);
+    char *stored = calloc(1, bytes);
+    for (uint32_t r = 0; r < scene->counts.rows; r++) {
+        const struct batch_row *row = &scene->rows[r];
+        for (uint32_t t = 0; t < row->q_len; t++) {
+            for (uint32_t i = 0; i < width; i++)
+                wide[i] = input(a, row->slot, row->position + t, i);
+            number_round(stored + (size_t)(row->token + t) * a->stride * each, wide, a->dtype,
+                         width);
+        }
+    }
+    OK(cudaMemcpyAsync(a->qkv, stored, bytes, cudaMemcpyHostToDevice, rig_stream));
+    rig_wait();
+    free(wide);
+    free(stored);
+}
+
+static void launch(const struct attention *a, const struct scene *scene)
+{
+    struct kv_layer kv = scene_layer(scene, a->group, a->layer);
+    struct angle_args angle = {.batch = scene->batch,
+                               .inverse_frequency = a->device_frequency,
+                               .attention = a->factor,
+                               .pairs = a->head_dim / 2,
+                               .angles = a->angles};
+    struct rope_args rope = {
+        .batch = scene->batch,
+        .kv = kv,
+        .qkv = a->qkv,
+        .stride = a->stride,
+        .dtype = a->dtype,
+        .heads = a->heads,
+        .kv_heads = a->kv_heads,
+        .head_dim = a->head_dim,
+        .angles = a->angles,
+        .q_norm = a->normed ? a->device_q_weight : NULL,
+        .k_norm = a->normed ? a->device_k_weight : NULL,
+        .norm_dtype = DTYPE_F32,
+        .eps = EPS,
+    };
+    size_t scratch = attend_scratch_bytes(&scene->batch, a->heads, a->head_dim);
+    struct attend_args attend = {
+        .batch = scene->batch,
+        .kv = kv,
+        .q = a->qkv,
+        .out = a->out,
+        .q_stride = a->stride,
+        .out_stride = a->out_stride,
+        .dtype = a->dtype,
+        .heads = a->heads,
+        .kv_heads = a->kv_heads,
+        .head_dim = a->head_dim,
+        .scale = 1.0f / sqrtf((float)a->head_dim),
+        .scratch = scratch ? rig_new(NULL, scratch) : NULL,
+        .scratch_bytes = scratch,
+    };
+    OK(op_angle(&angle, rig_stream));
+    OK(op_rope(&rope, rig_stream));
+    OK(op_attend(&attend, rig_stream));
+}
+
+void attention_run(const struct attention *a, const struct scene *scene, float *ret_out)
+{
+    uint32_t width = a->heads * a->head_dim;
+    size_t each = dtype_bytes(a->dtype);
+    size_t bytes = (size_t)scene->counts.tokens * a->out_stride * each;
+    char *stored = malloc(bytes + 1);
+    upload_qkv(a, scene);
+    launch(a, scene);
+    rig_read(stored, a->out, bytes);
+    for (uint32_t t = 0; t < scene->counts.tokens; t++)
+        number_widen(ret_out + (size_t)t * width, stored + (size_t)t * a->out_stride * each,
+                     a->dtype, width);
+    free(stored);
+}
+
+/* Head `head` of the fused row, normed and turned where q and k are. */
+static void want_head(const struct attention *a, uint32_t slot, uint32_t position, uint32_t head,
+                      double *out)
+{
+    uint32_t dim = a->head_dim, pairs = dim / 2;
+    double squares = 0, scale = 1;
+    for (uint32_t i = 0; i < dim; i++) {
+        out[i] = (double)input(a, slot, position, head * dim + i);
+        squares += out[i] * out[i];
+    }
+    if (head >= a->heads + a->kv_heads)
+        return;
+    if (a->normed)
+        scale = 1 / sqrt(squares / dim + (double)EPS);
+    for (uint32_t i = 0; a->normed && i < dim; i++)
+        out[i] *= scale * (double)(head < a->heads ? a->q_weight : a->k_weight)[i];
+    for (uint32_t i = 0; i < pairs; i++) {
+        double angle = (double)((float)position * a->frequency[i]);
+        double c = cos(angle) * (double)a->factor, s = sin(angle) * (double)a->factor;
+        double first = out[i], second = out[i + pairs];
+        out[i] = first * c - second * s;
+        out[i + pairs] = second * c + first * s;
+    }
+}
+
+void attention_want(const struct attention *a, uint32_t window, uint32_t slot, uint32_t position,
+                    uint32_t head, double *ret_out)
+{
+    double q[2 * ATTENTION_PAIRS_MAX], k[2 * ATTENTION_PAIRS_MAX], v[2 * ATTENTION_PAIRS_MAX];
+    double sum = 0;
+    uint32_t dim = a->head_dim, kv_head = head / (a->heads / a->kv_heads);
+    uint32_t start = window && position + 1 > window ? position + 1 - window : 0;
+    want_head(a, slot, position, head, q);
+    memset(ret_out, 0, dim * sizeof *ret_out);
+    for (uint32_t p = start; p <= position; p++) {
+        double score = 0;
+        want_head(a, slot, p, a->heads + kv_head, k);
+        want_head(a, slot, p, a->heads + a->kv_heads + kv_head, v);
+        for (uint32_t i = 0; i < dim; i++)
+            score += q[i] * k[i];
+        double weight = exp(score / sqrt(dim));
+        sum += weight;
+        for (uint32_t i = 0; i < dim; i++)
+            ret_out[i] += weight * v[i];
+    }
+    for (uint32_t i = 0; i < dim; i++)
+        ret_out[i] /= sum;
+}

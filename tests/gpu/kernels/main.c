@@ -1,0 +1,22 @@
+#include <stdlib.h>
+
+#include "tests/gpu/kernels/suites.h"
+
+int main(void)
+{
+    SRunner *runner = srunner_create(number_suite());
+    srunner_add_suite(runner, simd_suite());
+    srunner_add_suite(runner, product_suite());
+    srunner_add_suite(runner, rows_suite());
+    srunner_add_suite(runner, place_suite());
+    srunner_add_suite(runner, attend_suite());
+    srunner_add_suite(runner, attend_bits_suite());
+    srunner_add_suite(runner, sample_suite());
+    srunner_add_suite(runner, draw_suite());
+    srunner_add_suite(runner, pool_suite());
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

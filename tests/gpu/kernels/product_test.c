@@ -1,0 +1,132 @@
+#include "gpu/kernels/product.h"
+
+#include <math.h>
+
+#include "tests/gpu/kernels/rig.h"
+#include "tests/gpu/kernels/suites.h"
+
+struct shape {
+    uint32_t rows, count, n, k;
+    enum dtype w, x, y;
+    bool bias;
+};
+
+static const struct shape shapes[] = {
+    {1, 1, 1, 1, DTYPE_F32, DTYPE_F32, DTYPE_F32, false},
+    {1, 1, 130, 64, DTYPE_BF16, DTYPE_F32, DTYPE_F32, true},
+    {7, 7, 67, 333, DTYPE_F16, DTYPE_F32, DTYPE_F32, true},
+    {9, 5, 96, 2048, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, true},
+    {16, 16, 33, 1030, DTYPE_F32, DTYPE_F32, DTYPE_F32, false},
+    {70, 61, 40, 4099, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, false},
+    {33, 33, 19, 15, DTYPE_F16, DTYPE_F16, DTYPE_F16, true},
+    {4, 0, 19, 15, DTYPE_F32, DTYPE_F32, DTYPE_F32, true},
+};
+
+static void check_row(const struct product_args *args, const struct tensor *w,
+                      const struct tensor *x, const struct tensor *bias, const struct tensor *y,
+                      uint32_t row)
+{
+    for (uint32_t n = 0; n < args->w.n; n++) {
+        double sum = bias->device ? (double)tensor_at(bias, 0, n) : 0, size = fabs(sum);
+        for (uint32_t k = 0; k < args->w.k; k++) {
+            double term = (double)w->host[(size_t)n * args->w.k + k] * (double)tensor_at(x, row, k);
+            sum += term;
+            size += fabs(term);
+        }
+        check_close((double)tensor_at(y, row, n), sum, args->y_dtype,
+                    size * 0x1p-24 * sqrt(args->w.k));
+    }
+}
+
+START_TEST(products_are_those_of_a_plain_double_sum)
+{
+    const struct shape *s = &shapes[_i];
+    rig_begin();
+    struct tensor w = tensor_random(s->w, 1, s->n * s->k, 1);
+    struct tensor x = tensor_random(s->x, s->rows, s->k, 1);
+    struct tensor y = tensor_poison(s->y, s->rows, s->n), bias = {0};
+    if (s->bias)
+        bias = tensor_random(DTYPE_BF16, 1, s->n, 1);
+    struct product_args args = {
+        .rows = rig_span(s->count, 0, s->rows),
+        .w = {.data = w.device, .dtype = s->w, .n = s->n, .k = s->k},
+        .bias = bias.device,
+        .x = x.device,
+        .y = y.device,
+        .x_stride = x.stride,
+        .y_stride = y.stride,
+        .x_dtype = s->x,
+        .y_dtype = s->y,
+        .bias_dtype = DTYPE_BF16,
+    };
+    OK(op_product(&args, rig_stream));
+    ck_assert(tensor_untouched(&y, s->rows));
+    tensor_read(&y);
+    for (uint32_t row = 0; row < s->count; row++)
+        check_row(&args, &w, &x, &bias, &y, row);
+    rig_end();
+}
+END_TEST
+
+#define SAME_K 1500
+#define SAME_N 37
+#define SAME_ROWS 40
+
+/* Outputs of rows first .. first + count - 1, computed together on so many threads. */
+static void run(uint32_t threads, uint32_t first, uint32_t count, float *ret_y)
+{
+    rig_seed(9);
+    rig_threads(threads);
+    struct tensor w = tensor_random(DTYPE_BF16, 1, SAME_N * SAME_K, 1);
+    struct tensor x = tensor_random(DTYPE_F32, SAME_ROWS, SAME_K, 1);
+    struct tensor y = tensor_poison(DTYPE_F32, count, SAME_N);
+    struct product_args args = {
+        .rows = rig_span(count, 0, count),
+        .w = {.data = w.device, .dtype = DTYPE_BF16, .n = SAME_N, .k = SAME_K},
+        .x = (float *)x.device + (size_t)first * x.stride,
+        .y = y.device,
+        .x_stride = x.stride,
+        .y_stride = y.stride,
+    };
+    OK(op_product(&args, rig_stream));
+    tensor_read(&y);
+    for (uint32_t r = 0; r < count; r++)
+        memcpy(ret_y + (size_t)r * SAME_N, y.host + (size_t)r * y.stride, SAME_N * sizeof *ret_y);
+    rig_end();
+}
+
+START_TEST(a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads)
+{
+    static float all[SAME_ROWS * SAME_N], some[SAME_ROWS * SAME_N];
+    static const uint32_t sizes[] = {1, 2, 3, 5, 8, 17, 40};
+    run(1, 0, SAME_ROWS, all);
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (uint32_t threads = 1; threads <= 2; threads++) {
+            uint32_t first = (SAME_ROWS - sizes[i]) / 2;
+            run(threads, first, sizes[i], some);
+            ck_assert_mem_eq(some, all + (size_t)first * SAME_N,
+                             (size_t)sizes[i] * SAME_N * sizeof *some);
+        }
+}
+END_TEST
+
+START_TEST(scaled_weights_are_refused)
+{
+    rig_begin();
+    struct product_args args = {.w = {.scale_block = 128, .n = 1, .k = 1}};
+    ck_assert_int_eq(op_product(&args, rig_stream), cudaErrorNotSupported);
+    rig_end();
+}
+END_TEST
+
+Suite *product_suite(void)
+{
+    Suite *suite = suite_create("kernels: product");
+    TCase *tcase = tcase_create("product");
+    tcase_add_loop_test(tcase, products_are_those_of_a_plain_double_sum, 0,
+                        sizeof shapes / sizeof *shapes);
+    tcase_add_test(tcase, a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads);
+    tcase_add_test(tcase, scaled_weights_are_refused);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,157 @@
+/* Ops that work row by row: norm, swiglu, gather. */
+#include <math.h>
+
+#include "gpu/kernels/gather.h"
+#include "gpu/kernels/norm.h"
+#include "gpu/kernels/swiglu.h"
+#include "tests/gpu/kernels/rig.h"
+#include "tests/gpu/kernels/suites.h"
+
+struct norm_case {
+    uint32_t max, count, size;
+    enum dtype residual, delta, out;
+    bool has_delta, has_weight, in_place;
+};
+
+static const struct norm_case norm_cases[] = {
+    {1, 1, 1, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false},
+    {5, 3, 100, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, true},
+    {200, 131, 64, DTYPE_F32, DTYPE_BF16, DTYPE_F32, true, true, false},
+    {4, 4, 2048, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, true, true, true},
+    {4, 4, 1031, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, false, true, false},
+    {3, 2, 515, DTYPE_F16, DTYPE_F16, DTYPE_F16, true, false, false},
+    {3, 0, 515, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false},
+};
+
+static double norm_scale(const struct tensor *residual, uint32_t row, double eps)
+{
+    double squares = 0;
+    for (uint32_t i = 0; i < residual->size; i++)
+        squares += pow((double)tensor_at(residual, row, i), 2);
+    return 1 / sqrt(squares / residual->size + eps);
+}
+
+START_TEST(norm_adds_then_scales_by_the_root_mean_square)
+{
+    const struct norm_case *c = &norm_cases[_i];
+    rig_begin();
+    struct tensor residual = tensor_random(c->residual, c->max, c->size, 2);
+    struct tensor delta = tensor_random(c->delta, c->max, c->size, 1);
+    struct tensor weight = tensor_random(DTYPE_BF16, 1, c->size, 1);
+    struct tensor out = c->in_place ? delta : tensor_poison(c->out, c->max, c->size);
+    struct tensor before = residual;
+    before.host = malloc((size_t)c->max * residual.stride * sizeof(float));
+    memcpy(before.host, residual.host, (size_t)c->max * residual.stride * sizeof(float));
+    struct tensor added = delta;
+    added.host = malloc((size_t)c->max * delta.stride * sizeof(float));
+    memcpy(added.host, delta.host, (size_t)c->max * delta.stride * sizeof(float));
+    struct norm_args args = {
+        .rows = rig_span(c->count, 0, c->max),
+        .residual = residual.device,
+        .delta = c->has_delta ? delta.device : NULL,
+        .weight = c->has_weight ? weight.device : NULL,
+        .out = out.device,
+        .size = c->size,
+        .residual_stride = residual.stride,
+        .delta_stride = delta.stride,
+        .out_stride = out.stride,
+        .residual_dtype = c->residual,
+        .delta_dtype = c->delta,
+        .weight_dtype = DTYPE_BF16,
+        .out_dtype = c->out,
+        .eps = 1e-5f,
+    };
+    OK(op_norm(&args, rig_stream));
+    tensor_read(&residual);
+    if (!c->in_place)
+        ck_assert(tensor_untouched(&out, c->count));
+    tensor_read(&out);
+    for (uint32_t row = 0; row < c->max; row++) {
+        double scale = norm_scale(&residual, row, 1e-5);
+        for (uint32_t i = 0; i < c->size; i++) {
+            double want = (double)tensor_at(&before, row, i);
+            if (c->has_delta && row < c->count)
+                want += (double)tensor_at(&added, row, i);
+            check_close((double)tensor_at(&residual, row, i), want, c->residual, 0);
+            want = (double)tensor_at(&residual, row, i) * scale;
+            if (c->has_weight)
+                want *= (double)tensor_at(&weight, 0, i);
+            if (row < c->count)
+                check_close((double)tensor_at(&out, row, i), want, c->out, fabs(want) * 1e-6);
+        }
+    }
+    free(before.host);
+    free(added.host);
+    rig_end();
+}
+END_TEST
+
+START_TEST(swiglu_is_silu_of_the_gate_times_up)
+{
+    static const uint32_t sizes[] = {1, 15, 1024, 2500, 16};
+    enum dtype dtype = (enum dtype)(_i % 3);
+    rig_begin();
+    uint32_t size = sizes[_i % 5], max = 9, count = (uint32_t)_i;
+    struct tensor in = tensor_random(dtype, max, 2 * size, 4);
+    struct tensor out = tensor_poison(dtype, max, size);
+    struct swiglu_args args = {.rows = rig_span(count, 0, max),
+                               .in = in.device,
+                               .out = out.device,
+                               .size = size,
+                               .in_stride = in.stride,
+                               .out_stride = out.stride,
+                               .dtype = dtype};
+    OK(op_swiglu(&args, rig_stream));
+    ck_assert(tensor_untouched(&out, count));
+    tensor_read(&out);
+    for (uint32_t row = 0; row < count; row++)
+        for (uint32_t i = 0; i < size; i++) {
+            double gate = (double)tensor_at(&in, row, i);
+            double want = gate / (1 + exp(-gate)) * (double)tensor_at(&in, row, size + i);
+            check_close((double)tensor_at(&out, row, i), want, dtype, fabs(want) * 1e-6);
+        }
+    rig_end();
+}
+END_TEST
+
+START_TEST(gather_takes_rows_by_index_from_the_first_of_a_chunk)
+{
+    rig_begin();
+    uint32_t index[20], total = 17, first = 8, max = 6, size = 33;
+    struct tensor in = tensor_random(DTYPE_BF16, 50, size, 1);
+    struct tensor out = tensor_poison(DTYPE_BF16, max, size);
+    for (uint32_t i = 0; i < 20; i++)
+        index[i] = rig_between(0, 49);
+    for (; first < 24; first += max) {
+        uint32_t here = first < total ? total - first < max ? total - first : max : 0;
+        struct gather_args args = {.rows = rig_span(total, first, max),
+                                   .index = rig_new(index, sizeof index),
+                                   .in = in.device,
+                                   .out = out.device,
+                                   .size = size,
+                                   .in_stride = in.stride,
+                                   .out_stride = out.stride,
+                                   .dtype = DTYPE_BF16};
+        OK(cudaMemsetAsync(out.device, 0xa5, (size_t)max * out.stride * 2, rig_stream));
+        OK(op_gather(&args, rig_stream));
+        ck_assert(tensor_untouched(&out, here));
+        tensor_read(&out);
+        for (uint32_t i = 0; i < here; i++)
+            for (uint32_t j = 0; j < size; j++)
+                ck_assert(tensor_at(&out, i, j) == tensor_at(&in, index[first + i], j));
+    }
+    rig_end();
+}
+END_TEST
+
+Suite *rows_suite(void)
+{
+    Suite *suite = suite_create("kernels: rows");
+    TCase *tcase = tcase_create("rows");
+    tcase_add_loop_test(tcase, norm_adds_then_scales_by_the_root_mean_square, 0,
+                        sizeof norm_cases / sizeof *norm_cases);
+    tcase_add_loop_test(tcase, swiglu_is_silu_of_the_gate_times_up, 0, 10);
+    tcase_add_test(tcase, gather_takes_rows_by_index_from_the_first_of_a_chunk);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,276 @@
+/* Greedy choice, log-probabilities, penalties, bias and end tokens; scores of targets. */
+#include <math.h>
+
+#include "gpu/kernels/count.h"
+#include "gpu/kernels/score.h"
+#include "tests/gpu/kernels/sampler.h"
+#include "tests/gpu/kernels/suites.h"
+
+static struct scene scene;
+static struct sampler sampler;
+
+static void begin(uint32_t vocab)
+{
+    rig_begin();
+    scene = (struct scene){.slots = 6, .vocab = vocab, .hidden = 1};
+    scene_begin(&scene);
+    sampler_begin(&sampler, vocab);
+}
+
+static void end(void)
+{
+    sampler_end(&sampler);
+    scene_end(&scene);
+}
+
+/* Logits on a coarse grid, so that ties are common. */
+static void random_logits(uint32_t rows)
+{
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < sampler.vocab; i++)
+            sampler_row(&sampler, r)[i] = roundf(rig_normal() * 8) / 4;
+}
+
+static void check_top(uint32_t index, uint32_t wanted)
+{
+    const struct gpu_top *top = sampler.top[index];
+    const float *logits = sampler_row(&sampler, index);
+    uint32_t count = wanted < sampler.vocab ? wanted : sampler.vocab;
+    ck_assert_uint_eq(sampler.sample[index].top_count, count);
+    for (uint32_t n = 0; n < count; n++) {
+        uint32_t before = 0, token = (uint32_t)top[n].token;
+        for (uint32_t i = 0; i < sampler.vocab; i++)
+            before += logits[i] > logits[token] || (logits[i] == logits[token] && i < token);
+        ck_assert_uint_eq(before, n);
+        ck_assert(fabs((double)top[n].logprob - sampler_logprob(&sampler, index, token)) < 2e-5);
+    }
+}
+
+START_TEST(greedy_takes_the_lowest_of_the_greatest_and_lists_the_likeliest)
+{
+    static const uint32_t vocabs[] = {1, 7, 20, 1000, 50257};
+    static const uint32_t slots[] = {4, 2, 0, 5};
+    begin(vocabs[_i]);
+    scene_row(&scene, 4, 17, 3, GPU_SAMPLE);
+    scene_row(&scene, 1, 2, 5, 0);
+    for (uint32_t i = 1; i < 4; i++)
+        scene_row(&scene, slots[i], 40 + i, 1, GPU_SAMPLE);
+    for (uint32_t i = 0; i < 6; i++)
+        scene.slot[i].logprobs = i == 4 ? 20 : i;
+    scene.slot[1].last = -9;
+    scene_step(&scene);
+    random_logits(4);
+    sampler_run(&sampler, &scene);
+    scene_slots(&scene);
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t token = (uint32_t)sampler.sample[i].token;
+        float *logits = sampler_row(&sampler, i);
+        for (uint32_t j = 0; j < sampler.vocab; j++)
+            ck_assert(j < token ? logits[j] < logits[token] : logits[j] <= logits[token]);
+        ck_assert(fabs((double)sampler.sample[i].logprob - sampler_logprob(&sampler, i, token)) <
+                  2e-5);
+        ck_assert_int_eq(scene.slot[slots[i]].last, (int)token);
+        ck_assert_uint_eq(sampler.sample[i].finished, 0);
+        check_top(i, scene.slot[slots[i]].logprobs);
+    }
+    ck_assert_int_eq(scene.slot[1].last, -9);
+    end();
+}
+END_TEST
+
+/* What the sequence of slot 0 has seen, fed in chunks, counted without a table. */
+static void feed(uint32_t length, uint32_t chunk, int32_t *ret_ids)
+{
+    struct count_args args = {.vocab = sampler.vocab};
+    for (uint32_t position = 0, count; position < length; position += count) {
+        count = length - position < chunk ? length - position : chunk;
+        scene.counts = (struct batch_counts){0};
+        scene_row(&scene, 3, position, 2, 0); /* without penalties: its counts stay poison */
+        scene_row(&scene, 0, position, count, GPU_SAMPLE);
+        memcpy(ret_ids + position, scene.ids + 2, count * sizeof *ret_ids);
+        scene_step(&scene);
+        args.batch = scene.batch;
+        OK(op_count(&args, rig_stream));
+    }
+    rig_wait();
+}
+
+START_TEST(penalties_follow_what_was_seen)
+{
+    int32_t ids[200];
+    float scores[61];
+    begin(61);
+    struct batch_slot *slot = &scene.slot[0];
+    *slot = (struct batch_slot){.flags = GPU_SLOT_PENALTIES,
+                                .prompt_len = 20,
+                                .top_p = 1,
+                                .repetition = 1.3f,
+                                .presence = 0.5f,
+                                .frequency = 0.25f};
+    uint32_t length = (uint32_t[]){1, 20, 21, 60, 200}[_i];
+    feed(length, 7, ids);
+    uint16_t seen[4 * 61];
+    rig_read(seen, scene.batch.seen, sizeof seen);
+    random_logits(1);
+    sampler_run(&sampler, &scene);
+    for (int32_t token = 0; token < 61; token++) {
+        uint32_t output = 0, prompt = 0;
+        for (uint32_t i = 0; i < length; i++)
+            *(i < 20 ? &prompt : &output) += ids[i] == token;
+        ck_assert_uint_eq(seen[token], output | (prompt ? COUNT_PROMPT : 0));
+        ck_assert_uint_eq(seen[3 * 61 + token], 0xa5a5);
+        float score = sampler_row(&sampler, 0)[token];
+        if (prompt || output)
+            score = score > 0 ? score / 1.3f : score * 1.3f;
+        if (output)
+            score = score - 0.5f - 0.25f * (float)output;
+        scores[token] = score;
+    }
+    int32_t got = sampler.sample[0].token;
+    for (int32_t token = 0; token < 61; token++)
+        ck_assert(token < got ? scores[token] < scores[got] : scores[token] <= scores[got]);
+    ck_assert(fabs((double)sampler.sample[0].logprob -
+                   sampler_logprob(&sampler, 0, (uint32_t)got)) < 2e-5);
+    feed(3, 3, ids); /* the slot's next sequence starts from nothing */
+    rig_read(seen, scene.batch.seen, sizeof seen);
+    uint32_t marked = 0;
+    for (int32_t token = 0; token < 61; token++)
+        marked += seen[token] != 0;
+    ck_assert_uint_le(marked, 3);
+    end();
+}
+END_TEST
+
+START_TEST(counts_stop_at_their_greatest_value)
+{
+    begin(2);
+    scene.slot[0].flags = GPU_SLOT_PENALTIES;
+    scene.slot[0].prompt_len = 1;
+    struct count_args args = {.vocab = 2};
+    for (uint32_t position = 0; position < COUNT_MAX + 2000; position += 1000) {
+        scene.counts = (struct batch_counts){0};
+        scene_row(&scene, 0, position, 1000, 0);
+        memset(scene.ids, 0, sizeof scene.ids);
+        scene_step(&scene);
+        args.batch = scene.batch;
+        OK(op_count(&args, rig_stream));
+        rig_wait();
+    }
+    uint16_t seen[2];
+    rig_read(seen, scene.batch.seen, sizeof seen);
+    ck_assert_uint_eq(seen[0], COUNT_PROMPT | COUNT_MAX);
+    ck_assert_uint_eq(seen[1], 0);
+    end();
+}
+END_TEST
+
+START_TEST(bias_and_end_tokens_are_heeded)
+{
+    begin(100);
+    sampler.eos_count = 2;
+    sampler.eos[0] = 10;
+    sampler.eos[1] = 11;
+    for (uint32_t i = 0; i < 4; i++) {
+        scene.slot[i].stop_count = 1;
+        scene.slot[i].stop_ids[0] = 12;
+        scene_row(&scene, i, 50, 1, GPU_SAMPLE);
+        sampler_row(&sampler, i)[10] = 9;
+        sampler_row(&sampler, i)[12] = i == 1 ? 12 : 8;
+        sampler_row(&sampler, i)[50] = 5;
+    }
+    scene.slot[2].eos_from = 52; /* the sampled position is 51 */
+    scene.slot[3].eos_from = 51;
+    scene.slot[0].bias_count = 2;
+    scene.bias[0] = (struct gpu_bias){10, -100};
+    scene.bias[1] = (struct gpu_bias){77, 8.5f};
+    scene.slot[3].bias_count = 1;
+    scene.bias[3 * GPU_BIAS_MAX] = (struct gpu_bias){11, INFINITY};
+    scene_step(&scene);
+    sampler_run(&sampler, &scene);
+    scene_slots(&scene);
+    static const int32_t tokens[4] = {77, 12, 50, 11};
+    static const uint32_t finished[4] = {0, 1, 0, 1};
+    for (uint32_t i = 0; i < 4; i++) {
+        ck_assert_int_eq(sampler.sample[i].token, tokens[i]);
+        ck_assert_uint_eq(sampler.sample[i].finished, finished[i]);
+        ck_assert_uint_eq(scene.slot[i].finished, finished[i]);
+        double want = sampler_logprob(&sampler, i, (uint32_t)tokens[i]);
+        ck_assert(fabs((double)sampler.sample[i].logprob - want) < 2e-5);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(what_is_no_number_is_never_taken)
+{
+    begin(9);
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t j = 0; j < 9; j++)
+            sampler_row(&sampler, i)[j] = j == 5 && i != 3 ? 1 + (float)i : NAN;
+        scene.slot[i].temperature = i == 1 ? 0.7f : 0;
+        scene_row(&scene, i, 3, 1, GPU_SAMPLE);
+    }
+    scene_step(&scene);
+    sampler_run(&sampler, &scene);
+    for (uint32_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(sampler.sample[i].token, 5);
+        ck_assert(fabs((double)sampler.sample[i].logprob) < 1e-6);
+    }
+    ck_assert_uint_lt((uint32_t)sampler.sample[3].token, 9);
+    end();
+}
+END_TEST
+
+START_TEST(scores_are_log_probabilities_of_targets_and_the_likeliest)
+{
+    rig_begin();
+    uint32_t vocab = (uint32_t[]){1, 33, 5000}[_i], total = 11, max = 4;
+    int32_t targets[11];
+    struct gpu_score scores[13];
+    struct tensor logits = tensor_random(DTYPE_F32, total, vocab, 5);
+    for (uint32_t i = 0; i < total; i++)
+        targets[i] = (int32_t)rig_between(0, vocab - 1);
+    void *device_targets = rig_new(targets, sizeof targets);
+    void *device_scores = rig_new(NULL, sizeof scores);
+    for (uint32_t first = 0; first < 16; first += max) {
+        struct score_args args = {
+            .rows = rig_span(total, first, max),
+            .logits = (float *)logits.device + (size_t)first * logits.stride,
+            .stride = logits.stride,
+            .vocab = vocab,
+            .targets = device_targets,
+            .scores = device_scores,
+        };
+        OK(op_score(&args, rig_stream));
+    }
+    rig_read(scores, device_scores, sizeof scores);
+    sampler = (struct sampler){.vocab = vocab, .stride = logits.stride, .logits = logits.host};
+    for (uint32_t i = 0; i < total; i++) {
+        uint32_t best = 0;
+        for (uint32_t j = 1; j < vocab; j++)
+            best = tensor_at(&logits, i, j) > tensor_at(&logits, i, best) ? j : best;
+        double want = sampler_logprob(&sampler, i, (uint32_t)targets[i]);
+        double top = sampler_logprob(&sampler, i, best);
+        ck_assert(fabs((double)scores[i].logprob - want) < 2e-5);
+        ck_assert_int_eq(scores[i].top_token, (int)best);
+        ck_assert(fabs((double)scores[i].top_logprob - top) < 2e-5);
+    }
+    ck_assert_int_eq(scores[total].top_token, (int32_t)0xa5a5a5a5u);
+    rig_end();
+}
+END_TEST
+
+Suite *sample_suite(void)
+{
+    Suite *suite = suite_create("kernels: sample");
+    TCase *tcase = tcase_create("sample");
+    tcase_add_loop_test(tcase, greedy_takes_the_lowest_of_the_greatest_and_lists_the_likeliest, 0,
+                        5);
+    tcase_add_loop_test(tcase, penalties_follow_what_was_seen, 0, 5);
+    tcase_add_test(tcase, counts_stop_at_their_greatest_value);
+    tcase_add_test(tcase, bias_and_end_tokens_are_heeded);
+    tcase_add_test(tcase, what_is_no_number_is_never_taken);
+    tcase_add_loop_test(tcase, scores_are_log_probabilities_of_targets_and_the_likeliest, 0, 3);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

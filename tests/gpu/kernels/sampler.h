@@ -1,0 +1,22 @@
+/* op_sample over a scene: every row of the step with GPU_SAMPLE gets a row of logits. */
+#pragma once
+
+#include "gpu/kernels/sample.h"
+#include "tests/gpu/kernels/scene.h"
+
+struct sampler {
+    uint32_t vocab, stride, eos_count;
+    int32_t eos[GPU_EOS_MAX];
+    float *logits; /* [SCENE_ROWS_MAX][stride]: set before sampler_run, kept by it */
+    void *device, *samples, *tops;
+    struct gpu_sample sample[SCENE_ROWS_MAX];
+    struct gpu_top top[SCENE_ROWS_MAX][GPU_LOGPROBS_MAX];
+};
+
+void sampler_begin(struct sampler *sampler, uint32_t vocab);
+void sampler_end(struct sampler *sampler);
+void sampler_run(struct sampler *sampler, const struct scene *scene); /* after scene_step */
+float *sampler_row(const struct sampler *sampler, uint32_t index);
+
+/* log softmax of a row, in doubles. */
+double sampler_logprob(const struct sampler *sampler, uint32_t index, uint32_t token);
