@@ -1,0 +1,19 @@
+#include "tests/daemon/daemon_suites.h"
+
+#include <stdlib.h>
+
+int main(void)
+{
+    SRunner *runner = srunner_create(admit_suite());
+    srunner_add_suite(runner, conn_suite());
+    srunner_add_suite(runner, deadline_suite());
+    srunner_add_suite(runner, listen_suite());
+    srunner_add_suite(runner, option_suite());
+    srunner_add_suite(runner, server_suite());
+    srunner_add_suite(runner, service_suite());
+    srunner_add_suite(runner, waiting_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,498 @@
+#include "tests/daemon/daemon_suites.h"
+#include "tests/daemon/world.h"
+
+#include <string.h>
+
+static struct world world;
+static struct client client, other;
+
+static void setup(void)
+{
+    world_make(&world);
+    world_ready(&world);
+    client_open(&world, &client, 1000);
+    client_open(&world, &other, 2000);
+}
+
+static void teardown(void)
+{
+    client_free(&client);
+    client_free(&other);
+    world_free(&world);
+}
+
+static const struct ask one = {
+    .job = JOB_GENERATE, .id = 1, .count = 1, .length = 4, .max_tokens = 5, .first = 100};
+
+static enum finish next_finish(struct client *of)
+{
+    struct frame frame;
+    struct message_done done;
+    struct error error;
+    ck_assert(client_find(of, FRAME_DONE, &frame));
+    ck_assert_int_eq(message_decode_done(&frame, &done, &error), 0);
+    return done.finish;
+}
+
+static uint64_t next_accept(struct client *of)
+{
+    struct frame frame;
+    struct error error;
+    uint64_t request = 0;
+    ck_assert(client_find(of, FRAME_ACCEPT, &frame));
+    ck_assert_int_eq(message_decode_accept(&frame, &request, &error), 0);
+    return request;
+}
+
+START_TEST(tokens_come_in_order_and_the_end_tells_the_times)
+{
+    struct frame frame;
+    struct message_done done = {0};
+    struct message_tokens record;
+    struct error error;
+    int32_t expected = 101;
+    client_ask(&client, &one);
+    for (int i = 0; i < 5; i++)
+        world_step(&world, 1);
+    while (client_next(&client, &frame)) {
+        size_t at = 0;
+        if (frame.type == FRAME_TOKENS)
+            while (message_next_tokens(&frame, &at, &record, &error) == 0)
+                for (uint32_t i = 0; i < record.count; i++)
+                    ck_assert_int_eq(record.tokens[i], expected++);
+        if (frame.type == FRAME_DONE)
+            ck_assert_int_eq(message_decode_done(&frame, &done, &error), 0);
+    }
+    ck_assert_int_eq(expected, 106);
+    ck_assert_int_eq(done.finish, FINISH_LENGTH);
+    ck_assert_uint_eq(done.prompt_tokens, 4);
+    ck_assert_uint_eq(done.completion_tokens, 5);
+    ck_assert_uint_gt(done.total_us, done.first_token_us);
+}
+END_TEST
+
+START_TEST(without_streaming_all_is_told_at_the_end)
+{
+    struct ask ask = one;
+    struct frame frame;
+    struct message_tokens record;
+    struct error error;
+    size_t at = 0;
+    ask.whole = true;
+    client_ask(&client, &ask);
+    for (int i = 0; i < 4; i++)
+        world_step(&world, 1);
+    ck_assert(!client_find(&client, FRAME_TOKENS, &frame));
+    world_step(&world, 1);
+    ck_assert(client_find(&client, FRAME_TOKENS, &frame));
+    ck_assert_int_eq(message_next_tokens(&frame, &at, &record, &error), 0);
+    ck_assert_uint_eq(record.count, 5);
+}
+END_TEST
+
+START_TEST(logprobs_come_with_their_tokens)
+{
+    struct ask ask = one;
+    struct frame frame;
+    struct message_tokens record;
+    struct error error;
+    size_t at = 0;
+    ask.logprobs = 3; /* of the chosen and of two */
+    client_ask(&client, &ask);
+    world_step(&world, 5);
+    ck_assert(client_find(&client, FRAME_TOKENS, &frame));
+    ck_assert_int_eq(message_next_tokens(&frame, &at, &record, &error), 0);
+    ck_assert_uint_eq(record.flags, TOKENS_LOGPROBS | TOKENS_TOP);
+    ck_assert_uint_eq(record.top_count, 2);
+    ck_assert(record.logprobs[4] == -4.0f);
+    ck_assert_int_eq(record.top[9].token, 1);
+}
+END_TEST
+
+START_TEST(each_of_n_results_is_its_own_sequence)
+{
+    struct ask ask = one;
+    ask.count = 2;
+    ask.n = 3;
+    client_ask(&client, &ask);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        ck_assert_uint_eq(world.replica.held[i]->number, i);
+        for (uint32_t j = 0; j < i; j++)
+            ck_assert_uint_ne(world.replica.held[i]->sampling.seed,
+                              world.replica.held[j]->sampling.seed);
+    }
+    world_finish(&world);
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+}
+END_TEST
+
+START_TEST(waiting_work_is_cancelled_at_once)
+{
+    world.replica.room = 0;
+    client_ask(&client, &one);
+    world_pass(&world, SERVER_HOLD_US);
+    client_control(&client, FRAME_CANCEL, 1, "");
+    world_turn(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_CANCELLED);
+    ck_assert_uint_eq(world.replica.sent_total, 0);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+}
+END_TEST
+
+START_TEST(running_work_is_cancelled_through_its_replica)
+{
+    client_ask(&client, &one);
+    world_step(&world, 2);
+    client_control(&client, FRAME_CANCEL, 1, "");
+    world_turn(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_CANCELLED);
+    ck_assert_uint_eq(world.replica.count, 0);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+}
+END_TEST
+
+START_TEST(a_cancel_that_crosses_the_end_is_waited_for)
+{
+    client_ask(&client, &one);
+    world_turn(&world);
+    struct seq *seq = world.replica.held[0];
+    /* The worker ends it, but the loop has not looked when the cancel comes. */
+    world.replica.count = 0;
+    seq->finish = FINISH_STOP;
+    seq->stamps.ended_us = world.now_us;
+    outbox_visit(&world.outbox, seq, OUTBOX_ENDED);
+    seq->cancel_sent = true; /* and its cancel is still in the worker's mailbox */
+    world_turn(&world);
+    ck_assert_uint_eq(world.server.live_sequences, 1);
+    outbox_visit(&world.outbox, seq, OUTBOX_CANCEL_SEEN);
+    world_turn(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_STOP);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+}
+END_TEST
+
+START_TEST(a_request_is_cancelled_by_number_from_another_connection_of_its_user)
+{
+    struct client second;
+    struct frame frame;
+    char head[64];
+    client_open(&world, &second, 1000);
+    client_ask(&client, &one);
+    world_step(&world, 1);
+    snprintf(head, sizeof(head), "{\"request\":%llu}", (unsigned long long)next_accept(&client));
+    client_control(&second, FRAME_CANCEL, 77, head);
+    world_turn(&world);
+    ck_assert(client_find(&second, FRAME_CANCEL, &frame));
+    ck_assert_uint_eq(frame.id, 77);
+    ck_assert_int_eq(next_finish(&client), FINISH_CANCELLED);
+    client_free(&second);
+}
+END_TEST
+
+START_TEST(another_users_request_cannot_be_cancelled)
+{
+    char head[64];
+    client_ask(&client, &one);
+    world_step(&world, 1);
+    snprintf(head, sizeof(head), "{\"request\":%llu}", (unsigned long long)next_accept(&client));
+    client_control(&other, FRAME_CANCEL, 1, head);
+    client_control(&other, FRAME_CANCEL, 2, "{\"request\":4711}");
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&other), ERR_DENIED);
+    ck_assert_int_eq(client_error(&other), ERR_NOT_FOUND);
+    world_finish(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+}
+END_TEST
+
+START_TEST(draining_is_for_admins)
+{
+    struct client root;
+    struct frame frame;
+    client_control(&client, FRAME_DRAIN, 1, "");
+    client_control(&client, FRAME_RESUME, 2, "");
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&client), ERR_DENIED);
+    ck_assert_int_eq(client_error(&client), ERR_DENIED);
+    client_ask(&client, &one);
+    client_open(&world, &root, 0);
+    client_control(&root, FRAME_DRAIN, 1, "");
+    world_turn(&world);
+    ck_assert(client_find(&root, FRAME_DRAIN, &frame));
+    ck_assert_ptr_nonnull(memmem(frame.head, frame.head_length, "draining", 8));
+    client_ask(&other, &one);
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&other), ERR_DRAINING);
+    ck_assert(!server_idle(&world.server));
+    world_finish(&world); /* what was accepted goes on */
+    world_turn(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+    ck_assert(server_idle(&world.server));
+    client_control(&root, FRAME_RESUME, 2, "");
+    client_ask(&other, &one);
+    world_finish(&world);
+    ck_assert_int_eq(next_finish(&other), FINISH_LENGTH);
+    client_free(&root);
+}
+END_TEST
+
+START_TEST(who_vanishes_has_its_work_cancelled)
+{
+    struct ask ask = one;
+    ask.count = 3;
+    world.replica.room = 1;
+    client_ask(&client, &ask);
+    world_step(&world, 1);
+    conn_lost(client.conn, world.now_us);
+    world_turn(&world);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+    ck_assert_uint_eq(world.server.counts.finished_cancelled_total, 3);
+    ck_assert_uint_eq(world.server.load.sequences, 0);
+    ck_assert_uint_eq(world.server.load.tokens, 0);
+}
+END_TEST
+
+START_TEST(deadlines_hold_while_waiting_and_while_running)
+{
+    struct ask ask = one;
+    ask.deadline_ms = 5;
+    world.replica.room = 1;
+    client_ask(&client, &ask);
+    client_ask(&other, &ask);
+    world_step(&world, 1);
+    ck_assert_uint_eq(world.replica.count, 1);
+    world_pass(&world, 4000);
+    ck_assert_uint_eq(world.server.live_sequences, 2);
+    world_pass(&world, 2000);
+    ck_assert_int_eq(next_finish(&client), FINISH_DEADLINE);
+    ck_assert_int_eq(next_finish(&other), FINISH_DEADLINE);
+    ck_assert_uint_eq(world.server.live_sequences, 0);
+    ck_assert_uint_eq(world.server.deadlines.count, 0);
+}
+END_TEST
+
+START_TEST(users_take_turns_and_priority_goes_first)
+{
+    struct ask ask = one;
+    world.replica.room = 0;
+    for (uint64_t i = 1; i <= 4; i++) {
+        ask.id = i;
+        client_ask(&client, &ask);
+    }
+    ask.id = 9;
+    client_ask(&other, &ask);
+    ask.id = 10;
+    ask.priority = 3;
+    client_ask(&other, &ask);
+    world.replica.room = 1;
+    world_finish(&world);
+    const uint64_t users[] = {2000, 1000, 2000, 1000, 1000, 1000};
+    ck_assert_uint_eq(world.replica.sent_total, 6);
+    /* The order of sending is that of the ends, one by one: read from the counters of frames. */
+    uint64_t ended[6];
+    uint32_t count = 0;
+    struct frame frame;
+    while (client_find(&client, FRAME_DONE, &frame))
+        ended[count++] = frame.id;
+    ck_assert_uint_eq(count, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert_uint_eq(ended[i], i + 1);
+    ck_assert(client_find(&other, FRAME_DONE, &frame));
+    ck_assert_uint_eq(frame.id, 10);
+    for (uint32_t i = 0; i < 6; i++)
+        ck_assert_uint_eq(world.replica.first_user[i], users[i]);
+}
+END_TEST
+
+START_TEST(a_full_queue_is_busy_with_a_hint_and_a_user_has_half_of_it)
+{
+    struct ask ask = one;
+    struct frame frame;
+    struct message_error message;
+    struct error error;
+    world_set(&world, "queue-sequences", "8");
+    world.replica.room = 0;
+    ask.count = 3;
+    client_ask(&client, &ask);
+    ask.id = 2;
+    client_ask(&client, &ask); /* 6 > 4 */
+    world_turn(&world);
+    ck_assert(client_find(&client, FRAME_ERROR, &frame));
+    ck_assert_uint_eq(frame.id, 2);
+    ck_assert_int_eq(message_decode_error(&frame, &message, &error), 0);
+    ck_assert_int_eq(message.error.code, ERR_BUSY);
+    ck_assert_uint_eq(message.error.limit, 4);
+    ck_assert_uint_eq(message.error.value, 3);
+    ck_assert_uint_gt(message.error.retry_after_ms, 0);
+    ask.count = 5;
+    ask.id = 3;
+    client_ask(&client, &ask); /* never */
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&client), ERR_TOO_LARGE);
+    ask.count = 4;
+    client_ask(&other, &ask); /* the other half */
+    world_turn(&world);
+    ck_assert_uint_eq(world.server.waiting.count, 7);
+    world.replica.room = 100;
+    world_finish(&world);
+}
+END_TEST
+
+START_TEST(a_number_in_use_is_refused_and_free_again_later)
+{
+    client_ask(&client, &one);
+    client_ask(&client, &one);
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&client), ERR_BAD_STATE);
+    world_finish(&world);
+    client_ask(&client, &one);
+    world_finish(&world);
+    ck_assert_uint_eq(world.server.counts.finished_length_total, 2);
+}
+END_TEST
+
+START_TEST(a_failed_device_fails_what_waits_with_a_status_worth_a_retry)
+{
+    struct error error;
+    struct frame frame;
+    struct message_error message;
+    world.replica.room = 0;
+    client_ask(&client, &one);
+    world_turn(&world);
+    error_set(&error, ERR_DEVICE, "the device is gone");
+    server_fail(&world.server, &error, world.now_us);
+    world_turn(&world);
+    ck_assert(client_find(&client, FRAME_ERROR, &frame));
+    ck_assert_int_eq(message_decode_error(&frame, &message, &error), 0);
+    ck_assert_uint_eq(message.sequence, 0);
+    ck_assert_int_eq(message.error.code, ERR_DEVICE);
+    ck_assert_int_eq(error_retry(message.error.code), RETRY_LATER);
+    client_ask(&client, &one);
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&client), ERR_DEVICE);
+    ck_assert(server_idle(&world.server));
+}
+END_TEST
+
+START_TEST(stats_are_those_of_the_worker_asked_now)
+{
+    struct frame frame;
+    world.replica.figures.steps_total = 4711;
+    client_control(&client, FRAME_STATS, 5, "");
+    world_turn(&world);
+    ck_assert(client_find(&client, FRAME_STATS, &frame));
+    ck_assert_uint_eq(frame.id, 5);
+    ck_assert(frame.flags & FRAME_FLAG_ANSWER);
+    ck_assert_ptr_nonnull(
+        memmem(frame.head, frame.head_length, "\"steps_total\":4711", 18));
+    json *document;
+    struct error error;
+    const struct json_bounds bounds = {.bytes_max = 1u << 20, .depth_max = 8};
+    ck_assert_int_eq(json_parse(frame.head, frame.head_length, bounds, &document, &error), 0);
+    json_free(document);
+}
+END_TEST
+
+START_TEST(stats_come_even_when_the_worker_does_not_answer)
+{
+    struct frame frame;
+    world.replica.silent_stats = true;
+    client_control(&client, FRAME_STATS, 5, "");
+    client_control(&other, FRAME_STATS, 6, "");
+    world_turn(&world);
+    ck_assert(!client_find(&client, FRAME_STATS, &frame));
+    conn_lost(other.conn, world.now_us);
+    world_pass(&world, SERVER_STATS_US);
+    ck_assert(client_find(&client, FRAME_STATS, &frame));
+}
+END_TEST
+
+START_TEST(requests_are_listed_to_their_user_and_to_admins)
+{
+    struct client root;
+    struct frame frame;
+    client_open(&world, &root, 0);
+    client_ask(&client, &one);
+    world_step(&world, 1);
+    client_control(&client, FRAME_STATS, 5, "{\"requests\":true}");
+    client_control(&other, FRAME_STATS, 5, "{\"requests\":true}");
+    client_control(&root, FRAME_STATS, 5, "{\"requests\":true}");
+    world_turn(&world);
+    ck_assert(client_find(&client, FRAME_STATS, &frame));
+    ck_assert_ptr_nonnull(memmem(frame.head, frame.head_length, "\"uid\":1000", 10));
+    ck_assert(client_find(&root, FRAME_STATS, &frame));
+    ck_assert_ptr_nonnull(memmem(frame.head, frame.head_length, "\"uid\":1000", 10));
+    ck_assert(client_find(&other, FRAME_STATS, &frame));
+    ck_assert_ptr_null(memmem(frame.head, frame.head_length, "\"uid\":1000", 10));
+    client_free(&root);
+}
+END_TEST
+
+/* Requests that cannot be, by their head: each has its own code, and the connection goes on. */
+static const struct {
+    const char *head;
+    int code;
+} refused[] = {
+    {"{\"job\":\"generate\",\"lengths\":[2],\"max_tokens\":5000}", ERR_TOO_LARGE},
+    {"{\"job\":\"generate\",\"lengths\":[2],\"n\":129}", ERR_BAD_VALUE},
+    {"{\"job\":\"generate\",\"lengths\":[2],\"surprise\":1}", ERR_UNKNOWN_FIELD},
+    {"{\"job\":\"generate\",\"lengths\":[0]}", ERR_EMPTY},
+    {"{\"job\":\"generate\",\"lengths\":[2],\"stop\":[\"x\"]}", ERR_UNSUPPORTED},
+    {"{\"job\":\"generate\",\"lengths\":[2],\"text\":true}", ERR_UNSUPPORTED},
+    {"{\"job\":\"generate\",\"lengths\":[2],\"lengths\":[2]}", ERR_BAD_HEAD},
+    {"{\"job\":\"generate\"", ERR_BAD_HEAD},
+};
+
+START_TEST(a_request_that_cannot_be_is_refused_and_the_connection_goes_on)
+{
+    _Alignas(8) unsigned char frame[512] = {0};
+    size_t length = strlen(refused[_i].head), head = frame_pad(length);
+    frame_encode_header(frame, FRAME_SUBMIT, 0, 7, (uint32_t)head, 8);
+    memset(frame + FRAME_HEADER_SIZE, ' ', head);
+    memcpy(frame + FRAME_HEADER_SIZE, refused[_i].head, length);
+    client_put(&client, frame, FRAME_HEADER_SIZE + head + 8, 0);
+    world_turn(&world);
+    int code = client_error(&client);
+    if (refused[_i].code == ERR_BAD_VALUE)
+        ck_assert(code == ERR_BAD_VALUE || code == ERR_TOO_LARGE);
+    else
+        ck_assert_msg(code == refused[_i].code, "%s: %s", refused[_i].head, error_name(code));
+    ck_assert_uint_eq(world.server.live_requests, 0);
+    client_ask(&client, &one);
+    world_finish(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+}
+END_TEST
+
+Suite *server_suite(void)
+{
+    Suite *suite = suite_create("server");
+    TCase *tcase = tcase_create("server");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, tokens_come_in_order_and_the_end_tells_the_times);
+    tcase_add_test(tcase, without_streaming_all_is_told_at_the_end);
+    tcase_add_test(tcase, logprobs_come_with_their_tokens);
+    tcase_add_test(tcase, each_of_n_results_is_its_own_sequence);
+    tcase_add_test(tcase, waiting_work_is_cancelled_at_once);
+    tcase_add_test(tcase, running_work_is_cancelled_through_its_replica);
+    tcase_add_test(tcase, a_cancel_that_crosses_the_end_is_waited_for);
+    tcase_add_test(tcase, a_request_is_cancelled_by_number_from_another_connection_of_its_user);
+    tcase_add_test(tcase, another_users_request_cannot_be_cancelled);
+    tcase_add_test(tcase, draining_is_for_admins);
+    tcase_add_test(tcase, who_vanishes_has_its_work_cancelled);
+    tcase_add_test(tcase, deadlines_hold_while_waiting_and_while_running);
+    tcase_add_test(tcase, users_take_turns_and_priority_goes_first);
+    tcase_add_test(tcase, a_full_queue_is_busy_with_a_hint_and_a_user_has_half_of_it);
+    tcase_add_test(tcase, a_number_in_use_is_refused_and_free_again_later);
+    tcase_add_test(tcase, a_failed_device_fails_what_waits_with_a_status_worth_a_retry);
+    tcase_add_test(tcase, stats_are_those_of_the_worker_asked_now);
+    tcase_add_test(tcase, stats_come_even_when_the_worker_does_not_answer);
+    tcase_add_test(tcase, requests_are_listed_to_their_user_and_to_admins);
+    tcase_add_loop_test(tcase, a_request_that_cannot_be_is_refused_and_the_connection_goes_on, 0,
+                        (int)(sizeof(refused) / sizeof(refused[0])));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
