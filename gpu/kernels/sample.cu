@@ -177,8 +177,6 @@ __global__ void __launch_bounds__(CUT_THREADS) sample_kernel(struct sample_args 
     best top = read_raw(logits, a.vocab, &shared, &raw_mass);
     float whole = raw_mass.top + logf(raw_mass.sum);
     uint32_t wanted = slot->logprobs < GPU_LOGPROBS_MAX ? slot->logprobs : GPU_LOGPROBS_MAX;
-    if (!(row.want & GPU_LOGPROBS))
-        wanted = 0;
     uint32_t tops = write_tops(logits, a.vocab, wanted, whole,
                                a.tops + (size_t)number * GPU_LOGPROBS_MAX, &shared);
     /* What follows changes the row: the raw logit of whichever token is chosen is kept here. */
