@@ -1,0 +1,56 @@
+/* What the bodies of attention share: where a row's keys are, and which of them are seen. */
+#pragma once
+
+#include "gpu/kernels/attend.h"
+#include "gpu/kernels/device.cuh"
+
+#define ATTEND_DECODE 1u  /* rows of up to ATTEND_DECODE_MAX tokens */
+#define ATTEND_PREFILL 2u /* the others */
+
+#define ATTEND_LOG2E 1.4426950408889634f
+
+/* A row's keys: positions first .. last. */
+struct attend_row {
+    const uint32_t *table;
+    uint32_t position, q_len, token;
+    uint32_t first, last;
+    uint32_t split_first, splits; /* split_first is a number of absolute splits */
+};
+
+__device__ __forceinline__ attend_row attend_row_at(const struct batch &batch,
+                                                    const struct batch_group &group, uint32_t index)
+{
+    const uint4 row = *reinterpret_cast<const uint4 *>(&batch.rows[index]);
+    attend_row out; /* slot, position, q_len, token */
+    out.table = group.tables + (size_t)row.x * group.blocks_max;
+    out.position = row.y;
+    out.q_len = row.z;
+    out.token = row.w;
+    out.first = group.window && row.y >= group.window ? row.y - group.window + 1 : 0;
+    out.last = row.y + row.z - 1;
+    out.split_first = out.first / ATTEND_SPLIT;
+    out.splits = out.last / ATTEND_SPLIT - out.split_first + 1;
+    return out;
+}
+
+/* Where the key (part: kv.k) or value (kv.v) of a position is, of one KV head. */
+__device__ __forceinline__ const char *attend_place(const struct batch_group &group,
+                                                    const uint32_t *table, uint32_t block_shift,
+                                                    uint32_t position, uint32_t head,
+                                                    uint64_t part, uint32_t row_bytes)
+{
+    uint32_t block = __ldg(table + (position >> block_shift));
+    uint32_t slab = block / group.slab_blocks;
+    const char *base = reinterpret_cast<const char *>(
+                           __ldg(reinterpret_cast<const unsigned long long *>(group.slabs) + slab)) +
+                       (size_t)(block - slab * group.slab_blocks) * group.block_bytes + part;
+    uint32_t inside = position & ((1u << block_shift) - 1);
+    return base + (((size_t)head << block_shift) + inside) * row_bytes;
+}
+
+/* Bodies; each takes the rows of `which` and leaves the others alone. */
+cudaError_t attend_any(const struct attend_args *args, uint32_t which, cudaStream_t stream);
+bool attend_decode_can(const struct attend_args *args);
+cudaError_t attend_decode(const struct attend_args *args, cudaStream_t stream);
+bool attend_prefill_can(const struct attend_args *args);
+cudaError_t attend_prefill(const struct attend_args *args, cudaStream_t stream);

@@ -1,0 +1,253 @@
+/* Prefill attention with mma.sync, for every device since sm_80 and for head dimensions that the
+ * wgmma kernel does not take. A block per 64 queries of a row and query head; four warps of 16
+ * queries each. Keys and values come in tiles of 64 positions, at multiples of 64, through cp.async
+ * into padded rows, so that a query's bits depend on its position alone. */
+#include "gpu/kernels/attend_tile.cuh"
+#include "gpu/kernels/facts.cuh"
+#include "gpu/kernels/tensor.cuh"
+
+#define QUERIES 64
+#define KEYS 64
+#define PREFILL_WARPS 4
+#define PREFILL_THREADS (PREFILL_WARPS * WARP)
+
+template <int HD> struct prefill_shape {
+    static const int row = HD * 2 + 16; /* an odd number of 16-byte units: no bank conflicts */
+    static const int part = KEYS * row;
+    static const int stages = HD > 128 ? 1 : 2;
+    static const int bytes = 2 * stages * part;
+};
+
+/* K or V of positions tile * 64 and on; zeros where a position is not the row's to read. */
+template <int HD>
+__device__ __forceinline__ void prefill_fetch(const struct batch_group &group,
+                                              const attend_row &row, uint32_t first, uint32_t last,
+                                              uint32_t block_shift, uint32_t head, uint64_t part,
+                                              uint32_t tile, uint32_t to)
+{
+    const int chunks = HD / 8;
+    for (int i = threadIdx.x; i < KEYS * chunks; i += PREFILL_THREADS) {
+        uint32_t key = i / chunks, chunk = i % chunks, position = tile * KEYS + key;
+        bool valid = position >= first && position <= last;
+        const char *from = attend_place(group, row.table, block_shift, valid ? position : last, head,
+                                        part, HD * 2);
+        copy_async(to + key * prefill_shape<HD>::row + chunk * 16, from + chunk * 16, valid);
+    }
+}
+
+template <int HD> struct prefill_state {
+    uint32_t q[HD / 16][4];
+    float out[HD / 8][4];
+    float most[2], sum[2];
+};
+
+template <int HD>
+__device__ __forceinline__ void prefill_scores(const prefill_state<HD> &s,
+                                               float (&score)[KEYS / 8][4], uint32_t keys)
+{
+    uint32_t lane = threadIdx.x % WARP;
+    uint32_t at = keys + (lane % 8 + lane / 16 * 8) * prefill_shape<HD>::row + lane / 8 % 2 * 16;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            score[n][i] = 0;
+#pragma unroll
+    for (int k = 0; k < HD / 16; k++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n += 2) {
+            uint32_t b[4];
+            load_matrices(b, at + n * 8 * prefill_shape<HD>::row + k * 32);
+            mma_bf16(score[n], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[0], b[1]);
+            mma_bf16(score[n + 1], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[2], b[3]);
+        }
+}
+
+/* The running softmax of two queries per thread (rows g and g + 8): scores become weights. */
+template <int HD>
+__device__ __forceinline__ void prefill_softmax(prefill_state<HD> &s, float (&score)[KEYS / 8][4],
+                                                float unit)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float peak = s.most[half];
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+            peak = fmaxf(peak, fmaxf(score[n][half * 2], score[n][half * 2 + 1]));
+        peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, 1));
+        peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, 2));
+        float origin = peak == -INFINITY ? 0.0f : peak * unit;
+        float keep = exp2_fast(s.most[half] * unit - origin);
+        s.most[half] = peak;
+        s.sum[half] *= keep;
+#pragma unroll
+        for (int m = 0; m < HD / 8; m++) {
+            s.out[m][half * 2] *= keep;
+            s.out[m][half * 2 + 1] *= keep;
+        }
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+            for (int i = half * 2; i < half * 2 + 2; i++) {
+                score[n][i] = exp2_fast(fmaf(score[n][i], unit, -origin));
+                s.sum[half] += score[n][i];
+            }
+    }
+}
+
+template <int HD>
+__device__ __forceinline__ void prefill_values(prefill_state<HD> &s,
+                                               const float (&score)[KEYS / 8][4], uint32_t values)
+{
+    uint32_t lane = threadIdx.x % WARP;
+    uint32_t at = values + (lane % 16) * prefill_shape<HD>::row + lane / 16 * 16;
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+        uint32_t a0 = pack(score[2 * k][0], score[2 * k][1], DTYPE_BF16);
+        uint32_t a1 = pack(score[2 * k][2], score[2 * k][3], DTYPE_BF16);
+        uint32_t a2 = pack(score[2 * k + 1][0], score[2 * k + 1][1], DTYPE_BF16);
+        uint32_t a3 = pack(score[2 * k + 1][2], score[2 * k + 1][3], DTYPE_BF16);
+#pragma unroll
+        for (int m = 0; m < HD / 8; m += 2) {
+            uint32_t b[4];
+            load_matrices_transposed(b, at + k * 16 * prefill_shape<HD>::row + m * 16);
+            mma_bf16(s.out[m], a0, a1, a2, a3, b[0], b[1]);
+            mma_bf16(s.out[m + 1], a0, a1, a2, a3, b[2], b[3]);
+        }
+    }
+}
+
+template <int HD>
+__global__ void __launch_bounds__(PREFILL_THREADS)
+    prefill_kernel(const __grid_constant__ struct attend_args a, uint32_t block_shift)
+{
+    extern __shared__ __align__(128) char memory[];
+    const int part = prefill_shape<HD>::part, stages = prefill_shape<HD>::stages;
+    grid_trigger();
+    grid_wait();
+    const struct batch_group &group = a.batch.groups[a.kv.group];
+    attend_tile tile = tile_find(a.batch, group, blockIdx.y, QUERIES);
+    if (!tile.found)
+        return;
+    const attend_row &row = tile.row;
+    uint32_t head = blockIdx.x, kv_head = head / (a.heads / a.kv_heads);
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    uint32_t queries = row.q_len - tile.query < QUERIES ? row.q_len - tile.query : QUERIES;
+    uint32_t position = row.position + tile.query; /* of query 0 */
+    uint32_t last = position + queries - 1;
+    uint32_t first = group.window && position >= group.window ? position - group.window + 1 : 0;
+    uint32_t keys = shared_address(memory), values = keys + stages * part;
+    uint32_t begin = first / KEYS, end = last / KEYS;
+    prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.k, begin, keys);
+    copy_async_commit();
+    prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.v, begin, values);
+    copy_async_commit();
+
+    prefill_state<HD> s = {};
+    s.most[0] = s.most[1] = -INFINITY;
+    uint32_t query[2] = {warp * 16 + g, warp * 16 + g + 8};
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        uint32_t token = row.token + tile.query + query[half];
+        const uint32_t *from = reinterpret_cast<const uint32_t *>(
+            static_cast<const __nv_bfloat16 *>(a.q) + (size_t)token * a.q_stride + head * HD);
+#pragma unroll
+        for (int k = 0; k < HD / 16; k++) {
+            s.q[k][half] = query[half] < queries ? from[k * 8 + t] : 0;
+            s.q[k][half + 2] = query[half] < queries ? from[k * 8 + 4 + t] : 0;
+        }
+    }
+    float unit = a.scale * ATTEND_LOG2E;
+    for (uint32_t at = begin; at <= end; at++) {
+        uint32_t now = stages == 2 ? (at - begin) % 2 * part : 0;
+        if (stages == 2 && at < end)
+            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.k, at + 1,
+                              keys + part - now);
+        copy_async_commit();
+        if (stages == 2 && at < end)
+            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.v, at + 1,
+                              values + part - now);
+        copy_async_commit();
+        copy_async_wait<3>();
+        __syncthreads();
+        float score[KEYS / 8][4];
+        prefill_scores(s, score, keys + now);
+        uint32_t base = at * KEYS;
+        if (base + KEYS - 1 > position || (group.window && base + group.window <= last)) {
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    uint32_t key = base + n * 8 + 2 * t + i % 2, at_query = position + query[i / 2];
+                    if (key > at_query || (group.window && key + group.window <= at_query))
+                        score[n][i] = -INFINITY;
+                }
+        }
+        prefill_softmax(s, score, unit);
+        copy_async_wait<2>();
+        __syncthreads();
+        prefill_values(s, score, values + now);
+        __syncthreads();
+        if (stages == 1 && at < end) {
+            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.k, at + 1, keys);
+            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.v, at + 1, values);
+            copy_async_commit();
+            copy_async_wait<0>();
+            __syncthreads();
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = s.sum[half];
+        sum += __shfl_xor_sync(FULL_MASK, sum, 1);
+        sum += __shfl_xor_sync(FULL_MASK, sum, 2);
+        if (query[half] >= queries)
+            continue;
+        uint32_t token = row.token + tile.query + query[half];
+        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<__nv_bfloat16 *>(a.out) +
+                                                    (size_t)token * a.out_stride + head * HD);
+#pragma unroll
+        for (int m = 0; m < HD / 8; m++)
+            to[m * 4 + t] = pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_BF16);
+    }
+}
+
+bool attend_prefill_can(const struct attend_args *args)
+{
+    const struct device_facts *device = device_facts();
+    uint32_t dim = args->head_dim;
+    bool aligned = args->q_stride % 2 == 0 && args->out_stride % 2 == 0 &&
+                   reinterpret_cast<uintptr_t>(args->q) % 4 == 0 &&
+                   reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
+    return device->major >= 8 && args->dtype == DTYPE_BF16 && args->kv.dtype == DTYPE_BF16 &&
+           aligned && (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256);
+}
+
+template <int HD> static cudaError_t prefill_launch(const struct attend_args *a, cudaStream_t stream)
+{
+    static struct device_once once;
+    cudaError_t result = device_allow(&once, prefill_kernel<HD>, device_facts(), 256 + 64);
+    if (result != cudaSuccess)
+        return result;
+    return launch(prefill_kernel<HD>, dim3(a->heads, tile_bound(&a->batch, QUERIES)),
+                  PREFILL_THREADS, prefill_shape<HD>::bytes, stream, *a,
+                  (uint32_t)__builtin_ctz(a->batch.block_tokens));
+}
+
+cudaError_t attend_prefill(const struct attend_args *args, cudaStream_t stream)
+{
+    switch (args->head_dim) {
+    case 64:
+        return prefill_launch<64>(args, stream);
+    case 80:
+        return prefill_launch<80>(args, stream);
+    case 96:
+        return prefill_launch<96>(args, stream);
+    case 128:
+        return prefill_launch<128>(args, stream);
+    case 256:
+        return prefill_launch<256>(args, stream);
+    default:
+        return cudaErrorInvalidValue;
+    }
+}

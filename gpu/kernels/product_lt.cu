@@ -1,0 +1,226 @@
+/* Products of many rows: cuBLASLt with the caller's workspace, so that it allocates nothing and can
+ * be captured. A table remembers the algorithm of each problem met; a new problem costs a question to
+ * the library (tens of microseconds). The table is shared by all ranks under one lock. */
+#include <mutex>
+
+#include "gpu/kernels/product_lt.cuh"
+
+#define PLANS 1024 /* a power of two; older plans give way */
+#define PROBES 8
+
+struct plan_key {
+    struct lt_shape shape;
+    uint32_t x_stride, y_stride;
+    uint32_t device;
+    uint32_t align_w, align_x, align_y;
+    uint64_t workspace_bytes;
+};
+
+struct plan {
+    struct plan_key key; /* rows 0: free */
+    bool supported;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+static std::mutex lock;
+static struct plan plans[PLANS];
+static cublasLtHandle_t handles[FACTS_DEVICES_MAX];
+
+cublasLtHandle_t lt_handle()
+{
+    std::lock_guard<std::mutex> guard(lock);
+    cublasLtHandle_t *handle = &handles[device_facts()->ordinal];
+    if (!*handle && cublasLtCreate(handle) != CUBLAS_STATUS_SUCCESS)
+        *handle = NULL;
+    return *handle;
+}
+
+static cudaDataType_t data_type(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 ? CUDA_R_32F : dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+static uint32_t alignment(const void *pointer, uint32_t stride, enum dtype dtype)
+{
+    uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) |
+                     (uintptr_t)stride * dtype_bytes(dtype) | 256;
+    return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+bool lt_describe(const struct product_args *a, struct lt_problem *p)
+{
+    *p = {};
+    p->shape = {a->rows.max,
+                a->w.n,
+                a->w.k,
+                static_cast<uint8_t>(a->w.dtype),
+                static_cast<uint8_t>(a->x_dtype),
+                static_cast<uint8_t>(a->y_dtype),
+                static_cast<uint8_t>(a->bias != NULL)};
+    p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
+    p->align_w = alignment(a->w.data, a->w.k, a->w.dtype);
+    p->align_x = alignment(a->x, a->x_stride, a->x_dtype);
+    p->align_y = alignment(a->y, a->y_stride, a->y_dtype);
+    cublasOperation_t transposed = CUBLAS_OP_T;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    if (cublasLtMatmulDescInit(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
+        cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                       sizeof(transposed)) ||
+        cublasLtMatrixLayoutInit(&p->w, data_type(a->w.dtype), a->w.k, a->w.n, a->w.k) ||
+        cublasLtMatrixLayoutInit(&p->x, data_type(a->x_dtype), a->w.k, a->rows.max, a->x_stride) ||
+        cublasLtMatrixLayoutInit(&p->y, data_type(a->y_dtype), a->w.n, a->rows.max, a->y_stride))
+        return false;
+    if (a->bias && (cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                   &epilogue, sizeof(epilogue)) ||
+                    cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                   &a->bias, sizeof(a->bias))))
+        return false;
+    return true;
+}
+
+int lt_candidates(cublasLtHandle_t handle, struct lt_problem *p,
+                  cublasLtMatmulHeuristicResult_t *candidates, int max)
+{
+    cublasLtMatmulPreferenceOpaque_t wish;
+    uint64_t workspace = p->workspace_bytes;
+    int found = 0;
+    if (cublasLtMatmulPreferenceInit(&wish) ||
+        cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &workspace, sizeof(workspace)) ||
+        cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                                             &p->align_w, sizeof(p->align_w)) ||
+        cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                             &p->align_x, sizeof(p->align_x)) ||
+        cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                             &p->align_y, sizeof(p->align_y)) ||
+        cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+                                             &p->align_y, sizeof(p->align_y)) ||
+        cublasLtMatmulAlgoGetHeuristic(handle, &p->operation, &p->w, &p->x, &p->y, &p->y, &wish, max,
+                                       candidates, &found))
+        return 0;
+    return found;
+}
+
+cudaError_t lt_run(cublasLtHandle_t handle, struct lt_problem *p, const struct product_args *args,
+                   const cublasLtMatmulAlgo_t *algorithm, cudaStream_t stream)
+{
+    float one = 1, zero = 0;
+    cublasStatus_t status =
+        cublasLtMatmul(handle, &p->operation, &one, args->w.data, &p->w, args->x, &p->x, &zero,
+                       args->y, &p->y, args->y, &p->y, algorithm, args->workspace,
+                       p->workspace_bytes, stream);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return cudaSuccess;
+    cudaError_t cause = cudaPeekAtLastError();
+    return cause != cudaSuccess                       ? cause
+           : status == CUBLAS_STATUS_NOT_SUPPORTED    ? cudaErrorNotSupported
+           : status == CUBLAS_STATUS_EXECUTION_FAILED ? cudaErrorLaunchFailure
+                                                      : cudaErrorUnknown;
+}
+
+/* The algorithm that was timed for as many rows or somewhat more, if it can do these; else the
+ * library's first. */
+static bool choose(cublasLtHandle_t handle, struct lt_problem *problem,
+                   const struct product_args *args, cublasLtMatmulAlgo_t *ret_algorithm)
+{
+    cublasLtMatmulHeuristicResult_t candidates[TUNE_CANDIDATES], checked;
+    uint32_t rows, number;
+    if (tune_find(&problem->shape, &rows, &number)) {
+        struct product_args timed = *args;
+        struct lt_problem as_timed;
+        timed.rows.max = rows;
+        if (lt_describe(&timed, &as_timed) &&
+            static_cast<int>(number) <
+                lt_candidates(handle, &as_timed, candidates, TUNE_CANDIDATES) &&
+            cublasLtMatmulAlgoCheck(handle, &problem->operation, &problem->w, &problem->x,
+                                    &problem->y, &problem->y, &candidates[number].algo,
+                                    &checked) == CUBLAS_STATUS_SUCCESS &&
+            checked.workspaceSize <= problem->workspace_bytes) {
+            *ret_algorithm = candidates[number].algo;
+            return true;
+        }
+    }
+    if (lt_candidates(handle, problem, candidates, 1) < 1)
+        return false;
+    *ret_algorithm = candidates[0].algo;
+    return true;
+}
+
+static uint32_t key_hash(const struct plan_key *key)
+{
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(key);
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < sizeof(*key) / sizeof(*words); i++)
+        hash = (hash ^ words[i]) * 16777619u;
+    return hash ^ hash >> 15;
+}
+
+static bool key_same(const struct plan_key *a, const struct plan_key *b)
+{
+    return __builtin_memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static void key_make(const struct product_args *args, const struct lt_problem *problem,
+                     struct plan_key *key)
+{
+    __builtin_memset(key, 0, sizeof(*key)); /* compared as bytes, gaps included */
+    key->shape = problem->shape;
+    key->x_stride = args->x_stride;
+    key->y_stride = args->y_stride;
+    key->device = static_cast<uint32_t>(device_facts()->ordinal);
+    key->align_w = problem->align_w;
+    key->align_x = problem->align_x;
+    key->align_y = problem->align_y;
+    key->workspace_bytes = problem->workspace_bytes;
+}
+
+void lt_forget()
+{
+    std::lock_guard<std::mutex> guard(lock);
+    for (struct plan &plan : plans)
+        plan.key.shape.rows = 0;
+}
+
+bool product_lt_can(const struct product_args *a)
+{
+    bool half = a->w.dtype == DTYPE_BF16 && a->x_dtype == DTYPE_BF16 &&
+                (a->y_dtype == DTYPE_BF16 || a->y_dtype == DTYPE_F32);
+    bool full = a->w.dtype == DTYPE_F32 && a->x_dtype == DTYPE_F32 && a->y_dtype == DTYPE_F32;
+    return (half || full) && (!a->bias || a->bias_dtype == a->y_dtype);
+}
+
+cudaError_t product_lt(const struct product_args *args, cudaStream_t stream)
+{
+    cublasLtHandle_t handle = lt_handle();
+    struct lt_problem problem;
+    if (!handle)
+        return cudaErrorInitializationError;
+    if (!lt_describe(args, &problem))
+        return cudaErrorNotSupported;
+    struct plan_key key;
+    key_make(args, &problem, &key);
+    uint32_t home = key_hash(&key), free = PLANS;
+    struct plan plan;
+    bool known = false;
+    lock.lock();
+    for (uint32_t i = 0; i < PROBES && !known; i++) {
+        struct plan *at = &plans[(home + i) % PLANS];
+        if (key_same(&at->key, &key)) {
+            plan = *at;
+            known = true;
+        } else if (at->key.shape.rows == 0 && free == PLANS) {
+            free = (home + i) % PLANS;
+        }
+    }
+    lock.unlock();
+    if (!known) {
+        plan.key = key;
+        plan.supported = choose(handle, &problem, args, &plan.algorithm);
+        lock.lock();
+        plans[free < PLANS ? free : home % PLANS] = plan;
+        lock.unlock();
+    }
+    if (!plan.supported)
+        return cudaErrorNotSupported;
+    return lt_run(handle, &problem, args, &plan.algorithm, stream);
+}

@@ -1,0 +1,241 @@
+/* Products of up to 16 rows on sm_90: bound by reading the weights once.
+ *
+ * One block per SM; a unit is eight outputs, and the units are dealt to the blocks in turns. The
+ * eight warps share k: each has chunks of up to 512 values of it, and keeps the rows' values of a
+ * chunk in registers, as the left operand of m16n8k16 (rows of x) while the weights of a unit are
+ * the right one. Weights come by bulk copies, eight rows of a chunk at a time, into a ring of the
+ * warp's own; the first ones are under way before the kernel waits for the one before it. Four
+ * units are summed at a time, then the warps' sums are added in their order through shared memory.
+ *
+ * The order of k inside a product is permuted to suit 16-byte loads: lane t has values 8t .. 8t + 7
+ * of every 32. What a row gets depends neither on the other rows nor on their number. */
+#include "gpu/kernels/facts.cuh"
+#include "gpu/kernels/product.cuh"
+#include "gpu/kernels/tensor.cuh"
+
+#define SMALL_WARPS 8
+#define SMALL_THREADS (SMALL_WARPS * WARP)
+#define UNIT 8  /* outputs */
+#define GROUP 4 /* units summed at a time */
+#define CHUNK_MAX 512
+#define STEPS (CHUNK_MAX / 32)
+#define STAGES_MAX 8
+
+struct small_shape {
+    uint32_t units, chunk, chunks; /* chunk: values of k, a multiple of 32 */
+    uint32_t row_bytes; /* of a chunk in the ring: 64 modulo 128, against bank conflicts */
+    uint32_t stages;
+};
+
+/* Where a warp is in its sequence: for each group of units, for each of its chunks, each unit. */
+struct small_cursor {
+    uint32_t unit_first; /* of the group */
+    uint32_t chunk, slot;
+};
+
+__device__ __forceinline__ bool small_more(const small_cursor &at, const small_shape &shape)
+{
+    return at.unit_first < shape.units && at.chunk < shape.chunks;
+}
+
+__device__ __forceinline__ void small_next(small_cursor &at, const small_shape &shape, uint32_t warp)
+{
+    at.slot++;
+    if (at.slot < GROUP && at.unit_first + at.slot * gridDim.x < shape.units)
+        return;
+    at.slot = 0;
+    at.chunk += SMALL_WARPS;
+    if (at.chunk < shape.chunks)
+        return;
+    at.chunk = warp;
+    at.unit_first += GROUP * gridDim.x;
+}
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* Whole warp: the eight rows of weights that the cursor points to. */
+__device__ __forceinline__ void small_fetch(const struct product_args &a, const small_shape &shape,
+                                            const small_cursor &at, uint32_t to, uint32_t barrier)
+{
+    uint32_t lane = threadIdx.x % WARP;
+    uint32_t first = (at.unit_first + at.slot * gridDim.x) * UNIT, begin = at.chunk * shape.chunk;
+    uint32_t left = a.w.k - begin, bytes = (left < shape.chunk ? left : shape.chunk) * 2;
+    uint32_t rows = a.w.n - first < UNIT ? a.w.n - first : UNIT;
+    if (lane == 0)
+        barrier_expect(barrier, rows * bytes);
+    __syncwarp();
+    if (lane < rows)
+        copy_bulk(to + lane * shape.row_bytes,
+                  static_cast<const __nv_bfloat16 *>(a.w.data) + (size_t)(first + lane) * a.w.k +
+                      begin,
+                  bytes, barrier);
+}
+
+template <int HALVES>
+__device__ __forceinline__ void small_load_x(uint4 (&x)[STEPS][HALVES], const struct product_args &a,
+                                             uint32_t rows, uint32_t begin, uint32_t count)
+{
+    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) {
+        uint32_t row = half * 8 + g;
+        const __nv_bfloat16 *from =
+            static_cast<const __nv_bfloat16 *>(a.x) + (size_t)row * a.x_stride + begin + t * 8;
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+            x[step][half] = row < rows && step * 32 + t * 8 < count
+                                ? *reinterpret_cast<const uint4 *>(from + step * 32)
+                                : make_uint4(0, 0, 0, 0);
+    }
+}
+
+template <int HALVES>
+__device__ __forceinline__ void small_multiply(float (&sum)[2][4], const uint4 (&x)[STEPS][HALVES],
+                                               uint32_t weights, uint32_t count)
+{
+    uint32_t t = threadIdx.x % 4, steps = (count + 31) / 32;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        if (step >= steps)
+            break;
+        uint4 w = load_shared(weights + step * 64);
+        if (step * 32 + t * 8 >= count) /* past the end of k: what lies there may be NaN */
+            w = make_uint4(0, 0, 0, 0);
+        const uint4 &low = x[step][0];
+        uint4 high = HALVES > 1 ? x[step][HALVES - 1] : make_uint4(0, 0, 0, 0);
+        mma_bf16(sum[0], low.x, high.x, low.y, high.y, w.x, w.y);
+        mma_bf16(sum[1], low.z, high.z, low.w, high.w, w.z, w.w);
+    }
+}
+
+/* The warps' sums of a group of units, added in the order of the warps. */
+template <int HALVES>
+__device__ __forceinline__ void small_store(const struct product_args &a, const small_shape &shape,
+                                            float (&sum)[GROUP][2][4], float *merge, uint32_t rows,
+                                            uint32_t unit_first)
+{
+    const int size = GROUP * HALVES * 8 * UNIT; /* [unit][row][output] */
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    __syncthreads(); /* the group before has been read */
+#pragma unroll
+    for (int slot = 0; slot < GROUP; slot++)
+#pragma unroll
+        for (int half = 0; half < HALVES; half++) {
+            float2 pair = make_float2(sum[slot][0][half * 2] + sum[slot][1][half * 2],
+                                      sum[slot][0][half * 2 + 1] + sum[slot][1][half * 2 + 1]);
+            float *to = merge + warp * size + ((slot * HALVES + half) * 8 + g) * UNIT + 2 * t;
+            *reinterpret_cast<float2 *>(to) = pair;
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < size; i += SMALL_THREADS) {
+        float y = 0;
+#pragma unroll
+        for (int w = 0; w < SMALL_WARPS; w++)
+            y += merge[w * size + i];
+        uint32_t row = i / UNIT % (HALVES * 8), slot = i / UNIT / (HALVES * 8);
+        uint32_t unit = unit_first + slot * gridDim.x, n = unit * UNIT + i % UNIT;
+        if (row >= rows || unit >= shape.units || n >= a.w.n)
+            continue;
+        if (a.bias)
+            y += load_value(a.bias, n, a.bias_dtype);
+        store_value(a.y, (size_t)row * a.y_stride + n, a.y_dtype, y);
+    }
+}
+
+#endif
+
+template <int HALVES>
+__global__ void __launch_bounds__(SMALL_THREADS, 1)
+    small_kernel(const __grid_constant__ struct product_args a, const small_shape shape)
+{
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ __align__(128) char memory[];
+    __shared__ uint64_t full[SMALL_WARPS][STAGES_MAX];
+    float *merge = reinterpret_cast<float *>(memory);
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, stage_bytes = UNIT * shape.row_bytes;
+    uint32_t ring = shared_address(memory) + SMALL_WARPS * GROUP * HALVES * 8 * UNIT * 4 +
+                    warp * shape.stages * stage_bytes;
+    if (lane == 0) {
+        for (uint32_t i = 0; i < shape.stages; i++)
+            barrier_init(shared_address(&full[warp][i]), 1);
+        barrier_init_done();
+    }
+    __syncwarp();
+    small_cursor ahead = {blockIdx.x, warp, 0}, at = ahead;
+    for (uint32_t i = 0; i < shape.stages && small_more(ahead, shape); i++) {
+        small_fetch(a, shape, ahead, ring + i * stage_bytes, shared_address(&full[warp][i]));
+        small_next(ahead, shape, warp);
+    }
+    grid_trigger();
+    grid_wait();
+    uint32_t rows = span_rows(a.rows), stage = 0, phase = 0, loaded = UINT32_MAX;
+    uint4 x[STEPS][HALVES];
+    for (; at.unit_first < shape.units; at.unit_first += GROUP * gridDim.x) {
+        float sum[GROUP][2][4] = {};
+        for (at.chunk = warp; at.chunk < shape.chunks; at.chunk += SMALL_WARPS) {
+            uint32_t begin = at.chunk * shape.chunk, left = a.w.k - begin;
+            uint32_t count = left < shape.chunk ? left : shape.chunk;
+            if (loaded != at.chunk)
+                small_load_x(x, a, rows, begin, count);
+            loaded = at.chunk;
+#pragma unroll
+            for (int slot = 0; slot < GROUP; slot++) {
+                if (at.unit_first + slot * gridDim.x >= shape.units)
+                    break;
+                barrier_wait(shared_address(&full[warp][stage]), phase);
+                uint32_t from = ring + stage * stage_bytes;
+                small_multiply(sum[slot], x, from + lane / 4 * shape.row_bytes + lane % 4 * 16,
+                               count);
+                __syncwarp();
+                if (small_more(ahead, shape)) {
+                    small_fetch(a, shape, ahead, from, shared_address(&full[warp][stage]));
+                    small_next(ahead, shape, warp);
+                }
+                if (++stage == shape.stages)
+                    stage = 0, phase ^= 1;
+            }
+        }
+        small_store<HALVES>(a, shape, sum, merge, rows, at.unit_first);
+    }
+#endif
+}
+
+bool product_small_can(const struct product_args *a)
+{
+    bool aligned = a->w.k % 8 == 0 && a->x_stride % 8 == 0 && a->w.k > 0 &&
+                   reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
+                   reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
+    return device_facts()->major == 9 && aligned && a->rows.max <= 16 &&
+           a->w.dtype == DTYPE_BF16 && a->x_dtype == DTYPE_BF16;
+}
+
+template <int HALVES>
+static cudaError_t small_launch(const struct product_args *args, cudaStream_t stream)
+{
+    const struct device_facts *device = device_facts();
+    struct small_shape shape;
+    uint32_t k = args->w.k, turns = ceil_div(k, SMALL_WARPS * CHUNK_MAX);
+    shape.units = ceil_div(args->w.n, UNIT);
+    shape.chunk = ceil_div(ceil_div(k, SMALL_WARPS * turns), 32) * 32;
+    shape.chunks = ceil_div(k, shape.chunk);
+    shape.row_bytes = shape.chunk * 2 + (shape.chunk % 64 ? 0 : 64);
+    uint32_t merge = SMALL_WARPS * GROUP * HALVES * 8 * UNIT * 4;
+    uint32_t room = device->shared_max - merge - SMALL_WARPS * STAGES_MAX * 8 - 128;
+    shape.stages = room / (SMALL_WARPS * UNIT * shape.row_bytes);
+    if (shape.stages > STAGES_MAX)
+        shape.stages = STAGES_MAX;
+    static struct device_once once;
+    cudaError_t result = device_allow(&once, small_kernel<HALVES>, device,
+                                      SMALL_WARPS * STAGES_MAX * 8);
+    if (result != cudaSuccess)
+        return result;
+    uint32_t blocks = shape.units < device->processors ? shape.units : device->processors;
+    return launch(small_kernel<HALVES>, dim3(blocks), SMALL_THREADS,
+                  merge + shape.stages * SMALL_WARPS * UNIT * shape.row_bytes, stream, *args,
+                  shape);
+}
+
+cudaError_t product_small(const struct product_args *args, cudaStream_t stream)
+{
+    return args->rows.max <= 8 ? small_launch<1>(args, stream) : small_launch<2>(args, stream);
+}

@@ -1,0 +1,19 @@
+#include "gpu/kernels/tune.h"
+
+cudaError_t tune_product(const struct product_args *args, cudaStream_t stream)
+{
+    (void)args, (void)stream;
+    return cudaSuccess;
+}
+
+int tune_load(const char *dir)
+{
+    (void)dir;
+    return 0;
+}
+
+int tune_save(const char *dir)
+{
+    (void)dir;
+    return 0;
+}

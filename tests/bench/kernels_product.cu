@@ -1,0 +1,258 @@
+#include <string.h>
+
+#include "gpu/kernels/product.h"
+#include "gpu/kernels/tune.h"
+#include "tests/bench/kernels.cuh"
+
+static const uint32_t SPARE = 2; /* columns beyond n, that nothing may write */
+
+struct case_of {
+    uint32_t max, count, n, k;
+    enum dtype x, y;
+    bool bias;
+};
+
+static void *workspace()
+{
+    static void *space;
+    if (!space)
+        MUST(cudaMalloc(&space, PRODUCT_WORKSPACE_BYTES));
+    return space;
+}
+
+static std::vector<float> run_case(const case_of &c, struct product_args a, uint32_t count)
+{
+    uint32_t *count_on_device;
+    std::vector<float> y;
+    size_t size = (size_t)c.max * a.y_stride;
+    MUST(cudaMalloc(&a.y, size * dtype_bytes(c.y)));
+    MUST(cudaMemset(a.y, 0xff, size * dtype_bytes(c.y)));
+    MUST(cudaMalloc(&count_on_device, 4));
+    MUST(cudaMemcpy(count_on_device, &count, 4, cudaMemcpyHostToDevice));
+    a.rows.count = count_on_device;
+    MUST(cudaDeviceSynchronize());
+    MUST(op_product(&a, stream));
+    MUST(cudaStreamSynchronize(stream));
+    y = download(a.y, size, c.y);
+    MUST(cudaFree(a.y));
+    MUST(cudaFree(count_on_device));
+    return y;
+}
+
+static void check_case(const case_of &c, random_state &random)
+{
+    enum dtype w_dtype = c.x;
+    struct product_args a = {};
+    uint32_t pad = c.k % 8 ? 0 : 8;
+    a.x_stride = c.k + pad;
+    a.y_stride = c.n + SPARE;
+    std::vector<float> w((size_t)c.n * c.k), x((size_t)c.max * a.x_stride), bias(c.n);
+    auto draw = [&](std::vector<float> &to) {
+        for (float &value : to)
+            value = c.x == DTYPE_BF16 ? to_bf16(random.normal()) : random.normal();
+    };
+    draw(w);
+    draw(x);
+    for (float &value : bias)
+        value = c.y == DTYPE_BF16 ? to_bf16(random.normal() * 9) : random.normal() * 9;
+    void *on_device[3] = {upload(w, w_dtype), upload(x, c.x), upload(bias, c.y)};
+    a.w = {on_device[0], w_dtype, NULL, 0, c.n, c.k};
+    a.x = on_device[1];
+    a.bias = c.bias ? on_device[2] : NULL;
+    a.x_dtype = c.x;
+    a.y_dtype = a.bias_dtype = c.y;
+    a.rows.max = c.max;
+    a.workspace = workspace();
+    a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
+    std::vector<float> y = run_case(c, a, c.count);
+    struct distance far;
+    uint32_t every = 1 + (uint32_t)((uint64_t)c.n * c.k * c.count / 40000000);
+    bool spilled = false;
+    for (uint32_t r = 0; r < c.max; r++) {
+        for (uint32_t n = r % every; n < c.n && r < c.count; n += every) {
+            double want = c.bias ? bias[n] : 0;
+            for (uint32_t k = 0; k < c.k; k++)
+                want += (double)w[(size_t)n * c.k + k] * x[(size_t)r * a.x_stride + k];
+            far.add(y[(size_t)r * a.y_stride + n], want);
+        }
+        for (uint32_t n = c.n; n < a.y_stride; n++)
+            spilled = spilled || !isnan(y[(size_t)r * a.y_stride + n]);
+        if (r >= c.count && c.max <= PRODUCT_SMALL_MAX)
+            spilled = spilled || !isnan(y[(size_t)r * a.y_stride]);
+    }
+    char text[128];
+    snprintf(text, sizeof(text), "product %u of %u rows, %u x %u, %s to %s%s", c.count, c.max, c.n, c.k,
+             c.x == DTYPE_F32 ? "f32" : "bf16", c.y == DTYPE_F32 ? "f32" : "bf16",
+             c.bias ? ", bias" : "");
+    verdict(text, spilled ? INFINITY : far.value(),
+            c.x == DTYPE_F32 ? 2e-6 : c.y == DTYPE_F32 ? 2e-6 : 3e-3);
+    if (c.max <= PRODUCT_SMALL_MAX && c.count > 1) { /* a row alone has the bits it has in company */
+        std::vector<float> alone = run_case(c, a, 1);
+        a.rows.max = 1;
+        std::vector<float> bound = run_case(c, a, 1);
+        if (memcmp(alone.data(), y.data(), c.n * 4) || memcmp(bound.data(), y.data(), c.n * 4))
+            verdict("    a row alone has the same bits", 1, 0);
+    }
+    for (void *pointer : on_device)
+        MUST(cudaFree(pointer));
+}
+
+/* A file of anything may pick among candidates, and break nothing. */
+static void check_tune()
+{
+    const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+    struct product_args a = {};
+    uint32_t count = 64;
+    a.w = {NULL, DTYPE_BF16, NULL, 0, 1024, 2048};
+    void *w, *x;
+    MUST(cudaMalloc(&w, 1024 * 2048 * 2));
+    MUST(cudaMalloc(&x, 64 * 2048 * 2));
+    MUST(cudaMalloc(&a.y, 64 * 1024 * 2));
+    fill_random(w, 1024 * 2048 * 2);
+    fill_random(x, 64 * 2048 * 2);
+    a.w.data = w;
+    a.x = x;
+    a.rows = {to_device(std::vector<uint32_t>(1, count)), 0, 64};
+    a.x_stride = 2048;
+    a.y_stride = 1024;
+    a.x_dtype = a.y_dtype = a.bias_dtype = DTYPE_BF16;
+    a.workspace = workspace();
+    a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
+    MUST(tune_product(&a, stream));
+    int saved = tune_save(dir), loaded = tune_load(dir);
+    verdict("tune: saved and loaded again", saved == 0 && loaded >= 1 ? 0 : 1, 0);
+    verdict("tune: a directory that is not there is an error to save to",
+            tune_save("/nonexistent") < 0 && tune_load("/nonexistent") >= 0 ? 0 : 1, 0);
+    MUST(op_product(&a, stream));
+    a.rows.max = 40; /* served by what was timed for 64 */
+    MUST(op_product(&a, stream));
+    MUST(cudaStreamSynchronize(stream));
+}
+
+void product_check()
+{
+    random_state random = {3};
+    for (uint32_t max : {1u, 2u, 4u, 7u, 8u, 9u, 16u})
+        for (bool bias : {false, true})
+            check_case({max, max > 3 ? max - 1 : max, 4096 / 8 + 5, 4096, DTYPE_BF16,
+                        bias ? DTYPE_F32 : DTYPE_BF16, bias},
+                       random);
+    const uint32_t shapes[][2] = {{6144, 4096}, {4096, 14336}, {40, 11008}, {1, 8},  {7, 40},
+                                  {130, 200},   {2048, 2048},  {33, 4104},  {9, 31}, {3000, 576}};
+    for (auto &shape : shapes) {
+        check_case({3, 2, shape[0], shape[1], DTYPE_BF16, DTYPE_BF16, true}, random);
+        check_case({16, 13, shape[0], shape[1], DTYPE_BF16, DTYPE_F32, false}, random);
+        check_case({61, 50, shape[0], shape[1], DTYPE_BF16, DTYPE_BF16, true}, random);
+    }
+    check_case({5, 4, 100, 96, DTYPE_F32, DTYPE_F32, true}, random);
+    check_case({50, 44, 333, 77, DTYPE_F32, DTYPE_F32, true}, random);
+    check_case({200, 200, 512, 512, DTYPE_BF16, DTYPE_F32, false}, random);
+    check_tune();
+}
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+static const uint32_t LAYER[4][2] = {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
+static const uint32_t HEAD[2] = {128256, 4096};
+
+struct step {
+    char *weights;
+    void *x, *y;
+    uint32_t *count;
+};
+
+static void product(const struct step &s, const uint32_t shape[2], size_t *at, uint32_t rows,
+                    bool logits)
+{
+    struct product_args a = {};
+    a.rows = {s.count, 0, rows};
+    a.w = {s.weights + *at, DTYPE_BF16, NULL, 0, shape[0], shape[1]};
+    a.x = s.x;
+    a.y = s.y;
+    a.x_stride = shape[1];
+    a.y_stride = shape[0];
+    a.x_dtype = DTYPE_BF16;
+    a.y_dtype = a.bias_dtype = logits ? DTYPE_F32 : DTYPE_BF16;
+    a.workspace = workspace();
+    a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
+    MUST(op_product(&a, stream));
+    *at += (size_t)shape[0] * shape[1] * 2;
+}
+
+static void tune(const struct step &s, const uint32_t shape[2], uint32_t rows)
+{
+    struct product_args a = {};
+    a.rows = {s.count, 0, rows};
+    a.w = {s.weights, DTYPE_BF16, NULL, 0, shape[0], shape[1]};
+    a.x = s.x;
+    a.y = s.y;
+    a.x_stride = shape[1];
+    a.y_stride = shape[0];
+    a.x_dtype = a.y_dtype = a.bias_dtype = DTYPE_BF16;
+    a.workspace = workspace();
+    a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
+    MUST(tune_product(&a, stream));
+}
+
+void product_bench()
+{
+    struct step s;
+    size_t weights = (size_t)128256 * 4096 * 2, layer = 0;
+    for (auto &shape : LAYER)
+        layer += (size_t)shape[0] * shape[1] * 2;
+    weights += 32 * layer;
+    size_t x_bytes = (size_t)4096 * 14336 * 2, y_bytes = (size_t)4096 * 28672 * 4;
+    MUST(cudaMalloc(&s.weights, weights));
+    MUST(cudaMalloc(&s.x, x_bytes));
+    MUST(cudaMalloc(&s.y, y_bytes));
+    fill_random(s.weights, weights);
+    fill_random(s.x, x_bytes);
+    for (uint32_t rows : {1u, 2u, 4u, 8u, 12u, 16u}) {
+        s.count = to_device(std::vector<uint32_t>(1, rows));
+        double ms = time_graph_ms([&] {
+            size_t at = 0;
+            for (int l = 0; l < 32; l++)
+                for (auto &shape : LAYER)
+                    product(s, shape, &at, rows, false);
+            product(s, HEAD, &at, rows, true);
+        });
+        printf("products of an 8B step, %2u rows: %.3f ms %5.0f GB/s = %4.1f %% of read\n", rows, ms,
+               weights / ms / 1e6, 100 * weights / ms / 1e6 / read_rate);
+        for (auto &shape : LAYER) {
+            int copies = (int)(((size_t)2 << 30) / ((size_t)shape[0] * shape[1] * 2));
+            double one = time_graph_ms([&] {
+                size_t at = 0;
+                for (int i = 0; i < copies; i++)
+                    product(s, shape, &at, rows, false);
+            });
+            printf("    %u x %u: %.0f GB/s\n", shape[0], shape[1],
+                   (double)copies * shape[0] * shape[1] * 2 / one / 1e6);
+        }
+        fflush(stdout);
+    }
+    for (uint32_t rows : {32u, 64u, 128u, 256u, 512u, 4096u}) {
+        double ms[2];
+        s.count = to_device(std::vector<uint32_t>(1, rows));
+        for (int tuned = 0; tuned < 2; tuned++) {
+            if (tuned)
+                for (auto &shape : LAYER)
+                    tune(s, shape, rows);
+            int layers = rows > 1000 ? 2 : 8;
+            ms[tuned] = time_graph_ms([&] {
+                            size_t at = 0;
+                            for (int l = 0; l < layers; l++)
+                                for (auto &shape : LAYER)
+                                    product(s, shape, &at, rows, false);
+                        }) /
+                        layers;
+        }
+        double work = (double)rows * layer;
+        printf("products of an 8B layer, %4u rows: first choice %.1f us, timed %.1f us, %.0f TFLOP/s, %.0f "
+               "GB/s\n",
+               rows, ms[0] * 1e3, ms[1] * 1e3, work / ms[1] / 1e9, layer / ms[1] / 1e6);
+        fflush(stdout);
+    }
+    MUST(cudaFree(s.weights));
+    MUST(cudaFree(s.x));
+    MUST(cudaFree(s.y));
+}
