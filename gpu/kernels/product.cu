@@ -4,7 +4,7 @@
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
 {
     if (args->w.scale || args->w.scale_block)
-        return cudaErrorInvalidValue;
+        return cudaErrorNotSupported;
     if (args->rows.max == 0 || args->w.n == 0)
         return cudaSuccess;
     if (args->rows.max <= PRODUCT_SMALL_MAX)
