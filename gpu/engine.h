@@ -10,6 +10,7 @@
 #include "gpu/facts.h"
 #include "gpu/forward.h"
 #include "gpu/gpu.h"
+#include "gpu/graph.h"
 #include "gpu/lane.h"
 #include "gpu/mem.h"
 #include "gpu/ring.h"
@@ -40,6 +41,7 @@ struct rank {
     struct weights weights; /* unused by the null model, as is what follows */
     struct forward forward;
     struct slab_table slabs[GPU_GROUPS_MAX];
+    struct graphs graphs;
     struct rank_slot *slots; /* [slots_max] */
     uint32_t penalty_slots;  /* open ones with penalties */
     uint64_t submitted;      /* number of the last step */
@@ -54,6 +56,17 @@ struct gpu_engine {
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);
 };
+
+/* A counter has one writer, so a plain load and store do. */
+static inline void rank_count(_Atomic uint64_t *counter, bool one)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + one,
+                          memory_order_relaxed);
+}
+
+/* module.c: a line for the daemon's log. */
+void engine_log(const struct gpu_engine *engine, enum gpu_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* rank.c: as in gpu/gpu.h. */
 int rank_start(struct rank *rank, int wake_fd, struct error *error);

@@ -88,7 +88,7 @@ void mem_close(struct mem *mem)
 static uint64_t held(const struct mem *mem)
 {
     return number(&mem->numbers.fixed) + number(&mem->numbers.kv_held) +
-           number(&mem->numbers.scratch_held) + number(&mem->numbers.graphs);
+           number(&mem->numbers.scratch_held);
 }
 
 /* Whether the limits leave room for `growth` more bytes from the device. */
@@ -231,6 +231,22 @@ int mem_scratch_free(struct mem *mem, void *base, uint64_t bytes, struct error *
     return 0;
 }
 
+int mem_arena(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    int status = mem_scratch(mem, bytes, ret, error);
+    if (!status)
+        number_add(&mem->numbers.graphs, bytes);
+    return status;
+}
+
+int mem_arena_free(struct mem *mem, void *base, uint64_t bytes, struct error *error)
+{
+    int status = mem_scratch_free(mem, base, bytes, error);
+    if (!status)
+        number_subtract(&mem->numbers.graphs, bytes);
+    return status;
+}
+
 int mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
 {
     uint64_t used = number(&mem->numbers.kv_used);
@@ -259,16 +275,23 @@ int mem_trim(struct mem *mem, struct error *error)
     return status;
 }
 
+/* The numbers are read one by one while their writer goes on. */
+static uint64_t apart(uint64_t whole, uint64_t part)
+{
+    return whole > part ? whole - part : 0;
+}
+
 void mem_read(const struct mem *mem, struct gpu_memory *ret)
 {
     const struct mem_numbers *numbers = &mem->numbers;
+    uint64_t arenas = number(&numbers->graphs); /* in the scratch pool, told apart here */
     *ret = (struct gpu_memory){
         .weights = number(&numbers->fixed),
         .kv_used = number(&numbers->kv_used),
         .kv_held = number(&numbers->kv_held),
-        .scratch_used = number(&numbers->scratch_used),
-        .scratch_held = number(&numbers->scratch_held),
-        .graphs = number(&numbers->graphs),
+        .scratch_used = apart(number(&numbers->scratch_used), arenas),
+        .scratch_held = apart(number(&numbers->scratch_held), arenas),
+        .graphs = arenas,
         .pinned = number(&numbers->pinned),
         .device_free = number(&numbers->device_free),
         .device_total = number(&numbers->device_total),

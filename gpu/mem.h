@@ -72,6 +72,9 @@ void mem_pinned_free(struct mem *mem, void *base);
 /* ERR_DEVICE_MEMORY where the device or a limit refuses; the pools are as they were then. */
 int mem_scratch(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 int mem_scratch_free(struct mem *mem, void *base, uint64_t bytes, struct error *error);
+/* Scratch that outlives its step, for captured ones. */
+int mem_arena(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
+int mem_arena_free(struct mem *mem, void *base, uint64_t bytes, struct error *error);
 int mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 int mem_slab_free(struct mem *mem, void *base, uint64_t bytes, struct error *error);
 

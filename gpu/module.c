@@ -1,11 +1,24 @@
 /* The module's one symbol: the table of gpu/gpu.h. */
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
+
+void engine_log(const struct gpu_engine *engine, enum gpu_log_level level, const char *format, ...)
+{
+    if (!engine->log)
+        return;
+    char line[ERROR_TEXT_MAX + 128];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(line, sizeof line, format, values);
+    va_end(values);
+    engine->log(level, line);
+}
 
 static void uuid_write(const cudaUUID_t *uuid, char text[48])
 {

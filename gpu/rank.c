@@ -82,6 +82,7 @@ static void rank_close(struct rank *rank)
     weights_close(&rank->weights);
     struct error ignored;
     (void)state_seen_give(&rank->state, &rank->mem, &ignored);
+    (void)graph_drop(rank, &ignored);
     if (!rank->dead)
         (void)lane_synchronize(&rank->lane, &ignored); /* the frees are in the compute stream */
     mem_close(&rank->mem);
@@ -113,6 +114,8 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
         rank_close(rank);
         return status;
     }
+    /* A model that computes nothing has nothing to win by graphs. */
+    rank->graphs.off = rank->engine->facts.null;
     mem_settle(&rank->mem);
     rank->started = true;
     return 0;
@@ -148,6 +151,8 @@ int rank_trim(struct rank *rank, struct error *error)
     int status = 0;
     if (!rank->penalty_slots)
         status = state_seen_give(&rank->state, &rank->mem, error);
+    if (!status)
+        status = graph_drop(rank, error);
     if (!status)
         status = lane_synchronize(&rank->lane, error);
     if (!status)

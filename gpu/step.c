@@ -3,9 +3,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
-#include "gpu/kernels/move.h"
-#include "gpu/kernels/null.h"
-#include "gpu/kernels/publish.h"
+#include "gpu/launch.h"
 
 /* One step on its way. */
 struct step {
@@ -13,16 +11,18 @@ struct step {
     const struct gpu_plan *plan;
     struct ring_place *place;
     struct result_layout layout;
-    struct batch batch; /* bounded by what this step has */
-    void *scratch;
+    struct launch launch;
+    bool graph_fits;  /* it may run as a graph */
+    bool graph_there; /* and that is captured */
+    struct graph_key graph;
+    bool scratch_held;
     uint64_t scratch_bytes;
 };
 
-static void batch_bound(struct step *step)
+static void batch_bound(const struct step *step, struct batch *batch)
 {
     const struct gpu_plan *plan = step->plan;
     const struct result_layout *layout = &step->layout;
-    struct batch *batch = &step->batch;
     *batch = step->rank->state.batch;
     batch->rows_max = plan->row_count;
     batch->tokens_max = plan->token_count;
@@ -49,32 +49,33 @@ static bool plan_opens_penalties(const struct gpu_plan *plan)
     return false;
 }
 
-/* All memory that the step needs. When that cannot be had, nothing of the step has happened. */
+/* All memory that the step needs; a graph has its own. When it cannot be had, nothing has happened.
+ */
 static int memory_take(struct step *step, struct error *error)
 {
     struct rank *rank = step->rank;
-    if (plan_opens_penalties(step->plan)) {
+    struct launch *launch = &step->launch;
+    if (launch->counts) {
         int status = state_seen_take(&rank->state, &rank->mem, error);
         if (status)
             return status;
-        step->batch.seen = rank->state.batch.seen;
+        launch->batch.seen = rank->state.batch.seen;
     }
-    step->scratch_bytes = rank->engine->facts.null ? step->batch.tokens_max * sizeof(uint64_t)
-                          : step->batch.tokens_max
-                              ? forward_scratch_bytes(&rank->forward, &step->batch)
-                              : 0;
-    if (!step->scratch_bytes)
+    step->scratch_bytes = launch_scratch_bytes(rank, &launch->batch);
+    if (!step->scratch_bytes || step->graph_there)
         return 0;
-    return mem_scratch(&rank->mem, step->scratch_bytes, &step->scratch, error);
+    int status = mem_scratch(&rank->mem, step->scratch_bytes, &launch->scratch, error);
+    step->scratch_held = !status;
+    return status;
 }
 
 static int memory_give(struct step *step, struct error *error)
 {
-    if (!step->scratch)
+    if (!step->scratch_held)
         return 0;
-    int status = mem_scratch_free(&step->rank->mem, step->scratch, step->scratch_bytes, error);
-    if (!status)
-        step->scratch = NULL;
+    int status =
+        mem_scratch_free(&step->rank->mem, step->launch.scratch, step->scratch_bytes, error);
+    step->scratch_held = status != 0;
     return status;
 }
 
@@ -89,30 +90,6 @@ static bool plan_wants_tops(const struct rank *rank, const struct gpu_plan *plan
     return false;
 }
 
-static void *slab_base(const void *context, uint32_t group, uint32_t slab)
-{
-    const struct rank *rank = context;
-    return rank->slabs[group].base[slab];
-}
-
-static int null_run(struct step *step, struct error *error)
-{
-    const struct state *state = &step->rank->state;
-    char *result = step->place->result;
-    struct null_args args = {
-        .batch = step->batch,
-        .samples = state->samples,
-        .tops = state->tops,
-        .scores = (struct gpu_score *)(result + step->place->layout.scores),
-        .embeds = (float *)(result + step->place->layout.embeds),
-        .states = step->scratch,
-    };
-    cudaStream_t compute = step->rank->lane.compute;
-    CUDA_TRY(op_null(&args, compute), error);
-    CUDA_TRY(op_null_results(&args, compute), error);
-    return 0;
-}
-
 static bool plan_pools(const struct gpu_plan *plan)
 {
     for (uint32_t i = 0; i < plan->row_count; i++) {
@@ -122,47 +99,17 @@ static bool plan_pools(const struct gpu_plan *plan)
     return false;
 }
 
-static int model_run(struct step *step, struct error *error)
+static void *slab_base(const void *context, uint32_t group, uint32_t slab)
 {
-    const struct rank *rank = step->rank;
-    if (rank->engine->facts.null)
-        return null_run(step, error);
-    char *result = step->place->result;
-    struct forward_step forward = {
-        .batch = step->batch,
-        .samples = rank->state.samples,
-        .tops = rank->state.tops,
-        .scores = (struct gpu_score *)(result + step->place->layout.scores),
-        .embeds = (float *)(result + step->place->layout.embeds),
-        .counts = rank->penalty_slots > 0,
-        .pools = plan_pools(step->plan),
-        .scratch = step->scratch,
-        .stream = rank->lane.compute,
-    };
-    return forward_run(&rank->forward, &forward, error);
+    const struct rank *rank = context;
+    return rank->slabs[group].base[slab];
 }
 
 static int kernels_run(struct step *step, struct error *error)
 {
-    struct rank *rank = step->rank;
-    cudaStream_t compute = rank->lane.compute;
-    struct expand_args expand = {
-        .wire = step->place->plan, .batch = step->batch, .control = rank->state.control};
-    CUDA_TRY(op_expand(&expand, compute), error);
-    if (step->plan->move_count)
-        CUDA_TRY(op_move(&(struct move_args){.batch = step->batch}, compute), error);
-    int status = model_run(step, error);
-    if (status)
-        return status;
-    struct publish_args publish = {
-        .control = rank->state.control,
-        .counts = rank->state.batch.counts,
-        .samples = rank->state.samples,
-        .tops = rank->state.tops,
-        .samples_max = step->batch.samples_max,
-    };
-    CUDA_TRY(op_publish(&publish, compute), error);
-    return 0;
+    int status = step->graph_there ? graph_launch(step->rank, &step->graph, &step->launch, error)
+                                   : launch_run(&step->launch, error);
+    return status ? status : memory_give(step, error);
 }
 
 static int step_enqueue(struct step *step, size_t plan_bytes, struct error *error)
@@ -174,8 +121,6 @@ static int step_enqueue(struct step *step, size_t plan_bytes, struct error *erro
     if (!status)
         status = kernels_run(step, error);
     if (!status)
-        status = memory_give(step, error);
-    if (!status)
         status =
             lane_results_out(lane, place->result_pinned, place->result, place->layout.bytes, error);
     if (!status)
@@ -183,10 +128,29 @@ static int step_enqueue(struct step *step, size_t plan_bytes, struct error *erro
     return status;
 }
 
-static void add(_Atomic uint64_t *counter, bool one)
+/* After memory was taken: the plan takes effect on what the host keeps, and is written out. */
+static size_t step_write(struct step *step)
 {
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + one,
-                          memory_order_relaxed);
+    struct rank *rank = step->rank;
+    struct ring_place *place = step->place;
+    plan_note(rank, step->plan);
+    result_layout_set(&step->layout, step->plan, rank->engine->facts.model.hidden,
+                      plan_wants_tops(rank, step->plan));
+    place->layout = step->layout;
+    place->step = step->plan->step;
+    char *result = place->result;
+    step->launch.scores = (struct gpu_score *)(result + place->layout.scores);
+    step->launch.embeds = (float *)(result + place->layout.embeds);
+    struct wire_source source = {
+        .plan = step->plan,
+        .layout = &place->layout,
+        .result = place->result,
+        .slab_base = slab_base,
+        .context = rank,
+    };
+    size_t bytes = wire_write(place->plan_pinned, &source);
+    assert(bytes <= rank->ring.plan_bytes);
+    return bytes;
 }
 
 int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error)
@@ -195,27 +159,20 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
         return error_set(error, ERR_DEVICE, "the device failed before");
     plan_check(rank, plan);
     struct step step = {.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
-    uint32_t hidden = rank->engine->facts.model.hidden;
-    result_layout_set(&step.layout, plan, hidden, false);
-    batch_bound(&step);
+    step.launch.rank = rank;
+    step.launch.wire = step.place->plan;
+    result_layout_set(&step.layout, plan, rank->engine->facts.model.hidden, false);
+    batch_bound(&step, &step.launch.batch);
+    step.launch.counts = rank->penalty_slots > 0 || plan_opens_penalties(plan);
+    step.launch.pools = plan_pools(plan);
+    step.graph_fits = graph_fits(rank, plan, step.launch.counts, &step.graph);
+    step.graph_there = step.graph_fits && graph_exists(rank, &step.graph);
     int status = memory_take(&step, error);
     if (status) {
         rank->dead = status != -ERR_DEVICE_MEMORY;
         return status;
     }
-    plan_note(rank, plan);
-    result_layout_set(&step.layout, plan, hidden, plan_wants_tops(rank, plan));
-    step.place->layout = step.layout;
-    step.place->step = plan->step;
-    struct wire_source source = {
-        .plan = plan,
-        .layout = &step.place->layout,
-        .result = step.place->result,
-        .slab_base = slab_base,
-        .context = rank,
-    };
-    size_t bytes = wire_write(step.place->plan_pinned, &source);
-    assert(bytes <= rank->ring.plan_bytes);
+    size_t bytes = step_write(&step);
     bool ahead = lane_completed(&rank->lane) != rank->submitted;
     status = step_enqueue(&step, bytes, error);
     if (status) {
@@ -227,7 +184,9 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
         return -ERR_DEVICE;
     }
     rank->submitted = plan->step;
-    add(&rank->counters.steps, true);
-    add(&rank->counters.steps_ahead, ahead);
+    rank_count(&rank->counters.steps, true);
+    rank_count(&rank->counters.steps_ahead, ahead);
+    if (step.graph_fits && !step.graph_there)
+        graph_capture(rank, &step.graph, &step.launch);
     return 0;
 }

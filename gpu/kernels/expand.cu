@@ -133,6 +133,20 @@ cudaError_t op_expand(const struct expand_args *args, cudaStream_t stream)
     return launch(expand_kernel, dim3(1), EXPAND_THREADS, 0, stream, *args);
 }
 
+bool expand_is(cudaGraphNode_t node)
+{
+    cudaGraphNodeType type;
+    cudaKernelNodeParams params;
+    if (cudaGraphNodeGetType(node, &type) != cudaSuccess || type != cudaGraphNodeTypeKernel)
+        return false;
+    /* Of a kernel that a library launched in another way, the runtime cannot tell the function. */
+    if (cudaGraphKernelNodeGetParams(node, &params) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return params.func == reinterpret_cast<void *>(expand_kernel);
+}
+
 cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
                             const struct expand_args *args)
 {

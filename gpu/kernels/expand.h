@@ -28,6 +28,9 @@ struct expand_args {
 
 OP_C cudaError_t op_expand(const struct expand_args *args, cudaStream_t stream);
 
-/* From the graph's next launch on; `node` is the one that op_expand captured. */
+/* Whether a graph's node is the one that op_expand captured. */
+OP_C bool expand_is(cudaGraphNode_t node);
+
+/* From the graph's next launch on; `node` is that one, `args` but for the plan's address as captured. */
 OP_C cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
                                  const struct expand_args *args);

@@ -130,6 +130,12 @@ cudaError_t op_expand(const struct expand_args *args, cudaStream_t stream)
     return emu_launch(stream, "expand", expand, args, sizeof *args, 1);
 }
 
+bool expand_is(cudaGraphNode_t node)
+{
+    const char *name = emu_graph_node_name(node);
+    return name && !strcmp(name, "expand");
+}
+
 cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
                             const struct expand_args *args)
 {

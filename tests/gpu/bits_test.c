@@ -94,13 +94,15 @@ START_TEST(bits_depend_on_the_sequence_alone)
     static const struct {
         const char *what;
         uint32_t threads, together, chunk, preempt;
+        bool eager;
     } ways[] = {
-        {"all together", 1, 0, 0, 0},
-        {"in chunks of 7", 1, 0, 7, 0},
-        {"coming and going", 1, 9, 0, 0},
-        {"preempted", 1, 0, 0, 30},
-        {"preempted, in chunks of 11", 2, 20, 11, 20},
-        {"two threads", 2, 0, 0, 0},
+        {"all together", 1, 0, 0, 0, false},
+        {"in chunks of 7", 1, 0, 7, 0, false},
+        {"coming and going", 1, 9, 0, 0, false},
+        {"preempted", 1, 0, 0, 30, false},
+        {"preempted, in chunks of 11", 2, 20, 11, 20, false},
+        {"two threads", 2, 0, 0, 0, false},
+        {"without graphs", 1, 0, 0, 0, true},
     };
     engine_open(_i, 1);
     jobs_make();
@@ -118,8 +120,12 @@ START_TEST(bits_depend_on_the_sequence_alone)
         talk.together = ways[w].together;
         talk.chunk = ways[w].chunk;
         talk.preempt = ways[w].preempt;
+        talk.engine->rank.graphs.off = ways[w].eager;
         ck_assert_int_eq(talk_run(&talk, jobs, JOBS), 0);
         same_check(ways[w].what, JOBS);
+        struct gpu_counters counters;
+        gpu_module.counters(talk.engine, 0, &counters);
+        ck_assert(ways[w].eager == !counters.graph_steps);
         talk_close(&talk);
     }
 }

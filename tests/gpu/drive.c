@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "gpu/emu/emu.h"
+#include "gpu/engine.h"
 #include "gpu/kernels/null_rule.h"
 
 #define APPENDS 256
@@ -36,6 +37,7 @@ int drive_open(struct drive *drive, const struct drive_options *options)
     memset(drive, 0, sizeof *drive);
     drive->random = options->seed;
     drive->stepping = options->stepping;
+    drive->graphs = options->graphs;
     drive->use_ids = true;
     drive->target_seqs = options->target_seqs ? options->target_seqs : DRIVE_SEQS;
     struct gpu_options open = {
@@ -51,7 +53,10 @@ int drive_open(struct drive *drive, const struct drive_options *options)
         gpu_module.open(&open, &drive->engine, &drive->model, &drive->limits, &drive->error);
     if (status)
         return status;
-    return gpu_module.start(drive->engine, 0, drive->wake_fd, &drive->error);
+    status = gpu_module.start(drive->engine, 0, drive->wake_fd, &drive->error);
+    if (!status)
+        drive->engine->rank.graphs.off = !drive->graphs;
+    return status;
 }
 
 void drive_close(struct drive *drive)
@@ -220,10 +225,10 @@ static void seq_make(struct drive *drive, struct drive_seq *seq)
     *seq = (struct drive_seq){.live = true, .stop_id = -1};
     static const uint32_t wants[] = {
         0, 0, 0, GPU_SCORE, GPU_POOL_ADD, GPU_EMBED_ALL, GPU_EMBED_ALL | GPU_NORMALIZE};
-    seq->want = wants[below(drive, 7)];
+    seq->want = drive->graphs ? 0 : wants[below(drive, 7)];
     seq->flags = seq->want & GPU_POOL_ADD ? GPU_SLOT_POOL : 0;
     seq->flags |= below(drive, 4) ? 0 : GPU_SLOT_PENALTIES;
-    seq->prompt_len = 1 + below(drive, 120);
+    seq->prompt_len = 1 + below(drive, drive->graphs ? 3 : 120);
     seq->total = seq->want ? seq->prompt_len : seq->prompt_len + 1 + below(drive, 150);
     seq->logprobs = below(drive, 3) ? 0 : below(drive, GPU_LOGPROBS_MAX + 1);
     seq->eos_from = below(drive, 3) ? 0 : UINT32_MAX;
@@ -442,7 +447,7 @@ static void draft_make(struct drive *drive, struct draft *draft)
     }
     for (uint32_t i = 0; i < DRIVE_SEQS; i++) {
         struct drive_seq *seq = &drive->seqs[i];
-        if (seq->live && !below(drive, 10))
+        if (seq->live && !below(drive, drive->graphs ? 100 : 10))
             seq_move(drive, draft, seq);
     }
     for (uint32_t i = 0; i < DRIVE_SEQS && live < drive->target_seqs; i++) {

@@ -44,6 +44,7 @@ struct drive {
     struct gpu_limits limits;
     int wake_fd;
     bool stepping;        /* the stepper engine: emu_step is called here */
+    bool graphs;          /* mostly steps that can be captured, and captures on */
     bool use_ids;         /* decode rows may carry ids instead of the slot's last token */
     uint32_t target_seqs; /* live ones to strive for */
     uint64_t random;
@@ -63,7 +64,7 @@ struct drive {
 
 struct drive_options {
     uint64_t seed;
-    bool stepping;
+    bool stepping, graphs;
     uint32_t target_seqs;
     uint64_t kv_max;
     uint32_t slots_max;

@@ -5,6 +5,7 @@
 
 Suite *bits_suite(void);
 Suite *engine_suite(void);
+Suite *graph_suite(void);
 Suite *memory_suite(void);
 Suite *mutation_suite(void);
 Suite *reference_suite(void);

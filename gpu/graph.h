@@ -1,0 +1,64 @@
+/* Decode steps as CUDA graphs, one per bucket of rows and of context.
+ *
+ * A step whose rows are single tokens that at most sample takes the graph of the smallest bucket
+ * that holds it. A graph is captured behind the first step that wanted it, which runs eagerly: the
+ * capture costs host time in the shadow of that step. Nothing that the host knows of one step is
+ * baked in: counts, lengths, positions and tables come from device memory, where expand puts them,
+ * and the address of the plan is replaced before each launch. Rows beyond the step's own write
+ * nowhere.
+ *
+ * Graphs hold no memory nodes. Their scratch is an arena of the scratch pool; as they all run in
+ * the compute stream, one after the other, one arena of the largest bucket's size serves all. When
+ * the engine is idle, arena and graphs are dropped.
+ *
+ * Thread: the rank's own. Owns graphs and arena. A capture that fails is no error: the bucket stays
+ * eager until the graphs are dropped.
+ */
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/gpu.h"
+
+#define GRAPH_ROWS 24     /* buckets of rows */
+#define GRAPH_CONTEXTS 10 /* and of context: 1024, 4096, ... */
+
+struct rank;
+struct launch;
+
+struct graph {
+    cudaGraphExec_t exec;   /* NULL: not captured */
+    cudaGraphNode_t expand; /* whose plan is replaced */
+    cudaGraph_t source;     /* the node is of this */
+    bool refused;
+};
+
+struct graph_key {
+    uint32_t rows, context; /* indices of buckets */
+    bool counts;
+};
+
+struct graphs {
+    bool off; /* every step runs eagerly */
+    void *arena;
+    uint64_t arena_bytes;
+    struct graph table[GRAPH_ROWS][GRAPH_CONTEXTS][2];
+};
+
+/* Whether the plan's rows can run as a graph, and as which. `counts`: some slot keeps count of
+ * tokens. */
+bool graph_fits(const struct rank *rank, const struct gpu_plan *plan, bool counts,
+                struct graph_key *ret);
+bool graph_exists(const struct rank *rank, const struct graph_key *key);
+
+/* In place of launch_run. An error ends the engine. */
+int graph_launch(struct rank *rank, const struct graph_key *key, const struct launch *launch,
+                 struct error *error);
+
+/* After a step that ran eagerly for want of a graph was enqueued. */
+void graph_capture(struct rank *rank, const struct graph_key *key, const struct launch *launch);
+
+/* No step in flight: drops all graphs and the arena. */
+int graph_drop(struct rank *rank, struct error *error);
