@@ -47,7 +47,9 @@ struct gpu_engine {
     pthread_mutex_t lock;
     uint64_t random;
     struct fake_slot *slots;
-    bool *open_told;                  /* as plans have it, ahead of what ran */
+    bool *open_told;                   /* as plans have it, ahead of what ran */
+    uint32_t **told[GPU_GROUPS_MAX];   /* [slot][index]: block tables as plans have them */
+    uint64_t *touched[GPU_GROUPS_MAX]; /* [block]: last step whose rows or moves touch it */
     int32_t *content[GPU_GROUPS_MAX]; /* [block * block_tokens] token at each position, or POISON */
     struct slab_state *slabs[GPU_GROUPS_MAX];
     struct fake_step steps[RING];
@@ -161,6 +163,44 @@ static void check_block(struct gpu_engine *engine, uint32_t group, uint32_t bloc
         fault(engine, "block %u of group %u is in no slab", block, group);
 }
 
+/* A block is given new content only when no step in flight may still touch it. */
+static void check_free(struct gpu_engine *engine, uint32_t group, uint32_t block)
+{
+    if (engine->touched[group][block] > engine->completed)
+        fault(engine, "block %u of group %u is taken while step %lu may touch it", block, group,
+              (unsigned long)engine->touched[group][block]);
+}
+
+static void check_appends(struct gpu_engine *engine, const struct gpu_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->append_count; i++) {
+        const struct gpu_append *append = &plan->appends[i];
+        bool moved = false;
+        for (uint32_t m = 0; m < plan->move_count; m++)
+            moved |= plan->moves[m].group == append->group && plan->moves[m].to == append->block;
+        check_block(engine, append->group, append->block);
+        if (!engine->open_told[append->slot])
+            fault(engine, "append to slot %u, which is closed", append->slot);
+        if (!moved)
+            check_free(engine, append->group, append->block);
+        engine->told[append->group][append->slot][append->index] = append->block;
+    }
+}
+
+static void touch_rows(struct gpu_engine *engine, const struct gpu_plan *plan)
+{
+    uint32_t tokens = engine->shape.block_tokens, width = engine->shape.window;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        for (uint32_t g = 0; g < engine->shape.group_count; g++) {
+            uint32_t from = g == 1 && row->position + 1 > width ? row->position + 1 - width : 0;
+            for (uint32_t b = from / tokens; b * tokens < row->position + row->q_len; b++)
+                if (engine->told[g][row->slot][b] != KV_NONE)
+                    engine->touched[g][engine->told[g][row->slot][b]] = plan->step;
+        }
+    }
+}
+
 static void check_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
 {
     for (uint32_t i = 0; i < plan->close_count; i++) {
@@ -171,6 +211,9 @@ static void check_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
     for (uint32_t i = 0; i < plan->move_count; i++) {
         check_block(engine, plan->moves[i].group, plan->moves[i].from);
         check_block(engine, plan->moves[i].group, plan->moves[i].to);
+        check_free(engine, plan->moves[i].group, plan->moves[i].to);
+        engine->touched[plan->moves[i].group][plan->moves[i].from] = plan->step;
+        engine->touched[plan->moves[i].group][plan->moves[i].to] = plan->step;
     }
     for (uint32_t i = 0; i < plan->slab_count; i++) {
         struct slab_state *slab = &engine->slabs[plan->slabs[i].group][plan->slabs[i].slab];
@@ -182,12 +225,13 @@ static void check_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
         if (engine->open_told[plan->opens[i].slot])
             fault(engine, "slot %u opened twice", plan->opens[i].slot);
         engine->open_told[plan->opens[i].slot] = true;
+        uint32_t blocks = engine->shape.context_max / engine->shape.block_tokens + 1;
+        for (uint32_t g = 0; g < engine->shape.group_count; g++)
+            for (uint32_t b = 0; b < blocks; b++)
+                engine->told[g][plan->opens[i].slot][b] = KV_NONE;
     }
-    for (uint32_t i = 0; i < plan->append_count; i++) {
-        check_block(engine, plan->appends[i].group, plan->appends[i].block);
-        if (!engine->open_told[plan->appends[i].slot])
-            fault(engine, "append to slot %u, which is closed", plan->appends[i].slot);
-    }
+    check_appends(engine, plan);
+    touch_rows(engine, plan);
 }
 
 static void check_rows(struct gpu_engine *engine, const struct gpu_plan *plan)
@@ -620,6 +664,10 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
                                                      .slabs_max = shape->slabs_max};
         engine->content[g] = calloc(blocks * shape->block_tokens, sizeof(int32_t));
         engine->slabs[g] = calloc(shape->slabs_max, sizeof(struct slab_state));
+        engine->touched[g] = calloc(blocks, sizeof(uint64_t));
+        engine->told[g] = calloc(shape->slots_max, sizeof(uint32_t *));
+        for (uint32_t i = 0; i < shape->slots_max; i++)
+            engine->told[g][i] = calloc(table, sizeof(uint32_t));
     }
     engine->slots = calloc(shape->slots_max, sizeof(*engine->slots));
     engine->open_told = calloc(shape->slots_max, sizeof(*engine->open_told));
@@ -637,6 +685,10 @@ void fake_destroy(struct gpu_engine *engine)
         for (uint32_t g = 0; g < engine->shape.group_count; g++)
             free(engine->slots[i].table[g]);
     for (uint32_t g = 0; g < engine->shape.group_count; g++) {
+        for (uint32_t i = 0; i < engine->shape.slots_max; i++)
+            free(engine->told[g][i]);
+        free(engine->told[g]);
+        free(engine->touched[g]);
         free(engine->content[g]);
         free(engine->slabs[g]);
     }

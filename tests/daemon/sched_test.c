@@ -201,10 +201,16 @@ END_TEST
 START_TEST(the_last_one_running_is_never_preempted)
 {
     struct fake_shape shape = rig_shape();
-    shape.slabs_max = 4;
     rig_open(&rig, &shape, 1);
-    add(1, 100, 150); /* 32 blocks: all there are */
-    add(4, 100, 100);
+    fake_knobs(rig.engine)->slabs_max = 1; /* 64 positions */
+    add(3, 10, 90);
+    while (rig_submit(&rig) || rig_complete(&rig))
+        continue;
+    ck_assert_uint_eq(rig.sched.slot_count, 1);
+    ck_assert_uint_eq(rig.seqs[0]->planned_len, 64);
+    ck_assert_uint_eq(rig.seqs[0]->preemptions, 0);
+    ck_assert_uint_gt(rig.seqs[1]->preemptions, 0);
+    fake_knobs(rig.engine)->slabs_max = 64;
     rig_finish(&rig);
     ck_assert_uint_eq(rig.seqs[0]->preemptions, 0);
     finish_and_close();
