@@ -359,6 +359,7 @@ START_TEST(who_reads_nothing_is_disconnected_and_its_work_cancelled)
     ck_assert(!client.closed);
     world_pass(&world, 200);
     ck_assert(client.closed);
+    world_turn(&world); /* the replica's word of the cancel */
     ck_assert_uint_eq(world.server.live_sequences, 0);
     ck_assert_uint_eq(world.server.counts.finished_cancelled_total, 1);
     ck_assert_uint_eq(world.server.counts.slow_readers_total, 1);

@@ -129,6 +129,7 @@ static void give(struct seq *seq, uint32_t i)
 void world_step(struct world *world, uint32_t tokens)
 {
     struct world_replica *self = &world->replica;
+    world_turn(world); /* what waits is sent */
     for (uint32_t at = 0; at < self->count;) {
         struct seq *seq = self->held[at];
         uint32_t have = seq->out_count, max = seq_out_max(seq);
