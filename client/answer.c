@@ -23,9 +23,16 @@ static int check_open(const struct batch *batch, uint32_t sequence, struct error
                      "the daemon answers for sequence %u, which is unknown or has ended", sequence);
 }
 
+static int other_job(struct error *error)
+{
+    return error_set(error, ERR_BAD_STATE, "the daemon answers with results of another job");
+}
+
 static int take_tokens(struct batch *batch, const struct frame *frame, struct error *error)
 {
     size_t offset = 0;
+    if (batch->job != SLUICE_GENERATE)
+        return other_job(error);
     for (;;) {
         struct message_tokens record;
         int rc = message_next_tokens(frame, &offset, &record, error);
@@ -56,8 +63,8 @@ static int take_result(struct batch *batch, const struct frame *frame, struct er
         rc = check_open(batch, result.sequence, error);
     if (rc)
         return rc;
-    if (result.kind != (batch->job == SLUICE_SCORE ? RESULT_SCORE : RESULT_EMBED))
-        return error_set(error, ERR_BAD_STATE, "the daemon answers with results of another job");
+    if (batch->job != (result.kind == RESULT_SCORE ? SLUICE_SCORE : SLUICE_EMBED))
+        return other_job(error);
     if (result.kind == RESULT_SCORE) {
         if (batch->callbacks.scores)
             batch->callbacks.scores(batch->context, result.sequence, result.first,
@@ -65,6 +72,8 @@ static int take_result(struct batch *batch, const struct frame *frame, struct er
                                     result.count);
         return 0;
     }
+    if (result.width == 0)
+        return error_set(error, ERR_BAD_FRAME, "result: rows of no values");
     for (uint32_t i = 0; i < result.count && batch->callbacks.embedding; i++)
         batch->callbacks.embedding(batch->context, result.sequence, (size_t)result.first + i,
                                    result.rows + (size_t)i * result.width, result.width);

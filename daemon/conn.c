@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/ledger.h"
 #include "daemon/reply.h"
 #include "daemon/server.h"
 #include "protocol/base/log.h"
@@ -406,7 +407,7 @@ static void cancel_requests(struct conn *conn, time_us now_us)
     struct list *link;
     /* What has ended but was not told yet is released, the rest is cancelled and ends untold. */
     while ((link = list_take(&conn->requests)))
-        server_orphan(conn->server, container_of(link, struct request, conn_link), now_us);
+        ledger_orphan(conn->server, container_of(link, struct request, conn_link), now_us);
     assert(list_empty(&conn->ready));
     conn->request_count = 0;
 }

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "daemon/ledger.h"
 #include "daemon/server.h"
 #include "daemon/status.h"
 #include "protocol/base/log.h"
@@ -46,13 +47,13 @@ static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, 
     if (rc)
         return rc;
     struct request *request =
-        id ? server_find(server, id) : server_find_client(server, conn, frame->id);
+        id ? ledger_find(server, id) : ledger_find_client(server, conn, frame->id);
     if (!request && id)
         return error_set(error, ERR_NOT_FOUND, "there is no request %" PRIu64, id);
     if (request && id && !conn->peer.admin && request->user != conn->user)
         return error_set(error, ERR_DENIED, "request %" PRIu64 " is another user's", id);
     if (request)
-        server_cancel_request(server, request, now_us);
+        ledger_cancel_request(server, request, now_us);
     if (id)
         answer(conn, FRAME_CANCEL, frame->id, "", 0, now_us);
     return 0;

@@ -1,13 +1,14 @@
 #include "daemon/cost.h"
 
 #include <math.h>
+#include <string.h>
 
 #define SAMPLES_KNOWN 8
-#define FORGET 0.98    /* per step that taught something: 50 such steps reach back */
-#define SURPRISE 0.05  /* a relative error above this teaches something */
-#define NOISE 0.05     /* what steps of the same work differ by, relatively */
-#define SPREAD 10.0    /* first guess of a coefficient's deviation, in durations of a step */
-#define SPREAD_MAX 1e4 /* where forgetting has gone too far: the deviation starts anew */
+#define FORGET 0.98   /* per step that is learned: 50 such steps reach back */
+#define SURPRISE 0.05 /* a relative error above this is learned */
+#define SWEEPS 20
+#define INERTIA 1e-3 /* how much a coefficient that the steps do not determine stays where it is   \
+                      */
 
 /* Features of the same order of magnitude keep the least squares well conditioned. */
 static const double scale[COST_FEATURES] = {1.0, 1.0 / 64, 1.0 / 512, 1.0 / 65536, 1.0 / 4194304};
@@ -24,13 +25,6 @@ static void features(const struct cost_work *work, double *x)
 void cost_init(struct cost *cost)
 {
     *cost = (struct cost){.samples = 0};
-}
-
-static void reset_covariance(struct cost *cost, int i, double us)
-{
-    for (int j = 0; j < COST_FEATURES; j++)
-        cost->covariance[i][j] = cost->covariance[j][i] = 0;
-    cost->covariance[i][i] = SPREAD * SPREAD * us * us;
 }
 
 void cost_add_row(struct cost_work *work, uint32_t position, uint32_t q_len)
@@ -56,35 +50,37 @@ bool cost_known(const struct cost *cost)
     return cost->samples >= SAMPLES_KNOWN;
 }
 
+/* Coordinate descent from the present coefficients, each kept from falling below zero. */
+static void solve(struct cost *cost)
+{
+    double before[COST_FEATURES];
+    memcpy(before, cost->coefficient, sizeof(before));
+    for (int sweep = 0; sweep < SWEEPS; sweep++)
+        for (int i = 0; i < COST_FEATURES; i++) {
+            double square = cost->squares[i][i], rest = cost->products[i];
+            if (!(square > 0))
+                continue;
+            for (int j = 0; j < COST_FEATURES; j++)
+                rest -= j == i ? 0 : cost->squares[i][j] * cost->coefficient[j];
+            cost->coefficient[i] =
+                fmax(0.0, (rest + INERTIA * square * before[i]) / (square * (1 + INERTIA)));
+        }
+}
+
 void cost_learn(struct cost *cost, const struct cost_work *work, double us)
 {
     if (!(us > 0) || work->rows == 0)
         return;
-    double x[COST_FEATURES], px[COST_FEATURES], denominator;
+    double x[COST_FEATURES], miss = us - cost_predict_us(cost, work);
+    if (cost_known(cost) && fabs(miss) <= SURPRISE * us)
+        return;
     features(work, x);
-    double miss = us - cost_predict_us(cost, work);
-    bool surprise = cost->samples < SAMPLES_KNOWN || fabs(miss) > SURPRISE * us;
-    double forget = surprise ? FORGET : 1.0;
-    if (cost->samples == 0)
-        for (int i = 0; i < COST_FEATURES; i++)
-            reset_covariance(cost, i, us);
-    /* The noise grows with the step: a relative error counts the same in short and long ones. */
-    denominator = forget * NOISE * NOISE * us * us;
     for (int i = 0; i < COST_FEATURES; i++) {
-        px[i] = 0;
+        cost->products[i] = FORGET * cost->products[i] + x[i] / us;
         for (int j = 0; j < COST_FEATURES; j++)
-            px[i] += cost->covariance[i][j] * x[j];
-        denominator += x[i] * px[i];
+            cost->squares[i][j] = FORGET * cost->squares[i][j] + x[i] * x[j] / (us * us);
     }
-    for (int i = 0; i < COST_FEATURES; i++) {
-        cost->coefficient[i] = fmax(0.0, cost->coefficient[i] + px[i] / denominator * miss);
-        for (int j = 0; j < COST_FEATURES; j++)
-            cost->covariance[i][j] =
-                (cost->covariance[i][j] - px[i] * px[j] / denominator) / forget;
-    }
-    for (int i = 0; i < COST_FEATURES; i++)
-        if (!(cost->covariance[i][i] <= SPREAD_MAX * SPREAD_MAX * us * us))
-            reset_covariance(cost, i, us);
+    solve(cost);
     cost->samples++;
 }
 

@@ -1,9 +1,10 @@
 /* What a step costs: a linear model of its microseconds, learned from the steps that ran.
  *
- * Recursive least squares with forgetting over five features: one (launches, weights), rows, tokens
- * (products), KV positions read (attention's traffic), and pairs of query and key (attention's
- * arithmetic). Coefficients are never negative, so more work never looks cheaper. Steps that tell
- * nothing new (predicted within a few per cent) do not make it forget what other steps taught.
+ * Least squares of the relative error, with forgetting, over five features: one (launches, weights),
+ * rows, tokens (products), KV positions read (attention's traffic), and pairs of query and key
+ * (attention's arithmetic). Coefficients are never negative, so more work never looks cheaper. Steps
+ * that tell nothing new (predicted within a few per cent) are not learned, so that an hour of decode
+ * steps does not make it forget what prompts cost.
  *
  * Pure, one thread, no allocation.
  */
@@ -22,7 +23,8 @@ struct cost_work {
 
 struct cost {
     double coefficient[COST_FEATURES]; /* us per scaled feature */
-    double covariance[COST_FEATURES][COST_FEATURES];
+    double squares[COST_FEATURES][COST_FEATURES]; /* sums over steps, older ones weigh less */
+    double products[COST_FEATURES];               /* of features and durations */
     uint64_t samples;
 };
 

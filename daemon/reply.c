@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/conn.h"
+#include "daemon/ledger.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
 #include "protocol/frame.h"
@@ -153,5 +154,5 @@ void reply_seq(struct conn *conn, struct seq *seq, time_us now_us)
     }
     list_remove(&seq->wait_link);
     if (ended)
-        server_release(conn->server, seq);
+        ledger_release(conn->server, seq);
 }

@@ -127,7 +127,7 @@ struct seq {
     uint32_t target_len;  /* prompt, or prompt and generated tokens after preemption */
     uint32_t emit_from;   /* score, embed all: positions below were answered before a preemption */
     uint32_t in_flight;   /* rows of it in steps not completed */
-    uint64_t moved_step;  /* last step that advanced its prompt */
+    uint64_t moved_step;  /* last step that advanced it, or when it began to wait */
 };
 
 /* ---- loop thread ------------------------------------------------------------------------------ */

@@ -82,8 +82,9 @@ static int limits_check(const struct gpu_limits *limits, const struct gpu_model 
 {
     if (limits->depth == 0 || limits->depth >= KV_STEPS - 1 || limits->slots_max == 0 ||
         limits->rows_max == 0 || limits->tokens_max == 0 || limits->opens_max == 0 ||
-        limits->slabs_max < model->group_count || limits->context_max == 0 || limits->scores_max == 0 ||
-        limits->embeds_max == 0 || model->block_tokens == 0 || model->group_count == 0)
+        limits->slabs_max < model->group_count || limits->context_max == 0 ||
+        limits->scores_max == 0 || limits->embeds_max == 0 || model->block_tokens == 0 ||
+        model->group_count == 0)
         return error_set(error, ERR_BAD_CONFIG, "the device allows steps that hold nothing");
     /* A lone sequence must always be able to advance by a token, whatever it asks for. */
     if (limits->appends_max < model->group_count * 2 || limits->bias_max < GPU_BIAS_MAX ||
@@ -153,6 +154,7 @@ static bool goes_before(const struct seq *a, const struct seq *b)
 void sched_wait(struct sched *sched, struct seq *seq)
 {
     seq->phase = PHASE_WAITING;
+    seq->moved_step = sched->step_last;
     struct list *place = &sched->waiting;
     while (place->prev != &sched->waiting &&
            goes_before(seq, container_of(place->prev, struct seq, run_link)))

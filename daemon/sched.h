@@ -12,7 +12,8 @@
  * rows: no row is planned after the last. An end token shows only in results; the row that step n+1
  * may have by then is wasted, writes only into blocks that stay the sequence's until n+1 has ended,
  * and its result is not used.
- *  - a chunk of each prompt that was not advanced for chunk_every steps;
+ *  - a chunk of each prompt that was not advanced for chunk_every steps, and of the first one that
+ *    waits, when none was started for so many;
  *  - chunks of other prompts, oldest first, and then of new sequences, as long as the cost model
  * keeps the step within itl_target_us. With no decode row in the step there is no such bound. New
  * sequences start by priority, then in the order in which they came; those preempted came earlier
@@ -125,6 +126,7 @@ struct sched {
 
     struct sched_step *steps;      /* [depth + 1], by step number */
     uint64_t step_last, step_done; /* numbers of the last submitted and the last completed step */
+    uint64_t start_step;           /* last step that opened a sequence */
     uint32_t chunk_min;            /* tokens of the chunk that a prompt is sure of */
     uint32_t prefill_max;          /* prompts that are read at a time */
     uint32_t tokens_cap;           /* <= tokens_max; less after scratch was refused */

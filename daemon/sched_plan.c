@@ -247,7 +247,6 @@ static void start(struct builder *b, struct seq *seq)
     seq->phase = PHASE_PREFILL;
     seq->slot = sched->slots_free[--sched->slots_free_count];
     seq->planned_len = 0;
-    seq->moved_step = sched->step_last;
     sched->slot_count++;
     struct list *place = &sched->prefill;
     while (place->prev != &sched->prefill) {
@@ -268,7 +267,9 @@ static void undo_start(struct sched *sched, struct sched_step *step)
     list_remove(&seq->run_link);
     sched->slots_free[sched->slots_free_count++] = seq->slot;
     sched->slot_count--;
+    uint64_t since = seq->moved_step; /* it has waited all the time */
     sched_wait(sched, seq);
+    seq->moved_step = since;
 }
 
 /* Takes back the appends from number `from` on. */
@@ -292,6 +293,14 @@ static bool open_fits(const struct builder *b, const struct seq *seq)
            plan->bias_count + seq->bias_count <= limits->bias_max;
 }
 
+/* Whoever waits first is sure to begin, as those who have begun are sure to go on, however long the
+ * decode rows alone take. */
+static bool start_is_due(const struct sched *sched, const struct seq *seq)
+{
+    uint64_t since = seq->moved_step > sched->start_step ? seq->moved_step : sched->start_step;
+    return sched->step_last + 1 - since >= sched->options.chunk_every;
+}
+
 /* In order, until one cannot start: nobody overtakes. */
 static void add_starts(struct builder *b)
 {
@@ -306,8 +315,9 @@ static void add_starts(struct builder *b)
         if (!open_fits(b, seq) || partial == sched->prefill_max ||
             !sched_can_start(sched, seq, promised, b->now_us))
             return;
+        bool due = b->step->plan.open_count == 0 && start_is_due(sched, seq);
         start(b, seq);
-        if (add_chunk(b, seq, 0) == 0) {
+        if (add_chunk(b, seq, due ? sure_chunk(sched, seq) : 0) == 0) {
             undo_appends(sched, b->step, appends);
             undo_start(sched, b->step);
             b->step->plan.id_count = ids;
@@ -467,6 +477,8 @@ void sched_submitted(struct sched *sched, time_us now_us)
     step->submitted_us = now_us;
     sched->stats->steps_ahead_total += step->ahead;
     sched->step_last++;
+    if (step->plan.open_count > 0)
+        sched->start_step = sched->step_last;
     sched->closes_due_count = 0;
     sched->slabs_due_count = 0;
     for (uint32_t i = 0; i < step->plan.move_count; i++)

@@ -7,7 +7,7 @@
  *
  * Way of a sequence: request_make() -> waiting queue -> replica's mailbox -> outbox -> its
  * connection's `ready` list -> frames -> freed with its request. Whatever happens, it ends exactly
- * once, in server_end().
+ * once, in daemon/ledger.c.
  *
  * loop thread, all of it.
  */
@@ -156,21 +156,6 @@ void control_frame(struct conn *conn, const struct frame *frame, time_us now_us)
 void control_stats(struct server *server, time_us now_us);
 
 void server_welcome(struct conn *conn, time_us now_us);
-/* Takes a request over: it waits from now on. Nothing here can fail. */
-void server_enqueue(struct server *server, struct request *request, struct conn *conn);
-/* The live request of that number; of this connection and its client's own number; or NULL. */
-struct request *server_find(struct server *server, uint64_t id);
-struct request *server_find_client(struct server *server, const struct conn *conn,
-                                   uint64_t client_id);
-
-/* Asks for the end of a sequence, wherever it is now; one that has ended is left alone. */
-void server_cancel(struct server *server, struct seq *seq, enum finish reason, time_us now_us);
-void server_cancel_request(struct server *server, struct request *request, time_us now_us);
-/* Its client is gone: cancelled, and nothing is told. */
-void server_orphan(struct server *server, struct request *request, time_us now_us);
-/* The sequence has ended, and its last frame is written or nobody waits for it: the books are closed,
- * and the request is freed with its last sequence. */
-void server_release(struct server *server, struct seq *seq);
 /* A closed connection leaves the server's lists; its memory goes at the end of the turn. */
 void server_forget(struct server *server, struct conn *conn);
 /* When somebody who was refused for now should come back. */

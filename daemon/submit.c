@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "daemon/ledger.h"
 #include "daemon/server.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"
@@ -202,7 +203,7 @@ static int make_request(struct conn *conn, const struct frame *frame, struct bat
     int rc = check_phase(server, error);
     if (!rc && frame->id == 0)
         rc = error_set(error, ERR_BAD_FRAME, "a request needs an id other than 0");
-    if (!rc && server_find_client(server, conn, frame->id))
+    if (!rc && ledger_find_client(server, conn, frame->id))
         rc = error_set(error, ERR_BAD_STATE, "a request with this id is still running");
     if (!rc)
         rc = decode(batch, frame, now_us, error);
@@ -243,5 +244,5 @@ void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us)
     conn->tokens_request = 0;
     conn_output_done(conn, message_encode_accept(room, ACCEPT_FRAME_MAX, frame->id, request->id),
                      false, now_us);
-    server_enqueue(server, request, conn);
+    ledger_enter(server, request, conn);
 }

@@ -110,7 +110,6 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
             status = lane_synchronize(&rank->lane, error);
     }
     if (status) {
-        rank->dead = status == -ERR_DEVICE;
         rank_close(rank);
         return status;
     }

@@ -47,7 +47,7 @@ struct gpu_engine {
     pthread_mutex_t lock;
     uint64_t random;
     struct fake_slot *slots;
-    bool *open_told; /* as plans have it, ahead of what ran */
+    bool *open_told;                  /* as plans have it, ahead of what ran */
     int32_t *content[GPU_GROUPS_MAX]; /* [block * block_tokens] token at each position, or POISON */
     struct slab_state *slabs[GPU_GROUPS_MAX];
     struct fake_step steps[RING];
@@ -80,7 +80,8 @@ static void fault(struct gpu_engine *engine, const char *format, ...)
     va_end(arguments);
 }
 
-/* ---- the rule --------------------------------------------------------------------------------- */
+/* ---- the rule ---------------------------------------------------------------------------------
+ */
 
 static uint64_t mix(uint64_t hash, int32_t token)
 {
@@ -108,7 +109,8 @@ static float embed_of(uint64_t full, uint32_t dimension)
     return (float)(mix(full, (int32_t)dimension) % 1000u);
 }
 
-/* ---- plans ------------------------------------------------------------------------------------ */
+/* ---- plans ------------------------------------------------------------------------------------
+ */
 
 static void *copy(const void *from, size_t count, size_t size)
 {
@@ -199,9 +201,9 @@ static void check_rows(struct gpu_engine *engine, const struct gpu_plan *plan)
         seen[row->slot] = true;
         tokens += row->q_len;
         scores += row->score_count;
-        embeds += row->want & GPU_EMBED_ALL                                   ? row->q_len
+        embeds += row->want & GPU_EMBED_ALL                            ? row->q_len
                   : (row->want & (GPU_EMBED_LAST | GPU_POOL_OUT)) != 0 ? 1
-                                                                              : 0;
+                                                                       : 0;
         if (row->q_len == 0 || row->position + row->q_len > engine->limits.context_max)
             fault(engine, "row %u lies at %u + %u", i, row->position, row->q_len);
         if (row->input == GPU_LAST && (row->q_len != 1 || prompts))
@@ -241,7 +243,8 @@ static void keep_step(struct gpu_engine *engine, const struct gpu_plan *plan)
     step->rows = calloc(engine->limits.embeds_max * FAKE_HIDDEN, sizeof(*step->rows));
 }
 
-/* ---- running a step --------------------------------------------------------------------------- */
+/* ---- running a step ---------------------------------------------------------------------------
+ */
 
 static int32_t *at(struct gpu_engine *engine, const struct fake_slot *slot, uint32_t group,
                    uint32_t position)
@@ -311,8 +314,8 @@ static void embed(struct gpu_engine *engine, struct fake_step *step, struct fake
         return;
     float *to = &step->rows[step->row_count++ * FAKE_HIDDEN];
     for (uint32_t d = 0; d < FAKE_HIDDEN; d++)
-        to[d] = row->want & GPU_POOL_OUT ? slot->pool[d] / (float)slot->pool_count
-                                         : embed_of(full, d);
+        to[d] =
+            row->want & GPU_POOL_OUT ? slot->pool[d] / (float)slot->pool_count : embed_of(full, d);
 }
 
 static void run_row(struct gpu_engine *engine, struct fake_step *step, const struct gpu_row *row)
@@ -420,7 +423,8 @@ uint32_t fake_pending(struct gpu_engine *engine)
     return pending;
 }
 
-/* ---- the functions of gpu.h that the worker calls ---------------------------------------------- */
+/* ---- the functions of gpu.h that the worker calls ----------------------------------------------
+ */
 
 static int fake_start(struct gpu_engine *engine, uint32_t rank, int wake_fd, struct error *error)
 {
@@ -499,8 +503,8 @@ static enum gpu_progress fake_query(struct gpu_engine *engine, uint32_t rank, st
     return progress;
 }
 
-static int fake_grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
-                     struct error *error)
+static int grow_locked(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
+                       struct error *error)
 {
     uint32_t slab = 0, max = engine->shape.slabs_max;
     if (engine->knobs.slabs_max > 0 && engine->knobs.slabs_max < max)
@@ -518,10 +522,20 @@ static int fake_grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_sl
     return 0;
 }
 
+static int fake_grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
+                     struct error *error)
+{
+    pthread_mutex_lock(&engine->lock);
+    int rc = grow_locked(engine, group, ret_slab, error);
+    pthread_mutex_unlock(&engine->lock);
+    return rc;
+}
+
 static int fake_shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab,
                        struct error *error)
 {
     (void)error;
+    pthread_mutex_lock(&engine->lock);
     struct slab_state *state = &engine->slabs[group][slab];
     if (!state->exists)
         fault(engine, "slab %u given back twice", slab);
@@ -530,15 +544,18 @@ static int fake_shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab,
         poison(engine, group, slab);
     engine->counts.shrunk++;
     engine->counts.slabs--;
+    pthread_mutex_unlock(&engine->lock);
     return 0;
 }
 
 static int fake_trim(struct gpu_engine *engine, struct error *error)
 {
     (void)error;
+    pthread_mutex_lock(&engine->lock);
     if (engine->submitted != engine->completed)
         fault(engine, "trimmed with a step in flight");
     engine->counts.trims++;
+    pthread_mutex_unlock(&engine->lock);
     return 0;
 }
 
@@ -564,7 +581,8 @@ const struct gpu_api fake_api = {.abi = GPU_ABI,
                                  .stop = fake_stop,
                                  .close = fake_destroy};
 
-/* ---- the engine ------------------------------------------------------------------------------- */
+/* ---- the engine -------------------------------------------------------------------------------
+ */
 
 struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
 {
@@ -658,7 +676,8 @@ const char *fake_fault(struct gpu_engine *engine)
     return engine->fault;
 }
 
-/* ---- sequences -------------------------------------------------------------------------------- */
+/* ---- sequences --------------------------------------------------------------------------------
+ */
 
 struct seq *fake_seq(const struct fake_options *options, time_us now_us)
 {
@@ -667,8 +686,8 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
     int32_t *prompt = calloc(options->prompt_len, sizeof(*prompt));
     for (uint32_t i = 0; i < options->prompt_len; i++)
         prompt[i] = 10 + (int32_t)fake_below(&random, FAKE_VOCAB - 10);
-    uint32_t out = options->prompt_len > options->max_tokens ? options->prompt_len
-                                                             : options->max_tokens;
+    uint32_t out =
+        options->prompt_len > options->max_tokens ? options->prompt_len : options->max_tokens;
     uint32_t tops = options->logprobs > 0 ? (uint32_t)options->logprobs : 1;
     seq->id = options->seed;
     seq->job = options->job;
@@ -776,13 +795,13 @@ static const char *check_embed(const struct seq *seq, uint32_t count)
 const char *fake_check(const struct gpu_engine *engine, const struct seq *seq)
 {
     uint32_t count = atomic_load(&seq->out_count);
-    bool complete = seq->stamps.ended_us > 0 &&
-                    (seq->finish == FINISH_STOP || seq->finish == FINISH_LENGTH);
+    bool complete =
+        seq->stamps.ended_us > 0 && (seq->finish == FINISH_STOP || seq->finish == FINISH_LENGTH);
     if (seq->job == JOB_GENERATE)
         return check_tokens(engine, seq, count, complete);
-    uint32_t all = seq->job == JOB_SCORE              ? seq->prompt_len - 1
+    uint32_t all = seq->job == JOB_SCORE         ? seq->prompt_len - 1
                    : seq->pooling == POOLING_ALL ? seq->prompt_len
-                                                      : 1;
+                                                 : 1;
     if (complete && (count != all || seq->finish != FINISH_STOP))
         return "ended before everything was answered";
     if (seq->job == JOB_EMBED)

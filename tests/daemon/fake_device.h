@@ -1,10 +1,11 @@
-/* A device for tests of scheduler and worker: it keeps slots, block tables and the content of every KV
- * block (the token that was read there), checks each plan against the contract of gpu/gpu.h, and gives
- * answers that depend on every block that a row may see. A block that is lost, shared, given back or
- * overwritten too early therefore shows as a wrong answer or as a fault.
+/* A device for tests of scheduler and worker: it keeps slots, block tables and the content of every
+ * KV block (the token that was read there), checks each plan against the contract of gpu/gpu.h, and
+ * gives answers that depend on every block that a row may see. A block that is lost, shared, given
+ * back or overwritten too early therefore shows as a wrong answer or as a fault.
  *
- * Steps are kept and run when the test says so (fake_run), in order, as late as the test likes. What is
- * wrong is noted, not asserted, since calls may come from a worker's thread: fake_fault() tells.
+ * Steps are kept and run when the test says so (fake_run), in order, as late as the test likes.
+ * What is wrong is noted, not asserted, since calls may come from a worker's thread: fake_fault()
+ * tells.
  */
 #pragma once
 
@@ -27,14 +28,14 @@ struct fake_shape {
 
 /* What goes wrong; may be changed at any time. */
 struct fake_knobs {
-    uint32_t grow_refused;   /* of 100 asked */
+    uint32_t grow_refused;    /* of 100 asked */
     uint32_t scratch_refused; /* of 100 submitted */
-    uint32_t slabs_max;      /* fewer than the model says: other tenants hold the rest */
-    uint64_t fail_step;      /* submit of this step reports a dead device; 0 = none */
-    bool dead;               /* the device died: query says so, nothing completes */
-    uint32_t eos_every;      /* one in so many tokens ends a sequence; 0 = none */
-    uint64_t step_ns;        /* per token, and 10 times that per step */
-    bool at_once;            /* steps run within submit */
+    uint32_t slabs_max;       /* fewer than the model says: other tenants hold the rest */
+    uint64_t fail_step;       /* submit of this step reports a dead device; 0 = none */
+    bool dead;                /* the device died: query says so, nothing completes */
+    uint32_t eos_every;       /* one in so many tokens ends a sequence; 0 = none */
+    uint64_t step_ns;         /* per token, and 10 times that per step */
+    bool at_once;             /* steps run within submit */
 };
 
 struct fake_counts {
@@ -58,7 +59,8 @@ uint32_t fake_pending(struct gpu_engine *engine);
 
 extern const struct gpu_api fake_api;
 
-/* ---- sequences and their right answers -------------------------------------------------------- */
+/* ---- sequences and their right answers --------------------------------------------------------
+ */
 
 struct fake_options {
     enum job job;

@@ -38,7 +38,8 @@ static struct fake_options random_options(uint64_t *random, const struct fake_sh
                                                    : JOB_GENERATE,
                                  .pooling = (enum pooling)fake_below(random, 3),
                                  .prompt_len = prompt_len,
-                                 .max_tokens = 1 + fake_below(random, shape->context_max - prompt_len),
+                                 .max_tokens =
+                                     1 + fake_below(random, shape->context_max - prompt_len),
                                  .min_tokens = fake_below(random, 4),
                                  .priority = (int32_t)fake_below(random, 3) - 1,
                                  .ignore_eos = fake_below(random, 4) == 0,

@@ -51,10 +51,8 @@ void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed)
     memset(rig, 0, sizeof(*rig));
     rig->engine = fake_create(shape, seed);
     rig->now_us = 1000000;
-    struct sched_options options = {.itl_target_us = 0,
-                                    .chunk_every = 4,
-                                    .kv_idle_release_us = 1000,
-                                    .stall_us = UINT64_MAX};
+    struct sched_options options = {
+        .itl_target_us = 0, .chunk_every = 4, .kv_idle_release_us = 1000, .stall_us = UINT64_MAX};
     struct sched_calls calls = {.context = rig,
                                 .kv_grow = rig_grow,
                                 .kv_shrink = rig_shrink,

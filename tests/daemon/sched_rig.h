@@ -1,4 +1,5 @@
-/* A scheduler on a fake device, driven by hand: what the worker does, without mailboxes and threads. */
+/* A scheduler on a fake device, driven by hand: what the worker does, without mailboxes and
+ * threads. */
 #pragma once
 
 #include "daemon/sched.h"

@@ -3,7 +3,10 @@
 
 #include <check.h>
 
+Suite *bits_suite(void);
 Suite *engine_suite(void);
 Suite *memory_suite(void);
+Suite *mutation_suite(void);
 Suite *reference_suite(void);
+Suite *start_suite(void);
 Suite *wait_suite(void);

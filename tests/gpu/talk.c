@@ -85,7 +85,7 @@ static int blocks_ensure(struct talk *talk, struct draft *draft, struct talk_job
             append(draft, job, group, index);
             job->block_count[group]++;
         }
-        if (talk->swap_blocks && job->block_count[group] > 1 && job->planned && job->fresh) {
+        if (talk->swap_blocks && job->block_count[group] > 1 && job->planned && !job->swapped) {
             uint32_t first = job->blocks[group][0];
             job->blocks[group][0] = job->blocks[group][1];
             job->blocks[group][1] = first;
@@ -93,13 +93,12 @@ static int blocks_ensure(struct talk *talk, struct draft *draft, struct talk_job
             append(draft, job, group, 1);
         }
     }
-    if (job->planned)
-        job->fresh = false;
+    job->swapped = job->planned > 0;
     return 0;
 }
 
-static void job_open(struct talk *talk, struct draft *draft, struct talk_job *job,
-                     struct talk_job *jobs, uint32_t count)
+static void job_open(struct draft *draft, struct talk_job *job, const struct talk_job *jobs,
+                     uint32_t count)
 {
     for (job->slot = 0;; job->slot++) {
         bool taken = false;
@@ -109,6 +108,7 @@ static void job_open(struct talk *talk, struct draft *draft, struct talk_job *jo
             break;
     }
     job->live = job->fresh = true;
+    job->swapped = false;
     job->planned = 0;
     memset(job->block_count, 0, sizeof job->block_count);
     struct gpu_open *open = &draft->opens[draft->plan.open_count++];
@@ -122,7 +122,6 @@ static void job_open(struct talk *talk, struct draft *draft, struct talk_job *jo
     open->bias_first = draft->plan.bias_count;
     memcpy(draft->bias + draft->plan.bias_count, job->bias, open->bias_count * sizeof *draft->bias);
     draft->plan.bias_count += open->bias_count;
-    (void)talk;
 }
 
 static void job_close(struct talk *talk, struct draft *draft, struct talk_job *job)
@@ -135,8 +134,7 @@ static void job_close(struct talk *talk, struct draft *draft, struct talk_job *j
     }
 }
 
-static void row_ids(struct draft *draft, const struct talk_job *job, struct gpu_row *row,
-                    uint32_t known)
+static void row_ids(struct draft *draft, const struct talk_job *job, struct gpu_row *row)
 {
     uint32_t count = row->q_len;
     row->ids = draft->plan.id_count;
@@ -146,7 +144,6 @@ static void row_ids(struct draft *draft, const struct talk_job *job, struct gpu_
         row->score_count = row->position + row->q_len <= last ? row->q_len : last - row->position;
         count += row->score_count == row->q_len;
     }
-    (void)known;
     memcpy(draft->ids + row->ids, job->tokens + row->position, count * sizeof *draft->ids);
     draft->plan.id_count += count;
 }
@@ -155,7 +152,7 @@ static int row_add(struct talk *talk, struct draft *draft, struct talk_job *job)
 {
     uint32_t known = job->prompt_len + job->sampled; /* tokens that exist */
     uint32_t left = known - job->planned;
-    bool decoding = left == 1 && job->sampled && !job->fresh;
+    bool decoding = left == 1 && !job->fresh;
     uint32_t q_len = talk->chunk && left > talk->chunk ? talk->chunk : left;
     uint32_t budget = talk->limits.tokens_max - draft->plan.token_count;
     if (q_len > budget)
@@ -177,7 +174,7 @@ static int row_add(struct talk *talk, struct draft *draft, struct talk_job *job)
     if (end == known && job->embed)
         row->want |= job->embed;
     if (!decoding)
-        row_ids(draft, job, row, known);
+        row_ids(draft, job, row);
     job->planned = end;
     draft->plan.token_count += q_len;
     return 0;
@@ -206,7 +203,7 @@ static int draft_make(struct talk *talk, struct draft *draft, struct talk_job *j
     for (uint32_t i = 0; i < count && live < most; i++) {
         if (jobs[i].live || jobs[i].done)
             continue;
-        job_open(talk, draft, &jobs[i], jobs, count);
+        job_open(draft, &jobs[i], jobs, count);
         live++;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -260,6 +257,7 @@ static void results_take(struct talk *talk, const struct draft *draft)
                        sizeof job->tops[0]);
             job->tokens[known] = results.samples[sample++].token;
             bool finished = job->samples[job->sampled++].finished;
+            job->fresh = false;
             job->done = finished || job->sampled == job->generate;
         } else {
             job->done = job->planned == known;

@@ -30,7 +30,9 @@ struct talk_job {
     uint32_t sampled;
     float embedding[4096];
     /* State. */
-    bool live, done, fresh;
+    bool live, done;
+    bool fresh;   /* nothing was sampled since it was opened */
+    bool swapped; /* see talk.swap_blocks */
     uint32_t slot, planned;
     int32_t tokens[TALK_TOKENS];
     uint32_t blocks[GPU_GROUPS_MAX][TALK_TOKENS / 16 + 1], block_count[GPU_GROUPS_MAX];

@@ -2,6 +2,7 @@
  */
 #include <math.h>
 
+#include "gpu/kernels/rope.h"
 #include "tests/gpu/kernels/attention.h"
 #include "tests/gpu/kernels/suites.h"
 
@@ -85,12 +86,41 @@ START_TEST(attention_is_that_of_plain_doubles)
 }
 END_TEST
 
+/* Attention sees only differences of positions; this sees the positions themselves. */
+START_TEST(angles_are_those_of_the_token_s_own_position)
+{
+    static const float frequency[3] = {1.0f, 0.03f, 0.0007f};
+    float angles[5 * 6];
+    rig_begin();
+    struct scene scene = {.slots = 2, .vocab = 2, .hidden = 1};
+    scene_begin(&scene);
+    scene_row(&scene, 1, 100000, 3, 0);
+    scene_row(&scene, 0, 0, 2, 0);
+    scene_step(&scene);
+    struct angle_args args = {.batch = scene.batch,
+                              .inverse_frequency = rig_new(frequency, sizeof frequency),
+                              .attention = 1.5f,
+                              .pairs = 3,
+                              .angles = rig_new(NULL, sizeof angles)};
+    OK(op_angle(&args, rig_stream));
+    rig_read(angles, args.angles, sizeof angles);
+    for (uint32_t t = 0; t < 5; t++)
+        for (uint32_t i = 0; i < 3; i++) {
+            float angle = (float)(t < 3 ? 100000 + t : t - 3) * frequency[i];
+            ck_assert(fabs((double)angles[t * 6 + 2 * i] - 1.5 * cos((double)angle)) < 1e-6);
+            ck_assert(fabs((double)angles[t * 6 + 2 * i + 1] - 1.5 * sin((double)angle)) < 1e-6);
+        }
+    scene_end(&scene);
+}
+END_TEST
+
 Suite *attend_suite(void)
 {
     Suite *suite = suite_create("kernels: attention");
     TCase *tcase = tcase_create("attend");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, sizeof cases / sizeof *cases);
+    tcase_add_test(tcase, angles_are_those_of_the_token_s_own_position);
     suite_add_tcase(suite, tcase);
     return suite;
 }

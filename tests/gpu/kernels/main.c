@@ -1,19 +1,18 @@
 #include <stdlib.h>
 
+#include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
 int main(void)
 {
-    SRunner *runner = srunner_create(number_suite());
-    srunner_add_suite(runner, simd_suite());
-    srunner_add_suite(runner, product_suite());
+    SRunner *runner = srunner_create(product_suite());
     srunner_add_suite(runner, rows_suite());
     srunner_add_suite(runner, place_suite());
     srunner_add_suite(runner, attend_suite());
-    srunner_add_suite(runner, attend_bits_suite());
     srunner_add_suite(runner, sample_suite());
     srunner_add_suite(runner, draw_suite());
     srunner_add_suite(runner, pool_suite());
+    rig_suites(runner);
     srunner_set_fork_status(runner, CK_NOFORK);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

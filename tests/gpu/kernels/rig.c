@@ -2,7 +2,6 @@
 
 #include <math.h>
 
-#include "gpu/emu/emu.h"
 #include "gpu/kernels/cpu/number.h"
 
 #define GUARD 256
@@ -22,10 +21,8 @@ static uint64_t state;
 
 void rig_threads(uint32_t count)
 {
-    struct emu_options options = {
-        .engine = EMU_THREADS, .team_threads = count, .memory_bytes = 1u << 30, .poison = true};
     int least, greatest;
-    OK(emu_setup(&options));
+    rig_device(count);
     OK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     OK(cudaStreamCreateWithPriority(&rig_stream, cudaStreamNonBlocking, greatest));
     buffer_count = 0;

@@ -13,6 +13,10 @@
 
 #define OK(call) ck_assert_str_eq(cudaGetErrorName(call), "cudaSuccess")
 
+/* rig_emu.c, rig_cuda.c: the device that the tests run on. */
+void rig_device(uint32_t threads);
+void rig_suites(SRunner *runner); /* adds the suites about this device alone */
+
 void rig_begin(void);             /* two threads for a kernel's indices */
 void rig_threads(uint32_t count); /* starts over with as many; before any buffer is made */
 void rig_end(void);

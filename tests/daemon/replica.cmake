@@ -1,0 +1,4 @@
+sluice_test(replica
+    SOURCES replica_main.c cost_test.c fake_device.c kv_test.c place_test.c queue_test.c
+        sched_random_test.c sched_rig.c sched_test.c stats_test.c worker_test.c
+    LIBS sluice_daemon)

@@ -1,0 +1,17 @@
+#include "gpu/emu/emu.h"
+#include "tests/gpu/kernels/rig.h"
+#include "tests/gpu/kernels/suites.h"
+
+void rig_device(uint32_t threads)
+{
+    struct emu_options options = {
+        .engine = EMU_THREADS, .team_threads = threads, .memory_bytes = 1u << 30, .poison = true};
+    OK(emu_setup(&options));
+}
+
+void rig_suites(SRunner *runner)
+{
+    srunner_add_suite(runner, number_suite());
+    srunner_add_suite(runner, simd_suite());
+    srunner_add_suite(runner, attend_bits_suite());
+}

@@ -1,0 +1,239 @@
+/* The check against transformers can fail: each mistake that an engine could make moves the scores
+ * by at least ten times the tolerance. */
+#include <math.h>
+#include <string.h>
+
+#include "gpu/emu/emu.h"
+#include "tests/gpu/gpu_suites.h"
+#include "tests/gpu/reference.h"
+#include "tests/gpu/talk.h"
+
+#define TOLERANCE 2e-4f
+
+static struct talk talk;
+static struct talk_job jobs[REFERENCE_PROMPTS];
+static struct reference reference;
+
+static struct rank *rank(void)
+{
+    return &talk.engine->rank;
+}
+
+static struct model_config *config(void)
+{
+    return &talk.engine->facts.config;
+}
+
+static void model_open(const char *name, enum emu_engine engine, uint64_t seed)
+{
+    struct emu_options setup = {.engine = engine,
+                                .memory_bytes = 256u << 20,
+                                .team_threads = 1,
+                                .seed = seed,
+                                .poison = true,
+                                .strict = true};
+    ck_assert_int_eq(emu_setup(&setup), cudaSuccess);
+    ck_assert(reference_read(name, &reference));
+    struct gpu_options options = {
+        .model = reference.directory, .tokens_max = 512, .slots_max = 16, .slab_bytes = 8u << 20};
+    ck_assert_int_eq(talk_open(&talk, &options, engine == EMU_STEPPER), 0);
+}
+
+/* The worst error of all scores; infinite where a step fails or a score is not a number. */
+static float error_run(void)
+{
+    float worst = 0;
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
+                                    .prompt_len = reference.prompts[i].count,
+                                    .score = true};
+    if (talk_run(&talk, jobs, REFERENCE_PROMPTS))
+        return INFINITY;
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++) {
+        const struct reference_prompt *prompt = &reference.prompts[i];
+        for (uint32_t j = 0; j + 1 < prompt->count; j++) {
+            float error = fabsf(jobs[i].scores[j].logprob - prompt->logprobs[j]);
+            worst = error <= worst ? worst : isnan(error) ? INFINITY : error;
+        }
+    }
+    return worst;
+}
+
+static void plain_frequencies(double theta)
+{
+    struct model_rope *rope = &config()->rope;
+    rope->attention = 1;
+    for (uint32_t i = 0; i < rope->pairs; i++)
+        rope->inverse_frequency[i] = (float)pow(theta, -(double)i / rope->pairs);
+}
+
+static void rope_unscaled(void)
+{
+    plain_frequencies(10000);
+}
+
+static void rope_unscaled_llama3(void)
+{
+    plain_frequencies(500000);
+}
+
+static void rope_shifted(void)
+{
+    struct model_rope *rope = &config()->rope;
+    memmove(rope->inverse_frequency, rope->inverse_frequency + 1,
+            (rope->pairs - 1) * sizeof(float));
+}
+
+static void window_wider(void)
+{
+    for (uint32_t i = 0; i < talk.model.group_count; i++)
+        talk.engine->facts.model.groups[i].window += talk.engine->facts.model.groups[i].window > 0;
+}
+
+static void blocks_swapped(void)
+{
+    talk.swap_blocks = true;
+    talk.chunk = 40;
+}
+
+/* The columns of o and the rows of q go round by one head, so that each query head meets the KV
+ * head of the one after it. */
+static void heads_shifted(void)
+{
+    uint32_t width = config()->heads * config()->head_dim, head = config()->head_dim;
+    static char rows[1 << 20], line[1 << 16];
+    struct weight *q = &rank()->weights.layers[0].qkv, *o = &rank()->weights.layers[0].o;
+    uint32_t bytes = dtype_bytes(q->dtype);
+    size_t row = (size_t)q->k * bytes;
+    char *at = dev(q->data);
+    memcpy(rows, at, width * row);
+    for (uint32_t i = 0; i < width; i++)
+        memcpy(at + (i + head) % width * row, rows + i * row, row);
+    for (uint32_t i = 0; i < o->n; i++) {
+        at = (char *)dev(o->data) + (size_t)i * o->k * bytes;
+        memcpy(line, at, (size_t)o->k * bytes);
+        for (uint32_t j = 0; j < width; j++)
+            memcpy(at + (j + head) % width * bytes, line + j * bytes, bytes);
+    }
+}
+
+static void qkv_bias_dropped(void)
+{
+    rank()->weights.layers[0].qkv_bias = NULL;
+}
+
+static void down_bias_dropped(void)
+{
+    rank()->weights.layers[1].down_bias = NULL;
+}
+
+static void o_bias_dropped(void)
+{
+    rank()->weights.layers[1].o_bias = NULL;
+}
+
+static void gate_up_bias_dropped(void)
+{
+    rank()->weights.layers[0].gate_up_bias = NULL;
+}
+
+static void input_norm_ignored(void)
+{
+    rank()->weights.layers[1].input_norm = NULL;
+}
+
+static void post_norm_ignored(void)
+{
+    rank()->weights.layers[0].post_norm = NULL;
+}
+
+static void q_norm_ignored(void)
+{
+    rank()->weights.layers[1].q_norm = NULL;
+}
+
+static void k_norm_ignored(void)
+{
+    rank()->weights.layers[0].k_norm = NULL;
+}
+
+static void final_norm_ignored(void)
+{
+    rank()->weights.final_norm = NULL;
+}
+
+static void nothing(void)
+{
+}
+
+static const struct {
+    const char *what, *model;
+    void (*before)(void), (*after)(void); /* gpu_start */
+} mutations[] = {
+    {"a block-table entry swapped", "llama-default-bf16", blocks_swapped, nothing},
+    {"rope off by one", "llama-default-bf16", rope_shifted, nothing},
+    {"linear scaling ignored", "llama-linear-f16", rope_unscaled, nothing},
+    {"llama3 scaling ignored", "llama-llama3-f32", rope_unscaled_llama3, nothing},
+    {"yarn ignored", "qwen3-yarn-bf16", rope_unscaled, nothing},
+    {"window one off", "mistral-window-bf16", window_wider, nothing},
+    {"window one off beside full layers", "qwen2-window-bf16", window_wider, nothing},
+    {"GQA map shifted", "llama-default-bf16", nothing, heads_shifted},
+    {"bias of q, k and v dropped", "qwen2-default-bf16", nothing, qkv_bias_dropped},
+    {"bias of o dropped", "llama-bias-bf16", nothing, o_bias_dropped},
+    {"bias of gate and up dropped", "llama-bias-bf16", nothing, gate_up_bias_dropped},
+    {"bias of down dropped", "llama-bias-bf16", nothing, down_bias_dropped},
+    {"norm before attention ignored", "mistral-full-f16", nothing, input_norm_ignored},
+    {"norm before the MLP ignored", "llama-mqa-f16", nothing, post_norm_ignored},
+    {"norm of q ignored", "qwen3-default-bf16", nothing, q_norm_ignored},
+    {"norm of k ignored", "qwen3-default-f32", nothing, k_norm_ignored},
+    {"last norm ignored", "llama-mha-bf16", nothing, final_norm_ignored},
+};
+#define MUTATIONS (int)(sizeof mutations / sizeof mutations[0])
+
+static float mutated(const char *model, void (*before)(void), void (*after)(void))
+{
+    model_open(model, EMU_THREADS, 0);
+    before();
+    ck_assert_int_eq(talk_start(&talk), 0);
+    after();
+    float error = error_run();
+    talk_close(&talk);
+    return error;
+}
+
+START_TEST(a_mutation_is_seen)
+{
+    float error = mutated(mutations[_i].model, mutations[_i].before, mutations[_i].after);
+    ck_assert_msg(error >= 10 * TOLERANCE, "%s: off by %g only", mutations[_i].what, (double)error);
+    error = mutated(mutations[_i].model, nothing, nothing);
+    ck_assert_msg(error <= TOLERANCE, "%s: off by %g", mutations[_i].model, (double)error);
+}
+END_TEST
+
+START_TEST(a_wait_left_out_is_seen)
+{
+    float error = 0;
+    for (uint64_t seed = 1; seed <= 40 && error < 10 * TOLERANCE; seed++) {
+        model_open("llama-mha-bf16", EMU_STEPPER, seed);
+        talk.chunk = 50;
+        ck_assert_int_eq(talk_start(&talk), 0);
+        /* Of the fourth step: the first slab is known by then, so that nothing reads where no
+         * memory is. */
+        emu_fault_skip_wait(9 + (uint64_t)_i + 1);
+        error = error_run();
+        talk_close(&talk);
+    }
+    ck_assert_msg(error >= 10 * TOLERANCE, "off by %g only", (double)error);
+}
+END_TEST
+
+Suite *mutation_suite(void)
+{
+    Suite *suite = suite_create("mutation");
+    TCase *tcase = tcase_create("mutation");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, a_mutation_is_seen, 0, MUTATIONS);
+    tcase_add_loop_test(tcase, a_wait_left_out_is_seen, 0, 3);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,136 @@
+/* Starting: whatever call fails, the engine says so and leaves nothing behind. */
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "gpu/emu/emu.h"
+#include "gpu/gpu.h"
+#include "tests/gpu/gpu_suites.h"
+
+static const char *const models[] = {"synthetic:null", "synthetic:tiny",
+                                     "tests/model/data/llama-llama3-bf16"};
+
+static void setup(void)
+{
+    struct emu_options setup = {.engine = EMU_THREADS,
+                                .memory_bytes = 256u << 20,
+                                .team_threads = 1,
+                                .poison = true,
+                                .strict = true};
+    ck_assert_int_eq(emu_setup(&setup), cudaSuccess);
+}
+
+static int start(const char *model, const struct gpu_options *more, struct error *error)
+{
+    struct gpu_options options = *more;
+    options.model = model;
+    struct gpu_engine *engine = NULL;
+    struct gpu_model facts;
+    struct gpu_limits limits;
+    *error = (struct error){0};
+    int status = gpu_module.open(&options, &engine, &facts, &limits, error);
+    if (status)
+        return status;
+    int fd = eventfd(0, EFD_CLOEXEC);
+    ck_assert_uint_eq(gpu_module.progress(engine), 0);
+    status = gpu_module.start(engine, 0, fd, error);
+    if (!status)
+        ck_assert_uint_eq(gpu_module.progress(engine), 1000);
+    gpu_module.stop(engine, 0);
+    gpu_module.close(engine);
+    close(fd);
+    return status;
+}
+
+static void clean_check(const char *after, int call, uint64_t nth)
+{
+    struct emu_live live = emu_live();
+    bool clean =
+        !live.streams && !live.events && !live.pools && !live.host_ranges && !live.device_bytes;
+    ck_assert_msg(clean, "%s: call %s, number %lu: %u streams, %u events, %u pools, %u ranges, %lu",
+                  after, emu_call_name((enum emu_call)call), (unsigned long)nth, live.streams,
+                  live.events, live.pools, live.host_ranges, (unsigned long)live.device_bytes);
+}
+
+START_TEST(any_call_may_fail_while_starting)
+{
+    const char *model = models[_i];
+    struct error error;
+    setup();
+    ck_assert_msg(start(model, &(struct gpu_options){.slots_max = 8}, &error) == 0, "%s",
+                  error.text);
+    clean_check(model, 0, 0);
+    static uint64_t calls[EMU_CALLS];
+    for (int call = 0; call < EMU_CALLS; call++)
+        calls[call] = emu_calls((enum emu_call)call);
+    uint32_t failed = 0;
+    for (int call = 0; call < EMU_CALLS; call++) {
+        /* Taking down runs without errors: what fails there is lost with the process. */
+        if (call == EMU_cudaStreamDestroy || call == EMU_cudaEventDestroy ||
+            call == EMU_cudaMemPoolDestroy || call == EMU_cudaFree || call == EMU_cudaFreeHost ||
+            call == EMU_cudaGetLastError)
+            continue;
+        for (uint64_t nth = 1; nth <= calls[call]; nth += 1 + calls[call] / 8) {
+            setup();
+            emu_fault_set((enum emu_call)call, nth,
+                          nth % 2 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
+            int status = start(model, &(struct gpu_options){.slots_max = 8}, &error);
+            if (status)
+                ck_assert_str_ne(error.text, "");
+            failed += status != 0;
+            clean_check(model, call, nth);
+        }
+    }
+    ck_assert_uint_gt(failed, 20);
+}
+END_TEST
+
+START_TEST(weights_that_do_not_fit_are_refused_with_both_numbers)
+{
+    setup();
+    struct error error;
+    int status = start("synthetic:llama-3.2-1b", &(struct gpu_options){0}, &error);
+    ck_assert_int_eq(status, -ERR_DEVICE_MEMORY);
+    ck_assert_uint_eq(error.limit, 256u << 20);
+    ck_assert_uint_gt(error.value, 2000000000u);
+    char number[32];
+    snprintf(number, sizeof number, "%lu", (unsigned long)error.value);
+    ck_assert_ptr_nonnull(strstr(error.text, number));
+    clean_check("synthetic:llama-3.2-1b", 0, 0);
+}
+END_TEST
+
+START_TEST(what_is_said_of_a_model_is_what_its_files_say)
+{
+    struct gpu_model model;
+    struct error error;
+    struct gpu_options options = {.model = "tests/model/data/qwen2-window-bf16/"};
+    ck_assert_int_eq(gpu_module.check(&options, &model, &error), 0);
+    ck_assert_str_eq(model.id, "qwen2-window-bf16");
+    ck_assert_str_eq(model.arch, "qwen2");
+    ck_assert_uint_eq(model.vocab, 256);
+    ck_assert_uint_eq(model.layers, 3);
+    ck_assert_uint_eq(model.group_count, 2);
+    ck_assert_uint_eq(model.groups[0].layers + model.groups[1].layers, 3);
+    ck_assert_uint_eq(model.groups[0].window + model.groups[1].window, 16);
+    ck_assert_uint_ge(model.weight_bytes, 2 * model.parameters);
+    options.model = "synthetic:llama-3.1-8b";
+    ck_assert_int_eq(gpu_module.check(&options, &model, &error), 0);
+    ck_assert_str_eq(model.id, "synthetic:llama-3.1-8b");
+    ck_assert_uint_eq(model.parameters, 8030261248u);
+    options.model = "tests/model/data/none-such";
+    ck_assert_int_eq(gpu_module.check(&options, &model, &error), -ERR_BAD_MODEL);
+}
+END_TEST
+
+Suite *start_suite(void)
+{
+    Suite *suite = suite_create("start");
+    TCase *tcase = tcase_create("start");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, any_call_may_fail_while_starting, 0, 3);
+    tcase_add_test(tcase, weights_that_do_not_fit_are_refused_with_both_numbers);
+    tcase_add_test(tcase, what_is_said_of_a_model_is_what_its_files_say);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
