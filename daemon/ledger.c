@@ -90,9 +90,8 @@ static void count_end(struct server *server, const struct seq *seq)
         [FINISH_ERROR] = &server->counts.finished_error_total,
     };
     struct request *request = seq->request;
-    uint32_t out = seq->job == JOB_GENERATE
-                       ? atomic_load_explicit(&seq->out_count, memory_order_acquire)
-                       : 0;
+    uint32_t out =
+        seq->job == JOB_GENERATE ? atomic_load_explicit(&seq->out_count, memory_order_acquire) : 0;
     (*totals[seq->finish])++;
     request->finished[seq->finish]++;
     request->prompt_tokens += seq->prompt_len;
@@ -127,8 +126,8 @@ static void log_request(const struct server *server, const struct request *reque
              (scheduled ? scheduled : now_us) - request->arrived_us, now_us - request->arrived_us);
 }
 
-/* The sequence has ended and is the loop's, with finish (and failure) set: counts, the log, and news
- * for its connection. */
+/* The sequence has ended and is the loop's, with finish (and failure) set: counts, the log, and
+ * news for its connection. */
 void ledger_end(struct server *server, struct seq *seq, time_us now_us)
 {
     struct request *request = seq->request;

@@ -27,8 +27,8 @@ void ledger_cancel(struct server *server, struct seq *seq, enum finish reason, t
 void ledger_cancel_request(struct server *server, struct request *request, time_us now_us);
 /* Its client is gone: cancelled, and nothing is told. */
 void ledger_orphan(struct server *server, struct request *request, time_us now_us);
-/* The sequence has ended and is the loop's, with finish (and failure) set: counts, the log, and news
- * for its connection. */
+/* The sequence has ended and is the loop's, with finish (and failure) set: counts, the log, and
+ * news for its connection. */
 void ledger_end(struct server *server, struct seq *seq, time_us now_us);
 /* Its last frame is written, or nobody waits for it: the books are closed, and the request is freed
  * with its last sequence. */

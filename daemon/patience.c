@@ -30,8 +30,8 @@ void patience_expire(struct server *server, time_us now_us)
 {
     const struct options *options = server->options;
     struct conn *conn;
-    while ((conn = LATE(server, greeting, greet_link, greet_us, options->handshake_timeout,
-                        now_us)))
+    while (
+        (conn = LATE(server, greeting, greet_link, greet_us, options->handshake_timeout, now_us)))
         close_late(conn, ERR_TIMEOUT, "no HELLO came in time (handshake-timeout)", now_us);
     while ((conn = LATE(server, half, half_link, half_us, options->frame_timeout, now_us))) {
         if (conn->in_need == 0) { /* it waits for us, not for the client */
@@ -46,8 +46,9 @@ void patience_expire(struct server *server, time_us now_us)
     }
     while ((conn = LATE(server, stalled, stall_link, stall_us, options->stall_timeout, now_us))) {
         /* There is no telling somebody who does not read. */
-        log_line(LOG_NOTICE, "conn", "connection %" PRIu64 " of uid %u did not read its answers for "
-                                     "%" PRIu64 " ms and is closed",
+        log_line(LOG_NOTICE, "conn",
+                 "connection %" PRIu64 " of uid %u did not read its answers for "
+                 "%" PRIu64 " ms and is closed",
                  conn->number, conn->peer.uid, options->stall_timeout / 1000);
         server->counts.slow_readers_total++;
         conn_close(conn, now_us);

@@ -1,8 +1,8 @@
-/* Patience: how long connections may keep the server waiting for HELLO, for the rest of a frame, or for
- * their reading, and how long an ACCEPT waits for company. Private to the server's files.
+/* Patience: how long connections may keep the server waiting for HELLO, for the rest of a frame, or
+ * for their reading, and how long an ACCEPT waits for company. Private to the server's files.
  *
- * Each delay is the same for all, so each list is in the order of time and only its first is looked at.
- * loop thread
+ * Each delay is the same for all, so each list is in the order of time and only its first is looked
+ * at. loop thread
  */
 #pragma once
 

@@ -43,8 +43,8 @@ int server_init(struct server *server, const struct options *options, struct out
     server->receive = malloc(SERVER_RECEIVE_SIZE);
     if (!server->receive)
         return error_set(error, ERR_NO_MEMORY, "no memory for the receive buffer");
-    struct list *const lists[] = {&server->conns,   &server->dirty, &server->dead,
-                                  &server->held,    &server->stalled, &server->half,
+    struct list *const lists[] = {&server->conns,    &server->dirty,   &server->dead,
+                                  &server->held,     &server->stalled, &server->half,
                                   &server->greeting, &server->starved, &server->stats_asks};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
@@ -125,7 +125,8 @@ uint64_t server_draw(struct server *server)
     return x ^ (x >> 31);
 }
 
-/* ---- connections ------------------------------------------------------------------------------- */
+/* ---- connections -------------------------------------------------------------------------------
+ */
 
 /* The reason to somebody who got no connection, as far as it can be said by one write. */
 static void turn_away(struct transport *transport, const struct error *error)
@@ -242,7 +243,8 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
     }
 }
 
-/* ---- the turn ---------------------------------------------------------------------------------- */
+/* ---- the turn ----------------------------------------------------------------------------------
+ */
 
 static unsigned take_outbox(struct server *server, time_us now_us)
 {

@@ -96,8 +96,9 @@ static int add_prompt(struct batch *batch, struct message_prompt *prompt, struct
     if (!prompt->tokens)
         return error_set(error, ERR_UNSUPPORTED, "this daemon has no tokenizer: send tokens");
     if (prompt->stop_count > 0)
-        return error_set(error, ERR_UNSUPPORTED, "this daemon has no tokenizer: "
-                                                 "use stop_token_ids instead of stop");
+        return error_set(error, ERR_UNSUPPORTED,
+                         "this daemon has no tokenizer: "
+                         "use stop_token_ids instead of stop");
     int rc = admit_prompt(&server->limits, request->job, prompt->token_count,
                           server->model.max_tokens, &prompt->sampling, error);
     if (!rc)
@@ -153,8 +154,8 @@ static int read_batch(struct batch *batch, const struct frame *frame, struct mes
 {
     const struct server *server = batch->server;
     uint64_t results = (uint64_t)submit->prompt_count * submit->common->sampling.n;
-    uint32_t room = results < server->limits.batch_max ? (uint32_t)results
-                                                       : server->limits.batch_max;
+    uint32_t room =
+        results < server->limits.batch_max ? (uint32_t)results : server->limits.batch_max;
     int rc = request_make(room, &batch->request, error);
     if (rc)
         return rc;

@@ -95,8 +95,9 @@ END_TEST
 
 START_TEST(after_the_drain_timeout_the_rest_is_cancelled)
 {
-    const char *const arguments[] = {"--model", "synthetic:null", "--device",         "cpu",
-                                     "--drain-timeout", "0",      "--sequences-max", "1", NULL};
+    const char *const arguments[] = {
+        "--model", "synthetic:null",  "--device", "cpu", "--drain-timeout",
+        "0",       "--sequences-max", "1",        NULL};
     struct frame frame;
     int finished[FINISH_ERROR + 1] = {0};
     spawn_start(&spawn, arguments, NULL);
@@ -230,8 +231,8 @@ static const char *const canaries[] = {
 
 START_TEST(content_of_requests_appears_in_no_log_and_no_status)
 {
-    const char *const arguments[] = {"--model", "synthetic:null", "--device", "cpu",
-                                     "--log-level", "debug", NULL};
+    const char *const arguments[] = {"--model",     "synthetic:null", "--device", "cpu",
+                                     "--log-level", "debug",          NULL};
     struct frame frame;
     spawn_start(&spawn, arguments, NULL);
     spawn_await_ready(&spawn);
@@ -285,8 +286,9 @@ START_TEST(the_service_manager_is_told_in_order)
         strcat(all, "\n");
     }
     const char *at = all;
-    static const char *const order[] = {"READY=1", "STATUS=Serving", "WATCHDOG=1", "RELOADING=1",
-                                        "MONOTONIC_USEC=", "READY=1", "STOPPING=1"};
+    static const char *const order[] = {"READY=1",     "STATUS=Serving",  "WATCHDOG=1",
+                                        "RELOADING=1", "MONOTONIC_USEC=", "READY=1",
+                                        "STOPPING=1"};
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         at = strstr(at, order[i]);
         ck_assert_msg(at != NULL, "%s in\n%s", order[i], all);

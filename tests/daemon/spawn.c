@@ -127,7 +127,8 @@ void spawn_free(struct spawn *spawn)
     rmdir(spawn->directory);
 }
 
-/* ---- wire -------------------------------------------------------------------------------------- */
+/* ---- wire --------------------------------------------------------------------------------------
+ */
 
 int wire_connect(const struct spawn *spawn)
 {
@@ -172,17 +173,16 @@ bool wire_next(struct wire *wire, struct frame *ret_frame)
         struct error error;
         struct pollfd poll_fd = {.fd = wire->fd, .events = POLLIN};
         size_t used;
-        enum frame_status status =
-            frame_decode(wire->buffer, wire->length, sizeof(wire->buffer), ret_frame, &used,
-                         &error);
+        enum frame_status status = frame_decode(wire->buffer, wire->length, sizeof(wire->buffer),
+                                                ret_frame, &used, &error);
         ck_assert_msg(status != FRAME_BAD, "%s", error.text);
         if (status == FRAME_OK) {
             wire->used = used;
             return true;
         }
         ck_assert_msg(poll(&poll_fd, 1, SPAWN_PATIENCE_MS) == 1, "no answer in time");
-        ssize_t got = recv(wire->fd, wire->buffer + wire->length,
-                           sizeof(wire->buffer) - wire->length, 0);
+        ssize_t got =
+            recv(wire->fd, wire->buffer + wire->length, sizeof(wire->buffer) - wire->length, 0);
         if (got <= 0)
             return false;
         wire->length += (size_t)got;
