@@ -18,8 +18,8 @@ static int admit_context(const struct admit_limits *limits, uint64_t length, str
                            length, limits->context_max);
     if (limits->kv_tokens && length > limits->kv_tokens)
         return error_limit(error, ERR_TOO_LARGE, limits->kv_tokens, length,
-                           "prompt and max_tokens are %" PRIu64
-                           " tokens, KV memory holds %" PRIu64 " at most",
+                           "prompt and max_tokens are %" PRIu64 " tokens, KV memory holds %" PRIu64
+                           " at most",
                            length, limits->kv_tokens);
     return 0;
 }
@@ -31,9 +31,9 @@ static int admit_fields(const struct admit_limits *limits, const struct sampling
         return error_limit(error, ERR_TOO_LARGE, limits->n_max, sampling->n,
                            "n is %u, the limit is %u", sampling->n, limits->n_max);
     if (sampling->logprobs > (int32_t)limits->logprobs_max)
-        return error_limit(error, ERR_TOO_LARGE, limits->logprobs_max,
-                           (uint64_t)sampling->logprobs, "logprobs is %d, the limit is %u",
-                           sampling->logprobs, limits->logprobs_max);
+        return error_limit(error, ERR_TOO_LARGE, limits->logprobs_max, (uint64_t)sampling->logprobs,
+                           "logprobs is %d, the limit is %u", sampling->logprobs,
+                           limits->logprobs_max);
     return 0;
 }
 
@@ -79,13 +79,13 @@ static int admit_bound(const struct bound *bound, uint32_t retry_after_ms, struc
         bound->ask <= bound->max - (bound->all < bound->max ? bound->all : bound->max))
         return 0;
     bool own = bound->ask > half - (bound->user < half ? bound->user : half);
-    int rc = own ? error_limit(error, ERR_BUSY, half, bound->user,
-                               "your queue holds %" PRIu64 " %s of at most %" PRIu64
-                               " (half of %s)",
-                               bound->user, bound->what, half, bound->option)
-                 : error_limit(error, ERR_BUSY, bound->max, bound->all,
-                               "the queue holds %" PRIu64 " %s of at most %" PRIu64 " (%s)",
-                               bound->all, bound->what, bound->max, bound->option);
+    int rc =
+        own ? error_limit(error, ERR_BUSY, half, bound->user,
+                          "your queue holds %" PRIu64 " %s of at most %" PRIu64 " (half of %s)",
+                          bound->user, bound->what, half, bound->option)
+            : error_limit(error, ERR_BUSY, bound->max, bound->all,
+                          "the queue holds %" PRIu64 " %s of at most %" PRIu64 " (%s)", bound->all,
+                          bound->what, bound->max, bound->option);
     if (error)
         error->retry_after_ms = retry_after_ms;
     return rc;

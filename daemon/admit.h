@@ -1,7 +1,7 @@
 /* Admission: accept or refuse, from counters and limits alone. Pure.
  *
- * too_large is final and names the limit: the same request fails again. busy is for now: it names the
- * limit, what is held, and when to come back. Any thread.
+ * too_large is final and names the limit: the same request fails again. busy is for now: it names
+ * the limit, what is held, and when to come back. Any thread.
  */
 #pragma once
 
@@ -24,8 +24,8 @@ struct admit_limits {
 /* Whether one more connection is taken. */
 int admit_conn(const struct admit_limits *limits, uint32_t connections, struct error *error);
 
-/* One prompt by itself; also sets sampling->max_tokens where it was 0 (as many as the context holds,
- * or default_max). */
+/* One prompt by itself; also sets sampling->max_tokens where it was 0 (as many as the context
+ * holds, or default_max). */
 int admit_prompt(const struct admit_limits *limits, enum job job, uint32_t prompt_len,
                  uint32_t default_max, struct sampling *sampling, struct error *error);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/ledger.h"
 #include "daemon/reply.h"
 #include "daemon/server.h"
 #include "protocol/base/log.h"
@@ -60,7 +61,8 @@ static void watch(struct conn *conn)
     conn->transport->api->watch(conn->transport, reading, writing);
 }
 
-/* ---- input ------------------------------------------------------------------------------------- */
+/* ---- input -------------------------------------------------------------------------------------
+ */
 
 static void count_input(struct conn *conn, size_t counted)
 {
@@ -214,7 +216,8 @@ static size_t parse(struct conn *conn, const unsigned char *bytes, size_t length
     return at;
 }
 
-/* Frames of the connection's own buffer (then `fresh` is what was added to it), or of the shared. */
+/* Frames of the connection's own buffer (then `fresh` is what was added to it), or of the shared.
+ */
 static void take(struct conn *conn, size_t fresh, time_us now_us)
 {
     struct error error;
@@ -249,7 +252,8 @@ void conn_feed(struct conn *conn, time_us now_us)
     take(conn, 0, now_us);
 }
 
-/* ---- output ------------------------------------------------------------------------------------ */
+/* ---- output ------------------------------------------------------------------------------------
+ */
 
 static int grow_output(struct conn *conn, size_t size)
 {
@@ -328,8 +332,8 @@ static void sent(struct conn *conn, size_t length, time_us now_us)
 
 static void send_output(struct conn *conn, time_us now_us)
 {
-    bool hold = !conn->urgent && list_linked(&conn->held_link) &&
-                now_us - conn->held_us < SERVER_HOLD_US;
+    bool hold =
+        !conn->urgent && list_linked(&conn->held_link) && now_us - conn->held_us < SERVER_HOLD_US;
     if (conn_unsent(conn) == 0 || hold || conn->writing)
         return;
     unlink_if(&conn->held_link);
@@ -394,19 +398,20 @@ void conn_error(struct conn *conn, uint64_t client_id, uint32_t sequence, bool l
     if (!room)
         return;
     conn->tokens_request = 0;
-    size_t used = message_encode_error(room, ERROR_FRAME_MAX, client_id,
-                                       last ? FRAME_FLAG_LAST : 0, &message);
+    size_t used = message_encode_error(room, ERROR_FRAME_MAX, client_id, last ? FRAME_FLAG_LAST : 0,
+                                       &message);
     conn_output_done(conn, used, true, now_us);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end -----------------------------------------------------------------------------------
+ */
 
 static void cancel_requests(struct conn *conn, time_us now_us)
 {
     struct list *link;
     /* What has ended but was not told yet is released, the rest is cancelled and ends untold. */
     while ((link = list_take(&conn->requests)))
-        server_orphan(conn->server, container_of(link, struct request, conn_link), now_us);
+        ledger_orphan(conn->server, container_of(link, struct request, conn_link), now_us);
     assert(list_empty(&conn->ready));
     conn->request_count = 0;
 }

@@ -1,18 +1,19 @@
 /* A connection: bytes in, frames out, and the requests that it owns.
  *
- * It knows no socket. Bytes come and go through a transport: daemon/loop.c puts a Unix socket behind
- * it, the tests a piece of memory, the simulation a seeded network.
+ * It knows no socket. Bytes come and go through a transport: daemon/loop.c puts a Unix socket
+ * behind it, the tests a piece of memory, the simulation a seeded network.
  *
  * Way in: the transport asks conn_room() where the next bytes belong, puts them there and calls
- * conn_received(). Frames are decoded and handled in place. While no frame is half received, that is
- * the server's one receive buffer, so an idle connection holds no memory for input. A half frame moves
- * to a buffer of the connection's own, which starts at a multiple of 8 and grows with what has really
- * come, never with what a header promises.
+ * conn_received(). Frames are decoded and handled in place. While no frame is half received, that
+ * is the server's one receive buffer, so an idle connection holds no memory for input. A half frame
+ * moves to a buffer of the connection's own, which starts at a multiple of 8 and grows with what
+ * has really come, never with what a header promises.
  *
- * Way out: nothing is encoded before there is room for it. Sequences with news wait in `ready`; once a
- * turn conn_deliver() turns them into frames until the output holds `output-high` bytes, and sends all
- * of it by one write. What does not fit stays where it is, as numbers in the sequence, so that a slow
- * reader costs what it asked for and no more. Above the high-water mark the connection is not read.
+ * Way out: nothing is encoded before there is room for it. Sequences with news wait in `ready`;
+ * once a turn conn_deliver() turns them into frames until the output holds `output-high` bytes, and
+ * sends all of it by one write. What does not fit stays where it is, as numbers in the sequence, so
+ * that a slow reader costs what it asked for and no more. Above the high-water mark the connection
+ * is not read.
  *
  * Lifetime: server_accept() makes it. conn_close() may be called any number of times and from
  * anywhere below conn_received(); it cancels what the connection owns and closes the transport. The
@@ -76,9 +77,9 @@ struct conn {
     struct user *user;
     enum conn_greeting greeting;
     bool closed;
-    bool closing;  /* an ERROR of the connection is on its way out; nothing is read any more */
+    bool closing; /* an ERROR of the connection is on its way out; nothing is read any more */
     bool reading, writing; /* what the transport watches */
-    bool starved;  /* waits for room in the input of all connections */
+    bool starved;          /* waits for room in the input of all connections */
 
     struct conn_buffer in;  /* the half frame; size 0 while there is none */
     size_t in_need;         /* bytes that make its frame whole; 0 = whole frames may be in there */
@@ -87,7 +88,7 @@ struct conn {
     bool urgent;            /* some of it must go with this turn, see conn_output_done() */
 
     /* The TOKENS frame at the end of `out` that further records of its request may join. */
-    size_t tokens_at; /* offset of its header in out.bytes */
+    size_t tokens_at;        /* offset of its header in out.bytes */
     uint64_t tokens_request; /* daemon-wide id, 0 = there is none */
 
     struct list ready;    /* seq.wait_link: sequences with news */
@@ -117,8 +118,8 @@ void conn_lost(struct conn *conn, time_us now_us);
 
 /* Appends room for a frame of at most `size` bytes to the output and returns it, or NULL when the
  * connection had to be closed instead (out of memory, over output-max). conn_output_done() says how
- * many were used. An urgent frame leaves with this turn. Others, which is ACCEPT, wait up to 2 ms for
- * an urgent one: that makes one write of a short request's two frames. */
+ * many were used. An urgent frame leaves with this turn. Others, which is ACCEPT, wait up to 2 ms
+ * for an urgent one: that makes one write of a short request's two frames. */
 void *conn_output(struct conn *conn, size_t size);
 void conn_output_done(struct conn *conn, size_t used, bool urgent, time_us now_us);
 

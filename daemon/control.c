@@ -1,11 +1,12 @@
 /* Control frames: CANCEL, STATS, HEALTH, MODEL, DRAIN, RESUME, and who may send them.
  *
- * HEALTH, MODEL and STATS are everyone's; a user cancels and lists what is his own; DRAIN, RESUME and
- * the requests of others are for admins (peer.admin).
+ * HEALTH, MODEL and STATS are everyone's; a user cancels and lists what is his own; DRAIN, RESUME
+ * and the requests of others are for admins (peer.admin).
  */
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "daemon/ledger.h"
 #include "daemon/server.h"
 #include "daemon/status.h"
 #include "protocol/base/log.h"
@@ -34,7 +35,8 @@ static void refuse(struct conn *conn, const struct frame *frame, const struct er
     conn_error(conn, frame->id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 
-/* ---- cancel ------------------------------------------------------------------------------------ */
+/* ---- cancel ------------------------------------------------------------------------------------
+ */
 
 /* By the client's own number there is no answer but the ends of its sequences, and none at all when
  * they were on their way already: that is a race and no mistake. */
@@ -46,25 +48,26 @@ static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, 
     if (rc)
         return rc;
     struct request *request =
-        id ? server_find(server, id) : server_find_client(server, conn, frame->id);
+        id ? ledger_find(server, id) : ledger_find_client(server, conn, frame->id);
     if (!request && id)
         return error_set(error, ERR_NOT_FOUND, "there is no request %" PRIu64, id);
     if (request && id && !conn->peer.admin && request->user != conn->user)
         return error_set(error, ERR_DENIED, "request %" PRIu64 " is another user's", id);
     if (request)
-        server_cancel_request(server, request, now_us);
+        ledger_cancel_request(server, request, now_us);
     if (id)
         answer(conn, FRAME_CANCEL, frame->id, "", 0, now_us);
     return 0;
 }
 
-/* ---- stats ------------------------------------------------------------------------------------- */
+/* ---- stats -------------------------------------------------------------------------------------
+ */
 
 static void answer_stats(struct conn *conn, uint64_t client_id, bool requests, time_us now_us)
 {
     struct server *server = conn->server;
-    uint32_t listed = server->live_requests < STATUS_REQUESTS_MAX ? server->live_requests
-                                                                  : STATUS_REQUESTS_MAX;
+    uint32_t listed =
+        server->live_requests < STATUS_REQUESTS_MAX ? server->live_requests : STATUS_REQUESTS_MAX;
     size_t size = STATUS_SIZE_MAX + (requests ? listed * STATUS_REQUEST_SIZE_MAX : 0);
     char *text = malloc(size);
     if (!text) {
@@ -127,7 +130,8 @@ static int stats(struct conn *conn, const struct frame *frame, time_us now_us, s
     return 0;
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest ----------------------------------------------------------------------------------
+ */
 
 static void answer_status(struct conn *conn, const struct frame *frame, time_us now_us)
 {

@@ -24,5 +24,6 @@ void deadlines_init(struct deadlines *deadlines);
 void deadlines_destroy(struct deadlines *deadlines);
 int deadlines_reserve(struct deadlines *deadlines, uint32_t more, struct error *error);
 void deadlines_add(struct deadlines *deadlines, struct seq *seq); /* seq->deadline_us is set */
-void deadlines_remove(struct deadlines *deadlines, struct seq *seq); /* nothing if it is not there */
+void deadlines_remove(struct deadlines *deadlines,
+                      struct seq *seq); /* nothing if it is not there */
 struct seq *deadlines_first(const struct deadlines *deadlines);

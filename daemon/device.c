@@ -35,8 +35,8 @@ bool device_nvidia(const char *root)
 
 static const char *module_name(const struct options *options)
 {
-    bool cpu = options->device == DEVICE_CPU ||
-               (options->device == DEVICE_AUTO && !device_nvidia(""));
+    bool cpu =
+        options->device == DEVICE_CPU || (options->device == DEVICE_AUTO && !device_nvidia(""));
     return cpu ? "sluice-cpu.so" : "sluice-cuda.so";
 }
 
@@ -116,8 +116,8 @@ int device_numbers(const struct options *options, int numbers[GPU_DEVICES_MAX], 
         text = end;
     }
     if (count > 0 && count != need)
-        return error_set(error, ERR_BAD_CONFIG, "devices: %u given, tp * pp is %u",
-                         (unsigned)count, (unsigned)need);
+        return error_set(error, ERR_BAD_CONFIG, "devices: %u given, tp * pp is %u", (unsigned)count,
+                         (unsigned)need);
     for (; count < need; count++)
         numbers[count] = (int)count;
     *ret_count = (uint32_t)need;

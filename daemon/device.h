@@ -8,8 +8,8 @@
 #include "gpu/gpu.h"
 #include "protocol/base/error.h"
 
-/* auto is the CPU only on a machine without any NVIDIA device node: with one, a driver that does not
- * work is an error and no slow service. `root` stands before "/dev", "" outside of tests. */
+/* auto is the CPU only on a machine without any NVIDIA device node: with one, a driver that does
+ * not work is an error and no slow service. `root` stands before "/dev", "" outside of tests. */
 bool device_nvidia(const char *root);
 
 /* Loads sluice-cuda.so or sluice-cpu.so from module-dir, or from where they are installed or built

@@ -18,7 +18,8 @@ static inline void index_init(struct index *index)
         list_init(&index->buckets[i]);
 }
 
-/* The bucket of a key: all links in it are to be compared. The multiplier is odd and mixes upwards. */
+/* The bucket of a key: all links in it are to be compared. The multiplier is odd and mixes upwards.
+ */
 static inline struct list *index_bucket(struct index *index, uint64_t key)
 {
     return &index->buckets[(key * 0x9e3779b97f4a7c15u) >> 52];

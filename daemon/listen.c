@@ -35,7 +35,8 @@ int listen_default_path(char path[LISTEN_PATH_MAX], struct error *error)
     return 0;
 }
 
-/* ---- lock -------------------------------------------------------------------------------------- */
+/* ---- lock --------------------------------------------------------------------------------------
+ */
 
 /* Whether the locked file still has its name: its last owner may have unlinked it before we had the
  * lock. */
@@ -81,7 +82,8 @@ static void drop_lock(struct listener *listener)
     listener->lock_fd = -1;
 }
 
-/* ---- own socket -------------------------------------------------------------------------------- */
+/* ---- own socket --------------------------------------------------------------------------------
+ */
 
 static struct sockaddr_un address_of(const char *path)
 {
@@ -178,7 +180,8 @@ void listen_close(struct listener *listener)
     drop_lock(listener);
 }
 
-/* ---- sockets of systemd ------------------------------------------------------------------------ */
+/* ---- sockets of systemd ------------------------------------------------------------------------
+ */
 
 static bool listens(int fd)
 {
@@ -212,16 +215,15 @@ int listen_passed(struct listener listeners[LISTEN_MAX], uint32_t *ret_count, st
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
     const char *names = getenv("LISTEN_FDNAMES");
-    long passed = count && pid && strtol(pid, NULL, 10) == (long)getpid()
-                      ? strtol(count, NULL, 10)
-                      : 0;
+    long passed =
+        count && pid && strtol(pid, NULL, 10) == (long)getpid() ? strtol(count, NULL, 10) : 0;
     if (passed < 0 || passed > LISTEN_MAX)
         return error_limit(error, ERR_BAD_CONFIG, LISTEN_MAX, (uint64_t)passed,
                            "%ld sockets were passed, at most %d are taken", passed, LISTEN_MAX);
     for (long i = 0; i < passed; i++) {
         size_t length = names ? strcspn(names, ":") : 0;
-        int rc = take_passed(PASSED_FIRST + (int)i, names ? names : "", length, &listeners[i],
-                             error);
+        int rc =
+            take_passed(PASSED_FIRST + (int)i, names ? names : "", length, &listeners[i], error);
         if (rc)
             return rc;
         if (names)
@@ -234,7 +236,8 @@ int listen_passed(struct listener listeners[LISTEN_MAX], uint32_t *ret_count, st
     return 0;
 }
 
-/* ---- connections ------------------------------------------------------------------------------- */
+/* ---- connections -------------------------------------------------------------------------------
+ */
 
 int listen_accept(const struct listener *listener)
 {
@@ -277,7 +280,7 @@ int listen_peer(int fd, uint32_t admin_gid, struct peer *ret_peer, struct error 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &length) != 0)
         return error_set(error, ERR_IO, "cannot ask who connected: %s", strerror(errno));
     *ret_peer = (struct peer){.uid = ucred.uid, .gid = ucred.gid, .pid = ucred.pid};
-    ret_peer->admin = ucred.uid == 0 || ucred.uid == geteuid() ||
-                      in_group(fd, ucred.gid, admin_gid);
+    ret_peer->admin =
+        ucred.uid == 0 || ucred.uid == geteuid() || in_group(fd, ucred.gid, admin_gid);
     return 0;
 }

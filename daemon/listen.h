@@ -1,8 +1,9 @@
 /* Listening sockets: made here, or passed by systemd.
  *
- * A socket made here has mode 0600. A file "PATH.lock" is locked as long as it listens, so that of two
- * daemons started at once one is refused. A stale socket file is replaced; one behind which somebody
- * answers, and a file that is no socket, are not. A socket passed by systemd is never unlinked.
+ * A socket made here has mode 0600. A file "PATH.lock" is locked as long as it listens, so that of
+ * two daemons started at once one is refused. A stale socket file is replaced; one behind which
+ * somebody answers, and a file that is no socket, are not. A socket passed by systemd is never
+ * unlinked.
  *
  * Loop thread, or any before the loop starts.
  */
@@ -21,7 +22,7 @@
 struct listener {
     int fd; /* -1 = closed */
     int lock_fd;
-    bool passed; /* by systemd */
+    bool passed;  /* by systemd */
     dev_t device; /* of the socket file, so that only ours is unlinked */
     ino_t inode;
     char path[LISTEN_PATH_MAX];

@@ -19,7 +19,8 @@
 
 static void take_turn(struct loop *loop);
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end -----------------------------------------------------------------------------------
+ */
 
 static void close_listeners(struct loop *loop)
 {
@@ -93,8 +94,9 @@ static void advance(struct loop *loop, time_us now_us)
         if (server_idle(&loop->server)) {
             stop_workers(loop, now_us);
         } else if (over) {
-            log_line(LOG_WARNING, "loop", "%" PRIu64 " sequences did not end within drain-timeout "
-                                          "and are cancelled",
+            log_line(LOG_WARNING, "loop",
+                     "%" PRIu64 " sequences did not end within drain-timeout "
+                     "and are cancelled",
                      loop->server.live_sequences);
             server_cancel_all(&loop->server, now_us);
             enter(loop, LOOP_CUT, CUT_US, now_us);
@@ -130,7 +132,8 @@ static void drain(struct loop *loop, time_us now_us)
     enter(loop, LOOP_DRAINING, !loading && drain_us ? drain_us : 1, now_us);
 }
 
-/* ---- signals ----------------------------------------------------------------------------------- */
+/* ---- signals -----------------------------------------------------------------------------------
+ */
 
 static void reload(struct loop *loop)
 {
@@ -163,19 +166,20 @@ static void on_signal(uv_signal_t *handle, int number)
         return;
     }
     if (loop->stage != LOOP_SERVING) {
-        log_line(LOG_WARNING, "loop", "asked to end a second time: %" PRIu64
-                                      " sequences are dropped",
+        log_line(LOG_WARNING, "loop",
+                 "asked to end a second time: %" PRIu64 " sequences are dropped",
                  loop->server.live_sequences);
         leave(loop, EXIT_FAILURE);
     }
-    log_line(LOG_NOTICE, "loop", "%s: ends when %" PRIu64 " sequences are done, in %" PRIu64
-                                 " ms at the latest",
+    log_line(LOG_NOTICE, "loop",
+             "%s: ends when %" PRIu64 " sequences are done, in %" PRIu64 " ms at the latest",
              number == SIGTERM ? "SIGTERM" : "SIGINT", loop->server.live_sequences,
              loop->options->drain_timeout / 1000);
     drain(loop, clock_now_us());
 }
 
-/* ---- service manager --------------------------------------------------------------------------- */
+/* ---- service manager ---------------------------------------------------------------------------
+ */
 
 static bool healthy(const struct loop *loop, time_us now_us)
 {
@@ -225,7 +229,8 @@ static void model_ready(struct loop *loop, time_us now_us)
                 loop->server.device);
 }
 
-/* ---- turns ------------------------------------------------------------------------------------- */
+/* ---- turns -------------------------------------------------------------------------------------
+ */
 
 static void on_due(uv_timer_t *timer)
 {
@@ -285,7 +290,8 @@ static void wake(void *context)
     uv_async_send(&loop->wake);
 }
 
-/* ---- listeners --------------------------------------------------------------------------------- */
+/* ---- listeners ---------------------------------------------------------------------------------
+ */
 
 /* Somebody waits and there is no descriptor for him: he is let in and out, not left to spin on. */
 static void turn_away(struct loop *loop, const struct listener *listener)
@@ -351,7 +357,8 @@ int loop_listen(struct loop *loop, const struct listener *listener, struct error
     return 0;
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life --------------------------------------------------------------------------------------
+ */
 
 int loop_init(struct loop *loop, struct options *options, uint64_t seed,
               int (*reload_options)(void *context, const struct options *now,

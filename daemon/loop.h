@@ -1,7 +1,7 @@
-/* The loop: libuv around the server. Callbacks check status, move bytes and call one function of the
- * logic; once per iteration the server takes its turn, which writes each connection's output by one
- * write. The only timer that runs for requests is one for the earliest due time of all; idle, none
- * does but the watchdog's.
+/* The loop: libuv around the server. Callbacks check status, move bytes and call one function of
+ * the logic; once per iteration the server takes its turn, which writes each connection's output by
+ * one write. The only timer that runs for requests is one for the earliest due time of all; idle,
+ * none does but the watchdog's.
  *
  * loop thread. Lifetime: loop_init, loop_run until it returns, loop_destroy.
  */
@@ -50,7 +50,7 @@ struct loop {
     uv_signal_t signals[3];
     struct loop_listener listeners[LISTEN_MAX];
     uint32_t listener_count;
-    int spare_fd;  /* given up for a moment to turn somebody away when descriptors run out */
+    int spare_fd; /* given up for a moment to turn somebody away when descriptors run out */
     uint32_t admin_gid;
 
     bool touched;   /* something happened: the server takes a turn */

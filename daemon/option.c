@@ -21,8 +21,8 @@ int options_defaults(struct options **ret_options, struct error *error)
         return error_set(error, ERR_NO_MEMORY, "no memory for options");
     for (uint32_t i = 0; i < option_count; i++) {
         const struct option *option = &option_table[i];
-        int rc = option_set(options, option, option->default_text, strlen(option->default_text),
-                            error);
+        int rc =
+            option_set(options, option, option->default_text, strlen(option->default_text), error);
         if (rc) {
             options_free(options);
             return rc;
@@ -42,7 +42,8 @@ void options_free(struct options *options)
     free(options);
 }
 
-/* ---- file ------------------------------------------------------------------------------------- */
+/* ---- file -------------------------------------------------------------------------------------
+ */
 
 struct span {
     const char *text;
@@ -138,7 +139,8 @@ int options_read_file(struct options *options, const char *path, struct error *e
     return rc;
 }
 
-/* ---- environment ------------------------------------------------------------------------------ */
+/* ---- environment ------------------------------------------------------------------------------
+ */
 
 int options_read_environment(struct options *options, char *const *environment, char unknown[64],
                              struct error *error)
@@ -175,7 +177,8 @@ int options_read_environment(struct options *options, char *const *environment, 
     return 0;
 }
 
-/* ---- command line ----------------------------------------------------------------------------- */
+/* ---- command line -----------------------------------------------------------------------------
+ */
 
 /* One flag: "--name=value", "--name value", or "--name" alone for a switch and a command. */
 struct flag {
@@ -235,8 +238,7 @@ static int set_flag(struct options *options, const struct option *option, const 
 {
     struct error why;
     int rc = option_set(options, option, value, strlen(value), &why);
-    return rc ? error_set(error, -rc == ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_USAGE, "--%s",
-                          why.text)
+    return rc ? error_set(error, -rc == ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_USAGE, "--%s", why.text)
               : 0;
 }
 
@@ -303,7 +305,8 @@ int options_read_flags(struct options *options, int argc, char *const *argv, str
     return walk_flags(argc, argv, options, NULL, error);
 }
 
-/* ---- all together ------------------------------------------------------------------------------ */
+/* ---- all together ------------------------------------------------------------------------------
+ */
 
 int options_check(const struct options *options, struct error *error)
 {
@@ -319,8 +322,9 @@ int options_check(const struct options *options, struct error *error)
     return 0;
 }
 
-int options_load(int argc, char *const *argv, char *const *environment, struct options **ret_options,
-                 struct option_command *ret_command, char unknown[64], struct error *error)
+int options_load(int argc, char *const *argv, char *const *environment,
+                 struct options **ret_options, struct option_command *ret_command, char unknown[64],
+                 struct error *error)
 {
     struct option_command command;
     struct options *options = NULL;

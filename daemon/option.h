@@ -1,8 +1,8 @@
 /* Options: one table (option.def) for flags, file, environment, --help and --print-config.
  *
- * Default < file < environment < flag. A file has lines "key = value" and "# comment"; a key that is
- * unknown, repeated or out of range is an error with file and line, and likewise in flags. Any thread;
- * a struct options is not changed once it is made. It owns its texts.
+ * Default < file < environment < flag. A file has lines "key = value" and "# comment"; a key that
+ * is unknown, repeated or out of range is an error with file and line, and likewise in flags. Any
+ * thread; a struct options is not changed once it is made. It owns its texts.
  */
 #pragma once
 
@@ -36,8 +36,9 @@ struct option_command {
 /* All together: ERR_USAGE for the command line, ERR_BAD_CONFIG for the rest, ERR_NO_MEMORY. With
  * `help` or `version` nothing after them is read. `environment` is as environ(7); names that start
  * with SLUICE_ and are no option are written into unknown (first one only, "" for none). */
-int options_load(int argc, char *const *argv, char *const *environment, struct options **ret_options,
-                 struct option_command *ret_command, char unknown[64], struct error *error);
+int options_load(int argc, char *const *argv, char *const *environment,
+                 struct options **ret_options, struct option_command *ret_command, char unknown[64],
+                 struct error *error);
 void options_free(struct options *options);
 
 /* The parts of it, in the order of use. options_defaults() cannot fail but for memory. */
@@ -54,8 +55,8 @@ int options_read_flags(struct options *options, int argc, char *const *argv, str
 /* Relations between options that no range can say. */
 int options_check(const struct options *options, struct error *error);
 
-/* Whether `next` may take the place of `now` while the daemon runs: only reloadable ones differ. The
- * error names the first other one. */
+/* Whether `next` may take the place of `now` while the daemon runs: only reloadable ones differ.
+ * The error names the first other one. */
 int options_reloadable(const struct options *now, const struct options *next, struct error *error);
 
 void options_print_help(FILE *file);

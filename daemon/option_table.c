@@ -90,7 +90,8 @@ static const char *text_of(const struct options *options, const struct option *o
     return text ? text : "";
 }
 
-/* ---- setting ----------------------------------------------------------------------------------- */
+/* ---- setting -----------------------------------------------------------------------------------
+ */
 
 static bool word_is(const char *text, size_t length, const char *word)
 {
@@ -229,9 +230,11 @@ int option_set(struct options *options, const struct option *option, const char 
     return set_number(options, option, text, length, error);
 }
 
-/* ---- showing ----------------------------------------------------------------------------------- */
+/* ---- showing -----------------------------------------------------------------------------------
+ */
 
-void option_show(const struct options *options, const struct option *option, char *text, size_t size)
+void option_show(const struct options *options, const struct option *option, char *text,
+                 size_t size)
 {
     const char *word = "";
     size_t length = 0;
@@ -291,22 +294,25 @@ static void print_range(const struct option *option, FILE *file)
 
 static const char *metavariable(const struct option *option)
 {
-    static const char *const names[] = {[OPTION_TEXT] = "TEXT",   [OPTION_SWITCH] = "yes|no",
-                                        [OPTION_COUNT] = "N",     [OPTION_BYTES] = "SIZE",
+    static const char *const names[] = {[OPTION_TEXT] = "TEXT",
+                                        [OPTION_SWITCH] = "yes|no",
+                                        [OPTION_COUNT] = "N",
+                                        [OPTION_BYTES] = "SIZE",
                                         [OPTION_TIME] = "TIME"};
     return option->kind == OPTION_CHOICE ? option->words : names[option->kind];
 }
 
 void options_print_help(FILE *file)
 {
-    fprintf(file, "usage: sluiced --model DIR|synthetic:NAME [--socket PATH] [--device auto|cuda|cpu] "
-                  "[--config FILE] ...\n\n"
-                  "  --config FILE   read options from a file first; or SLUICE_CONFIG\n"
-                  "  --check         say whether configuration and model can be used, and end\n"
-                  "  --print-config  print the options in effect, as a file, and end\n"
-                  "  --help, --version\n\n"
-                  "Each of these may stand in the file as \"name = value\", in the environment as "
-                  "SLUICE_NAME, and as a flag:\n\n");
+    fprintf(file,
+            "usage: sluiced --model DIR|synthetic:NAME [--socket PATH] [--device auto|cuda|cpu] "
+            "[--config FILE] ...\n\n"
+            "  --config FILE   read options from a file first; or SLUICE_CONFIG\n"
+            "  --check         say whether configuration and model can be used, and end\n"
+            "  --print-config  print the options in effect, as a file, and end\n"
+            "  --help, --version\n\n"
+            "Each of these may stand in the file as \"name = value\", in the environment as "
+            "SLUICE_NAME, and as a flag:\n\n");
     for (uint32_t i = 0; i < option_count; i++) {
         const struct option *option = &option_table[i];
         fprintf(file, "  --%s %s\n        %s\n        (", option->name, metavariable(option),

@@ -108,9 +108,10 @@ static const struct replica_api replica_api = {.room = room,
                                                .progress = progress,
                                                .healthy = healthy};
 
-int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine, const struct gpu_model *model,
-                 const struct gpu_limits *limits, const struct options *options,
-                 struct outbox *outbox, struct replica_worker **ret_replica, struct error *error)
+int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
+                 const struct gpu_model *model, const struct gpu_limits *limits,
+                 const struct options *options, struct outbox *outbox,
+                 struct replica_worker **ret_replica, struct error *error)
 {
     const struct worker_options worker_options = {
         .sched = {.itl_target_us = options->itl_target,
@@ -126,8 +127,8 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine, const str
     replica->gpu = gpu;
     replica->engine = engine;
     replica->ranks = (uint32_t)(options->tp * options->pp);
-    int rc = worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker,
-                           error);
+    int rc =
+        worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker, error);
     if (rc) {
         free(replica);
         return rc;

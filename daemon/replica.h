@@ -20,8 +20,9 @@ struct replica_worker {
 };
 
 /* Makes the worker for an opened engine and takes the engine over; nothing runs yet. */
-int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine, const struct gpu_model *model,
-                 const struct gpu_limits *limits, const struct options *options,
-                 struct outbox *outbox, struct replica_worker **ret_replica, struct error *error);
+int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
+                 const struct gpu_model *model, const struct gpu_limits *limits,
+                 const struct options *options, struct outbox *outbox,
+                 struct replica_worker **ret_replica, struct error *error);
 /* After worker_join(). NULL is allowed. */
 void replica_free(struct replica_worker *replica);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/conn.h"
+#include "daemon/ledger.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
 #include "protocol/frame.h"
@@ -24,7 +25,8 @@ static uint32_t portion(uint32_t count, size_t size)
     return count < fits ? count : fits > 0 ? (uint32_t)fits : 1;
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------ */
+/* ---- tokens ------------------------------------------------------------------------------------
+ */
 
 /* The header of the TOKENS frame at the end of the output, which this record joins; a new one when
  * the last frame is another, or is full. */
@@ -46,8 +48,8 @@ static int tokens_frame(struct conn *conn, const struct request *request, size_t
 static void reply_tokens(struct conn *conn, struct seq *seq, uint32_t count, time_us now_us)
 {
     uint32_t top = seq->sampling.logprobs > 0 ? (uint32_t)seq->sampling.logprobs : 0;
-    size_t size = sizeof(int32_t) + (seq->out_logprobs ? sizeof(float) : 0) +
-                  top * sizeof(struct gpu_top);
+    size_t size =
+        sizeof(int32_t) + (seq->out_logprobs ? sizeof(float) : 0) + top * sizeof(struct gpu_top);
     _Static_assert(REPLY_BYTES_MAX / sizeof(int32_t) <= TOKENS_COUNT_MAX, "a count is 16 bits");
     _Static_assert(sizeof(struct gpu_top) == sizeof(struct message_top), "both are id and value");
     count = portion(count, size);
@@ -73,7 +75,8 @@ static void reply_tokens(struct conn *conn, struct seq *seq, uint32_t count, tim
     conn_output_done(conn, length, true, now_us);
 }
 
-/* ---- scores and embeddings --------------------------------------------------------------------- */
+/* ---- scores and embeddings ---------------------------------------------------------------------
+ */
 
 static void reply_result(struct conn *conn, struct seq *seq, uint32_t count, time_us now_us)
 {
@@ -100,7 +103,8 @@ static void reply_result(struct conn *conn, struct seq *seq, uint32_t count, tim
     conn_output_done(conn, used, true, now_us);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end -----------------------------------------------------------------------------------
+ */
 
 static uint64_t since(time_us from, time_us to)
 {
@@ -115,8 +119,8 @@ static void reply_done(struct conn *conn, struct seq *seq, uint16_t flags, time_
         .finish = seq->finish,
         .prompt_tokens = seq->prompt_len,
         .completion_tokens = seq->job == JOB_GENERATE ? seq->sent_count : 0,
-        .queued_us = since(seq->arrived_us, stamps->scheduled_us ? stamps->scheduled_us
-                                                                 : stamps->ended_us),
+        .queued_us =
+            since(seq->arrived_us, stamps->scheduled_us ? stamps->scheduled_us : stamps->ended_us),
         .first_token_us = since(seq->arrived_us, stamps->first_token_us),
         .total_us = since(seq->arrived_us, stamps->ended_us),
     };
@@ -124,8 +128,7 @@ static void reply_done(struct conn *conn, struct seq *seq, uint16_t flags, time_
     if (!room)
         return;
     conn->tokens_request = 0;
-    size_t used =
-        message_encode_done(room, DONE_FRAME_MAX, seq->request->client_id, flags, &done);
+    size_t used = message_encode_done(room, DONE_FRAME_MAX, seq->request->client_id, flags, &done);
     conn_output_done(conn, used, true, now_us);
 }
 
@@ -153,5 +156,5 @@ void reply_seq(struct conn *conn, struct seq *seq, time_us now_us)
     }
     list_remove(&seq->wait_link);
     if (ended)
-        server_release(conn->server, seq);
+        ledger_release(conn->server, seq);
 }

@@ -51,13 +51,13 @@ struct request {
     time_us arrived_us;
     time_us deadline_us; /* 0 = none */
     uint32_t seq_count;
-    uint32_t seq_unended; /* sequences that have no DONE or ERROR yet */
-    struct seq *seqs;     /* array of seq_count */
-    uint32_t seq_room;    /* while it is made: how many the array holds */
-    uint32_t seq_unfreed; /* sequences whose last frame is not written */
-    uint64_t prompt_tokens, out_tokens; /* of its sequences that have ended, for the log */
+    uint32_t seq_unended;                /* sequences that have no DONE or ERROR yet */
+    struct seq *seqs;                    /* array of seq_count */
+    uint32_t seq_room;                   /* while it is made: how many the array holds */
+    uint32_t seq_unfreed;                /* sequences whose last frame is not written */
+    uint64_t prompt_tokens, out_tokens;  /* of its sequences that have ended, for the log */
     uint32_t finished[FINISH_ERROR + 1]; /* how many ended so */
-    struct request_memory *memory; /* chain of request_keep() */
+    struct request_memory *memory;       /* chain of request_keep() */
 };
 
 /* Times of one sequence, for timings, histograms and the log; 0 = did not happen. */
@@ -130,7 +130,8 @@ struct seq {
     uint64_t moved_step;  /* last step that advanced it, or when it began to wait */
 };
 
-/* ---- loop thread ------------------------------------------------------------------------------ */
+/* ---- loop thread ------------------------------------------------------------------------------
+ */
 
 /* A request without sequences, with room for `seq_room` of them; all else is zero. */
 int request_make(uint32_t seq_room, struct request **ret_request, struct error *error);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/ledger.h"
+#include "daemon/patience.h"
 #include "protocol/base/log.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"
@@ -41,8 +43,8 @@ int server_init(struct server *server, const struct options *options, struct out
     server->receive = malloc(SERVER_RECEIVE_SIZE);
     if (!server->receive)
         return error_set(error, ERR_NO_MEMORY, "no memory for the receive buffer");
-    struct list *const lists[] = {&server->conns,   &server->dirty, &server->dead,
-                                  &server->held,    &server->stalled, &server->half,
+    struct list *const lists[] = {&server->conns,    &server->dirty,   &server->dead,
+                                  &server->held,     &server->stalled, &server->half,
                                   &server->greeting, &server->starved, &server->stats_asks};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
@@ -123,7 +125,8 @@ uint64_t server_draw(struct server *server)
     return x ^ (x >> 31);
 }
 
-/* ---- connections ------------------------------------------------------------------------------- */
+/* ---- connections -------------------------------------------------------------------------------
+ */
 
 /* The reason to somebody who got no connection, as far as it can be said by one write. */
 static void turn_away(struct transport *transport, const struct error *error)
@@ -218,230 +221,11 @@ static void bury(struct server *server)
         free(container_of(link, struct conn, conn_link));
 }
 
-/* ---- sequences --------------------------------------------------------------------------------- */
-
-static uint64_t client_key(const struct conn *conn, uint64_t client_id)
-{
-    return conn->number * 0x100000001b3u ^ client_id;
-}
-
-struct request *server_find(struct server *server, uint64_t id)
-{
-    list_each(link, index_bucket(&server->by_id, id))
-    {
-        struct request *request = container_of(link, struct request, id_link);
-        if (request->id == id)
-            return request;
-    }
-    return NULL;
-}
-
-struct request *server_find_client(struct server *server, const struct conn *conn,
-                                   uint64_t client_id)
-{
-    list_each(link, index_bucket(&server->by_client, client_key(conn, client_id)))
-    {
-        struct request *request = container_of(link, struct request, client_link);
-        if (request->conn == conn && request->client_id == client_id)
-            return request;
-    }
-    return NULL;
-}
-
-/* Sequences that are not on a device hold a place in the queue: before, and until they are told. */
-static void hold(struct server *server, const struct seq *seq)
-{
-    uint64_t tokens = seq_tokens(seq);
-    server->load.sequences++;
-    server->load.tokens += tokens;
-    seq->request->user->load.sequences++;
-    seq->request->user->load.tokens += tokens;
-}
-
-static void unhold(struct server *server, const struct seq *seq)
-{
-    uint64_t tokens = seq_tokens(seq);
-    server->load.sequences--;
-    server->load.tokens -= tokens;
-    seq->request->user->load.sequences--;
-    seq->request->user->load.tokens -= tokens;
-}
-
-void server_enqueue(struct server *server, struct request *request, struct conn *conn)
-{
-    request->conn = conn;
-    request->user = conn->user;
-    conn->user->references++;
-    list_append(&conn->requests, &request->conn_link);
-    list_append(&conn->user->requests, &request->user_link);
-    list_append(index_bucket(&server->by_id, request->id), &request->id_link);
-    list_append(index_bucket(&server->by_client, client_key(conn, request->client_id)),
-                &request->client_link);
-    conn->request_count++;
-    server->live_requests++;
-    server->live_sequences += request->seq_count;
-    server->counts.requests_total++;
-    server->counts.sequences_total += request->seq_count;
-    for (uint32_t i = 0; i < request->seq_count; i++) {
-        struct seq *seq = &request->seqs[i];
-        waiting_push(&server->waiting, &conn->user->waiting, seq);
-        hold(server, seq);
-        if (seq->deadline_us)
-            deadlines_add(&server->deadlines, seq);
-    }
-}
-
-static void count_end(struct server *server, const struct seq *seq)
-{
-    uint64_t *const totals[] = {
-        [FINISH_STOP] = &server->counts.finished_stop_total,
-        [FINISH_LENGTH] = &server->counts.finished_length_total,
-        [FINISH_CANCELLED] = &server->counts.finished_cancelled_total,
-        [FINISH_DEADLINE] = &server->counts.finished_deadline_total,
-        [FINISH_ERROR] = &server->counts.finished_error_total,
-    };
-    struct request *request = seq->request;
-    uint32_t out = seq->job == JOB_GENERATE
-                       ? atomic_load_explicit(&seq->out_count, memory_order_acquire)
-                       : 0;
-    (*totals[seq->finish])++;
-    request->finished[seq->finish]++;
-    request->prompt_tokens += seq->prompt_len;
-    request->out_tokens += out;
-    request->user->sequences_done++;
-    request->user->tokens_in += seq->prompt_len;
-    request->user->tokens_out += out;
-}
-
-static void log_request(const struct server *server, const struct request *request, time_us now_us)
-{
-    static const char *const names[] = {"stop", "length", "cancelled", "deadline", "error"};
-    char ends[96] = "";
-    size_t used = 0;
-    time_us scheduled = 0;
-    if (!server->options->log_requests || !log_enabled(LOG_INFO))
-        return;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (request->finished[i] > 0)
-            used += (size_t)snprintf(ends + used, sizeof(ends) - used, " %s=%u", names[i],
-                                     request->finished[i]);
-    for (uint32_t i = 0; i < request->seq_count; i++) {
-        time_us at = request->seqs[i].stamps.scheduled_us;
-        if (at && (!scheduled || at < scheduled))
-            scheduled = at;
-    }
-    log_line(LOG_INFO, "request",
-             "%" PRIu64 " uid=%" PRIu64 " job=%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
-             " tokens=%" PRIu64 " queued_us=%" PRIu64 " total_us=%" PRIu64,
-             request->id, request->user->id, job_name(request->job), request->priority,
-             request->seq_count, ends, request->prompt_tokens, request->out_tokens,
-             (scheduled ? scheduled : now_us) - request->arrived_us, now_us - request->arrived_us);
-}
-
-/* The sequence has ended and is the loop's, with finish (and failure) set: counts, the log, and news
- * for its connection. */
-static void server_end(struct server *server, struct seq *seq, time_us now_us)
-{
-    struct request *request = seq->request;
-    bool queued = seq->state == SEQ_WAITING;
-    seq_state_set(seq, SEQ_ENDED);
-    if (!seq->stamps.ended_us)
-        seq->stamps.ended_us = now_us;
-    deadlines_remove(&server->deadlines, seq);
-    if (!queued)
-        hold(server, seq);
-    count_end(server, seq);
-    server->live_sequences--;
-    if (--request->seq_unended == 0)
-        log_request(server, request, now_us);
-    if (request->conn)
-        conn_news(request->conn, seq);
-    else
-        server_release(server, seq);
-}
-
-static void retire(struct server *server, struct request *request)
-{
-    if (request->conn) {
-        list_remove(&request->conn_link);
-        request->conn->request_count--;
-        list_remove(&request->client_link);
-    }
-    list_remove(&request->user_link);
-    list_remove(&request->id_link);
-    server->live_requests--;
-    users_put(&server->users, request->user);
-    request_free(request);
-}
-
-void server_release(struct server *server, struct seq *seq)
-{
-    struct request *request = seq->request;
-    assert(seq->state == SEQ_ENDED && !seq->released);
-    seq->released = true;
-    unhold(server, seq);
-    seq_free_room(seq);
-    if (--request->seq_unfreed == 0)
-        retire(server, request);
-}
-
-void server_cancel(struct server *server, struct seq *seq, enum finish reason, time_us now_us)
-{
-    if (seq->state == SEQ_WAITING) {
-        waiting_remove(&server->waiting, &seq->request->user->waiting, seq);
-        seq->finish = reason;
-        server_end(server, seq, now_us);
-    } else if (seq->state == SEQ_SENT && !seq->cancel_sent) {
-        seq->cancel_sent = true;
-        seq->cancel_reason = reason;
-        deadlines_remove(&server->deadlines, seq);
-        seq->replica->api->cancel(seq->replica, seq);
-        seq->replica->mailed = true;
-    }
-}
-
-/* A sequence's end may free the request: it stays until the walk is over. */
-static void walk_begin(struct request *request)
-{
-    request->seq_unfreed++;
-}
-
-static void walk_end(struct server *server, struct request *request)
-{
-    if (--request->seq_unfreed == 0)
-        retire(server, request);
-}
-
-void server_cancel_request(struct server *server, struct request *request, time_us now_us)
-{
-    walk_begin(request);
-    for (uint32_t i = 0; i < request->seq_count; i++)
-        server_cancel(server, &request->seqs[i], FINISH_CANCELLED, now_us);
-    walk_end(server, request);
-}
-
-void server_orphan(struct server *server, struct request *request, time_us now_us)
-{
-    request->conn = NULL;
-    list_remove(&request->client_link);
-    walk_begin(request);
-    for (uint32_t i = 0; i < request->seq_count; i++) {
-        struct seq *seq = &request->seqs[i];
-        if (seq->state != SEQ_WAITING && list_linked(&seq->wait_link))
-            list_remove(&seq->wait_link); /* from the connection's news */
-        if (seq->state != SEQ_ENDED)
-            server_cancel(server, seq, FINISH_CANCELLED, now_us);
-        else if (!seq->released)
-            server_release(server, seq);
-    }
-    walk_end(server, request);
-}
-
 void server_cancel_all(struct server *server, time_us now_us)
 {
     for (uint32_t i = 0; i < INDEX_BUCKETS; i++)
         list_each_safe(link, &server->by_id.buckets[i])
-            server_cancel_request(server, container_of(link, struct request, id_link), now_us);
+            ledger_cancel_request(server, container_of(link, struct request, id_link), now_us);
 }
 
 void server_fail(struct server *server, const struct error *error, time_us now_us)
@@ -455,11 +239,12 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
         waiting_remove(&server->waiting, &seq->request->user->waiting, seq);
         seq->finish = FINISH_ERROR;
         seq->failure = &server->failure;
-        server_end(server, seq, now_us);
+        ledger_end(server, seq, now_us);
     }
 }
 
-/* ---- the turn ---------------------------------------------------------------------------------- */
+/* ---- the turn ----------------------------------------------------------------------------------
+ */
 
 static unsigned take_outbox(struct server *server, time_us now_us)
 {
@@ -469,7 +254,7 @@ static unsigned take_outbox(struct server *server, time_us now_us)
     while ((seq = outbox_next(&chain, &flags))) {
         bool owned = flags & OUTBOX_ENDED && (!seq->cancel_sent || flags & OUTBOX_CANCEL_SEEN);
         if (owned)
-            server_end(server, seq, now_us);
+            ledger_end(server, seq, now_us);
         else if (!(flags & OUTBOX_ENDED) && seq->request->conn && seq->request->stream)
             conn_news(seq->request->conn, seq);
     }
@@ -480,61 +265,7 @@ static void expire_deadlines(struct server *server, time_us now_us)
 {
     struct seq *seq;
     while ((seq = deadlines_first(&server->deadlines)) && seq->deadline_us <= now_us)
-        server_cancel(server, seq, FINISH_DEADLINE, now_us);
-}
-
-static void close_late(struct conn *conn, int code, const char *what, time_us now_us)
-{
-    struct error error;
-    error_set(&error, code, "%s", what);
-    conn_refuse(conn, &error, now_us);
-}
-
-/* The first of a list in order of time, when its delay is over. */
-static struct conn *late(struct list *list, size_t link_offset, size_t since_offset,
-                         time_us delay_us, time_us now_us)
-{
-    if (list_empty(list))
-        return NULL;
-    char *conn = (char *)list->next - link_offset;
-    time_us since_us = *(time_us *)(void *)(conn + since_offset);
-    return since_us + delay_us <= now_us ? (struct conn *)(void *)conn : NULL;
-}
-#define LATE(server, list, link, since, delay, now)                                                \
-    late(&(server)->list, offsetof(struct conn, link), offsetof(struct conn, since), delay, now)
-
-static void expire_conns(struct server *server, time_us now_us)
-{
-    const struct options *options = server->options;
-    struct conn *conn;
-    while ((conn = LATE(server, greeting, greet_link, greet_us, options->handshake_timeout,
-                        now_us)))
-        close_late(conn, ERR_TIMEOUT, "no HELLO came in time (handshake-timeout)", now_us);
-    while ((conn = LATE(server, half, half_link, half_us, options->frame_timeout, now_us))) {
-        if (conn->in_need == 0) { /* it waits for us, not for the client */
-            list_remove(&conn->half_link);
-            list_append(&server->half, &conn->half_link);
-            conn->half_us = now_us;
-            continue;
-        }
-        list_remove(&conn->half_link);
-        close_late(conn, ERR_TIMEOUT, "the rest of a message did not come in time (frame-timeout)",
-                   now_us);
-    }
-    while ((conn = LATE(server, stalled, stall_link, stall_us, options->stall_timeout, now_us))) {
-        /* There is no telling somebody who does not read. */
-        log_line(LOG_NOTICE, "conn", "connection %" PRIu64 " of uid %u did not read its answers for "
-                                     "%" PRIu64 " ms and is closed",
-                 conn->number, conn->peer.uid, options->stall_timeout / 1000);
-        server->counts.slow_readers_total++;
-        conn_close(conn, now_us);
-    }
-    while ((conn = LATE(server, held, held_link, held_us, SERVER_HOLD_US, now_us))) {
-        conn->urgent = true;
-        list_remove(&conn->held_link);
-        if (!list_linked(&conn->dirty_link))
-            list_append(&server->dirty, &conn->dirty_link);
-    }
+        ledger_cancel(server, seq, FINISH_DEADLINE, now_us);
 }
 
 static void feed_starved(struct server *server, time_us now_us)
@@ -558,10 +289,10 @@ static void send_seq(struct server *server, struct replica *replica, struct seq 
     if (seq_make_room(seq, server->model.hidden, &server->failure)) {
         seq->finish = FINISH_ERROR;
         seq->failure = &server->failure;
-        server_end(server, seq, now_us);
+        ledger_end(server, seq, now_us);
         return;
     }
-    unhold(server, seq);
+    ledger_unhold(server, seq);
     seq_state_set(seq, SEQ_SENT);
     seq->replica = replica;
     replica->api->send(replica, seq);
@@ -625,7 +356,7 @@ unsigned server_turn(struct server *server, time_us now_us)
     server->turn_us = now_us;
     unsigned control = take_outbox(server, now_us);
     expire_deadlines(server, now_us);
-    expire_conns(server, now_us);
+    patience_expire(server, now_us);
     feed_starved(server, now_us);
     dispatch(server, now_us);
     wake_replicas(server);
@@ -640,35 +371,17 @@ unsigned server_turn(struct server *server, time_us now_us)
     return control;
 }
 
-static void earlier(time_us *due_us, time_us at_us)
-{
-    if (*due_us == 0 || at_us < *due_us)
-        *due_us = at_us;
-}
-
-#define FIRST(list, link, since)                                                                   \
-    (container_of((list)->next, struct conn, link)->since)
-
 time_us server_due(const struct server *server)
 {
-    const struct options *options = server->options;
     const struct seq *seq = deadlines_first(&server->deadlines);
-    time_us due_us = 0;
+    time_us due_us = patience_due(server);
     if (!list_empty(&server->dirty))
-        return server->turn_us ? server->turn_us : 1;
-    if (seq)
-        earlier(&due_us, seq->deadline_us);
-    if (!list_empty(&server->greeting))
-        earlier(&due_us, FIRST(&server->greeting, greet_link, greet_us) +
-                             options->handshake_timeout);
-    if (!list_empty(&server->half))
-        earlier(&due_us, FIRST(&server->half, half_link, half_us) + options->frame_timeout);
-    if (!list_empty(&server->stalled))
-        earlier(&due_us, FIRST(&server->stalled, stall_link, stall_us) + options->stall_timeout);
-    if (!list_empty(&server->held))
-        earlier(&due_us, FIRST(&server->held, held_link, held_us) + SERVER_HOLD_US);
-    if (server->stats_asked_us)
-        earlier(&due_us, server->stats_asked_us + SERVER_STATS_US);
+        return server->turn_us;
+    if (seq && (!due_us || seq->deadline_us < due_us))
+        due_us = seq->deadline_us;
+    time_us stats_us = server->stats_asked_us ? server->stats_asked_us + SERVER_STATS_US : 0;
+    if (stats_us && (!due_us || stats_us < due_us))
+        due_us = stats_us;
     return due_us;
 }
 

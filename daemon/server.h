@@ -1,13 +1,13 @@
 /* The logic of the loop: what happens between bytes that came and bytes that go. No libuv here.
  *
  * Whoever drives it (daemon/loop.c, a test, the simulation) hands in connections (server_accept,
- * conn_received, conn_writable, conn_lost) and calls server_turn() once after each batch of them, when
- * the outbox was written to, and when server_due() has come. A turn never blocks. Time comes in as a
- * parameter, and nothing here asks the system for anything but memory.
+ * conn_received, conn_writable, conn_lost) and calls server_turn() once after each batch of them,
+ * when the outbox was written to, and when server_due() has come. A turn never blocks. Time comes
+ * in as a parameter, and nothing here asks the system for anything but memory.
  *
  * Way of a sequence: request_make() -> waiting queue -> replica's mailbox -> outbox -> its
  * connection's `ready` list -> frames -> freed with its request. Whatever happens, it ends exactly
- * once, in server_end().
+ * once, in daemon/ledger.c.
  *
  * loop thread, all of it.
  */
@@ -38,8 +38,8 @@
 
 enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED };
 
-/* How the server reaches a replica. daemon/replica.c puts a worker behind it, a test its own. Ownership
- * of the sequence goes with send, and comes back through the outbox. */
+/* How the server reaches a replica. daemon/replica.c puts a worker behind it, a test its own.
+ * Ownership of the sequence goes with send, and comes back through the outbox. */
 struct replica {
     const struct replica_api *api;
     bool mailed; /* in this turn: is woken at its end */
@@ -78,7 +78,7 @@ struct server {
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
     enum server_phase phase;
-    bool draining; /* asked for; the phase says so once the model is loaded */
+    bool draining;        /* asked for; the phase says so once the model is loaded */
     struct error failure; /* why the phase is FAILED, and what sequences that were not sent get */
     time_us started_us, ready_us;
     time_us turn_us; /* of the present or last turn */
@@ -104,9 +104,9 @@ struct server {
     struct list starved;
     bool input_freed; /* the starved may try again */
     struct list stats_asks;
-    time_us stats_asked_us;   /* of the first; 0 = none */
-    uint32_t stats_awaited;   /* replicas that have not answered */
-    unsigned char *receive;   /* the shared receive buffer */
+    time_us stats_asked_us; /* of the first; 0 = none */
+    uint32_t stats_awaited; /* replicas that have not answered */
+    unsigned char *receive; /* the shared receive buffer */
     struct stats_loop counts;
 };
 
@@ -116,7 +116,8 @@ int server_init(struct server *server, const struct options *options, struct out
 /* Closes every connection and frees all requests; no replica holds a sequence any more. */
 void server_destroy(struct server *server, time_us now_us);
 
-/* Before the first connection: what is served. kv_tokens: how long a sequence can be in KV memory. */
+/* Before the first connection: what is served. kv_tokens: how long a sequence can be in KV memory.
+ */
 void server_serve(struct server *server, const struct gpu_model *model, uint32_t context_max,
                   uint64_t kv_tokens, const char *device, struct replica *const *replicas,
                   uint32_t replica_count);
@@ -139,14 +140,15 @@ void server_drain(struct server *server);
 void server_resume(struct server *server);
 /* Nothing is accepted and not answered, and all answers are written: a drained daemon may end. */
 bool server_idle(const struct server *server);
-/* The device failed: nothing is accepted any more, and what waits ends with this error. What replicas
- * hold, they end themselves. */
+/* The device failed: nothing is accepted any more, and what waits ends with this error. What
+ * replicas hold, they end themselves. */
 void server_fail(struct server *server, const struct error *error, time_us now_us);
 /* Cancels all that is live: the time for draining is over. */
 void server_cancel_all(struct server *server, time_us now_us);
 void server_reload(struct server *server, const struct options *options);
 
-/* ---- between the files of the server ---------------------------------------------------------- */
+/* ---- between the files of the server ----------------------------------------------------------
+ */
 
 struct frame;
 /* daemon/submit.c, daemon/control.c: one whole frame of a greeted connection. */
@@ -156,21 +158,6 @@ void control_frame(struct conn *conn, const struct frame *frame, time_us now_us)
 void control_stats(struct server *server, time_us now_us);
 
 void server_welcome(struct conn *conn, time_us now_us);
-/* Takes a request over: it waits from now on. Nothing here can fail. */
-void server_enqueue(struct server *server, struct request *request, struct conn *conn);
-/* The live request of that number; of this connection and its client's own number; or NULL. */
-struct request *server_find(struct server *server, uint64_t id);
-struct request *server_find_client(struct server *server, const struct conn *conn,
-                                   uint64_t client_id);
-
-/* Asks for the end of a sequence, wherever it is now; one that has ended is left alone. */
-void server_cancel(struct server *server, struct seq *seq, enum finish reason, time_us now_us);
-void server_cancel_request(struct server *server, struct request *request, time_us now_us);
-/* Its client is gone: cancelled, and nothing is told. */
-void server_orphan(struct server *server, struct request *request, time_us now_us);
-/* The sequence has ended, and its last frame is written or nobody waits for it: the books are closed,
- * and the request is freed with its last sequence. */
-void server_release(struct server *server, struct seq *seq);
 /* A closed connection leaves the server's lists; its memory goes at the end of the turn. */
 void server_forget(struct server *server, struct conn *conn);
 /* When somebody who was refused for now should come back. */

@@ -58,8 +58,8 @@ static int reload(void *context, const struct options *now, struct options **ret
     struct options *next;
     char unknown[64];
     uint32_t gid;
-    int rc = options_load(line->argc, line->argv, line->environment, &next, &command, unknown,
-                          error);
+    int rc =
+        options_load(line->argc, line->argv, line->environment, &next, &command, unknown, error);
     if (rc)
         return rc;
     rc = options_reloadable(now, next, error);
@@ -100,7 +100,8 @@ static void say_what_to_try(void)
           stderr);
 }
 
-/* ---- model and device -------------------------------------------------------------------------- */
+/* ---- model and device --------------------------------------------------------------------------
+ */
 
 struct service {
     struct options *options;
@@ -159,7 +160,8 @@ static int open_replica(struct service *service, struct error *error)
     return loop_start(loop, &replica, 1, error);
 }
 
-/* ---- sockets ----------------------------------------------------------------------------------- */
+/* ---- sockets -----------------------------------------------------------------------------------
+ */
 
 static int listen_own(struct service *service, struct error *error)
 {
@@ -186,8 +188,9 @@ static int listen_all(struct service *service, struct error *error)
     int rc = listen_passed(passed, &count, error);
     for (uint32_t i = 0; !rc && i < count; i++) {
         if (strcmp(passed[i].name, "http") == 0)
-            rc = error_set(error, ERR_BAD_CONFIG, "a socket named http was passed, and this daemon "
-                                                  "has no HTTP");
+            rc = error_set(error, ERR_BAD_CONFIG,
+                           "a socket named http was passed, and this daemon "
+                           "has no HTTP");
         else
             rc = loop_listen(&service->loop, &passed[i], error);
     }
@@ -196,7 +199,8 @@ static int listen_all(struct service *service, struct error *error)
     return rc;
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life --------------------------------------------------------------------------------------
+ */
 
 static uint64_t random_seed(void)
 {

@@ -5,7 +5,8 @@
 #include "daemon/server.h"
 #include "protocol/message.h"
 
-/* ---- health and model -------------------------------------------------------------------------- */
+/* ---- health and model --------------------------------------------------------------------------
+ */
 
 static bool healthy(const struct server *server, time_us now_us)
 {
@@ -89,7 +90,8 @@ void status_model(const struct server *server, struct json_writer *writer)
     json_close(writer, '}');
 }
 
-/* ---- stats ------------------------------------------------------------------------------------- */
+/* ---- stats -------------------------------------------------------------------------------------
+ */
 
 static void put_hist(struct json_writer *writer, const char *name, const struct hist *hist)
 {

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "daemon/ledger.h"
 #include "daemon/server.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"
@@ -95,8 +96,9 @@ static int add_prompt(struct batch *batch, struct message_prompt *prompt, struct
     if (!prompt->tokens)
         return error_set(error, ERR_UNSUPPORTED, "this daemon has no tokenizer: send tokens");
     if (prompt->stop_count > 0)
-        return error_set(error, ERR_UNSUPPORTED, "this daemon has no tokenizer: "
-                                                 "use stop_token_ids instead of stop");
+        return error_set(error, ERR_UNSUPPORTED,
+                         "this daemon has no tokenizer: "
+                         "use stop_token_ids instead of stop");
     int rc = admit_prompt(&server->limits, request->job, prompt->token_count,
                           server->model.max_tokens, &prompt->sampling, error);
     if (!rc)
@@ -152,8 +154,8 @@ static int read_batch(struct batch *batch, const struct frame *frame, struct mes
 {
     const struct server *server = batch->server;
     uint64_t results = (uint64_t)submit->prompt_count * submit->common->sampling.n;
-    uint32_t room = results < server->limits.batch_max ? (uint32_t)results
-                                                       : server->limits.batch_max;
+    uint32_t room =
+        results < server->limits.batch_max ? (uint32_t)results : server->limits.batch_max;
     int rc = request_make(room, &batch->request, error);
     if (rc)
         return rc;
@@ -202,7 +204,7 @@ static int make_request(struct conn *conn, const struct frame *frame, struct bat
     int rc = check_phase(server, error);
     if (!rc && frame->id == 0)
         rc = error_set(error, ERR_BAD_FRAME, "a request needs an id other than 0");
-    if (!rc && server_find_client(server, conn, frame->id))
+    if (!rc && ledger_find_client(server, conn, frame->id))
         rc = error_set(error, ERR_BAD_STATE, "a request with this id is still running");
     if (!rc)
         rc = decode(batch, frame, now_us, error);
@@ -243,5 +245,5 @@ void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us)
     conn->tokens_request = 0;
     conn_output_done(conn, message_encode_accept(room, ACCEPT_FRAME_MAX, frame->id, request->id),
                      false, now_us);
-    server_enqueue(server, request, conn);
+    ledger_enter(server, request, conn);
 }

@@ -1,7 +1,7 @@
 /* The waiting queue: sequences that no replica has taken yet.
  *
- * The highest priority goes first. Within one priority users take turns, a sequence each; within one
- * user it is first come, first served. All operations take constant time. Owns no sequence and
+ * The highest priority goes first. Within one priority users take turns, a sequence each; within
+ * one user it is first come, first served. All operations take constant time. Owns no sequence and
  * allocates nothing. loop thread
  */
 #pragma once
@@ -37,5 +37,6 @@ void waiting_user_init(struct waiting_user *user);
 void waiting_push(struct waiting *waiting, struct waiting_user *user, struct seq *seq);
 /* Whose turn it is; NULL when nobody waits. */
 struct seq *waiting_first(const struct waiting *waiting);
-/* Takes it out, wherever it stands. When it was the one whose turn it was, its user's turn is over. */
+/* Takes it out, wherever it stands. When it was the one whose turn it was, its user's turn is over.
+ */
 void waiting_remove(struct waiting *waiting, struct waiting_user *user, struct seq *seq);

@@ -42,9 +42,8 @@ static const struct {
 START_TEST(a_prompt_is_measured_by_the_limits)
 {
     struct error error = {0};
-    struct sampling sampling = {.max_tokens = prompts[_i].max_tokens,
-                                .n = prompts[_i].n,
-                                .logprobs = prompts[_i].logprobs};
+    struct sampling sampling = {
+        .max_tokens = prompts[_i].max_tokens, .n = prompts[_i].n, .logprobs = prompts[_i].logprobs};
     int rc = admit_prompt(&limits, prompts[_i].job, prompts[_i].prompt, 16, &sampling, &error);
     ck_assert_int_eq(rc, -prompts[_i].code);
     ck_assert_uint_eq(error.limit, prompts[_i].limit);
@@ -80,8 +79,8 @@ START_TEST(a_batch_is_measured_by_what_is_held)
                              .tokens = batches[_i].all_tokens};
     const struct load user = {.sequences = batches[_i].user_sequences,
                               .tokens = batches[_i].user_tokens};
-    int rc = admit_batch(&limits, &all, &user, batches[_i].sequences, batches[_i].tokens, 250,
-                         &error);
+    int rc =
+        admit_batch(&limits, &all, &user, batches[_i].sequences, batches[_i].tokens, 250, &error);
     ck_assert_int_eq(rc, -batches[_i].code);
     ck_assert_uint_eq(error.limit, batches[_i].limit);
     ck_assert_uint_eq(error.retry_after_ms, batches[_i].code == ERR_BUSY ? 250 : 0);

@@ -33,7 +33,8 @@ static size_t session(unsigned char *buffer, size_t size)
     return used;
 }
 
-/* What the session's answers say, in a form that does not depend on how they were cut into frames. */
+/* What the session's answers say, in a form that does not depend on how they were cut into frames.
+ */
 static void check_session(struct client *of)
 {
     struct frame frame;
@@ -125,8 +126,9 @@ START_TEST(a_short_request_is_answered_by_one_write)
 {
     client_open(&world, &client, 1000);
     uint64_t writes = client.writes;
-    client_ask(&client, &(struct ask){.job = JOB_GENERATE, .id = 1, .count = 1, .length = 32,
-                                      .max_tokens = 1});
+    client_ask(
+        &client,
+        &(struct ask){.job = JOB_GENERATE, .id = 1, .count = 1, .length = 32, .max_tokens = 1});
     world_turn(&world);
     ck_assert_uint_eq(world.replica.count, 1);
     ck_assert_uint_eq(client.writes, writes);
@@ -140,8 +142,9 @@ START_TEST(acceptance_is_told_soon_even_without_tokens)
 {
     struct frame frame;
     client_open(&world, &client, 1000);
-    client_ask(&client, &(struct ask){.job = JOB_GENERATE, .id = 1, .count = 1, .length = 3,
-                                      .max_tokens = 1});
+    client_ask(
+        &client,
+        &(struct ask){.job = JOB_GENERATE, .id = 1, .count = 1, .length = 3, .max_tokens = 1});
     world_turn(&world);
     ck_assert(!client_next(&client, &frame));
     ck_assert_uint_eq(server_due(&world.server), world.now_us - 1 + SERVER_HOLD_US);
@@ -320,8 +323,10 @@ START_TEST(a_slow_reader_is_not_read_and_keeps_its_answers)
     world_set(&world, "output-high", "4KiB");
     client_open(&world, &client, 1000);
     client.takes = 0;
-    client_ask(&client, &(struct ask){.job = JOB_GENERATE, .id = 1, .count = 8, .length = 2,
-                                      .max_tokens = 3000, .first = 5});
+    client_ask(
+        &client,
+        &(struct ask){
+            .job = JOB_GENERATE, .id = 1, .count = 8, .length = 2, .max_tokens = 3000, .first = 5});
     for (int i = 0; i < 100; i++)
         world_step(&world, 30);
     ck_assert(!client.reading);
@@ -352,13 +357,16 @@ START_TEST(who_reads_nothing_is_disconnected_and_its_work_cancelled)
 {
     client_open(&world, &client, 1000);
     client.takes = 0;
-    client_ask(&client, &(struct ask){.job = JOB_GENERATE, .id = 1, .count = 1, .length = 2,
-                                      .max_tokens = 3000, .first = 5});
+    client_ask(
+        &client,
+        &(struct ask){
+            .job = JOB_GENERATE, .id = 1, .count = 1, .length = 2, .max_tokens = 3000, .first = 5});
     world_step(&world, 1);
     world_pass(&world, world.options->stall_timeout - 100);
     ck_assert(!client.closed);
     world_pass(&world, 200);
     ck_assert(client.closed);
+    world_turn(&world); /* the replica's word of the cancel */
     ck_assert_uint_eq(world.server.live_sequences, 0);
     ck_assert_uint_eq(world.server.counts.finished_cancelled_total, 1);
     ck_assert_uint_eq(world.server.counts.slow_readers_total, 1);

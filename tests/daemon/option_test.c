@@ -119,12 +119,9 @@ static const struct {
     const char *argv[4];
     const char *says;
 } misused[] = {
-    {{"model"}, "\"model\" is not a flag"},
-    {{"--modle", "x"}, "there is no flag \"--modle\""},
-    {{"--model"}, "--model needs a value"},
-    {{"--tp", "1", "--tp=1"}, "--tp was given twice"},
-    {{"--tp", "99"}, "--tp: must lie between"},
-    {{"--"}, "is not a flag"},
+    {{"model"}, "\"model\" is not a flag"},     {{"--modle", "x"}, "there is no flag \"--modle\""},
+    {{"--model"}, "--model needs a value"},     {{"--tp", "1", "--tp=1"}, "--tp was given twice"},
+    {{"--tp", "99"}, "--tp: must lie between"}, {{"--"}, "is not a flag"},
 };
 
 START_TEST(mistakes_on_the_command_line_are_named)
@@ -192,7 +189,8 @@ Suite *option_suite(void)
     tcase_add_test(tcase, a_file_sets_values_with_units_and_comments);
     tcase_add_loop_test(tcase, mistakes_in_a_file_are_named_with_their_line, 0,
                         (int)(sizeof(wrong) / sizeof(wrong[0])));
-    tcase_add_test(tcase, a_flag_goes_over_the_environment_goes_over_the_file_goes_over_the_default);
+    tcase_add_test(tcase,
+                   a_flag_goes_over_the_environment_goes_over_the_file_goes_over_the_default);
     tcase_add_loop_test(tcase, mistakes_on_the_command_line_are_named, 0,
                         (int)(sizeof(misused) / sizeof(misused[0])));
     tcase_add_test(tcase, what_is_printed_reads_back_to_the_same);

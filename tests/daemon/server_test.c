@@ -386,8 +386,7 @@ START_TEST(stats_are_those_of_the_worker_asked_now)
     ck_assert(client_find(&client, FRAME_STATS, &frame));
     ck_assert_uint_eq(frame.id, 5);
     ck_assert(frame.flags & FRAME_FLAG_ANSWER);
-    ck_assert_ptr_nonnull(
-        memmem(frame.head, frame.head_length, "\"steps_total\":4711", 18));
+    ck_assert_ptr_nonnull(memmem(frame.head, frame.head_length, "\"steps_total\":4711", 18));
     json *document;
     struct error error;
     const struct json_bounds bounds = {.bytes_max = 1u << 20, .depth_max = 8};

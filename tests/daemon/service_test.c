@@ -1,7 +1,319 @@
 #include "tests/daemon/daemon_suites.h"
 
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "protocol/message.h"
+#include "tests/daemon/spawn.h"
+
+static struct spawn spawn;
+static struct wire wire;
+static const char *const null_model[] = {"--model", "synthetic:null", "--device", "cpu", NULL};
+
+static void setup(void)
+{
+    spawn_make(&spawn);
+}
+
+static void teardown(void)
+{
+    spawn_free(&spawn);
+}
+
+static void generate(struct wire *on, uint64_t id, uint32_t count, uint32_t max_tokens)
+{
+    static _Alignas(8) unsigned char buffer[1u << 16];
+    static const int32_t tokens[] = {1, 2, 3, 4, 5};
+    struct message_prompt prompts[64];
+    for (uint32_t i = 0; i < count; i++) {
+        prompts[i] = (struct message_prompt){
+            .sampling = sampling_unset(), .tokens = tokens, .token_count = 5};
+        prompts[i].sampling.max_tokens = max_tokens;
+        prompts[i].sampling.ignore_eos = true;
+    }
+    const struct message_submit_out submit = {.job = JOB_GENERATE,
+                                              .stream = true,
+                                              .normalize = true,
+                                              .prompt_count = count,
+                                              .prompts = prompts};
+    size_t length = message_encode_submit(buffer, sizeof(buffer), id, &submit);
+    ck_assert_uint_gt(length, 0);
+    wire_send(on, buffer, length);
+}
+
+static struct message_done done(struct wire *on)
+{
+    struct message_done message;
+    struct frame frame;
+    struct error error;
+    wire_find(on, FRAME_DONE, &frame);
+    ck_assert_int_eq(message_decode_done(&frame, &message, &error), 0);
+    return message;
+}
+
+START_TEST(requests_are_served_and_the_daemon_ends_cleanly)
+{
+    spawn_start(&spawn, null_model, NULL);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    for (uint64_t id = 1; id <= 20; id++) {
+        generate(&wire, id, 3, 7);
+        for (int i = 0; i < 3; i++) {
+            struct message_done message = done(&wire);
+            ck_assert_int_eq(message.finish, FINISH_LENGTH);
+            ck_assert_uint_eq(message.completion_tokens, 7);
+        }
+    }
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    ck_assert_int_ne(access(spawn.socket, F_OK), 0);
+    ck_assert(spawn_logged(&spawn, "job=generate"));
+    wire_close(&wire);
+}
+END_TEST
+
+START_TEST(sigterm_lets_running_work_end)
+{
+    struct frame frame;
+    spawn_start(&spawn, null_model, NULL);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    generate(&wire, 1, 8, 4000);
+    wire_find(&wire, FRAME_TOKENS, &frame);
+    kill(spawn.pid, SIGTERM);
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    wire_close(&wire);
+}
+END_TEST
+
+START_TEST(after_the_drain_timeout_the_rest_is_cancelled)
+{
+    const char *const arguments[] = {
+        "--model", "synthetic:null",  "--device", "cpu", "--drain-timeout",
+        "0",       "--sequences-max", "1",        NULL};
+    struct frame frame;
+    int finished[FINISH_ERROR + 1] = {0};
+    spawn_start(&spawn, arguments, NULL);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    generate(&wire, 1, 64, 8000);
+    wire_find(&wire, FRAME_TOKENS, &frame);
+    kill(spawn.pid, SIGTERM);
+    for (int i = 0; i < 64; i++)
+        finished[done(&wire).finish]++;
+    ck_assert_int_gt(finished[FINISH_CANCELLED], 0);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    wire_close(&wire);
+}
+END_TEST
+
+START_TEST(options_are_read_again_whole_or_not_at_all)
+{
+    const char *arguments[] = {"--model", "synthetic:null", "--device", "cpu", "--config", NULL,
+                               NULL};
+    static const struct {
+        const char *text;
+        uint32_t batch_max;
+    } steps[] = {{"batch-max = 2\n", 2},
+                 {"batch-max = 3\nn-max = none\n", 2},
+                 {"batch-max = 3\ntp = 2\n", 2},
+                 {"batch-max = 5\n", 5}};
+    arguments[5] = spawn.config;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        struct frame frame;
+        struct message_welcome welcome = {0};
+        struct error error;
+        FILE *file = fopen(spawn.config, "w");
+        fputs(steps[i].text, file);
+        fclose(file);
+        if (i == 0)
+            spawn_start(&spawn, arguments, NULL);
+        else
+            kill(spawn.pid, SIGHUP);
+        spawn_await_ready(&spawn); /* the signal was handled before this connection was */
+        const struct message_hello hello = {.version_min = 1, .version_max = 1, .client = "x"};
+        unsigned char buffer[512];
+        wire = (struct wire){.fd = wire_connect(&spawn)};
+        wire_send(&wire, buffer, message_encode_hello(buffer, sizeof(buffer), &hello));
+        wire_find(&wire, FRAME_WELCOME, &frame);
+        ck_assert_int_eq(message_decode_welcome(&frame, &welcome, &error), 0);
+        ck_assert_uint_eq(welcome.batch_max, steps[i].batch_max);
+        wire_close(&wire);
+    }
+    ck_assert(spawn_logged(&spawn, "config:2: n-max: a whole number"));
+    ck_assert(spawn_logged(&spawn, "tp cannot change while the daemon runs"));
+}
+END_TEST
+
+static const struct {
+    const char *arguments[6];
+    int code;
+    const char *says;
+} refused[] = {
+    {{NULL}, 78, "sluiced --model synthetic:null"},
+    {{"--model", "synthetic:unknown", "--device", "cpu"}, 78, "unknown"},
+    {{"--model", "/nonexistent", "--device", "cpu"}, 78, "/nonexistent"},
+    {{"--model", "/nonexistent", "--device", "cpu", "--check"}, 78, "/nonexistent"},
+    {{"--model", "synthetic:null", "--device", "cpu", "--check"}, 0, "synthetic:null"},
+    {{"--tp", "0"}, 64, "tp: must lie between"},
+    {{"--config", "/nonexistent"}, 78, "cannot read /nonexistent"},
+    {{"--print-config"}, 0, "#queue-tokens = 16777216"},
+    {{"--help"}, 0, "--queue-tokens N"},
+    {{"--version"}, 0, "sluiced "},
+};
+
+START_TEST(what_cannot_start_says_why_and_ends_with_its_code)
+{
+    spawn_start(&spawn, refused[_i].arguments, NULL);
+    ck_assert_int_eq(spawn_wait(&spawn), refused[_i].code);
+    ck_assert_msg(spawn_logged(&spawn, refused[_i].says), "%s", refused[_i].says);
+    ck_assert_int_ne(access(spawn.socket, F_OK), 0);
+}
+END_TEST
+
+START_TEST(a_second_daemon_on_the_socket_is_refused_and_the_first_goes_on)
+{
+    struct spawn second = {0};
+    spawn_start(&spawn, null_model, NULL);
+    spawn_await_ready(&spawn);
+    memcpy(&second, &spawn, sizeof(second));
+    spawn_start(&second, null_model, NULL);
+    ck_assert_int_eq(spawn_wait(&second), 78);
+    ck_assert(spawn_logged(&spawn, "another daemon listens on"));
+    spawn_await_ready(&spawn);
+}
+END_TEST
+
+START_TEST(a_thousand_connections_leave_no_descriptor_behind)
+{
+    static int fds[1000];
+    spawn_start(&spawn, null_model, NULL);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    uint32_t before = spawn_descriptors(&spawn), after = 0;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 1000; i++) {
+            fds[i] = wire_connect(&spawn);
+            ck_assert_int_ge(fds[i], 0);
+        }
+        generate(&wire, 1, 1, 3); /* somebody else is served meanwhile */
+        ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
+        for (int i = 0; i < 1000; i++)
+            close(fds[i]);
+        for (int tries = 0; tries < 1000 && (after = spawn_descriptors(&spawn)) > before; tries++)
+            usleep(10000);
+        ck_assert_uint_eq(after, before);
+    }
+    wire_close(&wire);
+}
+END_TEST
+
+/* The word must not come out of the daemon again but in the answers of its own client. */
+#define CANARY "xyzzyCANARYplugh"
+
+static const char *const canaries[] = {
+    "{\"job\":\"" CANARY "\",\"lengths\":[2]}",
+    "{\"" CANARY "\":1,\"job\":\"generate\",\"lengths\":[2]}",
+    "{\"job\":\"generate\",\"texts\":[\"" CANARY "\"]}",
+    "{\"job\":\"generate\",\"lengths\":[2],\"stop\":[\"" CANARY "\"]}",
+    "{\"job\":\"generate\",\"lengths\":[\"" CANARY "\"]}",
+    "{\"job\":\"generate\",\"lengths\":[2],\"logit_bias\":{\"" CANARY "\":1}}",
+    "{\"job\":\"generate\",\"lengths\":[2],\"" CANARY,
+    CANARY,
+};
+
+START_TEST(content_of_requests_appears_in_no_log_and_no_status)
+{
+    const char *const arguments[] = {"--model",     "synthetic:null", "--device", "cpu",
+                                     "--log-level", "debug",          NULL};
+    struct frame frame;
+    spawn_start(&spawn, arguments, NULL);
+    spawn_await_ready(&spawn);
+    for (size_t i = 0; i < sizeof(canaries) / sizeof(canaries[0]); i++) {
+        for (int type = FRAME_HELLO; type <= FRAME_TYPE_MAX; type++) {
+            _Alignas(8) unsigned char bytes[512];
+            size_t length = strlen(canaries[i]), head = frame_pad(length);
+            memset(bytes, ' ', sizeof(bytes));
+            frame_encode_header(bytes, (uint8_t)type, 0, 7, (uint32_t)head,
+                                type == FRAME_SUBMIT ? 8 : 0);
+            memcpy(bytes + FRAME_HEADER_SIZE, canaries[i], length);
+            wire_open(&wire, &spawn);
+            wire_send(&wire, bytes, FRAME_HEADER_SIZE + head + (type == FRAME_SUBMIT ? 8 : 0));
+            wire_control(&wire, FRAME_HEALTH, "");
+            while (wire_next(&wire, &frame) && frame.type != FRAME_HEALTH)
+                continue;
+            wire_close(&wire);
+        }
+    }
+    wire_open(&wire, &spawn);
+    wire_control(&wire, FRAME_STATS, "{\"requests\":true}");
+    wire_find(&wire, FRAME_STATS, &frame);
+    ck_assert_ptr_null(memmem(frame.head, frame.head_length, CANARY, strlen(CANARY)));
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    ck_assert(!spawn_logged(&spawn, CANARY));
+    ck_assert(spawn_logged(&spawn, "is closed"));
+    wire_close(&wire);
+}
+END_TEST
+
+START_TEST(the_service_manager_is_told_in_order)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char path[112], variable[160], all[4096] = "";
+    snprintf(path, sizeof(path), "%s/notify", spawn.directory);
+    snprintf(variable, sizeof(variable), "NOTIFY_SOCKET=%s", path);
+    memcpy(address.sun_path, path, strlen(path));
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    const char *const environment[] = {variable, "WATCHDOG_USEC=100000", NULL};
+    spawn_start(&spawn, null_model, environment);
+    spawn_await_ready(&spawn);
+    usleep(150000); /* for the watchdog; what is checked is the order, not the time */
+    kill(spawn.pid, SIGHUP);
+    spawn_await_ready(&spawn);
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    for (ssize_t got; (got = recv(fd, all + strlen(all), 512, MSG_DONTWAIT)) > 0;) {
+        ck_assert_uint_lt(strlen(all), sizeof(all) - 600);
+        strcat(all, "\n");
+    }
+    const char *at = all;
+    static const char *const order[] = {"READY=1",     "STATUS=Serving",  "WATCHDOG=1",
+                                        "RELOADING=1", "MONOTONIC_USEC=", "READY=1",
+                                        "STOPPING=1"};
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        at = strstr(at, order[i]);
+        ck_assert_msg(at != NULL, "%s in\n%s", order[i], all);
+    }
+    close(fd);
+    unlink(path);
+}
+END_TEST
+
 Suite *service_suite(void)
 {
     Suite *suite = suite_create("service");
+    TCase *tcase = tcase_create("service");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, requests_are_served_and_the_daemon_ends_cleanly);
+    tcase_add_test(tcase, sigterm_lets_running_work_end);
+    tcase_add_test(tcase, after_the_drain_timeout_the_rest_is_cancelled);
+    tcase_add_test(tcase, options_are_read_again_whole_or_not_at_all);
+    tcase_add_loop_test(tcase, what_cannot_start_says_why_and_ends_with_its_code, 0,
+                        (int)(sizeof(refused) / sizeof(refused[0])));
+    tcase_add_test(tcase, a_second_daemon_on_the_socket_is_refused_and_the_first_goes_on);
+    tcase_add_test(tcase, a_thousand_connections_leave_no_descriptor_behind);
+    tcase_add_test(tcase, content_of_requests_appears_in_no_log_and_no_status);
+    tcase_add_test(tcase, the_service_manager_is_told_in_order);
+    suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -6,7 +6,8 @@
 
 #include "daemon/option_table.h"
 
-/* ---- replica ----------------------------------------------------------------------------------- */
+/* ---- replica -----------------------------------------------------------------------------------
+ */
 
 static struct world_replica *of(const struct replica *replica)
 {
@@ -129,6 +130,7 @@ static void give(struct seq *seq, uint32_t i)
 void world_step(struct world *world, uint32_t tokens)
 {
     struct world_replica *self = &world->replica;
+    world_turn(world); /* what waits is sent */
     for (uint32_t at = 0; at < self->count;) {
         struct seq *seq = self->held[at];
         uint32_t have = seq->out_count, max = seq_out_max(seq);
@@ -150,7 +152,8 @@ void world_step(struct world *world, uint32_t tokens)
     world_turn(world);
 }
 
-/* ---- world ------------------------------------------------------------------------------------- */
+/* ---- world -------------------------------------------------------------------------------------
+ */
 
 static void wake_loop(void *context)
 {
@@ -172,9 +175,8 @@ void world_make(struct world *world)
     ck_assert_int_eq(options_defaults(&world->options, &error), 0);
     world_set(world, "log-requests", "no");
     outbox_init(&world->outbox, wake_loop, NULL);
-    ck_assert_int_eq(server_init(&world->server, world->options, &world->outbox, 1, world->now_us,
-                                 &error),
-                     0);
+    ck_assert_int_eq(
+        server_init(&world->server, world->options, &world->outbox, 1, world->now_us, &error), 0);
     world->replica.base.api = &replica_api;
     world->replica.room = WORLD_HELD_MAX;
     struct replica *replica = &world->replica.base;
@@ -237,7 +239,8 @@ void world_free(struct world *world)
     options_free(world->options);
 }
 
-/* ---- clients ----------------------------------------------------------------------------------- */
+/* ---- clients -----------------------------------------------------------------------------------
+ */
 
 static struct client *client_of(struct transport *transport)
 {
@@ -367,9 +370,8 @@ size_t ask_encode(const struct ask *ask, void *buffer, size_t size)
     for (uint32_t i = 0; i < length; i++)
         tokens[i] = (ask->first + (int32_t)i) % 1000;
     for (uint32_t i = 0; i < ask->count; i++) {
-        prompts[i] = (struct message_prompt){.sampling = sampling_unset(),
-                                             .tokens = tokens,
-                                             .token_count = ask->length};
+        prompts[i] = (struct message_prompt){
+            .sampling = sampling_unset(), .tokens = tokens, .token_count = ask->length};
         if (ask->job == JOB_GENERATE) {
             prompts[i].sampling.max_tokens = ask->max_tokens;
             if (ask->logprobs)
@@ -399,8 +401,7 @@ void client_ask(struct client *client, const struct ask *ask)
 void client_control(struct client *client, uint8_t type, uint64_t id, const char *head)
 {
     unsigned char buffer[1024];
-    size_t used =
-        message_encode_control(buffer, sizeof(buffer), type, 0, id, head, strlen(head));
+    size_t used = message_encode_control(buffer, sizeof(buffer), type, 0, id, head, strlen(head));
     ck_assert_uint_gt(used, 0);
     client_put(client, buffer, used, 0);
 }

@@ -1,5 +1,5 @@
-/* A server with clients of memory and a replica that answers by a rule: what the tests of the loop's
- * side run in, on one thread and with a clock of their own.
+/* A server with clients of memory and a replica that answers by a rule: what the tests of the
+ * loop's side run in, on one thread and with a clock of their own.
  *
  * The rule: token i of a sequence is its first prompt token + i + 1.
  */
@@ -20,7 +20,7 @@ struct world_replica {
     struct replica base;
     struct seq *held[WORLD_HELD_MAX]; /* sent and not ended */
     uint32_t count;
-    uint32_t room;       /* sequences that it holds at most */
+    uint32_t room; /* sequences that it holds at most */
     uint32_t wakes;
     uint64_t sent_total;
     uint64_t first_user[64]; /* whose the first ones were, in the order of sending */
@@ -42,7 +42,7 @@ struct client {
     struct world *world;
     struct conn *conn; /* NULL once it is closed, from either side */
     bool reading, writing, closed;
-    size_t takes; /* bytes that it takes before it stops reading; SIZE_MAX at first */
+    size_t takes;    /* bytes that it takes before it stops reading; SIZE_MAX at first */
     uint64_t writes; /* calls of send that took something */
     unsigned char *got;
     size_t got_length, got_size, read_at; /* read_at: where the next frame begins */
@@ -53,7 +53,7 @@ void world_free(struct world *world);
 /* An option by its name, before anything happens. */
 void world_set(struct world *world, const char *name, const char *value);
 void world_ready(struct world *world);
-void world_turn(struct world *world); /* a microsecond later */
+void world_turn(struct world *world);             /* a microsecond later */
 void world_pass(struct world *world, time_us us); /* time goes, then a turn */
 /* The replica gives each sequence up to `tokens` further ones and ends those that have all. */
 void world_step(struct world *world, uint32_t tokens);
@@ -81,7 +81,7 @@ struct ask {
     int32_t first;
     int32_t priority;
     uint64_t deadline_ms;
-    bool whole; /* not streamed */
+    bool whole;       /* not streamed */
     int32_t logprobs; /* 0: none, else one more than asked for */
     uint32_t n;
 };

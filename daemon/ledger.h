@@ -1,0 +1,35 @@
+/* The ledger: every request and sequence that lives, from its acceptance to its last frame, and the
+ * counters that must be zero when nothing does. Private to the server's files.
+ *
+ * Whatever happens, a sequence ends exactly once (ledger_end) and is released exactly once
+ * (ledger_release). loop thread
+ */
+#pragma once
+
+#include "daemon/request.h"
+#include "protocol/base/clock.h"
+
+struct conn;
+struct server;
+
+/* Takes a request over: it waits from now on. Nothing here can fail. */
+void ledger_enter(struct server *server, struct request *request, struct conn *conn);
+/* The live request of that number; of this connection and its client's own number; or NULL. */
+struct request *ledger_find(struct server *server, uint64_t id);
+struct request *ledger_find_client(struct server *server, const struct conn *conn,
+                                   uint64_t client_id);
+
+/* A sequence leaves the queue for a device. */
+void ledger_unhold(struct server *server, const struct seq *seq);
+
+/* Asks for the end of a sequence, wherever it is now; one that has ended is left alone. */
+void ledger_cancel(struct server *server, struct seq *seq, enum finish reason, time_us now_us);
+void ledger_cancel_request(struct server *server, struct request *request, time_us now_us);
+/* Its client is gone: cancelled, and nothing is told. */
+void ledger_orphan(struct server *server, struct request *request, time_us now_us);
+/* The sequence has ended and is the loop's, with finish (and failure) set: counts, the log, and
+ * news for its connection. */
+void ledger_end(struct server *server, struct seq *seq, time_us now_us);
+/* Its last frame is written, or nobody waits for it: the books are closed, and the request is freed
+ * with its last sequence. */
+void ledger_release(struct server *server, struct seq *seq);

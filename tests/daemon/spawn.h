@@ -1,0 +1,52 @@
+/* A daemon as a process of its own, and a blocking client of its socket. Whatever takes longer than
+ * SPAWN_PATIENCE_MS has failed.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "protocol/frame.h"
+
+#define SPAWN_PATIENCE_MS 20000
+
+struct spawn {
+    char directory[64]; /* its own; holds socket, log and configuration */
+    char socket[96], log[96], config[96];
+    pid_t pid;
+};
+
+/* A directory, and no daemon yet. */
+void spawn_make(struct spawn *spawn);
+/* Starts sluiced with these arguments (up to NULL) behind --socket and --module-dir; `environment`
+ * is put in front of the test's own, and may be NULL. */
+void spawn_start(struct spawn *spawn, const char *const *arguments, const char *const *environment);
+/* Until it answers HEALTH with "ok". */
+void spawn_await_ready(struct spawn *spawn);
+/* Its exit code, -1 when a signal ended it. */
+int spawn_wait(struct spawn *spawn);
+/* Whether its log holds the text. */
+bool spawn_logged(const struct spawn *spawn, const char *text);
+uint32_t spawn_descriptors(const struct spawn *spawn);
+/* Ends what runs, and removes the directory. */
+void spawn_free(struct spawn *spawn);
+
+struct wire {
+    int fd;
+    _Alignas(8) unsigned char buffer[1u << 16];
+    size_t length, used; /* used: of the frame given last */
+};
+
+/* -1 when nobody listens. */
+int wire_connect(const struct spawn *spawn);
+/* connect and HELLO; the WELCOME is read. */
+void wire_open(struct wire *wire, const struct spawn *spawn);
+void wire_close(struct wire *wire);
+void wire_send(struct wire *wire, const void *bytes, size_t length);
+/* False at the end of the stream. Borrowed until the next call. */
+bool wire_next(struct wire *wire, struct frame *ret_frame);
+/* Skips to the next of that type. */
+void wire_find(struct wire *wire, uint8_t type, struct frame *ret_frame);
+void wire_control(struct wire *wire, uint8_t type, const char *head);
