@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/text/codepoint.h"
+#include "daemon/text/search.h"
 #include "protocol/base/utf8.h"
 
 #define BYTES_MAX ((size_t)256 << 20)
@@ -181,7 +182,7 @@ static bool replaced(const struct replace *replace, const char *text, size_t len
     size_t pattern = strlen(replace->pattern), content = strlen(replace->content);
     const char *end = text + length, *found;
     out->length = 0;
-    while ((found = memmem(text, (size_t)(end - text), replace->pattern, pattern))) {
+    while ((found = search_text(text, (size_t)(end - text), replace->pattern, pattern))) {
         if (!buffer_append(out, text, (size_t)(found - text), BYTES_MAX) ||
             !buffer_append(out, replace->content, content, BYTES_MAX))
             return false;

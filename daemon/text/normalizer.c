@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "daemon/text/search.h"
+
 static int copy_text(const struct field *field, const char *key, const json *value, char *text,
                      size_t *ret_length, struct error *error)
 {
@@ -93,7 +95,7 @@ static bool replace(const struct normalizer_step *step, const char *text, size_t
                     struct buffer *out)
 {
     const char *end = text + length, *found;
-    while ((found = memmem(text, (size_t)(end - text), step->pattern, step->pattern_length))) {
+    while ((found = search_text(text, (size_t)(end - text), step->pattern, step->pattern_length))) {
         if (!buffer_append(out, text, (size_t)(found - text), NORMALIZER_OUTPUT_MAX) ||
             !buffer_append(out, step->content, step->content_length, NORMALIZER_OUTPUT_MAX))
             return false;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "daemon/text/search.h"
+
 struct run {
     const struct pretokenizer *pretokenizer;
     struct pretokenizer_scratch *scratch;
@@ -47,7 +49,7 @@ static int find(struct run *run, const struct pretokenizer_step *step, const cha
     if (step->regex)
         return regex_find(step->regex, run->scratch->regex, text, length, from, ret_start, ret_end,
                           run->error);
-    const char *found = memmem(text + from, length - from, step->text, step->text_length);
+    const char *found = search_text(text + from, length - from, step->text, step->text_length);
     if (!found)
         return 0;
     *ret_start = (size_t)(found - text);
@@ -156,7 +158,7 @@ static int metaspace(struct run *run, size_t index, const char *text, size_t len
     int code = 0;
     while (step->cut && !code && at < out->length) {
         const char *found =
-            memmem(out->data + at, out->length - at, step->text, step->text_length);
+            search_text(out->data + at, out->length - at, step->text, step->text_length);
         if (!found)
             break;
         size_t end = (size_t)(found - out->data);

@@ -187,7 +187,7 @@ START_TEST(nothing_nests_without_end_when_it_is_parsed)
                                            "{% if x %}", "{% for x in y %}", "{{ 1 if x else ",
                                            "{{ x|d("};
     struct error error = {0};
-    char source[80000] = "";
+    char source[100000] = "";
     size_t length = 0, step = strlen(openings[_i]);
     for (int i = 0; i < 5000; i++) {
         const char *opening = openings[_i];
