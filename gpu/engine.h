@@ -52,6 +52,7 @@ struct gpu_engine {
     struct facts facts;
     struct mem_limits memory_limits;
     uint64_t seed; /* of synthetic weights */
+    bool profile;
     struct rank rank;
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);

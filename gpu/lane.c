@@ -31,7 +31,7 @@ static int events_open(struct lane *lane, struct error *error)
     return 0;
 }
 
-int lane_open(struct lane *lane, int wake_fd, struct error *error)
+int lane_open(struct lane *lane, int wake_fd, bool profile, struct error *error)
 {
     memset(lane, 0, sizeof *lane);
     lane->wake_fd = wake_fd;
@@ -40,6 +40,8 @@ int lane_open(struct lane *lane, int wake_fd, struct error *error)
     int status = streams_open(lane, error);
     if (!status)
         status = events_open(lane, error);
+    if (!status && profile)
+        status = profile_open(&lane->profile, error);
     if (status)
         lane_close(lane);
     return status;
@@ -49,6 +51,7 @@ int lane_open(struct lane *lane, int wake_fd, struct error *error)
  * succeed. */
 void lane_close(struct lane *lane)
 {
+    profile_close(&lane->profile);
     cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (*events[i])
@@ -64,21 +67,39 @@ void lane_close(struct lane *lane)
     }
 }
 
-int lane_plan_in(struct lane *lane, void *device, const void *pinned, size_t bytes,
+static int copy(struct lane *lane, uint64_t step, enum profile_mark mark, void *to,
+                const void *from, size_t bytes, struct error *error)
+{
+    bool in = mark == PROFILE_IN_FIRST;
+    cudaStream_t stream = in ? lane->copy_in : lane->copy_out;
+    int status = profile_record(&lane->profile, step, mark, stream, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaMemcpyAsync(to, from, bytes, in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                             stream),
+             error);
+    return profile_record(&lane->profile, step, mark + 1, stream, error);
+}
+
+int lane_plan_in(struct lane *lane, uint64_t step, void *device, const void *pinned, size_t bytes,
                  struct error *error)
 {
-    CUDA_TRY(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, lane->copy_in), error);
+    int status = copy(lane, step, PROFILE_IN_FIRST, device, pinned, bytes, error);
+    if (status)
+        return status;
     CUDA_TRY(cudaEventRecord(lane->plan_there, lane->copy_in), error);
     CUDA_TRY(cudaStreamWaitEvent(lane->compute, lane->plan_there, 0), error);
     return 0;
 }
 
-int lane_results_out(struct lane *lane, void *pinned, const void *device, size_t bytes,
-                     struct error *error)
+int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void *device,
+                     size_t bytes, struct error *error)
 {
     CUDA_TRY(cudaEventRecord(lane->results_there, lane->compute), error);
     CUDA_TRY(cudaStreamWaitEvent(lane->copy_out, lane->results_there, 0), error);
-    CUDA_TRY(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, lane->copy_out), error);
+    int status = copy(lane, step, PROFILE_OUT_FIRST, pinned, device, bytes, error);
+    if (status)
+        return status;
     CUDA_TRY(cudaEventRecord(lane->results_on_host, lane->copy_out), error);
     CUDA_TRY(cudaStreamWaitEvent(lane->notify, lane->results_on_host, 0), error);
     return 0;

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gpu/profile.h"
 #include "protocol/base/error.h"
 
 #define LANE_TICKETS 4 /* more than steps can be in flight */
@@ -39,6 +40,7 @@ struct lane_ticket {
 struct lane {
     cudaStream_t compute, copy_in, copy_out, bulk_in, bulk_out, notify;
     cudaEvent_t plan_there, results_there, results_on_host;
+    struct profile profile;
     int wake_fd;
     _Atomic uint64_t completed;    /* number of the last step that has ended */
     _Atomic uint64_t synchronizes; /* see lane_synchronize */
@@ -47,15 +49,15 @@ struct lane {
 };
 
 /* On failure nothing is left behind. */
-int lane_open(struct lane *lane, int wake_fd, struct error *error);
+int lane_open(struct lane *lane, int wake_fd, bool profile, struct error *error);
 /* Drained before, unless the device failed. */
 void lane_close(struct lane *lane);
 
 /* The four hand-overs of a step, in the order of use. */
-int lane_plan_in(struct lane *lane, void *device, const void *pinned, size_t bytes,
+int lane_plan_in(struct lane *lane, uint64_t step, void *device, const void *pinned, size_t bytes,
                  struct error *error); /* and compute waits for it */
-int lane_results_out(struct lane *lane, void *pinned, const void *device, size_t bytes,
-                     struct error *error); /* after what compute holds now */
+int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void *device,
+                     size_t bytes, struct error *error); /* after what compute holds now */
 int lane_notify(struct lane *lane, uint64_t step, struct error *error);
 
 uint64_t lane_completed(const struct lane *lane);

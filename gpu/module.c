@@ -92,6 +92,7 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     };
     engine->log = options->log;
     engine->seed = options->seed;
+    engine->profile = options->profile;
     engine->rank.engine = engine;
     engine->rank.device = options->devices ? options->devices[0] : 0;
     *ret_engine = engine;
@@ -149,6 +150,8 @@ static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_
         .embeddings = (const float *)(base + layout->embeds),
         .start_ns = head->start_ns,
         .end_ns = head->end_ns,
+        .in_ns = profile_in_ns(&rank->lane.profile, step),
+        .out_ns = profile_out_ns(&rank->lane.profile, step),
     };
 }
 

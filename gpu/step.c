@@ -117,14 +117,16 @@ static int step_enqueue(struct step *step, size_t plan_bytes, struct error *erro
     struct rank *rank = step->rank;
     struct ring_place *place = step->place;
     struct lane *lane = &rank->lane;
-    int status = lane_plan_in(lane, place->plan, place->plan_pinned, plan_bytes, error);
+    uint64_t number = step->plan->step;
+    int status = lane_plan_in(lane, number, place->plan, place->plan_pinned, plan_bytes, error);
     if (!status)
         status = kernels_run(step, error);
     if (!status)
         status =
-            lane_results_out(lane, place->result_pinned, place->result, place->layout.bytes, error);
+            lane_results_out(lane, number, place->result_pinned, place->result,
+                             place->layout.bytes, error);
     if (!status)
-        status = lane_notify(lane, step->plan->step, error);
+        status = lane_notify(lane, number, error);
     return status;
 }
 

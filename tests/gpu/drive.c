@@ -47,6 +47,7 @@ int drive_open(struct drive *drive, const struct drive_options *options)
         .context_max = DRIVE_TOKENS,
         .slab_bytes = 8 * NULL_BLOCK_TOKENS * sizeof(uint64_t),
         .kv_max = options->kv_max,
+        .profile = options->profile,
     };
     drive->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int status =
@@ -118,6 +119,8 @@ static void results_check(struct drive *drive, uint64_t step)
         return;
     }
     samples_check(drive, expected, &results);
+    drive->in_ns += results.in_ns;
+    drive->out_ns += results.out_ns;
     for (uint32_t i = 0; i < expected->scores; i++) {
         const struct gpu_score *is = &results.scores[i], *should = &expected->score[i];
         drive->wrong += is->logprob != should->logprob || is->top_token != should->top_token ||

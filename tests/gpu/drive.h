@@ -57,6 +57,7 @@ struct drive {
     struct drive_seq seqs[DRIVE_SEQS];
     struct drive_expected expected[3];
     /* Outcome. */
+    uint64_t in_ns, out_ns; /* of all steps */
     uint64_t wrong, samples, scores, embeds, moves, grown, refused, shrunk, ends;
     bool lost; /* a step never completed */
     struct error error;
@@ -64,7 +65,7 @@ struct drive {
 
 struct drive_options {
     uint64_t seed;
-    bool stepping, graphs;
+    bool stepping, graphs, profile;
     uint32_t target_seqs;
     uint64_t kv_max;
     uint32_t slots_max;
