@@ -1,6 +1,7 @@
 #include "gpu/device.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "gpu/cuda.h"
 #include "gpu/emu/emu.h"
@@ -24,13 +25,16 @@ static bool prepared;
 
 int device_prepare(const struct gpu_options *options, struct error *error)
 {
-    /* Without a number of threads the runtime's own choice stands, or what a test has set up. */
-    if (!options->cpu_threads)
+    /* Without a number of threads the runtime's own choice stands, or what a test has set up.
+     * Faults are how tests break a whole daemon, see gpu/emu/README.md. */
+    bool faults = getenv("SLUICE_EMU_FAULT") != NULL;
+    if (!options->cpu_threads && !faults)
         return 0;
     pthread_mutex_lock(&prepare_lock);
     cudaError_t status = cudaSuccess;
     if (!prepared)
-        status = emu_setup(&(struct emu_options){.team_threads = options->cpu_threads});
+        status = emu_setup(&(struct emu_options){.team_threads = options->cpu_threads,
+                                                 .faults_from_environment = faults});
     prepared = true;
     pthread_mutex_unlock(&prepare_lock);
     return status == cudaSuccess ? 0 : cuda_fail(status, "emu_setup", error);

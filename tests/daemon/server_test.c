@@ -377,6 +377,35 @@ START_TEST(a_failed_device_fails_what_waits_with_a_status_worth_a_retry)
 }
 END_TEST
 
+START_TEST(while_the_model_loads_requests_wait)
+{
+    struct client early;
+    struct frame frame;
+    teardown();
+    world_make(&world); /* not ready yet */
+    client_open(&world, &early, 1000);
+    client_control(&early, FRAME_HEALTH, 1, "");
+    client_ask(&early, &one);
+    world_turn(&world);
+    ck_assert(client_find(&early, FRAME_HEALTH, &frame));
+    ck_assert_ptr_nonnull(memmem(frame.head, frame.head_length, "\"status\":\"loading\"", 18));
+    ck_assert_ptr_nonnull(memmem(frame.head, frame.head_length, "\"progress\":0.25", 15));
+    ck_assert_uint_eq(world.replica.sent_total, 0);
+    world_set(&world, "fail-if-loading", "yes");
+    struct ask more = one;
+    more.id = 2;
+    client_ask(&early, &more);
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&early), ERR_LOADING);
+    world_ready(&world);
+    world_finish(&world);
+    ck_assert_int_eq(next_finish(&early), FINISH_LENGTH);
+    client_free(&early);
+    client_open(&world, &client, 1000);
+    client_open(&world, &other, 2000);
+}
+END_TEST
+
 START_TEST(stats_are_those_of_the_worker_asked_now)
 {
     struct frame frame;
@@ -487,6 +516,7 @@ Suite *server_suite(void)
     tcase_add_test(tcase, a_full_queue_is_busy_with_a_hint_and_a_user_has_half_of_it);
     tcase_add_test(tcase, a_number_in_use_is_refused_and_free_again_later);
     tcase_add_test(tcase, a_failed_device_fails_what_waits_with_a_status_worth_a_retry);
+    tcase_add_test(tcase, while_the_model_loads_requests_wait);
     tcase_add_test(tcase, stats_are_those_of_the_worker_asked_now);
     tcase_add_test(tcase, stats_come_even_when_the_worker_does_not_answer);
     tcase_add_test(tcase, requests_are_listed_to_their_user_and_to_admins);

@@ -215,6 +215,60 @@ START_TEST(a_thousand_connections_leave_no_descriptor_behind)
 }
 END_TEST
 
+START_TEST(after_a_sticky_error_clients_are_told_and_the_process_is_gone)
+{
+    const char *const environment[] = {"SLUICE_EMU_FAULT=cudaMemcpyAsync:200:illegal-address",
+                                       NULL};
+    uint32_t failed = 0;
+    spawn_start(&spawn, null_model, environment);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    generate(&wire, 1, 16, 4000);
+    for (struct frame frame; wire_next(&wire, &frame);) {
+        struct message_error message;
+        struct error error;
+        ck_assert_uint_ne(frame.type, FRAME_DONE);
+        if (frame.type != FRAME_ERROR)
+            continue;
+        ck_assert_int_eq(message_decode_error(&frame, &message, &error), 0);
+        ck_assert_int_eq(message.error.code, ERR_DEVICE);
+        ck_assert_int_eq(error_retry(message.error.code), RETRY_LATER);
+        failed++;
+    }
+    ck_assert_uint_eq(failed, 16);
+    ck_assert_int_eq(spawn_wait(&spawn), 75);
+    ck_assert_int_ne(access(spawn.socket, F_OK), 0);
+    wire_close(&wire);
+}
+END_TEST
+
+START_TEST(a_stuck_device_is_told_by_health)
+{
+    const char *const environment[] = {"SLUICE_EMU_FAULT=launch:20:hang", NULL};
+    const char *const arguments[] = {"--model", "synthetic:null", "--device", "cpu",
+                                     "--step-timeout", "100ms", NULL};
+    struct frame frame;
+    bool stuck = false;
+    spawn_start(&spawn, arguments, environment);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    generate(&wire, 1, 1, 4000);
+    for (int tries = 0; tries < 500 && !stuck; tries++) {
+        wire_control(&wire, FRAME_HEALTH, "");
+        wire_find(&wire, FRAME_HEALTH, &frame);
+        stuck = memmem(frame.head, frame.head_length, "\"status\":\"stuck\"", 16) != NULL;
+        usleep(10000);
+    }
+    ck_assert(stuck);
+    kill(spawn.pid, SIGTERM);
+    wire_control(&wire, FRAME_HEALTH, "");
+    wire_find(&wire, FRAME_HEALTH, &frame); /* the first was seen */
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 1);
+    wire_close(&wire);
+}
+END_TEST
+
 /* The word must not come out of the daemon again but in the answers of its own client. */
 #define CANARY "xyzzyCANARYplugh"
 
@@ -245,8 +299,10 @@ START_TEST(content_of_requests_appears_in_no_log_and_no_status)
                                 type == FRAME_SUBMIT ? 8 : 0);
             memcpy(bytes + FRAME_HEADER_SIZE, canaries[i], length);
             wire_open(&wire, &spawn);
-            wire_send(&wire, bytes, FRAME_HEADER_SIZE + head + (type == FRAME_SUBMIT ? 8 : 0));
-            wire_control(&wire, FRAME_HEALTH, "");
+            size_t size = FRAME_HEADER_SIZE + head + (type == FRAME_SUBMIT ? 8 : 0);
+            size += message_encode_control(bytes + size, sizeof(bytes) - size, FRAME_HEALTH, 0, 1,
+                                           "", 0);
+            wire_send(&wire, bytes, size);
             while (wire_next(&wire, &frame) && frame.type != FRAME_HEALTH)
                 continue;
             wire_close(&wire);
@@ -312,6 +368,8 @@ Suite *service_suite(void)
                         (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_test(tcase, a_second_daemon_on_the_socket_is_refused_and_the_first_goes_on);
     tcase_add_test(tcase, a_thousand_connections_leave_no_descriptor_behind);
+    tcase_add_test(tcase, after_a_sticky_error_clients_are_told_and_the_process_is_gone);
+    tcase_add_test(tcase, a_stuck_device_is_told_by_health);
     tcase_add_test(tcase, content_of_requests_appears_in_no_log_and_no_status);
     tcase_add_test(tcase, the_service_manager_is_told_in_order);
     suite_add_tcase(suite, tcase);
