@@ -1,0 +1,148 @@
+#include "client/command/command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/command/control.h"
+#include "client/command/job.h"
+#include "client/sluice.h"
+
+static enum status run_job(const struct command *command, const struct settings *settings, int argc,
+                           char **argv)
+{
+    static const char *const names[] = {"generate", "score", "embed"};
+    int kind = 0;
+    if (argc > 0) {
+        say("%s takes no argument but options: %s", command->name, argv[0]);
+        return STATUS_USAGE;
+    }
+    while (strcmp(names[kind], command->name))
+        kind++;
+    return job_run(kind, command->groups, settings);
+}
+
+static const struct option_group generate_groups[] = {
+    {settings_input}, {settings_sampling}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group score_groups[] = {
+    {settings_input}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group embed_groups[] = {
+    {settings_input}, {settings_embed}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group stats_groups[] = {
+    {settings_stats}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group json_groups[] = {{settings_json}, {settings_connection}, {0}};
+static const struct option_group bare_groups[] = {{settings_connection}, {0}};
+
+#define PROMPT "(--prompt TEXT | --tokens 1,2,3 | --file batch.jsonl) [options]"
+
+const struct command commands[] = {
+    {"generate", PROMPT, "continue prompts",
+     "Prints the text as it comes, or token numbers with commas between where the model has no\n"
+     "tokenizer. Of a file, one line per result, in the order of its lines. With --json, one object\n"
+     "per result: index, tokens, text, logprobs, finish_reason (stop, length, cancelled, deadline,\n"
+     "error), usage, timings. A file may have any number of lines: what the daemon has no room for\n"
+     "is sent again when it says so.",
+     generate_groups, run_job},
+    {"score", PROMPT, "log-probabilities of prompts",
+     "Prints, for every token of a prompt from the second on: its position, its log-probability,\n"
+     "the likeliest token there, and that one's. Of a file, the prompt's index stands first. With\n"
+     "--json, one object per prompt: index, logprobs, top_tokens, top_logprobs.",
+     score_groups, run_job},
+    {"embed", PROMPT, "embeddings of prompts",
+     "Prints a row of numbers per prompt, with --pooling all one per token. With --json, one object\n"
+     "per prompt: index, embedding.",
+     embed_groups, run_job},
+    {"stats", "[options]", "what the daemon does and how fast",
+     "Counters, gauges and latencies since the daemon's start.", stats_groups, control_stats},
+    {"health", "[options]", "whether the daemon is ready",
+     "Exit status 0 when it is ready, 4 while it is loading or draining, 1 otherwise.", json_groups,
+     control_health},
+    {"model", "[options]", "what is served, and by which limits", "", json_groups, control_model},
+    {"cancel", "[options] REQUEST...", "cancel requests by their number",
+     "The number is the daemon's, as `sluice stats --requests` lists it.", bare_groups,
+     control_cancel},
+    {"drain", "[options]", "accept no new work (needs an admin)",
+     "What was accepted is finished; `sluice resume` accepts work again.", json_groups,
+     control_drain},
+    {"resume", "[options]", "accept work again (needs an admin)", "", json_groups, control_resume},
+    {0}};
+
+static void print_overview(void)
+{
+    printf("sluice COMMAND [options]: the client of the Sluice inference daemon\n\n");
+    for (const struct command *command = commands; command->name; command++)
+        printf("  %-9s %s\n", command->name, command->summary);
+    printf("\nsluice COMMAND --help says more. sluice --version prints the version.\n\n"
+           "Exit status: 0 done, 1 the daemon's error, 2 wrong usage, 3 cannot connect,\n"
+           "4 refused and worth a retry, 5 deadline passed, 130 interrupted.\n");
+}
+
+static void print_help(const struct command *command)
+{
+    printf("sluice %s %s\n\n%s%s%s\n\n", command->name, command->usage,
+           *command->text ? command->text : command->summary, *command->text ? "" : ".", "");
+    option_help(command->groups);
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (const struct command *command = commands; command->name; command++)
+        if (!strcmp(command->name, name))
+            return command;
+    return NULL;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return true;
+    return false;
+}
+
+static enum status run_command(const struct command *command, int argc, char **argv)
+{
+    struct settings settings;
+    struct error error;
+    int index = 0;
+    settings_init(&settings);
+    if (wants_help(argc, argv)) {
+        print_help(command);
+        return STATUS_OK;
+    }
+    int rc = option_parse(command->groups, &settings, argc, argv, &index, &error);
+    enum status status = STATUS_USAGE;
+    if (rc)
+        say("%s: %s (see sluice %s --help)", command->name, error.text, command->name);
+    else
+        status = command->run(command, &settings, argc - index, argv + index);
+    work_clear(&settings.work);
+    return status;
+}
+
+int command_main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_overview();
+        return STATUS_USAGE;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("sluice %s\n", sluice_version());
+        return STATUS_OK;
+    }
+    bool help = !strcmp(argv[1], "help");
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || (help && argc == 2)) {
+        print_overview();
+        return STATUS_OK;
+    }
+    const struct command *command = find_command(argv[help ? 2 : 1]);
+    if (!command) {
+        say("unknown command %s (see sluice --help)", argv[help ? 2 : 1]);
+        return STATUS_USAGE;
+    }
+    if (help) {
+        print_help(command);
+        return STATUS_OK;
+    }
+    return run_command(command, argc - 2, argv + 2);
+}

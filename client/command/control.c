@@ -1,0 +1,139 @@
+#include "client/command/control.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/command/connect.h"
+#include "client/command/view.h"
+
+static const struct json_bounds bounds = {4u << 20, 16};
+
+/* Asks, and shows the answer: as it came, or as a table. *ret_answer, when wanted, is the caller's. */
+static enum status ask(const struct command *command, const struct settings *settings, int argc,
+                       char **argv, int what, const char *head, json **ret_answer)
+{
+    sluice_client *client;
+    const char *text;
+    json *answer;
+    if (argc > 0) {
+        say("%s takes no argument but options: %s", command->name, argv[0]);
+        return STATUS_USAGE;
+    }
+    enum status status = connect_daemon(settings, &client);
+    if (status)
+        return status;
+    if (sluice_control(client, what, head, ANSWER_TIMEOUT_MS, &text)) {
+        const sluice_error *error = sluice_client_error(client);
+        say("%s: %s", sluice_error_name(error->code), error->text);
+        status = status_of_error(error);
+    } else if (json_parse(text, strlen(text), bounds, &answer, NULL)) {
+        say("the daemon's answer is no JSON");
+        status = STATUS_SERVER;
+    } else {
+        if (settings->json)
+            printf("%s\n", text);
+        else if (what == SLUICE_STATS)
+            view_stats(answer);
+        else
+            view_object(answer);
+        if (ret_answer)
+            *ret_answer = answer;
+        else
+            json_free(answer);
+    }
+    sluice_close(client);
+    return status;
+}
+
+enum status control_stats(const struct command *command, const struct settings *settings, int argc,
+                          char **argv)
+{
+    const char *head = settings->requests ? "{\"requests\":true}" : NULL;
+    return ask(command, settings, argc, argv, SLUICE_STATS, head, NULL);
+}
+
+enum status control_health(const struct command *command, const struct settings *settings, int argc,
+                           char **argv)
+{
+    json *answer;
+    enum status status = ask(command, settings, argc, argv, SLUICE_HEALTH, NULL, &answer);
+    if (status)
+        return status;
+    const char *word = json_string(json_get(answer, "status"));
+    if (!json_bool(json_get(answer, "ready")))
+        status = !strcmp(word, "loading") || !strcmp(word, "draining") ? STATUS_RETRY
+                                                                       : STATUS_SERVER;
+    json_free(answer);
+    return status;
+}
+
+enum status control_model(const struct command *command, const struct settings *settings, int argc,
+                          char **argv)
+{
+    return ask(command, settings, argc, argv, SLUICE_MODEL, NULL, NULL);
+}
+
+enum status control_drain(const struct command *command, const struct settings *settings, int argc,
+                          char **argv)
+{
+    return ask(command, settings, argc, argv, SLUICE_DRAIN, NULL, NULL);
+}
+
+enum status control_resume(const struct command *command, const struct settings *settings, int argc,
+                           char **argv)
+{
+    return ask(command, settings, argc, argv, SLUICE_RESUME, NULL, NULL);
+}
+
+static bool read_number(const char *text, uint64_t *ret)
+{
+    char *end;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (end == text || *end || errno || *text == '-' || number == 0)
+        return false;
+    *ret = number;
+    return true;
+}
+
+static enum status cancel_all(sluice_client *client, int argc, char **argv)
+{
+    enum status status = STATUS_OK;
+    for (int i = 0; i < argc; i++) {
+        uint64_t number = 0;
+        read_number(argv[i], &number);
+        if (sluice_cancel_request(client, number, ANSWER_TIMEOUT_MS) == 0)
+            continue;
+        const sluice_error *error = sluice_client_error(client);
+        say("%s: %s: %s", argv[i], sluice_error_name(error->code), error->text);
+        if (!status)
+            status = status_of_error(error);
+    }
+    return status;
+}
+
+enum status control_cancel(const struct command *command, const struct settings *settings, int argc,
+                           char **argv)
+{
+    sluice_client *client;
+    uint64_t number;
+    for (int i = 0; i < argc; i++) {
+        if (!read_number(argv[i], &number)) {
+            say("%s: %s is no request's number", command->name, argv[i]);
+            return STATUS_USAGE;
+        }
+    }
+    if (argc == 0) {
+        say("%s: which request? (see sluice stats --requests)", command->name);
+        return STATUS_USAGE;
+    }
+    enum status status = connect_daemon(settings, &client);
+    if (status)
+        return status;
+    status = cancel_all(client, argc, argv);
+    sluice_close(client);
+    return status;
+}

@@ -1,0 +1,52 @@
+/* Options: one table per group, from which command lines are parsed, lines of a batch file read, and
+ * help is printed.
+ *
+ * A value goes to `offset` bytes into the struct that a caller names: SWITCH to an int, WHOLE to an
+ * int64_t, REAL to a double, TEXT to a const char *, LIST to a struct option_list, TOKENS to a struct
+ * option_tokens. Texts are borrowed from the command line or the JSON document.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "protocol/base/error.h"
+#include "protocol/base/json.h"
+
+#define OPTION_LIST_MAX 16
+
+enum option_kind { OPTION_SWITCH, OPTION_OFF, OPTION_WHOLE, OPTION_REAL, OPTION_TEXT, OPTION_LIST,
+                   OPTION_TOKENS };
+
+struct option_list {
+    size_t count;
+    const char *texts[OPTION_LIST_MAX];
+};
+
+struct option_tokens {
+    int32_t *tokens; /* owned by the struct it stands in */
+    size_t count;
+};
+
+struct option {
+    const char *name;  /* "max-tokens"; in a file "max_tokens" */
+    const char *value; /* how --help calls it: "N"; NULL for switches */
+    enum option_kind kind;
+    size_t offset;
+    double min, max; /* of WHOLE and REAL, both included */
+    bool in_file;    /* a line of --file may have it */
+    const char *help;
+};
+
+struct option_group {
+    const struct option *options; /* ends with a null name */
+};
+
+/* Reads argv from *index on, up to the first argument that is no option (or after "--"). */
+int option_parse(const struct option_group *groups, void *into, int argc, char **argv, int *index,
+                 struct error *error);
+/* Reads the members of an object, whose keys are the names with "_" for "-". */
+int option_read(const struct option_group *groups, void *into, const json *object,
+                struct error *error);
+void option_help(const struct option_group *groups);

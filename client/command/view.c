@@ -1,0 +1,102 @@
+#include "client/command/view.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEPTH_MAX 4
+
+static void print_value(const json *value)
+{
+    if (json_is_string(value))
+        printf("%s", json_string(value));
+    else if (json_is_bool(value))
+        printf("%s", json_bool(value) ? "yes" : "no");
+    else if (json_is_number(value))
+        printf("%.15g", json_number(value));
+    else if (json_is_array(value))
+        for (const json *item = json_child(value); item; item = json_next(item)) {
+            print_value(item);
+            printf("%s", json_next(item) ? " " : "");
+        }
+    else
+        printf("-");
+}
+
+static void print_fields(const json *object, int depth)
+{
+    for (const json *member = json_child(object); member; member = json_next(member)) {
+        if (json_is_object(member) && depth < DEPTH_MAX) {
+            printf("%*s%s\n", 2 * depth, "", json_key(member));
+            print_fields(member, depth + 1);
+            continue;
+        }
+        printf("%*s%-*s ", 2 * depth, "", 26 - 2 * depth, json_key(member));
+        print_value(member);
+        printf("\n");
+    }
+}
+
+void view_object(const json *object)
+{
+    print_fields(object, 0);
+}
+
+static double number_of(const json *object, const char *name)
+{
+    return json_number(json_get(object, name));
+}
+
+/* Times, in milliseconds; histograms without a value are left out, but their count tells that. */
+static void print_histograms(const json *histograms)
+{
+    printf("%-18s %10s %9s %9s %9s %9s %9s %9s\n", "ms", "count", "mean", "p50", "p90", "p99",
+           "p99.9", "max");
+    for (const json *hist = json_child(histograms); hist; hist = json_next(hist)) {
+        static const char *const names[] = {"mean_us", "p50_us", "p90_us",
+                                            "p99_us",  "p999_us", "max_us"};
+        printf("%-18s %10.0f", json_key(hist), number_of(hist, "count"));
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+            printf(" %9.3f", number_of(hist, names[i]) / 1000);
+        printf("\n");
+    }
+}
+
+static void print_requests(const json *requests)
+{
+    printf("%-12s %6s %-8s %4s %9s %8s %8s %9s %9s\n", "request", "uid", "job", "prio",
+           "sequences", "waiting", "running", "tokens", "age s");
+    for (const json *request = json_child(requests); request; request = json_next(request))
+        printf("%-12.0f %6.0f %-8s %4.0f %9.0f %8.0f %8.0f %9.0f %9.1f\n",
+               number_of(request, "request"), number_of(request, "uid"),
+               json_string(json_get(request, "job")), number_of(request, "priority"),
+               number_of(request, "sequences"), number_of(request, "waiting"),
+               number_of(request, "running"), number_of(request, "tokens"),
+               number_of(request, "age_us") / 1e6);
+}
+
+static void print_memory(const json *memory)
+{
+    printf("memory, MiB\n");
+    for (const json *member = json_child(memory); member; member = json_next(member))
+        printf("  %-24s %.1f\n", json_key(member), json_number(member) / (1 << 20));
+}
+
+void view_stats(const json *stats)
+{
+    for (const json *member = json_child(stats); member; member = json_next(member)) {
+        const char *name = json_key(member);
+        if (!strcmp(name, "uptime_us"))
+            printf("up for %.0f s\n", json_number(member) / 1e6);
+        else if (!strcmp(name, "histograms"))
+            print_histograms(member);
+        else if (!strcmp(name, "memory"))
+            print_memory(member);
+        else if (!strcmp(name, "requests"))
+            print_requests(member);
+        else if (json_is_object(member)) {
+            printf("%s\n", name);
+            print_fields(member, 1);
+        }
+    }
+}

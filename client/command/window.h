@@ -1,0 +1,32 @@
+/* How many requests of a long batch are on their way at a time.
+ *
+ * A daemon takes as many as it has room for and refuses the rest with a hint when to come back. So the
+ * window grows by one with each request that ends and falls to what was accepted with each that is
+ * refused, which is then sent again. Pure.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "protocol/base/clock.h"
+
+#define WINDOW_FIRST 256u
+#define WINDOW_MAX 1024u
+#define WINDOW_HINT_MS 50u          /* where the daemon gives none */
+#define WINDOW_HINT_MAX_MS 10000u   /* whatever it says */
+#define WINDOW_PATIENCE_US 60000000 /* refusals for so long, without anything else, are final */
+
+struct window {
+    uint32_t size, used;
+    time_us closed_until_us; /* 0 = open */
+    time_us moved_us;        /* when something was last not refused; 0 = nothing was sent yet */
+};
+
+void window_init(struct window *window);
+bool window_has_room(const struct window *window, time_us now_us);
+void window_sent(struct window *window, time_us now_us);
+/* One has ended, well or badly. */
+void window_ended(struct window *window, time_us now_us);
+/* One was refused. False when it is of no use to send it again. */
+bool window_refused(struct window *window, uint32_t hint_ms, time_us now_us);
