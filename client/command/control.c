@@ -17,7 +17,7 @@ static enum status ask(const struct command *command, const struct settings *set
 {
     sluice_client *client;
     const char *text;
-    json *answer;
+    json *answer = NULL;
     if (argc > 0) {
         say("%s takes no argument but options: %s", command->name, argv[0]);
         return STATUS_USAGE;
@@ -58,7 +58,7 @@ enum status control_stats(const struct command *command, const struct settings *
 enum status control_health(const struct command *command, const struct settings *settings, int argc,
                            char **argv)
 {
-    json *answer;
+    json *answer = NULL;
     enum status status = ask(command, settings, argc, argv, SLUICE_HEALTH, NULL, &answer);
     if (status)
         return status;
