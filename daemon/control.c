@@ -38,8 +38,8 @@ static void refuse(struct conn *conn, const struct frame *frame, const struct er
 /* ---- cancel ------------------------------------------------------------------------------------
  */
 
-/* By the client's own number there is no answer but the ends of its sequences, and none at all when
- * they were on their way already: that is a race and no mistake. */
+/* By the client's own number there is no answer but the ends of its sequences. What has ended already
+ * is a race and no mistake, by either number. */
 static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, struct error *error)
 {
     struct server *server = conn->server;
@@ -49,7 +49,7 @@ static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, 
         return rc;
     struct request *request =
         id ? ledger_find(server, id) : ledger_find_client(server, conn, frame->id);
-    if (!request && id)
+    if (!request && id >= server->next_request)
         return error_set(error, ERR_NOT_FOUND, "there is no request %" PRIu64, id);
     if (request && id && !conn->peer.admin && request->user != conn->user)
         return error_set(error, ERR_DENIED, "request %" PRIu64 " is another user's", id);

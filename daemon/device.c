@@ -54,7 +54,7 @@ static int find_module(const struct options *options, const char *name, char *pa
                        struct error *error)
 {
     /* Beside the program, as built, as installed below the same prefix. */
-    static const char *const places[] = {"", "/../gpu", "/../" SLUICE_MODULE_DIR};
+    static const char *const places[] = {"", "/../gpu", ("/../" SLUICE_MODULE_DIR)};
     char base[2048];
     if (options->module_dir[0]) {
         snprintf(path, size, "%s/%s", options->module_dir, name);

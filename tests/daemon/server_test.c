@@ -205,6 +205,9 @@ START_TEST(another_users_request_cannot_be_cancelled)
     ck_assert_int_eq(client_error(&other), ERR_NOT_FOUND);
     world_finish(&world);
     ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+    client_control(&other, FRAME_CANCEL, 3, head); /* it has ended: no mistake */
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&other), 0);
 }
 END_TEST
 

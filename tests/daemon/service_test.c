@@ -245,8 +245,8 @@ END_TEST
 START_TEST(a_stuck_device_is_told_by_health)
 {
     const char *const environment[] = {"SLUICE_EMU_FAULT=launch:20:hang", NULL};
-    const char *const arguments[] = {"--model", "synthetic:null", "--device", "cpu",
-                                     "--step-timeout", "100ms", NULL};
+    const char *const arguments[] = {"--model",        "synthetic:null", "--device", "cpu",
+                                     "--step-timeout", "100ms",          NULL};
     struct frame frame;
     bool stuck = false;
     spawn_start(&spawn, arguments, environment);
@@ -273,14 +273,14 @@ END_TEST
 #define CANARY "xyzzyCANARYplugh"
 
 static const char *const canaries[] = {
-    "{\"job\":\"" CANARY "\",\"lengths\":[2]}",
-    "{\"" CANARY "\":1,\"job\":\"generate\",\"lengths\":[2]}",
-    "{\"job\":\"generate\",\"texts\":[\"" CANARY "\"]}",
-    "{\"job\":\"generate\",\"lengths\":[2],\"stop\":[\"" CANARY "\"]}",
-    "{\"job\":\"generate\",\"lengths\":[\"" CANARY "\"]}",
-    "{\"job\":\"generate\",\"lengths\":[2],\"logit_bias\":{\"" CANARY "\":1}}",
-    "{\"job\":\"generate\",\"lengths\":[2],\"" CANARY,
-    CANARY,
+    "{\"job\":\"%s\",\"lengths\":[2]}",
+    "{\"%s\":1,\"job\":\"generate\",\"lengths\":[2]}",
+    "{\"job\":\"generate\",\"texts\":[\"%s\"]}",
+    "{\"job\":\"generate\",\"lengths\":[2],\"stop\":[\"%s\"]}",
+    "{\"job\":\"generate\",\"lengths\":[\"%s\"]}",
+    "{\"job\":\"generate\",\"lengths\":[2],\"logit_bias\":{\"%s\":1}}",
+    "{\"job\":\"generate\",\"lengths\":[2],\"%s",
+    "%s",
 };
 
 START_TEST(content_of_requests_appears_in_no_log_and_no_status)
@@ -293,11 +293,13 @@ START_TEST(content_of_requests_appears_in_no_log_and_no_status)
     for (size_t i = 0; i < sizeof(canaries) / sizeof(canaries[0]); i++) {
         for (int type = FRAME_HELLO; type <= FRAME_TYPE_MAX; type++) {
             _Alignas(8) unsigned char bytes[512];
-            size_t length = strlen(canaries[i]), head = frame_pad(length);
+            char text[256];
+            size_t length = (size_t)snprintf(text, sizeof(text), canaries[i], CANARY);
+            size_t head = frame_pad(length);
             memset(bytes, ' ', sizeof(bytes));
             frame_encode_header(bytes, (uint8_t)type, 0, 7, (uint32_t)head,
                                 type == FRAME_SUBMIT ? 8 : 0);
-            memcpy(bytes + FRAME_HEADER_SIZE, canaries[i], length);
+            memcpy(bytes + FRAME_HEADER_SIZE, text, length);
             wire_open(&wire, &spawn);
             size_t size = FRAME_HEADER_SIZE + head + (type == FRAME_SUBMIT ? 8 : 0);
             size += message_encode_control(bytes + size, sizeof(bytes) - size, FRAME_HEALTH, 0, 1,
