@@ -22,8 +22,7 @@ struct chat_value chat_fail(struct chat_render *render, int code, const char *fo
     for (char *c = text; *c; c++)
         if (iscntrl((unsigned char)*c))
             *c = ' ';
-    render->code =
-        error_set(render->error, code, "chat template, line %u: %s", render->line, text);
+    render->code = error_set(render->error, code, "chat template, line %u: %s", render->line, text);
     return chat_undefined(NULL);
 }
 
@@ -52,7 +51,8 @@ static void *take(struct chat_render *render, size_t bytes)
 {
     void *memory = render->code ? NULL : chat_arena_take(&render->arena, bytes);
     if (!memory)
-        chat_fail(render, ERR_TOO_LARGE, "more than %zu bytes of memory", render->limits.memory_max);
+        chat_fail(render, ERR_TOO_LARGE, "more than %zu bytes of memory",
+                  render->limits.memory_max);
     return memory;
 }
 
@@ -65,10 +65,12 @@ bool chat_is(struct chat_value value, const char *text)
 const char *chat_kind_name(struct chat_value value)
 {
     static const char *const names[] = {
-        [CHAT_UNDEFINED] = "Undefined", [CHAT_NONE] = "NoneType", [CHAT_BOOL] = "bool",
-        [CHAT_INT] = "int",             [CHAT_FLOAT] = "float",   [CHAT_STRING] = "str",
-        [CHAT_LIST] = "list",           [CHAT_TUPLE] = "tuple",   [CHAT_DICT] = "dict",
-        [CHAT_NAMESPACE] = "namespace", [CHAT_LOOP] = "loop",     [CHAT_MACRO] = "macro",
+        [CHAT_UNDEFINED] = "Undefined", [CHAT_NONE] = "NoneType",
+        [CHAT_BOOL] = "bool",           [CHAT_INT] = "int",
+        [CHAT_FLOAT] = "float",         [CHAT_STRING] = "str",
+        [CHAT_LIST] = "list",           [CHAT_TUPLE] = "tuple",
+        [CHAT_DICT] = "dict",           [CHAT_NAMESPACE] = "namespace",
+        [CHAT_LOOP] = "loop",           [CHAT_MACRO] = "macro",
         [CHAT_METHOD] = "method"};
     return names[value.kind];
 }
@@ -360,8 +362,7 @@ struct chat_value chat_elements(struct chat_render *render, struct chat_value va
     if (value.kind == CHAT_UNDEFINED)
         return chat_list(NULL, 0);
     if (value.kind != CHAT_DICT && value.kind != CHAT_STRING)
-        return chat_fail(render, ERR_BAD_VALUE, "%s cannot be gone through",
-                         chat_kind_name(value));
+        return chat_fail(render, ERR_BAD_VALUE, "%s cannot be gone through", chat_kind_name(value));
     size_t count = chat_length(render, value), at = 0;
     struct chat_value *items = chat_items(render, count);
     for (size_t i = 0; items && i < count; i++) {
@@ -500,7 +501,8 @@ struct chat_value chat_slice(struct chat_render *render, struct chat_value value
     int64_t low = step > 0 ? 0 : -1, high = step > 0 ? count : count - 1;
     int64_t first = slice_bound(render, bounds[0], count, low, high, step > 0 ? low : high);
     int64_t last = slice_bound(render, bounds[1], count, low, high, step > 0 ? high : low);
-    int64_t wanted = step > 0 ? (last - first + step - 1) / step : (first - last - step - 1) / -step;
+    int64_t wanted =
+        step > 0 ? (last - first + step - 1) / step : (first - last - step - 1) / -step;
     wanted = wanted > 0 ? wanted : 0;
     if (value.kind == CHAT_STRING && step == 1) {
         size_t start = chat_offset(value.text, value.length, (size_t)first);
