@@ -25,8 +25,7 @@ static uint32_t make_node(struct added_set *set, uint32_t parent, unsigned char 
             return node;
     if (set->nodes_count == 0)
         set->nodes_count = 1; /* 0 means none */
-    struct added_node *nodes =
-        grow(set->nodes, sizeof(*nodes), set->nodes_count, &set->nodes_room);
+    struct added_node *nodes = grow(set->nodes, sizeof(*nodes), set->nodes_count, &set->nodes_room);
     if (!nodes)
         return 0;
     set->nodes = nodes;

@@ -74,8 +74,8 @@ static bool wrap(struct affix *affix, struct affix *outer)
     return true;
 }
 
-static int load_template(struct affix *affix, const struct field *field,
-                         const struct vocab *vocab, struct error *error)
+static int load_template(struct affix *affix, const struct field *field, const struct vocab *vocab,
+                         struct error *error)
 {
     struct affix own = {0};
     bool seen = false;

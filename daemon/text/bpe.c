@@ -44,7 +44,8 @@ static enum bpe_outcome put(struct bpe_ids *ids, uint32_t id)
     return BPE_DONE;
 }
 
-/* The token of the symbol at `at`, which is moved past it; IDMAP_NONE when no token is that symbol. */
+/* The token of the symbol at `at`, which is moved past it; IDMAP_NONE when no token is that symbol.
+ */
 static uint32_t symbol_at(const struct bpe *bpe, const char *piece, size_t *at)
 {
     if (bpe->flags.byte_level)
@@ -134,8 +135,8 @@ static enum bpe_outcome recall(const struct bpe_word *word, struct bpe_ids *ids)
     return BPE_DONE;
 }
 
-/* A piece, or a part of one that no merge leaves. With ignore_merges only whole pieces come here, so
- * that a cached word never answers for a part. */
+/* A piece, or a part of one that no merge leaves. With ignore_merges only whole pieces come here,
+ * so that a cached word never answers for a part. */
 static enum bpe_outcome encode_word(const struct bpe *bpe, struct bpe_scratch *scratch,
                                     const char *piece, size_t length, struct bpe_ids *ids)
 {
@@ -148,8 +149,7 @@ static enum bpe_outcome encode_word(const struct bpe *bpe, struct bpe_scratch *s
     }
     size_t first = ids->count;
     enum bpe_outcome outcome = BPE_DONE;
-    uint32_t whole =
-        bpe->flags.ignore_merges ? vocab_find(&bpe->words, piece, length) : IDMAP_NONE;
+    uint32_t whole = bpe->flags.ignore_merges ? vocab_find(&bpe->words, piece, length) : IDMAP_NONE;
     if (whole != IDMAP_NONE)
         outcome = put(ids, whole);
     else
@@ -159,8 +159,8 @@ static enum bpe_outcome encode_word(const struct bpe *bpe, struct bpe_scratch *s
     return outcome;
 }
 
-/* The code of the symbol at `at`, which is moved past it, and whether it is a token: beside a symbol
- * that is none there is no seam, for what stands for it depends on its neighbours. */
+/* The code of the symbol at `at`, which is moved past it, and whether it is a token: beside a
+ * symbol that is none there is no seam, for what stands for it depends on its neighbours. */
 static bool code_at(const struct bpe *bpe, const char *piece, size_t *at, uint32_t *ret_code)
 {
     if (bpe->flags.byte_level) {
@@ -200,10 +200,9 @@ enum bpe_outcome bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, 
     }
     for (size_t start = 0, end; start < length; start = end) {
         end = part_end(bpe, piece, length, start);
-        enum bpe_outcome outcome =
-            bpe->flags.ignore_merges
-                ? merge_piece(bpe, scratch, piece + start, end - start, ids)
-                : encode_word(bpe, scratch, piece + start, end - start, ids);
+        enum bpe_outcome outcome = bpe->flags.ignore_merges
+                                       ? merge_piece(bpe, scratch, piece + start, end - start, ids)
+                                       : encode_word(bpe, scratch, piece + start, end - start, ids);
         if (outcome != BPE_DONE)
             return outcome;
     }

@@ -48,7 +48,7 @@ struct bpe_word;
 struct bpe_scratch {
     struct bpe_symbol *symbols;
     uint64_t *heap;
-    size_t room;           /* of symbols; the heap has twice as much */
+    size_t room;            /* of symbols; the heap has twice as much */
     struct bpe_word *cache; /* recent pieces; of one tokenizer */
 };
 

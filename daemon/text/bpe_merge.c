@@ -5,7 +5,7 @@
 
 #include "daemon/text/codepoint.h"
 
-#define SHORT_MAX 48       /* up to here a plain search beats the heap */
+#define SHORT_MAX 48        /* up to here a plain search beats the heap */
 #define ROOM_KEPT (1 << 16) /* symbols: 1 MiB */
 #define RANK_NONE UINT32_MAX
 #define CODEPOINTS 0x110000
@@ -118,7 +118,8 @@ void bpe_scratch_trim(struct bpe_scratch *scratch)
     scratch->room = 0;
 }
 
-/* The rank and the result of a pair; the result is kept in `next`, which a short list has no use for. */
+/* The rank and the result of a pair; the result is kept in `next`, which a short list has no use
+ * for. */
 static void rate(const struct bpe *bpe, struct bpe_symbol *left)
 {
     const struct bpe_merge *merge = find(bpe, left[0].id, left[1].id);
@@ -179,8 +180,8 @@ static bool offer(const struct bpe *bpe, const struct bpe_symbol *symbols, uint3
     return merge != NULL;
 }
 
-/* Each merge takes one entry off and puts at most two on, so twice the room always suffices. A place
- * whose pair has changed since is known by its rank: a rank belongs to one pair. */
+/* Each merge takes one entry off and puts at most two on, so twice the room always suffices. A
+ * place whose pair has changed since is known by its rank: a rank belongs to one pair. */
 static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t count)
 {
     struct bpe_symbol *symbols = scratch->symbols;

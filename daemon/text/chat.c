@@ -117,7 +117,8 @@ static enum flow run_for(struct chat_render *render, const struct chat_node *nod
         return node->d ? run(render, node->d) : FLOW_NEXT;
     struct chat_loop *loop = chat_arena_take(&render->arena, sizeof(*loop));
     if (!loop) {
-        chat_fail(render, ERR_TOO_LARGE, "more than %zu bytes of memory", render->limits.memory_max);
+        chat_fail(render, ERR_TOO_LARGE, "more than %zu bytes of memory",
+                  render->limits.memory_max);
         return FLOW_NEXT;
     }
     *loop = (struct chat_loop){.items = items.items, .count = items.length};

@@ -1,8 +1,10 @@
 /* Chat templates: the part of the Jinja language that published models write theirs in, rendered as
- * transformers' apply_chat_template does (trim_blocks, lstrip_blocks, loop controls, its own tojson).
+ * transformers' apply_chat_template does (trim_blocks, lstrip_blocks, loop controls, its own
+ * tojson).
  *
- * A template is parsed once, and what the evaluator does not know is refused there, by name and line.
- * Parsed, it does not change and is shared by any number of threads; a rendering owns all it uses.
+ * A template is parsed once, and what the evaluator does not know is refused there, by name and
+ * line. Parsed, it does not change and is shared by any number of threads; a rendering owns all it
+ * uses.
  *
  * A template comes with a model and its variables with a request: neither is trusted. Steps, depth,
  * memory and output of a rendering have limits.
@@ -35,14 +37,14 @@ struct chat_limits {
 };
 
 #define CHAT_LIMITS                                                                                \
-    ((struct chat_limits){.steps_max = 50000000, .memory_max = (size_t)128 << 20,                  \
-                          .output_max = (size_t)8 << 20})
+    ((struct chat_limits){                                                                         \
+        .steps_max = 50000000, .memory_max = (size_t)128 << 20, .output_max = (size_t)8 << 20})
 
 struct chat_input {
-    const json *messages;   /* an array */
-    const json *tools;      /* an array, or NULL: none */
-    const json *extra;      /* an object of further variables, or NULL */
-    const char *bos_token;  /* NULL: not defined */
+    const json *messages;  /* an array */
+    const json *tools;     /* an array, or NULL: none */
+    const json *extra;     /* an object of further variables, or NULL */
+    const char *bos_token; /* NULL: not defined */
     const char *eos_token;
     bool add_generation_prompt;
     time_t now; /* what strftime_now shows, in local time */

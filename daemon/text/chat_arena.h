@@ -1,5 +1,5 @@
-/* Memory of one template or one rendering: handed out from large pieces, given back all at once, and
- * never more than a maximum. Not thread-safe. Private to chat.
+/* Memory of one template or one rendering: handed out from large pieces, given back all at once,
+ * and never more than a maximum. Not thread-safe. Private to chat.
  */
 #pragma once
 

@@ -294,9 +294,9 @@ static struct chat_value show_time(struct chat_render *render, struct chat_value
     pattern[format.length] = '.';
     pattern[format.length + 1] = 0;
     size_t length = strftime(text, sizeof(text), pattern, &parts);
-    return length > 0 ? chat_copy(render, text, length - 1)
-                      : chat_fail(render, ERR_TOO_LARGE, "a time of more than %d bytes",
-                                  TIME_TEXT_MAX);
+    return length > 0
+               ? chat_copy(render, text, length - 1)
+               : chat_fail(render, ERR_TOO_LARGE, "a time of more than %d bytes", TIME_TEXT_MAX);
 }
 
 struct chat_value chat_call_function(struct chat_render *render, enum chat_function function,

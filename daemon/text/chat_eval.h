@@ -3,7 +3,8 @@
 
 #include "daemon/text/chat_node.h"
 
-/* The variables of a place: of the whole template, of one turn of a loop, of one call of a macro. */
+/* The variables of a place: of the whole template, of one turn of a loop, of one call of a macro.
+ */
 struct chat_variable {
     const char *name;
     size_t length;

@@ -6,8 +6,7 @@
 static struct chat_variable *find(struct chat_scope *scope, const char *name, size_t length)
 {
     struct chat_variable *variable = scope->variables;
-    while (variable &&
-           (variable->length != length || memcmp(variable->name, name, length) != 0))
+    while (variable && (variable->length != length || memcmp(variable->name, name, length) != 0))
         variable = variable->next;
     return variable;
 }
@@ -23,8 +22,8 @@ void chat_define(struct chat_render *render, struct chat_scope *scope, const cha
                       render->limits.memory_max);
             return;
         }
-        *variable = (struct chat_variable){
-            .name = name, .length = length, .next = scope->variables};
+        *variable =
+            (struct chat_variable){.name = name, .length = length, .next = scope->variables};
         scope->variables = variable;
     }
     variable->value = value;
@@ -115,8 +114,8 @@ static struct chat_value call_macro(struct chat_render *render, const struct cha
     size_t place = 0;
     render->scope = &scope;
     for (const struct chat_node *p = macro->a; p && !render->code; p = p->next, place++) {
-        struct chat_value value = place < arguments->count ? arguments->values[place]
-                                                           : chat_undefined("a parameter");
+        struct chat_value value =
+            place < arguments->count ? arguments->values[place] : chat_undefined("a parameter");
         bool given = place < arguments->count;
         for (size_t i = 0; i < arguments->named && !given; i++) {
             given = arguments->names[i].length == p->length &&
@@ -134,8 +133,7 @@ static struct chat_value call_macro(struct chat_render *render, const struct cha
         name[length] = 0;
         chat_fail(render, ERR_BAD_VALUE, "macro %s takes %zu arguments", name, place);
     }
-    struct chat_value result =
-        render->code ? chat_undefined(NULL) : chat_capture(render, macro->b);
+    struct chat_value result = render->code ? chat_undefined(NULL) : chat_capture(render, macro->b);
     render->scope = outer;
     return result;
 }

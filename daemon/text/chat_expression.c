@@ -8,9 +8,9 @@
 static bool enter(struct chat_parser *parser)
 {
     if (++parser->depth > NESTING_MAX && !parser->code)
-        parser->code = error_set(parser->error, ERR_TOO_LARGE,
-                                 "chat template, line %u: nested deeper than %d", parser->at->line,
-                                 NESTING_MAX);
+        parser->code =
+            error_set(parser->error, ERR_TOO_LARGE, "chat template, line %u: nested deeper than %d",
+                      parser->at->line, NESTING_MAX);
     return !parser->code;
 }
 
@@ -114,8 +114,9 @@ static struct chat_node *name(struct chat_parser *parser)
         const char *text;
         enum chat_kind kind;
         bool truth;
-    } words[] = {{"true", CHAT_BOOL, true},   {"True", CHAT_BOOL, true}, {"false", CHAT_BOOL, false},
-                 {"False", CHAT_BOOL, false}, {"none", CHAT_NONE, 0},    {"None", CHAT_NONE, 0}};
+    } words[] = {{"true", CHAT_BOOL, true},   {"True", CHAT_BOOL, true},
+                 {"false", CHAT_BOOL, false}, {"False", CHAT_BOOL, false},
+                 {"none", CHAT_NONE, 0},      {"None", CHAT_NONE, 0}};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strlen(words[i].text) == token->length &&
             memcmp(words[i].text, token->text, token->length) == 0)
@@ -139,7 +140,7 @@ static struct chat_node *primary(struct chat_parser *parser)
         return constant(parser, token->kind == TOKEN_INTEGER ? chat_int(token->integer)
                                                              : chat_float(token->number));
     }
-    if (symbol(parser, "[")) 
+    if (symbol(parser, "["))
         return list(parser, NODE_LIST, "]");
     if (symbol(parser, "{"))
         return list(parser, NODE_DICT, "}");
@@ -354,9 +355,9 @@ static struct chat_node *total(struct chat_parser *parser)
 
 static int comparison(struct chat_parser *parser)
 {
-    static const char *const texts[] = {[COMPARE_EQ] = "==", [COMPARE_NE] = "!=",
-                                        [COMPARE_LT] = "<",  [COMPARE_LE] = "<=",
-                                        [COMPARE_GT] = ">",  [COMPARE_GE] = ">="};
+    static const char *const texts[] = {
+        [COMPARE_EQ] = "==", [COMPARE_NE] = "!=", [COMPARE_LT] = "<",
+        [COMPARE_LE] = "<=", [COMPARE_GT] = ">",  [COMPARE_GE] = ">="};
     for (int i = 0; i < (int)(sizeof(texts) / sizeof(texts[0])); i++)
         if (symbol(parser, texts[i]))
             return i;

@@ -112,7 +112,8 @@ static struct chat_value folded(struct chat_render *render, struct chat_value va
     return fold && value.kind == CHAT_STRING ? chat_to_case(render, value, CASE_LOWER) : value;
 }
 
-/* Stable, by what `path` names or, without one, by the item; keys[] follows. Steps bound its time. */
+/* Stable, by what `path` names or, without one, by the item; keys[] follows. Steps bound its time.
+ */
 static struct chat_value sort(struct chat_render *render, struct chat_value value,
                               struct chat_value path, bool fold, bool reverse)
 {
@@ -123,10 +124,11 @@ static struct chat_value sort(struct chat_render *render, struct chat_value valu
         return chat_undefined(NULL);
     for (uint32_t i = 0; i < value.length && chat_step(render, 0); i++) {
         struct chat_value item = value.items[i];
-        struct chat_value key = folded(
-            render,
-            path.kind == CHAT_UNDEFINED || path.kind == CHAT_NONE ? item : follow(render, item, path),
-            fold);
+        struct chat_value key = folded(render,
+                                       path.kind == CHAT_UNDEFINED || path.kind == CHAT_NONE
+                                           ? item
+                                           : follow(render, item, path),
+                                       fold);
         uint32_t at = i;
         for (; at > 0 && chat_step(render, 0); at--) {
             int order = chat_order(render, keys[at - 1], key);
@@ -168,7 +170,8 @@ static struct chat_value extreme(struct chat_render *render, struct chat_value v
     struct chat_value best = value.items[0];
     for (uint32_t i = 1; i < value.length && chat_step(render, 0); i++)
         if (chat_order(render, folded(render, value.items[i], true), folded(render, best, true)) *
-                sign > 0)
+                sign >
+            0)
             best = value.items[i];
     return best;
 }
@@ -303,8 +306,8 @@ static struct chat_value dict_items(struct chat_render *render, struct chat_valu
 
 static struct chat_value to_default(struct chat_value value, const struct chat_arguments *arguments)
 {
-    bool missing = value.kind == CHAT_UNDEFINED ||
-                   (flag(arguments, 1, "boolean") && !chat_truth(value));
+    bool missing =
+        value.kind == CHAT_UNDEFINED || (flag(arguments, 1, "boolean") && !chat_truth(value));
     if (!missing)
         return value;
     struct chat_value other = chat_argument(arguments, 0, "default_value");
@@ -331,8 +334,7 @@ static struct chat_value of_text(struct chat_render *render, enum chat_filter fi
         return chat_to_case(render, value, CASE_CAPITAL);
     case CHAT_FILTER_replace:
         limit = chat_argument(arguments, 2, "count");
-        return chat_replace(render, value,
-                            as_text(render, chat_argument(arguments, 0, "old")),
+        return chat_replace(render, value, as_text(render, chat_argument(arguments, 0, "old")),
                             as_text(render, chat_argument(arguments, 1, "new")),
                             limit.kind == CHAT_INT ? limit.integer : -1);
     default:
@@ -350,9 +352,8 @@ struct chat_value chat_call_filter(struct chat_render *render, enum chat_filter 
     case CHAT_FILTER_abs:
         return absolute(render, value);
     case CHAT_FILTER_attr:
-        return first.kind == CHAT_STRING
-                   ? chat_attribute(render, value, first.text, first.length)
-                   : chat_fail(render, ERR_BAD_VALUE, "attr needs a name");
+        return first.kind == CHAT_STRING ? chat_attribute(render, value, first.text, first.length)
+                                         : chat_fail(render, ERR_BAD_VALUE, "attr needs a name");
     case CHAT_FILTER_length:
     case CHAT_FILTER_count:
         return chat_int((int64_t)chat_length(render, value));

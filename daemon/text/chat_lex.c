@@ -198,7 +198,8 @@ static void lex_operator(struct lexer *lexer, int *brackets)
     lexer->at += length;
 }
 
-/* Between {{ and }} or {% and %}. The end counts only outside of brackets, for a dict may end so. */
+/* Between {{ and }} or {% and %}. The end counts only outside of brackets, for a dict may end so.
+ */
 static void lex_tag(struct lexer *lexer, bool shows)
 {
     const char *close = shows ? "}}" : "%}";
@@ -245,7 +246,8 @@ static void lex_all(struct lexer *lexer)
             lexer->at = tag;
             break;
         }
-        char kind = lexer->source[tag + 1], sign = tag + 2 < lexer->length ? lexer->source[tag + 2] : 0;
+        char kind = lexer->source[tag + 1],
+             sign = tag + 2 < lexer->length ? lexer->source[tag + 2] : 0;
         size_t inside = tag + 2 + (sign == '-' || sign == '+');
         add_data(lexer, tag, sign, kind == '{');
         if (kind == '#') {

@@ -6,20 +6,20 @@
 
 enum chat_node_kind {
     /* Expressions; a, b, c and d are what is said behind each. */
-    NODE_CONST,    /* value */
-    NODE_NAME,     /* name */
-    NODE_LIST,     /* a: elements, by next */
-    NODE_TUPLE,    /* the same */
-    NODE_DICT,     /* a: key, value, key, value, ... by next */
+    NODE_CONST,     /* value */
+    NODE_NAME,      /* name */
+    NODE_LIST,      /* a: elements, by next */
+    NODE_TUPLE,     /* the same */
+    NODE_DICT,      /* a: key, value, key, value, ... by next */
     NODE_ATTRIBUTE, /* a . name */
-    NODE_ITEM,     /* a [ b ] */
-    NODE_SLICE,    /* a [ b : c : d ], each of the three or NULL */
-    NODE_FUNCTION, /* id ( b: arguments ) */
-    NODE_CALL,     /* macro name ( b ) */
-    NODE_METHOD,   /* a . id ( b ) */
-    NODE_FILTER,   /* a | id ( b ) */
-    NODE_TEST,     /* a is id ( b ) */
-    NODE_ARGUMENT, /* name or none = a */
+    NODE_ITEM,      /* a [ b ] */
+    NODE_SLICE,     /* a [ b : c : d ], each of the three or NULL */
+    NODE_FUNCTION,  /* id ( b: arguments ) */
+    NODE_CALL,      /* macro name ( b ) */
+    NODE_METHOD,    /* a . id ( b ) */
+    NODE_FILTER,    /* a | id ( b ) */
+    NODE_TEST,      /* a is id ( b ) */
+    NODE_ARGUMENT,  /* name or none = a */
     NODE_NOT,
     NODE_NEGATIVE,
     NODE_POSITIVE,
@@ -69,7 +69,7 @@ struct chat_parser {
     int code; /* sticky */
     int depth, loops;
     bool in_macro;
-    struct chat_node *calls; /* of macros, by e: checked when all macros are known */
+    struct chat_node *calls;  /* of macros, by e: checked when all macros are known */
     struct chat_node *macros; /* by e */
     struct chat_node spare;   /* handed out when memory ends; nobody looks at what it holds */
 };

@@ -43,7 +43,7 @@ static struct chat_value wrong(struct chat_render *render, char op, struct chat_
     return chat_fail(render, ERR_BAD_VALUE, "'%s' does not go with %s and %s",
                      op == 'd'   ? "//"
                      : op == 'p' ? "**"
-                                      : (char[]){op, 0},
+                                 : (char[]){op, 0},
                      chat_kind_name(a), chat_kind_name(b));
 }
 

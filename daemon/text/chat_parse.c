@@ -36,9 +36,9 @@ void chat_expected(struct chat_parser *parser, const char *what)
     const struct chat_token *token = parser->at;
     show(token->text, token->length, shown, sizeof(shown));
     if (!parser->code)
-        parser->code =
-            error_set(parser->error, ERR_BAD_MODEL, "chat template, line %u: %s expected, not \"%s\"",
-                      token->line, what, token->kind == TOKEN_END ? "the end" : shown);
+        parser->code = error_set(parser->error, ERR_BAD_MODEL,
+                                 "chat template, line %u: %s expected, not \"%s\"", token->line,
+                                 what, token->kind == TOKEN_END ? "the end" : shown);
 }
 
 void chat_refuse(struct chat_parser *parser, const char *what, const char *name, size_t length)
@@ -46,10 +46,9 @@ void chat_refuse(struct chat_parser *parser, const char *what, const char *name,
     char shown[40];
     show(name, length, shown, sizeof(shown));
     if (!parser->code)
-        parser->code = error_set(parser->error, ERR_UNSUPPORTED,
-                                 "chat template, line %u: %s%s%s%s is not supported",
-                                 parser->at->line, what, length ? " \"" : "", shown,
-                                 length ? "\"" : "");
+        parser->code = error_set(
+            parser->error, ERR_UNSUPPORTED, "chat template, line %u: %s%s%s%s is not supported",
+            parser->at->line, what, length ? " \"" : "", shown, length ? "\"" : "");
 }
 
 bool chat_at(const struct chat_parser *parser, enum chat_token_kind kind, const char *text)

@@ -103,7 +103,11 @@ static void put_repr_text(struct chat_render *render, struct buffer *out, struct
         else if (prints(code))
             chat_put(render, out, value.text + start, at - start);
         else
-            snprintf(text, sizeof(text), code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", code),
+            snprintf(text, sizeof(text),
+                     code < 0x100     ? "\\x%02x"
+                     : code < 0x10000 ? "\\u%04x"
+                                      : "\\U%08x",
+                     code),
                 put(render, out, text);
     }
     chat_put(render, out, &quote, 1);
@@ -244,9 +248,9 @@ static void new_line(struct json_writing *w)
 static void put_item_separator(struct json_writing *w)
 {
     put(w->render, w->out,
-        w->style->item                        ? w->style->item
+        w->style->item                       ? w->style->item
         : w->style->indent.kind == CHAT_NONE ? ", "
-                                              : ",");
+                                             : ",");
 }
 
 static void put_json(struct json_writing *w, struct chat_value value);

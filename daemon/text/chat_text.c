@@ -57,7 +57,8 @@ static int escape(const char *text, size_t left, uint32_t *ret_code)
     if (text[0] >= '0' && text[0] <= '7') {
         uint32_t code = 0;
         int count = 0;
-        for (; count < 3 && (size_t)count < left && text[count] >= '0' && text[count] <= '7'; count++)
+        for (; count < 3 && (size_t)count < left && text[count] >= '0' && text[count] <= '7';
+             count++)
             code = code * 8 + (uint32_t)(text[count] - '0');
         *ret_code = code;
         return code > 0 ? count : -1;

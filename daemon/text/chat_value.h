@@ -1,8 +1,8 @@
 /* Values of a rendering, as Python's are, and what is done to them. Private to chat.
  *
- * Values are small and copied; what they point at lives in the rendering's arena, or in the template,
- * and does not change, but for namespaces. Errors stick in the rendering: functions return undefined
- * then, and callers look at render->code before they go on.
+ * Values are small and copied; what they point at lives in the rendering's arena, or in the
+ * template, and does not change, but for namespaces. Errors stick in the rendering: functions
+ * return undefined then, and callers look at render->code before they go on.
  */
 #pragma once
 
@@ -114,8 +114,7 @@ static inline struct chat_value chat_float(double number)
 }
 static inline struct chat_value chat_text(const char *text, size_t length)
 {
-    return (struct chat_value){
-        .kind = CHAT_STRING, .length = (uint32_t)length, .text = text};
+    return (struct chat_value){.kind = CHAT_STRING, .length = (uint32_t)length, .text = text};
 }
 static inline bool chat_is_listed(struct chat_value value)
 {
@@ -127,7 +126,7 @@ static inline bool chat_is_number(struct chat_value value)
 }
 static inline double chat_as_float(struct chat_value value)
 {
-    return value.kind == CHAT_FLOAT ? value.number
+    return value.kind == CHAT_FLOAT  ? value.number
            : value.kind == CHAT_BOOL ? value.truth
                                      : (double)value.integer;
 }

@@ -17,7 +17,8 @@ static bool splits_titles(uint32_t code)
     return chat_is_space(code) || (code < 0x80 && code > 0 && strchr("-({[<", (int)code));
 }
 
-struct chat_value chat_to_case(struct chat_render *render, struct chat_value text, enum chat_case to)
+struct chat_value chat_to_case(struct chat_render *render, struct chat_value text,
+                               enum chat_case to)
 {
     struct buffer out = {0};
     bool start = true;

@@ -71,7 +71,8 @@ static inline size_t codepoint_put(uint32_t code, char *text)
     return 4;
 }
 
-/* White_Space of Unicode, which is what \s means to the reference (PCRE2's \s has U+180E besides). */
+/* White_Space of Unicode, which is what \s means to the reference (PCRE2's \s has U+180E besides).
+ */
 static inline bool codepoint_is_space(uint32_t code)
 {
     if (code < 0x80)

@@ -80,9 +80,8 @@ static int plan_step(struct decoder *decoder, struct plan *plan, const struct fi
     if (kind == sizeof(stages) / sizeof(stages[0]))
         return field_unknown(field, "decoder", type, error);
     if (stages[kind].stage < plan->stage)
-        return field_wrong(field, "",
-                           "the order Replace, ByteFallback, Fuse, Strip is the one supported",
-                           error);
+        return field_wrong(
+            field, "", "the order Replace, ByteFallback, Fuse, Strip is the one supported", error);
     plan->stage = stages[kind].stage;
     switch (plan->stage) {
     case STAGE_REPLACE:
@@ -145,7 +144,8 @@ static int plan_decoder(struct decoder *decoder, struct plan *plan, const struct
         return field_wrong(field, "decoders", "an array expected", error);
     const json *only = json_child(list.value);
     size_t index = 0;
-    if (json_count(list.value) == 1 && strcmp(json_string(json_get(only, "type")), "ByteLevel") == 0) {
+    if (json_count(list.value) == 1 &&
+        strcmp(json_string(json_get(only, "type")), "ByteLevel") == 0) {
         struct field inner = field_at(&list, only, 0);
         return plan_decoder(decoder, plan, &inner, error);
     }
@@ -258,8 +258,8 @@ int decoder_load(struct decoder *decoder, const struct field *field, const struc
     decoder->flags = calloc(bound, sizeof(*decoder->flags));
     if (decoder->first_differs)
         decoder->first_spans = calloc(bound, sizeof(*decoder->first_spans));
-    bool fits = decoder->spans && decoder->flags &&
-                (decoder->first_spans || !decoder->first_differs);
+    bool fits =
+        decoder->spans && decoder->flags && (decoder->first_spans || !decoder->first_differs);
     for (uint32_t id = 0; fits && id < vocab->bound; id++) {
         size_t length;
         const char *text = vocab_text(vocab, id, &length);

@@ -1,8 +1,8 @@
 /* What each token is as text: the file's "decoder" applied to every token once, at load.
  *
  * Filled by the loader, then read by any thread. Known: ByteLevel, Metaspace, and a Sequence of
- * Replace, ByteFallback, Fuse and Strip in that order; what depends on a token's neighbours is left to
- * the detokenizer.
+ * Replace, ByteFallback, Fuse and Strip in that order; what depends on a token's neighbours is left
+ * to the detokenizer.
  */
 #pragma once
 
@@ -18,9 +18,9 @@
 #define DECODER_TEXT_MAX 64
 
 enum decoder_kind {
-    DECODER_PLAIN, /* each token is text by itself */
+    DECODER_PLAIN,  /* each token is text by itself */
     DECODER_SPACED, /* the same, with a space between tokens: a file without a decoder */
-    DECODER_BYTES  /* tokens are bytes, a character may reach over several */
+    DECODER_BYTES   /* tokens are bytes, a character may reach over several */
 };
 
 #define DECODER_WHOLE 1    /* valid UTF-8 by itself */
@@ -29,7 +29,7 @@ enum decoder_kind {
 
 struct decoder {
     enum decoder_kind kind;
-    bool first_differs;   /* metaspace: the first token loses its replacement characters */
+    bool first_differs; /* metaspace: the first token loses its replacement characters */
     char strip[DECODER_TEXT_MAX];
     size_t strip_length;  /* 0: nothing is stripped */
     uint32_t strip_count; /* at most so many at the start of the text */

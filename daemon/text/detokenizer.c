@@ -74,7 +74,8 @@ static enum step classify(const unsigned char *bytes, size_t count)
     return STEP_WRONG;
 }
 
-/* One byte of a stream of bytes; an invalid stretch becomes one U+FFFD, as lossy decoding has it. */
+/* One byte of a stream of bytes; an invalid stretch becomes one U+FFFD, as lossy decoding has it.
+ */
 static size_t put_byte(struct detokenizer *d, unsigned char byte, char *out)
 {
     size_t used = 0;
@@ -137,9 +138,8 @@ static size_t end_run(struct detokenizer *d, char *out)
     if (d->tokenizer->decoder.kind == DECODER_BYTES) {
         used = d->held > 0 ? put_replacements(d, out, 1) : 0;
     } else if (d->held > 0) {
-        used = complete_bytes(d, &wrong) == d->held
-                   ? put(d, out, (const char *)d->run, d->held)
-                   : put_replacements(d, out, d->held);
+        used = complete_bytes(d, &wrong) == d->held ? put(d, out, (const char *)d->run, d->held)
+                                                    : put_replacements(d, out, d->held);
     }
     d->held = 0;
     d->broken = false;
@@ -157,8 +157,8 @@ size_t detokenizer_push(struct detokenizer *d, int32_t id, char *out)
         return 0;
     bool first = !d->started;
     d->started = true;
-    struct span span = first && decoder->first_differs ? decoder->first_spans[id]
-                                                       : decoder->spans[id];
+    struct span span =
+        first && decoder->first_differs ? decoder->first_spans[id] : decoder->spans[id];
     const char *text = decoder->bytes.data + span.at;
     if (flags & DECODER_FALLBACK)
         return put_fallback(d, (unsigned char)text[0], out);

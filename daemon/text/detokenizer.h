@@ -1,14 +1,14 @@
-/* Tokens to text, one at a time, for streams: the pieces put together are what decoding all tokens at
- * once gives, to the byte. Each character comes as soon as nothing can change it, and never a part of
- * one.
+/* Tokens to text, one at a time, for streams: the pieces put together are what decoding all tokens
+ * at once gives, to the byte. Each character comes as soon as nothing can change it, and never a
+ * part of one.
  *
  * State of one sequence: fixed size, holds no memory, may be copied. One thread at a time; the
  * tokenizer must outlive it.
  *
- * With byte fallback the reference decides on a whole run of byte tokens at once: text if all of it is
- * valid UTF-8, else one U+FFFD per byte. So a run is held back until it ends or cannot become valid
- * any more. Past DETOKENIZER_RUN_MAX bytes its valid characters are let go: from there on, and only
- * where such a run turns out invalid later, the text differs from the reference's.
+ * With byte fallback the reference decides on a whole run of byte tokens at once: text if all of it
+ * is valid UTF-8, else one U+FFFD per byte. So a run is held back until it ends or cannot become
+ * valid any more. Past DETOKENIZER_RUN_MAX bytes its valid characters are let go: from there on,
+ * and only where such a run turns out invalid later, the text differs from the reference's.
  */
 #pragma once
 
@@ -23,10 +23,10 @@ struct tokenizer;
 struct detokenizer {
     const struct tokenizer *tokenizer;
     bool skip_special;
-    bool started;      /* a token has been taken, even if it had no text */
-    bool broken;       /* the run of byte tokens is known to be invalid */
-    uint32_t strips;   /* characters that may still be stripped at the start */
-    uint16_t held;     /* bytes in `run` */
+    bool started;    /* a token has been taken, even if it had no text */
+    bool broken;     /* the run of byte tokens is known to be invalid */
+    uint32_t strips; /* characters that may still be stripped at the start */
+    uint16_t held;   /* bytes in `run` */
     unsigned char run[DETOKENIZER_RUN_MAX + 4];
 };
 

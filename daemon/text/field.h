@@ -1,5 +1,5 @@
-/* Reading the components of a tokenizer.json strictly: every error names the field by its path, such
- * as "pre_tokenizer.pretokenizers[1].pattern". Any thread.
+/* Reading the components of a tokenizer.json strictly: every error names the field by its path,
+ * such as "pre_tokenizer.pretokenizers[1].pattern". Any thread.
  */
 #pragma once
 
@@ -31,7 +31,8 @@ int field_bool(const struct field *object, const char *key, bool *ret_value, str
 int field_text(const struct field *object, const char *key, const char **ret_value,
                struct error *error);
 
-/* "PATH: TYPE is not supported", as ERR_UNSUPPORTED; the name is cut and cleaned before it is shown. */
+/* "PATH: TYPE is not supported", as ERR_UNSUPPORTED; the name is cut and cleaned before it is
+ * shown. */
 int field_unknown(const struct field *object, const char *what, const char *name,
                   struct error *error);
 int field_wrong(const struct field *object, const char *key, const char *expected,

@@ -104,7 +104,7 @@ static void counting_sort(int32_t *codes, size_t count, int32_t *sorted)
     size_t starts[257] = {0};
     for (size_t i = 0; i < count; i++)
         starts[(combining_class(codes[i]) & 0xff) + 1]++;
-    for (size_t class = 1; class < 257; class++)
+    for (size_t class = 1; class < 257; class ++)
         starts[class] += starts[class - 1];
     for (size_t i = 0; i < count; i++)
         sorted[starts[combining_class(codes[i]) & 0xff]++] = codes[i];
@@ -156,8 +156,8 @@ static bool append_stretch(struct nfc_scratch *scratch, const char *text, size_t
     if (count == 0)
         return false;
     order_marks(scratch, count);
-    utf8proc_ssize_t composed = utf8proc_normalize_utf32(
-        scratch->codes, (utf8proc_ssize_t)count, UTF8PROC_COMPOSE | UTF8PROC_STABLE);
+    utf8proc_ssize_t composed = utf8proc_normalize_utf32(scratch->codes, (utf8proc_ssize_t)count,
+                                                         UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     if (composed < 0 || !buffer_reserve(out, (size_t)composed * CODEPOINT_BYTES_MAX, max))
         return false;
     for (utf8proc_ssize_t i = 0; i < composed; i++)

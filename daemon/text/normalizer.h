@@ -12,8 +12,8 @@
 #include "protocol/base/error.h"
 
 #define NORMALIZER_STEPS_MAX 8
-#define NORMALIZER_TEXT_MAX 64                      /* bytes of what is prepended or replaced */
-#define NORMALIZER_OUTPUT_MAX ((size_t)64 << 20)    /* bytes, of one stretch of text */
+#define NORMALIZER_TEXT_MAX 64                   /* bytes of what is prepended or replaced */
+#define NORMALIZER_OUTPUT_MAX ((size_t)64 << 20) /* bytes, of one stretch of text */
 
 enum normalizer_kind { NORMALIZER_NFC, NORMALIZER_PREPEND, NORMALIZER_REPLACE };
 

@@ -146,8 +146,8 @@ static int metaspace(struct run *run, size_t index, const char *text, size_t len
 {
     const struct pretokenizer_step *step = &run->pretokenizer->steps[index];
     struct buffer *out = &run->scratch->buffers[index];
-    bool marked = text[0] == ' ' || (length >= step->text_length &&
-                                     memcmp(text, step->text, step->text_length) == 0);
+    bool marked = text[0] == ' ' ||
+                  (length >= step->text_length && memcmp(text, step->text, step->text_length) == 0);
     bool prepend = !marked && (step->prepend == METASPACE_ALWAYS ||
                                (step->prepend == METASPACE_FIRST && first));
     out->length = 0;

@@ -1,8 +1,8 @@
 /* Cuts text into the pieces that are merged each by itself: Split, Digits, Metaspace and ByteLevel,
  * in the file's order.
  *
- * Filled by the loader, then read by any thread; scratch belongs to one caller. ByteLevel comes last:
- * it says that pieces are read as bytes, and none is written out in its alphabet.
+ * Filled by the loader, then read by any thread; scratch belongs to one caller. ByteLevel comes
+ * last: it says that pieces are read as bytes, and none is written out in its alphabet.
  */
 #pragma once
 

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Backtracking steps of one match. A run of white space as long as the longest text needs one each. */
+/* Backtracking steps of one match. A run of white space as long as the longest text needs one each.
+ */
 #define REGEX_STEPS_MAX (16u << 20)
 #define REGEX_DEPTH_MAX 10000u
 #define REGEX_HEAP_KIB 65536u
@@ -108,8 +109,7 @@ void regex_scratch_free(struct regex_scratch *scratch)
 }
 
 int regex_find(const struct regex *regex, struct regex_scratch *scratch, const char *text,
-               size_t length, size_t from, size_t *ret_start, size_t *ret_end,
-               struct error *error)
+               size_t length, size_t from, size_t *ret_start, size_t *ret_end, struct error *error)
 {
     int count = PCRE2_ERROR_JIT_BADOPTION;
     if (regex->compiled)

@@ -1,6 +1,6 @@
-/* Oniguruma's Ruby syntax, as far as pre-tokenizers use it, in PCRE2's words. Each construct that is
- * let through was compared over all code points; case-insensitive groups hold plain ASCII only, since
- * the two differ on letters that fold to several. */
+/* Oniguruma's Ruby syntax, as far as pre-tokenizers use it, in PCRE2's words. Each construct that
+ * is let through was compared over all code points; case-insensitive groups hold plain ASCII only,
+ * since the two differ on letters that fold to several. */
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,11 +13,13 @@
 #define DEPTH_MAX 16
 #define REPEAT_MAX 1000
 
-#define SPACE "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}" \
-              "\\x{205f}\\x{3000}"
-#define NOT_SPACE "\\x00-\\x08\\x0e-\\x1f\\x21-\\x84\\x86-\\x9f\\xa1-\\x{167f}\\x{1681}-\\x{1fff}" \
-                  "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}" \
-                  "\\x{3001}-\\x{10ffff}"
+#define SPACE                                                                                      \
+    "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"            \
+    "\\x{205f}\\x{3000}"
+#define NOT_SPACE                                                                                  \
+    "\\x00-\\x08\\x0e-\\x1f\\x21-\\x84\\x86-\\x9f\\xa1-\\x{167f}\\x{1681}-\\x{1fff}"               \
+    "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"                 \
+    "\\x{3001}-\\x{10ffff}"
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 
 struct translation {
@@ -81,8 +83,9 @@ static void put_property(struct translation *t)
 {
     static const char categories[] = " L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf "
                                      "Po S Sm Sc Sk So Z Zs Zl Zp ";
-    static const char scripts[] = " Han Hiragana Katakana Hangul Latin Greek Cyrillic Arabic Hebrew "
-                                  "Thai Devanagari ";
+    static const char scripts[] =
+        " Han Hiragana Katakana Hangul Latin Greek Cyrillic Arabic Hebrew "
+        "Thai Devanagari ";
     char name[24], padded[28], text[40];
     size_t start = t->at;
     bool negative = peek(t, 1) == 'P', script;
@@ -93,7 +96,8 @@ static void put_property(struct translation *t)
         t->at++;
     }
     size_t length = end ? (size_t)(end - t->pattern) - t->at : sizeof(name);
-    if (start + 2 >= t->length || t->pattern[start + 2] != '{' || length == 0 || length >= sizeof(name)) {
+    if (start + 2 >= t->length || t->pattern[start + 2] != '{' || length == 0 ||
+        length >= sizeof(name)) {
         refuse(t, "this property");
         return;
     }
@@ -276,7 +280,8 @@ static void open_group(struct translation *t)
     t->at += kind < count ? strlen(kinds[kind].text) : 1;
 }
 
-/* Letters that some single letter folds to, such as the sharp s: only Oniguruma matches that one. */
+/* Letters that some single letter folds to, such as the sharp s: only Oniguruma matches that one.
+ */
 static void check_folding(struct translation *t, uint32_t code)
 {
     static const char pairs[] = " ss st ff fi fl ";

@@ -1,5 +1,5 @@
-/* Looking for a short text in a long one, again and again: bytes behind the find are not touched, which
- * memmem leaves open (and thread checkers take it at its word). Any thread.
+/* Looking for a short text in a long one, again and again: bytes behind the find are not touched,
+ * which memmem leaves open (and thread checkers take it at its word). Any thread.
  */
 #pragma once
 

@@ -1,11 +1,12 @@
-/* Stop strings, found in text that comes in pieces cut anywhere: the text before the first of them is
- * let through at once, but for the longest end that could still become one.
+/* Stop strings, found in text that comes in pieces cut anywhere: the text before the first of them
+ * is let through at once, but for the longest end that could still become one.
  *
- * A set does not change once made and may be shared; a matcher is the state of one sequence, of fixed
- * size and without memory of its own: what it holds back is always the start of a stop string.
+ * A set does not change once made and may be shared; a matcher is the state of one sequence, of
+ * fixed size and without memory of its own: what it holds back is always the start of a stop
+ * string.
  *
- * The stop string that is complete first wins; of several that end at the same byte, the longest. The
- * result does not depend on how the text is cut.
+ * The stop string that is complete first wins; of several that end at the same byte, the longest.
+ * The result does not depend on how the text is cut.
  */
 #pragma once
 
@@ -30,7 +31,7 @@ int stop_set_new(const struct stop_string *strings, size_t count, struct stop_se
 void stop_set_free(struct stop_set *set); /* NULL is allowed */
 
 struct stop {
-    const struct stop_set *set; /* must outlive the matcher */
+    const struct stop_set *set;         /* must outlive the matcher */
     uint16_t matched[STOP_STRINGS_MAX]; /* bytes of each string that the text ends with */
     uint16_t held;                      /* the most of them */
     uint16_t holder;                    /* of which string */
@@ -39,8 +40,8 @@ struct stop {
 void stop_init(struct stop *stop, const struct stop_set *set);
 
 /* Takes the next piece and writes what is certain to `out`, which has room for length +
- * STOP_BYTES_MAX bytes. Returns the index of the string that was found, or -1; when one was, the text
- * written so far ends right before it and no more may be pushed. */
+ * STOP_BYTES_MAX bytes. Returns the index of the string that was found, or -1; when one was, the
+ * text written so far ends right before it and no more may be pushed. */
 int stop_push(struct stop *stop, const char *text, size_t length, char *out, size_t *ret_length);
 
 /* The end of the text without a stop: what was held back, at most STOP_BYTES_MAX bytes. */

@@ -21,8 +21,7 @@ uint32_t tokenizer_bound(const struct tokenizer *tokenizer)
     return tokenizer->vocab.bound;
 }
 
-const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id,
-                                  size_t *ret_length)
+const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *ret_length)
 {
     if (id < 0 || !vocab_has(&tokenizer->vocab, (uint32_t)id))
         return NULL;
@@ -107,8 +106,8 @@ static int take_piece(struct piece_sink *sink, const char *piece, size_t length,
     return error_set(error, ERR_NO_MEMORY, "no memory to tokenize a piece of %zu bytes", length);
 }
 
-/* Text between added tokens that are found as they are: normalised, searched for the others, cut and
- * merged. `first`: it begins where the user's text begins. */
+/* Text between added tokens that are found as they are: normalised, searched for the others, cut
+ * and merged. `first`: it begins where the user's text begins. */
 static int encode_between(struct encoding *encoding, const char *raw, size_t raw_length, bool first)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
@@ -130,9 +129,9 @@ static int encode_between(struct encoding *encoding, const char *raw, size_t raw
         done = end;
     }
     if (!code && done < length)
-        code = pretokenizer_run(&tokenizer->pretokenizer, &scratch->pretokenizer, text + done,
-                                length - done, first && done == 0, &encoding->sink,
-                                encoding->error);
+        code =
+            pretokenizer_run(&tokenizer->pretokenizer, &scratch->pretokenizer, text + done,
+                             length - done, first && done == 0, &encoding->sink, encoding->error);
     return code;
 }
 
@@ -142,8 +141,8 @@ static int encode_text(struct encoding *encoding, const char *text, size_t lengt
     size_t done = 0, start, end;
     uint32_t id;
     int code = 0;
-    while (!code && added_next(&encoding->tokenizer->added_raw, &cursor, text, length, &start, &end,
-                               &id)) {
+    while (!code &&
+           added_next(&encoding->tokenizer->added_raw, &cursor, text, length, &start, &end, &id)) {
         if (done < start)
             code = encode_between(encoding, text + done, start - done, done == 0);
         if (!code)

@@ -1,14 +1,16 @@
-/* The tokenizer of a model, from its tokenizer.json: text to ids and ids to text, equal to the Python
- * `tokenizers` package on the files it takes. What it does not know it refuses by name at load.
+/* The tokenizer of a model, from its tokenizer.json: text to ids and ids to text, equal to the
+ * Python `tokenizers` package on the files it takes. What it does not know it refuses by name at
+ * load.
  *
- * Known: models of type BPE (byte-level alphabet or byte fallback, ignore_merges, fuse_unk, merges as
- * strings or pairs, or none at all); normalizers NFC, Prepend, Replace; pre-tokenizers Split, Digits,
- * Metaspace, ByteLevel; decoders ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip; the
- * post-processor TemplateProcessing; added tokens. "truncation" and "padding" are not applied: they
- * are settings of a training run, and a request has limits of its own.
+ * Known: models of type BPE (byte-level alphabet or byte fallback, ignore_merges, fuse_unk, merges
+ * as strings or pairs, or none at all); normalizers NFC, Prepend, Replace; pre-tokenizers Split,
+ * Digits, Metaspace, ByteLevel; decoders ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip;
+ * the post-processor TemplateProcessing; added tokens. "truncation" and "padding" are not applied:
+ * they are settings of a training run, and a request has limits of its own.
  *
  * A tokenizer does not change after loading and is shared by any number of threads. Scratch is what
- * one encoding thread owns; it belongs to the tokenizer that it was made for, which must outlive it.
+ * one encoding thread owns; it belongs to the tokenizer that it was made for, which must outlive
+ * it.
  */
 #pragma once
 
@@ -31,8 +33,8 @@ void tokenizer_free(struct tokenizer *tokenizer);
 /* The largest id plus one; ids may have holes. A model's vocabulary may be larger: padding. */
 uint32_t tokenizer_bound(const struct tokenizer *tokenizer);
 
-/* The bytes that a token stands for behind other tokens; they need not be whole characters. NULL for
- * an id that no token has. Valid as long as the tokenizer. */
+/* The bytes that a token stands for behind other tokens; they need not be whole characters. NULL
+ * for an id that no token has. Valid as long as the tokenizer. */
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id,
                                   size_t *ret_length);
 /* The token's text as the file writes it. */
@@ -43,13 +45,14 @@ int32_t tokenizer_token_id(const struct tokenizer *tokenizer, const char *text);
 struct tokenizer_scratch *tokenizer_scratch_new(void); /* NULL: out of memory */
 void tokenizer_scratch_free(struct tokenizer_scratch *scratch);
 
-/* `add_special` adds what the post-processor puts around a text. Text that is no UTF-8 and text that
- * gives more than `ids_max` ids are errors; work stops where the limit is met. */
+/* `add_special` adds what the post-processor puts around a text. Text that is no UTF-8 and text
+ * that gives more than `ids_max` ids are errors; work stops where the limit is met. */
 int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch,
                      const char *text, size_t length, bool add_special, int32_t *ids,
                      size_t ids_max, size_t *ret_count, struct error *error);
 
-/* All at once; daemon/text/detokenizer.h does it one at a time. Ids that no token has give nothing. */
+/* All at once; daemon/text/detokenizer.h does it one at a time. Ids that no token has give nothing.
+ */
 int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special, char *text, size_t text_max, size_t *ret_length,
                      struct error *error);

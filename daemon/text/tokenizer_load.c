@@ -157,8 +157,8 @@ static int load_merge(struct loader *loader, const json *value, uint32_t rank)
     loader->work.length = 0;
     if (!buffer_append(&loader->work, parts[0], lengths[0], 2 * VOCAB_TOKEN_BYTES_MAX) ||
         !buffer_append(&loader->work, parts[1], lengths[1], 2 * VOCAB_TOKEN_BYTES_MAX))
-        return error_set(loader->error, ERR_BAD_MODEL,
-                         "tokenizer.json: model.merges[%u]: too long", rank);
+        return error_set(loader->error, ERR_BAD_MODEL, "tokenizer.json: model.merges[%u]: too long",
+                         rank);
     struct bpe_merge merge = {
         .left = vocab_find(&tokenizer->vocab, parts[0], lengths[0]),
         .right = vocab_find(&tokenizer->vocab, parts[1], lengths[1]),
@@ -205,7 +205,7 @@ static int must_be_empty(struct loader *loader, const char *key)
 {
     const char *text = "";
     int code = field_text(&loader->model, key, &text, loader->error);
-    return code        ? code
+    return code      ? code
            : text[0] ? field_wrong(&loader->model, key, "is not supported", loader->error)
                      : 0;
 }
@@ -261,8 +261,8 @@ static int read_added(struct loader *loader, const struct field *field, const ch
     struct added_flags flags = {.normalized = true};
     const char *text = "";
     struct field id = field_of(field, "id");
-    int code = field_only(field, "id content single_word lstrip rstrip normalized special",
-                          loader->error);
+    int code =
+        field_only(field, "id content single_word lstrip rstrip normalized special", loader->error);
     if (code || (code = read_id(loader, id.value, id.path, &flags.token.id)) ||
         (code = field_text(field, "content", &text, loader->error)) ||
         (code = field_bool(field, "single_word", &flags.token.single_word, loader->error)) ||

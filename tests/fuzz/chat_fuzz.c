@@ -6,8 +6,10 @@
 #include "tests/fuzz/fuzz.h"
 
 static const char given[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\" s \"},{\"role\":\"user\",\"content\":\"\\u00e9 <x>\"},"
-    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"abcdefghi\",\"function\":{\"name\":\"f\","
+    "{\"messages\":[{\"role\":\"system\",\"content\":\" s "
+    "\"},{\"role\":\"user\",\"content\":\"\\u00e9 <x>\"},"
+    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"abcdefghi\",\"function\":{"
+    "\"name\":\"f\","
     "\"arguments\":{\"a\":[1,2.5,true]}}}]}],\"tools\":[{\"function\":{\"name\":\"f\"}}],"
     "\"extra\":{\"n\":7,\"l\":[3,1,2],\"d\":{\"k\":\"v\"},\"t\":\"a b\\nc\"}}";
 

@@ -37,22 +37,24 @@ static void prepare(void)
 {
     static const char *const bytes[] = {"\"\\u%04x\":%u,", "alphabet"};
     static const char *const fallback[] = {"\"<0x%02X>\":%u,", NULL};
-    tokenizers[0] = make(
-        bytes,
-        "\"ab\":256,\"abab\":257,\"\\u0120a\":258,\"aa\":259,\"\\u00c3\\u00a9\":260},\"merges\":[\"a b\","
-        "\"ab ab\",\"\\u0120 a\",\"a a\",\"\\u00c3 \\u00a9\"]",
-        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-        "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\"");
-    tokenizers[1] = make(
-        fallback,
-        "\"a\":256,\"b\":257,\"ab\":258,\"" MARK "\":259,\"" MARK "a\":260,\"" MARK MARK
-        "\":261,\"\\u00e9\":262},\"merges\":[\"a b\",\"" MARK " a\",\"" MARK " " MARK "\"]",
-        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" MARK
-        "\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" MARK "\"}]},"
-        "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"" MARK
-        "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
-        "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
-        "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true");
+    tokenizers[0] = make(bytes,
+                         "\"ab\":256,\"abab\":257,\"\\u0120a\":258,\"aa\":259,\"\\u00c3\\u00a9\":"
+                         "260},\"merges\":[\"a b\","
+                         "\"ab ab\",\"\\u0120 a\",\"a a\",\"\\u00c3 \\u00a9\"]",
+                         "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+                         "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\"");
+    tokenizers[1] =
+        make(fallback,
+             "\"a\":256,\"b\":257,\"ab\":258,\"" MARK "\":259,\"" MARK "a\":260,\"" MARK MARK
+             "\":261,\"\\u00e9\":262},\"merges\":[\"a b\",\"" MARK " a\",\"" MARK " " MARK "\"]",
+             "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
+             "\"prepend\":\"" MARK
+             "\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" MARK "\"}]},"
+             "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+             "\"String\":\"" MARK
+             "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+             "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
+             "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true");
     for (int i = 0; i < 2; i++)
         FUZZ_CHECK((scratches[i] = tokenizer_scratch_new()));
 }
@@ -71,8 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int32_t *ids = malloc((size + 1) * sizeof(*ids));
     char *back = malloc(size + 1);
     FUZZ_CHECK(ids && back);
-    int code = tokenizer_encode(tokenizers[which], scratches[which], text, size, true, ids, size + 1,
-                                &count, &error);
+    int code = tokenizer_encode(tokenizers[which], scratches[which], text, size, true, ids,
+                                size + 1, &count, &error);
     FUZZ_CHECK(code == 0 || code == -ERR_BAD_VALUE);
     /* The mark itself is a space afterwards; and runs of bytes are let go after a while. */
     if (code == 0 && (which == 0 || !memmem(text, size, MARK, 3))) {

@@ -7,8 +7,9 @@
 #define IDS_MAX 512
 #define TEXT_MAX 65536
 
-static const char text[] = " The\tcaf\xc3\xa9 a\xcc\x81\xcc\xa3  12345 <s> ab abab \xe2\x96\x81\n\r\n"
-                           "\xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb I'm ''";
+static const char text[] =
+    " The\tcaf\xc3\xa9 a\xcc\x81\xcc\xa3  12345 <s> ab abab \xe2\x96\x81\n\r\n"
+    "\xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb I'm ''";
 
 static void use(const struct tokenizer *tokenizer)
 {

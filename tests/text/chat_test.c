@@ -1,5 +1,5 @@
-/* Templates render as transformers renders them, on cases that reference/chat.py committed, and what
- * is hostile is refused or bounded. */
+/* Templates render as transformers renders them, on cases that reference/chat.py committed, and
+ * what is hostile is refused or bounded. */
 #include "daemon/text/chat.h"
 
 #include <stdio.h>
@@ -35,8 +35,13 @@ static char *read_template(const char *name, size_t *ret_length)
 /* 2024-07-26 12:34:56, local time. */
 static time_t noon(void)
 {
-    struct tm parts = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_hour = 12, .tm_min = 34,
-                       .tm_sec = 56, .tm_isdst = -1};
+    struct tm parts = {.tm_year = 124,
+                       .tm_mon = 6,
+                       .tm_mday = 26,
+                       .tm_hour = 12,
+                       .tm_min = 34,
+                       .tm_sec = 56,
+                       .tm_isdst = -1};
     return mktime(&parts);
 }
 
@@ -183,8 +188,15 @@ END_TEST
 
 START_TEST(nothing_nests_without_end_when_it_is_parsed)
 {
-    static const char *const openings[] = {"{{ (", "{{ [", "{{ -", "{{ not ", "{{ x[", "{{ {1:",
-                                           "{% if x %}", "{% for x in y %}", "{{ 1 if x else ",
+    static const char *const openings[] = {"{{ (",
+                                           "{{ [",
+                                           "{{ -",
+                                           "{{ not ",
+                                           "{{ x[",
+                                           "{{ {1:",
+                                           "{% if x %}",
+                                           "{% for x in y %}",
+                                           "{{ 1 if x else ",
                                            "{{ x|d("};
     struct error error = {0};
     char source[100000] = "";
@@ -211,9 +223,11 @@ static const struct budget budgets[] = {
     {"{% for a in range(99999) %}{% for b in range(999) %}x{% endfor %}{% endfor %}", "bytes"},
     {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested deeper than"},
     {"{% macro f() %}{{ f() ~ f() }}{% endmacro %}{{ f() }}", "nested deeper than"},
-    {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    {"{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor "
+     "%}",
      "bytes"},
-    {"{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    {"{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor "
+     "%}",
      "memory"},
     {"{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}"
      "{{ ns.l }}",
@@ -262,9 +276,8 @@ START_TEST(a_refusal_of_the_template_is_one_clean_line)
     char *text;
     size_t length;
     ck_assert_int_eq(chat_template_load(source, strlen(source), &template, &error), 0);
-    ck_assert_int_eq(
-        chat_template_render(template, &input, &CHAT_LIMITS, &text, &length, &error),
-        -ERR_BAD_VALUE);
+    ck_assert_int_eq(chat_template_render(template, &input, &CHAT_LIMITS, &text, &length, &error),
+                     -ERR_BAD_VALUE);
     ck_assert_str_eq(error.text, "chat template, line 2: Roles must  alternate! ");
     chat_template_free(template);
 }

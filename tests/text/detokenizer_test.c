@@ -21,9 +21,18 @@ struct stream {
 
 static const struct stream streams[] = {
     /* A character of four bytes comes with its last one. */
-    {"gpt2", true, {"\xc3\xb0", "\xc5\x81", "\xc4\xba", "\xc4\xa2", "a"}, {"", "", "", "\xf0\x9f\x98\x80", "a", ""}},
+    {"gpt2",
+     true,
+     {"\xc3\xb0", "\xc5\x81", "\xc4\xba", "\xc4\xa2", "a"},
+     {"", "", "", "\xf0\x9f\x98\x80", "a", ""}},
     /* What cannot become one is replaced as soon as that is certain. */
-    {"gpt2", true, {"\xc3\xb0", "a"}, {"", "\xef\xbf\xbd" "a", ""}},
+    {"gpt2",
+     true,
+     {"\xc3\xb0", "a"},
+     {"",
+      "\xef\xbf\xbd"
+      "a",
+      ""}},
     {"gpt2", true, {"\xc3\xb0", "\xc3\xb0"}, {"", "\xef\xbf\xbd", "\xef\xbf\xbd"}},
     {"gpt2", true, {"\xc3\xbf", "\xc4\xa2"}, {"\xef\xbf\xbd", "\xef\xbf\xbd", ""}},
     {"gpt2", true, {"\xc4\xa0", "a", "<|endoftext|>"}, {" ", "a", "", ""}},
@@ -35,11 +44,24 @@ static const struct stream streams[] = {
     {"llama2", false, {"<s>", "\xe2\x96\x81", "a"}, {"<s>", " ", "a", ""}},
     {"llama2", true, {"<0x20>", "a"}, {"", "a", ""}},
     /* A run of bytes is decided on as a whole: held until it ends, or is known to be wrong. */
-    {"llama2", true, {"<0xC3>", "<0xA9>", "a"}, {"", "", "\xc3\xa9" "a", ""}},
+    {"llama2",
+     true,
+     {"<0xC3>", "<0xA9>", "a"},
+     {"", "",
+      "\xc3\xa9"
+      "a",
+      ""}},
     {"llama2", true, {"<0xC3>", "<0xA9>"}, {"", "", "\xc3\xa9"}},
-    {"llama2", true, {"<0xC3>", "<0xA9>", "<0xC3>", "a"},
-     {"", "", "", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" "a", ""}},
-    {"llama2", true, {"<0xC3>", "<0x41>", "<0x42>", "a", "<0x43>"},
+    {"llama2",
+     true,
+     {"<0xC3>", "<0xA9>", "<0xC3>", "a"},
+     {"", "", "",
+      "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+      "a",
+      ""}},
+    {"llama2",
+     true,
+     {"<0xC3>", "<0x41>", "<0x42>", "a", "<0x43>"},
      {"", "\xef\xbf\xbd\xef\xbf\xbd", "\xef\xbf\xbd", "a", "", "C"}},
     /* The first token loses all its marks, later ones become spaces. */
     {"mixed", true, {"\xe2\x96\x81", "\xe2\x96\x81", "a"}, {"", " ", "a", ""}},
@@ -99,8 +121,7 @@ START_TEST(ids_that_no_token_has_give_no_text)
     detokenizer_init(&detokenizer, tokenizer, true);
     ck_assert_uint_eq(detokenizer_push(&detokenizer, -1, out), 0);
     ck_assert_uint_eq(detokenizer_push(&detokenizer, INT32_MAX, out), 0);
-    ck_assert_uint_eq(
-        detokenizer_push(&detokenizer, (int32_t)tokenizer_bound(tokenizer), out), 0);
+    ck_assert_uint_eq(detokenizer_push(&detokenizer, (int32_t)tokenizer_bound(tokenizer), out), 0);
     free(out);
     tokenizer_free(tokenizer);
 }

@@ -74,9 +74,9 @@ static size_t decode(const struct reference *reference, const int32_t *ids, size
     struct detokenizer detokenizer;
     struct error error;
     size_t length = 0, used = 0;
-    ck_assert_int_eq(tokenizer_decode(reference->tokenizer, ids, count, skip, text, TEXT_MAX,
-                                      &length, &error),
-                     0);
+    ck_assert_int_eq(
+        tokenizer_decode(reference->tokenizer, ids, count, skip, text, TEXT_MAX, &length, &error),
+        0);
     ck_assert_uint_lt(length + detokenizer_room(reference->tokenizer), TEXT_MAX);
     detokenizer_init(&detokenizer, reference->tokenizer, skip);
     for (size_t i = 0; i < count; i++)

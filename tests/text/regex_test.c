@@ -45,11 +45,61 @@ START_TEST(patterns_are_put_in_the_other_dialect)
 END_TEST
 
 static const char *const refused[] = {
-    "", "\\1", "\\k<a>", "(?<a>b)", "(?i)a", "(?m:a)", "(?#x)", "(?(1)a)", "\\b", "\\h", "\\R", "\\X", "\\K",
-    "\\G", "\\A", "\\z", "\\p{C}", "\\p{Cn}", "\\p{Foo}", "\\p{}", "\\p", "\\p{L", "[[:alpha:]]", "[a[b]]",
-    "[a&&b]", "[]", "[^]", "[z-a]", "[a-\\s]", "[\\W]", "a**", "a{2}?", "a{3,1}", "a{,}", "a{x}", "a{99999}",
-    "*a", "a|*", "(?=a)*", "(", ")", "(a", "[a", "\\", "\\xff", "\\x{110000}", "\\ud800", "(?i:ss)",
-    "(?i:STop)", "(?i:\xc3\x9f)", "(?i:[\xc3\x9f])", "(?i:\\p{Lu})", "{", "}", "]",
+    "",
+    "\\1",
+    "\\k<a>",
+    "(?<a>b)",
+    "(?i)a",
+    "(?m:a)",
+    "(?#x)",
+    "(?(1)a)",
+    "\\b",
+    "\\h",
+    "\\R",
+    "\\X",
+    "\\K",
+    "\\G",
+    "\\A",
+    "\\z",
+    "\\p{C}",
+    "\\p{Cn}",
+    "\\p{Foo}",
+    "\\p{}",
+    "\\p",
+    "\\p{L",
+    "[[:alpha:]]",
+    "[a[b]]",
+    "[a&&b]",
+    "[]",
+    "[^]",
+    "[z-a]",
+    "[a-\\s]",
+    "[\\W]",
+    "a**",
+    "a{2}?",
+    "a{3,1}",
+    "a{,}",
+    "a{x}",
+    "a{99999}",
+    "*a",
+    "a|*",
+    "(?=a)*",
+    "(",
+    ")",
+    "(a",
+    "[a",
+    "\\",
+    "\\xff",
+    "\\x{110000}",
+    "\\ud800",
+    "(?i:ss)",
+    "(?i:STop)",
+    "(?i:\xc3\x9f)",
+    "(?i:[\xc3\x9f])",
+    "(?i:\\p{Lu})",
+    "{",
+    "}",
+    "]",
 };
 
 START_TEST(what_has_not_been_compared_is_refused)
@@ -68,11 +118,14 @@ struct match {
 };
 
 static const struct match matches[] = {
-    {"\\s+", "a\xe1\xa0\x8e\xc2\x85 b", 4, 7},     /* U+180E is no space, U+0085 is */
+    {"\\s+", "a\xe1\xa0\x8e\xc2\x85 b", 4, 7}, /* U+180E is no space, U+0085 is */
     {"[^\\s]+", " \xe1\xa0\x8e ", 1, 4},
     {"[\\S]+", " \xe1\xa0\x8e ", 1, 4},
-    {"\\w+", "-\xc3\xa9_\xe2\x80\xbf" "1 ", 1, 8}, /* U+203F connects */
-    {"(?i:'s)", "'\xc5\xbf", 0, 3},                /* the long s folds to s */
+    {"\\w+",
+     "-\xc3\xa9_\xe2\x80\xbf"
+     "1 ",
+     1, 8},                         /* U+203F connects */
+    {"(?i:'s)", "'\xc5\xbf", 0, 3}, /* the long s folds to s */
     {".+", "\na\r\n", 1, 3},
     {"^b", "a\nb", 2, 3},
     {"a$", "ba\nb", 1, 2},
@@ -90,7 +143,8 @@ START_TEST(matches_are_those_of_the_reference)
     size_t start = 0, end = 0;
     int code = regex_compile(match->pattern, strlen(match->pattern), "x", &regex, &error);
     ck_assert_msg(code == 0, "%s", error.text);
-    int found = regex_find(regex, scratch, match->text, strlen(match->text), 0, &start, &end, &error);
+    int found =
+        regex_find(regex, scratch, match->text, strlen(match->text), 0, &start, &end, &error);
     ck_assert_int_eq(found, match->start >= 0);
     if (found) {
         ck_assert_int_eq((int)start, match->start);

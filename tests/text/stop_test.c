@@ -21,8 +21,8 @@ static const struct search searches[] = {
     {{"aab"}, "aaab", 0, "a", ""},
     {{"abab", "x"}, "aababxab", 0, "a", ""},
     {{"\n\nUser:"}, "a\n\n\nUser:b", 0, "a\n", ""},
-    {{"abcd", "bc"}, "abcd", 1, "a", ""},     /* complete first */
-    {{"bcd", "abcd"}, "xabcd", 1, "x", ""},   /* at the same byte: the longest */
+    {{"abcd", "bc"}, "abcd", 1, "a", ""},   /* complete first */
+    {{"bcd", "abcd"}, "xabcd", 1, "x", ""}, /* at the same byte: the longest */
     {{"abcx", "bcy"}, "abcy", 1, "a", ""},
     {{"abcx", "bcy"}, "abc", -1, "", "abc"},
     {{"\xc3\xa9t\xc3\xa9"}, "l'\xc3\xa9t\xc3\xa8", -1, "l'\xc3\xa9t\xc3\xa8", ""},

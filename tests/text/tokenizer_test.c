@@ -38,7 +38,8 @@ struct refusal {
 
 #define MODEL_WITH(text) "\"model\":{\"type\":\"BPE\"," text "}"
 #define VOCAB "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2}"
-#define SPLIT(text) "\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":" text "}"
+#define SPLIT(text)                                                                                \
+    "\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":" text "}"
 #define TOKEN(text) "\"added_tokens\":[{\"id\":3,\"content\":\"<x>\"," text "}]"
 
 static const struct refusal refusals[] = {
@@ -47,33 +48,44 @@ static const struct refusal refusals[] = {
      "normalizer: normalizer \"BertNormalizer\" is not supported"},
     {NORMALIZER, "\"normalizer\":{\"type\":\"NFC\",\"x\":1}", "normalizer: field \"x\""},
     {NORMALIZER, "\"normalizer\":{\"type\":\"NFKC\"}", "normalizer \"NFKC\" is not supported"},
-    {NORMALIZER, "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Nmt\"}]}",
+    {NORMALIZER,
+     "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Nmt\"}]"
+     "}",
      "normalizer.normalizers[1]: normalizer \"Nmt\" is not supported"},
     {NORMALIZER,
      "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x\"},\"content\":\"\"}",
      "normalizer.pattern: field \"Regex\" is not supported"},
     {NORMALIZER, "\"normalizer\":[]", "normalizer.type: a string expected"},
     {PRE, "\"pre_tokenizer\":{\"type\":\"Whitespace\"}", "pre-tokenizer \"Whitespace\""},
-    {PRE, "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}",
+    {PRE,
+     "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{"
+     "\"type\":\"Digits\"}]}",
      "pre_tokenizer.pretokenizers[1]: a step after ByteLevel"},
     {PRE, SPLIT("{\"Regex\":\"(?<n>a)\"}"), "pre_tokenizer.pattern: this group is not supported"},
     {PRE, SPLIT("{\"Regex\":\"a\",\"String\":\"b\"}"), "either String or Regex"},
     {PRE, SPLIT("{}"), "either String or Regex"},
-    {PRE, "\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Odd\",\"pattern\":{\"String\":\"x\"}}",
+    {PRE,
+     "\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Odd\",\"pattern\":{\"String\":\"x\"}}",
      "behavior \"Odd\" is not supported"},
     {PRE, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"ab\"}", "one character"},
     {PRE, "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"prepend_scheme\":\"odd\"}",
      "prepend_scheme \"odd\" is not supported"},
     {POST, "\"post_processor\":{\"type\":\"RobertaProcessing\"}",
      "post_processor: post-processor \"RobertaProcessing\" is not supported"},
-    {POST, "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[],\"pair\":[],\"special_tokens\":{}}",
+    {POST,
+     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[],\"pair\":[],\"special_"
+     "tokens\":{}}",
      "post_processor.single: the text A exactly once"},
     {POST,
-     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\",\"type_id\":0}},"
-     "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"x\":{\"id\":\"x\",\"ids\":[9],\"tokens\":[\"x\"]}}}",
+     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+     "\"x\",\"type_id\":0}},"
+     "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"x\":{\"id\":\"x\",\"ids\":"
+     "[9],\"tokens\":[\"x\"]}}}",
      "an id that no token has"},
     {DECODER, "\"decoder\":{\"type\":\"WordPiece\"}", "decoder: decoder \"WordPiece\""},
-    {DECODER, "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}",
+    {DECODER,
+     "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":"
+     "\"ByteFallback\"}]}",
      "decoder.decoders[1]: the order"},
     {DECODER, "\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":0,\"stop\":1}",
      "only stripping once"},
@@ -98,7 +110,8 @@ static const struct refusal refusals[] = {
     {MODEL, MODEL_WITH(VOCAB ",\"merges\":[],\"ignore_merges\":1"), "true or false expected"},
     {ADDED, TOKEN("\"special\":\"yes\""), "added_tokens[0].special: true or false expected"},
     {ADDED, TOKEN("\"odd\":1"), "added_tokens[0]: field \"odd\" is not supported"},
-    {ADDED, "\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]", "added_tokens[0].id: 1, but the text is token 0"},
+    {ADDED, "\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]",
+     "added_tokens[0].id: 1, but the text is token 0"},
     {ADDED, "\"added_tokens\":[{\"id\":1,\"content\":\"c\"}]", "two tokens have id 1"},
     {ADDED, "\"added_tokens\":[{\"content\":\"c\"}]", "added_tokens.id: an id from 0"},
 };
@@ -138,7 +151,8 @@ static struct tokenizer *bytes_only(void)
         bool prints = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
         unsigned code = prints ? byte : other++;
         size_t used = strlen(model);
-        snprintf(model + used, sizeof(model) - used, "%s\"\\u%04x\":%u", byte ? "," : "", code, byte);
+        snprintf(model + used, sizeof(model) - used, "%s\"\\u%04x\":%u", byte ? "," : "", code,
+                 byte);
     }
     snprintf(file, sizeof(file),
              "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
@@ -200,10 +214,21 @@ struct hostile {
 };
 
 static const struct hostile hostiles[] = {
-    {"gpt2", "a"},  {"gpt2", " "},        {"gpt2", "ab"},      {"llama3", "\n"},
-    {"llama3", "A"}, {"llama3", "1"},     {"qwen2", "\xcc\x81\xcc\xa3"}, /* marks out of order */
-    {"qwen2", "'"}, {"llama2", " "},      {"llama2", "a"},     {"llama2", "\xf0\x9f\x98\x80"},
-    {"mixed", "A"}, {"mistral", "\xe2\x96\x81"}, {"qwen2", "<|im_"}, {"qwen2", " <l>"},
+    {"gpt2", "a"},
+    {"gpt2", " "},
+    {"gpt2", "ab"},
+    {"llama3", "\n"},
+    {"llama3", "A"},
+    {"llama3", "1"},
+    {"qwen2", "\xcc\x81\xcc\xa3"}, /* marks out of order */
+    {"qwen2", "'"},
+    {"llama2", " "},
+    {"llama2", "a"},
+    {"llama2", "\xf0\x9f\x98\x80"},
+    {"mixed", "A"},
+    {"mistral", "\xe2\x96\x81"},
+    {"qwen2", "<|im_"},
+    {"qwen2", " <l>"},
     {"llama3", " \r"},
 };
 
@@ -223,7 +248,8 @@ START_TEST(a_megabyte_of_one_thing_is_tokenized)
         length += unit;
     }
     count = encode(tokenizer, text, length, ids, size + 8);
-    ck_assert_int_eq(tokenizer_decode(tokenizer, ids, count, false, back, 4 * size, &used, NULL), 0);
+    ck_assert_int_eq(tokenizer_decode(tokenizer, ids, count, false, back, 4 * size, &used, NULL),
+                     0);
     if (strcmp(hostile->style, "gpt2") == 0 || strcmp(hostile->style, "llama3") == 0) {
         ck_assert_uint_eq(used, length);
         ck_assert_mem_eq(back, text, length);
@@ -251,8 +277,8 @@ static void *encode_share(void *argument)
     struct tokenizer_scratch *scratch = tokenizer_scratch_new();
     share->failed = !scratch;
     for (int i = 0; i < 8 && !share->failed; i++)
-        share->failed = tokenizer_encode(share->tokenizer, scratch, share->text, share->length, true,
-                                         share->ids, 4096, &share->count, NULL) < 0;
+        share->failed = tokenizer_encode(share->tokenizer, scratch, share->text, share->length,
+                                         true, share->ids, 4096, &share->count, NULL) < 0;
     tokenizer_scratch_free(scratch);
     return NULL;
 }
