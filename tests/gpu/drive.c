@@ -6,9 +6,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "gpu/emu/emu.h"
 #include "gpu/engine.h"
 #include "gpu/kernels/null_rule.h"
+#include "tests/gpu/rig.h"
 
 #define APPENDS 256
 
@@ -79,7 +79,7 @@ static void step_await(struct drive *drive, uint64_t step)
 {
     while (!completed(drive, step)) {
         if (drive->stepping) {
-            drive->lost = !emu_step() && !completed(drive, step);
+            drive->lost = !rig_step() && !completed(drive, step);
         } else {
             struct pollfd wait = {.fd = drive->wake_fd, .events = POLLIN};
             drive->lost = poll(&wait, 1, 20000) <= 0;
@@ -472,7 +472,7 @@ int drive_steps(struct drive *drive, uint32_t steps)
         if (drive->step >= drive->limits.depth)
             checks_until(drive, drive->step + 1 - drive->limits.depth);
         for (uint32_t j = below(drive, 8); drive->stepping && j; j--)
-            (void)emu_step();
+            (void)rig_step();
         draft_make(drive, &draft);
         int status = gpu_module.submit(drive->engine, 0, &draft.plan, &drive->error);
         if (status)

@@ -9,6 +9,7 @@ int main(void)
     srunner_add_suite(runner, memory_suite());
     srunner_add_suite(runner, wait_suite());
     srunner_add_suite(runner, graph_suite());
+    srunner_add_suite(runner, device_suite());
     srunner_add_suite(runner, start_suite());
     srunner_add_suite(runner, reference_suite());
     srunner_add_suite(runner, mutation_suite());

@@ -4,6 +4,7 @@
 #include <check.h>
 
 Suite *bits_suite(void);
+Suite *device_suite(void);
 Suite *engine_suite(void);
 Suite *graph_suite(void);
 Suite *memory_suite(void);

@@ -5,7 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "gpu/emu/emu.h"
+#include "tests/gpu/rig.h"
 
 struct draft {
     struct gpu_plan plan;
@@ -222,7 +222,7 @@ static int step_run(struct talk *talk, const struct draft *draft)
     talk->step++;
     while (gpu_module.completed(talk->engine, 0) < talk->step) {
         if (talk->stepping) {
-            if (!emu_step() && gpu_module.completed(talk->engine, 0) < talk->step)
+            if (!rig_step() && gpu_module.completed(talk->engine, 0) < talk->step)
                 return -ERR_TIMEOUT;
             continue;
         }

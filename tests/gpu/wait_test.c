@@ -3,6 +3,7 @@
 #include "gpu/emu/emu.h"
 #include "tests/gpu/drive.h"
 #include "tests/gpu/gpu_suites.h"
+#include "tests/gpu/rig.h"
 
 #define WAITS                                                                                      \
     3 /* of a step: compute for the plan, copy_out for the results, notify for the copy            \
@@ -11,7 +12,7 @@
 
 static struct drive drive;
 
-static void setup(uint64_t seed, bool graphs)
+static void stepper(uint64_t seed)
 {
     struct emu_options options = {.engine = EMU_STEPPER,
                                   .memory_bytes = 64u << 20,
@@ -20,6 +21,11 @@ static void setup(uint64_t seed, bool graphs)
                                   .poison = true,
                                   .strict = true};
     ck_assert_int_eq(emu_setup(&options), cudaSuccess);
+}
+
+static void setup(uint64_t seed, bool graphs)
+{
+    stepper(seed);
     struct drive_options options_drive = {.seed = 3, .stepping = true, .graphs = graphs};
     ck_assert_int_eq(drive_open(&drive, &options_drive), 0);
     ck_assert_int_eq(drive_steps(&drive, 20), 0);
@@ -52,6 +58,36 @@ START_TEST(a_wait_left_out_is_seen)
 }
 END_TEST
 
+/* The same of a real model, by its scores. */
+START_TEST(a_wait_left_out_is_seen_in_the_scores)
+{
+    static struct talk talk;
+    static struct talk_job jobs[REFERENCE_PROMPTS];
+    static struct reference reference;
+    bool seen = false;
+    ck_assert(reference_read("llama-mha-bf16", &reference));
+    struct gpu_options options = {
+        .model = reference.directory, .tokens_max = 512, .slots_max = 16, .slab_bytes = 8u << 20};
+    for (uint64_t seed = 1; seed <= SEEDS && !seen; seed++) {
+        stepper(seed);
+        ck_assert_int_eq(talk_open(&talk, &options, true), 0);
+        talk.chunk = 50;
+        ck_assert_int_eq(talk_start(&talk), 0);
+        /* Of the fourth step: the first slab is known by then, so that nothing reads where no
+         * memory is. */
+        emu_fault_skip_wait(3 * WAITS + (uint64_t)_i + 1);
+        for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+            jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
+                                        .prompt_len = reference.prompts[i].count,
+                                        .score = true};
+        seen = talk_run(&talk, jobs, REFERENCE_PROMPTS) != 0 ||
+               rig_wrong(rig_compare(jobs, &reference), &reference);
+        talk_close(&talk);
+    }
+    ck_assert(seen);
+}
+END_TEST
+
 Suite *wait_suite(void)
 {
     Suite *suite = suite_create("wait");
@@ -59,6 +95,7 @@ Suite *wait_suite(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, a_step_waits_three_times, 0, 2);
     tcase_add_loop_test(tcase, a_wait_left_out_is_seen, 0, 2 * WAITS);
+    tcase_add_loop_test(tcase, a_wait_left_out_is_seen_in_the_scores, 0, WAITS);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -1,0 +1,175 @@
+/* The engine on whatever device it is built for: answers of the null model's rule, the reference
+ * checkpoints within what the device's dtypes allow, the same bits for the same plans, memory back.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/gpu/drive.h"
+#include "tests/gpu/gpu_suites.h"
+#include "tests/gpu/rig.h"
+
+#define REPLAYS 20
+#define OUTPUT 40
+
+static struct drive drive;
+static struct talk talk;
+static struct talk_job jobs[TALK_JOBS], first[TALK_JOBS];
+static struct reference reference;
+static char names[64][64];
+
+static void model_open(const char *name)
+{
+    ck_assert(rig_setup());
+    ck_assert(reference_read(name, &reference));
+    struct gpu_options options = {
+        .model = reference.directory, .tokens_max = 512, .slots_max = 64, .slab_bytes = 4u << 20};
+    ck_assert_msg(talk_open(&talk, &options, false) == 0, "%s", talk.error.text);
+    ck_assert_msg(talk_start(&talk) == 0, "%s", talk.error.text);
+}
+
+static void jobs_run(uint32_t count)
+{
+    int status = talk_run(&talk, jobs, count);
+    ck_assert_msg(status == 0, "%s: %d %s", reference.directory, status, talk.error.text);
+}
+
+START_TEST(random_plans_give_the_answers_of_the_rule)
+{
+    ck_assert(rig_setup());
+    struct drive_options options = {.seed = 31, .graphs = _i};
+    ck_assert_int_eq(drive_open(&drive, &options), 0);
+    ck_assert_int_eq(drive_steps(&drive, 1500), 0);
+    ck_assert_int_eq(drive_finish(&drive), 0);
+    ck_assert_uint_eq(drive.wrong, 0);
+    struct gpu_counters counters;
+    gpu_module.counters(drive.engine, 0, &counters);
+    ck_assert_uint_eq(counters.steps, 1500);
+    ck_assert(_i == (counters.graph_steps > 0));
+    ck_assert_uint_eq(counters.allocations + counters.synchronizes + counters.pageable_copies, 0);
+    drive_close(&drive);
+}
+END_TEST
+
+START_TEST(scores_are_those_of_transformers)
+{
+    static const uint32_t chunks[] = {0, 7, 1};
+    model_open(names[_i]);
+    for (int i = 0; i < 3; i++) {
+        talk.chunk = chunks[i];
+        for (uint32_t j = 0; j < REFERENCE_PROMPTS; j++)
+            jobs[j] = (struct talk_job){.prompt = reference.prompts[j].tokens,
+                                        .prompt_len = reference.prompts[j].count,
+                                        .score = true};
+        jobs_run(REFERENCE_PROMPTS);
+        struct rig_error error = rig_compare(jobs, &reference);
+        ck_assert_msg(rig_right(error, &reference), "%s, chunks of %u: mean %g, worst %g",
+                      names[_i], chunks[i], error.mean, error.max);
+    }
+    talk_close(&talk);
+}
+END_TEST
+
+static void samples_make(void)
+{
+    for (uint32_t i = 0; i < 32; i++) {
+        const struct reference_prompt *prompt = &reference.prompts[i % REFERENCE_PROMPTS];
+        jobs[i] = (struct talk_job){
+            .prompt = prompt->tokens,
+            .prompt_len = prompt->count,
+            .generate = OUTPUT,
+            .open = {.seed = i,
+                     .temperature = i % 2 ? 0.8f : 0,
+                     .top_p = i % 3 ? 1 : 0.9f,
+                     .repetition = i % 4 ? 1 : 1.2f,
+                     .flags = i % 4 ? 0 : GPU_SLOT_PENALTIES,
+                     .eos_from = UINT32_MAX},
+        };
+    }
+}
+
+START_TEST(the_same_plans_give_the_same_bits)
+{
+    model_open("llama-default-bf16");
+    for (int replay = -1; replay < REPLAYS; replay++) {
+        samples_make();
+        jobs_run(32);
+        if (replay < 0) /* graphs are captured: other kernels may have computed some steps */
+            continue;
+        if (!replay)
+            memcpy(first, jobs, sizeof first);
+        for (uint32_t i = 0; i < 32; i++) {
+            ck_assert_uint_eq(jobs[i].sampled, OUTPUT);
+            ck_assert_msg(
+                !memcmp(jobs[i].samples, first[i].samples, OUTPUT * sizeof first[i].samples[0]),
+                "replay %d, job %u", replay, i);
+        }
+    }
+    struct gpu_counters counters;
+    gpu_module.counters(talk.engine, 0, &counters);
+    ck_assert_uint_gt(counters.graph_steps, OUTPUT);
+    talk_close(&talk);
+}
+END_TEST
+
+/* Every greedy token is, forced through score, close to the likeliest. */
+START_TEST(greedy_tokens_are_the_likeliest_or_nearly)
+{
+    model_open("qwen3-window-bf16");
+    static int32_t forced[REFERENCE_PROMPTS][TALK_TOKENS];
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
+                                    .prompt_len = reference.prompts[i].count,
+                                    .generate = OUTPUT,
+                                    .open = {.eos_from = UINT32_MAX, .repetition = 1}};
+    jobs_run(REFERENCE_PROMPTS);
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+        memcpy(forced[i], jobs[i].tokens, sizeof forced[i]);
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+        jobs[i] = (struct talk_job){
+            .prompt = forced[i], .prompt_len = reference.prompts[i].count + OUTPUT, .score = true};
+    jobs_run(REFERENCE_PROMPTS);
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++) {
+        uint32_t from = reference.prompts[i].count - 1;
+        for (uint32_t j = from; j < from + OUTPUT; j++)
+            ck_assert(jobs[i].scores[j].top_logprob - jobs[i].scores[j].logprob <= 0.1f);
+    }
+    talk_close(&talk);
+}
+END_TEST
+
+START_TEST(memory_comes_back_when_idle)
+{
+    model_open("llama-default-bf16");
+    struct gpu_memory before, after;
+    gpu_module.memory(talk.engine, 0, &before);
+    samples_make();
+    jobs_run(32);
+    gpu_module.memory(talk.engine, 0, &after);
+    ck_assert_uint_gt(after.kv_used, 0);
+    ck_assert_uint_gt(after.graphs, 0);
+    uint32_t per_slab = talk.model.groups[0].slab_blocks;
+    for (uint32_t slab = 0; slab * per_slab < talk.block_end[0]; slab++)
+        ck_assert_int_eq(gpu_module.kv_shrink(talk.engine, 0, slab, &talk.error), 0);
+    ck_assert_int_eq(gpu_module.trim(talk.engine, &talk.error), 0);
+    gpu_module.memory(talk.engine, 0, &after);
+    ck_assert_uint_eq(after.weights, before.weights);
+    ck_assert_uint_eq(after.kv_used + after.kv_held + after.scratch_used + after.graphs, 0);
+    ck_assert_uint_eq(after.scratch_held, 0);
+    talk_close(&talk);
+}
+END_TEST
+
+Suite *device_suite(void)
+{
+    Suite *suite = suite_create("device");
+    TCase *tcase = tcase_create("device");
+    tcase_set_timeout(tcase, 120);
+    int count = (int)reference_names(names);
+    tcase_add_loop_test(tcase, random_plans_give_the_answers_of_the_rule, 0, 2);
+    tcase_add_loop_test(tcase, scores_are_those_of_transformers, 0, count);
+    tcase_add_test(tcase, the_same_plans_give_the_same_bits);
+    tcase_add_test(tcase, greedy_tokens_are_the_likeliest_or_nearly);
+    tcase_add_test(tcase, memory_comes_back_when_idle);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,28 @@
+/* What the tests of the engine need of the device under it, so that they run on both: rig_emu.c and
+ * rig_cuda.c differ, nothing else. One thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "tests/gpu/reference.h"
+#include "tests/gpu/talk.h"
+
+/* Starts over with threads, poison and strictness where the device has them. False: there is none.
+ */
+bool rig_setup(void);
+bool rig_step(void); /* one piece of work of a stepped engine; false: none can run */
+
+/* Device memory of an idle engine. */
+void rig_fetch(void *host, const void *device, size_t bytes);
+void rig_store(void *device, const void *host, size_t bytes);
+
+/* How far the scores of jobs (the reference's prompts, in order) are from the reference's. */
+struct rig_error {
+    double mean, max; /* infinite where one is not a number */
+};
+struct rig_error rig_compare(const struct talk_job *jobs, const struct reference *reference);
+
+/* Whether that is right for the device's dtypes, and whether it is clearly wrong. */
+bool rig_right(struct rig_error error, const struct reference *reference);
+bool rig_wrong(struct rig_error error, const struct reference *reference);
