@@ -1,0 +1,12 @@
+#include <stdlib.h>
+
+#include "tests/daemon/steady_suite.h"
+
+int main(void)
+{
+    SRunner *runner = srunner_create(steady_suite());
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
