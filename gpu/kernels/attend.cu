@@ -4,8 +4,8 @@
 
 cudaError_t op_attend(const struct attend_args *args, cudaStream_t stream)
 {
-    uint32_t left = args->batch.q_len_max > ATTEND_DECODE_MAX ? ATTEND_DECODE | ATTEND_PREFILL
-                                                              : ATTEND_DECODE;
+    uint32_t left =
+        args->batch.q_len_max > ATTEND_DECODE_MAX ? ATTEND_DECODE | ATTEND_PREFILL : ATTEND_DECODE;
     if (attend_decode_can(args)) {
         cudaError_t result = attend_decode(args, stream);
         if (result != cudaSuccess)

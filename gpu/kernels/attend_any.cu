@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(ANY_THREADS)
         uint32_t begin = first > base ? first : base;
         uint32_t end = last - base < ATTEND_SPLIT ? last : base + ATTEND_SPLIT - 1;
         for (uint32_t position = begin; position <= end; position++) {
-            const void *value = attend_place(group, row.table, block_shift, position, kv_head,
-                                             a.kv.v, row_bytes);
+            const void *value =
+                attend_place(group, row.table, block_shift, position, kv_head, a.kv.v, row_bytes);
 #pragma unroll
             for (int j = 0; j < DIMS_PER_THREAD; j++) {
                 uint32_t i = threadIdx.x + j * ANY_THREADS;

@@ -1,8 +1,9 @@
 /* Decode attention on sm_90: rows of few queries, bound by reading keys and values once.
  *
- * One block per SM, for as long as there are items (attend_plan.cuh). Eight warps attend; a ninth
- * fetches for all of them, lane w for warp w: bulk copies of 16 positions of K and of V into warp
- * w's own ring, ahead through all items of the block, so that memory never waits for arithmetic.
+ * One block per SM, for as long as there are items (attend_plan.cuh). Eight warps attend. A ninth
+ * fetches for all of them: bulk copies of 16 positions of K and of V into a warp's own ring, ahead
+ * through all items of the block, so that memory never waits for arithmetic; its lanes look up the
+ * 16 pieces of two splits at once. A tenth brings what else an item is: where it lies, its queries.
  * Of a split of 256 positions warp w has the 16 from 16 w and the 16 from 128 + 16 w.
  *
  * Scores are S^T = K Q^T and outputs O^T = V^T P^T, so that the few queries are the narrow side of
@@ -15,13 +16,15 @@
 #include "gpu/kernels/tensor.cuh"
 
 #define DECODE_WARPS 8
-#define DECODE_THREADS ((DECODE_WARPS + 4) * WARP) /* registers are dealt to groups of four warps */
+#define DECODE_THREADS ((DECODE_WARPS + 4) * WARP) /* registers are dealt to groups of four warps  \
+                                                    */
+#define ITEMS 2                                    /* looked up ahead */
 #define PIECE 16 /* positions of a bulk copy; every block has a multiple of it */
 #define PIECES (ATTEND_SPLIT / PIECE)
 #define STAGES_MAX 8
 #define MERGE_ROWS 4 /* queries merged over the warps at a time */
 
-struct decode_scratch { /* of the scratch buffer */
+struct decode_scratch {   /* of the scratch buffer */
     uint32_t *row_record; /* [rows_max] a row's first record, or PLAN_DIRECT */
     float2 *stat;         /* [capacity] maximum (of scores in powers of two) and sum */
     float *out;           /* [capacity][head_dim] */
@@ -72,6 +75,9 @@ template <int HD, int TILES> struct decode_shared {
     static const uint32_t part = PIECE * HD * 2; /* bytes of K, or V, of a piece */
     attend_plan plan;
     uint64_t full[DECODE_WARPS][STAGES_MAX], empty[DECODE_WARPS][STAGES_MAX];
+    uint64_t item_full[ITEMS], item_empty[ITEMS];
+    attend_item item[ITEMS];
+    alignas(16) __nv_bfloat16 q[ITEMS][8 * TILES][HD];
     float2 stat[DECODE_WARPS][8 * TILES];
     alignas(16) float merge[DECODE_WARPS][MERGE_ROWS][HD];
     /* then [DECODE_WARPS][stages][K, V][part], aligned to 128 */
@@ -85,36 +91,86 @@ __device__ __forceinline__ float fold_value(float before, float old, float split
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* Lane `warp` of the ninth warp: all pieces of warp `warp`, in the order in which it eats them. */
+/* The ninth warp: all pieces of all warps. Lanes look up two splits at a time (of one item where
+ * items are whole, else of two items), two pieces for each warp: lane 16 i + 8 j + w piece j of
+ * warp w in split i. They are issued in that order, for a ring has few stages. */
 template <int HD, int TILES>
 __device__ static void decode_fetch(const attend_args &a, const struct batch_group &group,
                                     decode_shared<HD, TILES> &shared, const plan_shape &shape,
-                                    uint32_t ring, uint32_t stages, uint32_t block_shift,
-                                    uint32_t warp)
+                                    uint32_t ring, uint32_t stages, uint32_t block_shift)
 {
     const uint32_t part = decode_shared<HD, TILES>::part;
-    uint32_t total = shared.plan.items[plan_entries(shared.plan)], stage = 0, turn = 0;
+    uint32_t total = shared.plan.items[plan_entries(shared.plan)], whole = shared.plan.whole;
+    uint32_t lane = threadIdx.x % WARP, warp = lane % DECODE_WARPS, piece = lane % 16;
+    uint32_t second = lane / 16, issued = 0; /* pieces of this lane's warp so far */
     ring += warp * stages * 2 * part;
-    for (uint32_t number = blockIdx.x; number < total; number += gridDim.x) {
-        attend_item item = plan_find(shared.plan, a.batch, group, shape, number);
-        for (uint32_t split = item.split; split < item.split_end; split++) {
-            for (uint32_t p = warp; p < PIECES; p += DECODE_WARPS) {
-                uint32_t position = split * ATTEND_SPLIT + p * PIECE;
-                if (position > item.row.last || position + PIECE <= item.row.first)
-                    continue;
-                const char *k = attend_place(group, item.row.table, block_shift, position,
-                                             item.head, a.kv.k, HD * 2);
-                uint32_t full = shared_address(&shared.full[warp][stage]);
-                if (turn)
-                    barrier_wait(shared_address(&shared.empty[warp][stage]), (turn - 1) & 1);
-                uint32_t to = ring + stage * 2 * part;
-                barrier_expect(full, 2 * part);
-                copy_bulk(to, k, part, full);
-                copy_bulk(to + part, k + (a.kv.v - a.kv.k), part, full);
-                if (++stage == stages)
-                    stage = 0, turn++;
+    for (uint32_t base = blockIdx.x; base < total; base += gridDim.x * (whole ? 1 : 2)) {
+        uint32_t number = whole ? base : base + second * gridDim.x;
+        attend_item item =
+            plan_find(shared.plan, a.batch, group, shape, number < total ? number : base);
+        uint32_t span = whole ? item.split_end - item.split : 1;
+        for (uint32_t turn = 0; turn < span; turn += 2) {
+            uint32_t split = item.split + (whole ? turn + second : 0);
+            uint32_t position = split * ATTEND_SPLIT + piece * PIECE;
+            bool valid = number < total && split < item.split_end && position <= item.row.last &&
+                         position + PIECE > item.row.first;
+            const char *k = NULL;
+            if (valid)
+                k = attend_place(group, item.row.table, block_shift, position, item.head, a.kv.k,
+                                 HD * 2);
+            uint32_t mine = 0x01010101u << warp;
+            uint32_t all = __ballot_sync(FULL_MASK, valid) & mine;
+            uint32_t order = issued + __popc(all & ((1u << lane) - 1));
+            issued += __popc(all);
+            uint32_t stage = order % stages, use = order / stages;
+#pragma unroll
+            for (uint32_t round = 0; round < 4; round++) {
+                if (lane / 8 == round && valid) {
+                    uint32_t full = shared_address(&shared.full[warp][stage]);
+                    uint32_t to = ring + stage * 2 * part;
+                    if (use)
+                        barrier_wait(shared_address(&shared.empty[warp][stage]), (use - 1) & 1);
+                    barrier_expect(full, 2 * part);
+                    copy_bulk(to, k, part, full);
+                    copy_bulk(to + part, k + (a.kv.v - a.kv.k), part, full);
+                }
+                __syncwarp();
             }
         }
+    }
+}
+
+/* The tenth warp: where the items are, and their queries. Query r of an item is token r / group of
+ * the row, head r % group of the KV head's. */
+template <int HD, int TILES>
+__device__ static void decode_items(const attend_args &a, const struct batch_group &group,
+                                    decode_shared<HD, TILES> &shared, const plan_shape &shape)
+{
+    uint32_t total = shared.plan.items[plan_entries(shared.plan)], lane = threadIdx.x % WARP;
+    uint32_t slot = 0, use = 0;
+    for (uint32_t number = blockIdx.x; number < total; number += gridDim.x) {
+        attend_item item = plan_find(shared.plan, a.batch, group, shape, number);
+        uint32_t rows = item.row.q_len * shape.group - item.tile * shape.tile_rows;
+        if (rows > shape.tile_rows)
+            rows = shape.tile_rows;
+        uint32_t full = shared_address(&shared.item_full[slot]);
+        if (use)
+            barrier_wait(shared_address(&shared.item_empty[slot]), (use - 1) & 1);
+        if (lane == 0) {
+            shared.item[slot] = item;
+            barrier_expect(full, rows * HD * 2);
+        }
+        __syncwarp();
+        if (lane < rows) {
+            uint32_t r = item.tile * shape.tile_rows + lane;
+            size_t token = item.row.token + r / shape.group;
+            uint32_t head = item.head * shape.group + r % shape.group;
+            copy_bulk(shared_address(shared.q[slot][lane]),
+                      static_cast<const __nv_bfloat16 *>(a.q) + token * a.q_stride + head * HD,
+                      HD * 2, full);
+        }
+        if (++slot == ITEMS)
+            slot = 0, use++;
     }
 }
 
@@ -124,24 +180,17 @@ template <int HD, int TILES> struct decode_state {
     float most[TILES][2], sum[TILES][2];
 };
 
-/* Query r of an item is token r / group of the row, head r % group of the KV head's. */
+/* Rows that the item does not have stay what they were: their results go nowhere. */
 template <int HD, int TILES>
-__device__ __forceinline__ void decode_load_q(decode_state<HD, TILES> &s, const attend_args &a,
-                                              const attend_item &item, const plan_shape &shape)
+__device__ __forceinline__ void decode_load_q(decode_state<HD, TILES> &s,
+                                              const __nv_bfloat16 (&q)[8 * TILES][HD])
 {
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int n = 0; n < TILES; n++) {
-        uint32_t r = item.tile * shape.tile_rows + n * 8 + g;
-        bool valid = r < item.row.q_len * shape.group;
-        uint32_t token = item.row.token + r / shape.group;
-        uint32_t head = item.head * shape.group + r % shape.group;
-        const uint4 *from = reinterpret_cast<const uint4 *>(
-            static_cast<const __nv_bfloat16 *>(a.q) + (size_t)token * a.q_stride + head * HD);
+    for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int j = 0; j < HD / 32; j++)
-            s.q[n][j] = valid ? from[4 * j + t] : make_uint4(0, 0, 0, 0);
-    }
+            s.q[n][j] = load_shared(shared_address(&q[n * 8 + g][(4 * j + t) * 8]));
 }
 
 /* One piece: scores, the running softmax, and the products with V. */
@@ -165,8 +214,8 @@ __device__ __forceinline__ void decode_piece(decode_state<HD, TILES> &s, const a
     }
     float unit = a.scale * ATTEND_LOG2E;
     /* Some key of the piece is unseen by some query. */
-    bool edge = position + PIECE - 1 > item.row.position ||
-                (window && position + window <= item.row.last);
+    bool edge =
+        position + PIECE - 1 > item.row.position || (window && position + window <= item.row.last);
     uint32_t p[TILES][2];
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
@@ -302,10 +351,9 @@ template <int HD, int TILES> struct decode_fold {
 
 /* The warps' results of one split into one, added to those of the splits before. */
 template <int HD, int TILES>
-__device__ __forceinline__ void decode_merge(decode_fold<HD, TILES> &fold,
-                                             const decode_state<HD, TILES> &s,
-                                             decode_shared<HD, TILES> &shared, uint32_t rows,
-                                             bool first_split)
+__device__ __forceinline__ void
+decode_merge(decode_fold<HD, TILES> &fold, const decode_state<HD, TILES> &s,
+             decode_shared<HD, TILES> &shared, uint32_t rows, bool first_split)
 {
     typedef decode_fold<HD, TILES> fold_type;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -334,7 +382,8 @@ __device__ __forceinline__ void decode_merge(decode_fold<HD, TILES> &fold,
                 for (int half = 0; half < 2; half++)
 #pragma unroll
                     for (int m = 0; m < HD / 16; m += 4) {
-                        float *to = &shared.merge[warp][t % 2 * 2 + i][dimension_of<HD>(g, m, half)];
+                        float *to =
+                            &shared.merge[warp][t % 2 * 2 + i][dimension_of<HD>(g, m, half)];
                         *reinterpret_cast<float4 *>(to) = make_float4(
                             s.out[n][m][half * 2 + i], s.out[n][m + 1][half * 2 + i],
                             s.out[n][m + 2][half * 2 + i], s.out[n][m + 3][half * 2 + i]);
@@ -401,10 +450,9 @@ __device__ __forceinline__ void decode_store(const decode_fold<HD, TILES> &fold,
             continue;
         }
         uint32_t heads = shape.kv_heads * shape.group;
-        size_t record = item.record +
-                        ((size_t)(item.split - item.row.split_first) * item.row.q_len + token) *
-                            heads +
-                        head;
+        size_t record =
+            item.record +
+            ((size_t)(item.split - item.row.split_first) * item.row.q_len + token) * heads + head;
         if (dimension == 0)
             scratch.stat[record] = make_float2(fold.most[pass], fold.sum[pass]);
 #pragma unroll
@@ -423,14 +471,16 @@ __device__ static void decode_attend(const attend_args &a, const struct batch_gr
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, stage = 0, phase = 0;
     uint32_t total = shared.plan.items[plan_entries(shared.plan)];
     ring += warp * stages * 2 * part;
+    uint32_t slot = 0, slot_phase = 0;
     decode_state<HD, TILES> s;
     decode_fold<HD, TILES> fold;
     for (uint32_t number = blockIdx.x; number < total; number += gridDim.x) {
-        attend_item item = plan_find(shared.plan, a.batch, group, shape, number);
+        barrier_wait(shared_address(&shared.item_full[slot]), slot_phase);
+        attend_item item = shared.item[slot];
         uint32_t rows = item.row.q_len * shape.group - item.tile * shape.tile_rows;
         if (rows > shape.tile_rows)
             rows = shape.tile_rows;
-        decode_load_q(s, a, item, shape);
+        decode_load_q(s, shared.q[slot]);
         for (uint32_t split = item.split; split < item.split_end; split++) {
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
@@ -456,6 +506,10 @@ __device__ static void decode_attend(const attend_args &a, const struct batch_gr
             }
             decode_merge(fold, s, shared, rows, split == item.split);
         }
+        if (threadIdx.x == 0) /* all warps are past the merge, and so past the item */
+            barrier_arrive(shared_address(&shared.item_empty[slot]));
+        if (++slot == ITEMS)
+            slot = 0, slot_phase ^= 1;
         decode_store(fold, a, scratch, item, shape, rows);
     }
 }
@@ -480,6 +534,11 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
             barrier_init(shared_address(&shared.full[threadIdx.x][i]), 1);
             barrier_init(shared_address(&shared.empty[threadIdx.x][i]), 1);
         }
+    if (threadIdx.x == 0)
+        for (int i = 0; i < ITEMS; i++) {
+            barrier_init(shared_address(&shared.item_full[i]), 1);
+            barrier_init(shared_address(&shared.item_empty[i]), 1);
+        }
     barrier_init_done();
     grid_wait();
     plan_count(shared.plan, a.batch, group, shape, false);
@@ -488,7 +547,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
         plan_count(shared.plan, a.batch, group, shape, true);
     }
     if (threadIdx.x < DECODE_WARPS * WARP) {
-        registers_more<232>();
+        registers_more<224>();
         decode_attend<HD, TILES>(a, group, scratch, shared, shape, ring, stages);
         if (blockIdx.x == 0 && scratch.row_record)
             for (uint32_t entry = threadIdx.x; entry < plan_entries(shared.plan);
@@ -503,10 +562,11 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
                 }
             }
     } else {
-        registers_less<40>();
-        if (threadIdx.x < DECODE_WARPS * (WARP + 1))
-            decode_fetch<HD, TILES>(a, group, shared, shape, ring, stages, block_shift,
-                                    threadIdx.x % WARP);
+        registers_less<56>();
+        if (threadIdx.x / WARP == DECODE_WARPS)
+            decode_fetch<HD, TILES>(a, group, shared, shape, ring, stages, block_shift);
+        else if (threadIdx.x / WARP == DECODE_WARPS + 1)
+            decode_items<HD, TILES>(a, group, shared, shape);
     }
 #endif
 }
@@ -597,8 +657,8 @@ static cudaError_t decode_launch(const struct attend_args *args, cudaStream_t st
 template <int HD>
 static cudaError_t decode_launch_dim(const struct attend_args *args, cudaStream_t stream)
 {
-    uint32_t q_len = args->batch.q_len_max < ATTEND_DECODE_MAX ? args->batch.q_len_max
-                                                               : ATTEND_DECODE_MAX;
+    uint32_t q_len =
+        args->batch.q_len_max < ATTEND_DECODE_MAX ? args->batch.q_len_max : ATTEND_DECODE_MAX;
     if (HD > 128 || q_len * (args->heads / args->kv_heads) <= 8)
         return decode_launch<HD, 1>(args, stream);
     return decode_launch<HD, (HD > 128 ? 1 : 2)>(args, stream);

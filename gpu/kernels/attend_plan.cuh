@@ -9,7 +9,7 @@
 
 #include "gpu/kernels/attend.cuh"
 
-#define PLAN_ENTRIES 1024
+#define PLAN_ENTRIES 512
 #define PLAN_DIRECT UINT32_MAX /* record base of rows whose items write the output themselves */
 
 struct attend_plan {
@@ -20,7 +20,7 @@ struct attend_plan {
 
 struct attend_item {
     attend_row row;
-    uint32_t index; /* of the row */
+    uint32_t index;      /* of the row */
     uint32_t head, tile; /* KV head; which queries */
     uint32_t split, split_end;
     uint32_t record; /* of the row's first split, query 0, head 0; PLAN_DIRECT: none */
@@ -37,13 +37,13 @@ __device__ __forceinline__ uint32_t plan_tiles(const plan_shape &shape, const at
 }
 
 /* Items and records of one row. */
-__device__ __forceinline__ uint2 plan_row(const plan_shape &shape, const attend_row &row, bool whole)
+__device__ __forceinline__ uint2 plan_row(const plan_shape &shape, const attend_row &row,
+                                          bool whole)
 {
     if (row.q_len > ATTEND_DECODE_MAX)
         return make_uint2(0, 0);
-    uint32_t records = row.splits > 1 && !whole
-                           ? row.splits * row.q_len * shape.kv_heads * shape.group
-                           : 0;
+    uint32_t records =
+        row.splits > 1 && !whole ? row.splits * row.q_len * shape.kv_heads * shape.group : 0;
     return make_uint2(plan_tiles(shape, row) * shape.kv_heads * (whole ? 1 : row.splits), records);
 }
 
@@ -53,7 +53,8 @@ __device__ static void plan_count(attend_plan &plan, const struct batch &batch,
                                   bool whole)
 {
     uint32_t rows = batch.counts->rows;
-    uint32_t per = (rows + PLAN_ENTRIES - 1) / PLAN_ENTRIES, entries = per ? (rows + per - 1) / per : 0;
+    uint32_t per = (rows + PLAN_ENTRIES - 1) / PLAN_ENTRIES,
+             entries = per ? (rows + per - 1) / per : 0;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     uint32_t items_before = 0, records_before = 0;
     for (uint32_t base = 0; base < entries; base += blockDim.x) {

@@ -20,17 +20,16 @@ template <int HD> struct prefill_shape {
 
 /* K or V of positions tile * 64 and on; zeros where a position is not the row's to read. */
 template <int HD>
-__device__ __forceinline__ void prefill_fetch(const struct batch_group &group,
-                                              const attend_row &row, uint32_t first, uint32_t last,
-                                              uint32_t block_shift, uint32_t head, uint64_t part,
-                                              uint32_t tile, uint32_t to)
+__device__ __forceinline__ void
+prefill_fetch(const struct batch_group &group, const attend_row &row, uint32_t first, uint32_t last,
+              uint32_t block_shift, uint32_t head, uint64_t part, uint32_t tile, uint32_t to)
 {
     const int chunks = HD / 8;
     for (int i = threadIdx.x; i < KEYS * chunks; i += PREFILL_THREADS) {
         uint32_t key = i / chunks, chunk = i % chunks, position = tile * KEYS + key;
         bool valid = position >= first && position <= last;
-        const char *from = attend_place(group, row.table, block_shift, valid ? position : last, head,
-                                        part, HD * 2);
+        const char *from = attend_place(group, row.table, block_shift, valid ? position : last,
+                                        head, part, HD * 2);
         copy_async(to + key * prefill_shape<HD>::row + chunk * 16, from + chunk * 16, valid);
     }
 }
@@ -190,7 +189,8 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
         __syncthreads();
         if (stages == 1 && at < end) {
             prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.k, at + 1, keys);
-            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.v, at + 1, values);
+            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.v, at + 1,
+                              values);
             copy_async_commit();
             copy_async_wait<0>();
             __syncthreads();
@@ -208,7 +208,8 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
                                                     (size_t)token * a.out_stride + head * HD);
 #pragma unroll
         for (int m = 0; m < HD / 8; m++)
-            to[m * 4 + t] = pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_BF16);
+            to[m * 4 + t] =
+                pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_BF16);
     }
 }
 
@@ -223,7 +224,8 @@ bool attend_prefill_can(const struct attend_args *args)
            aligned && (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256);
 }
 
-template <int HD> static cudaError_t prefill_launch(const struct attend_args *a, cudaStream_t stream)
+template <int HD>
+static cudaError_t prefill_launch(const struct attend_args *a, cudaStream_t stream)
 {
     static struct device_once once;
     cudaError_t result = device_allow(&once, prefill_kernel<HD>, device_facts(), 256 + 64);

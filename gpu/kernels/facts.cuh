@@ -31,8 +31,8 @@ cudaError_t device_allow(struct device_once *once, Kernel kernel, const struct d
     uint64_t bit = 1ull << (device->ordinal % FACTS_DEVICES_MAX);
     if (once->done.load(std::memory_order_relaxed) & bit)
         return cudaSuccess;
-    cudaError_t result = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(device->shared_max - static_bytes));
+    cudaError_t result = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              static_cast<int>(device->shared_max - static_bytes));
     if (result == cudaSuccess)
         once->done.fetch_or(bit, std::memory_order_relaxed);
     return result;

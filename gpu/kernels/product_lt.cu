@@ -1,6 +1,6 @@
 /* Products of many rows: cuBLASLt with the caller's workspace, so that it allocates nothing and can
- * be captured. A table remembers the algorithm of each problem met; a new problem costs a question to
- * the library (tens of microseconds). The table is shared by all ranks under one lock. */
+ * be captured. A table remembers the algorithm of each problem met; a new problem costs a question
+ * to the library (tens of microseconds). The table is shared by all ranks under one lock. */
 #include <mutex>
 
 #include "gpu/kernels/product_lt.cuh"
@@ -42,8 +42,8 @@ static cudaDataType_t data_type(enum dtype dtype)
 
 static uint32_t alignment(const void *pointer, uint32_t stride, enum dtype dtype)
 {
-    uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) |
-                     (uintptr_t)stride * dtype_bytes(dtype) | 256;
+    uintptr_t bits =
+        reinterpret_cast<uintptr_t>(pointer) | (uintptr_t)stride * dtype_bytes(dtype) | 256;
     return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
@@ -95,8 +95,8 @@ int lt_candidates(cublasLtHandle_t handle, struct lt_problem *p,
                                              &p->align_y, sizeof(p->align_y)) ||
         cublasLtMatmulPreferenceSetAttribute(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
                                              &p->align_y, sizeof(p->align_y)) ||
-        cublasLtMatmulAlgoGetHeuristic(handle, &p->operation, &p->w, &p->x, &p->y, &p->y, &wish, max,
-                                       candidates, &found))
+        cublasLtMatmulAlgoGetHeuristic(handle, &p->operation, &p->w, &p->x, &p->y, &p->y, &wish,
+                                       max, candidates, &found))
         return 0;
     return found;
 }
@@ -105,10 +105,9 @@ cudaError_t lt_run(cublasLtHandle_t handle, struct lt_problem *p, const struct p
                    const cublasLtMatmulAlgo_t *algorithm, cudaStream_t stream)
 {
     float one = 1, zero = 0;
-    cublasStatus_t status =
-        cublasLtMatmul(handle, &p->operation, &one, args->w.data, &p->w, args->x, &p->x, &zero,
-                       args->y, &p->y, args->y, &p->y, algorithm, args->workspace,
-                       p->workspace_bytes, stream);
+    cublasStatus_t status = cublasLtMatmul(handle, &p->operation, &one, args->w.data, &p->w,
+                                           args->x, &p->x, &zero, args->y, &p->y, args->y, &p->y,
+                                           algorithm, args->workspace, p->workspace_bytes, stream);
     if (status == CUBLAS_STATUS_SUCCESS)
         return cudaSuccess;
     cudaError_t cause = cudaPeekAtLastError();

@@ -13,8 +13,8 @@ struct lt_shape {
     uint8_t w_dtype, x_dtype, y_dtype, bias;
 };
 
-/* The library's descriptors, in place: nothing is allocated. Row-major matrices are its column-major
- * ones transposed, so y^T = w x^T. */
+/* The library's descriptors, in place: nothing is allocated. Row-major matrices are its
+ * column-major ones transposed, so y^T = w x^T. */
 struct lt_problem {
     cublasLtMatmulDescOpaque_t operation;
     cublasLtMatrixLayoutOpaque_t w, x, y;

@@ -38,7 +38,8 @@ __device__ __forceinline__ bool small_more(const small_cursor &at, const small_s
     return at.unit_first < shape.units && at.chunk < shape.chunks;
 }
 
-__device__ __forceinline__ void small_next(small_cursor &at, const small_shape &shape, uint32_t warp)
+__device__ __forceinline__ void small_next(small_cursor &at, const small_shape &shape,
+                                           uint32_t warp)
 {
     at.slot++;
     if (at.slot < GROUP && at.unit_first + at.slot * gridDim.x < shape.units)
@@ -71,9 +72,12 @@ __device__ __forceinline__ void small_fetch(const struct product_args &a, const 
                   bytes, barrier);
 }
 
+/* Rows up to the host's bound, whether they exist or not: waiting for the count costs more, and
+ * what comes of them is not stored. */
 template <int HALVES>
-__device__ __forceinline__ void small_load_x(uint4 (&x)[STEPS][HALVES], const struct product_args &a,
-                                             uint32_t rows, uint32_t begin, uint32_t count)
+__device__ __forceinline__ void small_load_x(uint4 (&x)[STEPS][HALVES],
+                                             const struct product_args &a, uint32_t begin,
+                                             uint32_t count)
 {
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -83,7 +87,7 @@ __device__ __forceinline__ void small_load_x(uint4 (&x)[STEPS][HALVES], const st
             static_cast<const __nv_bfloat16 *>(a.x) + (size_t)row * a.x_stride + begin + t * 8;
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
-            x[step][half] = row < rows && step * 32 + t * 8 < count
+            x[step][half] = row < a.rows.max && step * 32 + t * 8 < count
                                 ? *reinterpret_cast<const uint4 *>(from + step * 32)
                                 : make_uint4(0, 0, 0, 0);
     }
@@ -152,7 +156,8 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64_t full[SMALL_WARPS][STAGES_MAX];
     float *merge = reinterpret_cast<float *>(memory);
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, stage_bytes = UNIT * shape.row_bytes;
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
+             stage_bytes = UNIT * shape.row_bytes;
     uint32_t ring = shared_address(memory) + SMALL_WARPS * GROUP * HALVES * 8 * UNIT * 4 +
                     warp * shape.stages * stage_bytes;
     if (lane == 0) {
@@ -176,7 +181,7 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
             uint32_t begin = at.chunk * shape.chunk, left = a.w.k - begin;
             uint32_t count = left < shape.chunk ? left : shape.chunk;
             if (loaded != at.chunk)
-                small_load_x(x, a, rows, begin, count);
+                small_load_x(x, a, begin, count);
             loaded = at.chunk;
 #pragma unroll
             for (int slot = 0; slot < GROUP; slot++) {
@@ -205,8 +210,8 @@ bool product_small_can(const struct product_args *a)
     bool aligned = a->w.k % 8 == 0 && a->x_stride % 8 == 0 && a->w.k > 0 &&
                    reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
                    reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
-    return device_facts()->major == 9 && aligned && a->rows.max <= 16 &&
-           a->w.dtype == DTYPE_BF16 && a->x_dtype == DTYPE_BF16;
+    return device_facts()->major == 9 && aligned && a->rows.max <= 16 && a->w.dtype == DTYPE_BF16 &&
+           a->x_dtype == DTYPE_BF16;
 }
 
 template <int HALVES>
@@ -225,8 +230,8 @@ static cudaError_t small_launch(const struct product_args *args, cudaStream_t st
     if (shape.stages > STAGES_MAX)
         shape.stages = STAGES_MAX;
     static struct device_once once;
-    cudaError_t result = device_allow(&once, small_kernel<HALVES>, device,
-                                      SMALL_WARPS * STAGES_MAX * 8);
+    cudaError_t result =
+        device_allow(&once, small_kernel<HALVES>, device, SMALL_WARPS * STAGES_MAX * 8);
     if (result != cudaSuccess)
         return result;
     uint32_t blocks = shape.units < device->processors ? shape.units : device->processors;

@@ -84,7 +84,8 @@ __device__ __forceinline__ float exp2_fast(float value)
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
+                 : "memory");
 }
 
 /* After barrier_init, before others (or bulk copies) use the barriers. */
@@ -123,10 +124,11 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity)
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t bytes,
                                           uint32_t barrier)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-                 "[%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
 }
 
 /* Registers of a warpgroup, from here on; a multiple of 8. One branch per role, in one if/else. */

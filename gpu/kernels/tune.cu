@@ -154,12 +154,13 @@ static bool file_path(const char *dir, const char *suffix, char *path)
     size_t i = 0;
     for (; device.name[i] && i + 1 < sizeof(name); i++) {
         char c = device.name[i];
-        bool digit = c >= '0' && c <= '9', lower = c >= 'a' && c <= 'z', upper = c >= 'A' && c <= 'Z';
+        bool digit = c >= '0' && c <= '9', lower = c >= 'a' && c <= 'z',
+             upper = c >= 'A' && c <= 'Z';
         name[i] = upper ? static_cast<char>(c - 'A' + 'a') : lower || digit ? c : '-';
     }
     name[i] = 0;
-    int length = snprintf(path, PATH_BYTES, "%s/products-%s-%zu%s", dir, name,
-                          cublasLtGetVersion(), suffix);
+    int length =
+        snprintf(path, PATH_BYTES, "%s/products-%s-%zu%s", dir, name, cublasLtGetVersion(), suffix);
     return length > 0 && length < PATH_BYTES;
 }
 

@@ -1,4 +1,5 @@
-/* Which of cuBLASLt's algorithms a product of many rows takes: timed off the step path, kept on disk.
+/* Which of cuBLASLt's algorithms a product of many rows takes: timed off the step path, kept on
+ * disk.
  *
  * Until a shape was timed, the library's own first choice is taken. A result serves row counts from
  * just over half of the timed one up to it. The file is DIR/products-DEVICE-VERSION (the device's
@@ -8,8 +9,8 @@
  *     rows n k w_dtype x_dtype y_dtype bias choice
  *
  * All are decimal numbers; dtypes are those of enum dtype, bias is 0 or 1, choice numbers the
- * library's own candidates for the shape (below TUNE_CANDIDATES). So a file can only ever pick among
- * what the library offers: lines that are not of this form are skipped, and a choice that the
+ * library's own candidates for the shape (below TUNE_CANDIDATES). So a file can only ever pick
+ * among what the library offers: lines that are not of this form are skipped, and a choice that the
  * library does not offer is not taken.
  *
  * Results are of the calling thread's current device. Any thread. CPU device: nothing to choose,
@@ -21,8 +22,8 @@
 #define TUNE_CANDIDATES 16
 #define TUNE_SHAPES_MAX 1024 /* more are not kept */
 
-/* Times the product's shape, if its rows go to cuBLASLt at all; y is written. Blocks; enqueues on the
- * stream, which must not capture. Not on the step path. */
+/* Times the product's shape, if its rows go to cuBLASLt at all; y is written. Blocks; enqueues on
+ * the stream, which must not capture. Not on the step path. */
 OP_C cudaError_t tune_product(const struct product_args *args, cudaStream_t stream);
 
 /* The number of shapes known after it (0 where there is no file), or a negative error code. */

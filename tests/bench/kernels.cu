@@ -1,5 +1,6 @@
-/* Attention and products on the GPU: checked against double precision over random ragged shapes with
- * poisoned memory, then timed beside the limits of the same run. Ends with 1 if anything is wrong.
+/* Attention and products on the GPU: checked against double precision over random ragged shapes
+ * with poisoned memory, then timed beside the limits of the same run. Ends with 1 if anything is
+ * wrong.
  *
  *     kernels            checks and figures
  *     kernels check      checks only (for compute-sanitizer)

@@ -229,8 +229,8 @@ static void check_one(const char *name, struct world w, uint64_t seed, uint32_t 
     char text[128];
     build(w, random, 3);
     std::vector<float> out = attend(w);
-    snprintf(text, sizeof(text), "attend %s: %u/%u heads of %u, blocks of %u, window %u", name, w.heads,
-             w.kv_heads, w.dim, w.block_tokens, w.window);
+    snprintf(text, sizeof(text), "attend %s: %u/%u heads of %u, blocks of %u, window %u", name,
+             w.heads, w.kv_heads, w.dim, w.block_tokens, w.window);
     verdict(text, reference(w, out, every), w.dtype == DTYPE_F32 ? 2e-6 : 6e-3);
     double changed = differing(out, attend(w));
     if (w.args.scratch) { /* without room for partial results: the same bits by another way */
@@ -275,7 +275,8 @@ void attend_check()
     for (uint32_t length : {1u, 15u, 16u, 255u, 256u, 257u, 511u})
         decode.push_back({length, 1});
     for (int i = 0; i < 6; i++)
-        mixed.push_back({random.below(300), 1}), mixed.push_back({random.below(500), 200 + random.below(300)}),
+        mixed.push_back({random.below(300), 1}),
+            mixed.push_back({random.below(500), 200 + random.below(300)}),
             mixed.push_back({random.below(100), 1 + random.below(20)});
     prompts = {{0, 64}, {0, 129}, {0, 9}, {63, 65}, {128, 300}, {0, 777}, {1, 128}};
     for (int i = 0; i < 9; i++)
@@ -305,8 +306,8 @@ void attend_check()
 
 static const uint32_t LAYERS = 4; /* figures go through all of them, so that the L2 holds none */
 
-static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim, uint32_t block_tokens,
-                              uint32_t count, row_spec row)
+static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim,
+                              uint32_t block_tokens, uint32_t count, row_spec row)
 {
     struct world w = {heads, kv_heads, dim, block_tokens, 0, DTYPE_BF16, {}, LAYERS, 0};
     w.rows.assign(count, row);
@@ -377,10 +378,11 @@ static void decode_figure(uint32_t count, uint32_t context, uint32_t dim, uint32
         keep(w, w.args.scratch);
     }
     double ms = time_world(w), bytes = 2.0 * count * context * 8 * dim * 2;
-    printf("decode attention %3u x %6u, 32/8 heads of %3u, blocks of %3u%s: %8.1f us %5.0f GB/s = %4.1f %% of "
+    printf("decode attention %3u x %6u, 32/8 heads of %3u, blocks of %3u%s: %8.1f us %5.0f GB/s = "
+           "%4.1f %% of "
            "read\n",
-           count, context, dim, block_tokens, bound ? ", bound 8192" : "", ms * 1e3, bytes / ms / 1e6,
-           100 * bytes / ms / 1e6 / read_rate);
+           count, context, dim, block_tokens, bound ? ", bound 8192" : "", ms * 1e3,
+           bytes / ms / 1e6, 100 * bytes / ms / 1e6 / read_rate);
     fflush(stdout);
     release(w);
 }
@@ -389,8 +391,8 @@ static void prefill_figure(uint32_t count, uint32_t tokens, uint32_t dim)
 {
     struct world w = big_world(32, 8, dim, 32, count, {0, tokens});
     double ms = time_world(w), work = 4.0 * count * 32 * dim * ((double)tokens * tokens / 2);
-    printf("prefill attention %2u x %5u, 32/8 heads of %3u: %8.1f us %5.0f TFLOP/s\n", count, tokens,
-           dim, ms * 1e3, work / ms / 1e9);
+    printf("prefill attention %2u x %5u, 32/8 heads of %3u: %8.1f us %5.0f TFLOP/s\n", count,
+           tokens, dim, ms * 1e3, work / ms / 1e9);
     fflush(stdout);
     release(w);
 }

@@ -81,12 +81,15 @@ static void check_case(const case_of &c, random_state &random)
             spilled = spilled || !isnan(y[(size_t)r * a.y_stride]);
     }
     char text[128];
-    snprintf(text, sizeof(text), "product %u of %u rows, %u x %u, %s to %s%s", c.count, c.max, c.n, c.k,
-             c.x == DTYPE_F32 ? "f32" : "bf16", c.y == DTYPE_F32 ? "f32" : "bf16",
+    snprintf(text, sizeof(text), "product %u of %u rows, %u x %u, %s to %s%s", c.count, c.max, c.n,
+             c.k, c.x == DTYPE_F32 ? "f32" : "bf16", c.y == DTYPE_F32 ? "f32" : "bf16",
              c.bias ? ", bias" : "");
     verdict(text, spilled ? INFINITY : far.value(),
-            c.x == DTYPE_F32 ? 2e-6 : c.y == DTYPE_F32 ? 2e-6 : 3e-3);
-    if (c.max <= PRODUCT_SMALL_MAX && c.count > 1) { /* a row alone has the bits it has in company */
+            c.x == DTYPE_F32   ? 2e-6
+            : c.y == DTYPE_F32 ? 2e-6
+                               : 3e-3);
+    if (c.max <= PRODUCT_SMALL_MAX &&
+        c.count > 1) { /* a row alone has the bits it has in company */
         std::vector<float> alone = run_case(c, a, 1);
         a.rows.max = 1;
         std::vector<float> bound = run_case(c, a, 1);
@@ -216,8 +219,8 @@ void product_bench()
                     product(s, shape, &at, rows, false);
             product(s, HEAD, &at, rows, true);
         });
-        printf("products of an 8B step, %2u rows: %.3f ms %5.0f GB/s = %4.1f %% of read\n", rows, ms,
-               weights / ms / 1e6, 100 * weights / ms / 1e6 / read_rate);
+        printf("products of an 8B step, %2u rows: %.3f ms %5.0f GB/s = %4.1f %% of read\n", rows,
+               ms, weights / ms / 1e6, 100 * weights / ms / 1e6 / read_rate);
         for (auto &shape : LAYER) {
             int copies = (int)(((size_t)2 << 30) / ((size_t)shape[0] * shape[1] * 2));
             double one = time_graph_ms([&] {
@@ -247,7 +250,8 @@ void product_bench()
                         layers;
         }
         double work = (double)rows * layer;
-        printf("products of an 8B layer, %4u rows: first choice %.1f us, timed %.1f us, %.0f TFLOP/s, %.0f "
+        printf("products of an 8B layer, %4u rows: first choice %.1f us, timed %.1f us, %.0f "
+               "TFLOP/s, %.0f "
                "GB/s\n",
                rows, ms[0] * 1e3, ms[1] * 1e3, work / ms[1] / 1e9, layer / ms[1] / 1e6);
         fflush(stdout);
