@@ -56,9 +56,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *ret_prop, int ordinal
         return call_fail(cudaErrorInvalidValue);
     *ret_prop = (struct cudaDeviceProp){
         .name = "CPU",
-        .totalGlobalMem = (size_t)device_options.memory_bytes,
+        .totalGlobalMem = (size_t)device_chosen.memory_bytes,
         .major = 9,
-        .multiProcessorCount = (int)device_options.team_threads,
+        .multiProcessorCount = (int)device_chosen.team_threads,
         .integrated = 1,
         .concurrentKernels = 1,
         .pciBusID = ordinal + 1,
@@ -82,7 +82,7 @@ cudaError_t cudaDeviceGetAttribute(int *ret_value, enum cudaDeviceAttr attr, int
         return call_fail(cudaErrorInvalidValue);
     switch (attr) {
     case cudaDevAttrMultiProcessorCount:
-        *ret_value = (int)device_options.team_threads;
+        *ret_value = (int)device_chosen.team_threads;
         return cudaSuccess;
     case cudaDevAttrIntegrated:
     case cudaDevAttrConcurrentKernels:

@@ -14,7 +14,7 @@ struct device {
     atomic_uint peers; /* bit mask: devices whose memory this one's streams may touch */
 };
 
-extern struct emu_options device_options; /* as in force */
+extern struct emu_options device_chosen; /* as in force */
 
 bool device_ready(void);
 cudaError_t device_setup_default(void);

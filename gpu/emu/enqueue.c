@@ -41,7 +41,7 @@ static cudaError_t copy_submit(struct CUstream_st *stream, const struct work *co
 {
     if (!pinned) {
         call_count_pageable();
-        if (device_options.strict && stream->created)
+        if (device_chosen.strict && stream->created)
             call_abort("a copy of %zu bytes between device and pageable memory on a created stream",
                        copy->copy.bytes);
         if (stream->capture)

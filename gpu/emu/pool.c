@@ -431,7 +431,7 @@ cudaError_t cudaMallocFromPoolAsync(void **ret_pointer, size_t size, cudaMemPool
     struct work poison = {
         .kind = WORK_FILL,
         .fill = {.dst = dev((void *)block->address), .value = POISON, .bytes = block->bytes}};
-    if (device_options.poison && !stream_enqueue(stream, &poison, NULL, 0)) {
+    if (device_chosen.poison && !stream_enqueue(stream, &poison, NULL, 0)) {
         give(&pool->device->memory, block, stream, stream_issued(stream));
         return call_fail(cudaErrorMemoryAllocation);
     }
@@ -465,7 +465,7 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream_handle)
         return call_fail(cudaErrorInvalidValue);
     struct work poison = {.kind = WORK_FILL,
                           .fill = {.dst = dev(pointer), .value = POISON, .bytes = block->bytes}};
-    if (device_options.poison && !stream_enqueue(stream, &poison, NULL, 0))
+    if (device_chosen.poison && !stream_enqueue(stream, &poison, NULL, 0))
         return call_fail(cudaErrorMemoryAllocation);
     give(&device->memory, block, stream, stream_issued(stream));
     return cudaSuccess;
@@ -489,7 +489,7 @@ cudaError_t cudaMalloc(void **ret_pointer, size_t size)
     if (!block)
         return call_fail(cudaErrorMemoryAllocation);
     *ret_pointer = (void *)block->address;
-    if (device_options.poison)
+    if (device_chosen.poison)
         work_fill(dev(*ret_pointer), POISON, block->bytes);
     return cudaSuccess;
 }
@@ -505,7 +505,7 @@ cudaError_t cudaFree(void *pointer)
     if (!block)
         return call_fail(cudaErrorInvalidValue);
     stream_await_all(device);
-    if (device_options.poison)
+    if (device_chosen.poison)
         work_fill(dev(pointer), POISON, block->bytes);
     give(&device->memory, block, NULL, 0);
     error = call_sticky();

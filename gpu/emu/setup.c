@@ -15,7 +15,7 @@
 
 #define DEVICE_CREW 4 /* more only help streams that are all busy for long */
 
-struct emu_options device_options;
+struct emu_options device_chosen;
 
 static struct lock setup_lock;
 static atomic_uint generation; /* of the set-up in force; 0: none */
@@ -36,12 +36,12 @@ uint32_t device_generation(void)
 
 uint32_t device_count(void)
 {
-    return device_options.devices;
+    return device_chosen.devices;
 }
 
 struct device *device_at(int ordinal)
 {
-    return ordinal >= 0 && (uint32_t)ordinal < device_options.devices ? &devices[ordinal] : NULL;
+    return ordinal >= 0 && (uint32_t)ordinal < device_chosen.devices ? &devices[ordinal] : NULL;
 }
 
 /* xorshift64*: plenty for choosing streams. */
@@ -70,18 +70,18 @@ static void drop_all(void)
     if (last_generation == 0 || !device_ready())
         return;
     call_break(cudaErrorUnknown); /* what hangs lets go, what is queued is dropped */
-    for (uint32_t i = 0; i < device_options.devices; i++) {
-        if (device_options.engine != EMU_STEPPER)
+    for (uint32_t i = 0; i < device_chosen.devices; i++) {
+        if (device_chosen.engine != EMU_STEPPER)
             stream_await_all(&devices[i]);
     }
     atomic_store(&generation, 0);
     stream_join();
-    for (uint32_t i = 0; i < device_options.devices; i++) {
+    for (uint32_t i = 0; i < device_chosen.devices; i++) {
         if (devices[i].crew)
             crew_join(devices[i].crew);
     }
     stream_reset();
-    for (uint32_t i = 0; i < device_options.devices; i++) {
+    for (uint32_t i = 0; i < device_chosen.devices; i++) {
         if (devices[i].crew && devices[i].crew != stepper)
             crew_free(devices[i].crew);
         pool_reset(&devices[i]);
@@ -98,18 +98,18 @@ static void drop_all(void)
 
 static void options_complete(const struct emu_options *options)
 {
-    device_options = *options;
-    if (device_options.devices == 0)
-        device_options.devices = 1;
-    if (device_options.memory_bytes == 0)
-        device_options.memory_bytes = memory_available() / device_options.devices;
-    device_options.memory_bytes &= ~(uint64_t)(MEMORY_GRANULE - 1);
-    if (device_options.memory_bytes == 0)
-        device_options.memory_bytes = MEMORY_GRANULE;
-    if (device_options.team_threads == 0)
-        device_options.team_threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
-    if (ORDER_SEEN && device_options.engine == EMU_THREADS)
-        device_options.engine = EMU_STREAM_THREAD;
+    device_chosen = *options;
+    if (device_chosen.devices == 0)
+        device_chosen.devices = 1;
+    if (device_chosen.memory_bytes == 0)
+        device_chosen.memory_bytes = memory_available() / device_chosen.devices;
+    device_chosen.memory_bytes &= ~(uint64_t)(MEMORY_GRANULE - 1);
+    if (device_chosen.memory_bytes == 0)
+        device_chosen.memory_bytes = MEMORY_GRANULE;
+    if (device_chosen.team_threads == 0)
+        device_chosen.team_threads = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    if (ORDER_SEEN && device_chosen.engine == EMU_THREADS)
+        device_chosen.engine = EMU_STREAM_THREAD;
     random_state = options->seed * 0x9e3779b97f4a7c15u + 0x1234567u;
     random_state = random_state ? random_state : 1;
 }
@@ -119,15 +119,15 @@ static cudaError_t device_open(uint32_t ordinal)
     struct device *device = &devices[ordinal];
     memset(device, 0, sizeof(*device));
     device->ordinal = (int)ordinal;
-    cudaError_t error = memory_open(&device->memory, ordinal, (size_t)device_options.memory_bytes);
+    cudaError_t error = memory_open(&device->memory, ordinal, (size_t)device_chosen.memory_bytes);
     if (error != cudaSuccess)
         return error;
-    if (device_options.engine == EMU_STEPPER)
+    if (device_chosen.engine == EMU_STEPPER)
         device->crew = stepper;
-    else if (device_options.engine == EMU_THREADS)
+    else if (device_chosen.engine == EMU_THREADS)
         device->crew = crew_make(DEVICE_CREW);
     device->memory.plain = pool_make(device, 0);
-    if (!device->memory.plain || (!device->crew && device_options.engine != EMU_STREAM_THREAD))
+    if (!device->memory.plain || (!device->crew && device_chosen.engine != EMU_STREAM_THREAD))
         return cudaErrorMemoryAllocation;
     return cudaSuccess;
 }
@@ -139,13 +139,13 @@ static cudaError_t setup(const struct emu_options *options)
         return cudaErrorInvalidValue;
     drop_all();
     options_complete(options);
-    cudaError_t error = memory_reserve(device_options.devices, (size_t)device_options.memory_bytes);
-    if (device_options.engine == EMU_STEPPER) {
+    cudaError_t error = memory_reserve(device_chosen.devices, (size_t)device_chosen.memory_bytes);
+    if (device_chosen.engine == EMU_STEPPER) {
         stepper = crew_make(0);
         if (!stepper)
             error = cudaErrorMemoryAllocation;
     }
-    for (uint32_t i = 0; i < device_options.devices && error == cudaSuccess; i++)
+    for (uint32_t i = 0; i < device_chosen.devices && error == cudaSuccess; i++)
         error = device_open(i);
     if (error != cudaSuccess)
         return error; /* the process is out of memory before it began: nothing is taken back */
@@ -178,7 +178,7 @@ bool emu_step(void)
 
 void emu_memory_limit(uint64_t bytes)
 {
-    for (uint32_t i = 0; i < device_options.devices; i++) {
+    for (uint32_t i = 0; i < device_chosen.devices; i++) {
         lock_take(&devices[i].memory.lock);
         devices[i].memory.limit = (size_t)bytes;
         lock_drop(&devices[i].memory.lock);
@@ -191,7 +191,7 @@ struct emu_live emu_live(void)
                             .events = event_live(),
                             .graphs = graph_live(),
                             .host_ranges = host_live()};
-    for (uint32_t i = 0; i < device_options.devices && device_ready(); i++) {
+    for (uint32_t i = 0; i < device_chosen.devices && device_ready(); i++) {
         live.pools += pool_live(&devices[i]);
         live.device_bytes += pool_bytes_used(&devices[i]);
     }

@@ -291,7 +291,7 @@ static void settle(struct CUstream_st *stream);
 /* Whether even a wait that is over must come to the stream's own thread, to be seen (order.h). */
 static bool waits_must_run(void)
 {
-    return ORDER_SEEN && device_options.engine != EMU_STEPPER;
+    return ORDER_SEEN && device_chosen.engine != EMU_STEPPER;
 }
 
 /* Takes those off the list whose work is done. The stream's lock is held. */
@@ -476,7 +476,7 @@ bool stream_done(struct CUstream_st *stream, uint64_t seq)
 
 void stream_await(struct CUstream_st *stream, uint64_t seq)
 {
-    if (device_options.engine == EMU_STEPPER) {
+    if (device_chosen.engine == EMU_STEPPER) {
         while (atomic_load(&stream->done) < seq) {
             if (!emu_step())
                 call_abort("synchronising would wait forever: nothing can run");

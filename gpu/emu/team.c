@@ -133,9 +133,9 @@ static void run_stepped(const struct work *work)
 
 void team_run(struct CUstream_st *stream, const struct work *work)
 {
-    uint32_t threads = stream->priority < 0 ? device_options.team_threads : 1;
+    uint32_t threads = stream->priority < 0 ? device_chosen.team_threads : 1;
     uint32_t count = work->kernel.count, index = 0;
-    if (device_options.engine == EMU_STEPPER) {
+    if (device_chosen.engine == EMU_STEPPER) {
         run_stepped(work);
         return;
     }

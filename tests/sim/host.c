@@ -1,0 +1,303 @@
+#include "tests/sim/host.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/device.h"
+#include "daemon/kv.h"
+#include "daemon/option_table.h"
+#include "gpu/emu/emu.h"
+#include "tests/sim/ledger.h"
+
+static void set(struct host *host, const char *name, uint64_t value, const char *unit)
+{
+    char text[64];
+    struct error error;
+    const struct option *option = option_find(name, strlen(name));
+    snprintf(text, sizeof(text), "%" PRIu64 "%s", value, unit);
+    if (!option || option_set(host->options, option, text, strlen(text), &error))
+        scene_fail(host->scene, "option %s = %s: %s", name, text, option ? error.text : "none");
+}
+
+static void set_word(struct host *host, const char *name, const char *text)
+{
+    struct error error;
+    const struct option *option = option_find(name, strlen(name));
+    if (!option || option_set(host->options, option, text, strlen(text), &error))
+        scene_fail(host->scene, "option %s = %s: %s", name, text, option ? error.text : "none");
+}
+
+static void draw_options(struct host *host, const struct host_setup *setup)
+{
+    struct scene *scene = host->scene;
+    set_word(host, "model", setup->model);
+    set_word(host, "device", "cpu");
+    set_word(host, "log-requests", "no");
+    set(host, "context-max", setup->context_max, "");
+    set(host, "steps-in-flight", scene_between(scene, 1, 2), "");
+    set(host, "sequences-max", scene_between(scene, 1, 12), "");
+    set(host, "step-tokens", 1u << scene_between(scene, 3, 8), "");
+    set(host, "memory-reserve", 0, "");
+    set(host, "idle-time", scene_between(scene, 10, 200), "ms");
+    set(host, "itl-target", scene_between(scene, 1, 50), "ms");
+    set(host, "step-timeout", scene_between(scene, 500, 2000), "ms");
+    set(host, "queue-sequences", scene_between(scene, 4, 64), "");
+    set(host, "queue-tokens", 2ull * setup->context_max * scene_between(scene, 4, 32), "");
+    set(host, "output-high", scene_between(scene, 4, 16), "KiB");
+    set(host, "output-max", scene_between(scene, 64, 128), "KiB");
+    set(host, "input-max", scene_between(scene, 64, 512), "KiB");
+    set(host, "frame-max", 64, "KiB");
+    set(host, "handshake-timeout", 300, "ms");
+    set(host, "frame-timeout", 300, "ms");
+    set(host, "stall-timeout", 300, "ms");
+}
+
+/* Slabs of few blocks, so that growing, emptying and preempting happen in small runs. */
+static void draw_memory(struct host *host, const struct host_setup *setup, uint64_t block_bytes)
+{
+    struct scene *scene = host->scene;
+    uint64_t slab_blocks = scene_between(scene, 1, 8);
+    set(host, "slab-size", slab_blocks * block_bytes, "");
+    if (setup->tight) {
+        uint64_t need = setup->context_max / 32 + 1;
+        set(host, "kv-max", (need + scene_below(scene, 24)) * block_bytes, "");
+    }
+}
+
+static void wake(void *context)
+{
+    struct host *host = context;
+    host->touched = true;
+}
+
+static struct gpu_options engine_options(const struct host *host)
+{
+    static const int numbers[GPU_DEVICES_MAX];
+    return device_options(host->options, numbers);
+}
+
+static uint64_t block_bytes_of(const struct host *host)
+{
+    const struct gpu_options options = engine_options(host);
+    struct gpu_model model;
+    struct error error;
+    if (gpu_module.check(&options, &model, &error))
+        scene_fail(host->scene, "%s", error.text);
+    else if (model.groups[0].block_bytes)
+        return model.groups[0].block_bytes;
+    return 256;
+}
+
+static void open_replica(struct host *host, struct gpu_model *model, struct gpu_limits *limits)
+{
+    const struct gpu_options options = engine_options(host);
+    struct gpu_engine *engine;
+    struct error error;
+    if (gpu_module.open(&options, &engine, model, limits, &error)) {
+        scene_fail(host->scene, "%s", error.text);
+        return;
+    }
+    ledger_add(engine, model, limits);
+    if (replica_make(ledger_api(), engine, model, limits, host->options, &host->outbox,
+                     &host->replicas[host->replica_count], &error))
+        scene_fail(host->scene, "%s", error.text);
+    else
+        host->replica_count++;
+}
+
+void host_open(struct host *host, struct scene *scene, const struct host_setup *setup)
+{
+    struct gpu_model model = {.vocab = 1};
+    struct gpu_limits limits = {.context_max = 1};
+    struct error error;
+    memset(host, 0, sizeof(*host));
+    host->scene = scene;
+    if (options_defaults(&host->options, &error))
+        abort();
+    draw_options(host, setup);
+    draw_memory(host, setup, block_bytes_of(host));
+    outbox_init(&host->outbox, wake, host);
+    if (server_init(&host->server, host->options, &host->outbox, scene->random, scene->now_us,
+                    &error))
+        abort();
+    for (uint32_t i = 0; i < setup->replicas && !scene->failed; i++)
+        open_replica(host, &model, &limits);
+    struct replica *bases[HOST_REPLICAS];
+    for (uint32_t i = 0; i < host->replica_count; i++)
+        bases[i] = &host->replicas[i]->base;
+    if (host->replica_count > 0)
+        server_serve(&host->server, &model, limits.context_max, kv_length_max(&model, &limits),
+                     "simulated", bases, host->replica_count);
+}
+
+void host_close(struct host *host)
+{
+    struct server *server = &host->server;
+    server_drain(server);
+    server_cancel_all(server, host->scene->now_us);
+    server_turn(server, host->scene->now_us);
+    for (uint32_t i = 0; i < host->replica_count; i++) {
+        worker_stop(host->replicas[i]->worker);
+        if (worker_turn(host->replicas[i]->worker, host->scene->now_us))
+            scene_fail(host->scene, "a worker that was stopped goes on");
+    }
+    server_turn(server, host->scene->now_us);
+    if (server->live_sequences > 0)
+        scene_fail(host->scene, "%" PRIu64 " sequences outlive their daemon",
+                   server->live_sequences);
+    server_destroy(server, host->scene->now_us);
+    if (server->load.sequences || server->load.tokens || server->load.input ||
+        server->load.connections || server->users.count)
+        scene_fail(host->scene, "left at the end: %" PRIu64 " sequences, %" PRIu64 " tokens, %" PRIu64
+                   " bytes, %u connections, %u users", server->load.sequences, server->load.tokens,
+                   server->load.input, server->load.connections, server->users.count);
+    for (uint32_t i = 0; i < host->replica_count; i++)
+        replica_free(host->replicas[i]);
+    outbox_destroy(&host->outbox);
+    options_free(host->options);
+    host->replica_count = 0;
+}
+
+/* ---- what can happen --------------------------------------------------------------------------- */
+
+bool host_worker_due(struct host *host, uint32_t replica)
+{
+    const struct worker *worker = host->replicas[replica]->worker;
+    uint64_t count;
+    if (worker_state(worker) == WORKER_LOADING)
+        return true;
+    if (read(worker_fd(worker), &count, sizeof(count)) > 0)
+        host->woken[replica] = true;
+    return host->woken[replica] || worker_wait_us(worker, host->scene->now_us) == 0;
+}
+
+void host_worker_turn(struct host *host, uint32_t replica)
+{
+    struct worker *worker = host->replicas[replica]->worker;
+    scene_note(host->scene, "worker", replica, (uint64_t)worker_state(worker));
+    host->device_runs = true;
+    if (worker_state(worker) == WORKER_LOADING) {
+        (void)worker_open(worker);
+        return;
+    }
+    host->woken[replica] = false;
+    worker_turn(worker, host->scene->now_us);
+}
+
+bool host_server_due(const struct host *host)
+{
+    time_us due_us = server_due(&host->server);
+    return host->touched || (due_us && due_us <= host->scene->now_us);
+}
+
+static bool all_ready(const struct host *host)
+{
+    for (uint32_t i = 0; i < host->replica_count; i++)
+        if (worker_state(host->replicas[i]->worker) != WORKER_READY)
+            return false;
+    return true;
+}
+
+static void device_failed(struct host *host)
+{
+    for (uint32_t i = 0; i < host->replica_count && !host->failed; i++) {
+        const struct worker *worker = host->replicas[i]->worker;
+        if (worker_state(worker) != WORKER_FAILED)
+            continue;
+        host->failed = true;
+        scene_note(host->scene, "failed", i, (uint64_t)worker_failure(worker)->code);
+        server_fail(&host->server, worker_failure(worker), host->scene->now_us);
+        host->touched = true;
+    }
+}
+
+void host_server_turn(struct host *host)
+{
+    host->touched = false;
+    scene_note(host->scene, "server", host->server.live_sequences, host->server.load.sequences);
+    unsigned control = server_turn(&host->server, host->scene->now_us);
+    if (control & OUTBOX_READY && all_ready(host)) {
+        server_ready(&host->server, host->scene->now_us);
+        host->touched = true;
+    }
+    if (control & OUTBOX_FAILED)
+        device_failed(host);
+    for (uint32_t i = 0; i < host->replica_count; i++)
+        if (!worker_healthy(host->replicas[i]->worker, host->scene->now_us))
+            host->unhealthy = true;
+}
+
+bool host_device_due(const struct host *host)
+{
+    return host->device_runs;
+}
+
+void host_device_step(struct host *host)
+{
+    host->device_runs = emu_step();
+    scene_note(host->scene, "device", host->device_runs, 0);
+}
+
+static void earlier(time_us *due_us, time_us at_us)
+{
+    if (at_us && (!*due_us || at_us < *due_us))
+        *due_us = at_us;
+}
+
+time_us host_next(struct host *host)
+{
+    time_us due_us = server_due(&host->server), now_us = host->scene->now_us;
+    for (uint32_t i = 0; i < host->replica_count; i++) {
+        uint64_t wait_us = worker_wait_us(host->replicas[i]->worker, now_us);
+        if (wait_us != WORKER_FOREVER)
+            earlier(&due_us, now_us + wait_us);
+    }
+    return due_us;
+}
+
+/* ---- at rest ----------------------------------------------------------------------------------- */
+
+static void check_replica(struct host *host, uint32_t i)
+{
+    struct replica *replica = &host->replicas[i]->base;
+    struct gpu_memory memory;
+    struct gpu_counters counters;
+    replica->api->ask_stats(replica);
+    host_worker_turn(host, i);
+    const struct stats_worker *stats = replica->api->stats(replica);
+    if (stats->running || stats->starting || stats->steps_in_flight || stats->kv_blocks_used ||
+        stats->kv_slabs)
+        scene_fail(host->scene,
+                   "replica %u at rest: %" PRIu64 " running, %" PRIu64 " starting, %" PRIu64
+                   " steps, %" PRIu64 " blocks, %" PRIu64 " slabs",
+                   i, stats->running, stats->starting, stats->steps_in_flight,
+                   stats->kv_blocks_used, stats->kv_slabs);
+    replica->api->memory(replica, &memory);
+    if (memory.kv_used || memory.kv_held || memory.scratch_used || memory.scratch_held)
+        scene_fail(host->scene,
+                   "replica %u at rest holds %" PRIu64 " of %" PRIu64 " bytes of KV, %" PRIu64
+                   " of %" PRIu64 " of scratch",
+                   i, memory.kv_used, memory.kv_held, memory.scratch_used, memory.scratch_held);
+    replica->api->counters(replica, &counters);
+    if (counters.synchronizes || counters.pageable_copies || counters.allocations)
+        scene_fail(host->scene,
+                   "replica %u: %" PRIu64 " waits, %" PRIu64 " pageable copies, %" PRIu64
+                   " allocations",
+                   i, counters.synchronizes, counters.pageable_copies, counters.allocations);
+}
+
+void host_check_rest(struct host *host)
+{
+    struct server *server = &host->server;
+    if (server->live_requests || server->live_sequences || server->waiting.count ||
+        server->load.sequences || server->load.tokens || server->load.input)
+        scene_fail(host->scene,
+                   "at rest: %u requests, %" PRIu64 " sequences, %" PRIu64 " waiting, load of %" PRIu64
+                   " sequences, %" PRIu64 " tokens, %" PRIu64 " bytes",
+                   server->live_requests, server->live_sequences, server->waiting.count,
+                   server->load.sequences, server->load.tokens, server->load.input);
+    for (uint32_t i = 0; i < host->replica_count && !host->scene->failed; i++)
+        check_replica(host, i);
+}

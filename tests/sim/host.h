@@ -1,0 +1,54 @@
+/* The daemon in a simulated run: the real server and connections, real replicas with workers that
+ * take their turns here, the real engine on the stepped emulation. What daemon/loop.c does around
+ * them, this does with the scene's clock.
+ *
+ * One thread. Lifetime: host_open, host_close; several may follow each other, as processes do.
+ */
+#pragma once
+
+#include "daemon/option.h"
+#include "daemon/replica.h"
+#include "daemon/server.h"
+#include "tests/sim/scene.h"
+
+#define HOST_REPLICAS 2
+
+struct host_setup {
+    const char *model;
+    uint32_t replicas;
+    uint32_t context_max;
+    bool tight; /* KV and memory are short, by limits of the daemon's own */
+};
+
+struct host {
+    struct scene *scene;
+    struct options *options;
+    struct outbox outbox;
+    struct server server;
+    struct replica_worker *replicas[HOST_REPLICAS];
+    bool woken[HOST_REPLICAS]; /* the worker's eventfd was readable */
+    bool stopped[HOST_REPLICAS];
+    uint32_t replica_count;
+    bool touched; /* a turn of the server is due */
+    bool device_runs; /* the device may have something to do */
+    bool failed;  /* the device did; this daemon serves no more */
+    bool unhealthy; /* the watchdog would have ended it */
+};
+
+/* The emulation is set up; options are drawn. No worker is loaded yet. */
+void host_open(struct host *host, struct scene *scene, const struct host_setup *setup);
+/* Everybody's connection is closed. After a failure the device's state is given up, not taken down. */
+void host_close(struct host *host);
+
+/* What can happen now, and doing it. */
+bool host_worker_due(struct host *host, uint32_t replica);
+void host_worker_turn(struct host *host, uint32_t replica);
+bool host_server_due(const struct host *host);
+void host_server_turn(struct host *host);
+bool host_device_due(const struct host *host);
+void host_device_step(struct host *host);
+/* The time at which something is due although nothing happens; 0 = never. */
+time_us host_next(struct host *host);
+
+/* After all has ended: whether figures and memory are where they were. */
+void host_check_rest(struct host *host);

@@ -1,0 +1,243 @@
+#include "tests/sim/question.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/emu/emu.h"
+#include "gpu/kernels/null_rule.h"
+#include "tests/gpu/talk.h"
+#include "tests/sim/chance.h"
+
+#define REAL_OUT_MAX 24 /* tokens that a real model is asked for */
+#define REAL_PROMPT_MAX 48
+
+static void *make(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+static uint32_t draw_length(uint32_t most, uint64_t *random)
+{
+    switch (chance_below(random, 4)) {
+    case 0:
+        return 1;
+    case 1:
+        return chance_between(random, 1, most);
+    default:
+        return chance_between(random, 1, most < 24 ? most : 24);
+    }
+}
+
+static void draw(const struct questions *questions, struct question *question, uint32_t out_max,
+                 uint32_t prompt_max, uint64_t *random)
+{
+    question->prompt_len = draw_length(prompt_max, random);
+    question->prompt = make(question->prompt_len, sizeof(int32_t));
+    for (uint32_t i = 0; i < question->prompt_len; i++)
+        question->prompt[i] = (int32_t)chance_below(random, questions->vocab);
+    question->ignore_eos = chance_one_in(random, 4);
+    question->seed = chance_below(random, 1u << 30);
+    if (chance_one_in(random, 2))
+        question->temperature = (float)chance_between(random, 1, 20) / 10;
+    if (chance_one_in(random, 3))
+        question->stop_id_count = chance_between(random, 1, QUESTION_STOPS);
+    for (uint32_t i = 0; i < question->stop_id_count; i++)
+        question->stop_ids[i] = (int32_t)chance_below(random, questions->vocab);
+    if (chance_one_in(random, 4))
+        question->min_tokens = chance_between(random, 1, 8);
+    question->tokens = make(out_max, sizeof(int32_t));
+    question->logprobs = make(out_max, sizeof(float));
+    question->tops = make(out_max, sizeof(*question->tops));
+    question->scores = make(question->prompt_len, sizeof(*question->scores));
+    question->last = make(questions->hidden, sizeof(float));
+    question->mean = make(questions->hidden, sizeof(float));
+}
+
+/* ---- the rule ---------------------------------------------------------------------------------- */
+
+static bool is_stop(const struct question *question, int32_t token)
+{
+    for (uint32_t i = 0; i < question->stop_id_count; i++)
+        if (question->stop_ids[i] == token)
+            return true;
+    return false;
+}
+
+static uint64_t answer_prompt(struct question *question)
+{
+    uint64_t state = NULL_START;
+    question->all = make(question->prompt_len, NULL_HIDDEN * sizeof(float));
+    for (uint32_t i = 0; i < question->prompt_len; i++) {
+        state = null_state(state, question->prompt[i]);
+        for (uint32_t e = 0; e < NULL_HIDDEN; e++) {
+            question->last[e] = null_hidden(state, e);
+            question->mean[e] += question->last[e];
+            question->all[i * NULL_HIDDEN + e] = question->last[e];
+        }
+        if (i + 1 < question->prompt_len)
+            question->scores[i] = (struct message_score){
+                .logprob = null_logprob(state, question->prompt[i + 1]),
+                .top_token = null_top(state, 0),
+                .top_logprob = null_logprob(state, null_top(state, 0))};
+    }
+    for (uint32_t e = 0; e < NULL_HIDDEN; e++)
+        question->mean[e] /= (float)question->prompt_len;
+    return state;
+}
+
+static void answer_by_rule(struct question *question, uint32_t out_max)
+{
+    uint64_t state = answer_prompt(question);
+    while (question->count < out_max && !question->stops) {
+        uint32_t at = question->count++;
+        bool may_end = !question->ignore_eos && at >= question->min_tokens;
+        int32_t token = null_sample(state, may_end);
+        question->tokens[at] = token;
+        question->logprobs[at] = null_logprob(state, token);
+        for (uint32_t i = 0; i < QUESTION_TOPS; i++)
+            question->tops[at][i] = (struct gpu_top){
+                .token = null_top(state, i), .logprob = null_logprob(state, null_top(state, i))};
+        question->stops = may_end && (token == NULL_END || is_stop(question, token));
+        state = null_state(state, token);
+    }
+}
+
+/* ---- a model alone ----------------------------------------------------------------------------- */
+
+static struct gpu_open opening(const struct question *question)
+{
+    return (struct gpu_open){
+        .seed = question->seed,
+        .temperature = question->temperature,
+        .top_p = 1,
+        .repetition = 1,
+        .eos_from = question->ignore_eos ? UINT32_MAX
+                                         : question->prompt_len + question->min_tokens,
+        .logprobs = QUESTION_TOPS,
+    };
+}
+
+static void keep_generated(struct question *question, const struct talk_job *job)
+{
+    question->count = job->sampled;
+    for (uint32_t i = 0; i < job->sampled; i++) {
+        question->tokens[i] = job->samples[i].token;
+        question->logprobs[i] = job->samples[i].logprob;
+        memcpy(question->tops[i], job->tops[i], sizeof(question->tops[i]));
+        question->stops = job->samples[i].finished;
+    }
+}
+
+static int ask_alone(struct talk *talk, struct question *question, uint32_t out_max,
+                     uint32_t hidden)
+{
+    struct talk_job *jobs = make(4, sizeof(*jobs));
+    for (uint32_t i = 0; i < 4; i++) {
+        jobs[i].prompt = question->prompt;
+        jobs[i].prompt_len = question->prompt_len;
+        jobs[i].open = opening(question);
+    }
+    jobs[0].generate = out_max;
+    jobs[0].open.stop_ids_count = question->stop_id_count;
+    memcpy(jobs[0].stop_ids, question->stop_ids, sizeof(jobs[0].stop_ids));
+    jobs[1].score = true;
+    jobs[2].embed = GPU_EMBED_LAST;
+    jobs[3].embed = GPU_POOL_OUT;
+    jobs[3].open.flags = GPU_SLOT_POOL;
+    int rc = talk_run(talk, jobs, 4);
+    if (!rc) {
+        keep_generated(question, &jobs[0]);
+        for (uint32_t i = 0; i + 1 < question->prompt_len; i++)
+            question->scores[i] =
+                (struct message_score){.logprob = jobs[1].scores[i].logprob,
+                                       .top_token = jobs[1].scores[i].top_token,
+                                       .top_logprob = jobs[1].scores[i].top_logprob};
+        memcpy(question->last, jobs[2].embedding, hidden * sizeof(float));
+        memcpy(question->mean, jobs[3].embedding, hidden * sizeof(float));
+    }
+    free(jobs);
+    return rc;
+}
+
+/* ---- the set ----------------------------------------------------------------------------------- */
+
+static void make_all(struct questions *questions, uint32_t context_max, uint64_t *random)
+{
+    for (uint32_t i = 0; i < questions->count; i++) {
+        struct question *question = &questions->question[i];
+        draw(questions, question, context_max, context_max - 1, random);
+        uint32_t out_max = context_max - question->prompt_len;
+        if (question->min_tokens > out_max)
+            question->min_tokens = out_max;
+        answer_by_rule(question, out_max);
+    }
+}
+
+static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *random,
+                   struct error *error)
+{
+    static struct talk talk;
+    const struct gpu_options options = {.model = questions->model, .tp = 1, .pp = 1, .depth = 1,
+                                        .slots_max = 8, .context_max = context_max};
+    if (emu_setup(&(struct emu_options){.engine = EMU_STEPPER, .memory_bytes = 256u << 20}))
+        return error_set(error, ERR_NO_MEMORY, "no emulated device");
+    int rc = talk_open(&talk, &options, true);
+    if (!rc)
+        rc = talk_start(&talk);
+    if (rc) {
+        *error = talk.error;
+        return rc;
+    }
+    questions->vocab = talk.model.vocab;
+    questions->hidden = talk.model.hidden;
+    for (uint32_t i = 0; !rc && i < questions->count; i++) {
+        struct question *question = &questions->question[i];
+        uint32_t prompt_max = context_max - REAL_OUT_MAX;
+        draw(questions, question, REAL_OUT_MAX,
+             prompt_max < REAL_PROMPT_MAX ? prompt_max : REAL_PROMPT_MAX, random);
+        question->stop_id_count = question->stop_id_count < 4 ? question->stop_id_count : 4;
+        rc = ask_alone(&talk, question, REAL_OUT_MAX, questions->hidden);
+    }
+    if (rc)
+        *error = talk.error;
+    talk_close(&talk);
+    return rc;
+}
+
+int questions_make(struct questions *questions, const char *model, uint32_t context_max,
+                   uint32_t count, uint64_t *random, struct error *error)
+{
+    memset(questions, 0, sizeof(*questions));
+    snprintf(questions->model, sizeof(questions->model), "%s", model);
+    questions->null = strcmp(model, "synthetic:null") == 0;
+    questions->vocab = NULL_VOCAB;
+    questions->hidden = NULL_HIDDEN;
+    questions->context_max = context_max;
+    questions->count = count;
+    questions->question = make(count, sizeof(*questions->question));
+    if (!questions->null)
+        return ask_all(questions, context_max, random, error);
+    make_all(questions, context_max, random);
+    return 0;
+}
+
+void questions_free(struct questions *questions)
+{
+    for (uint32_t i = 0; i < questions->count; i++) {
+        struct question *question = &questions->question[i];
+        free(question->prompt);
+        free(question->tokens);
+        free(question->logprobs);
+        free(question->tops);
+        free(question->scores);
+        free(question->last);
+        free(question->mean);
+        free(question->all);
+    }
+    free(questions->question);
+    questions->question = NULL;
+}

@@ -1,0 +1,48 @@
+/* Prompts with known answers: what the model says to each, made before the run by computing one
+ * sequence after the other. For synthetic:null that is its rule; any other model is asked alone, on
+ * an engine of its own, which gives the same bits as a busy one.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/gpu.h"
+#include "protocol/message.h"
+
+#define QUESTION_TOPS 4 /* log-probabilities that may be asked for */
+#define QUESTION_STOPS 8
+
+struct question {
+    int32_t *prompt;
+    uint32_t prompt_len;
+    float temperature;
+    uint64_t seed;
+    bool ignore_eos;
+    uint32_t min_tokens;
+    uint32_t stop_id_count;
+    int32_t stop_ids[QUESTION_STOPS];
+    /* The answer. */
+    uint32_t count; /* tokens that are known */
+    bool stops;     /* the last of them ends it */
+    int32_t *tokens;
+    float *logprobs;
+    struct gpu_top (*tops)[QUESTION_TOPS];
+    struct message_score *scores; /* [prompt_len - 1] */
+    float *last, *mean;           /* [hidden], not normalised */
+    float *all;                   /* [prompt_len][hidden], or NULL: not known */
+};
+
+struct questions {
+    char model[256];
+    bool null; /* answered by the rule */
+    uint32_t vocab, hidden, context_max;
+    uint32_t count;
+    struct question *question;
+};
+
+/* `random` draws the prompts. A model other than synthetic:null sets up the emulation anew. 0, or a
+ * negative code. */
+int questions_make(struct questions *questions, const char *model, uint32_t context_max,
+                   uint32_t count, uint64_t *random, struct error *error);
+void questions_free(struct questions *questions);

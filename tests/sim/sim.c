@@ -1,0 +1,453 @@
+#include "tests/sim/sim.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/emu/emu.h"
+#include "gpu/kernels/stamp_cpu.h"
+#include "tests/sim/guest.h"
+#include "tests/sim/host.h"
+#include "tests/sim/ledger.h"
+
+#define DEVICE_BYTES (64u << 20)
+#define EVENTS_MAX 3000000u
+#define PATIENCE_US 120000000u /* virtual: for a phase to come to its end */
+
+enum trouble { NO_TROUBLE, SHORT_MEMORY, FAILED_CALLS, STICKY, HANGING, TROUBLES };
+
+struct sim {
+    const struct sim_setup *setup;
+    struct scene scene;
+    struct questions questions;
+    struct host_setup host_setup;
+    struct host host;
+    struct order_mood mood;
+    struct guests guests;
+    enum trouble trouble;
+    uint64_t trouble_in; /* events until it strikes */
+    bool loaded;
+    bool may_fail; /* this daemon's device was given a reason to */
+    uint64_t failures;
+};
+
+static struct scene *clock_scene;
+
+static uint64_t clock_ns(void)
+{
+    return clock_scene->now_us * 1000;
+}
+
+/* ---- trouble ----------------------------------------------------------------------------------- */
+
+static cudaError_t draw_error(struct scene *scene)
+{
+    static const cudaError_t errors[] = {cudaErrorMemoryAllocation, cudaErrorInvalidValue,
+                                         cudaErrorUnknown, cudaErrorIllegalAddress};
+    return errors[scene_below(scene, sizeof(errors) / sizeof(errors[0]))];
+}
+
+/* Before the daemon starts: any call may fail, those of loading too. */
+static void draw_trouble(struct sim *sim)
+{
+    struct scene *scene = &sim->scene;
+    sim->trouble = scene_one_in(scene, 3) ? NO_TROUBLE
+                                          : (enum trouble)scene_between(scene, 1, TROUBLES - 1);
+    if (sim->setup->skipped_wait)
+        sim->trouble = NO_TROUBLE;
+    sim->trouble_in = scene_below(scene, 4000);
+    sim->may_fail = sim->trouble >= FAILED_CALLS;
+    uint32_t faults = sim->trouble == FAILED_CALLS ? scene_between(scene, 1, 3) : 0;
+    for (uint32_t i = 0; i < faults; i++) {
+        uint32_t most = scene_one_in(scene, 3) ? 20 : 1000;
+        emu_fault_set((enum emu_call)scene_below(scene, EMU_CALLS), scene_between(scene, 1, most),
+                      draw_error(scene));
+    }
+    scene_note(scene, "trouble", sim->trouble, sim->trouble_in);
+}
+
+static void strike(struct sim *sim)
+{
+    struct scene *scene = &sim->scene;
+    scene_note(scene, "strike", sim->trouble, 0);
+    switch (sim->trouble) {
+    case SHORT_MEMORY: {
+        bool lift = scene_one_in(scene, 2);
+        emu_memory_limit(lift ? UINT64_MAX
+                              : emu_live().device_bytes + scene_below(scene, 1u << 14));
+        sim->trouble_in = scene_below(scene, 1000);
+        break;
+    }
+    case STICKY:
+        emu_break(cudaErrorIllegalAddress);
+        break;
+    case HANGING:
+        emu_fault_hang(1);
+        break;
+    case NO_TROUBLE:
+    case FAILED_CALLS:
+    case TROUBLES:
+        break;
+    }
+}
+
+static void end_trouble(struct sim *sim)
+{
+    sim->trouble = NO_TROUBLE;
+    emu_memory_limit(UINT64_MAX);
+    for (uint32_t call = 0; call < EMU_CALLS; call++)
+        emu_fault_set((enum emu_call)call, 0, cudaSuccess);
+    emu_fault_hang(0);
+}
+
+/* ---- one event --------------------------------------------------------------------------------- */
+
+enum actor { DEVICE, SERVER, WORKER, ACT, READ, DELIVER, WRITABLE, LOST };
+
+struct choice {
+    enum actor actor;
+    uint32_t number;
+};
+
+struct choices {
+    uint32_t count;
+    struct choice choice[8 * 5 + HOST_REPLICAS + 2];
+};
+
+static void offer(struct choices *choices, bool due, enum actor actor, uint32_t number)
+{
+    if (due)
+        choices->choice[choices->count++] = (struct choice){actor, number};
+}
+
+static void offer_all(struct sim *sim, struct choices *choices)
+{
+    choices->count = 0;
+    offer(choices, host_device_due(&sim->host), DEVICE, 0);
+    offer(choices, host_server_due(&sim->host), SERVER, 0);
+    for (uint32_t i = 0; i < sim->host.replica_count; i++)
+        offer(choices, host_worker_due(&sim->host, i), WORKER, i);
+    for (uint32_t i = 0; i < sim->guests.count; i++) {
+        const struct guest *guest = &sim->guests.guest[i];
+        offer(choices, guest_act_due(guest), ACT, i);
+        offer(choices, guest_read_due(guest), READ, i);
+        offer(choices, line_readable(&guest->line), DELIVER, i);
+        offer(choices, line_writable(&guest->line), WRITABLE, i);
+        offer(choices, line_lost(&guest->line), LOST, i);
+    }
+}
+
+static void deliver(struct sim *sim, struct guest *guest)
+{
+    struct scene *scene = &sim->scene;
+    uint32_t small = scene_below(scene, 3);
+    line_deliver(&guest->line, small == 0 ? scene_between(scene, 1, 9)
+                               : small == 1 ? scene_between(scene, 1, 300)
+                                            : SIZE_MAX);
+    sim->host.touched = true;
+}
+
+static void take(struct sim *sim, const struct choice *choice)
+{
+    struct guest *guest = &sim->guests.guest[choice->number];
+    switch (choice->actor) {
+    case DEVICE:
+        host_device_step(&sim->host);
+        break;
+    case SERVER:
+        host_server_turn(&sim->host);
+        break;
+    case WORKER:
+        host_worker_turn(&sim->host, choice->number);
+        break;
+    case ACT:
+        guest_act(guest);
+        sim->host.touched = true; /* a connection may have been made */
+        break;
+    case READ:
+        guest_read(guest);
+        break;
+    case DELIVER:
+        deliver(sim, guest);
+        break;
+    case WRITABLE:
+        conn_writable(guest->line.conn, sim->scene.now_us);
+        sim->host.touched = true;
+        break;
+    case LOST:
+        conn_lost(guest->line.conn, sim->scene.now_us);
+        sim->host.touched = true;
+        break;
+    }
+}
+
+static void earlier(time_us *due_us, time_us at_us)
+{
+    if (at_us && (!*due_us || at_us < *due_us))
+        *due_us = at_us;
+}
+
+/* Nothing can happen now: to when something is due. False when nothing ever is. */
+static bool pass_time(struct sim *sim)
+{
+    time_us next_us = host_next(&sim->host);
+    for (uint32_t i = 0; i < sim->guests.count; i++)
+        earlier(&next_us, guest_next(&sim->guests.guest[i]));
+    if (!next_us)
+        return false;
+    if (next_us <= sim->scene.now_us)
+        next_us = sim->scene.now_us + 1;
+    sim->scene.now_us = next_us;
+    return true;
+}
+
+static void learn(struct sim *sim)
+{
+    const struct server *server = &sim->host.server;
+    struct order_mood *mood = &sim->mood;
+    bool ready = server->phase == SERVER_READY || server->phase == SERVER_DRAINING;
+    mood->device_failed = sim->host.failed;
+    mood->room = server->limits.context_max;
+    if (server->limits.kv_tokens && server->limits.kv_tokens < mood->room)
+        mood->room = (uint32_t)server->limits.kv_tokens;
+    mood->sequences_max = server->limits.sequences_max;
+    mood->tokens_max = server->limits.tokens_max;
+    mood->batch_max = server->limits.batch_max;
+    if (ready && !sim->loaded) {
+        sim->loaded = true;
+        emu_fault_skip_wait(sim->setup->skipped_wait);
+    }
+    if (sim->host.unhealthy && !sim->host.failed && sim->may_fail)
+        emu_break(cudaErrorLaunchTimeout); /* the watchdog's part */
+    else if ((sim->host.unhealthy || sim->host.failed) && !sim->may_fail)
+        scene_fail(&sim->scene, "the device failed, and nothing was wrong with it");
+}
+
+/* False when nothing can happen any more. */
+static bool happen(struct sim *sim)
+{
+    struct choices choices;
+    struct scene *scene = &sim->scene;
+    offer_all(sim, &choices);
+    if (choices.count == 0)
+        return pass_time(sim);
+    take(sim, &choices.choice[scene_below(scene, choices.count)]);
+    scene->now_us += scene_below(scene, 30);
+    learn(sim);
+    if (sim->loaded && sim->trouble != NO_TROUBLE && sim->trouble_in > 0 && --sim->trouble_in == 0)
+        strike(sim);
+    if (scene->events > EVENTS_MAX)
+        scene_fail(scene, "no end after %u events", EVENTS_MAX);
+    return true;
+}
+
+/* ---- phases ------------------------------------------------------------------------------------ */
+
+static bool any_waits(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->guests.count; i++)
+        if (guest_waits(&sim->guests.guest[i]))
+            return true;
+    return false;
+}
+
+static bool any_waits_for_this(const struct sim *sim)
+{
+    return any_waits(sim) && !sim->host.failed;
+}
+
+static bool any_acts(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->guests.count; i++)
+        if (sim->guests.guest[i].acts > 0)
+            return true;
+    return false;
+}
+
+static bool any_line(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->guests.count; i++)
+        if (sim->guests.guest[i].line.conn)
+            return true;
+    return false;
+}
+
+static void until(struct sim *sim, bool (*goes_on)(const struct sim *sim), const char *what)
+{
+    time_us end_us = sim->scene.now_us + PATIENCE_US;
+    while (!sim->scene.failed && goes_on(sim)) {
+        if (sim->scene.now_us > end_us || !happen(sim))
+            scene_fail(&sim->scene, "%s does not come to an end: %" PRIu64 " sequences live", what,
+                       sim->host.server.live_sequences);
+    }
+}
+
+static void calm_all(struct sim *sim, enum guest_manner manner)
+{
+    for (uint32_t i = 0; i < sim->guests.count; i++)
+        guest_calm(&sim->guests.guest[i], manner);
+}
+
+static void start_daemon(struct sim *sim)
+{
+    const struct emu_options options = {.engine = EMU_STEPPER,
+                                        .memory_bytes = DEVICE_BYTES,
+                                        .seed = chance_draw(&sim->scene.random),
+                                        .poison = true,
+                                        .strict = true};
+    if (emu_setup(&options)) {
+        scene_fail(&sim->scene, "no emulated device");
+        return;
+    }
+    sim->loaded = false;
+}
+
+static void open_host(struct sim *sim)
+{
+    ledger_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
+                                  sim->trouble != FAILED_CALLS);
+    host_open(&sim->host, &sim->scene, &sim->host_setup);
+    for (uint32_t i = 0; i < sim->guests.count; i++)
+        guest_meet(&sim->guests.guest[i], &sim->host.server);
+    learn(sim);
+}
+
+static void leave_all(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->guests.count; i++)
+        guest_leave(&sim->guests.guest[i]);
+    until(sim, any_line, "leaving");
+}
+
+static bool wild(const struct sim *sim)
+{
+    return any_acts(sim) && !sim->host.failed;
+}
+
+/* The device failed: whoever waits is told, then the process ends and another begins. */
+static void restart(struct sim *sim)
+{
+    sim->failures++;
+    calm_all(sim, GUEST_QUIET);
+    until(sim, any_waits, "telling of a failure");
+    leave_all(sim);
+    host_close(&sim->host);
+    end_trouble(sim);
+    sim->may_fail = false;
+    start_daemon(sim);
+    sim->mood.device_failed = false;
+    open_host(sim);
+}
+
+static void check_device(struct sim *sim)
+{
+    struct emu_live live = emu_live();
+    if (live.streams || live.events || live.pools || live.graphs || live.host_ranges ||
+        live.device_bytes)
+        scene_fail(&sim->scene,
+                   "the device is left with %u streams, %u events, %u pools, %u graphs, %u host "
+                   "ranges, %" PRIu64 " bytes",
+                   live.streams, live.events, live.pools, live.graphs, live.host_ranges,
+                   live.device_bytes);
+}
+
+/* Whatever waits for a while to pass, such as memory that goes back. */
+static void rest(struct sim *sim)
+{
+    time_us end_us = sim->scene.now_us + PATIENCE_US;
+    while (!sim->scene.failed && sim->scene.now_us < end_us && happen(sim))
+        continue;
+}
+
+/* Everybody asks one last thing, and all of it is answered. */
+static void calm(struct sim *sim)
+{
+    calm_all(sim, GUEST_CALM);
+    until(sim, any_waits_for_this, "the calm phase");
+}
+
+static void play(struct sim *sim)
+{
+    until(sim, wild, "the wild phase");
+    if (sim->host.failed && !sim->scene.failed)
+        restart(sim);
+    end_trouble(sim);
+    if (sim->scene.failed)
+        return;
+    server_resume(&sim->host.server);
+    calm(sim);
+    if (sim->host.failed && !sim->scene.failed) {
+        restart(sim); /* it was broken before, and nobody had noticed */
+        calm(sim);
+    }
+    leave_all(sim);
+    rest(sim);
+    if (!sim->scene.failed)
+        host_check_rest(&sim->host);
+}
+
+static void tell(const struct sim *sim, struct sim_report *report)
+{
+    struct ledger_figures figures = ledger_figures();
+    report->failed = sim->scene.failed;
+    memcpy(report->failure, sim->scene.failure, sizeof(report->failure));
+    report->trace = sim->scene.trace;
+    report->events = sim->scene.events;
+    for (uint32_t i = 0; i < sim->guests.count; i++) {
+        const struct guest *guest = &sim->guests.guest[i];
+        report->asked += guest->next_id - 1;
+        report->accepted += guest->accepted;
+        report->completed += guest->completed;
+        report->refused += guest->refused;
+        report->lost += guest->lost;
+    }
+    report->steps = figures.steps;
+    report->moves = figures.moves;
+    report->grown = figures.grown;
+    report->refused_slabs = figures.refused;
+    report->failures = sim->failures;
+}
+
+void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)
+{
+    static struct sim sim; /* large */
+    struct error error;
+    memset(&sim, 0, sizeof(sim));
+    memset(ret_report, 0, sizeof(*ret_report));
+    sim.setup = setup;
+    sim.scene.random = seed;
+    sim.scene.now_us = 1000000;
+    sim.scene.story = setup->story ? stderr : NULL;
+    clock_scene = &sim.scene;
+    stamp_clock_set(clock_ns);
+    struct scene *scene = &sim.scene;
+    uint32_t context_max = 64u << scene_below(scene, 3);
+    sim.host_setup = (struct host_setup){.model = setup->model,
+                                         .replicas = setup->replicas,
+                                         .context_max = context_max,
+                                         .tight = scene_one_in(scene, 2)};
+    if (questions_make(&sim.questions, setup->model, context_max, scene_between(scene, 4, 12),
+                       &scene->random, &error))
+        scene_fail(scene, "%s", error.text);
+    if (!scene->failed)
+        start_daemon(&sim);
+    if (!scene->failed) {
+        sim.guests.count = scene_between(scene, 2, 6);
+        for (uint32_t i = 0; i < sim.guests.count; i++)
+            guest_init(&sim.guests.guest[i], &sim.guests, i, scene, &sim.questions, &sim.mood,
+                       scene_between(scene, 5, 25));
+        draw_trouble(&sim);
+        open_host(&sim);
+        play(&sim);
+        if (!scene->failed)
+            host_close(&sim.host);
+        if (!scene->failed)
+            check_device(&sim);
+    }
+    tell(&sim, ret_report);
+    for (uint32_t i = 0; i < sim.guests.count; i++)
+        guest_free(&sim.guests.guest[i]);
+    ledger_end();
+    questions_free(&sim.questions);
+}

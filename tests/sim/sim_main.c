@@ -1,0 +1,128 @@
+/* test_sim: runs of the whole daemon from seeds. Exit code 1 when one of them went wrong; the line
+ * that says so ends with the command that repeats it. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "protocol/base/log.h"
+#include "tests/sim/sim.h"
+
+static struct {
+    uint64_t first, last;
+    bool twice; /* each seed is run again, and must leave the same trace */
+    bool expect_failure; /* at least one seed must go wrong: the simulation sees the mutation */
+    struct sim_setup setup;
+} order = {.first = 1, .last = 1, .setup = {.model = "synthetic:null", .replicas = 1}};
+
+static char replay[512]; /* the command for the present seed */
+
+static void set_replay(uint64_t seed)
+{
+    snprintf(replay, sizeof(replay), "test_sim --model %s --replicas %u --seed %" PRIu64 "\n",
+             order.setup.model, order.setup.replicas, seed);
+}
+
+/* A failed assert or a bad access of the daemon's. */
+static void on_crash(int number)
+{
+    static const char text[] = "crashed; to repeat it: ";
+    (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
+    (void)!write(STDERR_FILENO, replay, strlen(replay));
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void usage(void)
+{
+    fprintf(stderr, "test_sim [--seed N | --seeds A..B] [--model NAME] [--replicas N] [--twice]\n"
+                    "         [--skip-wait N [--expect-failure]] [--story]\n");
+    exit(2);
+}
+
+static void read_arguments(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(name, "--twice") == 0) {
+            order.twice = true;
+            continue;
+        }
+        if (strcmp(name, "--story") == 0) {
+            order.setup.story = true;
+            continue;
+        }
+        if (strcmp(name, "--expect-failure") == 0) {
+            order.expect_failure = true;
+            continue;
+        }
+        i++;
+        if (strcmp(name, "--seed") == 0)
+            order.first = order.last = strtoull(value, NULL, 10);
+        else if (strcmp(name, "--model") == 0)
+            order.setup.model = value;
+        else if (strcmp(name, "--replicas") == 0)
+            order.setup.replicas = (uint32_t)strtoul(value, NULL, 10);
+        else if (strcmp(name, "--skip-wait") == 0)
+            order.setup.skipped_wait = (uint32_t)strtoul(value, NULL, 10);
+        else if (strcmp(name, "--seeds") != 0 ||
+                 sscanf(value, "%" SCNu64 "..%" SCNu64, &order.first, &order.last) != 2)
+            usage();
+    }
+}
+
+static bool run(uint64_t seed, struct sim_report *sum)
+{
+    struct sim_report report, again;
+    set_replay(seed);
+    sim_run(seed, &order.setup, &report);
+    if (order.twice && !report.failed) {
+        sim_run(seed, &order.setup, &again);
+        if (again.trace != report.trace || again.events != report.events) {
+            report.failed = true;
+            snprintf(report.failure, sizeof(report.failure),
+                     "two runs differ: %" PRIu64 " and %" PRIu64 " events", report.events,
+                     again.events);
+        }
+    }
+    if (report.failed && !order.expect_failure)
+        fprintf(stderr, "seed %" PRIu64 ": %s; to repeat it: %s", seed, report.failure, replay);
+    sum->events += report.events;
+    sum->asked += report.asked;
+    sum->accepted += report.accepted;
+    sum->completed += report.completed;
+    sum->refused += report.refused;
+    sum->lost += report.lost;
+    sum->steps += report.steps;
+    sum->moves += report.moves;
+    sum->grown += report.grown;
+    sum->refused_slabs += report.refused_slabs;
+    sum->failures += report.failures;
+    return !report.failed;
+}
+
+int main(int argc, char **argv)
+{
+    struct sim_report sum = {0};
+    uint64_t passed = 0, failed = 0;
+    read_arguments(argc, argv);
+    log_setup(LOG_ERROR, LOG_TEXT);
+    signal(SIGABRT, on_crash);
+    signal(SIGSEGV, on_crash);
+    for (uint64_t seed = order.first; seed <= order.last; seed++) {
+        if (run(seed, &sum))
+            passed++;
+        else
+            failed++;
+    }
+    printf("%" PRIu64 " events; requests: %" PRIu64 " sent, %" PRIu64 " accepted, %" PRIu64
+           " completed, %" PRIu64 " refused, %" PRIu64 " lost with their connection; %" PRIu64
+           " steps, %" PRIu64 " blocks moved, %" PRIu64 " slabs grown, %" PRIu64
+           " refused, %" PRIu64 " device failures\n",
+           sum.events, sum.asked, sum.accepted, sum.completed, sum.refused, sum.lost, sum.steps,
+           sum.moves, sum.grown, sum.refused_slabs, sum.failures);
+    printf("%" PRIu64 " passed, %" PRIu64 " failed\n", passed, failed);
+    return order.expect_failure ? failed == 0 : failed > 0;
+}
