@@ -23,7 +23,7 @@ trap finish EXIT
 
 echo
 echo "== sluiced --model $model --device cpu"
-"$build/daemon/sluiced" --model "$model" --device cpu --socket "$socket" &
+"$build/daemon/sluiced" --model "$model" --device cpu --socket "$socket" --log-level notice &
 daemon=$!
 for _ in $(seq 100); do
     "$build/client/sluice" health > /dev/null 2>&1 && break
@@ -35,7 +35,7 @@ echo
 echo "== sluice generate --file $model/questions.jsonl --json"
 "$build/client/sluice" generate --file $model/questions.jsonl --json > "$scratch/results"
 
-# One answer per line, in the order of the questions; the model's own end token closes each.
+# One answer per line, in the order of the questions; the model ends each by its own token, which has no text.
 sed -E 's/.*"text":"([^"]*)".*/\1/' "$scratch/results" > "$scratch/texts"
 right=0
 total=0
