@@ -68,7 +68,7 @@ static void count_input(struct conn *conn, size_t counted)
 {
     struct server *server = conn->server;
     server->load.input += counted - conn->in_counted;
-    conn->user->load.input += counted - conn->in_counted;
+    conn->audience.user->load.input += counted - conn->in_counted;
     conn->in_counted = counted;
 }
 
@@ -86,7 +86,7 @@ static void drop_input(struct conn *conn)
 static bool input_fits(const struct conn *conn, size_t more)
 {
     uint64_t max = conn->server->options->input_max;
-    return conn->server->load.input + more <= max && conn->user->load.input + more <= max / 2;
+    return conn->server->load.input + more <= max && conn->audience.user->load.input + more <= max / 2;
 }
 
 /* Makes the buffer of the half frame larger than what it holds. The size follows what has come, and
@@ -383,8 +383,9 @@ void conn_writable(struct conn *conn, time_us now_us)
         mark_dirty(conn);
 }
 
-void conn_news(struct conn *conn, struct seq *seq)
+void conn_news(struct audience *audience, struct seq *seq)
 {
+    struct conn *conn = container_of(audience, struct conn, audience);
     if (!list_linked(&seq->wait_link))
         list_append(&conn->ready, &seq->wait_link);
     mark_dirty(conn);
@@ -410,10 +411,10 @@ static void cancel_requests(struct conn *conn, time_us now_us)
 {
     struct list *link;
     /* What has ended but was not told yet is released, the rest is cancelled and ends untold. */
-    while ((link = list_take(&conn->requests)))
-        ledger_orphan(conn->server, container_of(link, struct request, conn_link), now_us);
+    while ((link = list_take(&conn->audience.requests)))
+        ledger_orphan(conn->server, container_of(link, struct request, audience_link), now_us);
     assert(list_empty(&conn->ready));
-    conn->request_count = 0;
+    submit_forget(conn);
 }
 
 void conn_refuse(struct conn *conn, const struct error *error, time_us now_us)
@@ -422,7 +423,7 @@ void conn_refuse(struct conn *conn, const struct error *error, time_us now_us)
     if (conn->closed || conn->closing)
         return;
     /* The code and not the text, which may name a field that the client made up. */
-    log_line(LOG_INFO, "conn", "connection %" PRIu64 " of uid %u is closed: %s", conn->number,
+    log_line(LOG_INFO, "conn", "connection %" PRIu64 " of uid %u is closed: %s", conn->audience.number,
              conn->peer.uid, error_name(error->code));
     conn->closing = true;
     conn->tokens_request = 0;

@@ -28,14 +28,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/request.h"
 #include "protocol/base/clock.h"
 #include "protocol/base/error.h"
 #include "protocol/base/list.h"
 
 struct conn;
 struct server;
-struct user;
-struct seq;
 
 /* Where the bytes go. An implementation embeds it. */
 struct transport {
@@ -72,9 +71,8 @@ enum conn_greeting { CONN_NEW, CONN_GREETED };
 struct conn {
     struct server *server;
     struct transport *transport;
-    uint64_t number; /* for the log; never used again */
+    struct audience audience;
     struct peer peer;
-    struct user *user;
     enum conn_greeting greeting;
     bool closed;
     bool closing; /* an ERROR of the connection is on its way out; nothing is read any more */
@@ -93,8 +91,7 @@ struct conn {
 
     struct list ready;    /* seq.wait_link: sequences with news */
     uint32_t stats_asked; /* STATS that wait for the worker's figures */
-    struct list requests; /* request.conn_link */
-    uint32_t request_count;
+    struct list submits;  /* whose texts are being tokenized; see daemon/submit.c */
 
     struct list conn_link;  /* server.conns */
     struct list dirty_link; /* server.dirty: has output or news */
@@ -130,8 +127,8 @@ void conn_error(struct conn *conn, uint64_t client_id, uint32_t sequence, bool l
 void conn_refuse(struct conn *conn, const struct error *error, time_us now_us);
 void conn_close(struct conn *conn, time_us now_us);
 
-/* A sequence has something to tell: tokens, or its end. */
-void conn_news(struct conn *conn, struct seq *seq);
+/* The connection as an audience. */
+void conn_news(struct audience *audience, struct seq *seq);
 /* Encodes news and sends; called by server_turn() for each dirty connection. */
 void conn_deliver(struct conn *conn, time_us now_us);
 /* Room for input was given back, `starved` ends. */

@@ -48,13 +48,15 @@ static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, 
     if (rc)
         return rc;
     struct request *request =
-        id ? ledger_find(server, id) : ledger_find_client(server, conn, frame->id);
+        id ? ledger_find(server, id) : ledger_find_client(server, &conn->audience, frame->id);
     if (!request && id >= server->next_request)
         return error_set(error, ERR_NOT_FOUND, "there is no request %" PRIu64, id);
-    if (request && id && !conn->peer.admin && request->user != conn->user)
+    if (request && id && !conn->peer.admin && request->user != conn->audience.user)
         return error_set(error, ERR_DENIED, "request %" PRIu64 " is another user's", id);
     if (request)
         ledger_cancel_request(server, request, now_us);
+    else
+        submit_cancel(conn, frame->id);
     if (id)
         answer(conn, FRAME_CANCEL, frame->id, "", 0, now_us);
     return 0;

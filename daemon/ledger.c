@@ -2,16 +2,15 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 
-#include "daemon/conn.h"
 #include "daemon/server.h"
+#include "daemon/transcript.h"
 #include "protocol/base/log.h"
 
-static uint64_t client_key(const struct conn *conn, uint64_t client_id)
+static uint64_t client_key(const struct audience *audience, uint64_t client_id)
 {
-    return conn->number * 0x100000001b3u ^ client_id;
+    return audience->number * 0x100000001b3u ^ client_id;
 }
 
 struct request *ledger_find(struct server *server, uint64_t id)
@@ -25,13 +24,13 @@ struct request *ledger_find(struct server *server, uint64_t id)
     return NULL;
 }
 
-struct request *ledger_find_client(struct server *server, const struct conn *conn,
+struct request *ledger_find_client(struct server *server, const struct audience *audience,
                                    uint64_t client_id)
 {
-    list_each(link, index_bucket(&server->by_client, client_key(conn, client_id)))
+    list_each(link, index_bucket(&server->by_client, client_key(audience, client_id)))
     {
         struct request *request = container_of(link, struct request, client_link);
-        if (request->conn == conn && request->client_id == client_id)
+        if (request->audience == audience && request->client_id == client_id)
             return request;
     }
     return NULL;
@@ -56,24 +55,25 @@ void ledger_unhold(struct server *server, const struct seq *seq)
     seq->request->user->load.tokens -= tokens;
 }
 
-void ledger_enter(struct server *server, struct request *request, struct conn *conn)
+void ledger_enter(struct server *server, struct request *request, struct audience *audience)
 {
-    request->conn = conn;
-    request->user = conn->user;
-    conn->user->references++;
-    list_append(&conn->requests, &request->conn_link);
-    list_append(&conn->user->requests, &request->user_link);
+    struct user *user = audience->user;
+    request->audience = audience;
+    request->user = user;
+    user->references++;
+    list_append(&audience->requests, &request->audience_link);
+    list_append(&user->requests, &request->user_link);
     list_append(index_bucket(&server->by_id, request->id), &request->id_link);
-    list_append(index_bucket(&server->by_client, client_key(conn, request->client_id)),
+    list_append(index_bucket(&server->by_client, client_key(audience, request->client_id)),
                 &request->client_link);
-    conn->request_count++;
+    audience->request_count++;
     server->live_requests++;
     server->live_sequences += request->seq_count;
     server->counts.requests_total++;
     server->counts.sequences_total += request->seq_count;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
-        waiting_push(&server->waiting, &conn->user->waiting, seq);
+        waiting_push(&server->waiting, &user->waiting, seq);
         hold(server, seq);
         if (seq->deadline_us)
             deadlines_add(&server->deadlines, seq);
@@ -90,8 +90,7 @@ static void count_end(struct server *server, const struct seq *seq)
         [FINISH_ERROR] = &server->counts.finished_error_total,
     };
     struct request *request = seq->request;
-    uint32_t out =
-        seq->job == JOB_GENERATE ? atomic_load_explicit(&seq->out_count, memory_order_acquire) : 0;
+    uint32_t out = seq->job == JOB_GENERATE ? seq_out_count(seq) : 0;
     (*totals[seq->finish])++;
     request->finished[seq->finish]++;
     request->prompt_tokens += seq->prompt_len;
@@ -126,13 +125,25 @@ static void log_request(const struct server *server, const struct request *reque
              (scheduled ? scheduled : now_us) - request->arrived_us, now_us - request->arrived_us);
 }
 
-/* The sequence has ended and is the loop's, with finish (and failure) set: counts, the log, and
- * news for its connection. */
+/* Where stop strings are looked for, they decide how it has ended. */
+static void end_text(struct seq *seq)
+{
+    struct transcript *transcript = seq->transcript;
+    if (transcript_stops(transcript) && transcript_finish(seq))
+        seq->finish = FINISH_STOP;
+    if (transcript && transcript->failed) {
+        seq->finish = FINISH_ERROR;
+        error_set(seq->failure, ERR_NO_MEMORY, "no memory for the text of a sequence");
+    }
+}
+
 void ledger_end(struct server *server, struct seq *seq, time_us now_us)
 {
     struct request *request = seq->request;
     bool queued = seq->state == SEQ_WAITING;
     seq_state_set(seq, SEQ_ENDED);
+    if (!queued)
+        end_text(seq);
     if (!seq->stamps.ended_us)
         seq->stamps.ended_us = now_us;
     deadlines_remove(&server->deadlines, seq);
@@ -142,17 +153,17 @@ void ledger_end(struct server *server, struct seq *seq, time_us now_us)
     server->live_sequences--;
     if (--request->seq_unended == 0)
         log_request(server, request, now_us);
-    if (request->conn)
-        conn_news(request->conn, seq);
+    if (request->audience)
+        request->audience->news(request->audience, seq);
     else
         ledger_release(server, seq);
 }
 
 static void retire(struct server *server, struct request *request)
 {
-    if (request->conn) {
-        list_remove(&request->conn_link);
-        request->conn->request_count--;
+    if (request->audience) {
+        list_remove(&request->audience_link);
+        request->audience->request_count--;
         list_remove(&request->client_link);
     }
     list_remove(&request->user_link);
@@ -188,6 +199,17 @@ void ledger_cancel(struct server *server, struct seq *seq, enum finish reason, t
     }
 }
 
+void ledger_progress(struct server *server, struct seq *seq, time_us now_us)
+{
+    struct audience *audience = seq->request->audience;
+    if (!audience)
+        return;
+    if (transcript_stops(seq->transcript) && transcript_read(seq, seq_out_count(seq)))
+        ledger_cancel(server, seq, FINISH_STOP, now_us);
+    if (seq->request->stream)
+        audience->news(audience, seq);
+}
+
 /* A sequence's end may free the request: it stays until the walk is over. */
 static void walk_begin(struct request *request)
 {
@@ -210,7 +232,8 @@ void ledger_cancel_request(struct server *server, struct request *request, time_
 
 void ledger_orphan(struct server *server, struct request *request, time_us now_us)
 {
-    request->conn = NULL;
+    request->audience->request_count--;
+    request->audience = NULL;
     list_remove(&request->client_link);
     walk_begin(request);
     for (uint32_t i = 0; i < request->seq_count; i++) {

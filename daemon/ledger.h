@@ -9,14 +9,13 @@
 #include "daemon/request.h"
 #include "protocol/base/clock.h"
 
-struct conn;
 struct server;
 
 /* Takes a request over: it waits from now on. Nothing here can fail. */
-void ledger_enter(struct server *server, struct request *request, struct conn *conn);
-/* The live request of that number; of this connection and its client's own number; or NULL. */
+void ledger_enter(struct server *server, struct request *request, struct audience *audience);
+/* The live request of that number; of this audience and its own number; or NULL. */
 struct request *ledger_find(struct server *server, uint64_t id);
-struct request *ledger_find_client(struct server *server, const struct conn *conn,
+struct request *ledger_find_client(struct server *server, const struct audience *audience,
                                    uint64_t client_id);
 
 /* A sequence leaves the queue for a device. */
@@ -25,10 +24,12 @@ void ledger_unhold(struct server *server, const struct seq *seq);
 /* Asks for the end of a sequence, wherever it is now; one that has ended is left alone. */
 void ledger_cancel(struct server *server, struct seq *seq, enum finish reason, time_us now_us);
 void ledger_cancel_request(struct server *server, struct request *request, time_us now_us);
+/* It has tokens that were not there before. */
+void ledger_progress(struct server *server, struct seq *seq, time_us now_us);
 /* Its client is gone: cancelled, and nothing is told. */
 void ledger_orphan(struct server *server, struct request *request, time_us now_us);
 /* The sequence has ended and is the loop's, with finish (and failure) set: counts, the log, and
- * news for its connection. */
+ * news for its audience. */
 void ledger_end(struct server *server, struct seq *seq, time_us now_us);
 /* Its last frame is written, or nobody waits for it: the books are closed, and the request is freed
  * with its last sequence. */

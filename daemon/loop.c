@@ -290,6 +290,46 @@ static void wake(void *context)
     uv_async_send(&loop->wake);
 }
 
+/* ---- work off the loop ------------------------------------------------------------------------- */
+
+struct job_handle {
+    uv_work_t work;
+    struct loop *loop;
+    struct task *task;
+};
+
+/* A thread of the pool. */
+static void on_work(uv_work_t *work)
+{
+    struct task *task = container_of(work, struct job_handle, work)->task;
+    task->work(task);
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+    struct job_handle *handle = container_of(work, struct job_handle, work);
+    struct task *task = handle->task;
+    (void)status; /* nothing cancels work */
+    loop_touch(handle->loop);
+    free(handle);
+    task->done(task);
+}
+
+static int run_task(struct background *background, struct task *task)
+{
+    struct loop *loop = container_of(background, struct loop, background);
+    struct job_handle *handle = calloc(1, sizeof(*handle));
+    if (!handle)
+        return -ERR_NO_MEMORY;
+    handle->loop = loop;
+    handle->task = task;
+    if (uv_queue_work(&loop->uv, &handle->work, on_work, on_worked) != 0) {
+        free(handle);
+        return -ERR_NO_MEMORY;
+    }
+    return 0;
+}
+
 /* ---- listeners ---------------------------------------------------------------------------------
  */
 
@@ -383,6 +423,8 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
     if (rc != 0)
         return error_set(error, ERR_IO, "cannot make an event loop: %s", uv_strerror(rc));
     loop->options = options;
+    loop->background.run = run_task;
+    loop->server.background = &loop->background;
     uv_check_init(&loop->uv, &loop->check);
     uv_check_start(&loop->check, on_check);
     uv_timer_init(&loop->uv, &loop->due);
@@ -407,6 +449,10 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
         if (rc)
             return rc;
     }
+    language_load(&loop->language, loop->options->model);
+    loop->server.language = &loop->language;
+    if (!loop->language.tokenizer)
+        log_line(LOG_WARNING, "text", "texts are refused: %s", loop->language.refusal.text);
     return 0;
 }
 
@@ -423,11 +469,24 @@ static void close_handle(uv_handle_t *handle, void *context)
         uv_close(handle, NULL);
 }
 
+/* The pool may still read texts: nobody starts anything new with what comes of them. */
+static void finish_tasks(struct loop *loop)
+{
+    struct error error;
+    error_set(&error, ERR_DRAINING, "the daemon ends");
+    if (loop->server.encodings > 0)
+        server_fail(&loop->server, &error, clock_now_us());
+    while (loop->server.encodings > 0)
+        uv_run(&loop->uv, UV_RUN_ONCE);
+}
+
 void loop_destroy(struct loop *loop)
 {
     for (uint32_t i = 0; i < loop->replica_count; i++)
         worker_join(loop->replicas[i]->worker);
+    finish_tasks(loop);
     server_destroy(&loop->server, clock_now_us());
+    language_free(&loop->language);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         replica_free(loop->replicas[i]);
     close_listeners(loop);

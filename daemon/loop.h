@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "daemon/background.h"
+#include "daemon/language.h"
 #include "daemon/link.h"
 #include "daemon/listen.h"
 #include "daemon/replica.h"
@@ -42,6 +44,8 @@ struct loop {
     struct replica_worker *replicas[SERVER_REPLICAS_MAX];
     uint32_t replica_count;
     struct links links;
+    struct background background; /* the server's; libuv's pool */
+    struct language language;
 
     uv_async_t wake; /* the outbox was written to */
     uv_check_t check;
@@ -74,7 +78,7 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
               void *context, struct error *error);
 /* Takes the socket over. */
 int loop_listen(struct loop *loop, const struct listener *listener, struct error *error);
-/* Takes the replicas over and starts their workers. */
+/* Takes the replicas over, starts their workers, and meanwhile reads the model's tokenizer. */
 int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32_t count,
                struct error *error);
 /* Until the end; the exit code. Does not return after the device has failed, or when asked a second

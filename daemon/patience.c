@@ -49,7 +49,7 @@ void patience_expire(struct server *server, time_us now_us)
         log_line(LOG_NOTICE, "conn",
                  "connection %" PRIu64 " of uid %u did not read its answers for "
                  "%" PRIu64 " ms and is closed",
-                 conn->number, conn->peer.uid, options->stall_timeout / 1000);
+                 conn->audience.number, conn->peer.uid, options->stall_timeout / 1000);
         server->counts.slow_readers_total++;
         conn_close(conn, now_us);
     }

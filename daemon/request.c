@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/deadline.h"
+#include "daemon/transcript.h"
 
 _Static_assert(MESSAGE_STOP_IDS_MAX == GPU_STOP_IDS_MAX, "what is admitted must fit a plan");
 _Static_assert(MESSAGE_BIAS_MAX == GPU_BIAS_MAX, "what is admitted must fit a plan");
@@ -131,6 +132,12 @@ void seq_state_set(struct seq *seq, enum seq_state state)
     seq->state = state;
 }
 
+uint32_t seq_out_count(const struct seq *seq)
+{
+    uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
+    return seq->transcript && seq->transcript->end < count ? seq->transcript->end : count;
+}
+
 uint32_t seq_out_max(const struct seq *seq)
 {
     switch (seq->job) {
@@ -190,6 +197,7 @@ int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
 
 void seq_free_room(struct seq *seq)
 {
+    transcript_free(seq);
     free(seq->out);
     seq->out = NULL;
 }

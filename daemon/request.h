@@ -22,9 +22,21 @@
 #include "protocol/base/list.h"
 #include "protocol/message.h"
 
-struct conn;
 struct user;
 struct replica;
+struct seq;
+struct transcript;
+
+/* Whose a request is, and who is told of its sequences: a connection, or an HTTP exchange. Embedded
+ * there; ledger_orphan() for each of its requests before it goes. */
+struct audience {
+    /* A sequence has something to tell: tokens, or its end; after that ledger_release(). */
+    void (*news)(struct audience *audience, struct seq *seq);
+    uint64_t number;   /* for the log; never used again */
+    struct user *user; /* whose bounds its requests count against */
+    struct list requests; /* request.audience_link */
+    uint32_t request_count;
+};
 
 /* Where a sequence is while the worker has it. */
 enum seq_phase {
@@ -40,9 +52,9 @@ enum seq_state { SEQ_WAITING, SEQ_SENT, SEQ_RUNNING, SEQ_PREEMPTED, SEQ_ENDED };
 struct request {
     uint64_t id;        /* daemon-wide, never 0 */
     uint64_t client_id; /* the client's own, on its connection */
-    struct conn *conn;  /* NULL once the client is gone */
+    struct audience *audience; /* NULL once the client is gone */
     struct user *user;  /* whose bounds it counts against */
-    struct list conn_link, user_link;
+    struct list audience_link, user_link;
     struct list id_link, client_link; /* the server's indexes, by id and by the client's own */
     enum job job;
     int32_t priority;
@@ -116,7 +128,7 @@ struct seq {
     bool cancel_sent;
     bool released; /* told, or nobody is there to tell */
     struct replica *replica;
-    void *text; /* detokenizer and stop matcher; owned by daemon/reply.c */
+    struct transcript *transcript; /* its text; NULL when nobody asks for that */
 
     /* Worker only; zero when the sequence is sent. See daemon/sched.h. */
     struct list run_link;
@@ -152,6 +164,8 @@ void seq_state_set(struct seq *seq, enum seq_state state);
 /* Makes the memory for its results, before it is sent. hidden: floats of an embedding row. */
 int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error);
 void seq_free_room(struct seq *seq);
+/* How many it has so far; tokens after a stop string do not count. */
+uint32_t seq_out_count(const struct seq *seq);
 /* How many tokens, scores or rows it can have at most. */
 uint32_t seq_out_max(const struct seq *seq);
 /* What it counts in `queue-tokens`. */

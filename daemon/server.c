@@ -8,6 +8,7 @@
 
 #include "daemon/ledger.h"
 #include "daemon/patience.h"
+#include "daemon/text/tokenizer.h"
 #include "protocol/base/log.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"
@@ -94,7 +95,7 @@ void server_resume(struct server *server)
 
 bool server_idle(const struct server *server)
 {
-    if (server->live_requests > 0)
+    if (server->live_requests > 0 || server->encodings > 0)
         return false;
     list_each(link, &server->conns)
     {
@@ -162,12 +163,14 @@ struct conn *server_accept(struct server *server, struct transport *transport,
     }
     conn->server = server;
     conn->transport = transport;
-    conn->number = server->next_conn++;
+    conn->audience.number = server->next_conn++;
     conn->peer = *peer;
-    conn->user = user;
+    conn->audience.user = user;
+    conn->audience.news = conn_news;
     conn->reading = true;
     list_init(&conn->ready);
-    list_init(&conn->requests);
+    list_init(&conn->audience.requests);
+    list_init(&conn->submits);
     list_append(&server->conns, &conn->conn_link);
     list_append(&server->greeting, &conn->greet_link);
     conn->greet_us = now_us;
@@ -189,6 +192,7 @@ void server_welcome(struct conn *conn, time_us now_us)
         .vocabulary = server->model.vocab,
         .logprobs_max = server->limits.logprobs_max,
         .n_max = server->limits.n_max,
+        .text = language_texts(server->language, NULL) == 0,
     };
     snprintf(welcome.model, sizeof(welcome.model), "%.*s", MESSAGE_NAME_MAX - 1, server->model.id);
     snprintf(welcome.device, sizeof(welcome.device), "%.*s", MESSAGE_NAME_MAX - 1, server->device);
@@ -208,9 +212,9 @@ void server_forget(struct server *server, struct conn *conn)
     }
     list_remove(&conn->conn_link);
     server->load.connections--;
-    conn->user->load.connections--;
-    users_put(&server->users, conn->user);
-    conn->user = NULL;
+    conn->audience.user->load.connections--;
+    users_put(&server->users, conn->audience.user);
+    conn->audience.user = NULL;
     list_append(&server->dead, &conn->conn_link);
 }
 
@@ -255,8 +259,8 @@ static unsigned take_outbox(struct server *server, time_us now_us)
         bool owned = flags & OUTBOX_ENDED && (!seq->cancel_sent || flags & OUTBOX_CANCEL_SEEN);
         if (owned)
             ledger_end(server, seq, now_us);
-        else if (!(flags & OUTBOX_ENDED) && seq->request->conn && seq->request->stream)
-            conn_news(seq->request->conn, seq);
+        else if (!(flags & OUTBOX_ENDED))
+            ledger_progress(server, seq, now_us);
     }
     return control;
 }
@@ -394,8 +398,9 @@ void server_destroy(struct server *server, time_us now_us)
     struct list *link;
     while ((link = list_take(&server->stats_asks)))
         free(container_of(link, struct stats_ask, link));
-    assert(server->live_requests == 0);
+    assert(server->live_requests == 0 && server->encodings == 0);
     deadlines_destroy(&server->deadlines);
+    tokenizer_scratch_free(server->scratch);
     free(server->receive);
     server->receive = NULL;
 }

@@ -17,9 +17,11 @@
 #include <stdint.h>
 
 #include "daemon/admit.h"
+#include "daemon/background.h"
 #include "daemon/conn.h"
 #include "daemon/deadline.h"
 #include "daemon/index.h"
+#include "daemon/language.h"
 #include "daemon/option.h"
 #include "daemon/outbox.h"
 #include "daemon/place.h"
@@ -73,6 +75,8 @@ struct stats_ask {
 
 struct server {
     const struct options *options; /* borrowed; server_reload() puts another */
+    const struct language *language; /* borrowed; NULL: there are no texts */
+    struct background *background;   /* borrowed; NULL: long work is done at once */
     struct admit_limits limits;    /* made from options and model */
     struct gpu_model model;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
@@ -100,6 +104,8 @@ struct server {
     time_us left_us;         /* when the last one did */
 
     struct list conns, dirty, dead;
+    uint32_t encodings; /* that are off the loop */
+    struct tokenizer_scratch *scratch; /* of those that are not; NULL until the first */
     struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */
     struct list starved;
     bool input_freed; /* the starved may try again */
@@ -153,6 +159,10 @@ void server_reload(struct server *server, const struct options *options);
 struct frame;
 /* daemon/submit.c, daemon/control.c: one whole frame of a greeted connection. */
 void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us);
+/* One whose texts are being tokenized is cancelled as soon as it is accepted. */
+void submit_cancel(struct conn *conn, uint64_t client_id);
+/* The connection goes: nobody waits for those any more. */
+void submit_forget(struct conn *conn);
 void control_frame(struct conn *conn, const struct frame *frame, time_us now_us);
 /* daemon/control.c: answers every STATS that waits. */
 void control_stats(struct server *server, time_us now_us);

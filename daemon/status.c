@@ -81,7 +81,7 @@ void status_model(const struct server *server, struct json_writer *writer)
     json_put_uint(writer, "parameters", model->parameters);
     json_put_uint(writer, "weight_bytes", model->weight_bytes);
     json_put_uint(writer, "block_tokens", model->block_tokens);
-    json_put_bool(writer, "text", false);
+    json_put_bool(writer, "text", language_texts(server->language, NULL) == 0);
     json_open(writer, "eos_token_ids", '[');
     for (uint32_t i = 0; i < model->eos_count; i++)
         json_put_int(writer, NULL, model->eos[i]);

@@ -13,6 +13,7 @@ cmake --build --preset release --parallel "$(nproc)" --target sluiced sluice slu
 
 scratch=$(mktemp -d)
 socket=$scratch/sluice.sock
+export SLUICE_SOCKET=$socket
 daemon=
 finish() {
     [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
@@ -22,19 +23,19 @@ trap finish EXIT
 
 echo
 echo "== sluiced --model $model --device cpu"
-"$build/daemon/sluiced" --model "$model" --device cpu --socket "$socket" &
+"$build/daemon/sluiced" --model "$model" --device cpu --socket "$socket" --log-level notice &
 daemon=$!
 for _ in $(seq 100); do
-    "$build/client/sluice" --socket "$socket" health > /dev/null 2>&1 && break
+    "$build/client/sluice" health > /dev/null 2>&1 && break
     kill -0 "$daemon" || exit 1
     sleep 0.1
 done
 
 echo
 echo "== sluice generate --file $model/questions.jsonl --json"
-"$build/client/sluice" --socket "$socket" generate --file $model/questions.jsonl --json > "$scratch/results"
+"$build/client/sluice" generate --file $model/questions.jsonl --json > "$scratch/results"
 
-# One answer per line, in the order of the questions; the model's own end token closes each.
+# One answer per line, in the order of the questions; the model ends each by its own token, which has no text.
 sed -E 's/.*"text":"([^"]*)".*/\1/' "$scratch/results" > "$scratch/texts"
 right=0
 total=0
@@ -52,7 +53,7 @@ printf '\n%d of %d right\n' "$right" "$total"
 
 echo
 echo "== sluice stats"
-"$build/client/sluice" --socket "$socket" stats
+"$build/client/sluice" stats
 
 echo
 echo "== stopping the daemon (SIGTERM: it finishes what it has, then ends)"
@@ -63,7 +64,7 @@ cat << END
 
 Go on by hand:
   $build/daemon/sluiced --model $model --device cpu --socket /tmp/sluice.sock &
-  $build/client/sluice --socket /tmp/sluice.sock generate --prompt '417+385='
-  $build/client/sluice --socket /tmp/sluice.sock stats
+  $build/client/sluice generate --socket /tmp/sluice.sock --prompt '417+385='
+  $build/client/sluice stats --socket /tmp/sluice.sock
 END
 [ "$right" -eq "$total" ]

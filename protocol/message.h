@@ -132,6 +132,9 @@ int message_decode_submit(const struct frame *frame, const struct message_limits
  * ones. Errors name the prompt's index. */
 int message_submit_prompt(struct message_submit *submit, uint32_t index,
                           struct message_prompt *ret_prompt, struct error *error);
+/* The first of the texts, to go through with json_next() beside message_submit_prompt(); NULL when the
+ * prompts are tokens. */
+const json *message_submit_texts(const struct message_submit *submit);
 void message_submit_free(struct message_submit *submit);
 
 struct message_bias {

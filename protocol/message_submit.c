@@ -319,6 +319,11 @@ int message_submit_prompt(struct message_submit *submit, uint32_t index,
     return 0;
 }
 
+const json *message_submit_texts(const struct message_submit *submit)
+{
+    return json_child(json_get(submit->document, "texts"));
+}
+
 void message_submit_free(struct message_submit *submit)
 {
     json_free(submit->document);

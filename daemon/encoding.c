@@ -1,0 +1,148 @@
+#include "daemon/encoding.h"
+
+#include <stdlib.h>
+
+#include "daemon/server.h"
+#include "daemon/text/tokenizer.h"
+#include "protocol/base/list.h"
+
+/* Ids that a text of so many bytes can have: normalizers may make three of one byte, and each of
+ * those falls back to bytes at worst; post-processors add a few. */
+#define IDS_PER_BYTE 9
+#define IDS_SPARE 256
+
+int encoding_make(struct encoding *encoding, struct server *server, uint32_t count,
+                  struct error *error)
+{
+    int rc = language_texts(server->language, error);
+    if (rc)
+        return rc;
+    struct encoding_text *texts = calloc(count, sizeof(*texts));
+    if (!texts)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u texts", count);
+    *encoding = (struct encoding){.server = server,
+                                  .texts = texts,
+                                  .text_count = count,
+                                  .ids_max = server->limits.context_max,
+                                  .vocabulary = server->model.vocab,
+                                  .tokenizer = server->language->tokenizer};
+    return 0;
+}
+
+void encoding_free(struct encoding *encoding)
+{
+    for (uint32_t i = 0; i < encoding->text_count; i++)
+        free(encoding->texts[i].ids);
+    free(encoding->texts);
+    *encoding = (struct encoding){0};
+}
+
+/* A tokenizer may know more tokens than its model. */
+static int check_ids(const struct encoding *encoding, const int32_t *ids, size_t count,
+                     struct error *error)
+{
+    for (size_t i = 0; i < count; i++)
+        if ((uint32_t)ids[i] >= encoding->vocabulary)
+            return error_limit(error, ERR_BAD_TOKEN, encoding->vocabulary, 0,
+                               "the text holds a token that the tokenizer has and the model has not");
+    return 0;
+}
+
+static int encode(const struct encoding *encoding, struct tokenizer_scratch *scratch,
+                  struct encoding_text *text, struct error *error)
+{
+    size_t room = text->length * IDS_PER_BYTE + IDS_SPARE, count;
+    if (room > encoding->ids_max)
+        room = encoding->ids_max;
+    int32_t *ids = malloc(room * sizeof(*ids));
+    if (!ids)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the tokens of a text");
+    int rc = tokenizer_encode(encoding->tokenizer, scratch, text->text, text->length,
+                              text->add_special, ids, room, &count, error);
+    if (!rc)
+        rc = check_ids(encoding, ids, count, error);
+    if (rc) {
+        free(ids);
+        return rc;
+    }
+    int32_t *fit = realloc(ids, (count > 0 ? count : 1) * sizeof(*ids));
+    text->ids = fit ? fit : ids;
+    text->count = (uint32_t)count;
+    return 0;
+}
+
+static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scratch)
+{
+    if (!scratch) {
+        error_set(&encoding->error, ERR_NO_MEMORY, "no memory to tokenize");
+        return;
+    }
+    for (uint32_t i = 0; i < encoding->text_count; i++) {
+        if (encode(encoding, scratch, &encoding->texts[i], &encoding->error)) {
+            encoding->failed = i;
+            break;
+        }
+    }
+}
+
+/* Any thread. */
+static void work(struct task *task)
+{
+    struct tokenizer_scratch *scratch = tokenizer_scratch_new();
+    encode_all(container_of(task, struct encoding, task), scratch);
+    tokenizer_scratch_free(scratch);
+}
+
+static void come_back(struct task *task)
+{
+    struct encoding *encoding = container_of(task, struct encoding, task);
+    struct server *server = encoding->server;
+    server->encodings--;
+    server->load.input -= encoding->counted;
+    encoding->user->load.input -= encoding->counted;
+    server->input_freed = true;
+    users_put(&server->users, encoding->user);
+    encoding->done(encoding);
+}
+
+static int leave(struct encoding *encoding, struct error *error)
+{
+    struct server *server = encoding->server;
+    struct user *user = encoding->user;
+    uint64_t max = server->options->input_max;
+    encoding->counted = encoding->bytes;
+    if (server->load.input + encoding->counted > max ||
+        user->load.input + encoding->counted > max / 2) {
+        error_limit(error, ERR_BUSY, max, server->load.input,
+                    "texts that wait for the tokenizer take %llu bytes (input-max)",
+                    (unsigned long long)server->load.input);
+        if (error)
+            error->retry_after_ms = server_retry_ms(server);
+        return -ERR_BUSY;
+    }
+    encoding->task = (struct task){.work = work, .done = come_back};
+    if (server->background->run(server->background, &encoding->task))
+        return error_set(error, ERR_NO_MEMORY, "no memory to tokenize");
+    server->encodings++;
+    server->load.input += encoding->counted;
+    user->load.input += encoding->counted;
+    user->references++;
+    return 0;
+}
+
+int encoding_start(struct encoding *encoding, struct user *user,
+                   void (*done)(struct encoding *encoding), struct error *error)
+{
+    struct server *server = encoding->server;
+    encoding->user = user;
+    encoding->done = done;
+    for (uint32_t i = 0; i < encoding->text_count; i++)
+        encoding->bytes += encoding->texts[i].length;
+    if (server->background && encoding->bytes > ENCODING_INLINE_MAX)
+        return leave(encoding, error);
+    if (!server->scratch)
+        server->scratch = tokenizer_scratch_new();
+    encode_all(encoding, server->scratch);
+    done(encoding);
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* Encoding: some texts on their way to tokens. Short ones are tokenized where they came, long ones
+ * off the loop.
+ *
+ * Texts are borrowed until the encoding is done. What it holds counts against `input-max`, as half
+ * received messages do. loop thread
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/background.h"
+#include "protocol/base/error.h"
+
+struct server;
+struct user;
+
+/* Bytes of text up to which the loop does it itself: some 100 us. */
+#define ENCODING_INLINE_MAX ((size_t)8 << 10)
+
+struct encoding_text {
+    const char *text;
+    size_t length;
+    bool add_special;
+    int32_t *ids; /* owned by the encoding */
+    uint32_t count;
+};
+
+struct encoding {
+    struct task task;
+    struct server *server;
+    struct user *user;
+    void (*done)(struct encoding *encoding);
+    struct encoding_text *texts;
+    uint32_t text_count;
+    size_t bytes;      /* of all texts */
+    uint64_t counted;  /* against input-max */
+    uint32_t ids_max;  /* of each text */
+    uint32_t vocabulary;
+    const struct tokenizer *tokenizer;
+    struct error error; /* code 0: all is well; names no text's number */
+    uint32_t failed;    /* the text that the error is about */
+};
+
+/* Room for `count` texts; what is refused here was refused for want of a tokenizer or of memory. The
+ * caller fills in texts[i].text, length and add_special. */
+int encoding_make(struct encoding *encoding, struct server *server, uint32_t count,
+                  struct error *error);
+/* Calls `done` once, now or later; then error.code says how it went. Negative when it cannot be begun:
+ * then `done` is not called. */
+int encoding_start(struct encoding *encoding, struct user *user,
+                   void (*done)(struct encoding *encoding), struct error *error);
+/* Not while it is under way. Zeroed memory is allowed. */
+void encoding_free(struct encoding *encoding);

@@ -1,0 +1,192 @@
+#include "daemon/intake.h"
+
+#include <string.h>
+
+#include "daemon/ledger.h"
+#include "daemon/server.h"
+#include "daemon/transcript.h"
+
+#define JSON_DEPTH 8
+
+int intake_phase(const struct server *server, struct error *error)
+{
+    int rc = 0;
+    if (server->phase == SERVER_FAILED)
+        rc = error_set(error, server->failure.code, "%s", error_text(server->failure.code));
+    else if (server->draining)
+        rc = error_set(error, ERR_DRAINING, "the daemon is draining and accepts no new work");
+    else if (server->phase == SERVER_LOADING && server->options->fail_if_loading)
+        rc = error_set(error, ERR_LOADING, "the model is still loading (fail-if-loading is set)");
+    if (rc)
+        error->retry_after_ms = 1000;
+    return rc;
+}
+
+struct sampling intake_defaults(const struct server *server)
+{
+    const struct gpu_model *model = &server->model;
+    struct sampling sampling = {
+        .temperature = model->temperature,
+        .top_k = model->top_k,
+        .top_p = model->top_p > 0 ? model->top_p : 1,
+        .min_p = model->min_p,
+        .repetition_penalty = model->repetition > 0 ? model->repetition : 1,
+        .logprobs = -1,
+        .n = 1,
+    };
+    return sampling;
+}
+
+struct message_limits intake_limits(const struct server *server)
+{
+    return (struct message_limits){
+        .batch_max = server->limits.batch_max,
+        .n_max = server->limits.n_max,
+        .logprobs_max = server->limits.logprobs_max,
+        .stop_max = server->limits.stop_max,
+        .json_depth_max = JSON_DEPTH,
+        .vocabulary = server->model.vocab,
+    };
+}
+
+int intake_open(struct intake *intake, struct server *server, uint64_t sequences,
+                struct error *error)
+{
+    uint32_t most = server->limits.batch_max;
+    *intake = (struct intake){.server = server};
+    return request_make(sequences < most ? (uint32_t)sequences : most, &intake->request, error);
+}
+
+void intake_drop(struct intake *intake)
+{
+    if (intake->request)
+        request_free(intake->request);
+    intake->request = NULL;
+}
+
+/* Copies what a prompt borrows from the document. */
+static int keep_ids(struct intake *intake, const struct message_prompt *prompt,
+                    const int32_t **ret_ids, struct error *error)
+{
+    size_t size = prompt->stop_id_count * sizeof(int32_t);
+    int32_t *ids = size > 0 ? request_keep(intake->request, size) : NULL;
+    if (size > 0 && !ids)
+        return error_set(error, ERR_NO_MEMORY, "no memory for stop tokens");
+    if (size > 0)
+        memcpy(ids, prompt->stop_ids, size);
+    *ret_ids = ids;
+    return 0;
+}
+
+static int keep_bias(struct intake *intake, const struct message_prompt *prompt,
+                     const struct gpu_bias **ret_bias, uint32_t *ret_count, struct error *error)
+{
+    struct message_bias entries[MESSAGE_BIAS_MAX];
+    uint32_t count = 0;
+    struct gpu_bias *bias = NULL;
+    int rc = prompt->bias ? message_bias(prompt->bias, intake->server->model.vocab, entries,
+                                         MESSAGE_BIAS_MAX, &count, error)
+                          : 0;
+    if (!rc && count > 0) {
+        bias = request_keep(intake->request, count * sizeof(*bias));
+        if (!bias)
+            rc = error_set(error, ERR_NO_MEMORY, "no memory for a logit bias");
+    }
+    for (uint32_t i = 0; !rc && i < count; i++)
+        bias[i] = (struct gpu_bias){.token = entries[i].token, .value = entries[i].value};
+    if (!rc) {
+        *ret_bias = bias;
+        *ret_count = count;
+    }
+    return rc;
+}
+
+static int keep_tokens(struct intake *intake, const int32_t *tokens, uint32_t count,
+                       const int32_t **ret_tokens, struct error *error)
+{
+    int32_t *kept = request_keep(intake->request, count * sizeof(*kept));
+    if (!kept)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", count);
+    memcpy(kept, tokens, count * sizeof(*kept));
+    *ret_tokens = kept;
+    return 0;
+}
+
+/* Its text, where text is wanted or is to be looked for stop strings. */
+static int add_text(struct intake *intake, const struct message_prompt *prompt, uint32_t first,
+                    struct error *error)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    bool wanted = request->want_text && request->job == JOB_GENERATE;
+    if (!wanted && prompt->stop_count == 0)
+        return 0;
+    int rc = language_texts(server->language, error);
+    if (rc)
+        return rc;
+    return transcript_make(request->seqs + first, request->seq_count - first, prompt, wanted,
+                           server->language->tokenizer, &server->model, error);
+}
+
+int intake_prompt(struct intake *intake, struct message_prompt *prompt, const int32_t *tokens,
+                  uint32_t token_count, struct error *error)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    const int32_t *stop_ids = NULL, *kept = NULL;
+    const struct gpu_bias *bias = NULL;
+    uint32_t bias_count = 0, first = request->seq_count;
+    int rc = admit_prompt(&server->limits, request->job, token_count, server->model.max_tokens,
+                          &prompt->sampling, error);
+    if (!rc)
+        rc = keep_ids(intake, prompt, &stop_ids, error);
+    if (!rc)
+        rc = keep_bias(intake, prompt, &bias, &bias_count, error);
+    if (!rc)
+        rc = keep_tokens(intake, tokens, token_count, &kept, error);
+    if (rc)
+        return rc;
+    if (!prompt->sampling.seed_given)
+        prompt->sampling.seed = server_draw(server);
+    rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
+    for (uint32_t i = first; !rc && i < request->seq_count; i++) {
+        request->seqs[i].job = request->job; /* seq_tokens() asks for it */
+        intake->total += seq_tokens(&request->seqs[i]);
+    }
+    return rc ? rc : add_text(intake, prompt, first, error);
+}
+
+int intake_admit(struct intake *intake, const struct user *user, struct error *error)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    int rc = admit_batch(&server->limits, &server->load, &user->load, request->seq_count,
+                         intake->total, server_retry_ms(server), error);
+    if (!rc && request->deadline_us)
+        rc = deadlines_reserve(&server->deadlines, request->seq_count, error);
+    return rc;
+}
+
+void intake_name(struct intake *intake, uint64_t client_id, const struct user *user)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    request->id = server->next_request++;
+    request->client_id = client_id;
+    request_seal(request, server->next_seq, user->id);
+    server->next_seq += request->seq_count;
+}
+
+void intake_enter(struct intake *intake, struct audience *audience)
+{
+    ledger_enter(intake->server, intake->request, audience);
+    intake->request = NULL;
+}
+
+void intake_refused(struct server *server, const struct error *error)
+{
+    if (error_retry(error->code) == RETRY_LATER)
+        server->counts.refused_busy_total++;
+    else
+        server->counts.refused_final_total++;
+}

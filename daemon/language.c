@@ -1,0 +1,135 @@
+#include "daemon/language.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/text/chat.h"
+#include "daemon/text/tokenizer.h"
+#include "gpu/model/file.h"
+#include "protocol/base/json.h"
+
+#define SETTINGS_MAX ((size_t)4 << 20)
+#define BYTES_ROOM 16384u
+
+static bool is_synthetic(const char *model)
+{
+    return strncmp(model, "synthetic:", 10) == 0;
+}
+
+/* ---- synthetic:null ---------------------------------------------------------------------------- */
+
+/* The character that stands for a byte in byte-level vocabularies: itself where it can be printed. */
+static uint32_t byte_character(unsigned byte)
+{
+    static const unsigned char printed[][2] = {{33, 126}, {161, 172}, {174, 255}};
+    uint32_t others = 0;
+    for (unsigned at = 0; at <= byte; at++) {
+        bool itself = false;
+        for (unsigned i = 0; i < 3; i++)
+            itself = itself || (at >= printed[i][0] && at <= printed[i][1]);
+        if (at == byte && itself)
+            return byte;
+        others += !itself;
+    }
+    return 255 + others;
+}
+
+static void put_byte(struct json_writer *writer, unsigned byte)
+{
+    uint32_t point = byte_character(byte);
+    char key[3] = {(char)point};
+    if (point >= 0x80) {
+        key[0] = (char)(0xc0 | point >> 6);
+        key[1] = (char)(0x80 | (point & 0x3f));
+    }
+    json_put_uint(writer, key, byte);
+}
+
+/* Its vocabulary as gpu/kernels/null_rule.h says: the bytes, and an end token. */
+static int load_bytes(struct language *language, struct error *error)
+{
+    char text[BYTES_ROOM];
+    struct json_writer writer;
+    json_writer_init(&writer, text, sizeof(text));
+    json_open(&writer, NULL, '{');
+    json_open(&writer, "added_tokens", '[');
+    json_open(&writer, NULL, '{');
+    json_put_int(&writer, "id", 256);
+    json_put_text(&writer, "content", "<|end|>");
+    json_put_bool(&writer, "special", true);
+    json_close(&writer, '}');
+    json_close(&writer, ']');
+    json_open(&writer, "pre_tokenizer", '{');
+    json_put_text(&writer, "type", "ByteLevel");
+    json_put_bool(&writer, "add_prefix_space", false);
+    json_put_bool(&writer, "use_regex", false);
+    json_close(&writer, '}');
+    json_open(&writer, "decoder", '{');
+    json_put_text(&writer, "type", "ByteLevel");
+    json_close(&writer, '}');
+    json_open(&writer, "model", '{');
+    json_put_text(&writer, "type", "BPE");
+    json_open(&writer, "vocab", '{');
+    for (unsigned byte = 0; byte < 256; byte++)
+        put_byte(&writer, byte);
+    json_close(&writer, '}');
+    json_open(&writer, "merges", '[');
+    json_close(&writer, ']');
+    json_close(&writer, '}');
+    json_close(&writer, '}');
+    return tokenizer_load(text, writer.used, &language->tokenizer, error);
+}
+
+/* ---- a directory ------------------------------------------------------------------------------- */
+
+static int load_tokenizer(struct language *language, const char *directory, struct error *error)
+{
+    char *text;
+    size_t length;
+    struct error found;
+    if (!file_exists(directory, "tokenizer.json"))
+        return error_set(error, ERR_UNSUPPORTED, "the model has no tokenizer.json: send tokens");
+    int rc = file_text(directory, "tokenizer.json", TOKENIZER_FILE_MAX, &text, &length, error);
+    if (rc)
+        return rc;
+    rc = tokenizer_load(text, length, &language->tokenizer, &found);
+    free(text);
+    return rc ? error_set(error, ERR_UNSUPPORTED, "tokenizer.json: %s", found.text) : 0;
+}
+
+void language_load(struct language *language, const char *model)
+{
+    *language = (struct language){0};
+    error_set(&language->chat_refusal, ERR_UNSUPPORTED, "the model has no chat template");
+    if (!is_synthetic(model))
+        load_tokenizer(language, model, &language->refusal);
+    else if (strcmp(model, "synthetic:null") == 0)
+        load_bytes(language, &language->refusal);
+    else
+        error_set(&language->refusal, ERR_UNSUPPORTED,
+                  "synthetic models but synthetic:null have no tokenizer: send tokens");
+}
+
+void language_free(struct language *language)
+{
+    tokenizer_free(language->tokenizer);
+    chat_template_free(language->chat);
+    *language = (struct language){0};
+}
+
+int language_texts(const struct language *language, struct error *error)
+{
+    if (language && language->tokenizer)
+        return 0;
+    return error_set(error, ERR_UNSUPPORTED, "no texts: %s",
+                     language ? language->refusal.text : "this daemon has no tokenizer");
+}
+
+int language_chats(const struct language *language, struct error *error)
+{
+    int rc = language_texts(language, error);
+    if (rc || language->chat)
+        return rc;
+    return error_set(error, ERR_UNSUPPORTED, "no chat: %s", language->chat_refusal.text);
+}

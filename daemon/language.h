@@ -1,0 +1,35 @@
+/* What the daemon knows of a model's language: the tokenizer and the chat template that lie in its
+ * directory, or why there is none. The device's side knows nothing of it.
+ *
+ * A model whose tokenizer is refused serves tokens all the same, and whoever sends or asks for text is
+ * told the reason; likewise a chat template.
+ *
+ * Made once, before the first request, and not changed afterwards: any thread reads it.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "protocol/base/error.h"
+
+struct tokenizer;
+struct chat_template;
+
+#define LANGUAGE_TOKEN_MAX 64
+
+struct language {
+    struct tokenizer *tokenizer; /* NULL: `refusal` says why */
+    struct error refusal;
+    struct chat_template *chat; /* NULL: `chat_refusal` says why */
+    struct error chat_refusal;
+    char bos_token[LANGUAGE_TOKEN_MAX], eos_token[LANGUAGE_TOKEN_MAX]; /* for templates; "": none */
+};
+
+/* model: a directory, or "synthetic:NAME"; of those synthetic:null alone has a tokenizer, whose
+ * tokens are the bytes. */
+void language_load(struct language *language, const char *model);
+void language_free(struct language *language);
+
+/* ERR_UNSUPPORTED with the reason, or 0. */
+int language_texts(const struct language *language, struct error *error);
+int language_chats(const struct language *language, struct error *error);
