@@ -213,7 +213,7 @@ START_TEST(memory_follows_the_load_down)
     open_worker(0);
     gpu_module.memory(engine, 0, &before);
     for (uint32_t i = 0; i < SEQS; i++)
-        send(600, i == 40 ? 3000 : 20, true);
+        send(600, i == 40 ? 7000 : 20, true);
     uint64_t most = 0;
     while (ended_count < SEQS - 1) {
         turn();
