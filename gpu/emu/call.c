@@ -40,9 +40,11 @@ _Noreturn void call_abort(const char *format, ...)
     abort();
 }
 
+/* "Not ready" is an answer: the runtime does not keep it as the last error. */
 cudaError_t call_fail(cudaError_t error)
 {
-    last_error = error;
+    if (error != cudaErrorNotReady)
+        last_error = error;
     return error;
 }
 
@@ -84,26 +86,38 @@ void call_hang(void)
         futex_wait(&state.sticky, cudaSuccess);
 }
 
-cudaError_t call_enter(enum emu_call call)
+static uint64_t count_call(enum emu_call call)
 {
     if (in_host_function)
         call_abort("%s called inside a host function", call_names[call]);
+    return atomic_fetch_add_explicit(&state.calls[call], 1, memory_order_relaxed) + 1;
+}
+
+/* The fault that strikes this call, the count-th of its kind, if any. */
+static cudaError_t fault_due(enum emu_call call, uint64_t count)
+{
+    if (atomic_load_explicit(&state.fault_nth[call], memory_order_relaxed) != count)
+        return cudaSuccess;
+    atomic_store_explicit(&state.fault_nth[call], 0, memory_order_relaxed);
+    cudaError_t error =
+        (cudaError_t)atomic_load_explicit(&state.fault_error[call], memory_order_relaxed);
+    if (call_is_sticky(error))
+        call_break(error);
+    return call_fail(error);
+}
+
+cudaError_t call_enter(enum emu_call call)
+{
+    uint64_t count = count_call(call);
     if (!device_ready()) {
         cudaError_t error = device_setup_default();
         if (error != cudaSuccess)
             return call_fail(error);
     }
-    uint64_t count = atomic_fetch_add_explicit(&state.calls[call], 1, memory_order_relaxed) + 1;
     cudaError_t error = call_sticky();
     if (error != cudaSuccess)
         return call_fail(error);
-    if (atomic_load_explicit(&state.fault_nth[call], memory_order_relaxed) != count)
-        return cudaSuccess;
-    atomic_store_explicit(&state.fault_nth[call], 0, memory_order_relaxed);
-    error = (cudaError_t)atomic_load_explicit(&state.fault_error[call], memory_order_relaxed);
-    if (call_is_sticky(error))
-        call_break(error);
-    return call_fail(error);
+    return fault_due(call, count);
 }
 
 /* Counts one down; true for the one that reaches zero. */
@@ -249,9 +263,11 @@ void call_reset(bool from_environment)
         faults_from_environment();
 }
 
+/* These two tell of calls before them and never fail themselves: a sticky error, too, is gone from
+ * here once asked for, until the next call meets it. */
 cudaError_t cudaGetLastError(void)
 {
-    ENTER(cudaGetLastError);
+    (void)fault_due(EMU_cudaGetLastError, count_call(EMU_cudaGetLastError));
     cudaError_t error = last_error;
     last_error = cudaSuccess;
     return error;
@@ -259,7 +275,7 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaPeekAtLastError(void)
 {
-    ENTER(cudaPeekAtLastError);
+    (void)fault_due(EMU_cudaPeekAtLastError, count_call(EMU_cudaPeekAtLastError));
     return last_error;
 }
 

@@ -154,8 +154,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
  * thread. */
 static cudaError_t host_may_ask(const struct event_place *place)
 {
-    if (place->capture_id)
+    if (place->capture_id) {
+        (void)capture_forbids(); /* and the capture is spoilt */
         return call_fail(cudaErrorCapturedEvent);
+    }
     return capture_forbids();
 }
 
