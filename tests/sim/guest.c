@@ -89,6 +89,7 @@ static void connect(struct guest *guest)
     guest->connected = true;
     guest->excused = false;
     guest->close_code = 0;
+    guest->read_us = 0;
     guest->line.conn = server_accept(guest->server, &guest->line.transport, &peer, scene->now_us);
     scene_note(scene, "connect", guest->number, guest->line.conn != NULL);
     if (guest->manner != GUEST_WILD || !scene_one_in(scene, 20)) {
@@ -340,6 +341,8 @@ static void send_bad(struct guest *guest)
     unsigned char buffer[BAD_SIZE_MAX];
     const struct bad *bad = &bad_table[scene_below(guest->scene, bad_count)];
     scene_note(guest->scene, "bad", guest->number, (uint64_t)bad->code);
+    if (bad->closes && guest->close_code)
+        return;
     if (bad->closes) {
         guest->excused = true;
         guest->close_code = bad->code;

@@ -28,6 +28,7 @@ struct sim {
     enum trouble trouble;
     uint64_t trouble_in; /* events until it strikes */
     bool loaded;
+    bool calm; /* an admin sees to it that work is accepted */
     bool may_fail; /* this daemon's device was given a reason to */
     uint64_t failures;
 };
@@ -208,12 +209,15 @@ static void learn(struct sim *sim)
     struct order_mood *mood = &sim->mood;
     bool ready = server->phase == SERVER_READY || server->phase == SERVER_DRAINING;
     mood->device_failed = sim->host.failed;
+    mood->short_of_memory = sim->trouble == SHORT_MEMORY;
     mood->room = server->limits.context_max;
     if (server->limits.kv_tokens && server->limits.kv_tokens < mood->room)
         mood->room = (uint32_t)server->limits.kv_tokens;
     mood->sequences_max = server->limits.sequences_max;
     mood->tokens_max = server->limits.tokens_max;
     mood->batch_max = server->limits.batch_max;
+    if (sim->calm && server->draining)
+        server_resume(&sim->host.server);
     if (ready && !sim->loaded) {
         sim->loaded = true;
         emu_fault_skip_wait(sim->setup->skipped_wait);
@@ -375,7 +379,7 @@ static void play(struct sim *sim)
     end_trouble(sim);
     if (sim->scene.failed)
         return;
-    server_resume(&sim->host.server);
+    sim->calm = true;
     calm(sim);
     if (sim->host.failed && !sim->scene.failed) {
         restart(sim); /* it was broken before, and nobody had noticed */
