@@ -208,9 +208,11 @@ static void groups_set(struct facts *facts, const struct gpu_options *options)
         sum += block[i];
     }
     /* All groups count the same positions, so that none may take what another needs. */
-    for (uint32_t i = 0; i < model->group_count; i++)
+    for (uint32_t i = 0; i < model->group_count; i++) {
+        uint64_t share = (uint64_t)((double)options->kv_max * (double)block[i] / (double)sum);
         slabs_set(&model->groups[i], block[i], slab_bytes, blocks,
-                  (uint64_t)((double)options->kv_max * (double)block[i] / (double)sum));
+                  options->kv_max && !share ? 1 : share);
+    }
 }
 
 int facts_make(const struct gpu_options *options, struct facts *ret, struct error *error)
