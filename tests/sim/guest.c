@@ -316,7 +316,9 @@ static void cancel_any(struct guest *guest)
     if (allowed)
         order->cancelled = true;
     snprintf(head, sizeof(head), "{\"request\":%" PRIu64 "}", order->request);
-    control(guest, FRAME_CANCEL, allowed, ERR_NOT_FOUND, allowed ? 0 : ERR_DENIED, head);
+    /* Of what has ended meanwhile a cancel is answered, whoever asks. Another user's that lives is not
+     * touched: order_take() would find it cancelled without a reason. */
+    control(guest, FRAME_CANCEL, true, allowed ? 0 : ERR_DENIED, 0, head);
 }
 
 static void ask_something(struct guest *guest)

@@ -9,7 +9,7 @@
 #include "daemon/kv.h"
 #include "daemon/option_table.h"
 #include "gpu/emu/emu.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/books.h"
 
 static void set(struct host *host, const char *name, uint64_t value, const char *unit)
 {
@@ -99,8 +99,8 @@ static void open_replica(struct host *host, struct gpu_model *model, struct gpu_
         scene_fail(host->scene, "%s", error.text);
         return;
     }
-    ledger_add(engine, model, limits);
-    if (replica_make(ledger_api(), engine, model, limits, host->options, &host->outbox,
+    books_add(engine, model, limits);
+    if (replica_make(books_api(), engine, model, limits, host->options, &host->outbox,
                      &host->replicas[host->replica_count], &error))
         scene_fail(host->scene, "%s", error.text);
     else
@@ -224,9 +224,14 @@ void host_server_turn(struct host *host)
     }
     if (control & OUTBOX_FAILED)
         device_failed(host);
+}
+
+bool host_healthy(const struct host *host)
+{
     for (uint32_t i = 0; i < host->replica_count; i++)
         if (!worker_healthy(host->replicas[i]->worker, host->scene->now_us))
-            host->unhealthy = true;
+            return false;
+    return true;
 }
 
 bool host_device_due(const struct host *host)

@@ -32,7 +32,6 @@ struct host {
     bool touched; /* a turn of the server is due */
     bool device_runs; /* the device may have something to do */
     bool failed;  /* the device did; this daemon serves no more */
-    bool unhealthy; /* the watchdog would have ended it */
 };
 
 /* The emulation is set up; options are drawn. No worker is loaded yet. */
@@ -49,6 +48,9 @@ bool host_device_due(const struct host *host);
 void host_device_step(struct host *host);
 /* The time at which something is due although nothing happens; 0 = never. */
 time_us host_next(struct host *host);
+
+/* False when the watchdog would end it. */
+bool host_healthy(const struct host *host);
 
 /* After all has ended: whether figures and memory are where they were. */
 void host_check_rest(struct host *host);

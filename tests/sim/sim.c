@@ -9,7 +9,7 @@
 #include "gpu/kernels/stamp_cpu.h"
 #include "tests/sim/guest.h"
 #include "tests/sim/host.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/books.h"
 
 #define DEVICE_BYTES (64u << 20)
 #define EVENTS_MAX 3000000u
@@ -222,9 +222,10 @@ static void learn(struct sim *sim)
         sim->loaded = true;
         emu_fault_skip_wait(sim->setup->skipped_wait);
     }
-    if (sim->host.unhealthy && !sim->host.failed && sim->may_fail)
+    bool healthy = host_healthy(&sim->host);
+    if (!healthy && !sim->host.failed && sim->may_fail)
         emu_break(cudaErrorLaunchTimeout); /* the watchdog's part */
-    else if ((sim->host.unhealthy || sim->host.failed) && !sim->may_fail)
+    else if ((!healthy || sim->host.failed) && !sim->may_fail)
         scene_fail(&sim->scene, "the device failed, and nothing was wrong with it");
 }
 
@@ -309,7 +310,7 @@ static void start_daemon(struct sim *sim)
 
 static void open_host(struct sim *sim)
 {
-    ledger_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
+    books_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
                                   sim->trouble != FAILED_CALLS);
     host_open(&sim->host, &sim->scene, &sim->host_setup);
     for (uint32_t i = 0; i < sim->guests.count; i++)
@@ -364,11 +365,17 @@ static void rest(struct sim *sim)
         continue;
 }
 
-/* Everybody asks one last thing, and all of it is answered. */
+/* Everybody asks one last thing, all of it is answered, they go, and nothing is left. */
 static void calm(struct sim *sim)
 {
     calm_all(sim, GUEST_CALM);
     until(sim, any_waits_for_this, "the calm phase");
+    if (sim->host.failed)
+        return;
+    leave_all(sim);
+    rest(sim);
+    if (!sim->scene.failed && !sim->host.failed)
+        host_check_rest(&sim->host);
 }
 
 static void play(struct sim *sim)
@@ -382,18 +389,14 @@ static void play(struct sim *sim)
     sim->calm = true;
     calm(sim);
     if (sim->host.failed && !sim->scene.failed) {
-        restart(sim); /* it was broken before, and nobody had noticed */
+        restart(sim); /* it was broken before, and nobody had noticed until now */
         calm(sim);
     }
-    leave_all(sim);
-    rest(sim);
-    if (!sim->scene.failed)
-        host_check_rest(&sim->host);
 }
 
 static void tell(const struct sim *sim, struct sim_report *report)
 {
-    struct ledger_figures figures = ledger_figures();
+    struct books_figures figures = books_figures();
     report->failed = sim->scene.failed;
     memcpy(report->failure, sim->scene.failure, sizeof(report->failure));
     report->trace = sim->scene.trace;
@@ -452,6 +455,6 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     tell(&sim, ret_report);
     for (uint32_t i = 0; i < sim.guests.count; i++)
         guest_free(&sim.guests.guest[i]);
-    ledger_end();
+    books_end();
     questions_free(&sim.questions);
 }
