@@ -20,6 +20,12 @@ struct host_setup {
     bool tight; /* KV and memory are short, by limits of the daemon's own */
 };
 
+/* What a daemon that came to rest had done: a simulation in which nothing happens shows nothing. */
+struct host_figures {
+    uint64_t preemptions, wasted_rows, moves, ahead;
+    uint64_t stopped, full, cancelled, deadlines, slow_readers;
+};
+
 struct host {
     struct scene *scene;
     struct options *options;
@@ -31,6 +37,7 @@ struct host {
     uint32_t replica_count;
     bool touched; /* a turn of the server is due */
     bool device_runs; /* the device may have something to do */
+    struct host_figures figures; /* of host_check_rest() */
     bool failed;  /* the device did; this daemon serves no more */
 };
 

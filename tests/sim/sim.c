@@ -74,10 +74,10 @@ static void strike(struct sim *sim)
     scene_note(scene, "strike", sim->trouble, 0);
     switch (sim->trouble) {
     case SHORT_MEMORY: {
-        bool lift = scene_one_in(scene, 2);
-        emu_memory_limit(lift ? UINT64_MAX
-                              : emu_live().device_bytes + scene_below(scene, 1u << 14));
-        sim->trouble_in = scene_below(scene, 1000);
+        /* Others take the device's memory, all that is left or nearly all, and give it back. */
+        uint64_t limits[] = {UINT64_MAX, 0, emu_live().device_bytes + scene_below(scene, 1u << 14)};
+        emu_memory_limit(limits[scene_below(scene, 3)]);
+        sim->trouble_in = scene_between(scene, 1, 1000);
         break;
     }
     case STICKY:
@@ -113,7 +113,7 @@ struct choice {
 
 struct choices {
     uint32_t count;
-    struct choice choice[8 * 5 + HOST_REPLICAS + 2];
+    struct choice choice[GUESTS * 5 + HOST_REPLICAS + 2];
 };
 
 static void offer(struct choices *choices, bool due, enum actor actor, uint32_t number)
@@ -401,19 +401,29 @@ static void tell(const struct sim *sim, struct sim_report *report)
     memcpy(report->failure, sim->scene.failure, sizeof(report->failure));
     report->trace = sim->scene.trace;
     report->events = sim->scene.events;
+    struct sim_figures *sum = &report->figures;
+    const struct host_figures *host = &sim->host.figures;
     for (uint32_t i = 0; i < sim->guests.count; i++) {
         const struct guest *guest = &sim->guests.guest[i];
-        report->asked += guest->next_id - 1;
-        report->accepted += guest->accepted;
-        report->completed += guest->completed;
-        report->refused += guest->refused;
-        report->lost += guest->lost;
+        sum->asked += guest->next_id - 1;
+        sum->accepted += guest->accepted;
+        sum->completed += guest->completed;
+        sum->refused += guest->refused;
+        sum->lost += guest->lost;
     }
-    report->steps = figures.steps;
-    report->moves = figures.moves;
-    report->grown = figures.grown;
-    report->refused_slabs = figures.refused;
-    report->failures = sim->failures;
+    sum->steps = figures.steps;
+    sum->grown = figures.grown;
+    sum->refused_slabs = figures.refused;
+    sum->failures = sim->failures;
+    sum->preemptions = host->preemptions;
+    sum->wasted_rows = host->wasted_rows;
+    sum->moves = host->moves;
+    sum->ahead = host->ahead;
+    sum->stopped = host->stopped;
+    sum->full = host->full;
+    sum->cancelled = host->cancelled;
+    sum->deadlines = host->deadlines;
+    sum->slow_readers = host->slow_readers;
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)
@@ -440,10 +450,10 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     if (!scene->failed)
         start_daemon(&sim);
     if (!scene->failed) {
-        sim.guests.count = scene_between(scene, 2, 6);
+        sim.guests.count = scene_between(scene, 2, GUESTS);
         for (uint32_t i = 0; i < sim.guests.count; i++)
             guest_init(&sim.guests.guest[i], &sim.guests, i, scene, &sim.questions, &sim.mood,
-                       scene_between(scene, 5, 25));
+                       scene_between(scene, 5, 50));
         draw_trouble(&sim);
         open_host(&sim);
         play(&sim);
