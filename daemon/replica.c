@@ -30,14 +30,6 @@ static void wake(struct replica *replica)
     worker_wake(of(replica)->worker);
 }
 
-/* The copy is the worker's until it is told, so one question is on the way at a time. */
-static void ask_stats(struct replica *replica)
-{
-    if (!of(replica)->asked)
-        worker_ask_stats(of(replica)->worker);
-    of(replica)->asked = true;
-}
-
 static const struct stats_worker *stats(struct replica *replica)
 {
     struct replica_worker *self = of(replica);
@@ -47,6 +39,15 @@ static const struct stats_worker *stats(struct replica *replica)
         self->asked = false;
     }
     return &self->last;
+}
+
+/* The copy is the worker's until it is told, so one question is on the way at a time. */
+static void ask_stats(struct replica *replica)
+{
+    (void)stats(replica); /* an answer that nobody stayed for is no answer to this question */
+    if (!of(replica)->asked)
+        worker_ask_stats(of(replica)->worker);
+    of(replica)->asked = true;
 }
 
 static void memory(const struct replica *replica, struct gpu_memory *ret_memory)

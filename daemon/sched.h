@@ -161,6 +161,8 @@ void sched_end_all(struct sched *sched, enum finish finish, const struct error *
 const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us);
 void sched_submitted(struct sched *sched, time_us now_us);
 void sched_refused(struct sched *sched, time_us now_us);
+/* The device failed before it took the plan: what the plan changed is taken back. */
+void sched_dropped(struct sched *sched);
 
 /* Results of step step_done + 1. */
 void sched_complete(struct sched *sched, const struct gpu_results *results, time_us now_us);

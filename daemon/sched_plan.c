@@ -505,3 +505,8 @@ void sched_refused(struct sched *sched, time_us now_us)
     if (unstall(sched, now_us))
         sched->retry_us = now_us + SCHED_RETRY_US;
 }
+
+void sched_dropped(struct sched *sched)
+{
+    undo(sched, sched_step_of(sched, sched->step_last + 1));
+}

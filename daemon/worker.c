@@ -48,6 +48,7 @@ struct worker {
     struct stats_worker snapshot; /* the loop's once OUTBOX_STATS is told */
     atomic_bool snapshot_there;
     time_us late_us; /* when a step in flight counts as late; 0 = none is in flight */
+    struct error lost; /* how a call from within the scheduler found the device lost; code 0: not */
 };
 
 /* ---- the loop's side --------------------------------------------------------------------------
@@ -238,14 +239,19 @@ static void fail(struct worker *worker, const struct error *error, time_us now_u
 static int grow_slab(void *context, uint32_t group, uint32_t *ret_slab)
 {
     struct worker *worker = context;
-    return worker->api->kv_grow(worker->engine, group, ret_slab, NULL);
+    struct error error = {.code = 0};
+    int rc = worker->api->kv_grow(worker->engine, group, ret_slab, &error);
+    if (rc < 0 && rc != -ERR_DEVICE_MEMORY)
+        worker->lost = error; /* no refusal: asking again would be in vain */
+    return rc;
 }
 
 static void shrink_slab(void *context, uint32_t group, uint32_t slab)
 {
     struct worker *worker = context;
-    /* A device that fails here fails at the next step too, where it is dealt with. */
-    (void)worker->api->kv_shrink(worker->engine, group, slab, NULL);
+    struct error error = {.code = 0};
+    if (worker->api->kv_shrink(worker->engine, group, slab, &error) < 0)
+        worker->lost = error;
 }
 
 static void progressed(void *context, struct seq *seq)
@@ -359,6 +365,7 @@ static bool submit(struct worker *worker, const struct gpu_plan *plan, time_us n
     if (first)
         atomic_store_explicit(&worker->busy_since_us, 0, memory_order_relaxed);
     if (rc != -ERR_DEVICE_MEMORY) {
+        sched_dropped(&worker->sched);
         fail(worker, &error, now_us);
         return false;
     }
@@ -370,6 +377,12 @@ static void plan_steps(struct worker *worker, time_us now_us)
 {
     while (sched_in_flight(&worker->sched) < worker->sched.limits.depth) {
         const struct gpu_plan *plan = sched_plan(&worker->sched, now_us);
+        if (worker->lost.code != 0) {
+            if (plan != NULL)
+                sched_dropped(&worker->sched);
+            fail(worker, &worker->lost, now_us);
+            return;
+        }
         if (plan == NULL || !submit(worker, plan, now_us))
             return;
     }
@@ -377,11 +390,11 @@ static void plan_steps(struct worker *worker, time_us now_us)
 
 static void tend(struct worker *worker, time_us now_us)
 {
-    struct error error = {.code = 0};
-    if (!sched_tend(&worker->sched, now_us))
-        return;
-    if (worker->api->trim(worker->engine, &error) < 0)
-        fail(worker, &error, now_us);
+    bool released = sched_tend(&worker->sched, now_us);
+    if (worker->lost.code == 0 && released)
+        (void)worker->api->trim(worker->engine, &worker->lost);
+    if (worker->lost.code != 0)
+        fail(worker, &worker->lost, now_us);
 }
 
 static void fill_gauges(struct worker *worker)

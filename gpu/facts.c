@@ -64,16 +64,21 @@ static int block_tokens_set(struct gpu_model *model, const struct gpu_options *o
     return 0;
 }
 
+/* `share` of kv-max is the group's; 0 is no limit. */
 static void slabs_set(struct gpu_group *group, uint64_t block_bytes, uint64_t slab_bytes,
-                      uint64_t blocks, uint64_t kv_max)
+                      uint64_t blocks, uint64_t share)
 {
-    if (kv_max && slab_bytes > kv_max)
-        slab_bytes = kv_max;
+    if (share && slab_bytes > share)
+        slab_bytes = share;
     group->block_bytes = block_bytes;
     group->slab_blocks = slab_bytes > block_bytes ? least(slab_bytes / block_bytes, 1u << 20) : 1;
     /* Twice what the slots can hold: blocks that are kept for their content have room too. */
     uint64_t slabs = 2 * ((blocks + group->slab_blocks - 1) / group->slab_blocks);
     group->slabs_max = least(slabs, SLABS_MAX);
+    /* What kv-max forbids does not exist: admission tells by it what can never fit. */
+    uint64_t fit = share / (group->slab_blocks * block_bytes);
+    if (share && fit < group->slabs_max)
+        group->slabs_max = fit > 0 ? (uint32_t)fit : 1;
 }
 
 static int options_check(const struct gpu_options *options, struct error *error)
@@ -196,10 +201,17 @@ static void groups_set(struct facts *facts, const struct gpu_options *options)
     uint32_t tokens = model->block_tokens;
     uint64_t blocks =
         (uint64_t)facts->limits.slots_max * ((facts->limits.context_max + tokens - 1) / tokens);
+    uint64_t block[GPU_GROUPS_MAX] = {0}, sum = 0;
     for (uint32_t i = 0; i < model->group_count; i++) {
-        uint64_t block = facts->null ? tokens * sizeof(uint64_t)
-                                     : forward_block_bytes(&facts->config, i, tokens);
-        slabs_set(&model->groups[i], block, slab_bytes, blocks, options->kv_max);
+        block[i] = facts->null ? tokens * sizeof(uint64_t)
+                               : forward_block_bytes(&facts->config, i, tokens);
+        sum += block[i];
+    }
+    /* All groups count the same positions, so that none may take what another needs. */
+    for (uint32_t i = 0; i < model->group_count; i++) {
+        uint64_t share = (uint64_t)((double)options->kv_max * (double)block[i] / (double)sum);
+        slabs_set(&model->groups[i], block[i], slab_bytes, blocks,
+                  options->kv_max && !share ? 1 : share);
     }
 }
 

@@ -208,12 +208,12 @@ static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used
             return status;
         grows = true;
     }
-    number_add(used_at, bytes);
-    if (grows) {
-        int status = held_ask(pool, held_at, error);
-        if (status)
-            return status;
+    int status = grows ? held_ask(pool, held_at, error) : 0;
+    if (status) {
+        (void)cudaFreeAsync(base, mem->stream);
+        return status;
     }
+    number_add(used_at, bytes);
     *ret = base;
     return 0;
 }

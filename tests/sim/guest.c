@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ACT_MAX_US 4000u
+#define CALM_US 4000u /* between two looks of somebody who waits */
 #define LONG_US 400000u /* longer than any patience of the daemon's */
 
 #define WRONG(...) scene_fail(guest->scene, "client: " __VA_ARGS__)
@@ -24,7 +24,8 @@ void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct
     guest->admin = guest->uid == 0;
     guest->next_id = 1;
     guest->acts = acts;
-    guest->act_us = scene->now_us + scene_below(scene, ACT_MAX_US);
+    guest->pause_us = 500u << scene_below(scene, 6);
+    guest->act_us = scene->now_us + scene_below(scene, guest->pause_us);
     line_init(&guest->line, scene, number, 1);
     guest->line.server_gone = true;
 }
@@ -89,6 +90,7 @@ static void connect(struct guest *guest)
     guest->connected = true;
     guest->excused = false;
     guest->close_code = 0;
+    guest->read_us = 0;
     guest->line.conn = server_accept(guest->server, &guest->line.transport, &peer, scene->now_us);
     scene_note(scene, "connect", guest->number, guest->line.conn != NULL);
     if (guest->manner != GUEST_WILD || !scene_one_in(scene, 20)) {
@@ -104,7 +106,7 @@ static void at_end(struct guest *guest)
     if (!guest->excused && !guest->mood->device_failed)
         WRONG("client %u was disconnected without a reason", guest->number);
     lose_orders(guest);
-    guest->act_us = guest->scene->now_us + 1 + scene_below(guest->scene, ACT_MAX_US);
+    guest->act_us = guest->scene->now_us + 1 + scene_below(guest->scene, guest->pause_us);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------- */
@@ -175,7 +177,7 @@ static void finish(struct guest *guest, struct order *order)
     guest->completed += !order->refused && order->failed == 0;
     if (order->patient && order->failed == 0 && !order->refused)
         guest->done = true;
-    if (guest->manner == GUEST_CALM && !guest->done) {
+    if (guest->manner == GUEST_CALM && !guest->done && guest->rest_length == 0) {
         uint64_t wait_us = order->refused ? 1000ull * order->retry_ms : 1000;
         guest->act_us = guest->scene->now_us + wait_us + 1;
     }
@@ -315,7 +317,9 @@ static void cancel_any(struct guest *guest)
     if (allowed)
         order->cancelled = true;
     snprintf(head, sizeof(head), "{\"request\":%" PRIu64 "}", order->request);
-    control(guest, FRAME_CANCEL, allowed, ERR_NOT_FOUND, allowed ? 0 : ERR_DENIED, head);
+    /* Of what has ended meanwhile a cancel is answered, whoever asks. Another user's that lives is not
+     * touched: order_take() would find it cancelled without a reason. */
+    control(guest, FRAME_CANCEL, true, allowed ? 0 : ERR_DENIED, 0, head);
 }
 
 static void ask_something(struct guest *guest)
@@ -340,6 +344,8 @@ static void send_bad(struct guest *guest)
     unsigned char buffer[BAD_SIZE_MAX];
     const struct bad *bad = &bad_table[scene_below(guest->scene, bad_count)];
     scene_note(guest->scene, "bad", guest->number, (uint64_t)bad->code);
+    if (bad->closes && guest->close_code)
+        return;
     if (bad->closes) {
         guest->excused = true;
         guest->close_code = bad->code;
@@ -414,7 +420,7 @@ void guest_act(struct guest *guest)
     if (wild && guest->acts > 0)
         guest->acts--;
     if (wild || (calm && !guest->done))
-        guest->act_us = scene->now_us + 1 + scene_below(scene, ACT_MAX_US);
+        guest->act_us = scene->now_us + 1 + scene_below(scene, wild ? guest->pause_us : CALM_US);
     if (!guest->connected && guest->line.server_gone) {
         if (wild || calm)
             connect(guest);

@@ -9,6 +9,7 @@
 #include "tests/sim/line.h"
 #include "tests/sim/order.h"
 
+#define GUESTS 8
 #define GUEST_ORDERS 10
 #define GUEST_ASKS 6
 #define GUEST_FRAME_MAX (64u << 10)
@@ -48,6 +49,7 @@ struct guest {
     struct order orders[GUEST_ORDERS];
     struct guest_ask asks[GUEST_ASKS];
     uint32_t acts; /* that are left */
+    uint32_t pause_us; /* between two acts, at most */
     time_us act_us; /* when the next one is; 0 = never */
     time_us read_us; /* does not read before */
     enum guest_manner manner;
@@ -57,7 +59,7 @@ struct guest {
 
 struct guests {
     uint32_t count;
-    struct guest guest[8];
+    struct guest guest[GUESTS];
 };
 
 void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct scene *scene,

@@ -9,7 +9,7 @@
 #include "daemon/kv.h"
 #include "daemon/option_table.h"
 #include "gpu/emu/emu.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/books.h"
 
 static void set(struct host *host, const char *name, uint64_t value, const char *unit)
 {
@@ -40,7 +40,7 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "sequences-max", scene_between(scene, 1, 12), "");
     set(host, "step-tokens", 1u << scene_between(scene, 3, 8), "");
     set(host, "memory-reserve", 0, "");
-    set(host, "idle-time", scene_between(scene, 10, 200), "ms");
+    set(host, "idle-time", scene_between(scene, 10, scene_one_in(scene, 2) ? 15 : 200), "ms");
     set(host, "itl-target", scene_between(scene, 1, 50), "ms");
     set(host, "step-timeout", scene_between(scene, 500, 2000), "ms");
     set(host, "queue-sequences", scene_between(scene, 4, 64), "");
@@ -62,7 +62,7 @@ static void draw_memory(struct host *host, const struct host_setup *setup, uint6
     set(host, "slab-size", slab_blocks * block_bytes, "");
     if (setup->tight) {
         uint64_t need = setup->context_max / 32 + 1;
-        set(host, "kv-max", (need + scene_below(scene, 24)) * block_bytes, "");
+        set(host, "kv-max", (need + scene_below(scene, 12)) * block_bytes, "");
     }
 }
 
@@ -99,8 +99,8 @@ static void open_replica(struct host *host, struct gpu_model *model, struct gpu_
         scene_fail(host->scene, "%s", error.text);
         return;
     }
-    ledger_add(engine, model, limits);
-    if (replica_make(ledger_api(), engine, model, limits, host->options, &host->outbox,
+    books_add(engine, model, limits);
+    if (replica_make(books_api(), engine, model, limits, host->options, &host->outbox,
                      &host->replicas[host->replica_count], &error))
         scene_fail(host->scene, "%s", error.text);
     else
@@ -224,9 +224,14 @@ void host_server_turn(struct host *host)
     }
     if (control & OUTBOX_FAILED)
         device_failed(host);
+}
+
+bool host_healthy(const struct host *host)
+{
     for (uint32_t i = 0; i < host->replica_count; i++)
         if (!worker_healthy(host->replicas[i]->worker, host->scene->now_us))
-            host->unhealthy = true;
+            return false;
+    return true;
 }
 
 bool host_device_due(const struct host *host)
@@ -274,6 +279,10 @@ static void check_replica(struct host *host, uint32_t i)
                    " steps, %" PRIu64 " blocks, %" PRIu64 " slabs",
                    i, stats->running, stats->starting, stats->steps_in_flight,
                    stats->kv_blocks_used, stats->kv_slabs);
+    host->figures.preemptions += stats->preemptions_total;
+    host->figures.wasted_rows += stats->wasted_rows_total;
+    host->figures.moves += stats->kv_moved_total;
+    host->figures.ahead += stats->steps_ahead_total;
     replica->api->memory(replica, &memory);
     if (memory.kv_used || memory.kv_held || memory.scratch_used || memory.scratch_held)
         scene_fail(host->scene,
@@ -300,4 +309,9 @@ void host_check_rest(struct host *host)
                    server->load.sequences, server->load.tokens, server->load.input);
     for (uint32_t i = 0; i < host->replica_count && !host->scene->failed; i++)
         check_replica(host, i);
+    host->figures.stopped = server->counts.finished_stop_total;
+    host->figures.full = server->counts.finished_length_total;
+    host->figures.cancelled = server->counts.finished_cancelled_total;
+    host->figures.deadlines = server->counts.finished_deadline_total;
+    host->figures.slow_readers = server->counts.slow_readers_total;
 }

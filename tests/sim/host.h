@@ -20,6 +20,12 @@ struct host_setup {
     bool tight; /* KV and memory are short, by limits of the daemon's own */
 };
 
+/* What a daemon that came to rest had done: a simulation in which nothing happens shows nothing. */
+struct host_figures {
+    uint64_t preemptions, wasted_rows, moves, ahead;
+    uint64_t stopped, full, cancelled, deadlines, slow_readers;
+};
+
 struct host {
     struct scene *scene;
     struct options *options;
@@ -31,8 +37,8 @@ struct host {
     uint32_t replica_count;
     bool touched; /* a turn of the server is due */
     bool device_runs; /* the device may have something to do */
+    struct host_figures figures; /* of host_check_rest() */
     bool failed;  /* the device did; this daemon serves no more */
-    bool unhealthy; /* the watchdog would have ended it */
 };
 
 /* The emulation is set up; options are drawn. No worker is loaded yet. */
@@ -49,6 +55,9 @@ bool host_device_due(const struct host *host);
 void host_device_step(struct host *host);
 /* The time at which something is due although nothing happens; 0 = never. */
 time_us host_next(struct host *host);
+
+/* False when the watchdog would end it. */
+bool host_healthy(const struct host *host);
 
 /* After all has ended: whether figures and memory are where they were. */
 void host_check_rest(struct host *host);

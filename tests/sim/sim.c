@@ -9,7 +9,7 @@
 #include "gpu/kernels/stamp_cpu.h"
 #include "tests/sim/guest.h"
 #include "tests/sim/host.h"
-#include "tests/sim/ledger.h"
+#include "tests/sim/books.h"
 
 #define DEVICE_BYTES (64u << 20)
 #define EVENTS_MAX 3000000u
@@ -28,6 +28,7 @@ struct sim {
     enum trouble trouble;
     uint64_t trouble_in; /* events until it strikes */
     bool loaded;
+    bool calm; /* an admin sees to it that work is accepted */
     bool may_fail; /* this daemon's device was given a reason to */
     uint64_t failures;
 };
@@ -73,10 +74,10 @@ static void strike(struct sim *sim)
     scene_note(scene, "strike", sim->trouble, 0);
     switch (sim->trouble) {
     case SHORT_MEMORY: {
-        bool lift = scene_one_in(scene, 2);
-        emu_memory_limit(lift ? UINT64_MAX
-                              : emu_live().device_bytes + scene_below(scene, 1u << 14));
-        sim->trouble_in = scene_below(scene, 1000);
+        /* Others take the device's memory, all that is left or nearly all, and give it back. */
+        uint64_t limits[] = {UINT64_MAX, 0, emu_live().device_bytes + scene_below(scene, 1u << 14)};
+        emu_memory_limit(limits[scene_below(scene, 3)]);
+        sim->trouble_in = scene_between(scene, 1, 1000);
         break;
     }
     case STICKY:
@@ -112,7 +113,7 @@ struct choice {
 
 struct choices {
     uint32_t count;
-    struct choice choice[8 * 5 + HOST_REPLICAS + 2];
+    struct choice choice[GUESTS * 5 + HOST_REPLICAS + 2];
 };
 
 static void offer(struct choices *choices, bool due, enum actor actor, uint32_t number)
@@ -208,19 +209,23 @@ static void learn(struct sim *sim)
     struct order_mood *mood = &sim->mood;
     bool ready = server->phase == SERVER_READY || server->phase == SERVER_DRAINING;
     mood->device_failed = sim->host.failed;
+    mood->short_of_memory = sim->trouble == SHORT_MEMORY;
     mood->room = server->limits.context_max;
     if (server->limits.kv_tokens && server->limits.kv_tokens < mood->room)
         mood->room = (uint32_t)server->limits.kv_tokens;
     mood->sequences_max = server->limits.sequences_max;
     mood->tokens_max = server->limits.tokens_max;
     mood->batch_max = server->limits.batch_max;
+    if (sim->calm && server->draining)
+        server_resume(&sim->host.server);
     if (ready && !sim->loaded) {
         sim->loaded = true;
         emu_fault_skip_wait(sim->setup->skipped_wait);
     }
-    if (sim->host.unhealthy && !sim->host.failed && sim->may_fail)
+    bool healthy = host_healthy(&sim->host);
+    if (!healthy && !sim->host.failed && sim->may_fail)
         emu_break(cudaErrorLaunchTimeout); /* the watchdog's part */
-    else if ((sim->host.unhealthy || sim->host.failed) && !sim->may_fail)
+    else if ((!healthy || sim->host.failed) && !sim->may_fail)
         scene_fail(&sim->scene, "the device failed, and nothing was wrong with it");
 }
 
@@ -305,7 +310,7 @@ static void start_daemon(struct sim *sim)
 
 static void open_host(struct sim *sim)
 {
-    ledger_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
+    books_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
                                   sim->trouble != FAILED_CALLS);
     host_open(&sim->host, &sim->scene, &sim->host_setup);
     for (uint32_t i = 0; i < sim->guests.count; i++)
@@ -360,11 +365,17 @@ static void rest(struct sim *sim)
         continue;
 }
 
-/* Everybody asks one last thing, and all of it is answered. */
+/* Everybody asks one last thing, all of it is answered, they go, and nothing is left. */
 static void calm(struct sim *sim)
 {
     calm_all(sim, GUEST_CALM);
     until(sim, any_waits_for_this, "the calm phase");
+    if (sim->host.failed)
+        return;
+    leave_all(sim);
+    rest(sim);
+    if (!sim->scene.failed && !sim->host.failed)
+        host_check_rest(&sim->host);
 }
 
 static void play(struct sim *sim)
@@ -375,38 +386,44 @@ static void play(struct sim *sim)
     end_trouble(sim);
     if (sim->scene.failed)
         return;
-    server_resume(&sim->host.server);
+    sim->calm = true;
     calm(sim);
     if (sim->host.failed && !sim->scene.failed) {
-        restart(sim); /* it was broken before, and nobody had noticed */
+        restart(sim); /* it was broken before, and nobody had noticed until now */
         calm(sim);
     }
-    leave_all(sim);
-    rest(sim);
-    if (!sim->scene.failed)
-        host_check_rest(&sim->host);
 }
 
 static void tell(const struct sim *sim, struct sim_report *report)
 {
-    struct ledger_figures figures = ledger_figures();
+    struct books_figures figures = books_figures();
     report->failed = sim->scene.failed;
     memcpy(report->failure, sim->scene.failure, sizeof(report->failure));
     report->trace = sim->scene.trace;
     report->events = sim->scene.events;
+    struct sim_figures *sum = &report->figures;
+    const struct host_figures *host = &sim->host.figures;
     for (uint32_t i = 0; i < sim->guests.count; i++) {
         const struct guest *guest = &sim->guests.guest[i];
-        report->asked += guest->next_id - 1;
-        report->accepted += guest->accepted;
-        report->completed += guest->completed;
-        report->refused += guest->refused;
-        report->lost += guest->lost;
+        sum->asked += guest->next_id - 1;
+        sum->accepted += guest->accepted;
+        sum->completed += guest->completed;
+        sum->refused += guest->refused;
+        sum->lost += guest->lost;
     }
-    report->steps = figures.steps;
-    report->moves = figures.moves;
-    report->grown = figures.grown;
-    report->refused_slabs = figures.refused;
-    report->failures = sim->failures;
+    sum->steps = figures.steps;
+    sum->grown = figures.grown;
+    sum->refused_slabs = figures.refused;
+    sum->failures = sim->failures;
+    sum->preemptions = host->preemptions;
+    sum->wasted_rows = host->wasted_rows;
+    sum->moves = host->moves;
+    sum->ahead = host->ahead;
+    sum->stopped = host->stopped;
+    sum->full = host->full;
+    sum->cancelled = host->cancelled;
+    sum->deadlines = host->deadlines;
+    sum->slow_readers = host->slow_readers;
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)
@@ -433,10 +450,10 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     if (!scene->failed)
         start_daemon(&sim);
     if (!scene->failed) {
-        sim.guests.count = scene_between(scene, 2, 6);
+        sim.guests.count = scene_between(scene, 2, GUESTS);
         for (uint32_t i = 0; i < sim.guests.count; i++)
             guest_init(&sim.guests.guest[i], &sim.guests, i, scene, &sim.questions, &sim.mood,
-                       scene_between(scene, 5, 25));
+                       scene_between(scene, 5, 50));
         draw_trouble(&sim);
         open_host(&sim);
         play(&sim);
@@ -448,6 +465,6 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     tell(&sim, ret_report);
     for (uint32_t i = 0; i < sim.guests.count; i++)
         guest_free(&sim.guests.guest[i]);
-    ledger_end();
+    books_end();
     questions_free(&sim.questions);
 }

@@ -19,8 +19,12 @@ struct sim_report {
     bool failed;
     char failure[512];
     uint64_t trace, events; /* equal for equal seeds */
-    uint64_t asked, accepted, completed, refused, lost;
-    uint64_t steps, preempted, moves, grown, refused_slabs, failures;
+    struct sim_figures {
+        uint64_t asked, accepted, completed, refused, lost; /* requests */
+        uint64_t steps, grown, refused_slabs, failures;
+        uint64_t preemptions, wasted_rows, moves, ahead; /* of the last daemon */
+        uint64_t stopped, full, cancelled, deadlines, slow_readers;
+    } figures;
 };
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report);

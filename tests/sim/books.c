@@ -1,4 +1,4 @@
-#include "tests/sim/ledger.h"
+#include "tests/sim/books.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -36,8 +36,8 @@ static struct {
     struct scene *scene;
     bool fair;
     uint32_t count;
-    struct ledger ledgers[LEDGER_ENGINES];
-    struct ledger_figures figures;
+    struct ledger ledgers[BOOKS_ENGINES];
+    struct books_figures figures;
 } books;
 
 #define WRONG(...) scene_fail(books.scene, "plan: " __VA_ARGS__)
@@ -242,14 +242,14 @@ static int shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab, stru
     return gpu_module.kv_shrink(engine, group, slab, error);
 }
 
-void ledger_begin(struct scene *scene, bool fair)
+void books_begin(struct scene *scene, bool fair)
 {
-    ledger_end();
+    books_end();
     books.scene = scene;
     books.fair = fair;
 }
 
-void ledger_end(void)
+void books_end(void)
 {
     for (uint32_t i = 0; i < books.count; i++) {
         struct ledger *ledger = &books.ledgers[i];
@@ -265,7 +265,7 @@ void ledger_end(void)
     memset(&books, 0, sizeof(books));
 }
 
-void ledger_add(const struct gpu_engine *engine, const struct gpu_model *model,
+void books_add(const struct gpu_engine *engine, const struct gpu_model *model,
                 const struct gpu_limits *limits)
 {
     struct ledger *ledger = &books.ledgers[books.count++];
@@ -285,7 +285,7 @@ void ledger_add(const struct gpu_engine *engine, const struct gpu_model *model,
     }
 }
 
-const struct gpu_api *ledger_api(void)
+const struct gpu_api *books_api(void)
 {
     static struct gpu_api api;
     api = gpu_module;
@@ -295,7 +295,7 @@ const struct gpu_api *ledger_api(void)
     return &api;
 }
 
-struct ledger_figures ledger_figures(void)
+struct books_figures books_figures(void)
 {
     return books.figures;
 }

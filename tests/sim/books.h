@@ -10,17 +10,17 @@
 #include "gpu/gpu.h"
 #include "tests/sim/scene.h"
 
-#define LEDGER_ENGINES 4
+#define BOOKS_ENGINES 4
 
 /* Forgets everything. `fair`: KV is never short, so nobody may be passed over for long. */
-void ledger_begin(struct scene *scene, bool fair);
-void ledger_end(void);
-void ledger_add(const struct gpu_engine *engine, const struct gpu_model *model,
+void books_begin(struct scene *scene, bool fair);
+void books_end(void);
+void books_add(const struct gpu_engine *engine, const struct gpu_model *model,
                 const struct gpu_limits *limits);
 /* gpu_module with the books in between. */
-const struct gpu_api *ledger_api(void);
+const struct gpu_api *books_api(void);
 
-struct ledger_figures {
+struct books_figures {
     uint64_t steps, rows, moves, grown, shrunk, refused;
 };
-struct ledger_figures ledger_figures(void);
+struct books_figures books_figures(void);
