@@ -95,32 +95,128 @@ int device_load(const struct options *options, const struct gpu_api **ret_api, s
     return 0;
 }
 
-int device_numbers(const struct options *options, int numbers[GPU_DEVICES_MAX], uint32_t *ret_count,
+/* ---- which GPUs --------------------------------------------------------------------------------
+ */
+
+#define ENTRY_MAX 96 /* "MIG-GPU-", a UUID, "/", two numbers: below 64 */
+
+/* The entry at *text up to the next comma; moves behind it. False at the end, or past ENTRY_MAX. */
+static bool next_entry(const char **text, char entry[ENTRY_MAX])
+{
+    size_t length = strcspn(*text, ",");
+    if (length == 0 || length >= ENTRY_MAX)
+        return false;
+    memcpy(entry, *text, length);
+    entry[length] = '\0';
+    *text += length;
+    if (**text == ',' && (*text)[1])
+        ++*text;
+    return true;
+}
+
+static bool is_number(const char *entry)
+{
+    size_t digits = strspn(entry, "0123456789");
+    return entry[digits] == '\0' && digits <= 3;
+}
+
+/* As nvidia-smi -L prints them; which of them exist, the driver knows. */
+static bool is_uuid(const char *entry)
+{
+    bool known = strncmp(entry, "GPU-", 4) == 0 || strncmp(entry, "MIG-", 4) == 0;
+    return known && entry[4] && entry[strspn(entry, "0123456789abcdefABCDEFGPUMI-/")] == '\0';
+}
+
+static int read_entries(const char *text, uint32_t need, char (*entries)[ENTRY_MAX],
+                        struct error *error)
+{
+    uint32_t count = 0;
+    for (; *text; count++) {
+        char entry[ENTRY_MAX];
+        bool good = next_entry(&text, entry) && (is_number(entry) || is_uuid(entry));
+        if (!good)
+            return error_set(error, ERR_BAD_CONFIG,
+                             "gpus: numbers, GPU-... or MIG-... UUIDs, with commas between");
+        for (uint32_t i = 0; i < count && i < need; i++)
+            if (strcmp(entries[i], entry) == 0)
+                return error_set(error, ERR_BAD_CONFIG, "gpus: %s stands there twice", entry);
+        if (count < need)
+            memcpy(entries[count], entry, sizeof(entry));
+    }
+    if (count > 0 && count != need)
+        return error_set(error, ERR_BAD_CONFIG, "gpus: %u given, tp * pp is %u", count, need);
+    for (; count < need; count++)
+        snprintf(entries[count], ENTRY_MAX, "%u", count);
+    return 0;
+}
+
+/* A number counts within what CUDA_VISIBLE_DEVICES leaves to this process. */
+static int look_up(const char *visible, char entry[ENTRY_MAX], struct error *error)
+{
+    char found[ENTRY_MAX];
+    if (!visible || !is_number(entry))
+        return 0;
+    for (unsigned long skip = strtoul(entry, NULL, 10);; skip--) {
+        if (!*visible || !next_entry(&visible, found))
+            return error_set(error, ERR_BAD_CONFIG,
+                             "gpus: CUDA_VISIBLE_DEVICES leaves no number %s to this process",
+                             entry);
+        if (skip == 0)
+            break;
+    }
+    memcpy(entry, found, sizeof(found));
+    return 0;
+}
+
+int device_visible(const char *gpus, uint32_t need, const char *visible, char list[DEVICE_LIST_MAX],
                    struct error *error)
 {
-    uint64_t need = options->tp * options->pp, count = 0;
-    const char *text = options->devices;
+    char entries[GPU_DEVICES_MAX][ENTRY_MAX];
+    size_t used = 0;
+    _Static_assert(GPU_DEVICES_MAX * ENTRY_MAX <= DEVICE_LIST_MAX, "all entries find room");
+    int rc = read_entries(gpus, need, entries, error);
+    list[0] = '\0';
+    for (uint32_t i = 0; !rc && i < need; i++) {
+        rc = look_up(visible, entries[i], error);
+        if (!rc)
+            used += (size_t)snprintf(list + used, DEVICE_LIST_MAX - used, "%s%s", i ? "," : "",
+                                     entries[i]);
+    }
+    return rc;
+}
+
+static int choose_cpu(const char *gpus, uint32_t need, int *numbers, struct error *error)
+{
+    char entries[GPU_DEVICES_MAX][ENTRY_MAX];
+    int rc = read_entries(gpus, need, entries, error);
+    for (uint32_t i = 0; !rc && i < need; i++) {
+        if (!is_number(entries[i]))
+            rc = error_set(error, ERR_BAD_CONFIG, "gpus: the CPU device has no %s", entries[i]);
+        numbers[i] = (int)strtol(entries[i], NULL, 10);
+    }
+    return rc;
+}
+
+int device_choose(const struct options *options, int numbers[GPU_DEVICES_MAX], uint32_t *ret_count,
+                  struct error *error)
+{
+    char list[DEVICE_LIST_MAX];
+    uint64_t need = options->tp * options->pp;
     if (need > GPU_DEVICES_MAX)
         return error_limit(error, ERR_BAD_CONFIG, GPU_DEVICES_MAX, need,
                            "tp * pp is %u devices, at most %d are used", (unsigned)need,
                            GPU_DEVICES_MAX);
-    for (; *text; text += *text == ',') {
-        char *end;
-        long number = strtol(text, &end, 10);
-        if (end == text || (*end && *end != ',') || number < 0 || number > 1023 ||
-            !isdigit((unsigned char)*text) || count == need)
-            return error_set(error, ERR_BAD_CONFIG,
-                             "devices: %u numbers with commas between are expected",
-                             (unsigned)need);
-        numbers[count++] = (int)number;
-        text = end;
-    }
-    if (count > 0 && count != need)
-        return error_set(error, ERR_BAD_CONFIG, "devices: %u given, tp * pp is %u", (unsigned)count,
-                         (unsigned)need);
-    for (; count < need; count++)
-        numbers[count] = (int)count;
     *ret_count = (uint32_t)need;
+    if (strcmp(module_name(options), "sluice-cpu.so") == 0)
+        return choose_cpu(options->gpus, *ret_count, numbers, error);
+    int rc = device_visible(options->gpus, *ret_count, getenv("CUDA_VISIBLE_DEVICES"), list, error);
+    if (rc)
+        return rc;
+    /* The one way to a MIG instance; and no context is made on a GPU that is not ours. */
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+    setenv("CUDA_VISIBLE_DEVICES", list, 1);
+    for (int i = 0; i < (int)need; i++)
+        numbers[i] = i;
     return 0;
 }
 
@@ -145,8 +241,8 @@ struct gpu_options device_options(const struct options *options, const int *numb
         .context_max = (uint32_t)options->context_max,
         .block_tokens = (uint32_t)options->block_tokens,
         .slab_bytes = options->slab_size,
-        .memory_max = options->memory_max,
-        .memory_reserve = options->memory_reserve,
+        .memory_max = options->gpu_memory_max,
+        .memory_reserve = options->gpu_memory_reserve,
         .kv_max = options->kv_max,
         .seed = options->seed,
         .cpu_threads = (uint32_t)options->cpu_threads,
@@ -155,17 +251,26 @@ struct gpu_options device_options(const struct options *options, const int *numb
     };
 }
 
-void device_name_of(const struct gpu_api *api, const int *numbers, uint32_t count, char *name,
-                    size_t size)
+int device_describe(const struct gpu_api *api, const int *numbers, uint32_t count, char *name,
+                    size_t size, struct error *error)
 {
     struct gpu_device devices[GPU_DEVICES_MAX];
     uint32_t found = 0;
-    const char *model = api->name;
-    if (api->devices(devices, GPU_DEVICES_MAX, &found, NULL) == 0 && numbers[0] >= 0 &&
-        (uint32_t)numbers[0] < found && (uint32_t)numbers[0] < GPU_DEVICES_MAX)
-        model = devices[numbers[0]].name;
+    int rc = api->devices(devices, GPU_DEVICES_MAX, &found, error);
+    for (uint32_t i = 0; !rc && i < count; i++) {
+        const uint32_t number = (uint32_t)numbers[i];
+        if (number >= found || number >= GPU_DEVICES_MAX)
+            return error_set(error, ERR_BAD_CONFIG, "gpus: device %u of %u is not there", number,
+                             found);
+        log_line(LOG_INFO, "device", "%u: %s, %s, PCI %s", i, devices[number].name,
+                 devices[number].uuid, devices[number].pci);
+    }
+    if (rc)
+        return rc;
+    const char *model = devices[numbers[0]].name;
     if (count > 1)
         snprintf(name, size, "%.63s x%u", model, count);
     else
         snprintf(name, size, "%.63s", model);
+    return 0;
 }

@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 #include "daemon/notify.h"
+#include "daemon/pulse.h"
 #include "protocol/base/log.h"
 
 #define FAIL_US 500000u   /* to tell clients that the device failed */
 #define CUT_US 2000000u   /* for cancelled work to end */
 #define STOP_US 10000000u /* for workers to end */
 #define ACCEPTS_MAX 64    /* per iteration, so that accepting starves nobody */
-#define LOADING_PULSE_MS 5000u
 
 static void take_turn(struct loop *loop);
 
@@ -141,7 +141,7 @@ static void reload(struct loop *loop)
     struct error error;
     if (!loop->reload)
         return;
-    notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now_us());
+    pulse_reloading(loop, clock_now_us());
     int rc = loop->reload(loop->context, loop->options, &next, &error);
     if (rc) {
         log_line(LOG_ERROR, "config", "%s; the daemon goes on with what it had", error.text);
@@ -154,7 +154,8 @@ static void reload(struct loop *loop)
             log_line(LOG_ERROR, "config", "%s; nobody is an admin by group", error.text);
         log_line(LOG_NOTICE, "config", "options were read again");
     }
-    notify_send("READY=1");
+    loop->reload_failed = rc != 0;
+    pulse_reloaded(loop);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -176,57 +177,6 @@ static void on_signal(uv_signal_t *handle, int number)
              number == SIGTERM ? "SIGTERM" : "SIGINT", loop->server.live_sequences,
              loop->options->drain_timeout / 1000);
     drain(loop, clock_now_us());
-}
-
-/* ---- service manager ---------------------------------------------------------------------------
- */
-
-static bool healthy(const struct loop *loop, time_us now_us)
-{
-    for (uint32_t i = 0; i < loop->replica_count; i++)
-        if (!worker_healthy(loop->replicas[i]->worker, now_us))
-            return false;
-    return true;
-}
-
-static void on_pulse(uv_timer_t *timer)
-{
-    struct loop *loop = timer->data;
-    if (loop->server.phase == SERVER_LOADING) {
-        uint32_t progress = loop->replica_count ? worker_progress(loop->replicas[0]->worker) : 0;
-        notify_send("EXTEND_TIMEOUT_USEC=%u\nSTATUS=Loading the model, %u %%",
-                    4 * LOADING_PULSE_MS * 1000u, progress / 10);
-    } else if (notify_watchdog_us() == 0) {
-        uv_timer_stop(timer);
-    }
-    if (healthy(loop, clock_now_us())) {
-        notify_send("WATCHDOG=1");
-    } else if (!loop->told_stuck) {
-        loop->told_stuck = true;
-        log_line(LOG_ERROR, "device", "a step makes no progress: the watchdog is no longer fed");
-    }
-}
-
-static void start_pulse(struct loop *loop)
-{
-    uint64_t period_ms = notify_watchdog_us() / 2000;
-    if (!notify_enabled())
-        return;
-    if (period_ms == 0 || period_ms > LOADING_PULSE_MS)
-        period_ms = period_ms ? period_ms : LOADING_PULSE_MS;
-    uv_timer_start(&loop->pulse, on_pulse, 0, period_ms);
-}
-
-static void model_ready(struct loop *loop, time_us now_us)
-{
-    if (loop->told_ready || !workers_are(loop, WORKER_READY))
-        return;
-    loop->told_ready = true;
-    server_ready(&loop->server, now_us);
-    log_line(LOG_NOTICE, "loop", "%s on %s is ready after %" PRIu64 " ms", loop->server.model.id,
-             loop->server.device, (now_us - loop->server.started_us) / 1000);
-    notify_send("READY=1\nSTATUS=Serving %.128s on %.128s", loop->server.model.id,
-                loop->server.device);
 }
 
 /* ---- turns -------------------------------------------------------------------------------------
@@ -261,9 +211,11 @@ static void take_turn(struct loop *loop)
     loop->touched = false;
     unsigned control = server_turn(&loop->server, now_us);
     if (control & OUTBOX_READY) {
-        model_ready(loop, now_us);
+        if (workers_are(loop, WORKER_READY))
+            pulse_loaded(loop, now_us);
         loop_touch(loop);
     }
+    pulse_turn(loop, now_us);
     if (control & OUTBOX_FAILED)
         device_failed(loop, now_us);
     advance(loop, now_us);
@@ -443,7 +395,7 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
 {
     for (uint32_t i = 0; i < count; i++)
         loop->replicas[loop->replica_count++] = replicas[i];
-    start_pulse(loop);
+    pulse_start(loop);
     for (uint32_t i = 0; i < count; i++) {
         int rc = worker_start(replicas[i]->worker, error);
         if (rc)
@@ -485,6 +437,7 @@ void loop_destroy(struct loop *loop)
     for (uint32_t i = 0; i < loop->replica_count; i++)
         worker_join(loop->replicas[i]->worker);
     finish_tasks(loop);
+    probe_close(&loop->probe, clock_now_us());
     server_destroy(&loop->server, clock_now_us());
     language_free(&loop->language);
     for (uint32_t i = 0; i < loop->replica_count; i++)

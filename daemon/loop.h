@@ -15,6 +15,7 @@
 #include "daemon/language.h"
 #include "daemon/link.h"
 #include "daemon/listen.h"
+#include "daemon/probe.h"
 #include "daemon/replica.h"
 #include "daemon/server.h"
 
@@ -50,7 +51,7 @@ struct loop {
     uv_async_t wake; /* the outbox was written to */
     uv_check_t check;
     uv_timer_t due;   /* the earliest of what server and stages wait for */
-    uv_timer_t pulse; /* watchdog, and word that loading goes on */
+    uv_timer_t pulse; /* watchdog, word that loading goes on, the probe once more */
     uv_signal_t signals[3];
     struct loop_listener listeners[LISTEN_MAX];
     uint32_t listener_count;
@@ -62,7 +63,10 @@ struct loop {
     enum loop_stage stage;
     time_us stage_due_us; /* when the stage is over at the latest; 0 = open end */
     int exit_code;
-    bool told_ready, told_stuck;
+    bool told_loaded, told_ready, told_stuck, reload_failed;
+    struct probe probe;
+    uint32_t loading_progress; /* as it last moved */
+    time_us loading_moved_us;
 
     /* SIGHUP: new options, or an error and nothing has changed. */
     int (*reload)(void *context, const struct options *now, struct options **ret_next,

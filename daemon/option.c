@@ -316,9 +316,9 @@ int options_check(const struct options *options, struct error *error)
     if (options->frame_max > options->input_max / 2)
         return error_limit(error, ERR_BAD_CONFIG, options->input_max / 2, options->frame_max,
                            "frame-max must be at most half of input-max, a user's share");
-    if (options->memory_max && options->kv_max > options->memory_max)
-        return error_limit(error, ERR_BAD_CONFIG, options->memory_max, options->kv_max,
-                           "kv-max must be at most memory-max");
+    if (options->gpu_memory_max && options->kv_max > options->gpu_memory_max)
+        return error_limit(error, ERR_BAD_CONFIG, options->gpu_memory_max, options->kv_max,
+                           "kv-max must be at most gpu-memory-max");
     return 0;
 }
 

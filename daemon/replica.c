@@ -117,7 +117,7 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
     const struct worker_options worker_options = {
         .sched = {.itl_target_us = options->itl_target,
                   .chunk_every = CHUNK_EVERY,
-                  .kv_idle_release_us = options->idle_time,
+                  .kv_idle_release_us = options->kv_idle_release,
                   .stall_us = KV_STALL_US},
         .step_timeout_us = options->step_timeout,
     };

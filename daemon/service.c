@@ -113,7 +113,7 @@ struct service {
 
 static int find_device(struct service *service, struct error *error)
 {
-    int rc = device_numbers(service->options, service->numbers, &service->device_count, error);
+    int rc = device_choose(service->options, service->numbers, &service->device_count, error);
     return rc ? rc : device_load(service->options, &service->gpu, error);
 }
 
@@ -147,13 +147,15 @@ static int open_replica(struct service *service, struct error *error)
     int rc = service->gpu->open(&options, &engine, &model, &limits, error);
     if (rc)
         return rc;
-    rc = replica_make(service->gpu, engine, &model, &limits, service->options, &loop->outbox,
-                      &replica, error);
+    rc = device_describe(service->gpu, service->numbers, service->device_count, name, sizeof(name),
+                         error);
+    if (!rc)
+        rc = replica_make(service->gpu, engine, &model, &limits, service->options, &loop->outbox,
+                          &replica, error);
     if (rc) {
         service->gpu->close(engine);
         return rc;
     }
-    device_name_of(service->gpu, service->numbers, service->device_count, name, sizeof(name));
     struct replica *base = &replica->base;
     server_serve(&loop->server, &model, limits.context_max, kv_length_max(&model, &limits), name,
                  &base, 1);

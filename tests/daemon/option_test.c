@@ -48,7 +48,7 @@ START_TEST(a_file_sets_values_with_units_and_comments)
 {
     ck_assert_msg(read_text("# a comment\n\n  model =  /models/a b \nframe-max=32MiB\n"
                             "drain-timeout = 1500ms\nlog-requests = no\nlog-level = debug\r\n"
-                            "queue-tokens = 5000\nidle-time = 2 s") == 0,
+                            "queue-tokens = 5000\nkv-idle-release = 2 s") == 0,
                   "%s", error.text);
     ck_assert_str_eq(options->model, "/models/a b");
     ck_assert_uint_eq(options->frame_max, 32u << 20);
@@ -56,7 +56,7 @@ START_TEST(a_file_sets_values_with_units_and_comments)
     ck_assert(!options->log_requests);
     ck_assert_int_eq(options_log_level(options), 7);
     ck_assert_uint_eq(options->queue_tokens, 5000);
-    ck_assert_uint_eq(options->idle_time, 2000000);
+    ck_assert_uint_eq(options->kv_idle_release, 2000000);
 }
 END_TEST
 
@@ -142,7 +142,7 @@ START_TEST(what_is_printed_reads_back_to_the_same)
 {
     char *text = NULL;
     size_t length = 0;
-    ck_assert_int_eq(read_text("model = /m\nframe-max = 5000\nidle-time = 1001ms\ndevice = cpu\n"
+    ck_assert_int_eq(read_text("model = /m\nframe-max = 5000\nkv-idle-release = 1001ms\ndevice = cpu\n"
                                "log-requests = no"),
                      0);
     FILE *file = open_memstream(&text, &length);

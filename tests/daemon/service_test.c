@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -322,37 +323,133 @@ START_TEST(content_of_requests_appears_in_no_log_and_no_status)
 }
 END_TEST
 
-START_TEST(the_service_manager_is_told_in_order)
+/* ---- service manager ---------------------------------------------------------------------------
+ * A double of its socket: whatever the daemon sends is collected, messages end with a newline.
+ */
+
+struct manager {
+    int fd;
+    char path[112], variable[160];
+    char all[1u << 16];
+    size_t length;
+};
+
+static struct manager manager;
+
+static void manager_open(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char path[112], variable[160], all[4096] = "";
-    snprintf(path, sizeof(path), "%s/notify", spawn.directory);
-    snprintf(variable, sizeof(variable), "NOTIFY_SOCKET=%s", path);
-    memcpy(address.sun_path, path, strlen(path));
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
-    const char *const environment[] = {variable, "WATCHDOG_USEC=100000", NULL};
-    spawn_start(&spawn, null_model, environment);
-    spawn_await_ready(&spawn);
-    usleep(150000); /* for the watchdog; what is checked is the order, not the time */
+    memset(&manager, 0, sizeof(manager));
+    snprintf(manager.path, sizeof(manager.path), "%s/notify", spawn.directory);
+    snprintf(manager.variable, sizeof(manager.variable), "NOTIFY_SOCKET=%s", manager.path);
+    memcpy(address.sun_path, manager.path, strlen(manager.path));
+    manager.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(manager.fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+}
+
+static void manager_take(int flags)
+{
+    size_t room = sizeof(manager.all) - manager.length - 1;
+    ck_assert_uint_gt(room, 600);
+    ssize_t got = recv(manager.fd, manager.all + manager.length, room - 1, flags);
+    if (got <= 0)
+        return;
+    manager.length += (size_t)got;
+    manager.all[manager.length++] = '\n';
+}
+
+/* The first place of `text` from `at` on, waiting for it. */
+static const char *manager_await(const char *at, const char *text)
+{
+    struct timeval patience = {.tv_sec = SPAWN_PATIENCE_MS / 1000};
+    setsockopt(manager.fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    for (;;) {
+        const char *found = strstr(at, text);
+        if (found)
+            return found;
+        size_t before = manager.length;
+        manager_take(0);
+        ck_assert_msg(manager.length > before, "no %s after\n%s", text, at);
+    }
+}
+
+static void manager_close(void)
+{
+    close(manager.fd);
+    unlink(manager.path);
+}
+
+static void write_config(const char *text)
+{
+    FILE *file = fopen(spawn.config, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+START_TEST(the_service_manager_is_told_in_order)
+{
+    const char *const arguments[] = {"--model",  "synthetic:null", "--device", "cpu",
+                                     "--config", spawn.config,     NULL};
+    manager_open();
+    write_config("batch-max = 2\n");
+    const char *const environment[] = {manager.variable, "WATCHDOG_USEC=100000", NULL};
+    spawn_start(&spawn, arguments, environment);
+    const char *at = manager_await(manager.all, "STATUS=Loading the model");
+    at = manager_await(at, "STATUS=The model is loaded, a first request is under way\n");
+    at = manager_await(at, "READY=1\nSTATUS=Serving synthetic:null on ");
+    ck_assert(spawn_logged(&spawn, "job=generate")); /* it was answered by then */
+    at = manager_await(at, "WATCHDOG=1\nSTATUS=Serving");
     kill(spawn.pid, SIGHUP);
-    spawn_await_ready(&spawn);
+    at = manager_await(at, "RELOADING=1\nMONOTONIC_USEC=");
+    at = manager_await(at, "READY=1\nSTATUS=Serving");
+    write_config("batch-max = none\n");
+    kill(spawn.pid, SIGHUP);
+    at = manager_await(at, "RELOADING=1\nMONOTONIC_USEC=");
+    at = manager_await(at, "READY=1\nSTATUS=Serving");
+    at = manager_await(at, "the last reload failed");
     kill(spawn.pid, SIGTERM);
+    at = manager_await(at, "STOPPING=1\nSTATUS=Finishing 0 sequences\n");
     ck_assert_int_eq(spawn_wait(&spawn), 0);
-    for (ssize_t got; (got = recv(fd, all + strlen(all), 512, MSG_DONTWAIT)) > 0;) {
-        ck_assert_uint_lt(strlen(all), sizeof(all) - 600);
-        strcat(all, "\n");
-    }
-    const char *at = all;
-    static const char *const order[] = {"READY=1",     "STATUS=Serving",  "WATCHDOG=1",
-                                        "RELOADING=1", "MONOTONIC_USEC=", "READY=1",
-                                        "STOPPING=1"};
-    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        at = strstr(at, order[i]);
-        ck_assert_msg(at != NULL, "%s in\n%s", order[i], all);
-    }
-    close(fd);
-    unlink(path);
+    manager_close();
+}
+END_TEST
+
+/* It came every 50 ms; a second without it is what the manager kills for. */
+START_TEST(a_stuck_device_leaves_the_watchdog_unfed)
+{
+    const char *const arguments[] = {"--model",        "synthetic:null", "--device", "cpu",
+                                     "--step-timeout", "100ms",          NULL};
+    struct timeval silence = {.tv_sec = 1};
+    manager_open();
+    const char *const environment[] = {manager.variable, "WATCHDOG_USEC=100000",
+                                       "SLUICE_EMU_FAULT=launch:20:hang", NULL};
+    spawn_start(&spawn, arguments, environment);
+    const char *at = manager_await(manager.all, "READY=1\n");
+    wire_open(&wire, &spawn);
+    generate(&wire, 1, 1, 4000);
+    at = manager_await(at, "STATUS=A step makes no progress\n");
+    setsockopt(manager.fd, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof(silence));
+    size_t before = manager.length;
+    manager_take(0);
+    ck_assert_msg(manager.length == before, "told after it was stuck: %s", at);
+    ck_assert(spawn_logged(&spawn, "the watchdog is no longer fed"));
+    wire_close(&wire);
+    manager_close();
+}
+END_TEST
+
+START_TEST(a_device_that_fails_its_first_request_is_never_ready)
+{
+    manager_open();
+    const char *const environment[] = {manager.variable,
+                                       "SLUICE_EMU_FAULT=launch:1:illegal-address", NULL};
+    spawn_start(&spawn, null_model, environment);
+    const char *at = manager_await(manager.all, "a first request is under way\n");
+    at = manager_await(at, "STOPPING=1\nSTATUS=The device failed\n");
+    ck_assert_int_eq(spawn_wait(&spawn), 75);
+    ck_assert_ptr_null(strstr(manager.all, "READY=1"));
+    manager_close();
 }
 END_TEST
 
@@ -374,6 +471,8 @@ Suite *service_suite(void)
     tcase_add_test(tcase, a_stuck_device_is_told_by_health);
     tcase_add_test(tcase, content_of_requests_appears_in_no_log_and_no_status);
     tcase_add_test(tcase, the_service_manager_is_told_in_order);
+    tcase_add_test(tcase, a_stuck_device_leaves_the_watchdog_unfed);
+    tcase_add_test(tcase, a_device_that_fails_its_first_request_is_never_ready);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -1,0 +1,50 @@
+/* An option file that is accepted is printed as one that reads back to the same options; and what
+ * is refused leaves a text with file and line. */
+#include <string.h>
+
+#include "daemon/option_table.h"
+#include "tests/fuzz/fuzz.h"
+
+static struct options *make(void)
+{
+    struct options *options;
+    struct error error;
+    FUZZ_CHECK(options_defaults(&options, &error) == 0);
+    return options;
+}
+
+static void check_printed(const struct options *options)
+{
+    struct error error;
+    struct options *again = make();
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    FUZZ_CHECK(file);
+    options_print_config(options, file);
+    FUZZ_CHECK(fclose(file) == 0);
+    FUZZ_CHECK(options_read_text(again, "printed", text, length, &error) == 0);
+    for (uint32_t i = 0; i < option_count; i++)
+        FUZZ_CHECK(option_table[i].secret || option_equal(options, again, &option_table[i]));
+    FUZZ_CHECK(options_reloadable(options, again, &error) == 0);
+    free(text);
+    options_free(again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct error error;
+    struct options *options = make();
+    int rc = options_read_text(options, "fuzz", (const char *)data, size, &error);
+    if (rc) {
+        FUZZ_CHECK(rc == -ERR_BAD_CONFIG);
+        FUZZ_CHECK(strncmp(error.text, "fuzz:", 5) == 0);
+    } else {
+        /* Relations between options may not hold; that is an answer, too. */
+        rc = options_check(options, &error);
+        FUZZ_CHECK(rc == 0 || rc == -ERR_BAD_CONFIG);
+        check_printed(options);
+    }
+    options_free(options);
+    return 0;
+}
