@@ -1,10 +1,11 @@
 /* Decode attention on sm_90: rows of few queries, bound by reading keys and values once.
  *
- * One block per SM, for as long as there are items (attend_plan.cuh). Eight warps attend. A ninth
- * fetches for all of them: bulk copies of 16 positions of K and of V into a warp's own ring, ahead
- * through all items of the block, so that memory never waits for arithmetic; its lanes look up the
- * 16 pieces of two splits at once. A tenth brings what else an item is: where it lies, its queries.
- * Of a split of 256 positions warp w has the 16 from 16 w and the 16 from 128 + 16 w.
+ * One block per SM, for as long as there are items (attend_plan.cuh). Eight warps attend, warp w to
+ * positions 32 w and on of a split of 256. Three warps fetch for them: bulk copies of 32 positions of
+ * K or V into a warp's own ring, ahead through all items of the block, so that memory never waits for
+ * arithmetic; lanes look up two splits at once. (One warp that fetched for all eight, in pieces of
+ * 16: 82 % of the read rate instead.) A last one brings what else an item is: where it lies, its
+ * queries.
  *
  * Scores are S^T = K Q^T and outputs O^T = V^T P^T, so that the few queries are the narrow side of
  * the tensor cores' tiles. Bulk copies cannot swizzle; the operands are taken by 16-byte loads and
@@ -19,9 +20,10 @@
 #define DECODE_THREADS ((DECODE_WARPS + 4) * WARP) /* registers are dealt to groups of four warps  \
                                                     */
 #define ITEMS 2                                    /* looked up ahead */
-#define PIECE 16 /* positions of a bulk copy; every block has a multiple of it */
-#define PIECES (ATTEND_SPLIT / PIECE)
-#define STAGES_MAX 8
+#define FETCH_WARPS 3
+#define PIECE 16 /* positions that are next to each other in every cache */
+#define SPAN (2 * PIECE) /* of a split, per warp */
+#define STAGES_MAX 12 /* of a ring, each K or V of one warp's part of a split */
 #define MERGE_ROWS 4 /* queries merged over the warps at a time */
 
 struct decode_scratch {   /* of the scratch buffer */
@@ -72,7 +74,7 @@ static struct decode_scratch scratch_of(const struct attend_args *args)
 }
 
 template <int HD, int TILES> struct decode_shared {
-    static const uint32_t part = PIECE * HD * 2; /* bytes of K, or V, of a piece */
+    static const uint32_t piece = PIECE * HD * 2, part = 2 * piece; /* bytes of K, or V */
     attend_plan plan;
     uint64_t full[DECODE_WARPS][STAGES_MAX], empty[DECODE_WARPS][STAGES_MAX];
     uint64_t item_full[ITEMS], item_empty[ITEMS];
@@ -80,7 +82,7 @@ template <int HD, int TILES> struct decode_shared {
     alignas(16) __nv_bfloat16 q[ITEMS][8 * TILES][HD];
     float2 stat[DECODE_WARPS][8 * TILES];
     alignas(16) float merge[DECODE_WARPS][MERGE_ROWS][HD];
-    /* then [DECODE_WARPS][stages][K, V][part], aligned to 128 */
+    /* then [DECODE_WARPS][stages][part], aligned to 128 */
 };
 
 /* One value of two splits together; written out, so that it rounds alike wherever it is done. */
@@ -91,56 +93,67 @@ __device__ __forceinline__ float fold_value(float before, float old, float split
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* The ninth warp: all pieces of all warps. Lanes look up two splits at a time (of one item where
- * items are whole, else of two items), two pieces for each warp: lane 16 i + 8 j + w piece j of
- * warp w in split i. They are issued in that order, for a ring has few stages. */
+/* One of the warps that fetch, for warps fetcher, fetcher + 3 and fetcher + 6. Lanes look up two splits
+ * at a time (of one item where items are whole, else of two items): lane 4 i + c for warp
+ * fetcher + 3 c in split i. Copies are issued in the order in which they are used, for a ring has few
+ * stages: K and V of a split, then the next split's. */
 template <int HD, int TILES>
 __device__ static void decode_fetch(const attend_args &a, const struct batch_group &group,
                                     decode_shared<HD, TILES> &shared, const plan_shape &shape,
-                                    uint32_t ring, uint32_t stages, uint32_t block_shift)
+                                    uint32_t ring, uint32_t stages, uint32_t block_shift,
+                                    uint32_t fetcher)
 {
-    const uint32_t part = decode_shared<HD, TILES>::part;
+    const uint32_t part = decode_shared<HD, TILES>::part, half = part / 2;
     uint32_t total = shared.plan.items[plan_entries(shared.plan)], whole = shared.plan.whole;
-    uint32_t lane = threadIdx.x % WARP, warp = lane % DECODE_WARPS, piece = lane % 16;
-    uint32_t second = lane / 16, issued = 0; /* pieces of this lane's warp so far */
-    ring += warp * stages * 2 * part;
+    uint32_t lane = threadIdx.x % WARP, warp = fetcher + FETCH_WARPS * (lane % 4);
+    uint32_t second = lane / 4 % 2, stage = 0, use = 0; /* the next of this lane's ring */
+    bool mine = lane < 8 && lane % 4 < FETCH_WARPS && warp < DECODE_WARPS;
+    uint64_t policy = policy_once(), to_v = a.kv.v - a.kv.k;
+    ring += warp * stages * part;
     for (uint32_t base = blockIdx.x; base < total; base += gridDim.x * (whole ? 1 : 2)) {
         uint32_t number = whole ? base : base + second * gridDim.x;
-        attend_item item =
-            plan_find(shared.plan, a.batch, group, shape, number < total ? number : base);
+        attend_item item = plan_find(shared.plan, a.batch, group, shape,
+                                     number < total ? number : base);
         uint32_t span = whole ? item.split_end - item.split : 1;
         for (uint32_t turn = 0; turn < span; turn += 2) {
             uint32_t split = item.split + (whole ? turn + second : 0);
-            uint32_t position = split * ATTEND_SPLIT + piece * PIECE;
-            bool valid = number < total && split < item.split_end && position <= item.row.last &&
-                         position + PIECE > item.row.first;
-            const char *k = NULL;
-            if (valid)
-                k = attend_place(group, item.row.table, block_shift, position, item.head, a.kv.k,
-                                 HD * 2);
-            uint32_t mine = 0x01010101u << warp;
-            uint32_t all = __ballot_sync(FULL_MASK, valid) & mine;
-            uint32_t order = issued + __popc(all & ((1u << lane) - 1));
-            issued += __popc(all);
-            uint32_t stage = order % stages, use = order / stages;
-#pragma unroll
+            uint32_t position = split * ATTEND_SPLIT + warp * SPAN;
+            bool exists = mine && number < total && split < item.split_end;
+            bool low = exists && position <= item.row.last && position + PIECE > item.row.first;
+            bool high = exists && position + PIECE <= item.row.last &&
+                        position + SPAN > item.row.first;
+            bool joined = low && high && block_shift > 4; /* next to each other */
+            const char *k[2] = {NULL, NULL};
+            if (low)
+                k[0] = attend_place(group, item.row.table, block_shift, position, item.head, a.kv.k,
+                                    HD * 2);
+            if (high && !joined)
+                k[1] = attend_place(group, item.row.table, block_shift, position + PIECE, item.head,
+                                    a.kv.k, HD * 2);
+            uint32_t bytes = (low ? half : 0) + (high ? half : 0);
+            uint32_t all = __ballot_sync(FULL_MASK, low || high) & 0x11u << lane % 4;
             for (uint32_t round = 0; round < 4; round++) {
-                if (lane / 8 == round && valid) {
+                bool is_v = round % 2, now = all >> lane % 4 & (round / 2 ? 0x10 : 1);
+                if (now && second == round / 2) {
                     uint32_t full = shared_address(&shared.full[warp][stage]);
-                    uint32_t to = ring + stage * 2 * part;
+                    uint32_t to = ring + stage * part;
                     if (use)
                         barrier_wait(shared_address(&shared.empty[warp][stage]), (use - 1) & 1);
-                    barrier_expect(full, 2 * part);
-                    copy_bulk(to, k, part, full);
-                    copy_bulk(to + part, k + (a.kv.v - a.kv.k), part, full);
+                    barrier_expect(full, bytes);
+                    if (low)
+                        copy_bulk(to, k[0] + (is_v ? to_v : 0), joined ? part : half, full, policy);
+                    if (high && !joined)
+                        copy_bulk(to + half, k[1] + (is_v ? to_v : 0), half, full, policy);
                 }
+                if (now && ++stage == stages)
+                    stage = 0, use++;
                 __syncwarp();
             }
         }
     }
 }
 
-/* The tenth warp: where the items are, and their queries. Query r of an item is token r / group of
+/* The last warp: where the items are, and their queries. Query r of an item is token r / group of
  * the row, head r % group of the KV head's. */
 template <int HD, int TILES>
 __device__ static void decode_items(const attend_args &a, const struct batch_group &group,
@@ -193,15 +206,14 @@ __device__ __forceinline__ void decode_load_q(decode_state<HD, TILES> &s,
             s.q[n][j] = load_shared(shared_address(&q[n * 8 + g][(4 * j + t) * 8]));
 }
 
-/* One piece: scores, the running softmax, and the products with V. */
+/* Scores of one piece: rows are keys, columns queries. */
 template <int HD, int TILES>
-__device__ __forceinline__ void decode_piece(decode_state<HD, TILES> &s, const attend_args &a,
-                                             const attend_item &item, const plan_shape &shape,
-                                             uint32_t window, uint32_t position, uint32_t stage)
+__device__ __forceinline__ void decode_scores(const decode_state<HD, TILES> &s,
+                                              float (&score)[TILES][4], const attend_args &a,
+                                              const attend_item &item, const plan_shape &shape,
+                                              uint32_t window, uint32_t position, uint32_t stage)
 {
-    const uint32_t part = decode_shared<HD, TILES>::part;
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    float score[TILES][4] = {};
 #pragma unroll
     for (int j = 0; j < HD / 32; j++) {
         uint4 low = load_shared(stage + g * (HD * 2) + (4 * j + t) * 16);
@@ -214,11 +226,10 @@ __device__ __forceinline__ void decode_piece(decode_state<HD, TILES> &s, const a
     }
     float unit = a.scale * ATTEND_LOG2E;
     /* Some key of the piece is unseen by some query. */
-    bool edge =
-        position + PIECE - 1 > item.row.position || (window && position + window <= item.row.last);
-    uint32_t p[TILES][2];
+    bool edge = position + PIECE - 1 > item.row.position ||
+                (window && position + window <= item.row.last);
 #pragma unroll
-    for (int n = 0; n < TILES; n++) {
+    for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             score[n][i] *= unit;
@@ -230,36 +241,46 @@ __device__ __forceinline__ void decode_piece(decode_state<HD, TILES> &s, const a
                     score[n][i] = -INFINITY;
             }
         }
-        float peak[2], keep[2];
-        bool same = true;
+}
+
+/* The softmax over both pieces of the warp: scores become weights. */
+template <int HD, int TILES>
+__device__ __forceinline__ void decode_softmax(decode_state<HD, TILES> &s,
+                                               float (&score)[2][TILES][4])
+{
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            peak[i] = fmaxf(score[n][i], score[n][i + 2]);
+            float peak = fmaxf(fmaxf(score[0][n][i], score[0][n][i + 2]),
+                               fmaxf(score[1][n][i], score[1][n][i + 2]));
 #pragma unroll
             for (int offset = 4; offset < WARP; offset *= 2)
-                peak[i] = fmaxf(peak[i], __shfl_xor_sync(FULL_MASK, peak[i], offset));
-            peak[i] = fmaxf(peak[i], s.most[n][i]);
-            same = same && peak[i] == s.most[n][i];
+                peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, offset));
+            float origin = peak == -INFINITY ? 0.0f : peak, sum = 0;
+#pragma unroll
+            for (int c = 0; c < 2; c++)
+#pragma unroll
+                for (int half = 0; half < 4; half += 2) {
+                    score[c][n][i + half] = exp2_fast(score[c][n][i + half] - origin);
+                    sum += score[c][n][i + half];
+                }
+            s.most[n][i] = peak;
+            s.sum[n][i] = sum;
         }
-        if (!__all_sync(FULL_MASK, same)) {
+}
+
+/* One piece's weights times its values. */
+template <int HD, int TILES>
+__device__ __forceinline__ void decode_values(decode_state<HD, TILES> &s,
+                                              const float (&score)[TILES][4],
+                                              const attend_item &item, uint32_t position,
+                                              uint32_t stage)
+{
+    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    uint32_t p[TILES][2];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                keep[i] = peak[i] == -INFINITY ? 1.0f : exp2_fast(s.most[n][i] - peak[i]);
-                s.sum[n][i] *= keep[i];
-                s.most[n][i] = peak[i];
-            }
-#pragma unroll
-            for (int m = 0; m < HD / 16; m++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    s.out[n][m][i] *= keep[i % 2];
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float origin = s.most[n][i % 2] == -INFINITY ? 0.0f : s.most[n][i % 2];
-            score[n][i] = exp2_fast(score[n][i] - origin);
-            s.sum[n][i % 2] += score[n][i];
-        }
+    for (int n = 0; n < TILES; n++) {
         p[n][0] = transpose_8x8(pack(score[n][0], score[n][1], DTYPE_BF16));
         p[n][1] = transpose_8x8(pack(score[n][2], score[n][3], DTYPE_BF16));
     }
@@ -273,7 +294,7 @@ __device__ __forceinline__ void decode_piece(decode_state<HD, TILES> &s, const a
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* keys 2t, 2t + 1, 2t + 8, 2t + 9 */
             uint32_t key = 2 * t + i % 2 + i / 2 * 8;
-            uint32_t row = stage + part + key * (HD * 2) + (chunks * g + 2 * pair) * 16;
+            uint32_t row = stage + key * (HD * 2) + (chunks * g + 2 * pair) * 16;
             if (both == 2) { /* odd t take the second chunk first: half the bank conflicts */
                 uint4 one = load_shared(row + (t & 1) * 16);
                 uint4 two = load_shared(row + (~t & 1) * 16);
@@ -461,6 +482,17 @@ __device__ __forceinline__ void decode_store(const decode_fold<HD, TILES> &fold,
     }
 }
 
+/* The warp is done with a stage of its ring, and goes to the next. */
+__device__ __forceinline__ void decode_release(uint64_t *empty, uint32_t stages, uint32_t &stage,
+                                               uint32_t &phase)
+{
+    __syncwarp();
+    if (threadIdx.x % WARP == 0)
+        barrier_arrive(shared_address(&empty[stage]));
+    if (++stage == stages)
+        stage = 0, phase ^= 1;
+}
+
 template <int HD, int TILES>
 __device__ static void decode_attend(const attend_args &a, const struct batch_group &group,
                                      const decode_scratch &scratch,
@@ -468,9 +500,9 @@ __device__ static void decode_attend(const attend_args &a, const struct batch_gr
                                      uint32_t ring, uint32_t stages)
 {
     const uint32_t part = decode_shared<HD, TILES>::part;
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, stage = 0, phase = 0;
+    uint32_t warp = threadIdx.x / WARP, stage = 0, phase = 0;
     uint32_t total = shared.plan.items[plan_entries(shared.plan)];
-    ring += warp * stages * 2 * part;
+    ring += warp * stages * part;
     uint32_t slot = 0, slot_phase = 0;
     decode_state<HD, TILES> s;
     decode_fold<HD, TILES> fold;
@@ -483,27 +515,45 @@ __device__ static void decode_attend(const attend_args &a, const struct batch_gr
         decode_load_q(s, shared.q[slot]);
         for (uint32_t split = item.split; split < item.split_end; split++) {
 #pragma unroll
-            for (int n = 0; n < TILES; n++) {
-                s.most[n][0] = s.most[n][1] = -INFINITY;
-                s.sum[n][0] = s.sum[n][1] = 0;
+            for (int n = 0; n < TILES; n++)
 #pragma unroll
                 for (int m = 0; m < HD / 16; m++)
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         s.out[n][m][i] = 0;
+            float score[2][TILES][4] = {};
+            uint32_t position[2];
+            bool valid[2];
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                position[c] = split * ATTEND_SPLIT + warp * SPAN + c * PIECE;
+                valid[c] = position[c] <= item.row.last && position[c] + PIECE > item.row.first;
             }
-            for (uint32_t p = warp; p < PIECES; p += DECODE_WARPS) {
-                uint32_t position = split * ATTEND_SPLIT + p * PIECE;
-                if (position > item.row.last || position + PIECE <= item.row.first)
-                    continue;
+            bool any = valid[0] || valid[1];
+            if (any)
                 barrier_wait(shared_address(&shared.full[warp][stage]), phase);
-                decode_piece(s, a, item, shape, group.window, position, ring + stage * 2 * part);
-                __syncwarp();
-                if (lane == 0)
-                    barrier_arrive(shared_address(&shared.empty[warp][stage]));
-                if (++stage == stages)
-                    stage = 0, phase ^= 1;
-            }
+#pragma unroll
+            for (int c = 0; c < 2; c++)
+                if (valid[c])
+                    decode_scores(s, score[c], a, item, shape, group.window, position[c],
+                                  ring + stage * part + c * (part / 2));
+                else
+#pragma unroll
+                    for (int n = 0; n < TILES; n++)
+                        score[c][n][0] = score[c][n][1] = score[c][n][2] = score[c][n][3] =
+                            -INFINITY;
+            if (any)
+                decode_release(shared.empty[warp], stages, stage, phase);
+            decode_softmax<HD, TILES>(s, score);
+            if (any)
+                barrier_wait(shared_address(&shared.full[warp][stage]), phase);
+#pragma unroll
+            for (int c = 0; c < 2; c++)
+                if (valid[c])
+                    decode_values(s, score[c], item, position[c],
+                                  ring + stage * part + c * (part / 2));
+            if (any)
+                decode_release(shared.empty[warp], stages, stage, phase);
             decode_merge(fold, s, shared, rows, split == item.split);
         }
         if (threadIdx.x == 0) /* all warps are past the merge, and so past the item */
@@ -511,6 +561,24 @@ __device__ static void decode_attend(const attend_args &a, const struct batch_gr
         if (++slot == ITEMS)
             slot = 0, slot_phase ^= 1;
         decode_store(fold, a, scratch, item, shape, rows);
+    }
+}
+
+/* Where the combining kernel finds the records of each row; rows beyond the count have none. */
+__device__ static void decode_tell(const attend_args &a, const struct batch_group &group,
+                                   const decode_scratch &scratch, const attend_plan &plan,
+                                   const plan_shape &shape)
+{
+    const uint32_t threads = DECODE_WARPS * WARP;
+    for (uint32_t i = plan.rows + threadIdx.x; i < a.batch.rows_max; i += threads)
+        scratch.row_record[i] = PLAN_DIRECT;
+    for (uint32_t entry = threadIdx.x; entry < plan_entries(plan); entry += threads) {
+        uint32_t record = plan.records[entry];
+        for (uint32_t i = entry * plan.per; i < plan.rows && i < (entry + 1) * plan.per; i++) {
+            uint32_t size = plan_row(shape, attend_row_at(a.batch, group, i), plan.whole).y;
+            scratch.row_record[i] = size ? record : PLAN_DIRECT;
+            record += size;
+        }
     }
 }
 
@@ -549,75 +617,70 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
     if (threadIdx.x < DECODE_WARPS * WARP) {
         registers_more<224>();
         decode_attend<HD, TILES>(a, group, scratch, shared, shape, ring, stages);
-        if (blockIdx.x == 0 && scratch.row_record)
-            for (uint32_t entry = threadIdx.x; entry < plan_entries(shared.plan);
-                 entry += DECODE_WARPS * WARP) {
-                uint32_t record = shared.plan.records[entry];
-                for (uint32_t i = entry * shared.plan.per;
-                     i < shared.plan.rows && i < (entry + 1) * shared.plan.per; i++) {
-                    uint32_t size =
-                        plan_row(shape, attend_row_at(a.batch, group, i), shared.plan.whole).y;
-                    scratch.row_record[i] = size ? record : PLAN_DIRECT;
-                    record += size;
-                }
-            }
+        if (blockIdx.x == gridDim.x - 1 && scratch.row_record)
+            decode_tell(a, group, scratch, shared.plan, shape);
     } else {
         registers_less<56>();
-        if (threadIdx.x / WARP == DECODE_WARPS)
-            decode_fetch<HD, TILES>(a, group, shared, shape, ring, stages, block_shift);
-        else if (threadIdx.x / WARP == DECODE_WARPS + 1)
+        uint32_t role = threadIdx.x / WARP - DECODE_WARPS;
+        if (role < FETCH_WARPS)
+            decode_fetch<HD, TILES>(a, group, shared, shape, ring, stages, block_shift, role);
+        else
             decode_items<HD, TILES>(a, group, shared, shape);
     }
 #endif
 }
 
-#define COMBINE_WARPS 8
+#define COMBINE_SPLITS WARP /* read at a time */
 
-/* A warp per row and head: its splits, from the first to the last. */
+/* A block per row and head, a thread per dimension: its splits, from the first to the last. What they
+ * are scaled by is found by 32 lanes at once; maxima know no order. */
 template <int HD>
-__global__ void __launch_bounds__(COMBINE_WARPS *WARP)
+__global__ void __launch_bounds__(HD)
     combine_kernel(const __grid_constant__ struct attend_args a,
                    const __grid_constant__ struct decode_scratch scratch)
 {
-    const int values = HD / WARP;
     grid_trigger();
     grid_wait();
-    uint32_t index = blockIdx.x, lane = threadIdx.x % WARP;
-    uint32_t head = blockIdx.y * COMBINE_WARPS + threadIdx.x / WARP;
-    if (index >= a.batch.counts->rows || head >= a.heads)
-        return;
+    uint32_t index = blockIdx.x, head = blockIdx.y, lane = threadIdx.x % WARP;
+    attend_row row = attend_row_at(a.batch, a.batch.groups[a.kv.group], index);
     uint32_t base = scratch.row_record[index];
     if (base == PLAN_DIRECT)
         return;
-    attend_row row = attend_row_at(a.batch, a.batch.groups[a.kv.group], index);
+    size_t step = (size_t)row.q_len * a.heads;
     for (uint32_t token = 0; token < row.q_len; token++) {
-        float most = -INFINITY, sum = 0, out[values] = {};
-        size_t step = (size_t)row.q_len * a.heads;
+        float most = -INFINITY, sum = 0, out = 0;
         size_t record = base + (size_t)token * a.heads + head;
-#pragma unroll 4
-        for (uint32_t split = 0; split < row.splits; split++, record += step) {
-            float2 stat = scratch.stat[record];
-            float part[values];
+        for (uint32_t done = 0; done < row.splits; done += COMBINE_SPLITS) {
+            uint32_t count = row.splits - done;
+            float part[COMBINE_SPLITS];
 #pragma unroll
-            for (int v = 0; v < values; v += 2) {
-                float2 pair = *reinterpret_cast<const float2 *>(
-                    &scratch.out[record * HD + lane * 2 + v * WARP]);
-                part[v] = pair.x;
-                part[v + 1] = pair.y;
+            for (int i = 0; i < COMBINE_SPLITS; i++)
+                part[i] = i < count ? scratch.out[(record + (done + i) * step) * HD + threadIdx.x]
+                                    : 0.0f;
+            float2 stat = lane < count ? scratch.stat[record + (done + lane) * step]
+                                       : make_float2(-INFINITY, 0);
+            float above = stat.x;
+#pragma unroll
+            for (int offset = 1; offset < WARP; offset *= 2) {
+                float other = __shfl_up_sync(FULL_MASK, above, offset);
+                above = lane >= offset ? fmaxf(above, other) : above;
             }
-            float above = fmaxf(most, stat.x), origin = above == -INFINITY ? 0.0f : above;
-            float old = exp2_fast(most - origin), now = exp2_fast(stat.x - origin);
-            sum = fold_value(sum, old, stat.y, now);
+            above = fmaxf(above, most);
+            float below = __shfl_up_sync(FULL_MASK, above, 1);
+            below = lane ? below : most;
+            float origin = above == -INFINITY ? 0.0f : above;
+            float old = exp2_fast(below - origin), now = exp2_fast(stat.x - origin);
+            most = __shfl_sync(FULL_MASK, above, WARP - 1);
 #pragma unroll
-            for (int v = 0; v < values; v++)
-                out[v] = fold_value(out[v], old, part[v], now);
-            most = above;
+            for (int i = 0; i < COMBINE_SPLITS; i++) {
+                float old_i = __shfl_sync(FULL_MASK, old, i), now_i = __shfl_sync(FULL_MASK, now, i);
+                sum = fold_value(sum, old_i, __shfl_sync(FULL_MASK, stat.y, i), now_i);
+                out = fold_value(out, old_i, part[i], now_i);
+            }
         }
-        __nv_bfloat16 *to = static_cast<__nv_bfloat16 *>(a.out) +
-                            (size_t)(row.token + token) * a.out_stride + head * HD;
-#pragma unroll
-        for (int v = 0; v < values; v++)
-            to[lane * 2 + v / 2 * 2 * WARP + v % 2] = __float2bfloat16_rn(out[v] / sum);
+        static_cast<__nv_bfloat16 *>(
+            a.out)[(size_t)(row.token + token) * a.out_stride + head * HD + threadIdx.x] =
+            __float2bfloat16_rn(out / sum);
     }
 }
 
@@ -636,7 +699,7 @@ static cudaError_t decode_launch(const struct attend_args *args, cudaStream_t st
     const struct device_facts *device = device_facts();
     struct decode_scratch scratch = scratch_of(args);
     size_t fixed = sizeof(decode_shared<HD, TILES>) + 128;
-    size_t stage = (size_t)DECODE_WARPS * 2 * decode_shared<HD, TILES>::part;
+    size_t stage = (size_t)DECODE_WARPS * decode_shared<HD, TILES>::part;
     uint32_t stages = static_cast<uint32_t>((device->shared_max - fixed) / stage);
     if (stages > STAGES_MAX)
         stages = STAGES_MAX;
@@ -649,9 +712,8 @@ static cudaError_t decode_launch(const struct attend_args *args, cudaStream_t st
                     (uint32_t)__builtin_ctz(args->batch.block_tokens));
     if (result != cudaSuccess || args->batch.context_max <= ATTEND_SPLIT || !scratch.row_record)
         return result;
-    return launch(combine_kernel<HD>,
-                  dim3(args->batch.rows_max, ceil_div(args->heads, COMBINE_WARPS)),
-                  COMBINE_WARPS * WARP, 0, stream, *args, scratch);
+    return launch(combine_kernel<HD>, dim3(args->batch.rows_max, args->heads), HD, 0, stream, *args,
+                  scratch);
 }
 
 template <int HD>

@@ -15,7 +15,7 @@
 struct attend_plan {
     uint32_t items[PLAN_ENTRIES + 1], records[PLAN_ENTRIES + 1]; /* before an entry */
     uint32_t warp_items[WARP], warp_records[WARP];
-    uint32_t rows, per, whole;
+    uint32_t rows, per, entries, whole;
 };
 
 struct attend_item {
@@ -52,17 +52,17 @@ __device__ static void plan_count(attend_plan &plan, const struct batch &batch,
                                   const struct batch_group &group, const plan_shape &shape,
                                   bool whole)
 {
-    uint32_t rows = batch.counts->rows;
-    uint32_t per = (rows + PLAN_ENTRIES - 1) / PLAN_ENTRIES,
-             entries = per ? (rows + per - 1) / per : 0;
+    /* Rows are read before their number is known: one latency less. */
+    uint32_t rows = batch.counts->rows, max = batch.rows_max;
+    uint32_t per = (max + PLAN_ENTRIES - 1) / PLAN_ENTRIES, entries = per ? (max + per - 1) / per : 0;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     uint32_t items_before = 0, records_before = 0;
     for (uint32_t base = 0; base < entries; base += blockDim.x) {
         uint32_t entry = base + threadIdx.x, items = 0, records = 0;
-        for (uint32_t i = entry * per; entry < entries && i < (entry + 1) * per && i < rows; i++) {
+        for (uint32_t i = entry * per; i < (entry + 1) * per && i < max; i++) {
             uint2 add = plan_row(shape, attend_row_at(batch, group, i), whole);
-            items += add.x;
-            records += add.y;
+            items += i < rows ? add.x : 0;
+            records += i < rows ? add.y : 0;
         }
         for (uint32_t offset = 1; offset < WARP; offset *= 2) {
             uint32_t i = __shfl_up_sync(FULL_MASK, items, offset);
@@ -87,6 +87,7 @@ __device__ static void plan_count(attend_plan &plan, const struct batch &batch,
         plan.items[0] = plan.records[0] = 0;
         plan.rows = rows;
         plan.per = per;
+        plan.entries = entries;
         plan.whole = whole;
     }
     __syncthreads();
@@ -94,7 +95,7 @@ __device__ static void plan_count(attend_plan &plan, const struct batch &batch,
 
 __device__ __forceinline__ uint32_t plan_entries(const attend_plan &plan)
 {
-    return plan.per ? (plan.rows + plan.per - 1) / plan.per : 0;
+    return plan.entries;
 }
 
 /* Item `number`, which is below plan.items[plan_entries()]. */

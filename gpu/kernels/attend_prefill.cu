@@ -75,8 +75,9 @@ __device__ __forceinline__ void prefill_softmax(prefill_state<HD> &s, float (&sc
             peak = fmaxf(peak, fmaxf(score[n][half * 2], score[n][half * 2 + 1]));
         peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, 1));
         peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, 2));
-        float origin = peak == -INFINITY ? 0.0f : peak * unit;
-        float keep = exp2_fast(s.most[half] * unit - origin);
+        float origin = peak == -INFINITY ? 0.0f : __fmul_rn(peak, unit);
+        /* Rounded like `origin`: exactly 1 where the maximum stays. */
+        float keep = exp2_fast(__fmul_rn(s.most[half], unit) - origin);
         s.most[half] = peak;
         s.sum[half] *= keep;
 #pragma unroll

@@ -18,6 +18,7 @@
 #define UNIT 8  /* outputs */
 #define GROUP 4 /* units summed at a time */
 #define CHUNK_MAX 512
+#define CHAINS 4 /* sums side by side: a product waits for the one before it in its chain */
 #define STEPS (CHUNK_MAX / 32)
 #define STAGES_MAX 8
 
@@ -56,7 +57,8 @@ __device__ __forceinline__ void small_next(small_cursor &at, const small_shape &
 
 /* Whole warp: the eight rows of weights that the cursor points to. */
 __device__ __forceinline__ void small_fetch(const struct product_args &a, const small_shape &shape,
-                                            const small_cursor &at, uint32_t to, uint32_t barrier)
+                                            const small_cursor &at, uint32_t to, uint32_t barrier,
+                                            uint64_t policy)
 {
     uint32_t lane = threadIdx.x % WARP;
     uint32_t first = (at.unit_first + at.slot * gridDim.x) * UNIT, begin = at.chunk * shape.chunk;
@@ -69,7 +71,7 @@ __device__ __forceinline__ void small_fetch(const struct product_args &a, const 
         copy_bulk(to + lane * shape.row_bytes,
                   static_cast<const __nv_bfloat16 *>(a.w.data) + (size_t)(first + lane) * a.w.k +
                       begin,
-                  bytes, barrier);
+                  bytes, barrier, policy);
 }
 
 /* Rows up to the host's bound, whether they exist or not: waiting for the count costs more, and
@@ -94,7 +96,7 @@ __device__ __forceinline__ void small_load_x(uint4 (&x)[STEPS][HALVES],
 }
 
 template <int HALVES>
-__device__ __forceinline__ void small_multiply(float (&sum)[2][4], const uint4 (&x)[STEPS][HALVES],
+__device__ __forceinline__ void small_multiply(float (&sum)[CHAINS][4], const uint4 (&x)[STEPS][HALVES],
                                                uint32_t weights, uint32_t count)
 {
     uint32_t t = threadIdx.x % 4, steps = (count + 31) / 32;
@@ -107,15 +109,16 @@ __device__ __forceinline__ void small_multiply(float (&sum)[2][4], const uint4 (
             w = make_uint4(0, 0, 0, 0);
         const uint4 &low = x[step][0];
         uint4 high = HALVES > 1 ? x[step][HALVES - 1] : make_uint4(0, 0, 0, 0);
-        mma_bf16(sum[0], low.x, high.x, low.y, high.y, w.x, w.y);
-        mma_bf16(sum[1], low.z, high.z, low.w, high.w, w.z, w.w);
+        const int chain = step % (CHAINS / 2) * 2;
+        mma_bf16(sum[chain], low.x, high.x, low.y, high.y, w.x, w.y);
+        mma_bf16(sum[chain + 1], low.z, high.z, low.w, high.w, w.z, w.w);
     }
 }
 
 /* The warps' sums of a group of units, added in the order of the warps. */
 template <int HALVES>
 __device__ __forceinline__ void small_store(const struct product_args &a, const small_shape &shape,
-                                            float (&sum)[GROUP][2][4], float *merge, uint32_t rows,
+                                            float (&sum)[GROUP][CHAINS][4], float *merge, uint32_t rows,
                                             uint32_t unit_first)
 {
     const int size = GROUP * HALVES * 8 * UNIT; /* [unit][row][output] */
@@ -125,8 +128,12 @@ __device__ __forceinline__ void small_store(const struct product_args &a, const 
     for (int slot = 0; slot < GROUP; slot++)
 #pragma unroll
         for (int half = 0; half < HALVES; half++) {
-            float2 pair = make_float2(sum[slot][0][half * 2] + sum[slot][1][half * 2],
-                                      sum[slot][0][half * 2 + 1] + sum[slot][1][half * 2 + 1]);
+            const float(&part)[CHAINS][4] = sum[slot];
+            float2 pair;
+            pair.x = (part[0][half * 2] + part[1][half * 2]) +
+                     (part[2][half * 2] + part[3][half * 2]);
+            pair.y = (part[0][half * 2 + 1] + part[1][half * 2 + 1]) +
+                     (part[2][half * 2 + 1] + part[3][half * 2 + 1]);
             float *to = merge + warp * size + ((slot * HALVES + half) * 8 + g) * UNIT + 2 * t;
             *reinterpret_cast<float2 *>(to) = pair;
         }
@@ -166,9 +173,10 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
         barrier_init_done();
     }
     __syncwarp();
+    uint64_t policy = policy_once();
     small_cursor ahead = {blockIdx.x, warp, 0}, at = ahead;
     for (uint32_t i = 0; i < shape.stages && small_more(ahead, shape); i++) {
-        small_fetch(a, shape, ahead, ring + i * stage_bytes, shared_address(&full[warp][i]));
+        small_fetch(a, shape, ahead, ring + i * stage_bytes, shared_address(&full[warp][i]), policy);
         small_next(ahead, shape, warp);
     }
     grid_trigger();
@@ -176,7 +184,7 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
     uint32_t rows = span_rows(a.rows), stage = 0, phase = 0, loaded = UINT32_MAX;
     uint4 x[STEPS][HALVES];
     for (; at.unit_first < shape.units; at.unit_first += GROUP * gridDim.x) {
-        float sum[GROUP][2][4] = {};
+        float sum[GROUP][CHAINS][4] = {};
         for (at.chunk = warp; at.chunk < shape.chunks; at.chunk += SMALL_WARPS) {
             uint32_t begin = at.chunk * shape.chunk, left = a.w.k - begin;
             uint32_t count = left < shape.chunk ? left : shape.chunk;
@@ -193,7 +201,7 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
                                count);
                 __syncwarp();
                 if (small_more(ahead, shape)) {
-                    small_fetch(a, shape, ahead, from, shared_address(&full[warp][stage]));
+                    small_fetch(a, shape, ahead, from, shared_address(&full[warp][stage]), policy);
                     small_next(ahead, shape, warp);
                 }
                 if (++stage == shape.stages)

@@ -64,7 +64,7 @@ __device__ __forceinline__ void wgmma_n128_shared(float (&c)[64], uint64_t a, ui
 }
 
 /* c += a b: a in registers (layout of mma_bf16's a), b in shared memory along its columns. */
-__device__ __forceinline__ void wgmma_n128_registers(float (&c)[64], uint32_t a0, uint32_t a1,
+__device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, uint32_t a1,
                                                      uint32_t a2, uint32_t a3, uint64_t b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
@@ -87,7 +87,7 @@ __device__ __forceinline__ void wgmma_n128_registers(float (&c)[64], uint32_t a0
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
 
-__device__ __forceinline__ void wgmma_n64_registers(float (&c)[32], uint32_t a0, uint32_t a1,
+__device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, uint32_t a1,
                                                     uint32_t a2, uint32_t a3, uint64_t b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"

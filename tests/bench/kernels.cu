@@ -4,7 +4,7 @@
  *
  *     kernels            checks and figures
  *     kernels check      checks only (for compute-sanitizer)
- *     kernels attend     figures of attention only; likewise product */
+ *     kernels decode     figures of decode attention only; likewise prefill, product */
 #include <string.h>
 
 #include "tests/bench/kernels.cuh"
@@ -74,8 +74,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(only, "check")) {
         read_bench();
-        if (!*only || !strcmp(only, "attend"))
-            attend_bench();
+        if (!*only || !strcmp(only, "decode"))
+            decode_bench();
+        if (!*only || !strcmp(only, "prefill"))
+            prefill_bench();
         if (!*only || !strcmp(only, "product"))
             product_bench();
     }

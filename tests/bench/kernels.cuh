@@ -162,6 +162,7 @@ template <class F> double time_graph_ms(F calls, int repeats = 11)
 void fill_random(void *to, size_t bytes); /* bf16 of magnitudes around 1, both signs */
 
 void attend_check();
-void attend_bench();
+void decode_bench();
+void prefill_bench();
 void product_check();
 void product_bench();

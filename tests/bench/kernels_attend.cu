@@ -118,6 +118,7 @@ static void build_batch(struct world &w, uint32_t spare)
         batch.context_max = std::max(batch.context_max, row.position + row.q_len);
     }
     counts.rows = rows.size();
+    rows.resize(rows.size() + spare);
     counts.tokens = w.token_row.size();
     batch.counts = keep(w, to_device(std::vector<struct batch_counts>(1, counts)));
     batch.rows = keep(w, to_device(rows));
@@ -304,7 +305,7 @@ void attend_check()
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static const uint32_t LAYERS = 4; /* figures go through all of them, so that the L2 holds none */
+static const uint32_t LAYERS = 16; /* figures go through all of them, so that the L2 holds none */
 
 static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim,
                               uint32_t block_tokens, uint32_t count, row_spec row)
@@ -397,7 +398,7 @@ static void prefill_figure(uint32_t count, uint32_t tokens, uint32_t dim)
     release(w);
 }
 
-void attend_bench()
+void decode_bench()
 {
     decode_figure(32, 4096, 128, 32);
     decode_figure(32, 4096, 128, 16);
@@ -412,6 +413,10 @@ void attend_bench()
     decode_figure(1, 4096, 128, 32);
     decode_figure(1, 32768, 128, 32);
     decode_figure(8, 16384, 128, 32);
+}
+
+void prefill_bench()
+{
     prefill_figure(1, 8192, 128);
     prefill_figure(16, 512, 128);
     prefill_figure(2, 4096, 128);
