@@ -146,7 +146,8 @@ static void describe(const struct job *job, struct item *item, sluice_batch *bat
     batch->priority = (int)item->work.priority;
     batch->deadline_ms = (uint64_t)item->work.deadline_ms;
     batch->stream = job->settings->stream && !job->settings->json && !job->settings->file;
-    batch->want_text = job->kind == SLUICE_GENERATE && (info->text || item->work.prompt);
+    item->text = job->kind == SLUICE_GENERATE && (info->text || item->work.prompt);
+    batch->want_text = item->text;
     work_pooling(&item->work, &batch->pooling, &unused);
     batch->normalize = item->work.normalize;
     batch->callbacks = item_callbacks;
@@ -238,6 +239,7 @@ static void print_results(struct job *job)
         output_flush(&job->output);
         report(job, item);
         job->held -= item->bytes;
+        job->printed += item->input + 1;
         item_clear(item);
         job->first++;
     }
@@ -294,7 +296,7 @@ static void show_progress(struct job *job)
         .tokens = job->tokens,
         .running = job->window.used,
         .waiting = job->waiting,
-        .fraction = source->size ? (double)source->read / (double)source->size : -1,
+        .fraction = source->size ? (double)job->printed / (double)source->size : -1,
     };
     if (job->settings->file)
         progress_show(&job->progress, &state, job->now_us);

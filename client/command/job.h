@@ -39,6 +39,7 @@ struct job {
     time_us give_up_us; /* after an interrupt; 0 = none came */
 
     uint64_t index, done, tokens;
+    uint64_t printed; /* bytes of the lines whose results are out */
     enum status status; /* of the first prompt, in order, that failed */
 };
 

@@ -73,7 +73,6 @@ static int read_more(struct source *source, struct error *error)
         return error_set(error, ERR_USAGE, "%s: %s", source->name, strerrordesc_np(errno));
     source->ended = count == 0;
     source->buffer.end += (size_t)count;
-    source->read += (uint64_t)count;
     return 0;
 }
 

@@ -15,7 +15,7 @@ struct source {
     int fd;
     bool ended, regular;
     uint64_t line;          /* the last one that was taken */
-    uint64_t read, size;    /* bytes; size 0 = not known */
+    uint64_t size;          /* bytes; 0 = not known */
     struct buffer buffer;
     size_t searched; /* bytes of it that hold no end of line */
 };
