@@ -40,6 +40,7 @@ struct job {
 
     uint64_t index, done, tokens;
     uint64_t printed; /* bytes of the lines whose results are out */
+    uint64_t said, unsaid; /* messages about failed prompts */
     enum status status; /* of the first prompt, in order, that failed */
 };
 

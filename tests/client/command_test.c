@@ -303,6 +303,23 @@ START_TEST(a_failed_line_has_its_object_and_its_message)
 }
 END_TEST
 
+START_TEST(many_failures_are_not_told_one_by_one)
+{
+    static char lines[100 * 20];
+    size_t used = 0;
+    int count = 0;
+    for (int i = 0; i < 100; i++)
+        used += (size_t)sprintf(lines + used, "{\"tokens\":[999]}\n");
+    program_run(&program, "generate", "--json", "--file", write_lines(lines), NULL);
+    unlink(file_name);
+    for (const char *at = program.err_text; (at = strchr(at, '\n')); at++)
+        count++;
+    ck_assert_int_eq(count, 21);
+    ck_assert_ptr_nonnull(strstr(program.err_text, "80 more failed"));
+    ck_assert_int_eq(program.status, 1);
+}
+END_TEST
+
 START_TEST(a_daemon_that_goes_away_leaves_every_line_its_object)
 {
     const char *lines = "{\"tokens\":[1,2,3],\"max_tokens\":1,\"ignore_eos\":true}\n"
@@ -515,6 +532,7 @@ Suite *command_suite(void)
     tcase_add_loop_test(tcase, a_bad_line_is_named_and_what_came_before_is_done, 0,
                         sizeof(bad_lines) / sizeof(bad_lines[0]));
     tcase_add_test(tcase, a_failed_line_has_its_object_and_its_message);
+    tcase_add_test(tcase, many_failures_are_not_told_one_by_one);
     tcase_add_test(tcase, a_daemon_that_goes_away_leaves_every_line_its_object);
     tcase_add_loop_test(tcase, the_exit_status_says_what_went_wrong, 0,
                         sizeof(usages) / sizeof(usages[0]));
