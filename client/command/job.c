@@ -18,7 +18,8 @@ static struct item *item_at(const struct job *job, uint64_t number)
     return &job->ring[number % JOB_RING];
 }
 
-/* ---- what items report ------------------------------------------------------------------------- */
+/* ---- what items report -------------------------------------------------------------------------
+ */
 
 void job_held(struct job *job, size_t more)
 {
@@ -65,7 +66,8 @@ void job_item_ended(struct job *job, struct item *item)
     finish_item(job, item);
 }
 
-/* ---- in ---------------------------------------------------------------------------------------- */
+/* ---- in ----------------------------------------------------------------------------------------
+ */
 
 static void take_work(struct job *job, const struct work *work, size_t bytes)
 {
@@ -107,7 +109,8 @@ static void read_input(struct job *job)
     }
 }
 
-/* ---- to the daemon ----------------------------------------------------------------------------- */
+/* ---- to the daemon -----------------------------------------------------------------------------
+ */
 
 /* What cannot even be sent ends here. */
 static void fail_item(struct job *job, struct item *item, const sluice_error *error)
@@ -148,8 +151,8 @@ static void describe(const struct job *job, struct item *item, sluice_batch *bat
     batch->deadline_ms = (uint64_t)item->work.deadline_ms;
     batch->stream = job->settings->stream && !job->settings->json && !job->settings->file;
     /* An answer in kind: numbers to numbers, unless there is room for both. */
-    item->text = job->kind == SLUICE_GENERATE &&
-                 (item->work.prompt || (info->text && job->settings->json));
+    item->text =
+        job->kind == SLUICE_GENERATE && (item->work.prompt || (info->text && job->settings->json));
     batch->want_text = item->text;
     work_pooling(&item->work, &batch->pooling, &unused);
     batch->normalize = item->work.normalize;
@@ -198,7 +201,8 @@ static void send_waiting(struct job *job)
     job->next_send = number;
 }
 
-/* ---- out --------------------------------------------------------------------------------------- */
+/* ---- out ---------------------------------------------------------------------------------------
+ */
 
 static void say_end(struct job *job, const struct item *item, const sluice_end *end)
 {
@@ -262,7 +266,8 @@ static void print_results(struct job *job)
     output_flush(&job->output);
 }
 
-/* ---- turns ------------------------------------------------------------------------------------- */
+/* ---- turns -------------------------------------------------------------------------------------
+ */
 
 static void interrupt(struct job *job)
 {

@@ -6,7 +6,8 @@
 #include "client/command/status.h"
 #include "protocol/base/json.h"
 
-/* ---- plain ------------------------------------------------------------------------------------- */
+/* ---- plain -------------------------------------------------------------------------------------
+ */
 
 static void show_tokens(struct output *output, struct result *result)
 {
@@ -81,7 +82,8 @@ bool render_plain(struct output *output, struct item *item, int job, bool whole)
     return true;
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------- */
+/* ---- JSON --------------------------------------------------------------------------------------
+ */
 
 static void put_tokens(struct json_writer *writer, const struct result *result)
 {

@@ -31,9 +31,9 @@ void window_ended(struct window *window, time_us now_us)
 bool window_refused(struct window *window, uint32_t hint_ms, time_us now_us)
 {
     assert(window->used > 0);
-    uint32_t wait_ms = hint_ms == 0                    ? WINDOW_HINT_MS
+    uint32_t wait_ms = hint_ms == 0                   ? WINDOW_HINT_MS
                        : hint_ms > WINDOW_HINT_MAX_MS ? WINDOW_HINT_MAX_MS
-                                                       : hint_ms;
+                                                      : hint_ms;
     time_us wait_us = (time_us)wait_ms * 1000;
     window->used--;
     if (window->size > 1)

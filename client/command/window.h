@@ -1,9 +1,9 @@
 /* How many requests of a long batch are on their way at a time.
  *
- * A daemon takes as many as it has room for and refuses the rest with a hint when to come back. So the
- * window grows by one with each request that ends and shrinks by one with each that is refused, which
- * is sent again when the hint says so; until then nothing is sent. After a refusal it does not grow for
- * many hints' time: else it would live on the edge, where it mostly waits. Pure.
+ * A daemon takes as many as it has room for and refuses the rest with a hint when to come back. So
+ * the window grows by one with each request that ends and shrinks by one with each that is refused,
+ * which is sent again when the hint says so; until then nothing is sent. After a refusal it does
+ * not grow for many hints' time: else it would live on the edge, where it mostly waits. Pure.
  */
 #pragma once
 

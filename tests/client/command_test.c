@@ -74,7 +74,8 @@ static const char *write_lines(const char *text)
     return file_name;
 }
 
-/* ---- results ----------------------------------------------------------------------------------- */
+/* ---- results -----------------------------------------------------------------------------------
+ */
 
 START_TEST(tokens_are_printed_with_commas)
 {
@@ -121,8 +122,7 @@ START_TEST(json_has_every_key_of_a_result)
     ck_assert_uint_eq(json_count(json_get(result, "top_tokens")), 4);
     ck_assert_uint_eq(json_count(json_child(json_get(result, "top_logprobs"))), 2);
     ck_assert_str_eq(json_string(json_get(result, "finish_reason")), "length");
-    ck_assert_int_eq(
-        (int)json_number(json_get(json_get(result, "usage"), "completion_tokens")), 4);
+    ck_assert_int_eq((int)json_number(json_get(json_get(result, "usage"), "completion_tokens")), 4);
     ck_assert_int_eq((int)json_number(json_get(json_get(result, "usage"), "prompt_tokens")), 3);
     ck_assert_int_eq((int)json_number(json_get(json_get(result, "timings"), "queued_us")), 1);
     ck_assert_int_eq((int)json_number(json_get(json_get(result, "timings"), "first_token_us")), 2);
@@ -181,7 +181,8 @@ START_TEST(several_results_per_prompt_have_lines_of_their_own)
 }
 END_TEST
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------
+ */
 
 #define LINES 3000
 
@@ -335,7 +336,8 @@ START_TEST(a_daemon_that_goes_away_leaves_every_line_its_object)
 }
 END_TEST
 
-/* ---- exit status and usage --------------------------------------------------------------------- */
+/* ---- exit status and usage ---------------------------------------------------------------------
+ */
 
 static const struct {
     int status;
@@ -427,7 +429,8 @@ START_TEST(a_result_is_printed_before_it_is_whole)
 }
 END_TEST
 
-/* ---- control ----------------------------------------------------------------------------------- */
+/* ---- control -----------------------------------------------------------------------------------
+ */
 
 START_TEST(questions_are_answered_as_tables_and_as_json)
 {
@@ -491,7 +494,7 @@ END_TEST
 
 START_TEST(every_command_has_help)
 {
-    static const char *const names[] = {"generate", "score", "embed",  "stats", "health",
+    static const char *const names[] = {"generate", "score",  "embed", "stats", "health",
                                         "model",    "cancel", "drain", "resume"};
     program_run(&program, "--help", NULL);
     ck_assert_int_eq(program.status, 0);

@@ -1,5 +1,5 @@
-/* From the program to the device and back: sluice against a real sluiced that serves synthetic:null on
- * the CPU, with a queue far smaller than what is asked of it. */
+/* From the program to the device and back: sluice against a real sluiced that serves synthetic:null
+ * on the CPU, with a queue far smaller than what is asked of it. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -74,7 +74,7 @@ static json *parse_line(const char *text)
 static double gauge(const char *name)
 {
     program_run(&program, "stats", "--json", NULL);
-    ck_assert_int_eq(program.status, 0);
+    ck_assert_msg(program.status == 0, "%s", program.err_text);
     json *stats = parse_line(program.out_text);
     const json *value = json_get(json_get(stats, "gauges"), name);
     ck_assert_msg(value != NULL, "no gauge %s", name);
@@ -152,7 +152,8 @@ START_TEST(a_text_is_answered_by_a_text)
     ck_assert_int_eq((int)json_number(json_child(json_get(result, "tokens"))), null_byte(state));
     ck_assert(json_is_string(json_get(result, "text")));
     json_free(result);
-    program_run(&program, "generate", "--prompt", prompt, "--max-tokens", "8", "--ignore-eos", NULL);
+    program_run(&program, "generate", "--prompt", prompt, "--max-tokens", "8", "--ignore-eos",
+                NULL);
     ck_assert_int_eq(program.status, 0);
     ck_assert_uint_gt(program.out_length, 1);
 }
@@ -160,8 +161,9 @@ END_TEST
 
 START_TEST(an_interrupted_program_leaves_nothing_running)
 {
-    const char *const arguments[] = {"generate",     "--tokens", "1,2", "--max-tokens",
-                                     "8000", "--ignore-eos", "--deadline-ms", "600000", NULL};
+    const char *const arguments[] = {"generate",      "--tokens", "1,2",
+                                     "--max-tokens",  "8000",     "--ignore-eos",
+                                     "--deadline-ms", "600000",   NULL};
     program_start(&program, -1, arguments);
     program_await(&program, ",");
     kill(program.pid, SIGINT);
