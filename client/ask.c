@@ -44,8 +44,8 @@ static int add(sluice_client *client, uint8_t type, sluice_answer answer, void *
         error_set(&error, ERR_NO_MEMORY, "no memory for a question");
         return client_fail(client, &error);
     }
-    *ask = (struct ask){
-        .id = client->next_id++, .type = type, .answer = answer, .context = context};
+    *ask =
+        (struct ask){.id = client->next_id++, .type = type, .answer = answer, .context = context};
     list_append(&client->asks, &ask->link);
     return 0;
 }

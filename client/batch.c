@@ -55,8 +55,7 @@ void batch_drop(sluice_client *client, struct batch *batch)
     free(batch);
 }
 
-bool batch_end(sluice_client *client, struct batch *batch, uint32_t sequence,
-               const sluice_end *end)
+bool batch_end(sluice_client *client, struct batch *batch, uint32_t sequence, const sluice_end *end)
 {
     assert(batch_is_open(batch, sequence));
     batch->ended[sequence / 8] |= (unsigned char)(1u << sequence % 8);

@@ -12,7 +12,7 @@
 #include "protocol/base/list.h"
 
 struct batch {
-    struct list link;         /* client.batches */
+    struct list link;          /* client.batches */
     struct batch *bucket_next; /* client.buckets */
     uint64_t id;
     uint64_t request; /* daemon-wide; 0 until ACCEPT */
@@ -30,12 +30,14 @@ struct batch *batch_add(sluice_client *client, uint64_t id, uint32_t count,
 struct batch *batch_find(const sluice_client *client, uint64_t id);
 /* Whether the sequence exists and has no end yet. */
 bool batch_is_open(const struct batch *batch, uint32_t sequence);
-/* Tells the end of a sequence that has none. Frees the batch with its last one: then returns true. */
+/* Tells the end of a sequence that has none. Frees the batch with its last one: then returns true.
+ */
 bool batch_end(sluice_client *client, struct batch *batch, uint32_t sequence,
                const sluice_end *end);
 /* Ends all that is open, with one error; the batch is gone then. */
 void batch_fail(sluice_client *client, struct batch *batch, const struct error *error);
-/* Tells everybody the end now, and nothing later. Its answers are still awaited, and thrown away. */
+/* Tells everybody the end now, and nothing later. Its answers are still awaited, and thrown away.
+ */
 void batch_abandon(sluice_client *client, struct batch *batch, const struct error *error);
 /* Frees it without a word. */
 void batch_drop(sluice_client *client, struct batch *batch);

@@ -21,7 +21,8 @@
 #define KEEP_MAX (256u << 10) /* memory that an empty buffer keeps */
 #define HELLO_MAX 512
 
-/* ---- making and closing ------------------------------------------------------------------------ */
+/* ---- making and closing ------------------------------------------------------------------------
+ */
 
 static int say_hello(sluice_client *client)
 {
@@ -113,7 +114,8 @@ void sluice_close(sluice_client *client)
         client_free(client);
 }
 
-/* ---- what it is -------------------------------------------------------------------------------- */
+/* ---- what it is --------------------------------------------------------------------------------
+ */
 
 const sluice_error *sluice_client_error(const sluice_client *client)
 {
@@ -148,7 +150,8 @@ int client_fail(sluice_client *client, const struct error *error)
     return -error->code;
 }
 
-/* ---- bytes out --------------------------------------------------------------------------------- */
+/* ---- bytes out ---------------------------------------------------------------------------------
+ */
 
 /* A daemon that takes nothing more may have said why: that is still read. */
 static void send_some(sluice_client *client)
@@ -181,7 +184,8 @@ void client_wrote(sluice_client *client, size_t used)
         send_some(client);
 }
 
-/* ---- bytes in ---------------------------------------------------------------------------------- */
+/* ---- bytes in ----------------------------------------------------------------------------------
+ */
 
 static void lose(sluice_client *client, const struct error *error)
 {

@@ -1,8 +1,8 @@
 /* The connection as the library's own files see it. Private to client/.
  *
- * Way of an answer: client.c reads bytes and takes frames off them; answer.c knows what belongs to a
- * batch, ask.c what answers a question. Only client_turn() calls callbacks of the program, but for
- * abandoning, which blocking calls do when their time is up.
+ * Way of an answer: client.c reads bytes and takes frames off them; answer.c knows what belongs to
+ * a batch, ask.c what answers a question. Only client_turn() calls callbacks of the program, but
+ * for abandoning, which blocking calls do when their time is up.
  */
 #pragma once
 
@@ -26,9 +26,9 @@ struct batch;
 
 struct sluice_client {
     int fd;
-    bool greeted; /* WELCOME was there */
-    bool turning; /* within client_turn(): callbacks may not wait */
-    bool mute;    /* the daemon takes nothing any more; what it has sent is still to be read */
+    bool greeted;      /* WELCOME was there */
+    bool turning;      /* within client_turn(): callbacks may not wait */
+    bool mute;         /* the daemon takes nothing any more; what it has sent is still to be read */
     struct error lost; /* code not 0: the connection is of no use any more, and why */
     struct buffer in, out;
     size_t in_need; /* bytes that make the first frame in `in` whole */

@@ -5,14 +5,14 @@
  * thread at a time.
  *
  * Two ways to use it, and both may be mixed:
- *  - any event loop: watch sluice_client_fd() for sluice_client_events() (POLLIN, POLLOUT; ask again
- *    after each call of this library), call sluice_client_process() when it is ready, and get answers
- *    through callbacks;
+ *  - any event loop: watch sluice_client_fd() for sluice_client_events() (POLLIN, POLLOUT; ask
+ * again after each call of this library), call sluice_client_process() when it is ready, and get
+ * answers through callbacks;
  *  - blocking: sluice_connect(), sluice_run(), ... Each waits no longer than its timeout.
  *
  * Functions return 0 or a negative number, -SLUICE_E_...; sluice_client_error() then tells more.
- * Strings and arrays handed to a callback are valid during that call only. A callback may submit, ask
- * and cancel; it may not wait, run, process or close (but for closing: -SLUICE_E_USAGE).
+ * Strings and arrays handed to a callback are valid during that call only. A callback may submit,
+ * ask and cancel; it may not wait, run, process or close (but for closing: -SLUICE_E_USAGE).
  */
 #ifndef SLUICE_H
 #define SLUICE_H
@@ -86,9 +86,9 @@ typedef struct sluice_params {
     double repetition_penalty, presence_penalty, frequency_penalty;
     /* -1 = not given */
     int64_t top_k, seed, max_tokens, min_tokens;
-    int logprobs;   /* -1 none, 0 of the chosen token, n of the n likeliest too */
+    int logprobs; /* -1 none, 0 of the chosen token, n of the n likeliest too */
     int ignore_eos;
-    int n;          /* results per prompt, at least 1 */
+    int n;                   /* results per prompt, at least 1 */
     const char *const *stop; /* stop strings, UTF-8 */
     size_t stop_count;
     const int32_t *stop_ids;
@@ -179,8 +179,8 @@ SLUICE_API const char *sluice_error_name(int code);
 SLUICE_API const char *sluice_finish_name(int finish);
 
 /* path NULL: $SLUICE_SOCKET, else the first that accepts of $XDG_RUNTIME_DIR/sluice.sock and
- * /run/sluice/sluice.sock. timeout_ms < 0 = no limit, here and everywhere. On failure *error (may be
- * NULL) names every path tried and why. */
+ * /run/sluice/sluice.sock. timeout_ms < 0 = no limit, here and everywhere. On failure *error (may
+ * be NULL) names every path tried and why. */
 SLUICE_API int sluice_connect(const char *path, int timeout_ms, sluice_client **ret_client,
                               sluice_error *error);
 /* Calls no callback: what was open is cancelled by the daemon. NULL is allowed. */
@@ -210,7 +210,8 @@ SLUICE_API size_t sluice_open_sequences(const sluice_client *client);
 /* Asks the daemon about itself. The answer is a JSON object, terminated; NULL when *error says why
  * there is none. head is the question's JSON object, NULL = none. */
 enum {
-    SLUICE_STATS = 9, /* head {"requests":true}: also one's own requests, all of them for an admin */
+    SLUICE_STATS =
+        9, /* head {"requests":true}: also one's own requests, all of them for an admin */
     SLUICE_HEALTH = 10,
     SLUICE_MODEL = 11,
     SLUICE_DRAIN = 12,

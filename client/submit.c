@@ -269,15 +269,15 @@ static int send_draft(sluice_client *client, const struct draft *draft, const sl
     if (rc)
         return rc;
     void *room = client_room(client, size);
-    struct batch *open =
-        room ? batch_add(client, client->next_id, draft->sequences, batch) : NULL;
+    struct batch *open = room ? batch_add(client, client->next_id, draft->sequences, batch) : NULL;
     if (!open)
         return error_set(error, ERR_NO_MEMORY, "no memory for a batch");
     size_t used = message_encode_submit(room, size, open->id, &draft->out);
     if (used == 0) {
         batch_drop(client, open);
-        return error_set(error, ERR_TOO_LARGE, "the batch has too many prompts or parameters for "
-                                               "one message");
+        return error_set(error, ERR_TOO_LARGE,
+                         "the batch has too many prompts or parameters for "
+                         "one message");
     }
     client->next_id++;
     if (ret_id)

@@ -88,7 +88,8 @@ int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms)
     return client_fail(client, &error);
 }
 
-/* ---- control ----------------------------------------------------------------------------------- */
+/* ---- control -----------------------------------------------------------------------------------
+ */
 
 struct control {
     bool answered;

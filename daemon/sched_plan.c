@@ -453,7 +453,9 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
     seq->in_flight++;
     if (seq->stamps.scheduled_us == 0) {
         seq->stamps.scheduled_us = now_us;
-        hist_add(&sched->stats->queue_time, now_us - seq->arrived_us);
+        /* The loop may have read its clock after the worker's turn began, and pushed before it looked. */
+        hist_add(&sched->stats->queue_time,
+                 now_us > seq->arrived_us ? now_us - seq->arrived_us : 0);
     }
     if (seq->planned_len == sched_final_len(seq)) {
         list_remove(&seq->run_link);

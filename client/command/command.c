@@ -37,11 +37,13 @@ static const struct option_group bare_groups[] = {{settings_connection}, {0}};
 
 const struct command commands[] = {
     {"generate", PROMPT, "continue prompts",
-     "Prints the text as it comes, or token numbers with commas between where the model has no\n"
-     "tokenizer. Of a file, one line per result, in the order of its lines. With --json, one object\n"
-     "per result: index, tokens, text, logprobs, finish_reason (stop, length, cancelled, deadline,\n"
-     "error), usage, timings. A file may have any number of lines: what the daemon has no room for\n"
-     "is sent again when it says so.",
+     "Prints the text as it comes; for a prompt of tokens, their numbers with commas between. Of "
+     "a\n"
+     "file, one line per result, in the order of its lines. With --json, one object per result:\n"
+     "index, tokens, text, logprobs, finish_reason (stop, length, cancelled, deadline, error), "
+     "usage,\n"
+     "timings. A file may have any number of lines: what the daemon has no room for is sent again\n"
+     "when it says so.",
      generate_groups, run_job},
     {"score", PROMPT, "log-probabilities of prompts",
      "Prints, for every token of a prompt from the second on: its position, its log-probability,\n"
@@ -49,7 +51,8 @@ const struct command commands[] = {
      "--json, one object per prompt: index, logprobs, top_tokens, top_logprobs.",
      score_groups, run_job},
     {"embed", PROMPT, "embeddings of prompts",
-     "Prints a row of numbers per prompt, with --pooling all one per token. With --json, one object\n"
+     "Prints a row of numbers per prompt, with --pooling all one per token. With --json, one "
+     "object\n"
      "per prompt: index, embedding.",
      embed_groups, run_job},
     {"stats", "[options]", "what the daemon does and how fast",

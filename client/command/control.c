@@ -11,7 +11,8 @@
 
 static const struct json_bounds bounds = {4u << 20, 16};
 
-/* Asks, and shows the answer: as it came, or as a table. *ret_answer, when wanted, is the caller's. */
+/* Asks, and shows the answer: as it came, or as a table. *ret_answer, when wanted, is the caller's.
+ */
 static enum status ask(const struct command *command, const struct settings *settings, int argc,
                        char **argv, int what, const char *head, json **ret_answer)
 {
@@ -64,8 +65,8 @@ enum status control_health(const struct command *command, const struct settings 
         return status;
     const char *word = json_string(json_get(answer, "status"));
     if (!json_bool(json_get(answer, "ready")))
-        status = !strcmp(word, "loading") || !strcmp(word, "draining") ? STATUS_RETRY
-                                                                       : STATUS_SERVER;
+        status =
+            !strcmp(word, "loading") || !strcmp(word, "draining") ? STATUS_RETRY : STATUS_SERVER;
     json_free(answer);
     return status;
 }

@@ -1,4 +1,5 @@
-/* SIGINT and SIGTERM: the first asks the program to cancel its work, a second one ends it at once. */
+/* SIGINT and SIGTERM: the first asks the program to cancel its work, a second one ends it at once.
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -38,7 +38,7 @@ static void clear_result(struct result *result)
 
 void item_init(struct item *item, struct job *job, const struct work *work, size_t bytes)
 {
-    *item = (struct item){.work = *work, .job = job, .bytes = bytes};
+    *item = (struct item){.work = *work, .job = job, .input = bytes, .bytes = bytes};
     item->result_count = item->open = (uint32_t)work->n;
     item->results = calloc(item->result_count, sizeof(*item->results));
     if (!item->results) {

@@ -23,10 +23,12 @@ struct result {
 struct item {
     struct work work;
     enum item_state state;
-    uint64_t line;   /* of the file; 0 = the command line */
-    uint64_t index;  /* of its first result among all */
-    size_t bytes;    /* what it holds, about */
-    uint64_t id;     /* of the batch, while SENT */
+    uint64_t line;  /* of the file; 0 = the command line */
+    uint64_t index; /* of its first result among all */
+    size_t input;   /* bytes of its line */
+    size_t bytes;   /* what it holds, about */
+    bool text;      /* results are texts, beside tokens */
+    uint64_t id;    /* of the batch, while SENT */
     uint32_t result_count, open;
     struct result *results;
     struct job *job;

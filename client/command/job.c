@@ -11,13 +11,15 @@
 #include "client/command/render.h"
 
 #define CANCEL_PATIENCE_US 3000000u
+#define SAID_MAX 20u /* messages on stderr; more of them help nobody */
 
 static struct item *item_at(const struct job *job, uint64_t number)
 {
     return &job->ring[number % JOB_RING];
 }
 
-/* ---- what items report ------------------------------------------------------------------------- */
+/* ---- what items report -------------------------------------------------------------------------
+ */
 
 void job_held(struct job *job, size_t more)
 {
@@ -64,7 +66,8 @@ void job_item_ended(struct job *job, struct item *item)
     finish_item(job, item);
 }
 
-/* ---- in ---------------------------------------------------------------------------------------- */
+/* ---- in ----------------------------------------------------------------------------------------
+ */
 
 static void take_work(struct job *job, const struct work *work, size_t bytes)
 {
@@ -106,7 +109,8 @@ static void read_input(struct job *job)
     }
 }
 
-/* ---- to the daemon ----------------------------------------------------------------------------- */
+/* ---- to the daemon -----------------------------------------------------------------------------
+ */
 
 /* What cannot even be sent ends here. */
 static void fail_item(struct job *job, struct item *item, const sluice_error *error)
@@ -146,7 +150,10 @@ static void describe(const struct job *job, struct item *item, sluice_batch *bat
     batch->priority = (int)item->work.priority;
     batch->deadline_ms = (uint64_t)item->work.deadline_ms;
     batch->stream = job->settings->stream && !job->settings->json && !job->settings->file;
-    batch->want_text = job->kind == SLUICE_GENERATE && (info->text || item->work.prompt);
+    /* An answer in kind: numbers to numbers, unless there is room for both. */
+    item->text =
+        job->kind == SLUICE_GENERATE && (item->work.prompt || (info->text && job->settings->json));
+    batch->want_text = item->text;
     work_pooling(&item->work, &batch->pooling, &unused);
     batch->normalize = item->work.normalize;
     batch->callbacks = item_callbacks;
@@ -194,28 +201,42 @@ static void send_waiting(struct job *job)
     job->next_send = number;
 }
 
-/* ---- out --------------------------------------------------------------------------------------- */
+/* ---- out ---------------------------------------------------------------------------------------
+ */
 
+static void say_end(struct job *job, const struct item *item, const sluice_end *end)
+{
+    char place[64] = "";
+    if (job->said == SAID_MAX) {
+        job->unsaid++;
+        return;
+    }
+    job->said++;
+    if (item->line > 0)
+        snprintf(place, sizeof(place), "line %" PRIu64 ": ", item->line);
+    progress_clear(&job->progress);
+    if (end->finish == SLUICE_FINISH_ERROR)
+        say("%s%s: %s", place, sluice_error_name(end->error.code), end->error.text);
+    else
+        say("%s%s", place,
+            end->finish == SLUICE_FINISH_DEADLINE ? "the deadline passed" : "cancelled");
+}
+
+/* The results of a prompt mostly fail for the same reason, which is said once. */
 static void report(struct job *job, const struct item *item)
 {
+    const sluice_end *before = NULL;
     for (uint32_t i = 0; i < item->result_count; i++) {
         const sluice_end *end = &item->results[i].end;
         enum status status = status_of_end(end);
-        char place[64] = "";
         if (status == STATUS_OK)
             continue;
         if (job->status == STATUS_OK)
             job->status = status;
-        if (job->give_up_us)
-            continue;
-        if (item->line > 0)
-            snprintf(place, sizeof(place), "line %" PRIu64 ": ", item->line);
-        progress_clear(&job->progress);
-        if (end->finish == SLUICE_FINISH_ERROR)
-            say("%s%s: %s", place, sluice_error_name(end->error.code), end->error.text);
-        else
-            say("%s%s", place,
-                end->finish == SLUICE_FINISH_DEADLINE ? "the deadline passed" : "cancelled");
+        if (!job->give_up_us && !(before && before->finish == end->finish &&
+                                  !strcmp(before->error.text, end->error.text)))
+            say_end(job, item, end);
+        before = end;
     }
 }
 
@@ -238,13 +259,15 @@ static void print_results(struct job *job)
         output_flush(&job->output);
         report(job, item);
         job->held -= item->bytes;
+        job->printed += item->input + 1;
         item_clear(item);
         job->first++;
     }
     output_flush(&job->output);
 }
 
-/* ---- turns ------------------------------------------------------------------------------------- */
+/* ---- turns -------------------------------------------------------------------------------------
+ */
 
 static void interrupt(struct job *job)
 {
@@ -294,7 +317,7 @@ static void show_progress(struct job *job)
         .tokens = job->tokens,
         .running = job->window.used,
         .waiting = job->waiting,
-        .fraction = source->size ? (double)source->read / (double)source->size : -1,
+        .fraction = source->size ? (double)job->printed / (double)source->size : -1,
     };
     if (job->settings->file)
         progress_show(&job->progress, &state, job->now_us);
@@ -354,6 +377,8 @@ enum status job_run(int kind, const struct option_group *groups, const struct se
     progress_init(&job.progress, job.now_us);
     run_turns(&job);
     progress_clear(&job.progress);
+    if (job.unsaid > 0)
+        say("%" PRIu64 " more failed", job.unsaid);
     sluice_close(job.client);
     print_rest(&job);
     source_close(&job.source);

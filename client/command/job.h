@@ -1,8 +1,8 @@
-/* A run of generate, score or embed: prompts from a source through the daemon to standard output, in
- * order.
+/* A run of generate, score or embed: prompts from a source through the daemon to standard output,
+ * in order.
  *
- * Prompts stand in a ring from reading to printing, so memory is bounded whatever the file holds: by
- * JOB_RING prompts and, beyond one, by JOB_HELD_MAX bytes of prompts and results.
+ * Prompts stand in a ring from reading to printing, so memory is bounded whatever the file holds:
+ * by JOB_RING prompts and, beyond one, by JOB_HELD_MAX bytes of prompts and results.
  */
 #pragma once
 
@@ -39,7 +39,9 @@ struct job {
     time_us give_up_us; /* after an interrupt; 0 = none came */
 
     uint64_t index, done, tokens;
-    enum status status; /* of the first prompt, in order, that failed */
+    uint64_t printed;      /* bytes of the lines whose results are out */
+    uint64_t said, unsaid; /* messages about failed prompts */
+    enum status status;    /* of the first prompt, in order, that failed */
 };
 
 /* Returns the program's exit status. */

@@ -77,8 +77,8 @@ static int parse_number(const struct option *option, const char *text, double *r
     return 0;
 }
 
-static int parse_tokens(const struct option *option, struct option_tokens *tokens,
-                        const char *text, struct error *error)
+static int parse_tokens(const struct option *option, struct option_tokens *tokens, const char *text,
+                        struct error *error)
 {
     tokens->count = 0;
     for (;;) {
@@ -117,8 +117,7 @@ static int set_text(const struct option *option, void *into, const char *text, s
     return -ERR_INTERNAL;
 }
 
-static int read_list(const struct option *option, void *into, const json *list,
-                     struct error *error)
+static int read_list(const struct option *option, void *into, const json *list, struct error *error)
 {
     struct option_list *texts = place_of(option, into);
     texts->count = 0; /* a line's own list stands instead of the command line's */
@@ -144,8 +143,7 @@ static int read_tokens(const struct option *option, void *into, const json *list
     return 0;
 }
 
-static int set_json(const struct option *option, void *into, const json *value,
-                    struct error *error)
+static int set_json(const struct option *option, void *into, const json *value, struct error *error)
 {
     switch (option->kind) {
     case OPTION_SWITCH:
@@ -184,8 +182,8 @@ static bool is_named(const struct option *option, const char *name, size_t lengt
     return true;
 }
 
-static const struct option *find(const struct option_group *groups, const char *name,
-                                 size_t length, bool file)
+static const struct option *find(const struct option_group *groups, const char *name, size_t length,
+                                 bool file)
 {
     for (; groups->options; groups++)
         for (const struct option *option = groups->options; option->name; option++)
@@ -239,9 +237,9 @@ int option_read(const struct option_group *groups, void *into, const json *objec
     for (const json *member = json_child(object); member; member = json_next(member)) {
         const char *name = json_key(member);
         const struct option *option = find(groups, name, strlen(name), true);
-        int rc = option ? set_json(option, into, member, error)
-                        : error_set(error, ERR_USAGE, "unknown field \"%.*s\"", NAME_MAX_SHOWN,
-                                    name);
+        int rc = option
+                     ? set_json(option, into, member, error)
+                     : error_set(error, ERR_USAGE, "unknown field \"%.*s\"", NAME_MAX_SHOWN, name);
         if (rc)
             return rc;
     }

@@ -1,9 +1,9 @@
-/* Options: one table per group, from which command lines are parsed, lines of a batch file read, and
- * help is printed.
+/* Options: one table per group, from which command lines are parsed, lines of a batch file read,
+ * and help is printed.
  *
  * A value goes to `offset` bytes into the struct that a caller names: SWITCH to an int, WHOLE to an
- * int64_t, REAL to a double, TEXT to a const char *, LIST to a struct option_list, TOKENS to a struct
- * option_tokens. Texts are borrowed from the command line or the JSON document.
+ * int64_t, REAL to a double, TEXT to a const char *, LIST to a struct option_list, TOKENS to a
+ * struct option_tokens. Texts are borrowed from the command line or the JSON document.
  */
 #pragma once
 
@@ -16,8 +16,15 @@
 
 #define OPTION_LIST_MAX 16
 
-enum option_kind { OPTION_SWITCH, OPTION_OFF, OPTION_WHOLE, OPTION_REAL, OPTION_TEXT, OPTION_LIST,
-                   OPTION_TOKENS };
+enum option_kind {
+    OPTION_SWITCH,
+    OPTION_OFF,
+    OPTION_WHOLE,
+    OPTION_REAL,
+    OPTION_TEXT,
+    OPTION_LIST,
+    OPTION_TOKENS
+};
 
 struct option_list {
     size_t count;

@@ -24,8 +24,8 @@ void progress_show(struct progress *progress, const struct progress_state *state
     if (state->fraction >= 0)
         snprintf(part, sizeof(part), "%3.0f %%  ", 100 * state->fraction);
     fprintf(stderr,
-            "\r%s%" PRIu64 " done, %u running, %u waiting, %.1f per s, %.0f tokens per s\x1b[K", part,
-            state->done, state->running, state->waiting, (double)state->done / seconds,
+            "\r%s%" PRIu64 " done, %u running, %u waiting, %.1f per s, %.0f tokens per s\x1b[K",
+            part, state->done, state->running, state->waiting, (double)state->done / seconds,
             (double)state->tokens / seconds);
     progress->shown = true;
     progress->next_us = now_us + PROGRESS_INTERVAL_US;

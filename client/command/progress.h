@@ -17,7 +17,7 @@ struct progress {
 struct progress_state {
     uint64_t done, tokens;
     uint32_t running, waiting;
-    double fraction; /* of the input that was read; negative = not known */
+    double fraction; /* of the input that is done; negative = not known */
 };
 
 void progress_init(struct progress *progress, time_us now_us);

@@ -6,7 +6,8 @@
 #include "client/command/status.h"
 #include "protocol/base/json.h"
 
-/* ---- plain ------------------------------------------------------------------------------------- */
+/* ---- plain -------------------------------------------------------------------------------------
+ */
 
 static void show_tokens(struct output *output, struct result *result)
 {
@@ -20,9 +21,11 @@ static void show_tokens(struct output *output, struct result *result)
 
 static void show_text(struct output *output, struct result *result)
 {
-    output_put(output, result->text.bytes + result->shown,
-               buffer_used(&result->text) - result->shown);
-    result->shown = buffer_used(&result->text);
+    size_t more = buffer_used(&result->text) - result->shown;
+    if (more == 0)
+        return;
+    output_put(output, result->text.bytes + result->shown, more);
+    result->shown += more;
     result->begun = true;
 }
 
@@ -49,7 +52,7 @@ static void show_rows(struct output *output, const struct result *result)
 
 static void show_generated(struct output *output, const struct item *item, struct result *result)
 {
-    if (buffer_used(&result->text) > 0)
+    if (item->text)
         show_text(output, result);
     else
         show_tokens(output, result);
@@ -79,7 +82,8 @@ bool render_plain(struct output *output, struct item *item, int job, bool whole)
     return true;
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------- */
+/* ---- JSON --------------------------------------------------------------------------------------
+ */
 
 static void put_tokens(struct json_writer *writer, const struct result *result)
 {
@@ -200,7 +204,7 @@ static void write_result(struct json_writer *writer, const struct item *item, ui
     json_put_uint(writer, "index", item->index + number);
     if (job == SLUICE_GENERATE) {
         put_tokens(writer, result);
-        if (buffer_used(&result->text) > 0)
+        if (item->text)
             json_put_string(writer, "text", (const char *)result->text.bytes,
                             buffer_used(&result->text));
         else

@@ -31,7 +31,8 @@ const struct option settings_input[] = {
      "the prompt as text; needs a model with a tokenizer"},
     {"tokens", "1,2,3", OPTION_TOKENS, AT(work.tokens), 0, 0, true, "the prompt as token numbers"},
     {"file", "PATH", OPTION_TEXT, AT(file), 0, 0, false,
-     "many prompts: one JSON object per line with prompt or tokens and any of the options marked *; "
+     "many prompts: one JSON object per line with prompt or tokens and any of the options marked "
+     "*; "
      "- is standard input"},
     {"priority", "P", OPTION_WHOLE, AT(work.priority), -8, 7, true,
      "* -8 to 7, higher goes first (0)"},

@@ -73,7 +73,6 @@ static int read_more(struct source *source, struct error *error)
         return error_set(error, ERR_USAGE, "%s: %s", source->name, strerrordesc_np(errno));
     source->ended = count == 0;
     source->buffer.end += (size_t)count;
-    source->read += (uint64_t)count;
     return 0;
 }
 
@@ -82,9 +81,9 @@ static const char *find_line(struct source *source, size_t *ret_length)
 {
     const char *text = (const char *)source->buffer.bytes + source->buffer.start;
     size_t used = buffer_used(&source->buffer);
-    const char *end =
-        used > source->searched ? memchr(text + source->searched, '\n', used - source->searched)
-                                : NULL;
+    const char *end = used > source->searched
+                          ? memchr(text + source->searched, '\n', used - source->searched)
+                          : NULL;
     source->searched = used;
     if (!end && !(source->ended && used > 0))
         return NULL;
@@ -105,9 +104,9 @@ static enum source_state take_line(struct source *source, const char *text, size
 {
     struct error found = {0};
     bool whole = length < buffer_used(&source->buffer); /* with its newline */
-    int rc = is_blank(text, length)
-                 ? 1
-                 : work_read(source->groups, &source->settings->work, text, length, ret_work, &found);
+    int rc = is_blank(text, length) ? 1
+                                    : work_read(source->groups, &source->settings->work, text,
+                                                length, ret_work, &found);
     source->line++;
     source->searched = 0;
     buffer_consume(&source->buffer, length + whole, READ_SIZE);

@@ -14,8 +14,8 @@ struct source {
     const char *name; /* of the file, for messages; NULL: the command line's one prompt */
     int fd;
     bool ended, regular;
-    uint64_t line;          /* the last one that was taken */
-    uint64_t read, size;    /* bytes; size 0 = not known */
+    uint64_t line; /* the last one that was taken */
+    uint64_t size; /* bytes; 0 = not known */
     struct buffer buffer;
     size_t searched; /* bytes of it that hold no end of line */
 };
@@ -25,7 +25,7 @@ enum source_state { SOURCE_WORK, SOURCE_WAIT, SOURCE_END, SOURCE_BAD };
 int source_open(struct source *source, const struct option_group *groups,
                 const struct settings *settings, struct error *error);
 void source_close(struct source *source);
-/* The next prompt. WAIT: nothing can be read without waiting; wait for its fd. BAD: *error names file
- * and line. *ret_bytes: how large it was. */
+/* The next prompt. WAIT: nothing can be read without waiting; wait for its fd. BAD: *error names
+ * file and line. *ret_bytes: how large it was. */
 enum source_state source_next(struct source *source, struct work *ret_work, size_t *ret_bytes,
                               struct error *error);

@@ -53,7 +53,7 @@ static void print_histograms(const json *histograms)
     printf("%-18s %10s %9s %9s %9s %9s %9s %9s\n", "ms", "count", "mean", "p50", "p90", "p99",
            "p99.9", "max");
     for (const json *hist = json_child(histograms); hist; hist = json_next(hist)) {
-        static const char *const names[] = {"mean_us", "p50_us", "p90_us",
+        static const char *const names[] = {"mean_us", "p50_us",  "p90_us",
                                             "p99_us",  "p999_us", "max_us"};
         printf("%-18s %10.0f", json_key(hist), number_of(hist, "count"));
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -64,8 +64,8 @@ static void print_histograms(const json *histograms)
 
 static void print_requests(const json *requests)
 {
-    printf("%-12s %6s %-8s %4s %9s %8s %8s %9s %9s\n", "request", "uid", "job", "prio",
-           "sequences", "waiting", "running", "tokens", "age s");
+    printf("%-12s %6s %-8s %4s %9s %8s %8s %9s %9s\n", "request", "uid", "job", "prio", "sequences",
+           "waiting", "running", "tokens", "age s");
     for (const json *request = json_child(requests); request; request = json_next(request))
         printf("%-12.0f %6.0f %-8s %4.0f %9.0f %8.0f %8.0f %9.0f %9.1f\n",
                number_of(request, "request"), number_of(request, "uid"),

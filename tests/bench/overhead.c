@@ -30,9 +30,9 @@
 
 struct conn {
     int fd;
-    uint64_t id; /* of the open request */
+    uint64_t id;    /* of the open request */
     uint64_t state; /* after its prompt */
-    bool answered; /* its token has come */
+    bool answered;  /* its token has come */
     size_t used;
     _Alignas(8) unsigned char input[INPUT_SIZE];
     _Alignas(8) unsigned char submit[FRAME_SIZE];
@@ -52,7 +52,8 @@ static void fail(const char *what)
     exit(EXIT_FAILURE);
 }
 
-/* ---- out --------------------------------------------------------------------------------------- */
+/* ---- out ---------------------------------------------------------------------------------------
+ */
 
 static uint64_t draw(struct load *load)
 {
@@ -62,7 +63,8 @@ static uint64_t draw(struct load *load)
     return load->random;
 }
 
-/* Writes whole: what is sent is small beside a socket's buffer, and it has one request at a time. */
+/* Writes whole: what is sent is small beside a socket's buffer, and it has one request at a time.
+ */
 static void send_all(const struct conn *conn, const void *bytes, size_t length)
 {
     if (send(conn->fd, bytes, length, MSG_NOSIGNAL) != (ssize_t)length)
@@ -88,7 +90,8 @@ static void send_request(struct load *load, struct conn *conn)
     send_all(conn, conn->submit, load->submit_size);
 }
 
-/* ---- in ---------------------------------------------------------------------------------------- */
+/* ---- in ----------------------------------------------------------------------------------------
+ */
 
 static void take_tokens(struct conn *conn, const struct frame *frame)
 {
@@ -140,8 +143,8 @@ static void take_input(struct load *load, struct conn *conn)
     if (count <= 0)
         fail("the daemon closed a connection");
     conn->used += (size_t)count;
-    while (frame_decode(conn->input + start, conn->used - start, INPUT_SIZE, &frame, &taken, NULL) ==
-           FRAME_OK) {
+    while (frame_decode(conn->input + start, conn->used - start, INPUT_SIZE, &frame, &taken,
+                        NULL) == FRAME_OK) {
         take_frame(load, conn, &frame);
         start += taken;
     }
@@ -149,7 +152,8 @@ static void take_input(struct load *load, struct conn *conn)
     memmove(conn->input, conn->input + start, conn->used);
 }
 
-/* ---- start ------------------------------------------------------------------------------------- */
+/* ---- start -------------------------------------------------------------------------------------
+ */
 
 static void greet(struct conn *conn)
 {

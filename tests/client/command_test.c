@@ -74,7 +74,8 @@ static const char *write_lines(const char *text)
     return file_name;
 }
 
-/* ---- results ----------------------------------------------------------------------------------- */
+/* ---- results -----------------------------------------------------------------------------------
+ */
 
 START_TEST(tokens_are_printed_with_commas)
 {
@@ -121,8 +122,7 @@ START_TEST(json_has_every_key_of_a_result)
     ck_assert_uint_eq(json_count(json_get(result, "top_tokens")), 4);
     ck_assert_uint_eq(json_count(json_child(json_get(result, "top_logprobs"))), 2);
     ck_assert_str_eq(json_string(json_get(result, "finish_reason")), "length");
-    ck_assert_int_eq(
-        (int)json_number(json_get(json_get(result, "usage"), "completion_tokens")), 4);
+    ck_assert_int_eq((int)json_number(json_get(json_get(result, "usage"), "completion_tokens")), 4);
     ck_assert_int_eq((int)json_number(json_get(json_get(result, "usage"), "prompt_tokens")), 3);
     ck_assert_int_eq((int)json_number(json_get(json_get(result, "timings"), "queued_us")), 1);
     ck_assert_int_eq((int)json_number(json_get(json_get(result, "timings"), "first_token_us")), 2);
@@ -181,7 +181,8 @@ START_TEST(several_results_per_prompt_have_lines_of_their_own)
 }
 END_TEST
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------
+ */
 
 #define LINES 3000
 
@@ -303,6 +304,23 @@ START_TEST(a_failed_line_has_its_object_and_its_message)
 }
 END_TEST
 
+START_TEST(many_failures_are_not_told_one_by_one)
+{
+    static char lines[100 * 20];
+    size_t used = 0;
+    int count = 0;
+    for (int i = 0; i < 100; i++)
+        used += (size_t)sprintf(lines + used, "{\"tokens\":[999]}\n");
+    program_run(&program, "generate", "--json", "--file", write_lines(lines), NULL);
+    unlink(file_name);
+    for (const char *at = program.err_text; (at = strchr(at, '\n')); at++)
+        count++;
+    ck_assert_int_eq(count, 21);
+    ck_assert_ptr_nonnull(strstr(program.err_text, "80 more failed"));
+    ck_assert_int_eq(program.status, 1);
+}
+END_TEST
+
 START_TEST(a_daemon_that_goes_away_leaves_every_line_its_object)
 {
     const char *lines = "{\"tokens\":[1,2,3],\"max_tokens\":1,\"ignore_eos\":true}\n"
@@ -318,7 +336,8 @@ START_TEST(a_daemon_that_goes_away_leaves_every_line_its_object)
 }
 END_TEST
 
-/* ---- exit status and usage --------------------------------------------------------------------- */
+/* ---- exit status and usage ---------------------------------------------------------------------
+ */
 
 static const struct {
     int status;
@@ -410,7 +429,8 @@ START_TEST(a_result_is_printed_before_it_is_whole)
 }
 END_TEST
 
-/* ---- control ----------------------------------------------------------------------------------- */
+/* ---- control -----------------------------------------------------------------------------------
+ */
 
 START_TEST(questions_are_answered_as_tables_and_as_json)
 {
@@ -474,7 +494,7 @@ END_TEST
 
 START_TEST(every_command_has_help)
 {
-    static const char *const names[] = {"generate", "score", "embed",  "stats", "health",
+    static const char *const names[] = {"generate", "score",  "embed", "stats", "health",
                                         "model",    "cancel", "drain", "resume"};
     program_run(&program, "--help", NULL);
     ck_assert_int_eq(program.status, 0);
@@ -515,6 +535,7 @@ Suite *command_suite(void)
     tcase_add_loop_test(tcase, a_bad_line_is_named_and_what_came_before_is_done, 0,
                         sizeof(bad_lines) / sizeof(bad_lines[0]));
     tcase_add_test(tcase, a_failed_line_has_its_object_and_its_message);
+    tcase_add_test(tcase, many_failures_are_not_told_one_by_one);
     tcase_add_test(tcase, a_daemon_that_goes_away_leaves_every_line_its_object);
     tcase_add_loop_test(tcase, the_exit_status_says_what_went_wrong, 0,
                         sizeof(usages) / sizeof(usages[0]));

@@ -58,8 +58,8 @@ bool peer_next(struct peer *peer, struct frame *ret_frame)
     struct frame frame;
     size_t used;
     static unsigned char kept[sizeof(peer->in)];
-    ssize_t count = recv(peer->fd, peer->in + peer->used, sizeof(peer->in) - peer->used,
-                         MSG_DONTWAIT);
+    ssize_t count =
+        recv(peer->fd, peer->in + peer->used, sizeof(peer->in) - peer->used, MSG_DONTWAIT);
     if (count > 0)
         peer->used += (size_t)count;
     if (frame_decode(peer->in, peer->used, 1 << 20, &frame, &used, &error) != FRAME_OK)

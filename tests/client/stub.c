@@ -38,7 +38,8 @@ struct stub {
     struct stub_counts counts;
 };
 
-/* ---- bytes out --------------------------------------------------------------------------------- */
+/* ---- bytes out ---------------------------------------------------------------------------------
+ */
 
 static void send_bytes(struct stub *stub, struct conn *conn, const void *bytes, size_t length)
 {
@@ -72,7 +73,8 @@ static void send_control(struct stub *stub, struct conn *conn, const struct fram
                                       strlen(head)));
 }
 
-/* ---- sequences --------------------------------------------------------------------------------- */
+/* ---- sequences ---------------------------------------------------------------------------------
+ */
 
 static void drop(struct stub *stub, struct stub_seq **place)
 {
@@ -176,7 +178,8 @@ static void turn_all(struct stub *stub)
             close_conn(stub, &stub->conns[i]);
 }
 
-/* ---- frames in --------------------------------------------------------------------------------- */
+/* ---- frames in ---------------------------------------------------------------------------------
+ */
 
 static int read_submit(struct stub *stub, size_t conn, const struct frame *frame,
                        struct message_submit *submit, struct error *error)
@@ -392,7 +395,8 @@ static void *run(void *argument)
     }
 }
 
-/* ---- start and stop ---------------------------------------------------------------------------- */
+/* ---- start and stop ----------------------------------------------------------------------------
+ */
 
 static void must(bool holds, const char *what)
 {

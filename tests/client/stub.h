@@ -1,9 +1,9 @@
-/* A daemon for tests of the client: a thread that speaks the protocol on a Unix socket of its own and
- * answers by the rule of synthetic:null, one token per sequence and turn.
+/* A daemon for tests of the client: a thread that speaks the protocol on a Unix socket of its own
+ * and answers by the rule of synthetic:null, one token per sequence and turn.
  *
  * A prompt that begins with STUB_HANG_TOKEN never ends but by cancelling. A prompt that begins with
- * STUB_FAIL_TOKEN ends with an error of its own; STUB_KILL_TOKEN closes the connection after the first
- * token. Its thread asserts nothing about the client: what it saw is counted.
+ * STUB_FAIL_TOKEN ends with an error of its own; STUB_KILL_TOKEN closes the connection after the
+ * first token. Its thread asserts nothing about the client: what it saw is counted.
  */
 #pragma once
 

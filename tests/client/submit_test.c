@@ -174,8 +174,8 @@ START_TEST(what_cannot_be_meant_is_refused_before_it_is_sent)
     batch.job = refusals[_i].job;
     ck_assert_int_eq(sluice_submit(peer.client, &batch, NULL), -refusals[_i].code);
     ck_assert_int_eq(sluice_client_error(peer.client)->code, refusals[_i].code);
-    ck_assert_msg(strstr(sluice_client_error(peer.client)->text, refusals[_i].word) != NULL,
-                  "%s", sluice_client_error(peer.client)->text);
+    ck_assert_msg(strstr(sluice_client_error(peer.client)->text, refusals[_i].word) != NULL, "%s",
+                  sluice_client_error(peer.client)->text);
     ck_assert(!peer_next(&peer, &frame));
     ck_assert_uint_eq(sluice_open_sequences(peer.client), 0);
     ck_assert_int_eq(tally.ends, 0);

@@ -34,18 +34,25 @@ START_TEST(a_window_is_bounded)
 }
 END_TEST
 
-START_TEST(a_refusal_shrinks_it_to_what_was_taken_and_closes_it_for_the_hint)
+START_TEST(refusals_shrink_it_to_what_was_taken_and_close_it_for_the_hint)
 {
     struct window window;
+    const time_us open_us = START_US + 40000, steady_us = open_us + WINDOW_STEADY * 40000;
     window_init(&window);
-    for (int i = 0; i < 20; i++)
+    for (uint32_t i = 0; i < WINDOW_FIRST; i++)
         window_sent(&window, START_US);
-    for (int i = 0; i < 12; i++)
+    for (uint32_t i = 0; i < WINDOW_FIRST - 8; i++)
         ck_assert(window_refused(&window, 40, START_US));
     ck_assert_uint_eq(window.size, 8);
+    ck_assert_uint_eq(window.used, 8);
     window_ended(&window, START_US);
-    ck_assert(!window_has_room(&window, START_US + 39999));
-    ck_assert(window_has_room(&window, START_US + 40000));
+    ck_assert(!window_has_room(&window, open_us - 1));
+    ck_assert(window_has_room(&window, open_us));
+    window_sent(&window, open_us);
+    window_ended(&window, steady_us - 1);
+    ck_assert_uint_eq(window.size, 8);
+    window_ended(&window, steady_us);
+    ck_assert_uint_eq(window.size, 9);
 }
 END_TEST
 
@@ -83,7 +90,7 @@ Suite *window_suite(void)
     TCase *tcase = tcase_create("window");
     tcase_add_test(tcase, a_window_grows_with_what_ends);
     tcase_add_test(tcase, a_window_is_bounded);
-    tcase_add_test(tcase, a_refusal_shrinks_it_to_what_was_taken_and_closes_it_for_the_hint);
+    tcase_add_test(tcase, refusals_shrink_it_to_what_was_taken_and_close_it_for_the_hint);
     tcase_add_test(tcase, a_window_that_was_refused_everything_still_tries_one);
     tcase_add_test(tcase, patience_ends_when_nothing_else_happens);
     suite_add_tcase(suite, tcase);
