@@ -39,8 +39,8 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "steps-in-flight", scene_between(scene, 1, 2), "");
     set(host, "sequences-max", scene_between(scene, 1, 12), "");
     set(host, "step-tokens", 1u << scene_between(scene, 3, 8), "");
-    set(host, "memory-reserve", 0, "");
-    set(host, "idle-time", scene_between(scene, 10, scene_one_in(scene, 2) ? 15 : 200), "ms");
+    set(host, "gpu-memory-reserve", 0, "");
+    set(host, "kv-idle-release", scene_between(scene, 10, scene_one_in(scene, 2) ? 15 : 200), "ms");
     set(host, "itl-target", scene_between(scene, 1, 50), "ms");
     set(host, "step-timeout", scene_between(scene, 500, 2000), "ms");
     set(host, "queue-sequences", scene_between(scene, 4, 64), "");
