@@ -25,7 +25,7 @@ struct rank_slot {
 };
 
 struct rank_counters {
-    _Atomic uint64_t steps, graph_steps, captures, steps_ahead;
+    _Atomic uint64_t steps, graph_steps, captures, steps_ahead, pageable_copies;
 };
 
 struct rank {

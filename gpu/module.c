@@ -208,6 +208,7 @@ static void module_counters(const struct gpu_engine *engine, uint32_t number,
         .captures = counter(&rank->counters.captures),
         .allocations = counter(&rank->mem.numbers.late),
         .synchronizes = counter(&rank->lane.synchronizes),
+        .pageable_copies = counter(&rank->counters.pageable_copies),
         .steps_ahead = counter(&rank->counters.steps_ahead),
     };
 }
