@@ -53,6 +53,7 @@ struct gpu_engine {
     struct mem_limits memory_limits;
     uint64_t seed; /* of synthetic weights */
     bool profile;
+    char *cache_dir; /* NULL: nothing is timed or kept */
     struct rank rank;
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);

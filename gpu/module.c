@@ -92,6 +92,8 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     };
     engine->log = options->log;
     engine->seed = options->seed;
+    if (options->cache_dir)
+        engine->cache_dir = strdup(options->cache_dir);
     engine->profile = options->profile;
     engine->rank.engine = engine;
     engine->rank.device = options->devices ? options->devices[0] : 0;
@@ -223,6 +225,7 @@ static void module_close(struct gpu_engine *engine)
     assert(!engine->rank.started);
     /* Of a device that failed, a host function may still be running. The process ends soon. */
     facts_drop(&engine->facts);
+    free(engine->cache_dir);
     if (!engine->rank.dead)
         free(engine);
 }
