@@ -25,7 +25,7 @@ struct rank_slot {
 };
 
 struct rank_counters {
-    _Atomic uint64_t steps, graph_steps, captures, steps_ahead;
+    _Atomic uint64_t steps, graph_steps, captures, steps_ahead, pageable_copies;
 };
 
 struct rank {
@@ -53,6 +53,7 @@ struct gpu_engine {
     struct mem_limits memory_limits;
     uint64_t seed; /* of synthetic weights */
     bool profile;
+    char *cache_dir; /* NULL: nothing is timed or kept */
     struct rank rank;
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);

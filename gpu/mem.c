@@ -153,6 +153,18 @@ int mem_pinned(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
     return 0;
 }
 
+bool mem_is_pinned(const struct mem *mem, const void *at, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < mem->pinned_count; i++) {
+        const struct mem_range *range = &mem->pinned[i];
+        uint64_t offset = (uint64_t)((uintptr_t)at - (uintptr_t)range->base);
+        if ((uintptr_t)at >= (uintptr_t)range->base && offset <= range->bytes &&
+            bytes <= range->bytes - offset)
+            return true;
+    }
+    return false;
+}
+
 void mem_settle(struct mem *mem)
 {
     mem->settled = true;

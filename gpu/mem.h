@@ -65,6 +65,7 @@ void mem_close(struct mem *mem);
 int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 int mem_pinned(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 void mem_settle(struct mem *mem);
+bool mem_is_pinned(const struct mem *mem, const void *at, uint64_t bytes);
 /* Frees one fixed or pinned allocation early: staging that only loading needs. */
 void mem_fixed_free(struct mem *mem, void *base);
 void mem_pinned_free(struct mem *mem, void *base);

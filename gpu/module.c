@@ -92,6 +92,8 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     };
     engine->log = options->log;
     engine->seed = options->seed;
+    if (options->cache_dir)
+        engine->cache_dir = strdup(options->cache_dir);
     engine->profile = options->profile;
     engine->rank.engine = engine;
     engine->rank.device = options->devices ? options->devices[0] : 0;
@@ -208,6 +210,7 @@ static void module_counters(const struct gpu_engine *engine, uint32_t number,
         .captures = counter(&rank->counters.captures),
         .allocations = counter(&rank->mem.numbers.late),
         .synchronizes = counter(&rank->lane.synchronizes),
+        .pageable_copies = counter(&rank->counters.pageable_copies),
         .steps_ahead = counter(&rank->counters.steps_ahead),
     };
 }
@@ -222,6 +225,7 @@ static void module_close(struct gpu_engine *engine)
     assert(!engine->rank.started);
     /* Of a device that failed, a host function may still be running. The process ends soon. */
     facts_drop(&engine->facts);
+    free(engine->cache_dir);
     if (!engine->rank.dead)
         free(engine);
 }

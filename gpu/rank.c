@@ -5,6 +5,7 @@
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
 #include "gpu/loader.h"
+#include "gpu/tuner.h"
 
 /* Set-up runs on this thread's own default stream, and is waited for once. */
 static int zero(void *device, uint64_t bytes, struct error *error)
@@ -110,6 +111,8 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
         else
             status = lane_synchronize(&rank->lane, error);
     }
+    if (!status)
+        status = tuner_run(rank, error);
     if (status) {
         rank_close(rank);
         return status;

@@ -118,13 +118,15 @@ static int step_enqueue(struct step *step, size_t plan_bytes, struct error *erro
     struct ring_place *place = step->place;
     struct lane *lane = &rank->lane;
     uint64_t number = step->plan->step;
+    if (!mem_is_pinned(&rank->mem, place->plan_pinned, plan_bytes) ||
+        !mem_is_pinned(&rank->mem, place->result_pinned, place->layout.bytes))
+        rank_count(&rank->counters.pageable_copies, true);
     int status = lane_plan_in(lane, number, place->plan, place->plan_pinned, plan_bytes, error);
     if (!status)
         status = kernels_run(step, error);
     if (!status)
-        status =
-            lane_results_out(lane, number, place->result_pinned, place->result,
-                             place->layout.bytes, error);
+        status = lane_results_out(lane, number, place->result_pinned, place->result,
+                                  place->layout.bytes, error);
     if (!status)
         status = lane_notify(lane, number, error);
     return status;

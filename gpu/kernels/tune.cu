@@ -145,6 +145,16 @@ cudaError_t tune_product(const struct product_args *args, cudaStream_t stream)
     return result;
 }
 
+bool tune_known(const struct product_args *args)
+{
+    struct lt_problem problem;
+    uint32_t rows, choice;
+    if (args->rows.max <= PRODUCT_SMALL_MAX || !product_lt_can(args) ||
+        !lt_describe(args, &problem))
+        return true;
+    return tune_find(&problem.shape, &rows, &choice) && rows == problem.shape.rows;
+}
+
 static bool file_path(const char *dir, const char *suffix, char *path)
 {
     cudaDeviceProp device;

@@ -26,6 +26,10 @@
  * the stream, which must not capture. Not on the step path. */
 OP_C cudaError_t tune_product(const struct product_args *args, cudaStream_t stream);
 
+/* Whether there is nothing to time: the shape was timed with just these rows, or does not go to
+ * cuBLASLt. Pointers in args may be NULL, but for weight and bias. */
+OP_C bool tune_known(const struct product_args *args);
+
 /* The number of shapes known after it (0 where there is no file), or a negative error code. */
 OP_C int tune_load(const char *dir);
 

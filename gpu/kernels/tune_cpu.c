@@ -6,6 +6,12 @@ cudaError_t tune_product(const struct product_args *args, cudaStream_t stream)
     return cudaSuccess;
 }
 
+bool tune_known(const struct product_args *args)
+{
+    (void)args;
+    return true;
+}
+
 int tune_load(const char *dir)
 {
     (void)dir;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "gpu/emu/emu.h"
+#include "gpu/engine.h"
 #include "tests/gpu/drive.h"
 #include "tests/gpu/gpu_suites.h"
 
@@ -172,6 +173,27 @@ START_TEST(memory_limits_hold)
 }
 END_TEST
 
+START_TEST(a_copy_from_pageable_memory_is_counted)
+{
+    struct emu_options options = {.engine = EMU_THREADS, .memory_bytes = 64u << 20};
+    ck_assert_int_eq(emu_setup(&options), cudaSuccess);
+    struct drive_options drive_options = {.seed = 23};
+    ck_assert_int_eq(drive_open(&drive, &drive_options), 0);
+    struct ring_place *place = &drive.engine->rank.ring.places[2];
+    void *pinned = place->plan_pinned;
+    place->plan_pinned = malloc(drive.engine->rank.ring.plan_bytes);
+    ck_assert_int_eq(drive_steps(&drive, 30), 0);
+    ck_assert_int_eq(drive_finish(&drive), 0);
+    struct gpu_counters counters;
+    gpu_module.counters(drive.engine, 0, &counters);
+    ck_assert_uint_eq(counters.pageable_copies, 10);
+    ck_assert_uint_eq(emu_pageable_copies(), 10);
+    free(place->plan_pinned);
+    place->plan_pinned = pinned;
+    drive_close(&drive);
+}
+END_TEST
+
 Suite *memory_suite(void)
 {
     Suite *suite = suite_create("memory");
@@ -181,6 +203,7 @@ Suite *memory_suite(void)
     tcase_add_test(tcase, memory_comes_back_when_idle);
     tcase_add_test(tcase, null_at_the_default_options_needs_little_memory);
     tcase_add_test(tcase, memory_limits_hold);
+    tcase_add_test(tcase, a_copy_from_pageable_memory_is_counted);
     suite_add_tcase(suite, tcase);
     return suite;
 }
