@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/engine.h"
+
 #define NOBODY UINT32_MAX
 /* Steps that an open sequence may be passed over: each prompt's turn comes every 8th step, and decode
  * rows that do not fit a step take turns. */
@@ -38,6 +40,8 @@ static struct {
     uint32_t count;
     struct ledger ledgers[BOOKS_ENGINES];
     struct books_figures figures;
+    uint32_t dead_count;
+    struct gpu_engine *dead[BOOKS_ENGINES];
 } books;
 
 #define WRONG(...) scene_fail(books.scene, "plan: " __VA_ARGS__)
@@ -242,6 +246,15 @@ static int shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab, stru
     return gpu_module.kv_shrink(engine, group, slab, error);
 }
 
+/* An engine whose device failed keeps its memory, for host functions that may be late. Here none is:
+ * the device is set up anew before these books end. */
+static void close_engine(struct gpu_engine *engine)
+{
+    if (engine->rank.dead)
+        books.dead[books.dead_count++] = engine;
+    gpu_module.close(engine);
+}
+
 void books_begin(struct scene *scene, bool fair)
 {
     books_end();
@@ -262,6 +275,8 @@ void books_end(void)
             free(ledger->groups[g].there);
         }
     }
+    for (uint32_t i = 0; i < books.dead_count; i++)
+        free(books.dead[i]);
     memset(&books, 0, sizeof(books));
 }
 
@@ -292,6 +307,7 @@ const struct gpu_api *books_api(void)
     api.submit = submit;
     api.kv_grow = grow;
     api.kv_shrink = shrink;
+    api.close = close_engine;
     return &api;
 }
 
