@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# For a machine that has a GPU and no network: fetches the packages that a build of Sluice needs to run there,
+# and unpacks their libraries into .offline/lib. Run it where the network is, carry the tree over, then run
+# tests/gpu/run.sh there; it finds them by itself. Debian 12 and Ubuntu 24.04; needs no root.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(libuv1 libcjson1 libpcre2-8-0 libutf8proc2 libutf8proc3 libsubunit0 libmicrohttpd12 libmicrohttpd12t64)
+mkdir -p .offline/packages .offline/lib
+for package in "${packages[@]}"; do
+    # Names differ between releases: what this one does not have, it does not need.
+    apt-cache show "$package" > /dev/null 2>&1 || continue
+    ls .offline/packages/"$package"_*.deb > /dev/null 2>&1 ||
+        (cd .offline/packages && apt-get download -qq "$package" 2> /dev/null)
+done
+for package in .offline/packages/*.deb; do
+    dpkg-deb -x "$package" .offline/root
+done
+find .offline/root -name '*.so*' -exec cp -P {} .offline/lib/ \;
+echo "$(find .offline/lib -name '*.so*' | wc -l) libraries in .offline/lib"

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# All GPU tests in one command: tests/gpu/run.sh [BUILD]   (default .build/cuda; a carried build will do)
+# Kernels against plain doubles, the runtime's semantics, the engine on the reference checkpoints with its
+# mutations, then what is served: tests/gpu/serve.py. Builds first where the build folder is missing.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+build=${1:-.build/cuda}
+if [ ! -d "$build" ]; then
+    cmake --preset cuda -G Ninja && cmake --build --preset cuda --parallel "$(nproc)" || exit 1
+fi
+cublas=$(find /usr/local/cuda*/ -name 'libcublasLt.so.13' 2> /dev/null | head -1)
+export LD_LIBRARY_PATH=$PWD/.offline/lib:${cublas:+$(dirname "$cublas"):}${LD_LIBRARY_PATH:-}
+
+failed=0
+passed=0
+run() {
+    local output
+    output=$("$@" 2>&1)
+    local status=$?
+    if [ $status -eq 0 ]; then
+        passed=$((passed + 1))
+        printf 'ok      %s: %s\n' "$(basename "$1")" "$(tail -1 <<< "$output")"
+    else
+        failed=$((failed + 1))
+        printf 'FAILED  %s, status %d\n%s\n' "$*" $status "$(grep -v ':P:' <<< "$output" | tail -20)"
+    fi
+}
+for test in $(find "$build/tests" -type f -name 'test_*_cuda*' -perm -u+x | sort); do
+    run timeout 120 "$test"
+done
+run timeout 300 python3 tests/gpu/serve.py "$build"
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
