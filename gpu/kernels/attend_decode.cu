@@ -134,7 +134,7 @@ __device__ static void decode_fetch(const attend_args &a, const struct batch_gro
             uint32_t all = __ballot_sync(FULL_MASK, low || high) & 0x11u << lane % 4;
             for (uint32_t round = 0; round < 4; round++) {
                 bool is_v = round % 2, now = all >> lane % 4 & (round / 2 ? 0x10 : 1);
-                if (now && second == round / 2) {
+                if (now && second == round / 2 && (low || high)) {
                     uint32_t full = shared_address(&shared.full[warp][stage]);
                     uint32_t to = ring + stage * part;
                     if (use)
