@@ -33,19 +33,27 @@ __device__ __forceinline__ attend_row attend_row_at(const struct batch &batch,
     return out;
 }
 
-/* Where the key (part: kv.k) or value (kv.v) of a position is, of one KV head. */
+/* Where the key (part: kv.k) or value (kv.v) of a position is, of one KV head, in block `block`. */
+__device__ __forceinline__ const char *attend_place_in(const struct batch_group &group,
+                                                       uint32_t block, uint32_t block_shift,
+                                                       uint32_t position, uint32_t head,
+                                                       uint64_t part, uint32_t row_bytes)
+{
+    uint32_t slab = block / group.slab_blocks;
+    const char *base = reinterpret_cast<const char *>(
+                           __ldg(reinterpret_cast<const unsigned long long *>(group.slabs) + slab)) +
+                       (size_t)(block - slab * group.slab_blocks) * group.block_bytes + part;
+    uint32_t inside = position & ((1u << block_shift) - 1);
+    return base + (((size_t)head << block_shift) + inside) * row_bytes;
+}
+
 __device__ __forceinline__ const char *attend_place(const struct batch_group &group,
                                                     const uint32_t *table, uint32_t block_shift,
                                                     uint32_t position, uint32_t head, uint64_t part,
                                                     uint32_t row_bytes)
 {
-    uint32_t block = __ldg(table + (position >> block_shift));
-    uint32_t slab = block / group.slab_blocks;
-    const char *base = reinterpret_cast<const char *>(__ldg(
-                           reinterpret_cast<const unsigned long long *>(group.slabs) + slab)) +
-                       (size_t)(block - slab * group.slab_blocks) * group.block_bytes + part;
-    uint32_t inside = position & ((1u << block_shift) - 1);
-    return base + (((size_t)head << block_shift) + inside) * row_bytes;
+    return attend_place_in(group, __ldg(table + (position >> block_shift)), block_shift, position,
+                           head, part, row_bytes);
 }
 
 /* Bodies; each takes the rows of `which` and leaves the others alone. */

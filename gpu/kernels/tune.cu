@@ -75,7 +75,7 @@ static cudaError_t time_one(cublasLtHandle_t handle, struct lt_problem *problem,
 {
     float best = INFINITY;
     for (int i = 0; i <= REPEATS; i++) { /* the first one warms up */
-        float ms;
+        float ms = 0;
         cudaError_t result = cudaEventRecord(watch->begin, stream);
         if (result == cudaSuccess)
             result = lt_run(handle, problem, args, algorithm, stream);
@@ -103,7 +103,7 @@ static cudaError_t time_all(const struct product_args *args, cublasLtHandle_t ha
     float best = INFINITY;
     int choice = -1;
     for (int i = 0; i < count; i++) {
-        float ms;
+        float ms = 0;
         cudaError_t result =
             time_one(handle, problem, args, &candidates[i].algo, watch, stream, &ms);
         if (result == cudaErrorNotSupported)
