@@ -120,7 +120,9 @@ static void advance(struct loop *loop, time_us now_us)
 
 static void drain(struct loop *loop, time_us now_us)
 {
-    notify_send("STOPPING=1\nSTATUS=Finishing %" PRIu64 " sequences", loop->server.live_sequences);
+    notify_send("STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\nSTATUS=Finishing %" PRIu64
+                " sequences",
+                loop->options->drain_timeout + CUT_US + 2 * STOP_US, loop->server.live_sequences);
     server_drain(&loop->server);
     /* New clients of a passed socket wait for the next daemon; those of our own are told. */
     for (uint32_t i = 0; i < loop->listener_count; i++)
@@ -242,7 +244,8 @@ static void wake(void *context)
     uv_async_send(&loop->wake);
 }
 
-/* ---- work off the loop ------------------------------------------------------------------------- */
+/* ---- work off the loop -------------------------------------------------------------------------
+ */
 
 struct job_handle {
     uv_work_t work;

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Builds the Debian packages into .build/packages: deploy/packages.sh [PRESET]
+# With preset deb (the default): sluiced, sluice, libsluice0, libsluice-dev; with deb-cuda also sluice-cuda.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+preset=${1:-deb}
+cmake --preset "$preset" -G Ninja > /dev/null
+targets=(sluiced sluice sluice_cpu libsluice sluice_pages)
+if [ "$preset" = deb-cuda ]; then
+    targets+=(sluice_cuda)
+fi
+cmake --build --preset "$preset" --parallel "$(nproc)" --target "${targets[@]}"
+rm -rf .build/packages
+cpack --config ".build/$preset/CPackConfig.cmake" -B .build/packages
+rm -rf .build/packages/_CPack_Packages
+ls -l .build/packages

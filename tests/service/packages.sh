@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Builds the packages, unpacks them into a scratch root, and looks at what a machine would get:
+#     tests/service/packages.sh
+# Prints each check; exit 1 if one fails.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+deploy/packages.sh > /dev/null 2>&1
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+for package in .build/packages/*.deb; do
+    dpkg-deb -x "$package" "$root"
+done
+
+failed=0
+check() { # WHAT COMMAND...: what the command prints stands under a failure
+    local what=$1 said
+    shift
+    if said=$("$@" 2>&1); then
+        echo "ok      $what"
+    else
+        printf 'FAILED  %s\n%s\n' "$what" "$said"
+        failed=1
+    fi
+}
+silent() { # COMMAND...: succeeds and prints nothing
+    local said
+    said=$("$@" 2>&1) || true
+    [ -z "$said" ] || { echo "$said"; return 1; }
+}
+sluiced() { env -i PATH=/usr/bin:/bin "$root/usr/bin/sluiced" "$@"; }
+
+# ---- programs
+
+model_is_checked() { sluiced --model synthetic:null --device cpu --check | grep -q '^device  *cpu'; }
+config_is_read() { sluiced --config "$root/etc/sluice/sluiced.conf" --print-config; }
+config_is_the_defaults() {
+    diff <(sluiced --print-config) <(config_is_read)
+    diff <(sluiced --print-config) <(sed 1,3d "$root/etc/sluice/sluiced.conf")
+}
+library_links() {
+    printf '#include <sluice.h>\n#include <stdio.h>\nint main(void) { return !puts(sluice_version()); }\n' > "$root/x.c"
+    # shellcheck disable=SC2046
+    "${CC:-cc}" "$root/x.c" -o "$root/x" $(PKG_CONFIG_SYSROOT_DIR=$root \
+        PKG_CONFIG_PATH=$(echo "$root"/usr/lib/*/pkgconfig) pkg-config --cflags --libs sluice)
+    LD_LIBRARY_PATH=$(echo "$root"/usr/lib/*-linux-gnu) "$root/x"
+}
+page_is_clean() { # no warning of roff's
+    local said
+    said=$(LC_ALL=C.UTF-8 man --warnings -l "$1" 2>&1 > /dev/null)
+    [ -z "$said" ] || { echo "$said"; return 1; }
+}
+options_are_in_page() {
+    local option
+    sluiced --help | sed -n '/^Each of these/,$s/^  --\([a-z-]*\) .*/\1/p' | while read -r option; do
+        grep -qF -- "${option//-/\\-}" "$1" || { echo "no $option in $1"; exit 1; }
+    done
+}
+check "sluiced --check says what would be served" model_is_checked
+check "the shipped configuration is read and holds the defaults" config_is_the_defaults
+check "a program links with libsluice-dev and runs with libsluice0" library_links
+for page in man8/sluiced.8 man5/sluiced.conf.5 man1/sluice.1; do
+    if command -v man > /dev/null; then
+        check "$page has no warning" page_is_clean "$root/usr/share/man/$page"
+    fi
+done
+check "every option is in sluiced.8" options_are_in_page "$root/usr/share/man/man8/sluiced.8"
+check "every option is in sluiced.conf.5" options_are_in_page "$root/usr/share/man/man5/sluiced.conf.5"
+check "sluice runs" "$root/usr/bin/sluice" --version
+
+# ---- control files
+
+fields_hold() {
+    local package
+    for package in sluiced sluice libsluice0 libsluice-dev; do
+        [ "$(dpkg-deb -f .build/packages/${package}_*.deb Package)" = "$package" ] || return 1
+        [ -f "$root/usr/share/doc/$package/copyright" ] || { echo "no copyright in $package"; return 1; }
+    done
+    dpkg-deb -f .build/packages/sluiced_*.deb Depends | grep -q libuv1
+    dpkg-deb -I .build/packages/sluiced_*.deb conffiles | grep -qx /etc/sluice/sluiced.conf
+}
+nothing_is_enabled() { silent find "$root/etc" -path '*systemd*'; }
+check "packages have their names, dependencies, conffile and copyright" fields_hold
+check "nothing is enabled" nothing_is_enabled
+
+# ---- units, with the drop-in of the CUDA package
+
+units=$root/usr/lib/systemd/system
+for unit in sluiced.service sluiced@.service; do
+    mkdir -p "$units/$unit.d"
+    cp deploy/systemd/cuda.conf "$units/$unit.d/"
+done
+mkdir -p "$root/bin"
+cp /bin/kill "$root/bin/kill" # ExecReload
+verify() {
+    local unit
+    for unit in basic sysinit sockets multi-user local-fs local-fs-pre remote-fs remote-fs-pre shutdown network \
+        paths slices timers umount swap; do
+        printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' "$unit" > "$units/$unit.target"
+    done
+    silent systemd-analyze verify --man=no --root="$root" sluiced.service sluiced.socket sluiced-http.socket \
+        sluiced@x.service sluiced@x.socket sluiced-http@x.socket
+}
+exposed() { systemd-analyze security --root="$root" --offline=true --threshold=20 "$1"; }
+if command -v systemd-analyze > /dev/null; then
+    check "systemd-analyze verify is silent" verify
+    for unit in sluiced.service sluiced@x.service; do
+        check "systemd-analyze security of $unit is at most 2.0" exposed "$unit"
+        exposed "$unit" | tail -1 || true
+    done
+else
+    echo "SKIPPED systemd-analyze: it is not installed"
+fi
+exit $failed
