@@ -105,6 +105,21 @@ void control_stats(struct server *server, time_us now_us)
         }
         free(ask);
     }
+    while ((link = list_take(&server->stats_waiters))) {
+        struct stats_waiter *waiter = container_of(link, struct stats_waiter, link);
+        waiter->done(waiter, now_us);
+    }
+}
+
+void control_wait_stats(struct server *server, struct stats_waiter *waiter, time_us now_us)
+{
+    if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED) {
+        waiter->done(waiter, now_us);
+        return;
+    }
+    list_append(&server->stats_waiters, &waiter->link);
+    if (!server->stats_asked_us)
+        ask_workers(server, now_us);
 }
 
 static int stats(struct conn *conn, const struct frame *frame, time_us now_us, struct error *error)

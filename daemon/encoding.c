@@ -77,6 +77,8 @@ static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scra
         error_set(&encoding->error, ERR_NO_MEMORY, "no memory to tokenize");
         return;
     }
+    if (encoding->prepare && encoding->prepare(encoding, &encoding->error))
+        return;
     for (uint32_t i = 0; i < encoding->text_count; i++) {
         if (encode(encoding, scratch, &encoding->texts[i], &encoding->error)) {
             encoding->failed = i;
@@ -138,7 +140,7 @@ int encoding_start(struct encoding *encoding, struct user *user,
     encoding->done = done;
     for (uint32_t i = 0; i < encoding->text_count; i++)
         encoding->bytes += encoding->texts[i].length;
-    if (server->background && encoding->bytes > ENCODING_INLINE_MAX)
+    if (server->background && (encoding->prepare || encoding->bytes > ENCODING_INLINE_MAX))
         return leave(encoding, error);
     if (!server->scratch)
         server->scratch = tokenizer_scratch_new();

@@ -32,6 +32,8 @@ struct encoding {
     struct server *server;
     struct user *user;
     void (*done)(struct encoding *encoding);
+    /* Any thread, before the first text is read: may make it. NULL: nothing to do. */
+    int (*prepare)(struct encoding *encoding, struct error *error);
     struct encoding_text *texts;
     uint32_t text_count;
     size_t bytes;      /* of all texts */
@@ -44,7 +46,7 @@ struct encoding {
 };
 
 /* Room for `count` texts; what is refused here was refused for want of a tokenizer or of memory. The
- * caller fills in texts[i].text, length and add_special. */
+ * caller fills in texts[i].text, length and add_special, and `prepare`: that is always off the loop. */
 int encoding_make(struct encoding *encoding, struct server *server, uint32_t count,
                   struct error *error);
 /* Calls `done` once, now or later; then error.code says how it went. Negative when it cannot be begun:

@@ -98,17 +98,85 @@ static int load_tokenizer(struct language *language, const char *directory, stru
     return rc ? error_set(error, ERR_UNSUPPORTED, "tokenizer.json: %s", found.text) : 0;
 }
 
+/* "bos_token" and the like: a text, or an object with its content. */
+static void read_token(const json *settings, const char *key, char token[LANGUAGE_TOKEN_MAX])
+{
+    const json *value = json_get(settings, key);
+    const char *text = json_string(json_is_object(value) ? json_get(value, "content") : value);
+    if (strlen(text) < LANGUAGE_TOKEN_MAX)
+        strcpy(token, text);
+}
+
+/* The template of tokenizer_config.json: one text, or several of which one is the default. */
+static const char *template_of(const json *settings)
+{
+    const json *value = json_get(settings, "chat_template");
+    if (json_is_string(value))
+        return json_string(value);
+    for (const json *item = json_child(value); item; item = json_next(item))
+        if (strcmp(json_string(json_get(item, "name")), "default") == 0)
+            return json_string(json_get(item, "template"));
+    return NULL;
+}
+
+static void parse_template(struct language *language, const char *file, const char *text,
+                           size_t length)
+{
+    struct error found;
+    if (chat_template_load(text, length, &language->chat, &found))
+        error_set(&language->chat_refusal, ERR_UNSUPPORTED, "the chat template in %s: %s", file,
+                  found.text);
+}
+
+/* A template of its own file goes before the one among the settings. */
+static void load_template_file(struct language *language, const char *directory)
+{
+    char *text;
+    size_t length;
+    if (file_text(directory, "chat_template.jinja", CHAT_SOURCE_MAX, &text, &length,
+                  &language->chat_refusal))
+        return;
+    parse_template(language, "chat_template.jinja", text, length);
+    free(text);
+}
+
+static void load_chat(struct language *language, const char *directory)
+{
+    char *text;
+    size_t length;
+    json *settings = NULL;
+    const struct json_bounds bounds = {.bytes_max = SETTINGS_MAX, .depth_max = 32};
+    bool own = file_exists(directory, "chat_template.jinja");
+    if (own)
+        load_template_file(language, directory);
+    if (!file_exists(directory, "tokenizer_config.json") ||
+        file_text(directory, "tokenizer_config.json", SETTINGS_MAX, &text, &length,
+                  own ? NULL : &language->chat_refusal))
+        return;
+    if (!json_parse(text, length, bounds, &settings, own ? NULL : &language->chat_refusal)) {
+        const char *source = template_of(settings);
+        read_token(settings, "bos_token", language->bos_token);
+        read_token(settings, "eos_token", language->eos_token);
+        if (source && !own)
+            parse_template(language, "tokenizer_config.json", source, strlen(source));
+        json_free(settings);
+    }
+    free(text);
+}
+
 void language_load(struct language *language, const char *model)
 {
     *language = (struct language){0};
     error_set(&language->chat_refusal, ERR_UNSUPPORTED, "the model has no chat template");
-    if (!is_synthetic(model))
+    if (!is_synthetic(model)) {
         load_tokenizer(language, model, &language->refusal);
-    else if (strcmp(model, "synthetic:null") == 0)
+        load_chat(language, model);
+    } else if (strcmp(model, "synthetic:null") == 0) {
         load_bytes(language, &language->refusal);
-    else
+    } else {
         error_set(&language->refusal, ERR_UNSUPPORTED,
                   "synthetic models but synthetic:null have no tokenizer: send tokens");
+    }
 }
 
 void language_free(struct language *language)

@@ -83,6 +83,11 @@ static void device_failed(struct loop *loop, time_us now_us)
     enter(loop, LOOP_FAILED, FAIL_US, now_us);
 }
 
+static bool idle(const struct loop *loop)
+{
+    return server_idle(&loop->server) && front_idle(&loop->front);
+}
+
 /* What a stage waits for has come, or its time is over. */
 static void advance(struct loop *loop, time_us now_us)
 {
@@ -91,7 +96,7 @@ static void advance(struct loop *loop, time_us now_us)
     case LOOP_SERVING:
         return;
     case LOOP_DRAINING:
-        if (server_idle(&loop->server)) {
+        if (idle(loop)) {
             stop_workers(loop, now_us);
         } else if (over) {
             log_line(LOG_WARNING, "loop",
@@ -103,7 +108,7 @@ static void advance(struct loop *loop, time_us now_us)
         }
         return;
     case LOOP_CUT:
-        if (server_idle(&loop->server) || over)
+        if (idle(loop) || over)
             stop_workers(loop, now_us);
         return;
     case LOOP_STOPPING:
@@ -113,7 +118,7 @@ static void advance(struct loop *loop, time_us now_us)
             leave(loop, EXIT_DEVICE);
         return;
     case LOOP_FAILED:
-        if (server_idle(&loop->server) || over)
+        if (idle(loop) || over)
             leave(loop, loop->exit_code);
     }
 }
@@ -212,6 +217,7 @@ static void take_turn(struct loop *loop)
         return;
     loop->touched = false;
     unsigned control = server_turn(&loop->server, now_us);
+    front_turn(&loop->front, now_us);
     if (control & OUTBOX_READY) {
         if (workers_are(loop, WORKER_READY))
             pulse_loaded(loop, now_us);
@@ -300,17 +306,25 @@ static void turn_away(struct loop *loop, const struct listener *listener)
     loop->server.counts.connections_refused_total++;
 }
 
-static void take_client(struct loop *loop, const struct listener *listener, int fd)
+static void take_client(struct loop *loop, const struct loop_listener *source, int fd)
 {
-    struct peer peer;
+    const struct listener *listener = &source->socket;
+    struct peer peer = {0};
     struct error error;
+    if (source->tcp) {
+        front_accept(&loop->front, fd, source->kind, true, &peer);
+        return;
+    }
     if (listen_peer(fd, loop->admin_gid, &peer, &error)) {
         log_line(LOG_WARNING, "conn", "%s: the connection is closed", error.text);
         close(fd);
         return;
     }
     peer.via = listener->name;
-    link_open(loop, fd, &peer);
+    if (source->http)
+        front_accept(&loop->front, fd, source->kind, false, &peer);
+    else
+        link_open(loop, fd, &peer);
 }
 
 static void on_listen(uv_poll_t *poll, int status, int events)
@@ -324,7 +338,7 @@ static void on_listen(uv_poll_t *poll, int status, int events)
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         int fd = listen_accept(&listener->socket);
         if (fd >= 0) {
-            take_client(loop, &listener->socket, fd);
+            take_client(loop, listener, fd);
             continue;
         }
         if (fd == -EMFILE || fd == -ENFILE)
@@ -336,20 +350,44 @@ static void on_listen(uv_poll_t *poll, int status, int events)
     }
 }
 
-int loop_listen(struct loop *loop, const struct listener *listener, struct error *error)
+static int add_listener(struct loop *loop, const struct loop_listener *made, struct error *error)
 {
     if (loop->listener_count == LISTEN_MAX)
         return error_set(error, ERR_BAD_CONFIG, "more than %d listening sockets", LISTEN_MAX);
     struct loop_listener *entry = &loop->listeners[loop->listener_count];
-    *entry = (struct loop_listener){.loop = loop, .socket = *listener};
-    int rc = uv_poll_init(&loop->uv, &entry->poll, listener->fd);
+    *entry = *made;
+    entry->loop = loop;
+    int rc = uv_poll_init(&loop->uv, &entry->poll, entry->socket.fd);
     if (rc == 0)
         rc = uv_poll_start(&entry->poll, UV_READABLE, on_listen);
     if (rc != 0)
-        return error_set(error, ERR_IO, "cannot watch %s: %s", listener->name, uv_strerror(rc));
+        return error_set(error, ERR_IO, "cannot watch %s: %s", entry->socket.name,
+                         uv_strerror(rc));
     entry->open = true;
     loop->listener_count++;
+    log_line(LOG_NOTICE, "loop", "listening on %s%s", entry->socket.name,
+             !entry->http                   ? ""
+             : entry->kind == FRONT_METRICS ? " (metrics)"
+                                            : " (http)");
     return 0;
+}
+
+int loop_listen(struct loop *loop, const struct listener *listener, struct error *error)
+{
+    const struct loop_listener made = {.socket = *listener};
+    return add_listener(loop, &made, error);
+}
+
+int loop_serve_http(struct loop *loop, uint64_t salt, struct error *error)
+{
+    return loop->front.daemon ? 0 : front_open(&loop->front, loop, salt, error);
+}
+
+int loop_listen_http(struct loop *loop, const struct listener *listener, enum front_kind kind,
+                     bool tcp, struct error *error)
+{
+    const struct loop_listener made = {.socket = *listener, .http = true, .kind = kind, .tcp = tcp};
+    return add_listener(loop, &made, error);
 }
 
 /* ---- life --------------------------------------------------------------------------------------
@@ -441,7 +479,9 @@ void loop_destroy(struct loop *loop)
         worker_join(loop->replicas[i]->worker);
     finish_tasks(loop);
     probe_close(&loop->probe, clock_now_us());
+    front_close(&loop->front);
     server_destroy(&loop->server, clock_now_us());
+    http_free(&loop->front.http);
     language_free(&loop->language);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         replica_free(loop->replicas[i]);

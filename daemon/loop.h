@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "daemon/background.h"
+#include "daemon/http/front.h"
 #include "daemon/language.h"
 #include "daemon/link.h"
 #include "daemon/listen.h"
@@ -34,6 +35,8 @@ enum loop_stage {
 struct loop_listener {
     struct loop *loop;
     struct listener socket;
+    bool http, tcp;
+    enum front_kind kind; /* of HTTP */
     uv_poll_t poll;
     bool open;
 };
@@ -47,6 +50,7 @@ struct loop {
     struct links links;
     struct background background; /* the server's; libuv's pool */
     struct language language;
+    struct front front; /* HTTP */
 
     uv_async_t wake; /* the outbox was written to */
     uv_check_t check;
@@ -80,6 +84,11 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
               int (*reload)(void *context, const struct options *now, struct options **ret_next,
                             struct error *error),
               void *context, struct error *error);
+/* Makes the listeners that come next able to speak HTTP. */
+int loop_serve_http(struct loop *loop, uint64_t salt, struct error *error);
+/* The same for a listener of HTTP; tcp: not a Unix socket. */
+int loop_listen_http(struct loop *loop, const struct listener *listener, enum front_kind kind,
+                     bool tcp, struct error *error);
 /* Takes the socket over. */
 int loop_listen(struct loop *loop, const struct listener *listener, struct error *error);
 /* Takes the replicas over, starts their workers, and meanwhile reads the model's tokenizer. */

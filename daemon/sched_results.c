@@ -21,6 +21,7 @@ static void stamp_token(struct sched *sched, struct seq *seq, time_us now_us)
     if (seq->stamps.first_token_us == 0) {
         seq->stamps.first_token_us = now_us;
         hist_add(&sched->stats->time_to_first_token, now_us - seq->arrived_us);
+        hist_add(&sched->stats->prefill_time, now_us - seq->stamps.scheduled_us);
     } else {
         hist_add(&sched->stats->inter_token_latency, now_us - seq->stamps.last_token_us);
     }
@@ -31,6 +32,7 @@ static void stamp_token(struct sched *sched, struct seq *seq, time_us now_us)
 static void stamp_end(struct sched *sched, const struct seq *seq, uint32_t tokens)
 {
     uint64_t us = seq->stamps.last_token_us - seq->stamps.first_token_us;
+    hist_add(&sched->stats->decode_time, us);
     if (tokens > 1)
         hist_add(&sched->stats->time_per_output_token, us / (tokens - 1));
 }

@@ -46,7 +46,8 @@ int server_init(struct server *server, const struct options *options, struct out
         return error_set(error, ERR_NO_MEMORY, "no memory for the receive buffer");
     struct list *const lists[] = {&server->conns,    &server->dirty,   &server->dead,
                                   &server->held,     &server->stalled, &server->half,
-                                  &server->greeting, &server->starved, &server->stats_asks};
+                                  &server->greeting, &server->starved, &server->stats_asks,
+                                  &server->stats_waiters};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
     waiting_init(&server->waiting);

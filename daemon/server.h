@@ -73,6 +73,12 @@ struct stats_ask {
     bool requests;
 };
 
+/* Somebody else who waits for them; embedded there. */
+struct stats_waiter {
+    struct list link;
+    void (*done)(struct stats_waiter *waiter, time_us now_us); /* off the list by then */
+};
+
 struct server {
     const struct options *options; /* borrowed; server_reload() puts another */
     const struct language *language; /* borrowed; NULL: there are no texts */
@@ -109,7 +115,7 @@ struct server {
     struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */
     struct list starved;
     bool input_freed; /* the starved may try again */
-    struct list stats_asks;
+    struct list stats_asks, stats_waiters;
     time_us stats_asked_us; /* of the first; 0 = none */
     uint32_t stats_awaited; /* replicas that have not answered */
     unsigned char *receive; /* the shared receive buffer */
@@ -164,7 +170,9 @@ void submit_cancel(struct conn *conn, uint64_t client_id);
 /* The connection goes: nobody waits for those any more. */
 void submit_forget(struct conn *conn);
 void control_frame(struct conn *conn, const struct frame *frame, time_us now_us);
-/* daemon/control.c: answers every STATS that waits. */
+/* daemon/control.c: `done` is called once the workers' figures are fresh, or now where they cannot be. */
+void control_wait_stats(struct server *server, struct stats_waiter *waiter, time_us now_us);
+/* Answers everybody who waits for them. */
 void control_stats(struct server *server, time_us now_us);
 
 void server_welcome(struct conn *conn, time_us now_us);

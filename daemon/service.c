@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/device.h"
+#include "daemon/http/address.h"
 #include "daemon/kv.h"
 #include "daemon/listen.h"
 #include "daemon/loop.h"
@@ -178,27 +179,63 @@ static int listen_own(struct service *service, struct error *error)
     rc = loop_listen(&service->loop, &listener, error);
     if (rc)
         listen_close(&listener);
-    else
-        log_line(LOG_NOTICE, "loop", "listening on %s", listener.path);
     return rc;
 }
 
-static int listen_all(struct service *service, struct error *error)
+static int check_tcp(const struct options *options, const struct address *address,
+                     enum front_kind kind, struct error *error)
 {
+    if (!address->tcp || kind == FRONT_METRICS || options->api_key_file[0] ||
+        (options->insecure_loopback && address->loopback))
+        return 0;
+    return error_set(error, ERR_BAD_CONFIG,
+                     "http: %s needs an api-key-file (or, on the loopback, insecure-loopback = yes)",
+                     address->listener.name);
+}
+
+static int listen_http(struct service *service, const char *list, enum front_kind kind,
+                       uint64_t salt, struct error *error)
+{
+    int rc = *list ? loop_serve_http(&service->loop, salt, error) : 0;
+    while (!rc && *list) {
+        struct address address;
+        rc = address_open(&list, &address, error);
+        if (rc)
+            return rc;
+        rc = check_tcp(service->options, &address, kind, error);
+        if (!rc)
+            rc = loop_listen_http(&service->loop, &address.listener, kind, address.tcp, error);
+        if (rc)
+            listen_close(&address.listener);
+    }
+    return rc;
+}
+
+static int listen_to_passed(struct service *service, const struct listener *passed, uint64_t salt,
+                            struct error *error)
+{
+    bool metrics = strcmp(passed->name, "metrics") == 0;
+    if (!metrics && strcmp(passed->name, "http") != 0)
+        return loop_listen(&service->loop, passed, error);
+    int rc = loop_serve_http(&service->loop, salt, error);
+    return rc ? rc
+              : loop_listen_http(&service->loop, passed, metrics ? FRONT_METRICS : FRONT_API, false,
+                                 error);
+}
+
+static int listen_all(struct service *service, uint64_t salt, struct error *error)
+{
+    const struct options *options = service->options;
     struct listener passed[LISTEN_MAX];
     uint32_t count;
     int rc = listen_passed(passed, &count, error);
-    for (uint32_t i = 0; !rc && i < count; i++) {
-        if (strcmp(passed[i].name, "http") == 0)
-            rc = error_set(error, ERR_BAD_CONFIG,
-                           "a socket named http was passed, and this daemon "
-                           "has no HTTP");
-        else
-            rc = loop_listen(&service->loop, &passed[i], error);
-    }
-    if (!rc && (count == 0 || service->options->socket[0]))
+    for (uint32_t i = 0; !rc && i < count; i++)
+        rc = listen_to_passed(service, &passed[i], salt, error);
+    if (!rc && (count == 0 || options->socket[0]))
         rc = listen_own(service, error);
-    return rc;
+    if (!rc)
+        rc = listen_http(service, options->http, FRONT_API, salt, error);
+    return rc ? rc : listen_http(service, options->metrics, FRONT_METRICS, salt, error);
 }
 
 /* ---- life --------------------------------------------------------------------------------------
@@ -222,7 +259,7 @@ static int serve(struct service *service, struct command_line *line)
         options_free(service->options);
         return complain(rc, &error);
     }
-    rc = listen_all(service, &error);
+    rc = listen_all(service, random_seed(), &error);
     if (!rc)
         rc = open_replica(service, &error);
     int code = rc ? complain(rc, &error) : loop_run(&service->loop);

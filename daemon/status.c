@@ -37,6 +37,11 @@ static double progress(const struct server *server)
     return (double)least / 1000;
 }
 
+bool status_ready(const struct server *server, time_us now_us)
+{
+    return strcmp(status_name(server, now_us), "ok") == 0;
+}
+
 void status_health(const struct server *server, struct json_writer *writer, time_us now_us)
 {
     const char *status = status_name(server, now_us);
@@ -122,7 +127,8 @@ static void put_kind(struct json_writer *writer, enum stats_kind kind,
     }
 }
 
-static void put_device(const struct server *server, struct json_writer *writer)
+void status_device(const struct server *server, struct gpu_memory *ret_memory,
+                   struct gpu_counters *ret_counters)
 {
     struct gpu_memory sum = {0};
     struct gpu_counters count = {0};
@@ -148,6 +154,15 @@ static void put_device(const struct server *server, struct json_writer *writer)
         count.pageable_copies += counters.pageable_copies;
         count.steps_ahead += counters.steps_ahead;
     }
+    *ret_memory = sum;
+    *ret_counters = count;
+}
+
+static void put_device(const struct server *server, struct json_writer *writer)
+{
+    struct gpu_memory sum;
+    struct gpu_counters count;
+    status_device(server, &sum, &count);
     json_open(writer, "memory", '{');
     json_put_uint(writer, "weights", sum.weights);
     json_put_uint(writer, "kv_used", sum.kv_used);
@@ -208,8 +223,7 @@ static void put_requests(const struct server *server, const struct peer *peer,
     json_close(writer, ']');
 }
 
-void status_stats(struct server *server, const struct peer *peer, bool requests,
-                  struct json_writer *writer, time_us now_us)
+const struct stats_worker *status_figures(struct server *server)
 {
     /* The histograms of a worker are large; the stack need not hold them. */
     static struct stats_worker workers;
@@ -220,18 +234,25 @@ void status_stats(struct server *server, const struct peer *peer, bool requests,
     server->counts.requests = server->live_requests;
     server->counts.waiting = server->waiting.count;
     server->counts.waiting_tokens = server->load.tokens;
+    return &workers;
+}
+
+void status_stats(struct server *server, const struct peer *peer, bool requests,
+                  struct json_writer *writer, time_us now_us)
+{
+    const struct stats_worker *workers = status_figures(server);
     json_open(writer, NULL, '{');
     json_put_uint(writer, "uptime_us", now_us - server->started_us);
     json_open(writer, "counters", '{');
-    put_kind(writer, STATS_COUNTER, &server->counts, &workers);
+    put_kind(writer, STATS_COUNTER, &server->counts, workers);
     json_close(writer, '}');
     json_open(writer, "gauges", '{');
-    put_kind(writer, STATS_GAUGE, &server->counts, &workers);
+    put_kind(writer, STATS_GAUGE, &server->counts, workers);
     json_put_uint(writer, "users", server->users.count);
     json_put_uint(writer, "live_sequences", server->live_sequences);
     json_close(writer, '}');
     json_open(writer, "histograms", '{');
-    put_kind(writer, STATS_HIST, &server->counts, &workers);
+    put_kind(writer, STATS_HIST, &server->counts, workers);
     json_close(writer, '}');
     put_device(server, writer);
     if (requests)

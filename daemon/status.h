@@ -10,17 +10,29 @@
 #include "protocol/base/clock.h"
 #include "protocol/base/json.h"
 
-struct server;
+struct gpu_counters;
+struct gpu_memory;
 struct peer;
+struct server;
+struct stats_worker;
 
 /* {"status":"loading|ok|draining|failed|stuck","ready":..,"progress":..,"uptime_us":..,...} */
 void status_health(const struct server *server, struct json_writer *writer, time_us now_us);
+/* The status is ok: what HEALTH calls ready. */
+bool status_ready(const struct server *server, time_us now_us);
 /* What is served, and by which limits. */
 void status_model(const struct server *server, struct json_writer *writer);
 /* Counters, gauges, histograms, memory. requests: the list of the peer's requests, too, or of all
  * for an admin; at most STATUS_REQUESTS_MAX. */
 void status_stats(struct server *server, const struct peer *peer, bool requests,
                   struct json_writer *writer, time_us now_us);
+
+/* The workers' figures as they are known, summed, and the loop's brought up to date. Borrowed until the
+ * next call. */
+const struct stats_worker *status_figures(struct server *server);
+/* Summed over replicas. */
+void status_device(const struct server *server, struct gpu_memory *ret_memory,
+                   struct gpu_counters *ret_counters);
 
 #define STATUS_REQUESTS_MAX 1000u
 /* Room that each of them takes at most. */

@@ -1,0 +1,29 @@
+/* Answers: results as the JSON of the API. Nothing here changes a sequence. loop thread
+ */
+#pragma once
+
+#include "daemon/http/exchange.h"
+
+/* A piece of one choice: its text, and its tokens [first, first + count) for the log-probabilities. */
+struct piece {
+    const struct exchange *exchange;
+    const struct seq *seq;
+    const char *text;
+    size_t length;
+    uint32_t first, count;
+    uint32_t text_offset; /* of the first token, characters */
+    bool begin, end;      /* of the choice */
+};
+
+/* out_writer functions. Contexts: struct piece, struct exchange (whole answers, usage). */
+void answer_chunk(struct json_writer *writer, const void *piece);
+void answer_usage(struct json_writer *writer, const void *exchange);
+/* All sequences have ended, all their text is there. */
+void answer_whole(struct json_writer *writer, const void *exchange);
+void answer_embeddings(struct json_writer *writer, const void *exchange);
+
+/* Tokens that have text: an end token has none. */
+uint32_t answer_tokens(const struct seq *seq);
+/* Characters of the tokens' texts, each by itself. */
+uint32_t answer_characters(const struct exchange *exchange, const struct seq *seq, uint32_t first,
+                           uint32_t count);

@@ -1,0 +1,491 @@
+#include "daemon/http/ask.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol/message_sampling.h"
+
+#define COMPLETION (1u << ASK_COMPLETION)
+#define CHAT (1u << ASK_CHAT)
+#define EMBEDDING (1u << ASK_EMBEDDING)
+#define TOKENIZE (1u << ASK_TOKENIZE)
+#define DETOKENIZE (1u << ASK_DETOKENIZE)
+#define GENERATE (COMPLETION | CHAT)
+
+/* What reads a field. All are called with a value that is not null. */
+typedef int (*field_reader)(struct ask *ask, const json *value, const struct message_limits *limits,
+                            struct error *error);
+
+struct field {
+    const char *name;
+    unsigned kinds; /* of requests that know it */
+    field_reader read;
+};
+
+static int wrong(const json *value, const char *expected, struct error *error)
+{
+    return error_set(error, ERR_BAD_VALUE, "%s must be %s", json_key(value), expected);
+}
+
+static int read_flag(const json *value, bool *ret, struct error *error)
+{
+    if (!json_is_bool(value))
+        return wrong(value, "true or false", error);
+    *ret = json_bool(value);
+    return 0;
+}
+
+/* ---- prompts ----------------------------------------------------------------------------------- */
+
+static int make_prompts(struct ask *ask, size_t count, const struct message_limits *limits,
+                        struct error *error)
+{
+    if (count == 0)
+        return error_set(error, ERR_EMPTY, "there is no prompt");
+    if (count > limits->batch_max)
+        return error_limit(error, ERR_TOO_LARGE, limits->batch_max, count,
+                           "%zu prompts, at most %u are accepted", count, limits->batch_max);
+    ask->prompts = calloc(count, sizeof(*ask->prompts));
+    if (!ask->prompts)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %zu prompts", count);
+    ask->prompt_count = (uint32_t)count;
+    return 0;
+}
+
+static int read_text(struct ask_prompt *prompt, const json *value, struct error *error)
+{
+    prompt->text = json_string(value);
+    prompt->length = strlen(prompt->text);
+    if (prompt->length == 0)
+        return error_set(error, ERR_EMPTY, "a prompt is empty");
+    return 0;
+}
+
+static int read_tokens(struct ask_prompt *prompt, const json *list, uint32_t vocabulary,
+                       struct error *error)
+{
+    size_t count = json_count(list), at = 0;
+    if (count == 0)
+        return error_set(error, ERR_EMPTY, "a prompt is empty");
+    prompt->tokens = malloc(count * sizeof(*prompt->tokens));
+    if (!prompt->tokens)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %zu tokens", count);
+    for (const json *item = json_child(list); item; item = json_next(item), at++) {
+        int64_t id;
+        int64_t max = vocabulary > 0 ? (int64_t)vocabulary - 1 : INT32_MAX;
+        if (json_integer(item, "a token", 0, max, &id, NULL))
+            return error_set(error, ERR_BAD_TOKEN,
+                             "token %zu of a prompt is no token of the vocabulary of %u", at,
+                             vocabulary);
+        prompt->tokens[at] = (int32_t)id;
+    }
+    prompt->count = (uint32_t)count;
+    return 0;
+}
+
+/* A text, a list of texts, a list of tokens, or a list of lists of tokens. */
+static int read_prompt(struct ask *ask, const json *value, const struct message_limits *limits,
+                       struct error *error)
+{
+    const json *first = json_child(value);
+    bool list = json_is_array(value);
+    bool many = list && first && !json_is_number(first);
+    if (!list && !json_is_string(value))
+        return wrong(value, "a string, a list of strings, or tokens", error);
+    int rc = make_prompts(ask, many ? json_count(value) : !list || first, limits, error);
+    if (rc)
+        return rc;
+    if (!list)
+        return read_text(&ask->prompts[0], value, error);
+    if (!many)
+        return read_tokens(&ask->prompts[0], value, limits->vocabulary, error);
+    struct ask_prompt *prompt = ask->prompts;
+    bool texts = json_is_string(first);
+    for (const json *item = first; !rc && item; item = json_next(item), prompt++) {
+        if (texts ? !json_is_string(item) : !json_is_array(item))
+            return wrong(value, "all strings, or all lists of tokens", error);
+        rc = texts ? read_text(prompt, item, error)
+                   : read_tokens(prompt, item, limits->vocabulary, error);
+    }
+    return rc;
+}
+
+static int read_token_list(struct ask *ask, const json *value, const struct message_limits *limits,
+                           struct error *error)
+{
+    if (!json_is_array(value))
+        return wrong(value, "a list of tokens", error);
+    int rc = make_prompts(ask, 1, limits, error);
+    return !rc && json_child(value)
+               ? read_tokens(&ask->prompts[0], value, limits->vocabulary, error)
+               : rc;
+}
+
+/* ---- single fields ----------------------------------------------------------------------------- */
+
+static int read_model(struct ask *ask, const json *value, const struct message_limits *limits,
+                      struct error *error)
+{
+    (void)limits;
+    if (!json_is_string(value))
+        return wrong(value, "a string", error);
+    ask->model = json_string(value);
+    return 0;
+}
+
+#define FLAG(name, field)                                                                          \
+    static int read_##name(struct ask *ask, const json *value,                                     \
+                           const struct message_limits *limits, struct error *error)               \
+    {                                                                                              \
+        (void)limits;                                                                              \
+        return read_flag(value, &ask->field, error);                                               \
+    }
+FLAG(stream, stream)
+FLAG(echo, echo)
+FLAG(add_special, add_special)
+FLAG(logprobs_flag, logprobs)
+FLAG(generation_prompt, add_generation_prompt)
+
+static int read_stream_options(struct ask *ask, const json *value,
+                               const struct message_limits *limits, struct error *error)
+{
+    (void)limits;
+    if (!json_is_object(value))
+        return wrong(value, "an object", error);
+    for (const json *item = json_child(value); item; item = json_next(item)) {
+        bool ignored;
+        bool usage = strcmp(json_key(item), "include_usage") == 0;
+        if (!usage && strcmp(json_key(item), "include_obfuscation") != 0)
+            return error_set(error, ERR_UNKNOWN_FIELD, "stream_options.%.32s is not known",
+                             json_key(item));
+        int rc = read_flag(item, usage ? &ask->include_usage : &ignored, error);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* The sampling fields by the names of the daemon's own protocol. */
+static int read_sampling(struct ask *ask, const json *value, const struct message_limits *limits,
+                         struct error *error)
+{
+    bool known;
+    return sampling_read(value, limits, &ask->common, &known, error);
+}
+
+static int read_top_k(struct ask *ask, const json *value, const struct message_limits *limits,
+                      struct error *error)
+{
+    if (json_is_number(value) && json_number(value) == -1) {
+        ask->common.sampling.top_k = 0; /* others write "off" so */
+        return 0;
+    }
+    return read_sampling(ask, value, limits, error);
+}
+
+static int read_max_tokens(struct ask *ask, const json *value, const struct message_limits *limits,
+                           struct error *error)
+{
+    int64_t max;
+    (void)limits;
+    int rc = json_integer(value, json_key(value), 0, INT32_MAX, &max, error);
+    if (rc)
+        return rc;
+    ask->common.sampling.max_tokens = (uint32_t)max;
+    ask->max_given = true;
+    return 0;
+}
+
+static int read_stop(struct ask *ask, const json *value, const struct message_limits *limits,
+                     struct error *error)
+{
+    if (!json_is_string(value))
+        return read_sampling(ask, value, limits, error);
+    size_t length = strlen(json_string(value));
+    if (length == 0 || length > MESSAGE_STOP_BYTES_MAX)
+        return error_limit(error, ERR_BAD_VALUE, MESSAGE_STOP_BYTES_MAX, length,
+                           "stop must have 1 to %d bytes", MESSAGE_STOP_BYTES_MAX);
+    ask->common.stop_count = 1;
+    ask->common.stop[0] = json_string(value);
+    ask->common.stop_length[0] = (uint32_t)length;
+    return 0;
+}
+
+static int read_top_logprobs(struct ask *ask, const json *value,
+                             const struct message_limits *limits, struct error *error)
+{
+    int64_t count;
+    int rc = json_integer(value, "top_logprobs", 0, limits->logprobs_max, &count, error);
+    if (!rc)
+        ask->common.sampling.logprobs = (int32_t)count;
+    return rc;
+}
+
+static int read_priority(struct ask *ask, const json *value, const struct message_limits *limits,
+                         struct error *error)
+{
+    int64_t priority;
+    (void)limits;
+    int rc = json_integer(value, "priority", -8, 7, &priority, error);
+    if (!rc)
+        ask->priority = (int32_t)priority;
+    return rc;
+}
+
+static int read_deadline(struct ask *ask, const json *value, const struct message_limits *limits,
+                         struct error *error)
+{
+    int64_t deadline;
+    (void)limits;
+    int rc = json_integer(value, "deadline_ms", 0, INT64_C(1) << 40, &deadline, error);
+    if (!rc)
+        ask->deadline_ms = (uint64_t)deadline;
+    return rc;
+}
+
+static int read_encoding_format(struct ask *ask, const json *value,
+                                const struct message_limits *limits, struct error *error)
+{
+    (void)limits;
+    ask->base64 = strcmp(json_string(value), "base64") == 0;
+    return ask->base64 || strcmp(json_string(value), "float") == 0
+               ? 0
+               : wrong(value, "\"float\" or \"base64\"", error);
+}
+
+static int read_messages(struct ask *ask, const json *value, const struct message_limits *limits,
+                         struct error *error)
+{
+    (void)limits;
+    if (!json_is_array(value) || !json_child(value))
+        return wrong(value, "a list of messages", error);
+    ask->messages = value;
+    return 0;
+}
+
+static int read_tools(struct ask *ask, const json *value, const struct message_limits *limits,
+                      struct error *error)
+{
+    (void)limits;
+    if (!json_is_array(value))
+        return wrong(value, "a list", error);
+    ask->tools = json_child(value) ? value : NULL;
+    return 0;
+}
+
+static int read_template_kwargs(struct ask *ask, const json *value,
+                                const struct message_limits *limits, struct error *error)
+{
+    (void)limits;
+    if (!json_is_object(value))
+        return wrong(value, "an object", error);
+    ask->extra = value;
+    return 0;
+}
+
+/* ---- fields with one value that is taken --------------------------------------------------------- */
+
+static int read_best_of(struct ask *ask, const json *value, const struct message_limits *limits,
+                        struct error *error)
+{
+    (void)ask;
+    (void)limits;
+    return json_is_number(value) && json_number(value) == 1 ? 0 : wrong(value, "1", error);
+}
+
+static int read_true(struct ask *ask, const json *value, const struct message_limits *limits,
+                     struct error *error)
+{
+    (void)ask;
+    (void)limits;
+    return json_bool(value) ? 0 : wrong(value, "true", error);
+}
+
+static int read_false(struct ask *ask, const json *value, const struct message_limits *limits,
+                      struct error *error)
+{
+    (void)ask;
+    (void)limits;
+    return json_is_bool(value) && !json_bool(value) ? 0 : wrong(value, "false", error);
+}
+
+static int read_response_format(struct ask *ask, const json *value,
+                                const struct message_limits *limits, struct error *error)
+{
+    (void)ask;
+    (void)limits;
+    return strcmp(json_string(json_get(value, "type")), "text") == 0
+               ? 0
+               : error_set(error, ERR_UNSUPPORTED, "response_format: only text is supported");
+}
+
+/* auto is what the template does; none keeps the tools from it, see ask_read(). */
+static int read_tool_choice(struct ask *ask, const json *value, const struct message_limits *limits,
+                            struct error *error)
+{
+    const char *choice = json_string(value);
+    (void)ask;
+    (void)limits;
+    return strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0
+               ? 0
+               : error_set(error, ERR_UNSUPPORTED, "tool_choice: only auto and none are supported");
+}
+
+static int read_modalities(struct ask *ask, const json *value, const struct message_limits *limits,
+                           struct error *error)
+{
+    (void)ask;
+    (void)limits;
+    return json_count(value) == 1 && strcmp(json_string(json_child(value)), "text") == 0
+               ? 0
+               : error_set(error, ERR_UNSUPPORTED, "modalities: only text is supported");
+}
+
+static int ignore(struct ask *ask, const json *value, const struct message_limits *limits,
+                  struct error *error)
+{
+    (void)ask;
+    (void)value;
+    (void)limits;
+    (void)error;
+    return 0;
+}
+
+static const struct field fields[] = {
+    {"model", ~0u, read_model},
+    {"prompt", COMPLETION | TOKENIZE, read_prompt},
+    {"input", EMBEDDING, read_prompt},
+    {"tokens", DETOKENIZE, read_token_list},
+    {"messages", CHAT | TOKENIZE, read_messages},
+    {"tools", CHAT | TOKENIZE, read_tools},
+    {"tool_choice", CHAT, read_tool_choice},
+    {"chat_template_kwargs", CHAT | TOKENIZE, read_template_kwargs},
+    {"add_generation_prompt", CHAT | TOKENIZE, read_generation_prompt},
+    {"add_special_tokens", COMPLETION | EMBEDDING | TOKENIZE, read_add_special},
+    {"max_tokens", GENERATE, read_max_tokens},
+    {"max_completion_tokens", CHAT, read_max_tokens},
+    {"min_tokens", GENERATE, read_sampling},
+    {"temperature", GENERATE, read_sampling},
+    {"top_p", GENERATE, read_sampling},
+    {"top_k", GENERATE, read_top_k},
+    {"min_p", GENERATE, read_sampling},
+    {"repetition_penalty", GENERATE, read_sampling},
+    {"presence_penalty", GENERATE, read_sampling},
+    {"frequency_penalty", GENERATE, read_sampling},
+    {"seed", GENERATE, read_sampling},
+    {"n", GENERATE, read_sampling},
+    {"stop", GENERATE, read_stop},
+    {"stop_token_ids", GENERATE, read_sampling},
+    {"ignore_eos", GENERATE, read_sampling},
+    {"logit_bias", GENERATE, read_sampling},
+    {"logprobs", COMPLETION, read_sampling},
+    {"logprobs", CHAT, read_logprobs_flag},
+    {"top_logprobs", CHAT, read_top_logprobs},
+    {"echo", COMPLETION, read_echo},
+    {"best_of", COMPLETION, read_best_of},
+    {"stream", GENERATE, read_stream},
+    {"stream_options", GENERATE, read_stream_options},
+    {"priority", GENERATE | EMBEDDING, read_priority},
+    {"deadline_ms", GENERATE | EMBEDDING, read_deadline},
+    {"encoding_format", EMBEDDING, read_encoding_format},
+    {"skip_special_tokens", GENERATE, read_true},
+    {"include_stop_str_in_output", GENERATE, read_false},
+    {"continue_final_message", CHAT, read_false},
+    {"use_beam_search", GENERATE, read_false},
+    {"response_format", CHAT, read_response_format},
+    {"modalities", CHAT, read_modalities},
+    {"parallel_tool_calls", CHAT, ignore},
+    {"user", ~0u, ignore},
+    {"metadata", ~0u, ignore},
+    {"store", ~0u, ignore},
+    {"service_tier", ~0u, ignore},
+    {"safety_identifier", ~0u, ignore},
+    {"prompt_cache_key", ~0u, ignore},
+    {"prompt_cache_retention", ~0u, ignore},
+    {"prediction", CHAT, ignore},
+};
+
+static int read_member(struct ask *ask, const json *member, const struct message_limits *limits,
+                       struct error *error)
+{
+    const char *name = json_key(member);
+    snprintf(ask->param, sizeof(ask->param), "%s", name);
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (fields[i].kinds & 1u << ask->kind && strcmp(fields[i].name, name) == 0)
+            return json_is_null(member) ? 0 : fields[i].read(ask, member, limits, error);
+    if (json_is_null(member))
+        return 0;
+    return error_set(error, ERR_UNKNOWN_FIELD, "%.64s is not supported", name);
+}
+
+/* What only holds once all fields are read. */
+static int check(struct ask *ask, struct error *error)
+{
+    struct sampling *sampling = &ask->common.sampling;
+    static const char *const needed[] = {"prompt", "messages", "input", "prompt", "tokens"};
+    ask->param[0] = '\0';
+    bool there = ask->kind == ASK_CHAT ? ask->messages != NULL
+                                       : ask->prompts || (ask->kind == ASK_TOKENIZE && ask->messages);
+    if (!there) {
+        snprintf(ask->param, sizeof(ask->param), "%s", needed[ask->kind]);
+        return error_set(error, ERR_BAD_VALUE, "%s is missing", needed[ask->kind]);
+    }
+    if (ask->kind == ASK_CHAT && !ask->logprobs)
+        sampling->logprobs = -1;
+    else if (ask->kind == ASK_CHAT && sampling->logprobs < 0)
+        sampling->logprobs = 0;
+    if (ask->echo && sampling->logprobs >= 0) {
+        snprintf(ask->param, sizeof(ask->param), "echo");
+        return error_set(error, ERR_UNSUPPORTED, "echo together with logprobs is not supported: "
+                                                 "the score job of the daemon's own protocol has "
+                                                 "the log-probabilities of prompts");
+    }
+    if (ask->max_given && sampling->max_tokens == 0) {
+        snprintf(ask->param, sizeof(ask->param), "max_tokens");
+        return error_set(error, ERR_BAD_VALUE, "max_tokens must be at least 1");
+    }
+    if (strcmp(json_string(json_get(ask->document, "tool_choice")), "none") == 0)
+        ask->tools = NULL;
+    return sampling_check(sampling, error);
+}
+
+int ask_read(struct ask *ask, enum ask_kind kind, const char *body, size_t length,
+             const struct message_limits *limits, const struct sampling *defaults,
+             struct error *error)
+{
+    const struct json_bounds bounds = {.bytes_max = length, .depth_max = ASK_DEPTH_MAX};
+    *ask = (struct ask){.kind = kind,
+                        .common.sampling = *defaults,
+                        .add_special = true,
+                        .add_generation_prompt = true};
+    int rc = json_parse(body, length, bounds, &ask->document, error);
+    if (!rc && !json_is_object(ask->document))
+        rc = error_set(error, ERR_BAD_HEAD, "the body is no JSON object");
+    if (!rc)
+        for (const json *item = json_child(ask->document); !rc && item; item = json_next(item))
+            rc = read_member(ask, item, limits, error);
+    if (!rc)
+        rc = check(ask, error);
+    if (!rc && ask->messages) {
+        snprintf(ask->param, sizeof(ask->param), "messages");
+        rc = ask_read_messages(ask, error);
+    }
+    if (rc) {
+        char param[ASK_PARAM_MAX];
+        memcpy(param, ask->param, sizeof(param));
+        ask_free(ask);
+        memcpy(ask->param, param, sizeof(param));
+    }
+    return rc;
+}
+
+void ask_free(struct ask *ask)
+{
+    for (uint32_t i = 0; i < ask->prompt_count; i++)
+        free(ask->prompts[i].tokens);
+    free(ask->prompts);
+    json_free(ask->rewritten);
+    json_free(ask->document);
+    *ask = (struct ask){0};
+}

@@ -1,0 +1,330 @@
+#include "daemon/http/exchange.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/intake.h"
+#include "daemon/ledger.h"
+#include "daemon/server.h"
+
+#define BODY_FREE ((size_t)4096) /* counts against nothing */
+
+/* ---- http -------------------------------------------------------------------------------------- */
+
+void http_init(struct http *http, struct server *server, uint64_t salt,
+               void (*wake)(struct http *http, struct exchange *exchange))
+{
+    *http = (struct http){.server = server,
+                          .salt = salt,
+                          .created_s = (uint64_t)time(NULL),
+                          .wake = wake};
+    list_init(&http->dirty);
+}
+
+void http_free(struct http *http)
+{
+    assert(http->exchanges == 0);
+    keys_free(&http->keys);
+}
+
+bool http_turn(struct http *http, time_us now_us)
+{
+    struct list *link;
+    struct list round;
+    bool any = false;
+    list_init(&round);
+    while ((link = list_take(&http->dirty)))
+        list_append(&round, link);
+    for (; (link = list_take(&round)); any = true) {
+        struct exchange *exchange = container_of(link, struct exchange, dirty_link);
+        generate_news(exchange, now_us);
+        http->wake(http, exchange);
+    }
+    return any;
+}
+
+/* ---- life -------------------------------------------------------------------------------------- */
+
+static void on_news(struct audience *audience, struct seq *seq)
+{
+    struct exchange *exchange = container_of(audience, struct exchange, audience);
+    if (!list_linked(&seq->wait_link))
+        list_append(&exchange->ready, &seq->wait_link);
+    if (exchange->streaming || seq->request->seq_unended == 0)
+        exchange_touch(exchange);
+}
+
+struct exchange *exchange_open(struct http *http, const struct exchange_peer *peer, time_us now_us)
+{
+    struct server *server = http->server;
+    struct exchange *exchange = calloc(1, sizeof(*exchange));
+    if (!exchange)
+        return NULL;
+    exchange->http = http;
+    exchange->peer = *peer;
+    exchange->arrived_us = now_us;
+    exchange->created_s = (uint64_t)time(NULL);
+    exchange->audience.news = on_news;
+    exchange->audience.number = server->next_conn++;
+    list_init(&exchange->audience.requests);
+    list_init(&exchange->ready);
+    snprintf(exchange->answer_id, sizeof(exchange->answer_id), "%016llx%08llx",
+             (unsigned long long)http->salt, (unsigned long long)exchange->audience.number);
+    http->exchanges++;
+    return exchange;
+}
+
+static void drop_body(struct exchange *exchange)
+{
+    struct server *server = exchange->http->server;
+    if (exchange->body_counted > 0) {
+        server->load.input -= exchange->body_counted;
+        exchange->audience.user->load.input -= exchange->body_counted;
+        exchange->body_counted = 0;
+        server->input_freed = true;
+    }
+    buffer_free(&exchange->body);
+}
+
+static void bury(struct exchange *exchange)
+{
+    struct http *http = exchange->http;
+    drop_body(exchange);
+    encoding_free(&exchange->encoding);
+    ask_free(&exchange->ask);
+    free(exchange->rendered);
+    free(exchange->choices);
+    out_clear(&exchange->out);
+    if (exchange->audience.user)
+        users_put(&http->server->users, exchange->audience.user);
+    http->exchanges--;
+    free(exchange);
+}
+
+void exchange_close(struct exchange *exchange, time_us now_us)
+{
+    struct list *link;
+    exchange->closed = true;
+    exchange->request = NULL;
+    while ((link = list_take(&exchange->audience.requests)))
+        ledger_orphan(exchange->http->server, container_of(link, struct request, audience_link),
+                      now_us);
+    if (list_linked(&exchange->dirty_link))
+        list_remove(&exchange->dirty_link);
+    if (list_linked(&exchange->stats.link))
+        list_remove(&exchange->stats.link);
+    if (!exchange->encoding_on)
+        bury(exchange);
+}
+
+void exchange_touch(struct exchange *exchange)
+{
+    if (!exchange->closed && !list_linked(&exchange->dirty_link))
+        list_append(&exchange->http->dirty, &exchange->dirty_link);
+}
+
+/* ---- in ---------------------------------------------------------------------------------------- */
+
+/* What a client may call its request: printable, and not long. */
+static bool is_name(const char *text)
+{
+    size_t length = strlen(text);
+    for (size_t i = 0; i < length; i++)
+        if (!isgraph((unsigned char)text[i]))
+            return false;
+    return length > 0 && length <= EXCHANGE_ID_MAX;
+}
+
+static int find_user(struct exchange *exchange, struct error *error)
+{
+    struct server *server = exchange->http->server;
+    exchange->audience.user = users_get(&server->users, exchange->peer.user);
+    return exchange->audience.user ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for a user");
+}
+
+bool exchange_head(struct exchange *exchange, const struct exchange_head *head)
+{
+    struct error error;
+    bool named = head->request_id && is_name(head->request_id);
+    snprintf(exchange->request_id, sizeof(exchange->request_id), "%s",
+             named ? head->request_id : exchange->answer_id);
+    route_find(exchange, head);
+    if (!exchange_ready(exchange) && find_user(exchange, &error))
+        exchange_refuse(exchange, &error, "");
+    return !exchange_ready(exchange);
+}
+
+/* False when there is no room now. */
+static bool count_body(struct exchange *exchange, size_t length)
+{
+    struct server *server = exchange->http->server;
+    struct user *user = exchange->audience.user;
+    uint64_t max = server->options->input_max;
+    size_t counted = length > BODY_FREE ? length : 0, more = counted - exchange->body_counted;
+    if (counted <= exchange->body_counted)
+        return true;
+    if (server->load.input + more > max || user->load.input + more > max / 2)
+        return false;
+    server->load.input += more;
+    user->load.input += more;
+    exchange->body_counted = counted;
+    return true;
+}
+
+void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
+{
+    struct error error;
+    size_t max = exchange->http->server->options->frame_max;
+    if (exchange_ready(exchange) || exchange->body_over)
+        return;
+    if (exchange->body.length + length > max) {
+        exchange->body_over = true;
+        error_limit(&error, ERR_TOO_LARGE, max, exchange->body.length + length,
+                    "the body has more than %zu bytes (frame-max)", max);
+        exchange_refuse(exchange, &error, "");
+        exchange->status = 413;
+    } else if (!count_body(exchange, exchange->body.length + length)) {
+        exchange->body_over = true;
+        error_set(&error, ERR_BUSY, "half received messages take all there is (input-max)");
+        error.retry_after_ms = server_retry_ms(exchange->http->server);
+        exchange_refuse(exchange, &error, "");
+    } else if (!buffer_append(&exchange->body, bytes, length, max)) {
+        exchange->body_over = true;
+        error_set(&error, ERR_NO_MEMORY, "no memory for a body of %zu bytes", length);
+        exchange_refuse(exchange, &error, "");
+    }
+    if (exchange->body_over)
+        drop_body(exchange);
+}
+
+static int read_ask(struct exchange *exchange, struct error *error)
+{
+    struct server *server = exchange->http->server;
+    const struct message_limits limits = intake_limits(server);
+    const struct sampling defaults = intake_defaults(server);
+    int rc = ask_read(&exchange->ask, exchange->route->kind,
+                      exchange->body.length > 0 ? exchange->body.data : "", exchange->body.length,
+                      &limits, &defaults, error);
+    if (rc || !exchange->ask.model)
+        return rc;
+    snprintf(exchange->ask.param, sizeof(exchange->ask.param), "model");
+    return lookup_model(exchange, exchange->ask.model, error);
+}
+
+void exchange_begin(struct exchange *exchange, time_us now_us)
+{
+    struct error error;
+    if (exchange_ready(exchange))
+        return;
+    exchange->arrived_us = now_us;
+    if (exchange->route->body && read_ask(exchange, &error)) {
+        exchange_refuse(exchange, &error, exchange->ask.param);
+        return;
+    }
+    drop_body(exchange);
+    exchange->route->begin(exchange, now_us);
+}
+
+/* ---- out --------------------------------------------------------------------------------------- */
+
+void exchange_status(struct exchange *exchange, unsigned status, const char *content_type)
+{
+    exchange->status = status;
+    exchange->content_type = content_type;
+}
+
+void exchange_finish(struct exchange *exchange)
+{
+    exchange->finished = true;
+    if (!exchange->out.failed)
+        return;
+    /* What is not whole is not sent; of a stream, the end is missing and tells. */
+    if (!exchange->streaming)
+        exchange->status = 500;
+    out_clear(&exchange->out);
+}
+
+static unsigned status_of(int code)
+{
+    switch (code) {
+    case ERR_BUSY:
+        return 429;
+    case ERR_NOT_FOUND:
+        return 404;
+    case ERR_DENIED:
+        return 403;
+    case ERR_DEADLINE:
+        return 504;
+    case ERR_DRAINING:
+    case ERR_LOADING:
+    case ERR_DEVICE:
+    case ERR_DEVICE_MEMORY:
+        return 503;
+    case ERR_INTERNAL:
+    case ERR_NO_MEMORY:
+    case ERR_IO:
+        return 500;
+    default:
+        return 400;
+    }
+}
+
+struct refusal {
+    const struct error *error;
+    const char *param;
+    unsigned status;
+};
+
+static void put_refusal(struct json_writer *writer, const void *context)
+{
+    const struct refusal *refusal = context;
+    unsigned status = refusal->status;
+    json_open(writer, NULL, '{');
+    json_open(writer, "error", '{');
+    json_put_text(writer, "message", refusal->error->text);
+    json_put_text(writer, "type",
+                  status == 429   ? "rate_limit_error"
+                  : status == 401 ? "authentication_error"
+                  : status == 403 ? "permission_error"
+                  : status == 404 ? "not_found_error"
+                  : status >= 500 ? "server_error"
+                                  : "invalid_request_error");
+    if (refusal->param[0])
+        json_put_text(writer, "param", refusal->param);
+    else
+        json_put_null(writer, "param");
+    bool model = status == 404 && strcmp(refusal->param, "model") == 0;
+    json_put_text(writer, "code", model ? "model_not_found" : error_name(refusal->error->code));
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
+void exchange_refuse(struct exchange *exchange, const struct error *error, const char *param)
+{
+    bool late = exchange->streaming; /* the status has gone: the error is the last event */
+    struct refusal refusal = {error, param, status_of(error->code)};
+    if (exchange->route && exchange->route->body && !late)
+        intake_refused(exchange->http->server, error);
+    if (late) {
+        out_event(&exchange->out, put_refusal, &refusal);
+    } else {
+        exchange_status(exchange, refusal.status, "application/json");
+        exchange->retry_after_ms = error->retry_after_ms;
+        out_json(&exchange->out, put_refusal, &refusal);
+    }
+    exchange_finish(exchange);
+}
+
+size_t exchange_read(struct exchange *exchange, char *bytes, size_t max)
+{
+    size_t taken = out_take(&exchange->out, bytes, max);
+    if (taken == 0 && exchange->finished)
+        return EXCHANGE_READ_END;
+    if (!list_empty(&exchange->ready) && exchange->streaming)
+        exchange_touch(exchange); /* there is room again */
+    return taken;
+}

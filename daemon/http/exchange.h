@@ -1,0 +1,148 @@
+/* An exchange: one HTTP request and its answer.
+ *
+ * Way: exchange_open, exchange_head once the headers are there (an answer may be ready then), exchange_
+ * body for what comes, exchange_begin when all of it is there, and from when exchange_ready() says so
+ * exchange_read until it says END. http.wake tells when there is something new.
+ *
+ * It is the audience of its request. Results wait as numbers in the sequences until there is room for
+ * their text, as with native connections; without streaming all is formatted when the last has ended.
+ *
+ * exchange_close() at any time: what runs is cancelled. The memory goes once no thread reads it.
+ * loop thread
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/encoding.h"
+#include "daemon/http/ask.h"
+#include "daemon/http/http.h"
+#include "daemon/http/out.h"
+#include "daemon/request.h"
+#include "daemon/server.h"
+
+#define EXCHANGE_ID_MAX 64
+#define EXCHANGE_READ_END SIZE_MAX
+
+/* Who asks, and over what. */
+struct exchange_peer {
+    uint64_t user; /* uid, or KEY_USER_FIRST and on */
+    bool tcp;
+    bool metrics_only;  /* the listener has nothing but /metrics and /health */
+    bool metrics_apart; /* this one has no /metrics */
+};
+
+/* What is looked at of a request's first lines; NULL where it is not given. */
+struct exchange_head {
+    const char *method, *path;
+    const char *host, *content_type, *authorization, *request_id;
+    uint64_t content_length; /* 0 also where it is not said */
+};
+
+struct route;
+
+/* Of one choice of a streamed answer. */
+struct choice {
+    uint32_t text_offset; /* characters of its tokens so far, for logprobs */
+    bool begun, ended;
+};
+
+struct exchange {
+    struct audience audience;
+    struct http *http;
+    void *carrier; /* of whoever drives it */
+    struct exchange_peer peer;
+    const struct route *route;
+    char object[128]; /* what the path names behind the route */
+    bool closed;
+    time_us arrived_us;
+    char request_id[EXCHANGE_ID_MAX + 1]; /* x-request-id */
+    char answer_id[40];
+    uint64_t created_s; /* wall clock */
+
+    struct buffer body;
+    size_t body_counted; /* against input-max */
+    bool body_over;      /* it is too large; the rest is thrown away */
+
+    struct ask ask;
+    struct encoding encoding;
+    bool encoding_on; /* another thread has it, or it is being begun */
+    void (*encoded)(struct exchange *exchange, time_us now_us);
+    char *rendered;   /* a conversation as text */
+    struct request *request; /* until its last sequence is released */
+    struct list ready;       /* seq.wait_link: sequences with news */
+    struct choice *choices;
+    uint32_t unended;        /* sequences that are not told to their end */
+    uint64_t prompt_tokens, completion_tokens;
+
+    /* The answer. */
+    unsigned status; /* 0: not known yet */
+    const char *content_type;
+    const char *allow;       /* of a 405 */
+    uint32_t retry_after_ms; /* 0: no such header */
+    bool streaming;          /* sent as it comes */
+    bool finished;           /* nothing will be added */
+    struct out out;
+    struct list dirty_link;
+    struct stats_waiter stats; /* waits for the workers' figures */
+};
+
+/* NULL: no memory. */
+struct exchange *exchange_open(struct http *http, const struct exchange_peer *peer, time_us now_us);
+/* False when the answer is ready already and no body is wanted. */
+bool exchange_head(struct exchange *exchange, const struct exchange_head *head);
+void exchange_body(struct exchange *exchange, const char *bytes, size_t length);
+void exchange_begin(struct exchange *exchange, time_us now_us);
+/* The status is known: the answer's headers may go. */
+static inline bool exchange_ready(const struct exchange *exchange)
+{
+    return exchange->status != 0;
+}
+/* The next bytes of the answer; 0: none yet, EXCHANGE_READ_END: no more. */
+size_t exchange_read(struct exchange *exchange, char *bytes, size_t max);
+/* No more calls follow. The audience is gone, whatever was asked for is cancelled. */
+void exchange_close(struct exchange *exchange, time_us now_us);
+
+/* ---- between the files of daemon/http/ --------------------------------------------------------- */
+
+/* What a path leads to. */
+struct route {
+    const char *method, *path;
+    bool prefix;  /* what follows the path is the object's name */
+    bool body;    /* JSON is expected */
+    bool open;    /* needs no key */
+    bool metrics; /* where metrics listeners are apart, on those alone */
+    enum ask_kind kind;
+    void (*begin)(struct exchange *exchange, time_us now_us);
+};
+/* daemon/http/route.c. Sets the exchange's route, or refuses. */
+void route_find(struct exchange *exchange, const struct exchange_head *head);
+
+/* The answer is an error in OpenAI's shape. param: the field that it is about, or "". */
+void exchange_refuse(struct exchange *exchange, const struct error *error, const char *param);
+void exchange_status(struct exchange *exchange, unsigned status, const char *content_type);
+/* The whole answer is in `out`. */
+void exchange_finish(struct exchange *exchange);
+/* Put on the list of those whose news is formatted after the turn. */
+void exchange_touch(struct exchange *exchange);
+
+/* daemon/http/generate.c: completions, chats, embeddings. */
+void generate_begin(struct exchange *exchange, time_us now_us);
+/* Formats news while there is room. */
+void generate_news(struct exchange *exchange, time_us now_us);
+/* daemon/http/encode.c: the texts of an ask on their way to tokens. done is called when they are all
+ * there; refusals are answered here. */
+void encode_begin(struct exchange *exchange,
+                  void (*done)(struct exchange *exchange, time_us now_us), time_us now_us);
+/* daemon/http/lookup.c */
+void lookup_models(struct exchange *exchange, time_us now_us);
+void lookup_health(struct exchange *exchange, time_us now_us);
+void lookup_version(struct exchange *exchange, time_us now_us);
+void lookup_tokenize(struct exchange *exchange, time_us now_us);
+void lookup_detokenize(struct exchange *exchange, time_us now_us);
+/* ERR_NOT_FOUND where the ask names another model. */
+int lookup_model(const struct exchange *exchange, const char *name, struct error *error);
+/* daemon/http/metrics.c */
+void metrics_begin(struct exchange *exchange, time_us now_us);

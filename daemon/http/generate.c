@@ -1,0 +1,305 @@
+/* Completions, chats and embeddings: from an ask to a request of the daemon, and from its results to
+ * the answer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/http/answer.h"
+#include "daemon/intake.h"
+#include "daemon/ledger.h"
+#include "daemon/server.h"
+#include "daemon/text/tokenizer.h"
+#include "daemon/transcript.h"
+
+/* Bytes of a stream that wait for their reader, from which on nothing is formatted. */
+#define OUT_HIGH ((size_t)64 << 10)
+#define PIECE_TOKENS_MAX 256u
+
+/* ---- the request ------------------------------------------------------------------------------- */
+
+static int add_prompts(struct exchange *exchange, struct intake *intake, struct error *error)
+{
+    const struct ask *ask = &exchange->ask;
+    const struct encoding *encoding = &exchange->encoding;
+    uint32_t count = encoding->texts ? encoding->text_count : ask->prompt_count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct message_prompt prompt = ask->common;
+        bool text = encoding->texts != NULL;
+        const int32_t *tokens = text ? encoding->texts[i].ids : ask->prompts[i].tokens;
+        uint32_t length = text ? encoding->texts[i].count : ask->prompts[i].count;
+        int rc = intake_prompt(intake, &prompt, tokens, length, error);
+        if (rc)
+            return rc;
+        exchange->prompt_tokens += length;
+    }
+    return 0;
+}
+
+static int make_request(struct exchange *exchange, struct intake *intake, struct error *error)
+{
+    struct server *server = exchange->http->server;
+    struct ask *ask = &exchange->ask;
+    bool embed = ask->kind == ASK_EMBEDDING;
+    int rc = intake_phase(server, error);
+    if (!rc)
+        rc = intake_open(intake, server, ask_results(ask) > 0 ? ask_results(ask) : 1, error);
+    if (rc)
+        return rc;
+    struct request *request = intake->request;
+    request->job = embed ? JOB_EMBED : JOB_GENERATE;
+    request->pooling = POOLING_LAST;
+    request->normalize = embed;
+    request->stream = ask->stream;
+    request->want_text = !embed;
+    request->priority = ask->priority;
+    request->arrived_us = exchange->arrived_us;
+    if (ask->deadline_ms > 0)
+        request->deadline_us = exchange->arrived_us + ask->deadline_ms * 1000;
+    if (ask->kind == ASK_COMPLETION && !ask->max_given && server->model.max_tokens == 0)
+        ask->common.sampling.max_tokens = ASK_COMPLETION_TOKENS;
+    rc = add_prompts(exchange, intake, error);
+    return rc ? rc : intake_admit(intake, exchange->audience.user, error);
+}
+
+/* All prompts are tokens now. */
+static void submit(struct exchange *exchange, time_us now_us)
+{
+    struct intake intake = {.server = exchange->http->server};
+    struct error error;
+    (void)now_us;
+    int rc = make_request(exchange, &intake, &error);
+    if (!rc) {
+        exchange->choices = calloc(intake.request->seq_count, sizeof(*exchange->choices));
+        if (!exchange->choices)
+            rc = error_set(&error, ERR_NO_MEMORY, "no memory for an answer");
+    }
+    encoding_free(&exchange->encoding);
+    if (rc) {
+        intake_drop(&intake);
+        exchange_refuse(exchange, &error, "");
+        return;
+    }
+    intake_name(&intake, 1, exchange->audience.user);
+    exchange->request = intake.request;
+    exchange->unended = intake.request->seq_count;
+    if (exchange->ask.stream) {
+        exchange->streaming = true;
+        exchange_status(exchange, 200, "text/event-stream");
+    }
+    intake_enter(&intake, &exchange->audience);
+}
+
+void generate_begin(struct exchange *exchange, time_us now_us)
+{
+    struct server *server = exchange->http->server;
+    struct error error;
+    int rc = intake_phase(server, &error);
+    if (!rc && exchange->ask.kind != ASK_EMBEDDING)
+        rc = language_texts(server->language, &error); /* answers are texts */
+    if (rc)
+        exchange_refuse(exchange, &error, "");
+    else
+        encode_begin(exchange, submit, now_us);
+}
+
+/* ---- echo -------------------------------------------------------------------------------------- */
+
+/* Appends the prompt's text, which stands before the sequence's own. */
+static void put_echo(struct exchange *exchange, const struct seq *seq, struct buffer *text)
+{
+    const struct ask *ask = &exchange->ask;
+    const struct ask_prompt *prompt = &ask->prompts[seq->number / ask->common.sampling.n];
+    const struct tokenizer *tokenizer = exchange->http->server->language->tokenizer;
+    struct error error;
+    size_t length;
+    if (prompt->text) {
+        exchange->out.failed |= !buffer_append(text, prompt->text, prompt->length, SIZE_MAX);
+        return;
+    }
+    for (size_t room = 64 + (size_t)seq->prompt_len * 16;; room *= 4) {
+        if (!buffer_reserve(text, room, SIZE_MAX)) {
+            exchange->out.failed = true;
+            return;
+        }
+        int rc = tokenizer_decode(tokenizer, seq->prompt, seq->prompt_len, true,
+                                  text->data + text->length, text->room - text->length, &length,
+                                  &error);
+        if (rc == 0) {
+            text->length += length;
+            return;
+        }
+        if (error.code != ERR_TOO_LARGE)
+            return;
+    }
+}
+
+/* ---- whole answers ----------------------------------------------------------------------------- */
+
+static void add_echo(struct exchange *exchange, struct seq *seq)
+{
+    struct buffer *own = &seq->transcript->text, all = {0};
+    put_echo(exchange, seq, &all);
+    exchange->out.failed |= !buffer_append(&all, own->length > 0 ? own->data : "", own->length,
+                                           SIZE_MAX);
+    buffer_free(own);
+    *own = all;
+}
+
+static void release_all(struct exchange *exchange)
+{
+    struct request *request = exchange->request;
+    uint32_t count = request->seq_count;
+    struct seq *seqs = request->seqs;
+    exchange->request = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        if (list_linked(&seqs[i].wait_link))
+            list_remove(&seqs[i].wait_link);
+        ledger_release(exchange->http->server, &seqs[i]); /* the last one frees the array */
+    }
+}
+
+static const struct error *failure_of(const struct request *request)
+{
+    for (uint32_t i = 0; i < request->seq_count; i++)
+        if (request->seqs[i].finish == FINISH_ERROR)
+            return request->seqs[i].failure;
+    return NULL;
+}
+
+/* An embedding that did not come about has no row. */
+static const char *loss_of(const struct exchange *exchange)
+{
+    const struct request *request = exchange->request;
+    for (uint32_t i = 0; exchange->ask.kind == ASK_EMBEDDING && i < request->seq_count; i++)
+        if (request->seqs[i].finish != FINISH_STOP)
+            return finish_name(request->seqs[i].finish);
+    return NULL;
+}
+
+static void answer(struct exchange *exchange)
+{
+    struct request *request = exchange->request;
+    bool embed = exchange->ask.kind == ASK_EMBEDDING;
+    struct error error;
+    for (uint32_t i = 0; !embed && i < request->seq_count; i++) {
+        struct seq *seq = &request->seqs[i];
+        transcript_finish(seq);
+        if (exchange->ask.echo)
+            add_echo(exchange, seq);
+        exchange->completion_tokens += seq_out_count(seq);
+        exchange->out.failed |= seq->transcript->failed;
+    }
+    exchange_status(exchange, 200, "application/json");
+    out_json(&exchange->out, embed ? answer_embeddings : answer_whole, exchange);
+    exchange_finish(exchange);
+    if (exchange->status == 200)
+        return;
+    error_set(&error, ERR_NO_MEMORY, "no memory for an answer");
+    exchange_refuse(exchange, &error, "");
+}
+
+static void tell_whole(struct exchange *exchange)
+{
+    const struct error *failure = failure_of(exchange->request);
+    const char *loss = loss_of(exchange);
+    struct error error;
+    if (failure) {
+        error = *failure;
+        exchange_refuse(exchange, &error, "");
+    } else if (loss) {
+        error_set(&error, strcmp(loss, "deadline") == 0 ? ERR_DEADLINE : ERR_DRAINING,
+                  "the request ended early: %s", loss);
+        exchange_refuse(exchange, &error, "");
+    } else {
+        answer(exchange);
+    }
+    release_all(exchange);
+}
+
+/* ---- streams ----------------------------------------------------------------------------------- */
+
+static void end_stream(struct exchange *exchange)
+{
+    if (exchange->ask.include_usage)
+        out_event(&exchange->out, answer_usage, exchange);
+    out_text(&exchange->out, "data: [DONE]\n\n");
+    exchange_finish(exchange);
+}
+
+/* One failed: the others' results are of no use to a client that was told so. */
+static void break_stream(struct exchange *exchange, const struct seq *seq, time_us now_us)
+{
+    struct error error = *seq->failure;
+    struct request *request = exchange->request;
+    exchange->request = NULL;
+    exchange_refuse(exchange, &error, "");
+    list_remove(&request->audience_link);
+    ledger_orphan(exchange->http->server, request, now_us);
+}
+
+static void finish_choice(struct exchange *exchange, struct seq *seq)
+{
+    exchange->completion_tokens += seq_out_count(seq);
+    if (--exchange->unended == 0)
+        exchange->request = NULL;
+    ledger_release(exchange->http->server, seq);
+    if (exchange->unended == 0)
+        end_stream(exchange);
+}
+
+/* The next piece of the first sequence with news. */
+static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_us)
+{
+    struct choice *choice = &exchange->choices[seq->number];
+    struct buffer *text = &seq->transcript->text;
+    bool ended = seq->state == SEQ_ENDED;
+    if (ended && seq->finish == FINISH_ERROR) {
+        break_stream(exchange, seq, now_us);
+        return;
+    }
+    if (!choice->begun && exchange->ask.echo)
+        put_echo(exchange, seq, text);
+    uint32_t count = seq_out_count(seq) - seq->sent_count;
+    count = count < PIECE_TOKENS_MAX ? count : PIECE_TOKENS_MAX;
+    transcript_read(seq, seq->sent_count + count);
+    bool all = seq->sent_count + count == seq_out_count(seq);
+    if (ended && all)
+        transcript_finish(seq);
+    uint32_t shown = count;
+    if (ended && all && seq->sent_count + count > answer_tokens(seq))
+        shown--;
+    struct piece piece = {.exchange = exchange,
+                          .seq = seq,
+                          .text = text->length > 0 ? text->data : "",
+                          .length = text->length,
+                          .first = seq->sent_count,
+                          .count = shown,
+                          .text_offset = choice->text_offset,
+                          .begin = !choice->begun,
+                          .end = ended && all};
+    bool logprobs = seq->out_logprobs && count > 0;
+    if (piece.length > 0 || piece.end || logprobs || piece.begin)
+        out_event(&exchange->out, answer_chunk, &piece);
+    if (logprobs)
+        choice->text_offset += answer_characters(exchange, seq, piece.first, piece.count);
+    choice->begun = true;
+    seq->sent_count += count;
+    if (text->length > 0)
+        transcript_told(seq->transcript, text->length);
+    if (all)
+        list_remove(&seq->wait_link);
+    if (piece.end)
+        finish_choice(exchange, seq);
+}
+
+void generate_news(struct exchange *exchange, time_us now_us)
+{
+    if (!exchange->request)
+        return;
+    if (!exchange->streaming) {
+        if (exchange->request->seq_unended == 0)
+            tell_whole(exchange);
+        return;
+    }
+    while (exchange->request && !list_empty(&exchange->ready) && out_left(&exchange->out) < OUT_HIGH)
+        tell_piece(exchange, container_of(exchange->ready.next, struct seq, wait_link), now_us);
+}

@@ -1,0 +1,31 @@
+/* API keys: a file with lines "NAME KEY" and "# comment". Who calls by TCP is the key's name.
+ *
+ * A given key is compared with all of them in a time that depends on neither. loop thread
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "protocol/base/error.h"
+
+#define KEY_MAX 256      /* bytes of a key */
+#define KEY_NAME_MAX 64
+#define KEYS_MAX 1024
+/* Users that are no uid of the system have numbers from here on. */
+#define KEY_USER_FIRST (UINT64_C(1) << 32)
+
+struct key;
+
+struct keys {
+    struct key *keys;
+    uint32_t count;
+};
+
+/* ERR_BAD_CONFIG with file and line. The error never holds a key. */
+int keys_load(struct keys *keys, const char *path, struct error *error);
+int keys_read(struct keys *keys, const char *name, const char *text, size_t length,
+              struct error *error);
+void keys_free(struct keys *keys);
+
+/* The user that the header's value "Bearer KEY" stands for; 0 when it is none's. NULL is allowed. */
+uint64_t keys_user(const struct keys *keys, const char *authorization);

@@ -1,0 +1,187 @@
+/* What an exchange can be told without the device: models, health, version, and tokens of texts. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/http/exchange.h"
+#include "daemon/server.h"
+#include "daemon/status.h"
+#include "daemon/text/tokenizer.h"
+
+int lookup_model(const struct exchange *exchange, const char *name, struct error *error)
+{
+    const char *own = exchange->http->server->model.id;
+    if (strcmp(name, own) == 0)
+        return 0;
+    return error_set(error, ERR_NOT_FOUND, "there is no model %.64s here, but %s", name, own);
+}
+
+static void put_model(struct json_writer *writer, const void *context)
+{
+    const struct exchange *exchange = context;
+    const struct server *server = exchange->http->server;
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "id", server->model.id);
+    json_put_text(writer, "object", "model");
+    json_put_uint(writer, "created", exchange->http->created_s);
+    json_put_text(writer, "owned_by", "sluice");
+    json_put_uint(writer, "max_model_len", server->limits.context_max);
+    json_close(writer, '}');
+}
+
+static void put_models(struct json_writer *writer, const void *context)
+{
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "object", "list");
+    json_open(writer, "data", '[');
+    put_model(writer, context);
+    json_close(writer, ']');
+    json_close(writer, '}');
+}
+
+static void give(struct exchange *exchange, unsigned status, out_writer write, const void *context)
+{
+    exchange_status(exchange, status, "application/json");
+    out_json(&exchange->out, write, context);
+    exchange_finish(exchange);
+}
+
+void lookup_models(struct exchange *exchange, time_us now_us)
+{
+    struct error error;
+    (void)now_us;
+    if (!exchange->route->prefix)
+        give(exchange, 200, put_models, exchange);
+    else if (lookup_model(exchange, exchange->object, &error))
+        exchange_refuse(exchange, &error, "model");
+    else
+        give(exchange, 200, put_model, exchange);
+}
+
+/* ---- health and version ------------------------------------------------------------------------ */
+
+struct health {
+    const struct server *server;
+    time_us now_us;
+};
+
+static void put_health(struct json_writer *writer, const void *context)
+{
+    const struct health *health = context;
+    status_health(health->server, writer, health->now_us);
+}
+
+void lookup_health(struct exchange *exchange, time_us now_us)
+{
+    const struct server *server = exchange->http->server;
+    const struct health health = {server, now_us};
+    bool ready = status_ready(server, now_us);
+    give(exchange, ready ? 200 : 503, put_health, &health);
+    if (!ready)
+        exchange->retry_after_ms = 1000;
+}
+
+static void put_version(struct json_writer *writer, const void *context)
+{
+    (void)context;
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "version", SLUICE_VERSION);
+    json_close(writer, '}');
+}
+
+void lookup_version(struct exchange *exchange, time_us now_us)
+{
+    (void)now_us;
+    give(exchange, 200, put_version, NULL);
+}
+
+/* ---- tokens ------------------------------------------------------------------------------------ */
+
+static void put_tokens(struct json_writer *writer, const void *context)
+{
+    const struct exchange *exchange = context;
+    const struct encoding_text *text = &exchange->encoding.texts[0];
+    json_open(writer, NULL, '{');
+    json_put_uint(writer, "count", text->count);
+    json_put_uint(writer, "max_model_len", exchange->http->server->limits.context_max);
+    json_open(writer, "tokens", '[');
+    for (uint32_t i = 0; i < text->count; i++)
+        json_put_int(writer, NULL, text->ids[i]);
+    json_close(writer, ']');
+    json_close(writer, '}');
+}
+
+static void tokenized(struct exchange *exchange, time_us now_us)
+{
+    (void)now_us;
+    give(exchange, 200, put_tokens, exchange);
+}
+
+void lookup_tokenize(struct exchange *exchange, time_us now_us)
+{
+    const struct ask *ask = &exchange->ask;
+    struct error error;
+    if (!ask->messages && (ask->prompt_count != 1 || !ask->prompts[0].text)) {
+        error_set(&error, ERR_BAD_VALUE, "prompt must be one string");
+        exchange_refuse(exchange, &error, "prompt");
+        return;
+    }
+    encode_begin(exchange, tokenized, now_us);
+}
+
+struct decoded {
+    const char *text;
+    size_t length;
+};
+
+static void put_decoded(struct json_writer *writer, const void *context)
+{
+    const struct decoded *decoded = context;
+    json_open(writer, NULL, '{');
+    json_put_string(writer, "prompt", decoded->text, decoded->length);
+    json_close(writer, '}');
+}
+
+static size_t text_room(const struct tokenizer *tokenizer, const struct ask_prompt *prompt)
+{
+    size_t sum = 16, length;
+    for (uint32_t i = 0; i < prompt->count; i++)
+        if (tokenizer_token_bytes(tokenizer, prompt->tokens[i], &length))
+            sum += 4 + 3 * length; /* a byte that is no text becomes three */
+    return sum;
+}
+
+static int decode(const struct exchange *exchange, char **ret_text, size_t *ret_length,
+                  struct error *error)
+{
+    const struct language *language = exchange->http->server->language;
+    const struct ask_prompt *prompt = &exchange->ask.prompts[0];
+    int rc = language_texts(language, error);
+    if (rc)
+        return rc;
+    size_t room = text_room(language->tokenizer, prompt);
+    char *text = malloc(room);
+    if (!text)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a text");
+    rc = tokenizer_decode(language->tokenizer, prompt->tokens, prompt->count, false, text, room,
+                          ret_length, error);
+    if (rc)
+        free(text);
+    else
+        *ret_text = text;
+    return rc;
+}
+
+void lookup_detokenize(struct exchange *exchange, time_us now_us)
+{
+    struct error error;
+    char *text = NULL;
+    struct decoded decoded = {0};
+    (void)now_us;
+    if (decode(exchange, &text, &decoded.length, &error)) {
+        exchange_refuse(exchange, &error, "tokens");
+        return;
+    }
+    decoded.text = text;
+    give(exchange, 200, put_decoded, &decoded);
+    free(text);
+}

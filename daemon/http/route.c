@@ -1,0 +1,139 @@
+/* Routes: which path leads where, and who may go there. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "daemon/http/exchange.h"
+#include "daemon/server.h"
+
+static const struct route routes[] = {
+    {.method = "POST", .path = "/v1/completions", .body = true, .kind = ASK_COMPLETION,
+     .begin = generate_begin},
+    {.method = "POST", .path = "/v1/chat/completions", .body = true, .kind = ASK_CHAT,
+     .begin = generate_begin},
+    {.method = "POST", .path = "/v1/embeddings", .body = true, .kind = ASK_EMBEDDING,
+     .begin = generate_begin},
+    {.method = "POST", .path = "/tokenize", .body = true, .kind = ASK_TOKENIZE,
+     .begin = lookup_tokenize},
+    {.method = "POST", .path = "/detokenize", .body = true, .kind = ASK_DETOKENIZE,
+     .begin = lookup_detokenize},
+    {.method = "GET", .path = "/v1/models", .begin = lookup_models},
+    {.method = "GET", .path = "/v1/models/", .prefix = true, .begin = lookup_models},
+    {.method = "GET", .path = "/health", .open = true, .begin = lookup_health},
+    {.method = "GET", .path = "/version", .begin = lookup_version},
+    {.method = "GET", .path = "/metrics", .metrics = true, .begin = metrics_begin},
+};
+
+static void refuse(struct exchange *exchange, unsigned status, int code, const char *text)
+{
+    struct error error;
+    error_set(&error, code, "%s", text);
+    exchange_refuse(exchange, &error, "");
+    exchange->status = status;
+}
+
+/* ---- host -------------------------------------------------------------------------------------- */
+
+/* The name without its port, in `name`. */
+static bool cut_port(const char *host, char *name, size_t size)
+{
+    size_t length = host[0] == '[' ? strcspn(host, "]") : strcspn(host, ":");
+    size_t skip = host[0] == '[';
+    if (length - skip >= size)
+        return false;
+    memcpy(name, host + skip, length - skip);
+    name[length - skip] = '\0';
+    return true;
+}
+
+/* A page of some site, opened in a browser on this machine, can be made to speak to us under that
+ * site's name. Under these names it cannot. */
+static bool host_is_ours(const char *host)
+{
+    char name[256], own[256];
+    unsigned char address[16];
+    if (!host || !cut_port(host, name, sizeof(name)))
+        return false;
+    if (strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1 ||
+        inet_pton(AF_INET6, name, address) == 1)
+        return true;
+    return gethostname(own, sizeof(own)) == 0 && strcasecmp(name, own) == 0;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------ */
+
+static bool is_json(const char *type)
+{
+    static const char wanted[] = "application/json";
+    size_t length = sizeof(wanted) - 1;
+    return type && strncasecmp(type, wanted, length) == 0 &&
+           (type[length] == '\0' || type[length] == ';' || type[length] == ' ');
+}
+
+static bool matches(const struct route *route, const struct exchange_peer *peer, const char *path)
+{
+    bool hidden = peer->metrics_only ? !route->metrics && !route->open
+                                     : route->metrics && peer->metrics_apart;
+    size_t length = strlen(route->path);
+    if (hidden)
+        return false;
+    return route->prefix ? strncmp(path, route->path, length) == 0 && path[length]
+                         : strcmp(path, route->path) == 0;
+}
+
+/* The listener of the figures alone asks for no key: they are everyone's. */
+static bool may(struct exchange *exchange, const struct exchange_head *head)
+{
+    const struct http *http = exchange->http;
+    if (!exchange->peer.tcp || exchange->route->open || exchange->peer.metrics_only ||
+        http->free_loopback)
+        return true;
+    exchange->peer.user = keys_user(&http->keys, head->authorization);
+    return exchange->peer.user != 0;
+}
+
+static void check(struct exchange *exchange, const struct exchange_head *head)
+{
+    struct error error;
+    size_t max = exchange->http->server->options->frame_max;
+    if (exchange->peer.tcp && !host_is_ours(head->host)) {
+        refuse(exchange, 421, ERR_DENIED,
+               "the header Host must be an address, localhost, or this machine's name");
+    } else if (!may(exchange, head)) {
+        refuse(exchange, 401, ERR_DENIED, "a key of api-key-file is needed: Authorization: Bearer KEY");
+    } else if (exchange->route->body && !is_json(head->content_type)) {
+        refuse(exchange, 415, ERR_BAD_HEAD, "the header Content-Type must be application/json");
+    } else if (head->content_length > max) {
+        error_limit(&error, ERR_TOO_LARGE, max, head->content_length,
+                    "the body has %llu bytes, at most %zu are accepted (frame-max)",
+                    (unsigned long long)head->content_length, max);
+        exchange_refuse(exchange, &error, "");
+        exchange->status = 413;
+    }
+}
+
+void route_find(struct exchange *exchange, const struct exchange_head *head)
+{
+    const char *allow = NULL;
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        const struct route *route = &routes[i];
+        if (!matches(route, &exchange->peer, head->path))
+            continue;
+        bool head_only = strcmp(head->method, "HEAD") == 0 && strcmp(route->method, "GET") == 0;
+        if (strcmp(head->method, route->method) == 0 || head_only) {
+            exchange->route = route;
+            snprintf(exchange->object, sizeof(exchange->object), "%s",
+                     route->prefix ? head->path + strlen(route->path) : "");
+            check(exchange, head);
+            return;
+        }
+        allow = route->method;
+    }
+    exchange->allow = allow;
+    if (allow)
+        refuse(exchange, 405, ERR_BAD_STATE, "another method is expected here");
+    else
+        refuse(exchange, 404, ERR_NOT_FOUND, "there is nothing under this path");
+}
