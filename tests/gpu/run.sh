@@ -10,7 +10,7 @@ if [ ! -d "$build" ]; then
     cmake --preset cuda -G Ninja && cmake --build --preset cuda --parallel "$(nproc)" || exit 1
 fi
 cublas=$(find /usr/local/cuda*/ -name 'libcublasLt.so.13' 2> /dev/null | head -1)
-export LD_LIBRARY_PATH=$PWD/.offline/lib:${cublas:+$(dirname "$cublas"):}${LD_LIBRARY_PATH:-}
+export LD_LIBRARY_PATH=$PWD/.offline/lib:$PWD/.carry/lib:${cublas:+$(dirname "$cublas"):}${LD_LIBRARY_PATH:-}
 
 failed=0
 passed=0
