@@ -241,6 +241,40 @@ START_TEST(memory_follows_the_load_down)
 }
 END_TEST
 
+/* Weights and what lives as long as the engine are all that is left, the same every time. */
+START_TEST(a_hundred_cycles_of_load_leave_no_drift)
+{
+    struct gpu_memory memory, before;
+    struct emu_live live;
+    uint64_t live_bytes = 0;
+    open_worker(0);
+    gpu_module.memory(engine, 0, &before);
+    for (uint32_t cycle = 0; cycle < 100; cycle++) {
+        for (uint32_t i = 0; i < 16; i++)
+            send(1 + (cycle * 37 + i * 61) % 700, 8, true);
+        while (ended_count < seq_count)
+            turn();
+        gpu_module.memory(engine, 0, &memory);
+        ck_assert_uint_gt(memory.kv_used, 0);
+        check_answers();
+        for (uint32_t i = 0; i < 400 && worker_wait_us(worker, now_us) != WORKER_FOREVER; i++)
+            turn();
+        gpu_module.memory(engine, 0, &memory);
+        ck_assert_uint_eq(memory.kv_used + memory.kv_held, 0);
+        ck_assert_uint_eq(memory.scratch_used + memory.scratch_held, 0);
+        ck_assert_uint_eq(memory.weights, before.weights);
+        ck_assert_uint_eq(memory.pinned, before.pinned);
+        live = emu_live();
+        live_bytes = cycle ? live_bytes : live.device_bytes;
+        ck_assert_uint_eq(live.device_bytes, live_bytes);
+        for (uint32_t i = 0; i < seq_count; i++)
+            fake_seq_free(seqs[i]);
+        seq_count = ended_count = 0;
+    }
+    close_worker();
+}
+END_TEST
+
 Suite *steady_suite(void)
 {
     Suite *suite = suite_create("steady");
@@ -249,6 +283,7 @@ Suite *steady_suite(void)
     tcase_add_test(tcase, from_the_10th_to_the_1000th_step_no_turn_makes_a_heap_call);
     tcase_add_test(tcase, with_too_little_kv_everything_is_answered_all_the_same);
     tcase_add_test(tcase, memory_follows_the_load_down);
+    tcase_add_test(tcase, a_hundred_cycles_of_load_leave_no_drift);
     suite_add_tcase(suite, tcase);
     return suite;
 }

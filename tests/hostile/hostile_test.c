@@ -1,0 +1,428 @@
+/* A real daemon among clients that err, lie, stall and vanish. Each gets a clear error, a canary
+ * that asks all the time sees nothing of it, and afterwards the daemon is as it was. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/sluice.h"
+#include "protocol/message.h"
+#include "tests/daemon/spawn.h"
+#include "tests/hostile/bad.h"
+#include "tests/hostile/canary.h"
+#include "tests/sim/chance.h"
+
+#define SETTLE_MS 10000
+#define STRANGER 65534u
+#define RESIDENT_SLACK (2u << 20)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RESIDENT_KNOWN false /* what is freed stays with the sanitizer */
+#else
+#define RESIDENT_KNOWN true
+#endif
+
+static struct spawn spawn;
+static struct wire wire;
+static struct canary canary;
+static uint32_t descriptors;
+static uint64_t resident;
+
+/* ---- before and after -------------------------------------------------------------------------- */
+
+static uint64_t resident_bytes(void)
+{
+    char path[64], line[128];
+    unsigned long long kib = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)spawn.pid);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    while (fgets(line, sizeof(line), file))
+        if (sscanf(line, "VmRSS: %llu kB", &kib) == 1)
+            break;
+    fclose(file);
+    return kib * 1024;
+}
+
+static uint64_t gauge(const char *name)
+{
+    struct wire own;
+    struct frame frame;
+    char text[16384], key[64];
+    wire_open(&own, &spawn);
+    wire_control(&own, FRAME_STATS, "");
+    wire_find(&own, FRAME_STATS, &frame);
+    ck_assert_uint_lt(frame.head_length, sizeof(text));
+    memcpy(text, frame.head, frame.head_length);
+    text[frame.head_length] = '\0';
+    wire_close(&own);
+    ck_assert_ptr_null(strstr(text, BAD_CANARY));
+    snprintf(key, sizeof(key), "\"%s\":", name);
+    const char *found = strstr(text, key);
+    ck_assert_msg(found != NULL, "no %s in %s", name, text);
+    return strtoull(found + strlen(key), NULL, 10);
+}
+
+/* All that can be warmed up is: the first of everything takes memory that stays. */
+static void setup(void)
+{
+    static const char *const arguments[] = {
+        "--model",         "synthetic:null", "--device",        "cpu",    "--log-level",
+        "debug",           "--frame-timeout", "400ms",          "--handshake-timeout", "2s",
+        "--stall-timeout", "400ms",          "--output-max",    "256KiB", "--output-high",
+        "16KiB",           "--kv-idle-release", "100ms",           NULL};
+    spawn_make(&spawn);
+    spawn_start(&spawn, arguments, NULL);
+    spawn_await_ready(&spawn);
+    canary_start(&canary, spawn.socket, 7);
+    ck_assert_msg(canary_sings(&canary, 200), "%s", canary.wrong);
+    descriptors = spawn_descriptors(&spawn);
+    resident = resident_bytes();
+}
+
+static bool settled(void)
+{
+    return gauge("live_sequences") == 0 && gauge("requests") == 0 && gauge("waiting") == 0 &&
+           spawn_descriptors(&spawn) <= descriptors &&
+           (!RESIDENT_KNOWN || resident_bytes() <= resident + RESIDENT_SLACK);
+}
+
+static void check_and_end(void)
+{
+    ck_assert_msg(canary_sings(&canary, 20), "the canary: %s", canary.wrong);
+    canary_stop(&canary);
+    ck_assert_msg(canary.wrong[0] == '\0', "the canary: %s", canary.wrong);
+    bool same = false;
+    for (int i = 0; i < SETTLE_MS / 20 && !(same = settled()); i++)
+        poll(NULL, 0, 20);
+    ck_assert_msg(same,
+                  "%" PRIu64 " sequences live, %" PRIu64 " waiting; %u descriptors, were %u; %" PRIu64
+                  " bytes, were %" PRIu64,
+                  gauge("live_sequences"), gauge("waiting"), spawn_descriptors(&spawn), descriptors,
+                  resident_bytes(), resident);
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    ck_assert_msg(!spawn_logged(&spawn, BAD_CANARY), "content of a request is in the log");
+}
+
+static void teardown(void)
+{
+    spawn_free(&spawn);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+static int error_of(struct wire *on, uint64_t *ret_id, char text[ERROR_TEXT_MAX])
+{
+    struct frame frame;
+    struct message_error message;
+    struct error error;
+    wire_find(on, FRAME_ERROR, &frame);
+    ck_assert_int_eq(message_decode_error(&frame, &message, &error), 0);
+    *ret_id = frame.id;
+    snprintf(text, ERROR_TEXT_MAX, "%s", message.error.text);
+    return message.error.code;
+}
+
+static void check_answered(struct wire *on)
+{
+    struct frame frame;
+    wire_control(on, FRAME_HEALTH, "");
+    wire_find(on, FRAME_HEALTH, &frame);
+}
+
+static size_t generate(void *buffer, size_t size, uint64_t id, uint32_t count, uint32_t max_tokens)
+{
+    static const int32_t tokens[] = {1, 2, 3, 4, 5};
+    struct message_prompt prompts[64];
+    for (uint32_t i = 0; i < count; i++) {
+        prompts[i] = (struct message_prompt){
+            .sampling = sampling_unset(), .tokens = tokens, .token_count = 5};
+        prompts[i].sampling.max_tokens = max_tokens;
+        prompts[i].sampling.ignore_eos = true;
+    }
+    const struct message_submit_out submit = {.job = JOB_GENERATE,
+                                              .stream = true,
+                                              .normalize = true,
+                                              .prompt_count = count,
+                                              .prompts = prompts};
+    size_t length = message_encode_submit(buffer, size, id, &submit);
+    ck_assert_uint_gt(length, 0);
+    return length;
+}
+
+static void ask(struct wire *on, uint64_t id, uint32_t count, uint32_t max_tokens)
+{
+    static _Alignas(8) unsigned char buffer[1u << 16];
+    wire_send(on, buffer, generate(buffer, sizeof(buffer), id, count, max_tokens));
+}
+
+/* ---- what they do ------------------------------------------------------------------------------ */
+
+START_TEST(every_bad_message_is_refused_with_its_code)
+{
+    for (uint32_t i = 0; i < bad_count; i++) {
+        const struct bad *bad = &bad_table[i];
+        unsigned char bytes[BAD_SIZE_MAX];
+        char text[ERROR_TEXT_MAX];
+        struct frame frame;
+        uint64_t id;
+        wire_open(&wire, &spawn);
+        wire_send(&wire, bytes, bad_encode(bad, 99, bytes));
+        int code = error_of(&wire, &id, text);
+        ck_assert_msg(code == bad->code, "%s: %s: %s, must be %s", bad->name, error_name(code), text,
+                      error_name(bad->code));
+        ck_assert_msg(id == (bad->closes ? 0 : 99), "%s: answered with id %" PRIu64, bad->name, id);
+        ck_assert_msg(text[0] != '\0', "%s: no text", bad->name);
+        if (bad->closes)
+            ck_assert_msg(!wire_next(&wire, &frame), "%s: goes on", bad->name);
+        else
+            check_answered(&wire);
+        wire_close(&wire);
+    }
+    check_and_end();
+}
+END_TEST
+
+START_TEST(a_client_that_says_no_hello_is_told_and_closed)
+{
+    static const char *const first[] = {"GET / HTTP/1.1\r\nHost: " BAD_CANARY "\r\n\r\n",
+                                        "\x16\x03\x01\x02" BAD_CANARY "................", "{}\n"};
+    char text[ERROR_TEXT_MAX];
+    struct frame frame;
+    uint64_t id;
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+        wire = (struct wire){.fd = wire_connect(&spawn)};
+        wire_send(&wire, first[i], strlen(first[i]));
+        ck_assert_int_eq(error_of(&wire, &id, text), ERR_BAD_MAGIC);
+        ck_assert(!wire_next(&wire, &frame));
+        wire_close(&wire);
+    }
+    wire = (struct wire){.fd = wire_connect(&spawn)};
+    ask(&wire, 1, 1, 1);
+    ck_assert_int_eq(error_of(&wire, &id, text), ERR_BAD_STATE);
+    wire_close(&wire);
+    wire = (struct wire){.fd = wire_connect(&spawn)}; /* says nothing at all */
+    ck_assert_int_eq(error_of(&wire, &id, text), ERR_TIMEOUT);
+    ck_assert(!wire_next(&wire, &frame));
+    wire_close(&wire);
+    check_and_end();
+}
+END_TEST
+
+START_TEST(frames_that_end_anywhere_do_no_harm)
+{
+    static _Alignas(8) unsigned char bytes[1u << 16];
+    size_t length = generate(bytes, sizeof(bytes), 5, 3, 4);
+    for (size_t cut = 1; cut < length; cut++) {
+        wire_open(&wire, &spawn);
+        wire_send(&wire, bytes, cut);
+        wire_close(&wire);
+    }
+    check_and_end();
+}
+END_TEST
+
+START_TEST(half_a_frame_held_open_is_told_and_closed)
+{
+    static _Alignas(8) unsigned char bytes[1u << 16];
+    size_t length = generate(bytes, sizeof(bytes), 5, 3, 4);
+    for (size_t i = 0; i < 3; i++) {
+        char text[ERROR_TEXT_MAX];
+        struct frame frame;
+        uint64_t id;
+        wire_open(&wire, &spawn);
+        wire_send(&wire, bytes, i == 0 ? 1 : i == 1 ? FRAME_HEADER_SIZE : length - 1);
+        ck_assert_int_eq(error_of(&wire, &id, text), ERR_TIMEOUT);
+        ck_assert(!wire_next(&wire, &frame));
+        wire_close(&wire);
+    }
+    check_and_end();
+}
+END_TEST
+
+/* It is disconnected once it has taken nothing for stall-timeout; what it asked for ends with it. */
+START_TEST(a_slow_reader_is_closed_and_its_work_cancelled)
+{
+    int small = 4096;
+    wire_open(&wire, &spawn);
+    setsockopt(wire.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    for (uint64_t id = 1; id <= 4; id++)
+        ask(&wire, id, 64, 8000);
+    struct pollfd hung_up = {.fd = wire.fd, .events = 0};
+    ck_assert_int_eq(poll(&hung_up, 1, SPAWN_PATIENCE_MS), 1);
+    ck_assert(hung_up.revents & POLLHUP);
+    wire_close(&wire);
+    ck_assert_uint_ge(gauge("slow_readers_total"), 1);
+    check_and_end();
+}
+END_TEST
+
+START_TEST(a_client_gone_mid_batch_takes_its_work_along)
+{
+    struct frame frame;
+    for (int i = 0; i < 20; i++) {
+        wire_open(&wire, &spawn);
+        ask(&wire, 1, 32, 8000);
+        if (i % 2 == 0)
+            wire_find(&wire, FRAME_TOKENS, &frame);
+        wire_close(&wire);
+    }
+    check_and_end();
+}
+END_TEST
+
+START_TEST(a_thousand_connections_at_a_time_and_those_too_many_are_told)
+{
+    enum { COUNT = 1100 };
+    static int fds[COUNT];
+    uint32_t refused = 0;
+    for (int i = 0; i < COUNT; i++) {
+        fds[i] = wire_connect(&spawn);
+        ck_assert_int_ge(fds[i], 0);
+    }
+    /* The last of them are over connections-max. */
+    for (int i = 1000; i < COUNT; i++) {
+        struct pollfd poll_fd = {.fd = fds[i], .events = POLLIN};
+        if (poll(&poll_fd, 1, i == COUNT - 1 ? SPAWN_PATIENCE_MS : 0) != 1)
+            continue;
+        char text[ERROR_TEXT_MAX];
+        uint64_t id;
+        wire = (struct wire){.fd = fds[i]};
+        ck_assert_int_eq(error_of(&wire, &id, text), ERR_BUSY);
+        ck_assert_msg(strstr(text, "connections-max") != NULL, "%s", text);
+        refused++;
+    }
+    ck_assert_uint_ge(refused, 1);
+    ck_assert_msg(canary_sings(&canary, 20), "the canary: %s", canary.wrong);
+    for (int i = 0; i < COUNT; i++)
+        close(fds[i]);
+    check_and_end();
+}
+END_TEST
+
+/* In a process of its own: 0 when every attempt was denied. */
+static int stranger(uint64_t request)
+{
+    sluice_client *client;
+    const char *answer;
+    sluice_error error;
+    if (setgid(STRANGER) || setuid(STRANGER))
+        return 1;
+    if (sluice_connect(spawn.socket, SPAWN_PATIENCE_MS, &client, &error))
+        return 2;
+    if (sluice_cancel_request(client, request, SPAWN_PATIENCE_MS) != -SLUICE_E_DENIED)
+        return 3;
+    if (sluice_control(client, SLUICE_DRAIN, NULL, SPAWN_PATIENCE_MS, &answer) != -SLUICE_E_DENIED)
+        return 4;
+    if (sluice_control(client, SLUICE_RESUME, NULL, SPAWN_PATIENCE_MS, &answer) != -SLUICE_E_DENIED)
+        return 5;
+    if (sluice_control(client, SLUICE_STATS, "{\"requests\":true}", SPAWN_PATIENCE_MS, &answer) ||
+        !strstr(answer, "\"requests\":[]"))
+        return 6;
+    sluice_close(client);
+    return 0;
+}
+
+START_TEST(another_user_cancels_drains_and_sees_nothing)
+{
+    struct frame frame;
+    struct error error;
+    uint64_t request;
+    int status;
+    if (geteuid() != 0) {
+        fprintf(stderr, "skipped: only root can become another user\n");
+        check_and_end();
+        return;
+    }
+    ck_assert_int_eq(chmod(spawn.directory, 0755), 0);
+    ck_assert_int_eq(chmod(spawn.socket, 0666), 0);
+    wire_open(&wire, &spawn);
+    ask(&wire, 1, 4, 8000);
+    wire_find(&wire, FRAME_ACCEPT, &frame);
+    ck_assert_int_eq(message_decode_accept(&frame, &request, &error), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(stranger(request));
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "attempt %d succeeded",
+                  WEXITSTATUS(status));
+    for (int i = 0; i < 4; i++) {
+        struct message_done done;
+        wire_find(&wire, FRAME_DONE, &frame);
+        ck_assert_int_eq(message_decode_done(&frame, &done, &error), 0);
+        ck_assert_int_eq(done.finish, FINISH_LENGTH);
+        ck_assert_uint_eq(done.completion_tokens, 8000);
+    }
+    wire_close(&wire);
+    check_and_end();
+}
+END_TEST
+
+START_TEST(a_second_daemon_on_the_socket_is_told_so)
+{
+    static const char *const arguments[] = {"--model", "synthetic:null", "--device", "cpu", NULL};
+    struct spawn second = spawn;
+    spawn_start(&second, arguments, NULL);
+    ck_assert_int_eq(spawn_wait(&second), 78);
+    ck_assert(spawn_logged(&spawn, "another daemon listens on"));
+    check_and_end();
+}
+END_TEST
+
+/* Good frames with some bytes changed, and bytes that were never a frame. */
+START_TEST(noise_is_refused_or_understood_and_never_more)
+{
+    uint64_t random = 20;
+    for (uint32_t i = 0; i < 400; i++) {
+        static _Alignas(8) unsigned char bytes[4096];
+        size_t length = chance_between(&random, 1, 600);
+        if (i % 3 != 0)
+            length = generate(bytes, sizeof(bytes), 1 + i, 2, 3);
+        uint32_t changes = i % 3 == 0 ? (uint32_t)length : chance_between(&random, 1, 6);
+        for (uint32_t c = 0; c < changes; c++)
+            bytes[i % 3 == 0 ? c : chance_below(&random, (uint32_t)length)] =
+                (unsigned char)chance_draw(&random);
+        wire_open(&wire, &spawn);
+        wire_send(&wire, bytes, length);
+        shutdown(wire.fd, SHUT_WR);
+        for (struct frame frame; wire_next(&wire, &frame);)
+            continue;
+        wire_close(&wire);
+    }
+    check_and_end();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("hostile");
+    TCase *tcase = tcase_create("a daemon among them");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, every_bad_message_is_refused_with_its_code);
+    tcase_add_test(tcase, a_client_that_says_no_hello_is_told_and_closed);
+    tcase_add_test(tcase, frames_that_end_anywhere_do_no_harm);
+    tcase_add_test(tcase, half_a_frame_held_open_is_told_and_closed);
+    tcase_add_test(tcase, a_slow_reader_is_closed_and_its_work_cancelled);
+    tcase_add_test(tcase, a_client_gone_mid_batch_takes_its_work_along);
+    tcase_add_test(tcase, a_thousand_connections_at_a_time_and_those_too_many_are_told);
+    tcase_add_test(tcase, another_user_cancels_drains_and_sees_nothing);
+    tcase_add_test(tcase, a_second_daemon_on_the_socket_is_told_so);
+    tcase_add_test(tcase, noise_is_refused_or_understood_and_never_more);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    signal(SIGPIPE, SIG_IGN);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
