@@ -16,7 +16,9 @@
 #include "gpu/kernels/swiglu.h"
 
 /* A step's scratch. `x` is a layer's normed input and, after a product, what is added to the
- * residual: norm reads the one and writes the other in place. */
+ * residual: norm reads the one and writes the other in place. The residual is float32 on every device:
+ * it is what roundings add up in, layer after layer. In bf16 a token that was chosen in a batch was up to
+ * 0.30 less likely than the likeliest when scored alone (8B of random weights). */
 struct room {
     void *residual, *x;
     float *angles;
@@ -103,7 +105,7 @@ static void room_cut(struct room *room, char *base, const struct forward *forwar
     struct cutter cutter = {.base = base};
     uint64_t hidden = (uint64_t)batch->tokens_max * config->hidden;
     *room = (struct room){
-        .residual = cut(&cutter, hidden * dtype_bytes(device_traits.compute)),
+        .residual = cut(&cutter, hidden * sizeof(float)),
         .x = cut(&cutter, hidden * dtype_bytes(device_traits.compute)),
         .angles =
             cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
@@ -156,7 +158,7 @@ static int norm(const struct run *run, const void *weight, bool first, struct er
         .residual_stride = hidden,
         .delta_stride = hidden,
         .out_stride = hidden,
-        .residual_dtype = run->dtype,
+        .residual_dtype = DTYPE_F32,
         .delta_dtype = run->dtype,
         .weight_dtype = run->forward->weights->vector,
         .out_dtype = run->dtype,
@@ -174,7 +176,7 @@ static int start(const struct run *run, struct error *error)
         .table = run->forward->weights->embed,
         .out = run->room.residual,
         .stride = run->config->hidden,
-        .out_dtype = run->dtype,
+        .out_dtype = DTYPE_F32,
     };
     CUDA_TRY(op_embed(&embed, step->stream), error);
     struct angle_args angle = {
