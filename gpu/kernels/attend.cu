@@ -13,8 +13,8 @@ cudaError_t op_attend(const struct attend_args *args, cudaStream_t stream)
         left &= ~ATTEND_DECODE;
     }
     if ((left & ATTEND_PREFILL) && (attend_wgmma_can(args) || attend_prefill_can(args))) {
-        cudaError_t result = attend_wgmma_can(args) ? attend_wgmma(args, stream)
-                                                    : attend_prefill(args, stream);
+        cudaError_t result =
+            attend_wgmma_can(args) ? attend_wgmma(args, stream) : attend_prefill(args, stream);
         if (result != cudaSuccess)
             return result;
         left &= ~ATTEND_PREFILL;

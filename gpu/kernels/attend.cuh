@@ -40,8 +40,8 @@ __device__ __forceinline__ const char *attend_place_in(const struct batch_group 
                                                        uint64_t part, uint32_t row_bytes)
 {
     uint32_t slab = block / group.slab_blocks;
-    const char *base = reinterpret_cast<const char *>(
-                           __ldg(reinterpret_cast<const unsigned long long *>(group.slabs) + slab)) +
+    const char *base = reinterpret_cast<const char *>(__ldg(
+                           reinterpret_cast<const unsigned long long *>(group.slabs) + slab)) +
                        (size_t)(block - slab * group.slab_blocks) * group.block_bytes + part;
     uint32_t inside = position & ((1u << block_shift) - 1);
     return base + (((size_t)head << block_shift) + inside) * row_bytes;

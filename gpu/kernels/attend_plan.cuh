@@ -54,7 +54,8 @@ __device__ static void plan_count(attend_plan &plan, const struct batch &batch,
 {
     /* Rows are read before their number is known: one latency less. */
     uint32_t rows = batch.counts->rows, max = batch.rows_max;
-    uint32_t per = (max + PLAN_ENTRIES - 1) / PLAN_ENTRIES, entries = per ? (max + per - 1) / per : 0;
+    uint32_t per = (max + PLAN_ENTRIES - 1) / PLAN_ENTRIES,
+             entries = per ? (max + per - 1) / per : 0;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     uint32_t items_before = 0, records_before = 0;
     for (uint32_t base = 0; base < entries; base += blockDim.x) {

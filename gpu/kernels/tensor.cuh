@@ -147,10 +147,11 @@ __device__ __forceinline__ uint64_t policy_once()
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t bytes,
                                           uint32_t barrier)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-                 "[%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier)
+        : "memory");
 }
 
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t bytes,

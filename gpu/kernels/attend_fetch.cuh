@@ -1,0 +1,174 @@
+/* Decode attention: what a block keeps in shared memory, and the warps that fill it. */
+#pragma once
+
+#include "gpu/kernels/attend_plan.cuh"
+#include "gpu/kernels/tensor.cuh"
+
+#define DECODE_WARPS 8
+/* Registers are dealt to groups of four warps: two that attend, one that brings. */
+#define DECODE_THREADS ((DECODE_WARPS + 4) * WARP)
+#define ITEMS 2 /* looked up ahead */
+#define FETCH_WARPS 3
+#define PIECE 16         /* positions that are next to each other in every cache */
+#define SPAN (2 * PIECE) /* of a split, per warp */
+#define STAGES_MAX 12    /* of a ring, each K or V of one warp's part of a split */
+#define MERGE_ROWS 4     /* queries merged over the warps at a time */
+
+template <int HD, int TILES> struct decode_shared {
+    static const uint32_t piece = PIECE * HD * 2, part = 2 * piece; /* bytes of K, or V */
+    attend_plan plan;
+    uint64_t full[DECODE_WARPS][STAGES_MAX], empty[DECODE_WARPS][STAGES_MAX];
+    uint64_t item_full[ITEMS]; /* its queries are there */
+    attend_item item[ITEMS];
+    alignas(16) __nv_bfloat16 q[ITEMS][8 * TILES][HD];
+    float2 stat[DECODE_WARPS][8 * TILES];
+    alignas(16) float merge[DECODE_WARPS][MERGE_ROWS][HD];
+    /* then [DECODE_WARPS][stages][part], aligned to 128 */
+};
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* What a lane of a fetching warp is to fetch: its warp's part of one split. */
+struct fetch_part {
+    uint32_t position, head, span;
+    uint32_t block[2]; /* of the lower and the upper 16 positions */
+    bool low, high;    /* which of them are wanted */
+};
+
+/* Asks for the block numbers, and does not wait for them: under load that takes microseconds, for
+ * the answer queues behind all that was fetched. */
+__device__ __forceinline__ fetch_part fetch_look_up(const attend_args &a,
+                                                    const struct batch_group &group,
+                                                    const attend_plan &plan,
+                                                    const plan_shape &shape, uint32_t block_shift,
+                                                    uint32_t base, uint32_t turn, uint32_t second,
+                                                    uint32_t warp, bool mine)
+{
+    uint32_t number = plan.whole ? base : base + second * gridDim.x;
+    bool exists = number < plan.items[plan_entries(plan)];
+    attend_item item = plan_find(plan, a.batch, group, shape, exists ? number : base);
+    uint32_t split = item.split + (plan.whole ? turn + second : 0);
+    fetch_part out;
+    exists = exists && mine && split < item.split_end;
+    out.position = split * ATTEND_SPLIT + warp * SPAN;
+    out.head = item.head;
+    out.span = plan.whole ? item.split_end - item.split : 1;
+    out.low = exists && out.position <= item.row.last && out.position + PIECE > item.row.first;
+    out.high =
+        exists && out.position + PIECE <= item.row.last && out.position + SPAN > item.row.first;
+    out.block[0] = out.low ? __ldg(item.row.table + (out.position >> block_shift)) : 0;
+    out.block[1] = out.high ? __ldg(item.row.table + ((out.position + PIECE) >> block_shift)) : 0;
+    return out;
+}
+
+/* One of the warps that fetch, for warps fetcher, fetcher + 3 and fetcher + 6. Lanes look up two
+ * splits at a time (of one item where items are whole, else of two items): lane 4 i + c for warp
+ * fetcher + 3 c in split i. Copies are issued in the order in which they are used, for a ring has
+ * few stages: K and V of a split, then the next split's. */
+template <int HD, int TILES>
+__device__ static void decode_fetch(const attend_args &a, const struct batch_group &group,
+                                    decode_shared<HD, TILES> &shared, const plan_shape &shape,
+                                    uint32_t ring, uint32_t stages, uint32_t block_shift,
+                                    uint32_t fetcher)
+{
+    const uint32_t part = decode_shared<HD, TILES>::part, half = part / 2;
+    uint32_t total = shared.plan.items[plan_entries(shared.plan)];
+    uint32_t step = gridDim.x * (shared.plan.whole ? 1 : 2), base = blockIdx.x, turn = 0;
+    uint32_t lane = threadIdx.x % WARP, warp = fetcher + FETCH_WARPS * (lane % 4);
+    uint32_t second = lane / 4 % 2, stage = 0, use = 0; /* the next of this lane's ring */
+    bool mine = lane < 8 && lane % 4 < FETCH_WARPS && warp < DECODE_WARPS;
+    uint64_t policy = policy_once(), to_v = a.kv.v - a.kv.k;
+    ring += warp * stages * part;
+    if (base >= total)
+        return;
+    fetch_part next =
+        fetch_look_up(a, group, shared.plan, shape, block_shift, base, turn, second, warp, mine);
+    while (base < total) {
+        fetch_part now = next;
+        const char *k[2] = {NULL, NULL};
+        bool joined = now.low && now.high && block_shift > 4; /* next to each other */
+        if (now.low)
+            k[0] = attend_place_in(group, now.block[0], block_shift, now.position, now.head, a.kv.k,
+                                   HD * 2);
+        if (now.high && !joined)
+            k[1] = attend_place_in(group, now.block[1], block_shift, now.position + PIECE, now.head,
+                                   a.kv.k, HD * 2);
+        turn += 2;
+        if (turn >= now.span)
+            turn = 0, base += step;
+        if (base < total)
+            next = fetch_look_up(a, group, shared.plan, shape, block_shift, base, turn, second,
+                                 warp, mine);
+        uint32_t bytes = (now.low ? half : 0) + (now.high ? half : 0);
+        uint32_t all = __ballot_sync(FULL_MASK, now.low || now.high) >> lane % 4;
+        for (uint32_t round = 0; round < 4; round++) {
+            bool is_v = round % 2, fetched = all & (round / 2 ? 0x10 : 1);
+            if (fetched && bytes && second == round / 2) {
+                uint32_t full = shared_address(&shared.full[warp][stage]), to = ring + stage * part;
+                if (use)
+                    barrier_wait(shared_address(&shared.empty[warp][stage]), (use - 1) & 1);
+                barrier_expect(full, bytes);
+                if (now.low)
+                    copy_bulk(to, k[0] + (is_v ? to_v : 0), joined ? part : half, full, policy);
+                if (now.high && !joined)
+                    copy_bulk(to + half, k[1] + (is_v ? to_v : 0), half, full, policy);
+            }
+            if (fetched && ++stage == stages)
+                stage = 0, use++;
+            __syncwarp();
+        }
+    }
+}
+
+/* Between the last warp and those that attend, by barriers with numbers: slot `slot` of the items
+ * is filled, or read. */
+__device__ __forceinline__ void items_sync(uint32_t slot, bool read)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(2 + slot + (read ? ITEMS : 0)),
+                 "n"((DECODE_WARPS + 1) * WARP)
+                 : "memory");
+}
+
+__device__ __forceinline__ void items_arrive(uint32_t slot, bool read)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(2 + slot + (read ? ITEMS : 0)),
+                 "n"((DECODE_WARPS + 1) * WARP)
+                 : "memory");
+}
+
+/* The last warp: where the items are, and their queries. Query r of an item is token r / group of
+ * the row, head r % group of the KV head's. */
+template <int HD, int TILES>
+__device__ static void decode_items(const attend_args &a, const struct batch_group &group,
+                                    decode_shared<HD, TILES> &shared, const plan_shape &shape)
+{
+    uint32_t total = shared.plan.items[plan_entries(shared.plan)], lane = threadIdx.x % WARP;
+    uint32_t slot = 0, use = 0;
+    for (uint32_t number = blockIdx.x; number < total; number += gridDim.x) {
+        attend_item item = plan_find(shared.plan, a.batch, group, shape, number);
+        uint32_t rows = item.row.q_len * shape.group - item.tile * shape.tile_rows;
+        if (rows > shape.tile_rows)
+            rows = shape.tile_rows;
+        uint32_t full = shared_address(&shared.item_full[slot]);
+        if (use)
+            items_sync(slot, true);
+        if (lane == 0) {
+            shared.item[slot] = item;
+            barrier_expect(full, rows * HD * 2);
+        }
+        __syncwarp();
+        if (lane < rows) {
+            uint32_t r = item.tile * shape.tile_rows + lane;
+            size_t token = item.row.token + r / shape.group;
+            uint32_t head = item.head * shape.group + r % shape.group;
+            copy_bulk(shared_address(shared.q[slot][lane]),
+                      static_cast<const __nv_bfloat16 *>(a.q) + token * a.q_stride + head * HD,
+                      HD * 2, full);
+        }
+        items_arrive(slot, false);
+        if (++slot == ITEMS)
+            slot = 0, use++;
+    }
+}
+
+#endif
