@@ -7,8 +7,8 @@
  * pieces of 16: 82 % of the read rate instead.) A last one brings what else an item is: where it
  * lies, its queries. attend_fetch.cuh has those that bring, attend_math.cuh the arithmetic.
  *
- * Measured: 139.6 us for 32 sequences of 4,096 tokens (32/8 heads of 128): 3,846 GB/s, the read
- * rate of the same run being 4,653. What bounds it then: SMs get unequal shares of the memory (the
+ * Measured: 139.8 us for 32 sequences of 4,096 tokens (32/8 heads of 128): 3,840 GB/s, the read
+ * rate of the same run being 4,556. What bounds it then: SMs get unequal shares of the memory (the
  * first is done after 118 us, the last after 144), and items are dealt evenly. */
 #include "gpu/kernels/attend_math.cuh"
 #include "gpu/kernels/facts.cuh"
@@ -276,6 +276,8 @@ static cudaError_t decode_launch(const struct attend_args *args, cudaStream_t st
     uint32_t stages = static_cast<uint32_t>((device->shared_max - fixed) / stage);
     if (stages > STAGES_MAX)
         stages = STAGES_MAX;
+    if (stages > 1 && stages * stage > RING_BYTES_MAX)
+        stages = static_cast<uint32_t>(RING_BYTES_MAX / stage);
     static struct device_once once;
     cudaError_t result = device_allow(&once, decode_kernel<HD, TILES>, device);
     if (result != cudaSuccess)

@@ -11,8 +11,11 @@
 #define FETCH_WARPS 3
 #define PIECE 16         /* positions that are next to each other in every cache */
 #define SPAN (2 * PIECE) /* of a split, per warp */
-#define STAGES_MAX 12    /* of a ring, each K or V of one warp's part of a split */
-#define MERGE_ROWS 4     /* queries merged over the warps at a time */
+#define STAGES_MAX 4     /* of a ring, each K or V of one warp's part of a split */
+/* Of all rings. More only lengthens the queue in which look-ups stand, too: with 192 KiB decode
+ * attention took 1 to 4 % longer. */
+#define RING_BYTES_MAX (128u << 10)
+#define MERGE_ROWS 4 /* queries merged over the warps at a time */
 
 template <int HD, int TILES> struct decode_shared {
     static const uint32_t piece = PIECE * HD * 2, part = 2 * piece; /* bytes of K, or V */
