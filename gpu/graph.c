@@ -76,13 +76,15 @@ static struct batch bucket_batch(const struct rank *rank, uint32_t rows, uint32_
     return batch;
 }
 
+/* What cannot be destroyed stays known: it is of a device that failed, and goes with the process. */
 static void graph_clear(struct graph *graph)
 {
-    if (graph->exec)
-        (void)cudaGraphExecDestroy(graph->exec);
-    if (graph->source)
-        (void)cudaGraphDestroy(graph->source);
-    *graph = (struct graph){0};
+    if (graph->exec && cudaGraphExecDestroy(graph->exec) == cudaSuccess)
+        graph->exec = NULL;
+    if (graph->source && cudaGraphDestroy(graph->source) == cudaSuccess)
+        graph->source = NULL;
+    graph->expand = NULL;
+    graph->refused = false;
 }
 
 static void graphs_clear(struct graphs *graphs)
