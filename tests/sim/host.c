@@ -72,6 +72,15 @@ static void wake(void *context)
     host->touched = true;
 }
 
+static int run_task(struct background *background, struct task *task)
+{
+    struct host *host = container_of(background, struct host, background);
+    if (host->task_count == HOST_TASKS)
+        return -ERR_NO_MEMORY;
+    host->tasks[host->task_count++] = task;
+    return 0;
+}
+
 static struct gpu_options engine_options(const struct host *host)
 {
     static const int numbers[GPU_DEVICES_MAX];
@@ -122,6 +131,10 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     if (server_init(&host->server, host->options, &host->outbox, scene->random, scene->now_us,
                     &error))
         abort();
+    language_load(&host->language, setup->model);
+    host->background.run = run_task;
+    host->server.language = &host->language;
+    host->server.background = &host->background;
     for (uint32_t i = 0; i < setup->replicas && !scene->failed; i++)
         open_replica(host, &model, &limits);
     struct replica *bases[HOST_REPLICAS];
@@ -135,6 +148,8 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
 void host_close(struct host *host)
 {
     struct server *server = &host->server;
+    while (host->task_count > 0)
+        host_task_end(host);
     server_drain(server);
     server_cancel_all(server, host->scene->now_us);
     server_turn(server, host->scene->now_us);
@@ -156,6 +171,7 @@ void host_close(struct host *host)
     for (uint32_t i = 0; i < host->replica_count; i++)
         replica_free(host->replicas[i]);
     outbox_destroy(&host->outbox);
+    language_free(&host->language);
     options_free(host->options);
     host->replica_count = 0;
 }
@@ -234,6 +250,22 @@ bool host_healthy(const struct host *host)
     return true;
 }
 
+bool host_task_due(const struct host *host)
+{
+    return host->task_count > 0;
+}
+
+void host_task_end(struct host *host)
+{
+    uint32_t pick = scene_below(host->scene, host->task_count);
+    struct task *task = host->tasks[pick];
+    host->tasks[pick] = host->tasks[--host->task_count];
+    scene_note(host->scene, "task", host->task_count, 0);
+    task->work(task);
+    task->done(task);
+    host->touched = true;
+}
+
 bool host_device_due(const struct host *host)
 {
     return host->device_runs;
@@ -301,7 +333,7 @@ void host_check_rest(struct host *host)
 {
     struct server *server = &host->server;
     if (server->live_requests || server->live_sequences || server->waiting.count ||
-        server->load.sequences || server->load.tokens || server->load.input)
+        server->load.sequences || server->load.tokens || server->load.input || server->encodings)
         scene_fail(host->scene,
                    "at rest: %u requests, %" PRIu64 " sequences, %" PRIu64 " waiting, load of %" PRIu64
                    " sequences, %" PRIu64 " tokens, %" PRIu64 " bytes",
