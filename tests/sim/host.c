@@ -41,7 +41,9 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "step-tokens", 1u << scene_between(scene, 3, 8), "");
     set(host, "gpu-memory-reserve", 0, "");
     set(host, "kv-idle-release", scene_between(scene, 10, scene_one_in(scene, 2) ? 15 : 200), "ms");
-    set(host, "itl-target", scene_between(scene, 1, 50), "ms");
+    /* A slow device takes longer for a step than that: prompts wait until their turn must come. */
+    bool slow = host->device_us > 30;
+    set(host, "itl-target", slow ? 1 : scene_between(scene, 1, 50), "ms");
     set(host, "step-timeout", scene_between(scene, 500, 2000), "ms");
     set(host, "queue-sequences", scene_between(scene, 4, 64), "");
     set(host, "queue-tokens", 2ull * setup->context_max * scene_between(scene, 4, 32), "");
@@ -123,6 +125,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     struct error error;
     memset(host, 0, sizeof(*host));
     host->scene = scene;
+    host->device_us = scene_one_in(scene, 3) ? 1000 : 30;
     if (options_defaults(&host->options, &error))
         abort();
     draw_options(host, setup);
@@ -274,6 +277,7 @@ bool host_device_due(const struct host *host)
 void host_device_step(struct host *host)
 {
     host->device_runs = emu_step();
+    host->scene->now_us += scene_below(host->scene, host->device_us);
     scene_note(host->scene, "device", host->device_runs, 0);
 }
 

@@ -43,6 +43,7 @@ struct host {
     bool stopped[HOST_REPLICAS];
     uint32_t replica_count;
     bool touched; /* a turn of the server is due */
+    uint32_t device_us; /* what one piece of the device's work takes at most, by the scene's clock */
     bool device_runs; /* the device may have something to do */
     struct host_figures figures; /* of host_check_rest() */
     bool failed;  /* the device did; this daemon serves no more */
