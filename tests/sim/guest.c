@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define CALM_US 4000u /* between two looks of somebody who waits */
+#define LONG_TEXT (20u << 10)
 #define LONG_US 400000u /* longer than any patience of the daemon's */
 
 #define WRONG(...) scene_fail(guest->scene, "client: " __VA_ARGS__)
@@ -358,6 +359,25 @@ static void send_bad(struct guest *guest)
         line_put(&guest->line, buffer, bad_encode(bad, ask->id, buffer));
 }
 
+/* A text that is too long for any context, and long enough to be tokenized off the loop. */
+static void send_long_text(struct guest *guest)
+{
+    _Alignas(8) static unsigned char buffer[GUEST_FRAME_MAX];
+    char *text = malloc(LONG_TEXT);
+    const struct guest_ask *ask =
+        new_ask(guest, FRAME_SUBMIT, false, ERR_TOO_LARGE, ERR_BUSY);
+    if (text && ask) {
+        memset(text, 'a', LONG_TEXT);
+        const struct message_prompt prompt = {
+            .sampling = sampling_unset(), .text = text, .text_length = LONG_TEXT};
+        const struct message_submit_out submit = {
+            .job = JOB_SCORE, .normalize = true, .prompt_count = 1, .prompts = &prompt};
+        line_put(&guest->line, buffer,
+                 message_encode_submit(buffer, sizeof(buffer), ask->id, &submit));
+    }
+    free(text);
+}
+
 /* Keeps the rest of a frame to itself for longer than the daemon waits, or sends it. */
 static void end_half(struct guest *guest)
 {
@@ -384,6 +404,9 @@ static void misbehave(struct guest *guest)
         ask_something(guest);
     } else if (what < 79) {
         drain_or_resume(guest);
+    } else if (what < 81) {
+        if (guest->questions->null)
+            send_long_text(guest);
     } else if (what < 89) {
         send_bad(guest);
     } else if (what < 93) {

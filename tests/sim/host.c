@@ -41,7 +41,9 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "step-tokens", 1u << scene_between(scene, 3, 8), "");
     set(host, "gpu-memory-reserve", 0, "");
     set(host, "kv-idle-release", scene_between(scene, 10, scene_one_in(scene, 2) ? 15 : 200), "ms");
-    set(host, "itl-target", scene_between(scene, 1, 50), "ms");
+    /* A slow device takes longer for a step than that: prompts wait until their turn must come. */
+    bool slow = host->device_us > 30;
+    set(host, "itl-target", slow ? 1 : scene_between(scene, 1, 50), "ms");
     set(host, "step-timeout", scene_between(scene, 500, 2000), "ms");
     set(host, "queue-sequences", scene_between(scene, 4, 64), "");
     set(host, "queue-tokens", 2ull * setup->context_max * scene_between(scene, 4, 32), "");
@@ -70,6 +72,15 @@ static void wake(void *context)
 {
     struct host *host = context;
     host->touched = true;
+}
+
+static int run_task(struct background *background, struct task *task)
+{
+    struct host *host = container_of(background, struct host, background);
+    if (host->task_count == HOST_TASKS)
+        return -ERR_NO_MEMORY;
+    host->tasks[host->task_count++] = task;
+    return 0;
 }
 
 static struct gpu_options engine_options(const struct host *host)
@@ -114,6 +125,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     struct error error;
     memset(host, 0, sizeof(*host));
     host->scene = scene;
+    host->device_us = scene_one_in(scene, 3) ? 1000 : 30;
     if (options_defaults(&host->options, &error))
         abort();
     draw_options(host, setup);
@@ -122,6 +134,10 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     if (server_init(&host->server, host->options, &host->outbox, scene->random, scene->now_us,
                     &error))
         abort();
+    language_load(&host->language, setup->model);
+    host->background.run = run_task;
+    host->server.language = &host->language;
+    host->server.background = &host->background;
     for (uint32_t i = 0; i < setup->replicas && !scene->failed; i++)
         open_replica(host, &model, &limits);
     struct replica *bases[HOST_REPLICAS];
@@ -135,6 +151,8 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
 void host_close(struct host *host)
 {
     struct server *server = &host->server;
+    while (host->task_count > 0)
+        host_task_end(host);
     server_drain(server);
     server_cancel_all(server, host->scene->now_us);
     server_turn(server, host->scene->now_us);
@@ -156,6 +174,7 @@ void host_close(struct host *host)
     for (uint32_t i = 0; i < host->replica_count; i++)
         replica_free(host->replicas[i]);
     outbox_destroy(&host->outbox);
+    language_free(&host->language);
     options_free(host->options);
     host->replica_count = 0;
 }
@@ -234,6 +253,22 @@ bool host_healthy(const struct host *host)
     return true;
 }
 
+bool host_task_due(const struct host *host)
+{
+    return host->task_count > 0;
+}
+
+void host_task_end(struct host *host)
+{
+    uint32_t pick = scene_below(host->scene, host->task_count);
+    struct task *task = host->tasks[pick];
+    host->tasks[pick] = host->tasks[--host->task_count];
+    scene_note(host->scene, "task", host->task_count, 0);
+    task->work(task);
+    task->done(task);
+    host->touched = true;
+}
+
 bool host_device_due(const struct host *host)
 {
     return host->device_runs;
@@ -242,6 +277,7 @@ bool host_device_due(const struct host *host)
 void host_device_step(struct host *host)
 {
     host->device_runs = emu_step();
+    host->scene->now_us += scene_below(host->scene, host->device_us);
     scene_note(host->scene, "device", host->device_runs, 0);
 }
 
@@ -301,7 +337,7 @@ void host_check_rest(struct host *host)
 {
     struct server *server = &host->server;
     if (server->live_requests || server->live_sequences || server->waiting.count ||
-        server->load.sequences || server->load.tokens || server->load.input)
+        server->load.sequences || server->load.tokens || server->load.input || server->encodings)
         scene_fail(host->scene,
                    "at rest: %u requests, %" PRIu64 " sequences, %" PRIu64 " waiting, load of %" PRIu64
                    " sequences, %" PRIu64 " tokens, %" PRIu64 " bytes",

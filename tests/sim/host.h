@@ -6,12 +6,15 @@
  */
 #pragma once
 
+#include "daemon/background.h"
+#include "daemon/language.h"
 #include "daemon/option.h"
 #include "daemon/replica.h"
 #include "daemon/server.h"
 #include "tests/sim/scene.h"
 
 #define HOST_REPLICAS 2
+#define HOST_TASKS 32
 
 struct host_setup {
     const char *model;
@@ -31,11 +34,16 @@ struct host {
     struct options *options;
     struct outbox outbox;
     struct server server;
+    struct language language;
+    struct background background;
+    struct task *tasks[HOST_TASKS]; /* long work that waits for its thread, which is here */
+    uint32_t task_count;
     struct replica_worker *replicas[HOST_REPLICAS];
     bool woken[HOST_REPLICAS]; /* the worker's eventfd was readable */
     bool stopped[HOST_REPLICAS];
     uint32_t replica_count;
     bool touched; /* a turn of the server is due */
+    uint32_t device_us; /* what one piece of the device's work takes at most, by the scene's clock */
     bool device_runs; /* the device may have something to do */
     struct host_figures figures; /* of host_check_rest() */
     bool failed;  /* the device did; this daemon serves no more */
@@ -51,6 +59,8 @@ bool host_worker_due(struct host *host, uint32_t replica);
 void host_worker_turn(struct host *host, uint32_t replica);
 bool host_server_due(const struct host *host);
 void host_server_turn(struct host *host);
+bool host_task_due(const struct host *host);
+void host_task_end(struct host *host);
 bool host_device_due(const struct host *host);
 void host_device_step(struct host *host);
 /* The time at which something is due although nothing happens; 0 = never. */

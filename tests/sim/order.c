@@ -31,6 +31,7 @@ static void draw_prompts(struct order *order, struct scene *scene,
     for (uint32_t i = 0; i < order->prompt_count; i++) {
         const struct question *question =
             &questions->question[scene_below(scene, questions->count)];
+        order->texts = question->text && (i == 0 ? scene_one_in(scene, 2) : order->texts);
         bool many = order->job == JOB_GENERATE && scene_one_in(scene, 5) &&
                     (questions->null || question->temperature == 0);
         uint32_t n = many ? scene_between(scene, 2, 4) : 1;
@@ -75,6 +76,11 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
         *prompt = (struct message_prompt){.sampling = sampling_unset(),
                                           .tokens = question->prompt,
                                           .token_count = question->prompt_len};
+        if (order->texts) {
+            prompt->tokens = NULL;
+            prompt->text = question->text;
+            prompt->text_length = question->prompt_len;
+        }
         if (order->job == JOB_GENERATE) {
             struct sampling *sampling = &prompt->sampling;
             sampling->temperature = question->temperature;

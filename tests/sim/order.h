@@ -22,6 +22,7 @@ struct order {
     enum job job;
     enum pooling pooling;
     bool normalize, stream;
+    bool texts; /* the prompts are sent as texts */
     int32_t priority, logprobs;
     uint64_t deadline_ms;
     time_us sent_us;

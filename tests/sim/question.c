@@ -37,8 +37,15 @@ static void draw(const struct questions *questions, struct question *question, u
 {
     question->prompt_len = draw_length(prompt_max, random);
     question->prompt = make(question->prompt_len, sizeof(int32_t));
-    for (uint32_t i = 0; i < question->prompt_len; i++)
-        question->prompt[i] = (int32_t)chance_below(random, questions->vocab);
+    if (questions->null && chance_one_in(random, 3))
+        question->text = make(question->prompt_len + 1, 1);
+    for (uint32_t i = 0; i < question->prompt_len; i++) {
+        /* The null model's tokens are the bytes; these are characters, too. */
+        question->prompt[i] = question->text ? (int32_t)chance_between(random, 1, 127)
+                                             : (int32_t)chance_below(random, questions->vocab);
+        if (question->text)
+            question->text[i] = (char)question->prompt[i];
+    }
     question->ignore_eos = chance_one_in(random, 4);
     question->seed = chance_below(random, 1u << 30);
     if (chance_one_in(random, 2))
@@ -230,6 +237,7 @@ void questions_free(struct questions *questions)
     for (uint32_t i = 0; i < questions->count; i++) {
         struct question *question = &questions->question[i];
         free(question->prompt);
+        free(question->text);
         free(question->tokens);
         free(question->logprobs);
         free(question->tops);

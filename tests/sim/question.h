@@ -16,6 +16,7 @@
 struct question {
     int32_t *prompt;
     uint32_t prompt_len;
+    char *text; /* whose tokens the prompt is; NULL: it is none */
     float temperature;
     uint64_t seed;
     bool ignore_eos;

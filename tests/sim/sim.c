@@ -104,7 +104,7 @@ static void end_trouble(struct sim *sim)
 
 /* ---- one event --------------------------------------------------------------------------------- */
 
-enum actor { DEVICE, SERVER, WORKER, ACT, READ, DELIVER, WRITABLE, LOST };
+enum actor { DEVICE, SERVER, WORKER, TASK, ACT, READ, DELIVER, WRITABLE, LOST };
 
 struct choice {
     enum actor actor;
@@ -113,7 +113,7 @@ struct choice {
 
 struct choices {
     uint32_t count;
-    struct choice choice[GUESTS * 5 + HOST_REPLICAS + 2];
+    struct choice choice[GUESTS * 5 + HOST_REPLICAS + 3];
 };
 
 static void offer(struct choices *choices, bool due, enum actor actor, uint32_t number)
@@ -127,6 +127,7 @@ static void offer_all(struct sim *sim, struct choices *choices)
     choices->count = 0;
     offer(choices, host_device_due(&sim->host), DEVICE, 0);
     offer(choices, host_server_due(&sim->host), SERVER, 0);
+    offer(choices, host_task_due(&sim->host), TASK, 0);
     for (uint32_t i = 0; i < sim->host.replica_count; i++)
         offer(choices, host_worker_due(&sim->host, i), WORKER, i);
     for (uint32_t i = 0; i < sim->guests.count; i++) {
@@ -158,6 +159,9 @@ static void take(struct sim *sim, const struct choice *choice)
         break;
     case SERVER:
         host_server_turn(&sim->host);
+        break;
+    case TASK:
+        host_task_end(&sim->host);
         break;
     case WORKER:
         host_worker_turn(&sim->host, choice->number);
