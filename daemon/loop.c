@@ -17,8 +17,6 @@
 #define STOP_US 10000000u /* for workers to end */
 #define ACCEPTS_MAX 64    /* per iteration, so that accepting starves nobody */
 
-static void take_turn(struct loop *loop);
-
 /* ---- the end -----------------------------------------------------------------------------------
  */
 
@@ -193,8 +191,8 @@ static void on_due(uv_timer_t *timer)
 {
     struct loop *loop = timer->data;
     loop->due_us = 0;
-    loop_touch(loop); /* the check phase of this iteration follows */
-    take_turn(loop);
+    loop_touch(loop);
+    loop_turn(loop);
 }
 
 /* A timer that stands earlier than needed stays: it costs one empty turn, moving it costs more. */
@@ -210,7 +208,7 @@ static void arm(struct loop *loop, time_us now_us)
     uv_timer_start(&loop->due, on_due, due_us > now_us ? (due_us - now_us + 999) / 1000 : 0, 0);
 }
 
-static void take_turn(struct loop *loop)
+void loop_turn(struct loop *loop)
 {
     time_us now_us = clock_now_us();
     if (!loop->touched)
@@ -235,7 +233,7 @@ static void take_turn(struct loop *loop)
 
 static void on_check(uv_check_t *check)
 {
-    take_turn(check->data);
+    loop_turn(check->data);
 }
 
 static void on_wake(uv_async_t *async)

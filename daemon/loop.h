@@ -99,6 +99,10 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
 int loop_run(struct loop *loop);
 void loop_destroy(struct loop *loop);
 
+/* The turn, if one is due: the loop may go to sleep after a timer's callback without the check phase
+ * that takes it. */
+void loop_turn(struct loop *loop);
+
 /* A turn is due in this iteration. */
 static inline void loop_touch(struct loop *loop)
 {

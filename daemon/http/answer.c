@@ -180,7 +180,7 @@ static void put_logprobs(struct json_writer *writer, const struct piece *piece)
 {
     if (!piece->seq->out_logprobs)
         json_put_null(writer, "logprobs");
-    else if (piece->exchange->ask.kind == ASK_CHAT)
+    else if (piece->exchange->query.kind == QUERY_CHAT)
         put_chat_logprobs(writer, piece);
     else
         put_completion_logprobs(writer, piece);
@@ -190,7 +190,7 @@ static void put_logprobs(struct json_writer *writer, const struct piece *piece)
 
 static void put_start(struct json_writer *writer, const struct exchange *exchange, bool chunk)
 {
-    bool chat = exchange->ask.kind == ASK_CHAT;
+    bool chat = exchange->query.kind == QUERY_CHAT;
     char id[64];
     snprintf(id, sizeof(id), "%s%s", chat ? "chatcmpl-" : "cmpl-", exchange->answer_id);
     json_open(writer, NULL, '{');
@@ -207,7 +207,7 @@ static void put_usage(struct json_writer *writer, const struct exchange *exchang
 {
     json_open(writer, "usage", '{');
     json_put_uint(writer, "prompt_tokens", exchange->prompt_tokens);
-    if (exchange->ask.kind != ASK_EMBEDDING)
+    if (exchange->query.kind != QUERY_EMBEDDING)
         json_put_uint(writer, "completion_tokens", exchange->completion_tokens);
     json_put_uint(writer, "total_tokens", exchange->prompt_tokens + exchange->completion_tokens);
     json_close(writer, '}');
@@ -230,7 +230,7 @@ void answer_chunk(struct json_writer *writer, const void *context)
     json_open(writer, "choices", '[');
     json_open(writer, NULL, '{');
     json_put_uint(writer, "index", piece->seq->number);
-    if (piece->exchange->ask.kind == ASK_CHAT) {
+    if (piece->exchange->query.kind == QUERY_CHAT) {
         json_open(writer, "delta", '{');
         if (piece->begin)
             json_put_text(writer, "role", "assistant");
@@ -244,7 +244,7 @@ void answer_chunk(struct json_writer *writer, const void *context)
     put_finish(writer, piece);
     json_close(writer, '}');
     json_close(writer, ']');
-    if (piece->exchange->ask.include_usage)
+    if (piece->exchange->query.include_usage)
         json_put_null(writer, "usage");
     json_close(writer, '}');
 }
@@ -287,7 +287,7 @@ void answer_whole(struct json_writer *writer, const void *context)
                                     .end = true};
         json_open(writer, NULL, '{');
         json_put_uint(writer, "index", seq->number);
-        if (exchange->ask.kind == ASK_CHAT)
+        if (exchange->query.kind == QUERY_CHAT)
             put_message(writer, &piece);
         else
             json_put_string(writer, "text", piece.text, piece.length);
@@ -336,7 +336,7 @@ void answer_embeddings(struct json_writer *writer, const void *context)
         json_open(writer, NULL, '{');
         json_put_text(writer, "object", "embedding");
         json_put_uint(writer, "index", i);
-        if (exchange->ask.base64) {
+        if (exchange->query.base64) {
             put_base64(writer, row, width * sizeof(*row));
         } else {
             json_open(writer, "embedding", '[');

@@ -1,4 +1,4 @@
-/* The texts of an ask on their way to tokens: prompts as they are, conversations by the model's
+/* The texts of an query on their way to tokens: prompts as they are, conversations by the model's
  * template. */
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +13,15 @@ static int render(struct encoding *encoding, struct error *error)
 {
     struct exchange *exchange = container_of(encoding, struct exchange, encoding);
     const struct language *language = exchange->http->server->language;
-    const struct ask *ask = &exchange->ask;
+    const struct query *query = &exchange->query;
     const struct chat_limits limits = CHAT_LIMITS;
     const struct chat_input input = {
-        .messages = ask->rewritten ? ask->rewritten : ask->messages,
-        .tools = ask->tools,
-        .extra = ask->extra,
+        .messages = query->rewritten ? query->rewritten : query->messages,
+        .tools = query->tools,
+        .extra = query->extra,
         .bos_token = language->bos_token[0] ? language->bos_token : NULL,
         .eos_token = language->eos_token[0] ? language->eos_token : NULL,
-        .add_generation_prompt = ask->add_generation_prompt,
+        .add_generation_prompt = query->add_generation_prompt,
         .now = time(NULL),
     };
     struct encoding_text *text = &encoding->texts[0];
@@ -43,7 +43,7 @@ static void encoded(struct encoding *encoding)
         return;
     }
     if (encoding->error.code)
-        exchange_refuse(exchange, &encoding->error, exchange->ask.messages ? "messages" : "prompt");
+        exchange_refuse(exchange, &encoding->error, exchange->query.messages ? "messages" : "prompt");
     else
         exchange->encoded(exchange, now_us);
     if (before)
@@ -54,17 +54,17 @@ static int start(struct exchange *exchange, struct error *error)
 {
     struct server *server = exchange->http->server;
     struct encoding *encoding = &exchange->encoding;
-    const struct ask *ask = &exchange->ask;
-    bool chat = ask->messages != NULL;
+    const struct query *query = &exchange->query;
+    bool chat = query->messages != NULL;
     int rc = chat ? language_chats(server->language, error) : 0;
     if (!rc)
-        rc = encoding_make(encoding, server, chat ? 1 : ask->prompt_count, error);
+        rc = encoding_make(encoding, server, chat ? 1 : query->prompt_count, error);
     if (rc)
         return rc;
-    for (uint32_t i = 0; !chat && i < ask->prompt_count; i++) {
-        encoding->texts[i].text = ask->prompts[i].text;
-        encoding->texts[i].length = ask->prompts[i].length;
-        encoding->texts[i].add_special = ask->add_special;
+    for (uint32_t i = 0; !chat && i < query->prompt_count; i++) {
+        encoding->texts[i].text = query->prompts[i].text;
+        encoding->texts[i].length = query->prompts[i].length;
+        encoding->texts[i].add_special = query->add_special;
     }
     encoding->prepare = chat ? render : NULL; /* and no special tokens: templates write them */
     exchange->encoding_on = true;
@@ -78,9 +78,9 @@ void encode_begin(struct exchange *exchange,
                   void (*done)(struct exchange *exchange, time_us now_us), time_us now_us)
 {
     struct error error;
-    const struct ask *ask = &exchange->ask;
+    const struct query *query = &exchange->query;
     exchange->encoded = done;
-    if (!ask->messages && !ask->prompts[0].text)
+    if (!query->messages && !query->prompts[0].text)
         done(exchange, now_us);
     else if (start(exchange, &error))
         exchange_refuse(exchange, &error, "");

@@ -95,7 +95,7 @@ static void bury(struct exchange *exchange)
     struct http *http = exchange->http;
     drop_body(exchange);
     encoding_free(&exchange->encoding);
-    ask_free(&exchange->ask);
+    query_free(&exchange->query);
     free(exchange->rendered);
     free(exchange->choices);
     out_clear(&exchange->out);
@@ -206,13 +206,13 @@ static int read_ask(struct exchange *exchange, struct error *error)
     struct server *server = exchange->http->server;
     const struct message_limits limits = intake_limits(server);
     const struct sampling defaults = intake_defaults(server);
-    int rc = ask_read(&exchange->ask, exchange->route->kind,
+    int rc = query_read(&exchange->query, exchange->route->kind,
                       exchange->body.length > 0 ? exchange->body.data : "", exchange->body.length,
                       &limits, &defaults, error);
-    if (rc || !exchange->ask.model)
+    if (rc || !exchange->query.model)
         return rc;
-    snprintf(exchange->ask.param, sizeof(exchange->ask.param), "model");
-    return lookup_model(exchange, exchange->ask.model, error);
+    snprintf(exchange->query.param, sizeof(exchange->query.param), "model");
+    return lookup_model(exchange, exchange->query.model, error);
 }
 
 void exchange_begin(struct exchange *exchange, time_us now_us)
@@ -222,7 +222,7 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
         return;
     exchange->arrived_us = now_us;
     if (exchange->route->body && read_ask(exchange, &error)) {
-        exchange_refuse(exchange, &error, exchange->ask.param);
+        exchange_refuse(exchange, &error, exchange->query.param);
         return;
     }
     drop_body(exchange);

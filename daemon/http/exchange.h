@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "daemon/encoding.h"
-#include "daemon/http/ask.h"
+#include "daemon/http/query.h"
 #include "daemon/http/http.h"
 #include "daemon/http/out.h"
 #include "daemon/request.h"
@@ -66,7 +66,7 @@ struct exchange {
     size_t body_counted; /* against input-max */
     bool body_over;      /* it is too large; the rest is thrown away */
 
-    struct ask ask;
+    struct query query;
     struct encoding encoding;
     bool encoding_on; /* another thread has it, or it is being begun */
     void (*encoded)(struct exchange *exchange, time_us now_us);
@@ -114,7 +114,7 @@ struct route {
     bool body;    /* JSON is expected */
     bool open;    /* needs no key */
     bool metrics; /* where metrics listeners are apart, on those alone */
-    enum ask_kind kind;
+    enum query_kind kind;
     void (*begin)(struct exchange *exchange, time_us now_us);
 };
 /* daemon/http/route.c. Sets the exchange's route, or refuses. */
@@ -132,7 +132,7 @@ void exchange_touch(struct exchange *exchange);
 void generate_begin(struct exchange *exchange, time_us now_us);
 /* Formats news while there is room. */
 void generate_news(struct exchange *exchange, time_us now_us);
-/* daemon/http/encode.c: the texts of an ask on their way to tokens. done is called when they are all
+/* daemon/http/encode.c: the texts of an query on their way to tokens. done is called when they are all
  * there; refusals are answered here. */
 void encode_begin(struct exchange *exchange,
                   void (*done)(struct exchange *exchange, time_us now_us), time_us now_us);
@@ -142,7 +142,7 @@ void lookup_health(struct exchange *exchange, time_us now_us);
 void lookup_version(struct exchange *exchange, time_us now_us);
 void lookup_tokenize(struct exchange *exchange, time_us now_us);
 void lookup_detokenize(struct exchange *exchange, time_us now_us);
-/* ERR_NOT_FOUND where the ask names another model. */
+/* ERR_NOT_FOUND where the query names another model. */
 int lookup_model(const struct exchange *exchange, const char *name, struct error *error);
 /* daemon/http/metrics.c */
 void metrics_begin(struct exchange *exchange, time_us now_us);

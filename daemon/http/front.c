@@ -329,7 +329,9 @@ static void expire(struct front *front, struct list *list, time_us now_us)
 
 static void on_timer(uv_timer_t *timer)
 {
-    run(timer->data);
+    struct front *front = timer->data;
+    run(front);
+    loop_turn(front->loop);
 }
 
 static void earlier(uint64_t *ms, const struct list *list, time_us delay_us, time_us now_us)

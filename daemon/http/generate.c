@@ -1,4 +1,4 @@
-/* Completions, chats and embeddings: from an ask to a request of the daemon, and from its results to
+/* Completions, chats and embeddings: from an query to a request of the daemon, and from its results to
  * the answer. */
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +18,14 @@
 
 static int add_prompts(struct exchange *exchange, struct intake *intake, struct error *error)
 {
-    const struct ask *ask = &exchange->ask;
+    const struct query *query = &exchange->query;
     const struct encoding *encoding = &exchange->encoding;
-    uint32_t count = encoding->texts ? encoding->text_count : ask->prompt_count;
+    uint32_t count = encoding->texts ? encoding->text_count : query->prompt_count;
     for (uint32_t i = 0; i < count; i++) {
-        struct message_prompt prompt = ask->common;
+        struct message_prompt prompt = query->common;
         bool text = encoding->texts != NULL;
-        const int32_t *tokens = text ? encoding->texts[i].ids : ask->prompts[i].tokens;
-        uint32_t length = text ? encoding->texts[i].count : ask->prompts[i].count;
+        const int32_t *tokens = text ? encoding->texts[i].ids : query->prompts[i].tokens;
+        uint32_t length = text ? encoding->texts[i].count : query->prompts[i].count;
         int rc = intake_prompt(intake, &prompt, tokens, length, error);
         if (rc)
             return rc;
@@ -37,25 +37,25 @@ static int add_prompts(struct exchange *exchange, struct intake *intake, struct 
 static int make_request(struct exchange *exchange, struct intake *intake, struct error *error)
 {
     struct server *server = exchange->http->server;
-    struct ask *ask = &exchange->ask;
-    bool embed = ask->kind == ASK_EMBEDDING;
+    struct query *query = &exchange->query;
+    bool embed = query->kind == QUERY_EMBEDDING;
     int rc = intake_phase(server, error);
     if (!rc)
-        rc = intake_open(intake, server, ask_results(ask) > 0 ? ask_results(ask) : 1, error);
+        rc = intake_open(intake, server, query_results(query) > 0 ? query_results(query) : 1, error);
     if (rc)
         return rc;
     struct request *request = intake->request;
     request->job = embed ? JOB_EMBED : JOB_GENERATE;
     request->pooling = POOLING_LAST;
     request->normalize = embed;
-    request->stream = ask->stream;
+    request->stream = query->stream;
     request->want_text = !embed;
-    request->priority = ask->priority;
+    request->priority = query->priority;
     request->arrived_us = exchange->arrived_us;
-    if (ask->deadline_ms > 0)
-        request->deadline_us = exchange->arrived_us + ask->deadline_ms * 1000;
-    if (ask->kind == ASK_COMPLETION && !ask->max_given && server->model.max_tokens == 0)
-        ask->common.sampling.max_tokens = ASK_COMPLETION_TOKENS;
+    if (query->deadline_ms > 0)
+        request->deadline_us = exchange->arrived_us + query->deadline_ms * 1000;
+    if (query->kind == QUERY_COMPLETION && !query->max_given && server->model.max_tokens == 0)
+        query->common.sampling.max_tokens = QUERY_COMPLETION_TOKENS;
     rc = add_prompts(exchange, intake, error);
     return rc ? rc : intake_admit(intake, exchange->audience.user, error);
 }
@@ -81,7 +81,7 @@ static void submit(struct exchange *exchange, time_us now_us)
     intake_name(&intake, 1, exchange->audience.user);
     exchange->request = intake.request;
     exchange->unended = intake.request->seq_count;
-    if (exchange->ask.stream) {
+    if (exchange->query.stream) {
         exchange->streaming = true;
         exchange_status(exchange, 200, "text/event-stream");
     }
@@ -93,7 +93,7 @@ void generate_begin(struct exchange *exchange, time_us now_us)
     struct server *server = exchange->http->server;
     struct error error;
     int rc = intake_phase(server, &error);
-    if (!rc && exchange->ask.kind != ASK_EMBEDDING)
+    if (!rc && exchange->query.kind != QUERY_EMBEDDING)
         rc = language_texts(server->language, &error); /* answers are texts */
     if (rc)
         exchange_refuse(exchange, &error, "");
@@ -106,8 +106,8 @@ void generate_begin(struct exchange *exchange, time_us now_us)
 /* Appends the prompt's text, which stands before the sequence's own. */
 static void put_echo(struct exchange *exchange, const struct seq *seq, struct buffer *text)
 {
-    const struct ask *ask = &exchange->ask;
-    const struct ask_prompt *prompt = &ask->prompts[seq->number / ask->common.sampling.n];
+    const struct query *query = &exchange->query;
+    const struct query_prompt *prompt = &query->prompts[seq->number / query->common.sampling.n];
     const struct tokenizer *tokenizer = exchange->http->server->language->tokenizer;
     struct error error;
     size_t length;
@@ -169,7 +169,7 @@ static const struct error *failure_of(const struct request *request)
 static const char *loss_of(const struct exchange *exchange)
 {
     const struct request *request = exchange->request;
-    for (uint32_t i = 0; exchange->ask.kind == ASK_EMBEDDING && i < request->seq_count; i++)
+    for (uint32_t i = 0; exchange->query.kind == QUERY_EMBEDDING && i < request->seq_count; i++)
         if (request->seqs[i].finish != FINISH_STOP)
             return finish_name(request->seqs[i].finish);
     return NULL;
@@ -178,12 +178,12 @@ static const char *loss_of(const struct exchange *exchange)
 static void answer(struct exchange *exchange)
 {
     struct request *request = exchange->request;
-    bool embed = exchange->ask.kind == ASK_EMBEDDING;
+    bool embed = exchange->query.kind == QUERY_EMBEDDING;
     struct error error;
     for (uint32_t i = 0; !embed && i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
         transcript_finish(seq);
-        if (exchange->ask.echo)
+        if (exchange->query.echo)
             add_echo(exchange, seq);
         exchange->completion_tokens += seq_out_count(seq);
         exchange->out.failed |= seq->transcript->failed;
@@ -219,7 +219,7 @@ static void tell_whole(struct exchange *exchange)
 
 static void end_stream(struct exchange *exchange)
 {
-    if (exchange->ask.include_usage)
+    if (exchange->query.include_usage)
         out_event(&exchange->out, answer_usage, exchange);
     out_text(&exchange->out, "data: [DONE]\n\n");
     exchange_finish(exchange);
@@ -256,7 +256,7 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
         break_stream(exchange, seq, now_us);
         return;
     }
-    if (!choice->begun && exchange->ask.echo)
+    if (!choice->begun && exchange->query.echo)
         put_echo(exchange, seq, text);
     uint32_t count = seq_out_count(seq) - seq->sent_count;
     count = count < PIECE_TOKENS_MAX ? count : PIECE_TOKENS_MAX;

@@ -28,7 +28,7 @@ static int read_line(struct keys *keys, const char *name, unsigned number, const
     size_t who = strcspn(line, " \t\r\n"), gap = strspn(line + who, " \t");
     const char *key = line + who + gap;
     size_t key_length = strcspn(key, " \t\r\n");
-    if (who > length || gap == 0 || key_length == 0 ||
+    if (who == 0 || who > length || gap == 0 || key_length == 0 ||
         strspn(key + key_length, " \t\r") + (size_t)(key - line) + key_length != length)
         return error_set(error, ERR_BAD_CONFIG, "%.256s:%u: \"NAME KEY\" is expected", name,
                          number);

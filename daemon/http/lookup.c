@@ -118,9 +118,9 @@ static void tokenized(struct exchange *exchange, time_us now_us)
 
 void lookup_tokenize(struct exchange *exchange, time_us now_us)
 {
-    const struct ask *ask = &exchange->ask;
+    const struct query *query = &exchange->query;
     struct error error;
-    if (!ask->messages && (ask->prompt_count != 1 || !ask->prompts[0].text)) {
+    if (!query->messages && (query->prompt_count != 1 || !query->prompts[0].text)) {
         error_set(&error, ERR_BAD_VALUE, "prompt must be one string");
         exchange_refuse(exchange, &error, "prompt");
         return;
@@ -141,7 +141,7 @@ static void put_decoded(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
-static size_t text_room(const struct tokenizer *tokenizer, const struct ask_prompt *prompt)
+static size_t text_room(const struct tokenizer *tokenizer, const struct query_prompt *prompt)
 {
     size_t sum = 16, length;
     for (uint32_t i = 0; i < prompt->count; i++)
@@ -154,7 +154,7 @@ static int decode(const struct exchange *exchange, char **ret_text, size_t *ret_
                   struct error *error)
 {
     const struct language *language = exchange->http->server->language;
-    const struct ask_prompt *prompt = &exchange->ask.prompts[0];
+    const struct query_prompt *prompt = &exchange->query.prompts[0];
     int rc = language_texts(language, error);
     if (rc)
         return rc;

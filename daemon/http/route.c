@@ -9,15 +9,15 @@
 #include "daemon/server.h"
 
 static const struct route routes[] = {
-    {.method = "POST", .path = "/v1/completions", .body = true, .kind = ASK_COMPLETION,
+    {.method = "POST", .path = "/v1/completions", .body = true, .kind = QUERY_COMPLETION,
      .begin = generate_begin},
-    {.method = "POST", .path = "/v1/chat/completions", .body = true, .kind = ASK_CHAT,
+    {.method = "POST", .path = "/v1/chat/completions", .body = true, .kind = QUERY_CHAT,
      .begin = generate_begin},
-    {.method = "POST", .path = "/v1/embeddings", .body = true, .kind = ASK_EMBEDDING,
+    {.method = "POST", .path = "/v1/embeddings", .body = true, .kind = QUERY_EMBEDDING,
      .begin = generate_begin},
-    {.method = "POST", .path = "/tokenize", .body = true, .kind = ASK_TOKENIZE,
+    {.method = "POST", .path = "/tokenize", .body = true, .kind = QUERY_TOKENIZE,
      .begin = lookup_tokenize},
-    {.method = "POST", .path = "/detokenize", .body = true, .kind = ASK_DETOKENIZE,
+    {.method = "POST", .path = "/detokenize", .body = true, .kind = QUERY_DETOKENIZE,
      .begin = lookup_detokenize},
     {.method = "GET", .path = "/v1/models", .begin = lookup_models},
     {.method = "GET", .path = "/v1/models/", .prefix = true, .begin = lookup_models},

@@ -1,4 +1,4 @@
-#include "daemon/http/ask.h"
+#include "daemon/http/query.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,15 +6,15 @@
 
 #include "protocol/message_sampling.h"
 
-#define COMPLETION (1u << ASK_COMPLETION)
-#define CHAT (1u << ASK_CHAT)
-#define EMBEDDING (1u << ASK_EMBEDDING)
-#define TOKENIZE (1u << ASK_TOKENIZE)
-#define DETOKENIZE (1u << ASK_DETOKENIZE)
+#define COMPLETION (1u << QUERY_COMPLETION)
+#define CHAT (1u << QUERY_CHAT)
+#define EMBEDDING (1u << QUERY_EMBEDDING)
+#define TOKENIZE (1u << QUERY_TOKENIZE)
+#define DETOKENIZE (1u << QUERY_DETOKENIZE)
 #define GENERATE (COMPLETION | CHAT)
 
 /* What reads a field. All are called with a value that is not null. */
-typedef int (*field_reader)(struct ask *ask, const json *value, const struct message_limits *limits,
+typedef int (*field_reader)(struct query *query, const json *value, const struct message_limits *limits,
                             struct error *error);
 
 struct field {
@@ -38,7 +38,7 @@ static int read_flag(const json *value, bool *ret, struct error *error)
 
 /* ---- prompts ----------------------------------------------------------------------------------- */
 
-static int make_prompts(struct ask *ask, size_t count, const struct message_limits *limits,
+static int make_prompts(struct query *query, size_t count, const struct message_limits *limits,
                         struct error *error)
 {
     if (count == 0)
@@ -46,14 +46,14 @@ static int make_prompts(struct ask *ask, size_t count, const struct message_limi
     if (count > limits->batch_max)
         return error_limit(error, ERR_TOO_LARGE, limits->batch_max, count,
                            "%zu prompts, at most %u are accepted", count, limits->batch_max);
-    ask->prompts = calloc(count, sizeof(*ask->prompts));
-    if (!ask->prompts)
+    query->prompts = calloc(count, sizeof(*query->prompts));
+    if (!query->prompts)
         return error_set(error, ERR_NO_MEMORY, "no memory for %zu prompts", count);
-    ask->prompt_count = (uint32_t)count;
+    query->prompt_count = (uint32_t)count;
     return 0;
 }
 
-static int read_text(struct ask_prompt *prompt, const json *value, struct error *error)
+static int read_text(struct query_prompt *prompt, const json *value, struct error *error)
 {
     prompt->text = json_string(value);
     prompt->length = strlen(prompt->text);
@@ -62,7 +62,7 @@ static int read_text(struct ask_prompt *prompt, const json *value, struct error 
     return 0;
 }
 
-static int read_tokens(struct ask_prompt *prompt, const json *list, uint32_t vocabulary,
+static int read_tokens(struct query_prompt *prompt, const json *list, uint32_t vocabulary,
                        struct error *error)
 {
     size_t count = json_count(list), at = 0;
@@ -85,7 +85,7 @@ static int read_tokens(struct ask_prompt *prompt, const json *list, uint32_t voc
 }
 
 /* A text, a list of texts, a list of tokens, or a list of lists of tokens. */
-static int read_prompt(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_prompt(struct query *query, const json *value, const struct message_limits *limits,
                        struct error *error)
 {
     const json *first = json_child(value);
@@ -93,14 +93,14 @@ static int read_prompt(struct ask *ask, const json *value, const struct message_
     bool many = list && first && !json_is_number(first);
     if (!list && !json_is_string(value))
         return wrong(value, "a string, a list of strings, or tokens", error);
-    int rc = make_prompts(ask, many ? json_count(value) : !list || first, limits, error);
+    int rc = make_prompts(query, many ? json_count(value) : !list || first, limits, error);
     if (rc)
         return rc;
     if (!list)
-        return read_text(&ask->prompts[0], value, error);
+        return read_text(&query->prompts[0], value, error);
     if (!many)
-        return read_tokens(&ask->prompts[0], value, limits->vocabulary, error);
-    struct ask_prompt *prompt = ask->prompts;
+        return read_tokens(&query->prompts[0], value, limits->vocabulary, error);
+    struct query_prompt *prompt = query->prompts;
     bool texts = json_is_string(first);
     for (const json *item = first; !rc && item; item = json_next(item), prompt++) {
         if (texts ? !json_is_string(item) : !json_is_array(item))
@@ -111,35 +111,35 @@ static int read_prompt(struct ask *ask, const json *value, const struct message_
     return rc;
 }
 
-static int read_token_list(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_token_list(struct query *query, const json *value, const struct message_limits *limits,
                            struct error *error)
 {
     if (!json_is_array(value))
         return wrong(value, "a list of tokens", error);
-    int rc = make_prompts(ask, 1, limits, error);
+    int rc = make_prompts(query, 1, limits, error);
     return !rc && json_child(value)
-               ? read_tokens(&ask->prompts[0], value, limits->vocabulary, error)
+               ? read_tokens(&query->prompts[0], value, limits->vocabulary, error)
                : rc;
 }
 
 /* ---- single fields ----------------------------------------------------------------------------- */
 
-static int read_model(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_model(struct query *query, const json *value, const struct message_limits *limits,
                       struct error *error)
 {
     (void)limits;
     if (!json_is_string(value))
         return wrong(value, "a string", error);
-    ask->model = json_string(value);
+    query->model = json_string(value);
     return 0;
 }
 
 #define FLAG(name, field)                                                                          \
-    static int read_##name(struct ask *ask, const json *value,                                     \
+    static int read_##name(struct query *query, const json *value,                                     \
                            const struct message_limits *limits, struct error *error)               \
     {                                                                                              \
         (void)limits;                                                                              \
-        return read_flag(value, &ask->field, error);                                               \
+        return read_flag(value, &query->field, error);                                               \
     }
 FLAG(stream, stream)
 FLAG(echo, echo)
@@ -147,7 +147,7 @@ FLAG(add_special, add_special)
 FLAG(logprobs_flag, logprobs)
 FLAG(generation_prompt, add_generation_prompt)
 
-static int read_stream_options(struct ask *ask, const json *value,
+static int read_stream_options(struct query *query, const json *value,
                                const struct message_limits *limits, struct error *error)
 {
     (void)limits;
@@ -159,7 +159,7 @@ static int read_stream_options(struct ask *ask, const json *value,
         if (!usage && strcmp(json_key(item), "include_obfuscation") != 0)
             return error_set(error, ERR_UNKNOWN_FIELD, "stream_options.%.32s is not known",
                              json_key(item));
-        int rc = read_flag(item, usage ? &ask->include_usage : &ignored, error);
+        int rc = read_flag(item, usage ? &query->include_usage : &ignored, error);
         if (rc)
             return rc;
     }
@@ -167,24 +167,24 @@ static int read_stream_options(struct ask *ask, const json *value,
 }
 
 /* The sampling fields by the names of the daemon's own protocol. */
-static int read_sampling(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_sampling(struct query *query, const json *value, const struct message_limits *limits,
                          struct error *error)
 {
     bool known;
-    return sampling_read(value, limits, &ask->common, &known, error);
+    return sampling_read(value, limits, &query->common, &known, error);
 }
 
-static int read_top_k(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_top_k(struct query *query, const json *value, const struct message_limits *limits,
                       struct error *error)
 {
     if (json_is_number(value) && json_number(value) == -1) {
-        ask->common.sampling.top_k = 0; /* others write "off" so */
+        query->common.sampling.top_k = 0; /* others write "off" so */
         return 0;
     }
-    return read_sampling(ask, value, limits, error);
+    return read_sampling(query, value, limits, error);
 }
 
-static int read_max_tokens(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_max_tokens(struct query *query, const json *value, const struct message_limits *limits,
                            struct error *error)
 {
     int64_t max;
@@ -192,160 +192,160 @@ static int read_max_tokens(struct ask *ask, const json *value, const struct mess
     int rc = json_integer(value, json_key(value), 0, INT32_MAX, &max, error);
     if (rc)
         return rc;
-    ask->common.sampling.max_tokens = (uint32_t)max;
-    ask->max_given = true;
+    query->common.sampling.max_tokens = (uint32_t)max;
+    query->max_given = true;
     return 0;
 }
 
-static int read_stop(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_stop(struct query *query, const json *value, const struct message_limits *limits,
                      struct error *error)
 {
     if (!json_is_string(value))
-        return read_sampling(ask, value, limits, error);
+        return read_sampling(query, value, limits, error);
     size_t length = strlen(json_string(value));
     if (length == 0 || length > MESSAGE_STOP_BYTES_MAX)
         return error_limit(error, ERR_BAD_VALUE, MESSAGE_STOP_BYTES_MAX, length,
                            "stop must have 1 to %d bytes", MESSAGE_STOP_BYTES_MAX);
-    ask->common.stop_count = 1;
-    ask->common.stop[0] = json_string(value);
-    ask->common.stop_length[0] = (uint32_t)length;
+    query->common.stop_count = 1;
+    query->common.stop[0] = json_string(value);
+    query->common.stop_length[0] = (uint32_t)length;
     return 0;
 }
 
-static int read_top_logprobs(struct ask *ask, const json *value,
+static int read_top_logprobs(struct query *query, const json *value,
                              const struct message_limits *limits, struct error *error)
 {
     int64_t count;
     int rc = json_integer(value, "top_logprobs", 0, limits->logprobs_max, &count, error);
     if (!rc)
-        ask->common.sampling.logprobs = (int32_t)count;
+        query->common.sampling.logprobs = (int32_t)count;
     return rc;
 }
 
-static int read_priority(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_priority(struct query *query, const json *value, const struct message_limits *limits,
                          struct error *error)
 {
     int64_t priority;
     (void)limits;
     int rc = json_integer(value, "priority", -8, 7, &priority, error);
     if (!rc)
-        ask->priority = (int32_t)priority;
+        query->priority = (int32_t)priority;
     return rc;
 }
 
-static int read_deadline(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_deadline(struct query *query, const json *value, const struct message_limits *limits,
                          struct error *error)
 {
     int64_t deadline;
     (void)limits;
     int rc = json_integer(value, "deadline_ms", 0, INT64_C(1) << 40, &deadline, error);
     if (!rc)
-        ask->deadline_ms = (uint64_t)deadline;
+        query->deadline_ms = (uint64_t)deadline;
     return rc;
 }
 
-static int read_encoding_format(struct ask *ask, const json *value,
+static int read_encoding_format(struct query *query, const json *value,
                                 const struct message_limits *limits, struct error *error)
 {
     (void)limits;
-    ask->base64 = strcmp(json_string(value), "base64") == 0;
-    return ask->base64 || strcmp(json_string(value), "float") == 0
+    query->base64 = strcmp(json_string(value), "base64") == 0;
+    return query->base64 || strcmp(json_string(value), "float") == 0
                ? 0
                : wrong(value, "\"float\" or \"base64\"", error);
 }
 
-static int read_messages(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_messages(struct query *query, const json *value, const struct message_limits *limits,
                          struct error *error)
 {
     (void)limits;
     if (!json_is_array(value) || !json_child(value))
         return wrong(value, "a list of messages", error);
-    ask->messages = value;
+    query->messages = value;
     return 0;
 }
 
-static int read_tools(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_tools(struct query *query, const json *value, const struct message_limits *limits,
                       struct error *error)
 {
     (void)limits;
     if (!json_is_array(value))
         return wrong(value, "a list", error);
-    ask->tools = json_child(value) ? value : NULL;
+    query->tools = json_child(value) ? value : NULL;
     return 0;
 }
 
-static int read_template_kwargs(struct ask *ask, const json *value,
+static int read_template_kwargs(struct query *query, const json *value,
                                 const struct message_limits *limits, struct error *error)
 {
     (void)limits;
     if (!json_is_object(value))
         return wrong(value, "an object", error);
-    ask->extra = value;
+    query->extra = value;
     return 0;
 }
 
 /* ---- fields with one value that is taken --------------------------------------------------------- */
 
-static int read_best_of(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_best_of(struct query *query, const json *value, const struct message_limits *limits,
                         struct error *error)
 {
-    (void)ask;
+    (void)query;
     (void)limits;
     return json_is_number(value) && json_number(value) == 1 ? 0 : wrong(value, "1", error);
 }
 
-static int read_true(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_true(struct query *query, const json *value, const struct message_limits *limits,
                      struct error *error)
 {
-    (void)ask;
+    (void)query;
     (void)limits;
     return json_bool(value) ? 0 : wrong(value, "true", error);
 }
 
-static int read_false(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_false(struct query *query, const json *value, const struct message_limits *limits,
                       struct error *error)
 {
-    (void)ask;
+    (void)query;
     (void)limits;
     return json_is_bool(value) && !json_bool(value) ? 0 : wrong(value, "false", error);
 }
 
-static int read_response_format(struct ask *ask, const json *value,
+static int read_response_format(struct query *query, const json *value,
                                 const struct message_limits *limits, struct error *error)
 {
-    (void)ask;
+    (void)query;
     (void)limits;
     return strcmp(json_string(json_get(value, "type")), "text") == 0
                ? 0
                : error_set(error, ERR_UNSUPPORTED, "response_format: only text is supported");
 }
 
-/* auto is what the template does; none keeps the tools from it, see ask_read(). */
-static int read_tool_choice(struct ask *ask, const json *value, const struct message_limits *limits,
+/* auto is what the template does; none keeps the tools from it, see query_read(). */
+static int read_tool_choice(struct query *query, const json *value, const struct message_limits *limits,
                             struct error *error)
 {
     const char *choice = json_string(value);
-    (void)ask;
+    (void)query;
     (void)limits;
     return strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0
                ? 0
                : error_set(error, ERR_UNSUPPORTED, "tool_choice: only auto and none are supported");
 }
 
-static int read_modalities(struct ask *ask, const json *value, const struct message_limits *limits,
+static int read_modalities(struct query *query, const json *value, const struct message_limits *limits,
                            struct error *error)
 {
-    (void)ask;
+    (void)query;
     (void)limits;
     return json_count(value) == 1 && strcmp(json_string(json_child(value)), "text") == 0
                ? 0
                : error_set(error, ERR_UNSUPPORTED, "modalities: only text is supported");
 }
 
-static int ignore(struct ask *ask, const json *value, const struct message_limits *limits,
+static int ignore(struct query *query, const json *value, const struct message_limits *limits,
                   struct error *error)
 {
-    (void)ask;
+    (void)query;
     (void)value;
     (void)limits;
     (void)error;
@@ -406,86 +406,86 @@ static const struct field fields[] = {
     {"prediction", CHAT, ignore},
 };
 
-static int read_member(struct ask *ask, const json *member, const struct message_limits *limits,
+static int read_member(struct query *query, const json *member, const struct message_limits *limits,
                        struct error *error)
 {
     const char *name = json_key(member);
-    snprintf(ask->param, sizeof(ask->param), "%s", name);
+    snprintf(query->param, sizeof(query->param), "%s", name);
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
-        if (fields[i].kinds & 1u << ask->kind && strcmp(fields[i].name, name) == 0)
-            return json_is_null(member) ? 0 : fields[i].read(ask, member, limits, error);
+        if (fields[i].kinds & 1u << query->kind && strcmp(fields[i].name, name) == 0)
+            return json_is_null(member) ? 0 : fields[i].read(query, member, limits, error);
     if (json_is_null(member))
         return 0;
     return error_set(error, ERR_UNKNOWN_FIELD, "%.64s is not supported", name);
 }
 
 /* What only holds once all fields are read. */
-static int check(struct ask *ask, struct error *error)
+static int check(struct query *query, struct error *error)
 {
-    struct sampling *sampling = &ask->common.sampling;
+    struct sampling *sampling = &query->common.sampling;
     static const char *const needed[] = {"prompt", "messages", "input", "prompt", "tokens"};
-    ask->param[0] = '\0';
-    bool there = ask->kind == ASK_CHAT ? ask->messages != NULL
-                                       : ask->prompts || (ask->kind == ASK_TOKENIZE && ask->messages);
+    query->param[0] = '\0';
+    bool there = query->kind == QUERY_CHAT ? query->messages != NULL
+                                       : query->prompts || (query->kind == QUERY_TOKENIZE && query->messages);
     if (!there) {
-        snprintf(ask->param, sizeof(ask->param), "%s", needed[ask->kind]);
-        return error_set(error, ERR_BAD_VALUE, "%s is missing", needed[ask->kind]);
+        snprintf(query->param, sizeof(query->param), "%s", needed[query->kind]);
+        return error_set(error, ERR_BAD_VALUE, "%s is missing", needed[query->kind]);
     }
-    if (ask->kind == ASK_CHAT && !ask->logprobs)
+    if (query->kind == QUERY_CHAT && !query->logprobs)
         sampling->logprobs = -1;
-    else if (ask->kind == ASK_CHAT && sampling->logprobs < 0)
+    else if (query->kind == QUERY_CHAT && sampling->logprobs < 0)
         sampling->logprobs = 0;
-    if (ask->echo && sampling->logprobs >= 0) {
-        snprintf(ask->param, sizeof(ask->param), "echo");
+    if (query->echo && sampling->logprobs >= 0) {
+        snprintf(query->param, sizeof(query->param), "echo");
         return error_set(error, ERR_UNSUPPORTED, "echo together with logprobs is not supported: "
                                                  "the score job of the daemon's own protocol has "
                                                  "the log-probabilities of prompts");
     }
-    if (ask->max_given && sampling->max_tokens == 0) {
-        snprintf(ask->param, sizeof(ask->param), "max_tokens");
+    if (query->max_given && sampling->max_tokens == 0) {
+        snprintf(query->param, sizeof(query->param), "max_tokens");
         return error_set(error, ERR_BAD_VALUE, "max_tokens must be at least 1");
     }
-    if (strcmp(json_string(json_get(ask->document, "tool_choice")), "none") == 0)
-        ask->tools = NULL;
+    if (strcmp(json_string(json_get(query->document, "tool_choice")), "none") == 0)
+        query->tools = NULL;
     return sampling_check(sampling, error);
 }
 
-int ask_read(struct ask *ask, enum ask_kind kind, const char *body, size_t length,
+int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
              const struct message_limits *limits, const struct sampling *defaults,
              struct error *error)
 {
-    const struct json_bounds bounds = {.bytes_max = length, .depth_max = ASK_DEPTH_MAX};
-    *ask = (struct ask){.kind = kind,
+    const struct json_bounds bounds = {.bytes_max = length, .depth_max = QUERY_DEPTH_MAX};
+    *query = (struct query){.kind = kind,
                         .common.sampling = *defaults,
                         .add_special = true,
                         .add_generation_prompt = true};
-    int rc = json_parse(body, length, bounds, &ask->document, error);
-    if (!rc && !json_is_object(ask->document))
+    int rc = json_parse(body, length, bounds, &query->document, error);
+    if (!rc && !json_is_object(query->document))
         rc = error_set(error, ERR_BAD_HEAD, "the body is no JSON object");
     if (!rc)
-        for (const json *item = json_child(ask->document); !rc && item; item = json_next(item))
-            rc = read_member(ask, item, limits, error);
+        for (const json *item = json_child(query->document); !rc && item; item = json_next(item))
+            rc = read_member(query, item, limits, error);
     if (!rc)
-        rc = check(ask, error);
-    if (!rc && ask->messages) {
-        snprintf(ask->param, sizeof(ask->param), "messages");
-        rc = ask_read_messages(ask, error);
+        rc = check(query, error);
+    if (!rc && query->messages) {
+        snprintf(query->param, sizeof(query->param), "messages");
+        rc = query_read_messages(query, error);
     }
     if (rc) {
-        char param[ASK_PARAM_MAX];
-        memcpy(param, ask->param, sizeof(param));
-        ask_free(ask);
-        memcpy(ask->param, param, sizeof(param));
+        char param[QUERY_PARAM_MAX];
+        memcpy(param, query->param, sizeof(param));
+        query_free(query);
+        memcpy(query->param, param, sizeof(param));
     }
     return rc;
 }
 
-void ask_free(struct ask *ask)
+void query_free(struct query *query)
 {
-    for (uint32_t i = 0; i < ask->prompt_count; i++)
-        free(ask->prompts[i].tokens);
-    free(ask->prompts);
-    json_free(ask->rewritten);
-    json_free(ask->document);
-    *ask = (struct ask){0};
+    for (uint32_t i = 0; i < query->prompt_count; i++)
+        free(query->prompts[i].tokens);
+    free(query->prompts);
+    json_free(query->rewritten);
+    json_free(query->document);
+    *query = (struct query){0};
 }

@@ -2,7 +2,7 @@
  *
  * A field that cannot change the answer is ignored, and so is one that is null; one that would change
  * it and is not known here is refused by name. Any thread. Everything borrows from the document, which
- * the ask owns.
+ * the query owns.
  */
 #pragma once
 
@@ -14,21 +14,21 @@
 #include "protocol/base/json.h"
 #include "protocol/message.h"
 
-#define ASK_DEPTH_MAX 32
-#define ASK_PARAM_MAX 64
-#define ASK_COMPLETION_TOKENS 16 /* what a completion has where neither request nor model say */
+#define QUERY_DEPTH_MAX 32
+#define QUERY_PARAM_MAX 64
+#define QUERY_COMPLETION_TOKENS 16 /* what a completion has where neither request nor model say */
 
-enum ask_kind { ASK_COMPLETION, ASK_CHAT, ASK_EMBEDDING, ASK_TOKENIZE, ASK_DETOKENIZE };
+enum query_kind { QUERY_COMPLETION, QUERY_CHAT, QUERY_EMBEDDING, QUERY_TOKENIZE, QUERY_DETOKENIZE };
 
-struct ask_prompt {
+struct query_prompt {
     const char *text; /* NULL: tokens */
     size_t length;
     int32_t *tokens; /* owned */
     uint32_t count;
 };
 
-struct ask {
-    enum ask_kind kind;
+struct query {
+    enum query_kind kind;
     json *document; /* owned */
     const char *model; /* NULL: not given */
     bool stream, include_usage, echo, base64;
@@ -38,28 +38,28 @@ struct ask {
     int32_t priority;
     uint64_t deadline_ms;
     struct message_prompt common; /* sampling, stop strings and tokens, bias */
-    struct ask_prompt *prompts;
+    struct query_prompt *prompts;
     uint32_t prompt_count;
     /* chat */
     const json *messages, *tools, *extra;
     json *rewritten; /* owned; the messages, where templates expect them in another form */
     bool add_generation_prompt;
-    char param[ASK_PARAM_MAX]; /* the field that an error is about; "" */
+    char param[QUERY_PARAM_MAX]; /* the field that an error is about; "" */
 };
 
-/* On failure the ask need not be freed, and its `param` is set. */
-int ask_read(struct ask *ask, enum ask_kind kind, const char *body, size_t length,
+/* On failure the query need not be freed, and its `param` is set. */
+int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
              const struct message_limits *limits, const struct sampling *defaults,
              struct error *error);
-void ask_free(struct ask *ask); /* zeroed memory is allowed */
+void query_free(struct query *query); /* zeroed memory is allowed */
 
 /* Results in all. */
-static inline uint64_t ask_results(const struct ask *ask)
+static inline uint64_t query_results(const struct query *query)
 {
-    return (uint64_t)ask->prompt_count * ask->common.sampling.n;
+    return (uint64_t)query->prompt_count * query->common.sampling.n;
 }
 
-/* daemon/http/ask_chat.c: checks the messages, and makes `rewritten` where it is needed: lists of text
+/* daemon/http/query_chat.c: checks the messages, and makes `rewritten` where it is needed: lists of text
  * parts become one text, and the arguments of tool calls, which the API writes as a string, the object
  * that the string holds. */
-int ask_read_messages(struct ask *ask, struct error *error);
+int query_read_messages(struct query *query, struct error *error);

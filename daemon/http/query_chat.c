@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/http/ask.h"
+#include "daemon/http/query.h"
 
 #define WHOLE_MAX 9007199254740992.0 /* whole numbers that strict JSON carries */
 
@@ -86,7 +86,7 @@ static void copy_parts(struct json_writer *writer, const json *parts, char *text
 static void copy_arguments(struct json_writer *writer, const json *value)
 {
     const char *text = json_string(value);
-    const struct json_bounds bounds = {.bytes_max = strlen(text), .depth_max = ASK_DEPTH_MAX / 2};
+    const struct json_bounds bounds = {.bytes_max = strlen(text), .depth_max = QUERY_DEPTH_MAX / 2};
     json *object;
     if (!json_is_string(value) || json_parse(text, strlen(text), bounds, &object, NULL)) {
         copy(writer, "arguments", value);
@@ -138,22 +138,22 @@ static void copy_message(struct json_writer *writer, const json *message, char *
     json_close(writer, '}');
 }
 
-static size_t write_messages(const struct ask *ask, char *buffer, size_t size, char *text)
+static size_t write_messages(const struct query *query, char *buffer, size_t size, char *text)
 {
     struct json_writer writer;
     json_writer_init(&writer, buffer, size);
     json_open(&writer, NULL, '[');
-    for (const json *message = json_child(ask->messages); message; message = json_next(message))
+    for (const json *message = json_child(query->messages); message; message = json_next(message))
         copy_message(&writer, message, text);
     json_close(&writer, ']');
     return writer.used;
 }
 
 /* The longest content that copy_parts() puts together. */
-static size_t parts_length(const struct ask *ask)
+static size_t parts_length(const struct query *query)
 {
     size_t most = 1;
-    for (const json *message = json_child(ask->messages); message; message = json_next(message)) {
+    for (const json *message = json_child(query->messages); message; message = json_next(message)) {
         size_t length = 0;
         const json *parts = json_get(message, "content");
         for (const json *part = json_child(parts); json_is_array(parts) && part;
@@ -164,28 +164,28 @@ static size_t parts_length(const struct ask *ask)
     return most;
 }
 
-static int rewrite(struct ask *ask, struct error *error)
+static int rewrite(struct query *query, struct error *error)
 {
-    char *text = malloc(parts_length(ask));
-    size_t size = text ? write_messages(ask, NULL, 0, text) : 0;
+    char *text = malloc(parts_length(query));
+    size_t size = text ? write_messages(query, NULL, 0, text) : 0;
     char *buffer = malloc(size + 1);
     const struct json_bounds bounds = {.bytes_max = size, .depth_max = 64};
     int rc = text && buffer ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for the messages");
     if (!rc) {
-        write_messages(ask, buffer, size + 1, text);
-        rc = json_parse(buffer, size, bounds, &ask->rewritten, error);
+        write_messages(query, buffer, size + 1, text);
+        rc = json_parse(buffer, size, bounds, &query->rewritten, error);
     }
     free(buffer);
     free(text);
     return rc;
 }
 
-int ask_read_messages(struct ask *ask, struct error *error)
+int query_read_messages(struct query *query, struct error *error)
 {
     bool needed = false;
     int rc = 0;
-    for (const json *message = json_child(ask->messages); !rc && message;
+    for (const json *message = json_child(query->messages); !rc && message;
          message = json_next(message))
         rc = check_message(message, &needed, error);
-    return !rc && needed ? rewrite(ask, error) : rc;
+    return !rc && needed ? rewrite(query, error) : rc;
 }

@@ -1,0 +1,125 @@
+/* Conversations, as they are handed to the model's template. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/text/chat.h"
+#include "tests/http/caller.h"
+#include "tests/http/http_suites.h"
+
+static struct site site;
+static char answer[1 << 16];
+
+static void set_up(void)
+{
+    static const char source[] =
+        "{% for m in messages %}{{ m.role[0] }}{{ m.content }}"
+        "{% for c in m.tool_calls %}({{ c.function.arguments.x }}){% endfor %}{% endfor %}"
+        "{% if tools %}T{{ tools | length }}{% endif %}{% if more %}+{{ more }}{% endif %}"
+        "{% if add_generation_prompt %}>{% endif %}";
+    struct error error;
+    site_make(&site);
+    ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &site.language.chat, &error) == 0,
+                  "%s", error.text);
+}
+
+static void tear_down(void)
+{
+    site_free(&site);
+}
+
+struct conversation {
+    const char *body;
+    const char *text;
+};
+
+static const struct conversation conversations[] = {
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "uhi>"},
+    {"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"}],"
+     "\"add_generation_prompt\":false}",
+     "ssuu"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+     "{\"type\":\"text\",\"text\":\"b\"}]}]}",
+     "uab>"},
+    {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"type\":\"function\","
+     "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":5}\"}}]}]}",
+     "a(5)>"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"tools\":[{\"type\":\"function\"}]}",
+     "uuT1>"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"tools\":[]}", "uu>"},
+    {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"chat_template_kwargs\":{\"more\":7}}",
+     "uu+7>"},
+};
+
+START_TEST(a_conversation_becomes_the_text_of_the_template)
+{
+    const struct conversation *conversation = &conversations[_i];
+    char tokens[1024] = "\"tokens\":[";
+    size_t used = strlen(tokens);
+    for (const char *c = conversation->text; *c; c++)
+        used += (size_t)snprintf(tokens + used, sizeof(tokens) - used, "%s%d",
+                                 c > conversation->text ? "," : "", *c);
+    snprintf(tokens + used, sizeof(tokens) - used, "]");
+    ck_assert_uint_eq(fetch(&site, "/tokenize", conversation->body, answer, sizeof(answer)), 200);
+    ck_assert_msg(strstr(answer, tokens) != NULL, "%s: not %s", answer, tokens);
+}
+END_TEST
+
+START_TEST(a_chat_is_answered_by_a_message)
+{
+    ck_assert_uint_eq(fetch(&site, "/v1/chat/completions",
+                            "{\"messages\":[{\"role\":\"A\",\"content\":\"\"}],"
+                            "\"max_completion_tokens\":2,\"logprobs\":true,\"top_logprobs\":1}",
+                            answer, sizeof(answer)),
+                      200);
+    ck_assert_ptr_nonnull(strstr(answer, "\"role\":\"assistant\",\"content\":\"BC\""));
+    ck_assert_ptr_nonnull(strstr(answer, "{\"token\":\"B\",\"logprob\":-0,\"bytes\":[66]"));
+}
+END_TEST
+
+START_TEST(a_chat_streams_the_role_first)
+{
+    ck_assert_uint_eq(fetch(&site, "/v1/chat/completions",
+                            "{\"messages\":[{\"role\":\"A\",\"content\":\"\"}],\"max_tokens\":2,"
+                            "\"stream\":true}",
+                            answer, sizeof(answer)),
+                      200);
+    ck_assert_ptr_nonnull(strstr(answer, "\"delta\":{\"role\":\"assistant\",\"content\":\"BC\"}"));
+    ck_assert_ptr_nonnull(strstr(answer, "\"finish_reason\":\"length\""));
+}
+END_TEST
+
+static const char *const refused[] = {
+    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"tool_choice\":\"required\"}",
+    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_object\"}}",
+    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"modalities\":[\"audio\"]}",
+    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"reasoning_effort\":\"low\"}",
+    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"functions\":[]}",
+    "{\"messages\":[{\"role\":\"u\",\"content\":3}]}",
+    "{\"messages\":[]}",
+    "{\"messages\":[3]}",
+    "{\"messages\":{}}",
+};
+
+START_TEST(what_would_change_the_answer_and_is_not_there_is_refused)
+{
+    ck_assert_uint_eq(
+        fetch(&site, "/v1/chat/completions", refused[_i], answer, sizeof(answer)), 400);
+    ck_assert_ptr_null(strstr(answer, "\"param\":null"));
+}
+END_TEST
+
+Suite *chat_ask_suite(void)
+{
+    Suite *suite = suite_create("chat_ask");
+    TCase *tests = tcase_create("chat_ask");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, a_conversation_becomes_the_text_of_the_template, 0,
+                        sizeof(conversations) / sizeof(conversations[0]));
+    tcase_add_test(tests, a_chat_is_answered_by_a_message);
+    tcase_add_test(tests, a_chat_streams_the_role_first);
+    tcase_add_loop_test(tests, what_would_change_the_answer_and_is_not_there_is_refused, 0,
+                        sizeof(refused) / sizeof(refused[0]));
+    suite_add_tcase(suite, tests);
+    return suite;
+}

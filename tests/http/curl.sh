@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# curl against a daemon with the demo model: curl.sh SLUICED. The README's examples, and what a client
+# that is slow, rude or gone makes of the daemon.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+sluiced=$1
+scratch=$(mktemp -d)
+daemon=
+finish() {
+    [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
+    rm -rf "$scratch"
+}
+trap finish EXIT
+
+"$sluiced" --model deploy/demo-model --device cpu --socket "$scratch/sluice.sock" \
+    --http "unix:$scratch/http.sock" --metrics "unix:$scratch/metrics.sock" \
+    --frame-timeout 1s --frame-max 1MiB --log-level warning &
+daemon=$!
+
+failed=0
+count=0
+# expect NAME PATTERN COMMAND...: what the command prints holds the pattern (a glob).
+expect() {
+    local name=$1 pattern=$2 seen
+    shift 2
+    seen=$("$@" 2>&1)
+    count=$((count + 1))
+    # shellcheck disable=SC2053
+    if [[ $seen != $pattern ]]; then
+        failed=$((failed + 1))
+        printf '%s: %s\n  instead of %s\n' "$name" "$seen" "$pattern"
+    fi
+}
+ask() {
+    curl -sS --max-time 20 --unix-socket "$scratch/http.sock" "$@"
+}
+json=(-H 'Content-Type: application/json')
+
+for _ in $(seq 100); do
+    ask http://localhost/health 2> /dev/null | grep -q '"ready":true' && break
+    sleep 0.1
+done
+
+# The examples of the README.
+expect completion '*"text":"802"*' \
+    ask http://localhost/v1/completions "${json[@]}" -d '{"prompt": "417+385=", "max_tokens": 16}'
+expect stream '*data: *"finish_reason":"stop"*data: \[DONE\]*' \
+    ask -N http://localhost/v1/completions "${json[@]}" -d '{"prompt": "reverse stream=", "stream": true}'
+expect models '*"id":"demo-model"*' ask http://localhost/v1/models
+expect tokenize '*"tokens":\[52,49,55\]*' \
+    ask http://localhost/tokenize "${json[@]}" -d '{"prompt": "417"}'
+expect metrics '*sluice_time_to_first_token_seconds_bucket*' \
+    curl -sS --max-time 20 --unix-socket "$scratch/metrics.sock" http://localhost/metrics
+
+status=(-o /dev/null -w '%{http_code}')
+expect 'metrics are apart' 404 ask "${status[@]}" http://localhost/metrics
+expect 'no chat template' 400 ask "${status[@]}" http://localhost/v1/chat/completions "${json[@]}" \
+    -d '{"messages": [{"role": "user", "content": "hi"}]}'
+expect 'another type' 415 ask "${status[@]}" http://localhost/v1/completions -d '{"prompt": "1"}'
+expect 'another method' 405 ask "${status[@]}" http://localhost/v1/completions
+expect 'request id' '*x-request-id: mine*' ask -D - -o /dev/null -H 'x-request-id: mine' http://localhost/version
+expect 'a large head' 431 ask "${status[@]}" -H "x-long: $(head -c 60000 /dev/zero | tr '\0' a)" http://localhost/version
+head -c 10000000 /dev/zero | tr '\0' '[' > "$scratch/large"
+expect 'a large body' 413 ask "${status[@]}" http://localhost/v1/completions "${json[@]}" --data-binary @"$scratch/large"
+expect 'a large body in pieces' 413 ask "${status[@]}" http://localhost/v1/completions "${json[@]}" \
+    -H 'Transfer-Encoding: chunked' --data-binary @"$scratch/large"
+head -c 900000 "$scratch/large" > "$scratch/deep"
+expect 'a deep body' 400 ask "${status[@]}" http://localhost/v1/completions "${json[@]}" --data-binary @"$scratch/deep"
+# A byte at a time is cut off by the time that a body may take in all.
+expect 'a slow body' '*curl: (5[256])*' \
+    ask --limit-rate 100 http://localhost/v1/completions "${json[@]}" --data-binary @"$scratch/deep"
+# Gone in the midst of a stream: nothing of it is left.
+timeout 0.2 curl -sSN --unix-socket "$scratch/http.sock" http://localhost/v1/completions "${json[@]}" \
+    -d '{"prompt": "1+1=", "stream": true, "ignore_eos": true, "max_tokens": 240, "n": 64}' > /dev/null 2>&1
+left() {
+    for _ in $(seq 50); do
+        curl -sS --max-time 20 --unix-socket "$scratch/metrics.sock" http://localhost/metrics |
+            grep -qx 'sluice_requests 0' && echo none && return
+        sleep 0.1
+    done
+}
+expect gone none left
+
+kill "$daemon"
+wait "$daemon" || failed=$((failed + 1))
+daemon=
+echo "$count checks, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,7 @@
+#pragma once
+
+#include <check.h>
+
+Suite *chat_ask_suite(void);
+Suite *exchange_suite(void);
+Suite *texts_suite(void);
