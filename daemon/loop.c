@@ -13,6 +13,7 @@
 #include "protocol/base/log.h"
 
 #define FAIL_US 500000u   /* to tell clients that the device failed */
+#define GREET_US 500000u  /* for clients that are connecting, when the end is asked for */
 #define CUT_US 2000000u   /* for cancelled work to end */
 #define STOP_US 10000000u /* for workers to end */
 #define ACCEPTS_MAX 64    /* per iteration, so that accepting starves nobody */
@@ -86,6 +87,12 @@ static bool idle(const struct loop *loop)
     return server_idle(&loop->server) && front_idle(&loop->front);
 }
 
+/* Who had just connected when the end was asked for is heard, and told, instead of cut off. */
+static bool greeted_late(const struct loop *loop, time_us now_us)
+{
+    return now_us < loop->greet_due_us && !list_empty(&loop->server.greeting);
+}
+
 /* What a stage waits for has come, or its time is over. */
 static void advance(struct loop *loop, time_us now_us)
 {
@@ -94,7 +101,7 @@ static void advance(struct loop *loop, time_us now_us)
     case LOOP_SERVING:
         return;
     case LOOP_DRAINING:
-        if (idle(loop)) {
+        if (idle(loop) && !greeted_late(loop, now_us)) {
             stop_workers(loop, now_us);
         } else if (over) {
             log_line(LOG_WARNING, "loop",
@@ -134,6 +141,7 @@ static void drain(struct loop *loop, time_us now_us)
     time_us drain_us = loop->options->drain_timeout;
     /* Without its model loaded, the daemon cannot finish what waits. */
     bool loading = loop->server.phase == SERVER_LOADING;
+    loop->greet_due_us = now_us + GREET_US;
     enter(loop, LOOP_DRAINING, !loading && drain_us ? drain_us : 1, now_us);
 }
 
@@ -201,6 +209,8 @@ static void arm(struct loop *loop, time_us now_us)
     time_us due_us = server_due(&loop->server);
     if (loop->stage_due_us && (!due_us || loop->stage_due_us < due_us))
         due_us = loop->stage_due_us;
+    if (greeted_late(loop, now_us) && (!due_us || loop->greet_due_us < due_us))
+        due_us = loop->greet_due_us;
     if (!due_us || (loop->due_us && loop->due_us <= due_us))
         return;
     loop->due_us = due_us;
@@ -359,8 +369,7 @@ static int add_listener(struct loop *loop, const struct loop_listener *made, str
     if (rc == 0)
         rc = uv_poll_start(&entry->poll, UV_READABLE, on_listen);
     if (rc != 0)
-        return error_set(error, ERR_IO, "cannot watch %s: %s", entry->socket.name,
-                         uv_strerror(rc));
+        return error_set(error, ERR_IO, "cannot watch %s: %s", entry->socket.name, uv_strerror(rc));
     entry->open = true;
     loop->listener_count++;
     log_line(LOG_NOTICE, "loop", "listening on %s%s", entry->socket.name,

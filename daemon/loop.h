@@ -66,6 +66,7 @@ struct loop {
     time_us due_us; /* what the timer stands at; 0 = not armed */
     enum loop_stage stage;
     time_us stage_due_us; /* when the stage is over at the latest; 0 = open end */
+    time_us greet_due_us; /* how long a drained daemon stays for those who have not said HELLO */
     int exit_code;
     bool told_loaded, told_ready, told_stuck, reload_failed;
     struct probe probe;

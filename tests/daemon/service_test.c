@@ -94,6 +94,28 @@ START_TEST(sigterm_lets_running_work_end)
 }
 END_TEST
 
+START_TEST(who_connected_before_sigterm_is_still_told)
+{
+    static const struct message_hello hello = {.version_min = 1, .version_max = 1, .client = "x"};
+    unsigned char buffer[512];
+    struct frame frame;
+    spawn_start(&spawn, null_model, NULL);
+    spawn_await_ready(&spawn);
+    struct wire late = {.fd = wire_connect(&spawn)};
+    ck_assert_int_ge(late.fd, 0);
+    wire_open(&wire, &spawn); /* the daemon has accepted the one before, too */
+    kill(spawn.pid, SIGTERM);
+    while (!spawn_logged(&spawn, "SIGTERM: ends when"))
+        usleep(1000);
+    wire_send(&late, buffer, message_encode_hello(buffer, sizeof(buffer), &hello));
+    ck_assert(wire_next(&late, &frame));
+    ck_assert_uint_eq(frame.type, FRAME_WELCOME);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    wire_close(&late);
+    wire_close(&wire);
+}
+END_TEST
+
 START_TEST(after_the_drain_timeout_the_rest_is_cancelled)
 {
     const char *const arguments[] = {
@@ -462,6 +484,7 @@ Suite *service_suite(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, requests_are_served_and_the_daemon_ends_cleanly);
     tcase_add_test(tcase, sigterm_lets_running_work_end);
+    tcase_add_test(tcase, who_connected_before_sigterm_is_still_told);
     tcase_add_test(tcase, after_the_drain_timeout_the_rest_is_cancelled);
     tcase_add_test(tcase, options_are_read_again_whole_or_not_at_all);
     tcase_add_loop_test(tcase, what_cannot_start_says_why_and_ends_with_its_code, 0,

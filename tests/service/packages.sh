@@ -91,7 +91,7 @@ for unit in sluiced.service sluiced@.service; do
     cp deploy/systemd/cuda.conf "$units/$unit.d/"
 done
 mkdir -p "$root/bin"
-cp /bin/kill "$root/bin/kill" # ExecReload
+cp /bin/sh "$root/bin/sh" # ExecReload
 verify() {
     local unit
     for unit in basic sysinit sockets multi-user local-fs local-fs-pre remote-fs remote-fs-pre shutdown network \
