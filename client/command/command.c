@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/bench/bench.h"
 #include "client/command/control.h"
 #include "client/command/job.h"
 #include "client/sluice.h"
@@ -32,6 +33,9 @@ static const struct option_group stats_groups[] = {
     {settings_stats}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group json_groups[] = {{settings_json}, {settings_connection}, {0}};
 static const struct option_group bare_groups[] = {{settings_connection}, {0}};
+
+static const struct option_group bench_groups[] = {
+    {bench_load_options}, {bench_output_options}, {settings_connection}, {0}};
 
 #define PROMPT "(--prompt TEXT | --tokens 1,2,3 | --file batch.jsonl) [options]"
 
@@ -68,6 +72,12 @@ const struct command commands[] = {
      "What was accepted is finished; `sluice resume` accepts work again.", json_groups,
      control_drain},
     {"resume", "[options]", "accept work again (needs an admin)", "", json_groups, control_resume},
+    {"bench", "[options]", "load a daemon, and measure it",
+     "Sends requests when a schedule drawn ahead says so, whatever the answers do, and tells\n"
+     "latencies and throughput in vLLM's words: TTFT, TPOT, ITL (per received chunk), E2EL. AIPerf\n"
+     "calls this TPOT \"ITL\" and this ITL \"ICL\". Latencies count from the sending, as vLLM's do, and\n"
+     "again from the scheduled arrival.",
+     bench_groups, bench_command},
     {0}};
 
 static void print_overview(void)

@@ -99,6 +99,7 @@ void settings_init(struct settings *settings)
             },
         .stream = 1,
     };
+    bench_options_init(&settings->bench);
 }
 
 static int check_prompt(const struct work *work, struct error *error)

@@ -1,6 +1,7 @@
 /* What a command line, or a line of a batch file, asks for. */
 #pragma once
 
+#include "client/bench/options.h"
 #include "client/command/option.h"
 #include "client/sluice.h"
 
@@ -23,6 +24,7 @@ struct settings {
     const char *file;
     int json, stream;
     int requests;
+    struct bench_options bench;
 };
 
 extern const struct option settings_connection[]; /* where the daemon is */

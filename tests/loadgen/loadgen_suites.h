@@ -1,0 +1,8 @@
+#pragma once
+
+#include <check.h>
+
+Suite *schedule_suite(void);
+Suite *driver_suite(void);
+Suite *summary_suite(void);
+Suite *event_suite(void);
