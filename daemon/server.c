@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #define RETRY_MIN_MS 10u
 #define RETRY_MAX_MS 10000u
 #define WELCOME_FRAME_MAX 2048u
+#define TRIM_CONNECTIONS 64u /* fewer leave little */
 
 static void limits_from_options(struct server *server)
 {
@@ -176,6 +178,8 @@ struct conn *server_accept(struct server *server, struct transport *transport,
     list_append(&server->greeting, &conn->greet_link);
     conn->greet_us = now_us;
     server->load.connections++;
+    if (server->connections_peak < server->load.connections)
+        server->connections_peak = server->load.connections;
     user->load.connections++;
     server->counts.connections_total++;
     transport->api->watch(transport, true, false);
@@ -219,11 +223,19 @@ void server_forget(struct server *server, struct conn *conn)
     list_append(&server->dead, &conn->conn_link);
 }
 
+/* What many connections leave lies in holes below what still lives, and the allocator keeps it: once
+ * most of them are gone, it is given back. */
 static void bury(struct server *server)
 {
     struct list *link;
+    bool any = !list_empty(&server->dead);
     while ((link = list_take(&server->dead)))
         free(container_of(link, struct conn, conn_link));
+    if (any && server->connections_peak >= TRIM_CONNECTIONS &&
+        server->load.connections < server->connections_peak / 8) {
+        malloc_trim(0);
+        server->connections_peak = server->load.connections;
+    }
 }
 
 void server_cancel_all(struct server *server, time_us now_us)

@@ -110,6 +110,7 @@ struct server {
     time_us left_us;         /* when the last one did */
 
     struct list conns, dirty, dead;
+    uint32_t connections_peak; /* since freed memory was last given back */
     uint32_t encodings; /* that are off the loop */
     struct tokenizer_scratch *scratch; /* of those that are not; NULL until the first */
     struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */

@@ -238,6 +238,45 @@ START_TEST(a_thousand_connections_leave_no_descriptor_behind)
 }
 END_TEST
 
+/* Under a sanitizer freed memory is kept on purpose. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RESIDENT_MORE (1u << 30)
+#else
+#define RESIDENT_MORE (2u << 20)
+#endif
+
+START_TEST(a_thousand_clients_leave_no_memory_behind)
+{
+    static struct wire wires[1000];
+    const char *const arguments[] = {"--model",           "synthetic:null", "--device", "cpu",
+                                     "--kv-idle-release", "100ms",          NULL};
+    spawn_start(&spawn, arguments, NULL);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    generate(&wire, 1, 1, 3);
+    ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
+    uint64_t before = spawn_resident(&spawn), after = 0;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 1000; i++) {
+            wire_open(&wires[i], &spawn);
+            generate(&wires[i], 1, 2, 20);
+        }
+        for (int i = 0; i < 1000; i++)
+            ck_assert_int_eq(done(&wires[i]).finish, FINISH_LENGTH);
+        for (int i = 0; i < 1000; i++)
+            wire_close(&wires[i]);
+    }
+    for (int tries = 0; tries < 500; tries++) {
+        after = spawn_resident(&spawn);
+        if (after <= before + RESIDENT_MORE)
+            break;
+        usleep(10000);
+    }
+    ck_assert_uint_le(after, before + RESIDENT_MORE);
+    wire_close(&wire);
+}
+END_TEST
+
 START_TEST(after_a_sticky_error_clients_are_told_and_the_process_is_gone)
 {
     const char *const environment[] = {"SLUICE_EMU_FAULT=cudaMemcpyAsync:200:illegal-address",
@@ -491,6 +530,7 @@ Suite *service_suite(void)
                         (int)(sizeof(refused) / sizeof(refused[0])));
     tcase_add_test(tcase, a_second_daemon_on_the_socket_is_refused_and_the_first_goes_on);
     tcase_add_test(tcase, a_thousand_connections_leave_no_descriptor_behind);
+    tcase_add_test(tcase, a_thousand_clients_leave_no_memory_behind);
     tcase_add_test(tcase, after_a_sticky_error_clients_are_told_and_the_process_is_gone);
     tcase_add_test(tcase, a_stuck_device_is_told_by_health);
     tcase_add_test(tcase, content_of_requests_appears_in_no_log_and_no_status);

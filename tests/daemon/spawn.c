@@ -112,6 +112,18 @@ uint32_t spawn_descriptors(const struct spawn *spawn)
     return count;
 }
 
+uint64_t spawn_resident(const struct spawn *spawn)
+{
+    char path[64];
+    unsigned long total, resident;
+    snprintf(path, sizeof(path), "/proc/%d/statm", (int)spawn->pid);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%lu %lu", &total, &resident), 2);
+    fclose(file);
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 void spawn_free(struct spawn *spawn)
 {
     char lock[112];

@@ -30,6 +30,7 @@ int spawn_wait(struct spawn *spawn);
 /* Whether its log holds the text. */
 bool spawn_logged(const struct spawn *spawn, const char *text);
 uint32_t spawn_descriptors(const struct spawn *spawn);
+uint64_t spawn_resident(const struct spawn *spawn); /* bytes */
 /* Ends what runs, and removes the directory. */
 void spawn_free(struct spawn *spawn);
 
