@@ -18,7 +18,7 @@
 /* A step's scratch. `x` is a layer's normed input and, after a product, what is added to the
  * residual: norm reads the one and writes the other in place. The residual is float32 on every device:
  * it is what roundings add up in, layer after layer. In bf16 a token that was chosen in a batch was up to
- * 0.30 less likely than the likeliest when scored alone (8B of random weights). */
+ * 0.30 less likely than the likeliest when scored alone (8B of random weights), with float32 0.26. */
 struct room {
     void *residual, *x;
     float *angles;
