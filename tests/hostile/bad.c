@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "protocol/frame.h"
 #include "protocol/base/error.h"
+#include "protocol/frame.h"
 
 #define SUBMIT .type = FRAME_SUBMIT
 #define GOOD "{\"job\":\"generate\",\"lengths\":[3],\"max_tokens\":4}"
@@ -13,8 +13,10 @@
 const struct bad bad_table[] = {
     {"text that is no JSON", ERR_BAD_HEAD, false, SUBMIT, "{\"job\":\"" BAD_CANARY "\",", 3, 1},
     {"text after the object", ERR_BAD_HEAD, false, SUBMIT, GOOD " " BAD_CANARY, 3, 1},
-    {"bytes that are no UTF-8", ERR_BAD_HEAD, false, SUBMIT, "{\"job\":\"\xff" BAD_CANARY "\"}", 3, 1},
-    {"an overlong UTF-8 form", ERR_BAD_HEAD, false, SUBMIT, "{\"job\":\"\xc0\xaf" BAD_CANARY "\"}", 3, 1},
+    {"bytes that are no UTF-8", ERR_BAD_HEAD, false, SUBMIT, "{\"job\":\"\xff" BAD_CANARY "\"}", 3,
+     1},
+    {"an overlong UTF-8 form", ERR_BAD_HEAD, false, SUBMIT, "{\"job\":\"\xc0\xaf" BAD_CANARY "\"}",
+     3, 1},
     {"an escaped zero byte", ERR_BAD_HEAD, false, SUBMIT,
      "{\"job\":\"generate\\u0000" BAD_CANARY "\",\"lengths\":[3]}", 3, 1},
     {"half a surrogate pair", ERR_BAD_HEAD, false, SUBMIT,
@@ -52,8 +54,10 @@ const struct bad bad_table[] = {
     {"more than the context holds", ERR_TOO_LARGE, false, SUBMIT,
      "{\"job\":\"generate\",\"lengths\":[3],\"max_tokens\":2000000000}", 3, 1},
     {"more results than a batch may have", ERR_TOO_LARGE, false, SUBMIT,
-     "{\"job\":\"generate\",\"lengths\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
-     "1,1,1],\"n\":128,\"max_tokens\":1}", 34, 1},
+     "{\"job\":\"generate\",\"lengths\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+     "1,1,"
+     "1,1,1],\"n\":128,\"max_tokens\":1}",
+     34, 1},
     {"an empty text", ERR_EMPTY, false, SUBMIT, "{\"job\":\"generate\",\"texts\":[\"\"]}", 0, 0},
     {"texts beside lengths", ERR_BAD_HEAD, false, SUBMIT,
      "{\"job\":\"generate\",\"lengths\":[3],\"texts\":[\"" BAD_CANARY "\"]}", 3, 1},
@@ -70,13 +74,16 @@ const struct bad bad_table[] = {
     {"a negative n", ERR_BAD_VALUE, false, SUBMIT,
      "{\"job\":\"generate\",\"lengths\":[3],\"n\":-1}", 3, 1},
     {"more stop tokens than a sequence may have", ERR_TOO_LARGE, false, SUBMIT,
-     "{\"job\":\"generate\",\"lengths\":[3],\"stop_token_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
-     "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}",
+     "{\"job\":\"generate\",\"lengths\":[3],\"stop_token_ids\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+     "1,1,1,1,"
+     "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"
+     "}",
      3, 1},
     {"a bias for a token out of the vocabulary", ERR_BAD_TOKEN, false, SUBMIT,
      "{\"job\":\"generate\",\"lengths\":[3],\"max_tokens\":4,\"logit_bias\":{\"70000\":1}}", 3, 1},
     {"a bias for no token", ERR_BAD_TOKEN, false, SUBMIT,
-     "{\"job\":\"generate\",\"lengths\":[3],\"max_tokens\":4,\"logit_bias\":{\"" BAD_CANARY "\":1}}",
+     "{\"job\":\"generate\",\"lengths\":[3],\"max_tokens\":4,\"logit_bias\":{\"" BAD_CANARY
+     "\":1}}",
      3, 1},
     {"fields of each for too few prompts", ERR_BAD_VALUE, false, SUBMIT,
      "{\"job\":\"generate\",\"lengths\":[3],\"each\":[]}", 3, 1},

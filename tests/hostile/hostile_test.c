@@ -36,7 +36,8 @@ static struct canary canary;
 static uint32_t descriptors;
 static uint64_t resident;
 
-/* ---- before and after -------------------------------------------------------------------------- */
+/* ---- before and after --------------------------------------------------------------------------
+ */
 
 static uint64_t resident_bytes(void)
 {
@@ -74,11 +75,25 @@ static uint64_t gauge(const char *name)
 /* All that can be warmed up is: the first of everything takes memory that stays. */
 static void setup(void)
 {
-    static const char *const arguments[] = {
-        "--model",         "synthetic:null", "--device",        "cpu",    "--log-level",
-        "debug",           "--frame-timeout", "400ms",          "--handshake-timeout", "2s",
-        "--stall-timeout", "400ms",          "--output-max",    "256KiB", "--output-high",
-        "16KiB",           "--kv-idle-release", "100ms",           NULL};
+    static const char *const arguments[] = {"--model",
+                                            "synthetic:null",
+                                            "--device",
+                                            "cpu",
+                                            "--log-level",
+                                            "debug",
+                                            "--frame-timeout",
+                                            "400ms",
+                                            "--handshake-timeout",
+                                            "2s",
+                                            "--stall-timeout",
+                                            "400ms",
+                                            "--output-max",
+                                            "256KiB",
+                                            "--output-high",
+                                            "16KiB",
+                                            "--kv-idle-release",
+                                            "100ms",
+                                            NULL};
     spawn_make(&spawn);
     spawn_start(&spawn, arguments, NULL);
     spawn_await_ready(&spawn);
@@ -104,8 +119,8 @@ static void check_and_end(void)
     for (int i = 0; i < SETTLE_MS / 20 && !(same = settled()); i++)
         poll(NULL, 0, 20);
     ck_assert_msg(same,
-                  "%" PRIu64 " sequences live, %" PRIu64 " waiting; %u descriptors, were %u; %" PRIu64
-                  " bytes, were %" PRIu64,
+                  "%" PRIu64 " sequences live, %" PRIu64
+                  " waiting; %u descriptors, were %u; %" PRIu64 " bytes, were %" PRIu64,
                   gauge("live_sequences"), gauge("waiting"), spawn_descriptors(&spawn), descriptors,
                   resident_bytes(), resident);
     kill(spawn.pid, SIGTERM);
@@ -118,7 +133,8 @@ static void teardown(void)
     spawn_free(&spawn);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- asking ------------------------------------------------------------------------------------
+ */
 
 static int error_of(struct wire *on, uint64_t *ret_id, char text[ERROR_TEXT_MAX])
 {
@@ -165,7 +181,8 @@ static void ask(struct wire *on, uint64_t id, uint32_t count, uint32_t max_token
     wire_send(on, buffer, generate(buffer, sizeof(buffer), id, count, max_tokens));
 }
 
-/* ---- what they do ------------------------------------------------------------------------------ */
+/* ---- what they do ------------------------------------------------------------------------------
+ */
 
 START_TEST(every_bad_message_is_refused_with_its_code)
 {
@@ -178,8 +195,8 @@ START_TEST(every_bad_message_is_refused_with_its_code)
         wire_open(&wire, &spawn);
         wire_send(&wire, bytes, bad_encode(bad, 99, bytes));
         int code = error_of(&wire, &id, text);
-        ck_assert_msg(code == bad->code, "%s: %s: %s, must be %s", bad->name, error_name(code), text,
-                      error_name(bad->code));
+        ck_assert_msg(code == bad->code, "%s: %s: %s, must be %s", bad->name, error_name(code),
+                      text, error_name(bad->code));
         ck_assert_msg(id == (bad->closes ? 0 : 99), "%s: answered with id %" PRIu64, bad->name, id);
         ck_assert_msg(text[0] != '\0', "%s: no text", bad->name);
         if (bad->closes)
@@ -249,7 +266,8 @@ START_TEST(half_a_frame_held_open_is_told_and_closed)
 }
 END_TEST
 
-/* It is disconnected once it has taken nothing for stall-timeout; what it asked for ends with it. */
+/* It is disconnected once it has taken nothing for stall-timeout; what it asked for ends with it.
+ */
 START_TEST(a_slow_reader_is_closed_and_its_work_cancelled)
 {
     int small = 4096;

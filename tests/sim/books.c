@@ -7,14 +7,14 @@
 #include "gpu/engine.h"
 
 #define NOBODY UINT32_MAX
-/* Steps that an open sequence may be passed over: each prompt's turn comes every 8th step, and decode
- * rows that do not fit a step take turns. */
+/* Steps that an open sequence may be passed over: each prompt's turn comes every 8th step, and
+ * decode rows that do not fit a step take turns. */
 #define PATIENCE 40u
 
 struct slot {
     bool open, sampled;
-    uint32_t length;       /* positions written by plans so far */
-    uint64_t row_step;     /* last step that had a row of it */
+    uint32_t length;   /* positions written by plans so far */
+    uint64_t row_step; /* last step that had a row of it */
     uint32_t *blocks[GPU_GROUPS_MAX];
     uint32_t count[GPU_GROUPS_MAX];
 };
@@ -67,7 +67,8 @@ static bool windowed(const struct ledger *ledger, uint32_t group)
     return ledger->model.groups[group].window != 0;
 }
 
-/* ---- the parts of a plan ----------------------------------------------------------------------- */
+/* ---- the parts of a plan -----------------------------------------------------------------------
+ */
 
 static void close_slot(struct ledger *ledger, uint32_t number)
 {
@@ -154,8 +155,8 @@ static void check_patience(const struct ledger *ledger, uint64_t step)
                   ledger->slots[i].row_step, step);
 }
 
-/* Slabs may be given back although the slots that had blocks there are closed by the next plan only:
- * after its closes and moves, nobody may be left in one. */
+/* Slabs may be given back although the slots that had blocks there are closed by the next plan
+ * only: after its closes and moves, nobody may be left in one. */
 static void check_slabs(const struct ledger *ledger)
 {
     for (uint32_t g = 0; g < ledger->model.group_count; g++) {
@@ -205,7 +206,8 @@ static void follow(struct ledger *ledger, const struct gpu_plan *plan)
     scene_note(books.scene, "step", plan->step, plan->row_count);
 }
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- the table ---------------------------------------------------------------------------------
+ */
 
 static int submit(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
                   struct error *error)
@@ -246,8 +248,8 @@ static int shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab, stru
     return gpu_module.kv_shrink(engine, group, slab, error);
 }
 
-/* An engine whose device failed keeps its memory, for host functions that may be late. Here none is:
- * the device is set up anew before these books end. */
+/* An engine whose device failed keeps its memory, for host functions that may be late. Here none
+ * is: the device is set up anew before these books end. */
 static void close_engine(struct gpu_engine *engine)
 {
     if (engine->rank.dead)
@@ -281,7 +283,7 @@ void books_end(void)
 }
 
 void books_add(const struct gpu_engine *engine, const struct gpu_model *model,
-                const struct gpu_limits *limits)
+               const struct gpu_limits *limits)
 {
     struct ledger *ledger = &books.ledgers[books.count++];
     *ledger = (struct ledger){.engine = engine, .model = *model, .limits = *limits};

@@ -16,7 +16,7 @@
 void books_begin(struct scene *scene, bool fair);
 void books_end(void);
 void books_add(const struct gpu_engine *engine, const struct gpu_model *model,
-                const struct gpu_limits *limits);
+               const struct gpu_limits *limits);
 /* gpu_module with the books in between. */
 const struct gpu_api *books_api(void);
 

@@ -10,7 +10,8 @@
 
 #define WRONG(...) scene_fail(guest->scene, "client: " __VA_ARGS__)
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life --------------------------------------------------------------------------------------
+ */
 
 void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct scene *scene,
                 const struct questions *questions, const struct order_mood *mood, uint32_t acts)
@@ -87,7 +88,9 @@ static void connect(struct guest *guest)
         .uid = guest->uid, .gid = guest->uid, .admin = guest->admin, .via = "simulated"};
     line_free(&guest->line);
     line_init(&guest->line, scene, guest->number,
-              guest->manner != GUEST_WILD || scene_one_in(scene, 2) ? 65536 : scene_between(scene, 64, 4096));
+              guest->manner != GUEST_WILD || scene_one_in(scene, 2)
+                  ? 65536
+                  : scene_between(scene, 64, 4096));
     guest->connected = true;
     guest->excused = false;
     guest->close_code = 0;
@@ -110,7 +113,8 @@ static void at_end(struct guest *guest)
     guest->act_us = guest->scene->now_us + 1 + scene_below(guest->scene, guest->pause_us);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading -----------------------------------------------------------------------------------
+ */
 
 static struct guest_ask *find_ask(struct guest *guest, uint64_t id)
 {
@@ -163,9 +167,9 @@ static void take_farewell(struct guest *guest, const struct frame *frame)
         return;
     }
     int code = message.error.code;
-    bool right = guest->excused && (code == guest->close_code || code == ERR_TIMEOUT ||
-                                    code == ERR_SLOW_READER ||
-                                    (code == ERR_BAD_STATE && !guest->greeted));
+    bool right =
+        guest->excused && (code == guest->close_code || code == ERR_TIMEOUT ||
+                           code == ERR_SLOW_READER || (code == ERR_BAD_STATE && !guest->greeted));
     if (!right && code != ERR_BUSY)
         WRONG("disconnected with %s: %s", error_name(code), message.error.text);
     guest->excused = true;
@@ -210,8 +214,8 @@ static void take_frames(struct guest *guest)
         struct frame frame;
         struct error error;
         size_t used;
-        enum frame_status status = frame_decode(guest->in + at, guest->in_length - at, 1u << 24,
-                                                &frame, &used, &error);
+        enum frame_status status =
+            frame_decode(guest->in + at, guest->in_length - at, 1u << 24, &frame, &used, &error);
         if (status == FRAME_BAD)
             WRONG("a frame of the daemon's: %s", error.text);
         if (status != FRAME_OK)
@@ -249,7 +253,8 @@ void guest_read(struct guest *guest)
     take_frames(guest);
 }
 
-/* ---- acting ------------------------------------------------------------------------------------ */
+/* ---- acting ------------------------------------------------------------------------------------
+ */
 
 static void submit(struct guest *guest, bool patient)
 {
@@ -281,8 +286,11 @@ static struct guest_ask *new_ask(struct guest *guest, uint8_t type, bool answer,
 {
     struct guest_ask *ask = find_ask(guest, 0);
     if (ask)
-        *ask = (struct guest_ask){
-            .id = guest->next_id++, .type = type, .answer = answer, .code = code, .or_code = or_code};
+        *ask = (struct guest_ask){.id = guest->next_id++,
+                                  .type = type,
+                                  .answer = answer,
+                                  .code = code,
+                                  .or_code = or_code};
     return ask;
 }
 
@@ -292,9 +300,9 @@ static void control(struct guest *guest, uint8_t type, bool answer, int code, in
     unsigned char buffer[512];
     const struct guest_ask *ask = new_ask(guest, type, answer, code, or_code);
     if (ask)
-        line_put(&guest->line, buffer,
-                 message_encode_control(buffer, sizeof(buffer), type, 0, ask->id, head,
-                                        strlen(head)));
+        line_put(
+            &guest->line, buffer,
+            message_encode_control(buffer, sizeof(buffer), type, 0, ask->id, head, strlen(head)));
 }
 
 static void cancel_own(struct guest *guest)
@@ -318,8 +326,8 @@ static void cancel_any(struct guest *guest)
     if (allowed)
         order->cancelled = true;
     snprintf(head, sizeof(head), "{\"request\":%" PRIu64 "}", order->request);
-    /* Of what has ended meanwhile a cancel is answered, whoever asks. Another user's that lives is not
-     * touched: order_take() would find it cancelled without a reason. */
+    /* Of what has ended meanwhile a cancel is answered, whoever asks. Another user's that lives is
+     * not touched: order_take() would find it cancelled without a reason. */
     control(guest, FRAME_CANCEL, true, allowed ? 0 : ERR_DENIED, 0, head);
 }
 
@@ -364,8 +372,7 @@ static void send_long_text(struct guest *guest)
 {
     _Alignas(8) static unsigned char buffer[GUEST_FRAME_MAX];
     char *text = malloc(LONG_TEXT);
-    const struct guest_ask *ask =
-        new_ask(guest, FRAME_SUBMIT, false, ERR_TOO_LARGE, ERR_BUSY);
+    const struct guest_ask *ask = new_ask(guest, FRAME_SUBMIT, false, ERR_TOO_LARGE, ERR_BUSY);
     if (text && ask) {
         memset(text, 'a', LONG_TEXT);
         const struct message_prompt prompt = {

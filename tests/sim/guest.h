@@ -1,6 +1,6 @@
-/* A simulated client: connects, asks, cancels, reads fast or not at all, sends nonsense, leaves; all
- * of it drawn. What comes back is checked byte by byte. When it is calmed, it behaves, and asks one
- * last thing that must be answered in full.
+/* A simulated client: connects, asks, cancels, reads fast or not at all, sends nonsense, leaves;
+ * all of it drawn. What comes back is checked byte by byte. When it is calmed, it behaves, and asks
+ * one last thing that must be answered in full.
  */
 #pragma once
 
@@ -22,7 +22,8 @@ struct guest_ask {
     bool answer; /* an answer is right */
 };
 
-/* Wild: as drawn. Quiet: reads, and finishes what it has begun to send. Calm: asks one last thing, too. */
+/* Wild: as drawn. Quiet: reads, and finishes what it has begun to send. Calm: asks one last thing,
+ * too. */
 enum guest_manner { GUEST_WILD, GUEST_QUIET, GUEST_CALM };
 
 struct guests; /* all of them: one cancels what another asked for */
@@ -38,7 +39,7 @@ struct guest {
 
     struct line line;
     bool connected, greeted;
-    bool excused; /* the daemon may close the connection */
+    bool excused;   /* the daemon may close the connection */
     int close_code; /* that its last message may give, beside timeouts */
     unsigned char *in;
     size_t in_length, in_size;
@@ -48,12 +49,12 @@ struct guest {
     uint64_t next_id;
     struct order orders[GUEST_ORDERS];
     struct guest_ask asks[GUEST_ASKS];
-    uint32_t acts; /* that are left */
+    uint32_t acts;     /* that are left */
     uint32_t pause_us; /* between two acts, at most */
-    time_us act_us; /* when the next one is; 0 = never */
-    time_us read_us; /* does not read before */
+    time_us act_us;    /* when the next one is; 0 = never */
+    time_us read_us;   /* does not read before */
     enum guest_manner manner;
-    bool done; /* the last order was answered */
+    bool done;                                   /* the last order was answered */
     uint64_t accepted, completed, refused, lost; /* orders */
 };
 
@@ -76,4 +77,4 @@ void guest_act(struct guest *guest);
 bool guest_read_due(const struct guest *guest);
 void guest_read(struct guest *guest);
 time_us guest_next(const struct guest *guest); /* 0 = never */
-bool guest_waits(const struct guest *guest); /* for an answer */
+bool guest_waits(const struct guest *guest);   /* for an answer */

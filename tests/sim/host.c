@@ -168,9 +168,11 @@ void host_close(struct host *host)
     server_destroy(server, host->scene->now_us);
     if (server->load.sequences || server->load.tokens || server->load.input ||
         server->load.connections || server->users.count)
-        scene_fail(host->scene, "left at the end: %" PRIu64 " sequences, %" PRIu64 " tokens, %" PRIu64
-                   " bytes, %u connections, %u users", server->load.sequences, server->load.tokens,
-                   server->load.input, server->load.connections, server->users.count);
+        scene_fail(host->scene,
+                   "left at the end: %" PRIu64 " sequences, %" PRIu64 " tokens, %" PRIu64
+                   " bytes, %u connections, %u users",
+                   server->load.sequences, server->load.tokens, server->load.input,
+                   server->load.connections, server->users.count);
     for (uint32_t i = 0; i < host->replica_count; i++)
         replica_free(host->replicas[i]);
     outbox_destroy(&host->outbox);
@@ -179,7 +181,8 @@ void host_close(struct host *host)
     host->replica_count = 0;
 }
 
-/* ---- what can happen --------------------------------------------------------------------------- */
+/* ---- what can happen ---------------------------------------------------------------------------
+ */
 
 bool host_worker_due(struct host *host, uint32_t replica)
 {
@@ -298,7 +301,8 @@ time_us host_next(struct host *host)
     return due_us;
 }
 
-/* ---- at rest ----------------------------------------------------------------------------------- */
+/* ---- at rest -----------------------------------------------------------------------------------
+ */
 
 static void check_replica(struct host *host, uint32_t i)
 {
@@ -339,8 +343,8 @@ void host_check_rest(struct host *host)
     if (server->live_requests || server->live_sequences || server->waiting.count ||
         server->load.sequences || server->load.tokens || server->load.input || server->encodings)
         scene_fail(host->scene,
-                   "at rest: %u requests, %" PRIu64 " sequences, %" PRIu64 " waiting, load of %" PRIu64
-                   " sequences, %" PRIu64 " tokens, %" PRIu64 " bytes",
+                   "at rest: %u requests, %" PRIu64 " sequences, %" PRIu64
+                   " waiting, load of %" PRIu64 " sequences, %" PRIu64 " tokens, %" PRIu64 " bytes",
                    server->live_requests, server->live_sequences, server->waiting.count,
                    server->load.sequences, server->load.tokens, server->load.input);
     for (uint32_t i = 0; i < host->replica_count && !host->scene->failed; i++)

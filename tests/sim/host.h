@@ -43,15 +43,17 @@ struct host {
     bool stopped[HOST_REPLICAS];
     uint32_t replica_count;
     bool touched; /* a turn of the server is due */
-    uint32_t device_us; /* what one piece of the device's work takes at most, by the scene's clock */
+    uint32_t
+        device_us;    /* what one piece of the device's work takes at most, by the scene's clock */
     bool device_runs; /* the device may have something to do */
     struct host_figures figures; /* of host_check_rest() */
-    bool failed;  /* the device did; this daemon serves no more */
+    bool failed;                 /* the device did; this daemon serves no more */
 };
 
 /* The emulation is set up; options are drawn. No worker is loaded yet. */
 void host_open(struct host *host, struct scene *scene, const struct host_setup *setup);
-/* Everybody's connection is closed. After a failure the device's state is given up, not taken down. */
+/* Everybody's connection is closed. After a failure the device's state is given up, not taken down.
+ */
 void host_close(struct host *host);
 
 /* What can happen now, and doing it. */

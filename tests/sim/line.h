@@ -15,8 +15,8 @@ struct line_queue {
 struct line {
     struct transport transport;
     struct scene *scene;
-    struct conn *conn; /* NULL once the daemon has closed it */
-    uint32_t number;   /* for the trace */
+    struct conn *conn;     /* NULL once the daemon has closed it */
+    uint32_t number;       /* for the trace */
     bool reading, writing; /* what the daemon waits for */
     bool client_gone, server_gone;
     size_t room; /* bytes that the queue to the client holds */

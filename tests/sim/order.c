@@ -7,7 +7,8 @@
 
 #define EMBED_ERROR 1e-5f
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- asking ------------------------------------------------------------------------------------
+ */
 
 static uint32_t draw_max(struct scene *scene, const struct questions *questions,
                          const struct question *question)
@@ -35,14 +36,13 @@ static void draw_prompts(struct order *order, struct scene *scene,
         bool many = order->job == JOB_GENERATE && scene_one_in(scene, 5) &&
                     (questions->null || question->temperature == 0);
         uint32_t n = many ? scene_between(scene, 2, 4) : 1;
-        uint32_t max_tokens =
-            order->job == JOB_GENERATE ? draw_max(scene, questions, question) : 0;
+        uint32_t max_tokens = order->job == JOB_GENERATE ? draw_max(scene, questions, question) : 0;
         order->prompt_n[i] = n;
         for (uint32_t r = 0; r < n; r++) {
             order->seqs[order->seq_count++] =
                 (struct order_seq){.question = question, .max_tokens = max_tokens};
-            order->tokens += question->prompt_len +
-                             (max_tokens ? max_tokens : questions->context_max);
+            order->tokens +=
+                question->prompt_len + (max_tokens ? max_tokens : questions->context_max);
         }
     }
 }
@@ -107,7 +107,8 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
     return message_encode_submit(buffer, size, order->id, &submit);
 }
 
-/* ---- answers ----------------------------------------------------------------------------------- */
+/* ---- answers -----------------------------------------------------------------------------------
+ */
 
 #define WRONG(...) scene_fail(scene, "answer: " __VA_ARGS__)
 
@@ -209,7 +210,7 @@ static void check_rows(const struct order *order, struct scene *scene, uint32_t 
         return;
     }
     for (uint32_t r = 0; r < result->count; r++) {
-        const float *must = order->pooling == POOLING_ALL    ? question->all + (seq->got + r) * hidden
+        const float *must = order->pooling == POOLING_ALL ? question->all + (seq->got + r) * hidden
                             : order->pooling == POOLING_MEAN ? question->mean
                                                              : question->last;
         float squares = 0;
@@ -248,9 +249,9 @@ static void take_result(struct order *order, struct scene *scene, uint32_t hidde
 
 static uint32_t whole(const struct order *order, const struct order_seq *seq)
 {
-    return order->job == JOB_SCORE           ? seq->question->prompt_len - 1
+    return order->job == JOB_SCORE         ? seq->question->prompt_len - 1
            : order->pooling == POOLING_ALL ? seq->question->prompt_len
-                                             : 1;
+                                           : 1;
 }
 
 static void check_complete(const struct order *order, struct scene *scene,

@@ -17,7 +17,7 @@ struct order_seq {
 };
 
 struct order {
-    uint64_t id; /* the client's; 0 = this order is free */
+    uint64_t id;      /* the client's; 0 = this order is free */
     uint64_t request; /* the daemon's, once accepted */
     enum job job;
     enum pooling pooling;
@@ -29,10 +29,10 @@ struct order {
     uint32_t seq_count, prompt_count;
     uint32_t prompt_n[ORDER_SEQS]; /* results of each prompt */
     struct order_seq seqs[ORDER_SEQS];
-    uint64_t tokens; /* what it counts in queue-tokens at most */
-    bool cancelled;  /* somebody asked for its end */
-    bool patient;    /* must come to its end: no deadline, nobody cancels */
-    bool over;       /* LAST came */
+    uint64_t tokens;  /* what it counts in queue-tokens at most */
+    bool cancelled;   /* somebody asked for its end */
+    bool patient;     /* must come to its end: no deadline, nobody cancels */
+    bool over;        /* LAST came */
     uint32_t refused; /* error code of the whole order */
     uint32_t retry_ms;
     uint32_t failed; /* sequences that ended with an ERROR */
@@ -40,9 +40,9 @@ struct order {
 
 /* What the daemon may do to sequences now. */
 struct order_mood {
-    bool device_failed; /* sequences may end with a retryable error */
+    bool device_failed;   /* sequences may end with a retryable error */
     bool short_of_memory; /* and with device_memory */
-    uint32_t room; /* tokens of a sequence at most: the context, or what KV holds */
+    uint32_t room;        /* tokens of a sequence at most: the context, or what KV holds */
     uint64_t sequences_max, tokens_max, batch_max;
 };
 

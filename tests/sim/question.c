@@ -64,7 +64,8 @@ static void draw(const struct questions *questions, struct question *question, u
     question->mean = make(questions->hidden, sizeof(float));
 }
 
-/* ---- the rule ---------------------------------------------------------------------------------- */
+/* ---- the rule ----------------------------------------------------------------------------------
+ */
 
 static bool is_stop(const struct question *question, int32_t token)
 {
@@ -86,10 +87,10 @@ static uint64_t answer_prompt(struct question *question)
             question->all[i * NULL_HIDDEN + e] = question->last[e];
         }
         if (i + 1 < question->prompt_len)
-            question->scores[i] = (struct message_score){
-                .logprob = null_logprob(state, question->prompt[i + 1]),
-                .top_token = null_top(state, 0),
-                .top_logprob = null_logprob(state, null_top(state, 0))};
+            question->scores[i] =
+                (struct message_score){.logprob = null_logprob(state, question->prompt[i + 1]),
+                                       .top_token = null_top(state, 0),
+                                       .top_logprob = null_logprob(state, null_top(state, 0))};
     }
     for (uint32_t e = 0; e < NULL_HIDDEN; e++)
         question->mean[e] /= (float)question->prompt_len;
@@ -113,7 +114,8 @@ static void answer_by_rule(struct question *question, uint32_t out_max)
     }
 }
 
-/* ---- a model alone ----------------------------------------------------------------------------- */
+/* ---- a model alone -----------------------------------------------------------------------------
+ */
 
 static struct gpu_open opening(const struct question *question)
 {
@@ -122,8 +124,7 @@ static struct gpu_open opening(const struct question *question)
         .temperature = question->temperature,
         .top_p = 1,
         .repetition = 1,
-        .eos_from = question->ignore_eos ? UINT32_MAX
-                                         : question->prompt_len + question->min_tokens,
+        .eos_from = question->ignore_eos ? UINT32_MAX : question->prompt_len + question->min_tokens,
         .logprobs = QUESTION_TOPS,
     };
 }
@@ -170,7 +171,8 @@ static int ask_alone(struct talk *talk, struct question *question, uint32_t out_
     return rc;
 }
 
-/* ---- the set ----------------------------------------------------------------------------------- */
+/* ---- the set -----------------------------------------------------------------------------------
+ */
 
 static void make_all(struct questions *questions, uint32_t context_max, uint64_t *random)
 {
@@ -188,8 +190,12 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
                    struct error *error)
 {
     static struct talk talk;
-    const struct gpu_options options = {.model = questions->model, .tp = 1, .pp = 1, .depth = 1,
-                                        .slots_max = 8, .context_max = context_max};
+    const struct gpu_options options = {.model = questions->model,
+                                        .tp = 1,
+                                        .pp = 1,
+                                        .depth = 1,
+                                        .slots_max = 8,
+                                        .context_max = context_max};
     if (emu_setup(&(struct emu_options){.engine = EMU_STEPPER, .memory_bytes = 256u << 20}))
         return error_set(error, ERR_NO_MEMORY, "no emulated device");
     int rc = talk_open(&talk, &options, true);

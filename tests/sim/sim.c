@@ -7,9 +7,9 @@
 
 #include "gpu/emu/emu.h"
 #include "gpu/kernels/stamp_cpu.h"
+#include "tests/sim/books.h"
 #include "tests/sim/guest.h"
 #include "tests/sim/host.h"
-#include "tests/sim/books.h"
 
 #define DEVICE_BYTES (64u << 20)
 #define EVENTS_MAX 3000000u
@@ -28,7 +28,7 @@ struct sim {
     enum trouble trouble;
     uint64_t trouble_in; /* events until it strikes */
     bool loaded;
-    bool calm; /* an admin sees to it that work is accepted */
+    bool calm;     /* an admin sees to it that work is accepted */
     bool may_fail; /* this daemon's device was given a reason to */
     uint64_t failures;
 };
@@ -40,7 +40,8 @@ static uint64_t clock_ns(void)
     return clock_scene->now_us * 1000;
 }
 
-/* ---- trouble ----------------------------------------------------------------------------------- */
+/* ---- trouble -----------------------------------------------------------------------------------
+ */
 
 static cudaError_t draw_error(struct scene *scene)
 {
@@ -53,8 +54,8 @@ static cudaError_t draw_error(struct scene *scene)
 static void draw_trouble(struct sim *sim)
 {
     struct scene *scene = &sim->scene;
-    sim->trouble = scene_one_in(scene, 3) ? NO_TROUBLE
-                                          : (enum trouble)scene_between(scene, 1, TROUBLES - 1);
+    sim->trouble =
+        scene_one_in(scene, 3) ? NO_TROUBLE : (enum trouble)scene_between(scene, 1, TROUBLES - 1);
     if (sim->setup->skipped_wait)
         sim->trouble = NO_TROUBLE;
     sim->trouble_in = scene_below(scene, 4000);
@@ -102,7 +103,8 @@ static void end_trouble(struct sim *sim)
     emu_fault_hang(0);
 }
 
-/* ---- one event --------------------------------------------------------------------------------- */
+/* ---- one event ---------------------------------------------------------------------------------
+ */
 
 enum actor { DEVICE, SERVER, WORKER, TASK, ACT, READ, DELIVER, WRITABLE, LOST };
 
@@ -144,7 +146,7 @@ static void deliver(struct sim *sim, struct guest *guest)
 {
     struct scene *scene = &sim->scene;
     uint32_t small = scene_below(scene, 3);
-    line_deliver(&guest->line, small == 0 ? scene_between(scene, 1, 9)
+    line_deliver(&guest->line, small == 0   ? scene_between(scene, 1, 9)
                                : small == 1 ? scene_between(scene, 1, 300)
                                             : SIZE_MAX);
     sim->host.touched = true;
@@ -251,7 +253,8 @@ static bool happen(struct sim *sim)
     return true;
 }
 
-/* ---- phases ------------------------------------------------------------------------------------ */
+/* ---- phases ------------------------------------------------------------------------------------
+ */
 
 static bool any_waits(const struct sim *sim)
 {
@@ -315,7 +318,7 @@ static void start_daemon(struct sim *sim)
 static void open_host(struct sim *sim)
 {
     books_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
-                                  sim->trouble != FAILED_CALLS);
+                                 sim->trouble != FAILED_CALLS);
     host_open(&sim->host, &sim->scene, &sim->host_setup);
     for (uint32_t i = 0; i < sim->guests.count; i++)
         guest_meet(&sim->guests.guest[i], &sim->host.server);

@@ -1,7 +1,7 @@
-/* A run of the whole daemon, drawn from a seed: clients that ask, err and leave, a device that fails,
- * in one thread and under a virtual clock. First a phase with faults, then one without in which
- * everything must end well, and all figures return to zero. After a device failure the second phase is
- * another daemon's, as a service manager would start it.
+/* A run of the whole daemon, drawn from a seed: clients that ask, err and leave, a device that
+ * fails, in one thread and under a virtual clock. First a phase with faults, then one without in
+ * which everything must end well, and all figures return to zero. After a device failure the second
+ * phase is another daemon's, as a service manager would start it.
  */
 #pragma once
 
@@ -9,10 +9,11 @@
 #include <stdint.h>
 
 struct sim_setup {
-    const char *model;    /* synthetic:null, or any that the CPU device serves */
-    uint32_t replicas;    /* 1 or 2 */
-    uint32_t skipped_wait; /* n: the n-th event wait of the device is skipped, once loaded; 0: none */
-    bool story;           /* events in words to stderr */
+    const char *model; /* synthetic:null, or any that the CPU device serves */
+    uint32_t replicas; /* 1 or 2 */
+    uint32_t
+        skipped_wait; /* n: the n-th event wait of the device is skipped, once loaded; 0: none */
+    bool story;       /* events in words to stderr */
 };
 
 struct sim_report {

@@ -12,8 +12,8 @@
 
 static struct {
     uint64_t first, last;
-    bool twice; /* each seed is run again, and must leave the same trace */
-    bool cover; /* every figure must be above 0 */
+    bool twice;          /* each seed is run again, and must leave the same trace */
+    bool cover;          /* every figure must be above 0 */
     bool expect_failure; /* at least one seed must go wrong: the simulation sees the mutation */
     struct sim_setup setup;
 } order = {.first = 1, .last = 1, .setup = {.model = "synthetic:null", .replicas = 1}};
@@ -91,11 +91,24 @@ static void add(struct sim_figures *sum, const struct sim_figures *one)
 /* False when something never happened in all the runs: then they did not test it. */
 static bool print(const struct sim_figures *sum)
 {
-    static const char *const names[FIGURES] = {
-        "requests sent", "accepted", "completed", "refused", "lost with their connection", "steps",
-        "slabs grown", "slabs refused", "device failures", "preemptions", "wasted rows",
-        "blocks moved", "steps ahead", "stopped", "full", "cancelled",
-        "deadlines", "slow readers"};
+    static const char *const names[FIGURES] = {"requests sent",
+                                               "accepted",
+                                               "completed",
+                                               "refused",
+                                               "lost with their connection",
+                                               "steps",
+                                               "slabs grown",
+                                               "slabs refused",
+                                               "device failures",
+                                               "preemptions",
+                                               "wasted rows",
+                                               "blocks moved",
+                                               "steps ahead",
+                                               "stopped",
+                                               "full",
+                                               "cancelled",
+                                               "deadlines",
+                                               "slow readers"};
     const uint64_t *figures = (const uint64_t *)sum;
     bool all = true;
     for (size_t i = 0; i < FIGURES; i++) {
