@@ -180,6 +180,7 @@ void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
 {
     struct error error;
     size_t max = exchange->http->server->options->frame_max;
+    exchange->http->server->counts.bytes_in_total += length;
     if (exchange_ready(exchange) || exchange->body_over)
         return;
     if (exchange->body.length + length > max) {
@@ -324,6 +325,7 @@ void exchange_refuse(struct exchange *exchange, const struct error *error, const
 size_t exchange_read(struct exchange *exchange, char *bytes, size_t max)
 {
     size_t taken = out_take(&exchange->out, bytes, max);
+    exchange->http->server->counts.bytes_out_total += taken;
     if (taken == 0 && exchange->finished)
         return EXCHANGE_READ_END;
     if (!list_empty(&exchange->ready) && exchange->streaming)

@@ -132,6 +132,7 @@ static enum MHD_Result answer(struct front_conn *conn)
             MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, on_read, conn, NULL);
     } else {
         struct buffer *buffer = &exchange->out.buffer;
+        conn->front->http.server->counts.bytes_out_total += buffer->length;
         response = MHD_create_response_from_buffer_with_free_callback(
             buffer->length, buffer->data ? buffer->data : (void *)"", buffer->data ? free : NULL);
         if (response)
