@@ -1,4 +1,5 @@
-/* Work that would hold up the loop, done by another thread: daemon/loop.c puts libuv's pool behind it.
+/* Work that would hold up the loop, done by another thread: daemon/loop.c puts libuv's pool behind
+ * it.
  *
  * loop thread, except `work`.
  */

@@ -43,8 +43,9 @@ static int check_ids(const struct encoding *encoding, const int32_t *ids, size_t
 {
     for (size_t i = 0; i < count; i++)
         if ((uint32_t)ids[i] >= encoding->vocabulary)
-            return error_limit(error, ERR_BAD_TOKEN, encoding->vocabulary, 0,
-                               "the text holds a token that the tokenizer has and the model has not");
+            return error_limit(
+                error, ERR_BAD_TOKEN, encoding->vocabulary, 0,
+                "the text holds a token that the tokenizer has and the model has not");
     return 0;
 }
 

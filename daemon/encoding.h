@@ -36,21 +36,22 @@ struct encoding {
     int (*prepare)(struct encoding *encoding, struct error *error);
     struct encoding_text *texts;
     uint32_t text_count;
-    size_t bytes;      /* of all texts */
-    uint64_t counted;  /* against input-max */
-    uint32_t ids_max;  /* of each text */
+    size_t bytes;     /* of all texts */
+    uint64_t counted; /* against input-max */
+    uint32_t ids_max; /* of each text */
     uint32_t vocabulary;
     const struct tokenizer *tokenizer;
     struct error error; /* code 0: all is well; names no text's number */
     uint32_t failed;    /* the text that the error is about */
 };
 
-/* Room for `count` texts; what is refused here was refused for want of a tokenizer or of memory. The
- * caller fills in texts[i].text, length and add_special, and `prepare`: that is always off the loop. */
+/* Room for `count` texts; what is refused here was refused for want of a tokenizer or of memory.
+ * The caller fills in texts[i].text, length and add_special, and `prepare`: that is always off the
+ * loop. */
 int encoding_make(struct encoding *encoding, struct server *server, uint32_t count,
                   struct error *error);
-/* Calls `done` once, now or later; then error.code says how it went. Negative when it cannot be begun:
- * then `done` is not called. */
+/* Calls `done` once, now or later; then error.code says how it went. Negative when it cannot be
+ * begun: then `done` is not called. */
 int encoding_start(struct encoding *encoding, struct user *user,
                    void (*done)(struct encoding *encoding), struct error *error);
 /* Not while it is under way. Zeroed memory is allowed. */

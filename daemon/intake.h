@@ -1,9 +1,9 @@
-/* Intake: from typed prompts to a request in the waiting queue, or to an error that says why not. The
- * one way in, for SUBMIT frames and for HTTP.
+/* Intake: from typed prompts to a request in the waiting queue, or to an error that says why not.
+ * The one way in, for SUBMIT frames and for HTTP.
  *
  * intake_open(), then for each prompt intake_prompt(), then intake_admit(), then intake_enter(),
- * which cannot fail. Nothing is kept before that, so a refused batch leaves no trace; intake_drop() at
- * any point before intake_enter(). loop thread
+ * which cannot fail. Nothing is kept before that, so a refused batch leaves no trace; intake_drop()
+ * at any point before intake_enter(). loop thread
  */
 #pragma once
 
@@ -16,8 +16,9 @@ struct server;
 
 struct intake {
     struct server *server;
-    struct request *request; /* owned until it is enqueued; the caller sets job, stream and the like */
-    uint64_t total;          /* what it counts in queue-tokens */
+    struct request
+        *request;   /* owned until it is enqueued; the caller sets job, stream and the like */
+    uint64_t total; /* what it counts in queue-tokens */
 };
 
 /* Whether new work is taken at all. */
@@ -30,7 +31,8 @@ struct message_limits intake_limits(const struct server *server);
 /* sequences: how many are expected. */
 int intake_open(struct intake *intake, struct server *server, uint64_t sequences,
                 struct error *error);
-/* The prompt's n sequences; everything is copied. Tokens are those of the prompt, or of its text. */
+/* The prompt's n sequences; everything is copied. Tokens are those of the prompt, or of its text.
+ */
 int intake_prompt(struct intake *intake, struct message_prompt *prompt, const int32_t *tokens,
                   uint32_t token_count, struct error *error);
 /* The whole against what the user and all of them hold. arrived_us and deadline_us are set. */

@@ -17,9 +17,11 @@ static bool is_synthetic(const char *model)
     return strncmp(model, "synthetic:", 10) == 0;
 }
 
-/* ---- synthetic:null ---------------------------------------------------------------------------- */
+/* ---- synthetic:null ----------------------------------------------------------------------------
+ */
 
-/* The character that stands for a byte in byte-level vocabularies: itself where it can be printed. */
+/* The character that stands for a byte in byte-level vocabularies: itself where it can be printed.
+ */
 static uint32_t byte_character(unsigned byte)
 {
     static const unsigned char printed[][2] = {{33, 126}, {161, 172}, {174, 255}};
@@ -81,7 +83,8 @@ static int load_bytes(struct language *language, struct error *error)
     return tokenizer_load(text, writer.used, &language->tokenizer, error);
 }
 
-/* ---- a directory ------------------------------------------------------------------------------- */
+/* ---- a directory -------------------------------------------------------------------------------
+ */
 
 static int load_tokenizer(struct language *language, const char *directory, struct error *error)
 {

@@ -1,8 +1,8 @@
 /* What the daemon knows of a model's language: the tokenizer and the chat template that lie in its
  * directory, or why there is none. The device's side knows nothing of it.
  *
- * A model whose tokenizer is refused serves tokens all the same, and whoever sends or asks for text is
- * told the reason; likewise a chat template.
+ * A model whose tokenizer is refused serves tokens all the same, and whoever sends or asks for text
+ * is told the reason; likewise a chat template.
  *
  * Made once, before the first request, and not changed afterwards: any thread reads it.
  */

@@ -38,7 +38,8 @@ static uint32_t portion(uint32_t count, size_t size)
     return count < fits ? count : fits > 0 ? (uint32_t)fits : 1;
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------ */
+/* ---- tokens ------------------------------------------------------------------------------------
+ */
 
 /* The header of the TOKENS frame at the end of the output, which this record joins; a new one when
  * the last frame is another, or is full. */
@@ -59,12 +60,13 @@ static int tokens_frame(struct conn *conn, const struct request *request, size_t
 
 static size_t token_size(const struct seq *seq, uint32_t top)
 {
-    size_t size = sizeof(int32_t) + (seq->out_logprobs ? sizeof(float) : 0) +
-                  top * sizeof(struct gpu_top);
+    size_t size =
+        sizeof(int32_t) + (seq->out_logprobs ? sizeof(float) : 0) + top * sizeof(struct gpu_top);
     return size + (has_text(seq) ? TEXT_PER_TOKEN : 0);
 }
 
-/* The text of the next `count` tokens, as much of it as goes into one frame, cut between characters. */
+/* The text of the next `count` tokens, as much of it as goes into one frame, cut between
+ * characters. */
 static void read_text(struct seq *seq, uint32_t count, struct message_tokens *record)
 {
     struct transcript *transcript = seq->transcript;
@@ -115,7 +117,8 @@ static void reply_tokens(struct conn *conn, struct seq *seq, uint32_t count, tim
     conn_output_done(conn, length, true, now_us);
 }
 
-/* ---- scores and embeddings --------------------------------------------------------------------- */
+/* ---- scores and embeddings ---------------------------------------------------------------------
+ */
 
 static void reply_result(struct conn *conn, struct seq *seq, uint32_t count, time_us now_us)
 {
@@ -142,7 +145,8 @@ static void reply_result(struct conn *conn, struct seq *seq, uint32_t count, tim
     conn_output_done(conn, used, true, now_us);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end -----------------------------------------------------------------------------------
+ */
 
 static uint64_t since(time_us from, time_us to)
 {
@@ -157,8 +161,8 @@ static void reply_done(struct conn *conn, struct seq *seq, uint16_t flags, time_
         .finish = seq->finish,
         .prompt_tokens = seq->prompt_len,
         .completion_tokens = seq->job == JOB_GENERATE ? seq->sent_count : 0,
-        .queued_us = since(seq->arrived_us, stamps->scheduled_us ? stamps->scheduled_us
-                                                                 : stamps->ended_us),
+        .queued_us =
+            since(seq->arrived_us, stamps->scheduled_us ? stamps->scheduled_us : stamps->ended_us),
         .first_token_us = since(seq->arrived_us, stamps->first_token_us),
         .total_us = since(seq->arrived_us, stamps->ended_us),
     };
@@ -166,8 +170,7 @@ static void reply_done(struct conn *conn, struct seq *seq, uint16_t flags, time_
     if (!room)
         return;
     conn->tokens_request = 0;
-    size_t used =
-        message_encode_done(room, DONE_FRAME_MAX, seq->request->client_id, flags, &done);
+    size_t used = message_encode_done(room, DONE_FRAME_MAX, seq->request->client_id, flags, &done);
     conn_output_done(conn, used, true, now_us);
 }
 

@@ -1,7 +1,8 @@
 /* SUBMIT: from a frame to a request in the waiting queue, or to an ERROR that says why not.
  *
- * A batch of long texts is tokenized off the loop. Meanwhile it is a struct submit in its connection's
- * list, and further frames are handled; its number is taken, and CANCEL ends it once it is accepted.
+ * A batch of long texts is tokenized off the loop. Meanwhile it is a struct submit in its
+ * connection's list, and further frames are handled; its number is taken, and CANCEL ends it once
+ * it is accepted.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,8 @@ static void refuse(struct conn *conn, uint64_t client_id, const struct error *er
     conn_error(conn, client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 
-/* ---- from a batch to a request ----------------------------------------------------------------- */
+/* ---- from a batch to a request -----------------------------------------------------------------
+ */
 
 static int add_prompts(struct intake *intake, struct submit *submit, struct error *error)
 {
@@ -114,7 +116,8 @@ static void accept(struct submit *submit, time_us now_us)
         ledger_cancel_request(submit->server, request, now_us);
 }
 
-/* ---- texts ------------------------------------------------------------------------------------- */
+/* ---- texts -------------------------------------------------------------------------------------
+ */
 
 static void submit_free(struct submit *submit)
 {
@@ -129,8 +132,8 @@ static void encoded(struct encoding *encoding)
 {
     struct submit *submit = container_of(encoding, struct submit, encoding);
     struct conn *conn = submit->conn;
-    time_us now_us = submit->server->turn_us > submit->arrived_us ? submit->server->turn_us
-                                                                  : submit->arrived_us;
+    time_us now_us =
+        submit->server->turn_us > submit->arrived_us ? submit->server->turn_us : submit->arrived_us;
     if (conn && encoding->error.code) {
         struct error error;
         error_limit(&error, encoding->error.code, encoding->error.limit, encoding->error.value,
@@ -170,7 +173,8 @@ void submit_forget(struct conn *conn)
         container_of(link, struct submit, link)->conn = NULL;
 }
 
-/* ---- frames ------------------------------------------------------------------------------------ */
+/* ---- frames ------------------------------------------------------------------------------------
+ */
 
 static int read_frame(struct conn *conn, const struct frame *frame, struct message_submit *message,
                       struct error *error)

@@ -1,8 +1,9 @@
-/* Transcript: the text of one sequence, read from its tokens up to its stop string or its end token.
+/* Transcript: the text of one sequence, read from its tokens up to its stop string or its end
+ * token.
  *
  * Tokens are read when they are told to the client, or as they come where stop strings are looked
- * for: then the sequence has to be ended by whoever reads. Text that is certain waits in `text` until
- * it is told; what follows a stop string never gets there, and neither does an end token.
+ * for: then the sequence has to be ended by whoever reads. Text that is certain waits in `text`
+ * until it is told; what follows a stop string never gets there, and neither does an end token.
  *
  * loop thread. Owned by its sequence (seq.transcript); the tokenizer and the model outlive it.
  */
@@ -53,8 +54,8 @@ void transcript_free(struct seq *seq); /* nothing where there is none */
 
 /* Reads tokens until `count` of the sequence's are read, or a stop string was found: true then. */
 bool transcript_read(struct seq *seq, uint32_t count);
-/* The sequence has ended: reads the rest, and what was held back becomes text. True if a stop string
- * was found, now or before. */
+/* The sequence has ended: reads the rest, and what was held back becomes text. True if a stop
+ * string was found, now or before. */
 bool transcript_finish(struct seq *seq);
 /* The first bytes of the text were told. */
 void transcript_told(struct transcript *transcript, size_t bytes);

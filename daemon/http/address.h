@@ -1,5 +1,5 @@
-/* Addresses of HTTP listeners: "unix:PATH", "HOST:PORT" and "[HOST]:PORT", with commas between. HOST is
- * a number or localhost. Before the loop starts.
+/* Addresses of HTTP listeners: "unix:PATH", "HOST:PORT" and "[HOST]:PORT", with commas between.
+ * HOST is a number or localhost. Before the loop starts.
  */
 #pragma once
 

@@ -11,7 +11,8 @@
 
 #define TOKEN_TEXT_MAX 1024
 
-/* ---- tokens ------------------------------------------------------------------------------------ */
+/* ---- tokens ------------------------------------------------------------------------------------
+ */
 
 static const struct tokenizer *tokenizer_of(const struct exchange *exchange)
 {
@@ -82,7 +83,8 @@ uint32_t answer_characters(const struct exchange *exchange, const struct seq *se
     return characters;
 }
 
-/* ---- log-probabilities ------------------------------------------------------------------------- */
+/* ---- log-probabilities -------------------------------------------------------------------------
+ */
 
 static const struct gpu_top *tops_of(const struct seq *seq, uint32_t index)
 {
@@ -165,7 +167,8 @@ static void put_chat_logprobs(struct json_writer *writer, const struct piece *pi
         json_open(writer, "top_logprobs", '[');
         for (int32_t j = 0; seq->out_tops && j < seq->sampling.logprobs; j++) {
             json_open(writer, NULL, '{');
-            put_token(writer, piece->exchange, tops_of(seq, i)[j].token, tops_of(seq, i)[j].logprob);
+            put_token(writer, piece->exchange, tops_of(seq, i)[j].token,
+                      tops_of(seq, i)[j].logprob);
             json_close(writer, '}');
         }
         json_close(writer, ']');
@@ -186,7 +189,8 @@ static void put_logprobs(struct json_writer *writer, const struct piece *piece)
         put_completion_logprobs(writer, piece);
 }
 
-/* ---- what all have in common ------------------------------------------------------------------- */
+/* ---- what all have in common -------------------------------------------------------------------
+ */
 
 static void put_start(struct json_writer *writer, const struct exchange *exchange, bool chunk)
 {
@@ -221,7 +225,8 @@ static void put_finish(struct json_writer *writer, const struct piece *piece)
         json_put_null(writer, "finish_reason");
 }
 
-/* ---- streams ----------------------------------------------------------------------------------- */
+/* ---- streams -----------------------------------------------------------------------------------
+ */
 
 void answer_chunk(struct json_writer *writer, const void *context)
 {
@@ -259,7 +264,8 @@ void answer_usage(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
-/* ---- whole answers ----------------------------------------------------------------------------- */
+/* ---- whole answers -----------------------------------------------------------------------------
+ */
 
 static void put_message(struct json_writer *writer, const struct piece *piece)
 {
@@ -300,7 +306,8 @@ void answer_whole(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
-/* ---- embeddings -------------------------------------------------------------------------------- */
+/* ---- embeddings --------------------------------------------------------------------------------
+ */
 
 static void put_base64(struct json_writer *writer, const void *bytes, size_t length)
 {

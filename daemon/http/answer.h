@@ -4,7 +4,8 @@
 
 #include "daemon/http/exchange.h"
 
-/* A piece of one choice: its text, and its tokens [first, first + count) for the log-probabilities. */
+/* A piece of one choice: its text, and its tokens [first, first + count) for the log-probabilities.
+ */
 struct piece {
     const struct exchange *exchange;
     const struct seq *seq;

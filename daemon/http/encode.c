@@ -43,7 +43,8 @@ static void encoded(struct encoding *encoding)
         return;
     }
     if (encoding->error.code)
-        exchange_refuse(exchange, &encoding->error, exchange->query.messages ? "messages" : "prompt");
+        exchange_refuse(exchange, &encoding->error,
+                        exchange->query.messages ? "messages" : "prompt");
     else
         exchange->encoded(exchange, now_us);
     if (before)

@@ -13,15 +13,14 @@
 
 #define BODY_FREE ((size_t)4096) /* counts against nothing */
 
-/* ---- http -------------------------------------------------------------------------------------- */
+/* ---- http --------------------------------------------------------------------------------------
+ */
 
 void http_init(struct http *http, struct server *server, uint64_t salt,
                void (*wake)(struct http *http, struct exchange *exchange))
 {
-    *http = (struct http){.server = server,
-                          .salt = salt,
-                          .created_s = (uint64_t)time(NULL),
-                          .wake = wake};
+    *http = (struct http){
+        .server = server, .salt = salt, .created_s = (uint64_t)time(NULL), .wake = wake};
     list_init(&http->dirty);
 }
 
@@ -47,7 +46,8 @@ bool http_turn(struct http *http, time_us now_us)
     return any;
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life --------------------------------------------------------------------------------------
+ */
 
 static void on_news(struct audience *audience, struct seq *seq)
 {
@@ -127,7 +127,8 @@ void exchange_touch(struct exchange *exchange)
         list_append(&exchange->http->dirty, &exchange->dirty_link);
 }
 
-/* ---- in ---------------------------------------------------------------------------------------- */
+/* ---- in ----------------------------------------------------------------------------------------
+ */
 
 /* What a client may call its request: printable, and not long. */
 static bool is_name(const char *text)
@@ -179,6 +180,7 @@ void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
 {
     struct error error;
     size_t max = exchange->http->server->options->frame_max;
+    exchange->http->server->counts.bytes_in_total += length;
     if (exchange_ready(exchange) || exchange->body_over)
         return;
     if (exchange->body.length + length > max) {
@@ -207,8 +209,8 @@ static int read_ask(struct exchange *exchange, struct error *error)
     const struct message_limits limits = intake_limits(server);
     const struct sampling defaults = intake_defaults(server);
     int rc = query_read(&exchange->query, exchange->route->kind,
-                      exchange->body.length > 0 ? exchange->body.data : "", exchange->body.length,
-                      &limits, &defaults, error);
+                        exchange->body.length > 0 ? exchange->body.data : "", exchange->body.length,
+                        &limits, &defaults, error);
     if (rc || !exchange->query.model)
         return rc;
     snprintf(exchange->query.param, sizeof(exchange->query.param), "model");
@@ -229,7 +231,8 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
     exchange->route->begin(exchange, now_us);
 }
 
-/* ---- out --------------------------------------------------------------------------------------- */
+/* ---- out ---------------------------------------------------------------------------------------
+ */
 
 void exchange_status(struct exchange *exchange, unsigned status, const char *content_type)
 {
@@ -322,6 +325,7 @@ void exchange_refuse(struct exchange *exchange, const struct error *error, const
 size_t exchange_read(struct exchange *exchange, char *bytes, size_t max)
 {
     size_t taken = out_take(&exchange->out, bytes, max);
+    exchange->http->server->counts.bytes_out_total += taken;
     if (taken == 0 && exchange->finished)
         return EXCHANGE_READ_END;
     if (!list_empty(&exchange->ready) && exchange->streaming)

@@ -1,11 +1,13 @@
 /* An exchange: one HTTP request and its answer.
  *
- * Way: exchange_open, exchange_head once the headers are there (an answer may be ready then), exchange_
- * body for what comes, exchange_begin when all of it is there, and from when exchange_ready() says so
- * exchange_read until it says END. http.wake tells when there is something new.
+ * Way: exchange_open, exchange_head once the headers are there (an answer may be ready then),
+ * exchange_ body for what comes, exchange_begin when all of it is there, and from when
+ * exchange_ready() says so exchange_read until it says END. http.wake tells when there is something
+ * new.
  *
- * It is the audience of its request. Results wait as numbers in the sequences until there is room for
- * their text, as with native connections; without streaming all is formatted when the last has ended.
+ * It is the audience of its request. Results wait as numbers in the sequences until there is room
+ * for their text, as with native connections; without streaming all is formatted when the last has
+ * ended.
  *
  * exchange_close() at any time: what runs is cancelled. The memory goes once no thread reads it.
  * loop thread
@@ -17,9 +19,9 @@
 #include <stdint.h>
 
 #include "daemon/encoding.h"
-#include "daemon/http/query.h"
 #include "daemon/http/http.h"
 #include "daemon/http/out.h"
+#include "daemon/http/query.h"
 #include "daemon/request.h"
 #include "daemon/server.h"
 
@@ -70,11 +72,11 @@ struct exchange {
     struct encoding encoding;
     bool encoding_on; /* another thread has it, or it is being begun */
     void (*encoded)(struct exchange *exchange, time_us now_us);
-    char *rendered;   /* a conversation as text */
+    char *rendered;          /* a conversation as text */
     struct request *request; /* until its last sequence is released */
     struct list ready;       /* seq.wait_link: sequences with news */
     struct choice *choices;
-    uint32_t unended;        /* sequences that are not told to their end */
+    uint32_t unended; /* sequences that are not told to their end */
     uint64_t prompt_tokens, completion_tokens;
 
     /* The answer. */
@@ -105,7 +107,8 @@ size_t exchange_read(struct exchange *exchange, char *bytes, size_t max);
 /* No more calls follow. The audience is gone, whatever was asked for is cancelled. */
 void exchange_close(struct exchange *exchange, time_us now_us);
 
-/* ---- between the files of daemon/http/ --------------------------------------------------------- */
+/* ---- between the files of daemon/http/ ---------------------------------------------------------
+ */
 
 /* What a path leads to. */
 struct route {
@@ -132,8 +135,8 @@ void exchange_touch(struct exchange *exchange);
 void generate_begin(struct exchange *exchange, time_us now_us);
 /* Formats news while there is room. */
 void generate_news(struct exchange *exchange, time_us now_us);
-/* daemon/http/encode.c: the texts of an query on their way to tokens. done is called when they are all
- * there; refusals are answered here. */
+/* daemon/http/encode.c: the texts of an query on their way to tokens. done is called when they are
+ * all there; refusals are answered here. */
 void encode_begin(struct exchange *exchange,
                   void (*done)(struct exchange *exchange, time_us now_us), time_us now_us);
 /* daemon/http/lookup.c */

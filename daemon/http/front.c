@@ -34,7 +34,8 @@ struct front_conn {
 
 static void run(struct front *front);
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
+/* ---- waiting -----------------------------------------------------------------------------------
+ */
 
 static void wait_for(struct front_conn *conn, struct list *list)
 {
@@ -79,7 +80,8 @@ static void wake(struct http *http, struct exchange *exchange)
         resume(exchange->carrier);
 }
 
-/* ---- answers ----------------------------------------------------------------------------------- */
+/* ---- answers -----------------------------------------------------------------------------------
+ */
 
 static ssize_t on_read(void *context, uint64_t position, char *bytes, size_t max)
 {
@@ -98,7 +100,8 @@ static ssize_t on_read(void *context, uint64_t position, char *bytes, size_t max
 
 static void put_header(struct MHD_Response *response, const char *name, const char *value)
 {
-    MHD_add_response_header(response, name, value); /* fails for want of memory: then it is absent */
+    MHD_add_response_header(response, name,
+                            value); /* fails for want of memory: then it is absent */
 }
 
 static void put_headers(struct MHD_Response *response, const struct exchange *exchange)
@@ -125,10 +128,11 @@ static enum MHD_Result answer(struct front_conn *conn)
     struct exchange *exchange = conn->exchange;
     struct MHD_Response *response;
     if (exchange->streaming) {
-        response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, on_read, conn,
-                                                     NULL);
+        response =
+            MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, on_read, conn, NULL);
     } else {
         struct buffer *buffer = &exchange->out.buffer;
+        conn->front->http.server->counts.bytes_out_total += buffer->length;
         response = MHD_create_response_from_buffer_with_free_callback(
             buffer->length, buffer->data ? buffer->data : (void *)"", buffer->data ? free : NULL);
         if (response)
@@ -142,7 +146,8 @@ static enum MHD_Result answer(struct front_conn *conn)
     return result;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------- */
+/* ---- requests ----------------------------------------------------------------------------------
+ */
 
 static const char *header(struct front_conn *conn, const char *name)
 {
@@ -227,7 +232,8 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
     loop_touch(conn->front->loop);
 }
 
-/* ---- connections ------------------------------------------------------------------------------- */
+/* ---- connections -------------------------------------------------------------------------------
+ */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -280,7 +286,8 @@ void front_accept(struct front *front, int fd, enum front_kind kind, bool tcp,
     socklen_t length = sizeof(address);
     struct error error;
     struct front_conn *conn = NULL;
-    if (admit_conn(&server->limits, server->load.connections, &error) || !(conn = make(front, fd))) {
+    if (admit_conn(&server->limits, server->load.connections, &error) ||
+        !(conn = make(front, fd))) {
         server->counts.connections_refused_total++;
         close(fd);
         return;
@@ -307,7 +314,8 @@ void front_accept(struct front *front, int fd, enum front_kind kind, bool tcp,
     front->due = true;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------- */
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
 
 static struct front_conn *first_late(struct list *list, time_us delay_us, time_us now_us)
 {
@@ -383,7 +391,8 @@ void front_turn(struct front *front, time_us now_us)
     if (!front->daemon)
         return;
     if (http_turn(&front->http, now_us))
-        loop_touch(front->loop); /* what was told frees places, and what was cancelled is to be sent */
+        loop_touch(
+            front->loop); /* what was told frees places, and what was cancelled is to be sent */
     if (front->due)
         run(front);
 }
@@ -398,7 +407,8 @@ int front_open(struct front *front, struct loop *loop, uint64_t salt, struct err
     list_init(&front->heads);
     list_init(&front->bodies);
     front->http.free_loopback = options->insecure_loopback;
-    int rc = options->api_key_file[0] ? keys_load(&front->http.keys, options->api_key_file, error) : 0;
+    int rc =
+        options->api_key_file[0] ? keys_load(&front->http.keys, options->api_key_file, error) : 0;
     if (rc)
         return rc;
     front->daemon = MHD_start_daemon(

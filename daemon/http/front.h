@@ -1,9 +1,10 @@
 /* The front: libmicrohttpd in the loop, driven by its epoll descriptor and never by threads.
  *
  * It parses and writes; what to answer is daemon/http/exchange.c's. Three things it does not do are
- * done here: a connection whose answer is awaited is suspended, and then its descriptor is watched for
- * its client's going; nothing that has no bytes to send is left running, since it would be asked again
- * at once; and the time for a request's head and body is counted in all, not from byte to byte.
+ * done here: a connection whose answer is awaited is suspended, and then its descriptor is watched
+ * for its client's going; nothing that has no bytes to send is left running, since it would be
+ * asked again at once; and the time for a request's head and body is counted in all, not from byte
+ * to byte.
  *
  * loop thread
  */

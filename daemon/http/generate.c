@@ -1,5 +1,5 @@
-/* Completions, chats and embeddings: from an query to a request of the daemon, and from its results to
- * the answer. */
+/* Completions, chats and embeddings: from an query to a request of the daemon, and from its results
+ * to the answer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@
 #define OUT_HIGH ((size_t)64 << 10)
 #define PIECE_TOKENS_MAX 256u
 
-/* ---- the request ------------------------------------------------------------------------------- */
+/* ---- the request -------------------------------------------------------------------------------
+ */
 
 static int add_prompts(struct exchange *exchange, struct intake *intake, struct error *error)
 {
@@ -41,7 +42,8 @@ static int make_request(struct exchange *exchange, struct intake *intake, struct
     bool embed = query->kind == QUERY_EMBEDDING;
     int rc = intake_phase(server, error);
     if (!rc)
-        rc = intake_open(intake, server, query_results(query) > 0 ? query_results(query) : 1, error);
+        rc =
+            intake_open(intake, server, query_results(query) > 0 ? query_results(query) : 1, error);
     if (rc)
         return rc;
     struct request *request = intake->request;
@@ -101,7 +103,8 @@ void generate_begin(struct exchange *exchange, time_us now_us)
         encode_begin(exchange, submit, now_us);
 }
 
-/* ---- echo -------------------------------------------------------------------------------------- */
+/* ---- echo --------------------------------------------------------------------------------------
+ */
 
 /* Appends the prompt's text, which stands before the sequence's own. */
 static void put_echo(struct exchange *exchange, const struct seq *seq, struct buffer *text)
@@ -120,9 +123,9 @@ static void put_echo(struct exchange *exchange, const struct seq *seq, struct bu
             exchange->out.failed = true;
             return;
         }
-        int rc = tokenizer_decode(tokenizer, seq->prompt, seq->prompt_len, true,
-                                  text->data + text->length, text->room - text->length, &length,
-                                  &error);
+        int rc =
+            tokenizer_decode(tokenizer, seq->prompt, seq->prompt_len, true,
+                             text->data + text->length, text->room - text->length, &length, &error);
         if (rc == 0) {
             text->length += length;
             return;
@@ -132,14 +135,15 @@ static void put_echo(struct exchange *exchange, const struct seq *seq, struct bu
     }
 }
 
-/* ---- whole answers ----------------------------------------------------------------------------- */
+/* ---- whole answers -----------------------------------------------------------------------------
+ */
 
 static void add_echo(struct exchange *exchange, struct seq *seq)
 {
     struct buffer *own = &seq->transcript->text, all = {0};
     put_echo(exchange, seq, &all);
-    exchange->out.failed |= !buffer_append(&all, own->length > 0 ? own->data : "", own->length,
-                                           SIZE_MAX);
+    exchange->out.failed |=
+        !buffer_append(&all, own->length > 0 ? own->data : "", own->length, SIZE_MAX);
     buffer_free(own);
     *own = all;
 }
@@ -215,7 +219,8 @@ static void tell_whole(struct exchange *exchange)
     release_all(exchange);
 }
 
-/* ---- streams ----------------------------------------------------------------------------------- */
+/* ---- streams -----------------------------------------------------------------------------------
+ */
 
 static void end_stream(struct exchange *exchange)
 {
@@ -300,6 +305,7 @@ void generate_news(struct exchange *exchange, time_us now_us)
             tell_whole(exchange);
         return;
     }
-    while (exchange->request && !list_empty(&exchange->ready) && out_left(&exchange->out) < OUT_HIGH)
+    while (exchange->request && !list_empty(&exchange->ready) &&
+           out_left(&exchange->out) < OUT_HIGH)
         tell_piece(exchange, container_of(exchange->ready.next, struct seq, wait_link), now_us);
 }

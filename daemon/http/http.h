@@ -15,12 +15,12 @@ struct server;
 
 struct http {
     struct server *server;
-    struct keys keys;         /* none: TCP is refused, or free (insecure-loopback) */
-    bool free_loopback;       /* TCP needs no key */
-    uint64_t salt;            /* in the ids of answers */
-    uint64_t created_s;       /* wall clock, for the list of models */
-    uint32_t exchanges;       /* that have not ended */
-    struct list dirty;        /* exchange.dirty_link: with news */
+    struct keys keys;   /* none: TCP is refused, or free (insecure-loopback) */
+    bool free_loopback; /* TCP needs no key */
+    uint64_t salt;      /* in the ids of answers */
+    uint64_t created_s; /* wall clock, for the list of models */
+    uint32_t exchanges; /* that have not ended */
+    struct list dirty;  /* exchange.dirty_link: with news */
     /* The exchange has something to send, or its first byte of an answer. */
     void (*wake)(struct http *http, struct exchange *exchange);
 };
@@ -29,6 +29,6 @@ void http_init(struct http *http, struct server *server, uint64_t salt,
                void (*wake)(struct http *http, struct exchange *exchange));
 void http_free(struct http *http); /* no exchange is left */
 
-/* After server_turn(): what sequences came to becomes bytes. True when the server should take another
- * turn. */
+/* After server_turn(): what sequences came to becomes bytes. True when the server should take
+ * another turn. */
 bool http_turn(struct http *http, time_us now_us);

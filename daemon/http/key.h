@@ -8,7 +8,7 @@
 
 #include "protocol/base/error.h"
 
-#define KEY_MAX 256      /* bytes of a key */
+#define KEY_MAX 256 /* bytes of a key */
 #define KEY_NAME_MAX 64
 #define KEYS_MAX 1024
 /* Users that are no uid of the system have numbers from here on. */
@@ -27,5 +27,6 @@ int keys_read(struct keys *keys, const char *name, const char *text, size_t leng
               struct error *error);
 void keys_free(struct keys *keys);
 
-/* The user that the header's value "Bearer KEY" stands for; 0 when it is none's. NULL is allowed. */
+/* The user that the header's value "Bearer KEY" stands for; 0 when it is none's. NULL is allowed.
+ */
 uint64_t keys_user(const struct keys *keys, const char *authorization);

@@ -57,7 +57,8 @@ void lookup_models(struct exchange *exchange, time_us now_us)
         give(exchange, 200, put_model, exchange);
 }
 
-/* ---- health and version ------------------------------------------------------------------------ */
+/* ---- health and version ------------------------------------------------------------------------
+ */
 
 struct health {
     const struct server *server;
@@ -94,7 +95,8 @@ void lookup_version(struct exchange *exchange, time_us now_us)
     give(exchange, 200, put_version, NULL);
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------ */
+/* ---- tokens ------------------------------------------------------------------------------------
+ */
 
 static void put_tokens(struct json_writer *writer, const void *context)
 {

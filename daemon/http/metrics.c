@@ -1,5 +1,6 @@
-/* /metrics: the figures of stats.def as Prometheus text, under the names that operators know from vLLM
- * where there is one, with the prefix sluice_. Buckets begin at 0.5 ms, those of steps at 50 us. */
+/* /metrics: the figures of stats.def as Prometheus text, under the names that operators know from
+ * vLLM where there is one, with the prefix sluice_. Buckets begin at 0.5 ms, those of steps at 50
+ * us. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +11,13 @@
 #include "daemon/status.h"
 #include "gpu/gpu.h"
 
-static const uint64_t edges_us[] = {500,     1000,    2000,    4000,     6000,     10000,    20000,
-                                    40000,   60000,   80000,   100000,   150000,   250000,   500000,
-                                    750000,  1000000, 2500000, 5000000,  10000000, 20000000, 40000000,
-                                    80000000, 160000000, 640000000, 2560000000};
-static const uint64_t step_edges_us[] = {50,    100,   250,   500,    1000,   2000,   4000,   8000,
-                                         16000, 32000, 64000, 128000, 256000, 512000, 1000000, 4000000,
-                                         16000000, 60000000};
+static const uint64_t edges_us[] = {
+    500,      1000,     2000,     4000,     6000,      10000,     20000,     40000,   60000,
+    80000,    100000,   150000,   250000,   500000,    750000,    1000000,   2500000, 5000000,
+    10000000, 20000000, 40000000, 80000000, 160000000, 640000000, 2560000000};
+static const uint64_t step_edges_us[] = {50,     100,    250,     500,     1000,     2000,
+                                         4000,   8000,   16000,   32000,   64000,    128000,
+                                         256000, 512000, 1000000, 4000000, 16000000, 60000000};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -121,10 +122,14 @@ static void put_memory(struct out *out, const struct gpu_memory *memory)
         const char *kind;
         uint64_t bytes;
     } parts[] = {
-        {"weights", memory->weights},           {"kv_used", memory->kv_used},
-        {"kv_held", memory->kv_held},           {"scratch_used", memory->scratch_used},
-        {"scratch_held", memory->scratch_held}, {"graphs", memory->graphs},
-        {"pinned", memory->pinned},             {"device_free", memory->device_free},
+        {"weights", memory->weights},
+        {"kv_used", memory->kv_used},
+        {"kv_held", memory->kv_held},
+        {"scratch_used", memory->scratch_used},
+        {"scratch_held", memory->scratch_held},
+        {"graphs", memory->graphs},
+        {"pinned", memory->pinned},
+        {"device_free", memory->device_free},
         {"device_total", memory->device_total},
     };
     put_type(out, "memory_bytes", "gauge", "Memory by its use, of all devices");

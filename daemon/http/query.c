@@ -14,8 +14,8 @@
 #define GENERATE (COMPLETION | CHAT)
 
 /* What reads a field. All are called with a value that is not null. */
-typedef int (*field_reader)(struct query *query, const json *value, const struct message_limits *limits,
-                            struct error *error);
+typedef int (*field_reader)(struct query *query, const json *value,
+                            const struct message_limits *limits, struct error *error);
 
 struct field {
     const char *name;
@@ -36,7 +36,8 @@ static int read_flag(const json *value, bool *ret, struct error *error)
     return 0;
 }
 
-/* ---- prompts ----------------------------------------------------------------------------------- */
+/* ---- prompts -----------------------------------------------------------------------------------
+ */
 
 static int make_prompts(struct query *query, size_t count, const struct message_limits *limits,
                         struct error *error)
@@ -111,8 +112,8 @@ static int read_prompt(struct query *query, const json *value, const struct mess
     return rc;
 }
 
-static int read_token_list(struct query *query, const json *value, const struct message_limits *limits,
-                           struct error *error)
+static int read_token_list(struct query *query, const json *value,
+                           const struct message_limits *limits, struct error *error)
 {
     if (!json_is_array(value))
         return wrong(value, "a list of tokens", error);
@@ -122,7 +123,8 @@ static int read_token_list(struct query *query, const json *value, const struct 
                : rc;
 }
 
-/* ---- single fields ----------------------------------------------------------------------------- */
+/* ---- single fields -----------------------------------------------------------------------------
+ */
 
 static int read_model(struct query *query, const json *value, const struct message_limits *limits,
                       struct error *error)
@@ -135,11 +137,11 @@ static int read_model(struct query *query, const json *value, const struct messa
 }
 
 #define FLAG(name, field)                                                                          \
-    static int read_##name(struct query *query, const json *value,                                     \
+    static int read_##name(struct query *query, const json *value,                                 \
                            const struct message_limits *limits, struct error *error)               \
     {                                                                                              \
         (void)limits;                                                                              \
-        return read_flag(value, &query->field, error);                                               \
+        return read_flag(value, &query->field, error);                                             \
     }
 FLAG(stream, stream)
 FLAG(echo, echo)
@@ -167,8 +169,8 @@ static int read_stream_options(struct query *query, const json *value,
 }
 
 /* The sampling fields by the names of the daemon's own protocol. */
-static int read_sampling(struct query *query, const json *value, const struct message_limits *limits,
-                         struct error *error)
+static int read_sampling(struct query *query, const json *value,
+                         const struct message_limits *limits, struct error *error)
 {
     bool known;
     return sampling_read(value, limits, &query->common, &known, error);
@@ -184,8 +186,8 @@ static int read_top_k(struct query *query, const json *value, const struct messa
     return read_sampling(query, value, limits, error);
 }
 
-static int read_max_tokens(struct query *query, const json *value, const struct message_limits *limits,
-                           struct error *error)
+static int read_max_tokens(struct query *query, const json *value,
+                           const struct message_limits *limits, struct error *error)
 {
     int64_t max;
     (void)limits;
@@ -222,8 +224,8 @@ static int read_top_logprobs(struct query *query, const json *value,
     return rc;
 }
 
-static int read_priority(struct query *query, const json *value, const struct message_limits *limits,
-                         struct error *error)
+static int read_priority(struct query *query, const json *value,
+                         const struct message_limits *limits, struct error *error)
 {
     int64_t priority;
     (void)limits;
@@ -233,8 +235,8 @@ static int read_priority(struct query *query, const json *value, const struct me
     return rc;
 }
 
-static int read_deadline(struct query *query, const json *value, const struct message_limits *limits,
-                         struct error *error)
+static int read_deadline(struct query *query, const json *value,
+                         const struct message_limits *limits, struct error *error)
 {
     int64_t deadline;
     (void)limits;
@@ -254,8 +256,8 @@ static int read_encoding_format(struct query *query, const json *value,
                : wrong(value, "\"float\" or \"base64\"", error);
 }
 
-static int read_messages(struct query *query, const json *value, const struct message_limits *limits,
-                         struct error *error)
+static int read_messages(struct query *query, const json *value,
+                         const struct message_limits *limits, struct error *error)
 {
     (void)limits;
     if (!json_is_array(value) || !json_child(value))
@@ -284,7 +286,8 @@ static int read_template_kwargs(struct query *query, const json *value,
     return 0;
 }
 
-/* ---- fields with one value that is taken --------------------------------------------------------- */
+/* ---- fields with one value that is taken
+ * --------------------------------------------------------- */
 
 static int read_best_of(struct query *query, const json *value, const struct message_limits *limits,
                         struct error *error)
@@ -321,8 +324,8 @@ static int read_response_format(struct query *query, const json *value,
 }
 
 /* auto is what the template does; none keeps the tools from it, see query_read(). */
-static int read_tool_choice(struct query *query, const json *value, const struct message_limits *limits,
-                            struct error *error)
+static int read_tool_choice(struct query *query, const json *value,
+                            const struct message_limits *limits, struct error *error)
 {
     const char *choice = json_string(value);
     (void)query;
@@ -332,8 +335,8 @@ static int read_tool_choice(struct query *query, const json *value, const struct
                : error_set(error, ERR_UNSUPPORTED, "tool_choice: only auto and none are supported");
 }
 
-static int read_modalities(struct query *query, const json *value, const struct message_limits *limits,
-                           struct error *error)
+static int read_modalities(struct query *query, const json *value,
+                           const struct message_limits *limits, struct error *error)
 {
     (void)query;
     (void)limits;
@@ -425,8 +428,9 @@ static int check(struct query *query, struct error *error)
     struct sampling *sampling = &query->common.sampling;
     static const char *const needed[] = {"prompt", "messages", "input", "prompt", "tokens"};
     query->param[0] = '\0';
-    bool there = query->kind == QUERY_CHAT ? query->messages != NULL
-                                       : query->prompts || (query->kind == QUERY_TOKENIZE && query->messages);
+    bool there = query->kind == QUERY_CHAT
+                     ? query->messages != NULL
+                     : query->prompts || (query->kind == QUERY_TOKENIZE && query->messages);
     if (!there) {
         snprintf(query->param, sizeof(query->param), "%s", needed[query->kind]);
         return error_set(error, ERR_BAD_VALUE, "%s is missing", needed[query->kind]);
@@ -437,9 +441,10 @@ static int check(struct query *query, struct error *error)
         sampling->logprobs = 0;
     if (query->echo && sampling->logprobs >= 0) {
         snprintf(query->param, sizeof(query->param), "echo");
-        return error_set(error, ERR_UNSUPPORTED, "echo together with logprobs is not supported: "
-                                                 "the score job of the daemon's own protocol has "
-                                                 "the log-probabilities of prompts");
+        return error_set(error, ERR_UNSUPPORTED,
+                         "echo together with logprobs is not supported: "
+                         "the score job of the daemon's own protocol has "
+                         "the log-probabilities of prompts");
     }
     if (query->max_given && sampling->max_tokens == 0) {
         snprintf(query->param, sizeof(query->param), "max_tokens");
@@ -451,14 +456,14 @@ static int check(struct query *query, struct error *error)
 }
 
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
-             const struct message_limits *limits, const struct sampling *defaults,
-             struct error *error)
+               const struct message_limits *limits, const struct sampling *defaults,
+               struct error *error)
 {
     const struct json_bounds bounds = {.bytes_max = length, .depth_max = QUERY_DEPTH_MAX};
     *query = (struct query){.kind = kind,
-                        .common.sampling = *defaults,
-                        .add_special = true,
-                        .add_generation_prompt = true};
+                            .common.sampling = *defaults,
+                            .add_special = true,
+                            .add_generation_prompt = true};
     int rc = json_parse(body, length, bounds, &query->document, error);
     if (!rc && !json_is_object(query->document))
         rc = error_set(error, ERR_BAD_HEAD, "the body is no JSON object");

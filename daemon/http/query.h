@@ -1,8 +1,8 @@
 /* Asks: the bodies of HTTP requests, read into what the daemon's own messages hold.
  *
- * A field that cannot change the answer is ignored, and so is one that is null; one that would change
- * it and is not known here is refused by name. Any thread. Everything borrows from the document, which
- * the query owns.
+ * A field that cannot change the answer is ignored, and so is one that is null; one that would
+ * change it and is not known here is refused by name. Any thread. Everything borrows from the
+ * document, which the query owns.
  */
 #pragma once
 
@@ -29,7 +29,7 @@ struct query_prompt {
 
 struct query {
     enum query_kind kind;
-    json *document; /* owned */
+    json *document;    /* owned */
     const char *model; /* NULL: not given */
     bool stream, include_usage, echo, base64;
     bool add_special;
@@ -49,8 +49,8 @@ struct query {
 
 /* On failure the query need not be freed, and its `param` is set. */
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
-             const struct message_limits *limits, const struct sampling *defaults,
-             struct error *error);
+               const struct message_limits *limits, const struct sampling *defaults,
+               struct error *error);
 void query_free(struct query *query); /* zeroed memory is allowed */
 
 /* Results in all. */
@@ -59,7 +59,7 @@ static inline uint64_t query_results(const struct query *query)
     return (uint64_t)query->prompt_count * query->common.sampling.n;
 }
 
-/* daemon/http/query_chat.c: checks the messages, and makes `rewritten` where it is needed: lists of text
- * parts become one text, and the arguments of tool calls, which the API writes as a string, the object
- * that the string holds. */
+/* daemon/http/query_chat.c: checks the messages, and makes `rewritten` where it is needed: lists of
+ * text parts become one text, and the arguments of tool calls, which the API writes as a string,
+ * the object that the string holds. */
 int query_read_messages(struct query *query, struct error *error);

@@ -6,7 +6,8 @@
 
 #define WHOLE_MAX 9007199254740992.0 /* whole numbers that strict JSON carries */
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ------------------------------------------------------------------------------------
+ */
 
 static int check_part(const json *part, struct error *error)
 {
@@ -38,7 +39,8 @@ static int check_message(const json *message, bool *ret_rewrite, struct error *e
     return 0;
 }
 
-/* ---- rewriting --------------------------------------------------------------------------------- */
+/* ---- rewriting ---------------------------------------------------------------------------------
+ */
 
 static void copy(struct json_writer *writer, const char *key, const json *value);
 

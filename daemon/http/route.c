@@ -9,15 +9,30 @@
 #include "daemon/server.h"
 
 static const struct route routes[] = {
-    {.method = "POST", .path = "/v1/completions", .body = true, .kind = QUERY_COMPLETION,
+    {.method = "POST",
+     .path = "/v1/completions",
+     .body = true,
+     .kind = QUERY_COMPLETION,
      .begin = generate_begin},
-    {.method = "POST", .path = "/v1/chat/completions", .body = true, .kind = QUERY_CHAT,
+    {.method = "POST",
+     .path = "/v1/chat/completions",
+     .body = true,
+     .kind = QUERY_CHAT,
      .begin = generate_begin},
-    {.method = "POST", .path = "/v1/embeddings", .body = true, .kind = QUERY_EMBEDDING,
+    {.method = "POST",
+     .path = "/v1/embeddings",
+     .body = true,
+     .kind = QUERY_EMBEDDING,
      .begin = generate_begin},
-    {.method = "POST", .path = "/tokenize", .body = true, .kind = QUERY_TOKENIZE,
+    {.method = "POST",
+     .path = "/tokenize",
+     .body = true,
+     .kind = QUERY_TOKENIZE,
      .begin = lookup_tokenize},
-    {.method = "POST", .path = "/detokenize", .body = true, .kind = QUERY_DETOKENIZE,
+    {.method = "POST",
+     .path = "/detokenize",
+     .body = true,
+     .kind = QUERY_DETOKENIZE,
      .begin = lookup_detokenize},
     {.method = "GET", .path = "/v1/models", .begin = lookup_models},
     {.method = "GET", .path = "/v1/models/", .prefix = true, .begin = lookup_models},
@@ -34,7 +49,8 @@ static void refuse(struct exchange *exchange, unsigned status, int code, const c
     exchange->status = status;
 }
 
-/* ---- host -------------------------------------------------------------------------------------- */
+/* ---- host --------------------------------------------------------------------------------------
+ */
 
 /* The name without its port, in `name`. */
 static bool cut_port(const char *host, char *name, size_t size)
@@ -62,7 +78,8 @@ static bool host_is_ours(const char *host)
     return gethostname(own, sizeof(own)) == 0 && strcasecmp(name, own) == 0;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ------------------------------------------------------------------------------------
+ */
 
 static bool is_json(const char *type)
 {
@@ -102,7 +119,8 @@ static void check(struct exchange *exchange, const struct exchange_head *head)
         refuse(exchange, 421, ERR_DENIED,
                "the header Host must be an address, localhost, or this machine's name");
     } else if (!may(exchange, head)) {
-        refuse(exchange, 401, ERR_DENIED, "a key of api-key-file is needed: Authorization: Bearer KEY");
+        refuse(exchange, 401, ERR_DENIED,
+               "a key of api-key-file is needed: Authorization: Bearer KEY");
     } else if (exchange->route->body && !is_json(head->content_type)) {
         refuse(exchange, 415, ERR_BAD_HEAD, "the header Content-Type must be application/json");
     } else if (head->content_length > max) {

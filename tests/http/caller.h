@@ -1,6 +1,6 @@
-/* An HTTP client of memory in the world of tests/daemon/world.h: whole requests in, whole answers out,
- * without libmicrohttpd. The model's tokens are bytes, so that by the world's rule "A" is answered by
- * "BCD...".
+/* An HTTP client of memory in the world of tests/daemon/world.h: whole requests in, whole answers
+ * out, without libmicrohttpd. The model's tokens are bytes, so that by the world's rule "A" is
+ * answered by "BCD...".
  */
 #pragma once
 

@@ -35,13 +35,15 @@ struct conversation {
 
 static const struct conversation conversations[] = {
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "uhi>"},
-    {"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"}],"
+    {"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"}]"
+     ","
      "\"add_generation_prompt\":false}",
      "ssuu"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
      "{\"type\":\"text\",\"text\":\"b\"}]}]}",
      "uab>"},
-    {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"type\":\"function\","
+    {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"type\":"
+     "\"function\","
      "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":5}\"}}]}]}",
      "a(5)>"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"tools\":[{\"type\":\"function\"}]}",
@@ -91,7 +93,8 @@ END_TEST
 
 static const char *const refused[] = {
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"tool_choice\":\"required\"}",
-    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_object\"}}",
+    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_"
+    "object\"}}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"modalities\":[\"audio\"]}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"reasoning_effort\":\"low\"}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"functions\":[]}",
@@ -103,8 +106,8 @@ static const char *const refused[] = {
 
 START_TEST(what_would_change_the_answer_and_is_not_there_is_refused)
 {
-    ck_assert_uint_eq(
-        fetch(&site, "/v1/chat/completions", refused[_i], answer, sizeof(answer)), 400);
+    ck_assert_uint_eq(fetch(&site, "/v1/chat/completions", refused[_i], answer, sizeof(answer)),
+                      400);
     ck_assert_ptr_null(strstr(answer, "\"param\":null"));
 }
 END_TEST

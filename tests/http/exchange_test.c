@@ -39,8 +39,9 @@ static const struct example examples[] = {
      "\"text\":\"BCD\",\"logprobs\":null,\"finish_reason\":\"stop\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":9,\"stop\":[\"x\",\"D\"]}", 200,
      "\"text\":\"BC\""},
-    {"/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":9,\"min_tokens\":4,\"stop\":[\"D\",\"G\"]}",
-     200, "\"text\":\"BCDEF\""},
+    {"/v1/completions",
+     "{\"prompt\":\"A\",\"max_tokens\":9,\"min_tokens\":4,\"stop\":[\"D\",\"G\"]}", 200,
+     "\"text\":\"BCDEF\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":2,\"echo\":true}", 200,
      "\"text\":\"ABC\""},
     {"/v1/completions", "{\"prompt\":[65],\"max_tokens\":2,\"echo\":true,\"n\":2}", 200,
@@ -51,7 +52,8 @@ static const struct example examples[] = {
      "\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2"},
     {"/v1/completions", "{\"prompt\":\"A\",\"suffix\":\"x\"}", 400, "\"param\":\"suffix\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"model\":\"rule\",\"max_tokens\":1}", 200, "\"B\""},
-    {"/v1/completions", "{\"prompt\":\"A\",\"model\":\"other\"}", 404, "\"code\":\"model_not_found\""},
+    {"/v1/completions", "{\"prompt\":\"A\",\"model\":\"other\"}", 404,
+     "\"code\":\"model_not_found\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"best_of\":2}", 400, "\"param\":\"best_of\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":100000}", 400, "\"code\":\"too_large\""},
     {"/v1/completions", "{\"prompt\":[1000]}", 400, "\"code\":\"bad_token\""},
@@ -61,7 +63,8 @@ static const struct example examples[] = {
     {"/v1/completions", "{}", 400, "prompt is missing"},
     {"/v1/completions", "[]", 400, "no JSON object"},
     {"/v1/completions", "{\"prompt\":\"A\",\"prompt\":\"B\"}", 400, "\"code\":\"bad_head\""},
-    {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":1}", 400, "\"param\":\"echo\""},
+    {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":1}", 400,
+     "\"param\":\"echo\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"stream\":1}", 400, "\"param\":\"stream\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"stream_options\":{\"x\":true}}", 400,
      "stream_options.x"},
@@ -69,7 +72,8 @@ static const struct example examples[] = {
      "no chat template"},
     {"/v1/chat/completions", "{\"messages\":[{\"content\":\"A\"}]}", 400, "without a role"},
     {"/v1/chat/completions",
-     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400, "image_url"},
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400,
+     "image_url"},
     {"/v1/embeddings", "{\"input\":\"A\"}", 200, "\"embedding\":[65,66,67,68]"},
     {"/v1/embeddings", "{\"input\":[\"A\",[66]]}", 400, "\"param\":\"input\""},
     {"/v1/embeddings", "{\"input\":[[66]],\"encoding_format\":\"base64\"}", 200,
@@ -102,7 +106,8 @@ START_TEST(a_stream_gives_pieces_usage_and_its_end)
 {
     struct caller caller;
     call(&site, &caller, "/v1/completions",
-         "{\"prompt\":\"A\",\"max_tokens\":5,\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+         "{\"prompt\":\"A\",\"max_tokens\":5,\"stream\":true,\"stream_options\":{\"include_usage\":"
+         "true}}");
     ck_assert(caller.exchange->streaming);
     ck_assert_str_eq(caller_read(&caller), "");
     world_step(&site.world, 2);
@@ -213,7 +218,8 @@ END_TEST
 START_TEST(draining_is_503)
 {
     server_drain(&site.world.server);
-    ck_assert_uint_eq(fetch(&site, "/v1/completions", "{\"prompt\":\"A\"}", answer, sizeof(answer)), 503);
+    ck_assert_uint_eq(fetch(&site, "/v1/completions", "{\"prompt\":\"A\"}", answer, sizeof(answer)),
+                      503);
     ck_assert_uint_eq(fetch(&site, "/health", NULL, answer, sizeof(answer)), 503);
     has(answer, "\"status\":\"draining\"");
 }
@@ -236,7 +242,8 @@ START_TEST(a_body_over_the_limit_is_413)
 }
 END_TEST
 
-/* ---- who may ----------------------------------------------------------------------------------- */
+/* ---- who may -----------------------------------------------------------------------------------
+ */
 
 struct entry {
     const char *host, *type, *authorization;
@@ -316,8 +323,8 @@ START_TEST(a_request_keeps_the_name_that_it_was_given)
 }
 END_TEST
 
-static const char *const bad_keys[] = {"", "# none\n", "name\n", "name \n", "name key more\n",
-                                       " key\n"};
+static const char *const bad_keys[] = {"",        "# none\n",        "name\n",
+                                       "name \n", "name key more\n", " key\n"};
 
 START_TEST(a_file_of_keys_that_is_wrong_is_refused_by_its_line)
 {
@@ -329,7 +336,8 @@ START_TEST(a_file_of_keys_that_is_wrong_is_refused_by_its_line)
 }
 END_TEST
 
-/* ---- metrics ----------------------------------------------------------------------------------- */
+/* ---- metrics -----------------------------------------------------------------------------------
+ */
 
 /* The value behind `name` at the start of a line; -1: there is none. */
 static double figure(const char *text, const char *name)
@@ -351,7 +359,8 @@ START_TEST(metrics_are_well_formed)
     hist_add(&site.world.replica.figures.time_to_first_token, 3000000);
     ck_assert_uint_eq(fetch(&site, "/metrics", NULL, text, sizeof(text)), 200);
     ck_assert_double_eq(figure(text, "sluice_num_requests_running"), 3);
-    ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_bucket{le=\"0.0005\"}"), 0);
+    ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_bucket{le=\"0.0005\"}"),
+                        0);
     ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_bucket{le=\"0.001\"}"), 1);
     ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_bucket{le=\"+Inf\"}"), 2);
     ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_count"), 2);
@@ -382,7 +391,8 @@ Suite *exchange_suite(void)
     Suite *suite = suite_create("exchange");
     TCase *tests = tcase_create("exchange");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, a_request_gets_its_answer, 0, sizeof(examples) / sizeof(examples[0]));
+    tcase_add_loop_test(tests, a_request_gets_its_answer, 0,
+                        sizeof(examples) / sizeof(examples[0]));
     tcase_add_test(tests, a_stream_gives_pieces_usage_and_its_end);
     tcase_add_test(tests, a_stream_holds_back_what_may_become_a_stop_string);
     tcase_add_test(tests, a_reader_that_is_slow_is_not_formatted_for);

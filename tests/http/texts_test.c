@@ -22,7 +22,8 @@ static void tear_down(void)
 }
 
 /* A SUBMIT of texts; stop NULL: none. */
-static void submit(uint64_t id, const char *text, const char *stop, uint32_t max_tokens, bool stream)
+static void submit(uint64_t id, const char *text, const char *stop, uint32_t max_tokens,
+                   bool stream)
 {
     static unsigned char frame[1 << 20];
     struct message_prompt prompt = {.sampling = sampling_unset(),
@@ -60,7 +61,8 @@ static struct message_done finish(char *text, uint32_t *tokens)
     while (client_next(&client, &frame)) {
         struct message_tokens record;
         size_t at = 0;
-        while (frame.type == FRAME_TOKENS && message_next_tokens(&frame, &at, &record, &error) == 0) {
+        while (frame.type == FRAME_TOKENS &&
+               message_next_tokens(&frame, &at, &record, &error) == 0) {
             strncat(text, record.text, record.text_length);
             *tokens += record.count;
         }
@@ -79,12 +81,9 @@ struct talk {
 };
 
 static const struct talk talks[] = {
-    {"A", NULL, 4, "BCDE", 4, FINISH_LENGTH},
-    {"A", "E", 9, "BCD", 4, FINISH_STOP},
-    {"A", "CD", 9, "B", 3, FINISH_STOP},
-    {"A", "B", 9, "", 1, FINISH_STOP},
-    {"A", "Ex", 5, "BCDEF", 5, FINISH_LENGTH},
-    {"A", "EFx", 5, "BCDEF", 5, FINISH_LENGTH},
+    {"A", NULL, 4, "BCDE", 4, FINISH_LENGTH},  {"A", "E", 9, "BCD", 4, FINISH_STOP},
+    {"A", "CD", 9, "B", 3, FINISH_STOP},       {"A", "B", 9, "", 1, FINISH_STOP},
+    {"A", "Ex", 5, "BCDEF", 5, FINISH_LENGTH}, {"A", "EFx", 5, "BCDEF", 5, FINISH_LENGTH},
 };
 
 START_TEST(a_text_is_answered_by_text)
@@ -174,8 +173,7 @@ Suite *texts_suite(void)
     Suite *suite = suite_create("texts");
     TCase *tests = tcase_create("texts");
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, a_text_is_answered_by_text, 0,
-                        2 * sizeof(talks) / sizeof(talks[0]));
+    tcase_add_loop_test(tests, a_text_is_answered_by_text, 0, 2 * sizeof(talks) / sizeof(talks[0]));
     tcase_add_loop_test(tests, a_long_text_leaves_the_loop_and_may_be_cancelled_there, 0, 2);
     tcase_add_test(tests, a_client_may_go_while_its_text_is_read);
     tcase_add_test(tests, without_a_tokenizer_texts_are_refused_by_name);

@@ -1,0 +1,66 @@
+/* HTTP bodies: the first byte says of which request. What is accepted keeps within the limits, and a
+ * conversation that had to be rewritten is one still. */
+#include <string.h>
+
+#include "daemon/http/query.h"
+#include "tests/fuzz/fuzz.h"
+
+static void check_prompts(const struct query *query, const struct message_limits *limits)
+{
+    FUZZ_CHECK(query->prompt_count <= limits->batch_max);
+    for (uint32_t i = 0; i < query->prompt_count; i++) {
+        const struct query_prompt *prompt = &query->prompts[i];
+        FUZZ_CHECK(!prompt->text || strlen(prompt->text) == prompt->length);
+        for (uint32_t at = 0; at < prompt->count; at++)
+            FUZZ_CHECK((uint32_t)prompt->tokens[at] < limits->vocabulary);
+    }
+    FUZZ_CHECK(query->prompt_count > 0 || query->messages);
+}
+
+static void check_sampling(const struct query *query, const struct message_limits *limits)
+{
+    const struct message_prompt *common = &query->common;
+    FUZZ_CHECK(common->sampling.n >= 1 && common->sampling.n <= limits->n_max);
+    FUZZ_CHECK(common->sampling.logprobs <= (int32_t)limits->logprobs_max);
+    FUZZ_CHECK(common->stop_count <= limits->stop_max);
+    for (uint32_t i = 0; i < common->stop_count; i++)
+        FUZZ_CHECK(common->stop_length[i] > 0 && common->stop_length[i] <= MESSAGE_STOP_BYTES_MAX);
+}
+
+static void check_messages(const struct query *query)
+{
+    const json *messages = query->rewritten ? query->rewritten : query->messages;
+    FUZZ_CHECK(json_is_array(messages));
+    FUZZ_CHECK(json_count(messages) == json_count(query->messages));
+    for (const json *message = json_child(messages); message; message = json_next(message)) {
+        FUZZ_CHECK(json_is_string(json_get(message, "role")));
+        FUZZ_CHECK(!json_is_array(json_get(message, "content")));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const struct message_limits limits = {.batch_max = 64,
+                                          .n_max = 8,
+                                          .logprobs_max = 5,
+                                          .stop_max = 4,
+                                          .json_depth_max = 8,
+                                          .vocabulary = 1000};
+    const struct sampling defaults = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1, .n = 1};
+    struct query query;
+    struct error error;
+    if (size == 0)
+        return 0;
+    enum query_kind kind = (enum query_kind)(data[0] % (QUERY_DETOKENIZE + 1));
+    if (query_read(&query, kind, (const char *)data + 1, size - 1, &limits, &defaults, &error)) {
+        FUZZ_CHECK(error.code > 0 && error.text[0]);
+        FUZZ_CHECK(memchr(query.param, 0, sizeof(query.param)));
+        return 0;
+    }
+    check_prompts(&query, &limits);
+    check_sampling(&query, &limits);
+    if (query.messages)
+        check_messages(&query);
+    query_free(&query);
+    return 0;
+}
