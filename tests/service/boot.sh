@@ -47,12 +47,13 @@ cp tests/service/inside.sh "$root/test/"
 cat > "$root/etc/systemd/system/boot-test.service" << 'END'
 [Unit]
 Description=What tests/service/inside.sh checks
+SuccessAction=poweroff-force
+FailureAction=poweroff-force
 [Service]
 Type=exec
 ExecStart=/bin/bash /test/inside.sh
-StandardOutput=file:/test/output
-StandardError=file:/test/output
-ExecStopPost=/bin/systemctl poweroff --no-block
+StandardOutput=append:/test/output
+StandardError=append:/test/output
 [Install]
 WantedBy=multi-user.target
 END
