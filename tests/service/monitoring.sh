@@ -59,8 +59,9 @@ echo "ok      Prometheus scrapes the daemon"
 {
     sed -n 's/^ *"expr": "\(.*\)",$/\1/p' deploy/grafana.json | sed 's/\\"/"/g' |
         sed -e 's/\$__rate_interval/1m/g' -e 's/\$instance/.*/g'
-    curl -sf "$server/api/v1/rules" | grep -o '"query":"[^}]*","duration"' |
-        sed -e 's/^"query":"//' -e 's/","duration"$//' -e 's/\\"/"/g' -e 's/\\u003e/>/g' -e 's/\\u003c/</g'
+    { curl -sf "$server/api/v1/rules"; echo; } | sed 's/"query":"/\n&/g' |
+        sed -nE 's/^"query":"(([^"\\]|\\.)*)".*/\1/p' |
+        sed -e 's/\\"/"/g' -e 's/\\u003e/>/g' -e 's/\\u003c/</g'
 } > "$scratch/expressions"
 count=$(wc -l < "$scratch/expressions")
 [ "$count" -eq $(($(grep -c 'alert:' deploy/prometheus.rules.yml) + $(grep -c '"expr"' deploy/grafana.json))) ] ||
