@@ -18,12 +18,12 @@ unshare --mount --pid --fork true 2> /dev/null || skip "namespaces cannot be mad
 
 deploy/packages.sh > /dev/null 2>&1
 cache=.build/boot
-base=$cache/base.tar
+depends=$(for package in .build/packages/*.deb; do dpkg-deb -f "$package" Depends; done |
+    sed 's/([^)]*)//g' | tr ',' '\n' | tr -d ' ' | grep -v '^libsluice' | sort -u | paste -sd,)
+base=$cache/base-$(md5sum <<< "$depends" | cut -c1-8).tar
 mkdir -p "$cache"
 if [ ! -s "$base" ]; then
     suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    depends=$(for package in .build/packages/*.deb; do dpkg-deb -f "$package" Depends; done |
-        sed 's/([^)]*)//g' | tr ',' '\n' | tr -d ' ' | grep -v '^libsluice' | sort -u | paste -sd,)
     mmdebstrap --quiet --variant=minbase --include="systemd,systemd-sysv,dbus,$depends" "$suite" "$base.new" \
         > "$cache/base.log" 2>&1 || skip "the container could not be made: $(tail -1 "$cache/base.log")"
     mv "$base.new" "$base"
