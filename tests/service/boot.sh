@@ -24,7 +24,7 @@ base=$cache/base-$(md5sum <<< "$depends" | cut -c1-8).tar
 mkdir -p "$cache"
 if [ ! -s "$base" ]; then
     suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    mmdebstrap --quiet --variant=minbase --include="systemd,systemd-sysv,dbus,$depends" "$suite" "$base.new" \
+    mmdebstrap --quiet --format=tar --variant=minbase --include="systemd,systemd-sysv,dbus,$depends" "$suite" "$base.new" \
         > "$cache/base.log" 2>&1 || skip "the container could not be made: $(tail -1 "$cache/base.log")"
     mv "$base.new" "$base"
 fi
