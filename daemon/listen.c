@@ -183,14 +183,15 @@ void listen_close(struct listener *listener)
 /* ---- sockets of systemd ------------------------------------------------------------------------
  */
 
-static bool listens(int fd)
+/* The socket's domain when it is a listening stream socket, else -1. */
+static int listens(int fd)
 {
     int domain = 0, type = 0, accepting = 0;
     socklen_t length = sizeof(int);
-    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
-           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 &&
-           getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &length) == 0 &&
-           domain == AF_UNIX && type == SOCK_STREAM && accepting;
+    bool good = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 &&
+                getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 &&
+                getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &length) == 0;
+    return good && type == SOCK_STREAM && accepting ? domain : -1;
 }
 
 static int take_passed(int fd, const char *name, size_t name_length, struct listener *listener,
@@ -199,10 +200,11 @@ static int take_passed(int fd, const char *name, size_t name_length, struct list
     *listener = (struct listener){.fd = fd, .lock_fd = -1, .passed = true};
     snprintf(listener->name, sizeof(listener->name), "%.*s",
              (int)(name_length < 63 ? name_length : 63), name);
-    if (!listens(fd))
+    int domain = listens(fd);
+    listener->tcp = domain == AF_INET || domain == AF_INET6;
+    if (domain != AF_UNIX && !listener->tcp)
         return error_set(error, ERR_BAD_CONFIG,
-                         "the passed socket \"%s\" is no listening Unix stream socket",
-                         listener->name);
+                         "the passed socket \"%s\" is no listening stream socket", listener->name);
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
         fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)

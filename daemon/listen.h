@@ -23,6 +23,7 @@ struct listener {
     int fd; /* -1 = closed */
     int lock_fd;
     bool passed;  /* by systemd */
+    bool tcp;     /* a passed one that is no Unix socket: nobody's uid is known there */
     dev_t device; /* of the socket file, so that only ours is unlinked */
     ino_t inode;
     char path[LISTEN_PATH_MAX];

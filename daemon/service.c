@@ -188,9 +188,10 @@ static int check_tcp(const struct options *options, const struct address *addres
     if (!address->tcp || kind == FRONT_METRICS || options->api_key_file[0] ||
         (options->insecure_loopback && address->loopback))
         return 0;
-    return error_set(error, ERR_BAD_CONFIG,
-                     "http: %s needs an api-key-file (or, on the loopback, insecure-loopback = yes)",
-                     address->listener.name);
+    return error_set(
+        error, ERR_BAD_CONFIG,
+        "http: %s needs an api-key-file (or, on the loopback, insecure-loopback = yes)",
+        address->listener.name);
 }
 
 static int listen_http(struct service *service, const char *list, enum front_kind kind,
@@ -216,11 +217,20 @@ static int listen_to_passed(struct service *service, const struct listener *pass
 {
     bool metrics = strcmp(passed->name, "metrics") == 0;
     if (!metrics && strcmp(passed->name, "http") != 0)
-        return loop_listen(&service->loop, passed, error);
+        return passed->tcp
+                   ? error_set(error, ERR_BAD_CONFIG,
+                               "the passed socket \"%s\" is no Unix socket, and named neither http "
+                               "nor metrics",
+                               passed->name)
+                   : loop_listen(&service->loop, passed, error);
+    if (!metrics && passed->tcp && !service->options->api_key_file[0])
+        return error_set(error, ERR_BAD_CONFIG,
+                         "the passed TCP socket \"http\" needs an "
+                         "api-key-file");
     int rc = loop_serve_http(&service->loop, salt, error);
     return rc ? rc
-              : loop_listen_http(&service->loop, passed, metrics ? FRONT_METRICS : FRONT_API, false,
-                                 error);
+              : loop_listen_http(&service->loop, passed, metrics ? FRONT_METRICS : FRONT_API,
+                                 passed->tcp, error);
 }
 
 static int listen_all(struct service *service, uint64_t salt, struct error *error)

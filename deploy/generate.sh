@@ -92,7 +92,7 @@ with the machine. Both serve /run/sluice/sluice.sock to members of group sluice.
 its own was answered, and is killed and started again when a step makes no progress. A second daemon is
 .BI sluiced@ NAME
 with /etc/sluice/\fINAME\fR.conf and /run/sluice/\fINAME\fR.sock. HTTP is served on /run/sluice/http.sock when
-sluiced\-http.socket was started before the daemon. The service does not see /home.
+sluiced\-http.socket was started before the daemon, /metrics on 127.0.0.1:9464 when sluiced\-metrics.socket was. The service does not see /home.
 .SH SEE ALSO
 .BR sluice (1),
 .BR sluiced.conf (5)

@@ -18,13 +18,13 @@ unshare --mount --pid --fork true 2> /dev/null || skip "namespaces cannot be mad
 
 deploy/packages.sh > /dev/null 2>&1
 cache=.build/boot
-base=$cache/base.tar
+depends=$(for package in .build/packages/*.deb; do dpkg-deb -f "$package" Depends; done |
+    sed 's/([^)]*)//g' | tr ',' '\n' | tr -d ' ' | grep -v '^libsluice' | sort -u | paste -sd,)
+base=$cache/base-$(md5sum <<< "$depends" | cut -c1-8).tar
 mkdir -p "$cache"
 if [ ! -s "$base" ]; then
     suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    depends=$(for package in .build/packages/*.deb; do dpkg-deb -f "$package" Depends; done |
-        sed 's/([^)]*)//g' | tr ',' '\n' | tr -d ' ' | grep -v '^libsluice' | sort -u | paste -sd,)
-    mmdebstrap --quiet --variant=minbase --include="systemd,systemd-sysv,dbus,$depends" "$suite" "$base.new" \
+    mmdebstrap --quiet --format=tar --variant=minbase --include="systemd,systemd-sysv,dbus,$depends" "$suite" "$base.new" \
         > "$cache/base.log" 2>&1 || skip "the container could not be made: $(tail -1 "$cache/base.log")"
     mv "$base.new" "$base"
 fi
@@ -47,12 +47,13 @@ cp tests/service/inside.sh "$root/test/"
 cat > "$root/etc/systemd/system/boot-test.service" << 'END'
 [Unit]
 Description=What tests/service/inside.sh checks
+SuccessAction=poweroff-force
+FailureAction=poweroff-force
 [Service]
 Type=exec
 ExecStart=/bin/bash /test/inside.sh
-StandardOutput=file:/test/output
-StandardError=file:/test/output
-ExecStopPost=/bin/systemctl poweroff --no-block
+StandardOutput=append:/test/output
+StandardError=append:/test/output
 [Install]
 WantedBy=multi-user.target
 END

@@ -80,7 +80,7 @@ check "embed" as bob sluice embed --prompt '417+385='
 
 # ---- stop and start
 
-systemctl stop sluiced.service
+systemctl stop sluiced.service 2> /dev/null
 check "stop leaves the socket" is "$(stat -c %i /run/sluice/sluice.sock)" "$inode"
 check "the next client starts the daemon again" is "$(answer_of bob)" 802
 systemctl restart sluiced.service
@@ -103,6 +103,19 @@ crowd() {
     [ $lost -eq 0 ] || { echo "$lost clients were lost"; cat /tmp/crowd.err; return 1; }
 }
 check "a restart among clients loses none" crowd
+
+# ---- HTTP and metrics by passed sockets, the latter over TCP to a service without a network
+
+ask_metrics() {
+    exec 3<> /dev/tcp/127.0.0.1/9464 || return 1
+    printf 'GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9464\r\nConnection: close\r\n\r\n' >&3
+    grep -q '^sluice_requests_total [1-9]' <&3
+}
+systemctl stop sluiced.service 2> /dev/null
+check "the HTTP and metrics sockets start" systemctl start sluiced-http.socket sluiced-metrics.socket
+check "a request starts the daemon with all three sockets" is "$(answer_of alice)" 802
+check "metrics are served" ask_metrics
+check "the HTTP socket is the group's" is "$(stat -c %a:%G /run/sluice/http.sock)" 660:sluice
 
 # ---- reload
 

@@ -98,7 +98,7 @@ verify() {
         paths slices timers umount swap; do
         printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' "$unit" > "$units/$unit.target"
     done
-    silent systemd-analyze verify --man=no --root="$root" sluiced.service sluiced.socket sluiced-http.socket \
+    silent systemd-analyze verify --man=no --root="$root" sluiced.service sluiced.socket sluiced-http.socket sluiced-metrics.socket \
         sluiced@x.service sluiced@x.socket sluiced-http@x.socket
 }
 exposed() { systemd-analyze security --root="$root" --offline=true --threshold=20 "$1"; }
