@@ -14,6 +14,7 @@ packages=(
     libcurl4-openssl-dev # the load generator's HTTP side
     libncurses-dev    # sluice top
     util-linux        # setarch, flock
+    tmux              # the test of sluice top
 )
 
 missing=()

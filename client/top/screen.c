@@ -61,6 +61,7 @@ enum spark {
     SPARK_TTFT,
     SPARK_ITL,
     SPARK_STEP,
+    SPARK_E2E,
     SPARK_BATCH,
     SPARK_KV
 };
@@ -95,6 +96,8 @@ static double spark_value(const struct sample *from, const struct sample *to, en
         return hist_p50_ms(from, to, HIST_TTFT);
     case SPARK_ITL:
         return hist_p50_ms(from, to, HIST_ITL);
+    case SPARK_E2E:
+        return hist_p50_ms(from, to, HIST_E2E);
     case SPARK_STEP:
         return hist_p50_ms(from, to, HIST_STEP);
     case SPARK_BATCH:
@@ -128,9 +131,10 @@ static void draw_load(struct screen *screen, const struct history *history)
 {
     const struct sample *to = history_at(history, 0), *from = history_since(history, 1);
     from = from ? from : to;
-    put(screen, "requests/s %9.1f %-16s tokens/s %10.1f %s",
-        sample_rate(from, to, COUNTER_REQUESTS), "", sample_rate(from, to, COUNTER_GENERATED),
-        spark(screen, history, SPARK_TOKENS, 22));
+    put(screen, "requests/s %9.1f %s", sample_rate(from, to, COUNTER_REQUESTS),
+        spark(screen, history, SPARK_REQUESTS, 58));
+    put(screen, "tokens/s   %9.1f %s", sample_rate(from, to, COUNTER_GENERATED),
+        spark(screen, history, SPARK_TOKENS, 58));
     put(screen, "running    %9" PRIu64 " %s", to->gauges[GAUGE_RUNNING],
         spark(screen, history, SPARK_RUNNING, 58));
     put(screen, "waiting    %9" PRIu64 " %s",
@@ -171,8 +175,7 @@ static void draw_latency(struct screen *screen, const struct history *history, c
         add_cell(line, sizeof(line), &hist, 0.5);
         add_cell(line, sizeof(line), &hist, 0.99);
     }
-    put(screen, "%s  %s", line,
-        spark_of == SPARK_REQUESTS ? "" : spark(screen, history, spark_of, 10));
+    put(screen, "%s  %s", line, spark(screen, history, spark_of, 10));
 }
 
 static double mean_ms(const struct history *history, enum sample_hist which)
@@ -286,7 +289,7 @@ void screen_draw(struct screen *screen, const struct screen_state *state)
     put(screen, "ms     1 s: p50   p99  10 s: p50  p99  60 s: p50  p99   all: p50   p99");
     draw_latency(screen, history, "TTFT", HIST_TTFT, SPARK_TTFT);
     draw_latency(screen, history, "ITL", HIST_ITL, SPARK_ITL);
-    draw_latency(screen, history, "E2E", HIST_E2E, SPARK_REQUESTS);
+    draw_latency(screen, history, "E2E", HIST_E2E, SPARK_E2E);
     draw_step(screen, history);
     draw_memory(screen, history);
     draw_users(screen, state);
