@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "daemon/http/metrics.h"
 #include "daemon/ledger.h"
 #include "daemon/server.h"
 #include "daemon/status.h"
@@ -38,8 +39,8 @@ static void refuse(struct conn *conn, const struct frame *frame, const struct er
 /* ---- cancel ------------------------------------------------------------------------------------
  */
 
-/* By the client's own number there is no answer but the ends of its sequences. What has ended already
- * is a race and no mistake, by either number. */
+/* By the client's own number there is no answer but the ends of its sequences. What has ended
+ * already is a race and no mistake, by either number. */
 static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, struct error *error)
 {
     struct server *server = conn->server;
@@ -65,22 +66,54 @@ static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, 
 /* ---- stats -------------------------------------------------------------------------------------
  */
 
-static void answer_stats(struct conn *conn, uint64_t client_id, bool requests, time_us now_us)
+static void refuse_memory(struct conn *conn, uint64_t client_id, time_us now_us)
+{
+    struct error error;
+    error_set(&error, ERR_NO_MEMORY, "no memory for the answer");
+    conn_error(conn, client_id, MESSAGE_NO_SEQUENCE, true, &error, now_us);
+}
+
+static void write_page(struct json_writer *writer, const void *context)
+{
+    const struct out *page = context;
+    json_open(writer, NULL, '{');
+    json_put_string(writer, "prometheus", page->buffer.data, page->buffer.length);
+    json_close(writer, '}');
+}
+
+static void answer_prometheus(struct conn *conn, uint64_t client_id, time_us now_us)
+{
+    struct out page = {0}, answered = {0};
+    metrics_write(&page, conn->server, now_us);
+    out_json(&answered, write_page, &page);
+    if (page.failed || answered.failed)
+        refuse_memory(conn, client_id, now_us);
+    else
+        answer(conn, FRAME_STATS, client_id, answered.buffer.data, answered.buffer.length, now_us);
+    out_clear(&page);
+    out_clear(&answered);
+}
+
+static void answer_stats(struct conn *conn, uint64_t client_id, const struct message_stats *want,
+                         time_us now_us)
 {
     struct server *server = conn->server;
     uint32_t listed =
         server->live_requests < STATUS_REQUESTS_MAX ? server->live_requests : STATUS_REQUESTS_MAX;
-    size_t size = STATUS_SIZE_MAX + (requests ? listed * STATUS_REQUEST_SIZE_MAX : 0);
+    size_t size = STATUS_SIZE_MAX + (want->requests ? listed * STATUS_REQUEST_SIZE_MAX : 0) +
+                  (want->buckets ? STATUS_BUCKETS_SIZE_MAX : 0);
+    if (want->prometheus) {
+        answer_prometheus(conn, client_id, now_us);
+        return;
+    }
     char *text = malloc(size);
     if (!text) {
-        struct error error;
-        error_set(&error, ERR_NO_MEMORY, "no memory for the answer");
-        conn_error(conn, client_id, MESSAGE_NO_SEQUENCE, true, &error, now_us);
+        refuse_memory(conn, client_id, now_us);
         return;
     }
     struct json_writer writer;
     json_writer_init(&writer, text, size);
-    status_stats(server, &conn->peer, requests, &writer, now_us);
+    status_stats(server, &conn->peer, want, &writer, now_us);
     answer(conn, FRAME_STATS, client_id, text, writer.used < size ? writer.used : size, now_us);
     free(text);
 }
@@ -101,7 +134,7 @@ void control_stats(struct server *server, time_us now_us)
         struct stats_ask *ask = container_of(link, struct stats_ask, link);
         if (ask->conn) {
             ask->conn->stats_asked--;
-            answer_stats(ask->conn, ask->client_id, ask->requests, now_us);
+            answer_stats(ask->conn, ask->client_id, &ask->want, now_us);
         }
         free(ask);
     }
@@ -125,12 +158,12 @@ void control_wait_stats(struct server *server, struct stats_waiter *waiter, time
 static int stats(struct conn *conn, const struct frame *frame, time_us now_us, struct error *error)
 {
     struct server *server = conn->server;
-    bool requests;
-    int rc = message_decode_stats(frame, &requests, error);
+    struct message_stats want;
+    int rc = message_decode_stats(frame, &want, error);
     if (rc)
         return rc;
     if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED) {
-        answer_stats(conn, frame->id, requests, now_us);
+        answer_stats(conn, frame->id, &want, now_us);
         return 0;
     }
     if (conn->stats_asked >= ASKS_MAX)
@@ -139,7 +172,7 @@ static int stats(struct conn *conn, const struct frame *frame, time_us now_us, s
     struct stats_ask *ask = malloc(sizeof(*ask));
     if (!ask)
         return error_set(error, ERR_NO_MEMORY, "no memory for the answer");
-    *ask = (struct stats_ask){.conn = conn, .client_id = frame->id, .requests = requests};
+    *ask = (struct stats_ask){.conn = conn, .client_id = frame->id, .want = want};
     list_append(&server->stats_asks, &ask->link);
     conn->stats_asked++;
     if (!server->stats_asked_us)

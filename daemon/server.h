@@ -29,6 +29,7 @@
 #include "daemon/stats.h"
 #include "daemon/user.h"
 #include "daemon/waiting.h"
+#include "protocol/message.h"
 
 /* Bytes that one read takes at most; frames that come whole are handled where they were read. */
 #define SERVER_RECEIVE_SIZE (256u << 10)
@@ -70,7 +71,7 @@ struct stats_ask {
     struct list link;
     struct conn *conn; /* NULL once the client is gone */
     uint64_t client_id;
-    bool requests;
+    struct message_stats want;
 };
 
 /* Somebody else who waits for them; embedded there. */

@@ -98,7 +98,22 @@ void status_model(const struct server *server, struct json_writer *writer)
 /* ---- stats -------------------------------------------------------------------------------------
  */
 
-static void put_hist(struct json_writer *writer, const char *name, const struct hist *hist)
+static void put_buckets(struct json_writer *writer, const struct hist *hist)
+{
+    json_open(writer, "buckets", '[');
+    for (uint32_t i = 0; i < HIST_BUCKETS; i++) {
+        if (hist->bucket[i] == 0)
+            continue;
+        json_open(writer, NULL, '[');
+        json_put_uint(writer, NULL, i);
+        json_put_uint(writer, NULL, hist->bucket[i]);
+        json_close(writer, ']');
+    }
+    json_close(writer, ']');
+}
+
+static void put_hist(struct json_writer *writer, const char *name, const struct hist *hist,
+                     bool buckets)
 {
     json_open(writer, name, '{');
     json_put_uint(writer, "count", hist->count);
@@ -109,11 +124,15 @@ static void put_hist(struct json_writer *writer, const char *name, const struct 
     json_put_uint(writer, "p99_us", hist_percentile(hist, 0.99));
     json_put_uint(writer, "p999_us", hist_percentile(hist, 0.999));
     json_put_uint(writer, "max_us", hist->max_us);
+    if (buckets) {
+        json_put_uint(writer, "sum_us", hist->sum_us);
+        put_buckets(writer, hist);
+    }
     json_close(writer, '}');
 }
 
 static void put_kind(struct json_writer *writer, enum stats_kind kind,
-                     const struct stats_loop *loop, const struct stats_worker *worker)
+                     const struct stats_loop *loop, const struct stats_worker *worker, bool buckets)
 {
     for (size_t i = 0; i < stats_table_count; i++) {
         const struct stats_entry *entry = &stats_table[i];
@@ -121,7 +140,7 @@ static void put_kind(struct json_writer *writer, enum stats_kind kind,
         if (entry->kind != kind)
             continue;
         if (kind == STATS_HIST)
-            put_hist(writer, entry->name, stats_hist(entry, owner));
+            put_hist(writer, entry->name, stats_hist(entry, owner), buckets);
         else
             json_put_uint(writer, entry->name, stats_value(entry, owner));
     }
@@ -237,25 +256,25 @@ const struct stats_worker *status_figures(struct server *server)
     return &workers;
 }
 
-void status_stats(struct server *server, const struct peer *peer, bool requests,
+void status_stats(struct server *server, const struct peer *peer, const struct message_stats *want,
                   struct json_writer *writer, time_us now_us)
 {
     const struct stats_worker *workers = status_figures(server);
     json_open(writer, NULL, '{');
     json_put_uint(writer, "uptime_us", now_us - server->started_us);
     json_open(writer, "counters", '{');
-    put_kind(writer, STATS_COUNTER, &server->counts, workers);
+    put_kind(writer, STATS_COUNTER, &server->counts, workers, false);
     json_close(writer, '}');
     json_open(writer, "gauges", '{');
-    put_kind(writer, STATS_GAUGE, &server->counts, workers);
+    put_kind(writer, STATS_GAUGE, &server->counts, workers, false);
     json_put_uint(writer, "users", server->users.count);
     json_put_uint(writer, "live_sequences", server->live_sequences);
     json_close(writer, '}');
     json_open(writer, "histograms", '{');
-    put_kind(writer, STATS_HIST, &server->counts, workers);
+    put_kind(writer, STATS_HIST, &server->counts, workers, want->buckets);
     json_close(writer, '}');
     put_device(server, writer);
-    if (requests)
+    if (want->requests)
         put_requests(server, peer, writer, now_us);
     json_close(writer, '}');
 }

@@ -8,10 +8,12 @@
 #include <stddef.h>
 
 #include "protocol/base/clock.h"
+#include "protocol/base/hist.h"
 #include "protocol/base/json.h"
 
 struct gpu_counters;
 struct gpu_memory;
+struct message_stats;
 struct peer;
 struct server;
 struct stats_worker;
@@ -22,9 +24,9 @@ void status_health(const struct server *server, struct json_writer *writer, time
 bool status_ready(const struct server *server, time_us now_us);
 /* What is served, and by which limits. */
 void status_model(const struct server *server, struct json_writer *writer);
-/* Counters, gauges, histograms, memory. requests: the list of the peer's requests, too, or of all
- * for an admin; at most STATUS_REQUESTS_MAX. */
-void status_stats(struct server *server, const struct peer *peer, bool requests,
+/* Counters, gauges, histograms, memory, and what is wanted beside: the list of the peer's requests, or
+ * of all for an admin, at most STATUS_REQUESTS_MAX; the histograms' buckets. */
+void status_stats(struct server *server, const struct peer *peer, const struct message_stats *want,
                   struct json_writer *writer, time_us now_us);
 
 /* The workers' figures as they are known, summed, and the loop's brought up to date. Borrowed until the
@@ -38,3 +40,5 @@ void status_device(const struct server *server, struct gpu_memory *ret_memory,
 /* Room that each of them takes at most. */
 #define STATUS_SIZE_MAX (32u << 10)
 #define STATUS_REQUEST_SIZE_MAX 320u
+/* 18 bytes per bucket of at most 16 histograms. */
+#define STATUS_BUCKETS_SIZE_MAX (16u * HIST_BUCKETS * 18u)

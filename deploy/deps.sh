@@ -15,6 +15,7 @@ packages=(
     libncurses-dev    # sluice top
     util-linux        # setarch, flock
     curl              # tests of HTTP
+    tmux              # the test of sluice top
 )
 
 missing=()

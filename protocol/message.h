@@ -262,5 +262,11 @@ int message_decode_cancel(const struct frame *frame, uint64_t *ret_request, stru
  * builds answers with json_writer (daemon/status.c). */
 size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t flags, uint64_t id,
                               const char *head, size_t head_length);
-/* STATS request: {"requests":true} asks for the list of one's own requests (all for an admin). */
-int message_decode_stats(const struct frame *frame, bool *ret_requests, struct error *error);
+/* What a STATS asks for beside the figures; each false when it is not given. */
+struct message_stats {
+    bool requests;   /* the list of one's own requests (all for an admin) */
+    bool buckets;    /* the histograms' buckets */
+    bool prometheus; /* nothing but the figures as Prometheus text */
+};
+int message_decode_stats(const struct frame *frame, struct message_stats *ret_stats,
+                         struct error *error);

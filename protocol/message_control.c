@@ -175,26 +175,36 @@ size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t 
     return head_end(&writer, buffer, size, type, flags, id, 0);
 }
 
-int message_decode_stats(const struct frame *frame, bool *ret_requests, struct error *error)
+static int read_flag(const json *head, const char *name, bool *ret, struct error *error)
 {
-    static const char *const names[] = {"requests", NULL};
+    const json *value = json_get(head, name);
+    return value ? head_bool(value, name, ret, error) : 0;
+}
+
+int message_decode_stats(const struct frame *frame, struct message_stats *ret_stats,
+                         struct error *error)
+{
+    static const char *const names[] = {"requests", "buckets", "prometheus", NULL};
+    struct message_stats stats = {0};
     json *head;
-    bool requests = false;
     assert(frame->type == FRAME_STATS);
     if (is_bare(frame)) {
-        *ret_requests = false;
+        *ret_stats = stats;
         return 0;
     }
     int rc = head_open_alone(frame, &head, error);
     if (rc)
         return rc;
     rc = head_fields(head, names, error);
-    const json *value = json_get(head, "requests");
-    if (!rc && value)
-        rc = head_bool(value, "requests", &requests, error);
+    if (!rc)
+        rc = read_flag(head, "requests", &stats.requests, error);
+    if (!rc)
+        rc = read_flag(head, "buckets", &stats.buckets, error);
+    if (!rc)
+        rc = read_flag(head, "prometheus", &stats.prometheus, error);
     json_free(head);
     if (rc)
         return rc;
-    *ret_requests = requests;
+    *ret_stats = stats;
     return 0;
 }

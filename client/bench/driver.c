@@ -71,7 +71,9 @@ static void send_item(struct driver *driver, uint32_t index, uint64_t at_us)
 
 bool driver_send(struct driver *driver, time_us now_us)
 {
-    uint64_t at_us = now_us > driver->start_us ? now_us - driver->start_us : 0;
+    uint64_t at_us = now_us - driver->start_us;
+    if (now_us < driver->start_us)
+        return false;
     if (driver->next < driver->workload->count && is_over(driver, at_us))
         driver->next = driver->workload->count;
     if (driver->next >= driver->workload->count || due_us(driver) > at_us ||

@@ -8,6 +8,7 @@
 #include "client/command/control.h"
 #include "client/command/job.h"
 #include "client/sluice.h"
+#include "client/top/top.h"
 
 static enum status run_job(const struct command *command, const struct settings *settings, int argc,
                            char **argv)
@@ -61,6 +62,12 @@ const struct command commands[] = {
      embed_groups, run_job},
     {"stats", "[options]", "what the daemon does and how fast",
      "Counters, gauges and latencies since the daemon's start.", stats_groups, control_stats},
+    {"top", "[options]", "watch the daemon at work",
+     "Full screen, once a second: rates, running and waiting sequences, latencies over 1, 10 and "
+     "60 s\n"
+     "and since the daemon's start, steps, memory, and your own requests (an admin: all), which c\n"
+     "cancels. Into a pipe, a line per second, as `sluice stats --watch`.",
+     bare_groups, top_command},
     {"health", "[options]", "whether the daemon is ready",
      "Exit status 0 when it is ready, 4 while it is loading or draining, 1 otherwise.", json_groups,
      control_health},
@@ -74,8 +81,10 @@ const struct command commands[] = {
     {"resume", "[options]", "accept work again (needs an admin)", "", json_groups, control_resume},
     {"bench", "[options]", "load a daemon, and measure it",
      "Sends requests when a schedule drawn ahead says so, whatever the answers do, and tells\n"
-     "latencies and throughput in vLLM's words: TTFT, TPOT, ITL (per received chunk), E2EL. AIPerf\n"
-     "calls this TPOT \"ITL\" and this ITL \"ICL\". Latencies count from the sending, as vLLM's do, and\n"
+     "latencies and throughput in vLLM's words: TTFT, TPOT, ITL (per received chunk), E2EL. "
+     "AIPerf\n"
+     "calls this TPOT \"ITL\" and this ITL \"ICL\". Latencies count from the sending, as vLLM's "
+     "do, and\n"
      "again from the scheduled arrival.",
      bench_groups, bench_command},
     {0}};

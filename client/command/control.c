@@ -8,6 +8,7 @@
 
 #include "client/command/connect.h"
 #include "client/command/view.h"
+#include "client/top/top.h"
 
 static const struct json_bounds bounds = {4u << 20, 16};
 
@@ -36,6 +37,8 @@ static enum status ask(const struct command *command, const struct settings *set
     } else {
         if (settings->json)
             printf("%s\n", text);
+        else if (settings->prometheus)
+            printf("%s", json_string(json_get(answer, "prometheus")));
         else if (what == SLUICE_STATS)
             view_stats(answer);
         else
@@ -52,6 +55,14 @@ static enum status ask(const struct command *command, const struct settings *set
 enum status control_stats(const struct command *command, const struct settings *settings, int argc,
                           char **argv)
 {
+    if (settings->watch + settings->prometheus + settings->json > 1) {
+        say("%s: give one of --watch, --prometheus and --json", command->name);
+        return STATUS_USAGE;
+    }
+    if (settings->watch && argc == 0)
+        return top_watch(settings);
+    if (settings->prometheus)
+        return ask(command, settings, argc, argv, SLUICE_STATS, "{\"prometheus\":true}", NULL);
     const char *head = settings->requests ? "{\"requests\":true}" : NULL;
     return ask(command, settings, argc, argv, SLUICE_STATS, head, NULL);
 }

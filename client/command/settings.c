@@ -24,6 +24,10 @@ const struct option settings_json[] = {
 const struct option settings_stats[] = {
     {"requests", NULL, OPTION_SWITCH, AT(requests), 0, 0, false,
      "also list your requests that are not finished (an admin: all)"},
+    {"watch", NULL, OPTION_SWITCH, AT(watch), 0, 0, false,
+     "a line per second with rates, and latencies of that second"},
+    {"prometheus", NULL, OPTION_SWITCH, AT(prometheus), 0, 0, false,
+     "the text that Prometheus reads"},
     {0}};
 
 const struct option settings_input[] = {

@@ -23,7 +23,7 @@ struct settings {
     const char *socket, *instance;
     const char *file;
     int json, stream;
-    int requests;
+    int requests, watch, prometheus;
     struct bench_options bench;
 };
 

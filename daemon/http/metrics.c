@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/http/exchange.h"
+#include "daemon/http/metrics.h"
 #include "daemon/server.h"
 #include "daemon/stats.h"
 #include "daemon/status.h"
@@ -173,17 +174,21 @@ static void put_rest(struct out *out, const struct server *server,
     out_text(out, "\"} 1\n");
 }
 
-static void answer(struct exchange *exchange, time_us now_us)
+void metrics_write(struct out *out, struct server *server, time_us now_us)
 {
-    struct server *server = exchange->http->server;
     const struct stats_worker *workers = status_figures(server);
     const char *last = NULL;
     for (size_t i = 0; i < stats_table_count; i++) {
         const struct stats_entry *entry = &stats_table[i];
-        put_entry(&exchange->out, entry,
+        put_entry(out, entry,
                   entry->owner == STATS_LOOP ? (const void *)&server->counts : workers, &last);
     }
-    put_rest(&exchange->out, server, workers, now_us);
+    put_rest(out, server, workers, now_us);
+}
+
+static void answer(struct exchange *exchange, time_us now_us)
+{
+    metrics_write(&exchange->out, exchange->http->server, now_us);
     exchange_status(exchange, 200, "text/plain; version=0.0.4; charset=utf-8");
     exchange_finish(exchange);
 }

@@ -1,5 +1,6 @@
 #include "tests/fuzz/message_check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "protocol/message.h"
@@ -15,7 +16,7 @@ union message {
     struct message_error error;
     struct message_result result;
     uint64_t request;
-    bool requests;
+    struct message_stats stats;
 };
 
 static struct error error;
@@ -36,7 +37,7 @@ static int decode(const struct frame *frame, union message *message)
     case FRAME_CANCEL:
         return message_decode_cancel(frame, &message->request, &error);
     case FRAME_STATS:
-        return message_decode_stats(frame, &message->requests, &error);
+        return message_decode_stats(frame, &message->stats, &error);
     default:
         return message_decode_result(frame, &message->result, &error);
     }
@@ -44,6 +45,8 @@ static int decode(const struct frame *frame, union message *message)
 
 static size_t encode(const struct frame *frame, const union message *message, void *out)
 {
+    char head[80];
+    int length;
     switch (frame->type) {
     case FRAME_HELLO:
         return message_encode_hello(out, ENCODED_MAX, &message->hello);
@@ -58,9 +61,12 @@ static size_t encode(const struct frame *frame, const union message *message, vo
     case FRAME_CANCEL:
         return message_encode_cancel(out, ENCODED_MAX, frame->id, message->request);
     case FRAME_STATS:
-        return message_encode_control(out, ENCODED_MAX, FRAME_STATS, frame->flags, frame->id,
-                                      message->requests ? "{\"requests\":true}" : "",
-                                      message->requests ? 17 : 0);
+        length = snprintf(head, sizeof(head), "{\"requests\":%s,\"buckets\":%s,\"prometheus\":%s}",
+                          message->stats.requests ? "true" : "false",
+                          message->stats.buckets ? "true" : "false",
+                          message->stats.prometheus ? "true" : "false");
+        return message_encode_control(out, ENCODED_MAX, FRAME_STATS, frame->flags, frame->id, head,
+                                      (size_t)length);
     default:
         return message_encode_result(out, ENCODED_MAX, frame->id, &message->result);
     }

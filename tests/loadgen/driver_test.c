@@ -214,6 +214,17 @@ START_TEST(stopping_cancels_what_is_open_and_sends_nothing_more)
 }
 END_TEST
 
+START_TEST(nothing_is_sent_before_the_start)
+{
+    workload.items[0].due_us = 0;
+    ck_assert(!driver_send(&driver, VIRTUAL_START - 1));
+    ck_assert_uint_eq(driver_next_us(&driver), VIRTUAL_START);
+    ck_assert(driver_send(&driver, VIRTUAL_START));
+    driver_stop(&driver);
+    virtual_run(&server, &driver, 0, 0);
+}
+END_TEST
+
 START_TEST(drivers_share_a_workload_by_turns)
 {
     struct driver second;
@@ -248,6 +259,7 @@ Suite *driver_suite(void)
     tcase_add_test(cases, a_request_is_cancelled_after_its_number_of_tokens);
     tcase_add_loop_test(cases, nothing_is_sent_after_the_time_is_up, 0, 2);
     tcase_add_test(cases, stopping_cancels_what_is_open_and_sends_nothing_more);
+    tcase_add_test(cases, nothing_is_sent_before_the_start);
     tcase_add_test(cases, drivers_share_a_workload_by_turns);
     suite_add_tcase(suite, cases);
     return suite;

@@ -6,3 +6,4 @@ Suite *schedule_suite(void);
 Suite *driver_suite(void);
 Suite *summary_suite(void);
 Suite *event_suite(void);
+Suite *http_suite(void);

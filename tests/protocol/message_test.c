@@ -18,7 +18,7 @@ static int decode(const struct frame *frame)
         struct message_done done;
         struct message_error error;
         uint64_t request;
-        bool requests;
+        struct message_stats stats;
     } out;
     switch (frame->type) {
     case FRAME_HELLO:
@@ -34,7 +34,7 @@ static int decode(const struct frame *frame)
     case FRAME_CANCEL:
         return message_decode_cancel(frame, &out.request, &error);
     default:
-        return message_decode_stats(frame, &out.requests, &error);
+        return message_decode_stats(frame, &out.stats, &error);
     }
 }
 
@@ -230,14 +230,14 @@ END_TEST
 
 START_TEST(stats_without_the_list_is_the_default)
 {
-    bool requests = true;
+    struct message_stats stats = {true, true, true};
     head_frame_fill(&built, FRAME_STATS, "", NULL, 0);
-    ck_assert_int_eq(message_decode_stats(&built.frame, &requests, &error), 0);
-    ck_assert(!requests);
-    requests = true;
+    ck_assert_int_eq(message_decode_stats(&built.frame, &stats, &error), 0);
+    ck_assert(!stats.requests && !stats.buckets && !stats.prometheus);
+    stats = (struct message_stats){true, true, true};
     head_frame_fill(&built, FRAME_STATS, "{}", NULL, 0);
-    ck_assert_int_eq(message_decode_stats(&built.frame, &requests, &error), 0);
-    ck_assert(!requests);
+    ck_assert_int_eq(message_decode_stats(&built.frame, &stats, &error), 0);
+    ck_assert(!stats.requests && !stats.buckets && !stats.prometheus);
 }
 END_TEST
 

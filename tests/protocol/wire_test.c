@@ -286,9 +286,9 @@ START_TEST(control_stands_on_the_page)
 {
     static const char question[] = "{\"requests\":true}", answer[] = "{\"status\":\"ready\"}";
     struct frame frame = frame_named("stats", FRAME_STATS, 0, 11);
-    bool requests = false;
-    ck_assert_int_eq(message_decode_stats(&frame, &requests, &error), 0);
-    ck_assert(requests);
+    struct message_stats stats = {0};
+    ck_assert_int_eq(message_decode_stats(&frame, &stats, &error), 0);
+    ck_assert(stats.requests && !stats.buckets && !stats.prometheus);
     assert_bytes("stats", message_encode_control(out, sizeof(out), FRAME_STATS, 0, 11, question,
                                                  strlen(question)));
     frame = frame_named("health", FRAME_HEALTH, 0, 12);
