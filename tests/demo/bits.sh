@@ -10,7 +10,7 @@ build=${1:-.build/release}
 each=$((${PROMPTS:-1000} < 1000 ? 4 : 16)) # of each task
 source tests/demo/daemon.sh
 "$build/tests/demo/demo_tasks" print 3 "$each" | awk -F'\t' '{
-    printf "{\"prompt\": \"%s\", \"max_tokens\": 40, \"ignore_eos\": true, \"temperature\": 0.9, ", $2
+    printf "{\"prompt\": \"%s\", \"max_tokens\": 150, \"ignore_eos\": true, \"temperature\": 0.9, ", $2
     printf "\"seed\": %d, \"logprobs\": 2}\n", NR
 }' > "$folder/batch"
 
@@ -40,4 +40,9 @@ compare "all together, 2 threads"
 daemon_stop
 daemon_start --cpu-threads 2 --step-tokens 7
 compare "all together, steps of 7 tokens"
+daemon_stop
+daemon_start --cpu-threads 2 --slab-size 1MiB --kv-max 2MiB
+compare "all together, preempted"
+"$sluice" stats > "$folder/stats"
+awk '$1 == "preemptions_total" { print; seen = $2 > 0 } END { exit !seen }' "$folder/stats"
 daemon_stop
