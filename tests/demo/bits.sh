@@ -7,9 +7,10 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=${1:-.build/release}
+each=$((${PROMPTS:-1000} < 1000 ? 4 : 16)) # of each task
 source tests/demo/daemon.sh
-"$build/tests/demo/demo_tasks" print 3 16 | awk -F'\t' '{
-    printf "{\"prompt\": \"%s\", \"max_tokens\": 40, \"ignore_eos\": true, \"temperature\": 0.9, ", $2
+"$build/tests/demo/demo_tasks" print 3 "$each" | awk -F'\t' '{
+    printf "{\"prompt\": \"%s\", \"max_tokens\": 150, \"ignore_eos\": true, \"temperature\": 0.9, ", $2
     printf "\"seed\": %d, \"logprobs\": 2}\n", NR
 }' > "$folder/batch"
 
@@ -25,18 +26,23 @@ while IFS= read -r line; do
     index=$((index + 1))
 done < "$folder/batch" > "$folder/alone"
 grep -q '"logprobs":\[' "$folder/alone"
-[ "$(sort -u "$folder/alone" | wc -l)" -eq 64 ]
+[ "$(sort -u "$folder/alone" | wc -l)" -eq $((4 * each)) ]
 
 compare() {
     ask "$folder/batch" > "$folder/got"
     cmp "$folder/alone" "$folder/got" || { echo "other bits: $1" >&2; exit 1; }
     echo "same bits: $1"
 }
-compare "64 together, 1 thread"
+compare "all together, 1 thread"
 daemon_stop
 daemon_start --cpu-threads 2
-compare "64 together, 2 threads"
+compare "all together, 2 threads"
 daemon_stop
 daemon_start --cpu-threads 2 --step-tokens 7
-compare "64 together, steps of 7 tokens"
+compare "all together, steps of 7 tokens"
+daemon_stop
+daemon_start --cpu-threads 2 --slab-size 1MiB --kv-max 2MiB
+compare "all together, preempted"
+"$sluice" stats > "$folder/stats"
+awk '$1 == "preemptions_total" { print; seen = $2 > 0 } END { exit !seen }' "$folder/stats"
 daemon_stop

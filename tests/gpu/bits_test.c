@@ -3,6 +3,7 @@
 
 #include "gpu/emu/emu.h"
 #include "tests/gpu/gpu_suites.h"
+#include "tests/gpu/reference.h"
 #include "tests/gpu/talk.h"
 
 #define JOBS 64
@@ -15,6 +16,8 @@ static int32_t prompts[JOBS][PROMPT_MAX];
 static const char *const models[] = {"tests/model/data/llama-default-bf16",
                                      "tests/model/data/qwen3-window-bf16",
                                      "tests/model/data/mistral-linear-bf16"};
+
+#define MODELS (int)(sizeof models / sizeof models[0])
 
 static uint64_t random_state = 7;
 
@@ -136,7 +139,7 @@ Suite *bits_suite(void)
     Suite *suite = suite_create("bits");
     TCase *tcase = tcase_create("bits");
     tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, bits_depend_on_the_sequence_alone, 0, 3);
+    tcase_add_loop_test(tcase, bits_depend_on_the_sequence_alone, 0, TALK_THIN > 1 ? 1 : MODELS);
     suite_add_tcase(suite, tcase);
     return suite;
 }

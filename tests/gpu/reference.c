@@ -24,7 +24,10 @@ uint32_t reference_names(char names[64][64])
     }
     closedir(directory);
     qsort(names, count, sizeof names[0], compare);
-    return count;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i += TALK_THIN, kept++)
+        memmove(names[kept], names[i], sizeof names[0]);
+    return kept;
 }
 
 static uint32_t floats(const json *list, float *to, uint32_t max)
