@@ -1,7 +1,7 @@
-/* The demo model's tasks without Python: what deploy/demo-model/tasks.py does, in the part that tests need.
- *     demo_tasks print SEED COUNT    COUNT distinct prompts a task, none of which was trained on:
- *                                    task, prompt and answer, tab separated
- *     demo_tasks check               such lines from stdin: each held out, and with the right answer
+/* The demo model's tasks without Python: what deploy/demo-model/tasks.py does, in the part that
+ * tests need. demo_tasks print SEED COUNT    COUNT distinct prompts a task, none of which was
+ * trained on: task, prompt and answer, tab separated demo_tasks check               such lines from
+ * stdin: each held out, and with the right answer
  *
  * The split is the same, a hash of the prompt; the numbers drawn from a seed are our own.
  */

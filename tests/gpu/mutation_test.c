@@ -185,8 +185,7 @@ static struct rig_error mutated(const char *model, void (*before)(void), void (*
 START_TEST(a_mutation_is_seen)
 {
     int i = _i * TALK_THIN;
-    struct rig_error error =
-        mutated(mutations[i].model, mutations[i].before, mutations[i].after);
+    struct rig_error error = mutated(mutations[i].model, mutations[i].before, mutations[i].after);
     ck_assert_msg(rig_wrong(error, &reference), "%s: mean %g, worst %g only", mutations[i].what,
                   error.mean, error.max);
     error = mutated(mutations[i].model, nothing, nothing);
