@@ -44,7 +44,8 @@ struct summary {
     double duration_s; /* first sending to last end */
     double request_throughput, output_throughput, total_throughput, request_goodput;
     double offered_rate, sent_rate; /* arrivals as drawn, and as sent; 0 when all came at once */
-    double peak_output_throughput;  /* of the seconds of the run */
+    double peak_output_throughput;  /* of the seconds of the run; over HTTP a chunk counts as one
+                                     * token, as it does in vLLM's */
     uint32_t peak_concurrent;
     size_t chunks_lost;
 };
