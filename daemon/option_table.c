@@ -105,9 +105,11 @@ static int set_text(struct options *options, const struct option *option, const 
         return error_limit(error, ERR_BAD_CONFIG, option->max, length,
                            "%s: at most %" PRIu64 " bytes, not %zu", option->name, option->max,
                            length);
-    char *copy = strndup(text, length);
+    char *copy = malloc(length + 1);
     if (!copy)
         return error_set(error, ERR_NO_MEMORY, "no memory for %s", option->name);
+    memcpy(copy, text, length);
+    copy[length] = '\0';
     char **field = option_field(options, option);
     free(*field);
     *field = copy;
