@@ -63,7 +63,9 @@ static int module_check(const struct gpu_options *options, struct gpu_model *ret
                         struct error *error)
 {
     struct facts facts;
-    int status = facts_make(options, &facts, error);
+    int status = device_prepare(options, error);
+    if (!status)
+        status = facts_make(options, &facts, error);
     if (status)
         return status;
     *ret_model = facts.model;
