@@ -261,14 +261,13 @@ static void log_device(enum gpu_log_level level, const char *line)
     log_line((enum log_level)level, "device", "%s", line);
 }
 
-struct gpu_options device_options(const struct options *options, const struct layout *layout,
-                                  const int *numbers)
+struct gpu_options device_options(const struct options *options, const int *numbers)
 {
     return (struct gpu_options){
         .model = options->model,
         .devices = numbers,
-        .tp = layout->tp,
-        .pp = layout->pp,
+        .tp = (uint32_t)options->tp,
+        .pp = (uint32_t)options->pp,
         .depth = (uint32_t)options->steps_in_flight,
         .slots_max = (uint32_t)options->sequences_max,
         .tokens_max = (uint32_t)options->step_tokens,

@@ -4,7 +4,6 @@
  */
 #pragma once
 
-#include "daemon/layout.h"
 #include "daemon/option.h"
 #include "gpu/gpu.h"
 #include "protocol/base/error.h"
@@ -31,9 +30,9 @@ int device_visible(const char *gpus, uint32_t need, const char *visible, char li
  * be used. ERR_BAD_CONFIG when one does not exist. */
 int device_count(const struct gpu_api *api, const int *numbers, uint32_t *count,
                  uint64_t *ret_memory, struct error *error);
-/* What gpu_open and gpu_check are given for one replica; borrows from options and numbers. */
-struct gpu_options device_options(const struct options *options, const struct layout *layout,
-                                  const int *numbers);
+/* What gpu_open and gpu_check are given for one replica, tp and pp as the options say; borrows from
+ * options and numbers. */
+struct gpu_options device_options(const struct options *options, const int *numbers);
 /* "NVIDIA H200 x2"; logs each device that is used. ERR_BAD_CONFIG when one does not exist. */
 int device_describe(const struct gpu_api *api, const int *numbers, uint32_t count, char *name,
                     size_t size, struct error *error);

@@ -1,7 +1,6 @@
 #include "daemon/replica.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define CHUNK_EVERY 8u        /* steps: what a long prompt may be made to wait */
 #define KV_STALL_US 30000000u /* others may hold the device's memory for so long */
@@ -97,8 +96,8 @@ static const struct replica_api replica_api = {.room = room,
 
 int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                  const struct gpu_model *model, const struct gpu_limits *limits,
-                 const struct options *options, const int *devices, uint32_t ranks,
-                 struct outbox *outbox, struct replica_worker **ret_replica, struct error *error)
+                 const struct options *options, struct outbox *outbox,
+                 struct replica_worker **ret_replica, struct error *error)
 {
     const struct worker_options worker_options = {
         .sched = {.itl_target_us = options->itl_target,
@@ -106,7 +105,7 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                   .kv_idle_release_us = options->kv_idle_release,
                   .stall_us = KV_STALL_US},
         .step_timeout_us = options->step_timeout,
-        .ranks = ranks,
+        .ranks = model->ranks,
     };
     struct replica_worker *replica = calloc(1, sizeof(*replica));
     if (!replica)
@@ -114,8 +113,7 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
     replica->base.api = &replica_api;
     replica->gpu = gpu;
     replica->engine = engine;
-    replica->base.rank_count = ranks;
-    memcpy(replica->base.devices, devices, ranks * sizeof(*devices));
+    replica->base.rank_count = model->ranks;
     int rc = worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker,
                            error);
     if (rc) {

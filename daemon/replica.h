@@ -18,12 +18,11 @@ struct replica_worker {
     struct stats_worker last;
 };
 
-/* Makes the worker for an opened engine and takes the engine over; nothing runs yet. `devices` are
- * the numbers of the ranks' devices. */
+/* Makes the worker for an opened engine and takes the engine over; nothing runs yet. base.devices
+ * is the caller's to fill in. */
 int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                  const struct gpu_model *model, const struct gpu_limits *limits,
-                 const struct options *options, const int *devices, uint32_t ranks,
-                 struct outbox *outbox,
+                 const struct options *options, struct outbox *outbox,
                  struct replica_worker **ret_replica, struct error *error);
 /* After worker_join(). NULL is allowed. */
 void replica_free(struct replica_worker *replica);

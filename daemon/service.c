@@ -13,6 +13,7 @@
 #include "daemon/device.h"
 #include "daemon/http/address.h"
 #include "daemon/kv.h"
+#include "daemon/layout.h"
 #include "daemon/listen.h"
 #include "daemon/loop.h"
 #include "daemon/notify.h"
@@ -119,14 +120,11 @@ static int find_device(struct service *service, struct error *error)
     return rc ? rc : device_load(service->options, &service->gpu, error);
 }
 
-/* As for one device, or for as many as the options say. */
+/* As for one device, where the options leave it open. */
 static int check_model(const struct service *service, struct gpu_model *ret_model,
                        struct error *error)
 {
-    const struct layout layout = {.dp = 1,
-                                  .tp = service->options->tp ? (uint32_t)service->options->tp : 1,
-                                  .pp = (uint32_t)service->options->pp};
-    const struct gpu_options options = device_options(service->options, &layout, service->numbers);
+    const struct gpu_options options = device_options(service->options, service->numbers);
     return service->gpu->check(&options, ret_model, error);
 }
 
@@ -183,19 +181,22 @@ static int open_replica(struct service *service, struct opened *opened, struct e
 {
     const uint32_t ranks = service->layout.tp * service->layout.pp;
     const int *numbers = service->numbers + opened->count * ranks;
-    const struct gpu_options options = device_options(service->options, &service->layout, numbers);
+    struct gpu_options options = device_options(service->options, numbers);
     struct gpu_engine *engine;
+    options.tp = service->layout.tp;
+    options.pp = service->layout.pp;
     int rc = service->gpu->open(&options, &engine, &opened->model, &opened->limits, error);
     if (rc)
         return rc;
     rc = replica_make(service->gpu, engine, &opened->model, &opened->limits, service->options,
-                      numbers, ranks, &service->loop.outbox, &opened->replicas[opened->count],
-                      error);
-    if (rc)
+                      &service->loop.outbox, &opened->replicas[opened->count], error);
+    if (rc) {
         service->gpu->close(engine);
-    else
-        opened->count++;
-    return rc;
+        return rc;
+    }
+    struct replica *base = &opened->replicas[opened->count++]->base;
+    memcpy(base->devices, numbers, ranks * sizeof(*numbers));
+    return 0;
 }
 
 static int open_replicas(struct service *service, struct error *error)

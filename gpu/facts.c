@@ -233,6 +233,7 @@ int facts_make(const struct gpu_options *options, struct facts *ret, struct erro
         null_model(&facts.model);
     else
         real_model(&facts, options, &facts.model);
+    facts.model.ranks = facts.ranks;
     status = block_tokens_set(&facts.model, options, error);
     if (status) {
         facts_drop(&facts);

@@ -58,6 +58,7 @@ struct gpu_model {
     uint32_t vocab;
     uint32_t context_max; /* positions that the model supports; gpu_options may lower it */
     uint32_t hidden, layers;
+    uint32_t ranks; /* devices of the engine */
     uint64_t parameters, weight_bytes; /* of all ranks together */
     uint32_t block_tokens;
     uint32_t group_count;

@@ -323,7 +323,7 @@ static void check_replica(struct host *host, uint32_t i)
     host->figures.wasted_rows += stats->wasted_rows_total;
     host->figures.moves += stats->kv_moved_total;
     host->figures.ahead += stats->steps_ahead_total;
-    replica->api->memory(replica, &memory);
+    replica->api->memory(replica, 0, &memory);
     if (memory.kv_used || memory.kv_held || memory.scratch_used || memory.scratch_held)
         scene_fail(host->scene,
                    "replica %u at rest holds %" PRIu64 " of %" PRIu64 " bytes of KV, %" PRIu64
