@@ -227,7 +227,7 @@ int device_choose(const struct options *options, int numbers[GPU_DEVICES_MAX], u
     return rc;
 }
 
-int device_count(const struct gpu_api *api, const int *numbers, uint32_t *count,
+int device_found(const struct gpu_api *api, const int *numbers, uint32_t *count,
                  uint64_t *ret_memory, struct error *error)
 {
     struct gpu_device devices[GPU_DEVICES_MAX];

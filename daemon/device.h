@@ -28,7 +28,7 @@ int device_visible(const char *gpus, uint32_t need, const char *visible, char li
                    uint32_t *ret_count, struct error *error);
 /* Turns a count of 0 into that of the devices there are; the least free memory of those that are to
  * be used. ERR_BAD_CONFIG when one does not exist. */
-int device_count(const struct gpu_api *api, const int *numbers, uint32_t *count,
+int device_found(const struct gpu_api *api, const int *numbers, uint32_t *count,
                  uint64_t *ret_memory, struct error *error);
 /* What gpu_open and gpu_check are given for one replica, tp and pp as the options say; borrows from
  * options and numbers. */

@@ -25,7 +25,7 @@ struct group {
     const struct gpu_api *api;
     struct gpu_engine *engine;
     uint32_t ranks;
-    bool direct, leader_started;
+    bool leader_started;
     int failed; /* negative code of the first follower that did; it stays */
     struct error failure;
     struct follower followers[]; /* [ranks - 1] */
@@ -41,8 +41,8 @@ static void job_do(struct follower *follower, enum job job)
     follower->status = 0;
     switch (job) {
     case JOB_START:
-        follower->status = group->api->start(group->engine, follower->rank, follower->wake_fd,
-                                             &follower->error);
+        follower->status =
+            group->api->start(group->engine, follower->rank, follower->wake_fd, &follower->error);
         follower->started = follower->status == 0;
         break;
     case JOB_SUBMIT:
@@ -118,7 +118,7 @@ static int settle(struct group *group, struct error *error)
     return group->failed;
 }
 
-int group_make(const struct gpu_api *api, struct gpu_engine *engine, uint32_t ranks, bool direct,
+int group_make(const struct gpu_api *api, struct gpu_engine *engine, uint32_t ranks,
                struct group **ret_group, struct error *error)
 {
     assert(ranks > 0 && ranks <= GPU_DEVICES_MAX);
@@ -128,7 +128,6 @@ int group_make(const struct gpu_api *api, struct gpu_engine *engine, uint32_t ra
     group->api = api;
     group->engine = engine;
     group->ranks = ranks;
-    group->direct = direct;
     for (uint32_t i = 0; i + 1 < ranks; i++) {
         struct follower *follower = &group->followers[i];
         follower->group = group;
@@ -154,7 +153,7 @@ void group_free(struct group *group)
 
 static int threads_start(struct group *group, struct error *error)
 {
-    for (uint32_t i = 0; !group->direct && i + 1 < group->ranks; i++) {
+    for (uint32_t i = 0; i + 1 < group->ranks; i++) {
         struct follower *follower = &group->followers[i];
         int rc = pthread_create(&follower->thread, NULL, follow, follower);
         if (rc)
@@ -164,9 +163,9 @@ static int threads_start(struct group *group, struct error *error)
     return 0;
 }
 
-int group_start(struct group *group, int wake_fd, struct error *error)
+int group_start(struct group *group, int wake_fd, bool threads, struct error *error)
 {
-    int rc = threads_start(group, error);
+    int rc = threads ? threads_start(group, error) : 0;
     for (uint32_t i = 0; !rc && i + 1 < group->ranks; i++) {
         group->followers[i].wake_fd = wake_fd;
         give(&group->followers[i], JOB_START);

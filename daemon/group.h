@@ -6,8 +6,8 @@
  * they do beside the leader, who waits for them only before the next thing that concerns them all.
  * The plan stays as it is until then.
  *
- * Worker's thread (the leader's). `direct`: no threads, every call is made by the caller, one rank
- * after the other. Takes no memory after group_make.
+ * Worker's thread (the leader's). Without threads, every call is made by the caller, one rank after
+ * the other: the simulation. Takes no memory after group_make.
  */
 #pragma once
 
@@ -21,13 +21,13 @@
 struct group;
 
 /* The engine stays the caller's. */
-int group_make(const struct gpu_api *api, struct gpu_engine *engine, uint32_t ranks, bool direct,
+int group_make(const struct gpu_api *api, struct gpu_engine *engine, uint32_t ranks,
                struct group **ret_group, struct error *error);
 /* Stopped, or never started. NULL is allowed. */
 void group_free(struct group *group);
 
 /* Blocks: starts all ranks at the same time. On failure all are stopped again. */
-int group_start(struct group *group, int wake_fd, struct error *error);
+int group_start(struct group *group, int wake_fd, bool threads, struct error *error);
 /* Blocks: ends all ranks and the threads. */
 void group_stop(struct group *group);
 

@@ -19,8 +19,7 @@ static uint32_t least_tp(const struct layout_facts *facts, uint32_t pp, uint32_t
     return tp <= most ? tp : 0;
 }
 
-static int choose_tp(const struct layout_facts *facts,
-                     struct layout *layout, struct error *error)
+static int choose_tp(const struct layout_facts *facts, struct layout *layout, struct error *error)
 {
     if (layout->tp)
         return 0;
@@ -31,20 +30,18 @@ static int choose_tp(const struct layout_facts *facts,
     if (!layout->tp && most <= 1)
         layout->tp = 1;
     if (!layout->tp)
-        return error_limit(error, ERR_DEVICE_MEMORY, facts->memory_bytes * facts->devices,
-                           facts->weight_bytes,
-                           "weights of %" PRIu64 " bytes do not fit on %u devices with %" PRIu64
-                           " bytes free",
-                           facts->weight_bytes, facts->devices, facts->memory_bytes);
+        return error_limit(
+            error, ERR_DEVICE_MEMORY, facts->memory_bytes * facts->devices, facts->weight_bytes,
+            "weights of %" PRIu64 " bytes do not fit on %u devices with %" PRIu64 " bytes free",
+            facts->weight_bytes, facts->devices, facts->memory_bytes);
     return 0;
 }
 
 int layout_choose(const struct options *options, const struct layout_facts *facts,
                   struct layout *ret_layout, char reason[LAYOUT_REASON_MAX], struct error *error)
 {
-    struct layout layout = {.dp = (uint32_t)options->dp,
-                            .tp = (uint32_t)options->tp,
-                            .pp = (uint32_t)options->pp};
+    struct layout layout = {
+        .dp = (uint32_t)options->dp, .tp = (uint32_t)options->tp, .pp = (uint32_t)options->pp};
     const bool asked = layout.dp && layout.tp;
     int rc = choose_tp(facts, &layout, error);
     if (rc)
@@ -61,11 +58,11 @@ int layout_choose(const struct options *options, const struct layout_facts *fact
              "dp %u, tp %u, pp %u on %u of %u devices: %s (weights %" PRIu64 " MiB, %" PRIu64
              " MiB free on a device)",
              layout.dp, layout.tp, layout.pp, used, facts->devices,
-             asked          ? "as asked"
-             : options->tp  ? "as many replicas as there are devices"
-             : group == 1   ? "the model fits on one device"
+             asked           ? "as asked"
+             : options->tp   ? "as many replicas as there are devices"
+             : group == 1    ? "the model fits on one device"
              : layout.tp > 1 ? "the fewest devices that hold the model"
-                            : "as asked",
+                             : "as asked",
              facts->weight_bytes >> 20, facts->memory_bytes >> 20);
     *ret_layout = layout;
     return 0;

@@ -1,7 +1,7 @@
 /* How the devices are shared out: dp replicas of tp x pp devices each.
  *
- * What the options leave open (0) is chosen: the fewest devices per replica that hold the model with
- * room to work in, then as many replicas as there are devices. Pure.
+ * What the options leave open (0) is chosen: the fewest devices per replica that hold the model
+ * with room to work in, then as many replicas as there are devices. Pure.
  */
 #pragma once
 

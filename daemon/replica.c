@@ -114,8 +114,8 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
     replica->gpu = gpu;
     replica->engine = engine;
     replica->base.rank_count = model->ranks;
-    int rc = worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker,
-                           error);
+    int rc =
+        worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker, error);
     if (rc) {
         free(replica);
         return rc;

@@ -152,7 +152,7 @@ static int choose_layout(struct service *service, struct error *error)
     char reason[LAYOUT_REASON_MAX];
     int rc = check_model(service, &model, error);
     if (!rc)
-        rc = device_count(service->gpu, service->numbers, &service->device_count,
+        rc = device_found(service->gpu, service->numbers, &service->device_count,
                           &facts.memory_bytes, error);
     if (rc)
         return rc;

@@ -32,6 +32,7 @@ struct worker {
     int wake_fd;
     pthread_t thread;
     bool has_thread, opened;
+    bool threaded; /* written before there is a thread */
 
     struct queue in, cancels;
     atomic_uint commands;
@@ -49,7 +50,7 @@ struct worker {
     struct stats_worker stats;
     struct stats_worker snapshot; /* the loop's once OUTBOX_STATS is told */
     atomic_bool snapshot_there;
-    time_us late_us; /* when a step in flight counts as late; 0 = none is in flight */
+    time_us late_us;   /* when a step in flight counts as late; 0 = none is in flight */
     struct error lost; /* how a call from within the scheduler found the device lost; code 0: not */
 };
 
@@ -86,8 +87,7 @@ int worker_create(const struct gpu_api *api, struct gpu_engine *engine,
                                  : sched_init(&worker->sched, model, limits, &options->sched,
                                               &calls, &worker->stats, error);
     if (rc == 0)
-        rc = group_make(api, engine, options->ranks ? options->ranks : 1, options->direct,
-                        &worker->group, error);
+        rc = group_make(api, engine, options->ranks ? options->ranks : 1, &worker->group, error);
     if (rc < 0) {
         worker->engine = NULL; /* stays the caller's */
         worker_destroy(worker);
@@ -459,7 +459,7 @@ static void stop(struct worker *worker, time_us now_us)
 int worker_open(struct worker *worker)
 {
     struct error error = {.code = 0};
-    int rc = group_start(worker->group, worker->wake_fd, &error);
+    int rc = group_start(worker->group, worker->wake_fd, worker->threaded, &error);
     if (rc < 0) {
         worker->failure = error;
         set_state(worker, WORKER_FAILED);
@@ -539,6 +539,7 @@ static void *thread_main(void *argument)
 
 int worker_start(struct worker *worker, struct error *error)
 {
+    worker->threaded = true;
     int rc = pthread_create(&worker->thread, NULL, thread_main, worker);
     if (rc != 0)
         return error_set(error, ERR_INTERNAL, "cannot start a worker thread: %s", strerror(rc));

@@ -2,9 +2,9 @@
  *
  * A sum runs on a communication stream of the greatest priority, joined to the compute stream by
  * events both ways: it begins after what compute holds, and compute goes on beside it until
- * comm_join. Every rank enqueues the same sums in the same order, on its own thread; a captured step
- * holds them like any other work. Sums are added in the order of ranks on the CPU device, and in one
- * that only the count decides on CUDA: the same plans give the same bits.
+ * comm_join. Every rank enqueues the same sums in the same order, on its own thread; a captured
+ * step holds them like any other work. Sums are added in the order of ranks on the CPU device, and
+ * in one that only the count decides on CUDA: the same plans give the same bits.
  *
  * Two bodies: comm_cuda.c is NCCL, loaded when there are several ranks; comm_cpu.c meets by tallies
  * and adds up from each other's memory.

@@ -110,7 +110,7 @@ int comm_body_sum(struct comm *comm, void *x, uint64_t count, enum dtype dtype, 
     ncclDataType_t type = dtype == DTYPE_F32    ? ncclFloat32
                           : dtype == DTYPE_BF16 ? ncclBfloat16
                                                 : ncclFloat16;
-    ncclResult_t result = nccl.all_reduce(x, x, count, type, ncclSum,
-                                          comm->group->comms[comm->rank], comm->stream);
+    ncclResult_t result =
+        nccl.all_reduce(x, x, count, type, ncclSum, comm->group->comms[comm->rank], comm->stream);
     return result == ncclSuccess ? 0 : nccl_fail(result, "ncclAllReduce", error);
 }

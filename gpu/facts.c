@@ -209,8 +209,8 @@ static void groups_set(struct facts *facts, const struct gpu_options *options)
         (uint64_t)facts->limits.slots_max * ((facts->limits.context_max + tokens - 1) / tokens);
     uint64_t block[GPU_GROUPS_MAX] = {0}, sum = 0;
     for (uint32_t i = 0; i < model->group_count; i++) {
-        block[i] = facts->null ? tokens * sizeof(uint64_t)
-                               : forward_block_bytes(&facts->share, i, tokens);
+        block[i] =
+            facts->null ? tokens * sizeof(uint64_t) : forward_block_bytes(&facts->share, i, tokens);
         sum += block[i];
     }
     /* All groups count the same positions, so that none may take what another needs. */

@@ -167,9 +167,8 @@ static int product_summed(const struct run *run, const struct weight *weight, co
     uint32_t most = run->tokens.max, half = most >= OVERLAP_ROWS ? (most + 1) / 2 : most;
     int status = 0;
     for (uint32_t first = 0; !status && first < most; first += half) {
-        struct span rows = {.count = run->tokens.count,
-                            .first = first,
-                            .max = least(half, most - first)};
+        struct span rows = {
+            .count = run->tokens.count, .first = first, .max = least(half, most - first)};
         void *to = row_at(run, y, first, weight->n);
         status = product(run, rows, weight, comm->rank == 0 ? bias : NULL,
                          row_at(run, x, first, weight->k), to, error);
@@ -231,8 +230,7 @@ static int attention(const struct run *run, const struct layer_weights *layer, s
 {
     const struct model_config *config = run->config;
     const struct room *room = &run->room;
-    int status =
-        product(run, run->tokens, &layer->qkv, layer->qkv_bias, room->x, room->qkv, error);
+    int status = product(run, run->tokens, &layer->qkv, layer->qkv_bias, room->x, room->qkv, error);
     if (status)
         return status;
     struct rope_args rope = {

@@ -208,8 +208,8 @@ static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank, 
     return rank_query(rank_enter(engine, rank), error);
 }
 
-static int slab_take(struct gpu_engine *engine, uint32_t number, uint32_t group,
-                     uint32_t *ret_slab, struct error *error)
+static int slab_take(struct gpu_engine *engine, uint32_t number, uint32_t group, uint32_t *ret_slab,
+                     struct error *error)
 {
     struct rank *rank = rank_enter(engine, number);
     int status = slab_grow(&rank->slabs[group], ret_slab, error);

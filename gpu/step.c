@@ -198,9 +198,8 @@ int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *e
             rank_die(rank);
         return status;
     }
-    rank->reserved = (struct rank_reserved){.step = plan->step,
-                                            .scratch = step.launch.scratch,
-                                            .bytes = step.scratch_bytes};
+    rank->reserved = (struct rank_reserved){
+        .step = plan->step, .scratch = step.launch.scratch, .bytes = step.scratch_bytes};
     return 0;
 }
 

@@ -32,7 +32,7 @@ static void engine_open(const char *name)
     int rc = gpu_module.open(&options, &engine, &model, &limits, &error);
     ck_assert_msg(rc == 0, "%s", error.text);
     wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    ck_assert_int_eq(group_make(&gpu_module, engine, RANKS, false, &group, &error), 0);
+    ck_assert_int_eq(group_make(&gpu_module, engine, RANKS, &group, &error), 0);
     step = 0;
 }
 
@@ -69,8 +69,11 @@ static int submit_one(void)
     bool first = step == 0;
     if (first && group_kv_grow(group, 0, &slab.slab, &error))
         return -ERR_DEVICE_MEMORY;
-    append = (struct gpu_append){.block = slab.slab * model.groups[0].slab_blocks};
-    open = (struct gpu_open){.eos_from = UINT32_MAX, .top_p = 1, .repetition = 1, .prompt_len = 3};
+    if (first) { /* a follower may read the last plan still */
+        append = (struct gpu_append){.block = slab.slab * model.groups[0].slab_blocks};
+        open =
+            (struct gpu_open){.eos_from = UINT32_MAX, .top_p = 1, .repetition = 1, .prompt_len = 3};
+    }
     *row = (struct gpu_row){.input = first ? GPU_IDS : GPU_LAST,
                             .position = first ? 0 : (uint32_t)step + 2,
                             .q_len = first ? 3 : 1,
@@ -123,7 +126,7 @@ START_TEST(ranks_start_work_and_stop_together)
 {
     for (int i = 0; i < 20; i++) {
         engine_open(names[_i]);
-        ck_assert_msg(group_start(group, wake_fd, &error) == 0, "%s", error.text);
+        ck_assert_msg(group_start(group, wake_fd, true, &error) == 0, "%s", error.text);
         ck_assert_int_eq(run(20), 0);
         struct gpu_results results;
         gpu_module.results(engine, step, &results);
@@ -141,7 +144,7 @@ START_TEST(a_start_that_fails_on_one_rank_leaves_nothing)
     for (uint64_t nth = 1; nth <= 12; nth++) {
         engine_open("synthetic:tiny");
         emu_fault_set(calls[_i], nth, cudaErrorMemoryAllocation);
-        if (group_start(group, wake_fd, &error) == 0)
+        if (group_start(group, wake_fd, true, &error) == 0)
             ck_assert_int_eq(run(2), 0); /* so many calls are not made */
         else
             ck_assert_uint_gt(strlen(error.text), 0);
@@ -154,7 +157,7 @@ END_TEST
 START_TEST(a_step_for_which_one_rank_lacks_memory_is_made_by_none)
 {
     engine_open("synthetic:tiny");
-    ck_assert_int_eq(group_start(group, wake_fd, &error), 0);
+    ck_assert_int_eq(group_start(group, wake_fd, true, &error), 0);
     ck_assert_int_eq(run(1), 0);
     /* What the pools hold is used again, so no call of them can be refused: the limit is. */
     ck_assert_int_eq(group_trim(group, &error), 0);
@@ -172,7 +175,7 @@ END_TEST
 START_TEST(a_rank_that_is_lost_ends_the_others)
 {
     engine_open("synthetic:tiny");
-    ck_assert_int_eq(group_start(group, wake_fd, &error), 0);
+    ck_assert_int_eq(group_start(group, wake_fd, true, &error), 0);
     ck_assert_int_eq(run(3), 0);
     emu_fault_set(EMU_cudaGraphLaunch, 5 + (uint64_t)_i, cudaErrorLaunchFailure);
     int rc = run(20);

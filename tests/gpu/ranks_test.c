@@ -92,12 +92,14 @@ END_TEST
 static void jobs_generate(void)
 {
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        jobs[i] = (struct talk_job){
-            .prompt = reference.prompts[i].tokens,
-            .prompt_len = reference.prompts[i].count,
-            .generate = REFERENCE_GREEDY,
-            .open = {.eos_from = UINT32_MAX, .repetition = 1, .seed = i, .temperature = 0.8f,
-                     .top_p = 0.9f}};
+        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
+                                    .prompt_len = reference.prompts[i].count,
+                                    .generate = REFERENCE_GREEDY,
+                                    .open = {.eos_from = UINT32_MAX,
+                                             .repetition = 1,
+                                             .seed = i,
+                                             .temperature = 0.8f,
+                                             .top_p = 0.9f}};
 }
 
 /* Sampled tokens and their log-probabilities of a run, decode steps as graphs. */
@@ -119,8 +121,8 @@ static void generate(struct gpu_sample samples[REFERENCE_PROMPTS][REFERENCE_GREE
 
 START_TEST(runs_of_one_layout_give_the_same_bits)
 {
-    static struct gpu_sample first[REFERENCE_PROMPTS][REFERENCE_GREEDY], again[REFERENCE_PROMPTS]
-                                                                              [REFERENCE_GREEDY];
+    static struct gpu_sample first[REFERENCE_PROMPTS][REFERENCE_GREEDY],
+        again[REFERENCE_PROMPTS][REFERENCE_GREEDY];
     generate(first);
     for (int i = 0; i < 3; i++) {
         generate(again);
