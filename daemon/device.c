@@ -127,8 +127,9 @@ static bool is_uuid(const char *entry)
     return known && entry[4] && entry[strspn(entry, "0123456789abcdefABCDEFGPUMI-/")] == '\0';
 }
 
+/* How many there are; `need` 0: any number, and none means all. */
 static int read_entries(const char *text, uint32_t need, char (*entries)[ENTRY_MAX],
-                        struct error *error)
+                        uint32_t *ret_count, struct error *error)
 {
     uint32_t count = 0;
     for (; *text; count++) {
@@ -137,16 +138,19 @@ static int read_entries(const char *text, uint32_t need, char (*entries)[ENTRY_M
         if (!good)
             return error_set(error, ERR_BAD_CONFIG,
                              "gpus: numbers, GPU-... or MIG-... UUIDs, with commas between");
-        for (uint32_t i = 0; i < count && i < need; i++)
+        if (count == GPU_DEVICES_MAX)
+            return error_limit(error, ERR_BAD_CONFIG, GPU_DEVICES_MAX, count + 1,
+                               "gpus: at most %d are used", GPU_DEVICES_MAX);
+        for (uint32_t i = 0; i < count; i++)
             if (strcmp(entries[i], entry) == 0)
                 return error_set(error, ERR_BAD_CONFIG, "gpus: %s stands there twice", entry);
-        if (count < need)
-            memcpy(entries[count], entry, sizeof(entry));
+        memcpy(entries[count], entry, sizeof(entry));
     }
-    if (count > 0 && count != need)
-        return error_set(error, ERR_BAD_CONFIG, "gpus: %u given, tp * pp is %u", count, need);
+    if (count > 0 && need > 0 && count != need)
+        return error_set(error, ERR_BAD_CONFIG, "gpus: %u given, dp * tp * pp is %u", count, need);
     for (; count < need; count++)
         snprintf(entries[count], ENTRY_MAX, "%u", count);
+    *ret_count = count;
     return 0;
 }
 
@@ -169,29 +173,33 @@ static int look_up(const char *visible, char entry[ENTRY_MAX], struct error *err
 }
 
 int device_visible(const char *gpus, uint32_t need, const char *visible, char list[DEVICE_LIST_MAX],
-                   struct error *error)
+                   uint32_t *ret_count, struct error *error)
 {
     char entries[GPU_DEVICES_MAX][ENTRY_MAX];
     size_t used = 0;
+    uint32_t count = 0;
     _Static_assert(GPU_DEVICES_MAX * ENTRY_MAX <= DEVICE_LIST_MAX, "all entries find room");
-    int rc = read_entries(gpus, need, entries, error);
+    int rc = read_entries(gpus, need, entries, &count, error);
     list[0] = '\0';
-    for (uint32_t i = 0; !rc && i < need; i++) {
+    for (uint32_t i = 0; !rc && i < count; i++) {
         rc = look_up(visible, entries[i], error);
         if (!rc)
             used += (size_t)snprintf(list + used, DEVICE_LIST_MAX - used, "%s%s", i ? "," : "",
                                      entries[i]);
     }
+    if (!rc)
+        *ret_count = count;
     return rc;
 }
 
-static int choose_cpu(const char *gpus, uint32_t need, int *numbers, struct error *error)
+static int choose_cpu(const struct options *options, uint32_t need, int *numbers,
+                      uint32_t *ret_count, struct error *error)
 {
     char entries[GPU_DEVICES_MAX][ENTRY_MAX];
-    int rc = read_entries(gpus, need, entries, error);
-    for (uint32_t i = 0; !rc && i < need; i++) {
+    int rc = read_entries(options->gpus, need, entries, ret_count, error);
+    for (uint32_t i = 0; !rc && i < *ret_count; i++) {
         if (!is_number(entries[i]))
-            rc = error_set(error, ERR_BAD_CONFIG, "gpus: the CPU device has no %s", entries[i]);
+            return error_set(error, ERR_BAD_CONFIG, "gpus: the CPU device has no %s", entries[i]);
         numbers[i] = (int)strtol(entries[i], NULL, 10);
     }
     return rc;
@@ -201,22 +209,47 @@ int device_choose(const struct options *options, int numbers[GPU_DEVICES_MAX], u
                   struct error *error)
 {
     char list[DEVICE_LIST_MAX];
-    uint64_t need = options->tp * options->pp;
+    uint64_t need = options->dp * options->tp * options->pp; /* 0: something is left to us */
     if (need > GPU_DEVICES_MAX)
         return error_limit(error, ERR_BAD_CONFIG, GPU_DEVICES_MAX, need,
-                           "tp * pp is %u devices, at most %d are used", (unsigned)need,
+                           "dp * tp * pp is %u devices, at most %d are used", (unsigned)need,
                            GPU_DEVICES_MAX);
-    *ret_count = (uint32_t)need;
+    for (int i = 0; i < GPU_DEVICES_MAX; i++)
+        numbers[i] = i;
     if (strcmp(module_name(options), "sluice-cpu.so") == 0)
-        return choose_cpu(options->gpus, *ret_count, numbers, error);
-    int rc = device_visible(options->gpus, *ret_count, getenv("CUDA_VISIBLE_DEVICES"), list, error);
+        return choose_cpu(options, (uint32_t)need, numbers, ret_count, error);
+    int rc = device_visible(options->gpus, (uint32_t)need, getenv("CUDA_VISIBLE_DEVICES"), list,
+                            ret_count, error);
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+    /* The one way to a MIG instance; and no context is made on a GPU that is not ours. */
+    if (!rc && *ret_count > 0)
+        setenv("CUDA_VISIBLE_DEVICES", list, 1);
+    return rc;
+}
+
+int device_found(const struct gpu_api *api, const int *numbers, uint32_t *count,
+                 uint64_t *ret_memory, struct error *error)
+{
+    struct gpu_device devices[GPU_DEVICES_MAX];
+    uint32_t found = 0;
+    int rc = api->devices(devices, GPU_DEVICES_MAX, &found, error);
     if (rc)
         return rc;
-    /* The one way to a MIG instance; and no context is made on a GPU that is not ours. */
-    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
-    setenv("CUDA_VISIBLE_DEVICES", list, 1);
-    for (int i = 0; i < (int)need; i++)
-        numbers[i] = i;
+    if (found > GPU_DEVICES_MAX)
+        found = GPU_DEVICES_MAX;
+    if (*count == 0)
+        *count = found;
+    if (*count == 0)
+        return error_set(error, ERR_DEVICE, "there is no device");
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < *count; i++) {
+        const uint32_t number = (uint32_t)numbers[i];
+        if (number >= found)
+            return error_set(error, ERR_BAD_CONFIG, "gpus: device %u of %u is not there", number,
+                             found);
+        least = devices[number].memory_free < least ? devices[number].memory_free : least;
+    }
+    *ret_memory = least;
     return 0;
 }
 
@@ -246,6 +279,7 @@ struct gpu_options device_options(const struct options *options, const int *numb
         .kv_max = options->kv_max,
         .seed = options->seed,
         .cpu_threads = (uint32_t)options->cpu_threads,
+        .cpu_devices = (uint32_t)options->cpu_devices,
         .cache_dir = options->cache_dir[0] ? options->cache_dir : NULL,
         .log = log_device,
     };

@@ -16,16 +16,22 @@ bool device_nvidia(const char *root);
  * beside the program. */
 int device_load(const struct options *options, const struct gpu_api **ret_api, struct error *error);
 
-/* The device numbers of tp * pp ranks, as the module counts them, from `gpus` or the first ones.
- * For CUDA it also leaves no other GPU visible to the process: before device_load(). */
+/* The devices of all ranks, as the module counts them, from `gpus` or from dp * tp * pp; a count of 0
+ * means all there are, numbered from 0. For CUDA it also leaves no other GPU visible to the process:
+ * before device_load(). */
 int device_choose(const struct options *options, int numbers[GPU_DEVICES_MAX], uint32_t *ret_count,
                   struct error *error);
 /* The part of it without effects: what CUDA_VISIBLE_DEVICES is to be, from `gpus` and from what it
- * is (NULL: all GPUs in PCI order). */
+ * is (NULL: all GPUs in PCI order); need 0: as many as `gpus` names. */
 #define DEVICE_LIST_MAX 2048
 int device_visible(const char *gpus, uint32_t need, const char *visible, char list[DEVICE_LIST_MAX],
-                   struct error *error);
-/* What gpu_open and gpu_check are given; borrows from options and numbers. */
+                   uint32_t *ret_count, struct error *error);
+/* Turns a count of 0 into that of the devices there are; the least free memory of those that are to
+ * be used. ERR_BAD_CONFIG when one does not exist. */
+int device_found(const struct gpu_api *api, const int *numbers, uint32_t *count,
+                 uint64_t *ret_memory, struct error *error);
+/* What gpu_open and gpu_check are given for one replica, tp and pp as the options say; borrows from
+ * options and numbers. */
 struct gpu_options device_options(const struct options *options, const int *numbers);
 /* "NVIDIA H200 x2"; logs each device that is used. ERR_BAD_CONFIG when one does not exist. */
 int device_describe(const struct gpu_api *api, const int *numbers, uint32_t count, char *name,

@@ -50,31 +50,16 @@ static void ask_stats(struct replica *replica)
     of(replica)->asked = true;
 }
 
-static void memory(const struct replica *replica, struct gpu_memory *ret_memory)
+static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
 {
-    const struct replica_worker *self = of(replica);
-    struct gpu_memory sum = {0};
-    for (uint32_t rank = 0; rank < self->ranks; rank++) {
-        struct gpu_memory one = {0};
-        self->gpu->memory(self->engine, rank, &one);
-        sum.weights += one.weights;
-        sum.kv_used += one.kv_used;
-        sum.kv_held += one.kv_held;
-        sum.scratch_used += one.scratch_used;
-        sum.scratch_held += one.scratch_held;
-        sum.graphs += one.graphs;
-        sum.pinned += one.pinned;
-        sum.device_free += one.device_free;
-        sum.device_total += one.device_total;
-    }
-    *ret_memory = sum;
+    of(replica)->gpu->memory(of(replica)->engine, rank, ret_memory);
 }
 
 static void counters(const struct replica *replica, struct gpu_counters *ret_counters)
 {
     const struct replica_worker *self = of(replica);
     struct gpu_counters sum = {0};
-    for (uint32_t rank = 0; rank < self->ranks; rank++) {
+    for (uint32_t rank = 0; rank < replica->rank_count; rank++) {
         struct gpu_counters one = {0};
         self->gpu->counters(self->engine, rank, &one);
         if (rank == 0)
@@ -120,6 +105,7 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                   .kv_idle_release_us = options->kv_idle_release,
                   .stall_us = KV_STALL_US},
         .step_timeout_us = options->step_timeout,
+        .ranks = model->ranks,
     };
     struct replica_worker *replica = calloc(1, sizeof(*replica));
     if (!replica)
@@ -127,7 +113,7 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
     replica->base.api = &replica_api;
     replica->gpu = gpu;
     replica->engine = engine;
-    replica->ranks = (uint32_t)(options->tp * options->pp);
+    replica->base.rank_count = model->ranks;
     int rc =
         worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker, error);
     if (rc) {

@@ -13,13 +13,13 @@ struct replica_worker {
     struct replica base;
     const struct gpu_api *gpu;
     struct gpu_engine *engine; /* the worker's once that is made */
-    uint32_t ranks;
     struct worker *worker;
     bool asked; /* for figures that are not there yet */
     struct stats_worker last;
 };
 
-/* Makes the worker for an opened engine and takes the engine over; nothing runs yet. */
+/* Makes the worker for an opened engine and takes the engine over; nothing runs yet. base.devices
+ * is the caller's to fill in. */
 int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                  const struct gpu_model *model, const struct gpu_limits *limits,
                  const struct options *options, struct outbox *outbox,

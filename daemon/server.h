@@ -45,6 +45,8 @@ enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED
  * Ownership of the sequence goes with send, and comes back through the outbox. */
 struct replica {
     const struct replica_api *api;
+    uint32_t rank_count; /* devices that share the model */
+    int devices[GPU_DEVICES_MAX];
     bool mailed; /* in this turn: is woken at its end */
 };
 struct replica_api {
@@ -57,8 +59,8 @@ struct replica_api {
     /* Asks for fresh figures: OUTBOX_STATS follows. */
     void (*ask_stats)(struct replica *replica);
     const struct stats_worker *(*stats)(struct replica *replica); /* the last there are */
-    /* Figures of the device, of all its ranks. */
-    void (*memory)(const struct replica *replica, struct gpu_memory *ret_memory);
+    /* Figures of one rank's device, and of all of them together. */
+    void (*memory)(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory);
     void (*counters)(const struct replica *replica, struct gpu_counters *ret_counters);
     /* Thousandths of the loading that are done. */
     uint32_t (*progress)(const struct replica *replica);

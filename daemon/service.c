@@ -13,6 +13,7 @@
 #include "daemon/device.h"
 #include "daemon/http/address.h"
 #include "daemon/kv.h"
+#include "daemon/layout.h"
 #include "daemon/listen.h"
 #include "daemon/loop.h"
 #include "daemon/notify.h"
@@ -110,6 +111,7 @@ struct service {
     const struct gpu_api *gpu;
     int numbers[GPU_DEVICES_MAX];
     uint32_t device_count;
+    struct layout layout;
 };
 
 static int find_device(struct service *service, struct error *error)
@@ -118,13 +120,20 @@ static int find_device(struct service *service, struct error *error)
     return rc ? rc : device_load(service->options, &service->gpu, error);
 }
 
+/* As for one device, where the options leave it open. */
+static int check_model(const struct service *service, struct gpu_model *ret_model,
+                       struct error *error)
+{
+    const struct gpu_options options = device_options(service->options, service->numbers);
+    return service->gpu->check(&options, ret_model, error);
+}
+
 static int check(struct service *service, struct error *error)
 {
     struct gpu_model model;
-    const struct gpu_options options = device_options(service->options, service->numbers);
     int rc = find_device(service, error);
     if (!rc)
-        rc = service->gpu->check(&options, &model, error);
+        rc = check_model(service, &model, error);
     if (rc)
         return rc;
     printf("model        %s (%s, %s)\n", model.id, model.arch, model.dtype);
@@ -136,31 +145,79 @@ static int check(struct service *service, struct error *error)
     return 0;
 }
 
-static int open_replica(struct service *service, struct error *error)
+static int choose_layout(struct service *service, struct error *error)
 {
-    struct loop *loop = &service->loop;
-    const struct gpu_options options = device_options(service->options, service->numbers);
-    struct gpu_engine *engine;
     struct gpu_model model;
-    struct gpu_limits limits;
-    struct replica_worker *replica;
-    char name[96];
-    int rc = service->gpu->open(&options, &engine, &model, &limits, error);
+    struct layout_facts facts = {.named = service->options->gpus[0] != '\0'};
+    char reason[LAYOUT_REASON_MAX];
+    int rc = check_model(service, &model, error);
+    if (!rc)
+        rc = device_found(service->gpu, service->numbers, &service->device_count,
+                          &facts.memory_bytes, error);
     if (rc)
         return rc;
-    rc = device_describe(service->gpu, service->numbers, service->device_count, name, sizeof(name),
-                         error);
+    const uint64_t reserve = service->options->gpu_memory_reserve;
+    const uint64_t most = service->options->gpu_memory_max;
+    facts.memory_bytes = facts.memory_bytes > reserve ? facts.memory_bytes - reserve : 0;
+    if (most && facts.memory_bytes > most)
+        facts.memory_bytes = most;
+    facts.weight_bytes = model.weight_bytes;
+    facts.devices = service->device_count;
+    rc = layout_choose(service->options, &facts, &service->layout, reason, error);
     if (!rc)
-        rc = replica_make(service->gpu, engine, &model, &limits, service->options, &loop->outbox,
-                          &replica, error);
+        log_line(LOG_NOTICE, "device", "%s", reason);
+    return rc;
+}
+
+/* What all replicas have in common is told of the first. */
+struct opened {
+    struct replica_worker *replicas[SERVER_REPLICAS_MAX];
+    uint32_t count;
+    struct gpu_model model;
+    struct gpu_limits limits;
+};
+
+static int open_replica(struct service *service, struct opened *opened, struct error *error)
+{
+    const uint32_t ranks = service->layout.tp * service->layout.pp;
+    const int *numbers = service->numbers + opened->count * ranks;
+    struct gpu_options options = device_options(service->options, numbers);
+    struct gpu_engine *engine;
+    options.tp = service->layout.tp;
+    options.pp = service->layout.pp;
+    int rc = service->gpu->open(&options, &engine, &opened->model, &opened->limits, error);
+    if (rc)
+        return rc;
+    rc = replica_make(service->gpu, engine, &opened->model, &opened->limits, service->options,
+                      &service->loop.outbox, &opened->replicas[opened->count], error);
     if (rc) {
         service->gpu->close(engine);
         return rc;
     }
-    struct replica *base = &replica->base;
-    server_serve(&loop->server, &model, limits.context_max, kv_length_max(&model, &limits), name,
-                 &base, 1);
-    return loop_start(loop, &replica, 1, error);
+    struct replica *base = &opened->replicas[opened->count++]->base;
+    memcpy(base->devices, numbers, ranks * sizeof(*numbers));
+    return 0;
+}
+
+static int open_replicas(struct service *service, struct error *error)
+{
+    struct loop *loop = &service->loop;
+    struct opened opened = {.count = 0};
+    struct replica *bases[SERVER_REPLICAS_MAX];
+    char name[96];
+    const uint32_t used = service->layout.dp * service->layout.tp * service->layout.pp;
+    int rc = device_describe(service->gpu, service->numbers, used, name, sizeof(name), error);
+    while (!rc && opened.count < service->layout.dp)
+        rc = open_replica(service, &opened, error);
+    for (uint32_t i = 0; rc && i < opened.count; i++)
+        replica_free(opened.replicas[i]);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < opened.count; i++)
+        bases[i] = &opened.replicas[i]->base;
+    server_serve(&loop->server, &opened.model, opened.limits.context_max,
+                 kv_length_max(&opened.model, &opened.limits), name, bases, opened.count);
+    return loop_start(loop, opened.replicas, opened.count, error);
 }
 
 /* ---- sockets -----------------------------------------------------------------------------------
@@ -271,7 +328,9 @@ static int serve(struct service *service, struct command_line *line)
     }
     rc = listen_all(service, random_seed(), &error);
     if (!rc)
-        rc = open_replica(service, &error);
+        rc = choose_layout(service, &error);
+    if (!rc)
+        rc = open_replicas(service, &error);
     int code = rc ? complain(rc, &error) : loop_run(&service->loop);
     loop_destroy(&service->loop);
     return code;

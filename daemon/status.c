@@ -146,62 +146,112 @@ static void put_kind(struct json_writer *writer, enum stats_kind kind,
     }
 }
 
+static void add_memory(struct gpu_memory *sum, const struct gpu_memory *one)
+{
+    sum->weights += one->weights;
+    sum->kv_used += one->kv_used;
+    sum->kv_held += one->kv_held;
+    sum->scratch_used += one->scratch_used;
+    sum->scratch_held += one->scratch_held;
+    sum->graphs += one->graphs;
+    sum->pinned += one->pinned;
+    sum->device_free += one->device_free;
+    sum->device_total += one->device_total;
+}
+
+static void add_counters(struct gpu_counters *sum, const struct gpu_counters *one)
+{
+    sum->steps += one->steps;
+    sum->graph_steps += one->graph_steps;
+    sum->captures += one->captures;
+    sum->allocations += one->allocations;
+    sum->synchronizes += one->synchronizes;
+    sum->pageable_copies += one->pageable_copies;
+    sum->steps_ahead += one->steps_ahead;
+}
+
 void status_device(const struct server *server, struct gpu_memory *ret_memory,
                    struct gpu_counters *ret_counters)
 {
-    struct gpu_memory sum = {0};
-    struct gpu_counters count = {0};
+    *ret_memory = (struct gpu_memory){0};
+    *ret_counters = (struct gpu_counters){0};
     for (uint32_t i = 0; i < server->replica_count; i++) {
-        struct gpu_memory memory = {0};
+        const struct replica *replica = server->replicas[i];
         struct gpu_counters counters = {0};
-        server->replicas[i]->api->memory(server->replicas[i], &memory);
-        server->replicas[i]->api->counters(server->replicas[i], &counters);
-        sum.weights += memory.weights;
-        sum.kv_used += memory.kv_used;
-        sum.kv_held += memory.kv_held;
-        sum.scratch_used += memory.scratch_used;
-        sum.scratch_held += memory.scratch_held;
-        sum.graphs += memory.graphs;
-        sum.pinned += memory.pinned;
-        sum.device_free += memory.device_free;
-        sum.device_total += memory.device_total;
-        count.steps += counters.steps;
-        count.graph_steps += counters.graph_steps;
-        count.captures += counters.captures;
-        count.allocations += counters.allocations;
-        count.synchronizes += counters.synchronizes;
-        count.pageable_copies += counters.pageable_copies;
-        count.steps_ahead += counters.steps_ahead;
+        replica->api->counters(replica, &counters);
+        add_counters(ret_counters, &counters);
+        for (uint32_t rank = 0; rank < replica->rank_count; rank++) {
+            struct gpu_memory memory = {0};
+            replica->api->memory(replica, rank, &memory);
+            add_memory(ret_memory, &memory);
+        }
     }
-    *ret_memory = sum;
-    *ret_counters = count;
 }
 
-static void put_device(const struct server *server, struct json_writer *writer)
+static void put_memory(struct json_writer *writer, const struct gpu_memory *memory)
 {
-    struct gpu_memory sum;
-    struct gpu_counters count;
-    status_device(server, &sum, &count);
     json_open(writer, "memory", '{');
-    json_put_uint(writer, "weights", sum.weights);
-    json_put_uint(writer, "kv_used", sum.kv_used);
-    json_put_uint(writer, "kv_held", sum.kv_held);
-    json_put_uint(writer, "scratch_used", sum.scratch_used);
-    json_put_uint(writer, "scratch_held", sum.scratch_held);
-    json_put_uint(writer, "graphs", sum.graphs);
-    json_put_uint(writer, "pinned", sum.pinned);
-    json_put_uint(writer, "device_free", sum.device_free);
-    json_put_uint(writer, "device_total", sum.device_total);
+    json_put_uint(writer, "weights", memory->weights);
+    json_put_uint(writer, "kv_used", memory->kv_used);
+    json_put_uint(writer, "kv_held", memory->kv_held);
+    json_put_uint(writer, "scratch_used", memory->scratch_used);
+    json_put_uint(writer, "scratch_held", memory->scratch_held);
+    json_put_uint(writer, "graphs", memory->graphs);
+    json_put_uint(writer, "pinned", memory->pinned);
+    json_put_uint(writer, "device_free", memory->device_free);
+    json_put_uint(writer, "device_total", memory->device_total);
     json_close(writer, '}');
+}
+
+static void put_counters(struct json_writer *writer, const struct gpu_counters *counters)
+{
     json_open(writer, "device", '{');
-    json_put_uint(writer, "steps", count.steps);
-    json_put_uint(writer, "graph_steps", count.graph_steps);
-    json_put_uint(writer, "captures", count.captures);
-    json_put_uint(writer, "allocations", count.allocations);
-    json_put_uint(writer, "synchronizes", count.synchronizes);
-    json_put_uint(writer, "pageable_copies", count.pageable_copies);
-    json_put_uint(writer, "steps_ahead", count.steps_ahead);
+    json_put_uint(writer, "steps", counters->steps);
+    json_put_uint(writer, "graph_steps", counters->graph_steps);
+    json_put_uint(writer, "captures", counters->captures);
+    json_put_uint(writer, "allocations", counters->allocations);
+    json_put_uint(writer, "synchronizes", counters->synchronizes);
+    json_put_uint(writer, "pageable_copies", counters->pageable_copies);
+    json_put_uint(writer, "steps_ahead", counters->steps_ahead);
     json_close(writer, '}');
+}
+
+/* One replica: its work, its steps, and the memory of each of its devices. */
+static void put_replica(struct replica *replica, struct json_writer *writer)
+{
+    const struct stats_worker *stats = replica->api->stats(replica);
+    struct gpu_counters counters = {0};
+    replica->api->counters(replica, &counters);
+    json_open(writer, NULL, '{');
+    json_put_uint(writer, "running", stats->running);
+    json_put_uint(writer, "starting", stats->starting);
+    json_put_uint(writer, "kv_blocks_used", stats->kv_blocks_used);
+    json_put_uint(writer, "kv_blocks_free", stats->kv_blocks_free);
+    put_counters(writer, &counters);
+    json_open(writer, "gpus", '[');
+    for (uint32_t rank = 0; rank < replica->rank_count; rank++) {
+        struct gpu_memory memory = {0};
+        replica->api->memory(replica, rank, &memory);
+        json_open(writer, NULL, '{');
+        json_put_uint(writer, "gpu", (uint64_t)replica->devices[rank]);
+        put_memory(writer, &memory);
+        json_close(writer, '}');
+    }
+    json_close(writer, ']');
+    json_close(writer, '}');
+}
+
+static void put_devices(const struct server *server, struct json_writer *writer)
+{
+    struct gpu_memory memory;
+    struct gpu_counters counters;
+    status_device(server, &memory, &counters);
+    put_memory(writer, &memory);
+    put_counters(writer, &counters);
+    json_open(writer, "replicas", '[');
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        put_replica(server->replicas[i], writer);
+    json_close(writer, ']');
 }
 
 static void put_request(struct json_writer *writer, const struct request *request, time_us now_us)
@@ -273,7 +323,7 @@ void status_stats(struct server *server, const struct peer *peer, const struct m
     json_open(writer, "histograms", '{');
     put_kind(writer, STATS_HIST, &server->counts, workers, want->buckets);
     json_close(writer, '}');
-    put_device(server, writer);
+    put_devices(server, writer);
     if (want->requests)
         put_requests(server, peer, writer, now_us);
     json_close(writer, '}');

@@ -9,7 +9,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define LEADER 0u           /* rank whose thread plans */
+#include "daemon/group.h"
+
 #define LATE_MIN_US 100000u /* a step is never called late before */
 #define LATE_FACTOR 4
 
@@ -25,11 +26,13 @@ struct shown {
 struct worker {
     const struct gpu_api *api;
     struct gpu_engine *engine;
+    struct group *group;
     struct worker_options options;
     struct outbox *outbox;
     int wake_fd;
     pthread_t thread;
     bool has_thread, opened;
+    bool threaded; /* written before there is a thread */
 
     struct queue in, cancels;
     atomic_uint commands;
@@ -47,7 +50,7 @@ struct worker {
     struct stats_worker stats;
     struct stats_worker snapshot; /* the loop's once OUTBOX_STATS is told */
     atomic_bool snapshot_there;
-    time_us late_us; /* when a step in flight counts as late; 0 = none is in flight */
+    time_us late_us;   /* when a step in flight counts as late; 0 = none is in flight */
     struct error lost; /* how a call from within the scheduler found the device lost; code 0: not */
 };
 
@@ -83,6 +86,8 @@ int worker_create(const struct gpu_api *api, struct gpu_engine *engine,
     int rc = worker->wake_fd < 0 ? error_set(error, ERR_IO, "eventfd: %s", strerror(errno))
                                  : sched_init(&worker->sched, model, limits, &options->sched,
                                               &calls, &worker->stats, error);
+    if (rc == 0)
+        rc = group_make(api, engine, options->ranks ? options->ranks : 1, &worker->group, error);
     if (rc < 0) {
         worker->engine = NULL; /* stays the caller's */
         worker_destroy(worker);
@@ -98,9 +103,10 @@ void worker_destroy(struct worker *worker)
         return;
     if (worker->engine != NULL) {
         if (worker->opened)
-            worker->api->stop(worker->engine, LEADER);
+            group_stop(worker->group);
         worker->api->close(worker->engine);
     }
+    group_free(worker->group);
     sched_destroy(&worker->sched);
     queue_destroy(&worker->in);
     queue_destroy(&worker->cancels);
@@ -240,7 +246,7 @@ static int grow_slab(void *context, uint32_t group, uint32_t *ret_slab)
 {
     struct worker *worker = context;
     struct error error = {.code = 0};
-    int rc = worker->api->kv_grow(worker->engine, group, ret_slab, &error);
+    int rc = group_kv_grow(worker->group, group, ret_slab, &error);
     if (rc < 0 && rc != -ERR_DEVICE_MEMORY)
         worker->lost = error; /* no refusal: asking again would be in vain */
     return rc;
@@ -250,7 +256,7 @@ static void shrink_slab(void *context, uint32_t group, uint32_t slab)
 {
     struct worker *worker = context;
     struct error error = {.code = 0};
-    if (worker->api->kv_shrink(worker->engine, group, slab, &error) < 0)
+    if (group_kv_shrink(worker->group, group, slab, &error) < 0)
         worker->lost = error;
 }
 
@@ -320,7 +326,7 @@ static void arm(struct worker *worker, time_us now_us)
 
 static void take_results(struct worker *worker, time_us now_us)
 {
-    uint64_t completed = worker->api->completed(worker->engine, LEADER);
+    uint64_t completed = group_completed(worker->group);
     bool any = false;
     while (worker->sched.step_done < completed && sched_in_flight(&worker->sched) > 0) {
         struct gpu_results results;
@@ -341,7 +347,7 @@ static void ask_if_late(struct worker *worker, time_us now_us)
         return;
     struct error error = {.code = 0};
     worker->stats.late_queries_total++;
-    if (worker->api->query(worker->engine, LEADER, &error) == GPU_FAILED)
+    if (group_query(worker->group, &error) == GPU_FAILED)
         fail(worker, &error, now_us);
     else
         arm(worker, now_us);
@@ -355,7 +361,7 @@ static bool submit(struct worker *worker, const struct gpu_plan *plan, time_us n
     /* Before the call: a driver that never comes back is seen by the watchdog. */
     if (first)
         atomic_store_explicit(&worker->busy_since_us, now_us, memory_order_relaxed);
-    int rc = worker->api->submit(worker->engine, LEADER, plan, &error);
+    int rc = group_submit(worker->group, plan, &error);
     if (rc == 0) {
         sched_submitted(&worker->sched, now_us);
         if (first)
@@ -392,7 +398,7 @@ static void tend(struct worker *worker, time_us now_us)
 {
     bool released = sched_tend(&worker->sched, now_us);
     if (worker->lost.code == 0 && released)
-        (void)worker->api->trim(worker->engine, &worker->lost);
+        (void)group_trim(worker->group, &worker->lost);
     if (worker->lost.code != 0)
         fail(worker, &worker->lost, now_us);
 }
@@ -442,7 +448,7 @@ static void stop(struct worker *worker, time_us now_us)
 {
     sched_end_all(&worker->sched, FINISH_CANCELLED, NULL, now_us);
     if (worker->opened)
-        worker->api->stop(worker->engine, LEADER);
+        group_stop(worker->group);
     worker->opened = false;
     atomic_store_explicit(&worker->busy_since_us, 0, memory_order_relaxed);
     if (worker_state(worker) != WORKER_FAILED)
@@ -453,7 +459,7 @@ static void stop(struct worker *worker, time_us now_us)
 int worker_open(struct worker *worker)
 {
     struct error error = {.code = 0};
-    int rc = worker->api->start(worker->engine, LEADER, worker->wake_fd, &error);
+    int rc = group_start(worker->group, worker->wake_fd, worker->threaded, &error);
     if (rc < 0) {
         worker->failure = error;
         set_state(worker, WORKER_FAILED);
@@ -533,6 +539,7 @@ static void *thread_main(void *argument)
 
 int worker_start(struct worker *worker, struct error *error)
 {
+    worker->threaded = true;
     int rc = pthread_create(&worker->thread, NULL, thread_main, worker);
     if (rc != 0)
         return error_set(error, ERR_INTERNAL, "cannot start a worker thread: %s", strerror(rc));

@@ -36,6 +36,7 @@ enum worker_state { WORKER_LOADING, WORKER_READY, WORKER_FAILED, WORKER_STOPPED 
 struct worker_options {
     struct sched_options sched;
     uint64_t step_timeout_us; /* a step in flight for longer: the device counts as stuck */
+    uint32_t ranks;           /* of the engine; 0 = 1 */
     bool direct;              /* the caller makes the turns: no eventfd, `notify` tells of mail */
     void (*notify)(void *context); /* direct: a message was sent; may be NULL */
     void *context;

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "gpu/cuda.h"
 #include "gpu/emu/emu.h"
@@ -23,17 +24,27 @@ const struct device_traits device_traits = {
 static pthread_mutex_t prepare_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool prepared;
 
+/* The devices share the machine's cores. */
+static uint32_t team_threads(const struct gpu_options *options)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (options->cpu_threads || options->cpu_devices <= 1)
+        return options->cpu_threads;
+    return cores > (long)options->cpu_devices ? (uint32_t)cores / options->cpu_devices : 1;
+}
+
 int device_prepare(const struct gpu_options *options, struct error *error)
 {
     /* Without a number of threads the runtime's own choice stands, or what a test has set up.
      * Faults are how tests break a whole daemon, see gpu/emu/README.md. */
     bool faults = getenv("SLUICE_EMU_FAULT") != NULL;
-    if (!options->cpu_threads && !faults)
+    if (!options->cpu_threads && options->cpu_devices <= 1 && !faults)
         return 0;
     pthread_mutex_lock(&prepare_lock);
     cudaError_t status = cudaSuccess;
     if (!prepared)
-        status = emu_setup(&(struct emu_options){.team_threads = options->cpu_threads,
+        status = emu_setup(&(struct emu_options){.devices = options->cpu_devices,
+                                                 .team_threads = team_threads(options),
                                                  .faults_from_environment = faults});
     prepared = true;
     pthread_mutex_unlock(&prepare_lock);

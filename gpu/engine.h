@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "gpu/comm.h"
 #include "gpu/device.h"
 #include "gpu/facts.h"
 #include "gpu/forward.h"
@@ -24,6 +25,13 @@ struct rank_slot {
     bool open, penalties;
 };
 
+/* Scratch of a step that was reserved ahead. */
+struct rank_reserved {
+    uint64_t step; /* 0: nothing */
+    void *scratch; /* NULL: the step needs none */
+    uint64_t bytes;
+};
+
 struct rank_counters {
     _Atomic uint64_t steps, graph_steps, captures, steps_ahead, pageable_copies;
 };
@@ -35,6 +43,7 @@ struct rank {
     bool started;
     bool dead; /* a call failed in a way that the device does not come back from */
     struct lane lane;
+    struct comm comm; /* open where there are several ranks and something to compute */
     struct mem mem;
     struct ring ring;
     struct state state;
@@ -45,6 +54,7 @@ struct rank {
     struct rank_slot *slots; /* [slots_max] */
     uint32_t penalty_slots;  /* open ones with penalties */
     uint64_t submitted;      /* number of the last step */
+    struct rank_reserved reserved;
     struct rank_counters counters;
 };
 
@@ -54,7 +64,11 @@ struct gpu_engine {
     uint64_t seed; /* of synthetic weights */
     bool profile;
     char *cache_dir; /* NULL: nothing is timed or kept */
-    struct rank rank;
+    uint32_t rank_count;
+    struct comm_group *comms; /* NULL: one rank, or nothing to compute */
+    struct rank rank;         /* rank 0, the leader */
+    struct rank *more;        /* the others, from rank 1 on */
+    atomic_bool failed;       /* some rank is dead: nobody waits for its device any more */
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);
 };
@@ -76,7 +90,12 @@ void rank_stop(struct rank *rank);
 enum gpu_progress rank_query(struct rank *rank, struct error *error);
 int rank_trim(struct rank *rank, struct error *error);
 
+/* Says that the rank, and with it the engine, is of no use any more. */
+void rank_die(struct rank *rank);
+
 /* step.c */
+int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error);
+void step_release(struct rank *rank);
 int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
 
 /* plan.c: asserts what the plan must be, and notes what it opens and closes. */

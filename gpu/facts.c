@@ -85,10 +85,12 @@ static int options_check(const struct gpu_options *options, struct error *error)
 {
     if (!options->model || !options->model[0])
         return error_set(error, ERR_BAD_CONFIG, "no model is named");
-    if (options->tp > 1 || options->pp > 1)
-        return error_set(error, ERR_UNSUPPORTED,
-                         "one device per model: tp %u and pp %u are not supported", options->tp,
+    if (options->pp > 1)
+        return error_set(error, ERR_UNSUPPORTED, "pp is %u: layers are on every device",
                          options->pp);
+    if (options->tp > GPU_DEVICES_MAX)
+        return error_limit(error, ERR_BAD_CONFIG, GPU_DEVICES_MAX, options->tp,
+                           "tp is %u: at most %d", options->tp, GPU_DEVICES_MAX);
     if (options->depth > 2)
         return error_limit(error, ERR_BAD_CONFIG, 2, options->depth, "depth is %u: 1 or 2",
                            options->depth);
@@ -150,14 +152,15 @@ static void real_model(const struct facts *facts, const struct gpu_options *opti
                        struct gpu_model *model)
 {
     const struct model_config *config = &facts->config;
-    struct weights_source source = {.config = config, .checkpoint = facts->checkpoint};
+    struct weights_source source = {
+        .config = config, .checkpoint = facts->checkpoint, .ranks = facts->ranks};
     *model = (struct gpu_model){
         .vocab = config->vocab,
         .context_max = config->context_max,
         .hidden = config->hidden,
         .layers = config->layers,
         .parameters = weight_elements(config),
-        .weight_bytes = weights_bytes(&source),
+        .weight_bytes = weights_bytes(&source) * facts->ranks,
         .block_tokens = device_traits.block_tokens,
         .group_count = config->groups_count,
         .eos_count = config->eos_count,
@@ -181,13 +184,16 @@ static void real_model(const struct facts *facts, const struct gpu_options *opti
 
 static int model_read(struct facts *facts, const struct gpu_options *options, struct error *error)
 {
+    facts->ranks = options->tp ? options->tp : 1;
     facts->null = strcmp(options->model, "synthetic:null") == 0;
     if (facts->null)
         return 0;
-    if (synthetic_is(options->model))
-        return synthetic_config(options->model, &facts->config, error);
-    int status = model_config_load(options->model, &facts->config, error);
-    if (status)
+    bool synthetic = synthetic_is(options->model);
+    int status = synthetic ? synthetic_config(options->model, &facts->config, error)
+                           : model_config_load(options->model, &facts->config, error);
+    if (!status)
+        status = weights_share(&facts->config, facts->ranks, &facts->share, error);
+    if (status || synthetic)
         return status;
     return checkpoint_open(options->model, &facts->config, &facts->checkpoint, error);
 }
@@ -203,8 +209,8 @@ static void groups_set(struct facts *facts, const struct gpu_options *options)
         (uint64_t)facts->limits.slots_max * ((facts->limits.context_max + tokens - 1) / tokens);
     uint64_t block[GPU_GROUPS_MAX] = {0}, sum = 0;
     for (uint32_t i = 0; i < model->group_count; i++) {
-        block[i] = facts->null ? tokens * sizeof(uint64_t)
-                               : forward_block_bytes(&facts->config, i, tokens);
+        block[i] =
+            facts->null ? tokens * sizeof(uint64_t) : forward_block_bytes(&facts->share, i, tokens);
         sum += block[i];
     }
     /* All groups count the same positions, so that none may take what another needs. */
@@ -227,6 +233,7 @@ int facts_make(const struct gpu_options *options, struct facts *ret, struct erro
         null_model(&facts.model);
     else
         real_model(&facts, options, &facts.model);
+    facts.model.ranks = facts.ranks;
     status = block_tokens_set(&facts.model, options, error);
     if (status) {
         facts_drop(&facts);

@@ -11,7 +11,9 @@
 
 struct facts {
     bool null; /* synthetic:null: nothing is computed, there is no config */
+    uint32_t ranks;      /* that share each layer */
     struct model_config config;
+    struct model_config share; /* the same with the sizes of one rank's part */
     struct checkpoint *checkpoint; /* NULL: a synthetic model; owned */
     struct gpu_model model;
     struct gpu_limits limits;

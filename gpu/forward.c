@@ -15,6 +15,8 @@
 #include "gpu/kernels/score.h"
 #include "gpu/kernels/swiglu.h"
 
+#define OVERLAP_ROWS 512 /* of a step whose sums over ranks are made in halves */
+
 /* A step's scratch. `x` is a layer's normed input and, after a product, what is added to the
  * residual: norm reads the one and writes the other in place. The residual is float32 on every device:
  * it is what roundings add up in, layer after layer. In bf16 a token that was chosen in a batch was up to
@@ -122,9 +124,9 @@ uint64_t forward_scratch_bytes(const struct forward *forward, const struct batch
     return room.bytes;
 }
 
-static int product(const struct run *run, struct span rows, const struct weight *weight,
-                   const void *bias, const void *x, void *y, enum dtype y_dtype,
-                   struct error *error)
+static int product_to(const struct run *run, struct span rows, const struct weight *weight,
+                      const void *bias, const void *x, void *y, uint32_t y_stride,
+                      enum dtype y_dtype, struct error *error)
 {
     struct product_args args = {
         .rows = rows,
@@ -133,7 +135,7 @@ static int product(const struct run *run, struct span rows, const struct weight 
         .x = x,
         .y = y,
         .x_stride = weight->k,
-        .y_stride = weight->n,
+        .y_stride = y_stride,
         .x_dtype = run->dtype,
         .y_dtype = y_dtype,
         .bias_dtype = run->forward->weights->vector,
@@ -142,6 +144,39 @@ static int product(const struct run *run, struct span rows, const struct weight 
     };
     CUDA_TRY(op_product(&args, run->step->stream), error);
     return 0;
+}
+
+static int product(const struct run *run, struct span rows, const struct weight *weight,
+                   const void *bias, const void *x, void *y, struct error *error)
+{
+    return product_to(run, rows, weight, bias, x, y, weight->n, run->dtype, error);
+}
+
+static void *row_at(const struct run *run, const void *base, uint64_t row, uint32_t width)
+{
+    return (char *)base + row * width * dtype_bytes(run->dtype);
+}
+
+/* A product of which every rank has a part of each sum. The bias is rank 0's to add. */
+static int product_summed(const struct run *run, const struct weight *weight, const void *bias,
+                          const void *x, void *y, struct error *error)
+{
+    struct comm *comm = run->forward->comm;
+    if (!comm)
+        return product(run, run->tokens, weight, bias, x, y, error);
+    uint32_t most = run->tokens.max, half = most >= OVERLAP_ROWS ? (most + 1) / 2 : most;
+    int status = 0;
+    for (uint32_t first = 0; !status && first < most; first += half) {
+        struct span rows = {
+            .count = run->tokens.count, .first = first, .max = least(half, most - first)};
+        void *to = row_at(run, y, first, weight->n);
+        status = product(run, rows, weight, comm->rank == 0 ? bias : NULL,
+                         row_at(run, x, first, weight->k), to, error);
+        if (!status)
+            status = comm_sum(comm, to, (uint64_t)rows.max * weight->n, run->dtype,
+                              run->step->stream, error);
+    }
+    return status ? status : comm_join(comm, run->step->stream, error);
 }
 
 /* Adds x to the residual, unless it is the first norm, and leaves the normed residual in x. */
@@ -195,8 +230,7 @@ static int attention(const struct run *run, const struct layer_weights *layer, s
 {
     const struct model_config *config = run->config;
     const struct room *room = &run->room;
-    int status = product(run, run->tokens, &layer->qkv, layer->qkv_bias, room->x, room->qkv,
-                         run->dtype, error);
+    int status = product(run, run->tokens, &layer->qkv, layer->qkv_bias, room->x, room->qkv, error);
     if (status)
         return status;
     struct rope_args rope = {
@@ -231,8 +265,7 @@ static int attention(const struct run *run, const struct layer_weights *layer, s
         .scratch_bytes = room->attend_bytes,
     };
     CUDA_TRY(op_attend(&attend, run->step->stream), error);
-    return product(run, run->tokens, &layer->o, layer->o_bias, room->attended, room->x, run->dtype,
-                   error);
+    return product_summed(run, &layer->o, layer->o_bias, room->attended, room->x, error);
 }
 
 static int mlp(const struct run *run, const struct layer_weights *layer, struct error *error)
@@ -240,7 +273,7 @@ static int mlp(const struct run *run, const struct layer_weights *layer, struct 
     const struct room *room = &run->room;
     uint32_t size = run->config->intermediate;
     int status = product(run, run->tokens, &layer->gate_up, layer->gate_up_bias, room->x,
-                         room->gate_up, run->dtype, error);
+                         room->gate_up, error);
     if (status)
         return status;
     struct swiglu_args swiglu = {
@@ -253,8 +286,7 @@ static int mlp(const struct run *run, const struct layer_weights *layer, struct 
         .dtype = run->dtype,
     };
     CUDA_TRY(op_swiglu(&swiglu, run->step->stream), error);
-    return product(run, run->tokens, &layer->down, layer->down_bias, room->activated, room->x,
-                   run->dtype, error);
+    return product_summed(run, &layer->down, layer->down_bias, room->activated, room->x, error);
 }
 
 static int layers(const struct run *run, struct error *error)
@@ -299,8 +331,20 @@ static int logits(const struct run *run, struct span rows, const uint32_t *index
         .dtype = run->dtype,
     };
     CUDA_TRY(op_gather(&gather, run->step->stream), error);
-    return product(run, rows, &run->forward->weights->head, NULL, run->room.picked,
-                   run->room.logits, DTYPE_F32, error);
+    const struct weights *weights = run->forward->weights;
+    struct comm *comm = run->forward->comm;
+    uint32_t vocab = run->config->vocab;
+    uint64_t count = (uint64_t)rows.max * vocab;
+    if (comm)
+        CUDA_TRY(cudaMemsetAsync(run->room.logits, 0, count * sizeof(float), run->step->stream),
+                 error);
+    int status = product_to(run, rows, &weights->head, NULL, run->room.picked,
+                            run->room.logits + weights->head_first, vocab, DTYPE_F32, error);
+    if (!status && comm)
+        status = comm_sum(comm, run->room.logits, count, DTYPE_F32, run->step->stream, error);
+    if (!status && comm)
+        status = comm_join(comm, run->step->stream, error);
+    return status;
 }
 
 static int samples(const struct run *run, struct error *error)
@@ -387,7 +431,9 @@ int forward_run(const struct forward *forward, const struct forward_step *step, 
         .dtype = device_traits.compute,
     };
     room_cut(&run.room, step->scratch, forward, &step->batch);
-    int status = start(&run, error);
+    int status = forward->comm ? comm_begin(forward->comm, step->stream, error) : 0;
+    if (!status)
+        status = start(&run, error);
     if (!status)
         status = layers(&run, error);
     if (!status)

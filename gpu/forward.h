@@ -5,16 +5,23 @@
  * share space. Logits exist only for positions that sample or are scored, and of scored ones for a
  * chunk of rows at a time.
  *
+ * On one of several ranks the o and down products give a part of each sum, which the communicator
+ * adds up over all ranks. A long step does that in two halves of its rows, so that one half travels
+ * while the other is computed. Logits: each rank computes those of its rows of the head into its
+ * columns, the others being zero, and they are added up likewise; so all ranks sample the same.
+ *
  * The order of launches, and every pointer, follows from the batch's bounds alone: that makes a
  * step fit to be captured. Thread: the rank's own. Owns nothing.
  */
 #pragma once
 
+#include "gpu/comm.h"
 #include "gpu/kernels/batch.h"
 #include "gpu/weights.h"
 
 struct forward {
-    const struct model_config *config;
+    const struct model_config *config; /* of this rank's share */
+    struct comm *comm;                 /* NULL: the rank is alone */
     const struct weights *weights;
     uint32_t eos_count;
     const int32_t *eos;

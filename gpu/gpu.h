@@ -23,7 +23,7 @@
 
 #include "protocol/base/error.h"
 
-#define GPU_ABI 1u
+#define GPU_ABI 2u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_GROUPS_MAX 2
@@ -58,6 +58,7 @@ struct gpu_model {
     uint32_t vocab;
     uint32_t context_max; /* positions that the model supports; gpu_options may lower it */
     uint32_t hidden, layers;
+    uint32_t ranks; /* devices of the engine */
     uint64_t parameters, weight_bytes; /* of all ranks together */
     uint32_t block_tokens;
     uint32_t group_count;
@@ -88,6 +89,7 @@ struct gpu_options {
     uint64_t kv_max;         /* 0 = no limit */
     uint64_t seed;           /* of synthetic weights */
     uint32_t cpu_threads;    /* CPU device: threads of the compute stream; 0 = cores */
+    uint32_t cpu_devices; /* CPU device: how many there are; 0 = 1. The first options count */
     bool profile;            /* keep per-lane time stamps, see gpu_profile() */
     const char *cache_dir;   /* timed product algorithms; NULL = none kept */
     void (*log)(enum gpu_log_level level, const char *line); /* any thread; may be NULL */
@@ -265,6 +267,13 @@ struct gpu_api {
      * same step number may be submitted again with less). */
     int (*submit)(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
                   struct error *error);
+
+    /* leader, for any rank whose thread is at rest. Takes the memory of a step ahead of submit, so
+     * that all ranks of a group have it before one of them enqueues. As submit fails; nothing is
+     * held then. submit of the same step uses it, release gives it back. */
+    int (*reserve)(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
+                   struct error *error);
+    void (*release)(struct gpu_engine *engine, uint32_t rank);
 
     /* any. Number of the last step that has ended on this rank. */
     uint64_t (*completed)(const struct gpu_engine *engine, uint32_t rank);

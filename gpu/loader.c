@@ -34,9 +34,25 @@ struct walk {
     uint32_t row;
 };
 
+/* Of a row, what is this rank's. */
 static uint64_t row_bytes(const struct piece *piece)
 {
-    return (uint64_t)piece->part->place.width * model_dtype_bytes(piece->tensor->dtype);
+    return (uint64_t)piece->part->place.columns * model_dtype_bytes(piece->tensor->dtype);
+}
+
+static int piece_read(const struct checkpoint *checkpoint, const struct piece *piece, char *to,
+                      struct error *error)
+{
+    const struct place *place = &piece->part->place;
+    uint64_t element = model_dtype_bytes(piece->tensor->dtype), bytes = row_bytes(piece);
+    uint64_t first = ((place->row + piece->row) * place->width + place->column) * element;
+    if (place->columns == place->width)
+        return checkpoint_read(checkpoint, piece->tensor, first, piece->rows * bytes, to, error);
+    int status = 0;
+    for (uint32_t i = 0; !status && i < piece->rows; i++)
+        status = checkpoint_read(checkpoint, piece->tensor, first + i * place->width * element,
+                                 bytes, to + i * bytes, error);
+    return status;
 }
 
 static bool walk_next(struct walk *walk, struct piece *ret)
@@ -59,6 +75,15 @@ static bool walk_next(struct walk *walk, struct piece *ret)
         walk->row = 0;
     }
     return true;
+}
+
+static uint64_t walk_bytes(struct walk walk)
+{
+    struct piece piece;
+    uint64_t bytes = 0;
+    while (walk_next(&walk, &piece))
+        bytes += piece.rows * row_bytes(&piece);
+    return bytes;
 }
 
 /* What the two threads share: how many pieces were read, and how many places were given back. */
@@ -93,9 +118,7 @@ static void *reader(void *data)
         if (!place_await(exchange, number))
             return NULL;
         struct error error;
-        status = checkpoint_read(walk.checkpoint, piece.tensor, piece.row * row_bytes(&piece),
-                                 piece.rows * row_bytes(&piece), exchange->pinned[number % PLACES],
-                                 &error);
+        status = piece_read(walk.checkpoint, &piece, exchange->pinned[number % PLACES], &error);
         pthread_mutex_lock(&exchange->lock);
         exchange->filled = number + 1;
         if (status) {
@@ -193,8 +216,11 @@ static int piece_send(const struct staging *staging, const struct loader *loader
         .from_dtype = dtype_of(piece->tensor->dtype),
         .to_dtype = piece->part->to_dtype,
     };
+    /* What stands in staging is this rank's part alone. */
     args.place.row = piece->row;
     args.place.rows = piece->rows;
+    args.place.column = 0;
+    args.place.width = args.place.columns;
     args.place.to += piece->row;
     CUDA_TRY(op_convert(&args, lane->compute), error);
     CUDA_TRY(cudaEventRecord(converted, lane->compute), error);
@@ -202,8 +228,9 @@ static int piece_send(const struct staging *staging, const struct loader *loader
 }
 
 static int pieces_send(const struct loader *loader, const struct staging *staging,
-                       struct exchange *exchange, uint64_t bytes_total, struct error *error)
+                       struct exchange *exchange, struct error *error)
 {
+    const uint64_t bytes_total = walk_bytes(exchange->walk);
     struct walk walk = exchange->walk;
     struct piece piece;
     uint64_t bytes = 0;
@@ -238,7 +265,7 @@ static int load_run(const struct loader *loader, const struct weights_part *part
     pthread_t thread;
     if (pthread_create(&thread, NULL, reader, &exchange))
         return error_set(error, ERR_NO_MEMORY, "no thread to read the weights with");
-    int status = pieces_send(loader, staging, &exchange, checkpoint_bytes(checkpoint), error);
+    int status = pieces_send(loader, staging, &exchange, error);
     reader_stop(&exchange);
     pthread_join(thread, NULL);
     return status;

@@ -63,12 +63,52 @@ static int module_check(const struct gpu_options *options, struct gpu_model *ret
                         struct error *error)
 {
     struct facts facts;
-    int status = facts_make(options, &facts, error);
+    int status = device_prepare(options, error);
+    if (!status)
+        status = facts_make(options, &facts, error);
     if (status)
         return status;
     *ret_model = facts.model;
     facts_drop(&facts);
     return 0;
+}
+
+static struct rank *rank_of(const struct gpu_engine *engine, uint32_t number)
+{
+    assert(number < engine->rank_count);
+    const struct rank *rank = number ? &engine->more[number - 1] : &engine->rank;
+    return (struct rank *)rank;
+}
+
+/* The same, with its device current: the leader touches those of others too. */
+static struct rank *rank_enter(const struct gpu_engine *engine, uint32_t number)
+{
+    struct rank *rank = rank_of(engine, number);
+    if (engine->rank_count > 1)
+        (void)cudaSetDevice(rank->device); /* it was current before; what follows tells */
+    return rank;
+}
+
+static int ranks_make(struct gpu_engine *engine, const int *devices, struct error *error)
+{
+    int numbers[GPU_DEVICES_MAX];
+    uint32_t count = engine->facts.ranks;
+    engine->more = count > 1 ? calloc(count - 1, sizeof *engine->more) : NULL;
+    if (count > 1 && !engine->more)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u ranks", count);
+    engine->rank_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct rank *rank = rank_of(engine, i);
+        rank->engine = engine;
+        rank->number = i;
+        rank->device = numbers[i] = devices ? devices[i] : (int)i;
+    }
+    int status = 0;
+    if (count > 1 && !engine->facts.null)
+        status = comm_group_make(count, numbers, &engine->comms, error);
+    if (status)
+        free(engine->more);
+    return status;
 }
 
 static int module_open(const struct gpu_options *options, struct gpu_engine **ret_engine,
@@ -81,7 +121,10 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     int status = device_prepare(options, error);
     if (!status)
         status = facts_make(options, &engine->facts, error);
+    if (!status)
+        status = ranks_make(engine, options->devices, error);
     if (status) {
+        facts_drop(&engine->facts);
         free(engine);
         return status;
     }
@@ -95,24 +138,16 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     if (options->cache_dir)
         engine->cache_dir = strdup(options->cache_dir);
     engine->profile = options->profile;
-    engine->rank.engine = engine;
-    engine->rank.device = options->devices ? options->devices[0] : 0;
     *ret_engine = engine;
     *ret_model = engine->facts.model;
     *ret_limits = engine->facts.limits;
     return 0;
 }
 
-static struct rank *rank_of(const struct gpu_engine *engine, uint32_t rank)
-{
-    assert(rank == 0);
-    return (struct rank *)&engine->rank;
-}
-
 static int module_start(struct gpu_engine *engine, uint32_t rank, int wake_fd, struct error *error)
 {
     int status = rank_start(rank_of(engine, rank), wake_fd, error);
-    if (!status)
+    if (!status && rank == 0)
         atomic_store_explicit(&engine->progress, 1000, memory_order_relaxed);
     return status;
 }
@@ -125,7 +160,18 @@ static uint32_t module_progress(const struct gpu_engine *engine)
 static int module_submit(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
                          struct error *error)
 {
-    return step_submit(rank_of(engine, rank), plan, error);
+    return step_submit(rank_enter(engine, rank), plan, error);
+}
+
+static int module_reserve(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
+                          struct error *error)
+{
+    return step_reserve(rank_enter(engine, rank), plan, error);
+}
+
+static void module_release(struct gpu_engine *engine, uint32_t rank)
+{
+    step_release(rank_enter(engine, rank));
 }
 
 static uint64_t module_completed(const struct gpu_engine *engine, uint32_t rank)
@@ -159,34 +205,66 @@ static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_
 
 static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank, struct error *error)
 {
-    return rank_query(rank_of(engine, rank), error);
+    return rank_query(rank_enter(engine, rank), error);
 }
 
+static int slab_take(struct gpu_engine *engine, uint32_t number, uint32_t group, uint32_t *ret_slab,
+                     struct error *error)
+{
+    struct rank *rank = rank_enter(engine, number);
+    int status = slab_grow(&rank->slabs[group], ret_slab, error);
+    if (status && status != -ERR_DEVICE_MEMORY)
+        rank_die(rank);
+    return status;
+}
+
+static int slab_give(struct gpu_engine *engine, uint32_t number, uint32_t group, uint32_t slab,
+                     struct error *error)
+{
+    struct rank *rank = rank_enter(engine, number);
+    int status = slab_shrink(&rank->slabs[group], slab, error);
+    if (status)
+        rank_die(rank);
+    return status;
+}
+
+/* All ranks' tables look the same, so the lowest free number is the same on all. */
 static int module_kv_grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab,
                           struct error *error)
 {
-    struct rank *rank = &engine->rank;
     assert(group < engine->facts.model.group_count);
-    int status = slab_grow(&rank->slabs[group], ret_slab, error);
-    if (status && status != -ERR_DEVICE_MEMORY)
-        rank->dead = true;
+    uint32_t slab = 0, count = 0;
+    int status = 0;
+    for (; !status && count < engine->rank_count; count++) {
+        uint32_t first = slab;
+        status = slab_take(engine, count, group, &slab, error);
+        assert(status || !count || slab == first);
+    }
+    for (uint32_t i = 0; status == -ERR_DEVICE_MEMORY && i + 1 < count; i++) {
+        if (slab_give(engine, i, group, slab, error))
+            status = -ERR_DEVICE;
+    }
+    if (!status)
+        *ret_slab = slab;
     return status;
 }
 
 static int module_kv_shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab,
                             struct error *error)
 {
-    struct rank *rank = &engine->rank;
     assert(group < engine->facts.model.group_count);
-    int status = slab_shrink(&rank->slabs[group], slab, error);
-    if (status)
-        rank->dead = true;
+    int status = 0;
+    for (uint32_t i = 0; !status && i < engine->rank_count; i++)
+        status = slab_give(engine, i, group, slab, error);
     return status;
 }
 
 static int module_trim(struct gpu_engine *engine, struct error *error)
 {
-    return rank_trim(&engine->rank, error);
+    int status = 0;
+    for (uint32_t i = 0; !status && i < engine->rank_count; i++)
+        status = rank_trim(rank_enter(engine, i), error);
+    return status;
 }
 
 static void module_memory(const struct gpu_engine *engine, uint32_t rank,
@@ -217,17 +295,21 @@ static void module_counters(const struct gpu_engine *engine, uint32_t number,
 
 static void module_stop(struct gpu_engine *engine, uint32_t rank)
 {
-    rank_stop(rank_of(engine, rank));
+    rank_stop(rank_enter(engine, rank));
 }
 
 static void module_close(struct gpu_engine *engine)
 {
-    assert(!engine->rank.started);
-    /* Of a device that failed, a host function may still be running. The process ends soon. */
+    for (uint32_t i = 0; i < engine->rank_count; i++)
+        assert(!rank_of(engine, i)->started);
     facts_drop(&engine->facts);
     free(engine->cache_dir);
-    if (!engine->rank.dead)
-        free(engine);
+    /* Of a device that failed, a host function may still be running. The process ends soon. */
+    if (atomic_load(&engine->failed))
+        return;
+    comm_group_free(engine->comms);
+    free(engine->more);
+    free(engine);
 }
 
 __attribute__((visibility("default"))) const struct gpu_api gpu_module = {
@@ -239,6 +321,8 @@ __attribute__((visibility("default"))) const struct gpu_api gpu_module = {
     .start = module_start,
     .progress = module_progress,
     .submit = module_submit,
+    .reserve = module_reserve,
+    .release = module_release,
     .completed = module_completed,
     .results = module_results,
     .query = module_query,

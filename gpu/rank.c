@@ -35,23 +35,30 @@ static int weights_make(struct rank *rank, struct error *error)
     if (facts->null)
         return 0;
     struct weights_source source = {
-        .config = &facts->config, .checkpoint = facts->checkpoint, .seed = engine->seed};
+        .config = &facts->config,
+        .checkpoint = facts->checkpoint,
+        .seed = engine->seed,
+        .rank = rank->number,
+        .ranks = engine->rank_count,
+    };
     int status = weights_open(&rank->weights, &rank->mem, &source, error);
     if (status)
         return status;
     rank->forward = (struct forward){
-        .config = &facts->config,
+        .config = engine->rank_count > 1 ? &facts->share : &facts->config,
+        .comm = engine->comms ? &rank->comm : NULL,
         .weights = &rank->weights,
         .eos_count = facts->model.eos_count,
         .eos = facts->model.eos,
         .block_tokens = facts->model.block_tokens,
     };
+    _Atomic uint32_t unseen = 0; /* the leader's progress stands for all */
     struct loader loader = {
         .lane = &rank->lane,
         .mem = &rank->mem,
         .source = &source,
         .weights = &rank->weights,
-        .progress = &engine->progress,
+        .progress = rank->number ? &unseen : &engine->progress,
     };
     return loader_run(&loader, error);
 }
@@ -59,7 +66,10 @@ static int weights_make(struct rank *rank, struct error *error)
 static int memory_open(struct rank *rank, struct error *error)
 {
     const struct facts *facts = &rank->engine->facts;
-    int status = weights_make(rank, error);
+    struct comm_group *comms = rank->engine->comms;
+    int status = comms ? comm_open(&rank->comm, comms, rank->number, &rank->mem, error) : 0;
+    if (!status)
+        status = weights_make(rank, error);
     if (!status)
         status = ring_open(&rank->ring, &rank->mem, &facts->limits, facts->model.hidden, error);
     if (!status)
@@ -74,6 +84,14 @@ static int memory_open(struct rank *rank, struct error *error)
     return memory_zero(rank, error);
 }
 
+void rank_die(struct rank *rank)
+{
+    struct gpu_engine *engine = rank->engine;
+    rank->dead = true;
+    if (!atomic_exchange(&engine->failed, true) && engine->comms)
+        comm_abort(engine->comms);
+}
+
 static void rank_close(struct rank *rank)
 {
     for (uint32_t i = 0; i < GPU_GROUPS_MAX; i++)
@@ -86,6 +104,7 @@ static void rank_close(struct rank *rank)
     (void)graph_drop(rank, &ignored);
     if (!rank->dead)
         (void)lane_synchronize(&rank->lane, &ignored); /* the frees are in the compute stream */
+    comm_close(&rank->comm);
     mem_close(&rank->mem);
     lane_close(&rank->lane);
 }
@@ -129,8 +148,11 @@ void rank_stop(struct rank *rank)
     if (!rank->started)
         return;
     struct error ignored;
+    step_release(rank);
+    /* Of an engine with a dead rank the others may be waiting for it. */
+    rank->dead = rank->dead || atomic_load(&rank->engine->failed);
     if (!rank->dead && lane_synchronize(&rank->lane, &ignored))
-        rank->dead = true;
+        rank_die(rank);
     rank_close(rank);
     rank->started = false;
 }
@@ -143,7 +165,7 @@ enum gpu_progress rank_query(struct rank *rank, struct error *error)
         return GPU_IDLE;
     if (status == cudaErrorNotReady)
         return GPU_BUSY;
-    rank->dead = true;
+    rank_die(rank);
     (void)cuda_fail(status, "cudaStreamQuery", error);
     return GPU_FAILED;
 }
@@ -161,6 +183,6 @@ int rank_trim(struct rank *rank, struct error *error)
     if (!status)
         status = mem_trim(&rank->mem, error);
     if (status)
-        rank->dead = true;
+        rank_die(rank);
     return status;
 }

@@ -69,6 +69,20 @@ static int memory_take(struct step *step, struct error *error)
     return status;
 }
 
+/* What was reserved for this very step is its memory. */
+static bool memory_reserved(struct step *step)
+{
+    struct rank_reserved *reserved = &step->rank->reserved;
+    if (reserved->step != step->plan->step)
+        return false;
+    step->launch.batch.seen = step->rank->state.batch.seen;
+    step->launch.scratch = reserved->scratch;
+    step->scratch_bytes = reserved->bytes;
+    step->scratch_held = reserved->scratch != NULL;
+    *reserved = (struct rank_reserved){0};
+    return true;
+}
+
 static int memory_give(struct step *step, struct error *error)
 {
     if (!step->scratch_held)
@@ -157,23 +171,57 @@ static size_t step_write(struct step *step)
     return bytes;
 }
 
-int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error)
+static void step_make(struct step *step, struct rank *rank, const struct gpu_plan *plan)
 {
+    plan_check(rank, plan);
+    *step = (struct step){.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
+    step->launch.rank = rank;
+    step->launch.wire = step->place->plan;
+    result_layout_set(&step->layout, plan, rank->engine->facts.model.hidden, false);
+    batch_bound(step, &step->launch.batch);
+    step->launch.counts = rank->penalty_slots > 0 || plan_opens_penalties(plan);
+    step->launch.pools = plan_pools(plan);
+    step->graph_fits = graph_fits(rank, plan, step->launch.counts, &step->graph);
+    step->graph_there = step->graph_fits && graph_exists(rank, &step->graph);
+}
+
+int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error)
+{
+    struct step step;
     if (rank->dead)
         return error_set(error, ERR_DEVICE, "the device failed before");
-    plan_check(rank, plan);
-    struct step step = {.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
-    step.launch.rank = rank;
-    step.launch.wire = step.place->plan;
-    result_layout_set(&step.layout, plan, rank->engine->facts.model.hidden, false);
-    batch_bound(&step, &step.launch.batch);
-    step.launch.counts = rank->penalty_slots > 0 || plan_opens_penalties(plan);
-    step.launch.pools = plan_pools(plan);
-    step.graph_fits = graph_fits(rank, plan, step.launch.counts, &step.graph);
-    step.graph_there = step.graph_fits && graph_exists(rank, &step.graph);
+    step_make(&step, rank, plan);
+    assert(!rank->reserved.step);
     int status = memory_take(&step, error);
     if (status) {
-        rank->dead = status != -ERR_DEVICE_MEMORY;
+        if (status != -ERR_DEVICE_MEMORY)
+            rank_die(rank);
+        return status;
+    }
+    rank->reserved = (struct rank_reserved){
+        .step = plan->step, .scratch = step.launch.scratch, .bytes = step.scratch_bytes};
+    return 0;
+}
+
+void step_release(struct rank *rank)
+{
+    struct rank_reserved *reserved = &rank->reserved;
+    struct error ignored;
+    if (reserved->scratch && !rank->dead)
+        (void)mem_scratch_free(&rank->mem, reserved->scratch, reserved->bytes, &ignored);
+    *reserved = (struct rank_reserved){0};
+}
+
+int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error)
+{
+    struct step step;
+    if (rank->dead)
+        return error_set(error, ERR_DEVICE, "the device failed before");
+    step_make(&step, rank, plan);
+    int status = memory_reserved(&step) ? 0 : memory_take(&step, error);
+    if (status) {
+        if (status != -ERR_DEVICE_MEMORY)
+            rank_die(rank);
         return status;
     }
     size_t bytes = step_write(&step);
@@ -181,7 +229,7 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     status = step_enqueue(&step, bytes, error);
     if (status) {
         /* Half a step is in the streams: nothing after it can be right. */
-        rank->dead = true;
+        rank_die(rank);
         (void)memory_give(&step, NULL);
         if (error)
             error->code = ERR_DEVICE;

@@ -54,11 +54,95 @@ static enum dtype matrix_dtype(const struct weights_source *source, const enum w
     return first;
 }
 
-static uint32_t rows_of(const struct model_config *config, const enum weight_role *roles)
+/* How a tensor is cut over the ranks. */
+enum cut_kind { CUT_NOT, CUT_ROWS, CUT_COLUMNS, CUT_VOCABULARY };
+
+static enum cut_kind cut_of(enum weight_role role)
+{
+    switch (role) {
+    case WEIGHT_Q:
+    case WEIGHT_K:
+    case WEIGHT_V:
+    case WEIGHT_Q_BIAS:
+    case WEIGHT_K_BIAS:
+    case WEIGHT_V_BIAS:
+    case WEIGHT_GATE:
+    case WEIGHT_UP:
+    case WEIGHT_GATE_BIAS:
+    case WEIGHT_UP_BIAS:
+        return CUT_ROWS;
+    case WEIGHT_O:
+    case WEIGHT_DOWN:
+        return CUT_COLUMNS;
+    case WEIGHT_HEAD:
+        return CUT_VOCABULARY;
+    default:
+        return CUT_NOT;
+    }
+}
+
+/* This rank's part of a tensor. */
+struct part_shape {
+    uint32_t row, rows, column, columns;
+};
+
+static struct part_shape part_of(const struct weights_source *source, enum weight_role role)
+{
+    struct weight_shape whole = weight_shape(source->config, role);
+    struct part_shape part = {.rows = whole.rows, .columns = whole.columns};
+    uint32_t ranks = source->ranks > 1 ? source->ranks : 1;
+    switch (cut_of(role)) {
+    case CUT_ROWS:
+        part.rows = whole.rows / ranks;
+        break;
+    case CUT_VOCABULARY: /* the last rank's may be smaller */
+        part.rows = (whole.rows + ranks - 1) / ranks;
+        break;
+    case CUT_COLUMNS:
+        part.columns = whole.columns / ranks;
+        part.column = source->rank * part.columns;
+        break;
+    case CUT_NOT:
+        return part;
+    }
+    if (cut_of(role) != CUT_COLUMNS) {
+        part.row = source->rank * part.rows;
+        if (part.rows > whole.rows - part.row)
+            part.rows = whole.rows - part.row;
+    }
+    return part;
+}
+
+int weights_share(const struct model_config *config, uint32_t ranks, struct model_config *ret,
+                  struct error *error)
+{
+    const struct {
+        const char *what;
+        uint32_t size;
+    } sizes[] = {{"attention heads", config->heads},
+                 {"key and value heads", config->kv_heads},
+                 {"intermediate columns", config->intermediate}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].size % ranks)
+            return error_limit(error, ERR_BAD_CONFIG, sizes[i].size, ranks,
+                               "tp is %u: the model's %u %s do not divide by it", ranks,
+                               sizes[i].size, sizes[i].what);
+    }
+    if (config->vocab < ranks * ranks)
+        return error_limit(error, ERR_BAD_CONFIG, config->vocab, ranks,
+                           "tp is %u: a vocabulary of %u is too small", ranks, config->vocab);
+    *ret = *config;
+    ret->heads /= ranks;
+    ret->kv_heads /= ranks;
+    ret->intermediate /= ranks;
+    return 0;
+}
+
+static uint32_t rows_of(const struct weights_source *source, const enum weight_role *roles)
 {
     uint32_t rows = 0;
     for (int i = 0; roles[i] != WEIGHT_ROLES; i++)
-        rows += weight_shape(config, roles[i]).rows;
+        rows += part_of(source, roles[i]).rows;
     return rows;
 }
 
@@ -67,38 +151,37 @@ static struct weight matrix_cut(struct cutter *cutter, const struct weights_sour
 {
     struct weight weight = {
         .dtype = matrix_dtype(source, roles, layer),
-        .n = rows_of(source->config, roles),
-        .k = weight_shape(source->config, roles[0]).columns,
+        .n = rows_of(source, roles),
+        .k = part_of(source, roles[0]).columns,
     };
     weight.data = cut(cutter, (uint64_t)weight.n * weight.k * dtype_bytes(weight.dtype));
     return weight;
 }
 
-static const void *vector_cut(struct cutter *cutter, const struct model_config *config,
+static const void *vector_cut(struct cutter *cutter, const struct weights_source *source,
                               const enum weight_role *roles)
 {
-    if (!weight_present(config, roles[0]))
+    if (!weight_present(source->config, roles[0]))
         return NULL;
-    return cut(cutter, (uint64_t)rows_of(config, roles) * dtype_bytes(device_traits.compute));
+    return cut(cutter, (uint64_t)rows_of(source, roles) * dtype_bytes(device_traits.compute));
 }
 
 static void layer_cut(struct cutter *cutter, const struct weights_source *source, uint32_t layer,
                       struct layer_weights *ret)
 {
-    const struct model_config *config = source->config;
     *ret = (struct layer_weights){
         .qkv = matrix_cut(cutter, source, roles_qkv, layer),
         .o = matrix_cut(cutter, source, roles_o, layer),
         .gate_up = matrix_cut(cutter, source, roles_gate_up, layer),
         .down = matrix_cut(cutter, source, roles_down, layer),
-        .input_norm = vector_cut(cutter, config, roles_input_norm),
-        .post_norm = vector_cut(cutter, config, roles_post_norm),
-        .q_norm = vector_cut(cutter, config, roles_q_norm),
-        .k_norm = vector_cut(cutter, config, roles_k_norm),
-        .qkv_bias = vector_cut(cutter, config, roles_qkv_bias),
-        .o_bias = vector_cut(cutter, config, roles_o_bias),
-        .gate_up_bias = vector_cut(cutter, config, roles_gate_up_bias),
-        .down_bias = vector_cut(cutter, config, roles_down_bias),
+        .input_norm = vector_cut(cutter, source, roles_input_norm),
+        .post_norm = vector_cut(cutter, source, roles_post_norm),
+        .q_norm = vector_cut(cutter, source, roles_q_norm),
+        .k_norm = vector_cut(cutter, source, roles_k_norm),
+        .qkv_bias = vector_cut(cutter, source, roles_qkv_bias),
+        .o_bias = vector_cut(cutter, source, roles_o_bias),
+        .gate_up_bias = vector_cut(cutter, source, roles_gate_up_bias),
+        .down_bias = vector_cut(cutter, source, roles_down_bias),
     };
 }
 
@@ -115,9 +198,18 @@ static uint64_t weights_cut(struct weights *weights, char *base,
         if (weights->layers)
             weights->layers[i] = layer;
     }
-    weights->final_norm = vector_cut(&cutter, config, roles_final_norm);
+    weights->final_norm = vector_cut(&cutter, source, roles_final_norm);
     weights->inverse_frequency = cut(&cutter, config->rope.pairs * sizeof(float));
-    weights->head = config->tied ? weights->embed : matrix_cut(&cutter, source, roles_head, 0);
+    struct part_shape head = part_of(source, WEIGHT_HEAD);
+    weights->head_first = head.row;
+    if (!config->tied) {
+        weights->head = matrix_cut(&cutter, source, roles_head, 0);
+        return cutter.at;
+    }
+    weights->head = weights->embed;
+    weights->head.n = head.rows;
+    weights->head.data = (const char *)weights->embed.data +
+                         (uint64_t)head.row * head.columns * dtype_bytes(weights->embed.dtype);
     return cutter.at;
 }
 
@@ -157,7 +249,7 @@ void weights_close(struct weights *weights)
 /* ---- parts ---- */
 
 struct part_list {
-    const struct model_config *config;
+    const struct weights_source *source;
     struct weights_part *parts;
     size_t count;
 };
@@ -167,15 +259,17 @@ static void matrix_parts(struct part_list *list, const struct weight *weight,
 {
     uint32_t to = 0;
     for (int i = 0; roles[i] != WEIGHT_ROLES; i++) {
-        struct weight_shape shape = weight_shape(list->config, roles[i]);
+        struct part_shape shape = part_of(list->source, roles[i]);
         list->parts[list->count++] = (struct weights_part){
             .role = roles[i],
             .layer = layer,
             .to = (void *)weight->data,
             .to_dtype = weight->dtype,
-            .place = {.rows = shape.rows,
+            .place = {.row = shape.row,
+                      .rows = shape.rows,
+                      .column = shape.column,
                       .columns = shape.columns,
-                      .width = shape.columns,
+                      .width = weight_shape(list->source->config, roles[i]).columns,
                       .to = to,
                       .run = shape.rows,
                       .step = shape.rows,
@@ -193,15 +287,17 @@ static void vector_parts(struct part_list *list, const void *vector, enum dtype 
         return;
     char *to = (char *)vector;
     for (int i = 0; roles[i] != WEIGHT_ROLES; i++) {
-        uint32_t columns = weight_shape(list->config, roles[i]).rows;
+        struct part_shape shape = part_of(list->source, roles[i]);
+        uint32_t columns = shape.rows;
         list->parts[list->count++] = (struct weights_part){
             .role = roles[i],
             .layer = layer,
             .to = to,
             .to_dtype = dtype,
             .place = {.rows = 1,
+                      .column = shape.row,
                       .columns = columns,
-                      .width = columns,
+                      .width = weight_shape(list->source->config, roles[i]).rows,
                       .run = 1,
                       .step = 1,
                       .to_stride = columns},
@@ -231,7 +327,7 @@ int weights_parts(const struct weights *weights, const struct weights_source *so
                   struct weights_part **ret_parts, size_t *ret_count, struct error *error)
 {
     size_t most = (size_t)WEIGHT_ROLES * (source->config->layers + 1);
-    struct part_list list = {.config = source->config, .parts = calloc(most, sizeof *list.parts)};
+    struct part_list list = {.source = source, .parts = calloc(most, sizeof *list.parts)};
     if (!list.parts)
         return error_set(error, ERR_NO_MEMORY, "no memory for a list of %zu tensors", most);
     matrix_parts(&list, &weights->embed, roles_embed, 0);

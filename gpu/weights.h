@@ -1,8 +1,9 @@
 /* A model's weights on the device: fused, in the device's dtypes, in one piece of fixed memory.
  *
  * q, k and v stand below one another in one matrix, as do gate and up, so that a layer is four
- * products. Rows of a matrix are outputs, so a rank of a tensor-parallel group would take its
- * heads' rows of qkv and gate_up, and the same columns of o and down. Where the device computes in
+ * products. Rows of a matrix are outputs, so a rank of a tensor-parallel group takes its heads'
+ * rows of qkv and gate_up with their biases, the same columns of o and down, and its rows of the
+ * head; the rest is on every rank. Where the device computes in
  * float32, matrices stay in the 16-bit dtype of the file: they are exact there, and half as many
  * bytes to read. Norms and biases are in the compute dtype.
  *
@@ -23,6 +24,7 @@ struct layer_weights {
 
 struct weights {
     struct weight embed, head; /* the same data where they are tied */
+    uint32_t head_first; /* token of the head's first row */
     const void *final_norm;
     const float *inverse_frequency; /* [head_dim / 2] */
     enum dtype vector;              /* of norms and biases */
@@ -35,6 +37,7 @@ struct weights_source {
     const struct model_config *config;
     const struct checkpoint *checkpoint; /* NULL: synthetic */
     uint64_t seed;
+    uint32_t rank, ranks; /* this rank's part of how many; 0 of 0 is all of it */
 };
 
 /* One tensor of the source and its place in a fused weight. */
@@ -46,6 +49,12 @@ struct weights_part {
     struct place place;
 };
 
+/* The sizes of one rank's part: heads, kv_heads and intermediate are shared out. ERR_BAD_CONFIG where
+ * they do not divide. */
+int weights_share(const struct model_config *config, uint32_t ranks, struct model_config *ret,
+                  struct error *error);
+
+/* Of this rank. */
 uint64_t weights_bytes(const struct weights_source *source);
 
 /* Memory and addresses; nothing is filled. ERR_DEVICE_MEMORY names both numbers. */

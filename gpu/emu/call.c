@@ -78,6 +78,7 @@ void call_break(cudaError_t sticky)
     unsigned int healthy = cudaSuccess;
     if (atomic_compare_exchange_strong(&state.sticky, &healthy, (unsigned int)sticky))
         futex_wake(&state.sticky, INT32_MAX);
+    stream_tallies_release();
 }
 
 void call_hang(void)

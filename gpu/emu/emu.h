@@ -41,6 +41,15 @@ cudaError_t emu_launch(cudaStream_t stream, const char *name,
                        void (*kernel)(const void *args, uint32_t index), const void *args,
                        size_t args_size, uint32_t count);
 
+/* Tallies: how streams of several devices meet, as kernels do by flags in each other's memory. A
+ * tally belongs to one stream, which raises it; `level` holds a stream until `other` stands as high
+ * as its own. Both go into graphs like kernels, and every replay counts anew. A sticky error lets
+ * go who waits. Freed once no stream holds work with it. */
+cudaStream_t emu_tally_make(void); /* NULL for want of memory */
+void emu_tally_free(cudaStream_t tally);
+cudaError_t emu_tally_raise(cudaStream_t stream, cudaStream_t tally);
+cudaError_t emu_tally_level(cudaStream_t stream, cudaStream_t own, cudaStream_t other);
+
 /* The readable alias of a device address; for kernels only. The address itself faults when read. */
 extern ptrdiff_t emu_alias_offset;
 static inline void *dev(const void *device_pointer)

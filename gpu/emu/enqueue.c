@@ -141,3 +141,25 @@ cudaError_t emu_launch(cudaStream_t stream_handle, const char *name,
     cudaError_t error = submit(stream, &launch, args, args_size);
     return error == cudaSuccess ? error : call_fail(error);
 }
+
+static cudaError_t tally_submit(cudaStream_t stream_handle, const struct work *work)
+{
+    struct CUstream_st *stream = stream_from(stream_handle);
+    cudaError_t error = call_sticky();
+    if (error == cudaSuccess && !stream)
+        error = cudaErrorInvalidResourceHandle;
+    if (error == cudaSuccess)
+        error = submit(stream, work, NULL, 0);
+    return error == cudaSuccess ? error : call_fail(error);
+}
+
+cudaError_t emu_tally_raise(cudaStream_t stream, struct CUstream_st *tally)
+{
+    return tally_submit(stream, &(struct work){.kind = WORK_RAISE, .tally = {.own = tally}});
+}
+
+cudaError_t emu_tally_level(cudaStream_t stream, struct CUstream_st *own, struct CUstream_st *other)
+{
+    return tally_submit(stream,
+                        &(struct work){.kind = WORK_LEVEL, .tally = {.own = own, .other = other}});
+}

@@ -15,6 +15,7 @@
 #define STREAM_MAGIC 0x5354524du
 #define CHUNK_BYTES (64 * 1024)
 #define HEAVY_BYTES (256 * 1024)
+#define TALLIES_MAX 256
 
 /* A piece of a queue's storage: works are laid one after the other, and the piece is used again
  * when the last of them is done. In steady state no heap is touched. */
@@ -27,6 +28,8 @@ struct chunk {
 static struct lock all_lock; /* guards the list's head and `alive` when streams are taken from it */
 static struct CUstream_st *all;
 static uint32_t live_count;
+static struct CUstream_st *tallies; /* by next_all; guarded likewise */
+static uint32_t tally_count;
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
@@ -270,14 +273,32 @@ static struct work *peek(struct CUstream_st *stream)
     return head;
 }
 
+static bool is_wait(const struct work *work)
+{
+    return work->kind == WORK_WAIT || work->kind == WORK_LEVEL;
+}
+
+/* What a wait waits for. A stream's own tally stands still while the stream waits. */
+static struct CUstream_st *awaited(const struct work *wait, uint64_t *ret_seq)
+{
+    if (wait->kind == WORK_WAIT) {
+        *ret_seq = wait->wait.seq;
+        return wait->wait.on;
+    }
+    *ret_seq = atomic_load_explicit(&wait->tally.own->done, memory_order_acquire);
+    return wait->tally.other;
+}
+
 /* Hands the stream over to the end of what its head waits for. False: that is done already. */
 static bool park(struct CUstream_st *stream, const struct work *wait)
 {
-    struct CUstream_st *on = wait->wait.on;
+    uint64_t seq;
+    struct CUstream_st *on = awaited(wait, &seq);
     bool parked = false;
     lock_take(&on->lock);
-    if (atomic_load_explicit(&on->done, memory_order_relaxed) < wait->wait.seq) {
-        stream->wait.seq = wait->wait.seq;
+    bool lost = wait->kind == WORK_LEVEL && call_sticky() != cudaSuccess;
+    if (!lost && atomic_load_explicit(&on->done, memory_order_relaxed) < seq) {
+        stream->wait.seq = seq;
         stream->wait.next = on->waiters;
         on->waiters = &stream->wait;
         parked = true;
@@ -287,6 +308,7 @@ static bool park(struct CUstream_st *stream, const struct work *wait)
 }
 
 static void settle(struct CUstream_st *stream);
+static void settle_all(struct stream_waiter *ready);
 
 /* Whether even a wait that is over must come to the stream's own thread, to be seen (order.h). */
 static bool waits_must_run(void)
@@ -324,14 +346,7 @@ static void complete(struct CUstream_st *stream, struct work *work)
     atomic_store_explicit(&stream->done, seq, memory_order_release);
     struct stream_waiter *ready = stream->waiters ? take_waiters(stream, seq) : NULL;
     lock_drop(&stream->lock);
-    while (ready) {
-        struct stream_waiter *next = ready->next; /* gone once it was told */
-        if (ready->stream)
-            settle(ready->stream);
-        else
-            signal_give(&ready->signal);
-        ready = next;
-    }
+    settle_all(ready);
 }
 
 /* Owner only: gives the stream to whoever can go on with it. A wait that is over is completed here
@@ -340,7 +355,7 @@ static void settle(struct CUstream_st *stream)
 {
     struct work *head;
     while ((head = peek(stream)) != NULL) {
-        if (head->kind != WORK_WAIT) {
+        if (!is_wait(head)) {
             crew_push(stream->crew, stream);
             return;
         }
@@ -352,6 +367,78 @@ static void settle(struct CUstream_st *stream)
         }
         complete(stream, head);
     }
+}
+
+static void settle_all(struct stream_waiter *ready)
+{
+    while (ready) {
+        struct stream_waiter *next = ready->next; /* gone once it was told */
+        if (ready->stream)
+            settle(ready->stream);
+        else
+            signal_give(&ready->signal);
+        ready = next;
+    }
+}
+
+void stream_tally_raise(struct CUstream_st *tally)
+{
+    lock_take(&tally->lock);
+    uint64_t count = atomic_load_explicit(&tally->done, memory_order_relaxed) + 1;
+    order_give(done_key(tally, count));
+    atomic_store_explicit(&tally->done, count, memory_order_release);
+    struct stream_waiter *ready = take_waiters(tally, count);
+    lock_drop(&tally->lock);
+    settle_all(ready);
+}
+
+void stream_tallies_release(void)
+{
+    lock_take(&all_lock);
+    struct stream_waiter *ready[TALLIES_MAX];
+    uint32_t count = 0;
+    for (struct CUstream_st *tally = tallies; tally; tally = tally->next_all) {
+        lock_take(&tally->lock);
+        ready[count++] = take_waiters(tally, UINT64_MAX);
+        lock_drop(&tally->lock);
+    }
+    lock_drop(&all_lock);
+    while (count-- > 0)
+        settle_all(ready[count]);
+}
+
+struct CUstream_st *emu_tally_make(void)
+{
+    struct CUstream_st *tally = calloc(1, sizeof(*tally));
+    if (!tally)
+        return NULL;
+    lock_take(&all_lock);
+    bool full = tally_count == TALLIES_MAX;
+    if (!full) {
+        tally_count++;
+        tally->next_all = tallies;
+        tallies = tally;
+    }
+    lock_drop(&all_lock);
+    if (full)
+        free(tally);
+    return full ? NULL : tally;
+}
+
+void emu_tally_free(struct CUstream_st *tally)
+{
+    if (!tally)
+        return;
+    lock_take(&all_lock);
+    for (struct CUstream_st **at = &tallies; *at; at = &(*at)->next_all) {
+        if (*at != tally)
+            continue;
+        *at = tally->next_all;
+        tally_count--;
+        break;
+    }
+    lock_drop(&all_lock);
+    free(tally);
 }
 
 uint64_t stream_enqueue(struct CUstream_st *stream, const struct work *from, const void *args,
@@ -407,6 +494,8 @@ enum stream_class stream_head_class(const struct CUstream_st *stream)
         return head->fill.bytes > HEAVY_BYTES ? CLASS_HEAVY : CLASS_LIGHT;
     case WORK_WAIT:
     case WORK_STAMP:
+    case WORK_RAISE:
+    case WORK_LEVEL:
         break;
     }
     return CLASS_LIGHT;
@@ -420,8 +509,10 @@ bool stream_head_hangs(const struct CUstream_st *stream)
 static void run_head(struct CUstream_st *stream, struct crew_member *member, struct work *head)
 {
     order_take(issued_key(stream, head->seq));
-    if (head->kind == WORK_WAIT) {
-        order_take(done_key(head->wait.on, head->wait.seq));
+    if (is_wait(head)) {
+        uint64_t seq;
+        struct CUstream_st *on = awaited(head, &seq);
+        order_take(done_key(on, seq));
         return;
     }
     if (call_sticky() != cudaSuccess)
@@ -441,7 +532,7 @@ void stream_run(struct CUstream_st *stream, struct crew_member *member, uint32_t
 {
     struct work *head;
     for (uint32_t count = 0; (head = peek(stream)) != NULL; count++) {
-        if (head->kind == WORK_WAIT && park(stream, head))
+        if (is_wait(head) && park(stream, head))
             return;
         if (budget && count == budget) {
             settle(stream);

@@ -18,7 +18,16 @@
 #include "gpu/emu/lock.h"
 #include "protocol/base/list.h"
 
-enum work_kind { WORK_WAIT, WORK_COPY, WORK_FILL, WORK_KERNEL, WORK_HOST, WORK_STAMP };
+enum work_kind {
+    WORK_WAIT,
+    WORK_COPY,
+    WORK_FILL,
+    WORK_KERNEL,
+    WORK_HOST,
+    WORK_STAMP,
+    WORK_RAISE, /* of a tally */
+    WORK_LEVEL  /* waits until another tally stands as high as this stream's own */
+};
 
 /* Work as it stands in a queue, followed by a kernel's arguments; and as a template. */
 struct work {
@@ -56,6 +65,9 @@ struct work {
             struct CUevent_st *event;
             uint64_t generation;
         } stamp;
+        struct {
+            struct CUstream_st *own, *other; /* tallies; RAISE: own */
+        } tally;
     };
     _Alignas(16) unsigned char args[];
 };
@@ -114,6 +126,12 @@ bool stream_done(struct CUstream_st *stream, uint64_t seq);
 /* Blocks until then (or, stepping, steps). */
 void stream_await(struct CUstream_st *stream, uint64_t seq);
 void stream_await_all(struct device *device);
+
+/* A tally is a stream on which nothing is ever enqueued: `done` is its count, and who waits for it
+ * is on its list. */
+void stream_tally_raise(struct CUstream_st *tally); /* work_run */
+/* Lets go whoever waits for a tally: after a sticky error nobody raises one any more. */
+void stream_tallies_release(void);
 
 /* Owner only: runs until the stream rests, waits, or its head should let other streams of the crew
  * go first. `budget` limits the number of works; 0 means none. */

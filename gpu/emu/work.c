@@ -31,7 +31,11 @@ void work_run(struct CUstream_st *stream, const struct work *work)
     case WORK_STAMP:
         event_stamp(work->stamp.event, work->stamp.generation);
         break;
+    case WORK_RAISE:
+        stream_tally_raise(work->tally.own);
+        break;
     case WORK_WAIT: /* settled before it comes to running */
+    case WORK_LEVEL:
         break;
     }
 }

@@ -28,8 +28,8 @@ static const struct {
     {"", 2, "6,7", "6,7", NULL},
     {"2", 1, "6,7", NULL, "leaves no number 2"},
     {"0", 1, "", NULL, "leaves no number 0"},
-    {"0,1", 1, NULL, NULL, "2 given, tp * pp is 1"},
-    {"0", 2, NULL, NULL, "1 given, tp * pp is 2"},
+    {"0,1", 1, NULL, NULL, "2 given, dp * tp * pp is 1"},
+    {"0", 2, NULL, NULL, "1 given, dp * tp * pp is 2"},
     {"0,0", 2, NULL, NULL, "0 stands there twice"},
     {"1000", 1, NULL, NULL, "numbers, GPU-"},
     {"-1", 1, NULL, NULL, "numbers, GPU-"},
@@ -46,10 +46,13 @@ START_TEST(gpus_are_chosen_by_number_and_by_uuid)
 {
     char list[DEVICE_LIST_MAX];
     struct error error;
-    int rc = device_visible(cases[_i].gpus, cases[_i].need, cases[_i].visible, list, &error);
+    uint32_t count;
+    int rc = device_visible(cases[_i].gpus, cases[_i].need, cases[_i].visible, list, &count,
+                            &error);
     if (cases[_i].list) {
         ck_assert_msg(rc == 0, "%s", error.text);
         ck_assert_str_eq(list, cases[_i].list);
+        ck_assert_uint_eq(count, cases[_i].need);
     } else {
         ck_assert_int_eq(rc, -ERR_BAD_CONFIG);
         ck_assert_msg(strstr(error.text, cases[_i].says) != NULL, "%s", error.text);
@@ -57,16 +60,31 @@ START_TEST(gpus_are_chosen_by_number_and_by_uuid)
 }
 END_TEST
 
+START_TEST(without_a_number_of_devices_the_list_says_it)
+{
+    char list[DEVICE_LIST_MAX];
+    struct error error;
+    uint32_t count;
+    ck_assert_int_eq(device_visible("2,0,3", 0, NULL, list, &count, &error), 0);
+    ck_assert_uint_eq(count, 3);
+    ck_assert_str_eq(list, "2,0,3");
+    ck_assert_int_eq(device_visible("", 0, NULL, list, &count, &error), 0);
+    ck_assert_uint_eq(count, 0);
+    ck_assert_str_eq(list, "");
+}
+END_TEST
+
 START_TEST(a_list_that_is_too_long_is_refused)
 {
     char gpus[1024], list[DEVICE_LIST_MAX];
     struct error error;
+    uint32_t count;
     memset(gpus, '1', sizeof(gpus) - 1);
     gpus[sizeof(gpus) - 1] = '\0';
-    ck_assert_int_eq(device_visible(gpus, 1, NULL, list, &error), -ERR_BAD_CONFIG);
+    ck_assert_int_eq(device_visible(gpus, 1, NULL, list, &count, &error), -ERR_BAD_CONFIG);
     for (size_t i = 1; i < sizeof(gpus) - 1; i += 2)
         gpus[i] = ',';
-    ck_assert_int_eq(device_visible(gpus, 16, NULL, list, &error), -ERR_BAD_CONFIG);
+    ck_assert_int_eq(device_visible(gpus, 16, NULL, list, &count, &error), -ERR_BAD_CONFIG);
 }
 END_TEST
 
@@ -76,6 +94,7 @@ Suite *device_suite(void)
     TCase *tcase = tcase_create("device");
     tcase_add_loop_test(tcase, gpus_are_chosen_by_number_and_by_uuid, 0,
                         (int)(sizeof(cases) / sizeof(cases[0])));
+    tcase_add_test(tcase, without_a_number_of_devices_the_list_says_it);
     tcase_add_test(tcase, a_list_that_is_too_long_is_refused);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -8,3 +8,6 @@ sluice_test(steady
     LIBS sluice_daemon sluice_gpu_cpu)
 # Heap calls of the program's own code are counted.
 target_link_options(test_steady PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc)
+sluice_test(group
+    SOURCES group_main.c group_test.c
+    LIBS sluice_daemon sluice_gpu_cpu)

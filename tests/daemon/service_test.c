@@ -185,7 +185,7 @@ static const struct {
     {{"--model", "/nonexistent", "--device", "cpu"}, 78, "/nonexistent"},
     {{"--model", "/nonexistent", "--device", "cpu", "--check"}, 78, "/nonexistent"},
     {{"--model", "synthetic:null", "--device", "cpu", "--check"}, 0, "synthetic:null"},
-    {{"--tp", "0"}, 64, "tp: must lie between"},
+    {{"--pp", "0"}, 64, "pp: must lie between"},
     {{"--config", "/nonexistent"}, 78, "cannot read /nonexistent"},
     {{"--print-config"}, 0, "#queue-tokens = 16777216"},
     {{"--help"}, 0, "--queue-tokens N"},

@@ -76,8 +76,9 @@ static const struct stats_worker *stats(struct replica *replica)
     return &of(replica)->figures;
 }
 
-static void memory(const struct replica *replica, struct gpu_memory *ret_memory)
+static void memory(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory)
 {
+    (void)rank;
     (void)replica;
     *ret_memory = (struct gpu_memory){.weights = 7};
 }

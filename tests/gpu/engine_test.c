@@ -225,7 +225,9 @@ START_TEST(unknown_models_and_options_are_refused_with_a_reason)
     } cases[] = {
         {{.model = "synthetic:none-such"}, ERR_BAD_MODEL},
         {{.model = ""}, ERR_BAD_CONFIG},
-        {{.model = "synthetic:null", .tp = 2}, ERR_UNSUPPORTED},
+        {{.model = "synthetic:null", .pp = 2}, ERR_UNSUPPORTED},
+        {{.model = "synthetic:null", .tp = 17}, ERR_BAD_CONFIG},
+        {{.model = "synthetic:tiny", .tp = 3}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .depth = 3}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .block_tokens = 24}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .slots_max = 1u << 20}, ERR_BAD_CONFIG},

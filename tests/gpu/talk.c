@@ -24,18 +24,23 @@ int talk_open(struct talk *talk, const struct gpu_options *options, bool steppin
     memset(talk, 0, sizeof *talk);
     talk->stepping = stepping;
     talk->random = 1;
+    talk->ranks = options->tp ? options->tp : 1;
     talk->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     return gpu_module.open(options, &talk->engine, &talk->model, &talk->limits, &talk->error);
 }
 
 int talk_start(struct talk *talk)
 {
-    return gpu_module.start(talk->engine, 0, talk->wake_fd, &talk->error);
+    int status = 0;
+    for (uint32_t rank = 0; !status && rank < talk->ranks; rank++)
+        status = gpu_module.start(talk->engine, rank, talk->wake_fd, &talk->error);
+    return status;
 }
 
 void talk_close(struct talk *talk)
 {
-    gpu_module.stop(talk->engine, 0);
+    for (uint32_t rank = 0; rank < talk->ranks; rank++)
+        gpu_module.stop(talk->engine, rank);
     gpu_module.close(talk->engine);
     close(talk->wake_fd);
 }
@@ -214,15 +219,27 @@ static int draft_make(struct talk *talk, struct draft *draft, struct talk_job *j
     return 0;
 }
 
+static uint64_t completed(const struct talk *talk)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t rank = 0; rank < talk->ranks; rank++) {
+        uint64_t step = gpu_module.completed(talk->engine, rank);
+        least = step < least ? step : least;
+    }
+    return least;
+}
+
 static int step_run(struct talk *talk, const struct draft *draft)
 {
-    int status = gpu_module.submit(talk->engine, 0, &draft->plan, &talk->error);
+    int status = 0;
+    for (uint32_t rank = 0; !status && rank < talk->ranks; rank++)
+        status = gpu_module.submit(talk->engine, rank, &draft->plan, &talk->error);
     if (status)
         return status;
     talk->step++;
-    while (gpu_module.completed(talk->engine, 0) < talk->step) {
+    while (completed(talk) < talk->step) {
         if (talk->stepping) {
-            if (!rig_step() && gpu_module.completed(talk->engine, 0) < talk->step)
+            if (!rig_step() && completed(talk) < talk->step)
                 return -ERR_TIMEOUT;
             continue;
         }

@@ -43,6 +43,7 @@ struct talk {
     struct gpu_model model;
     struct gpu_limits limits;
     int wake_fd;
+    uint32_t ranks; /* this one thread stands for all of theirs */
     bool stepping;
     uint64_t step, random;
     uint32_t chunk;    /* prompt tokens of a row; 0: all */

@@ -85,7 +85,7 @@ static int run_task(struct background *background, struct task *task)
 
 static struct gpu_options engine_options(const struct host *host)
 {
-    static const int numbers[GPU_DEVICES_MAX];
+    static const int numbers[] = {0, 1};
     return device_options(host->options, numbers);
 }
 
@@ -129,6 +129,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     if (options_defaults(&host->options, &error))
         abort();
     draw_options(host, setup);
+    set(host, "tp", setup->tp, "");
     draw_memory(host, setup, block_bytes_of(host));
     outbox_init(&host->outbox, wake, host);
     if (server_init(&host->server, host->options, &host->outbox, scene->random, scene->now_us,
@@ -323,7 +324,7 @@ static void check_replica(struct host *host, uint32_t i)
     host->figures.wasted_rows += stats->wasted_rows_total;
     host->figures.moves += stats->kv_moved_total;
     host->figures.ahead += stats->steps_ahead_total;
-    replica->api->memory(replica, &memory);
+    replica->api->memory(replica, 0, &memory);
     if (memory.kv_used || memory.kv_held || memory.scratch_used || memory.scratch_held)
         scene_fail(host->scene,
                    "replica %u at rest holds %" PRIu64 " of %" PRIu64 " bytes of KV, %" PRIu64

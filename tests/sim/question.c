@@ -191,12 +191,13 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
 {
     static struct talk talk;
     const struct gpu_options options = {.model = questions->model,
-                                        .tp = 1,
+                                        .tp = questions->tp,
                                         .pp = 1,
                                         .depth = 1,
                                         .slots_max = 8,
                                         .context_max = context_max};
-    if (emu_setup(&(struct emu_options){.engine = EMU_STEPPER, .memory_bytes = 256u << 20}))
+    if (emu_setup(&(struct emu_options){
+            .engine = EMU_STEPPER, .devices = 2, .memory_bytes = 256u << 20}))
         return error_set(error, ERR_NO_MEMORY, "no emulated device");
     int rc = talk_open(&talk, &options, true);
     if (!rc)
@@ -221,10 +222,11 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
     return rc;
 }
 
-int questions_make(struct questions *questions, const char *model, uint32_t context_max,
-                   uint32_t count, uint64_t *random, struct error *error)
+int questions_make(struct questions *questions, const char *model, uint32_t tp,
+                   uint32_t context_max, uint32_t count, uint64_t *random, struct error *error)
 {
     memset(questions, 0, sizeof(*questions));
+    questions->tp = tp;
     snprintf(questions->model, sizeof(questions->model), "%s", model);
     questions->null = strcmp(model, "synthetic:null") == 0;
     questions->vocab = NULL_VOCAB;

@@ -37,6 +37,7 @@ struct question {
 struct questions {
     char model[256];
     bool null; /* answered by the rule */
+    uint32_t tp; /* devices that the model is shared by: other bits than alone */
     uint32_t vocab, hidden, context_max;
     uint32_t count;
     struct question *question;
@@ -44,6 +45,6 @@ struct questions {
 
 /* `random` draws the prompts. A model other than synthetic:null sets up the emulation anew. 0, or a
  * negative code. */
-int questions_make(struct questions *questions, const char *model, uint32_t context_max,
-                   uint32_t count, uint64_t *random, struct error *error);
+int questions_make(struct questions *questions, const char *model, uint32_t tp,
+                   uint32_t context_max, uint32_t count, uint64_t *random, struct error *error);
 void questions_free(struct questions *questions);

@@ -304,6 +304,7 @@ static void calm_all(struct sim *sim, enum guest_manner manner)
 static void start_daemon(struct sim *sim)
 {
     const struct emu_options options = {.engine = EMU_STEPPER,
+                                        .devices = 2,
                                         .memory_bytes = DEVICE_BYTES,
                                         .seed = chance_draw(&sim->scene.random),
                                         .poison = true,
@@ -449,10 +450,11 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     uint32_t context_max = 64u << scene_below(scene, 3);
     sim.host_setup = (struct host_setup){.model = setup->model,
                                          .replicas = setup->replicas,
+                                         .tp = setup->tp,
                                          .context_max = context_max,
                                          .tight = scene_one_in(scene, 2)};
-    if (questions_make(&sim.questions, setup->model, context_max, scene_between(scene, 4, 12),
-                       &scene->random, &error))
+    if (questions_make(&sim.questions, setup->model, setup->tp, context_max,
+                       scene_between(scene, 4, 12), &scene->random, &error))
         scene_fail(scene, "%s", error.text);
     if (!scene->failed)
         start_daemon(&sim);

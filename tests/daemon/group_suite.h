@@ -1,0 +1,5 @@
+#pragma once
+
+#include <check.h>
+
+Suite *group_suite(void);

@@ -1,0 +1,279 @@
+/* A model shared by several devices gives what one device gives, and mistakes in that are seen. One
+ * thread stands for those of all ranks. */
+#include <math.h>
+#include <string.h>
+
+#include "gpu/emu/emu.h"
+#include "tests/gpu/gpu_suites.h"
+#include "tests/gpu/reference.h"
+#include "tests/gpu/rig.h"
+#include "tests/gpu/talk.h"
+
+static struct talk talk;
+static struct talk_job jobs[TALK_JOBS];
+static struct reference reference;
+static char names[64][64];
+static uint32_t name_count;
+
+static void setup(enum emu_engine engine, uint64_t seed)
+{
+    struct emu_options options = {.engine = engine,
+                                  .devices = 4,
+                                  .memory_bytes = 128u << 20,
+                                  .team_threads = 1,
+                                  .seed = seed,
+                                  .poison = true,
+                                  .strict = true};
+    ck_assert_int_eq(emu_setup(&options), cudaSuccess);
+}
+
+/* False where the model's heads do not divide. */
+static bool model_open(const char *name, uint32_t ranks, bool stepping)
+{
+    ck_assert(reference_read(name, &reference));
+    struct gpu_options options = {
+        .model = reference.directory, .tp = ranks, .tokens_max = 512, .slots_max = 64};
+    int status = talk_open(&talk, &options, stepping);
+    if (status == -ERR_BAD_CONFIG)
+        return false;
+    ck_assert_msg(status == 0, "%s", talk.error.text);
+    ck_assert_msg(talk_start(&talk) == 0, "%s", talk.error.text);
+    return true;
+}
+
+static void jobs_score(void)
+{
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
+                                    .prompt_len = reference.prompts[i].count,
+                                    .score = true};
+}
+
+static struct rig_error error_run(void)
+{
+    jobs_score();
+    int status = talk_run(&talk, jobs, REFERENCE_PROMPTS);
+    ck_assert_msg(status == 0, "%d %s", status, talk.error.text);
+    return rig_compare(jobs, &reference);
+}
+
+START_TEST(shared_models_score_as_transformers_does)
+{
+    static const uint32_t ranks[] = {2, 4};
+    uint32_t count = ranks[_i % 2];
+    setup(EMU_THREADS, 0);
+    if (!model_open(names[_i / 2], count, false))
+        return;
+    static const uint32_t chunks[] = {0, 7};
+    for (int i = 0; i < 2; i++) {
+        talk.chunk = chunks[i];
+        struct rig_error error = error_run();
+        ck_assert_msg(rig_right(error, &reference), "%s on %u: off by %g", names[_i / 2], count,
+                      error.max);
+    }
+    talk_close(&talk);
+}
+END_TEST
+
+START_TEST(models_that_can_be_shared_are_many)
+{
+    uint32_t shared = 0;
+    for (uint32_t i = 0; i < name_count; i++) {
+        setup(EMU_THREADS, 0);
+        if (!model_open(names[i], 2, false))
+            continue;
+        shared++;
+        talk_close(&talk);
+    }
+    ck_assert_uint_ge(shared, 4);
+}
+END_TEST
+
+static void jobs_generate(void)
+{
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
+                                    .prompt_len = reference.prompts[i].count,
+                                    .generate = REFERENCE_GREEDY,
+                                    .open = {.eos_from = UINT32_MAX,
+                                             .repetition = 1,
+                                             .seed = i,
+                                             .temperature = 0.8f,
+                                             .top_p = 0.9f}};
+}
+
+/* Sampled tokens and their log-probabilities of a run, decode steps as graphs. */
+static void generate(struct gpu_sample samples[REFERENCE_PROMPTS][REFERENCE_GREEDY])
+{
+    setup(EMU_THREADS, 0);
+    ck_assert(model_open(names[0], 2, false));
+    jobs_generate();
+    ck_assert_int_eq(talk_run(&talk, jobs, REFERENCE_PROMPTS), 0);
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+        memcpy(samples[i], jobs[i].samples, sizeof samples[i]);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct gpu_counters counters;
+        gpu_module.counters(talk.engine, rank, &counters);
+        ck_assert_uint_gt(counters.graph_steps, 0);
+    }
+    talk_close(&talk);
+}
+
+START_TEST(runs_of_one_layout_give_the_same_bits)
+{
+    static struct gpu_sample first[REFERENCE_PROMPTS][REFERENCE_GREEDY],
+        again[REFERENCE_PROMPTS][REFERENCE_GREEDY];
+    generate(first);
+    for (int i = 0; i < 3; i++) {
+        generate(again);
+        ck_assert_mem_eq(first, again, sizeof first);
+    }
+}
+END_TEST
+
+/* ---- mistakes ---- */
+
+static struct rank *rank(uint32_t number)
+{
+    return number ? &talk.engine->more[number - 1] : &talk.engine->rank;
+}
+
+static void shards_swapped(void)
+{
+    struct weight *one = &rank(0)->weights.layers[0].down, *two = &rank(1)->weights.layers[0].down;
+    struct weight kept = *one;
+    *one = *two;
+    *two = kept;
+}
+
+static void heads_swapped(void)
+{
+    struct weight *one = &rank(0)->weights.layers[1].o, *two = &rank(1)->weights.layers[1].o;
+    struct weight kept = *one;
+    *one = *two;
+    *two = kept;
+}
+
+static void sums_skipped(void)
+{
+    rank(0)->forward.comm = rank(1)->forward.comm = NULL;
+}
+
+static void vocabulary_swapped(void)
+{
+    uint32_t first = rank(0)->weights.head_first;
+    rank(0)->weights.head_first = rank(1)->weights.head_first;
+    rank(1)->weights.head_first = first;
+}
+
+START_TEST(mistakes_in_sharing_are_seen)
+{
+    static void (*const mistakes[])(void) = {shards_swapped, heads_swapped, sums_skipped,
+                                             vocabulary_swapped};
+    setup(EMU_THREADS, 0);
+    ck_assert(model_open(names[0], 2, false));
+    mistakes[_i]();
+    ck_assert(rig_wrong(error_run(), &reference));
+    talk_close(&talk);
+}
+END_TEST
+
+/* Whether a run with the nth event wait left out gives something wrong under some order of work. */
+static bool skip_is_seen(uint64_t nth)
+{
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        setup(EMU_STEPPER, seed);
+        ck_assert(model_open(names[0], 2, true));
+        talk.chunk = 7; /* short steps: sums in one piece */
+        emu_fault_skip_wait(nth);
+        bool seen = !rig_right(error_run(), &reference);
+        talk_close(&talk);
+        if (seen)
+            return true;
+    }
+    return false;
+}
+
+/* Of a step's waits the first is compute's for the plan; then come those of the sums: the stream of
+ * sums for compute, compute for the sums. */
+START_TEST(a_wait_left_out_around_a_sum_is_seen)
+{
+    ck_assert(skip_is_seen(3 + (uint64_t)_i));
+}
+END_TEST
+
+START_TEST(any_order_of_work_gives_the_right_scores)
+{
+    setup(EMU_STEPPER, (uint64_t)_i + 1);
+    ck_assert(model_open(names[0], 2, true));
+    ck_assert(rig_right(error_run(), &reference));
+    talk_close(&talk);
+}
+END_TEST
+
+/* ---- memory and failure ---- */
+
+START_TEST(memory_that_one_rank_lacks_is_taken_on_none)
+{
+    setup(EMU_THREADS, 0);
+    ck_assert(model_open(names[0], 2, false));
+    uint64_t used[2];
+    struct gpu_memory memory;
+    for (uint32_t i = 0; i < 2; i++) {
+        gpu_module.memory(talk.engine, i, &memory);
+        used[i] = memory.kv_used;
+    }
+    uint32_t slab;
+    rank(1)->mem.limits.kv_max = 1;
+    ck_assert_int_eq(gpu_module.kv_grow(talk.engine, 0, &slab, &talk.error), -ERR_DEVICE_MEMORY);
+    for (uint32_t i = 0; i < 2; i++) {
+        gpu_module.memory(talk.engine, i, &memory);
+        ck_assert_uint_eq(memory.kv_used, used[i]);
+    }
+    rank(1)->mem.limits.kv_max = 0;
+    ck_assert_int_eq(gpu_module.kv_grow(talk.engine, 0, &slab, &talk.error), 0);
+    talk_close(&talk);
+}
+END_TEST
+
+START_TEST(a_rank_that_is_lost_ends_the_group_and_nothing_hangs)
+{
+    setup(EMU_THREADS, 0);
+    ck_assert(model_open(names[0], 2, false));
+    jobs_generate();
+    emu_fault_set(EMU_launch, 40 + 13 * (uint64_t)_i, cudaErrorLaunchFailure);
+    ck_assert_int_eq(talk_run(&talk, jobs, REFERENCE_PROMPTS), -ERR_DEVICE);
+    struct error error;
+    ck_assert_int_eq(gpu_module.query(talk.engine, 1, &error), GPU_FAILED);
+    talk_close(&talk);
+}
+END_TEST
+
+START_TEST(heads_that_do_not_divide_are_refused)
+{
+    setup(EMU_THREADS, 0);
+    ck_assert(reference_read(names[0], &reference));
+    struct gpu_options options = {.model = reference.directory, .tp = 3};
+    ck_assert_int_eq(talk_open(&talk, &options, false), -ERR_BAD_CONFIG);
+    ck_assert_ptr_nonnull(strstr(talk.error.text, "tp is 3"));
+}
+END_TEST
+
+Suite *ranks_suite(void)
+{
+    Suite *suite = suite_create("ranks");
+    TCase *tcase = tcase_create("ranks");
+    tcase_set_timeout(tcase, 120);
+    name_count = reference_names(names);
+    tcase_add_loop_test(tcase, shared_models_score_as_transformers_does, 0, 2 * (int)name_count);
+    tcase_add_test(tcase, models_that_can_be_shared_are_many);
+    tcase_add_test(tcase, runs_of_one_layout_give_the_same_bits);
+    tcase_add_loop_test(tcase, mistakes_in_sharing_are_seen, 0, 4);
+    tcase_add_loop_test(tcase, a_wait_left_out_around_a_sum_is_seen, 0, 2);
+    tcase_add_loop_test(tcase, any_order_of_work_gives_the_right_scores, 0, 5);
+    tcase_add_test(tcase, memory_that_one_rank_lacks_is_taken_on_none);
+    tcase_add_loop_test(tcase, a_rank_that_is_lost_ends_the_group_and_nothing_hangs, 0, 3);
+    tcase_add_test(tcase, heads_that_do_not_divide_are_refused);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
