@@ -67,7 +67,7 @@ struct limit {
     }
 
 #ifdef __x86_64__
-LOOPS(avx512, __attribute__((target("avx512f,prefer-vector-width=512"))))
+LOOPS(avx512, __attribute__((target("avx512f"))))
 LOOPS(avx2, __attribute__((target("avx2,fma"))))
 #endif
 LOOPS(base, )
