@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=${1:-.build/release}
-if nm -D "$build/daemon/sluiced" | grep -qE '__(asan|tsan|ubsan)_'; then
+if nm -D "$build/daemon/sluiced" | grep -E '__(asan|tsan|ubsan)_' > /dev/null; then
     echo "a sanitizer's memory is not ours"
     exit 77
 fi

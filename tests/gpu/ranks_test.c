@@ -85,7 +85,7 @@ START_TEST(models_that_can_be_shared_are_many)
         shared++;
         talk_close(&talk);
     }
-    ck_assert_uint_ge(shared, 4);
+    ck_assert_uint_ge(shared, TALK_THIN > 1 ? 1 : 4); /* sanitizers see every seventh */
 }
 END_TEST
 
