@@ -131,17 +131,19 @@ static void prepare(struct crew_member *member, struct record *records, void **c
     driver_start(driver, 0, team->start_us);
 }
 
+/* By the wall clock, whose jumps only move the progress line: ThreadSanitizer knows this join, and not
+ * the one that takes a clock. */
 static void join(const struct run *run, struct crew_member *member)
 {
     struct timespec until;
     do {
-        clock_gettime(CLOCK_MONOTONIC, &until);
+        clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += (long)SHOW_US * 1000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         if (run->show)
             run->show(run->context, &member->team->live, clock_now_us() - member->team->start_us);
-    } while (pthread_clockjoin_np(member->thread, NULL, CLOCK_MONOTONIC, &until) == ETIMEDOUT);
+    } while (pthread_timedjoin_np(member->thread, NULL, &until) == ETIMEDOUT);
 }
 
 static int start_all(const struct run *run, struct crew_member *members, struct error *error)
