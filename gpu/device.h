@@ -10,7 +10,8 @@
 struct device_traits {
     enum dtype compute; /* activations and weights */
     enum dtype kv;
-    uint32_t tokens_max;      /* of a step, where the options do not say */
+    uint32_t slots_max;       /* where the options do not say */
+    uint32_t tokens_max;      /* of a step, likewise */
     uint32_t block_tokens;    /* likewise */
     uint64_t slab_bytes;      /* likewise */
     uint64_t embed_bytes;     /* room for a step's embeddings in the results */

@@ -12,6 +12,7 @@ const char device_name[] = "cpu";
 const struct device_traits device_traits = {
     .compute = DTYPE_F32,
     .kv = DTYPE_F32,
+    .slots_max = 128, /* more at once are no faster here, only larger */
     .tokens_max = 1024,
     .block_tokens = 32,
     .slab_bytes = 1u << 20,

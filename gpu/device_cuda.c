@@ -6,6 +6,7 @@ const char device_name[] = "cuda";
 const struct device_traits device_traits = {
     .compute = DTYPE_BF16,
     .kv = DTYPE_BF16,
+    .slots_max = 256,
     .tokens_max = 8192,
     .block_tokens = 32,
     .slab_bytes = 64u << 20,

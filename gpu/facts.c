@@ -10,7 +10,6 @@
 #include "gpu/model/synthetic.h"
 #include "gpu/weights.h"
 
-#define SLOTS_DEFAULT 256
 #define SLOTS_MAX 4096
 #define TOKENS_MAX 65536
 #define DEPTH_DEFAULT 2
@@ -109,7 +108,7 @@ static void limits_set(struct facts *facts, const struct gpu_options *options)
     struct gpu_limits *limits = &facts->limits;
     if (options->context_max && options->context_max < model->context_max)
         model->context_max = options->context_max;
-    uint32_t slots = options->slots_max ? options->slots_max : SLOTS_DEFAULT;
+    uint32_t slots = options->slots_max ? options->slots_max : device_traits.slots_max;
     uint32_t tokens = options->tokens_max ? options->tokens_max : device_traits.tokens_max;
     if (tokens < slots)
         tokens = slots; /* every slot may decode in one step */

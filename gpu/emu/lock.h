@@ -3,7 +3,7 @@
  * pthread mutexes would do, but ThreadSanitizer takes each of them for an order between the threads
  * that used it. Work on two streams must look unordered unless CUDA orders it, so the runtime's own
  * locks stay out of its sight (these files are compiled without it) and order.h says what CUDA
- * orders. Nothing spins.
+ * orders. Nothing here spins.
  */
 #pragma once
 

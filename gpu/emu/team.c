@@ -7,13 +7,17 @@
 #include "gpu/emu/device.h"
 #include "gpu/emu/order.h"
 
-/* Waking a thread costs about this much; a kernel that is over sooner stays on one. */
-#define SHARE_NS 30000u
+/* A kernel that is over sooner stays on one thread. */
+#define SHARE_NS 10000u
+/* Kernels of a step follow one another within microseconds and waking a thread takes tens, so a
+ * helper looks out for the next kernel for this long before it sleeps. */
+#define LOOK_NS 30000u
 
 struct team {
     struct lock lock;
-    atomic_uint turn; /* goes up with every kernel that is shared, and to stop */
-    bool open, stop;  /* helpers may join in; helpers are to end */
+    atomic_uint turn;     /* goes up with every kernel that is shared, and to stop */
+    atomic_uint sleeping; /* helpers that wait for a wake-up */
+    bool open, stop;      /* helpers may join in; helpers are to end */
     uint32_t helping;
     atomic_uint left; /* signal: the last helper left */
     const struct work *kernel;
@@ -56,17 +60,50 @@ static void help(struct team *team)
         signal_give(&team->left);
 }
 
+static void pause_briefly(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Whether *word became other than `value` within LOOK_NS. */
+static bool look(atomic_uint *word, unsigned int value)
+{
+    uint64_t end_ns = now_ns() + LOOK_NS;
+    do {
+        for (int i = 0; i < 16; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != value)
+                return true;
+            pause_briefly();
+        }
+    } while (now_ns() < end_ns);
+    return false;
+}
+
+static void team_turn(struct team *team)
+{
+    atomic_fetch_add(&team->turn, 1);
+    if (atomic_load(&team->sleeping))
+        futex_wake(&team->turn, INT32_MAX);
+}
+
+static void team_await_turn(struct team *team, unsigned int seen)
+{
+    if (look(&team->turn, seen))
+        return;
+    atomic_fetch_add(&team->sleeping, 1);
+    while (atomic_load(&team->turn) == seen)
+        futex_wait(&team->turn, seen);
+    atomic_fetch_sub(&team->sleeping, 1);
+}
+
 static void *helper_main(void *argument)
 {
     struct team *team = argument;
-    unsigned int seen = 0;
-    for (;;) {
-        unsigned int turn = atomic_load_explicit(&team->turn, memory_order_acquire);
-        if (turn == seen) {
-            futex_wait(&team->turn, turn);
-            continue;
-        }
-        seen = turn;
+    for (unsigned int seen = 0;;) {
+        team_await_turn(team, seen);
+        seen = atomic_load_explicit(&team->turn, memory_order_acquire);
         lock_take(&team->lock);
         bool stop = team->stop;
         lock_drop(&team->lock);
@@ -95,8 +132,7 @@ void team_stop(struct team *team)
     lock_take(&team->lock);
     team->stop = true;
     lock_drop(&team->lock);
-    atomic_fetch_add(&team->turn, 1);
-    futex_wake(&team->turn, INT32_MAX);
+    team_turn(team);
     for (uint32_t i = 0; i < team->helpers; i++)
         pthread_join(team->thread[i], NULL);
     free(team);
@@ -111,15 +147,16 @@ static void run_shared(struct team *team, const struct work *work, uint32_t firs
     team->open = true;
     atomic_store_explicit(&team->left, 0, memory_order_relaxed);
     lock_drop(&team->lock);
-    atomic_fetch_add_explicit(&team->turn, 1, memory_order_release);
-    futex_wake(&team->turn, INT32_MAX);
+    team_turn(team);
     run_indices(team, work);
     lock_take(&team->lock);
     team->open = false;
     bool wait = team->helping > 0;
     lock_drop(&team->lock);
-    if (wait)
+    if (wait) {
+        look(&team->left, 0);
         signal_await(&team->left);
+    }
     order_take(&team->end_key);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # sluiced with the demo model holds at most 64 MiB of resident memory: when ready, while it answers
-# 256 requests at a time, and after.
+# 1,024 requests at a time, and after.
 #     tests/demo/memory.sh [BUILD]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,7 +12,7 @@ if nm -D "$build/daemon/sluiced" | grep -E '__(asan|tsan|ubsan)_' > /dev/null; t
 fi
 source tests/demo/daemon.sh
 daemon_start
-"$build/tests/demo/demo_tasks" print 4 64 | batch > "$folder/batch"
+"$build/tests/demo/demo_tasks" print 4 256 | batch > "$folder/batch"
 "$sluice" generate --file "$folder/batch" --no-stream > /dev/null
 awk '/^(VmHWM|VmRSS)/ { printf "%s %.1f MiB\n", $1, $2 / 1024; most = $2 > most ? $2 : most }
     END { exit most == 0 || most > 64 * 1024 }' "/proc/$daemon/status"

@@ -1,5 +1,6 @@
 #define SIMD_WIDTH 8
-#define SIMD_TILE_N 2
+#define SIMD_TILE_SUMS 4
+#define SIMD_TILE_N_MAX 4
 #define SIMD_TILE_ROWS 2
 #define SIMD_VARIANT simd_avx2
 #define SIMD_NAME "avx2"

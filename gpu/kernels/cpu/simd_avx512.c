@@ -1,5 +1,6 @@
 #define SIMD_WIDTH 16
-#define SIMD_TILE_N 4
+#define SIMD_TILE_SUMS 16
+#define SIMD_TILE_N_MAX 8
 #define SIMD_TILE_ROWS 4
 #define SIMD_VARIANT simd_avx512
 #define SIMD_NAME "avx512"
