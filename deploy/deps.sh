@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the packages that Sluice is built and tested with, on Debian 12 and Ubuntu 24.04. Lists what is
-# missing first; does nothing when all is there; without root it prints the line to run and exits 2.
+# Installs the packages that Sluice is built and tested with, on Debian 12 and Ubuntu 24.04: deploy/deps.sh [all]
+# Lists what is missing first; does nothing when all is there; without root it prints the line to run and exits 2.
+# With "all" also what single tests need that are SKIPPED without it, as far as it can be had.
 set -euo pipefail
 
 packages=(
@@ -18,20 +19,38 @@ packages=(
     tmux              # the test of sluice top
 )
 
+further=(
+    chromium          # the load generator's report page (Ubuntu has it as a snap alone: SKIPPED there)
+    prometheus        # a real scrape, promtool
+    mmdebstrap systemd-container # the boot test
+    lintian           # the packages
+    man-db            # the manual pages
+)
+is_there() { # PACKAGE
+    [ "$(dpkg-query -W -f '${Status}' "$1" 2> /dev/null || true)" = "install ok installed" ]
+}
+get() { apt-get install -y -qq --no-install-recommends "$@"; }
+
 missing=()
 for package in "${packages[@]}"; do
-    state=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-    [ "$state" = "install ok installed" ] || missing+=("$package")
+    is_there "$package" || missing+=("$package")
 done
-if [ ${#missing[@]} -eq 0 ]; then
+wanted=()
+for package in "${further[@]}"; do
+    [ "${1:-}" != all ] || is_there "$package" || wanted+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ] && [ ${#wanted[@]} -eq 0 ]; then
     exit 0
 fi
 
-echo "missing packages: ${missing[*]}"
+echo "missing packages: ${missing[*]} ${wanted[*]}"
 if [ "$(id -u)" -ne 0 ]; then
-    echo "run: sudo apt-get update && sudo apt-get install -y ${missing[*]}"
+    echo "run: sudo apt-get update && sudo apt-get install -y ${missing[*]} ${wanted[*]}"
     exit 2
 fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends "${missing[@]}"
+[ ${#missing[@]} -eq 0 ] || get "${missing[@]}"
+for package in "${wanted[@]}"; do
+    get "$package" || echo "not to be had: $package"
+done

@@ -115,7 +115,7 @@ END
 
 {
     head_of sluice 1 "client of the Sluice inference daemon"
-    printf '.SH SYNOPSIS\n.B sluice\n.I COMMAND\n[\\fIoptions\\fR]\n.SH COMMANDS\n'
+    printf '.SH SYNOPSIS\n.B sluice\n[\\fB\\-i\\fR \\fINAME\\fR]\n.I COMMAND\n[\\fIoptions\\fR]\n.SH COMMANDS\n'
     "$sluice" --help | awk '/^  [a-z]/ { print $1 }' | while read -r command; do
         client_command "$command"
     done

@@ -10,14 +10,14 @@
 #include "client/bench/openai.h"
 #include "client/bench/report.h"
 #include "client/bench/run.h"
+#include "client/command/connect.h"
 #include "client/command/interrupt.h"
 
 #define VOCABULARY_OPENAI 30000
-#define PATH_SIZE 512
 
 struct bench {
-    const struct settings *settings;
     const struct bench_options *options;
+    const char *socket; /* NULL: the library looks for it */
     struct bench_goals goals;
     struct workload load, probes, warmup;
     struct transport **transports;
@@ -59,11 +59,7 @@ static int open_one(struct bench *bench, uint32_t number, struct error *error)
     if (options->openai)
         return openai_open(options->openai, options->model, &bench->transports[number],
                            &bench->info, error);
-    char path[PATH_SIZE];
-    const char *instance = bench->settings->instance;
-    snprintf(path, sizeof(path), "/run/sluice/%s.sock", instance ? instance : "");
-    return native_open(instance ? path : bench->settings->socket, own, &bench->transports[number],
-                       &bench->info, error);
+    return native_open(bench->socket, own, &bench->transports[number], &bench->info, error);
 }
 
 static int open_all(struct bench *bench, struct error *error)
@@ -189,13 +185,16 @@ static void free_bench(struct bench *bench)
 enum status bench_command(const struct command *command, const struct settings *settings, int argc,
                           char **argv)
 {
-    struct bench bench = {.settings = settings, .options = &settings->bench};
+    struct bench bench = {.options = &settings->bench};
     struct error error;
-    enum status status = STATUS_OK;
+    char room[CONNECT_PATH_SIZE];
     if (argc > 0) {
         say("%s takes no argument but options: %s", command->name, argv[0]);
         return STATUS_USAGE;
     }
+    enum status status = connect_socket(settings, room, &bench.socket);
+    if (status != STATUS_OK)
+        return status;
     int rc = make_loads(&bench, &error);
     if (!rc)
         rc = open_all(&bench, &error);

@@ -136,7 +136,8 @@ void driver_end(struct driver *driver, uint32_t index, const struct driver_end *
     driver->open--;
     if (end->output_tokens != UINT32_MAX)
         record->output_tokens = end->output_tokens;
-    bool failed = end->error && record->outcome != OUTCOME_CANCELLED;
+    bool failed =
+        end->error != NULL; /* also where it was cancelled, and refused before that came */
     if (failed)
         recorder_fail(&driver->recorder, index, end->error);
     else

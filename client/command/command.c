@@ -91,10 +91,11 @@ const struct command commands[] = {
 
 static void print_overview(void)
 {
-    printf("sluice COMMAND [options]: the client of the Sluice inference daemon\n\n");
+    printf("sluice [-i NAME] COMMAND [options]: the client of the Sluice inference daemon\n\n");
     for (const struct command *command = commands; command->name; command++)
         printf("  %-9s %s\n", command->name, command->summary);
-    printf("\nsluice COMMAND --help says more. sluice --version prints the version.\n\n"
+    printf("\nsluice COMMAND --help says more. sluice --version prints the version. -i NAME (or\n"
+           "--instance, or --socket PATH) says which daemon, before the command or after it.\n\n"
            "Exit status: 0 done, 1 the daemon's error, 2 wrong usage, 3 cannot connect,\n"
            "4 refused and worth a retry, 5 deadline passed, 130 interrupted.\n");
 }
@@ -122,49 +123,66 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-static enum status run_command(const struct command *command, int argc, char **argv)
+static enum status run_command(const struct command *command, struct settings *settings, int argc,
+                               char **argv)
 {
-    struct settings settings;
     struct error error;
     int index = 0;
-    settings_init(&settings);
     if (wants_help(argc, argv)) {
         print_help(command);
         return STATUS_OK;
     }
-    int rc = option_parse(command->groups, &settings, argc, argv, &index, &error);
+    int rc = option_parse(command->groups, settings, argc, argv, &index, &error);
     enum status status = STATUS_USAGE;
     if (rc)
         say("%s: %s (see sluice %s --help)", command->name, error.text, command->name);
     else
-        status = command->run(command, &settings, argc - index, argv + index);
-    work_clear(&settings.work);
+        status = command->run(command, settings, argc - index, argv + index);
+    work_clear(&settings->work);
     return status;
 }
 
-int command_main(int argc, char **argv)
+/* From the command's name on, what stood before it being in the settings. */
+static enum status run_named(struct settings *settings, int argc, char **argv)
 {
-    if (argc < 2) {
-        print_overview();
-        return STATUS_USAGE;
-    }
-    if (!strcmp(argv[1], "--version")) {
-        printf("sluice %s\n", sluice_version());
-        return STATUS_OK;
-    }
-    bool help = !strcmp(argv[1], "help");
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || (help && argc == 2)) {
+    bool help = !strcmp(argv[0], "help");
+    if (help && argc == 1) {
         print_overview();
         return STATUS_OK;
     }
-    const struct command *command = find_command(argv[help ? 2 : 1]);
+    const struct command *command = find_command(argv[help]);
     if (!command) {
-        say("unknown command %s (see sluice --help)", argv[help ? 2 : 1]);
+        say("unknown command %s (see sluice --help)", argv[help]);
         return STATUS_USAGE;
     }
     if (help) {
         print_help(command);
         return STATUS_OK;
     }
-    return run_command(command, argc - 2, argv + 2);
+    return run_command(command, settings, argc - 1, argv + 1);
+}
+
+int command_main(int argc, char **argv)
+{
+    struct settings settings;
+    struct error error;
+    int index = 1;
+    if (argc > 1 && !strcmp(argv[1], "--version")) {
+        printf("sluice %s\n", sluice_version());
+        return STATUS_OK;
+    }
+    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        print_overview();
+        return STATUS_OK;
+    }
+    settings_init(&settings);
+    if (option_parse(bare_groups, &settings, argc, argv, &index, &error)) {
+        say("%s (see sluice --help)", error.text);
+        return STATUS_USAGE;
+    }
+    if (index == argc) {
+        print_overview();
+        return STATUS_USAGE;
+    }
+    return run_named(&settings, argc - index, argv + index);
 }

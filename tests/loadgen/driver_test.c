@@ -187,6 +187,25 @@ START_TEST(a_request_is_cancelled_after_its_number_of_tokens)
 }
 END_TEST
 
+START_TEST(what_is_refused_before_its_cancel_comes_has_failed)
+{
+    struct error busy;
+    const struct driver_end refused = {.error = &busy, .output_tokens = UINT32_MAX};
+    error_set(&busy, ERR_BUSY, "no room");
+    workload.items[0].cancel_after = 0;
+    ck_assert(driver_send(&driver, VIRTUAL_START + 10000));
+    ck_assert_int_eq(records[0].outcome, OUTCOME_CANCELLED);
+    driver_end(&driver, 0, &refused, VIRTUAL_START + 11000);
+    driver_stop(&driver);
+    struct summary summary = summarize();
+    ck_assert_uint_eq(summary.failed, 1);
+    ck_assert_uint_eq(summary.completed, 0);
+    ck_assert_uint_eq(summary.cancelled, 0);
+    ck_assert_int_eq(records[0].failure, ERR_BUSY);
+    summary_free(&summary);
+}
+END_TEST
+
 START_TEST(nothing_is_sent_after_the_time_is_up)
 {
     driver.until_us = 2000000;
@@ -257,6 +276,7 @@ Suite *driver_suite(void)
                    a_limit_on_concurrency_is_kept_and_its_wait_is_not_the_generators_lateness);
     tcase_add_test(cases, refused_requests_are_failures_and_no_latencies);
     tcase_add_test(cases, a_request_is_cancelled_after_its_number_of_tokens);
+    tcase_add_test(cases, what_is_refused_before_its_cancel_comes_has_failed);
     tcase_add_loop_test(cases, nothing_is_sent_after_the_time_is_up, 0, 2);
     tcase_add_test(cases, stopping_cancels_what_is_open_and_sends_nothing_more);
     tcase_add_test(cases, nothing_is_sent_before_the_start);

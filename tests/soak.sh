@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# Soak on the CPU device: several clients at once, with random loads, priorities, cancels, deadlines and
+# disconnects, over the native protocol and over HTTP, for as long as is said:
+#     tests/soak.sh [SECONDS] [BUILD] [SEED]        (180, .build/dev, and a seed from the clock, which is printed)
+# Rounds of about 15 s. Between them nothing runs, and the daemon's counts must equal those of the clients: sequences
+# accepted, done, failed, cancelled, past their deadline. At the end its resident memory, then and under load, may
+# be at most 2 MiB above the first minute's. Exit 77 under a sanitizer: its memory is not ours.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-180} build=${2:-.build/dev} seed=${3:-$(date +%s)}
+sluice=$build/client/sluice
+if nm -D "$build/daemon/sluiced" | grep -qE '__(asan|tsan|ubsan)_'; then
+    echo "SKIPPED soak: a sanitizer's memory is not ours"
+    exit 77
+fi
+folder=$(mktemp -d /tmp/sluice-soak-XXXXXX)
+export SLUICE_SOCKET=$folder/native
+http=$folder/http
+finish() {
+    local clients
+    clients=$(jobs -p)
+    # shellcheck disable=SC2086
+    [ -z "$clients" ] || kill $clients 2> /dev/null || true
+    wait 2> /dev/null || true
+    rm -rf "$folder"
+}
+trap finish EXIT
+
+# The demo model with a context in which a request is surely not over when its client goes.
+mkdir "$folder/model"
+cp deploy/demo-model/*.json deploy/demo-model/model.safetensors "$folder/model/"
+sed -i -E 's/("max_position_embeddings": )[0-9]+/\14096/' "$folder/model/config.json"
+"$build/daemon/sluiced" --model "$folder/model" --device cpu --socket "$SLUICE_SOCKET" --http "unix:$http" \
+    --queue-sequences 128 --sequences-max 24 --kv-idle-release 500ms --log-level warning 2> "$folder/log" &
+daemon=$!
+until "$sluice" health > /dev/null 2>&1; do
+    kill -0 $daemon || { cat "$folder/log"; exit 1; }
+    sleep 0.1
+done
+
+# ---- clients: each prints the ends of what it asked for as lines "NAME NUMBER", and what was accepted of it
+
+between() { echo $(($1 + RANDOM % ($2 - $1 + 1))); } # LEAST MOST
+one_of() { shift $((RANDOM % $#)) && echo "$1"; }
+wrong() { echo "$*" >> "$folder/wrong"; }
+
+# A run of `sluice bench`; what was refused as busy was not accepted.
+bench() { # NAME [OPTION...]
+    local name=$1 json=$folder/$1.json
+    shift
+    "$sluice" bench --seed "$RANDOM" --duration "$(between 1 3)" --request-rate "$(between 5 60)" \
+        --burstiness "$(one_of 0.3 1 1 inf)" --random-input-len "$(one_of 8 32 100)" --random-output-len "$(one_of 4 16 60)" \
+        --random-range-ratio 0.9 --ignore-eos --connections "$(between 1 8)" --json "$json" --save-detailed "$@" \
+        > "$folder/$name.text" 2>&1 || { wrong "bench $*: $(tail -1 "$folder/$name.text")"; return; }
+    {
+        grep -oE '"(completed|failed|cancelled)":[0-9]+' "$json" | tr -d '"' | tr ':' ' '
+        grep -o '"errors":\[[^]]*' "$json" | cut -d'[' -f2 | tr ',' '\n' | tr -d '"'
+    } | awk 'NF == 2 { n[$1] = $2 } NF == 1 { n[$1 == "busy" || $1 == "deadline" ? $1 : "error"]++ }
+        END {
+            print "accepted", n["completed"] + n["cancelled"] + n["failed"] - n["busy"]
+            print "done", n["completed"]; print "cancelled", n["cancelled"] + 0
+            print "deadline", n["deadline"] + 0; print "error", n["error"] + 0
+        }'
+}
+native_client() { bench "$1" --cancel-rate "0.$(between 0 6)" --priority-mix=-8:1,-2:2,0:4,3:2,7:1; }
+http_client() { bench "$1" --openai "unix:$http" --vocabulary 256 --priority-mix=0:4,3:1; }
+
+# A file of prompts, some with a deadline that passes while they wait or run; scores and embeddings at times.
+file_client() { # NAME
+    local lines=$folder/$1.jsonl results=$folder/$1.out command=generate
+    for _ in $(seq "$(between 20 80)"); do
+        printf '{"tokens":[%d,%d,%d],"priority":%d,"deadline_ms":%d,"max_tokens":%d,"n":%d}\n' $((RANDOM % 256)) \
+            $((RANDOM % 256)) $((RANDOM % 256)) "$(between -8 7)" "$(one_of 0 0 5 20 80 300)" "$(between 1 120)" "$(one_of 1 1 1 3)"
+    done > "$lines"
+    if [ "$(between 0 3)" -eq 0 ]; then
+        command=$(one_of score embed)
+        sed -i -E 's/,"deadline_ms.*/}/' "$lines"
+    fi
+    "$sluice" "$command" --file "$lines" --json > "$results" 2> "$folder/$1.text" || [ $? -eq 5 ] ||
+        wrong "$command: $(tail -1 "$folder/$1.text")"
+    sed -E 's/.*"n":([0-9]+).*/\1/; s/^\{.*/1/' "$lines" | awk '{ n += $1 } END { print "accepted", n }'
+    grep -oE '"finish_reason":"[a-z]+"' "$results" | cut -d'"' -f4 |
+        sed -E 's/^(stop|length)$/done/; s/$/ 1/'
+}
+
+# A request that would go on for long: once its first tokens have come the client is gone, or is interrupted and cancels.
+fleeing_client() { # NAME
+    local output=$folder/$1.out n=1 signal=KILL client status=0
+    : > "$output"
+    if [ "$(between 0 2)" -eq 0 ]; then
+        curl -sN --unix-socket "$http" http://localhost/v1/completions -H 'Content-Type: application/json' \
+            -d '{"prompt":[1,2,3],"max_tokens":4000,"stream":true,"ignore_eos":true}' > "$output" &
+    else
+        n=$(one_of 1 1 4) signal=$(one_of KILL INT)
+        "$sluice" generate --tokens 1,2,3 --max-tokens 4000 --ignore-eos --n "$n" --priority "$(between -8 7)" \
+            > "$output" 2> "$folder/$1.text" &
+    fi
+    client=$!
+    while [ ! -s "$output" ] && kill -0 $client 2> /dev/null; do
+        sleep 0.02
+    done
+    sleep "0.$(between 0 3)"
+    kill -$signal $client 2> /dev/null || true
+    wait $client 2> /dev/null || status=$?
+    case $status in
+    130 | 137) printf 'accepted %d\ncancelled %d\n' "$n" "$n" ;;
+    4) ;; # busy
+    0) grep -q '"error"' "$output" || printf 'accepted %d\ndone %d\n' "$n" "$n" ;;
+    *) wrong "a client that was to go ended with $status: $(tail -1 "$folder/$1.text")" ;;
+    esac
+}
+
+# Looks on, and costs connections.
+onlooker() {
+    "$sluice" stats --requests --json > /dev/null || wrong "no stats"
+    curl -sf --unix-socket "$http" http://localhost/metrics > /dev/null || wrong "no metrics"
+    sleep "0.$(between 1 9)"
+}
+
+again_and_again() { # CLIENT NUMBER: until the round is over
+    RANDOM=$(((seed + 100 * round + $2) % 32768))
+    while [ $SECONDS -lt $round_end ]; do
+        "$1" "$1$2"
+    done > "$folder/count.$2"
+}
+
+# ---- rounds
+
+resident() { awk '/^VmRSS/ { print $2 }' "/proc/$daemon/status"; }
+ends() { # of lines "NAME NUMBER"
+    awk '{ n[$1] += $2 } END { printf "accepted %d = done %d + error %d + cancelled %d + deadline %d", n["accepted"],
+        n["done"], n["error"], n["cancelled"], n["deadline"] }'
+}
+add_up() { # whether the parts are the whole
+    awk '{ exit $2 != $5 + $8 + $11 + $14 }' <<< "$1"
+}
+daemons_ends() {
+    "$sluice" stats --json | grep -oE '"(sequences|finished_[a-z]+)_total":[0-9]+' |
+        sed -E 's/"sequences_total"/accepted/; s/"finished_(stop|length)_total"/done/; s/"finished_([a-z]+)_total"/\1/; s/:/ /' | ends
+}
+is_idle() {
+    "$sluice" stats --json | grep -q '"requests":0,"waiting":0,.*"kv_blocks_used":0,.*"live_sequences":0'
+}
+fail() {
+    echo "FAILED  $*"
+    cat "$folder/log"
+    exit 1
+}
+
+echo "soak of $seconds s, seed $seed"
+: > "$folder/wrong"
+: > "$folder/counts"
+round=0 first_idle=0 first_peak=0 last_peak=0
+while [ $SECONDS -lt "$seconds" ]; do
+    round=$((round + 1)) round_end=$((SECONDS + 14)) peak=0 clients=() number=0
+    for client in native_client native_client http_client file_client file_client fleeing_client fleeing_client onlooker; do
+        number=$((number + 1))
+        again_and_again $client $number &
+        clients+=($!)
+    done
+    while [ $SECONDS -lt $round_end ]; do
+        now=$(resident)
+        peak=$((now > peak ? now : peak))
+        sleep 0.2
+    done
+    wait "${clients[@]}"
+    cat "$folder"/count.* >> "$folder/counts"
+    for _ in $(seq 100); do
+        ! is_idle || break
+        sleep 0.1
+    done
+    is_idle || fail "work is left when all clients have gone"
+    sleep 1.5 # past kv-idle-release
+    idle=$(resident) told=$(ends < "$folder/counts") has=$(daemons_ends)
+    printf 'at %4d s: resident %d KiB idle, %d at most; %s\n' $SECONDS "$idle" "$peak" "$has"
+    add_up "$has" || fail "the daemon's ends are not what it accepted"
+    [ "$told" = "$has" ] || fail "the clients say $told"
+    [ ! -s "$folder/wrong" ] || fail "$(cat "$folder/wrong")"
+    if [ $((round_end - 14)) -lt 60 ]; then
+        first_idle=$idle first_peak=$((peak > first_peak ? peak : first_peak))
+    fi
+    last_peak=$peak
+done
+
+grep -qE 'done [1-9].* cancelled [1-9].* deadline [1-9]' <<< "$has" || fail "some kind of end did not happen"
+"$sluice" stats --json | grep -oE '"(connections_total|refused_busy_total|preemptions_total|kv_(grown|shrunk)_total)":[0-9]+' |
+    tr -d '"' | paste -sd' '
+kill $daemon
+wait $daemon || fail "the daemon ended with $?"
+[ ! -s "$folder/log" ] || fail "it had something to say"
+printf 'resident after the first minute and at the end: idle %d and %d KiB, under load at most %d and %d KiB\n' \
+    "$first_idle" "$idle" "$first_peak" "$last_peak"
+[ "$idle" -le $((first_idle + 2048)) ] || { echo "FAILED  it has grown by more than 2 MiB"; exit 1; }
+[ "$last_peak" -le $((first_peak + 2048)) ] || { echo "FAILED  under load it has grown by more than 2 MiB"; exit 1; }
+echo "all holds"
