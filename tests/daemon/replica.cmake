@@ -1,10 +1,10 @@
 sluice_test(replica
-    SOURCES replica_main.c cost_test.c fake_device.c kv_test.c place_test.c queue_test.c
+    SOURCES replica_main.c cost_test.c fake_device.c fake_plan.c fake_rule.c fake_run.c fake_seq.c kv_test.c place_test.c queue_test.c
         sched_random_test.c sched_rig.c sched_test.c stats_test.c worker_test.c
     LIBS sluice_daemon)
 
 sluice_test(steady
-    SOURCES steady_main.c steady_test.c fake_device.c
+    SOURCES steady_main.c steady_test.c fake_device.c fake_plan.c fake_rule.c fake_run.c fake_seq.c
     LIBS sluice_daemon sluice_gpu_cpu)
 # Heap calls of the program's own code are counted.
 target_link_options(test_steady PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc)
