@@ -6,8 +6,7 @@ sluice_test(replica
 sluice_test(steady
     SOURCES steady_main.c steady_test.c fake_device.c fake_plan.c fake_rule.c fake_run.c fake_seq.c
     LIBS sluice_daemon sluice_gpu_cpu)
-# Heap calls of the program's own code are counted.
-target_link_options(test_steady PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc)
+sluice_count_heap(test_steady)
 sluice_test(group
     SOURCES group_main.c group_test.c
     LIBS sluice_daemon sluice_gpu_cpu)

@@ -26,27 +26,6 @@ static void teardown(void)
     spawn_free(&spawn);
 }
 
-static void generate(struct wire *on, uint64_t id, uint32_t count, uint32_t max_tokens)
-{
-    static _Alignas(8) unsigned char buffer[1u << 16];
-    static const int32_t tokens[] = {1, 2, 3, 4, 5};
-    struct message_prompt prompts[64];
-    for (uint32_t i = 0; i < count; i++) {
-        prompts[i] = (struct message_prompt){
-            .sampling = sampling_unset(), .tokens = tokens, .token_count = 5};
-        prompts[i].sampling.max_tokens = max_tokens;
-        prompts[i].sampling.ignore_eos = true;
-    }
-    const struct message_submit_out submit = {.job = JOB_GENERATE,
-                                              .stream = true,
-                                              .normalize = true,
-                                              .prompt_count = count,
-                                              .prompts = prompts};
-    size_t length = message_encode_submit(buffer, sizeof(buffer), id, &submit);
-    ck_assert_uint_gt(length, 0);
-    wire_send(on, buffer, length);
-}
-
 static struct message_done done(struct wire *on)
 {
     struct message_done message;
@@ -63,7 +42,7 @@ START_TEST(requests_are_served_and_the_daemon_ends_cleanly)
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);
     for (uint64_t id = 1; id <= 20; id++) {
-        generate(&wire, id, 3, 7);
+        wire_generate(&wire, id, 3, 7);
         for (int i = 0; i < 3; i++) {
             struct message_done message = done(&wire);
             ck_assert_int_eq(message.finish, FINISH_LENGTH);
@@ -84,7 +63,7 @@ START_TEST(sigterm_lets_running_work_end)
     spawn_start(&spawn, null_model, NULL);
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);
-    generate(&wire, 1, 8, 4000);
+    wire_generate(&wire, 1, 8, 4000);
     wire_find(&wire, FRAME_TOKENS, &frame);
     kill(spawn.pid, SIGTERM);
     for (int i = 0; i < 8; i++)
@@ -126,7 +105,7 @@ START_TEST(after_the_drain_timeout_the_rest_is_cancelled)
     spawn_start(&spawn, arguments, NULL);
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);
-    generate(&wire, 1, 64, 8000);
+    wire_generate(&wire, 1, 64, 8000);
     wire_find(&wire, FRAME_TOKENS, &frame);
     kill(spawn.pid, SIGTERM);
     for (int i = 0; i < 64; i++)
@@ -226,7 +205,7 @@ START_TEST(a_thousand_connections_leave_no_descriptor_behind)
             fds[i] = wire_connect(&spawn);
             ck_assert_int_ge(fds[i], 0);
         }
-        generate(&wire, 1, 1, 3); /* somebody else is served meanwhile */
+        wire_generate(&wire, 1, 1, 3); /* somebody else is served meanwhile */
         ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
         for (int i = 0; i < 1000; i++)
             close(fds[i]);
@@ -253,13 +232,13 @@ START_TEST(a_thousand_clients_leave_no_memory_behind)
     spawn_start(&spawn, arguments, NULL);
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);
-    generate(&wire, 1, 1, 3);
+    wire_generate(&wire, 1, 1, 3);
     ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
     uint64_t before = spawn_resident(&spawn), after = 0;
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 1000; i++) {
             wire_open(&wires[i], &spawn);
-            generate(&wires[i], 1, 2, 20);
+            wire_generate(&wires[i], 1, 2, 20);
         }
         for (int i = 0; i < 1000; i++)
             ck_assert_int_eq(done(&wires[i]).finish, FINISH_LENGTH);
@@ -285,7 +264,7 @@ START_TEST(after_a_sticky_error_clients_are_told_and_the_process_is_gone)
     spawn_start(&spawn, null_model, environment);
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);
-    generate(&wire, 1, 16, 4000);
+    wire_generate(&wire, 1, 16, 4000);
     for (struct frame frame; wire_next(&wire, &frame);) {
         struct message_error message;
         struct error error;
@@ -314,7 +293,7 @@ START_TEST(a_stuck_device_is_told_by_health)
     spawn_start(&spawn, arguments, environment);
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);
-    generate(&wire, 1, 1, 4000);
+    wire_generate(&wire, 1, 1, 4000);
     for (int tries = 0; tries < 500 && !stuck; tries++) {
         wire_control(&wire, FRAME_HEALTH, "");
         wire_find(&wire, FRAME_HEALTH, &frame);
@@ -489,7 +468,7 @@ START_TEST(a_stuck_device_leaves_the_watchdog_unfed)
     spawn_start(&spawn, arguments, environment);
     const char *at = manager_await(manager.all, "READY=1\n");
     wire_open(&wire, &spawn);
-    generate(&wire, 1, 1, 4000);
+    wire_generate(&wire, 1, 1, 4000);
     at = manager_await(at, "STATUS=A step makes no progress\n");
     setsockopt(manager.fd, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof(silence));
     size_t before = manager.length;

@@ -215,3 +215,30 @@ void wire_control(struct wire *wire, uint8_t type, const char *head)
     wire_send(wire, buffer,
               message_encode_control(buffer, sizeof(buffer), type, 0, 1, head, strlen(head)));
 }
+
+size_t wire_encode_generate(void *buffer, size_t size, uint64_t id, uint32_t count,
+                            uint32_t max_tokens)
+{
+    static const int32_t tokens[] = {1, 2, 3, 4, 5};
+    struct message_prompt prompts[64];
+    for (uint32_t i = 0; i < count; i++) {
+        prompts[i] = (struct message_prompt){
+            .sampling = sampling_unset(), .tokens = tokens, .token_count = 5};
+        prompts[i].sampling.max_tokens = max_tokens;
+        prompts[i].sampling.ignore_eos = true;
+    }
+    const struct message_submit_out submit = {.job = JOB_GENERATE,
+                                              .stream = true,
+                                              .normalize = true,
+                                              .prompt_count = count,
+                                              .prompts = prompts};
+    size_t length = message_encode_submit(buffer, size, id, &submit);
+    ck_assert_uint_gt(length, 0);
+    return length;
+}
+
+void wire_generate(struct wire *wire, uint64_t id, uint32_t count, uint32_t max_tokens)
+{
+    static _Alignas(8) unsigned char buffer[1u << 16];
+    wire_send(wire, buffer, wire_encode_generate(buffer, sizeof(buffer), id, count, max_tokens));
+}

@@ -10,34 +10,7 @@
 #include "gpu/kernels/null_rule.h"
 #include "tests/daemon/fake_device.h"
 #include "tests/daemon/steady_suite.h"
-
-/* The linker sends every heap call of this program's own code here (--wrap). */
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *at, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *at, size_t size);
-
-static _Thread_local uint64_t heap_calls;
-
-void *__wrap_malloc(size_t size)
-{
-    heap_calls++;
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    heap_calls++;
-    return __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *at, size_t size)
-{
-    heap_calls++;
-    return __real_realloc(at, size);
-}
+#include "tests/heap.h"
 
 /* Records that the emulated runtime makes of allocations are a driver's matter, not the worker's.
  */

@@ -7,6 +7,7 @@
 
 #include "tests/daemon/fake_device.h"
 #include "tests/daemon/replica_suites.h"
+#include "tests/daemon/sched_rig.h"
 
 #define SEQS_MAX 300
 
@@ -28,21 +29,12 @@ static void woken(void *context)
 
 static void open_worker(bool at_once)
 {
-    struct fake_shape shape = {.depth = 2,
-                               .slots_max = 16,
-                               .tokens_max = 128,
-                               .context_max = 256,
-                               .block_tokens = 8,
-                               .group_count = 1,
-                               .slab_blocks = 8,
-                               .slabs_max = 64,
-                               .scores_max = 64,
-                               .embeds_max = 32,
-                               .moves_max = 16};
+    struct fake_shape shape = rig_shape();
     struct worker_options options = {
         .sched = {.chunk_every = 4, .kv_idle_release_us = 5000, .stall_us = UINT64_MAX},
         .step_timeout_us = 1000000};
     struct error error;
+    shape.tokens_max = 128;
     engine = fake_create(&shape, 1);
     fake_knobs(engine)->at_once = at_once;
     outbox_init(&outbox, woken, NULL);

@@ -155,32 +155,6 @@ static void check_answered(struct wire *on)
     wire_find(on, FRAME_HEALTH, &frame);
 }
 
-static size_t generate(void *buffer, size_t size, uint64_t id, uint32_t count, uint32_t max_tokens)
-{
-    static const int32_t tokens[] = {1, 2, 3, 4, 5};
-    struct message_prompt prompts[64];
-    for (uint32_t i = 0; i < count; i++) {
-        prompts[i] = (struct message_prompt){
-            .sampling = sampling_unset(), .tokens = tokens, .token_count = 5};
-        prompts[i].sampling.max_tokens = max_tokens;
-        prompts[i].sampling.ignore_eos = true;
-    }
-    const struct message_submit_out submit = {.job = JOB_GENERATE,
-                                              .stream = true,
-                                              .normalize = true,
-                                              .prompt_count = count,
-                                              .prompts = prompts};
-    size_t length = message_encode_submit(buffer, size, id, &submit);
-    ck_assert_uint_gt(length, 0);
-    return length;
-}
-
-static void ask(struct wire *on, uint64_t id, uint32_t count, uint32_t max_tokens)
-{
-    static _Alignas(8) unsigned char buffer[1u << 16];
-    wire_send(on, buffer, generate(buffer, sizeof(buffer), id, count, max_tokens));
-}
-
 /* ---- what they do ------------------------------------------------------------------------------
  */
 
@@ -224,7 +198,7 @@ START_TEST(a_client_that_says_no_hello_is_told_and_closed)
         wire_close(&wire);
     }
     wire = (struct wire){.fd = wire_connect(&spawn)};
-    ask(&wire, 1, 1, 1);
+    wire_generate(&wire, 1, 1, 1);
     ck_assert_int_eq(error_of(&wire, &id, text), ERR_BAD_STATE);
     wire_close(&wire);
     wire = (struct wire){.fd = wire_connect(&spawn)}; /* says nothing at all */
@@ -238,7 +212,7 @@ END_TEST
 START_TEST(frames_that_end_anywhere_do_no_harm)
 {
     static _Alignas(8) unsigned char bytes[1u << 16];
-    size_t length = generate(bytes, sizeof(bytes), 5, 3, 4);
+    size_t length = wire_encode_generate(bytes, sizeof(bytes), 5, 3, 4);
     for (size_t cut = 1; cut < length; cut++) {
         wire_open(&wire, &spawn);
         wire_send(&wire, bytes, cut);
@@ -251,7 +225,7 @@ END_TEST
 START_TEST(half_a_frame_held_open_is_told_and_closed)
 {
     static _Alignas(8) unsigned char bytes[1u << 16];
-    size_t length = generate(bytes, sizeof(bytes), 5, 3, 4);
+    size_t length = wire_encode_generate(bytes, sizeof(bytes), 5, 3, 4);
     for (size_t i = 0; i < 3; i++) {
         char text[ERROR_TEXT_MAX];
         struct frame frame;
@@ -274,7 +248,7 @@ START_TEST(a_slow_reader_is_closed_and_its_work_cancelled)
     wire_open(&wire, &spawn);
     setsockopt(wire.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
     for (uint64_t id = 1; id <= 4; id++)
-        ask(&wire, id, 64, 8000);
+        wire_generate(&wire, id, 64, 8000);
     struct pollfd hung_up = {.fd = wire.fd, .events = 0};
     ck_assert_int_eq(poll(&hung_up, 1, SPAWN_PATIENCE_MS), 1);
     ck_assert(hung_up.revents & POLLHUP);
@@ -289,7 +263,7 @@ START_TEST(a_client_gone_mid_batch_takes_its_work_along)
     struct frame frame;
     for (int i = 0; i < 20; i++) {
         wire_open(&wire, &spawn);
-        ask(&wire, 1, 32, 8000);
+        wire_generate(&wire, 1, 32, 8000);
         if (i % 2 == 0)
             wire_find(&wire, FRAME_TOKENS, &frame);
         wire_close(&wire);
@@ -364,7 +338,7 @@ START_TEST(another_user_cancels_drains_and_sees_nothing)
     ck_assert_int_eq(chmod(spawn.directory, 0755), 0);
     ck_assert_int_eq(chmod(spawn.socket, 0666), 0);
     wire_open(&wire, &spawn);
-    ask(&wire, 1, 4, 8000);
+    wire_generate(&wire, 1, 4, 8000);
     wire_find(&wire, FRAME_ACCEPT, &frame);
     ck_assert_int_eq(message_decode_accept(&frame, &request, &error), 0);
     pid_t pid = fork();
@@ -404,7 +378,7 @@ START_TEST(noise_is_refused_or_understood_and_never_more)
         static _Alignas(8) unsigned char bytes[4096];
         size_t length = chance_between(&random, 1, 600);
         if (i % 3 != 0)
-            length = generate(bytes, sizeof(bytes), 1 + i, 2, 3);
+            length = wire_encode_generate(bytes, sizeof(bytes), 1 + i, 2, 3);
         uint32_t changes = i % 3 == 0 ? (uint32_t)length : chance_between(&random, 1, 6);
         for (uint32_t c = 0; c < changes; c++)
             bytes[i % 3 == 0 ? c : chance_below(&random, (uint32_t)length)] =
