@@ -14,7 +14,7 @@ static void check_prompts(const struct query *query, const struct message_limits
         for (uint32_t at = 0; at < prompt->count; at++)
             FUZZ_CHECK((uint32_t)prompt->tokens[at] < limits->vocabulary);
     }
-    FUZZ_CHECK(query->prompt_count > 0 || query->messages);
+    FUZZ_CHECK(query->prompt_count > 0 || query->chat.messages);
 }
 
 static void check_sampling(const struct query *query, const struct message_limits *limits)
@@ -29,9 +29,9 @@ static void check_sampling(const struct query *query, const struct message_limit
 
 static void check_messages(const struct query *query)
 {
-    const json *messages = query->rewritten ? query->rewritten : query->messages;
+    const json *messages = query->chat.rewritten ? query->chat.rewritten : query->chat.messages;
     FUZZ_CHECK(json_is_array(messages));
-    FUZZ_CHECK(json_count(messages) == json_count(query->messages));
+    FUZZ_CHECK(json_count(messages) == json_count(query->chat.messages));
     for (const json *message = json_child(messages); message; message = json_next(message)) {
         FUZZ_CHECK(json_is_string(json_get(message, "role")));
         FUZZ_CHECK(!json_is_array(json_get(message, "content")));
@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     check_prompts(&query, &limits);
     check_sampling(&query, &limits);
-    if (query.messages)
+    if (query.chat.messages)
         check_messages(&query);
     query_free(&query);
     return 0;
