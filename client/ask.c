@@ -28,7 +28,8 @@ void ask_free(struct ask *ask)
     free(ask);
 }
 
-static int add(sluice_client *client, uint8_t type, sluice_answer answer, void *context)
+static int add(sluice_client *client, uint8_t type, sluice_answer answer, ask_frame take,
+               void *context)
 {
     struct error error;
     size_t count = 0;
@@ -44,14 +45,19 @@ static int add(sluice_client *client, uint8_t type, sluice_answer answer, void *
         error_set(&error, ERR_NO_MEMORY, "no memory for a question");
         return client_fail(client, &error);
     }
-    *ask =
-        (struct ask){.id = client->next_id++, .type = type, .answer = answer, .context = context};
+    *ask = (struct ask){
+        .id = client->next_id++, .type = type, .answer = answer, .take = take, .context = context};
     list_append(&client->asks, &ask->link);
     return 0;
 }
 
+int ask_open(sluice_client *client, uint8_t type, ask_frame take, void *context)
+{
+    return add(client, type, NULL, take, context);
+}
+
 /* The question that was added last could not be sent. */
-static int take_back(sluice_client *client, int code, const char *why)
+int ask_take_back(sluice_client *client, int code, const char *why)
 {
     struct error error;
     struct ask *ask = container_of(client->asks.prev, struct ask, link);
@@ -70,14 +76,14 @@ int sluice_ask(sluice_client *client, int what, const char *head, sluice_answer 
         error_set(&error, ERR_USAGE, "%d is nothing to ask for", what);
         return client_fail(client, &error);
     }
-    int rc = add(client, (uint8_t)what, answer, context);
+    int rc = add(client, (uint8_t)what, answer, NULL, context);
     if (rc)
         return rc;
     if (length > FRAME_HEAD_MAX)
-        return take_back(client, ERR_TOO_LARGE, "the question is too long");
+        return ask_take_back(client, ERR_TOO_LARGE, "the question is too long");
     void *room = client_room(client, size);
     if (!room)
-        return take_back(client, ERR_NO_MEMORY, "no memory for a question");
+        return ask_take_back(client, ERR_NO_MEMORY, "no memory for a question");
     client_wrote(client, message_encode_control(room, size, (uint8_t)what, 0, client->next_id - 1,
                                                 head, length));
     return 0;
@@ -91,12 +97,12 @@ int ask_cancel(sluice_client *client, uint64_t request, sluice_answer answer, vo
         error_set(&error, ERR_NOT_FOUND, "there is no request %" PRIu64, request);
         return client_fail(client, &error);
     }
-    int rc = add(client, FRAME_CANCEL, answer, context);
+    int rc = add(client, FRAME_CANCEL, answer, NULL, context);
     if (rc)
         return rc;
     void *room = client_room(client, size);
     if (!room)
-        return take_back(client, ERR_NO_MEMORY, "no memory for a question");
+        return ask_take_back(client, ERR_NO_MEMORY, "no memory for a question");
     client_wrote(client, message_encode_cancel(room, size, client->next_id - 1, request));
     return 0;
 }
@@ -107,7 +113,7 @@ bool ask_owns(const sluice_client *client, const struct frame *frame)
 }
 
 /* Takes the question off the list and tells its answer. */
-static void tell(struct ask *ask, const char *text, const struct error *error)
+static void tell(struct ask *ask, const char *text, struct error *error)
 {
     sluice_error published;
     list_remove(&ask->link);
@@ -115,6 +121,8 @@ static void tell(struct ask *ask, const char *text, const struct error *error)
         failure_publish(error, &published);
     if (ask->answer)
         ask->answer(ask->context, text, error ? &published : NULL);
+    else if (ask->take && error)
+        ask->take(ask->context, NULL, error);
     ask_free(ask);
 }
 
@@ -157,6 +165,14 @@ int ask_take(sluice_client *client, const struct frame *frame, struct error *err
     if (frame->type != ask->type || !(frame->flags & FRAME_FLAG_ANSWER))
         return error_set(error, ERR_BAD_STATE, "a message of type %u answers one of type %u",
                          frame->type, ask->type);
+    if (ask->take) {
+        rc = ask->take(ask->context, frame, error);
+        if (rc)
+            return rc; /* it is told once the connection is lost */
+        list_remove(&ask->link);
+        ask_free(ask);
+        return 0;
+    }
     rc = read_answer(frame, &text, error);
     if (rc)
         return rc;
@@ -168,12 +184,15 @@ int ask_take(sluice_client *client, const struct frame *frame, struct error *err
 void ask_forget(sluice_client *client, uint64_t id)
 {
     struct ask *ask = find(client, id);
-    if (ask)
+    if (ask) {
         ask->answer = NULL;
+        ask->take = NULL;
+    }
 }
 
 void ask_fail_all(sluice_client *client, const struct error *error)
 {
+    struct error own = *error;
     while (!list_empty(&client->asks))
-        tell(container_of(client->asks.next, struct ask, link), NULL, error);
+        tell(container_of(client->asks.next, struct ask, link), NULL, &own);
 }

@@ -40,7 +40,7 @@ struct sluice_client {
 
     sluice_info info;
     sluice_error error;
-    char *answer; /* of the last sluice_control() */
+    char *answer; /* of the last sluice_control(), sluice_tokenize() or sluice_detokenize() */
 };
 
 /* A client over a connected socket, which it owns from then on. HELLO is queued. */
@@ -51,6 +51,8 @@ void client_free(sluice_client *client);
 
 /* Room for a frame of `size` bytes at the end of the output; NULL without memory. */
 void *client_room(sluice_client *client, size_t size);
+/* Whether a frame of that size may be queued: within the daemon's limit, and what waits already. */
+int client_check_room(const sluice_client *client, size_t size, struct error *error);
 /* So many bytes of it were used. They are sent now as far as the socket takes them. */
 void client_wrote(sluice_client *client, size_t used);
 

@@ -98,12 +98,17 @@ typedef struct sluice_params {
     size_t bias_count;
 } sluice_params;
 
-/* One prompt: tokens, or a text. All prompts of a batch are of one kind. */
+/* One prompt: tokens, a text, or a conversation. All prompts of a batch are of one kind. */
 typedef struct sluice_prompt {
     const int32_t *tokens;
     size_t token_count;
     const char *text; /* UTF-8 without NUL; used when tokens is NULL */
     size_t text_length;
+    /* JSON {"messages":[{"role":"user","content":"..."}]}, of which the model's chat template makes
+     * the prompt; also tools, chat_template_kwargs, add_generation_prompt. Used when both are NULL.
+     */
+    const char *chat;
+    size_t chat_length;
     const sluice_params *params; /* NULL = the batch's */
 } sluice_prompt;
 
@@ -227,9 +232,20 @@ SLUICE_API int sluice_wait(sluice_client *client, int timeout_ms);
 /* Submits and waits until every sequence has ended, well or badly. What has not ended in time is
  * cancelled and gets its end, with SLUICE_E_TIMEOUT. */
 SLUICE_API int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms);
-/* sluice_ask() and the wait for its answer, which is valid until the next call of this function. */
+/* sluice_ask() and the wait for its answer, which is valid until the next call of this function or
+ * the next two. */
 SLUICE_API int sluice_control(sluice_client *client, int what, const char *head, int timeout_ms,
                               const char **ret_json);
+/* The tokens of one prompt, which is a text or a conversation. special: with those that the model
+ * puts around a text; a conversation has its own. What it gives is valid until the next call of
+ * this, the next, or sluice_control(). */
+SLUICE_API int sluice_tokenize(sluice_client *client, const sluice_prompt *prompt, int special,
+                               int timeout_ms, const int32_t **ret_tokens, size_t *ret_count);
+/* The text of tokens; special: special tokens are shown. Terminated; *ret_length tells it from
+ * NULs. */
+SLUICE_API int sluice_detokenize(sluice_client *client, const int32_t *tokens, size_t count,
+                                 int special, int timeout_ms, const char **ret_text,
+                                 size_t *ret_length);
 /* By the daemon-wide number, from any connection of the same user (or an admin). */
 SLUICE_API int sluice_cancel_request(sluice_client *client, uint64_t request, int timeout_ms);
 

@@ -166,6 +166,19 @@ static int copy_params(struct draft *draft, const sluice_params *params, uint32_
     return copy_bias(draft, params, index, error);
 }
 
+/* 0 tokens, 1 a text, 2 a conversation. */
+static int kind_of(const sluice_prompt *prompt)
+{
+    return prompt->tokens ? 0 : prompt->text ? 1 : 2;
+}
+
+static size_t length_of(const sluice_prompt *prompt)
+{
+    if (prompt->tokens)
+        return prompt->token_count;
+    return prompt->text ? prompt->text_length : prompt->chat ? prompt->chat_length : 0;
+}
+
 static int copy_prompt(struct draft *draft, const sluice_batch *batch, uint32_t index,
                        struct error *error)
 {
@@ -173,15 +186,18 @@ static int copy_prompt(struct draft *draft, const sluice_batch *batch, uint32_t 
     const sluice_params *params = from->params ? from->params : batch->params;
     struct message_prompt *to = &draft->prompts[index];
     to->sampling = sampling_unset();
-    if ((from->tokens ? from->token_count : from->text_length) == 0)
+    if (length_of(from) == 0)
         return error_set(error, ERR_EMPTY, "prompt %u is empty", index);
-    if (!from->tokens != !batch->prompts[0].tokens)
-        return error_set(error, ERR_USAGE, "a batch is all tokens or all texts");
-    if (from->token_count > UINT32_MAX)
+    if (kind_of(from) != kind_of(&batch->prompts[0]))
+        return error_set(error, ERR_USAGE, "a batch is all tokens, all texts or all conversations");
+    if (length_of(from) > UINT32_MAX)
         return error_set(error, ERR_TOO_LARGE, "prompt %u is too long", index);
     if (from->tokens) {
         to->tokens = from->tokens;
         to->token_count = (uint32_t)from->token_count;
+    } else if (!from->text) {
+        to->chat = from->chat;
+        to->chat_length = (uint32_t)from->chat_length;
     } else {
         int rc = check_text(from->text, from->text_length, "the text", index, error);
         if (rc)
@@ -249,11 +265,11 @@ static int draft_make(const sluice_batch *batch, struct draft *draft, struct err
     return rc;
 }
 
-static int check_room(const sluice_client *client, size_t size, struct error *error)
+int client_check_room(const sluice_client *client, size_t size, struct error *error)
 {
     if (size > client->info.frame_max)
         return error_limit(error, ERR_TOO_LARGE, client->info.frame_max, size,
-                           "the batch takes %zu bytes, the daemon takes %" PRIu64 " at a time",
+                           "the message takes %zu bytes, the daemon takes %" PRIu64 " at a time",
                            size, client->info.frame_max);
     if (size > CLIENT_UNSENT_MAX || buffer_used(&client->out) > CLIENT_UNSENT_MAX - size)
         return error_limit(error, ERR_BUSY, CLIENT_UNSENT_MAX, buffer_used(&client->out) + size,
@@ -265,7 +281,7 @@ static int send_draft(sluice_client *client, const struct draft *draft, const sl
                       uint64_t *ret_id, struct error *error)
 {
     size_t size = message_submit_size_bound(&draft->out);
-    int rc = check_room(client, size, error);
+    int rc = client_check_room(client, size, error);
     if (rc)
         return rc;
     void *room = client_room(client, size);

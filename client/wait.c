@@ -107,12 +107,12 @@ static void take_answer(void *context, const char *json, const sluice_error *err
         control->error = *error;
 }
 
-static int await(sluice_client *client, uint64_t id, const struct control *control, int timeout_ms)
+int ask_await(sluice_client *client, uint64_t id, const bool *answered, int timeout_ms)
 {
     struct error error;
     time_us until_us = client_until(timeout_ms);
     int rc = 0;
-    while (!rc && !control->answered)
+    while (!rc && !*answered)
         rc = client_wait(client, until_us);
     if (rc == 1) {
         ask_forget(client, id);
@@ -147,7 +147,7 @@ int sluice_control(sluice_client *client, int what, const char *head, int timeou
     if (!rc)
         rc = sluice_ask(client, what, head, take_answer, &control);
     if (!rc)
-        rc = await(client, id, &control, timeout_ms);
+        rc = ask_await(client, id, &control.answered, timeout_ms);
     if (rc)
         return rc;
     rc = finish(client, &control);
@@ -164,6 +164,6 @@ int sluice_cancel_request(sluice_client *client, uint64_t request, int timeout_m
     if (!rc)
         rc = ask_cancel(client, request, take_answer, &control);
     if (!rc)
-        rc = await(client, id, &control, timeout_ms);
+        rc = ask_await(client, id, &control.answered, timeout_ms);
     return rc ? rc : finish(client, &control);
 }

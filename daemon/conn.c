@@ -182,6 +182,8 @@ static void handle(struct conn *conn, const struct frame *frame, time_us now_us)
         rc = greet(conn, frame, now_us, &error);
     else if (frame->type == FRAME_SUBMIT)
         submit_frame(conn, frame, now_us);
+    else if (frame->type == FRAME_TOKENIZE || frame->type == FRAME_DETOKENIZE)
+        texts_frame(conn, frame, now_us);
     else if (frame->type == FRAME_HELLO)
         rc = error_set(&error, ERR_BAD_STATE, "a second HELLO");
     else
@@ -415,6 +417,7 @@ static void cancel_requests(struct conn *conn, time_us now_us)
         ledger_orphan(conn->server, container_of(link, struct request, audience_link), now_us);
     assert(list_empty(&conn->ready));
     submit_forget(conn);
+    texts_forget(conn);
 }
 
 void conn_refuse(struct conn *conn, const struct error *error, time_us now_us)

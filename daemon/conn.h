@@ -92,6 +92,8 @@ struct conn {
     struct list ready;    /* seq.wait_link: sequences with news */
     uint32_t stats_asked; /* STATS that wait for the worker's figures */
     struct list submits;  /* whose texts are being tokenized; see daemon/submit.c */
+    struct list texts;    /* TOKENIZE that wait for their tokens; see daemon/texts.c */
+    uint32_t text_count;  /* of those */
 
     struct list conn_link;  /* server.conns */
     struct list dirty_link; /* server.dirty: has output or news */

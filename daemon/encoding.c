@@ -31,8 +31,10 @@ int encoding_make(struct encoding *encoding, struct server *server, uint32_t cou
 
 void encoding_free(struct encoding *encoding)
 {
-    for (uint32_t i = 0; i < encoding->text_count; i++)
+    for (uint32_t i = 0; i < encoding->text_count; i++) {
         free(encoding->texts[i].ids);
+        free(encoding->texts[i].made);
+    }
     free(encoding->texts);
     *encoding = (struct encoding){0};
 }
@@ -78,10 +80,14 @@ static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scra
         error_set(&encoding->error, ERR_NO_MEMORY, "no memory to tokenize");
         return;
     }
-    if (encoding->prepare && encoding->prepare(encoding, &encoding->error))
-        return;
     for (uint32_t i = 0; i < encoding->text_count; i++) {
-        if (encode(encoding, scratch, &encoding->texts[i], &encoding->error)) {
+        struct encoding_text *text = &encoding->texts[i];
+        int rc = encoding->prepare ? encoding->prepare(encoding, i, &encoding->error) : 0;
+        if (!rc)
+            rc = encode(encoding, scratch, text, &encoding->error);
+        free(text->made);
+        text->made = NULL;
+        if (rc) {
             encoding->failed = i;
             break;
         }

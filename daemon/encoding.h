@@ -23,6 +23,7 @@ struct encoding_text {
     const char *text;
     size_t length;
     bool add_special;
+    char *made;   /* owned; `text`, where `prepare` made it, until it is tokens */
     int32_t *ids; /* owned by the encoding */
     uint32_t count;
 };
@@ -32,11 +33,11 @@ struct encoding {
     struct server *server;
     struct user *user;
     void (*done)(struct encoding *encoding);
-    /* Any thread, before the first text is read: may make it. NULL: nothing to do. */
-    int (*prepare)(struct encoding *encoding, struct error *error);
+    /* Any thread, before a text is read: may make it. NULL: nothing to do. */
+    int (*prepare)(struct encoding *encoding, uint32_t index, struct error *error);
     struct encoding_text *texts;
     uint32_t text_count;
-    size_t bytes;     /* of all texts */
+    size_t bytes;     /* of all texts; and what the caller put there before the start */
     uint64_t counted; /* against input-max */
     uint32_t ids_max; /* of each text */
     uint32_t vocabulary;

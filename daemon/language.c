@@ -204,3 +204,35 @@ int language_chats(const struct language *language, struct error *error)
         return rc;
     return error_set(error, ERR_UNSUPPORTED, "no chat: %s", language->chat_refusal.text);
 }
+
+static size_t text_room(const struct tokenizer *tokenizer, const int32_t *tokens, uint32_t count)
+{
+    size_t sum = 16, length;
+    for (uint32_t i = 0; i < count && sum <= LANGUAGE_TEXT_MAX; i++)
+        if (tokenizer_token_bytes(tokenizer, tokens[i], &length))
+            sum += 4 + 3 * length; /* a byte that is no text becomes three */
+    return sum < LANGUAGE_TEXT_MAX ? sum : LANGUAGE_TEXT_MAX;
+}
+
+int language_decode(const struct language *language, const int32_t *tokens, uint32_t count,
+                    uint32_t count_max, bool special, char **ret_text, size_t *ret_length,
+                    struct error *error)
+{
+    int rc = language_texts(language, error);
+    if (rc)
+        return rc;
+    if (count > count_max)
+        return error_limit(error, ERR_TOO_LARGE, count_max, count,
+                           "%u tokens, more than the %u that the context holds", count, count_max);
+    size_t room = text_room(language->tokenizer, tokens, count);
+    char *text = malloc(room);
+    if (!text)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a text");
+    rc = tokenizer_decode(language->tokenizer, tokens, count, !special, text, room, ret_length,
+                          error);
+    if (rc)
+        free(text);
+    else
+        *ret_text = text;
+    return rc;
+}

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "protocol/base/error.h"
 
@@ -16,6 +18,7 @@ struct tokenizer;
 struct chat_template;
 
 #define LANGUAGE_TOKEN_MAX 64
+#define LANGUAGE_TEXT_MAX ((size_t)8 << 20) /* bytes that tokens may stand for, in one answer */
 
 struct language {
     struct tokenizer *tokenizer; /* NULL: `refusal` says why */
@@ -33,3 +36,8 @@ void language_free(struct language *language);
 /* ERR_UNSUPPORTED with the reason, or 0. */
 int language_texts(const struct language *language, struct error *error);
 int language_chats(const struct language *language, struct error *error);
+/* The text of tokens that are within the vocabulary, of at most `count_max`; the caller's to free.
+ * special: special tokens are shown. */
+int language_decode(const struct language *language, const int32_t *tokens, uint32_t count,
+                    uint32_t count_max, bool special, char **ret_text, size_t *ret_length,
+                    struct error *error);

@@ -176,6 +176,7 @@ struct conn *server_accept(struct server *server, struct transport *transport,
     list_init(&conn->ready);
     list_init(&conn->audience.requests);
     list_init(&conn->submits);
+    list_init(&conn->texts);
     list_append(&server->conns, &conn->conn_link);
     list_append(&server->greeting, &conn->greet_link);
     conn->greet_us = now_us;

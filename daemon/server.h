@@ -178,6 +178,9 @@ void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us);
 void submit_cancel(struct conn *conn, uint64_t client_id);
 /* The connection goes: nobody waits for those any more. */
 void submit_forget(struct conn *conn);
+/* daemon/texts.c: TOKENIZE and DETOKENIZE; and nobody waits for their answers any more. */
+void texts_frame(struct conn *conn, const struct frame *frame, time_us now_us);
+void texts_forget(struct conn *conn);
 void control_frame(struct conn *conn, const struct frame *frame, time_us now_us);
 /* daemon/control.c: `done` is called once the workers' figures are fresh, or now where they cannot
  * be. */

@@ -1,12 +1,13 @@
 /* SUBMIT: from a frame to a request in the waiting queue, or to an ERROR that says why not.
  *
- * A batch of long texts is tokenized off the loop. Meanwhile it is a struct submit in its
- * connection's list, and further frames are handled; its number is taken, and CANCEL ends it once
- * it is accepted.
+ * A batch of long texts is tokenized off the loop, and one of conversations always. Meanwhile it is
+ * a struct submit in its connection's list, and further frames are handled; its number is taken,
+ * and CANCEL ends it once it is accepted.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/conversation.h"
 #include "daemon/encoding.h"
 #include "daemon/intake.h"
 #include "daemon/ledger.h"
@@ -25,6 +26,8 @@ struct submit {
     bool cancelled;
     struct message_submit message; /* owned */
     struct encoding encoding;
+    char *chats;      /* owned; the conversations one after the other: the frame goes */
+    size_t *chat_end; /* owned; where each of them ends */
 };
 
 static struct submit *find(struct conn *conn, uint64_t client_id)
@@ -125,6 +128,8 @@ static void submit_free(struct submit *submit)
         list_remove(&submit->link);
     encoding_free(&submit->encoding);
     message_submit_free(&submit->message);
+    free(submit->chats);
+    free(submit->chat_end);
     free(submit);
 }
 
@@ -145,18 +150,66 @@ static void encoded(struct encoding *encoding)
     submit_free(submit);
 }
 
-static int encode(struct submit *submit, const json *text, struct error *error)
+static void take_texts(struct submit *submit, const json *text)
 {
     struct encoding *encoding = &submit->encoding;
-    int rc = encoding_make(encoding, submit->server, submit->message.prompt_count, error);
-    if (rc)
-        return rc;
     for (uint32_t i = 0; i < encoding->text_count; i++, text = json_next(text)) {
         encoding->texts[i].text = json_string(text);
         encoding->texts[i].length = strlen(encoding->texts[i].text);
         encoding->texts[i].add_special = true;
     }
-    return encoding_start(encoding, submit->conn->audience.user, encoded, error);
+}
+
+/* Any thread. */
+static int render(struct encoding *encoding, uint32_t index, struct error *error)
+{
+    const struct submit *submit = container_of(encoding, struct submit, encoding);
+    struct encoding_text *text = &encoding->texts[index];
+    struct conversation conversation;
+    size_t start = index > 0 ? submit->chat_end[index - 1] : 0;
+    int rc = conversation_parse(&conversation, submit->chats + start,
+                                submit->chat_end[index] - start, error);
+    if (rc)
+        return rc;
+    rc = conversation_render(&conversation, submit->server->language, &text->made, &text->length,
+                             error);
+    text->text = text->made; /* and no special tokens: templates write them */
+    conversation_free(&conversation);
+    return rc;
+}
+
+static int take_chats(struct submit *submit, const json *chat, struct error *error)
+{
+    struct encoding *encoding = &submit->encoding;
+    size_t end = 0;
+    int rc = language_chats(submit->server->language, error);
+    if (rc)
+        return rc;
+    submit->chat_end = malloc(encoding->text_count * sizeof(*submit->chat_end));
+    for (uint32_t i = 0; submit->chat_end && i < encoding->text_count; i++) {
+        end += (size_t)json_number(chat);
+        submit->chat_end[i] = end;
+        chat = json_next(chat);
+    }
+    submit->chats = submit->chat_end ? malloc(end) : NULL;
+    if (!submit->chats)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the conversations");
+    memcpy(submit->chats, submit->message.payload, end);
+    encoding->prepare = render;
+    encoding->bytes = end;
+    return 0;
+}
+
+/* The prompts are texts or chats, whichever list is not NULL. */
+static int encode(struct submit *submit, const json *text, const json *chat, struct error *error)
+{
+    struct encoding *encoding = &submit->encoding;
+    int rc = encoding_make(encoding, submit->server, submit->message.prompt_count, error);
+    if (!rc && chat)
+        rc = take_chats(submit, chat, error);
+    else if (!rc)
+        take_texts(submit, text);
+    return rc ? rc : encoding_start(encoding, submit->conn->audience.user, encoded, error);
 }
 
 void submit_cancel(struct conn *conn, uint64_t client_id)
@@ -206,16 +259,16 @@ void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us)
         refuse(conn, frame->id, &error, now_us);
         return;
     }
-    const json *text = message_submit_texts(&message);
+    const json *text = message_submit_texts(&message), *chat = message_submit_chats(&message);
     submit->server = conn->server;
     submit->conn = conn;
     submit->client_id = frame->id;
     submit->arrived_us = now_us;
     submit->message = message;
     list_append(&conn->submits, &submit->link);
-    if (!text) {
+    if (!text && !chat) {
         accept(submit, now_us);
-    } else if (!encode(submit, text, &error)) {
+    } else if (!encode(submit, text, chat, &error)) {
         return; /* encoded() has it, or had it */
     } else {
         refuse(conn, frame->id, &error, now_us);

@@ -42,7 +42,9 @@ enum frame_type {
     FRAME_DRAIN = 12,  /* likewise; needs an admin */
     FRAME_RESUME = 13, /* likewise; needs an admin */
     FRAME_RESULT = 14, /* daemon: binary results of score and embed, see wire.md */
-    FRAME_TYPE_MAX = 14
+    FRAME_TOKENIZE = 15,   /* client: a text or a conversation; daemon answers with its tokens */
+    FRAME_DETOKENIZE = 16, /* client: tokens; daemon answers with their text */
+    FRAME_TYPE_MAX = 16
 };
 
 #define FRAME_FLAG_LAST 0x0001u   /* last frame of this id */

@@ -30,6 +30,14 @@ int head_open_alone(const struct frame *frame, json **ret_document, struct error
     return head_open(frame, HEAD_DEPTH_MAX, ret_document, error);
 }
 
+int head_padding(const struct frame *frame, uint64_t used, struct error *error)
+{
+    for (uint64_t at = used; at < frame->payload_length; at++)
+        if (frame->payload[at] != 0)
+            return error_set(error, ERR_BAD_FRAME, "the padding of the payload is not zero");
+    return 0;
+}
+
 int head_unknown(const char *name, struct error *error)
 {
     return error_set(error, ERR_UNKNOWN_FIELD, "unknown field \"%.64s\"", name);

@@ -22,6 +22,9 @@ int head_open(const struct frame *frame, uint32_t depth_max, json **ret_document
 /* The same where the message has no payload. */
 int head_open_alone(const struct frame *frame, json **ret_document, struct error *error);
 
+/* Refuses a payload that is not 0 from `used` bytes on. */
+int head_padding(const struct frame *frame, uint64_t used, struct error *error);
+
 /* Refuses fields of the object that are none of the names, which end with NULL. */
 int head_fields(const json *object, const char *const *names, struct error *error);
 /* An object within the head, and the same for its fields. */

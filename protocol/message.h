@@ -82,8 +82,10 @@ struct message_prompt {
     struct sampling sampling;
     const int32_t *tokens; /* borrowed from the payload; NULL when the prompt is a text */
     uint32_t token_count;
-    const char *text; /* borrowed from the document, UTF-8; NULL when the prompt is tokens */
+    const char *text; /* borrowed from the document, UTF-8; NULL when the prompt is none */
     size_t text_length;
+    const char *chat; /* a conversation, borrowed from the payload, not looked at; else NULL */
+    uint32_t chat_length;
     uint32_t stop_count;
     const char *stop[MESSAGE_STOP_MAX]; /* borrowed from the document */
     uint32_t stop_length[MESSAGE_STOP_MAX];
@@ -96,6 +98,7 @@ struct message_prompt {
  * {"job":"generate","priority":0,"deadline_ms":0,"stream":true,"text":false,
  *  "lengths":[5,7],            packed int32 tokens of all prompts in the payload, in this order
  *  "texts":["...","..."],      instead of lengths; needs a daemon with a tokenizer
+ *  "chats":[120,87],           instead of both: bytes of conversations in the payload, in this order
  *  "max_tokens":16, ... any field of struct sampling, "stop":["..."], "stop_token_ids":[..],
  *  "logit_bias":{"17":-1.5},   for all prompts
  *  "each":[{...},{...}],       optional: the same sampling fields, per prompt, over those for all
@@ -133,8 +136,9 @@ int message_decode_submit(const struct frame *frame, const struct message_limits
 int message_submit_prompt(struct message_submit *submit, uint32_t index,
                           struct message_prompt *ret_prompt, struct error *error);
 /* The first of the texts, to go through with json_next() beside message_submit_prompt(); NULL when the
- * prompts are tokens. */
+ * prompts are something else. Likewise the first of the chats' lengths. */
 const json *message_submit_texts(const struct message_submit *submit);
+const json *message_submit_chats(const struct message_submit *submit);
 void message_submit_free(struct message_submit *submit);
 
 struct message_bias {
@@ -156,13 +160,50 @@ struct message_submit_out {
     bool stream, want_text, normalize;
     enum pooling pooling;
     uint32_t prompt_count;
-    const struct message_prompt *prompts; /* all tokens, or all texts */
+    const struct message_prompt *prompts; /* all tokens, all texts, or all chats */
     const struct message_bias *const *bias; /* per prompt, may be NULL */
     const uint32_t *bias_count;
 };
 size_t message_encode_submit(void *buffer, size_t size, uint64_t id,
                              const struct message_submit_out *submit);
 size_t message_submit_size_bound(const struct message_submit_out *submit); /* enough for the above */
+
+/* TOKENIZE {"bytes":12,"chat":false,"special":true}, the text or conversation in the payload; answered
+ * by {"count":5} and int32 tokens. DETOKENIZE {"count":5,"special":true} and tokens; answered by
+ * {"bytes":12} and the text. All four borrow from the frame; texts are UTF-8 without NUL. */
+struct message_tokenize {
+    const char *text;
+    uint32_t length; /* bytes, at least 1 */
+    bool chat;       /* a conversation, not looked at here */
+    bool special;    /* the tokens that the model puts around texts are added; false with chat */
+};
+struct message_detokenize {
+    const int32_t *tokens; /* those of a question are within the vocabulary */
+    uint32_t count;
+    bool special; /* special tokens are shown as text */
+};
+size_t message_encode_tokenize(void *buffer, size_t size, uint64_t id,
+                               const struct message_tokenize *question);
+int message_decode_tokenize(const struct frame *frame, struct message_tokenize *ret_question,
+                            struct error *error);
+size_t message_encode_detokenize(void *buffer, size_t size, uint64_t id,
+                                 const struct message_detokenize *question);
+int message_decode_detokenize(const struct frame *frame, uint32_t vocabulary,
+                              struct message_detokenize *ret_question, struct error *error);
+/* The answers: tokens to TOKENIZE, a text to DETOKENIZE. */
+size_t message_encode_tokenized(void *buffer, size_t size, uint64_t id, const int32_t *tokens,
+                                uint32_t count);
+int message_decode_tokenized(const struct frame *frame, const int32_t **ret_tokens,
+                             uint32_t *ret_count, struct error *error);
+size_t message_encode_detokenized(void *buffer, size_t size, uint64_t id, const char *text,
+                                  uint32_t length);
+int message_decode_detokenized(const struct frame *frame, const char **ret_text,
+                               uint32_t *ret_length, struct error *error);
+/* Room that each of the four takes at most, with so many bytes of payload. */
+static inline size_t message_text_size(size_t payload)
+{
+    return FRAME_HEADER_SIZE + 96 + frame_pad(payload);
+}
 
 /* TOKENS: payload of records, each padded to 8 bytes, no head:
  *   u32 sequence, u16 count, u16 flags, i32 tokens[count],

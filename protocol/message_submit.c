@@ -20,14 +20,14 @@ static const char *const pooling_names[] = {
 struct cursor {
     struct message_prompt common;
     struct message_limits limits;
-    const json *length, *text, *each;
-    const int32_t *tokens;
+    const json *length, *text, *chat, *each;
+    const unsigned char *payload; /* from the next prompt on */
     uint32_t index;
 };
 
 /* The lists of a head, before they are measured against each other. */
 struct lists {
-    const json *lengths, *texts, *each;
+    const json *lengths, *texts, *chats, *each;
 };
 
 const char *job_name(enum job job)
@@ -49,6 +49,8 @@ static int read_own(const json *member, struct message_submit *submit, struct li
         lists->lengths = member;
     } else if (strcmp(name, "texts") == 0) {
         lists->texts = member;
+    } else if (strcmp(name, "chats") == 0) {
+        lists->chats = member;
     } else if (strcmp(name, "each") == 0) {
         lists->each = member;
     } else if (strcmp(name, "priority") == 0) {
@@ -109,14 +111,25 @@ static int read_members(const json *head, const struct message_limits *limits,
     return sampling_check(&common->sampling, error);
 }
 
-/* The prompts are given by lengths or by texts; how many there are. */
+/* The one list that gives the prompts; NULL: none, or several. */
+static const json *list_of(const struct lists *lists)
+{
+    const json *list = lists->lengths ? lists->lengths : lists->texts;
+    if (list && lists->texts && list != lists->texts)
+        return NULL;
+    if (!lists->chats)
+        return list;
+    return list ? NULL : lists->chats;
+}
+
+/* The prompts are given by lengths, texts or chats; how many there are. */
 static int count_prompts(const struct lists *lists, const struct message_limits *limits,
                          uint32_t *ret_count, struct error *error)
 {
-    const json *list = lists->lengths ? lists->lengths : lists->texts;
+    const json *list = list_of(lists);
     uint32_t max = limits->batch_max < MESSAGE_BATCH_MAX ? limits->batch_max : MESSAGE_BATCH_MAX;
-    if (!lists->lengths == !lists->texts)
-        return error_set(error, ERR_BAD_HEAD, "one of lengths and texts must be given");
+    if (!list)
+        return error_set(error, ERR_BAD_HEAD, "one of lengths, texts and chats must be given");
     if (!json_is_array(list))
         return error_set(error, ERR_BAD_VALUE, "%s is not a list", json_key(list));
     size_t count = json_count(list);
@@ -152,26 +165,26 @@ static int check_results(const struct lists *lists, uint32_t prompt_count, uint3
     return 0;
 }
 
-static int check_lengths(const json *lengths, const struct frame *frame, struct error *error)
+/* Of what lies in the payload, one after the other: tokens of 4 bytes, or bytes of chats. */
+static int check_lengths(const json *lengths, size_t unit, const struct frame *frame,
+                         struct error *error)
 {
     uint64_t sum = 0, index = 0;
     for (const json *item = json_child(lengths); item; item = json_next(item), index++) {
         int64_t length;
-        int rc = json_integer(item, "an entry of lengths", 0, UINT32_MAX / 4, &length, error);
+        int rc = json_integer(item, unit > 1 ? "an entry of lengths" : "an entry of chats", 0,
+                              UINT32_MAX / 4, &length, error);
         if (rc)
             return rc;
         if (length == 0)
             return error_set(error, ERR_EMPTY, "prompt %llu is empty", (unsigned long long)index);
         sum += (uint64_t)length;
     }
-    if (frame_pad(sum * 4) != frame->payload_length)
-        return error_set(error, ERR_BAD_FRAME,
-                         "lengths add up to %llu tokens, the payload has %u bytes",
-                         (unsigned long long)sum, frame->payload_length);
-    for (uint64_t at = sum * 4; at < frame->payload_length; at++)
-        if (frame->payload[at] != 0)
-            return error_set(error, ERR_BAD_FRAME, "the padding of the payload is not zero");
-    return 0;
+    if (frame_pad(sum * unit) != frame->payload_length)
+        return error_set(error, ERR_BAD_FRAME, "%s add up to %llu %s, the payload has %u bytes",
+                         unit > 1 ? "lengths" : "chats", (unsigned long long)sum,
+                         unit > 1 ? "tokens" : "bytes", frame->payload_length);
+    return head_padding(frame, sum * unit, error);
 }
 
 static int check_texts(const json *texts, const struct frame *frame, struct error *error)
@@ -193,7 +206,7 @@ static int read_head(const struct frame *frame, const json *head,
                      const struct message_limits *limits, struct message_submit *submit,
                      struct cursor *cursor, struct error *error)
 {
-    struct lists lists = {NULL, NULL, NULL};
+    struct lists lists = {0};
     unsigned job = 0;
     int rc = head_choice(head, "job", job_names, &job, error);
     submit->job = (enum job)job;
@@ -204,11 +217,14 @@ static int read_head(const struct frame *frame, const json *head,
     if (!rc)
         rc = check_results(&lists, submit->prompt_count, cursor->common.sampling.n,
                            limits->batch_max, error);
-    if (!rc)
-        rc = lists.lengths ? check_lengths(lists.lengths, frame, error)
-                           : check_texts(lists.texts, frame, error);
+    if (!rc && lists.texts)
+        rc = check_texts(lists.texts, frame, error);
+    else if (!rc)
+        rc = lists.lengths ? check_lengths(lists.lengths, sizeof(int32_t), frame, error)
+                           : check_lengths(lists.chats, 1, frame, error);
     cursor->length = json_child(lists.lengths);
     cursor->text = json_child(lists.texts);
+    cursor->chat = json_child(lists.chats);
     cursor->each = json_child(lists.each);
     return rc;
 }
@@ -232,7 +248,7 @@ int message_decode_submit(const struct frame *frame, const struct message_limits
         json_free(submit.document);
         return rc;
     }
-    cursor.tokens = (const int32_t *)(const void *)frame->payload;
+    cursor.payload = frame->payload;
     *storage = cursor;
     submit.payload = frame->payload;
     submit.common = &storage->common;
@@ -285,6 +301,26 @@ static int read_prompt(struct cursor *cursor, const json *each, enum job job,
     return rc;
 }
 
+/* What the prompt consists of; the cursor goes on to the next. */
+static void take_content(struct cursor *cursor, struct message_prompt *prompt)
+{
+    if (cursor->length) {
+        prompt->tokens = (const int32_t *)(const void *)cursor->payload;
+        prompt->token_count = (uint32_t)json_number(cursor->length);
+        cursor->payload += (size_t)prompt->token_count * sizeof(int32_t);
+        cursor->length = json_next(cursor->length);
+    } else if (cursor->chat) {
+        prompt->chat = (const char *)cursor->payload;
+        prompt->chat_length = (uint32_t)json_number(cursor->chat);
+        cursor->payload += prompt->chat_length;
+        cursor->chat = json_next(cursor->chat);
+    } else {
+        prompt->text = json_string(cursor->text);
+        prompt->text_length = strlen(prompt->text);
+        cursor->text = json_next(cursor->text);
+    }
+}
+
 /* The same error with the prompt's number before its text. */
 static int name_prompt(uint32_t index, const struct error *found, struct error *error)
 {
@@ -301,16 +337,7 @@ int message_submit_prompt(struct message_submit *submit, uint32_t index,
     struct error found;
     assert(index == cursor->index && index < submit->prompt_count);
     cursor->index++;
-    if (cursor->length) {
-        prompt.tokens = cursor->tokens;
-        prompt.token_count = (uint32_t)json_number(cursor->length);
-        cursor->tokens += prompt.token_count;
-        cursor->length = json_next(cursor->length);
-    } else {
-        prompt.text = json_string(cursor->text);
-        prompt.text_length = strlen(prompt.text);
-        cursor->text = json_next(cursor->text);
-    }
+    take_content(cursor, &prompt);
     if (each)
         cursor->each = json_next(each);
     if (read_prompt(cursor, each, submit->job, &prompt, &found))
@@ -322,6 +349,11 @@ int message_submit_prompt(struct message_submit *submit, uint32_t index,
 const json *message_submit_texts(const struct message_submit *submit)
 {
     return json_child(json_get(submit->document, "texts"));
+}
+
+const json *message_submit_chats(const struct message_submit *submit)
+{
+    return json_child(json_get(submit->document, "chats"));
 }
 
 void message_submit_free(struct message_submit *submit)

@@ -40,13 +40,13 @@ static bool all_alike(const struct message_submit_out *submit)
 static void write_prompts(struct json_writer *writer, const struct message_submit_out *submit)
 {
     bool texts = submit->prompts[0].text != NULL;
-    json_open(writer, texts ? "texts" : "lengths", '[');
+    json_open(writer, texts ? "texts" : submit->prompts[0].chat ? "chats" : "lengths", '[');
     for (uint32_t i = 0; i < submit->prompt_count; i++) {
         const struct message_prompt *prompt = &submit->prompts[i];
         if (texts)
             json_put_string(writer, NULL, prompt->text, prompt->text_length);
         else
-            json_put_uint(writer, NULL, prompt->token_count);
+            json_put_uint(writer, NULL, prompt->chat ? prompt->chat_length : prompt->token_count);
     }
     json_close(writer, ']');
 }
@@ -81,12 +81,22 @@ static void write_head(struct json_writer *writer, const struct message_submit_o
     json_close(writer, '}');
 }
 
-static size_t token_bytes(const struct message_submit_out *submit)
+/* What of the prompt lies in the payload. */
+static const void *packed(const struct message_prompt *prompt, size_t *ret_bytes)
 {
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < submit->prompt_count; i++)
-        if (!submit->prompts[i].text)
-            bytes += (size_t)submit->prompts[i].token_count * 4;
+    *ret_bytes = prompt->chat   ? prompt->chat_length
+                 : prompt->text ? 0
+                                : (size_t)prompt->token_count * sizeof(int32_t);
+    return prompt->chat ? (const void *)prompt->chat : prompt->tokens;
+}
+
+static size_t packed_bytes(const struct message_submit_out *submit)
+{
+    size_t bytes = 0, own;
+    for (uint32_t i = 0; i < submit->prompt_count; i++) {
+        packed(&submit->prompts[i], &own);
+        bytes += own;
+    }
     return bytes;
 }
 
@@ -95,14 +105,14 @@ size_t message_submit_size_bound(const struct message_submit_out *submit)
     struct json_writer writer;
     json_writer_init(&writer, NULL, 0);
     write_head(&writer, submit);
-    return FRAME_HEADER_SIZE + frame_pad(writer.used) + frame_pad(token_bytes(submit));
+    return FRAME_HEADER_SIZE + frame_pad(writer.used) + frame_pad(packed_bytes(submit));
 }
 
 size_t message_encode_submit(void *buffer, size_t size, uint64_t id,
                              const struct message_submit_out *submit)
 {
     struct json_writer writer;
-    size_t bytes = token_bytes(submit), padded = frame_pad(bytes);
+    size_t bytes = packed_bytes(submit), padded = frame_pad(bytes);
     head_begin(&writer, buffer, size);
     write_head(&writer, submit);
     size_t before = head_end(&writer, buffer, size, FRAME_SUBMIT, 0, id, padded);
@@ -111,9 +121,10 @@ size_t message_encode_submit(void *buffer, size_t size, uint64_t id,
     unsigned char *payload = (unsigned char *)buffer + before;
     memset(payload + bytes, 0, padded - bytes);
     for (uint32_t i = 0; i < submit->prompt_count && bytes > 0; i++) {
-        size_t own = (size_t)submit->prompts[i].token_count * 4;
+        size_t own;
+        const void *from = packed(&submit->prompts[i], &own);
         if (own > 0)
-            memcpy(payload, submit->prompts[i].tokens, own);
+            memcpy(payload, from, own);
         payload += own;
     }
     return before + padded;

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "client/bench/bench.h"
+#include "client/command/chat.h"
 #include "client/command/control.h"
 #include "client/command/job.h"
+#include "client/command/texts.h"
 #include "client/sluice.h"
 #include "client/top/top.h"
 
@@ -24,8 +26,15 @@ static enum status run_job(const struct command *command, const struct settings 
     return job_run(kind, command->groups, settings);
 }
 
-static const struct option_group generate_groups[] = {
-    {settings_input}, {settings_sampling}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group generate_groups[] = {{settings_input},      {settings_sampling},
+                                                      {settings_results},    {settings_json},
+                                                      {settings_connection}, {0}};
+static const struct option_group tokenize_groups[] = {
+    {settings_tokenize}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group detokenize_groups[] = {
+    {settings_detokenize}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group chat_groups[] = {
+    {settings_chat}, {settings_sampling}, {settings_connection}, {0}};
 static const struct option_group score_groups[] = {
     {settings_input}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group embed_groups[] = {
@@ -50,6 +59,19 @@ const struct command commands[] = {
      "timings. A file may have any number of lines: what the daemon has no room for is sent again\n"
      "when it says so.",
      generate_groups, run_job},
+    {"chat", "[options]", "talk with the model",
+     "Every line is a message, and the answer is printed as it comes. All that was said so far "
+     "goes\n"
+     "along. Ctrl-C ends an answer, and the conversation goes on; Ctrl-D ends the conversation. "
+     "Into\n"
+     "a pipe, an answer per line of standard input. Needs a model with a chat template.",
+     chat_groups, chat_command},
+    {"tokenize", "[--prompt TEXT | --file PATH] [options]", "texts to token numbers",
+     "Prints the numbers with commas between. With --json an object: count, tokens.",
+     tokenize_groups, texts_tokenize},
+    {"detokenize", "[--tokens 1,2,3 | --file PATH] [options]", "token numbers to text",
+     "Prints the text, and nothing else into a pipe. With --json an object: text.",
+     detokenize_groups, texts_detokenize},
     {"score", PROMPT, "log-probabilities of prompts",
      "Prints, for every token of a prompt from the second on: its position, its log-probability,\n"
      "the likeliest token there, and that one's. Of a file, the prompt's index stands first. With\n"
@@ -93,7 +115,7 @@ static void print_overview(void)
 {
     printf("sluice [-i NAME] COMMAND [options]: the client of the Sluice inference daemon\n\n");
     for (const struct command *command = commands; command->name; command++)
-        printf("  %-9s %s\n", command->name, command->summary);
+        printf("  %-10s %s\n", command->name, command->summary);
     printf("\nsluice COMMAND --help says more. sluice --version prints the version. -i NAME (or\n"
            "--instance, or --socket PATH) says which daemon, before the command or after it.\n\n"
            "Exit status: 0 done, 1 the daemon's error, 2 wrong usage, 3 cannot connect,\n"

@@ -264,13 +264,15 @@ static void print_wrapped(const char *text)
 
 void option_help(const struct option_group *groups)
 {
+    bool files = find(groups, "file", 4, false) && find(groups, "priority", 8, true);
     for (; groups->options; groups++) {
         for (const struct option *option = groups->options; option->name; option++) {
             char left[64];
             snprintf(left, sizeof(left), "--%s%s%s", option->name, option->value ? " " : "",
                      option->value ? option->value : "");
             printf("  %-*s", HELP_COLUMN - 2, left);
-            print_wrapped(option->help);
+            /* The mark of what lines of a file may have, where there is such a file. */
+            print_wrapped(option->help + (!files && !strncmp(option->help, "* ", 2) ? 2 : 0));
         }
     }
 }

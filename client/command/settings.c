@@ -68,6 +68,9 @@ const struct option settings_sampling[] = {
      "* stop before this text; may be given up to 16 times (a list in a file)"},
     {"ignore-eos", NULL, OPTION_SWITCH, AT(work.ignore_eos), 0, 0, true,
      "* go on after the model's end token"},
+    {0}};
+
+const struct option settings_results[] = {
     {"logprobs", "N", OPTION_WHOLE, AT(work.logprobs), 0, 20, true,
      "* log-probabilities, with --json: of each token, and of the N likeliest"},
     {"n", "N", OPTION_WHOLE, AT(work.n), 1, 128, true, "* N results per prompt (1)"},
@@ -80,6 +83,33 @@ const struct option settings_embed[] = {
     {"no-normalize", NULL, OPTION_OFF, AT(work.normalize), 0, 0, false,
      "leave the rows as long as they are"},
     {0}};
+
+#define SPECIAL(help)                                                                              \
+    {                                                                                              \
+        "no-special", NULL, OPTION_OFF, AT(special), 0, 0, false, help                             \
+    }
+#define TEXT_FILE(help)                                                                            \
+    {                                                                                              \
+        "file", "PATH", OPTION_TEXT, AT(file), 0, 0, false, help                                   \
+    }
+
+const struct option settings_tokenize[] = {
+    {"prompt", "TEXT", OPTION_TEXT, AT(work.prompt), 0, 0, false, "the text"},
+    TEXT_FILE("a file whose bytes are the text; - is standard input (-)"),
+    {"chat", NULL, OPTION_SWITCH, AT(conversation), 0, 0, false,
+     "it is a conversation, {\"messages\":[...]}, for the model's chat template"},
+    SPECIAL("leave out the tokens that the model puts around a text"),
+    {0}};
+
+const struct option settings_detokenize[] = {
+    {"tokens", "1,2,3", OPTION_TOKENS, AT(work.tokens), 0, 0, false, "the token numbers"},
+    TEXT_FILE("a file with numbers, commas or white space between; - is standard input (-)"),
+    SPECIAL("leave out special tokens"),
+    {0}};
+
+const struct option settings_chat[] = {{"system", "TEXT", OPTION_TEXT, AT(system), 0, 0, false,
+                                        "what the model is told before the conversation begins"},
+                                       {0}};
 
 void settings_init(struct settings *settings)
 {
@@ -102,6 +132,7 @@ void settings_init(struct settings *settings)
                 .pooling = "last",
             },
         .stream = 1,
+        .special = 1,
     };
     bench_options_init(&settings->bench);
 }

@@ -24,6 +24,8 @@ struct settings {
     const char *file;
     int json, stream;
     int requests, watch, prometheus;
+    int conversation, special; /* tokenize, detokenize */
+    const char *system;        /* chat */
     struct bench_options bench;
 };
 
@@ -31,7 +33,11 @@ extern const struct option settings_connection[]; /* where the daemon is */
 extern const struct option settings_json[];
 extern const struct option settings_stats[];
 extern const struct option settings_input[];    /* prompts and what all jobs know */
-extern const struct option settings_sampling[]; /* generate */
+extern const struct option settings_sampling[]; /* generate, chat */
+extern const struct option settings_results[];  /* generate */
+extern const struct option settings_tokenize[];
+extern const struct option settings_detokenize[];
+extern const struct option settings_chat[];
 extern const struct option settings_embed[];
 
 void settings_init(struct settings *settings);

@@ -1,33 +1,16 @@
-/* The texts of an query on their way to tokens: prompts as they are, conversations by the model's
+/* The texts of a query on their way to tokens: prompts as they are, conversations by the model's
  * template. */
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include "daemon/http/exchange.h"
 #include "daemon/server.h"
-#include "daemon/text/chat.h"
 
 /* Any thread: the loop looks at nothing of this meanwhile. */
-static int render(struct encoding *encoding, struct error *error)
+static int render(struct encoding *encoding, uint32_t index, struct error *error)
 {
     struct exchange *exchange = container_of(encoding, struct exchange, encoding);
-    const struct language *language = exchange->http->server->language;
-    const struct query *query = &exchange->query;
-    const struct chat_limits limits = CHAT_LIMITS;
-    const struct chat_input input = {
-        .messages = query->rewritten ? query->rewritten : query->messages,
-        .tools = query->tools,
-        .extra = query->extra,
-        .bos_token = language->bos_token[0] ? language->bos_token : NULL,
-        .eos_token = language->eos_token[0] ? language->eos_token : NULL,
-        .add_generation_prompt = query->add_generation_prompt,
-        .now = time(NULL),
-    };
-    struct encoding_text *text = &encoding->texts[0];
-    int rc = chat_template_render(language->chat, &input, &limits, &exchange->rendered,
-                                  &text->length, error);
-    text->text = exchange->rendered;
+    struct encoding_text *text = &encoding->texts[index];
+    int rc = conversation_render(&exchange->query.chat, exchange->http->server->language,
+                                 &text->made, &text->length, error);
+    text->text = text->made;
     return rc;
 }
 
@@ -44,7 +27,7 @@ static void encoded(struct encoding *encoding)
     }
     if (encoding->error.code)
         exchange_refuse(exchange, &encoding->error,
-                        exchange->query.messages ? "messages" : "prompt");
+                        exchange->query.chat.messages ? "messages" : "prompt");
     else
         exchange->encoded(exchange, now_us);
     if (before)
@@ -56,7 +39,7 @@ static int start(struct exchange *exchange, struct error *error)
     struct server *server = exchange->http->server;
     struct encoding *encoding = &exchange->encoding;
     const struct query *query = &exchange->query;
-    bool chat = query->messages != NULL;
+    bool chat = query->chat.messages != NULL;
     int rc = chat ? language_chats(server->language, error) : 0;
     if (!rc)
         rc = encoding_make(encoding, server, chat ? 1 : query->prompt_count, error);
@@ -81,7 +64,7 @@ void encode_begin(struct exchange *exchange,
     struct error error;
     const struct query *query = &exchange->query;
     exchange->encoded = done;
-    if (!query->messages && !query->prompts[0].text)
+    if (!query->chat.messages && !query->prompts[0].text)
         done(exchange, now_us);
     else if (start(exchange, &error))
         exchange_refuse(exchange, &error, "");

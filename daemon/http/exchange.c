@@ -96,7 +96,6 @@ static void bury(struct exchange *exchange)
     drop_body(exchange);
     encoding_free(&exchange->encoding);
     query_free(&exchange->query);
-    free(exchange->rendered);
     free(exchange->choices);
     out_clear(&exchange->out);
     if (exchange->audience.user)

@@ -72,7 +72,6 @@ struct exchange {
     struct encoding encoding;
     bool encoding_on; /* another thread has it, or it is being begun */
     void (*encoded)(struct exchange *exchange, time_us now_us);
-    char *rendered;          /* a conversation as text */
     struct request *request; /* until its last sequence is released */
     struct list ready;       /* seq.wait_link: sequences with news */
     struct choice *choices;

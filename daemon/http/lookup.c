@@ -122,7 +122,7 @@ void lookup_tokenize(struct exchange *exchange, time_us now_us)
 {
     const struct query *query = &exchange->query;
     struct error error;
-    if (!query->messages && (query->prompt_count != 1 || !query->prompts[0].text)) {
+    if (!query->chat.messages && (query->prompt_count != 1 || !query->prompts[0].text)) {
         error_set(&error, ERR_BAD_VALUE, "prompt must be one string");
         exchange_refuse(exchange, &error, "prompt");
         return;
@@ -143,43 +143,16 @@ static void put_decoded(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
-static size_t text_room(const struct tokenizer *tokenizer, const struct query_prompt *prompt)
-{
-    size_t sum = 16, length;
-    for (uint32_t i = 0; i < prompt->count; i++)
-        if (tokenizer_token_bytes(tokenizer, prompt->tokens[i], &length))
-            sum += 4 + 3 * length; /* a byte that is no text becomes three */
-    return sum;
-}
-
-static int decode(const struct exchange *exchange, char **ret_text, size_t *ret_length,
-                  struct error *error)
-{
-    const struct language *language = exchange->http->server->language;
-    const struct query_prompt *prompt = &exchange->query.prompts[0];
-    int rc = language_texts(language, error);
-    if (rc)
-        return rc;
-    size_t room = text_room(language->tokenizer, prompt);
-    char *text = malloc(room);
-    if (!text)
-        return error_set(error, ERR_NO_MEMORY, "no memory for a text");
-    rc = tokenizer_decode(language->tokenizer, prompt->tokens, prompt->count, false, text, room,
-                          ret_length, error);
-    if (rc)
-        free(text);
-    else
-        *ret_text = text;
-    return rc;
-}
-
 void lookup_detokenize(struct exchange *exchange, time_us now_us)
 {
+    const struct query_prompt *prompt = &exchange->query.prompts[0];
     struct error error;
     char *text = NULL;
     struct decoded decoded = {0};
+    const struct server *server = exchange->http->server;
     (void)now_us;
-    if (decode(exchange, &text, &decoded.length, &error)) {
+    if (language_decode(server->language, prompt->tokens, prompt->count, server->limits.context_max,
+                        true, &text, &decoded.length, &error)) {
         exchange_refuse(exchange, &error, "tokens");
         return;
     }

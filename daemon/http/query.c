@@ -147,7 +147,6 @@ FLAG(stream, stream)
 FLAG(echo, echo)
 FLAG(add_special, add_special)
 FLAG(logprobs_flag, logprobs)
-FLAG(generation_prompt, add_generation_prompt)
 
 static int read_stream_options(struct query *query, const json *value,
                                const struct message_limits *limits, struct error *error)
@@ -256,34 +255,12 @@ static int read_encoding_format(struct query *query, const json *value,
                : wrong(value, "\"float\" or \"base64\"", error);
 }
 
-static int read_messages(struct query *query, const json *value,
-                         const struct message_limits *limits, struct error *error)
+static int read_chat(struct query *query, const json *value, const struct message_limits *limits,
+                     struct error *error)
 {
+    bool known;
     (void)limits;
-    if (!json_is_array(value) || !json_child(value))
-        return wrong(value, "a list of messages", error);
-    query->messages = value;
-    return 0;
-}
-
-static int read_tools(struct query *query, const json *value, const struct message_limits *limits,
-                      struct error *error)
-{
-    (void)limits;
-    if (!json_is_array(value))
-        return wrong(value, "a list", error);
-    query->tools = json_child(value) ? value : NULL;
-    return 0;
-}
-
-static int read_template_kwargs(struct query *query, const json *value,
-                                const struct message_limits *limits, struct error *error)
-{
-    (void)limits;
-    if (!json_is_object(value))
-        return wrong(value, "an object", error);
-    query->extra = value;
-    return 0;
+    return conversation_field(&query->chat, value, &known, error);
 }
 
 /* ---- fields with one value that is taken
@@ -360,11 +337,11 @@ static const struct field fields[] = {
     {"prompt", COMPLETION | TOKENIZE, read_prompt},
     {"input", EMBEDDING, read_prompt},
     {"tokens", DETOKENIZE, read_token_list},
-    {"messages", CHAT | TOKENIZE, read_messages},
-    {"tools", CHAT | TOKENIZE, read_tools},
+    {"messages", CHAT | TOKENIZE, read_chat},
+    {"tools", CHAT | TOKENIZE, read_chat},
     {"tool_choice", CHAT, read_tool_choice},
-    {"chat_template_kwargs", CHAT | TOKENIZE, read_template_kwargs},
-    {"add_generation_prompt", CHAT | TOKENIZE, read_generation_prompt},
+    {"chat_template_kwargs", CHAT | TOKENIZE, read_chat},
+    {"add_generation_prompt", CHAT | TOKENIZE, read_chat},
     {"add_special_tokens", COMPLETION | EMBEDDING | TOKENIZE, read_add_special},
     {"max_tokens", GENERATE, read_max_tokens},
     {"max_completion_tokens", CHAT, read_max_tokens},
@@ -429,8 +406,8 @@ static int check(struct query *query, struct error *error)
     static const char *const needed[] = {"prompt", "messages", "input", "prompt", "tokens"};
     query->param[0] = '\0';
     bool there = query->kind == QUERY_CHAT
-                     ? query->messages != NULL
-                     : query->prompts || (query->kind == QUERY_TOKENIZE && query->messages);
+                     ? query->chat.messages != NULL
+                     : query->prompts || (query->kind == QUERY_TOKENIZE && query->chat.messages);
     if (!there) {
         snprintf(query->param, sizeof(query->param), "%s", needed[query->kind]);
         return error_set(error, ERR_BAD_VALUE, "%s is missing", needed[query->kind]);
@@ -451,7 +428,7 @@ static int check(struct query *query, struct error *error)
         return error_set(error, ERR_BAD_VALUE, "max_tokens must be at least 1");
     }
     if (strcmp(json_string(json_get(query->document, "tool_choice")), "none") == 0)
-        query->tools = NULL;
+        query->chat.tools = NULL;
     return sampling_check(sampling, error);
 }
 
@@ -460,10 +437,8 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
                struct error *error)
 {
     const struct json_bounds bounds = {.bytes_max = length, .depth_max = QUERY_DEPTH_MAX};
-    *query = (struct query){.kind = kind,
-                            .common.sampling = *defaults,
-                            .add_special = true,
-                            .add_generation_prompt = true};
+    *query = (struct query){.kind = kind, .common.sampling = *defaults, .add_special = true};
+    conversation_init(&query->chat);
     int rc = json_parse(body, length, bounds, &query->document, error);
     if (!rc && !json_is_object(query->document))
         rc = error_set(error, ERR_BAD_HEAD, "the body is no JSON object");
@@ -472,9 +447,9 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
             rc = read_member(query, item, limits, error);
     if (!rc)
         rc = check(query, error);
-    if (!rc && query->messages) {
+    if (!rc && query->chat.messages) {
         snprintf(query->param, sizeof(query->param), "messages");
-        rc = query_read_messages(query, error);
+        rc = conversation_check(&query->chat, error);
     }
     if (rc) {
         char param[QUERY_PARAM_MAX];
@@ -490,7 +465,7 @@ void query_free(struct query *query)
     for (uint32_t i = 0; i < query->prompt_count; i++)
         free(query->prompts[i].tokens);
     free(query->prompts);
-    json_free(query->rewritten);
+    conversation_free(&query->chat);
     json_free(query->document);
     *query = (struct query){0};
 }

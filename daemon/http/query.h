@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/conversation.h"
 #include "protocol/base/error.h"
 #include "protocol/base/json.h"
 #include "protocol/message.h"
@@ -40,10 +41,7 @@ struct query {
     struct message_prompt common; /* sampling, stop strings and tokens, bias */
     struct query_prompt *prompts;
     uint32_t prompt_count;
-    /* chat */
-    const json *messages, *tools, *extra;
-    json *rewritten; /* owned; the messages, where templates expect them in another form */
-    bool add_generation_prompt;
+    struct conversation chat;    /* messages NULL: there is none; borrows from the document */
     char param[QUERY_PARAM_MAX]; /* the field that an error is about; "" */
 };
 
@@ -58,8 +56,3 @@ static inline uint64_t query_results(const struct query *query)
 {
     return (uint64_t)query->prompt_count * query->common.sampling.n;
 }
-
-/* daemon/http/query_chat.c: checks the messages, and makes `rewritten` where it is needed: lists of
- * text parts become one text, and the arguments of tool calls, which the API writes as a string,
- * the object that the string holds. */
-int query_read_messages(struct query *query, struct error *error);

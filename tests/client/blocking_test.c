@@ -236,6 +236,82 @@ START_TEST(a_draining_daemon_refuses_until_it_resumes)
 }
 END_TEST
 
+START_TEST(texts_become_tokens_and_tokens_texts)
+{
+    const int32_t *ids;
+    const char *text;
+    size_t count;
+    sluice_prompt asked = {.text = "caf\xc3\xa9", .text_length = 5};
+    sluice_close(client);
+    stub_stop(stub);
+    start(&(struct stub_options){.text = true, .split = _i == 1});
+    ck_assert_int_eq(sluice_tokenize(client, &asked, 1, LONG_MS, &ids, &count), 0);
+    ck_assert_uint_eq(count, 5);
+    ck_assert(ids[0] == 'c' && ids[3] == 0xc3 && ids[4] == 0xa9);
+    int32_t kept[5];
+    memcpy(kept, ids, sizeof(kept));
+    ck_assert_int_eq(sluice_detokenize(client, kept, 5, 1, LONG_MS, &text, &count), 0);
+    ck_assert_uint_eq(count, 5);
+    ck_assert_str_eq(text, asked.text);
+    ck_assert_int_eq(sluice_detokenize(client, kept, 0, 0, LONG_MS, &text, &count), 0);
+    ck_assert_uint_eq(count, 0);
+    ck_assert_str_eq(text, "");
+    asked = (sluice_prompt){.chat = "{}", .chat_length = 2};
+    ck_assert_int_eq(sluice_tokenize(client, &asked, 1, LONG_MS, &ids, &count), 0);
+    ck_assert(count == 2 && ids[1] == '}');
+}
+END_TEST
+
+START_TEST(what_cannot_become_tokens_is_told)
+{
+    const int32_t *ids;
+    const char *text;
+    size_t count = 77;
+    const sluice_prompt bad = {.text = "\xff", .text_length = 1};
+    const sluice_prompt good = {.text = "a", .text_length = 1}, nothing = {0};
+    int rc = sluice_tokenize(client, &bad, 1, LONG_MS, &ids, &count);
+    ck_assert_int_eq(rc, -SLUICE_E_BAD_VALUE);
+    rc = sluice_tokenize(client, &good, 1, LONG_MS, &ids, &count);
+    ck_assert_int_eq(rc, -SLUICE_E_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(sluice_client_error(client)->text, "no tokenizer"));
+    ck_assert_int_eq(sluice_tokenize(client, &prompt, 1, LONG_MS, &ids, &count), -SLUICE_E_USAGE);
+    rc = sluice_tokenize(client, &nothing, 1, LONG_MS, &ids, &count);
+    ck_assert_int_eq(rc, -SLUICE_E_USAGE);
+    tokens[0] = 256;
+    rc = sluice_detokenize(client, tokens, 1, 1, LONG_MS, &text, &count);
+    ck_assert_int_eq(rc, -SLUICE_E_BAD_TOKEN);
+    rc = sluice_detokenize(client, tokens, (size_t)1 << 20, 1, LONG_MS, &text, &count);
+    ck_assert_int_eq(rc, -SLUICE_E_TOO_LARGE);
+    ck_assert_uint_eq(count, 77);
+    const char *json;
+    ck_assert_int_eq(sluice_control(client, SLUICE_HEALTH, NULL, LONG_MS, &json), 0);
+}
+END_TEST
+
+START_TEST(conversations_are_prompts_of_their_own_kind)
+{
+    static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
+    sluice_batch batch;
+    sluice_prompt prompts[2] = {{.chat = chat, .chat_length = sizeof(chat) - 1},
+                                {.chat = "{}", .chat_length = 2}};
+    int32_t bytes[sizeof(chat)];
+    params.max_tokens = 5;
+    params.ignore_eos = 1;
+    tally_batch(&tally, &batch, prompts, &params);
+    batch.prompt_count = 2;
+    ck_assert_int_eq(sluice_run(client, &batch, LONG_MS), 0);
+    ck_assert_int_eq(tally.ends, 2);
+    for (size_t i = 0; i < sizeof(chat) - 1; i++)
+        bytes[i] = (unsigned char)chat[i];
+    ck_assert(tally_follows_rule(&tally.seqs[0], bytes, sizeof(chat) - 1, true));
+    ck_assert_uint_eq(tally.seqs[1].end.prompt_tokens, 2);
+    prompts[1] = (sluice_prompt){.text = "a", .text_length = 1};
+    ck_assert_int_eq(sluice_submit(client, &batch, NULL), -SLUICE_E_USAGE);
+    prompts[1] = (sluice_prompt){.chat = "", .chat_length = 0};
+    ck_assert_int_eq(sluice_submit(client, &batch, NULL), -SLUICE_E_EMPTY);
+}
+END_TEST
+
 Suite *blocking_suite(void)
 {
     Suite *suite = suite_create("blocking");
@@ -246,6 +322,9 @@ Suite *blocking_suite(void)
     tcase_add_test(tcase, scores_follow_the_rule);
     tcase_add_loop_test(tcase, embeddings_follow_the_rule, 0, 2);
     tcase_add_test(tcase, texts_are_taken_and_given);
+    tcase_add_loop_test(tcase, texts_become_tokens_and_tokens_texts, 0, 2);
+    tcase_add_test(tcase, what_cannot_become_tokens_is_told);
+    tcase_add_test(tcase, conversations_are_prompts_of_their_own_kind);
     tcase_add_test(tcase, a_failed_sequence_leaves_the_others_alone);
     tcase_add_test(tcase, a_daemon_that_dies_in_the_middle_ends_what_was_open);
     tcase_add_test(tcase, a_run_that_takes_too_long_is_cancelled);

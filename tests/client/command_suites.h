@@ -3,5 +3,6 @@
 
 #include <check.h>
 
+Suite *chat_suite(void);
 Suite *command_suite(void);
 Suite *window_suite(void);

@@ -69,6 +69,12 @@ void program_await(struct program *program, const char *text)
         ;
 }
 
+void program_await_error(struct program *program, const char *text)
+{
+    while (!strstr(program->err_text, text) && read_some(program))
+        ;
+}
+
 void program_finish(struct program *program)
 {
     int status;

@@ -16,6 +16,8 @@ struct program {
 
 /* arguments after "sluice", ended by NULL. in: descriptor of its standard input, -1 = none. */
 void program_start(struct program *program, int in, const char *const *arguments);
+/* The same, for what it says on standard error. */
+void program_await_error(struct program *program, const char *text);
 /* Reads its output until the text shows `text`, or it ends. */
 void program_await(struct program *program, const char *text);
 /* Reads to the end; sets status. */

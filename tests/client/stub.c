@@ -277,6 +277,50 @@ static void take_cancel(struct stub *stub, size_t index, const struct frame *fra
     }
 }
 
+/* A token is a byte. */
+static void take_tokenize(struct stub *stub, struct conn *conn, const struct frame *frame)
+{
+    struct message_tokenize question;
+    struct error error;
+    int rc = message_decode_tokenize(frame, &question, &error);
+    if (!rc && !stub->options.text)
+        rc = error_set(&error, ERR_UNSUPPORTED, "the stub has no tokenizer");
+    if (rc) {
+        send_error(stub, conn, frame->id, MESSAGE_NO_SEQUENCE, FRAME_FLAG_LAST, &error);
+        return;
+    }
+    size_t size = message_text_size(question.length * sizeof(int32_t));
+    int32_t *tokens = malloc(question.length * sizeof(*tokens));
+    void *out = malloc(size);
+    for (uint32_t i = 0; tokens && i < question.length; i++)
+        tokens[i] = (unsigned char)question.text[i];
+    if (tokens && out)
+        send_bytes(stub, conn, out,
+                   message_encode_tokenized(out, size, frame->id, tokens, question.length));
+    free(tokens);
+    free(out);
+}
+
+static void take_detokenize(struct stub *stub, struct conn *conn, const struct frame *frame)
+{
+    struct message_detokenize question;
+    struct error error;
+    if (message_decode_detokenize(frame, 256, &question, &error)) {
+        send_error(stub, conn, frame->id, MESSAGE_NO_SEQUENCE, FRAME_FLAG_LAST, &error);
+        return;
+    }
+    size_t size = message_text_size(question.count);
+    char *text = malloc(question.count + 1);
+    void *out = malloc(size);
+    for (uint32_t i = 0; text && i < question.count; i++)
+        text[i] = (char)question.tokens[i];
+    if (text && out)
+        send_bytes(stub, conn, out,
+                   message_encode_detokenized(out, size, frame->id, text, question.count));
+    free(text);
+    free(out);
+}
+
 static void take_hello(struct stub *stub, struct conn *conn)
 {
     unsigned char out[1024];
@@ -315,6 +359,12 @@ static void take_frame(struct stub *stub, size_t index, const struct frame *fram
         break;
     case FRAME_CANCEL:
         take_cancel(stub, index, frame);
+        break;
+    case FRAME_TOKENIZE:
+        take_tokenize(stub, conn, frame);
+        break;
+    case FRAME_DETOKENIZE:
+        take_detokenize(stub, conn, frame);
         break;
     case FRAME_STATS:
         send_control(stub, conn, frame,

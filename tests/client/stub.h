@@ -3,7 +3,7 @@
  *
  * A prompt that begins with STUB_HANG_TOKEN never ends but by cancelling. A prompt that begins with
  * STUB_FAIL_TOKEN ends with an error of its own; STUB_KILL_TOKEN closes the connection after the
- * first token. Its thread asserts nothing about the client: what it saw is counted.
+ * first token. A conversation that ends with STUB_HANG_CHAT never ends, either. Its thread asserts nothing about the client: what it saw is counted.
  */
 #pragma once
 
@@ -14,6 +14,7 @@
 #define STUB_HANG_TOKEN 250
 #define STUB_FAIL_TOKEN 251
 #define STUB_KILL_TOKEN 252
+#define STUB_HANG_CHAT "hang\"}]}"
 #define STUB_REQUEST_FIRST 1001
 
 struct stub_options {

@@ -4,18 +4,36 @@
 #include <string.h>
 
 #include "gpu/kernels/null_rule.h"
+#include "tests/client/stub.h"
 
 #define FRAME_SIZE (64u << 10)
 
+/* Of texts and conversations, the bytes. */
 static int32_t token_of(const struct message_prompt *prompt, uint32_t i)
 {
-    return prompt->tokens ? prompt->tokens[i] : (unsigned char)prompt->text[i];
+    if (prompt->tokens)
+        return prompt->tokens[i];
+    return (unsigned char)(prompt->chat ? prompt->chat[i] : prompt->text[i]);
+}
+
+static uint32_t count_of(const struct message_prompt *prompt)
+{
+    if (prompt->tokens)
+        return prompt->token_count;
+    return prompt->chat ? prompt->chat_length : (uint32_t)prompt->text_length;
+}
+
+static bool hangs(const struct message_prompt *prompt)
+{
+    size_t length = strlen(STUB_HANG_CHAT);
+    return prompt->chat && prompt->chat_length > length &&
+           memcmp(prompt->chat + prompt->chat_length - length, STUB_HANG_CHAT, length) == 0;
 }
 
 struct stub_seq *stub_seq_make(const struct message_submit *submit,
                                const struct message_prompt *prompt)
 {
-    uint32_t count = prompt->tokens ? prompt->token_count : (uint32_t)prompt->text_length;
+    uint32_t count = count_of(prompt);
     struct stub_seq *seq = calloc(1, sizeof(*seq) + count * sizeof(int32_t));
     if (!seq)
         abort();
@@ -23,7 +41,7 @@ struct stub_seq *stub_seq_make(const struct message_submit *submit,
     seq->pooling = submit->pooling;
     seq->text = submit->want_text;
     seq->sampling = prompt->sampling;
-    seq->first_token = token_of(prompt, 0);
+    seq->first_token = hangs(prompt) ? STUB_HANG_TOKEN : token_of(prompt, 0);
     seq->prompt_count = count;
     seq->state = NULL_START;
     for (uint32_t i = 0; i < count; i++) {

@@ -8,6 +8,7 @@
 
 #define ENCODED_MAX 16384
 #define PROMPTS_MAX 64
+#define VOCABULARY 1000u
 
 union message {
     struct message_hello hello;
@@ -17,6 +18,8 @@ union message {
     struct message_result result;
     uint64_t request;
     struct message_stats stats;
+    struct message_tokenize tokenize;
+    struct message_detokenize detokenize;
 };
 
 static struct error error;
@@ -38,6 +41,10 @@ static int decode(const struct frame *frame, union message *message)
         return message_decode_cancel(frame, &message->request, &error);
     case FRAME_STATS:
         return message_decode_stats(frame, &message->stats, &error);
+    case FRAME_TOKENIZE:
+        return message_decode_tokenize(frame, &message->tokenize, &error);
+    case FRAME_DETOKENIZE:
+        return message_decode_detokenize(frame, VOCABULARY, &message->detokenize, &error);
     default:
         return message_decode_result(frame, &message->result, &error);
     }
@@ -67,6 +74,10 @@ static size_t encode(const struct frame *frame, const union message *message, vo
                           message->stats.prometheus ? "true" : "false");
         return message_encode_control(out, ENCODED_MAX, FRAME_STATS, frame->flags, frame->id, head,
                                       (size_t)length);
+    case FRAME_TOKENIZE:
+        return message_encode_tokenize(out, ENCODED_MAX, frame->id, &message->tokenize);
+    case FRAME_DETOKENIZE:
+        return message_encode_detokenize(out, ENCODED_MAX, frame->id, &message->detokenize);
     default:
         return message_encode_result(out, ENCODED_MAX, frame->id, &message->result);
     }
@@ -84,7 +95,7 @@ static void check_small(const struct frame *frame)
         return;
     }
     size_t size = encode(frame, &message, first);
-    if (frame->type == FRAME_RESULT && size == 0)
+    if (frame->payload_length > 0 && size == 0)
         return; /* larger than the room here */
     FUZZ_CHECK(size > 0);
     FUZZ_CHECK(frame_decode(first, size, size, &copy, &used, &error) == FRAME_OK);
@@ -113,22 +124,27 @@ static void check_tokens(const struct frame *frame)
 }
 
 static void check_prompt(const struct frame *frame, const struct message_submit *submit,
-                         const struct message_prompt *prompt, size_t *tokens_before)
+                         const struct message_prompt *prompt, size_t *before)
 {
     struct message_bias bias[MESSAGE_BIAS_MAX];
     uint32_t bias_count = 0;
     FUZZ_CHECK(prompt->sampling.n >= 1 && prompt->sampling.n <= MESSAGE_N_MAX);
     FUZZ_CHECK(prompt->stop_count <= MESSAGE_STOP_MAX);
-    FUZZ_CHECK(!prompt->tokens != !prompt->text);
-    FUZZ_CHECK(prompt->token_count > 0 || prompt->text_length > 0);
+    FUZZ_CHECK((prompt->tokens != NULL) + (prompt->text != NULL) + (prompt->chat != NULL) == 1);
+    FUZZ_CHECK(prompt->token_count > 0 || prompt->text_length > 0 || prompt->chat_length > 0);
     if (prompt->tokens) {
         const unsigned char *bytes = (const unsigned char *)prompt->tokens;
-        FUZZ_CHECK(bytes == frame->payload + 4 * *tokens_before);
-        *tokens_before += prompt->token_count;
-        FUZZ_CHECK(4 * *tokens_before <= frame->payload_length);
+        FUZZ_CHECK(bytes == frame->payload + 4 * *before);
+        *before += prompt->token_count;
+        FUZZ_CHECK(4 * *before <= frame->payload_length);
+    }
+    if (prompt->chat) {
+        FUZZ_CHECK(prompt->chat == (const char *)frame->payload + *before);
+        *before += prompt->chat_length;
+        FUZZ_CHECK(*before <= frame->payload_length);
     }
     if (prompt->bias)
-        message_bias(prompt->bias, 1000, bias, MESSAGE_BIAS_MAX, &bias_count, &error);
+        message_bias(prompt->bias, VOCABULARY, bias, MESSAGE_BIAS_MAX, &bias_count, &error);
     FUZZ_CHECK(submit->job == JOB_GENERATE || prompt->stop_count == 0);
 }
 
@@ -158,6 +174,7 @@ static void check_again(const struct message_submit *submit, const struct messag
         FUZZ_CHECK(message_submit_prompt(&again, i, &prompt, &error) == 0);
         FUZZ_CHECK(prompt.token_count == prompts[i].token_count);
         FUZZ_CHECK(prompt.text_length == prompts[i].text_length);
+        FUZZ_CHECK(prompt.chat_length == prompts[i].chat_length);
         FUZZ_CHECK(prompt.sampling.n == prompts[i].sampling.n);
         FUZZ_CHECK(prompt.sampling.max_tokens == prompts[i].sampling.max_tokens);
         FUZZ_CHECK(prompt.stop_count == prompts[i].stop_count);
@@ -173,12 +190,12 @@ static void check_submit(const struct frame *frame)
                                                  .logprobs_max = 20,
                                                  .stop_max = 16,
                                                  .json_depth_max = 8,
-                                                 .vocabulary = 1000};
+                                                 .vocabulary = VOCABULARY};
     static const struct sampling defaults = {
         .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1, .n = 1};
     static struct message_prompt prompts[PROMPTS_MAX];
     struct message_submit submit;
-    size_t tokens_before = 0;
+    size_t before = 0; /* tokens, or bytes of chats, of the prompts before */
     bool all = true;
     int rc = message_decode_submit(frame, &limits, &defaults, &submit, &error);
     if (rc) {
@@ -189,11 +206,26 @@ static void check_submit(const struct frame *frame)
     for (uint32_t i = 0; i < submit.prompt_count && all; i++) {
         all = message_submit_prompt(&submit, i, &prompts[i], &error) == 0;
         if (all)
-            check_prompt(frame, &submit, &prompts[i], &tokens_before);
+            check_prompt(frame, &submit, &prompts[i], &before);
     }
     if (all)
         check_again(&submit, prompts, &limits, &defaults);
     message_submit_free(&submit);
+}
+
+/* The same frames as a client reads them. */
+static void check_texts(const struct frame *frame)
+{
+    const int32_t *tokens;
+    const char *text;
+    uint32_t count;
+    check_small(frame);
+    if (frame->type == FRAME_TOKENIZE) {
+        if (message_decode_tokenized(frame, &tokens, &count, &error) == 0)
+            FUZZ_CHECK(frame_pad((size_t)count * sizeof(*tokens)) == frame->payload_length);
+    } else if (message_decode_detokenized(frame, &text, &count, &error) == 0) {
+        FUZZ_CHECK(frame_pad(count) == frame->payload_length);
+    }
 }
 
 void message_check(const struct frame *frame)
@@ -204,6 +236,10 @@ void message_check(const struct frame *frame)
         break;
     case FRAME_TOKENS:
         check_tokens(frame);
+        break;
+    case FRAME_TOKENIZE:
+    case FRAME_DETOKENIZE:
+        check_texts(frame);
         break;
     case FRAME_HEALTH:
     case FRAME_MODEL:

@@ -1,9 +1,11 @@
-/* HTTP bodies: the first byte says of which request. What is accepted keeps within the limits, and a
- * conversation that had to be rewritten is one still. */
+/* HTTP bodies: the first byte says of which request; and conversations of the native protocol. What
+ * is accepted keeps within the limits, and a conversation that had to be rewritten is one still. */
 #include <string.h>
 
 #include "daemon/http/query.h"
 #include "tests/fuzz/fuzz.h"
+
+#define CONVERSATION 'c' /* as first byte */
 
 static void check_prompts(const struct query *query, const struct message_limits *limits)
 {
@@ -14,7 +16,7 @@ static void check_prompts(const struct query *query, const struct message_limits
         for (uint32_t at = 0; at < prompt->count; at++)
             FUZZ_CHECK((uint32_t)prompt->tokens[at] < limits->vocabulary);
     }
-    FUZZ_CHECK(query->prompt_count > 0 || query->messages);
+    FUZZ_CHECK(query->prompt_count > 0 || query->chat.messages);
 }
 
 static void check_sampling(const struct query *query, const struct message_limits *limits)
@@ -27,15 +29,30 @@ static void check_sampling(const struct query *query, const struct message_limit
         FUZZ_CHECK(common->stop_length[i] > 0 && common->stop_length[i] <= MESSAGE_STOP_BYTES_MAX);
 }
 
-static void check_messages(const struct query *query)
+static void check_messages(const struct conversation *chat)
 {
-    const json *messages = query->rewritten ? query->rewritten : query->messages;
-    FUZZ_CHECK(json_is_array(messages));
-    FUZZ_CHECK(json_count(messages) == json_count(query->messages));
+    const json *messages = chat->rewritten ? chat->rewritten : chat->messages;
+    FUZZ_CHECK(json_is_array(messages) && json_count(messages) > 0);
+    FUZZ_CHECK(json_count(messages) == json_count(chat->messages));
+    FUZZ_CHECK(!chat->tools || json_is_array(chat->tools));
+    FUZZ_CHECK(!chat->extra || json_is_object(chat->extra));
     for (const json *message = json_child(messages); message; message = json_next(message)) {
         FUZZ_CHECK(json_is_string(json_get(message, "role")));
         FUZZ_CHECK(!json_is_array(json_get(message, "content")));
     }
+}
+
+/* As the native protocol carries it. */
+static void check_conversation(const char *text, size_t length)
+{
+    struct conversation conversation;
+    struct error error;
+    if (conversation_parse(&conversation, text, length, &error)) {
+        FUZZ_CHECK(error.code > 0 && error.text[0]);
+        return;
+    }
+    check_messages(&conversation);
+    conversation_free(&conversation);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -51,6 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct error error;
     if (size == 0)
         return 0;
+    if (data[0] == CONVERSATION) {
+        check_conversation((const char *)data + 1, size - 1);
+        return 0;
+    }
     enum query_kind kind = (enum query_kind)(data[0] % (QUERY_DETOKENIZE + 1));
     if (query_read(&query, kind, (const char *)data + 1, size - 1, &limits, &defaults, &error)) {
         FUZZ_CHECK(error.code > 0 && error.text[0]);
@@ -59,8 +80,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     check_prompts(&query, &limits);
     check_sampling(&query, &limits);
-    if (query.messages)
-        check_messages(&query);
+    if (query.chat.messages)
+        check_messages(&query.chat);
     query_free(&query);
     return 0;
 }

@@ -28,12 +28,12 @@ static void tear_down(void)
     site_free(&site);
 }
 
-struct conversation {
+struct rendering {
     const char *body;
     const char *text;
 };
 
-static const struct conversation conversations[] = {
+static const struct rendering renderings[] = {
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", "uhi>"},
     {"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"}]"
      ","
@@ -55,14 +55,14 @@ static const struct conversation conversations[] = {
 
 START_TEST(a_conversation_becomes_the_text_of_the_template)
 {
-    const struct conversation *conversation = &conversations[_i];
+    const struct rendering *rendering = &renderings[_i];
     char tokens[1024] = "\"tokens\":[";
     size_t used = strlen(tokens);
-    for (const char *c = conversation->text; *c; c++)
+    for (const char *c = rendering->text; *c; c++)
         used += (size_t)snprintf(tokens + used, sizeof(tokens) - used, "%s%d",
-                                 c > conversation->text ? "," : "", *c);
+                                 c > rendering->text ? "," : "", *c);
     snprintf(tokens + used, sizeof(tokens) - used, "]");
-    ck_assert_uint_eq(fetch(&site, "/tokenize", conversation->body, answer, sizeof(answer)), 200);
+    ck_assert_uint_eq(fetch(&site, "/tokenize", rendering->body, answer, sizeof(answer)), 200);
     ck_assert_msg(strstr(answer, tokens) != NULL, "%s: not %s", answer, tokens);
 }
 END_TEST
@@ -118,7 +118,7 @@ Suite *chat_ask_suite(void)
     TCase *tests = tcase_create("chat_ask");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, a_conversation_becomes_the_text_of_the_template, 0,
-                        sizeof(conversations) / sizeof(conversations[0]));
+                        sizeof(renderings) / sizeof(renderings[0]));
     tcase_add_test(tests, a_chat_is_answered_by_a_message);
     tcase_add_test(tests, a_chat_streams_the_role_first);
     tcase_add_loop_test(tests, what_would_change_the_answer_and_is_not_there_is_refused, 0,

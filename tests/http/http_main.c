@@ -6,6 +6,7 @@ int main(void)
 {
     SRunner *runner = srunner_create(exchange_suite());
     srunner_add_suite(runner, chat_ask_suite());
+    srunner_add_suite(runner, question_suite());
     srunner_add_suite(runner, texts_suite());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

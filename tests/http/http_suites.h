@@ -4,4 +4,5 @@
 
 Suite *chat_ask_suite(void);
 Suite *exchange_suite(void);
+Suite *question_suite(void);
 Suite *texts_suite(void);

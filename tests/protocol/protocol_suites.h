@@ -7,4 +7,5 @@ Suite *frame_suite(void);
 Suite *message_suite(void);
 Suite *records_suite(void);
 Suite *submit_suite(void);
+Suite *text_suite(void);
 Suite *wire_suite(void);

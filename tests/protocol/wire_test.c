@@ -153,6 +153,21 @@ START_TEST(submit_of_texts_stands_on_the_page)
 }
 END_TEST
 
+START_TEST(submit_of_chats_stands_on_the_page)
+{
+    struct message_submit submit;
+    struct message_prompt prompt;
+    decode_submit("submit_chats", 10, &submit, &prompt);
+    ck_assert_ptr_null(prompt.text);
+    ck_assert_ptr_null(prompt.tokens);
+    ck_assert_uint_eq(prompt.chat_length, 49);
+    ck_assert_mem_eq(prompt.chat + 12, "[{\"role\":", 9);
+    ck_assert_int_eq((int)json_number(message_submit_chats(&submit)), 49);
+    assert_encodes_again("submit_chats", 10, &submit, &prompt);
+    message_submit_free(&submit);
+}
+END_TEST
+
 START_TEST(submit_to_embed_stands_on_the_page)
 {
     struct message_submit submit;
@@ -284,7 +299,10 @@ END_TEST
 
 START_TEST(control_stands_on_the_page)
 {
-    static const char question[] = "{\"requests\":true}", answer[] = "{\"status\":\"ready\"}";
+    static const char question[] = "{\"requests\":true}";
+    static const char answer[] =
+        "{\"status\":\"ok\",\"ready\":true,\"progress\":1,\"uptime_us\":5000000,\"version\":"
+        "\"0.1.0\",\"model\":\"demo\",\"device\":\"cpu\"}";
     struct frame frame = frame_named("stats", FRAME_STATS, 0, 11);
     struct message_stats stats = {0};
     ck_assert_int_eq(message_decode_stats(&frame, &stats, &error), 0);
@@ -302,9 +320,42 @@ START_TEST(control_stands_on_the_page)
 }
 END_TEST
 
+START_TEST(texts_stand_on_the_page)
+{
+    const uint16_t flags = FRAME_FLAG_LAST | FRAME_FLAG_ANSWER;
+    struct message_tokenize tokenize;
+    struct message_detokenize detokenize;
+    const int32_t *tokens;
+    const char *text;
+    uint32_t count;
+    struct frame frame = frame_named("tokenize", FRAME_TOKENIZE, 0, 13);
+    ck_assert_int_eq(message_decode_tokenize(&frame, &tokenize, &error), 0);
+    ck_assert_uint_eq(tokenize.length, 6);
+    ck_assert_mem_eq(tokenize.text, "12+30=", 6);
+    ck_assert(!tokenize.chat && tokenize.special);
+    assert_bytes("tokenize", message_encode_tokenize(out, sizeof(out), 13, &tokenize));
+    frame = frame_named("tokenize_answer", FRAME_TOKENIZE, flags, 13);
+    ck_assert_int_eq(message_decode_tokenized(&frame, &tokens, &count, &error), 0);
+    ck_assert(count == 6 && tokens[0] == 49 && tokens[5] == 61);
+    assert_bytes("tokenize_answer", message_encode_tokenized(out, sizeof(out), 13, tokens, count));
+
+    frame = frame_named("detokenize", FRAME_DETOKENIZE, 0, 14);
+    ck_assert_int_eq(message_decode_detokenize(&frame, 53, &detokenize, &error), 0);
+    ck_assert(detokenize.count == 2 && detokenize.tokens[0] == 52 && !detokenize.special);
+    ck_assert_int_eq(message_decode_detokenize(&frame, 52, &detokenize, &error), -ERR_BAD_TOKEN);
+    assert_bytes("detokenize", message_encode_detokenize(out, sizeof(out), 14, &detokenize));
+    frame = frame_named("detokenize_answer", FRAME_DETOKENIZE, flags, 14);
+    ck_assert_int_eq(message_decode_detokenized(&frame, &text, &count, &error), 0);
+    ck_assert_uint_eq(count, 2);
+    ck_assert_mem_eq(text, "42", 2);
+    assert_bytes("detokenize_answer",
+                 message_encode_detokenized(out, sizeof(out), 14, text, count));
+}
+END_TEST
+
 START_TEST(the_page_has_no_other_example)
 {
-    ck_assert_uint_eq(wire_count(), 17);
+    ck_assert_uint_eq(wire_count(), 22);
 }
 END_TEST
 
@@ -336,6 +387,7 @@ Suite *wire_suite(void)
     tcase_add_test(tcase, welcome_stands_on_the_page);
     tcase_add_test(tcase, submit_of_tokens_stands_on_the_page);
     tcase_add_test(tcase, submit_of_texts_stands_on_the_page);
+    tcase_add_test(tcase, submit_of_chats_stands_on_the_page);
     tcase_add_test(tcase, submit_to_embed_stands_on_the_page);
     tcase_add_test(tcase, accept_stands_on_the_page);
     tcase_add_test(tcase, tokens_stands_on_the_page);
@@ -344,6 +396,7 @@ Suite *wire_suite(void)
     tcase_add_test(tcase, errors_stand_on_the_page);
     tcase_add_test(tcase, cancels_stand_on_the_page);
     tcase_add_test(tcase, control_stands_on_the_page);
+    tcase_add_test(tcase, texts_stand_on_the_page);
     tcase_add_test(tcase, the_page_has_no_other_example);
     tcase_add_test(tcase, the_page_lists_every_error);
     suite_add_tcase(suite, tcase);

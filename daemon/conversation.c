@@ -1,8 +1,12 @@
+#include "daemon/conversation.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "daemon/http/query.h"
+#include "daemon/language.h"
+#include "daemon/text/chat.h"
 
 #define WHOLE_MAX 9007199254740992.0 /* whole numbers that strict JSON carries */
 
@@ -88,7 +92,8 @@ static void copy_parts(struct json_writer *writer, const json *parts, char *text
 static void copy_arguments(struct json_writer *writer, const json *value)
 {
     const char *text = json_string(value);
-    const struct json_bounds bounds = {.bytes_max = strlen(text), .depth_max = QUERY_DEPTH_MAX / 2};
+    const struct json_bounds bounds = {.bytes_max = strlen(text),
+                                       .depth_max = CONVERSATION_DEPTH_MAX / 2};
     json *object;
     if (!json_is_string(value) || json_parse(text, strlen(text), bounds, &object, NULL)) {
         copy(writer, "arguments", value);
@@ -140,22 +145,25 @@ static void copy_message(struct json_writer *writer, const json *message, char *
     json_close(writer, '}');
 }
 
-static size_t write_messages(const struct query *query, char *buffer, size_t size, char *text)
+static size_t write_messages(const struct conversation *conversation, char *buffer, size_t size,
+                             char *text)
 {
     struct json_writer writer;
     json_writer_init(&writer, buffer, size);
     json_open(&writer, NULL, '[');
-    for (const json *message = json_child(query->messages); message; message = json_next(message))
+    for (const json *message = json_child(conversation->messages); message;
+         message = json_next(message))
         copy_message(&writer, message, text);
     json_close(&writer, ']');
     return writer.used;
 }
 
 /* The longest content that copy_parts() puts together. */
-static size_t parts_length(const struct query *query)
+static size_t parts_length(const struct conversation *conversation)
 {
     size_t most = 1;
-    for (const json *message = json_child(query->messages); message; message = json_next(message)) {
+    for (const json *message = json_child(conversation->messages); message;
+         message = json_next(message)) {
         size_t length = 0;
         const json *parts = json_get(message, "content");
         for (const json *part = json_child(parts); json_is_array(parts) && part;
@@ -166,28 +174,125 @@ static size_t parts_length(const struct query *query)
     return most;
 }
 
-static int rewrite(struct query *query, struct error *error)
+static int rewrite(struct conversation *conversation, struct error *error)
 {
-    char *text = malloc(parts_length(query));
-    size_t size = text ? write_messages(query, NULL, 0, text) : 0;
+    char *text = malloc(parts_length(conversation));
+    size_t size = text ? write_messages(conversation, NULL, 0, text) : 0;
     char *buffer = malloc(size + 1);
     const struct json_bounds bounds = {.bytes_max = size, .depth_max = 64};
     int rc = text && buffer ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for the messages");
     if (!rc) {
-        write_messages(query, buffer, size + 1, text);
-        rc = json_parse(buffer, size, bounds, &query->rewritten, error);
+        write_messages(conversation, buffer, size + 1, text);
+        rc = json_parse(buffer, size, bounds, &conversation->rewritten, error);
     }
     free(buffer);
     free(text);
     return rc;
 }
 
-int query_read_messages(struct query *query, struct error *error)
+int conversation_check(struct conversation *conversation, struct error *error)
 {
     bool needed = false;
     int rc = 0;
-    for (const json *message = json_child(query->messages); !rc && message;
+    if (!conversation->messages)
+        return error_set(error, ERR_BAD_VALUE, "messages is missing");
+    for (const json *message = json_child(conversation->messages); !rc && message;
          message = json_next(message))
         rc = check_message(message, &needed, error);
-    return !rc && needed ? rewrite(query, error) : rc;
+    return !rc && needed ? rewrite(conversation, error) : rc;
+}
+
+/* ---- as a whole --------------------------------------------------------------------------------
+ */
+
+void conversation_init(struct conversation *conversation)
+{
+    *conversation = (struct conversation){.add_generation_prompt = true};
+}
+
+static int wrong(const json *value, const char *expected, struct error *error)
+{
+    return error_set(error, ERR_BAD_VALUE, "%s must be %s", json_key(value), expected);
+}
+
+int conversation_field(struct conversation *conversation, const json *member, bool *ret_known,
+                       struct error *error)
+{
+    const char *name = json_key(member);
+    *ret_known = true;
+    if (strcmp(name, "messages") == 0) {
+        if (!json_is_array(member) || !json_child(member))
+            return wrong(member, "a list of messages", error);
+        conversation->messages = member;
+    } else if (strcmp(name, "tools") == 0) {
+        if (!json_is_array(member))
+            return wrong(member, "a list", error);
+        conversation->tools = json_child(member) ? member : NULL;
+    } else if (strcmp(name, "chat_template_kwargs") == 0) {
+        if (!json_is_object(member))
+            return wrong(member, "an object", error);
+        conversation->extra = member;
+    } else if (strcmp(name, "add_generation_prompt") == 0) {
+        if (!json_is_bool(member))
+            return wrong(member, "true or false", error);
+        conversation->add_generation_prompt = json_bool(member);
+    } else {
+        *ret_known = false;
+    }
+    return 0;
+}
+
+static int read_fields(struct conversation *conversation, struct error *error)
+{
+    if (!json_is_object(conversation->document))
+        return error_set(error, ERR_BAD_VALUE, "a conversation is not an object");
+    for (const json *member = json_child(conversation->document); member;
+         member = json_next(member)) {
+        bool known;
+        int rc = conversation_field(conversation, member, &known, error);
+        if (rc)
+            return rc;
+        if (!known)
+            return error_set(error, ERR_UNKNOWN_FIELD, "unknown field \"%.64s\" of a conversation",
+                             json_key(member));
+    }
+    return conversation_check(conversation, error);
+}
+
+int conversation_parse(struct conversation *conversation, const char *text, size_t length,
+                       struct error *error)
+{
+    const struct json_bounds bounds = {.bytes_max = length, .depth_max = CONVERSATION_DEPTH_MAX};
+    struct error found;
+    conversation_init(conversation);
+    int rc = json_parse(text, length, bounds, &conversation->document, &found);
+    if (rc)
+        return error_set(error, found.code, "the conversation: %s", found.text);
+    rc = read_fields(conversation, error);
+    if (rc)
+        conversation_free(conversation);
+    return rc;
+}
+
+int conversation_render(const struct conversation *conversation, const struct language *language,
+                        char **ret_text, size_t *ret_length, struct error *error)
+{
+    const struct chat_limits limits = CHAT_LIMITS;
+    const struct chat_input input = {
+        .messages = conversation->rewritten ? conversation->rewritten : conversation->messages,
+        .tools = conversation->tools,
+        .extra = conversation->extra,
+        .bos_token = language->bos_token[0] ? language->bos_token : NULL,
+        .eos_token = language->eos_token[0] ? language->eos_token : NULL,
+        .add_generation_prompt = conversation->add_generation_prompt,
+        .now = time(NULL),
+    };
+    return chat_template_render(language->chat, &input, &limits, ret_text, ret_length, error);
+}
+
+void conversation_free(struct conversation *conversation)
+{
+    json_free(conversation->rewritten);
+    json_free(conversation->document);
+    *conversation = (struct conversation){0};
 }
