@@ -17,9 +17,7 @@
 #define RETRY_MIN_MS 10u
 #define RETRY_MAX_MS 10000u
 #define WELCOME_FRAME_MAX 2048u
-/* Fewer leave little. */
-#define TRIM_CONNECTIONS 64u
-#define TRIM_SEQUENCES 128u
+#define TRIM_CONNECTIONS 64u /* fewer leave little */
 
 static void limits_from_options(struct server *server)
 {
@@ -48,9 +46,9 @@ int server_init(struct server *server, const struct options *options, struct out
     server->receive = malloc(SERVER_RECEIVE_SIZE);
     if (!server->receive)
         return error_set(error, ERR_NO_MEMORY, "no memory for the receive buffer");
-    struct list *const lists[] = {&server->conns,        &server->dirty,   &server->dead,
-                                  &server->held,         &server->stalled, &server->half,
-                                  &server->greeting,     &server->starved, &server->stats_asks,
+    struct list *const lists[] = {&server->conns,    &server->dirty,   &server->dead,
+                                  &server->held,     &server->stalled, &server->half,
+                                  &server->greeting, &server->starved, &server->stats_asks,
                                   &server->stats_waiters};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
@@ -181,6 +179,8 @@ struct conn *server_accept(struct server *server, struct transport *transport,
     list_append(&server->greeting, &conn->greet_link);
     conn->greet_us = now_us;
     server->load.connections++;
+    if (server->connections_peak < server->load.connections)
+        server->connections_peak = server->load.connections;
     user->load.connections++;
     server->counts.connections_total++;
     transport->api->watch(transport, true, false);
@@ -224,31 +224,19 @@ void server_forget(struct server *server, struct conn *conn)
     list_append(&server->dead, &conn->conn_link);
 }
 
+/* What many connections leave lies in holes below what still lives, and the allocator keeps it: once
+ * most of them are gone, it is given back. */
 static void bury(struct server *server)
 {
     struct list *link;
+    bool any = !list_empty(&server->dead);
     while ((link = list_take(&server->dead)))
         free(container_of(link, struct conn, conn_link));
-}
-
-static bool ebbed(struct peak *peak, uint64_t now, uint64_t least)
-{
-    if (peak->most < now)
-        peak->most = now;
-    if (peak->most < least || now >= peak->most / 8)
-        return false;
-    peak->most = now;
-    return true;
-}
-
-/* What many connections or sequences leave lies in holes below what still lives, and the allocator
- * keeps it: once most of them are gone, it is given back. */
-static void give_back(struct server *server)
-{
-    bool connections = ebbed(&server->connections, server->load.connections, TRIM_CONNECTIONS);
-    bool sequences = ebbed(&server->sequences, server->live_sequences, TRIM_SEQUENCES);
-    if (connections || sequences)
+    if (any && server->connections_peak >= TRIM_CONNECTIONS &&
+        server->load.connections < server->connections_peak / 8) {
         malloc_trim(0);
+        server->connections_peak = server->load.connections;
+    }
 }
 
 void server_cancel_all(struct server *server, time_us now_us)
@@ -398,7 +386,6 @@ unsigned server_turn(struct server *server, time_us now_us)
     deliver(server, now_us);
     wake_replicas(server); /* who was found gone while writing is cancelled */
     bury(server);
-    give_back(server);
     return control;
 }
 

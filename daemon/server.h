@@ -82,16 +82,11 @@ struct stats_waiter {
     void (*done)(struct stats_waiter *waiter, time_us now_us); /* off the list by then */
 };
 
-/* The most there were since freed memory was last given back. */
-struct peak {
-    uint64_t most;
-};
-
 struct server {
-    const struct options *options;   /* borrowed; server_reload() puts another */
+    const struct options *options; /* borrowed; server_reload() puts another */
     const struct language *language; /* borrowed; NULL: there are no texts */
     struct background *background;   /* borrowed; NULL: long work is done at once */
-    struct admit_limits limits;      /* made from options and model */
+    struct admit_limits limits;    /* made from options and model */
     struct gpu_model model;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
@@ -118,9 +113,9 @@ struct server {
     time_us left_us;         /* when the last one did */
 
     struct list conns, dirty, dead;
-    struct peak connections, sequences;
-    uint32_t encodings;                        /* that are off the loop */
-    struct tokenizer_scratch *scratch;         /* of those that are not; NULL until the first */
+    uint32_t connections_peak; /* since freed memory was last given back */
+    uint32_t encodings; /* that are off the loop */
+    struct tokenizer_scratch *scratch; /* of those that are not; NULL until the first */
     struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */
     struct list starved;
     bool input_freed; /* the starved may try again */
@@ -182,8 +177,7 @@ void submit_forget(struct conn *conn);
 void texts_frame(struct conn *conn, const struct frame *frame, time_us now_us);
 void texts_forget(struct conn *conn);
 void control_frame(struct conn *conn, const struct frame *frame, time_us now_us);
-/* daemon/control.c: `done` is called once the workers' figures are fresh, or now where they cannot
- * be. */
+/* daemon/control.c: `done` is called once the workers' figures are fresh, or now where they cannot be. */
 void control_wait_stats(struct server *server, struct stats_waiter *waiter, time_us now_us);
 /* Answers everybody who waits for them. */
 void control_stats(struct server *server, time_us now_us);
