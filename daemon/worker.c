@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -397,8 +398,10 @@ static void plan_steps(struct worker *worker, time_us now_us)
 static void tend(struct worker *worker, time_us now_us)
 {
     bool released = sched_tend(&worker->sched, now_us);
-    if (worker->lost.code == 0 && released)
+    if (worker->lost.code == 0 && released) {
         (void)group_trim(worker->group, &worker->lost);
+        malloc_trim(0); /* what requests leave in holes of the heap goes back as their KV does */
+    }
     if (worker->lost.code != 0)
         fail(worker, &worker->lost, now_us);
 }

@@ -133,3 +133,4 @@ END
     # Nothing from the environment of whoever builds this.
     env -i "$sluiced" --print-config
 } > "$out/sluiced.conf"
+gzip -9nkf "$out"/sluiced.8 "$out"/sluiced.conf.5 "$out"/sluice.1

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Builds the Debian packages into .build/packages: deploy/packages.sh [PRESET]
-# With preset deb (the default): sluiced, sluice, libsluice0, libsluice-dev; with deb-cuda also sluice-cuda.
+# With preset deb: sluiced, sluice, libsluice0, libsluice-dev; with deb-cuda also sluice-cuda. When none is given, deb-cuda
+# where nvcc is found, else deb.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-preset=${1:-deb}
+preset=deb
+! command -v nvcc > /dev/null || preset=deb-cuda
+preset=${1:-$preset}
 cmake --preset "$preset" -G Ninja > /dev/null
 targets=(sluiced sluice sluice_cpu libsluice sluice_pages)
 if [ "$preset" = deb-cuda ]; then

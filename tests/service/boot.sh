@@ -19,7 +19,7 @@ unshare --mount --pid --fork true 2> /dev/null || skip "namespaces cannot be mad
 deploy/packages.sh > /dev/null 2>&1
 cache=.build/boot
 depends=$(for package in .build/packages/*.deb; do dpkg-deb -f "$package" Depends; done |
-    sed 's/([^)]*)//g' | tr ',' '\n' | tr -d ' ' | grep -v '^libsluice' | sort -u | paste -sd,)
+    sed 's/([^)]*)//g' | tr ',' '\n' | tr -d ' ' | grep -vE '^(lib)?sluice' | sort -u | paste -sd,)
 base=$cache/base-$(md5sum <<< "$depends" | cut -c1-8).tar
 mkdir -p "$cache"
 if [ ! -s "$base" ]; then

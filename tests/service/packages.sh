@@ -53,35 +53,70 @@ page_is_clean() { # no warning of roff's
 options_are_in_page() {
     local option
     sluiced --help | sed -n '/^Each of these/,$s/^  --\([a-z-]*\) .*/\1/p' | while read -r option; do
-        grep -qF -- "${option//-/\\-}" "$1" || { echo "no $option in $1"; exit 1; }
+        zgrep -qF -- "${option//-/\\-}" "$1" || { echo "no $option in $1"; exit 1; }
     done
 }
 check "sluiced --check says what would be served" model_is_checked
 check "the shipped configuration is read and holds the defaults" config_is_the_defaults
 check "a program links with libsluice-dev and runs with libsluice0" library_links
-for page in man8/sluiced.8 man5/sluiced.conf.5 man1/sluice.1; do
+for page in man8/sluiced.8.gz man5/sluiced.conf.5.gz man1/sluice.1.gz; do
     if command -v man > /dev/null; then
         check "$page has no warning" page_is_clean "$root/usr/share/man/$page"
     fi
 done
-check "every option is in sluiced.8" options_are_in_page "$root/usr/share/man/man8/sluiced.8"
-check "every option is in sluiced.conf.5" options_are_in_page "$root/usr/share/man/man5/sluiced.conf.5"
+check "every option is in sluiced.8" options_are_in_page "$root/usr/share/man/man8/sluiced.8.gz"
+check "every option is in sluiced.conf.5" options_are_in_page "$root/usr/share/man/man5/sluiced.conf.5.gz"
 check "sluice runs" "$root/usr/bin/sluice" --version
 
 # ---- control files
 
+packages=$(for file in .build/packages/*.deb; do basename "${file%%_*}"; done)
 fields_hold() {
-    local package
+    local package version
+    version=$(dpkg-deb -f .build/packages/sluiced_*.deb Version)
     for package in sluiced sluice libsluice0 libsluice-dev; do
-        [ "$(dpkg-deb -f .build/packages/${package}_*.deb Package)" = "$package" ] || return 1
+        grep -qx "$package" <<< "$packages" || { echo "no $package"; return 1; }
+    done
+    for package in $packages; do
+        [ "$(dpkg-deb -f .build/packages/"${package}"_*.deb Package)" = "$package" ] || return 1
+        [ "$(dpkg-deb -f .build/packages/"${package}"_*.deb Version)" = "$version" ] || return 1
         [ -f "$root/usr/share/doc/$package/copyright" ] || { echo "no copyright in $package"; return 1; }
+        zgrep -q "^sluice ($version) " "$root/usr/share/doc/$package/changelog.gz" || { echo "no changelog in $package"; return 1; }
     done
     dpkg-deb -f .build/packages/sluiced_*.deb Depends | grep -q libuv1
     dpkg-deb -I .build/packages/sluiced_*.deb conffiles | grep -qx /etc/sluice/sluiced.conf
 }
+# What lintian calls an error; no address of the authors' is given anywhere.
+lintian_is_content() {
+    local said
+    said=$(lintian --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog \
+        .build/packages/*.deb 2>&1) || { echo "$said"; return 1; }
+}
+# The runtime is in it, everything else of NVIDIA's is not, and is found where the system finds libraries.
+cuda_is_alone() {
+    local module file version
+    file=$(echo .build/packages/sluice-cuda_*.deb)
+    version=$(dpkg-deb -f .build/packages/sluiced_*.deb Version)
+    module=$(echo "$root"/usr/lib/*/sluice/sluice-cuda.so)
+    dpkg-deb -f "$file" Depends | grep -qF "sluiced (= $version)" || { echo "it does not depend on sluiced of its version"; return 1; }
+    [ "$(dpkg-deb -c "$file" | grep -c '\.so')" -eq 1 ] || { echo "libraries are bundled"; return 1; }
+    ! objdump -p "$module" | grep -E 'R(UN)?PATH|NEEDED +lib(cudart|cuda|nccl|cublas)\.' || return 1
+    objdump -p "$module" | grep -q 'NEEDED *libcublasLt' || { echo "no cuBLASLt"; return 1; }
+    grep -q cudaLaunchHostFunc "$module" || { echo "no runtime in it"; return 1; }
+}
 nothing_is_enabled() { silent find "$root/etc" -path '*systemd*'; }
 check "packages have their names, dependencies, conffile and copyright" fields_hold
 check "nothing is enabled" nothing_is_enabled
+if command -v lintian > /dev/null; then
+    check "lintian finds no error" lintian_is_content
+else
+    echo "SKIPPED lintian: it is not installed"
+fi
+if grep -qx sluice-cuda <<< "$packages"; then
+    check "sluice-cuda holds the CUDA runtime and no library of NVIDIA's, and goes with its sluiced" cuda_is_alone
+else
+    echo "SKIPPED sluice-cuda: no nvcc here"
+fi
 
 # ---- units, with the drop-in of the CUDA package
 
