@@ -53,8 +53,10 @@ static void ranks_end(void)
     unsigned char *seen = malloc(bytes);
     for (uint32_t r = 0; r < ranks.count; r++) {
         rig_read(seen, ranks.memory[r], bytes);
-        for (uint64_t i = 0; i < bytes; i++)
-            ck_assert_uint_eq(seen[i], INBOX_EMPTY);
+        uint64_t empty = 0;
+        while (empty < bytes && seen[empty] == INBOX_EMPTY)
+            empty++;
+        ck_assert_uint_eq(empty, bytes);
         OK(cudaStreamDestroy(ranks.stream[r]));
         rig_tally_free(ranks.tally[r]);
     }
@@ -96,7 +98,8 @@ static const struct reduce_case {
 };
 
 static float part_host[INBOX_RANKS_MAX][ROWS * WIDEST];
-static float residual_host[ROWS * WIDEST], weight_host[WIDEST], got[ROWS * WIDEST];
+static float residual_host[ROWS * WIDEST], weight_host[WIDEST];
+static float got[ROWS * WIDEST], first[ROWS * WIDEST];
 static float out_host[2][ROWS * WIDEST];
 
 /* Sums over ranks, in their order, against doubles; the residual as it was before. */
@@ -162,7 +165,11 @@ START_TEST(ranks_add_their_parts_and_norm_the_residual)
             rig_read(stored, part[r], bytes);
             number_widen(out_host[r > 0], stored, c->dtype, all);
             rig_read(got, residual[r], all * sizeof(float));
-            reduce_check(c, count, got, out_host[r > 0]);
+            if (r == 0) {
+                reduce_check(c, count, got, out_host[0]);
+                memcpy(first, got, all * sizeof(float));
+            }
+            ck_assert_mem_eq(got, first, all * sizeof(float)); /* the same bits on all ranks */
             ck_assert_mem_eq(out_host[r > 0], out_host[0], count * c->size * sizeof(float));
             ck_assert(count == ROWS || out_host[r > 0][(size_t)count * c->size] ==
                                            part_host[r][(size_t)count * c->size]);
@@ -208,14 +215,15 @@ START_TEST(slices_of_all_ranks_make_whole_rows)
         ranks_wait();
         for (uint32_t r = 0; r < c->ranks; r++) {
             rig_read(got, x[r], all * sizeof(float));
-            for (uint32_t i = 0; i < all; i++) {
-                bool known = i / c->width < count || i % c->width / share == r;
-                bool nan = turn == 1 && i < c->width && i % share == 0 && known;
-                if (nan || (known && isnan(residual_host[i])))
-                    ck_assert(isnan(got[i]));
-                else
-                    ck_assert_float_eq(got[i], known ? residual_host[i] : 1e30f);
+            uint32_t right = 0;
+            for (; right < all; right++) {
+                bool known = right / c->width < count || right % c->width / share == r;
+                bool nan = turn == 1 && right < c->width && right % share == 0;
+                float want = known ? nan ? NAN : residual_host[right] : 1e30f;
+                if (isnan(want) ? !isnan(got[right]) : got[right] != want)
+                    break;
             }
+            ck_assert_uint_eq(right, all);
         }
     }
     ranks_end();
