@@ -1,9 +1,50 @@
 #include "gpu/comm.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "gpu/cuda.h"
 
-int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, struct mem *mem,
-              struct error *error)
+int comm_group_make(uint32_t ranks, const int *devices, struct comm_group **ret_group,
+                    struct error *error)
+{
+    struct comm_group *group = calloc(1, sizeof *group);
+    if (!group)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a group of %u devices", ranks);
+    group->ranks = ranks;
+    memcpy(group->devices, devices, ranks * sizeof *devices);
+    int status = post_office_open(&group->office, ranks, devices, error);
+    if (status) {
+        free(group);
+        return status;
+    }
+    status = comm_body_make(group, error);
+    if (status) {
+        post_office_close(&group->office);
+        free(group);
+        return status;
+    }
+    *ret_group = group;
+    return 0;
+}
+
+void comm_group_free(struct comm_group *group)
+{
+    if (!group)
+        return;
+    comm_body_free(group);
+    post_office_close(&group->office);
+    free(group);
+}
+
+void comm_abort(struct comm_group *group)
+{
+    post_let_go(&group->office);
+    comm_body_abort(group);
+}
+
+int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, uint32_t vocab,
+              struct mem *mem, struct error *error)
 {
     int least = 0, greatest = 0;
     *comm = (struct comm){.group = group, .rank = rank};
@@ -11,11 +52,13 @@ int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, struct
     CUDA_TRY(cudaStreamCreateWithPriority(&comm->stream, cudaStreamNonBlocking, greatest), error);
     CUDA_TRY(cudaEventCreateWithFlags(&comm->there, cudaEventDisableTiming), error);
     CUDA_TRY(cudaEventCreateWithFlags(&comm->summed, cudaEventDisableTiming), error);
-    return comm_body_open(comm, mem, error);
+    int status = post_open(&comm->post, &group->office, rank, vocab, mem, error);
+    return status ? status : comm_body_open(comm, mem, error);
 }
 
 void comm_close(struct comm *comm)
 {
+    post_close(&comm->post);
     if (comm->there)
         (void)cudaEventDestroy(comm->there);
     if (comm->summed)
@@ -32,16 +75,20 @@ static int follow_compute(struct comm *comm, cudaStream_t compute, struct error 
     return 0;
 }
 
-int comm_begin(struct comm *comm, cudaStream_t compute, struct error *error)
+void comm_begin(struct comm *comm)
 {
-    int status = follow_compute(comm, compute, error);
-    return status ? status : comm_body_begin(comm, error);
+    comm->begun = false;
+    comm->turn = 0;
+    post_begin(&comm->post);
 }
 
 int comm_sum(struct comm *comm, void *x, uint64_t count, enum dtype dtype, cudaStream_t compute,
              struct error *error)
 {
     int status = follow_compute(comm, compute, error);
+    if (!status && !comm->begun)
+        status = comm_body_begin(comm, error);
+    comm->begun = true;
     return status ? status : comm_body_sum(comm, x, count, dtype, error);
 }
 

@@ -1,4 +1,5 @@
-/* What the ranks of a tensor-parallel group do together: sums over all of them.
+/* What the ranks of a tensor-parallel group do together: sums over all of them. Small ones, and
+ * logits, go by post (post.h); this is how large ones go.
  *
  * A sum runs on a communication stream of the greatest priority, joined to the compute stream by
  * events both ways: it begins after what compute holds, and compute goes on beside it until
@@ -18,9 +19,17 @@
 
 #include "gpu/kernels/op.h"
 #include "gpu/mem.h"
+#include "gpu/post.h"
 #include "protocol/base/error.h"
 
-struct comm_group; /* of all ranks; opaque */
+struct comm_body; /* of all ranks; opaque */
+
+struct comm_group {
+    uint32_t ranks;
+    int devices[GPU_DEVICES_MAX];
+    struct post_office office;
+    struct comm_body *body;
+};
 
 struct comm {
     struct comm_group *group; /* NULL: not open */
@@ -28,6 +37,8 @@ struct comm {
     cudaStream_t stream;
     cudaEvent_t there, summed; /* what is to be summed; and the sums are */
     uint32_t turn;             /* the body's own */
+    bool begun;                /* a sum of this step is enqueued */
+    struct post post;
 };
 
 /* Any thread. */
@@ -39,12 +50,12 @@ void comm_abort(struct comm_group *group);
 
 /* The rank's own thread, its device current, in rank_start; the group is complete once all ranks
  * have started. On failure, comm_close. */
-int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, struct mem *mem,
-              struct error *error);
+int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, uint32_t vocab,
+              struct mem *mem, struct error *error);
 void comm_close(struct comm *comm);
 
-/* Before the first sum of a step. */
-int comm_begin(struct comm *comm, cudaStream_t compute, struct error *error);
+/* A step begins. */
+void comm_begin(struct comm *comm);
 /* x[count] becomes the sum of all ranks' x, in place. */
 int comm_sum(struct comm *comm, void *x, uint64_t count, enum dtype dtype, cudaStream_t compute,
              struct error *error);
@@ -53,7 +64,10 @@ int comm_join(struct comm *comm, cudaStream_t compute, struct error *error);
 
 /* ---- the two bodies; for comm.c -------------------------------------------------------------- */
 
+int comm_body_make(struct comm_group *group, struct error *error);
+void comm_body_free(struct comm_group *group);
+void comm_body_abort(struct comm_group *group);
 int comm_body_open(struct comm *comm, struct mem *mem, struct error *error);
-int comm_body_begin(struct comm *comm, struct error *error);
+int comm_body_begin(struct comm *comm, struct error *error); /* before a step's first sum */
 int comm_body_sum(struct comm *comm, void *x, uint64_t count, enum dtype dtype,
                   struct error *error);

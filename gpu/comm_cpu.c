@@ -1,6 +1,7 @@
 /* Each rank puts its part into a buffer that the others read, raises its tally, waits until all
- * tallies stand as high, and adds up. Two buffers take turns, and comm_begin meets without data: so
- * a buffer is written again only after a later meeting, to which everybody came who read it. */
+ * tallies stand as high, and adds up. Two buffers take turns, and a step's first sum meets without
+ * data before: so a buffer is written again only after a later meeting, to which everybody came who
+ * read it. */
 #include <stdlib.h>
 
 #include "gpu/comm.h"
@@ -10,41 +11,42 @@
 #define PIECE_BYTES (256u << 10)
 #define SHARE 4096u /* elements of an index of the kernel */
 
-struct comm_group {
-    uint32_t ranks;
-    struct {
-        cudaStream_t tally;
-        char *buffers; /* [2][PIECE_BYTES], of fixed memory; set by its rank */
-    } rank[];
+struct comm_body {
+    cudaStream_t tally[GPU_DEVICES_MAX];
+    char *buffers[GPU_DEVICES_MAX]; /* [2][PIECE_BYTES], of fixed memory; set by its rank */
 };
 
-int comm_group_make(uint32_t ranks, const int *devices, struct comm_group **ret_group,
-                    struct error *error)
+bool post_tally_make(cudaStream_t *ret_tally)
 {
-    (void)devices;
-    struct comm_group *group = calloc(1, sizeof *group + ranks * sizeof group->rank[0]);
-    bool made = group != NULL;
-    if (made)
-        group->ranks = ranks;
-    for (uint32_t i = 0; made && i < ranks; i++)
-        made = (group->rank[i].tally = emu_tally_make()) != NULL;
-    if (!made) {
-        comm_group_free(group);
-        return error_set(error, ERR_NO_MEMORY, "no memory for a group of %u devices", ranks);
-    }
-    *ret_group = group;
-    return 0;
+    return (*ret_tally = emu_tally_make()) != NULL;
 }
 
-void comm_group_free(struct comm_group *group)
+void post_tally_free(cudaStream_t tally)
 {
-    for (uint32_t i = 0; group && i < group->ranks; i++)
-        emu_tally_free(group->rank[i].tally);
-    free(group);
+    emu_tally_free(tally);
+}
+
+int comm_body_make(struct comm_group *group, struct error *error)
+{
+    group->body = calloc(1, sizeof *group->body);
+    bool made = group->body != NULL;
+    for (uint32_t i = 0; made && i < group->ranks; i++)
+        made = post_tally_make(&group->body->tally[i]);
+    if (made)
+        return 0;
+    comm_body_free(group);
+    return error_set(error, ERR_NO_MEMORY, "no memory for a group of %u devices", group->ranks);
+}
+
+void comm_body_free(struct comm_group *group)
+{
+    for (uint32_t i = 0; group->body && i < group->ranks; i++)
+        emu_tally_free(group->body->tally[i]);
+    free(group->body);
 }
 
 /* One context's error is everybody's here, and lets go who waits. */
-void comm_abort(struct comm_group *group)
+void comm_body_abort(struct comm_group *group)
 {
     (void)group;
 }
@@ -53,25 +55,23 @@ int comm_body_open(struct comm *comm, struct mem *mem, struct error *error)
 {
     void *buffers = NULL;
     int status = mem_fixed(mem, 2 * PIECE_BYTES, &buffers, error);
-    comm->group->rank[comm->rank].buffers = buffers;
+    comm->group->body->buffers[comm->rank] = buffers;
     return status;
 }
 
 static int meet(const struct comm *comm, struct error *error)
 {
-    const struct comm_group *group = comm->group;
-    cudaStream_t own = group->rank[comm->rank].tally;
+    cudaStream_t *tally = comm->group->body->tally, own = tally[comm->rank];
     CUDA_TRY(emu_tally_raise(comm->stream, own), error);
-    for (uint32_t i = 0; i < group->ranks; i++) {
+    for (uint32_t i = 0; i < comm->group->ranks; i++) {
         if (i != comm->rank)
-            CUDA_TRY(emu_tally_level(comm->stream, own, group->rank[i].tally), error);
+            CUDA_TRY(emu_tally_level(comm->stream, own, tally[i]), error);
     }
     return 0;
 }
 
 int comm_body_begin(struct comm *comm, struct error *error)
 {
-    comm->turn = 0;
     return meet(comm, error);
 }
 
@@ -100,14 +100,13 @@ static void sum_share(const void *params, uint32_t index)
 static int piece_sum(struct comm *comm, void *x, uint32_t count, enum dtype dtype,
                      struct error *error)
 {
-    const struct comm_group *group = comm->group;
-    struct sum_args args = {.to = x, .ranks = group->ranks, .count = count, .dtype = dtype};
+    char *const *buffers = comm->group->body->buffers;
+    struct sum_args args = {.to = x, .ranks = comm->group->ranks, .count = count, .dtype = dtype};
     uint64_t at = (uint64_t)(comm->turn++ % 2) * PIECE_BYTES;
-    for (uint32_t i = 0; i < group->ranks; i++)
-        args.parts[i] = group->rank[i].buffers + at;
-    CUDA_TRY(cudaMemcpyAsync(group->rank[comm->rank].buffers + at, x,
-                             (size_t)count * dtype_bytes(dtype), cudaMemcpyDeviceToDevice,
-                             comm->stream),
+    for (uint32_t i = 0; i < args.ranks; i++)
+        args.parts[i] = buffers[i] + at;
+    CUDA_TRY(cudaMemcpyAsync(buffers[comm->rank] + at, x, (size_t)count * dtype_bytes(dtype),
+                             cudaMemcpyDeviceToDevice, comm->stream),
              error);
     int status = meet(comm, error);
     if (status)

@@ -10,9 +10,7 @@
 #include "gpu/cuda.h"
 #include "gpu/gpu.h"
 
-struct comm_group {
-    uint32_t ranks;
-    int devices[GPU_DEVICES_MAX];
+struct comm_body {
     ncclComm_t comms[GPU_DEVICES_MAX];
 };
 
@@ -52,37 +50,44 @@ static int nccl_fail(ncclResult_t result, const char *what, struct error *error)
     return error_set(error, ERR_DEVICE, "%s: %s", what, nccl.text(result));
 }
 
+bool post_tally_make(cudaStream_t *ret_tally)
+{
+    *ret_tally = NULL;
+    return true;
+}
+
+void post_tally_free(cudaStream_t tally)
+{
+    (void)tally;
+}
+
 /* Before any rank's thread: a second engine finds the same addresses. */
-int comm_group_make(uint32_t ranks, const int *devices, struct comm_group **ret_group,
-                    struct error *error)
+int comm_body_make(struct comm_group *group, struct error *error)
 {
     int status = nccl_load(error);
     if (status)
         return status;
-    struct comm_group *group = calloc(1, sizeof *group);
-    if (!group)
-        return error_set(error, ERR_NO_MEMORY, "no memory for a group of %u devices", ranks);
-    group->ranks = ranks;
-    memcpy(group->devices, devices, ranks * sizeof *devices);
-    *ret_group = group;
-    return 0;
+    group->body = calloc(1, sizeof *group->body);
+    return group->body ? 0
+                       : error_set(error, ERR_NO_MEMORY, "no memory for a group of %u devices",
+                                   group->ranks);
 }
 
-void comm_group_free(struct comm_group *group)
-{
-    for (uint32_t i = 0; group && i < group->ranks; i++) {
-        if (group->comms[i])
-            (void)nccl.destroy(group->comms[i]);
-    }
-    free(group);
-}
-
-void comm_abort(struct comm_group *group)
+void comm_body_free(struct comm_group *group)
 {
     for (uint32_t i = 0; i < group->ranks; i++) {
-        if (group->comms[i])
-            (void)nccl.abort(group->comms[i]);
-        group->comms[i] = NULL;
+        if (group->body->comms[i])
+            (void)nccl.destroy(group->body->comms[i]);
+    }
+    free(group->body);
+}
+
+void comm_body_abort(struct comm_group *group)
+{
+    for (uint32_t i = 0; i < group->ranks; i++) {
+        if (group->body->comms[i])
+            (void)nccl.abort(group->body->comms[i]);
+        group->body->comms[i] = NULL;
     }
 }
 
@@ -92,7 +97,7 @@ int comm_body_open(struct comm *comm, struct mem *mem, struct error *error)
     (void)mem;
     if (comm->rank)
         return 0;
-    ncclResult_t result = nccl.init_all(group->comms, (int)group->ranks, group->devices);
+    ncclResult_t result = nccl.init_all(group->body->comms, (int)group->ranks, group->devices);
     /* It left some other device current. */
     CUDA_TRY(cudaSetDevice(group->devices[0]), error);
     return result == ncclSuccess ? 0 : nccl_fail(result, "ncclCommInitAll", error);
@@ -110,7 +115,7 @@ int comm_body_sum(struct comm *comm, void *x, uint64_t count, enum dtype dtype, 
     ncclDataType_t type = dtype == DTYPE_F32    ? ncclFloat32
                           : dtype == DTYPE_BF16 ? ncclBfloat16
                                                 : ncclFloat16;
-    ncclResult_t result =
-        nccl.all_reduce(x, x, count, type, ncclSum, comm->group->comms[comm->rank], comm->stream);
+    ncclResult_t result = nccl.all_reduce(x, x, count, type, ncclSum,
+                                          comm->group->body->comms[comm->rank], comm->stream);
     return result == ncclSuccess ? 0 : nccl_fail(result, "ncclAllReduce", error);
 }

@@ -17,6 +17,8 @@ struct device_traits {
     uint64_t embed_bytes;     /* room for a step's embeddings in the results */
     uint64_t logit_bytes;     /* room for a step's logits, in scratch */
     uint64_t workspace_bytes; /* of products */
+    uint64_t post_bytes;      /* of the largest sum over ranks that goes by post */
+    uint64_t slice_bytes;     /* of a rank's slices of logits, as many rows at a time */
     uint64_t staging_bytes;   /* of each piece through which weights are loaded */
 };
 

@@ -19,6 +19,8 @@ const struct device_traits device_traits = {
     .embed_bytes = 1u << 20,
     .logit_bytes = 8u << 20,
     .workspace_bytes = 0,
+    .post_bytes = 64u << 10,
+    .slice_bytes = 64u << 10,
     .staging_bytes = 2u << 20,
 };
 

@@ -13,6 +13,8 @@ const struct device_traits device_traits = {
     .embed_bytes = 8u << 20,
     .logit_bytes = 512u << 20,
     .workspace_bytes = PRODUCT_WORKSPACE_BYTES,
+    .post_bytes = 1u << 20,
+    .slice_bytes = 4u << 20,
     .staging_bytes = 16u << 20,
 };
 

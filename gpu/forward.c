@@ -18,9 +18,10 @@
 #define OVERLAP_ROWS 512 /* of a step whose sums over ranks are made in halves */
 
 /* A step's scratch. `x` is a layer's normed input and, after a product, what is added to the
- * residual: norm reads the one and writes the other in place. The residual is float32 on every device:
- * it is what roundings add up in, layer after layer. In bf16 a token that was chosen in a batch was up to
- * 0.30 less likely than the likeliest when scored alone (8B of random weights), with float32 0.26. */
+ * residual: norm reads the one and writes the other in place. The residual is float32 on every
+ * device: it is what roundings add up in, layer after layer. In bf16 a token that was chosen in a
+ * batch was up to 0.30 less likely than the likeliest when scored alone (8B of random weights),
+ * with float32 0.26. */
 struct room {
     void *residual, *x;
     float *angles;
@@ -42,6 +43,7 @@ struct run {
     struct room room;
     struct span tokens;
     enum dtype dtype;
+    bool posts; /* sums over ranks are made by the norms behind them */
 };
 
 static uint32_t qkv_width(const struct model_config *config)
@@ -157,12 +159,15 @@ static void *row_at(const struct run *run, const void *base, uint64_t row, uint3
     return (char *)base + row * width * dtype_bytes(run->dtype);
 }
 
-/* A product of which every rank has a part of each sum. The bias is rank 0's to add. */
+/* A product of which every rank has a part of each sum. The bias is rank 0's to add. Where sums go
+ * by post, the norm behind makes it. */
 static int product_summed(const struct run *run, const struct weight *weight, const void *bias,
                           const void *x, void *y, struct error *error)
 {
     struct comm *comm = run->forward->comm;
-    if (!comm)
+    if (comm && comm->rank > 0)
+        bias = NULL;
+    if (!comm || run->posts)
         return product(run, run->tokens, weight, bias, x, y, error);
     uint32_t most = run->tokens.max, half = most >= OVERLAP_ROWS ? (most + 1) / 2 : most;
     int status = 0;
@@ -170,8 +175,7 @@ static int product_summed(const struct run *run, const struct weight *weight, co
         struct span rows = {
             .count = run->tokens.count, .first = first, .max = least(half, most - first)};
         void *to = row_at(run, y, first, weight->n);
-        status = product(run, rows, weight, comm->rank == 0 ? bias : NULL,
-                         row_at(run, x, first, weight->k), to, error);
+        status = product(run, rows, weight, bias, row_at(run, x, first, weight->k), to, error);
         if (!status)
             status = comm_sum(comm, to, (uint64_t)rows.max * weight->n, run->dtype,
                               run->step->stream, error);
@@ -199,6 +203,8 @@ static int norm(const struct run *run, const void *weight, bool first, struct er
         .out_dtype = run->dtype,
         .eps = run->config->norm_eps,
     };
+    if (run->posts && !first)
+        return post_norm(&run->forward->comm->post, &args, run->step->stream, error);
     CUDA_TRY(op_norm(&args, run->step->stream), error);
     return 0;
 }
@@ -315,6 +321,21 @@ static int layers(const struct run *run, struct error *error)
     return norm(run, run->forward->weights->final_norm, false, error);
 }
 
+/* Logits of this rank's slice of the vocabulary, made whole by adding them up over zeros. */
+static int logits_summed(const struct run *run, struct span rows, struct error *error)
+{
+    const struct weights *weights = run->forward->weights;
+    struct comm *comm = run->forward->comm;
+    uint32_t vocab = run->config->vocab;
+    uint64_t count = (uint64_t)rows.max * vocab;
+    CUDA_TRY(cudaMemsetAsync(run->room.logits, 0, count * sizeof(float), run->step->stream), error);
+    int status = product_to(run, rows, &weights->head, NULL, run->room.picked,
+                            run->room.logits + weights->head_first, vocab, DTYPE_F32, error);
+    if (!status)
+        status = comm_sum(comm, run->room.logits, count, DTYPE_F32, run->step->stream, error);
+    return status ? status : comm_join(comm, run->step->stream, error);
+}
+
 /* Logits of the positions that `index` lists. */
 static int logits(const struct run *run, struct span rows, const uint32_t *index,
                   struct error *error)
@@ -332,18 +353,14 @@ static int logits(const struct run *run, struct span rows, const uint32_t *index
     };
     CUDA_TRY(op_gather(&gather, run->step->stream), error);
     const struct weights *weights = run->forward->weights;
-    struct comm *comm = run->forward->comm;
     uint32_t vocab = run->config->vocab;
-    uint64_t count = (uint64_t)rows.max * vocab;
-    if (comm)
-        CUDA_TRY(cudaMemsetAsync(run->room.logits, 0, count * sizeof(float), run->step->stream),
-                 error);
+    if (run->forward->comm && !post_logits(&run->forward->comm->post))
+        return logits_summed(run, rows, error);
     int status = product_to(run, rows, &weights->head, NULL, run->room.picked,
                             run->room.logits + weights->head_first, vocab, DTYPE_F32, error);
-    if (!status && comm)
-        status = comm_sum(comm, run->room.logits, count, DTYPE_F32, run->step->stream, error);
-    if (!status && comm)
-        status = comm_join(comm, run->step->stream, error);
+    if (!status && run->forward->comm)
+        status = post_collect(&run->forward->comm->post, rows, run->room.logits, vocab,
+                              run->step->stream, error);
     return status;
 }
 
@@ -431,9 +448,12 @@ int forward_run(const struct forward *forward, const struct forward_step *step, 
         .dtype = device_traits.compute,
     };
     room_cut(&run.room, step->scratch, forward, &step->batch);
-    int status = forward->comm ? comm_begin(forward->comm, step->stream, error) : 0;
-    if (!status)
-        status = start(&run, error);
+    if (forward->comm) {
+        comm_begin(forward->comm);
+        run.posts =
+            post_sums(&forward->comm->post, step->batch.tokens_max, run.config->hidden, run.dtype);
+    }
+    int status = start(&run, error);
     if (!status)
         status = layers(&run, error);
     if (!status)

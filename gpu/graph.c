@@ -76,6 +76,13 @@ static struct batch bucket_batch(const struct rank *rank, uint32_t rows, uint32_
     return batch;
 }
 
+void graph_bound(const struct rank *rank, const struct graph_key *key, struct batch *ret)
+{
+    struct batch batch = bucket_batch(rank, bucket_rows(key->rows), key->context);
+    batch.seen = ret->seen;
+    *ret = batch;
+}
+
 /* What cannot be destroyed stays known: it is of a device that failed, and goes with the process. */
 static void graph_clear(struct graph *graph)
 {

@@ -25,6 +25,7 @@
 #define GRAPH_ROWS 24     /* buckets of rows */
 #define GRAPH_CONTEXTS 10 /* and of context: 1024, 4096, ... */
 
+struct batch;
 struct rank;
 struct launch;
 
@@ -52,6 +53,10 @@ struct graphs {
 bool graph_fits(const struct rank *rank, const struct gpu_plan *plan, bool counts,
                 struct graph_key *ret);
 bool graph_exists(const struct rank *rank, const struct graph_key *key);
+
+/* The bounds of a bucket, for a step that runs eagerly. Ranks that share a model all take them: one
+ * may lack the graph that the others have, and they make the same sums all the same. */
+void graph_bound(const struct rank *rank, const struct graph_key *key, struct batch *ret);
 
 /* In place of launch_run. An error ends the engine. */
 int graph_launch(struct rank *rank, const struct graph_key *key, const struct launch *launch,

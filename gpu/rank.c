@@ -67,7 +67,9 @@ static int memory_open(struct rank *rank, struct error *error)
 {
     const struct facts *facts = &rank->engine->facts;
     struct comm_group *comms = rank->engine->comms;
-    int status = comms ? comm_open(&rank->comm, comms, rank->number, &rank->mem, error) : 0;
+    int status =
+        comms ? comm_open(&rank->comm, comms, rank->number, facts->config.vocab, &rank->mem, error)
+              : 0;
     if (!status)
         status = weights_make(rank, error);
     if (!status)

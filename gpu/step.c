@@ -183,6 +183,8 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
     step->launch.pools = plan_pools(plan);
     step->graph_fits = graph_fits(rank, plan, step->launch.counts, &step->graph);
     step->graph_there = step->graph_fits && graph_exists(rank, &step->graph);
+    if (step->graph_fits && rank->engine->rank_count > 1)
+        graph_bound(rank, &step->graph, &step->launch.batch);
 }
 
 int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error)

@@ -1,13 +1,12 @@
-#include "gpu/kernels/norm.h"
+#include "gpu/kernels/norm_cpu.h"
 
 #include <math.h>
 
 #include "gpu/kernels/cpu/body.h"
 
-#define NORM_PIECE 512 /* a multiple of SIMD_LANES */
-
 /* Adds delta and returns the sum of squares of the residual as it is stored. */
-static float norm_add(const struct norm_args *args, void *residual, const void *delta)
+static float norm_add(const struct norm_args *args, uint32_t row, void *residual, norm_delta *delta,
+                      const void *context)
 {
     const struct simd *simd = simd_best();
     float lanes[SIMD_LANES] = {0}, sum[NORM_PIECE], other[NORM_PIECE];
@@ -16,7 +15,7 @@ static float norm_add(const struct norm_args *args, void *residual, const void *
         void *at = number_at(residual, args->residual_dtype, i);
         number_widen(sum, at, args->residual_dtype, count);
         if (delta) {
-            number_widen(other, number_at(delta, args->delta_dtype, i), args->delta_dtype, count);
+            delta(context, row, i, count, other);
             for (uint32_t j = 0; j < count; j++)
                 sum[j] += other[j];
             number_round(at, sum, args->residual_dtype, count);
@@ -27,12 +26,10 @@ static float norm_add(const struct norm_args *args, void *residual, const void *
     return simd_add_lanes(lanes);
 }
 
-static void norm_row(const struct norm_args *args, uint32_t row)
+void norm_row(const struct norm_args *args, uint32_t row, norm_delta *delta, const void *context)
 {
     void *residual = body_at(args->residual, args->residual_dtype, row, args->residual_stride);
-    const void *delta =
-        args->delta ? body_at(args->delta, args->delta_dtype, row, args->delta_stride) : NULL;
-    float squares = norm_add(args, residual, delta);
+    float squares = norm_add(args, row, residual, delta, context);
     if (!args->out)
         return;
     void *out = body_at(args->out, args->out_dtype, row, args->out_stride);
@@ -54,12 +51,19 @@ static void norm_row(const struct norm_args *args, uint32_t row)
     }
 }
 
+static void norm_own(const void *context, uint32_t row, uint32_t first, uint32_t count, float *ret)
+{
+    const struct norm_args *args = context;
+    const void *delta = body_at(args->delta, args->delta_dtype, row, args->delta_stride);
+    number_widen(ret, number_at(delta, args->delta_dtype, first), args->delta_dtype, count);
+}
+
 static void norm_share(const void *params, uint32_t index)
 {
     const struct norm_args *args = params;
     uint32_t share = body_share(args->size), rows = body_rows(&args->rows);
     for (uint32_t i = 0; i < share && index * share + i < rows; i++)
-        norm_row(args, index * share + i);
+        norm_row(args, index * share + i, args->delta ? norm_own : NULL, args);
 }
 
 cudaError_t op_norm(const struct norm_args *args, cudaStream_t stream)

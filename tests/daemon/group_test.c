@@ -122,15 +122,22 @@ static int run(uint32_t steps)
 
 static const char *const names[] = {"synthetic:null", "synthetic:tiny"};
 
+/* 200 times in all; every third group is stopped with its last steps under way. */
 START_TEST(ranks_start_work_and_stop_together)
 {
-    for (int i = 0; i < 20; i++) {
+    for (uint32_t i = 0; i < 100; i++) {
         engine_open(names[_i]);
         ck_assert_msg(group_start(group, wake_fd, true, &error) == 0, "%s", error.text);
-        ck_assert_int_eq(run(20), 0);
-        struct gpu_results results;
-        gpu_module.results(engine, step, &results);
-        ck_assert_uint_eq(results.sample_count, 1);
+        ck_assert_int_eq(run(i % 20), 0);
+        if (i % 20) {
+            struct gpu_results results;
+            gpu_module.results(engine, step, &results);
+            ck_assert_uint_eq(results.sample_count, 1);
+        }
+        if (i % 3 == 0) {
+            ck_assert_int_eq(submit_one(), 0);
+            ck_assert_int_eq(submit_one(), 0);
+        }
         engine_close();
         nothing_is_left();
     }
@@ -151,6 +158,18 @@ START_TEST(a_start_that_fails_on_one_rank_leaves_nothing)
         engine_close();
         nothing_is_left();
     }
+}
+END_TEST
+
+/* Whichever rank it is, and in whichever of its calls. */
+START_TEST(devices_that_cannot_reach_each_other_are_named)
+{
+    engine_open("synthetic:tiny");
+    emu_fault_set(EMU_cudaDeviceEnablePeerAccess, 1 + (uint64_t)_i, cudaErrorInvalidDevice);
+    ck_assert_int_eq(group_start(group, wake_fd, true, &error), -ERR_DEVICE);
+    ck_assert_ptr_nonnull(strstr(error.text, "cannot use the memory of device"));
+    engine_close();
+    nothing_is_left();
 }
 END_TEST
 
@@ -192,6 +211,7 @@ Suite *group_suite(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, ranks_start_work_and_stop_together, 0, 2);
     tcase_add_loop_test(tcase, a_start_that_fails_on_one_rank_leaves_nothing, 0, 4);
+    tcase_add_loop_test(tcase, devices_that_cannot_reach_each_other_are_named, 0, 2);
     tcase_add_test(tcase, a_step_for_which_one_rank_lacks_memory_is_made_by_none);
     tcase_add_loop_test(tcase, a_rank_that_is_lost_ends_the_others, 0, 6);
     suite_add_tcase(suite, tcase);

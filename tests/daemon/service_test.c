@@ -256,12 +256,28 @@ START_TEST(a_thousand_clients_leave_no_memory_behind)
 }
 END_TEST
 
+/* Layouts whose devices fail amid their work. */
+static const struct {
+    const char *arguments[16], *fault, *hang;
+} layouts[] = {
+    {{"--model", "synthetic:null", "--device", "cpu", "--step-timeout", "100ms"},
+     "SLUICE_EMU_FAULT=cudaMemcpyAsync:200:illegal-address",
+     "SLUICE_EMU_FAULT=launch:20:hang"},
+    {{"--model", "synthetic:null", "--device", "cpu", "--step-timeout", "100ms", "--cpu-devices",
+      "3", "--gpus", "0,1,2", "--dp", "3"},
+     "SLUICE_EMU_FAULT=cudaMemcpyAsync:200:illegal-address",
+     "SLUICE_EMU_FAULT=launch:20:hang"},
+    {{"--model", "synthetic:tiny", "--device", "cpu", "--step-timeout", "100ms", "--cpu-devices",
+      "2", "--gpus", "0,1", "--tp", "2"},
+     "SLUICE_EMU_FAULT=cudaGraphLaunch:21:illegal-address",
+     "SLUICE_EMU_FAULT=launch:300:hang"},
+};
+
 START_TEST(after_a_sticky_error_clients_are_told_and_the_process_is_gone)
 {
-    const char *const environment[] = {"SLUICE_EMU_FAULT=cudaMemcpyAsync:200:illegal-address",
-                                       NULL};
+    const char *const environment[] = {layouts[_i].fault, NULL};
     uint32_t failed = 0;
-    spawn_start(&spawn, null_model, environment);
+    spawn_start(&spawn, layouts[_i].arguments, environment);
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);
     wire_generate(&wire, 1, 16, 4000);
@@ -285,12 +301,10 @@ END_TEST
 
 START_TEST(a_stuck_device_is_told_by_health)
 {
-    const char *const environment[] = {"SLUICE_EMU_FAULT=launch:20:hang", NULL};
-    const char *const arguments[] = {"--model",        "synthetic:null", "--device", "cpu",
-                                     "--step-timeout", "100ms",          NULL};
+    const char *const environment[] = {layouts[_i].hang, NULL};
     struct frame frame;
     bool stuck = false;
-    spawn_start(&spawn, arguments, environment);
+    spawn_start(&spawn, layouts[_i].arguments, environment);
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);
     wire_generate(&wire, 1, 1, 4000);
@@ -510,8 +524,10 @@ Suite *service_suite(void)
     tcase_add_test(tcase, a_second_daemon_on_the_socket_is_refused_and_the_first_goes_on);
     tcase_add_test(tcase, a_thousand_connections_leave_no_descriptor_behind);
     tcase_add_test(tcase, a_thousand_clients_leave_no_memory_behind);
-    tcase_add_test(tcase, after_a_sticky_error_clients_are_told_and_the_process_is_gone);
-    tcase_add_test(tcase, a_stuck_device_is_told_by_health);
+    tcase_add_loop_test(tcase, after_a_sticky_error_clients_are_told_and_the_process_is_gone, 0,
+                        (int)(sizeof(layouts) / sizeof(layouts[0])));
+    tcase_add_loop_test(tcase, a_stuck_device_is_told_by_health, 0,
+                        (int)(sizeof(layouts) / sizeof(layouts[0])));
     tcase_add_test(tcase, content_of_requests_appears_in_no_log_and_no_status);
     tcase_add_test(tcase, the_service_manager_is_told_in_order);
     tcase_add_test(tcase, a_stuck_device_leaves_the_watchdog_unfed);

@@ -27,6 +27,18 @@ static void setup(enum emu_engine engine, uint64_t seed)
     ck_assert_int_eq(emu_setup(&options), cudaSuccess);
 }
 
+static struct rank *rank(uint32_t number)
+{
+    return number ? &talk.engine->more[number - 1] : &talk.engine->rank;
+}
+
+/* Sums and logits as large ones are made, by the communicator. */
+static void post_close_all(void)
+{
+    for (uint32_t i = 0; i < talk.ranks; i++)
+        rank(i)->comm.post.sum_bytes = 0;
+}
+
 /* False where the model's heads do not divide. */
 static bool model_open(const char *name, uint32_t ranks, bool stepping)
 {
@@ -64,9 +76,11 @@ START_TEST(shared_models_score_as_transformers_does)
     setup(EMU_THREADS, 0);
     if (!model_open(names[_i / 2], count, false))
         return;
-    static const uint32_t chunks[] = {0, 7};
-    for (int i = 0; i < 2; i++) {
+    static const uint32_t chunks[] = {0, 7, 0};
+    for (int i = 0; i < 3; i++) {
         talk.chunk = chunks[i];
+        if (i == 2)
+            post_close_all();
         struct rig_error error = error_run();
         ck_assert_msg(rig_right(error, &reference), "%s on %u: off by %g", names[_i / 2], count,
                       error.max);
@@ -133,11 +147,6 @@ END_TEST
 
 /* ---- mistakes ---- */
 
-static struct rank *rank(uint32_t number)
-{
-    return number ? &talk.engine->more[number - 1] : &talk.engine->rank;
-}
-
 static void shards_swapped(void)
 {
     struct weight *one = &rank(0)->weights.layers[0].down, *two = &rank(1)->weights.layers[0].down;
@@ -185,6 +194,7 @@ static bool skip_is_seen(uint64_t nth)
         setup(EMU_STEPPER, seed);
         ck_assert(model_open(names[0], 2, true));
         talk.chunk = 7; /* short steps: sums in one piece */
+        post_close_all();
         emu_fault_skip_wait(nth);
         bool seen = !rig_right(error_run(), &reference);
         talk_close(&talk);
@@ -206,8 +216,47 @@ START_TEST(any_order_of_work_gives_the_right_scores)
 {
     setup(EMU_STEPPER, (uint64_t)_i + 1);
     ck_assert(model_open(names[0], 2, true));
+    talk.chunk = _i % 3 ? 7 : 0;
+    if (_i % 4 > 1)
+        post_close_all();
     ck_assert(rig_right(error_run(), &reference));
     talk_close(&talk);
+}
+END_TEST
+
+/* Whether a run is wrong under some order of work once the inboxes were spoilt. */
+static bool spoilt_is_seen(void (*spoil)(void))
+{
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        setup(EMU_STEPPER, seed);
+        ck_assert(model_open(names[0], 2, true));
+        talk.chunk = 7;
+        cudaStream_t tally = talk.engine->comms->office.desk[1].tally;
+        spoil();
+        bool seen = !rig_right(error_run(), &reference);
+        talk.engine->comms->office.desk[1].tally = tally;
+        talk_close(&talk);
+        if (seen)
+            return true;
+    }
+    return false;
+}
+
+static void turns_taken_by_none(void)
+{
+    rank(0)->comm.post.turn_bytes = rank(1)->comm.post.turn_bytes = 0;
+}
+
+/* A rank's stream meets itself alone. */
+static void meetings_skipped(void)
+{
+    talk.engine->comms->office.desk[1].tally = talk.engine->comms->office.desk[0].tally;
+}
+
+START_TEST(inboxes_without_turns_or_meetings_are_seen)
+{
+    static void (*const mistakes[])(void) = {turns_taken_by_none, meetings_skipped};
+    ck_assert(spoilt_is_seen(mistakes[_i]));
 }
 END_TEST
 
@@ -270,7 +319,8 @@ Suite *ranks_suite(void)
     tcase_add_test(tcase, runs_of_one_layout_give_the_same_bits);
     tcase_add_loop_test(tcase, mistakes_in_sharing_are_seen, 0, 4);
     tcase_add_loop_test(tcase, a_wait_left_out_around_a_sum_is_seen, 0, 2);
-    tcase_add_loop_test(tcase, any_order_of_work_gives_the_right_scores, 0, 5);
+    tcase_add_loop_test(tcase, any_order_of_work_gives_the_right_scores, 0, 12);
+    tcase_add_loop_test(tcase, inboxes_without_turns_or_meetings_are_seen, 0, 2);
     tcase_add_test(tcase, memory_that_one_rank_lacks_is_taken_on_none);
     tcase_add_loop_test(tcase, a_rank_that_is_lost_ends_the_group_and_nothing_hangs, 0, 3);
     tcase_add_test(tcase, heads_that_do_not_divide_are_refused);

@@ -12,6 +12,7 @@ int main(void)
     srunner_add_suite(runner, sample_suite());
     srunner_add_suite(runner, draw_suite());
     srunner_add_suite(runner, pool_suite());
+    srunner_add_suite(runner, exchange_suite());
     rig_suites(runner);
     srunner_set_fork_status(runner, CK_NOFORK);
     srunner_run_all(runner, CK_NORMAL);

@@ -17,6 +17,10 @@
 void rig_device(uint32_t threads);
 void rig_suites(SRunner *runner); /* adds the suites about this device alone */
 
+/* How streams meet on the CPU device; NULL on CUDA. */
+cudaStream_t rig_tally_make(void);
+void rig_tally_free(cudaStream_t tally);
+
 void rig_begin(void);             /* two threads for a kernel's indices */
 void rig_threads(uint32_t count); /* starts over with as many; before any buffer is made */
 void rig_end(void);

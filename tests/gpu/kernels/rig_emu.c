@@ -9,6 +9,18 @@ void rig_device(uint32_t threads)
     OK(emu_setup(&options));
 }
 
+cudaStream_t rig_tally_make(void)
+{
+    cudaStream_t tally = emu_tally_make();
+    ck_assert_ptr_nonnull(tally);
+    return tally;
+}
+
+void rig_tally_free(cudaStream_t tally)
+{
+    emu_tally_free(tally);
+}
+
 void rig_suites(SRunner *runner)
 {
     srunner_add_suite(runner, number_suite());
