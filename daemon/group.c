@@ -225,7 +225,10 @@ int group_submit(struct group *group, const struct gpu_plan *plan, struct error 
         group->followers[i].plan = plan;
         give(&group->followers[i], JOB_SUBMIT);
     }
-    return group->api->submit(group->engine, GROUP_LEADER, plan, error);
+    rc = group->api->submit(group->engine, GROUP_LEADER, plan, error);
+    if (rc)
+        (void)settle(group, NULL); /* the plan is the caller's again */
+    return rc;
 }
 
 uint64_t group_completed(const struct group *group)

@@ -117,7 +117,9 @@ static void put_number(struct out *out, const char *name, const char *type, cons
     out_format(out, "sluice_%s %.17g\n", name, value);
 }
 
-static void put_memory(struct out *out, const struct gpu_memory *memory)
+/* `labels` go before the kind, with a comma behind them. */
+static void put_memory(struct out *out, const char *name, const char *labels,
+                       const struct gpu_memory *memory)
 {
     const struct {
         const char *kind;
@@ -133,10 +135,36 @@ static void put_memory(struct out *out, const struct gpu_memory *memory)
         {"device_free", memory->device_free},
         {"device_total", memory->device_total},
     };
-    put_type(out, "memory_bytes", "gauge", "Memory by its use, of all devices");
     for (size_t i = 0; i < COUNT(parts); i++)
-        out_format(out, "sluice_memory_bytes{kind=\"%s\"} %" PRIu64 "\n", parts[i].kind,
+        out_format(out, "sluice_%s{%skind=\"%s\"} %" PRIu64 "\n", name, labels, parts[i].kind,
                    parts[i].bytes);
+}
+
+/* What is told of all replicas together, of each; and the memory of each device. */
+static void put_replicas(struct out *out, const struct server *server)
+{
+    char name[64], labels[64];
+    for (size_t i = 0; i < stats_table_count; i++) {
+        const struct stats_entry *entry = &stats_table[i];
+        if (entry->owner == STATS_LOOP || entry->kind == STATS_HIST)
+            continue;
+        snprintf(name, sizeof(name), "replica_%s", entry->name);
+        put_type(out, name, entry->kind == STATS_COUNTER ? "counter" : "gauge", entry->help);
+        for (uint32_t r = 0; r < server->replica_count; r++)
+            out_format(out, "sluice_%s{replica=\"%u\"} %" PRIu64 "\n", name, r,
+                       stats_value(entry, server->replicas[r]->api->stats(server->replicas[r])));
+    }
+    put_type(out, "gpu_memory_bytes", "gauge", "Memory by its use, of each device");
+    for (uint32_t r = 0; r < server->replica_count; r++) {
+        const struct replica *replica = server->replicas[r];
+        for (uint32_t rank = 0; rank < replica->rank_count; rank++) {
+            struct gpu_memory memory = {0};
+            replica->api->memory(replica, rank, &memory);
+            snprintf(labels, sizeof(labels), "replica=\"%u\",gpu=\"%d\",", r,
+                     replica->devices[rank]);
+            put_memory(out, "gpu_memory_bytes", labels, &memory);
+        }
+    }
 }
 
 /* A label's value: the model's name is the file system's. */
@@ -165,7 +193,9 @@ static void put_rest(struct out *out, const struct server *server,
     put_number(out, "uptime_seconds", "gauge", "Since the process began",
                (double)(now_us - server->started_us) / 1e6);
     put_number(out, "ready", "gauge", "1 while requests are served", status_ready(server, now_us));
-    put_memory(out, &memory);
+    put_type(out, "memory_bytes", "gauge", "Memory by its use, of all devices");
+    put_memory(out, "memory_bytes", "", &memory);
+    put_replicas(out, server);
     put_number(out, "graph_steps_total", "counter", "Steps that ran as a captured graph",
                (double)counters.graph_steps);
     put_type(out, "build_info", "gauge", "Always 1; the version and the model are its labels");
@@ -180,8 +210,8 @@ void metrics_write(struct out *out, struct server *server, time_us now_us)
     const char *last = NULL;
     for (size_t i = 0; i < stats_table_count; i++) {
         const struct stats_entry *entry = &stats_table[i];
-        put_entry(out, entry,
-                  entry->owner == STATS_LOOP ? (const void *)&server->counts : workers, &last);
+        put_entry(out, entry, entry->owner == STATS_LOOP ? (const void *)&server->counts : workers,
+                  &last);
     }
     put_rest(out, server, workers, now_us);
 }

@@ -179,6 +179,7 @@ void world_make(struct world *world)
     ck_assert_int_eq(
         server_init(&world->server, world->options, &world->outbox, 1, world->now_us, &error), 0);
     world->replica.base.api = &replica_api;
+    world->replica.base.rank_count = 1;
     world->replica.room = WORLD_HELD_MAX;
     struct replica *replica = &world->replica.base;
     server_serve(&world->server, &model, model.context_max, 0, "memory", &replica, 1);

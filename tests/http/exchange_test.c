@@ -359,6 +359,10 @@ START_TEST(metrics_are_well_formed)
     hist_add(&site.world.replica.figures.time_to_first_token, 3000000);
     ck_assert_uint_eq(fetch(&site, "/metrics", NULL, text, sizeof(text)), 200);
     ck_assert_double_eq(figure(text, "sluice_num_requests_running"), 3);
+    ck_assert_double_eq(figure(text, "sluice_replica_running{replica=\"0\"}"), 3);
+    ck_assert_double_ge(
+        figure(text, "sluice_gpu_memory_bytes{replica=\"0\",gpu=\"0\",kind=\"weights\"}"), 0);
+    ck_assert_double_eq(figure(text, "sluice_replica_running{replica=\"1\"}"), -1);
     ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_bucket{le=\"0.0005\"}"),
                         0);
     ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_bucket{le=\"0.001\"}"), 1);
