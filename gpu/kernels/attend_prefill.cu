@@ -57,8 +57,8 @@ __device__ __forceinline__ void prefill_scores(const prefill_state<HD> &s,
         for (int n = 0; n < KEYS / 8; n += 2) {
             uint32_t b[4];
             load_matrices(b, at + n * 8 * prefill_shape<HD>::row + k * 32);
-            mma_bf16(score[n], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[0], b[1]);
-            mma_bf16(score[n + 1], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[2], b[3]);
+            mma_narrow(score[n], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[0], b[1]);
+            mma_narrow(score[n + 1], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[2], b[3]);
         }
 }
 
@@ -103,16 +103,16 @@ __device__ __forceinline__ void prefill_values(prefill_state<HD> &s,
     uint32_t at = values + (lane % 16) * prefill_shape<HD>::row + lane / 16 * 16;
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++) {
-        uint32_t a0 = pack(score[2 * k][0], score[2 * k][1], DTYPE_BF16);
-        uint32_t a1 = pack(score[2 * k][2], score[2 * k][3], DTYPE_BF16);
-        uint32_t a2 = pack(score[2 * k + 1][0], score[2 * k + 1][1], DTYPE_BF16);
-        uint32_t a3 = pack(score[2 * k + 1][2], score[2 * k + 1][3], DTYPE_BF16);
+        uint32_t a0 = pack(score[2 * k][0], score[2 * k][1], DTYPE_NARROW);
+        uint32_t a1 = pack(score[2 * k][2], score[2 * k][3], DTYPE_NARROW);
+        uint32_t a2 = pack(score[2 * k + 1][0], score[2 * k + 1][1], DTYPE_NARROW);
+        uint32_t a3 = pack(score[2 * k + 1][2], score[2 * k + 1][3], DTYPE_NARROW);
 #pragma unroll
         for (int m = 0; m < HD / 8; m += 2) {
             uint32_t b[4];
             load_matrices_transposed(b, at + k * 16 * prefill_shape<HD>::row + m * 16);
-            mma_bf16(s.out[m], a0, a1, a2, a3, b[0], b[1]);
-            mma_bf16(s.out[m + 1], a0, a1, a2, a3, b[2], b[3]);
+            mma_narrow(s.out[m], a0, a1, a2, a3, b[0], b[1]);
+            mma_narrow(s.out[m + 1], a0, a1, a2, a3, b[2], b[3]);
         }
     }
 }
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
     for (int half = 0; half < 2; half++) {
         uint32_t token = row.token + tile.query + query[half];
         const uint32_t *from = reinterpret_cast<const uint32_t *>(
-            static_cast<const __nv_bfloat16 *>(a.q) + (size_t)token * a.q_stride + head * HD);
+            static_cast<const narrow *>(a.q) + (size_t)token * a.q_stride + head * HD);
 #pragma unroll
         for (int k = 0; k < HD / 16; k++) {
             s.q[k][half] = query[half] < queries ? from[k * 8 + t] : 0;
@@ -205,12 +205,12 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
         if (query[half] >= queries)
             continue;
         uint32_t token = row.token + tile.query + query[half];
-        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<__nv_bfloat16 *>(a.out) +
+        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<narrow *>(a.out) +
                                                     (size_t)token * a.out_stride + head * HD);
 #pragma unroll
         for (int m = 0; m < HD / 8; m++)
             to[m * 4 + t] =
-                pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_BF16);
+                pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_NARROW);
     }
 }
 
@@ -221,7 +221,7 @@ bool attend_prefill_can(const struct attend_args *args)
     bool aligned = args->q_stride % 2 == 0 && args->out_stride % 2 == 0 &&
                    reinterpret_cast<uintptr_t>(args->q) % 4 == 0 &&
                    reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
-    return device->major >= 8 && args->dtype == DTYPE_BF16 && args->kv.dtype == DTYPE_BF16 &&
+    return device->major >= 8 && args->dtype == DTYPE_NARROW && args->kv.dtype == DTYPE_NARROW &&
            aligned && (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256);
 }
 
