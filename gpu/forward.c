@@ -17,10 +17,11 @@
 
 #define OVERLAP_ROWS 512 /* of a step whose sums over ranks are made in halves */
 
-/* A step's scratch. `x` is a layer's normed input. The residual is float32 on every device: it is what
- * roundings add up in, layer after layer. So is `delta`, what is added to it, which has no bound that
- * F16 would hold; but sums over ranks travel in the compute dtype, half as many bytes, and cuBLASLt has
- * no bias of that dtype for float32 results: there delta is x, which norm reads and writes in place. */
+/* A step's scratch. `x` is a layer's normed input. The residual is float32 on every device: it is
+ * what roundings add up in, layer after layer. So is `delta`, what is added to it, which has no
+ * bound that F16 would hold; but sums over ranks travel in the compute dtype, half as many bytes,
+ * and cuBLASLt has no bias of that dtype for float32 results: there delta is x, which norm reads
+ * and writes in place. */
 struct room {
     void *residual, *x, *delta;
     float *angles;
@@ -119,7 +120,8 @@ static void room_cut(struct room *room, char *base, const struct forward *forwar
             cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
     };
     bool apart = forward_delta_dtype(forward) != device_traits.compute;
-    room->delta = apart ? cut(&cutter, hidden * dtype_bytes(forward_delta_dtype(forward))) : room->x;
+    room->delta =
+        apart ? cut(&cutter, hidden * dtype_bytes(forward_delta_dtype(forward))) : room->x;
     if (device_traits.workspace_bytes)
         room->workspace = cut(&cutter, device_traits.workspace_bytes);
     phases_cut(room, &cutter, forward, batch);
@@ -165,8 +167,8 @@ static void *row_at(const struct run *run, const void *base, uint64_t row, uint3
     return (char *)base + row * width * dtype_bytes(run->dtype);
 }
 
-/* The product that is added to the residual, of which every rank has a part of each sum. The bias is
- * rank 0's to add. */
+/* The product that is added to the residual, of which every rank has a part of each sum. The bias
+ * is rank 0's to add. */
 static int product_summed(const struct run *run, const struct weight *weight, const void *bias,
                           const void *x, struct error *error)
 {

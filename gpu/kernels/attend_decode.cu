@@ -55,8 +55,8 @@ static struct decode_scratch scratch_of(const struct attend_args *args)
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* The warp is done with a stage of its ring, and goes to the next. Every lane says so for itself: that
- * one may speak for all after __syncwarp() is beyond racecheck. */
+/* The warp is done with a stage of its ring, and goes to the next. Every lane says so for itself:
+ * that one may speak for all after __syncwarp() is beyond racecheck. */
 __device__ __forceinline__ void decode_release(uint64_t *empty, uint32_t stages, uint32_t &stage,
                                                uint32_t &phase)
 {

@@ -68,7 +68,8 @@ __device__ __forceinline__ fetch_part fetch_look_up(const attend_args &a,
  * splits at a time (of one item where items are whole, else of two items): lane 4 i + c for warp
  * fetcher + 3 c in split i. Copies are issued in the order in which they are used, for a ring has
  * few stages: K and V of a split, then the next split's. Lane 0 waits and issues for all: racecheck
- * takes every bulk copy of a warp for its first lane's, and calls it a race unless that lane waited. */
+ * takes every bulk copy of a warp for its first lane's, and calls it a race unless that lane
+ * waited. */
 template <int HD, int TILES>
 __device__ static void decode_fetch(const attend_args &a, const struct batch_group &group,
                                     decode_shared<HD, TILES> &shared, const plan_shape &shape,
@@ -176,8 +177,8 @@ __device__ static void decode_items(const attend_args &a, const struct batch_gro
             size_t token = item.row.token + r / shape.group;
             uint32_t head = item.head * shape.group + r % shape.group;
             copy_bulk(shared_address(shared.q[slot][lane]),
-                      static_cast<const narrow *>(a.q) + token * a.q_stride + head * HD,
-                      HD * 2, full);
+                      static_cast<const narrow *>(a.q) + token * a.q_stride + head * HD, HD * 2,
+                      full);
         }
         items_arrive(slot, false);
         if (++slot == ITEMS)

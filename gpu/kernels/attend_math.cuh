@@ -170,7 +170,7 @@ decode_values(decode_state<HD, TILES> &s, const float (&score)[TILES][4], const 
 #pragma unroll
                     for (int n = 0; n < TILES; n++)
                         mma_narrow(s.out[n][m], first[0], first[1], second[0], second[1], p[n][0],
-                                 p[n][1]);
+                                   p[n][1]);
                 } else if (word < 2) {
                     int m = word * 2 + odd;
                     uint32_t a1 = __byte_perm(word ? v[0][0].w : v[0][0].z,
@@ -299,8 +299,7 @@ __device__ __forceinline__ void decode_store(const decode_fold<HD, TILES> &fold,
         uint32_t head = item.head * shape.group + r % shape.group;
         if (item.record == PLAN_DIRECT) {
             narrow *to = static_cast<narrow *>(a.out) +
-                                (size_t)(item.row.token + token) * a.out_stride + head * HD +
-                                dimension;
+                         (size_t)(item.row.token + token) * a.out_stride + head * HD + dimension;
 #pragma unroll
             for (int v = 0; v < fold_type::values; v++)
                 to[v] = narrow_of(fold.out[pass][v] / fold.sum[pass]);

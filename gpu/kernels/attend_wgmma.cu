@@ -141,8 +141,8 @@ __device__ __forceinline__ void wgmma_load_q(const struct attend_args &a, wgmma_
     for (int i = threadIdx.x % GROUP_THREADS; i < GROUP_QUERIES * units; i += GROUP_THREADS) {
         uint32_t row = i / units, unit = i % units, query = group * GROUP_QUERIES + row;
         size_t token = work.row.token + work.query + query;
-        const narrow *from = static_cast<const narrow *>(a.q) + token * a.q_stride +
-                                    work.head * HD + unit * 8;
+        const narrow *from =
+            static_cast<const narrow *>(a.q) + token * a.q_stride + work.head * HD + unit * 8;
         uint4 value =
             query < work.queries ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
         char *to = reinterpret_cast<char *>(shared.q[group][unit / 8]) + swizzled(row, unit % 8);

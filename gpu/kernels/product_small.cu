@@ -73,8 +73,7 @@ __device__ __forceinline__ void small_fetch(const struct product_args &a, const 
     __syncwarp();
     if (lane < rows)
         copy_bulk(to + lane * shape.row_bytes,
-                  static_cast<const narrow *>(a.w.data) + (size_t)(first + lane) * a.w.k +
-                      begin,
+                  static_cast<const narrow *>(a.w.data) + (size_t)(first + lane) * a.w.k + begin,
                   bytes, barrier, policy);
 }
 
@@ -224,8 +223,8 @@ bool product_small_can(const struct product_args *a)
     bool aligned = a->w.k % 8 == 0 && a->x_stride % 8 == 0 && a->w.k > 0 &&
                    reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
                    reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
-    return device_facts()->major == 9 && aligned && a->rows.max <= 16 && a->w.dtype == DTYPE_NARROW &&
-           a->x_dtype == DTYPE_NARROW;
+    return device_facts()->major == 9 && aligned && a->rows.max <= 16 &&
+           a->w.dtype == DTYPE_NARROW && a->x_dtype == DTYPE_NARROW;
 }
 
 template <int HALVES>
