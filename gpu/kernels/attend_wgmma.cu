@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
         barrier_init_done();
     }
     grid_wait();
-    attend_tile tile = tile_find(a.batch, group, blockIdx.y, QUERIES);
+    attend_tile tile = tile_find(a.batch, group, blockIdx.y, QUERIES, false);
     if (!tile.found)
         return;
     wgmma_work work;
@@ -371,7 +371,7 @@ static cudaError_t wgmma_launch(const struct attend_args *args, cudaStream_t str
     cudaError_t result = device_allow(&once, wgmma_kernel<HD>, device_facts(), 2048);
     if (result != cudaSuccess)
         return result;
-    return launch(wgmma_kernel<HD>, dim3(args->heads, tile_bound(&args->batch, QUERIES)),
+    return launch(wgmma_kernel<HD>, dim3(args->heads, tile_bound(&args->batch, QUERIES, false)),
                   WGMMA_THREADS, sizeof(wgmma_shared<HD>) + 1024, stream, *args,
                   (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
