@@ -1,11 +1,12 @@
 #include "gpu/device.h"
+#include "gpu/kernels/narrow.h"
 #include "gpu/kernels/product.h"
 
 const char device_name[] = "cuda";
 
 const struct device_traits device_traits = {
-    .compute = DTYPE_BF16,
-    .kv = DTYPE_BF16,
+    .compute = DTYPE_NARROW,
+    .kv = DTYPE_NARROW,
     .slots_max = 256,
     .tokens_max = 8192,
     .block_tokens = 32,

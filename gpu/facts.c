@@ -174,7 +174,9 @@ static void real_model(const struct facts *facts, const struct gpu_options *opti
     id_set(model, options->model);
     snprintf(model->arch, sizeof model->arch, "%s", model_arch_name(config->arch));
     snprintf(model->dtype, sizeof model->dtype, "%s",
-             device_traits.compute == DTYPE_F32 ? "f32" : "bf16");
+             device_traits.compute == DTYPE_F32    ? "f32"
+             : device_traits.compute == DTYPE_BF16 ? "bf16"
+                                                   : "f16");
     memcpy(model->eos, config->eos_ids, sizeof model->eos);
     for (uint32_t i = 0; i < config->groups_count; i++)
         model->groups[i] = (struct gpu_group){.window = config->groups[i].window,

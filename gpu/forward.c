@@ -17,13 +17,13 @@
 
 #define OVERLAP_ROWS 512 /* of a step whose sums over ranks are made in halves */
 
-/* A step's scratch. `x` is a layer's normed input and, after a product, what is added to the
- * residual: norm reads the one and writes the other in place. The residual is float32 on every
- * device: it is what roundings add up in, layer after layer. In bf16 a token that was chosen in a
- * batch was up to 0.30 less likely than the likeliest when scored alone (8B of random weights),
- * with float32 0.26. */
+/* A step's scratch. `x` is a layer's normed input. The residual is float32 on every device: it is
+ * what roundings add up in, layer after layer. So is `delta`, what is added to it, which has no
+ * bound that F16 would hold; but sums over ranks travel in the compute dtype, half as many bytes,
+ * and cuBLASLt has no bias of that dtype for float32 results: there delta is x, which norm reads
+ * and writes in place. */
 struct room {
-    void *residual, *x;
+    void *residual, *x, *delta;
     float *angles;
     void *workspace;
     void *qkv, *attended, *attend_scratch;
@@ -42,7 +42,7 @@ struct run {
     const struct model_config *config;
     struct room room;
     struct span tokens;
-    enum dtype dtype;
+    enum dtype dtype, delta_dtype;
     bool posts; /* sums over ranks are made by the norms behind them */
 };
 
@@ -71,6 +71,12 @@ static uint32_t least(uint64_t a, uint64_t b)
 static uint32_t greatest(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
+}
+
+enum dtype forward_delta_dtype(const struct forward *forward)
+{
+    bool biased = forward->config->o_bias || forward->config->mlp_bias;
+    return forward->comm || biased ? device_traits.compute : DTYPE_F32;
 }
 
 /* Each phase starts where the common part ends; the room is as large as the largest. */
@@ -114,6 +120,9 @@ static void room_cut(struct room *room, char *base, const struct forward *forwar
         .angles =
             cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
     };
+    bool apart = forward_delta_dtype(forward) != device_traits.compute;
+    room->delta =
+        apart ? cut(&cutter, hidden * dtype_bytes(forward_delta_dtype(forward))) : room->x;
     if (device_traits.workspace_bytes)
         room->workspace = cut(&cutter, device_traits.workspace_bytes);
     phases_cut(room, &cutter, forward, batch);
@@ -159,16 +168,17 @@ static void *row_at(const struct run *run, const void *base, uint64_t row, uint3
     return (char *)base + row * width * dtype_bytes(run->dtype);
 }
 
-/* A product of which every rank has a part of each sum. The bias is rank 0's to add. Where sums go
- * by post, the norm behind makes it. */
+/* The product that is added to the residual, of which every rank has a part of each sum. The bias
+ * is rank 0's to add. Where sums go by post, the norm behind makes it. */
 static int product_summed(const struct run *run, const struct weight *weight, const void *bias,
-                          const void *x, void *y, struct error *error)
+                          const void *x, struct error *error)
 {
     struct comm *comm = run->forward->comm;
+    void *y = run->room.delta;
     if (comm && comm->rank > 0)
         bias = NULL;
     if (!comm || run->posts)
-        return product(run, run->tokens, weight, bias, x, y, error);
+        return product_to(run, run->tokens, weight, bias, x, y, weight->n, run->delta_dtype, error);
     uint32_t most = run->tokens.max, half = most >= OVERLAP_ROWS ? (most + 1) / 2 : most;
     int status = 0;
     for (uint32_t first = 0; !status && first < most; first += half) {
@@ -183,14 +193,14 @@ static int product_summed(const struct run *run, const struct weight *weight, co
     return status ? status : comm_join(comm, run->step->stream, error);
 }
 
-/* Adds x to the residual, unless it is the first norm, and leaves the normed residual in x. */
+/* Adds delta to the residual, unless it is the first norm, and leaves the normed residual in x. */
 static int norm(const struct run *run, const void *weight, bool first, struct error *error)
 {
     uint32_t hidden = run->config->hidden;
     struct norm_args args = {
         .rows = run->tokens,
         .residual = run->room.residual,
-        .delta = first ? NULL : run->room.x,
+        .delta = first ? NULL : run->room.delta,
         .weight = weight,
         .out = run->room.x,
         .size = hidden,
@@ -198,7 +208,7 @@ static int norm(const struct run *run, const void *weight, bool first, struct er
         .delta_stride = hidden,
         .out_stride = hidden,
         .residual_dtype = DTYPE_F32,
-        .delta_dtype = run->dtype,
+        .delta_dtype = run->delta_dtype,
         .weight_dtype = run->forward->weights->vector,
         .out_dtype = run->dtype,
         .eps = run->config->norm_eps,
@@ -271,7 +281,7 @@ static int attention(const struct run *run, const struct layer_weights *layer, s
         .scratch_bytes = room->attend_bytes,
     };
     CUDA_TRY(op_attend(&attend, run->step->stream), error);
-    return product_summed(run, &layer->o, layer->o_bias, room->attended, room->x, error);
+    return product_summed(run, &layer->o, layer->o_bias, room->attended, error);
 }
 
 static int mlp(const struct run *run, const struct layer_weights *layer, struct error *error)
@@ -292,7 +302,7 @@ static int mlp(const struct run *run, const struct layer_weights *layer, struct 
         .dtype = run->dtype,
     };
     CUDA_TRY(op_swiglu(&swiglu, run->step->stream), error);
-    return product_summed(run, &layer->down, layer->down_bias, room->activated, room->x, error);
+    return product_summed(run, &layer->down, layer->down_bias, room->activated, error);
 }
 
 static int layers(const struct run *run, struct error *error)
@@ -446,12 +456,13 @@ int forward_run(const struct forward *forward, const struct forward_step *step, 
         .config = forward->config,
         .tokens = {.count = &step->batch.counts->tokens, .max = step->batch.tokens_max},
         .dtype = device_traits.compute,
+        .delta_dtype = forward_delta_dtype(forward),
     };
     room_cut(&run.room, step->scratch, forward, &step->batch);
     if (forward->comm) {
         comm_begin(forward->comm);
-        run.posts =
-            post_sums(&forward->comm->post, step->batch.tokens_max, run.config->hidden, run.dtype);
+        run.posts = post_sums(&forward->comm->post, step->batch.tokens_max, run.config->hidden,
+                              run.delta_dtype);
     }
     int status = start(&run, error);
     if (!status)

@@ -45,6 +45,9 @@ struct forward_step {
 uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,
                              uint32_t block_tokens);
 
+/* Of the products that are added to the residual. */
+enum dtype forward_delta_dtype(const struct forward *forward);
+
 uint64_t forward_scratch_bytes(const struct forward *forward, const struct batch *batch);
 
 /* Enqueues the layers and what follows; the batch is expanded before. */

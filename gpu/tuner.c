@@ -28,11 +28,11 @@ static void shapes_list(const struct rank *rank, struct shape shapes[SHAPES])
 {
     const struct layer_weights *layer = &rank->weights.layers[0];
     uint32_t tokens = rank->engine->facts.limits.tokens_max;
-    enum dtype compute = device_traits.compute;
+    enum dtype compute = device_traits.compute, delta = forward_delta_dtype(&rank->forward);
     shapes[0] = (struct shape){&layer->qkv, layer->qkv_bias, tokens, compute};
-    shapes[1] = (struct shape){&layer->o, layer->o_bias, tokens, compute};
+    shapes[1] = (struct shape){&layer->o, layer->o_bias, tokens, delta};
     shapes[2] = (struct shape){&layer->gate_up, layer->gate_up_bias, tokens, compute};
-    shapes[3] = (struct shape){&layer->down, layer->down_bias, tokens, compute};
+    shapes[3] = (struct shape){&layer->down, layer->down_bias, tokens, delta};
     shapes[4] =
         (struct shape){&rank->weights.head, NULL, rank->engine->facts.limits.rows_max, DTYPE_F32};
 }

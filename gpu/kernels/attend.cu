@@ -12,12 +12,13 @@ cudaError_t op_attend(const struct attend_args *args, cudaStream_t stream)
             return result;
         left &= ~ATTEND_DECODE;
     }
-    if ((left & ATTEND_PREFILL) && (attend_wgmma_can(args) || attend_prefill_can(args))) {
-        cudaError_t result =
-            attend_wgmma_can(args) ? attend_wgmma(args, stream) : attend_prefill(args, stream);
+    if ((left & ATTEND_PREFILL) && attend_wgmma_can(args)) {
+        cudaError_t result = attend_wgmma(args, stream);
         if (result != cudaSuccess)
             return result;
         left &= ~ATTEND_PREFILL;
     }
+    if (left && attend_prefill_can(args))
+        return attend_prefill(args, left, stream);
     return left ? attend_any(args, left, stream) : cudaSuccess;
 }

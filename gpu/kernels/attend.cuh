@@ -61,6 +61,6 @@ cudaError_t attend_any(const struct attend_args *args, uint32_t which, cudaStrea
 bool attend_decode_can(const struct attend_args *args);
 cudaError_t attend_decode(const struct attend_args *args, cudaStream_t stream);
 bool attend_prefill_can(const struct attend_args *args);
-cudaError_t attend_prefill(const struct attend_args *args, cudaStream_t stream);
+cudaError_t attend_prefill(const struct attend_args *args, uint32_t which, cudaStream_t stream);
 bool attend_wgmma_can(const struct attend_args *args);
 cudaError_t attend_wgmma(const struct attend_args *args, cudaStream_t stream);

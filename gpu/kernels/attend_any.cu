@@ -1,5 +1,5 @@
-/* Attention of any head dimension and dtype, for what has no kernel of its own: float32, and head
- * dimensions such as 80 in decode. A block per token and head; all arithmetic in float32. Bound by
+/* Attention of any head dimension and dtype, for what has no kernel of its own: float32, and odd
+ * head dimensions. A block per token and head; all arithmetic in float32. Bound by
  * instructions: it is here to be right, not fast. */
 #include "gpu/kernels/attend.cuh"
 

@@ -55,13 +55,12 @@ static struct decode_scratch scratch_of(const struct attend_args *args)
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* The warp is done with a stage of its ring, and goes to the next. */
+/* The warp is done with a stage of its ring, and goes to the next. Every lane says so for itself:
+ * that one may speak for all after __syncwarp() is beyond racecheck. */
 __device__ __forceinline__ void decode_release(uint64_t *empty, uint32_t stages, uint32_t &stage,
                                                uint32_t &phase)
 {
-    __syncwarp();
-    if (threadIdx.x % WARP == 0)
-        barrier_arrive(shared_address(&empty[stage]));
+    barrier_arrive(shared_address(&empty[stage]));
     if (++stage == stages)
         stage = 0, phase ^= 1;
 }
@@ -174,7 +173,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
     if (threadIdx.x < DECODE_WARPS)
         for (uint32_t i = 0; i < stages; i++) {
             barrier_init(shared_address(&shared.full[threadIdx.x][i]), 1);
-            barrier_init(shared_address(&shared.empty[threadIdx.x][i]), 1);
+            barrier_init(shared_address(&shared.empty[threadIdx.x][i]), WARP);
         }
     if (threadIdx.x == 0)
         for (int i = 0; i < ITEMS; i++)
@@ -251,9 +250,9 @@ __global__ void __launch_bounds__(HD)
                 out = fold_value(out, old_i, part[i], now_i);
             }
         }
-        static_cast<__nv_bfloat16 *>(
+        static_cast<narrow *>(
             a.out)[(size_t)(row.token + token) * a.out_stride + head * HD + threadIdx.x] =
-            __float2bfloat16_rn(out / sum);
+            narrow_of(out / sum);
     }
 }
 
@@ -261,7 +260,7 @@ bool attend_decode_can(const struct attend_args *args)
 {
     const struct device_facts *device = device_facts();
     uint32_t dim = args->head_dim;
-    return device->major == 9 && args->dtype == DTYPE_BF16 && args->kv.dtype == DTYPE_BF16 &&
+    return device->major == 9 && args->dtype == DTYPE_NARROW && args->kv.dtype == DTYPE_NARROW &&
            (dim == 64 || dim == 128 || dim == 256) && args->q_stride % 8 == 0 &&
            reinterpret_cast<uintptr_t>(args->q) % 16 == 0;
 }

@@ -23,7 +23,7 @@ template <int HD, int TILES> struct decode_shared {
     uint64_t full[DECODE_WARPS][STAGES_MAX], empty[DECODE_WARPS][STAGES_MAX];
     uint64_t item_full[ITEMS]; /* its queries are there */
     attend_item item[ITEMS];
-    alignas(16) __nv_bfloat16 q[ITEMS][8 * TILES][HD];
+    alignas(16) narrow q[ITEMS][8 * TILES][HD];
     float2 stat[DECODE_WARPS][8 * TILES];
     alignas(16) float merge[DECODE_WARPS][MERGE_ROWS][HD];
     /* then [DECODE_WARPS][stages][part], aligned to 128 */
@@ -67,7 +67,9 @@ __device__ __forceinline__ fetch_part fetch_look_up(const attend_args &a,
 /* One of the warps that fetch, for warps fetcher, fetcher + 3 and fetcher + 6. Lanes look up two
  * splits at a time (of one item where items are whole, else of two items): lane 4 i + c for warp
  * fetcher + 3 c in split i. Copies are issued in the order in which they are used, for a ring has
- * few stages: K and V of a split, then the next split's. */
+ * few stages: K and V of a split, then the next split's. Lane 0 waits and issues for all: racecheck
+ * takes every bulk copy of a warp for its first lane's, and calls it a race unless that lane
+ * waited. */
 template <int HD, int TILES>
 __device__ static void decode_fetch(const attend_args &a, const struct batch_group &group,
                                     decode_shared<HD, TILES> &shared, const plan_shape &shape,
@@ -81,7 +83,6 @@ __device__ static void decode_fetch(const attend_args &a, const struct batch_gro
     uint32_t second = lane / 4 % 2, stage = 0, use = 0; /* the next of this lane's ring */
     bool mine = lane < 8 && lane % 4 < FETCH_WARPS && warp < DECODE_WARPS;
     uint64_t policy = policy_once(), to_v = a.kv.v - a.kv.k;
-    ring += warp * stages * part;
     if (base >= total)
         return;
     fetch_part next =
@@ -102,21 +103,32 @@ __device__ static void decode_fetch(const attend_args &a, const struct batch_gro
         if (base < total)
             next = fetch_look_up(a, group, shared.plan, shape, block_shift, base, turn, second,
                                  warp, mine);
-        uint32_t bytes = (now.low ? half : 0) + (now.high ? half : 0);
-        uint32_t all = __ballot_sync(FULL_MASK, now.low || now.high) >> lane % 4;
-        for (uint32_t round = 0; round < 4; round++) {
-            bool is_v = round % 2, fetched = all & (round / 2 ? 0x10 : 1);
-            if (fetched && bytes && second == round / 2) {
-                uint32_t full = shared_address(&shared.full[warp][stage]), to = ring + stage * part;
-                if (use)
-                    barrier_wait(shared_address(&shared.empty[warp][stage]), (use - 1) & 1);
-                barrier_expect(full, bytes);
-                if (now.low)
-                    copy_bulk(to, k[0] + (is_v ? to_v : 0), joined ? part : half, full, policy);
-                if (now.high && !joined)
-                    copy_bulk(to + half, k[1] + (is_v ? to_v : 0), half, full, policy);
+        uint32_t low = __ballot_sync(FULL_MASK, now.low), high = __ballot_sync(FULL_MASK, now.high);
+        uint32_t whole = __ballot_sync(FULL_MASK, joined);
+        for (uint32_t round = 0; round < 4 * FETCH_WARPS; round++) {
+            uint32_t asked = round / (2 * FETCH_WARPS) * 4 + round % FETCH_WARPS, bit = 1u << asked;
+            uint64_t offset = round / FETCH_WARPS % 2 ? to_v : 0;
+            if (!((low | high) & bit))
+                continue;
+            uint64_t k_low = __shfl_sync(FULL_MASK, reinterpret_cast<uint64_t>(k[0]), asked);
+            uint64_t k_high = __shfl_sync(FULL_MASK, reinterpret_cast<uint64_t>(k[1]), asked);
+            uint32_t to_stage = __shfl_sync(FULL_MASK, stage, asked);
+            uint32_t before = __shfl_sync(FULL_MASK, use, asked);
+            if (lane == 0) {
+                uint32_t of = fetcher + FETCH_WARPS * (asked % 4);
+                uint32_t full = shared_address(&shared.full[of][to_stage]);
+                uint32_t to = ring + (of * stages + to_stage) * part;
+                if (before)
+                    barrier_wait(shared_address(&shared.empty[of][to_stage]), (before - 1) & 1);
+                barrier_expect(full, (low & bit ? half : 0) + (high & bit ? half : 0));
+                if (low & bit)
+                    copy_bulk(to, reinterpret_cast<const char *>(k_low + offset),
+                              whole & bit ? part : half, full, policy);
+                if (high & ~whole & bit)
+                    copy_bulk(to + half, reinterpret_cast<const char *>(k_high + offset), half,
+                              full, policy);
             }
-            if (fetched && ++stage == stages)
+            if (lane % 4 == asked % 4 && ++stage == stages)
                 stage = 0, use++;
             __syncwarp();
         }
@@ -165,8 +177,8 @@ __device__ static void decode_items(const attend_args &a, const struct batch_gro
             size_t token = item.row.token + r / shape.group;
             uint32_t head = item.head * shape.group + r % shape.group;
             copy_bulk(shared_address(shared.q[slot][lane]),
-                      static_cast<const __nv_bfloat16 *>(a.q) + token * a.q_stride + head * HD,
-                      HD * 2, full);
+                      static_cast<const narrow *>(a.q) + token * a.q_stride + head * HD, HD * 2,
+                      full);
         }
         items_arrive(slot, false);
         if (++slot == ITEMS)

@@ -33,7 +33,7 @@ template <int HD, int TILES> struct decode_state {
 /* Rows that the item does not have stay what they were: their results go nowhere. */
 template <int HD, int TILES>
 __device__ __forceinline__ void decode_load_q(decode_state<HD, TILES> &s,
-                                              const __nv_bfloat16 (&q)[8 * TILES][HD])
+                                              const narrow (&q)[8 * TILES][HD])
 {
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -57,8 +57,8 @@ __device__ __forceinline__ void decode_scores(const decode_state<HD, TILES> &s,
         uint4 high = load_shared(stage + (g + 8) * (HD * 2) + (4 * j + t) * 16);
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
-            mma_bf16(score[n], low.x, high.x, low.y, high.y, s.q[n][j].x, s.q[n][j].y);
-            mma_bf16(score[n], low.z, high.z, low.w, high.w, s.q[n][j].z, s.q[n][j].w);
+            mma_narrow(score[n], low.x, high.x, low.y, high.y, s.q[n][j].x, s.q[n][j].y);
+            mma_narrow(score[n], low.z, high.z, low.w, high.w, s.q[n][j].z, s.q[n][j].w);
         }
     }
     float unit = a.scale * ATTEND_LOG2E;
@@ -117,8 +117,8 @@ decode_values(decode_state<HD, TILES> &s, const float (&score)[TILES][4], const 
     uint32_t p[TILES][2];
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
-        p[n][0] = transpose_8x8(pack(score[n][0], score[n][1], DTYPE_BF16));
-        p[n][1] = transpose_8x8(pack(score[n][2], score[n][3], DTYPE_BF16));
+        p[n][0] = transpose_8x8(pack(score[n][0], score[n][1], DTYPE_NARROW));
+        p[n][1] = transpose_8x8(pack(score[n][2], score[n][3], DTYPE_NARROW));
     }
     /* What lies in the cache at unseen positions may be anything, and 0 * NaN is NaN. */
     bool clean = position < item.row.first || position + PIECE - 1 > item.row.last;
@@ -169,8 +169,8 @@ decode_values(decode_state<HD, TILES> &s, const float (&score)[TILES][4], const 
                     int m = pair * 8 + word * 2 + odd;
 #pragma unroll
                     for (int n = 0; n < TILES; n++)
-                        mma_bf16(s.out[n][m], first[0], first[1], second[0], second[1], p[n][0],
-                                 p[n][1]);
+                        mma_narrow(s.out[n][m], first[0], first[1], second[0], second[1], p[n][0],
+                                   p[n][1]);
                 } else if (word < 2) {
                     int m = word * 2 + odd;
                     uint32_t a1 = __byte_perm(word ? v[0][0].w : v[0][0].z,
@@ -179,7 +179,7 @@ decode_values(decode_state<HD, TILES> &s, const float (&score)[TILES][4], const 
                                               word ? v[3][0].w : v[3][0].z, select);
 #pragma unroll
                     for (int n = 0; n < TILES; n++)
-                        mma_bf16(s.out[n][m], first[0], a1, second[0], a3, p[n][0], p[n][1]);
+                        mma_narrow(s.out[n][m], first[0], a1, second[0], a3, p[n][0], p[n][1]);
                 }
             }
         }
@@ -298,12 +298,11 @@ __device__ __forceinline__ void decode_store(const decode_fold<HD, TILES> &fold,
         uint32_t r = item.tile * shape.tile_rows + in_tile, token = r / shape.group;
         uint32_t head = item.head * shape.group + r % shape.group;
         if (item.record == PLAN_DIRECT) {
-            __nv_bfloat16 *to = static_cast<__nv_bfloat16 *>(a.out) +
-                                (size_t)(item.row.token + token) * a.out_stride + head * HD +
-                                dimension;
+            narrow *to = static_cast<narrow *>(a.out) +
+                         (size_t)(item.row.token + token) * a.out_stride + head * HD + dimension;
 #pragma unroll
             for (int v = 0; v < fold_type::values; v++)
-                to[v] = __float2bfloat16_rn(fold.out[pass][v] / fold.sum[pass]);
+                to[v] = narrow_of(fold.out[pass][v] / fold.sum[pass]);
             continue;
         }
         uint32_t heads = shape.kv_heads * shape.group;

@@ -1,7 +1,8 @@
-/* Prefill attention with mma.sync, for every device since sm_80 and for head dimensions that the
- * wgmma kernel does not take. A block per 64 queries of a row and query head; four warps of 16
- * queries each. Keys and values come in tiles of 64 positions, at multiples of 64, through cp.async
- * into padded rows, so that a query's bits depend on its position alone. */
+/* Attention with mma.sync, for every device since sm_80 and for head dimensions that the kernels for
+ * Hopper do not take. A block per 64 queries of a row and query head; of short rows, per KV head, whose
+ * queries it has all. Four warps of 16 queries each. Keys and values come in tiles of 64 positions, at
+ * multiples of 64, through cp.async into padded rows, so that a query's bits depend on its position
+ * alone. One sequence is not split: a few long ones leave most SMs idle. */
 #include "gpu/kernels/attend_tile.cuh"
 #include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/tensor.cuh"
@@ -57,8 +58,8 @@ __device__ __forceinline__ void prefill_scores(const prefill_state<HD> &s,
         for (int n = 0; n < KEYS / 8; n += 2) {
             uint32_t b[4];
             load_matrices(b, at + n * 8 * prefill_shape<HD>::row + k * 32);
-            mma_bf16(score[n], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[0], b[1]);
-            mma_bf16(score[n + 1], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[2], b[3]);
+            mma_narrow(score[n], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[0], b[1]);
+            mma_narrow(score[n + 1], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[2], b[3]);
         }
 }
 
@@ -103,21 +104,21 @@ __device__ __forceinline__ void prefill_values(prefill_state<HD> &s,
     uint32_t at = values + (lane % 16) * prefill_shape<HD>::row + lane / 16 * 16;
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++) {
-        uint32_t a0 = pack(score[2 * k][0], score[2 * k][1], DTYPE_BF16);
-        uint32_t a1 = pack(score[2 * k][2], score[2 * k][3], DTYPE_BF16);
-        uint32_t a2 = pack(score[2 * k + 1][0], score[2 * k + 1][1], DTYPE_BF16);
-        uint32_t a3 = pack(score[2 * k + 1][2], score[2 * k + 1][3], DTYPE_BF16);
+        uint32_t a0 = pack(score[2 * k][0], score[2 * k][1], DTYPE_NARROW);
+        uint32_t a1 = pack(score[2 * k][2], score[2 * k][3], DTYPE_NARROW);
+        uint32_t a2 = pack(score[2 * k + 1][0], score[2 * k + 1][1], DTYPE_NARROW);
+        uint32_t a3 = pack(score[2 * k + 1][2], score[2 * k + 1][3], DTYPE_NARROW);
 #pragma unroll
         for (int m = 0; m < HD / 8; m += 2) {
             uint32_t b[4];
             load_matrices_transposed(b, at + k * 16 * prefill_shape<HD>::row + m * 16);
-            mma_bf16(s.out[m], a0, a1, a2, a3, b[0], b[1]);
-            mma_bf16(s.out[m + 1], a0, a1, a2, a3, b[2], b[3]);
+            mma_narrow(s.out[m], a0, a1, a2, a3, b[0], b[1]);
+            mma_narrow(s.out[m + 1], a0, a1, a2, a3, b[2], b[3]);
         }
     }
 }
 
-template <int HD>
+template <int HD, bool SHORTS>
 __global__ void __launch_bounds__(PREFILL_THREADS)
     prefill_kernel(const __grid_constant__ struct attend_args a, uint32_t block_shift)
 {
@@ -126,15 +127,19 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
     grid_trigger();
     grid_wait();
     const struct batch_group &group = a.batch.groups[a.kv.group];
-    attend_tile tile = tile_find(a.batch, group, blockIdx.y, QUERIES);
+    const uint32_t heads = a.heads / a.kv_heads, per = SHORTS ? heads : 1; /* queries of a token */
+    const uint32_t size = QUERIES / per;
+    attend_tile tile = tile_find(a.batch, group, blockIdx.y, size, SHORTS);
     if (!tile.found)
         return;
     const attend_row &row = tile.row;
-    uint32_t head = blockIdx.x, kv_head = head / (a.heads / a.kv_heads);
+    uint32_t kv_head = SHORTS ? blockIdx.x : blockIdx.x / heads;
+    uint32_t first_head = SHORTS ? kv_head * heads : blockIdx.x;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    uint32_t queries = row.q_len - tile.query < QUERIES ? row.q_len - tile.query : QUERIES;
+    uint32_t tokens = row.q_len - tile.query < size ? row.q_len - tile.query : size;
+    uint32_t queries = tokens * per;
     uint32_t position = row.position + tile.query; /* of query 0 */
-    uint32_t last = position + queries - 1;
+    uint32_t last = position + tokens - 1;
     uint32_t first = group.window && position >= group.window ? position - group.window + 1 : 0;
     uint32_t keys = shared_address(memory), values = keys + stages * part;
     uint32_t begin = first / KEYS, end = last / KEYS;
@@ -146,11 +151,13 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
     prefill_state<HD> s = {};
     s.most[0] = s.most[1] = -INFINITY;
     uint32_t query[2] = {warp * 16 + g, warp * 16 + g + 8};
+    bool busy = warp * 16 < queries;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        uint32_t token = row.token + tile.query + query[half];
+        uint32_t token = row.token + tile.query + query[half] / per;
         const uint32_t *from = reinterpret_cast<const uint32_t *>(
-            static_cast<const __nv_bfloat16 *>(a.q) + (size_t)token * a.q_stride + head * HD);
+            static_cast<const narrow *>(a.q) + (size_t)token * a.q_stride +
+            (first_head + query[half] % per) * HD);
 #pragma unroll
         for (int k = 0; k < HD / 16; k++) {
             s.q[k][half] = query[half] < queries ? from[k * 8 + t] : 0;
@@ -171,22 +178,26 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
         copy_async_wait<3>();
         __syncthreads();
         float score[KEYS / 8][4];
-        prefill_scores(s, score, keys + now);
         uint32_t base = at * KEYS;
+        if (busy)
+            prefill_scores(s, score, keys + now);
         if (base + KEYS - 1 > position || (group.window && base + group.window <= last)) {
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    uint32_t key = base + n * 8 + 2 * t + i % 2, at_query = position + query[i / 2];
+                    uint32_t key = base + n * 8 + 2 * t + i % 2;
+                    uint32_t at_query = position + query[i / 2] / per;
                     if (key > at_query || (group.window && key + group.window <= at_query))
                         score[n][i] = -INFINITY;
                 }
         }
-        prefill_softmax(s, score, unit);
+        if (busy)
+            prefill_softmax(s, score, unit);
         copy_async_wait<2>();
         __syncthreads();
-        prefill_values(s, score, values + now);
+        if (busy)
+            prefill_values(s, score, values + now);
         __syncthreads();
         if (stages == 1 && at < end) {
             prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.k, at + 1, keys);
@@ -204,13 +215,14 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
         sum += __shfl_xor_sync(FULL_MASK, sum, 2);
         if (query[half] >= queries)
             continue;
-        uint32_t token = row.token + tile.query + query[half];
-        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<__nv_bfloat16 *>(a.out) +
-                                                    (size_t)token * a.out_stride + head * HD);
+        uint32_t token = row.token + tile.query + query[half] / per;
+        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<narrow *>(a.out) +
+                                                    (size_t)token * a.out_stride +
+                                                    (first_head + query[half] % per) * HD);
 #pragma unroll
         for (int m = 0; m < HD / 8; m++)
             to[m * 4 + t] =
-                pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_BF16);
+                pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_NARROW);
     }
 }
 
@@ -221,35 +233,49 @@ bool attend_prefill_can(const struct attend_args *args)
     bool aligned = args->q_stride % 2 == 0 && args->out_stride % 2 == 0 &&
                    reinterpret_cast<uintptr_t>(args->q) % 4 == 0 &&
                    reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
-    return device->major >= 8 && args->dtype == DTYPE_BF16 && args->kv.dtype == DTYPE_BF16 &&
-           aligned && (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256);
+    return device->major >= 8 && args->dtype == DTYPE_NARROW && args->kv.dtype == DTYPE_NARROW &&
+           aligned && args->heads / args->kv_heads <= QUERIES &&
+           (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256);
 }
 
-template <int HD>
-static cudaError_t prefill_launch(const struct attend_args *a, cudaStream_t stream)
+template <int HD, bool SHORTS>
+static cudaError_t prefill_launch_kind(const struct attend_args *a, cudaStream_t stream)
 {
     static struct device_once once;
-    cudaError_t result = device_allow(&once, prefill_kernel<HD>, device_facts(), 256 + 64);
+    cudaError_t result = device_allow(&once, prefill_kernel<HD, SHORTS>, device_facts(), 256 + 64);
     if (result != cudaSuccess)
         return result;
-    return launch(prefill_kernel<HD>, dim3(a->heads, tile_bound(&a->batch, QUERIES)),
+    uint32_t size = SHORTS ? QUERIES / (a->heads / a->kv_heads) : QUERIES;
+    return launch(prefill_kernel<HD, SHORTS>,
+                  dim3(SHORTS ? a->kv_heads : a->heads, tile_bound(&a->batch, size, SHORTS)),
                   PREFILL_THREADS, prefill_shape<HD>::bytes, stream, *a,
                   (uint32_t)__builtin_ctz(a->batch.block_tokens));
 }
 
-cudaError_t attend_prefill(const struct attend_args *args, cudaStream_t stream)
+template <int HD>
+static cudaError_t prefill_launch(const struct attend_args *a, uint32_t which, cudaStream_t stream)
+{
+    cudaError_t result = cudaSuccess;
+    if (which & ATTEND_PREFILL)
+        result = prefill_launch_kind<HD, false>(a, stream);
+    if (result == cudaSuccess && (which & ATTEND_DECODE))
+        result = prefill_launch_kind<HD, true>(a, stream);
+    return result;
+}
+
+cudaError_t attend_prefill(const struct attend_args *args, uint32_t which, cudaStream_t stream)
 {
     switch (args->head_dim) {
     case 64:
-        return prefill_launch<64>(args, stream);
+        return prefill_launch<64>(args, which, stream);
     case 80:
-        return prefill_launch<80>(args, stream);
+        return prefill_launch<80>(args, which, stream);
     case 96:
-        return prefill_launch<96>(args, stream);
+        return prefill_launch<96>(args, which, stream);
     case 128:
-        return prefill_launch<128>(args, stream);
+        return prefill_launch<128>(args, which, stream);
     case 256:
-        return prefill_launch<256>(args, stream);
+        return prefill_launch<256>(args, which, stream);
     default:
         return cudaErrorInvalidValue;
     }

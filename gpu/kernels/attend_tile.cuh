@@ -1,5 +1,5 @@
-/* How the prefill path divides a step: tiles of `size` queries of a row, numbered through the rows
- * that have more than ATTEND_DECODE_MAX queries. */
+/* How the prefill path divides a step: tiles of `size` queries of a row, numbered through the rows of
+ * its kind: those that have more than ATTEND_DECODE_MAX queries, or the short ones. */
 #pragma once
 
 #include "gpu/kernels/attend.cuh"
@@ -11,8 +11,10 @@ struct attend_tile {
 };
 
 /* Tiles of a step at most, by the host's bounds. */
-static inline uint32_t tile_bound(const struct batch *batch, uint32_t size)
+static inline uint32_t tile_bound(const struct batch *batch, uint32_t size, bool shorts)
 {
+    if (shorts)
+        return batch->rows_max * ceil_div(ATTEND_DECODE_MAX, size);
     uint32_t rows = batch->tokens_max / (ATTEND_DECODE_MAX + 1);
     if (rows > batch->rows_max)
         rows = batch->rows_max;
@@ -22,7 +24,7 @@ static inline uint32_t tile_bound(const struct batch *batch, uint32_t size)
 /* Tile `number`; within a row the last tile, which sees the most keys, comes first. Called by whole
  * blocks of a multiple of 32 threads, up to 1024; ends with a barrier. */
 __device__ static attend_tile tile_find(const struct batch &batch, const struct batch_group &group,
-                                        uint32_t number, uint32_t size)
+                                        uint32_t number, uint32_t size, bool shorts)
 {
     __shared__ uint32_t warp_sum_of[WARP];
     __shared__ uint32_t found_row, found_tile;
@@ -34,7 +36,8 @@ __device__ static attend_tile tile_find(const struct batch &batch, const struct 
     for (uint32_t base = 0; base < rows; base += blockDim.x) {
         uint32_t index = base + threadIdx.x;
         uint32_t q_len = index < rows ? batch.rows[index].q_len : 0;
-        uint32_t tiles = q_len > ATTEND_DECODE_MAX ? (q_len + size - 1) / size : 0, sum = tiles;
+        bool chosen = shorts ? q_len <= ATTEND_DECODE_MAX : q_len > ATTEND_DECODE_MAX;
+        uint32_t tiles = chosen ? (q_len + size - 1) / size : 0, sum = tiles;
         for (uint32_t offset = 1; offset < WARP; offset *= 2) {
             uint32_t other = __shfl_up_sync(FULL_MASK, sum, offset);
             if (lane >= offset)

@@ -24,9 +24,9 @@
 
 template <int HD> struct wgmma_shared {
     static const int halves = HD / 64; /* rows of 128 bytes hold 64 dimensions */
-    __nv_bfloat16 q[CONSUMERS][halves][GROUP_QUERIES][64];
-    __nv_bfloat16 k[BUFFERS][halves][KEYS][64];
-    __nv_bfloat16 v[BUFFERS][halves][KEYS][64];
+    narrow q[CONSUMERS][halves][GROUP_QUERIES][64];
+    narrow k[BUFFERS][halves][KEYS][64];
+    narrow v[BUFFERS][halves][KEYS][64];
     uint64_t k_full[BUFFERS], k_empty[BUFFERS], v_full[BUFFERS], v_empty[BUFFERS];
 };
 
@@ -141,8 +141,8 @@ __device__ __forceinline__ void wgmma_load_q(const struct attend_args &a, wgmma_
     for (int i = threadIdx.x % GROUP_THREADS; i < GROUP_QUERIES * units; i += GROUP_THREADS) {
         uint32_t row = i / units, unit = i % units, query = group * GROUP_QUERIES + row;
         size_t token = work.row.token + work.query + query;
-        const __nv_bfloat16 *from = static_cast<const __nv_bfloat16 *>(a.q) + token * a.q_stride +
-                                    work.head * HD + unit * 8;
+        const narrow *from =
+            static_cast<const narrow *>(a.q) + token * a.q_stride + work.head * HD + unit * 8;
         uint4 value =
             query < work.queries ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
         char *to = reinterpret_cast<char *>(shared.q[group][unit / 8]) + swizzled(row, unit % 8);
@@ -154,7 +154,7 @@ __device__ __forceinline__ void wgmma_load_q(const struct attend_args &a, wgmma_
 
 template <int HD> struct wgmma_state {
     float score[KEYS / 2], out[HD / 2];
-    uint32_t weight[KEYS / 4]; /* bf16 pairs, as the products want them */
+    uint32_t weight[KEYS / 4]; /* pairs, as the products want them */
     float most[2], sum[2], keep[2];
 };
 
@@ -223,7 +223,7 @@ template <int HD> __device__ __forceinline__ void wgmma_pack(wgmma_state<HD> &s)
 {
 #pragma unroll
     for (int i = 0; i < KEYS / 4; i++)
-        s.weight[i] = pack(s.score[2 * i], s.score[2 * i + 1], DTYPE_BF16);
+        s.weight[i] = pack(s.score[2 * i], s.score[2 * i + 1], DTYPE_NARROW);
 }
 
 template <int HD>
@@ -239,13 +239,13 @@ __device__ __forceinline__ void wgmma_store(const wgmma_state<HD> &s, const stru
         if (query + half * 8 >= work.queries)
             continue;
         size_t token = work.row.token + work.query + query + half * 8;
-        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<__nv_bfloat16 *>(a.out) +
+        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<narrow *>(a.out) +
                                                     token * a.out_stride + work.head * HD);
         float scale = 1.0f / sum;
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
             to[j * 4 + t] = pack(s.out[j * 4 + half * 2] * scale,
-                                 s.out[j * 4 + half * 2 + 1] * scale, DTYPE_BF16);
+                                 s.out[j * 4 + half * 2 + 1] * scale, DTYPE_NARROW);
     }
 }
 
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
         barrier_init_done();
     }
     grid_wait();
-    attend_tile tile = tile_find(a.batch, group, blockIdx.y, QUERIES);
+    attend_tile tile = tile_find(a.batch, group, blockIdx.y, QUERIES, false);
     if (!tile.found)
         return;
     wgmma_work work;
@@ -358,8 +358,8 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
 bool attend_wgmma_can(const struct attend_args *args)
 {
     uint32_t dim = args->head_dim;
-    return device_facts()->major == 9 && args->dtype == DTYPE_BF16 &&
-           args->kv.dtype == DTYPE_BF16 && (dim == 64 || dim == 128) && args->q_stride % 8 == 0 &&
+    return device_facts()->major == 9 && args->dtype == DTYPE_NARROW &&
+           args->kv.dtype == DTYPE_NARROW && (dim == 64 || dim == 128) && args->q_stride % 8 == 0 &&
            args->out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args->q) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
 }
@@ -371,7 +371,7 @@ static cudaError_t wgmma_launch(const struct attend_args *args, cudaStream_t str
     cudaError_t result = device_allow(&once, wgmma_kernel<HD>, device_facts(), 2048);
     if (result != cudaSuccess)
         return result;
-    return launch(wgmma_kernel<HD>, dim3(args->heads, tile_bound(&args->batch, QUERIES)),
+    return launch(wgmma_kernel<HD>, dim3(args->heads, tile_bound(&args->batch, QUERIES, false)),
                   WGMMA_THREADS, sizeof(wgmma_shared<HD>) + 1024, stream, *args,
                   (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }

@@ -18,6 +18,9 @@ struct device_facts {
 /* Never NULL; of a device that cannot be asked all is 0, and the launch will say why. */
 const struct device_facts *device_facts();
 
+/* For tests, before any other call: devices say to be of compute capability `major`.0. */
+void device_pretend(int major);
+
 /* Remembers on which devices something was done once. Static storage, zeroed. */
 struct device_once {
     std::atomic<uint64_t> done;

@@ -4,7 +4,7 @@
 #include "gpu/kernels/device.cuh"
 #include "gpu/kernels/product.h"
 
-/* Up to PRODUCT_SMALL_MAX rows of bf16 on sm_90, by bulk copies. */
+/* Up to PRODUCT_SMALL_MAX rows of DTYPE_NARROW on sm_90, by bulk copies. */
 bool product_small_can(const struct product_args *args);
 cudaError_t product_small(const struct product_args *args, cudaStream_t stream);
 

@@ -182,10 +182,8 @@ void lt_forget()
 
 bool product_lt_can(const struct product_args *a)
 {
-    bool half = a->w.dtype == DTYPE_BF16 && a->x_dtype == DTYPE_BF16 &&
-                (a->y_dtype == DTYPE_BF16 || a->y_dtype == DTYPE_F32);
-    bool full = a->w.dtype == DTYPE_F32 && a->x_dtype == DTYPE_F32 && a->y_dtype == DTYPE_F32;
-    return (half || full) && (!a->bias || a->bias_dtype == a->y_dtype);
+    bool same = a->w.dtype == a->x_dtype && (a->y_dtype == a->x_dtype || a->y_dtype == DTYPE_F32);
+    return same && (!a->bias || a->bias_dtype == a->y_dtype);
 }
 
 cudaError_t product_lt(const struct product_args *args, cudaStream_t stream)

@@ -73,8 +73,7 @@ __device__ __forceinline__ void small_fetch(const struct product_args &a, const 
     __syncwarp();
     if (lane < rows)
         copy_bulk(to + lane * shape.row_bytes,
-                  static_cast<const __nv_bfloat16 *>(a.w.data) + (size_t)(first + lane) * a.w.k +
-                      begin,
+                  static_cast<const narrow *>(a.w.data) + (size_t)(first + lane) * a.w.k + begin,
                   bytes, barrier, policy);
 }
 
@@ -89,8 +88,8 @@ __device__ __forceinline__ void small_load_x(uint4 (&x)[STEPS][HALVES],
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
         uint32_t row = half * 8 + g;
-        const __nv_bfloat16 *from =
-            static_cast<const __nv_bfloat16 *>(a.x) + (size_t)row * a.x_stride + begin + t * 8;
+        const narrow *from =
+            static_cast<const narrow *>(a.x) + (size_t)row * a.x_stride + begin + t * 8;
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
             x[step][half] = row < a.rows.max && step * 32 + t * 8 < count
@@ -115,8 +114,8 @@ __device__ __forceinline__ void small_multiply(float (&sum)[CHAINS][4],
         const uint4 &low = x[step][0];
         uint4 high = HALVES > 1 ? x[step][HALVES - 1] : make_uint4(0, 0, 0, 0);
         const int chain = step % (CHAINS / 2) * 2;
-        mma_bf16(sum[chain], low.x, high.x, low.y, high.y, w.x, w.y);
-        mma_bf16(sum[chain + 1], low.z, high.z, low.w, high.w, w.z, w.w);
+        mma_narrow(sum[chain], low.x, high.x, low.y, high.y, w.x, w.y);
+        mma_narrow(sum[chain + 1], low.z, high.z, low.w, high.w, w.z, w.w);
     }
 }
 
@@ -224,8 +223,8 @@ bool product_small_can(const struct product_args *a)
     bool aligned = a->w.k % 8 == 0 && a->x_stride % 8 == 0 && a->w.k > 0 &&
                    reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
                    reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
-    return device_facts()->major == 9 && aligned && a->rows.max <= 16 && a->w.dtype == DTYPE_BF16 &&
-           a->x_dtype == DTYPE_BF16;
+    return device_facts()->major == 9 && aligned && a->rows.max <= 16 &&
+           a->w.dtype == DTYPE_NARROW && a->x_dtype == DTYPE_NARROW;
 }
 
 template <int HALVES>

@@ -12,10 +12,10 @@ __device__ __forceinline__ uint32_t shared_address(const void *pointer)
 /* c += a * b: a is 16 x 16 (rows g and g + 8; columns 2t, 2t + 1 and 2t + 8, 2t + 9), b 16 x 8
  * (the same columns of a as rows; column g), c 16 x 8 (rows g, g + 8; columns 2t, 2t + 1), where
  * g = lane / 4 and t = lane % 4. */
-__device__ __forceinline__ void mma_bf16(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                         uint32_t a3, uint32_t b0, uint32_t b1)
+__device__ __forceinline__ void mma_narrow(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                           uint32_t a3, uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." NARROW_PTX "." NARROW_PTX ".f32 "
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));

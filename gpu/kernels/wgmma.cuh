@@ -38,12 +38,12 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
         asm volatile("" : "+f"(c[i])::"memory");
 }
 
-/* c (64 rows, N columns; thread layout of mma_bf16's c, 16 rows per warp) = a b, + c where `add`:
+/* c (64 rows, N columns; thread layout of mma_narrow's c, 16 rows per warp) = a b, + c where `add`:
  * a in shared memory along k, b along k. */
 __device__ __forceinline__ void wgmma_n128_shared(float (&c)[64], uint64_t a, uint64_t b, int add)
 {
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." NARROW_PTX "." NARROW_PTX " {"
                  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
                  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
@@ -63,11 +63,11 @@ __device__ __forceinline__ void wgmma_n128_shared(float (&c)[64], uint64_t a, ui
                  : "l"(a), "l"(b), "r"(add));
 }
 
-/* c += a b: a in registers (layout of mma_bf16's a), b in shared memory along its columns. */
+/* c += a b: a in registers (layout of mma_narrow's a), b in shared memory along its columns. */
 __device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, uint32_t a1,
                                                      uint32_t a2, uint32_t a3, uint64_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." NARROW_PTX "." NARROW_PTX " {"
                  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
                  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
@@ -90,7 +90,7 @@ __device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, u
 __device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, uint32_t a1,
                                                     uint32_t a2, uint32_t a3, uint64_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." NARROW_PTX "." NARROW_PTX " {"
                  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
                  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
                  "{%32,%33,%34,%35}, %36, 1, 1, 1, 1;\n"

@@ -1,7 +1,7 @@
 /* What the parts of the kernel bench share. */
 #pragma once
 
-#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "gpu/kernels/op.h"
+#include "gpu/kernels/narrow.cuh"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -45,20 +45,20 @@ struct random_state {
     }
 };
 
-static inline float to_bf16(float value)
+static inline float to_narrow(float value)
 {
-    return __bfloat162float(__float2bfloat16(value));
+    return __half2float(__float2half_rn(value));
 }
 
-static inline uint16_t bf16_bits(float value)
+static inline uint16_t narrow_bits(float value)
 {
-    __nv_bfloat16 b = __float2bfloat16(value);
+    narrow b = __float2half_rn(value);
     return *reinterpret_cast<uint16_t *>(&b);
 }
 
-static inline float bits_bf16(uint16_t bits)
+static inline float bits_narrow(uint16_t bits)
 {
-    return __bfloat162float(*reinterpret_cast<__nv_bfloat16 *>(&bits));
+    return __half2float(*reinterpret_cast<narrow *>(&bits));
 }
 
 /* Values in the dtype, on the device; never freed: the program ends soon. */
@@ -77,7 +77,7 @@ static inline void *upload(const std::vector<float> &values, enum dtype dtype)
         return to_device(values);
     std::vector<uint16_t> bits(values.size());
     for (size_t i = 0; i < bits.size(); i++)
-        bits[i] = bf16_bits(values[i]);
+        bits[i] = narrow_bits(values[i]);
     return to_device(bits);
 }
 
@@ -91,7 +91,7 @@ static inline std::vector<float> download(const void *from, size_t count, enum d
     std::vector<uint16_t> bits(count);
     MUST(cudaMemcpy(bits.data(), from, count * 2, cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < count; i++)
-        out[i] = bits_bf16(bits[i]);
+        out[i] = bits_narrow(bits[i]);
     return out;
 }
 
@@ -159,10 +159,11 @@ template <class F> double time_graph_ms(F calls, int repeats = 11)
     return ms;
 }
 
-void fill_random(void *to, size_t bytes); /* bf16 of magnitudes around 1, both signs */
+void fill_random(void *to, size_t bytes); /* narrow, magnitudes of 1 to 2, both signs */
 
 void attend_check();
 void decode_bench();
 void prefill_bench();
+void dimension_bench();
 void product_check();
 void product_bench();

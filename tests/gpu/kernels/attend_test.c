@@ -22,6 +22,7 @@ static const struct attend_case cases[] = {
     {2, 2, 256, 32, 300, DTYPE_F32, DTYPE_F32, false, 1, 2e-5},
     {6, 2, 10, 16, 1, DTYPE_F32, DTYPE_F32, true, 1, 2e-5},
     {4, 2, 64, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2},
+    {4, 2, 64, 32, 0, DTYPE_F16, DTYPE_F16, true, 1, 4e-3},
     {4, 4, 16, 256, 64, DTYPE_F32, DTYPE_F16, false, 1, 4e-3},
 };
 

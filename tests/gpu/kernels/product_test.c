@@ -19,6 +19,9 @@ static const struct shape shapes[] = {
     {16, 16, 33, 1030, DTYPE_F32, DTYPE_F32, DTYPE_F32, false},
     {70, 61, 40, 4099, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, false},
     {33, 33, 19, 15, DTYPE_F16, DTYPE_F16, DTYPE_F16, true},
+    {9, 5, 96, 2048, DTYPE_F16, DTYPE_F16, DTYPE_F16, true},
+    {70, 61, 40, 4096, DTYPE_F16, DTYPE_F16, DTYPE_F32, false},
+    {40, 40, 64, 512, DTYPE_F16, DTYPE_F16, DTYPE_F16, false},
     {4, 0, 19, 15, DTYPE_F32, DTYPE_F32, DTYPE_F32, true},
 };
 

@@ -1,6 +1,7 @@
 /* Ops that work row by row: norm, swiglu, gather. */
 #include <math.h>
 
+#include "gpu/kernels/cpu/number.h"
 #include "gpu/kernels/gather.h"
 #include "gpu/kernels/norm.h"
 #include "gpu/kernels/swiglu.h"
@@ -20,6 +21,7 @@ static const struct norm_case norm_cases[] = {
     {4, 4, 2048, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, true, true, true},
     {4, 4, 1031, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, false, true, false},
     {3, 2, 515, DTYPE_F16, DTYPE_F16, DTYPE_F16, true, false, false},
+    {7, 6, 512, DTYPE_F32, DTYPE_F32, DTYPE_F16, true, true, false},
     {3, 0, 515, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false},
 };
 
@@ -114,6 +116,35 @@ START_TEST(swiglu_is_silu_of_the_gate_times_up)
 }
 END_TEST
 
+/* Activations of some models are that great; infinity would become NaN in the next sum. */
+START_TEST(swiglu_gives_the_greatest_finite_value_where_f16_ends)
+{
+    rig_begin();
+    uint16_t in[16], out[8]; /* gates, ups */
+    for (uint32_t i = 0; i < 8; i++) {
+        in[i] = f16_round(i % 2 ? 300.0f : 2.0f);
+        in[8 + i] = f16_round(i % 4 == 3 ? -300.0f : 300.0f);
+    }
+    struct swiglu_args args = {.rows = rig_span(1, 0, 1),
+                               .in = rig_new(in, sizeof in),
+                               .out = rig_new(in, sizeof out),
+                               .size = 8,
+                               .in_stride = 16,
+                               .out_stride = 8,
+                               .dtype = DTYPE_F16};
+    OK(op_swiglu(&args, rig_stream));
+    rig_read(out, args.out, sizeof out);
+    for (uint32_t i = 0; i < 8; i++) {
+        float value = f16_widen(out[i]);
+        if (i % 2)
+            ck_assert(value == (i % 4 == 3 ? -65504.0f : 65504.0f));
+        else
+            ck_assert(value > 500 && value < 600);
+    }
+    rig_end();
+}
+END_TEST
+
 START_TEST(gather_takes_rows_by_index_from_the_first_of_a_chunk)
 {
     rig_begin();
@@ -151,6 +182,7 @@ Suite *rows_suite(void)
     tcase_add_loop_test(tcase, norm_adds_then_scales_by_the_root_mean_square, 0,
                         sizeof norm_cases / sizeof *norm_cases);
     tcase_add_loop_test(tcase, swiglu_is_silu_of_the_gate_times_up, 0, 10);
+    tcase_add_test(tcase, swiglu_gives_the_greatest_finite_value_where_f16_ends);
     tcase_add_test(tcase, gather_takes_rows_by_index_from_the_first_of_a_chunk);
     suite_add_tcase(suite, tcase);
     return suite;
