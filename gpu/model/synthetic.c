@@ -53,6 +53,11 @@ static const struct {
      "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
      "\"num_key_value_heads\":8,\"vocab_size\":32000,\"max_position_embeddings\":32768,"
      "\"rms_norm_eps\":1e-5,\"sliding_window\":4096,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
+    {"tiny-wide", /* heads for four devices */
+     "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
+     "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"
+     "\"vocab_size\":512,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-5,"
+     "\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
 };
 
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))

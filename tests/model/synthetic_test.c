@@ -17,6 +17,7 @@ static const struct {
     {"synthetic:qwen3-0.6b", 596049920, 40960, 0},
     {"synthetic:mistral-7b", 7241732096, 32768, 4096},
     {"synthetic:tiny", 2492672, 4096, 0},
+    {"synthetic:tiny-wide", 1312000, 4096, 0},
     {"null", 2492672, 4096, 0},
 };
 
@@ -56,7 +57,7 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
     ck_assert_str_eq(
         error.text,
         "synthetic shape \"gpt-2\" is unknown (known: tiny, llama-3.2-1b, llama-3.1-8b, "
-        "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b)");
+        "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, tiny-wide)");
 }
 END_TEST
 
