@@ -45,14 +45,15 @@ between() { echo $(($1 + RANDOM % ($2 - $1 + 1))); } # LEAST MOST
 one_of() { shift $((RANDOM % $#)) && echo "$1"; }
 wrong() { echo "$*" >> "$folder/wrong"; }
 
-# A run of `sluice bench`; what was refused as busy was not accepted.
+# A run of `sluice bench`; what was refused as busy was not accepted, and that may have been all of it.
 bench() { # NAME [OPTION...]
     local name=$1 json=$folder/$1.json
     shift
+    rm -f "$json"
     "$sluice" bench --seed "$RANDOM" --duration "$(between 1 3)" --request-rate "$(between 5 60)" \
         --burstiness "$(one_of 0.3 1 1 inf)" --random-input-len "$(one_of 8 32 100)" --random-output-len "$(one_of 4 16 60)" \
         --random-range-ratio 0.9 --ignore-eos --connections "$(between 1 8)" --json "$json" --save-detailed "$@" \
-        > "$folder/$name.text" 2>&1 || { wrong "bench $*: $(tail -1 "$folder/$name.text")"; return; }
+        > "$folder/$name.text" 2>&1 || [ -s "$json" ] || { wrong "bench $*: $(tail -1 "$folder/$name.text")"; return; }
     {
         grep -oE '"(completed|failed|cancelled)":[0-9]+' "$json" | tr -d '"' | tr ':' ' '
         grep -o '"errors":\[[^]]*' "$json" | cut -d'[' -f2 | tr ',' '\n' | tr -d '"'
