@@ -3,8 +3,9 @@
 # disconnects, over the native protocol and over HTTP, for as long as is said:
 #     tests/soak.sh [SECONDS] [BUILD] [SEED]        (180, .build/dev, and a seed from the clock, which is printed)
 # Rounds of about 15 s. Between them nothing runs, and the daemon's counts must equal those of the clients: sequences
-# accepted, done, failed, cancelled, past their deadline. At the end its resident memory, then and under load, may
-# be at most 2 MiB above the first minute's. Exit 77 under a sanitizer: its memory is not ours.
+# accepted, done, failed, cancelled, past their deadline. At the end its resident memory may be at most 2 MiB above
+# the first minute's, both with nothing running; under load it is what the load happens to need, and only told.
+# Exit 77 under a sanitizer: its memory is not ours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,14 +46,15 @@ between() { echo $(($1 + RANDOM % ($2 - $1 + 1))); } # LEAST MOST
 one_of() { shift $((RANDOM % $#)) && echo "$1"; }
 wrong() { echo "$*" >> "$folder/wrong"; }
 
-# A run of `sluice bench`; what was refused as busy was not accepted.
+# A run of `sluice bench`; what was refused as busy was not accepted, and that may have been all of it.
 bench() { # NAME [OPTION...]
     local name=$1 json=$folder/$1.json
     shift
+    rm -f "$json"
     "$sluice" bench --seed "$RANDOM" --duration "$(between 1 3)" --request-rate "$(between 5 60)" \
         --burstiness "$(one_of 0.3 1 1 inf)" --random-input-len "$(one_of 8 32 100)" --random-output-len "$(one_of 4 16 60)" \
         --random-range-ratio 0.9 --ignore-eos --connections "$(between 1 8)" --json "$json" --save-detailed "$@" \
-        > "$folder/$name.text" 2>&1 || { wrong "bench $*: $(tail -1 "$folder/$name.text")"; return; }
+        > "$folder/$name.text" 2>&1 || [ -s "$json" ] || { wrong "bench $*: $(tail -1 "$folder/$name.text")"; return; }
     {
         grep -oE '"(completed|failed|cancelled)":[0-9]+' "$json" | tr -d '"' | tr ':' ' '
         grep -o '"errors":\[[^]]*' "$json" | cut -d'[' -f2 | tr ',' '\n' | tr -d '"'
@@ -192,5 +194,4 @@ wait $daemon || fail "the daemon ended with $?"
 printf 'resident after the first minute and at the end: idle %d and %d KiB, under load at most %d and %d KiB\n' \
     "$first_idle" "$idle" "$first_peak" "$last_peak"
 [ "$idle" -le $((first_idle + 2048)) ] || { echo "FAILED  it has grown by more than 2 MiB"; exit 1; }
-[ "$last_peak" -le $((first_peak + 2048)) ] || { echo "FAILED  under load it has grown by more than 2 MiB"; exit 1; }
 echo "all holds"

@@ -38,7 +38,7 @@ mkdir -p "$root/test/now" "$root/test/next"
 cp .build/packages/*.deb "$root/test/now/"
 for package in .build/packages/*.deb; do
     dpkg-deb -R "$package" "$root/test/unpacked"
-    sed -i -E 's/^Version: .*/&+next/; s/(libsluice0 \(= [^)]*)\)/\1+next)/' "$root/test/unpacked/DEBIAN/control"
+    sed -i -E 's/^Version: .*/&+next/; s/((libsluice0|sluiced) \(= [^)]*)\)/\1+next)/' "$root/test/unpacked/DEBIAN/control"
     dpkg-deb -b "$root/test/unpacked" "$root/test/next" > /dev/null
     rm -rf "$root/test/unpacked"
 done

@@ -28,11 +28,12 @@ holds() { # SECONDS COMMAND...: within so long
 }
 is() { [ "$1" = "$2" ] || { echo "is \"$1\", not \"$2\""; return 1; }; }
 fails() { ! "$@"; }
+log_says() { journalctl --no-pager -u "$1" | grep -q "$2"; }
 
 # A batch that keeps the daemon busy for some seconds, without a model.
-batch() { # FILE LINES
-    for _ in $(seq "$2"); do
-        echo '{"tokens":[1,2,3],"max_tokens":4000,"ignore_eos":true}'
+batch() { # FILE RESULTS: four of each of its lines
+    for _ in $(seq $(($2 / 4))); do
+        echo '{"tokens":[1,2,3],"max_tokens":8000,"n":4,"ignore_eos":true}'
     done > "$1"
 }
 busy() { sluice stats -i null --json | grep -qE '"requests":[1-9]'; }
@@ -51,7 +52,7 @@ usermod -aG sluice alice
 usermod -aG sluice bob
 cp -r /test/model /var/lib/sluice/demo
 printf 'model = /var/lib/sluice/demo\ndevice = cpu\n' > /etc/sluice/sluiced.conf
-printf 'model = synthetic:null\ndevice = cpu\nsequences-max = 4\n' > /etc/sluice/null.conf
+printf 'model = synthetic:null\ndevice = cpu\nsequences-max = 4\ndrain-timeout = 120s\n' > /etc/sluice/null.conf
 printf 'model = synthetic:null\ndevice = cpu\nstep-timeout = 500ms\n' > /etc/sluice/frozen.conf
 check "units are without fault" systemd-analyze verify --man=no sluiced.service sluiced.socket sluiced@null.service
 check "the running system rates the service at most 2.0" systemd-analyze security --threshold=20 sluiced.service
@@ -77,6 +78,17 @@ chmod -R a+rX /test
 check "a batch of the demo model's questions is answered right" jobs
 check "score" as bob sluice score --prompt '417+385=802'
 check "embed" as bob sluice embed --prompt '417+385='
+
+# ---- CUDA's package, where one was built: its drop-in holds from here on, the device stays the CPU
+
+if ls /test/now/sluice-cuda_*.deb > /dev/null 2>&1; then
+    check "the CUDA package installs beside it" dpkg -i /test/now/sluice-cuda_*.deb
+    check "the running daemon has its drop-in" is "$(value sluiced.service PrivateDevices)" no
+    check "and answers under it" is "$(answer_of alice)" 802
+    check "the running system rates the service at most 2.0 with it" systemd-analyze security --threshold=20 sluiced.service
+else
+    echo "SKIPPED the CUDA package: no nvcc here"
+fi
 
 # ---- stop and start
 
@@ -135,11 +147,12 @@ sed -i '$d' /etc/sluice/sluiced.conf
 # ---- an instance; users apart; kill -9
 
 systemctl start sluiced@null.socket
-batch /tmp/batch 100
-chmod a+r /tmp/batch
+batch /tmp/long 4000
+batch /tmp/batch 200
+chmod a+r /tmp/long /tmp/batch
 as alice sluice health -i null > /dev/null 2>&1
-check "an instance serves its own socket" as alice sluice health -i null
-as alice sluice generate -i null --file /tmp/batch --json > /tmp/alice.out 2> /tmp/alice.err &
+check "an instance serves its own socket" as alice sluice -i null health
+as alice sluice generate -i null --file /tmp/long --json > /tmp/alice.out 2> /tmp/alice.err &
 client=$!
 check "alice's requests run" holds 20 busy
 number_of() { as "$1" sluice stats -i null --requests --json | grep -oE '"request":[0-9]+' | head -1 | cut -d: -f2; }
@@ -159,9 +172,12 @@ check "as a restart" is "$(value sluiced@null.service NRestarts)" 1
 as bob sluice generate -i null --file /tmp/batch --json > /tmp/bob.out 2> /tmp/bob.err &
 client=$!
 check "bob's requests run" holds 20 busy
-check "the upgrade installs" dpkg -i /test/next/{sluiced,sluice,libsluice0}_*.deb
+upgrades=(/test/next/{sluiced,sluice,libsluice0}_*.deb)
+! dpkg -s sluice-cuda > /dev/null 2>&1 || upgrades+=(/test/next/sluice-cuda_*.deb)
+check "the upgrade installs" dpkg -i "${upgrades[@]}"
 wait $client
-check "requests in flight were finished" is "$? $(done_lines /tmp/bob.out)" "0 100"
+check "requests in flight were finished" is "$? $(done_lines /tmp/bob.out)" "0 200"
+check "there were some" log_says sluiced@null.service 'SIGTERM: ends when [1-9][0-9]* sequences'
 check "the new version answers" as alice sluice health -i null
 check "the first daemon was upgraded, too" is "$(answer_of alice)" 802
 check "its socket stayed" is "$(stat -c %i /run/sluice/sluice.sock)" "$inode"
@@ -175,7 +191,6 @@ systemctl daemon-reload
 systemctl start sluiced@frozen.socket
 as alice sluice generate -i frozen --tokens 1,2,3 --max-tokens 4000 --ignore-eos > /dev/null 2>&1
 check "a frozen device: its client is told that a retry is worth it" is $? 4
-log_says() { journalctl --no-pager -u "$1" | grep -q "$2"; }
 check "the watchdog has killed the daemon" holds 5 log_says sluiced@frozen.service 'Watchdog timeout'
 check "and it is back" holds 20 as alice sluice health -i frozen
 check "as a restart" is "$(value sluiced@frozen.service NRestarts)" 1
@@ -186,7 +201,7 @@ printf 'device = cpu\n' > /etc/sluice/empty.conf
 systemctl start sluiced@empty.service 2> /dev/null
 check "without a model it fails and is not tried again" is \
     "$(value sluiced@empty.service ExecMainStatus) $(value sluiced@empty.service NRestarts)" "78 0"
-check "the packages are removed" dpkg -r sluiced sluice
+check "the packages are removed" dpkg -r "$(dpkg -s sluice-cuda > /dev/null 2>&1 && echo sluice-cuda || echo sluice)" sluiced sluice
 check "and no daemon is left" fails grep -qsx sluiced /proc/[0-9]*/comm
 
 if [ $failed -eq 0 ]; then
