@@ -16,6 +16,13 @@
 
 #define CONNECTION_MEMORY ((size_t)32 << 10) /* a request's head, and the piece of a body */
 #define STREAM_BLOCK ((size_t)16 << 10)
+/* Newer versions else queue what MHD_add_connection() is given, and tell of it after it has
+ * returned. */
+#if MHD_VERSION >= 0x00097707
+#define ONE_THREAD MHD_USE_NO_THREAD_SAFETY
+#else
+#define ONE_THREAD MHD_NO_FLAG
+#endif
 #define BACK_LIMIT 4096u /* seconds: libmicrohttpd's own type is unsigned */
 
 struct front_conn {
@@ -412,8 +419,8 @@ int front_open(struct front *front, struct loop *loop, uint64_t salt, struct err
     if (rc)
         return rc;
     front->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
-        on_request, front, MHD_OPTION_NOTIFY_COMPLETED, on_completed, front,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | ONE_THREAD, 0, NULL,
+        NULL, on_request, front, MHD_OPTION_NOTIFY_COMPLETED, on_completed, front,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, front, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(stall_s < BACK_LIMIT ? stall_s : BACK_LIMIT), MHD_OPTION_CONNECTION_LIMIT,

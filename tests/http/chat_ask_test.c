@@ -93,8 +93,8 @@ END_TEST
 
 static const char *const refused[] = {
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"tool_choice\":\"required\"}",
-    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_"
-    "object\"}}",
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_"
+     "object\"}}"),
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"modalities\":[\"audio\"]}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"reasoning_effort\":\"low\"}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"functions\":[]}",
