@@ -231,6 +231,11 @@ int group_submit(struct group *group, const struct gpu_plan *plan, struct error 
     return rc;
 }
 
+uint32_t group_ranks(const struct group *group)
+{
+    return group->ranks;
+}
+
 uint64_t group_completed(const struct group *group)
 {
     uint64_t least = UINT64_MAX;

@@ -35,6 +35,7 @@ void group_stop(struct group *group);
  * has enqueued anything; ERR_DEVICE when one has failed, also at a step before. */
 int group_submit(struct group *group, const struct gpu_plan *plan, struct error *error);
 /* The last step that has ended on every rank. */
+uint32_t group_ranks(const struct group *group);
 uint64_t group_completed(const struct group *group);
 /* The worst of all ranks'. */
 enum gpu_progress group_query(struct group *group, struct error *error);

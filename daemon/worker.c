@@ -325,6 +325,23 @@ static void arm(struct worker *worker, time_us now_us)
         busy ? now_us + (estimate > LATE_MIN_US ? (uint64_t)estimate : LATE_MIN_US) : 0;
 }
 
+/* While the profile lasts. */
+static void trace_step(struct worker *worker, uint64_t step)
+{
+    struct trace *trace = worker->options.trace;
+    if (!trace || trace_full(trace))
+        return;
+    for (uint32_t rank = 0; rank < group_ranks(worker->group); rank++) {
+        struct gpu_profile profile;
+        worker->api->profile(worker->engine, rank, step, &profile);
+        trace_take(trace, rank, &profile);
+    }
+    if (!trace_full(trace))
+        return;
+    trace_close(trace);
+    outbox_control(worker->outbox, OUTBOX_TRACE);
+}
+
 static void take_results(struct worker *worker, time_us now_us)
 {
     uint64_t completed = group_completed(worker->group);
@@ -332,6 +349,7 @@ static void take_results(struct worker *worker, time_us now_us)
     while (worker->sched.step_done < completed && sched_in_flight(&worker->sched) > 0) {
         struct gpu_results results;
         worker->api->results(worker->engine, worker->sched.step_done + 1, &results);
+        trace_step(worker, results.step);
         sched_complete(&worker->sched, &results, now_us);
         any = true;
     }

@@ -115,7 +115,7 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
 {
     assert(!rank->started);
     CUDA_TRY(cudaSetDevice(rank->device), error);
-    int status = lane_open(&rank->lane, wake_fd, rank->engine->profile, error);
+    int status = lane_open(&rank->lane, wake_fd, rank->engine->profile_steps, error);
     if (status)
         return status;
     status =

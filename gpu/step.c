@@ -219,6 +219,7 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     struct step step;
     if (rank->dead)
         return error_set(error, ERR_DEVICE, "the device failed before");
+    profile_begin(&rank->lane.profile, plan);
     step_make(&step, rank, plan);
     int status = memory_reserved(&step) ? 0 : memory_take(&step, error);
     if (status) {
@@ -237,6 +238,7 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
             error->code = ERR_DEVICE;
         return -ERR_DEVICE;
     }
+    profile_end(&rank->lane.profile, plan->step);
     rank->submitted = plan->step;
     rank_count(&rank->counters.steps, true);
     rank_count(&rank->counters.steps_ahead, ahead);
