@@ -147,6 +147,9 @@ int lane_synchronize(struct lane *lane, struct error *error)
 {
     if (lane_completed(lane) != lane->notified)
         atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
+    /* At start, when idle memory goes back, and at the end: never beside a step. One after the
+     * other in the order in which work passes from stream to stream, so that the last wait ends it
+     * all. */
     cudaStream_t streams[] = {lane->copy_in,  lane->bulk_in,  lane->compute,
                               lane->bulk_out, lane->copy_out, lane->notify};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)

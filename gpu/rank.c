@@ -126,6 +126,9 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
     }
     status = memory_open(rank, error);
     if (!status) {
+        /* Set-up went over this thread's own stream, which no event orders before the lane's: the
+         * one wait for it, before the first step. It also shows what failed in the copies till
+         * here. */
         cudaError_t failed = cudaStreamSynchronize(cudaStreamPerThread);
         if (failed != cudaSuccess)
             status = cuda_fail(failed, "cudaStreamSynchronize", error);
@@ -180,6 +183,8 @@ int rank_trim(struct rank *rank, struct error *error)
         status = state_seen_give(&rank->state, &rank->mem, error);
     if (!status)
         status = graph_drop(rank, error);
+    /* What was freed in stream order goes back to the device only after the host has seen the
+     * stream pass the frees. No step is in flight, so there is nothing but them to wait for. */
     if (!status)
         status = lane_synchronize(&rank->lane, error);
     if (!status)

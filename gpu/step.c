@@ -244,5 +244,8 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     rank_count(&rank->counters.steps_ahead, ahead);
     if (step.graph_fits && !step.graph_there)
         graph_capture(rank, &step.graph, &step.launch);
-    return 0;
+    status = mem_tend(&rank->mem, error);
+    if (status)
+        rank_die(rank);
+    return status ? -ERR_DEVICE : 0;
 }
