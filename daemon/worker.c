@@ -552,6 +552,8 @@ static void *thread_main(void *argument)
     struct worker *worker = argument;
     /* When loading fails the turns go on: mail is still answered, until the loop says stop. */
     (void)worker_open(worker);
+    /* After the driver has made its own threads here, which inherit the name that there is. */
+    (void)pthread_setname_np(pthread_self(), "sluice-worker");
     do
         wait_for_work(worker);
     while (worker_turn(worker, clock_now_us()));

@@ -7,6 +7,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
+#include "gpu/mark.h"
 
 void engine_log(const struct gpu_engine *engine, enum gpu_log_level level, const char *format, ...)
 {
@@ -160,7 +161,10 @@ static uint32_t module_progress(const struct gpu_engine *engine)
 static int module_submit(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
                          struct error *error)
 {
-    return step_submit(rank_enter(engine, rank), plan, error);
+    mark_begin("step");
+    int status = step_submit(rank_enter(engine, rank), plan, error);
+    mark_end();
+    return status;
 }
 
 static int module_reserve(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,

@@ -5,6 +5,7 @@
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
 #include "gpu/loader.h"
+#include "gpu/mark.h"
 #include "gpu/tuner.h"
 
 /* Set-up runs on this thread's own default stream, and is waited for once. */
@@ -60,7 +61,10 @@ static int weights_make(struct rank *rank, struct error *error)
         .weights = &rank->weights,
         .progress = rank->number ? &unseen : &engine->progress,
     };
-    return loader_run(&loader, error);
+    mark_begin("load");
+    status = loader_run(&loader, error);
+    mark_end();
+    return status;
 }
 
 static int memory_open(struct rank *rank, struct error *error)

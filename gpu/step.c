@@ -4,6 +4,7 @@
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
 #include "gpu/launch.h"
+#include "gpu/mark.h"
 
 /* One step on its way. */
 struct step {
@@ -242,8 +243,11 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     rank->submitted = plan->step;
     rank_count(&rank->counters.steps, true);
     rank_count(&rank->counters.steps_ahead, ahead);
-    if (step.graph_fits && !step.graph_there)
+    if (step.graph_fits && !step.graph_there) {
+        mark_begin("capture");
         graph_capture(rank, &step.graph, &step.launch);
+        mark_end();
+    }
     status = mem_tend(&rank->mem, error);
     if (status)
         rank_die(rank);
