@@ -1,5 +1,6 @@
-/* Another tenant of the GPU, for tests/gpu/operate.py: takes device memory until LEAVE MiB are
- * free, says so, and goes on taking what becomes free, until its standard input ends. hog LEAVE
+/* Another tenant of the GPU, for tests/gpu/operate.py. After a line on standard input it takes
+ * device memory until LEAVE MiB are free, says so, and goes on taking what becomes free until the
+ * input ends. hog LEAVE
  */
 #include <cuda_runtime_api.h>
 #include <poll.h>
@@ -38,11 +39,15 @@ int main(int count, char **arguments)
     char byte;
     if (cudaFree(NULL) != cudaSuccess)
         return 1;
+    puts("is there");
+    fflush(stdout);
+    if (read(STDIN_FILENO, &byte, 1) <= 0)
+        return 0;
     taken = take(leave);
     printf("holds %zu MiB, %zu MiB are free\n", taken / MIB, free_bytes() / MIB);
     fflush(stdout);
     while (poll(&input, 1, EVERY_MS) == 0 || read(STDIN_FILENO, &byte, 1) > 0)
         taken += take(leave);
-    printf("held %zu MiB\n", taken / MIB);
+    printf("held %zu MiB at its end\n", taken / MIB);
     return 0;
 }
