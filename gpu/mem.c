@@ -6,6 +6,8 @@
 
 #include "gpu/cuda.h"
 
+#define SCRATCH_KEEP_BYTES (256u << 20) /* enough for steps of about 1,000 tokens of an 8B model   \
+                                         */
 #define TEND_BYTES                                                                                 \
     (512u << 20) /* of mem_tend at a time: its calls take as long as there are slabs */
 
@@ -210,9 +212,20 @@ static int held_ask(cudaMemPool_t pool, _Atomic uint64_t *at, struct error *erro
     return 0;
 }
 
-/* Takes from a pool; asks for room where the pool has to grow. When the device has none, what the
- * pools hold unused goes back and the call is tried once more: that neither blocks nor
- * synchronises, it returns what the host has seen completed. */
+/* Before memory is asked for once more: what the pools hold unused goes back, which neither blocks
+ * nor synchronises, it returns what the host has seen completed. For a slab some scratch is kept:
+ * what another process takes at once would be missing for every step to come. */
+static int make_room(struct mem *mem, cudaMemPool_t pool, struct error *error)
+{
+    uint64_t keep = pool == mem->kv ? number(&mem->numbers.scratch_used) + SCRATCH_KEEP_BYTES : 0;
+    CUDA_TRY(cudaMemPoolTrimTo(mem->scratch, keep), error);
+    CUDA_TRY(cudaMemPoolTrimTo(mem->kv, 0), error);
+    int status = held_ask(mem->scratch, &mem->numbers.scratch_held, error);
+    return status ? status : held_ask(mem->kv, &mem->numbers.kv_held, error);
+}
+
+/* Takes from a pool; asks for room where the pool has to grow. When the device has none, the pools
+ * give way and the call is tried once more. */
 static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,
                      _Atomic uint64_t *held_at, uint64_t bytes, void **ret, struct error *error)
 {
@@ -229,7 +242,7 @@ static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used
         if (status != -ERR_DEVICE_MEMORY || attempt)
             return status;
         struct error ignored;
-        status = mem_trim(mem, &ignored);
+        status = make_room(mem, pool, &ignored);
         if (status)
             return status;
         grows = true;

@@ -33,6 +33,7 @@ from served import WEIGHTS_8B, Daemon, await_true, check, failures
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
 FAULTS = os.path.join(BUILD, "tests/gpu/fault")
+VERBOSE = bool(os.environ.get("OPERATE_VERBOSE"))
 IDLE_S = 5.0  # kv-idle-release
 SLAB = 64 << 20
 MIB, GIB = 1 << 20, 1 << 30
@@ -309,9 +310,20 @@ def tenant():
     hog.stdin.write("\n")
     hog.stdin.flush()
     note("the other process " + hog.stdout.readline().strip())
-    results = batch.results()
+    begin = time.monotonic()
+    while not batch.ended() and time.monotonic() - begin < 60:
+        time.sleep(1)
+        if VERBOSE:
+            stats = daemon.stats()
+            note(f"{time.monotonic() - begin:.0f} s, {gpu_free() / MIB:.0f} MiB free: " + ", ".join(
+                f"{k} {stats[g][k]}" for g, k in (
+                    ("counters", "steps_total"), ("counters", "generated_tokens_total"),
+                    ("counters", "preemptions_total"), ("counters", "kv_refused_total"),
+                    ("counters", "scratch_refused_total"), ("gauges", "running"), ("gauges", "starting"),
+                    ("memory", "kv_used"), ("memory", "scratch_used"), ("memory", "scratch_held"), ("memory", "graphs"))))
     counters = daemon.stats()["counters"]
     hog.stdin.close()
+    results = batch.results(30)
     note("the other process " + hog.stdout.readline().strip())
     hog.wait()
     whole = [r for r in results if r["finish_reason"] == "length" and len(r["tokens"]) == 384]
