@@ -331,11 +331,10 @@ static void trace_step(struct worker *worker, uint64_t step)
     struct trace *trace = worker->options.trace;
     if (!trace || trace_full(trace))
         return;
-    for (uint32_t rank = 0; rank < group_ranks(worker->group); rank++) {
-        struct gpu_profile profile;
-        worker->api->profile(worker->engine, rank, step, &profile);
-        trace_take(trace, rank, &profile);
-    }
+    struct gpu_profile profiles[GPU_DEVICES_MAX];
+    uint32_t ranks = group_profile(worker->group, step, profiles);
+    for (uint32_t rank = 0; rank < ranks; rank++)
+        trace_take(trace, rank, &profiles[rank]);
     if (!trace_full(trace))
         return;
     trace_close(trace);

@@ -4,8 +4,9 @@
 - profile   1,000 steps with --profile-steps: overlap and gaps; KV growth adds at most 1 ms to a decode step
 - notify    a host function after every step costs compute at most 10 us per step (bench_notify)
 - ready     16 GB of safetensors in the page cache: ready in 5 s
-- idle      memory back to weights and 1 GiB after all graph buckets, and after 40 GiB of KV within the idle
-            time; with 1 of 64 sequences running, its blocks and two slabs; 2 clock ticks of CPU in 60 s
+- memory    back to weights and 1 GiB after all graph buckets, and after 40 GiB of KV within the idle time; with 1
+            of 64 sequences running, its blocks and two slabs
+- idle      at most 2 clock ticks of CPU in 60 s on our own threads
 - tenant    another process takes the GPU's memory until growth fails: all requests end
 - fault     a kernel that traps: exit 75 within a second; one that spins: the watchdog is not fed
 - sanitize  compute-sanitizer's four tools over a served batch
@@ -201,7 +202,7 @@ def ready():
         shutil.rmtree(folder)
 
 
-# ---- idle -----------------------------------------------------------------------------------------------------
+# ---- memory ---------------------------------------------------------------------------------------------------
 
 
 def use_all_buckets(daemon):
@@ -230,7 +231,7 @@ def memory_after_buckets(daemon, free_before):
 
 
 def burst(daemon, free_idle):
-    batch, most = daemon.begin("generate", lines(256, 1264, 48)), 0
+    batch, most = daemon.begin("generate", lines(256, 1264, 400)), 0
     while not batch.ended():
         most = max(most, daemon.stats()["memory"]["kv_used"])
     took = await_true(lambda: gpu_free() >= free_idle - 2 * MIB, IDLE_S + 5, 0.05)
@@ -240,11 +241,12 @@ def burst(daemon, free_idle):
 
 
 def one_of_64(daemon):
-    last = daemon.begin("generate", lines(1, 5120, 2600))
-    many = daemon.begin("generate", lines(63, 5120, 16))
-    many.results()
-    peak = daemon.stats()["memory"]["kv_held"]
-    free_peak, seen = gpu_free(), {}
+    last = daemon.begin("generate", lines(1, 5120, 4000))
+    many = daemon.begin("generate", lines(63, 5120, 400))
+    peak, free_peak, seen = 0, 0, {}
+    while not many.ended():
+        peak = max(peak, daemon.stats()["memory"]["kv_held"])
+    free_peak = gpu_free()
 
     def down():
         stats = daemon.stats()
@@ -260,6 +262,9 @@ def one_of_64(daemon):
           f"{seen['slabs']:.0f}, limit 2 more; {took or -1:.1f} s after the others; nvidia-smi saw {freed / GIB:.1f} GiB "
           "come back")
     last.results()
+
+
+# ---- idle -----------------------------------------------------------------------------------------------------
 
 
 def ticks(process_id):
@@ -279,19 +284,25 @@ def idle_ticks(daemon, seconds=60):
     time.sleep(seconds)
     after = ticks(process_id)
     spent = {t: after[t][1] - before.get(t, ("", 0))[1] for t in after}
-    ours = [t for t in after if t == process_id or after[t][0].startswith("sluice-")]
+    ours = [t for t in after if not after[t][0].startswith("cuda")]
     note("all threads: " + ", ".join(f"{after[t][0]} {spent[t]}" for t in sorted(after)))
-    check(len(ours) == 2 and sum(spent[t] for t in ours) <= 2,
+    check(len(ours) >= 2 and sum(spent[t] for t in ours) <= 2,
           f"idle: our own {len(ours)} threads took {sum(spent[t] for t in ours)} clock ticks in {seconds} s, limit 2; "
           f"the driver's {sum(spent.values()) - sum(spent[t] for t in ours)}")
 
 
-def idle():
+def memory():
     free_before = gpu_free()
     daemon = Daemon(BUILD, MODEL)
     free_idle = memory_after_buckets(daemon, free_before)
     burst(daemon, free_idle)
     one_of_64(daemon)
+    daemon.stop()
+
+
+def idle():
+    daemon = Daemon(BUILD, MODEL)
+    daemon.run("generate", lines(64, 64, 64))
     time.sleep(IDLE_S + 1)
     idle_ticks(daemon)
     daemon.stop()
@@ -426,7 +437,7 @@ def attempt(what, *args):
         check(False, f"{what.__name__} {' '.join(args)}: {error!r}")
 
 
-PARTS = {part.__name__: part for part in (profile, notify, ready, idle, tenant, fault, sanitize)}
+PARTS = {part.__name__: part for part in (profile, notify, ready, memory, idle, tenant, fault, sanitize)}
 for name in sys.argv[2:] or PARTS:
     attempt(PARTS[name])
 print(f"{len(failures)} failures")
