@@ -280,6 +280,7 @@ struct gpu_options device_options(const struct options *options, const int *numb
         .seed = options->seed,
         .cpu_threads = (uint32_t)options->cpu_threads,
         .cpu_devices = (uint32_t)options->cpu_devices,
+        .profile_steps = (uint32_t)options->profile_steps,
         .cache_dir = options->cache_dir[0] ? options->cache_dir : NULL,
         .log = log_device,
     };

@@ -241,6 +241,16 @@ uint64_t group_completed(const struct group *group)
     return least;
 }
 
+uint32_t group_profile(struct group *group, uint64_t step, struct gpu_profile *ret_profiles)
+{
+    /* A step may have ended before the follower that enqueued it noted when it had. */
+    if (settle(group, NULL))
+        return 0;
+    for (uint32_t rank = 0; rank < group->ranks; rank++)
+        group->api->profile(group->engine, rank, step, &ret_profiles[rank]);
+    return group->ranks;
+}
+
 enum gpu_progress group_query(struct group *group, struct error *error)
 {
     enum gpu_progress worst = GPU_IDLE;

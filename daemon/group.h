@@ -36,6 +36,9 @@ void group_stop(struct group *group);
 int group_submit(struct group *group, const struct gpu_plan *plan, struct error *error);
 /* The last step that has ended on every rank. */
 uint64_t group_completed(const struct group *group);
+/* What each rank's lanes did for a completed step that is profiled; how many ranks there are, 0 when
+ * one has failed. Waits until no follower is at work. */
+uint32_t group_profile(struct group *group, uint64_t step, struct gpu_profile *ret_profiles);
 /* The worst of all ranks'. */
 enum gpu_progress group_query(struct group *group, struct error *error);
 

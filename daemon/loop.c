@@ -232,6 +232,8 @@ void loop_turn(struct loop *loop)
         loop_touch(loop);
     }
     pulse_turn(loop, now_us);
+    if (control & OUTBOX_TRACE)
+        trace_file_turn(&loop->trace_file);
     if (control & OUTBOX_FAILED)
         device_failed(loop, now_us);
     advance(loop, now_us);
@@ -438,11 +440,21 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
     return 0;
 }
 
+static void profile(struct loop *loop)
+{
+    struct trace_file *file = &loop->trace_file;
+    file->background = &loop->background;
+    file->path = loop->options->profile_steps > 0 ? loop->options->profile_file : NULL;
+    for (uint32_t i = 0; file->path && i < loop->replica_count; i++)
+        file->traces[file->count++] = loop->replicas[i]->trace;
+}
+
 int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32_t count,
                struct error *error)
 {
     for (uint32_t i = 0; i < count; i++)
         loop->replicas[loop->replica_count++] = replicas[i];
+    profile(loop);
     pulse_start(loop);
     for (uint32_t i = 0; i < count; i++) {
         int rc = worker_start(replicas[i]->worker, error);
@@ -478,6 +490,9 @@ static void finish_tasks(struct loop *loop)
         server_fail(&loop->server, &error, clock_now_us());
     while (loop->server.encodings > 0)
         uv_run(&loop->uv, UV_RUN_ONCE);
+    while (loop->trace_file.busy)
+        uv_run(&loop->uv, UV_RUN_ONCE);
+    trace_file_end(&loop->trace_file);
 }
 
 void loop_destroy(struct loop *loop)

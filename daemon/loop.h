@@ -19,6 +19,7 @@
 #include "daemon/probe.h"
 #include "daemon/replica.h"
 #include "daemon/server.h"
+#include "daemon/trace_file.h"
 
 /* Exit codes: sysexits.h's, as service managers know them. */
 #define EXIT_DEVICE 75 /* EX_TEMPFAIL: a restart may help */
@@ -51,6 +52,7 @@ struct loop {
     struct background background; /* the server's; libuv's pool */
     struct language language;
     struct front front; /* HTTP */
+    struct trace_file trace_file;
 
     uv_async_t wake; /* the outbox was written to */
     uv_check_t check;

@@ -242,6 +242,23 @@ static int set_flag(struct options *options, const struct option *option, const 
               : 0;
 }
 
+/* --profile-steps N FILE: the one flag of two values. */
+static bool file_follows(const struct option *option, int argc, char *const *argv, int i)
+{
+    return strcmp(option->name, "profile-steps") == 0 && i + 1 < argc &&
+           strncmp(argv[i + 1], "--", 2) != 0;
+}
+
+static int read_profile_file(struct options *options, bool *seen, const char *path,
+                             struct error *error)
+{
+    const struct option *option = option_find("profile-file", strlen("profile-file"));
+    if (seen[option - option_table])
+        return error_set(error, ERR_USAGE, "--%s was given twice", option->name);
+    seen[option - option_table] = true;
+    return options ? set_flag(options, option, path, error) : 0;
+}
+
 /* Walks all arguments; options are set where `options` is given, commands where `command` is. */
 static int walk_flags(int argc, char *const *argv, struct options *options,
                       struct option_command *command, struct error *error)
@@ -280,6 +297,8 @@ static int walk_flags(int argc, char *const *argv, struct options *options,
             rc = flag_value(&flag, argc, argv, &i, &value, error);
         if (!rc && options)
             rc = set_flag(options, option, value, error);
+        if (!rc && file_follows(option, argc, argv, i))
+            rc = read_profile_file(options, seen, argv[++i], error);
         if (rc)
             return rc;
     }
@@ -316,6 +335,10 @@ int options_check(const struct options *options, struct error *error)
     if (options->frame_max > options->input_max / 2)
         return error_limit(error, ERR_BAD_CONFIG, options->input_max / 2, options->frame_max,
                            "frame-max must be at most half of input-max, a user's share");
+    if ((options->profile_steps > 0) != (options->profile_file[0] != '\0'))
+        return error_set(
+            error, ERR_BAD_CONFIG,
+            "profile-steps and profile-file are given together: --profile-steps N FILE");
     if (options->gpu_memory_max && options->kv_max > options->gpu_memory_max)
         return error_limit(error, ERR_BAD_CONFIG, options->gpu_memory_max, options->kv_max,
                            "kv-max must be at most gpu-memory-max");

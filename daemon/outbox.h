@@ -34,7 +34,8 @@ enum outbox_control {
     OUTBOX_READY = 1,  /* a model is loaded, sequences may be sent: worker_state() */
     OUTBOX_FAILED = 2, /* a device failed, or loading did: worker_failure() says how */
     OUTBOX_STATS = 4,  /* a worker_snapshot() may be read */
-    OUTBOX_STOPPED = 8 /* a thread is about to end: worker_join() will not wait long */
+    OUTBOX_STOPPED = 8, /* a thread is about to end: worker_join() will not wait long */
+    OUTBOX_TRACE = 16  /* the first steps are profiled: a trace is closed */
 };
 
 struct outbox {

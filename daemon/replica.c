@@ -99,7 +99,7 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                  const struct options *options, struct outbox *outbox,
                  struct replica_worker **ret_replica, struct error *error)
 {
-    const struct worker_options worker_options = {
+    struct worker_options worker_options = {
         .sched = {.itl_target_us = options->itl_target,
                   .chunk_every = CHUNK_EVERY,
                   .kv_idle_release_us = options->kv_idle_release,
@@ -114,9 +114,15 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
     replica->gpu = gpu;
     replica->engine = engine;
     replica->base.rank_count = model->ranks;
-    int rc =
-        worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker, error);
+    int rc = 0;
+    if (options->profile_steps > 0)
+        rc = trace_make((uint32_t)options->profile_steps, model->ranks, &replica->trace, error);
+    worker_options.trace = replica->trace;
+    if (!rc)
+        rc = worker_create(gpu, engine, model, limits, &worker_options, outbox, &replica->worker,
+                           error);
     if (rc) {
+        trace_free(replica->trace);
         free(replica);
         return rc;
     }
@@ -129,5 +135,6 @@ void replica_free(struct replica_worker *replica)
     if (!replica)
         return;
     worker_destroy(replica->worker);
+    trace_free(replica->trace);
     free(replica);
 }

@@ -16,6 +16,7 @@ struct replica_worker {
     struct worker *worker;
     bool asked; /* for figures that are not there yet */
     struct stats_worker last;
+    struct trace *trace; /* NULL: nothing is profiled */
 };
 
 /* Makes the worker for an opened engine and takes the engine over; nothing runs yet. base.devices

@@ -194,6 +194,8 @@ static int open_replica(struct service *service, struct opened *opened, struct e
         service->gpu->close(engine);
         return rc;
     }
+    if (opened->replicas[opened->count]->trace)
+        trace_name(opened->replicas[opened->count]->trace, opened->count, numbers);
     struct replica *base = &opened->replicas[opened->count++]->base;
     memcpy(base->devices, numbers, ranks * sizeof(*numbers));
     return 0;

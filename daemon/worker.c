@@ -325,6 +325,22 @@ static void arm(struct worker *worker, time_us now_us)
         busy ? now_us + (estimate > LATE_MIN_US ? (uint64_t)estimate : LATE_MIN_US) : 0;
 }
 
+/* While the profile lasts. */
+static void trace_step(struct worker *worker, uint64_t step)
+{
+    struct trace *trace = worker->options.trace;
+    if (!trace || trace_full(trace))
+        return;
+    struct gpu_profile profiles[GPU_DEVICES_MAX];
+    uint32_t ranks = group_profile(worker->group, step, profiles);
+    for (uint32_t rank = 0; rank < ranks; rank++)
+        trace_take(trace, rank, &profiles[rank]);
+    if (!trace_full(trace))
+        return;
+    trace_close(trace);
+    outbox_control(worker->outbox, OUTBOX_TRACE);
+}
+
 static void take_results(struct worker *worker, time_us now_us)
 {
     uint64_t completed = group_completed(worker->group);
@@ -332,6 +348,7 @@ static void take_results(struct worker *worker, time_us now_us)
     while (worker->sched.step_done < completed && sched_in_flight(&worker->sched) > 0) {
         struct gpu_results results;
         worker->api->results(worker->engine, worker->sched.step_done + 1, &results);
+        trace_step(worker, results.step);
         sched_complete(&worker->sched, &results, now_us);
         any = true;
     }
@@ -534,6 +551,8 @@ static void *thread_main(void *argument)
     struct worker *worker = argument;
     /* When loading fails the turns go on: mail is still answered, until the loop says stop. */
     (void)worker_open(worker);
+    /* After the driver has made its own threads here, which inherit the name that there is. */
+    (void)pthread_setname_np(pthread_self(), "sluice-worker");
     do
         wait_for_work(worker);
     while (worker_turn(worker, clock_now_us()));

@@ -25,6 +25,7 @@
 #include "daemon/request.h"
 #include "daemon/sched.h"
 #include "daemon/stats.h"
+#include "daemon/trace.h"
 #include "gpu/gpu.h"
 
 #define WORKER_FOREVER UINT64_MAX
@@ -37,6 +38,7 @@ struct worker_options {
     struct sched_options sched;
     uint64_t step_timeout_us; /* a step in flight for longer: the device counts as stuck */
     uint32_t ranks;           /* of the engine; 0 = 1 */
+    struct trace *trace;      /* of the first steps; borrowed; NULL = none */
     bool direct;              /* the caller makes the turns: no eventfd, `notify` tells of mail */
     void (*notify)(void *context); /* direct: a message was sent; may be NULL */
     void *context;

@@ -62,7 +62,7 @@ struct gpu_engine {
     struct facts facts;
     struct mem_limits memory_limits;
     uint64_t seed; /* of synthetic weights */
-    bool profile;
+    uint32_t profile_steps;
     char *cache_dir; /* NULL: nothing is timed or kept */
     uint32_t rank_count;
     struct comm_group *comms; /* NULL: one rank, or nothing to compute */

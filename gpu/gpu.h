@@ -23,7 +23,7 @@
 
 #include "protocol/base/error.h"
 
-#define GPU_ABI 2u
+#define GPU_ABI 3u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_GROUPS_MAX 2
@@ -90,7 +90,7 @@ struct gpu_options {
     uint64_t seed;           /* of synthetic weights */
     uint32_t cpu_threads;    /* CPU device: threads of the compute stream; 0 = cores */
     uint32_t cpu_devices; /* CPU device: how many there are; 0 = 1. The first options count */
-    bool profile;            /* keep per-lane time stamps, see gpu_profile() */
+    uint32_t profile_steps;  /* of the first so many steps the lanes' times are kept, see profile() */
     const char *cache_dir;   /* timed product algorithms; NULL = none kept */
     void (*log)(enum gpu_log_level level, const char *line); /* any thread; may be NULL */
 };
@@ -210,6 +210,32 @@ struct gpu_results {
     uint64_t in_ns, out_ns;    /* time of the copies, 0 unless profiling */
 };
 
+/* ---- profile --------------------------------------------------------------------------------- */
+
+/* The streams of a rank. What notify does is seen by the host alone. */
+enum gpu_lane {
+    GPU_COMPUTE,
+    GPU_COPY_IN,
+    GPU_COPY_OUT,
+    GPU_BULK_IN,
+    GPU_BULK_OUT,
+    GPU_NOTIFY,
+    GPU_LANES
+};
+
+struct gpu_span {
+    uint64_t begin_ns, end_ns; /* both 0: nothing passed */
+};
+
+/* A step as one rank's lanes had it. Two clocks: each device has its own, and the host's is
+ * CLOCK_MONOTONIC. */
+struct gpu_profile {
+    struct gpu_span lanes[GPU_NOTIFY]; /* device */
+    struct gpu_span enqueue;           /* host: the call of submit */
+    uint64_t told_ns;                  /* host: the end of the step was told */
+    uint32_t rows, tokens, slabs;      /* of the plan; slabs: those that are new with it */
+};
+
 /* What a plan may hold, fixed at open. */
 struct gpu_limits {
     uint32_t slots_max, rows_max, tokens_max, opens_max, appends_max, moves_max, slabs_max;
@@ -280,6 +306,11 @@ struct gpu_api {
 
     /* leader. Results of a completed step. */
     void (*results)(struct gpu_engine *engine, uint64_t step, struct gpu_results *ret_results);
+
+    /* leader. Of any rank, for a completed step whose results are still valid and which
+     * profile_steps covers. */
+    void (*profile)(struct gpu_engine *engine, uint32_t rank, uint64_t step,
+                    struct gpu_profile *ret_profile);
 
     /* rank. The one query of the timed wait: asks the device whether it still works. */
     enum gpu_progress (*query)(struct gpu_engine *engine, uint32_t rank, struct error *error);

@@ -1,5 +1,6 @@
 #include "gpu/lane.h"
 
+#include <assert.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,7 +32,7 @@ static int events_open(struct lane *lane, struct error *error)
     return 0;
 }
 
-int lane_open(struct lane *lane, int wake_fd, bool profile, struct error *error)
+int lane_open(struct lane *lane, int wake_fd, uint64_t profile_steps, struct error *error)
 {
     memset(lane, 0, sizeof *lane);
     lane->wake_fd = wake_fd;
@@ -40,8 +41,8 @@ int lane_open(struct lane *lane, int wake_fd, bool profile, struct error *error)
     int status = streams_open(lane, error);
     if (!status)
         status = events_open(lane, error);
-    if (!status && profile)
-        status = profile_open(&lane->profile, error);
+    if (!status)
+        status = profile_open(&lane->profile, profile_steps, error);
     if (status)
         lane_close(lane);
     return status;
@@ -95,9 +96,12 @@ int lane_plan_in(struct lane *lane, uint64_t step, void *device, const void *pin
 int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void *device,
                      size_t bytes, struct error *error)
 {
+    int status = profile_record(&lane->profile, step, PROFILE_COMPUTE_LAST, lane->compute, error);
+    if (status)
+        return status;
     CUDA_TRY(cudaEventRecord(lane->results_there, lane->compute), error);
     CUDA_TRY(cudaStreamWaitEvent(lane->copy_out, lane->results_there, 0), error);
-    int status = copy(lane, step, PROFILE_OUT_FIRST, pinned, device, bytes, error);
+    status = copy(lane, step, PROFILE_OUT_FIRST, pinned, device, bytes, error);
     if (status)
         return status;
     CUDA_TRY(cudaEventRecord(lane->results_on_host, lane->copy_out), error);
@@ -107,8 +111,10 @@ int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void 
 
 static void step_ended(void *data)
 {
-    const struct lane_ticket *ticket = data;
+    struct lane_ticket *ticket = data;
     struct lane *lane = ticket->lane;
+    if (profile_covers(&lane->profile, ticket->step))
+        ticket->told_ns = profile_now_ns();
     /* Release: who reads the number may read the step's results. */
     atomic_store_explicit(&lane->completed, ticket->step, memory_order_release);
     uint64_t one = 1;
@@ -130,10 +136,20 @@ uint64_t lane_completed(const struct lane *lane)
     return atomic_load_explicit(&lane->completed, memory_order_acquire);
 }
 
+uint64_t lane_told_ns(const struct lane *lane, uint64_t step)
+{
+    const struct lane_ticket *ticket = &lane->tickets[step % LANE_TICKETS];
+    assert(ticket->step == step);
+    return ticket->told_ns;
+}
+
 int lane_synchronize(struct lane *lane, struct error *error)
 {
     if (lane_completed(lane) != lane->notified)
         atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
+    /* At start, when idle memory goes back, and at the end: never beside a step. One after the
+     * other in the order in which work passes from stream to stream, so that the last wait ends it
+     * all. */
     cudaStream_t streams[] = {lane->copy_in,  lane->bulk_in,  lane->compute,
                               lane->bulk_out, lane->copy_out, lane->notify};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)

@@ -35,6 +35,7 @@
 struct lane_ticket {
     struct lane *lane;
     uint64_t step;
+    uint64_t told_ns; /* written by the host function, of a profiled step */
 };
 
 struct lane {
@@ -49,7 +50,7 @@ struct lane {
 };
 
 /* On failure nothing is left behind. */
-int lane_open(struct lane *lane, int wake_fd, bool profile, struct error *error);
+int lane_open(struct lane *lane, int wake_fd, uint64_t profile_steps, struct error *error);
 /* Drained before, unless the device failed. */
 void lane_close(struct lane *lane);
 
@@ -61,6 +62,8 @@ int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void 
 int lane_notify(struct lane *lane, uint64_t step, struct error *error);
 
 uint64_t lane_completed(const struct lane *lane);
+/* When the host function of a completed, profiled step ran. */
+uint64_t lane_told_ns(const struct lane *lane, uint64_t step);
 
 /* Waits for everything enqueued. Counted where a step is unfinished: that never happens but at the
  * end. */

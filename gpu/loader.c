@@ -12,7 +12,10 @@
 #include "gpu/kernels/fill.h"
 #include "gpu/model/synthetic.h"
 
-#define PLACES 4 /* pieces on their way: being read, read, being copied, being converted */
+/* One thread copies out of the page cache at a fraction of what the bus takes. */
+#define READERS 4
+#define PLACES                                                                                     \
+    8 /* pieces on their way: one with each reader, read, being copied, being converted */
 
 static enum dtype dtype_of(enum model_dtype dtype)
 {
@@ -26,7 +29,7 @@ struct piece {
     uint32_t row, rows;
 };
 
-/* Goes through all pieces of all parts; both threads have one, and see the same pieces. */
+/* Goes through all pieces of all parts. */
 struct walk {
     const struct checkpoint *checkpoint;
     const struct weights_part *parts;
@@ -86,55 +89,58 @@ static uint64_t walk_bytes(struct walk walk)
     return bytes;
 }
 
-/* What the two threads share: how many pieces were read, and how many places were given back. */
+/* What the threads share: which pieces are being read, which are there, and how many places were
+ * given back. */
 struct exchange {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t filled, freed;
+    struct walk walk;       /* of the next piece to be read */
+    uint64_t taken, freed;  /* pieces that a reader took; places given back */
+    uint64_t ready[PLACES]; /* number of the piece that was read into the place, plus 1 */
     bool stop;
-    int status; /* of the reader */
+    int status; /* of the first reader that failed */
     struct error error;
-    struct walk walk;
     void *pinned[PLACES];
 };
 
-static bool place_await(struct exchange *exchange, uint64_t number)
+/* Takes the next piece, in order, once its place is free. With the lock held. */
+static bool piece_take(struct exchange *exchange, struct piece *ret, uint64_t *ret_number)
 {
-    pthread_mutex_lock(&exchange->lock);
-    while (!exchange->stop && number >= exchange->freed + PLACES)
+    while (!exchange->stop && !exchange->status && exchange->taken == exchange->freed + PLACES)
         pthread_cond_wait(&exchange->changed, &exchange->lock);
-    bool go_on = !exchange->stop;
-    pthread_mutex_unlock(&exchange->lock);
-    return go_on;
+    if (exchange->stop || exchange->status || !walk_next(&exchange->walk, ret))
+        return false;
+    *ret_number = exchange->taken++;
+    return true;
 }
 
 static void *reader(void *data)
 {
     struct exchange *exchange = data;
-    struct walk walk = exchange->walk;
     struct piece piece;
-    int status = 0;
-    for (uint64_t number = 0; !status && walk_next(&walk, &piece); number++) {
-        if (!place_await(exchange, number))
-            return NULL;
+    uint64_t number;
+    pthread_mutex_lock(&exchange->lock);
+    while (piece_take(exchange, &piece, &number)) {
+        pthread_mutex_unlock(&exchange->lock);
         struct error error;
-        status = piece_read(walk.checkpoint, &piece, exchange->pinned[number % PLACES], &error);
+        uint32_t place = number % PLACES;
+        int status = piece_read(exchange->walk.checkpoint, &piece, exchange->pinned[place], &error);
         pthread_mutex_lock(&exchange->lock);
-        exchange->filled = number + 1;
-        if (status) {
+        exchange->ready[place] = number + 1;
+        if (status && !exchange->status) {
             exchange->status = status;
             exchange->error = error;
         }
-        pthread_cond_signal(&exchange->changed);
-        pthread_mutex_unlock(&exchange->lock);
+        pthread_cond_broadcast(&exchange->changed);
     }
+    pthread_mutex_unlock(&exchange->lock);
     return NULL;
 }
 
 static int filled_await(struct exchange *exchange, uint64_t number, struct error *error)
 {
     pthread_mutex_lock(&exchange->lock);
-    while (!exchange->status && exchange->filled <= number)
+    while (!exchange->status && exchange->ready[number % PLACES] != number + 1)
         pthread_cond_wait(&exchange->changed, &exchange->lock);
     int status = exchange->status;
     if (status && error)
@@ -147,15 +153,15 @@ static void place_free(struct exchange *exchange, uint64_t count)
 {
     pthread_mutex_lock(&exchange->lock);
     exchange->freed = count;
-    pthread_cond_signal(&exchange->changed);
+    pthread_cond_broadcast(&exchange->changed);
     pthread_mutex_unlock(&exchange->lock);
 }
 
-static void reader_stop(struct exchange *exchange)
+static void readers_stop(struct exchange *exchange)
 {
     pthread_mutex_lock(&exchange->lock);
     exchange->stop = true;
-    pthread_cond_signal(&exchange->changed);
+    pthread_cond_broadcast(&exchange->changed);
     pthread_mutex_unlock(&exchange->lock);
 }
 
@@ -180,6 +186,8 @@ static int staging_open(struct staging *staging, const struct loader *loader, st
 
 static void staging_close(struct staging *staging, const struct loader *loader)
 {
+    /* The staging memory goes below: no copy and no conversion may still use it, also where loading
+     * failed half way. Nothing is served yet, so waiting holds up nobody. */
     (void)cudaStreamSynchronize(loader->lane->bulk_in);
     (void)cudaStreamSynchronize(loader->lane->compute);
     if (staging->device)
@@ -227,11 +235,11 @@ static int piece_send(const struct staging *staging, const struct loader *loader
     return 0;
 }
 
-static int pieces_send(const struct loader *loader, const struct staging *staging,
+/* `walk` sees the same pieces as the readers, in the same order. */
+static int pieces_send(const struct loader *loader, const struct staging *staging, struct walk walk,
                        struct exchange *exchange, struct error *error)
 {
-    const uint64_t bytes_total = walk_bytes(exchange->walk);
-    struct walk walk = exchange->walk;
+    const uint64_t bytes_total = walk_bytes(walk);
     struct piece piece;
     uint64_t bytes = 0;
     for (uint64_t number = 0; walk_next(&walk, &piece); number++) {
@@ -241,6 +249,8 @@ static int pieces_send(const struct loader *loader, const struct staging *stagin
         if (status)
             return status;
         if (number > 0) {
+            /* A reader may fill the place again only when the copy out of it has ended; the one
+             * enqueued just now keeps the bus busy meanwhile. */
             CUDA_TRY(cudaEventSynchronize(staging->copied[(number - 1) % PLACES]), error);
             place_free(exchange, number);
         }
@@ -255,19 +265,23 @@ static int load_run(const struct loader *loader, const struct weights_part *part
                     const struct staging *staging, struct error *error)
 {
     const struct checkpoint *checkpoint = loader->source->checkpoint;
+    const struct walk walk = {.checkpoint = checkpoint, .parts = parts, .count = count};
     struct exchange exchange = {
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .changed = PTHREAD_COND_INITIALIZER,
-        .walk = {.checkpoint = checkpoint, .parts = parts, .count = count},
+        .walk = walk,
     };
     for (int i = 0; i < PLACES; i++)
         exchange.pinned[i] = (char *)staging->pinned + i * device_traits.staging_bytes;
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, reader, &exchange))
-        return error_set(error, ERR_NO_MEMORY, "no thread to read the weights with");
-    int status = pieces_send(loader, staging, &exchange, error);
-    reader_stop(&exchange);
-    pthread_join(thread, NULL);
+    pthread_t threads[READERS];
+    int started = 0;
+    while (started < READERS && pthread_create(&threads[started], NULL, reader, &exchange) == 0)
+        started++;
+    int status = started ? pieces_send(loader, staging, walk, &exchange, error)
+                         : error_set(error, ERR_NO_MEMORY, "no thread to read the weights with");
+    readers_stop(&exchange);
+    while (started > 0)
+        pthread_join(threads[--started], NULL);
     return status;
 }
 

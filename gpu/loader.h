@@ -1,9 +1,9 @@
 /* Fills a model's weights: from a checkpoint through staging, or on the device from a seed.
  *
- * A tensor, or this rank's rows or columns of it, goes through in pieces of whole rows. A helper thread reads pieces into pinned staging,
- * in a ring; this thread sends each over bulk_in into device staging and has compute convert it
- * into its place, so that disk, copy and conversion work on three pieces at a time. The helper
- * makes no CUDA call. Staging exists only while loading.
+ * A tensor, or this rank's rows or columns of it, goes through in pieces of whole rows. Helper threads
+ * read pieces into pinned staging, a ring, several at a time; this thread sends each, in order, over
+ * bulk_in into device staging and has compute convert it into its place, so that reading, copy and
+ * conversion go on side by side. The helpers make no CUDA call. Staging exists only while loading.
  *
  * Thread: the rank's own, before its first step; blocks until the last piece is enqueued.
  */

@@ -6,6 +6,11 @@
 
 #include "gpu/cuda.h"
 
+#define SCRATCH_KEEP_BYTES (256u << 20) /* enough for steps of about 1,000 tokens of an 8B model   \
+                                         */
+#define TEND_BYTES                                                                                 \
+    (512u << 20) /* of mem_tend at a time: its calls take as long as there are slabs */
+
 static uint64_t number(const _Atomic uint64_t *at)
 {
     return atomic_load_explicit(at, memory_order_relaxed);
@@ -67,6 +72,11 @@ int mem_open(struct mem *mem, int device, cudaStream_t stream, const struct mem_
         status = pool_open(&mem->kv, device, error);
     if (!status)
         status = device_ask(mem, error);
+    if (!status) {
+        cudaError_t failed = cudaEventCreateWithFlags(&mem->given, cudaEventDisableTiming);
+        if (failed != cudaSuccess)
+            status = cuda_fail(failed, "cudaEventCreateWithFlags", error);
+    }
     if (status)
         mem_close(mem);
     return status;
@@ -82,7 +92,10 @@ void mem_close(struct mem *mem)
         (void)cudaMemPoolDestroy(mem->scratch);
     if (mem->kv)
         (void)cudaMemPoolDestroy(mem->kv);
+    if (mem->given)
+        (void)cudaEventDestroy(mem->given);
     mem->scratch = mem->kv = NULL;
+    mem->given = NULL;
 }
 
 static uint64_t held(const struct mem *mem)
@@ -133,6 +146,8 @@ int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
     if (status)
         return status;
     void *base = NULL;
+    /* May wait for the whole device: before the first step alone, as with cudaHostAlloc, and
+     * counted where it is not. */
     CUDA_TRY(cudaMalloc(&base, bytes), error);
     mem->fixed[mem->fixed_count++] = (struct mem_range){base, bytes};
     number_add(&mem->numbers.fixed, bytes);
@@ -175,6 +190,7 @@ void mem_fixed_free(struct mem *mem, void *base)
     uint64_t bytes = 0;
     if (!range_take(mem->fixed, &mem->fixed_count, base, &bytes))
         return;
+    /* Waits for the device: staging before the first step, the rest after the last one. */
     (void)cudaFree(base);
     number_subtract(&mem->numbers.fixed, bytes);
 }
@@ -196,9 +212,20 @@ static int held_ask(cudaMemPool_t pool, _Atomic uint64_t *at, struct error *erro
     return 0;
 }
 
-/* Takes from a pool; asks for room where the pool has to grow. When the device has none, what the
- * pools hold unused goes back and the call is tried once more: that neither blocks nor
- * synchronises, it returns what the host has seen completed. */
+/* Before memory is asked for once more: what the pools hold unused goes back, which neither blocks
+ * nor synchronises, it returns what the host has seen completed. For a slab some scratch is kept:
+ * what another process takes at once would be missing for every step to come. */
+static int make_room(struct mem *mem, cudaMemPool_t pool, struct error *error)
+{
+    uint64_t keep = pool == mem->kv ? number(&mem->numbers.scratch_used) + SCRATCH_KEEP_BYTES : 0;
+    CUDA_TRY(cudaMemPoolTrimTo(mem->scratch, keep), error);
+    CUDA_TRY(cudaMemPoolTrimTo(mem->kv, 0), error);
+    int status = held_ask(mem->scratch, &mem->numbers.scratch_held, error);
+    return status ? status : held_ask(mem->kv, &mem->numbers.kv_held, error);
+}
+
+/* Takes from a pool; asks for room where the pool has to grow. When the device has none, the pools
+ * give way and the call is tried once more. */
 static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,
                      _Atomic uint64_t *held_at, uint64_t bytes, void **ret, struct error *error)
 {
@@ -215,7 +242,7 @@ static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used
         if (status != -ERR_DEVICE_MEMORY || attempt)
             return status;
         struct error ignored;
-        status = mem_trim(mem, &ignored);
+        status = make_room(mem, pool, &ignored);
         if (status)
             return status;
         grows = true;
@@ -272,6 +299,34 @@ int mem_slab_free(struct mem *mem, void *base, uint64_t bytes, struct error *err
 {
     CUDA_TRY(cudaFreeAsync(base, mem->stream), error);
     number_subtract(&mem->numbers.kv_used, bytes);
+    mem->slabs_freed = true;
+    return 0;
+}
+
+/* A pool lets go only of what the host has seen the stream pass; steps are told by a host function,
+ * which does not count. Asking an event does, and waits for nothing. */
+int mem_tend(struct mem *mem, struct error *error)
+{
+    if (mem->slabs_given) {
+        cudaError_t passed = cudaEventQuery(mem->given);
+        if (passed == cudaErrorNotReady)
+            return 0;
+        CUDA_TRY(passed, error);
+        uint64_t before = number(&mem->numbers.kv_held);
+        uint64_t keep = number(&mem->numbers.kv_used);
+        if (before > keep && before - keep > TEND_BYTES)
+            keep = before - TEND_BYTES;
+        CUDA_TRY(cudaMemPoolTrimTo(mem->kv, keep), error);
+        int status = held_ask(mem->kv, &mem->numbers.kv_held, error);
+        if (status)
+            return status;
+        mem->slabs_given = number(&mem->numbers.kv_held) < before;
+    }
+    if (!mem->slabs_given && mem->slabs_freed) {
+        CUDA_TRY(cudaEventRecord(mem->given, mem->stream), error);
+        mem->slabs_given = true;
+        mem->slabs_freed = false;
+    }
     return 0;
 }
 

@@ -49,6 +49,9 @@ struct mem {
     cudaMemPool_t scratch, kv;
     cudaStream_t stream; /* compute */
     bool settled;
+    /* Slabs that were freed beside steps: since `given`, and before it. */
+    cudaEvent_t given;
+    bool slabs_freed, slabs_given;
     uint32_t fixed_count, pinned_count;
     struct mem_range fixed[MEM_FIXED_MAX], pinned[MEM_FIXED_MAX];
     struct mem_numbers numbers;
@@ -79,6 +82,10 @@ int mem_arena_free(struct mem *mem, void *base, uint64_t bytes, struct error *er
 int mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 int mem_slab_free(struct mem *mem, void *base, uint64_t bytes, struct error *error);
 
+/* After a step was enqueued: returns a part of what freed slabs leave unused in the KV pool, once the
+ * stream has passed the frees. Waits for nothing; a part at a time, so that the step after it is
+ * enqueued in time. */
+int mem_tend(struct mem *mem, struct error *error);
 /* Idle only, after a synchronisation: gives the device back what the pools hold unused. */
 int mem_trim(struct mem *mem, struct error *error);
 

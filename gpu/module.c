@@ -7,6 +7,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
+#include "gpu/mark.h"
 
 void engine_log(const struct gpu_engine *engine, enum gpu_log_level level, const char *format, ...)
 {
@@ -137,7 +138,7 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     engine->seed = options->seed;
     if (options->cache_dir)
         engine->cache_dir = strdup(options->cache_dir);
-    engine->profile = options->profile;
+    engine->profile_steps = options->profile_steps;
     *ret_engine = engine;
     *ret_model = engine->facts.model;
     *ret_limits = engine->facts.limits;
@@ -160,7 +161,10 @@ static uint32_t module_progress(const struct gpu_engine *engine)
 static int module_submit(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
                          struct error *error)
 {
-    return step_submit(rank_enter(engine, rank), plan, error);
+    mark_begin("step");
+    int status = step_submit(rank_enter(engine, rank), plan, error);
+    mark_end();
+    return status;
 }
 
 static int module_reserve(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
@@ -201,6 +205,17 @@ static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_
         .in_ns = profile_in_ns(&rank->lane.profile, step),
         .out_ns = profile_out_ns(&rank->lane.profile, step),
     };
+}
+
+static void module_profile(struct gpu_engine *engine, uint32_t number, uint64_t step,
+                           struct gpu_profile *ret)
+{
+    struct rank *rank = rank_enter(engine, number);
+    const struct ring_place *place = ring_at(&rank->ring, step);
+    assert(place->step == step && lane_completed(&rank->lane) >= step);
+    const struct result_head *head = place->result_pinned;
+    const struct gpu_span compute = {head->start_ns, head->end_ns};
+    profile_read(&rank->lane.profile, step, compute, lane_told_ns(&rank->lane, step), ret);
 }
 
 static enum gpu_progress module_query(struct gpu_engine *engine, uint32_t rank, struct error *error)
@@ -325,6 +340,7 @@ __attribute__((visibility("default"))) const struct gpu_api gpu_module = {
     .release = module_release,
     .completed = module_completed,
     .results = module_results,
+    .profile = module_profile,
     .query = module_query,
     .kv_grow = module_kv_grow,
     .kv_shrink = module_kv_shrink,

@@ -5,6 +5,7 @@
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
 #include "gpu/loader.h"
+#include "gpu/mark.h"
 #include "gpu/tuner.h"
 
 /* Set-up runs on this thread's own default stream, and is waited for once. */
@@ -60,7 +61,10 @@ static int weights_make(struct rank *rank, struct error *error)
         .weights = &rank->weights,
         .progress = rank->number ? &unseen : &engine->progress,
     };
-    return loader_run(&loader, error);
+    mark_begin("load");
+    status = loader_run(&loader, error);
+    mark_end();
+    return status;
 }
 
 static int memory_open(struct rank *rank, struct error *error)
@@ -115,7 +119,7 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
 {
     assert(!rank->started);
     CUDA_TRY(cudaSetDevice(rank->device), error);
-    int status = lane_open(&rank->lane, wake_fd, rank->engine->profile, error);
+    int status = lane_open(&rank->lane, wake_fd, rank->engine->profile_steps, error);
     if (status)
         return status;
     status =
@@ -126,6 +130,9 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
     }
     status = memory_open(rank, error);
     if (!status) {
+        /* Set-up went over this thread's own stream, which no event orders before the lane's: the
+         * one wait for it, before the first step. It also shows what failed in the copies till
+         * here. */
         cudaError_t failed = cudaStreamSynchronize(cudaStreamPerThread);
         if (failed != cudaSuccess)
             status = cuda_fail(failed, "cudaStreamSynchronize", error);
@@ -180,6 +187,8 @@ int rank_trim(struct rank *rank, struct error *error)
         status = state_seen_give(&rank->state, &rank->mem, error);
     if (!status)
         status = graph_drop(rank, error);
+    /* What was freed in stream order goes back to the device only after the host has seen the
+     * stream pass the frees. No step is in flight, so there is nothing but them to wait for. */
     if (!status)
         status = lane_synchronize(&rank->lane, error);
     if (!status)

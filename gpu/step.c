@@ -4,6 +4,7 @@
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
 #include "gpu/launch.h"
+#include "gpu/mark.h"
 
 /* One step on its way. */
 struct step {
@@ -219,6 +220,7 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     struct step step;
     if (rank->dead)
         return error_set(error, ERR_DEVICE, "the device failed before");
+    profile_begin(&rank->lane.profile, plan);
     step_make(&step, rank, plan);
     int status = memory_reserved(&step) ? 0 : memory_take(&step, error);
     if (status) {
@@ -237,10 +239,17 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
             error->code = ERR_DEVICE;
         return -ERR_DEVICE;
     }
+    profile_end(&rank->lane.profile, plan->step);
     rank->submitted = plan->step;
     rank_count(&rank->counters.steps, true);
     rank_count(&rank->counters.steps_ahead, ahead);
-    if (step.graph_fits && !step.graph_there)
+    if (step.graph_fits && !step.graph_there) {
+        mark_begin("capture");
         graph_capture(rank, &step.graph, &step.launch);
-    return 0;
+        mark_end();
+    }
+    status = mem_tend(&rank->mem, error);
+    if (status)
+        rank_die(rank);
+    return status ? -ERR_DEVICE : 0;
 }

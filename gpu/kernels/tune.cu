@@ -81,6 +81,8 @@ static cudaError_t time_one(cublasLtHandle_t handle, struct lt_problem *problem,
             result = lt_run(handle, problem, args, algorithm, stream);
         if (result == cudaSuccess)
             result = cudaEventRecord(watch->end, stream);
+        /* A run is timed alone: with the next one enqueued behind it, its end would be the other's
+         * begin. Before the first step, so nobody waits but the start. */
         if (result == cudaSuccess)
             result = cudaEventSynchronize(watch->end);
         if (result == cudaSuccess)

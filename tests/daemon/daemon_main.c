@@ -13,6 +13,7 @@ int main(void)
     srunner_add_suite(runner, option_suite());
     srunner_add_suite(runner, server_suite());
     srunner_add_suite(runner, service_suite());
+    srunner_add_suite(runner, trace_suite());
     srunner_add_suite(runner, waiting_suite());
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

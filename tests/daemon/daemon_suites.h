@@ -11,4 +11,5 @@ Suite *listen_suite(void);
 Suite *option_suite(void);
 Suite *server_suite(void);
 Suite *service_suite(void);
+Suite *trace_suite(void);
 Suite *waiting_suite(void);

@@ -98,11 +98,13 @@ START_TEST(a_flag_goes_over_the_environment_goes_over_the_file_goes_over_the_def
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     close(fd);
-    char *argv[] = {"sluiced", "--config", path, "--batch-max=4", "--log-requests", NULL};
+    char *argv[] = {
+        "sluiced", "--config", path, "--batch-max=4", "--log-requests", "--profile-steps",
+        "9",       "/p.json",  NULL};
     char *environment[] = {"HOME=/", "SLUICE_PP=3", "SLUICE_BATCH_MAX=3", "SLUICE_PPP=3", NULL};
     struct option_command command;
     struct options *loaded;
-    int rc = options_load(5, argv, environment, &loaded, &command, unknown, &error);
+    int rc = options_load(8, argv, environment, &loaded, &command, unknown, &error);
     unlink(path);
     ck_assert_msg(rc == 0, "%s", error.text);
     ck_assert_uint_eq(loaded->tp, 2);
@@ -110,27 +112,33 @@ START_TEST(a_flag_goes_over_the_environment_goes_over_the_file_goes_over_the_def
     ck_assert_uint_eq(loaded->batch_max, 4);
     ck_assert_uint_eq(loaded->n_max, 128);
     ck_assert(loaded->log_requests);
+    ck_assert_uint_eq(loaded->profile_steps, 9);
+    ck_assert_str_eq(loaded->profile_file, "/p.json");
     ck_assert_str_eq(unknown, "SLUICE_PPP");
     options_free(loaded);
 }
 END_TEST
 
 static const struct {
-    const char *argv[4];
+    const char *argv[5];
     const char *says;
 } misused[] = {
-    {{"model"}, "\"model\" is not a flag"},     {{"--modle", "x"}, "there is no flag \"--modle\""},
-    {{"--model"}, "--model needs a value"},     {{"--tp", "1", "--tp=1"}, "--tp was given twice"},
-    {{"--tp", "99"}, "--tp: must lie between"}, {{"--"}, "is not a flag"},
+    {{"model"}, "\"model\" is not a flag"},
+    {{"--modle", "x"}, "there is no flag \"--modle\""},
+    {{"--model"}, "--model needs a value"},
+    {{"--tp", "1", "--tp=1"}, "--tp was given twice"},
+    {{"--tp", "99"}, "--tp: must lie between"},
+    {{"--"}, "is not a flag"},
+    {{"--profile-steps", "1", "a", "--profile-file", "b"}, "--profile-file was given twice"},
 };
 
 START_TEST(mistakes_on_the_command_line_are_named)
 {
-    char *argv[6] = {"sluiced"}, unknown[64];
+    char *argv[7] = {"sluiced"}, unknown[64];
     int argc = 1;
     struct option_command command;
     struct options *loaded;
-    for (; argc < 5 && misused[_i].argv[argc - 1]; argc++)
+    for (; argc < 6 && misused[_i].argv[argc - 1]; argc++)
         argv[argc] = (char *)(uintptr_t)misused[_i].argv[argc - 1];
     int rc = options_load(argc, argv, NULL, &loaded, &command, unknown, &error);
     ck_assert_int_eq(rc, -ERR_USAGE);
@@ -142,9 +150,10 @@ START_TEST(what_is_printed_reads_back_to_the_same)
 {
     char *text = NULL;
     size_t length = 0;
-    ck_assert_int_eq(read_text("model = /m\nframe-max = 5000\nkv-idle-release = 1001ms\ndevice = cpu\n"
-                               "log-requests = no"),
-                     0);
+    ck_assert_int_eq(
+        read_text("model = /m\nframe-max = 5000\nkv-idle-release = 1001ms\ndevice = cpu\n"
+                  "log-requests = no"),
+        0);
     FILE *file = open_memstream(&text, &length);
     options_print_config(options, file);
     fclose(file);
@@ -177,6 +186,9 @@ START_TEST(relations_between_options_are_checked)
     ck_assert_int_eq(read_text("output-high = 8MiB\noutput-max = 1MiB"), 0);
     ck_assert_int_eq(options_check(options, &error), -ERR_BAD_CONFIG);
     ck_assert_ptr_nonnull(strstr(error.text, "output-high must be below output-max"));
+    ck_assert_int_eq(read_text("output-max = 16MiB\nprofile-steps = 5"), 0);
+    ck_assert_int_eq(options_check(options, &error), -ERR_BAD_CONFIG);
+    ck_assert_ptr_nonnull(strstr(error.text, "are given together"));
 }
 END_TEST
 

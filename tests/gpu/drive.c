@@ -38,6 +38,7 @@ int drive_open(struct drive *drive, const struct drive_options *options)
     drive->random = options->seed;
     drive->stepping = options->stepping;
     drive->graphs = options->graphs;
+    drive->profiling = options->profile;
     drive->use_ids = true;
     drive->target_seqs = options->target_seqs ? options->target_seqs : DRIVE_SEQS;
     struct gpu_options open = {
@@ -47,7 +48,7 @@ int drive_open(struct drive *drive, const struct drive_options *options)
         .context_max = DRIVE_TOKENS,
         .slab_bytes = 8 * NULL_BLOCK_TOKENS * sizeof(uint64_t),
         .kv_max = options->kv_max,
-        .profile = options->profile,
+        .profile_steps = options->profile ? UINT32_MAX : 0,
     };
     drive->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int status =
@@ -108,6 +109,23 @@ static void samples_check(struct drive *drive, const struct drive_expected *expe
     }
 }
 
+/* The plan is there before the step's first kernel, the results leave after its last one, and the
+ * host hears of the end after it gave the step away. */
+static void profile_check(struct drive *drive, uint64_t step)
+{
+    struct gpu_profile profile;
+    gpu_module.profile(drive->engine, 0, step, &profile);
+    const struct gpu_span *compute = &profile.lanes[GPU_COMPUTE];
+    const struct gpu_span *in = &profile.lanes[GPU_COPY_IN], *out = &profile.lanes[GPU_COPY_OUT];
+    drive->profiled++;
+    drive->wrong += in->begin_ns > in->end_ns || in->end_ns > compute->begin_ns ||
+                    compute->begin_ns > compute->end_ns || compute->end_ns > out->begin_ns ||
+                    out->begin_ns > out->end_ns || profile.lanes[GPU_BULK_IN].begin_ns > 0 ||
+                    profile.lanes[GPU_BULK_OUT].end_ns > 0;
+    drive->wrong += profile.enqueue.begin_ns >= profile.enqueue.end_ns ||
+                    profile.told_ns <= profile.enqueue.begin_ns || profile.tokens < profile.rows;
+}
+
 static void results_check(struct drive *drive, uint64_t step)
 {
     const struct drive_expected *expected = &drive->expected[step % 3];
@@ -119,6 +137,8 @@ static void results_check(struct drive *drive, uint64_t step)
         return;
     }
     samples_check(drive, expected, &results);
+    if (drive->profiling)
+        profile_check(drive, step);
     drive->in_ns += results.in_ns;
     drive->out_ns += results.out_ns;
     for (uint32_t i = 0; i < expected->scores; i++) {

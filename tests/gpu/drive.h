@@ -45,6 +45,7 @@ struct drive {
     int wake_fd;
     bool stepping;        /* the stepper engine: rig_step is called here */
     bool graphs;          /* mostly steps that can be captured, and captures on */
+    bool profiling;
     bool use_ids;         /* decode rows may carry ids instead of the slot's last token */
     uint32_t target_seqs; /* live ones to strive for */
     uint64_t random;
@@ -58,6 +59,7 @@ struct drive {
     struct drive_expected expected[3];
     /* Outcome. */
     uint64_t in_ns, out_ns; /* of all steps */
+    uint64_t profiled;      /* steps whose lanes were looked at */
     uint64_t wrong, samples, scores, embeds, moves, grown, refused, shrunk, ends;
     bool lost; /* a step never completed */
     struct error error;

@@ -202,7 +202,7 @@ START_TEST(a_kernel_that_never_ends_keeps_the_device_busy)
 }
 END_TEST
 
-START_TEST(copies_have_times_only_when_profiling)
+START_TEST(lanes_have_times_in_their_order_only_when_profiling)
 {
     setup(EMU_THREADS, 0);
     struct drive_options options = {.seed = 15, .profile = _i};
@@ -212,6 +212,7 @@ START_TEST(copies_have_times_only_when_profiling)
     ck_assert_uint_eq(drive.wrong, 0);
     ck_assert(_i == (drive.in_ns > 0));
     ck_assert(_i == (drive.out_ns > 0));
+    ck_assert_uint_eq(drive.profiled, _i ? 50 : 0);
     drive_close(&drive);
     clean_check();
 }
@@ -255,7 +256,7 @@ Suite *engine_suite(void)
     tcase_add_loop_test(tcase, a_call_that_fails_halfway_through_a_step_ends_the_engine, 0,
                         STEP_CALLS);
     tcase_add_test(tcase, a_kernel_that_never_ends_keeps_the_device_busy);
-    tcase_add_loop_test(tcase, copies_have_times_only_when_profiling, 0, 2);
+    tcase_add_loop_test(tcase, lanes_have_times_in_their_order_only_when_profiling, 0, 2);
     tcase_add_loop_test(tcase, unknown_models_and_options_are_refused_with_a_reason, 0, 7);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -1,5 +1,7 @@
 /* Memory grows with the load and comes back; a step in steady state makes no heap call. */
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "gpu/emu/emu.h"
 #include "gpu/engine.h"
@@ -102,6 +104,53 @@ START_TEST(memory_comes_back_when_idle)
 }
 END_TEST
 
+#define SLABS 8u
+#define SLAB_BYTES (2u << 20)
+
+/* A step without rows, and the one before it has ended. */
+static void empty_step(uint64_t step)
+{
+    struct gpu_slab slabs[SLABS];
+    struct gpu_plan plan = {.step = step, .slabs = slabs};
+    for (; step == 1 && plan.slab_count < SLABS; plan.slab_count++)
+        slabs[plan.slab_count] = (struct gpu_slab){.slab = plan.slab_count};
+    ck_assert_int_eq(gpu_module.submit(drive.engine, 0, &plan, NULL), 0);
+    while (gpu_module.completed(drive.engine, 0) + 1 < step)
+        ck_assert(emu_step());
+}
+
+START_TEST(slabs_go_back_to_the_device_beside_steps)
+{
+    setup(EMU_STEPPER);
+    struct gpu_options options = {.model = "synthetic:null", .slab_bytes = SLAB_BYTES};
+    uint32_t slab;
+    uint64_t step = 0;
+    int wake = eventfd(0, EFD_NONBLOCK);
+    ck_assert_int_eq(gpu_module.open(&options, &drive.engine, &drive.model, &drive.limits, NULL),
+                     0);
+    ck_assert_int_eq(gpu_module.start(drive.engine, 0, wake, NULL), 0);
+    for (uint32_t i = 0; i < SLABS; i++)
+        ck_assert_int_eq(gpu_module.kv_grow(drive.engine, 0, &slab, NULL), 0);
+    while (step < 4)
+        empty_step(++step);
+    ck_assert_uint_eq(memory().kv_held, SLABS * SLAB_BYTES);
+    uint64_t waits = emu_calls(EMU_cudaStreamSynchronize);
+    for (uint32_t i = 2; i < SLABS; i++)
+        ck_assert_int_eq(gpu_module.kv_shrink(drive.engine, 0, i, NULL), 0);
+    ck_assert_uint_eq(memory().kv_held, SLABS * SLAB_BYTES); /* the steps in flight may use them */
+    while (step < 12)
+        empty_step(++step);
+    ck_assert_uint_eq(memory().kv_used, 2 * SLAB_BYTES);
+    ck_assert_uint_eq(memory().kv_held, 2 * SLAB_BYTES);
+    ck_assert_uint_eq(emu_calls(EMU_cudaStreamSynchronize), waits);
+    for (uint32_t i = 0; i < 2; i++)
+        ck_assert_int_eq(gpu_module.kv_shrink(drive.engine, 0, i, NULL), 0);
+    gpu_module.stop(drive.engine, 0);
+    gpu_module.close(drive.engine);
+    close(wake);
+}
+END_TEST
+
 START_TEST(null_at_the_default_options_needs_little_memory)
 {
     setup(EMU_STEPPER);
@@ -174,6 +223,7 @@ Suite *memory_suite(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, steps_make_no_heap_call_and_no_synchronising_one);
     tcase_add_test(tcase, memory_comes_back_when_idle);
+    tcase_add_test(tcase, slabs_go_back_to_the_device_beside_steps);
     tcase_add_test(tcase, null_at_the_default_options_needs_little_memory);
     tcase_add_test(tcase, memory_limits_hold);
     tcase_add_test(tcase, a_copy_from_pageable_memory_is_counted);

@@ -1,0 +1,107 @@
+"""A daemon under test, as the scripts of this folder drive it through its socket and its client.
+
+Needs nothing but Python's own library.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+
+WEIGHTS_8B = 8030261248 * 2  # bytes of synthetic:llama-3.1-8b in bf16
+failures = []
+
+
+def check(holds, text):
+    """Prints a figure with its limit; what does not hold counts."""
+    print(("ok      " if holds else "FAILED  ") + text, flush=True)
+    if not holds:
+        failures.append(text)
+
+
+def await_true(what, seconds, every=0.01):
+    """The time that it took until what() was true; None when it never was."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds:
+        if what():
+            return time.monotonic() - begin
+        time.sleep(every)
+    return None
+
+
+class Daemon:
+    """`sluiced --device cuda`; options as on the command line, environment beside this process's."""
+
+    def __init__(self, build, model, *options, environment=None, modules=None, wrap=(), patience_s=60):
+        self.build, self.patience_s = build, patience_s
+        self.folder = tempfile.mkdtemp()
+        self.socket = os.path.join(self.folder, "sluice.sock")
+        self.client = os.path.join(build, "client/sluice")
+        self.log_path, self.out_path = (os.path.join(self.folder, name) for name in ("log", "out"))
+        begin = time.monotonic()
+        with open(self.log_path, "w") as log, open(self.out_path, "w") as out:
+            self.process = subprocess.Popen(
+                [*wrap, os.path.join(build, "daemon/sluiced"), "--model", model, "--device", "cuda",
+                 "--module-dir", modules or os.path.join(build, "gpu"), "--socket", self.socket,
+                 "--queue-sequences", "8192", "--log-requests", "no", *options],
+                stdout=out, stderr=log, env={**os.environ, **(environment or {})})
+        while self.ask("health").returncode != 0:
+            if self.process.poll() is not None or time.monotonic() - begin > patience_s:
+                self.process.kill()
+                raise RuntimeError("the daemon is not ready: " + self.log()[-1500:] + self.out()[-1500:])
+            time.sleep(0.01)
+        self.ready_s = time.monotonic() - begin
+
+    def ask(self, *args):
+        return subprocess.run([self.client, *args, "--socket", self.socket], capture_output=True, text=True)
+
+    def log(self):
+        with open(self.log_path) as file:
+            return file.read()
+
+    def out(self):
+        with open(self.out_path) as file:
+            return file.read()
+
+    def stats(self):
+        return json.loads(self.ask("stats", "--json").stdout)
+
+    def begin(self, command, lines):
+        """Sends a batch; results() of what is returned waits for its end."""
+        fd, path = tempfile.mkstemp(dir=self.folder, suffix=".jsonl")
+        with os.fdopen(fd, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        whole = ["--no-stream"] if command == "generate" else []
+        with open(path + ".out", "w") as out, open(path + ".err", "w") as err:
+            client = subprocess.Popen([self.client, command, "--file", path, "--json", "--socket", self.socket,
+                                       *whole], stdout=out, stderr=err)
+        return Batch(client, path)
+
+    def run(self, command, lines, timeout_s=120):
+        return self.begin(command, lines).results(timeout_s)
+
+    def stop(self, process_id=None):
+        """SIGTERM; the exit code."""
+        if process_id:
+            os.kill(process_id, 15)
+        else:
+            self.process.terminate()
+        return self.process.wait(self.patience_s)
+
+
+class Batch:
+    def __init__(self, client, path):
+        self.client, self.path = client, path
+
+    def ended(self):
+        return self.client.poll() is not None
+
+    def results(self, timeout_s=120):
+        self.client.wait(timeout_s)
+        with open(self.path + ".out") as file:
+            return [json.loads(line) for line in file]
+
+    def errors(self):
+        with open(self.path + ".err") as file:
+            return file.read()
