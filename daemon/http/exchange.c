@@ -12,6 +12,8 @@
 #include "daemon/ledger.h"
 #include "daemon/server.h"
 
+#define CROWD 64u /* exchanges at a time */
+
 /* ---- http --------------------------------------------------------------------------------------
  */
 
@@ -74,6 +76,7 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
     snprintf(exchange->answer_id, sizeof(exchange->answer_id), "%016llx%08llx",
              (unsigned long long)http->salt, (unsigned long long)exchange->audience.number);
     http->exchanges++;
+    http->trim |= http->exchanges >= CROWD;
     return exchange;
 }
 
@@ -90,7 +93,7 @@ static void bury(struct exchange *exchange)
     http->exchanges--;
     http->trim |= exchange->large;
     free(exchange);
-    /* Large bodies leave memory with the allocator that is of no use to anybody. */
+    /* What crowds and large bodies leave with the allocator is of no use to anybody. */
     if (http->trim && http->exchanges == 0) {
         http->trim = false;
         malloc_trim(0);
