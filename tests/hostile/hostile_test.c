@@ -260,8 +260,8 @@ START_TEST(another_user_cancels_drains_and_sees_nothing)
         scene_end(&scene);
         return;
     }
-    ck_assert_int_eq(chmod(spawn.directory, 0755), 0);
-    ck_assert_int_eq(chmod(spawn.socket, 0666), 0);
+    ck_assert_int_eq(chmod(scene.spawn.directory, 0755), 0);
+    ck_assert_int_eq(chmod(scene.spawn.socket, 0666), 0);
     wire_open(&wire, &scene.spawn);
     wire_generate(&wire, 1, 4, 8000);
     wire_find(&wire, FRAME_ACCEPT, &frame);
