@@ -129,7 +129,7 @@ static void tell(struct ask *ask, const char *text, struct error *error)
 /* The head, checked and terminated; CANCEL's may be empty. */
 static int read_answer(const struct frame *frame, char **ret_text, struct error *error)
 {
-    static const struct json_bounds bounds = {FRAME_HEAD_MAX, 16};
+    static const struct json_bounds bounds = {.bytes_max = FRAME_HEAD_MAX, .depth_max = 16};
     size_t length = frame->head_length;
     if (length > 0) {
         json *document;

@@ -262,7 +262,9 @@ static int read_fields(struct conversation *conversation, struct error *error)
 int conversation_parse(struct conversation *conversation, const char *text, size_t length,
                        struct error *error)
 {
-    const struct json_bounds bounds = {.bytes_max = length, .depth_max = CONVERSATION_DEPTH_MAX};
+    const struct json_bounds bounds = {.bytes_max = length,
+                                       .depth_max = CONVERSATION_DEPTH_MAX,
+                                       .values_max = CONVERSATION_VALUES_MAX};
     struct error found;
     conversation_init(conversation);
     int rc = json_parse(text, length, bounds, &conversation->document, &found);

@@ -15,6 +15,7 @@
 struct language;
 
 #define CONVERSATION_DEPTH_MAX 32
+#define CONVERSATION_VALUES_MAX (1u << 20)
 
 struct conversation {
     json *document;                       /* owned; NULL: the fields are of somebody else's */

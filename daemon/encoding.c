@@ -1,5 +1,6 @@
 #include "daemon/encoding.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "daemon/server.h"
@@ -102,11 +103,23 @@ static void work(struct task *task)
     tokenizer_scratch_free(scratch);
 }
 
+/* A rendering that met a limit has had all the memory that there is for one, and the allocator keeps
+ * it. */
+static void give_back(struct server *server, const struct encoding *encoding)
+{
+    server->encodings_heavy |= encoding->prepare && encoding->error.code == ERR_TOO_LARGE;
+    if (server->encodings > 0 || !server->encodings_heavy)
+        return;
+    server->encodings_heavy = false;
+    malloc_trim(0);
+}
+
 static void come_back(struct task *task)
 {
     struct encoding *encoding = container_of(task, struct encoding, task);
     struct server *server = encoding->server;
     server->encodings--;
+    give_back(server, encoding);
     server->load.input -= encoding->counted;
     encoding->user->load.input -= encoding->counted;
     server->input_freed = true;

@@ -115,6 +115,7 @@ struct server {
     struct list conns, dirty, dead;
     uint32_t connections_peak; /* since freed memory was last given back */
     uint32_t encodings; /* that are off the loop */
+    bool encodings_heavy; /* one of them left memory to be given back */
     struct tokenizer_scratch *scratch; /* of those that are not; NULL until the first */
     struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */
     struct list starved;

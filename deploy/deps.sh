@@ -24,6 +24,7 @@ further=(
     prometheus        # a real scrape, promtool
     mmdebstrap systemd-container # the boot test
     lintian           # the packages
+    python3-venv      # the openai package against the daemon
     man-db            # the manual pages
 )
 is_there() { # PACKAGE

@@ -312,7 +312,7 @@ static size_t keep_answer(char *text, size_t size, size_t count, void *context)
 
 static int read_model(const struct answer *answer, char *model, size_t size, struct error *error)
 {
-    static const struct json_bounds bounds = {MODELS_MAX, 16};
+    static const struct json_bounds bounds = {.bytes_max = MODELS_MAX, .depth_max = 16};
     json *document = NULL;
     int rc = json_parse(answer->text, answer->used, bounds, &document, error);
     const char *name = json_string(json_get(json_child(json_get(document, "data")), "id"));

@@ -40,7 +40,7 @@ static int read_item(const json *object, struct item *item, struct error *error)
 
 static int read_line(const char *line, size_t length, struct item *item, struct error *error)
 {
-    static const struct json_bounds bounds = {LINE_MAX_BYTES, 4};
+    static const struct json_bounds bounds = {.bytes_max = LINE_MAX_BYTES, .depth_max = 4};
     json *document;
     int rc = json_parse(line, length, bounds, &document, error);
     if (rc)

@@ -10,7 +10,7 @@
 #include "client/command/view.h"
 #include "client/top/top.h"
 
-static const struct json_bounds bounds = {4u << 20, 16};
+static const struct json_bounds bounds = {.bytes_max = 4u << 20, .depth_max = 16};
 
 /* Asks, and shows the answer: as it came, or as a table. *ret_answer, when wanted, is the caller's.
  */

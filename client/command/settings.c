@@ -149,7 +149,7 @@ static int check_prompt(const struct work *work, struct error *error)
 int work_read(const struct option_group *groups, const struct work *common, const char *line,
               size_t length, struct work *ret_work, struct error *error)
 {
-    static const struct json_bounds bounds = {LINE_BYTES_MAX, LINE_DEPTH};
+    static const struct json_bounds bounds = {.bytes_max = LINE_BYTES_MAX, .depth_max = LINE_DEPTH};
     struct work work = *common;
     int rc = json_parse(line, length, bounds, &work.document, error);
     if (rc)

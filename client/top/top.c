@@ -17,7 +17,7 @@
 #define REQUESTS_MAX 1000u
 #define HEADING_EVERY 20 /* lines */
 
-static const struct json_bounds bounds = {16u << 20, 16};
+static const struct json_bounds bounds = {.bytes_max = 16u << 20, .depth_max = 16};
 
 struct top {
     sluice_client *client;

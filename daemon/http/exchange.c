@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "daemon/ledger.h"
 #include "daemon/server.h"
 
-#define BODY_FREE ((size_t)4096) /* counts against nothing */
+#define CROWD 64u /* exchanges at a time */
 
 /* ---- http --------------------------------------------------------------------------------------
  */
@@ -75,25 +76,14 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
     snprintf(exchange->answer_id, sizeof(exchange->answer_id), "%016llx%08llx",
              (unsigned long long)http->salt, (unsigned long long)exchange->audience.number);
     http->exchanges++;
+    http->trim |= http->exchanges >= CROWD;
     return exchange;
-}
-
-static void drop_body(struct exchange *exchange)
-{
-    struct server *server = exchange->http->server;
-    if (exchange->body_counted > 0) {
-        server->load.input -= exchange->body_counted;
-        exchange->audience.user->load.input -= exchange->body_counted;
-        exchange->body_counted = 0;
-        server->input_freed = true;
-    }
-    buffer_free(&exchange->body);
 }
 
 static void bury(struct exchange *exchange)
 {
     struct http *http = exchange->http;
-    drop_body(exchange);
+    body_drop(exchange);
     encoding_free(&exchange->encoding);
     query_free(&exchange->query);
     free(exchange->choices);
@@ -101,7 +91,13 @@ static void bury(struct exchange *exchange)
     if (exchange->audience.user)
         users_put(&http->server->users, exchange->audience.user);
     http->exchanges--;
+    http->trim |= exchange->large;
     free(exchange);
+    /* What crowds and large bodies leave with the allocator is of no use to anybody. */
+    if (http->trim && http->exchanges == 0) {
+        http->trim = false;
+        malloc_trim(0);
+    }
 }
 
 void exchange_close(struct exchange *exchange, time_us now_us)
@@ -116,7 +112,7 @@ void exchange_close(struct exchange *exchange, time_us now_us)
         list_remove(&exchange->dirty_link);
     if (list_linked(&exchange->stats.link))
         list_remove(&exchange->stats.link);
-    if (!exchange->encoding_on)
+    if (!exchange->encoding_on && !exchange->elsewhere)
         bury(exchange);
 }
 
@@ -156,78 +152,6 @@ bool exchange_head(struct exchange *exchange, const struct exchange_head *head)
     if (!exchange_ready(exchange) && find_user(exchange, &error))
         exchange_refuse(exchange, &error, "");
     return !exchange_ready(exchange);
-}
-
-/* False when there is no room now. */
-static bool count_body(struct exchange *exchange, size_t length)
-{
-    struct server *server = exchange->http->server;
-    struct user *user = exchange->audience.user;
-    uint64_t max = server->options->input_max;
-    size_t counted = length > BODY_FREE ? length : 0, more = counted - exchange->body_counted;
-    if (counted <= exchange->body_counted)
-        return true;
-    if (server->load.input + more > max || user->load.input + more > max / 2)
-        return false;
-    server->load.input += more;
-    user->load.input += more;
-    exchange->body_counted = counted;
-    return true;
-}
-
-void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
-{
-    struct error error;
-    size_t max = exchange->http->server->options->frame_max;
-    exchange->http->server->counts.bytes_in_total += length;
-    if (exchange_ready(exchange) || exchange->body_over)
-        return;
-    if (exchange->body.length + length > max) {
-        exchange->body_over = true;
-        error_limit(&error, ERR_TOO_LARGE, max, exchange->body.length + length,
-                    "the body has more than %zu bytes (frame-max)", max);
-        exchange_refuse(exchange, &error, "");
-        exchange->status = 413;
-    } else if (!count_body(exchange, exchange->body.length + length)) {
-        exchange->body_over = true;
-        error_set(&error, ERR_BUSY, "half received messages take all there is (input-max)");
-        error.retry_after_ms = server_retry_ms(exchange->http->server);
-        exchange_refuse(exchange, &error, "");
-    } else if (!buffer_append(&exchange->body, bytes, length, max)) {
-        exchange->body_over = true;
-        error_set(&error, ERR_NO_MEMORY, "no memory for a body of %zu bytes", length);
-        exchange_refuse(exchange, &error, "");
-    }
-    if (exchange->body_over)
-        drop_body(exchange);
-}
-
-static int read_ask(struct exchange *exchange, struct error *error)
-{
-    struct server *server = exchange->http->server;
-    const struct message_limits limits = intake_limits(server);
-    const struct sampling defaults = intake_defaults(server);
-    int rc = query_read(&exchange->query, exchange->route->kind,
-                        exchange->body.length > 0 ? exchange->body.data : "", exchange->body.length,
-                        &limits, &defaults, error);
-    if (rc || !exchange->query.model)
-        return rc;
-    snprintf(exchange->query.param, sizeof(exchange->query.param), "model");
-    return lookup_model(exchange, exchange->query.model, error);
-}
-
-void exchange_begin(struct exchange *exchange, time_us now_us)
-{
-    struct error error;
-    if (exchange_ready(exchange))
-        return;
-    exchange->arrived_us = now_us;
-    if (exchange->route->body && read_ask(exchange, &error)) {
-        exchange_refuse(exchange, &error, exchange->query.param);
-        return;
-    }
-    drop_body(exchange);
-    exchange->route->begin(exchange, now_us);
 }
 
 /* ---- out ---------------------------------------------------------------------------------------

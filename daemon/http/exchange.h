@@ -51,6 +51,15 @@ struct choice {
     bool begun, ended;
 };
 
+/* A body being read. */
+struct body_reading {
+    struct task task;
+    struct message_limits limits; /* as they were when it began */
+    struct sampling defaults;
+    bool failed;
+    struct error error;
+};
+
 struct exchange {
     struct audience audience;
     struct http *http;
@@ -67,6 +76,9 @@ struct exchange {
     struct buffer body;
     size_t body_counted; /* against input-max */
     bool body_over;      /* it is too large; the rest is thrown away */
+    bool large;          /* it was, and what was read of it */
+    bool elsewhere;      /* another thread reads it */
+    struct body_reading reading;
 
     struct query query;
     struct encoding encoding;
@@ -130,6 +142,8 @@ void exchange_finish(struct exchange *exchange);
 /* Put on the list of those whose news is formatted after the turn. */
 void exchange_touch(struct exchange *exchange);
 
+/* daemon/http/body.c, also exchange_body() and exchange_begin(). */
+void body_drop(struct exchange *exchange);
 /* daemon/http/generate.c: completions, chats, embeddings. */
 void generate_begin(struct exchange *exchange, time_us now_us);
 /* Formats news while there is room. */

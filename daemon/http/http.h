@@ -20,6 +20,7 @@ struct http {
     uint64_t salt;      /* in the ids of answers */
     uint64_t created_s; /* wall clock, for the list of models */
     uint32_t exchanges; /* that have not ended */
+    bool trim;          /* memory is given back with the last of them */
     struct list dirty;  /* exchange.dirty_link: with news */
     /* The exchange has something to send, or its first byte of an answer. */
     void (*wake)(struct http *http, struct exchange *exchange);

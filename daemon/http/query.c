@@ -386,6 +386,15 @@ static const struct field fields[] = {
     {"prediction", CHAT, ignore},
 };
 
+/* Tokens have been copied, and their values take 16 times as much. */
+static void forget_tokens(struct query *query)
+{
+    static const char *const lists[] = {"prompt", "input", "tokens"};
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        if (query->prompts && !query->prompts[0].text && json_get(query->document, lists[i]))
+            json_forget(query->document, lists[i]);
+}
+
 static int read_member(struct query *query, const json *member, const struct message_limits *limits,
                        struct error *error)
 {
@@ -436,7 +445,8 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
                const struct message_limits *limits, const struct sampling *defaults,
                struct error *error)
 {
-    const struct json_bounds bounds = {.bytes_max = length, .depth_max = QUERY_DEPTH_MAX};
+    const struct json_bounds bounds = {
+        .bytes_max = length, .depth_max = QUERY_DEPTH_MAX, .values_max = QUERY_VALUES_MAX};
     *query = (struct query){.kind = kind, .common.sampling = *defaults, .add_special = true};
     conversation_init(&query->chat);
     int rc = json_parse(body, length, bounds, &query->document, error);
@@ -447,6 +457,8 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
             rc = read_member(query, item, limits, error);
     if (!rc)
         rc = check(query, error);
+    if (!rc)
+        forget_tokens(query);
     if (!rc && query->chat.messages) {
         snprintf(query->param, sizeof(query->param), "messages");
         rc = conversation_check(&query->chat, error);

@@ -17,6 +17,7 @@
 
 #define QUERY_DEPTH_MAX 32
 #define QUERY_PARAM_MAX 64
+#define QUERY_VALUES_MAX (1u << 20) /* JSON values of a body: some 64 MiB */
 #define QUERY_COMPLETION_TOKENS 16 /* what a completion has where neither request nor model say */
 
 enum query_kind { QUERY_COMPLETION, QUERY_CHAT, QUERY_EMBEDDING, QUERY_TOKENIZE, QUERY_DETOKENIZE };

@@ -112,7 +112,7 @@ int json_parse(const char *text, size_t length, struct json_bounds bounds, json 
     if (length > bounds.bytes_max)
         return error_limit(error, ERR_TOO_LARGE, bounds.bytes_max, length,
                            "JSON of %zu bytes, at most %zu are accepted", length, bounds.bytes_max);
-    int rc = json_scan(text, length, bounds.depth_max, error);
+    int rc = json_scan(text, length, bounds.depth_max, bounds.values_max, error);
     if (rc)
         return rc;
     cJSON *document = cJSON_ParseWithLengthOpts(text, length, NULL, 0);
@@ -130,6 +130,13 @@ int json_parse(const char *text, size_t length, struct json_bounds bounds, json 
 void json_free(json *document)
 {
     cJSON_Delete(document);
+}
+
+void json_forget(json *object, const char *key)
+{
+    cJSON *value = cJSON_CreateNull();
+    if (value && !cJSON_ReplaceItemInObjectCaseSensitive(object, key, value))
+        cJSON_Delete(value);
 }
 
 bool json_is_object(const json *value)

@@ -20,8 +20,9 @@ struct cJSON;
 typedef struct cJSON json; /* opaque to callers */
 
 struct json_bounds {
-    size_t bytes_max;   /* text length */
-    uint32_t depth_max; /* nesting of arrays and objects, at most 64 */
+    size_t bytes_max;    /* text length */
+    uint32_t depth_max;  /* nesting of arrays and objects, at most 64 */
+    uint32_t values_max; /* of them and what they hold; each takes some 64 bytes. 0 = no limit */
 };
 
 /* text need not be terminated. On failure *error names the byte offset and what is wrong there:
@@ -29,6 +30,8 @@ struct json_bounds {
 int json_parse(const char *text, size_t length, struct json_bounds bounds, json **ret_document,
                struct error *error);
 void json_free(json *document);
+/* Frees one member's value, which reads as null from then on. The document must be the caller's. */
+void json_forget(json *object, const char *key);
 
 bool json_is_object(const json *value);
 bool json_is_array(const json *value);
@@ -54,8 +57,8 @@ int json_integer(const json *value, const char *what, int64_t min, int64_t max, 
 /* Writing: appends to a caller's buffer and never over its end. `used` may pass `size`: then the
  * text was cut, and used says how much room it would have taken (as snprintf does).
  *
- * What is written passes json_parse: bytes of a string that are no UTF-8, and NUL, become U+FFFD. The
- * caller's to avoid are integers beyond 2^53 and doubles from 1e308. */
+ * What is written passes json_parse: bytes of a string that are no UTF-8, and NUL, become U+FFFD.
+ * The caller's to avoid are integers beyond 2^53 and doubles from 1e308. */
 struct json_writer {
     char *buffer;
     size_t size, used;
@@ -68,6 +71,7 @@ void json_put_string(struct json_writer *writer, const char *key, const char *va
 void json_put_text(struct json_writer *writer, const char *key, const char *value);
 void json_put_int(struct json_writer *writer, const char *key, int64_t value);
 void json_put_uint(struct json_writer *writer, const char *key, uint64_t value);
-void json_put_double(struct json_writer *writer, const char *key, double value); /* %.9g; null if not finite */
+void json_put_double(struct json_writer *writer, const char *key,
+                     double value); /* %.9g; null if not finite */
 void json_put_bool(struct json_writer *writer, const char *key, bool value);
 void json_put_null(struct json_writer *writer, const char *key);

@@ -19,6 +19,7 @@ struct scan {
     size_t length, at;
     const char *wrong; /* set once, by the first rule that does not hold at `at` */
     uint32_t depth, depth_max;
+    uint64_t values, values_max;
     bool too_deep;
     uint64_t objects, find_object, find_member;
     size_t found;
@@ -316,6 +317,8 @@ static bool scan_document(struct scan *scan)
     do {
         bool value_done = true;
         skip_space(scan);
+        if (++scan->values > scan->values_max)
+            return fail(scan, "too many values");
         if (peek(scan) == '{' || peek(scan) == '[') {
             if (!scan_open(scan, &value_done))
                 return false;
@@ -329,11 +332,13 @@ static bool scan_document(struct scan *scan)
     return scan->at == scan->length ? true : fail(scan, "more text after the value");
 }
 
-int json_scan(const char *text, size_t length, uint32_t depth_max, struct error *error)
+int json_scan(const char *text, size_t length, uint32_t depth_max, uint32_t values_max,
+              struct error *error)
 {
     struct scan scan = {.text = (const unsigned char *)text,
                         .length = length,
                         .depth_max = depth_max,
+                        .values_max = values_max ? values_max : UINT64_MAX,
                         .find_object = UINT64_MAX,
                         .find_member = UINT64_MAX};
     if (scan_document(&scan))
@@ -341,6 +346,9 @@ int json_scan(const char *text, size_t length, uint32_t depth_max, struct error 
     if (scan.too_deep)
         return error_limit(error, ERR_TOO_LARGE, depth_max, depth_max + 1,
                            "JSON at byte %zu: nested deeper than %u", scan.at, depth_max);
+    if (scan.values > scan.values_max)
+        return error_limit(error, ERR_TOO_LARGE, values_max, scan.values,
+                           "JSON at byte %zu: more than %u values", scan.at, values_max);
     return error_set(error, ERR_BAD_HEAD, "JSON at byte %zu: %s", scan.at,
                      scan.at < length || length == 0 ? scan.wrong : "the text ends too early");
 }
@@ -350,6 +358,7 @@ size_t json_scan_key(const char *text, size_t length, uint64_t object, uint64_t 
     struct scan scan = {.text = (const unsigned char *)text,
                         .length = length,
                         .depth_max = JSON_DEPTH_MAX,
+                        .values_max = UINT64_MAX,
                         .find_object = object,
                         .find_member = member};
     scan_document(&scan);

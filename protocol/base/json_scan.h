@@ -13,7 +13,9 @@
 #define JSON_DEPTH_MAX 64
 #define JSON_INTEGER_MAX ((uint64_t)1 << 53)
 
-int json_scan(const char *text, size_t length, uint32_t depth_max, struct error *error);
+/* values_max 0: no limit. */
+int json_scan(const char *text, size_t length, uint32_t depth_max, uint32_t values_max,
+              struct error *error);
 
 /* The byte offset of the key of a member of an accepted text; objects are counted in the order in
  * which they open. */

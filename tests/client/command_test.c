@@ -56,7 +56,7 @@ static void expect_tokens(char *text, int count)
 
 static json *parse_line(const char *text)
 {
-    static const struct json_bounds bounds = {1 << 20, 16};
+    static const struct json_bounds bounds = {.bytes_max = 1 << 20, .depth_max = 16};
     struct error error = {0};
     json *document = NULL;
     ck_assert_msg(json_parse(text, strcspn(text, "\n"), bounds, &document, &error) == 0, "%s: %s",

@@ -65,7 +65,7 @@ static void teardown(void)
 
 static json *parse_line(const char *text)
 {
-    static const struct json_bounds bounds = {1 << 20, 16};
+    static const struct json_bounds bounds = {.bytes_max = 1 << 20, .depth_max = 16};
     json *document = NULL;
     ck_assert_msg(json_parse(text, strcspn(text, "\n"), bounds, &document, NULL) == 0, "%s", text);
     return document;

@@ -71,12 +71,33 @@ static const char *judge(const struct song *song)
     return NULL;
 }
 
+static void take_song(struct song *song, const struct canary_song *known)
+{
+    memset(song, 0, sizeof(*song));
+    song->finish = -1;
+    song->prompt_len = known->prompt_len;
+    song->max_tokens = known->answer_len + 1;
+    memcpy(song->prompt, known->prompt, known->prompt_len * sizeof(*known->prompt));
+}
+
+static const char *compare(const struct song *song, const struct canary_song *known)
+{
+    if (song->finish != SLUICE_FINISH_STOP || song->count < known->answer_len)
+        return "another end than the known one";
+    return memcmp(song->tokens, known->answer, known->answer_len * sizeof(*known->answer))
+               ? "a wrong token"
+               : NULL;
+}
+
 static bool sing(struct canary *canary, sluice_client *client, uint64_t *random)
 {
     struct song song;
     sluice_params params;
     sluice_batch batch;
-    draw(&song, random);
+    if (canary->song)
+        take_song(&song, canary->song);
+    else
+        draw(&song, random);
     sluice_params_init(&params);
     sluice_batch_init(&batch);
     params.max_tokens = song.max_tokens;
@@ -88,7 +109,7 @@ static bool sing(struct canary *canary, sluice_client *client, uint64_t *random)
     batch.callbacks = (sluice_callbacks){.tokens = take_tokens, .end = take_end};
     batch.context = &song;
     int rc = sluice_run(client, &batch, ANSWER_MS);
-    const char *wrong = rc == 0 ? judge(&song) : NULL;
+    const char *wrong = canary->song ? compare(&song, canary->song) : judge(&song);
     if (rc)
         snprintf(canary->wrong, sizeof(canary->wrong), "%s",
                  song.finish == SLUICE_FINISH_ERROR ? song.error.text
@@ -115,11 +136,13 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-void canary_start(struct canary *canary, const char *socket, uint64_t seed)
+void canary_start(struct canary *canary, const char *socket, uint64_t seed,
+                  const struct canary_song *song)
 {
     memset(canary, 0, sizeof(*canary));
     snprintf(canary->socket, sizeof(canary->socket), "%s", socket);
     canary->seed = seed;
+    canary->song = song;
     if (pthread_create(&canary->thread, NULL, thread_main, canary) != 0) {
         snprintf(canary->wrong, sizeof(canary->wrong), "no thread");
         atomic_store(&canary->stop, true);

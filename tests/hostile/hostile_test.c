@@ -16,63 +16,18 @@
 
 #include "client/sluice.h"
 #include "protocol/message.h"
-#include "tests/daemon/spawn.h"
 #include "tests/hostile/bad.h"
-#include "tests/hostile/canary.h"
+#include "tests/hostile/scene.h"
 #include "tests/sim/chance.h"
 
-#define SETTLE_MS 10000
 #define STRANGER 65534u
-#define RESIDENT_SLACK (2u << 20)
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RESIDENT_KNOWN false /* what is freed stays with the sanitizer */
-#else
-#define RESIDENT_KNOWN true
-#endif
 
-static struct spawn spawn;
+static struct scene scene;
 static struct wire wire;
-static struct canary canary;
-static uint32_t descriptors;
-static uint64_t resident;
 
 /* ---- before and after --------------------------------------------------------------------------
  */
 
-static uint64_t resident_bytes(void)
-{
-    char path[64], line[128];
-    unsigned long long kib = 0;
-    snprintf(path, sizeof(path), "/proc/%d/status", (int)spawn.pid);
-    FILE *file = fopen(path, "r");
-    ck_assert_ptr_nonnull(file);
-    while (fgets(line, sizeof(line), file))
-        if (sscanf(line, "VmRSS: %llu kB", &kib) == 1)
-            break;
-    fclose(file);
-    return kib * 1024;
-}
-
-static uint64_t gauge(const char *name)
-{
-    struct wire own;
-    struct frame frame;
-    char text[16384], key[64];
-    wire_open(&own, &spawn);
-    wire_control(&own, FRAME_STATS, "");
-    wire_find(&own, FRAME_STATS, &frame);
-    ck_assert_uint_lt(frame.head_length, sizeof(text));
-    memcpy(text, frame.head, frame.head_length);
-    text[frame.head_length] = '\0';
-    wire_close(&own);
-    ck_assert_ptr_null(strstr(text, BAD_CANARY));
-    snprintf(key, sizeof(key), "\"%s\":", name);
-    const char *found = strstr(text, key);
-    ck_assert_msg(found != NULL, "no %s in %s", name, text);
-    return strtoull(found + strlen(key), NULL, 10);
-}
-
-/* All that can be warmed up is: the first of everything takes memory that stays. */
 static void setup(void)
 {
     static const char *const arguments[] = {"--model",
@@ -94,43 +49,13 @@ static void setup(void)
                                             "--kv-idle-release",
                                             "100ms",
                                             NULL};
-    spawn_make(&spawn);
-    spawn_start(&spawn, arguments, NULL);
-    spawn_await_ready(&spawn);
-    canary_start(&canary, spawn.socket, 7);
-    ck_assert_msg(canary_sings(&canary, 200), "%s", canary.wrong);
-    descriptors = spawn_descriptors(&spawn);
-    resident = resident_bytes();
-}
-
-static bool settled(void)
-{
-    return gauge("live_sequences") == 0 && gauge("requests") == 0 && gauge("waiting") == 0 &&
-           spawn_descriptors(&spawn) <= descriptors &&
-           (!RESIDENT_KNOWN || resident_bytes() <= resident + RESIDENT_SLACK);
-}
-
-static void check_and_end(void)
-{
-    ck_assert_msg(canary_sings(&canary, 20), "the canary: %s", canary.wrong);
-    canary_stop(&canary);
-    ck_assert_msg(canary.wrong[0] == '\0', "the canary: %s", canary.wrong);
-    bool same = false;
-    for (int i = 0; i < SETTLE_MS / 20 && !(same = settled()); i++)
-        poll(NULL, 0, 20);
-    ck_assert_msg(same,
-                  "%" PRIu64 " sequences live, %" PRIu64
-                  " waiting; %u descriptors, were %u; %" PRIu64 " bytes, were %" PRIu64,
-                  gauge("live_sequences"), gauge("waiting"), spawn_descriptors(&spawn), descriptors,
-                  resident_bytes(), resident);
-    kill(spawn.pid, SIGTERM);
-    ck_assert_int_eq(spawn_wait(&spawn), 0);
-    ck_assert_msg(!spawn_logged(&spawn, BAD_CANARY), "content of a request is in the log");
+    spawn_make(&scene.spawn);
+    scene_start(&scene, arguments, NULL);
 }
 
 static void teardown(void)
 {
-    spawn_free(&spawn);
+    scene_free(&scene);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------
@@ -166,7 +91,7 @@ START_TEST(every_bad_message_is_refused_with_its_code)
         char text[ERROR_TEXT_MAX];
         struct frame frame;
         uint64_t id;
-        wire_open(&wire, &spawn);
+        wire_open(&wire, &scene.spawn);
         wire_send(&wire, bytes, bad_encode(bad, 99, bytes));
         int code = error_of(&wire, &id, text);
         ck_assert_msg(code == bad->code, "%s: %s: %s, must be %s", bad->name, error_name(code),
@@ -179,7 +104,7 @@ START_TEST(every_bad_message_is_refused_with_its_code)
             check_answered(&wire);
         wire_close(&wire);
     }
-    check_and_end();
+    scene_end(&scene);
 }
 END_TEST
 
@@ -191,21 +116,21 @@ START_TEST(a_client_that_says_no_hello_is_told_and_closed)
     struct frame frame;
     uint64_t id;
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
-        wire = (struct wire){.fd = wire_connect(&spawn)};
+        wire = (struct wire){.fd = wire_connect(&scene.spawn)};
         wire_send(&wire, first[i], strlen(first[i]));
         ck_assert_int_eq(error_of(&wire, &id, text), ERR_BAD_MAGIC);
         ck_assert(!wire_next(&wire, &frame));
         wire_close(&wire);
     }
-    wire = (struct wire){.fd = wire_connect(&spawn)};
+    wire = (struct wire){.fd = wire_connect(&scene.spawn)};
     wire_generate(&wire, 1, 1, 1);
     ck_assert_int_eq(error_of(&wire, &id, text), ERR_BAD_STATE);
     wire_close(&wire);
-    wire = (struct wire){.fd = wire_connect(&spawn)}; /* says nothing at all */
+    wire = (struct wire){.fd = wire_connect(&scene.spawn)}; /* says nothing at all */
     ck_assert_int_eq(error_of(&wire, &id, text), ERR_TIMEOUT);
     ck_assert(!wire_next(&wire, &frame));
     wire_close(&wire);
-    check_and_end();
+    scene_end(&scene);
 }
 END_TEST
 
@@ -214,11 +139,11 @@ START_TEST(frames_that_end_anywhere_do_no_harm)
     static _Alignas(8) unsigned char bytes[1u << 16];
     size_t length = wire_encode_generate(bytes, sizeof(bytes), 5, 3, 4);
     for (size_t cut = 1; cut < length; cut++) {
-        wire_open(&wire, &spawn);
+        wire_open(&wire, &scene.spawn);
         wire_send(&wire, bytes, cut);
         wire_close(&wire);
     }
-    check_and_end();
+    scene_end(&scene);
 }
 END_TEST
 
@@ -230,13 +155,13 @@ START_TEST(half_a_frame_held_open_is_told_and_closed)
         char text[ERROR_TEXT_MAX];
         struct frame frame;
         uint64_t id;
-        wire_open(&wire, &spawn);
+        wire_open(&wire, &scene.spawn);
         wire_send(&wire, bytes, i == 0 ? 1 : i == 1 ? FRAME_HEADER_SIZE : length - 1);
         ck_assert_int_eq(error_of(&wire, &id, text), ERR_TIMEOUT);
         ck_assert(!wire_next(&wire, &frame));
         wire_close(&wire);
     }
-    check_and_end();
+    scene_end(&scene);
 }
 END_TEST
 
@@ -245,7 +170,7 @@ END_TEST
 START_TEST(a_slow_reader_is_closed_and_its_work_cancelled)
 {
     int small = 4096;
-    wire_open(&wire, &spawn);
+    wire_open(&wire, &scene.spawn);
     setsockopt(wire.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
     for (uint64_t id = 1; id <= 4; id++)
         wire_generate(&wire, id, 64, 8000);
@@ -253,8 +178,8 @@ START_TEST(a_slow_reader_is_closed_and_its_work_cancelled)
     ck_assert_int_eq(poll(&hung_up, 1, SPAWN_PATIENCE_MS), 1);
     ck_assert(hung_up.revents & POLLHUP);
     wire_close(&wire);
-    ck_assert_uint_ge(gauge("slow_readers_total"), 1);
-    check_and_end();
+    ck_assert_uint_ge(scene_gauge(&scene, "slow_readers_total"), 1);
+    scene_end(&scene);
 }
 END_TEST
 
@@ -262,13 +187,13 @@ START_TEST(a_client_gone_mid_batch_takes_its_work_along)
 {
     struct frame frame;
     for (int i = 0; i < 20; i++) {
-        wire_open(&wire, &spawn);
+        wire_open(&wire, &scene.spawn);
         wire_generate(&wire, 1, 32, 8000);
         if (i % 2 == 0)
             wire_find(&wire, FRAME_TOKENS, &frame);
         wire_close(&wire);
     }
-    check_and_end();
+    scene_end(&scene);
 }
 END_TEST
 
@@ -278,7 +203,7 @@ START_TEST(a_thousand_connections_at_a_time_and_those_too_many_are_told)
     static int fds[COUNT];
     uint32_t refused = 0;
     for (int i = 0; i < COUNT; i++) {
-        fds[i] = wire_connect(&spawn);
+        fds[i] = wire_connect(&scene.spawn);
         ck_assert_int_ge(fds[i], 0);
     }
     /* The last of them are over connections-max. */
@@ -294,10 +219,10 @@ START_TEST(a_thousand_connections_at_a_time_and_those_too_many_are_told)
         refused++;
     }
     ck_assert_uint_ge(refused, 1);
-    ck_assert_msg(canary_sings(&canary, 20), "the canary: %s", canary.wrong);
+    scene_check(&scene);
     for (int i = 0; i < COUNT; i++)
         close(fds[i]);
-    check_and_end();
+    scene_end(&scene);
 }
 END_TEST
 
@@ -309,7 +234,7 @@ static int stranger(uint64_t request)
     sluice_error error;
     if (setgid(STRANGER) || setuid(STRANGER))
         return 1;
-    if (sluice_connect(spawn.socket, SPAWN_PATIENCE_MS, &client, &error))
+    if (sluice_connect(scene.spawn.socket, SPAWN_PATIENCE_MS, &client, &error))
         return 2;
     if (sluice_cancel_request(client, request, SPAWN_PATIENCE_MS) != -SLUICE_E_DENIED)
         return 3;
@@ -332,12 +257,12 @@ START_TEST(another_user_cancels_drains_and_sees_nothing)
     int status;
     if (geteuid() != 0) {
         fprintf(stderr, "skipped: only root can become another user\n");
-        check_and_end();
+        scene_end(&scene);
         return;
     }
-    ck_assert_int_eq(chmod(spawn.directory, 0755), 0);
-    ck_assert_int_eq(chmod(spawn.socket, 0666), 0);
-    wire_open(&wire, &spawn);
+    ck_assert_int_eq(chmod(scene.spawn.directory, 0755), 0);
+    ck_assert_int_eq(chmod(scene.spawn.socket, 0666), 0);
+    wire_open(&wire, &scene.spawn);
     wire_generate(&wire, 1, 4, 8000);
     wire_find(&wire, FRAME_ACCEPT, &frame);
     ck_assert_int_eq(message_decode_accept(&frame, &request, &error), 0);
@@ -355,18 +280,18 @@ START_TEST(another_user_cancels_drains_and_sees_nothing)
         ck_assert_uint_eq(done.completion_tokens, 8000);
     }
     wire_close(&wire);
-    check_and_end();
+    scene_end(&scene);
 }
 END_TEST
 
 START_TEST(a_second_daemon_on_the_socket_is_told_so)
 {
     static const char *const arguments[] = {"--model", "synthetic:null", "--device", "cpu", NULL};
-    struct spawn second = spawn;
+    struct spawn second = scene.spawn;
     spawn_start(&second, arguments, NULL);
     ck_assert_int_eq(spawn_wait(&second), 78);
-    ck_assert(spawn_logged(&spawn, "another daemon listens on"));
-    check_and_end();
+    ck_assert(spawn_logged(&scene.spawn, "another daemon listens on"));
+    scene_end(&scene);
 }
 END_TEST
 
@@ -383,14 +308,14 @@ START_TEST(noise_is_refused_or_understood_and_never_more)
         for (uint32_t c = 0; c < changes; c++)
             bytes[i % 3 == 0 ? c : chance_below(&random, (uint32_t)length)] =
                 (unsigned char)chance_draw(&random);
-        wire_open(&wire, &spawn);
+        wire_open(&wire, &scene.spawn);
         wire_send(&wire, bytes, length);
         shutdown(wire.fd, SHUT_WR);
         for (struct frame frame; wire_next(&wire, &frame);)
             continue;
         wire_close(&wire);
     }
-    check_and_end();
+    scene_end(&scene);
 }
 END_TEST
 

@@ -200,6 +200,69 @@ START_TEST(long_texts_are_tokenized_off_the_loop)
 }
 END_TEST
 
+/* A list of so many tokens, in an allocation of its own. */
+static char *long_list(size_t count)
+{
+    char *body = malloc(count * 3 + 64);
+    size_t used = (size_t)sprintf(body, "{\"max_tokens\":1,\"prompt\":[65");
+    for (size_t i = 1; i < count; i++)
+        used += (size_t)sprintf(body + used, ",65");
+    strcpy(body + used, "]}");
+    return body;
+}
+
+START_TEST(long_bodies_are_read_off_the_loop)
+{
+    struct caller caller;
+    char *body = long_list(12000);
+    site.world.server.limits.context_max = 16384;
+    world_set(&site.world, "queue-tokens", "65536");
+    site.hold = true;
+    call(&site, &caller, "/v1/completions", body);
+    free(body);
+    ck_assert_uint_eq(site.held_count, 1);
+    ck_assert(!exchange_ready(caller.exchange));
+    ck_assert(!server_idle(&site.world.server));
+    if (_i == 0) {
+        site_work(&site);
+        ck_assert_uint_eq(site.world.server.load.input, 0);
+        site_turn(&site);
+        site_finish(&site);
+        has(caller_read(&caller), "\"text\":\"B\"");
+        has(caller_read(&caller), "\"prompt_tokens\":12000");
+        caller_free(&caller);
+    } else {
+        caller_free(&caller); /* while the other thread reads it */
+        ck_assert_uint_eq(site.http.exchanges, 1);
+        site_work(&site);
+    }
+    ck_assert_uint_eq(site.http.exchanges, 0);
+    ck_assert_uint_eq(site.world.server.load.input, 0);
+}
+END_TEST
+
+START_TEST(a_long_body_that_is_wrong_is_refused_all_the_same)
+{
+    struct caller caller;
+    char *body = long_list(12000);
+    strcpy(body + strlen(body) - 3, "500]}"); /* out of the vocabulary */
+    call(&site, &caller, "/v1/completions", body);
+    site_turn(&site);
+    ck_assert_uint_eq(caller.exchange->status, 400);
+    has(caller_read(&caller), "\"param\":\"prompt\"");
+    has(caller_read(&caller), "\"code\":\"bad_token\"");
+    caller_free(&caller);
+    free(body);
+    body = long_list(QUERY_VALUES_MAX);
+    call(&site, &caller, "/v1/completions", body);
+    site_turn(&site);
+    ck_assert_uint_eq(caller.exchange->status, 400);
+    has(caller_read(&caller), "more than 1048576 values");
+    caller_free(&caller);
+    free(body);
+}
+END_TEST
+
 START_TEST(a_full_queue_is_429_with_a_hint)
 {
     struct caller caller, second;
@@ -402,6 +465,8 @@ Suite *exchange_suite(void)
     tcase_add_test(tests, a_reader_that_is_slow_is_not_formatted_for);
     tcase_add_loop_test(tests, who_goes_away_is_cancelled, 0, 2);
     tcase_add_loop_test(tests, long_texts_are_tokenized_off_the_loop, 0, 2);
+    tcase_add_loop_test(tests, long_bodies_are_read_off_the_loop, 0, 2);
+    tcase_add_test(tests, a_long_body_that_is_wrong_is_refused_all_the_same);
     tcase_add_test(tests, a_full_queue_is_429_with_a_hint);
     tcase_add_test(tests, draining_is_503);
     tcase_add_loop_test(tests, a_body_over_the_limit_is_413, 0, 2);

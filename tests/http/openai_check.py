@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""The openai package against a running daemon, over TCP and over a Unix socket. By hand:
-
-  python3 -m venv /tmp/openai && /tmp/openai/bin/pip install openai
-  /tmp/openai/bin/python tests/http/openai_check.py BUILD_DIR
+"""The openai package against a running daemon, over TCP and over a Unix socket. tests/http/openai.sh runs it in a
+Python environment that has the package:  openai_check.py BUILD_DIR
 
 Starts sluiced of that build with a copy of the demo model that was given a chat template. Exit 0 if
 everything holds; prints a line for each thing.
@@ -16,7 +14,6 @@ import sys
 import tempfile
 import time
 
-
 import openai
 
 try:
@@ -28,6 +25,8 @@ build = sys.argv[1]
 here = os.path.dirname(os.path.abspath(__file__))
 scratch = tempfile.mkdtemp()
 failed = 0
+CONTEXT = 4096
+ABORTED = 'sluice_request_success_total{finished_reason="abort"}'
 
 
 def check(name, fine, seen=""):
@@ -45,12 +44,19 @@ def refused(name, kind, call):
 
 
 def make_model():
+    """A copy with a template, and with a context in which an answer is surely not over when its client goes."""
     model = os.path.join(scratch, "demo")
     shutil.copytree(os.path.join(here, "../../deploy/demo-model"), model)
     path = os.path.join(model, "tokenizer_config.json")
     with open(path) as file:
         config = json.load(file)
     config["chat_template"] = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    with open(path, "w") as file:
+        json.dump(config, file)
+    path = os.path.join(model, "config.json")
+    with open(path) as file:
+        config = json.load(file)
+    config["max_position_embeddings"] = CONTEXT
     with open(path, "w") as file:
         json.dump(config, file)
     return model
@@ -64,8 +70,8 @@ def free_port():
 
 def gauge(http, name):
     for line in http.get("/metrics").text.splitlines():
-        if line.startswith(name + " "):
-            return float(line.split()[1])
+        if line.rpartition(" ")[0] == name:
+            return float(line.rpartition(" ")[2])
     return None
 
 
@@ -132,14 +138,21 @@ def run(client, http, where):
     refused(where + "tool_choice", openai.BadRequestError, lambda: client.chat.completions.create(
         model="demo", messages=messages, tools=[], tool_choice="required"))
 
-    stream = completion(stream=True, max_tokens=240, extra_body={"ignore_eos": True})
-    next(iter(stream))
-    stream.close()
-    check(where + "a closed stream is cancelled", wait_for(lambda: gauge(http, "sluice_requests") == 0
-          and gauge(http, "sluice_num_requests_running") == 0))
-    steps = gauge(http, "sluice_steps_total")
-    time.sleep(0.3)
-    check(where + "nothing runs a step later", gauge(http, "sluice_steps_total") == steps)
+    for name, begin in [("completion", lambda: completion(stream=True, max_tokens=CONTEXT - 8,
+                                                          extra_body={"ignore_eos": True})),
+                        ("chat", lambda: client.chat.completions.create(
+                            model="demo", messages=messages, stream=True, n=3, extra_body={"ignore_eos": True}))]:
+        before = gauge(http, ABORTED)
+        stream = begin()
+        next(iter(stream))
+        stream.close()
+        count = 1 if name == "completion" else 3
+        check(f"{where}a closed {name} stream is cancelled", wait_for(
+            lambda: gauge(http, "sluice_requests") == 0 and gauge(http, "sluice_num_requests_running") == 0)
+            and gauge(http, ABORTED) == before + count, (before, gauge(http, ABORTED)))
+        steps = gauge(http, "sluice_steps_total")
+        time.sleep(0.3)
+        check(f"{where}nothing runs a step after a closed {name} stream", gauge(http, "sluice_steps_total") == steps)
 
 
 def main():

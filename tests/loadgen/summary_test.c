@@ -221,7 +221,7 @@ START_TEST(the_json_file_has_vllms_keys_and_the_raw_times)
                                        "seed",
                                        "backend",
                                        "model_id"};
-    static const struct json_bounds bounds = {8 << 20, 8};
+    static const struct json_bounds bounds = {.bytes_max = 8 << 20, .depth_max = 8};
     struct error error;
     json *document;
     const char *path = make_path();

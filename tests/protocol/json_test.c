@@ -202,6 +202,35 @@ START_TEST(size_and_depth_are_bounded_with_their_limits)
 }
 END_TEST
 
+START_TEST(the_number_of_values_is_bounded)
+{
+    static const char text[] = "{\"a\":[1,[],{}],\"b\":\"x\"}"; /* 6 of them */
+    json *document;
+    struct error error;
+    struct json_bounds some = {.bytes_max = 64, .depth_max = 4, .values_max = 6};
+    ck_assert_int_eq(json_parse(text, strlen(text), some, &document, &error), 0);
+    json_free(document);
+    some.values_max = 5;
+    ck_assert_int_eq(json_parse(text, strlen(text), some, &document, &error), -ERR_TOO_LARGE);
+    ck_assert_uint_eq(error.limit, 5);
+    ck_assert_uint_eq(error.value, 6);
+    ck_assert_str_eq(error.text, "JSON at byte 19: more than 5 values");
+}
+END_TEST
+
+START_TEST(a_member_can_be_forgotten)
+{
+    json *document;
+    ck_assert_int_eq(json_parse("{\"a\":[1],\"A\":2}", 15, bounds, &document, NULL), 0);
+    json_forget(document, "a");
+    json_forget(document, "b");
+    ck_assert_uint_eq(json_count(document), 2);
+    ck_assert(json_is_null(json_get(document, "a")));
+    ck_assert(json_is_number(json_get(document, "A")));
+    json_free(document);
+}
+END_TEST
+
 /* {"0":0,"1":1,...} of `count` members; then one more with the given key. */
 static char *large_object(size_t count, const char *last, size_t *ret_length)
 {
@@ -349,6 +378,8 @@ Suite *json_suite(void)
     tcase_add_loop_test(tcase, strict_json_is_accepted, 0, ACCEPTED);
     tcase_add_test(tcase, every_cut_of_a_document_is_refused);
     tcase_add_test(tcase, size_and_depth_are_bounded_with_their_limits);
+    tcase_add_test(tcase, the_number_of_values_is_bounded);
+    tcase_add_test(tcase, a_member_can_be_forgotten);
     tcase_add_loop_test(tcase, a_duplicate_is_found_in_objects_of_any_size, 0, 8);
     tcase_add_test(tcase, values_are_read_back);
     tcase_add_loop_test(tcase, integers_are_whole_and_within_their_range, 0, INTEGER_CASES);

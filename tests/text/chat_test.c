@@ -11,11 +11,13 @@
 
 static const struct json_bounds bounds = {.bytes_max = 1 << 20, .depth_max = 32};
 
-/* Published templates are beside the project, not in it. */
+/* Our own are with the cases; published templates are beside the project, not in it. */
 static char *read_template(const char *name, size_t *ret_length)
 {
     const char *const folders[] = {getenv("SLUICE_TEMPLATES"), "shared/templates",
                                    "../shared/templates"};
+    if (strncmp(name, "templates/", 10) == 0)
+        return file_read(name, ret_length);
     for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
         char path[512];
         if (!folders[i])
@@ -86,8 +88,17 @@ static void check_case(const json *given, const char *source, size_t length, int
     free(text);
 }
 
-/* Lines [from, to) of the cases; how many of published templates were there to be read. */
-static int check_cases(bool published)
+enum kind { SNIPPET, OWN, PUBLISHED };
+
+static enum kind kind_of(const char *file)
+{
+    if (!file[0])
+        return SNIPPET;
+    return strncmp(file, "templates/", 10) == 0 ? OWN : PUBLISHED;
+}
+
+/* How many cases of the kind were there to be checked. */
+static int check_cases(enum kind kind)
 {
     size_t length;
     int line = 0, checked = 0;
@@ -101,12 +112,12 @@ static int check_cases(bool published)
         ck_assert_int_eq(json_parse(at, (size_t)(end - at), bounds, &given, NULL), 0);
         const char *file = json_string(json_get(given, "file"));
         const char *snippet = json_string(json_get(given, "source"));
-        if (file[0] && published)
+        if (kind_of(file) == kind && kind != SNIPPET)
             source = read_template(file, &bytes);
         if (source) {
             check_case(given, source, bytes, line);
             checked++;
-        } else if (!file[0] && !published) {
+        } else if (kind_of(file) == kind && kind == SNIPPET) {
             check_case(given, snippet, strlen(snippet), line);
             checked++;
         }
@@ -119,13 +130,19 @@ static int check_cases(bool published)
 
 START_TEST(snippets_render_as_the_reference)
 {
-    ck_assert_int_gt(check_cases(false), 60);
+    ck_assert_int_gt(check_cases(SNIPPET), 60);
+}
+END_TEST
+
+START_TEST(our_own_templates_render_as_the_reference)
+{
+    ck_assert_int_eq(check_cases(OWN), 432);
 }
 END_TEST
 
 START_TEST(published_templates_render_as_the_reference)
 {
-    int checked = check_cases(true);
+    int checked = check_cases(PUBLISHED);
     if (checked == 0)
         fprintf(stderr, "chat: no templates found, set SLUICE_TEMPLATES; not checked\n");
     else
@@ -289,6 +306,7 @@ Suite *chat_suite(void)
     TCase *tests = tcase_create("templates");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, snippets_render_as_the_reference);
+    tcase_add_test(tests, our_own_templates_render_as_the_reference);
     tcase_add_test(tests, published_templates_render_as_the_reference);
     tcase_add_loop_test(tests, what_is_not_known_is_refused_by_name_and_line, 0,
                         (int)(sizeof(refusals) / sizeof(refusals[0])));

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/text/data/chat.jsonl: what transformers renders for published templates and for snippets.
+"""Makes tests/text/data/chat.jsonl: what transformers renders for our own templates (tests/text/data/templates), for
+published ones, and for snippets.
 
     pip install transformers jinja2 && python3 tests/text/reference/chat.py TEMPLATES
 
@@ -195,14 +196,16 @@ def main():
         cases.append(dict(where, messages=messages, tools=tools, prompt=prompt, extra=extra,
                           output=render(template, variables)))
 
-    for path in sorted(pathlib.Path(sys.argv[1]).glob("*.jinja")):
+    own = sorted((DATA / "templates").glob("*.jinja"))
+    for path in own + sorted(pathlib.Path(sys.argv[1]).glob("*.jinja")):
         source = path.read_text()
         for conversation, messages in CONVERSATIONS.items():
             for what, extra in EXTRAS.items():
                 extra = dict(extra)
                 tools = extra.pop("tools", None)
                 for prompt in (False, True) if what == "plain" else (True,):
-                    add(source, messages, tools, prompt, extra, file=path.name, what="%s, %s" % (conversation, what))
+                    add(source, messages, tools, prompt, extra, file=("templates/" if path in own else "") + path.name,
+                        what="%s, %s" % (conversation, what))
     for source in snippets():
         add(source, [], None, False, VARIABLES, source=source)
     with open(DATA / "chat.jsonl", "w") as out:

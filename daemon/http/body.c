@@ -1,0 +1,144 @@
+/* The body of a request: from its bytes to a query, on another thread where it is long. */
+#include <string.h>
+
+#include "daemon/http/exchange.h"
+#include "daemon/intake.h"
+#include "daemon/server.h"
+
+#define BODY_FREE ((size_t)4096)      /* counts against nothing */
+#define INLINE_MAX ((size_t)32 << 10) /* read where it came: some 100 us */
+#define LARGE ((size_t)1 << 20)       /* what is read of it leaves holes in the heap */
+
+void body_drop(struct exchange *exchange)
+{
+    struct server *server = exchange->http->server;
+    if (exchange->body_counted > 0) {
+        server->load.input -= exchange->body_counted;
+        exchange->audience.user->load.input -= exchange->body_counted;
+        exchange->body_counted = 0;
+        server->input_freed = true;
+    }
+    buffer_free(&exchange->body);
+}
+
+/* ---- in ----------------------------------------------------------------------------------------
+ */
+
+/* False when there is no room now. */
+static bool count(struct exchange *exchange, size_t length)
+{
+    struct server *server = exchange->http->server;
+    struct user *user = exchange->audience.user;
+    uint64_t max = server->options->input_max;
+    size_t counted = length > BODY_FREE ? length : 0, more = counted - exchange->body_counted;
+    if (counted <= exchange->body_counted)
+        return true;
+    if (server->load.input + more > max || user->load.input + more > max / 2)
+        return false;
+    server->load.input += more;
+    user->load.input += more;
+    exchange->body_counted = counted;
+    return true;
+}
+
+void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
+{
+    struct error error;
+    size_t max = exchange->http->server->options->frame_max;
+    exchange->http->server->counts.bytes_in_total += length;
+    if (exchange_ready(exchange) || exchange->body_over)
+        return;
+    if (exchange->body.length + length > max) {
+        exchange->body_over = true;
+        error_limit(&error, ERR_TOO_LARGE, max, exchange->body.length + length,
+                    "the body has more than %zu bytes (frame-max)", max);
+        exchange_refuse(exchange, &error, "");
+        exchange->status = 413;
+    } else if (!count(exchange, exchange->body.length + length)) {
+        exchange->body_over = true;
+        error_set(&error, ERR_BUSY, "half received messages take all there is (input-max)");
+        error.retry_after_ms = server_retry_ms(exchange->http->server);
+        exchange_refuse(exchange, &error, "");
+    } else if (!buffer_append(&exchange->body, bytes, length, max)) {
+        exchange->body_over = true;
+        error_set(&error, ERR_NO_MEMORY, "no memory for a body of %zu bytes", length);
+        exchange_refuse(exchange, &error, "");
+    }
+    if (exchange->body_over)
+        body_drop(exchange);
+}
+
+/* ---- reading -----------------------------------------------------------------------------------
+ */
+
+static void read_query(struct body_reading *reading)
+{
+    struct exchange *exchange = container_of(reading, struct exchange, reading);
+    const struct buffer *body = &exchange->body;
+    reading->failed =
+        query_read(&exchange->query, exchange->route->kind, body->length > 0 ? body->data : "",
+                   body->length, &reading->limits, &reading->defaults, &reading->error) != 0;
+}
+
+/* Any thread: the loop looks at nothing of this meanwhile. */
+static void work(struct task *task)
+{
+    read_query(container_of(task, struct body_reading, task));
+}
+
+static void begin(struct exchange *exchange, time_us now_us)
+{
+    struct body_reading *reading = &exchange->reading;
+    struct query *query = &exchange->query;
+    exchange->large |= exchange->body.length >= LARGE;
+    body_drop(exchange);
+    if (!reading->failed && query->model && lookup_model(exchange, query->model, &reading->error)) {
+        strcpy(query->param, "model");
+        reading->failed = true;
+    }
+    if (reading->failed)
+        exchange_refuse(exchange, &reading->error, query->param);
+    else
+        exchange->route->begin(exchange, now_us);
+}
+
+static void come_back(struct task *task)
+{
+    struct exchange *exchange =
+        container_of(container_of(task, struct body_reading, task), struct exchange, reading);
+    struct server *server = exchange->http->server;
+    time_us turn_us = server->turn_us;
+    time_us now_us = turn_us > exchange->arrived_us ? turn_us : exchange->arrived_us;
+    server->encodings--;
+    exchange->elsewhere = false;
+    if (exchange->closed) {
+        exchange_close(exchange, now_us);
+        return;
+    }
+    begin(exchange, now_us);
+    exchange->http->wake(exchange->http, exchange);
+}
+
+void exchange_begin(struct exchange *exchange, time_us now_us)
+{
+    struct server *server = exchange->http->server;
+    struct body_reading *reading = &exchange->reading;
+    if (exchange_ready(exchange))
+        return;
+    exchange->arrived_us = now_us;
+    if (!exchange->route->body) {
+        exchange->route->begin(exchange, now_us);
+        return;
+    }
+    *reading = (struct body_reading){.task = {.work = work, .done = come_back},
+                                     .limits = intake_limits(server),
+                                     .defaults = intake_defaults(server)};
+    if (exchange->body.length > INLINE_MAX && server->background &&
+        server->background->run(server->background, &reading->task) == 0) {
+        exchange->elsewhere = true;
+        server->encodings++;
+        return;
+    }
+    read_query(reading);
+    begin(exchange, now_us);
+}

@@ -1,0 +1,510 @@
+/* A real daemon's HTTP among clients that are huge, deep, endless, slow or gone, a thousand of them
+ * at a time. Each is refused or bounded, the canary sees nothing of it, and afterwards the daemon
+ * is as it was. `ctest -R hostile_http` runs it; it raises the number of descriptors by itself, and
+ * says SKIPPED where that is not allowed. */
+#include <check.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tests/hostile/bad.h"
+#include "tests/hostile/scene.h"
+
+#define MIB ((size_t)1 << 20)
+#define CROWD 1000
+#define DESCRIPTORS 4096
+#define FRAME_MS 1000 /* how long a request may take to come */
+
+static struct scene scene;
+static char http_option[160];
+
+/* ---- the least of an HTTP client ---------------------------------------------------------------
+ */
+
+static int http_connect(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/http", scene.spawn.directory);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+/* False when the other side takes no more: it may have answered before all was there. */
+static bool http_send(int fd, const void *bytes, size_t length)
+{
+    const char *at = bytes;
+    while (length > 0) {
+        ssize_t sent = send(fd, at, length, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return false;
+        at += sent;
+        length -= (size_t)sent;
+    }
+    return true;
+}
+
+/* The status, 0 when it was closed without one; text: the first bytes of the answer. */
+static int http_status(int fd, char *text, size_t size)
+{
+    size_t used = 0;
+    int status = 0;
+    while (used + 1 < size) {
+        struct pollfd ready = {fd, POLLIN, 0};
+        ck_assert_msg(poll(&ready, 1, 3 * SPAWN_PATIENCE_MS) == 1, "no answer in time");
+        ssize_t got = recv(fd, text + used, size - 1 - used, 0);
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+        text[used] = '\0';
+        const char *body = strstr(text, "\r\n\r\n");
+        const char *length = strcasestr(text, "content-length: ");
+        if (body && length && strlen(body + 4) >= strtoul(length + 16, NULL, 10))
+            break;
+    }
+    text[used] = '\0';
+    sscanf(text, "HTTP/1.1 %d", &status);
+    return status;
+}
+
+static int http_head(const char *path, size_t length)
+{
+    char head[256];
+    int fd = http_connect();
+    snprintf(head, sizeof(head),
+             "POST %s HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             path, length);
+    ck_assert(http_send(fd, head, strlen(head)));
+    return fd;
+}
+
+static int http_post(const char *path, const char *body, size_t length, char *text, size_t size)
+{
+    int fd = http_head(path, length);
+    http_send(fd, body, length);
+    int status = http_status(fd, text, size);
+    close(fd);
+    return status;
+}
+
+static void expect(const char *path, const char *body, size_t length, int status, const char *says)
+{
+    char text[4096];
+    int seen = http_post(path, body, length, text, sizeof(text));
+    ck_assert_msg(seen == status, "%s: %d, must be %d: %s", says, seen, status, text);
+    ck_assert_msg(strstr(text, says) != NULL, "not \"%s\": %s", says, text);
+    scene_check(&scene);
+}
+
+/* ---- before and after --------------------------------------------------------------------------
+ */
+
+static bool raise_descriptors(void)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur >= DESCRIPTORS)
+        return true;
+    limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
+    setrlimit(RLIMIT_NOFILE, &limit); /* the daemon has it from here */
+    return limit.rlim_cur >= DESCRIPTORS;
+}
+
+static void start(const char *model, const char *bytes_max, const struct canary_song *song)
+{
+    const char *const arguments[] = {"--model",
+                                     model,
+                                     "--device",
+                                     "cpu",
+                                     "--http",
+                                     http_option,
+                                     "--log-level",
+                                     "debug",
+                                     "--frame-timeout",
+                                     "1s",
+                                     "--stall-timeout",
+                                     "1s",
+                                     "--connections-max",
+                                     "2000",
+                                     "--frame-max",
+                                     bytes_max,
+                                     "--kv-idle-release",
+                                     "100ms",
+                                     "--cpu-threads",
+                                     "1",
+                                     NULL};
+    scene_start(&scene, arguments, song);
+}
+
+static void make(void)
+{
+    raise_descriptors();
+    spawn_make(&scene.spawn);
+    snprintf(http_option, sizeof(http_option), "unix:%s/http", scene.spawn.directory);
+}
+
+static void setup(void)
+{
+    make();
+    start("synthetic:null", "16MiB", NULL);
+    /* What the first of everything takes stays: a thread for long bodies, its heap. */
+    static char body[64 << 10];
+    memset(body, ' ', sizeof(body));
+    memcpy(body, "{\"prompt\":\"a\",\"max_tokens\":1}", 29);
+    expect("/v1/completions", body, sizeof(body), 200, "\"object\":\"text_completion\"");
+    scene.resident = spawn_resident(&scene.spawn);
+    scene.slack = 8 * MIB; /* four threads with a heap each */
+}
+
+static void teardown(void)
+{
+    scene_free(&scene);
+}
+
+/* ---- bodies ------------------------------------------------------------------------------------
+ */
+
+/* `head`, then `length` bytes of a pattern, then `tail`. */
+static char *body_of(const char *head, const char *pattern, size_t length, const char *tail,
+                     size_t *ret_length)
+{
+    size_t before = strlen(head), after = strlen(tail), step = strlen(pattern);
+    char *body = malloc(before + length + after);
+    ck_assert_ptr_nonnull(body);
+    memcpy(body, head, before);
+    for (size_t i = 0; i < length; i++)
+        body[before + i] = pattern[i % step];
+    memcpy(body + before + length, tail, after);
+    *ret_length = before + length + after;
+    return body;
+}
+
+static const struct {
+    const char *head, *pattern, *tail, *says;
+    int status;
+} bodies[] = {
+    {"{\"prompt\":\"", "a", "\"}", "8388608 is the limit", 400},
+    {"{\"prompt\":[", "1,", "1]}", "more than 1048576 values", 400},
+    {"{\"prompt\":[[", "1],[", "1]]}", "more than 1048576 values", 400},
+    {"{\"x\":", "[", "", "nested deeper than 32", 400},
+    {"{\"x\":", "{\"x\":", "", "nested deeper than 32", 400},
+    {"{\"prompt\":\"a\",\"logit_bias\":{\"1\":", "1", "}}", "JSON at byte", 400},
+    {"", " ", "", "the text ends too early", 400},
+    {"", "\xff", "", "JSON at byte 0", 400},
+    {"{\"prompt\":\"", "\\u00e9", "\"}", "more than 8192 tokens", 400},
+    {"{\"prompt\":\"a\",\"stop\":[\"", "a\",\"", "a\"]}", "more than 1048576 values", 400},
+};
+
+START_TEST(ten_megabytes_of_anything_are_refused)
+{
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        size_t length, pattern = strlen(bodies[i].pattern);
+        /* Whole patterns, so that what stands behind them belongs there. */
+        char *body = body_of(bodies[i].head, bodies[i].pattern, 10 * MIB / pattern * pattern,
+                             bodies[i].tail, &length);
+        expect("/v1/completions", body, length, bodies[i].status, bodies[i].says);
+        free(body);
+    }
+    scene_end(&scene);
+}
+END_TEST
+
+START_TEST(what_is_over_the_limit_is_refused_before_it_is_there)
+{
+    char text[4096];
+    static const char chunked[] = "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: "
+                                  "application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    int fd = http_head("/v1/completions", 100 * MIB);
+    ck_assert_int_eq(http_status(fd, text, sizeof(text)), 413);
+    close(fd);
+    fd = http_connect();
+    ck_assert(http_send(fd, chunked, strlen(chunked)));
+    char *piece = malloc(MIB + 16);
+    size_t length = (size_t)sprintf(piece, "%zx\r\n", MIB);
+    memset(piece + length, ' ', MIB);
+    memcpy(piece + length + MIB, "\r\n", 2);
+    for (int i = 0; i < 20 && http_send(fd, piece, length + MIB + 2); i++)
+        continue;
+    free(piece);
+    http_send(fd, "0\r\n\r\n", 5);
+    ck_assert_int_eq(http_status(fd, text, sizeof(text)), 413);
+    close(fd);
+    scene_end(&scene);
+}
+END_TEST
+
+/* ---- slow ones ---------------------------------------------------------------------------------
+ */
+
+#define HEAD                                                                                       \
+    "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"               \
+    "Content-Length: 1000\r\n"
+#define STREAM                                                                                     \
+    "{\"prompt\":[1],\"max_tokens\":8000,\"ignore_eos\":true,\"stream\":true,\"logprobs\":5}"
+
+enum slowness { SLOW_HEAD, SLOW_BODY, SLOW_READER, SLOW_SILENT, SLOW_KINDS };
+
+/* One that will never be done in time. */
+static int slow_open(enum slowness slowness)
+{
+    char request[512];
+    int fd = http_connect(), small = 4096;
+    switch (slowness) {
+    case SLOW_HEAD:
+        ck_assert(http_send(fd, HEAD, 20));
+        break;
+    case SLOW_BODY:
+        ck_assert(http_send(fd, HEAD "\r\n{\"prompt\":\"" BAD_CANARY, strlen(HEAD) + 29));
+        break;
+    case SLOW_READER:
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+        snprintf(request, sizeof(request),
+                 "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+                 "Content-Length: %zu\r\n\r\n" STREAM,
+                 strlen(STREAM));
+        ck_assert(http_send(fd, request, strlen(request)));
+        break;
+    default:
+        break;
+    }
+    return fd;
+}
+
+/* A byte each, where they still talk. */
+static void slow_drip(const int *fds, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (i % SLOW_KINDS == SLOW_HEAD || i % SLOW_KINDS == SLOW_BODY)
+            send(fds[i], "a", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* How many of them the daemon has hung up on. Nobody reads, so what it has sent stays there. */
+static uint32_t slow_closed(const int *fds, uint32_t count)
+{
+    static struct pollfd polls[CROWD];
+    uint32_t closed = 0;
+    for (uint32_t i = 0; i < count; i++)
+        polls[i] = (struct pollfd){.fd = fds[i], .events = 0};
+    ck_assert_int_ge(poll(polls, count, 0), 0);
+    for (uint32_t i = 0; i < count; i++)
+        closed += (polls[i].revents & (POLLHUP | POLLERR)) != 0;
+    return closed;
+}
+
+/* A byte every 100 ms, until all of them are cut off. */
+static void outlast(const int *fds, uint32_t count)
+{
+    uint32_t closed = 0;
+    for (int i = 0; i < 3 * SPAWN_PATIENCE_MS / 100 && closed < count; i++) {
+        slow_drip(fds, count);
+        poll(NULL, 0, 100);
+        closed = slow_closed(fds, count);
+        if (i % 5 == 0)
+            scene_check(&scene);
+    }
+    ck_assert_msg(closed == count, "%u of %u were cut off", closed, count);
+}
+
+START_TEST(who_sends_a_byte_at_a_time_is_cut_off)
+{
+    int fds[SLOW_KINDS];
+    for (int i = 0; i < SLOW_KINDS; i++)
+        fds[i] = slow_open((enum slowness)i);
+    outlast(fds, SLOW_KINDS);
+    for (int i = 0; i < SLOW_KINDS; i++)
+        close(fds[i]);
+    scene_end(&scene);
+}
+END_TEST
+
+START_TEST(a_thousand_slow_connections_keep_nobody_waiting)
+{
+    static int fds[CROWD];
+    if (!raise_descriptors()) {
+        fprintf(stderr,
+                "SKIPPED a thousand connections: raise the limit of open files (ulimit -n)\n");
+        scene_end(&scene);
+        return;
+    }
+    for (uint32_t i = 0; i < CROWD; i++)
+        fds[i] = slow_open((enum slowness)(i % SLOW_KINDS));
+    /* While they are there, others are served. */
+    for (int i = 0; i < 10; i++)
+        expect("/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}", 29, 200, "\"choices\"");
+    outlast(fds, CROWD);
+    for (uint32_t i = 0; i < CROWD; i++)
+        close(fds[i]);
+    scene_end(&scene);
+}
+END_TEST
+
+START_TEST(a_crowd_that_vanishes_takes_its_work_along)
+{
+    static int fds[CROWD];
+    uint32_t count = raise_descriptors() ? CROWD : 100;
+    for (uint32_t i = 0; i < count; i++)
+        fds[i] = slow_open((enum slowness)(i % SLOW_KINDS));
+    scene_check(&scene);
+    for (uint32_t i = 0; i < count; i++)
+        close(fds[i]);
+    scene_end(&scene);
+}
+END_TEST
+
+/* ---- a model that means harm -------------------------------------------------------------------
+ */
+
+static const int32_t sum[] = {'4', '1', '7', '+', '3', '8', '5', '='}, result[] = {'8', '0', '2'};
+static const struct canary_song known = {sum, result, 8, 3};
+
+static char path[160];
+
+static const char *in_model(const char *name)
+{
+    snprintf(path, sizeof(path), "%s/model/%s", scene.spawn.directory, name);
+    return path;
+}
+
+static void put_file(const char *name, const char *text, size_t length)
+{
+    FILE *file = fopen(in_model(name), "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(text, 1, length, file), length);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static const char *const linked[] = {"config.json", "generation_config.json", "model.safetensors"};
+
+/* The demo model with another template, and with a pattern before its tokenizer's alphabet. */
+static void make_model(const char *template, const char *pattern)
+{
+    static char tokenizer[1 << 20];
+    static const char whole[] = "\"pre_tokenizer\": {\n    \"type\": \"ByteLevel\",";
+    char here[2048], from[2200], *at;
+    make();
+    in_model("");
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
+    for (size_t i = 0; i < sizeof(linked) / sizeof(linked[0]); i++) {
+        snprintf(from, sizeof(from), "%s/deploy/demo-model/%s", here, linked[i]);
+        ck_assert_int_eq(symlink(from, in_model(linked[i])), 0);
+    }
+    FILE *file = fopen("deploy/demo-model/tokenizer.json", "r");
+    ck_assert_ptr_nonnull(file);
+    tokenizer[fread(tokenizer, 1, sizeof(tokenizer) - 1, file)] = '\0';
+    fclose(file);
+    at = strstr(tokenizer, whole);
+    ck_assert_ptr_nonnull(at);
+    file = fopen(in_model("tokenizer.json"), "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file,
+            "%.*s\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+            "\"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\", \"invert\": "
+            "false}, {\"type\": \"ByteLevel\",%.*s}]}%s",
+            (int)(at - tokenizer), tokenizer, pattern,
+            (int)(strchr(at, '}') - at - (long)strlen(whole)), at + strlen(whole),
+            strchr(at, '}') + 1);
+    ck_assert_int_eq(fclose(file), 0);
+    put_file("chat_template.jinja", template, strlen(template));
+    in_model("");
+    char model[160];
+    strcpy(model, path);
+    start(model, "16MiB", &known);
+    scene.slack = 8 * MIB;
+}
+
+static void remove_model(void)
+{
+    for (size_t i = 0; i < sizeof(linked) / sizeof(linked[0]); i++)
+        unlink(in_model(linked[i]));
+    unlink(in_model("tokenizer.json"));
+    unlink(in_model("chat_template.jinja"));
+    rmdir(in_model(""));
+    scene_free(&scene);
+}
+
+static const struct {
+    const char *template, *says;
+} endless[] = {
+    {"{% set r = range(10000) | list %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}",
+     "more than"},
+    {"{% for i in range(100000) %}{{ 'x' * 100000 }}{% endfor %}", "bytes"},
+    {"{% set n = namespace(t='x') %}{% for i in range(64) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
+     "bytes"},
+    {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "deep"},
+};
+
+#define HELLO "{\"messages\":[{\"role\":\"user\",\"content\":\"" BAD_CANARY "\"}]}"
+
+START_TEST(an_endless_template_ends)
+{
+    int fds[4];
+    char text[4096];
+    make_model(endless[_i].template, "\\\\s+");
+    /* Several at a time: each has a thread, and the loop has none of it. */
+    for (int i = 0; i < 4; i++) {
+        fds[i] = http_head("/v1/chat/completions", strlen(HELLO));
+        ck_assert(http_send(fds[i], HELLO, strlen(HELLO)));
+    }
+    for (int i = 0; i < 4; i++) {
+        int status = http_status(fds[i], text, sizeof(text));
+        ck_assert_msg(status == 400 && strstr(text, endless[_i].says), "%d %s", status, text);
+        close(fds[i]);
+    }
+    scene_end(&scene);
+}
+END_TEST
+
+START_TEST(a_text_that_a_pattern_dies_on_is_refused)
+{
+    char *body;
+    size_t length;
+    make_model("{{ messages[0].content }}", _i ? "(?:a|a)*[bc]" : "(a+)+[bc]");
+    for (int i = 0; i < 3; i++) {
+        /* On the loop, and off it. */
+        body = body_of("{\"prompt\":\"", "a", i == 0 ? 40 : i == 1 ? 5000 : 20000, "\"}", &length);
+        expect("/tokenize", body, length, 400, "steps");
+        free(body);
+    }
+    expect("/tokenize", "{\"prompt\":\"b c\"}", 16, 200, "\"count\":3");
+    scene_end(&scene);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("hostile_http");
+    TCase *null = tcase_create("a daemon among them");
+    tcase_set_timeout(null, 180);
+    tcase_add_checked_fixture(null, setup, teardown);
+    tcase_add_test(null, ten_megabytes_of_anything_are_refused);
+    tcase_add_test(null, what_is_over_the_limit_is_refused_before_it_is_there);
+    tcase_add_test(null, who_sends_a_byte_at_a_time_is_cut_off);
+    tcase_add_test(null, a_thousand_slow_connections_keep_nobody_waiting);
+    tcase_add_test(null, a_crowd_that_vanishes_takes_its_work_along);
+    suite_add_tcase(suite, null);
+    TCase *model = tcase_create("a model that means harm");
+    tcase_set_timeout(model, 180);
+    tcase_add_checked_fixture(model, NULL, remove_model);
+    tcase_add_loop_test(model, an_endless_template_ends, 0, sizeof(endless) / sizeof(endless[0]));
+    tcase_add_loop_test(model, a_text_that_a_pattern_dies_on_is_refused, 0, 2);
+    suite_add_tcase(suite, model);
+    SRunner *runner = srunner_create(suite);
+    signal(SIGPIPE, SIG_IGN);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
