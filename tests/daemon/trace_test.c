@@ -107,7 +107,8 @@ static struct counts count_events(const char *text, size_t length)
 {
     struct counts counts = {.names = 0};
     json *document;
-    int rc = json_parse(text, length, (struct json_bounds){16u << 20, 8}, &document, &error);
+    int rc = json_parse(text, length, (struct json_bounds){.bytes_max = 16u << 20, .depth_max = 8},
+                        &document, &error);
     ck_assert_msg(rc == 0, "%s", error.text);
     const json *event = json_child(json_get(document, "traceEvents"));
     for (; event; event = json_next(event)) {
