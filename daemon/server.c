@@ -46,9 +46,9 @@ int server_init(struct server *server, const struct options *options, struct out
     server->receive = malloc(SERVER_RECEIVE_SIZE);
     if (!server->receive)
         return error_set(error, ERR_NO_MEMORY, "no memory for the receive buffer");
-    struct list *const lists[] = {&server->conns,    &server->dirty,   &server->dead,
-                                  &server->held,     &server->stalled, &server->half,
-                                  &server->greeting, &server->starved, &server->stats_asks,
+    struct list *const lists[] = {&server->conns,        &server->dirty,   &server->dead,
+                                  &server->held,         &server->stalled, &server->half,
+                                  &server->greeting,     &server->starved, &server->stats_asks,
                                   &server->stats_waiters};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
@@ -224,8 +224,8 @@ void server_forget(struct server *server, struct conn *conn)
     list_append(&server->dead, &conn->conn_link);
 }
 
-/* What many connections leave lies in holes below what still lives, and the allocator keeps it: once
- * most of them are gone, it is given back. */
+/* What many connections leave lies in holes below what still lives, and the allocator keeps it:
+ * once most of them are gone, it is given back. */
 static void bury(struct server *server)
 {
     struct list *link;
@@ -235,7 +235,11 @@ static void bury(struct server *server)
     if (any && server->connections_peak >= TRIM_CONNECTIONS &&
         server->load.connections < server->connections_peak / 8) {
         malloc_trim(0);
+        /* What is left of many goes the same way once it is gone. */
         server->connections_peak = server->load.connections;
+        if (server->connections_peak >= TRIM_CONNECTIONS / 8 &&
+            server->connections_peak < TRIM_CONNECTIONS)
+            server->connections_peak = TRIM_CONNECTIONS;
     }
 }
 
