@@ -70,16 +70,22 @@ uint32_t answer_tokens(const struct seq *seq)
     return count;
 }
 
-uint32_t answer_characters(const struct exchange *exchange, const struct seq *seq, uint32_t first,
-                           uint32_t count)
+static uint32_t characters_of(const struct exchange *exchange, int32_t token)
 {
     char text[TOKEN_TEXT_MAX];
     uint32_t characters = 0;
-    for (uint32_t i = first; i < first + count; i++) {
-        size_t length = token_text(exchange, seq->out_tokens[i], text);
-        for (size_t at = 0; at < length; at++)
-            characters += ((unsigned char)text[at] & 0xc0) != 0x80;
-    }
+    size_t length = token_text(exchange, token, text);
+    for (size_t at = 0; at < length; at++)
+        characters += ((unsigned char)text[at] & 0xc0) != 0x80;
+    return characters;
+}
+
+uint32_t answer_characters(const struct exchange *exchange, const struct seq *seq, uint32_t first,
+                           uint32_t count)
+{
+    uint32_t characters = 0;
+    for (uint32_t i = first; i < first + count; i++)
+        characters += characters_of(exchange, seq->out_tokens[i]);
     return characters;
 }
 
@@ -110,35 +116,108 @@ static void put_top_object(struct json_writer *writer, const struct piece *piece
     json_close(writer, '}');
 }
 
-static void put_completion_logprobs(struct json_writer *writer, const struct piece *piece)
+/* What a list of log-probabilities has for each token: of the prompt, where it is echoed, and of
+ * the answer. */
+struct lists {
+    const struct piece *piece;
+    const struct message_score *scores; /* NULL: the prompt is not told */
+    uint32_t end;
+};
+
+static void put_tokens(struct json_writer *writer, const struct lists *lists)
 {
+    const struct piece *piece = lists->piece;
     const struct seq *seq = piece->seq;
     char text[TOKEN_TEXT_MAX];
-    uint32_t end = piece->first + piece->count;
-    json_open(writer, "logprobs", '{');
     json_open(writer, "tokens", '[');
-    for (uint32_t i = piece->first; i < end; i++)
+    for (uint32_t i = 0; lists->scores && i < seq->prompt_len; i++)
+        json_put_string(writer, NULL, text, token_text(piece->exchange, seq->prompt[i], text));
+    for (uint32_t i = piece->first; i < lists->end; i++)
         json_put_string(writer, NULL, text, token_text(piece->exchange, seq->out_tokens[i], text));
     json_close(writer, ']');
+}
+
+/* Nothing comes before a prompt's first token, so it has none. */
+static void put_token_logprobs(struct json_writer *writer, const struct lists *lists)
+{
+    const struct seq *seq = lists->piece->seq;
     json_open(writer, "token_logprobs", '[');
-    for (uint32_t i = piece->first; i < end; i++)
+    for (uint32_t i = 0; lists->scores && i < seq->prompt_len; i++) {
+        if (i == 0)
+            json_put_null(writer, NULL);
+        else
+            json_put_double(writer, NULL, (double)lists->scores[i].logprob);
+    }
+    for (uint32_t i = lists->piece->first; i < lists->end; i++)
         json_put_double(writer, NULL, (double)seq->out_logprobs[i]);
     json_close(writer, ']');
-    if (seq->out_tops) {
-        json_open(writer, "top_logprobs", '[');
-        for (uint32_t i = piece->first; i < end; i++)
-            put_top_object(writer, piece, i);
-        json_close(writer, ']');
-    } else {
+}
+
+static void put_named(struct json_writer *writer, const struct exchange *exchange, int32_t token,
+                      float logprob)
+{
+    char text[TOKEN_TEXT_MAX];
+    size_t length = token_text(exchange, token, text);
+    text[length < TOKEN_TEXT_MAX ? length : TOKEN_TEXT_MAX - 1] = '\0';
+    json_put_double(writer, text, (double)logprob);
+}
+
+static void put_score_object(struct json_writer *writer, const struct lists *lists, uint32_t index)
+{
+    const struct message_score *score = &lists->scores[index];
+    int32_t token = lists->piece->seq->prompt[index];
+    json_open(writer, NULL, '{');
+    put_named(writer, lists->piece->exchange, score->top_token, score->top_logprob);
+    if (score->top_token != token)
+        put_named(writer, lists->piece->exchange, token, score->logprob);
+    json_close(writer, '}');
+}
+
+static void put_tops(struct json_writer *writer, const struct lists *lists)
+{
+    const struct seq *seq = lists->piece->seq;
+    if (!seq->out_tops) {
         json_put_null(writer, "top_logprobs");
+        return;
     }
-    json_open(writer, "text_offset", '[');
+    json_open(writer, "top_logprobs", '[');
+    for (uint32_t i = 0; lists->scores && i < seq->prompt_len; i++) {
+        if (i == 0)
+            json_put_null(writer, NULL);
+        else
+            put_score_object(writer, lists, i);
+    }
+    for (uint32_t i = lists->piece->first; i < lists->end; i++)
+        put_top_object(writer, lists->piece, i);
+    json_close(writer, ']');
+}
+
+static void put_offsets(struct json_writer *writer, const struct lists *lists)
+{
+    const struct piece *piece = lists->piece;
     uint32_t offset = piece->text_offset;
-    for (uint32_t i = piece->first; i < end; i++) {
+    json_open(writer, "text_offset", '[');
+    for (uint32_t i = 0; lists->scores && i < piece->seq->prompt_len; i++) {
         json_put_uint(writer, NULL, offset);
-        offset += answer_characters(piece->exchange, seq, i, 1);
+        offset += characters_of(piece->exchange, piece->seq->prompt[i]);
+    }
+    for (uint32_t i = piece->first; i < lists->end; i++) {
+        json_put_uint(writer, NULL, offset);
+        offset += characters_of(piece->exchange, piece->seq->out_tokens[i]);
     }
     json_close(writer, ']');
+}
+
+static void put_completion_logprobs(struct json_writer *writer, const struct piece *piece)
+{
+    const struct lists lists = {.piece = piece,
+                                .scores = echo_scores(piece->exchange, piece->seq),
+                                .end = piece->first + piece->count};
+    json_open(writer, "logprobs", '{');
+    put_tokens(writer, &lists);
+    put_token_logprobs(writer, &lists);
+    put_tops(writer, &lists);
+    put_offsets(writer, &lists);
     json_close(writer, '}');
 }
 

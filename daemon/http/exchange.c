@@ -87,6 +87,7 @@ static void bury(struct exchange *exchange)
     encoding_free(&exchange->encoding);
     query_free(&exchange->query);
     free(exchange->choices);
+    echo_free(exchange);
     out_clear(&exchange->out);
     if (exchange->audience.user)
         users_put(&http->server->users, exchange->audience.user);

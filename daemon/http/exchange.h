@@ -87,7 +87,9 @@ struct exchange {
     struct request *request; /* until its last sequence is released */
     struct list ready;       /* seq.wait_link: sequences with news */
     struct choice *choices;
-    uint32_t unended; /* sequences that are not told to their end */
+    struct message_score *scores; /* of all prompts' tokens; NULL: none are asked for, or not yet */
+    size_t *score_starts;         /* where each prompt's are; the first token's is empty */
+    uint32_t unended;             /* sequences that are not told to their end */
     uint64_t prompt_tokens, completion_tokens;
 
     /* The answer. */
@@ -148,6 +150,14 @@ void body_drop(struct exchange *exchange);
 void generate_begin(struct exchange *exchange, time_us now_us);
 /* Formats news while there is room. */
 void generate_news(struct exchange *exchange, time_us now_us);
+/* daemon/http/echo.c. The prompt's text, at the end of `text`; or before the sequence's own. */
+void echo_text(struct exchange *exchange, const struct seq *seq, struct buffer *text);
+void echo_before(struct exchange *exchange, struct seq *seq);
+/* The request has scored the prompts: keeps that. */
+int echo_keep_scores(struct exchange *exchange, struct error *error);
+/* One for each token of the sequence's prompt; NULL where they were not asked for. */
+const struct message_score *echo_scores(const struct exchange *exchange, const struct seq *seq);
+void echo_free(struct exchange *exchange);
 /* daemon/http/encode.c: the texts of an query on their way to tokens. done is called when they are
  * all there; refusals are answered here. */
 void encode_begin(struct exchange *exchange,

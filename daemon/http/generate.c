@@ -7,7 +7,6 @@
 #include "daemon/intake.h"
 #include "daemon/ledger.h"
 #include "daemon/server.h"
-#include "daemon/text/tokenizer.h"
 #include "daemon/transcript.h"
 
 /* Bytes of a stream that wait for their reader, from which on nothing is formatted. */
@@ -17,41 +16,51 @@
 /* ---- the request -------------------------------------------------------------------------------
  */
 
+/* What a prompt is scored with: nothing is drawn. */
+static struct message_prompt scoring(const struct query *query)
+{
+    struct message_prompt prompt = {.sampling = query->common.sampling};
+    prompt.sampling.n = 1;
+    prompt.sampling.logprobs = -1;
+    return prompt;
+}
+
 static int add_prompts(struct exchange *exchange, struct intake *intake, struct error *error)
 {
     const struct query *query = &exchange->query;
     const struct encoding *encoding = &exchange->encoding;
     uint32_t count = encoding->texts ? encoding->text_count : query->prompt_count;
+    bool score = intake->request->job == JOB_SCORE;
     for (uint32_t i = 0; i < count; i++) {
-        struct message_prompt prompt = query->common;
+        struct message_prompt prompt = score ? scoring(query) : query->common;
         bool text = encoding->texts != NULL;
         const int32_t *tokens = text ? encoding->texts[i].ids : query->prompts[i].tokens;
         uint32_t length = text ? encoding->texts[i].count : query->prompts[i].count;
         int rc = intake_prompt(intake, &prompt, tokens, length, error);
         if (rc)
             return rc;
-        exchange->prompt_tokens += length;
+        exchange->prompt_tokens += score ? 0 : length;
     }
     return 0;
 }
 
-static int make_request(struct exchange *exchange, struct intake *intake, struct error *error)
+static int make_request(struct exchange *exchange, struct intake *intake, enum job job,
+                        struct error *error)
 {
     struct server *server = exchange->http->server;
     struct query *query = &exchange->query;
-    bool embed = query->kind == QUERY_EMBEDDING;
+    uint64_t results = job == JOB_SCORE ? query->prompt_count : query_results(query);
     int rc = intake_phase(server, error);
     if (!rc)
-        rc =
-            intake_open(intake, server, query_results(query) > 0 ? query_results(query) : 1, error);
+        rc = intake_open(intake, server, results > 0 ? results : 1, error);
     if (rc)
         return rc;
     struct request *request = intake->request;
-    request->job = embed ? JOB_EMBED : JOB_GENERATE;
+    request->job = job;
     request->pooling = POOLING_LAST;
-    request->normalize = embed;
+    request->normalize = job == JOB_EMBED;
     request->stream = query->stream;
-    request->want_text = !embed;
+    request->want_text = job == JOB_GENERATE;
     request->priority = query->priority;
     request->arrived_us = exchange->arrived_us;
     if (query->deadline_ms > 0)
@@ -67,14 +76,20 @@ static void submit(struct exchange *exchange, time_us now_us)
 {
     struct intake intake = {.server = exchange->http->server};
     struct error error;
+    bool score = query_scores(&exchange->query) && !exchange->scores;
     (void)now_us;
-    int rc = make_request(exchange, &intake, &error);
-    if (!rc) {
+    int rc = make_request(exchange, &intake,
+                          score                                     ? JOB_SCORE
+                          : exchange->query.kind == QUERY_EMBEDDING ? JOB_EMBED
+                                                                    : JOB_GENERATE,
+                          &error);
+    if (!rc && !score) {
         exchange->choices = calloc(intake.request->seq_count, sizeof(*exchange->choices));
         if (!exchange->choices)
             rc = error_set(&error, ERR_NO_MEMORY, "no memory for an answer");
     }
-    encoding_free(&exchange->encoding);
+    if (!score || rc)
+        encoding_free(&exchange->encoding);
     if (rc) {
         intake_drop(&intake);
         exchange_refuse(exchange, &error, "");
@@ -103,50 +118,8 @@ void generate_begin(struct exchange *exchange, time_us now_us)
         encode_begin(exchange, submit, now_us);
 }
 
-/* ---- echo --------------------------------------------------------------------------------------
- */
-
-/* Appends the prompt's text, which stands before the sequence's own. */
-static void put_echo(struct exchange *exchange, const struct seq *seq, struct buffer *text)
-{
-    const struct query *query = &exchange->query;
-    const struct query_prompt *prompt = &query->prompts[seq->number / query->common.sampling.n];
-    const struct tokenizer *tokenizer = exchange->http->server->language->tokenizer;
-    struct error error;
-    size_t length;
-    if (prompt->text) {
-        exchange->out.failed |= !buffer_append(text, prompt->text, prompt->length, SIZE_MAX);
-        return;
-    }
-    for (size_t room = 64 + (size_t)seq->prompt_len * 16;; room *= 4) {
-        if (!buffer_reserve(text, room, SIZE_MAX)) {
-            exchange->out.failed = true;
-            return;
-        }
-        int rc =
-            tokenizer_decode(tokenizer, seq->prompt, seq->prompt_len, true,
-                             text->data + text->length, text->room - text->length, &length, &error);
-        if (rc == 0) {
-            text->length += length;
-            return;
-        }
-        if (error.code != ERR_TOO_LARGE)
-            return;
-    }
-}
-
 /* ---- whole answers -----------------------------------------------------------------------------
  */
-
-static void add_echo(struct exchange *exchange, struct seq *seq)
-{
-    struct buffer *own = &seq->transcript->text, all = {0};
-    put_echo(exchange, seq, &all);
-    exchange->out.failed |=
-        !buffer_append(&all, own->length > 0 ? own->data : "", own->length, SIZE_MAX);
-    buffer_free(own);
-    *own = all;
-}
 
 static void release_all(struct exchange *exchange)
 {
@@ -169,11 +142,11 @@ static const struct error *failure_of(const struct request *request)
     return NULL;
 }
 
-/* An embedding that did not come about has no row. */
+/* An embedding that did not come about has no row, and a prompt no scores. */
 static const char *loss_of(const struct exchange *exchange)
 {
     const struct request *request = exchange->request;
-    for (uint32_t i = 0; exchange->query.kind == QUERY_EMBEDDING && i < request->seq_count; i++)
+    for (uint32_t i = 0; request->job != JOB_GENERATE && i < request->seq_count; i++)
         if (request->seqs[i].finish != FINISH_STOP)
             return finish_name(request->seqs[i].finish);
     return NULL;
@@ -188,7 +161,7 @@ static void answer(struct exchange *exchange)
         struct seq *seq = &request->seqs[i];
         transcript_finish(seq);
         if (exchange->query.echo)
-            add_echo(exchange, seq);
+            echo_before(exchange, seq);
         exchange->completion_tokens += seq_out_count(seq);
         exchange->out.failed |= seq->transcript->failed;
     }
@@ -201,7 +174,19 @@ static void answer(struct exchange *exchange)
     exchange_refuse(exchange, &error, "");
 }
 
-static void tell_whole(struct exchange *exchange)
+/* The prompts are scored: now for what follows them. */
+static void go_on(struct exchange *exchange, time_us now_us)
+{
+    struct error error;
+    int rc = echo_keep_scores(exchange, &error);
+    release_all(exchange);
+    if (rc)
+        exchange_refuse(exchange, &error, "");
+    else
+        submit(exchange, now_us);
+}
+
+static void tell_whole(struct exchange *exchange, time_us now_us)
 {
     const struct error *failure = failure_of(exchange->request);
     const char *loss = loss_of(exchange);
@@ -213,6 +198,9 @@ static void tell_whole(struct exchange *exchange)
         error_set(&error, strcmp(loss, "deadline") == 0 ? ERR_DEADLINE : ERR_DRAINING,
                   "the request ended early: %s", loss);
         exchange_refuse(exchange, &error, "");
+    } else if (exchange->request->job == JOB_SCORE) {
+        go_on(exchange, now_us);
+        return;
     } else {
         answer(exchange);
     }
@@ -262,7 +250,7 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
         return;
     }
     if (!choice->begun && exchange->query.echo)
-        put_echo(exchange, seq, text);
+        echo_text(exchange, seq, text);
     uint32_t count = seq_out_count(seq) - seq->sent_count;
     count = count < PIECE_TOKENS_MAX ? count : PIECE_TOKENS_MAX;
     transcript_read(seq, seq->sent_count + count);
@@ -302,7 +290,7 @@ void generate_news(struct exchange *exchange, time_us now_us)
         return;
     if (!exchange->streaming) {
         if (exchange->request->seq_unended == 0)
-            tell_whole(exchange);
+            tell_whole(exchange, now_us);
         return;
     }
     while (exchange->request && !list_empty(&exchange->ready) &&

@@ -425,12 +425,11 @@ static int check(struct query *query, struct error *error)
         sampling->logprobs = -1;
     else if (query->kind == QUERY_CHAT && sampling->logprobs < 0)
         sampling->logprobs = 0;
-    if (query->echo && sampling->logprobs >= 0) {
-        snprintf(query->param, sizeof(query->param), "echo");
-        return error_set(error, ERR_UNSUPPORTED,
-                         "echo together with logprobs is not supported: "
-                         "the score job of the daemon's own protocol has "
-                         "the log-probabilities of prompts");
+    if (query_scores(query) && (query->stream || sampling->logprobs > 1)) {
+        snprintf(query->param, sizeof(query->param), query->stream ? "stream" : "logprobs");
+        return error_set(error, ERR_UNSUPPORTED, "echo with logprobs: %s",
+                         query->stream ? "streams are not supported"
+                                       : "prompts have no more than the likeliest token, 1");
     }
     if (query->max_given && sampling->max_tokens == 0) {
         snprintf(query->param, sizeof(query->param), "max_tokens");

@@ -18,7 +18,7 @@
 #define QUERY_DEPTH_MAX 32
 #define QUERY_PARAM_MAX 64
 #define QUERY_VALUES_MAX (1u << 20) /* JSON values of a body: some 64 MiB */
-#define QUERY_COMPLETION_TOKENS 16 /* what a completion has where neither request nor model say */
+#define QUERY_COMPLETION_TOKENS 16  /* what a completion has where neither request nor model say */
 
 enum query_kind { QUERY_COMPLETION, QUERY_CHAT, QUERY_EMBEDDING, QUERY_TOKENIZE, QUERY_DETOKENIZE };
 
@@ -56,4 +56,10 @@ void query_free(struct query *query); /* zeroed memory is allowed */
 static inline uint64_t query_results(const struct query *query)
 {
     return (uint64_t)query->prompt_count * query->common.sampling.n;
+}
+
+/* Whether the log-probabilities of the prompts are asked for, too. */
+static inline bool query_scores(const struct query *query)
+{
+    return query->echo && query->common.sampling.logprobs >= 0;
 }

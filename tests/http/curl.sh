@@ -44,7 +44,22 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 
-# The examples of the README.
+# The READMEs' own lines that call curl --unix-socket, with this daemon's sockets in the place of theirs.
+examples() {
+    sed -e ':a' -e '/\\$/{N;s/\\\n */ /;ba' -e '}' README.md daemon/http/README.md | grep -E '^curl .*--unix-socket ' |
+        sed -e "s|--unix-socket /tmp/http.sock http://localhost/metrics|--unix-socket $scratch/metrics.sock http://localhost/metrics|" \
+            -e "s|/tmp/http.sock|$scratch/http.sock|" -e 's/^curl/curl -sSf --max-time 20/'
+}
+readarray -t lines < <(examples)
+for line in "${lines[@]}"; do
+    case $line in
+    */metrics) expect "$line" '*sluice_time_to_first_token_seconds_bucket*' bash -c "$line" ;;
+    *'"stream": true'*) expect "$line" '*data: *data: \[DONE\]*' bash -c "$line" ;;
+    *) expect "$line" '*"text":"802"*' bash -c "$line" ;;
+    esac
+done
+expect 'examples of the READMEs' 5 echo "${#lines[@]}"
+
 expect completion '*"text":"802"*' \
     ask http://localhost/v1/completions "${json[@]}" -d '{"prompt": "417+385=", "max_tokens": 16}'
 expect stream '*data: *"finish_reason":"stop"*data: \[DONE\]*' \

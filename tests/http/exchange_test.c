@@ -63,8 +63,13 @@ static const struct example examples[] = {
     {"/v1/completions", "{}", 400, "prompt is missing"},
     {"/v1/completions", "[]", 400, "no JSON object"},
     {"/v1/completions", "{\"prompt\":\"A\",\"prompt\":\"B\"}", 400, "\"code\":\"bad_head\""},
-    {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":1}", 400,
-     "\"param\":\"echo\""},
+    {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":2}", 400,
+     "\"param\":\"logprobs\""},
+    {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":1,\"stream\":true}", 400,
+     "\"param\":\"stream\""},
+    {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":0,\"max_tokens\":1}", 200,
+     "\"text\":\"AB\",\"logprobs\":{\"tokens\":[\"A\",\"B\"],\"token_logprobs\":[null,-0],"
+     "\"top_logprobs\":null,\"text_offset\":[0,1]}"},
     {"/v1/completions", "{\"prompt\":\"A\",\"stream\":1}", 400, "\"param\":\"stream\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"stream_options\":{\"x\":true}}", 400,
      "stream_options.x"},
@@ -166,6 +171,33 @@ START_TEST(who_goes_away_is_cancelled)
     caller_free(&caller);
     ck_assert_uint_eq(site.world.replica.count, 0);
     ck_assert_uint_eq(site.world.server.live_sequences, 0);
+}
+END_TEST
+
+/* By the world's rule the score at position i is -(i - 1), and the likeliest token i - 1. */
+START_TEST(echoed_prompts_are_scored_before_they_are_continued)
+{
+    struct caller caller;
+    call(&site, &caller, "/v1/completions",
+         "{\"prompt\":[[65,66,67],[70]],\"max_tokens\":2,\"n\":2,\"echo\":true,\"logprobs\":1}");
+    ck_assert_uint_eq(site.world.replica.count, 2); /* the prompts, once each */
+    if (_i == 1) {
+        caller_free(&caller);
+        ck_assert_uint_eq(site.world.replica.count, 0);
+        ck_assert_uint_eq(site.world.server.live_requests, 0);
+        return;
+    }
+    site_finish(&site);
+    const char *text = caller_read(&caller);
+    has(text,
+        "\"index\":1,\"text\":\"ABCBC\",\"logprobs\":{\"tokens\":[\"A\",\"B\",\"C\",\"B\",\"C\"],"
+        "\"token_logprobs\":[null,-0,-1,-0,-1],\"top_logprobs\":[null,{\"\":0,\"B\":-0},{"
+        "\"\\u0001\":0,\"C\":-1},");
+    has(text, "\"index\":3,\"text\":\"FGH\",\"logprobs\":{\"tokens\":[\"F\",\"G\",\"H\"],"
+              "\"token_logprobs\":[null,-0,-1]");
+    has(text, "\"usage\":{\"prompt_tokens\":4,\"completion_tokens\":8");
+    caller_free(&caller);
+    ck_assert_uint_eq(site.world.server.live_requests, 0);
 }
 END_TEST
 
@@ -464,6 +496,7 @@ Suite *exchange_suite(void)
     tcase_add_test(tests, a_stream_holds_back_what_may_become_a_stop_string);
     tcase_add_test(tests, a_reader_that_is_slow_is_not_formatted_for);
     tcase_add_loop_test(tests, who_goes_away_is_cancelled, 0, 2);
+    tcase_add_loop_test(tests, echoed_prompts_are_scored_before_they_are_continued, 0, 2);
     tcase_add_loop_test(tests, long_texts_are_tokenized_off_the_loop, 0, 2);
     tcase_add_loop_test(tests, long_bodies_are_read_off_the_loop, 0, 2);
     tcase_add_test(tests, a_long_body_that_is_wrong_is_refused_all_the_same);

@@ -96,6 +96,22 @@ def run(client, http, where):
     check(where + "logprobs", logprobs.tokens == ["8", "0", "2"] and logprobs.text_offset == [0, 1, 2]
           and len(logprobs.top_logprobs[0]) == 2 and logprobs.token_logprobs[0] < 0, answer)
     check(where + "echo", completion(echo=True).choices[0].text == "417+385=802")
+    echoed = client.completions.create(model="demo", prompt=["417+385=802", "reverse abc=", "4"],
+                                       echo=True, logprobs=1, max_tokens=1, n=2)
+    check(where + "echo with logprobs: choices", len(echoed.choices) == 6 and all(c.text.startswith(
+        ("417+385=802", "reverse abc=", "4")[i // 2]) for i, c in enumerate(echoed.choices)), echoed)
+    whole = echoed.choices[0].logprobs
+    check(where + "echo with logprobs: the prompt's tokens", "".join(whole.tokens[:11]) == "417+385=802"
+          and whole.text_offset[:11] == list(range(11)), whole)
+    check(where + "echo with logprobs: nothing before the first", all(
+        c.logprobs.token_logprobs[0] is None and c.logprobs.top_logprobs[0] is None for c in echoed.choices), echoed)
+    check(where + "echo with logprobs: as when they were generated", all(
+        abs(a - b) < 1e-3 for a, b in zip(whole.token_logprobs[8:11], logprobs.token_logprobs)), (whole, logprobs))
+    check(where + "echo with logprobs: the likeliest", all(
+        max(top.values()) >= own and token in top for token, own, top in
+        zip(whole.tokens[1:11], whole.token_logprobs[1:11], whole.top_logprobs[1:11])), whole)
+    check(where + "echo with logprobs: usage", echoed.usage.prompt_tokens == 24, echoed.usage)
+    refused(where + "echo with five logprobs", openai.BadRequestError, lambda: completion(echo=True, logprobs=5))
     check(where + "stop", completion(stop=["2"]).choices[0].text == "80")
     check(where + "max_tokens", completion(max_tokens=2).choices[0].finish_reason == "length")
     for prompt, texts in [(["417+385=", "reverse abc="], ["802", "cba"]),
