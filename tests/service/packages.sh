@@ -102,6 +102,10 @@ cuda_is_alone() {
     [ "$(dpkg-deb -c "$file" | grep -c '\.so')" -eq 1 ] || { echo "libraries are bundled"; return 1; }
     ! objdump -p "$module" | grep -E 'R(UN)?PATH|NEEDED +lib(cudart|cuda|nccl|cublas)\.' || return 1
     objdump -p "$module" | grep -q 'NEEDED *libcublasLt' || { echo "no cuBLASLt"; return 1; }
+    local needs has
+    needs=$(objdump -T "$module" | grep -oE 'GLIBC_[0-9.]+' | cut -d_ -f2 | sort -Vu | tail -1)
+    has=$(dpkg-deb -f "$file" Depends | sed -E 's/.*libc6 \(>= ([0-9.]+)\).*/\1/')
+    [ "$(printf '%s\n%s\n' "$needs" "$has" | sort -V | tail -1)" = "$has" ] || { echo "it needs libc6 $needs, and asks for $has"; return 1; }
     grep -q cudaLaunchHostFunc "$module" || { echo "no runtime in it"; return 1; }
 }
 nothing_is_enabled() { silent find "$root/etc" -path '*systemd*'; }
