@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 
-from served import WEIGHTS_8B, Daemon, await_true, check, failures
+from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
@@ -435,6 +435,8 @@ def attempt(what, *args):
         what(*args)
     except Exception as error:  # the others are worth their time all the same
         check(False, f"{what.__name__} {' '.join(args)}: {error!r}")
+    finally:
+        end_all()
 
 
 PARTS = {part.__name__: part for part in (profile, notify, ready, memory, idle, tenant, fault, sanitize)}

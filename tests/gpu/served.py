@@ -11,6 +11,7 @@ import time
 
 WEIGHTS_8B = 8030261248 * 2  # bytes of synthetic:llama-3.1-8b in bf16
 failures = []
+running = []  # daemons that were started
 
 
 def check(holds, text):
@@ -30,6 +31,15 @@ def await_true(what, seconds, every=0.01):
     return None
 
 
+def end_all():
+    """Nothing that was started is left behind by a part that failed."""
+    while running:
+        process = running.pop()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
 class Daemon:
     """`sluiced --device cuda`; options as on the command line, environment beside this process's."""
 
@@ -46,6 +56,7 @@ class Daemon:
                  "--module-dir", modules or os.path.join(build, "gpu"), "--socket", self.socket,
                  "--queue-sequences", "8192", "--log-requests", "no", *options],
                 stdout=out, stderr=log, env={**os.environ, **(environment or {})})
+        running.append(self.process)
         while self.ask("health").returncode != 0:
             if self.process.poll() is not None or time.monotonic() - begin > patience_s:
                 self.process.kill()
