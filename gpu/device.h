@@ -19,6 +19,7 @@ struct device_traits {
     uint64_t workspace_bytes; /* of products */
     uint64_t post_bytes;      /* of the largest sum over ranks that goes by post */
     uint64_t slice_bytes;     /* of a rank's slices of logits, as many rows at a time */
+    uint64_t scratch_keep_bytes; /* unused scratch that no slab takes, so that small steps go on */
     uint64_t staging_bytes;   /* of each piece through which weights are loaded */
 };
 

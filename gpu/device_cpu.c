@@ -21,6 +21,7 @@ const struct device_traits device_traits = {
     .workspace_bytes = 0,
     .post_bytes = 64u << 10,
     .slice_bytes = 64u << 10,
+    .scratch_keep_bytes = 2u << 20,
     .staging_bytes = 2u << 20,
 };
 

@@ -16,6 +16,7 @@ const struct device_traits device_traits = {
     .workspace_bytes = PRODUCT_WORKSPACE_BYTES,
     .post_bytes = 1u << 20,
     .slice_bytes = 4u << 20,
+    .scratch_keep_bytes = 256u << 20, /* steps of about 1,000 tokens of an 8B model */
     .staging_bytes = 16u << 20,
 };
 

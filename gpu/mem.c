@@ -5,11 +5,10 @@
 #include <string.h>
 
 #include "gpu/cuda.h"
+#include "gpu/device.h"
 
-#define SCRATCH_KEEP_BYTES (256u << 20) /* enough for steps of about 1,000 tokens of an 8B model   \
-                                         */
-#define TEND_BYTES                                                                                 \
-    (512u << 20) /* of mem_tend at a time: its calls take as long as there are slabs */
+/* Of mem_tend at a time: its calls take as long as there are slabs to return. */
+#define TEND_BYTES (512u << 20)
 
 static uint64_t number(const _Atomic uint64_t *at)
 {
@@ -217,7 +216,8 @@ static int held_ask(cudaMemPool_t pool, _Atomic uint64_t *at, struct error *erro
  * what another process takes at once would be missing for every step to come. */
 static int make_room(struct mem *mem, cudaMemPool_t pool, struct error *error)
 {
-    uint64_t keep = pool == mem->kv ? number(&mem->numbers.scratch_used) + SCRATCH_KEEP_BYTES : 0;
+    uint64_t keep =
+        pool == mem->kv ? number(&mem->numbers.scratch_used) + device_traits.scratch_keep_bytes : 0;
     CUDA_TRY(cudaMemPoolTrimTo(mem->scratch, keep), error);
     CUDA_TRY(cudaMemPoolTrimTo(mem->kv, 0), error);
     int status = held_ask(mem->scratch, &mem->numbers.scratch_held, error);

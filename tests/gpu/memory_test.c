@@ -151,6 +151,38 @@ START_TEST(slabs_go_back_to_the_device_beside_steps)
 }
 END_TEST
 
+/* At its limit a slab takes what scratch holds unused, but for what the device keeps for steps. */
+START_TEST(a_slab_takes_unused_scratch_but_for_a_rest)
+{
+    setup(EMU_STEPPER);
+    struct gpu_options options = {.model = "synthetic:null", .slab_bytes = SLAB_BYTES};
+    void *pieces[4];
+    uint32_t slab;
+    ck_assert_int_eq(gpu_module.open(&options, &drive.engine, &drive.model, &drive.limits, NULL),
+                     0);
+    ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, NULL), 0);
+    struct mem *mem = &drive.engine->rank.mem;
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(mem_scratch(mem, SLAB_BYTES, &pieces[i], NULL), 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(mem_scratch_free(mem, pieces[i], SLAB_BYTES, NULL), 0);
+    ck_assert_int_eq(cudaStreamSynchronize(drive.engine->rank.lane.compute), cudaSuccess);
+    ck_assert_uint_eq(memory().scratch_held, 4 * SLAB_BYTES);
+    mem->limits.memory_max = memory().weights + memory().scratch_held;
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert_int_eq(gpu_module.kv_grow(drive.engine, 0, &slab, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(gpu_module.kv_grow(drive.engine, 0, &slab, NULL), -ERR_DEVICE_MEMORY);
+    ck_assert_uint_eq(memory().scratch_held, device_traits.scratch_keep_bytes);
+    ck_assert_int_eq(mem_scratch(mem, SLAB_BYTES, &pieces[0], NULL), 0);
+    ck_assert_int_eq(mem_scratch_free(mem, pieces[0], SLAB_BYTES, NULL), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert_int_eq(gpu_module.kv_shrink(drive.engine, 0, i, NULL), 0);
+    gpu_module.stop(drive.engine, 0);
+    gpu_module.close(drive.engine);
+}
+END_TEST
+
 START_TEST(null_at_the_default_options_needs_little_memory)
 {
     setup(EMU_STEPPER);
@@ -224,6 +256,7 @@ Suite *memory_suite(void)
     tcase_add_test(tcase, steps_make_no_heap_call_and_no_synchronising_one);
     tcase_add_test(tcase, memory_comes_back_when_idle);
     tcase_add_test(tcase, slabs_go_back_to_the_device_beside_steps);
+    tcase_add_test(tcase, a_slab_takes_unused_scratch_but_for_a_rest);
     tcase_add_test(tcase, null_at_the_default_options_needs_little_memory);
     tcase_add_test(tcase, memory_limits_hold);
     tcase_add_test(tcase, a_copy_from_pageable_memory_is_counted);
