@@ -175,7 +175,9 @@ enum gpu_progress rank_query(struct rank *rank, struct error *error)
     if (status == cudaErrorNotReady)
         return GPU_BUSY;
     rank_die(rank);
-    (void)cuda_fail(status, "cudaStreamQuery", error);
+    struct error why;
+    int code = cuda_fail(status, "cudaStreamQuery", &why);
+    (void)error_set(error, -code, "device %d: %s", rank->device, why.text);
     return GPU_FAILED;
 }
 
