@@ -31,6 +31,9 @@ for test in $(find "$build/tests" -type f -name 'test_*_cuda*' -perm -u+x | sort
     run timeout 120 "$test"
 done
 run timeout 300 python3 tests/gpu/serve.py "$build"
+if [ "$(nvidia-smi -L 2> /dev/null | grep -c UUID)" -gt 1 ]; then
+    run timeout 600 python3 tests/gpu/share.py "$build"
+fi
 # What it prints are figures beside their limits, of interest where all is well, too.
 if timeout 420 python3 tests/gpu/operate.py "$build"; then
     passed=$((passed + 1))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What a CUDA daemon serves from several GPUs, checked through its socket: tests/gpu/share.py BUILD [PARTS...]
 
-Parts, all of them if none is named; those that need more GPUs than there are say so and are left out:
-  right     a reference checkpoint, and synthetic:llama-3.1-8b, scored on one GPU and shared by 2 and 4: the
-            log-probabilities are close
+Parts, all of them if none is named:
+  sums      what a sum over 2 and 4 GPUs costs, ours and NCCL's (tests/bench/sums.c)
+  right     a reference checkpoint scored on one GPU and shared by 2: the log-probabilities are close
   one       synthetic:llama-3.1-8b on one GPU: tokens per second of one sequence, and of 512 requests of 128
             tokens in and 128 out at once
-  tp, dp    the same shared by 2 and 4 GPUs; as replicas, 512 requests for each
+  tp, dp    the same shared by 2 and 4 GPUs, log-probabilities compared; as replicas, 512 requests for each
   large     synthetic:llama-3.1-70b on 4 GPUs (2, where there are no more): one sequence, 256 requests at once
-  starts    a small model shared by all GPUs, started and stopped 20 times
+  starts    a small model shared by 2 GPUs, started and stopped 20 times
 Every figure stands beside what one GPU gave in the same run. Prints what it saw; exit 1 if a request fails, or if
 sharing changes what is answered. Needs nothing but Python's own library, and libnccl.so.2 where the loader finds it.
 """
@@ -16,6 +16,7 @@ sharing changes what is answered. Needs nothing but Python's own library, and li
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -174,6 +175,14 @@ def starts(count):
     print(f"        20 starts on {count}: ready after {min(seconds):.1f} to {max(seconds):.1f} s", flush=True)
 
 
+def sums():
+    paths = [os.path.join(BUILD, "tests/bench/bench_sums"), os.path.join(BUILD, "tests/bench_sums")]
+    bench = next(path for path in paths if os.path.exists(path))
+    done = subprocess.run([bench], stdout=subprocess.PIPE, text=True, timeout=60)
+    print(done.stdout, end="", flush=True)
+    check(done.returncode == 0, "sums over GPUs are right")
+
+
 def attempt(what, *args):
     try:
         what(*args)
@@ -182,12 +191,15 @@ def attempt(what, *args):
 
 
 def main():
-    gpus = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.count("UUID")
+    listed = shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    gpus = listed.stdout.count("UUID") if listed else 0
     counts = [count for count in (2, 4, 8) if count <= gpus]
     wanted = lambda part: not PARTS or part in PARTS
     if not counts:
         print(f"SKIPPED: there are {gpus} GPUs")
         return
+    if wanted("sums"):
+        attempt(sums)
     if wanted("right"):
         attempt(right, 2)
     if wanted("one"):
