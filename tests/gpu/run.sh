@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All GPU tests in one command: tests/gpu/run.sh [BUILD]   (default .build/cuda; a carried build will do)
 # Kernels against plain doubles, the runtime's semantics, the engine on the reference checkpoints with its
-# mutations, then what is served (serve.py) and how it is operated (operate.py): within 8 minutes. Builds
+# mutations, then what is served (serve.py; share.py where there are several GPUs) and how it is operated
+# (operate.py): within 8 minutes on one GPU. Builds
 # first where the build folder is missing.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
