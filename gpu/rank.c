@@ -98,6 +98,20 @@ void rank_die(struct rank *rank)
         comm_abort(engine->comms);
 }
 
+static void tell_how_sums_go(const struct rank *rank)
+{
+    const struct post_office *office = &rank->comm.group->office;
+    if (office->ranks > INBOX_RANKS_MAX)
+        engine_log(rank->engine, GPU_LOG_NOTICE,
+                   "sums over more than %d devices all go through the communicator",
+                   INBOX_RANKS_MAX);
+    else if (!office->open)
+        engine_log(rank->engine, GPU_LOG_WARNING,
+                   "device %d does not reach the memory of device %d: all sums go through the "
+                   "communicator",
+                   office->apart[0], office->apart[1]);
+}
+
 static void rank_close(struct rank *rank)
 {
     for (uint32_t i = 0; i < GPU_GROUPS_MAX; i++)
@@ -149,6 +163,8 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
     rank->graphs.off = rank->engine->facts.null;
     mem_settle(&rank->mem);
     rank->started = true;
+    if (rank->comm.group && !rank->comm.rank)
+        tell_how_sums_go(rank);
     return 0;
 }
 

@@ -100,6 +100,17 @@ START_TEST(models_that_can_be_shared_are_many)
 }
 END_TEST
 
+START_TEST(devices_that_do_not_reach_each_other_share_all_the_same)
+{
+    setup(EMU_THREADS, 0);
+    emu_fault_set(EMU_cudaDeviceCanAccessPeer, 1 + (uint64_t)_i, cudaErrorInvalidDevice);
+    ck_assert(model_open(names[0], 2, false));
+    ck_assert(!post_logits(&rank(0)->comm.post) && !post_logits(&rank(1)->comm.post));
+    ck_assert(rig_right(error_run(), &reference));
+    talk_close(&talk);
+}
+END_TEST
+
 #define WIDE_PROMPTS 6
 #define WIDE_TOKENS 48
 
@@ -355,6 +366,7 @@ Suite *ranks_suite(void)
     name_count = reference_names(names);
     tcase_add_loop_test(tcase, shared_models_score_as_transformers_does, 0, (int)name_count);
     tcase_add_test(tcase, models_that_can_be_shared_are_many);
+    tcase_add_loop_test(tcase, devices_that_do_not_reach_each_other_share_all_the_same, 0, 2);
     tcase_add_loop_test(tcase, two_and_four_devices_give_what_one_gives, 0, 4);
     tcase_add_test(tcase, runs_of_one_layout_give_the_same_bits);
     tcase_add_loop_test(tcase, mistakes_in_sharing_are_seen, 0, 4);
