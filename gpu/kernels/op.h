@@ -10,9 +10,8 @@
  * in bytes is a multiple of 16 are fast on CUDA. An op never reads past the last element of a row.
  * - Buffers do not overlap, except where an op names what may be done in place.
  * - Memory class: activations and scratch are of the scratch pool, or of a graph's arena; batch
- * state is fixed memory of the engine; weights live as long as the engine. No op needs registered
- * memory. What an all-reduce must read or write (the output of the o and down products) may be
- * registered memory instead: no op can tell.
+ * state is fixed memory of the engine; weights live as long as the engine. Inboxes (inbox.h) are
+ * fixed memory that other devices write; nothing else needs to be within their reach.
  * - Grids and index counts come from the host's upper bounds (`max`), the work from the counts in
  *   device memory, so a captured launch is right for every count up to its bounds. Rows at and
  * beyond the count are not written. (op_product may write them, inside the first `max` rows.)

@@ -1,6 +1,7 @@
 /* Ops by which ranks exchange numbers: reduce, collect. Every rank is a stream of one device here.
  */
 #include <math.h>
+#include <unistd.h>
 
 #include "gpu/kernels/collect.h"
 #include "gpu/kernels/cpu/number.h"
@@ -231,6 +232,46 @@ START_TEST(slices_of_all_ranks_make_whole_rows)
 }
 END_TEST
 
+/* Within five seconds. */
+static bool ends(cudaStream_t stream)
+{
+    for (int i = 0; i < 500 && cudaStreamQuery(stream) == cudaErrorNotReady; i++)
+        usleep(10000);
+    return cudaStreamQuery(stream) == cudaSuccess;
+}
+
+START_TEST(who_waits_for_a_rank_that_failed_is_let_go)
+{
+    static const uint32_t size = 256;
+    uint64_t bytes = ROWS * size * sizeof(float);
+    rig_begin();
+    ranks_begin(2, bytes);
+    void *residual = numbers(DTYPE_F32, ROWS * size, residual_host);
+    void *part = numbers(DTYPE_F32, ROWS * size, part_host[0]);
+    struct reduce_args reduce = {.norm = {.rows = rig_span(ROWS, 0, ROWS),
+                                          .residual = residual,
+                                          .delta = part,
+                                          .size = size,
+                                          .residual_stride = size,
+                                          .delta_stride = size},
+                                 .inboxes = inboxes_of(0, 0)};
+    struct collect_args collect = {.rows = rig_span(ROWS, 0, ROWS),
+                                   .x = residual,
+                                   .width = size,
+                                   .share = size / 2,
+                                   .inboxes = inboxes_of(0, 1)};
+    OK(_i ? op_collect(&collect, ranks.stream[0]) : op_reduce(&reduce, ranks.stream[0]));
+    usleep(50000);
+    ck_assert_str_eq(cudaGetErrorName(cudaStreamQuery(ranks.stream[0])), "cudaErrorNotReady");
+    *(volatile uint32_t *)ranks.let_go = 1;
+    ck_assert(ends(ranks.stream[0]));
+    for (uint32_t r = 0; r < 2; r++) /* what was put is not taken any more */
+        OK(cudaMemsetAsync(ranks.memory[r], INBOX_EMPTY, 4 * bytes, rig_stream));
+    ranks_end();
+    rig_end();
+}
+END_TEST
+
 Suite *exchange_suite(void)
 {
     Suite *suite = suite_create("kernels: exchange");
@@ -240,6 +281,8 @@ Suite *exchange_suite(void)
                         sizeof reduce_cases / sizeof *reduce_cases);
     tcase_add_loop_test(tcase, slices_of_all_ranks_make_whole_rows, 0,
                         sizeof collect_cases / sizeof *collect_cases);
+    if (rig_kernels_wait)
+        tcase_add_loop_test(tcase, who_waits_for_a_rank_that_failed_is_let_go, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }

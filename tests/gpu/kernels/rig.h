@@ -17,7 +17,9 @@
 void rig_device(uint32_t threads);
 void rig_suites(SRunner *runner); /* adds the suites about this device alone */
 
-/* How streams meet on the CPU device; NULL on CUDA. */
+/* A kernel may wait for what another stream's does: CUDA. On the CPU device streams meet by
+ * tallies; on CUDA these are NULL. */
+extern const bool rig_kernels_wait;
 cudaStream_t rig_tally_make(void);
 void rig_tally_free(cudaStream_t tally);
 

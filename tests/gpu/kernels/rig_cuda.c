@@ -18,6 +18,8 @@ void rig_device(uint32_t threads)
     OK(status);
 }
 
+const bool rig_kernels_wait = true;
+
 cudaStream_t rig_tally_make(void)
 {
     return NULL;

@@ -9,6 +9,8 @@ void rig_device(uint32_t threads)
     OK(emu_setup(&options));
 }
 
+const bool rig_kernels_wait = false;
+
 cudaStream_t rig_tally_make(void)
 {
     cudaStream_t tally = emu_tally_make();
