@@ -16,7 +16,7 @@
 #include "gpu/gpu.h"
 #include "protocol/base/error.h"
 
-#define PROFILE_PLACES 3
+#define PROFILE_PLACES (GPU_DEPTH_MAX + 1)
 
 enum profile_mark {
     PROFILE_IN_FIRST,
