@@ -187,16 +187,37 @@ static void add_prompts(struct builder *b)
 /* ---- decode -----------------------------------------------------------------------------------
  */
 
+/* On a pipeline, whether a stage would have to wait for another with this row: its token comes from
+ * a step that some stage is still to see. */
+static bool is_early(const struct sched *sched, const struct seq *seq)
+{
+    return sched->step_last + 1 - seq->moved_step < sched->limits.stages;
+}
+
+/* As many decode rows as a step takes: on a pipeline a share for each stage, so that all of them have a
+ * step to work at. */
+static uint32_t decode_share(const struct sched *sched)
+{
+    uint32_t stages = sched->limits.stages, all = sched->decode_count;
+    return (all + stages - 1) / stages;
+}
+
+/* Those that are not early; when all are, those that the step may have all the same, since a stage that
+ * waits does no worse than one that has nothing. */
 static void add_decodes(struct builder *b)
 {
     struct sched *sched = b->sched;
+    const uint32_t share = decode_share(sched);
+    const bool wait = all_early(sched);
     list_each(link, &sched->decode)
     {
         struct seq *seq = container_of(link, struct seq, run_link);
-        if (b->tokens_left <= b->tokens_kept) {
+        if (b->tokens_left <= b->tokens_kept || b->step->plan.row_count == share) {
             b->step->cut = true;
             break;
         }
+        if (!wait && is_early(sched, seq))
+            continue;
         uint32_t length = seq->planned_len + 1;
         if (sched_reach(sched, b->step, seq, length, b->now_us) >= length)
             put_row(b, seq, 1, GPU_LAST);

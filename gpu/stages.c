@@ -40,7 +40,7 @@ int stages_split(const struct model_config *config, uint32_t stages, uint32_t *f
     if (stages > 1) {
         last = 1;
         for (uint32_t i = 2; i + stages - 1 <= config->layers; i++) {
-            if (worst(config, stages, i) < worst(config, stages, last))
+            if (worst(config, stages, i) <= worst(config, stages, last))
                 last = i;
         }
     }
