@@ -187,28 +187,28 @@ static void add_prompts(struct builder *b)
 /* ---- decode -----------------------------------------------------------------------------------
  */
 
-/* On a pipeline, whether a stage would have to wait for another with this row: its token comes from
- * a step that some stage is still to see. */
+/* On a pipeline, whether the row would make a stage wait: its token comes from a step that is still on
+ * its way through the others. */
 static bool is_early(const struct sched *sched, const struct seq *seq)
 {
     return sched->step_last + 1 - seq->moved_step < sched->limits.stages;
 }
 
-/* As many decode rows as a step takes: on a pipeline a share for each stage, so that all of them have a
- * step to work at. */
+/* The decode rows that a step takes at most. On a pipeline they are shared out over as many steps as
+ * there are stages, so that each has one to work at. */
 static uint32_t decode_share(const struct sched *sched)
 {
-    uint32_t stages = sched->limits.stages, all = sched->decode_count;
+    uint32_t stages = sched->limits.stages, all = 0;
+    if (stages == 1)
+        return UINT32_MAX;
+    list_each(link, &sched->decode) all++;
     return (all + stages - 1) / stages;
 }
 
-/* Those that are not early; when all are, those that the step may have all the same, since a stage that
- * waits does no worse than one that has nothing. */
-static void add_decodes(struct builder *b)
+static void add_decodes(struct builder *b, bool early_too)
 {
     struct sched *sched = b->sched;
     const uint32_t share = decode_share(sched);
-    const bool wait = all_early(sched);
     list_each(link, &sched->decode)
     {
         struct seq *seq = container_of(link, struct seq, run_link);
@@ -216,7 +216,7 @@ static void add_decodes(struct builder *b)
             b->step->cut = true;
             break;
         }
-        if (!wait && is_early(sched, seq))
+        if (!early_too && is_early(sched, seq))
             continue;
         uint32_t length = seq->planned_len + 1;
         if (sched_reach(sched, b->step, seq, length, b->now_us) >= length)
@@ -372,7 +372,8 @@ static double target_us(const struct sched *sched)
     /* Without a decode row nobody waits for this step's tokens but those whose prompts it reads. */
     if (sched->options.itl_target_us == 0 || list_empty(&sched->decode))
         return INFINITY;
-    return (double)sched->options.itl_target_us;
+    /* A sequence has a row in every so manieth step. */
+    return (double)sched->options.itl_target_us / sched->limits.stages;
 }
 
 /* Windows have moved on. */
@@ -410,13 +411,15 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
     drop_unseen(sched); /* first: a block that is moved must not be dropped by the same step */
     sched_plan_moves(sched, step);
     keep_for_due(&b);
-    add_decodes(&b);
+    add_decodes(&b, false);
     if (isfinite(b.target_us) && !cost_known(&sched->cost)) {
         b.target_us = INFINITY;
         b.tokens_left = sched_min(b.tokens_left, UNKNOWN_TOKENS + b.tokens_kept);
     }
     add_prompts(&b);
     add_starts(&b);
+    if (step->plan.row_count == 0)
+        add_decodes(&b, true); /* a stage that waits does no worse than one without a step */
     for (uint32_t i = 0; i < sched->closes_due_count; i++)
         step->closes[step->plan.close_count++] = sched->closes_due[i];
     for (uint32_t i = 0; i < sched->slabs_due_count; i++)
