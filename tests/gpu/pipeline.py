@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""What a CUDA daemon serves from two GPUs as a pipeline, checked through its socket: tests/gpu/pipeline.py BUILD
+
+- a reference checkpoint scored on one GPU and by two stages: the same log-probabilities, but for the choice of product;
+- synthetic:llama-3.1-8b, saturated: 2,048 requests of 128 tokens in and 128 out at once, on one GPU with as many
+  sequences at a time as serve it best, and by two stages: output tokens per second, and their ratio;
+- synthetic:tiny by two stages under compute-sanitizer, where that is installed.
+Prints what it saw; exit 1 if a request fails, or if a pipeline answers something else. Needs nothing but Python's own
+library.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
+SLUICE = os.path.join(BUILD, "client/sluice")
+FOLDER = tempfile.mkdtemp()
+SOCKET = os.path.join(FOLDER, "sluice.sock")
+ONE = ("--gpus", "0")
+TWO = ("--gpus", "0,1", "--dp", "1", "--tp", "1", "--pp", "2")
+failures = []
+
+
+def check(holds, text):
+    print(("ok      " if holds else "FAILED  ") + text, flush=True)
+    if not holds:
+        failures.append(text)
+
+
+class Daemon:
+    def __init__(self, model, *options, under=()):
+        begin = time.monotonic()
+        self.log = open(os.path.join(FOLDER, "log"), "w+")
+        self.process = subprocess.Popen(
+            [*under, os.path.join(BUILD, "daemon/sluiced"), "--model", model, "--device", "cuda",
+             "--module-dir", os.path.join(BUILD, "gpu"), "--socket", SOCKET,
+             "--queue-sequences", "8192", "--log-requests", "no", *options],
+            stdout=self.log, stderr=self.log)
+        while subprocess.run([SLUICE, "health", "--socket", SOCKET],
+                             capture_output=True).returncode != 0:
+            if self.process.poll() is not None or time.monotonic() - begin > 60:
+                self.process.kill()
+                raise RuntimeError("the daemon is not ready: " + self.text()[-1500:])
+            time.sleep(0.02)
+        print(f"        {model} {' '.join(options)}: ready after {time.monotonic() - begin:.1f} s", flush=True)
+
+    def text(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def run(self, command, lines, *options):
+        path = os.path.join(FOLDER, "batch.jsonl")
+        with open(path, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        begin = time.monotonic()
+        done = subprocess.run([SLUICE, command, "--file", path, "--json", "--socket", SOCKET, *options],
+                              capture_output=True, text=True, timeout=90)
+        if done.returncode:
+            raise RuntimeError(done.stderr[-500:] + self.text()[-1500:])
+        return [json.loads(line) for line in done.stdout.splitlines()], time.monotonic() - begin
+
+    def load(self, count):
+        rng = random.Random(7)
+        lines = [{"tokens": [rng.randrange(128000) for _ in range(128)], "max_tokens": 128, "ignore_eos": True}
+                 for _ in range(count)]
+        self.run("generate", lines[:count // 4], "--no-stream")
+        results, wall = self.run("generate", lines, "--no-stream")
+        check(len(results) == count and all(len(r["tokens"]) == 128 for r in results), f"{count} requests end")
+        return count * 128 / wall
+
+    def stop(self):
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+def scores(*options):
+    rng = random.Random(3)
+    daemon = Daemon("tests/model/data/llama-default-bf16", *options)
+    results, _ = daemon.run("score", [{"tokens": [rng.randrange(250) for _ in range(n)]} for n in (5, 40, 90, 120)])
+    lines = [{"tokens": [rng.randrange(250) for _ in range(9)], "max_tokens": 60, "ignore_eos": True} for _ in range(8)]
+    texts, _ = daemon.run("generate", lines, "--no-stream")
+    daemon.stop()
+    return ([value for result in results for value in result["logprobs"] if isinstance(value, float)],
+            [text["tokens"] for text in texts])
+
+
+def right():
+    (one, said), (two, said_too) = scores(*ONE), scores(*TWO)
+    off = [abs(a - b) for a, b in zip(one, two)]
+    check(len(one) == len(two) > 200 and max(off) < 0.1 and sum(off) / len(off) < 0.01,
+          f"two stages: {len(off)} log-probabilities, off by {sum(off) / max(len(off), 1):.6f}, "
+          f"at most {max(off, default=-1):.6f}; {sum(a == b for a, b in zip(said, said_too))} of 8 texts the same")
+
+
+def rate(count, *options):
+    daemon = Daemon("synthetic:llama-3.1-8b", *options)
+    value = daemon.load(count)
+    stats = subprocess.run([SLUICE, "stats", "--json", "--socket", SOCKET], capture_output=True, text=True).stdout
+    print(f"        {count} of 128 in, 128 out: {value:.0f} output tok/s", flush=True)
+    daemon.stop()
+    return value, stats
+
+
+def saturated():
+    count, seen = 2048, []
+    for sequences in ("512", "1024"):
+        seen.append(rate(count, *ONE, "--sequences-max", sequences)[0])
+    both, stats = rate(count, *TWO, "--sequences-max", "1024")
+    out = os.environ.get("OUT")
+    if out:
+        with open(os.path.join(out, "pipeline_stats.json"), "w") as file:
+            file.write(stats)
+    print(f"        two stages over one GPU at its best: {both / max(seen):.3f} times", flush=True)
+
+
+def sanitized():
+    tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if not tool:
+        print("        no compute-sanitizer: left out")
+        return
+    daemon = Daemon("synthetic:tiny", *TWO, under=(tool, "--tool", "memcheck", "--error-exitcode", "9"))
+    lines = [{"tokens": [1, 2, 3 + i], "max_tokens": 12, "ignore_eos": True} for i in range(12)]
+    daemon.run("generate", lines, "--no-stream")
+    status = daemon.stop()
+    text = daemon.text()
+    check(status == 0 and "ERROR SUMMARY: 0 errors" in text, "memcheck on two stages: " + text.strip()[-60:])
+
+
+def attempt(what):
+    try:
+        what()
+    except Exception as error:  # the others are worth their time all the same
+        check(False, f"{what.__name__}: {error}")
+
+
+for part in sys.argv[2:] or ("right", "saturated", "sanitized"):
+    attempt({"right": right, "saturated": saturated, "sanitized": sanitized}[part])
+sys.exit(1 if failures else 0)
