@@ -187,15 +187,15 @@ static void add_prompts(struct builder *b)
 /* ---- decode -----------------------------------------------------------------------------------
  */
 
-/* On a pipeline, whether the row would make a stage wait: its token comes from a step that is still on
- * its way through the others. */
+/* On a pipeline, whether the row would make a stage wait: its token comes from a step that is still
+ * on its way through the others. */
 static bool is_early(const struct sched *sched, const struct seq *seq)
 {
     return sched->step_last + 1 - seq->moved_step < sched->limits.stages;
 }
 
-/* The decode rows that a step takes at most. On a pipeline they are shared out over as many steps as
- * there are stages, so that each has one to work at. */
+/* The decode rows that a step takes at most. On a pipeline they are shared out over as many steps
+ * as there are stages, so that each has one to work at. */
 static uint32_t decode_share(const struct sched *sched)
 {
     uint32_t stages = sched->limits.stages, all = 0;
@@ -477,7 +477,8 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
     seq->in_flight++;
     if (seq->stamps.scheduled_us == 0) {
         seq->stamps.scheduled_us = now_us;
-        /* The loop may have read its clock after the worker's turn began, and pushed before it looked. */
+        /* The loop may have read its clock after the worker's turn began, and pushed before it
+         * looked. */
         hist_add(&sched->stats->queue_time,
                  now_us > seq->arrived_us ? now_us - seq->arrived_us : 0);
     }

@@ -109,7 +109,8 @@ static void limits_set(struct facts *facts, const struct gpu_options *options)
     struct gpu_limits *limits = &facts->limits;
     if (options->context_max && options->context_max < model->context_max)
         model->context_max = options->context_max;
-    uint32_t slots = options->slots_max ? options->slots_max : device_traits.slots_max;
+    /* A pipeline has steps of other sequences on each stage, and a part of their KV. */
+    uint32_t slots = options->slots_max ? options->slots_max : device_traits.slots_max * facts->pp;
     uint32_t tokens = options->tokens_max ? options->tokens_max : device_traits.tokens_max;
     if (tokens < slots)
         tokens = slots; /* every slot may decode in one step */
@@ -241,8 +242,7 @@ static void groups_set(struct facts *facts, const struct gpu_options *options)
         (uint64_t)facts->limits.slots_max * ((facts->limits.context_max + tokens - 1) / tokens);
     uint64_t block[GPU_GROUPS_MAX] = {0}, sum = 0;
     for (uint32_t i = 0; i < model->group_count; i++) {
-        block[i] =
-            facts->null ? tokens * sizeof(uint64_t) : block_bytes(facts, i);
+        block[i] = facts->null ? tokens * sizeof(uint64_t) : block_bytes(facts, i);
         sum += block[i];
     }
     /* All groups count the same positions, so that none may take what another needs. */

@@ -146,9 +146,9 @@ struct forward_state forward_state_of(const struct forward *forward, const struc
     uint64_t elements = (uint64_t)tokens * forward->config->hidden;
     room_cut(&room, scratch, forward, batch);
     return (struct forward_state){.residual = room.residual,
-                                  .delta = room.x,
+                                  .delta = room.delta,
                                   .residual_bytes = elements * sizeof(float),
-                                  .delta_bytes = elements * dtype_bytes(device_traits.compute)};
+                                  .delta_bytes = elements * dtype_bytes(forward_delta_dtype(forward))};
 }
 
 static int product_to(const struct run *run, struct span rows, const struct weight *weight,

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "gpu/cuda.h"
-#include "gpu/engine.h"
 #include "gpu/device.h"
+#include "gpu/engine.h"
 #include "gpu/loader.h"
 #include "gpu/mark.h"
 #include "gpu/stages.h"
@@ -82,7 +82,8 @@ static void part_make(struct rank *rank)
     memcpy(rank->groups, facts->model.groups, sizeof rank->groups);
     if (facts->null || facts->pp == 1)
         return;
-    rank->part = stages_part(&facts->share, facts->first[rank->stage], facts->first[rank->stage + 1]);
+    rank->part =
+        stages_part(&facts->share, facts->first[rank->stage], facts->first[rank->stage + 1]);
     for (uint32_t i = 0; i < facts->model.group_count; i++) {
         rank->groups[i].layers = rank->part.groups[i].layers;
         rank->groups[i].block_bytes =

@@ -88,7 +88,7 @@ static int memory_open(struct relay *relay, struct mem *mem, uint64_t state_byte
 }
 
 int relay_open(struct relay *relay, struct mem *mem, const struct relay_limits *limits,
-              struct error *error)
+               struct error *error)
 {
     int least = 0, greatest = 0;
     relay->slots = limits->slots;
@@ -157,7 +157,7 @@ static int copy(void *to, const void *from, uint64_t bytes, cudaStream_t stream,
 }
 
 int relay_take(struct relay *relay, uint64_t step, const struct forward_state *state,
-              cudaStream_t compute, struct error *error)
+               cudaStream_t compute, struct error *error)
 {
     const char *inbox = relay->inbox;
     int status = handed_await(relay->before, step, error);
@@ -178,14 +178,14 @@ static int peer_copy(struct relay *relay, uint64_t bytes, struct error *error)
 {
     const struct relay *after = relay->after;
     if (bytes)
-        CUDA_TRY(cudaMemcpyPeerAsync(after->inbox, after->device, relay->outbox, relay->device, bytes,
-                                     relay->stream),
+        CUDA_TRY(cudaMemcpyPeerAsync(after->inbox, after->device, relay->outbox, relay->device,
+                                     bytes, relay->stream),
                  error);
     return 0;
 }
 
 int relay_give(struct relay *relay, uint64_t step, const struct forward_state *state,
-              cudaStream_t compute, struct error *error)
+               cudaStream_t compute, struct error *error)
 {
     char *outbox = relay->outbox;
     if (step > 1)
@@ -211,8 +211,9 @@ int relay_give(struct relay *relay, uint64_t step, const struct forward_state *s
 int relay_return(struct relay *relay, uint64_t step, cudaStream_t stream, struct error *error)
 {
     const struct relay *first = relay->first;
-    CUDA_TRY(cudaMemcpyPeerAsync(relay_tokens(first, step), first->device, relay_tokens(relay, step),
-                                 relay->device, sizeof *relay->tokens * relay->slots, stream),
+    CUDA_TRY(cudaMemcpyPeerAsync(relay_tokens(first, step), first->device,
+                                 relay_tokens(relay, step), relay->device,
+                                 sizeof *relay->tokens * relay->slots, stream),
              error);
     CUDA_TRY(cudaEventRecord(relay->returned[step % relay->places], stream), error);
     return 0;

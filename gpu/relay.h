@@ -5,10 +5,10 @@
  *   compute of s + 1          wait arrived, from the inbox --> taken, layers ...
  *
  * Outbox and inbox are the two buffers of a way: the outbox is filled again once what was in it has
- * arrived, the inbox once what was in it is taken. So the copy of one step runs beside the layers of
- * the next. The last stage sends the tokens of all slots back to the first after each step, in a ring
- * with a place for each step in flight; a step there waits for the tokens of the step that it reads
- * from, and for no later one.
+ * arrived, the inbox once what was in it is taken. So the copy of one step runs beside the layers
+ * of the next. The last stage sends the tokens of all slots back to the first after each step, in a
+ * ring with a place for each step in flight; a step there waits for the tokens of the step that it
+ * reads from, and for no later one.
  *
  * An event counts from its record on, and ranks have threads of their own: relay_take waits on the
  * host until the stage before has recorded this step. All other waits are for steps before, which
@@ -33,10 +33,10 @@ struct relay {
     struct relay *first, *last;   /* of the chain; NULL: the rank is in none */
     int device;
     cudaStream_t stream;
-    void *outbox, *inbox;              /* NULL where nobody is after, or before */
-    cudaEvent_t made, arrived, taken;  /* arrived: of what this rank sent; taken: of its inbox */
+    void *outbox, *inbox;             /* NULL where nobody is after, or before */
+    cudaEvent_t made, arrived, taken; /* arrived: of what this rank sent; taken: of its inbox */
     uint32_t slots, places;
-    int32_t *tokens;                   /* [places][slots], of the first and of the last */
+    int32_t *tokens;                    /* [places][slots], of the first and of the last */
     cudaEvent_t returned[RELAY_PLACES]; /* by the last, into the first's place */
     /* What the thread of the stage after waits for. */
     pthread_mutex_t lock;
@@ -60,7 +60,7 @@ void relay_abort(struct relay *relay); /* wakes who waits for this rank */
 
 /* In rank_start, the device current. On failure, relay_close and later relay_drop. */
 int relay_open(struct relay *relay, struct mem *mem, const struct relay_limits *limits,
-              struct error *error);
+               struct error *error);
 /* First stage: until no other rank writes here any more. No step is given to any rank then. */
 int relay_drain(struct relay *relay, struct error *error);
 void relay_close(struct relay *relay); /* events stay until relay_drop: neighbours may name them */
@@ -69,10 +69,10 @@ void relay_close(struct relay *relay); /* events stay until relay_drop: neighbou
 int relay_await_tokens(struct relay *relay, uint64_t of, cudaStream_t compute, struct error *error);
 /* A later one: what was handed on goes to `state`. ERR_DEVICE when the engine has failed. */
 int relay_take(struct relay *relay, uint64_t step, const struct forward_state *state,
-              cudaStream_t compute, struct error *error);
+               cudaStream_t compute, struct error *error);
 /* All but the last, after the layers. */
 int relay_give(struct relay *relay, uint64_t step, const struct forward_state *state,
-              cudaStream_t compute, struct error *error);
+               cudaStream_t compute, struct error *error);
 /* The last, on a stream that follows compute. */
 int relay_return(struct relay *relay, uint64_t step, cudaStream_t stream, struct error *error);
 

@@ -1,9 +1,9 @@
 /* Which layers each stage of a pipeline has: as even as whole layers allow.
  *
- * The cost of a stage is counted in the elements of the matrices that a step multiplies by: it reads
- * them once and multiplies every row by them, so time follows them whether memory or arithmetic
- * bounds it. The head counts, with the last stage; the embedding does not, since a step takes only its
- * rows. Pure. Any thread.
+ * The cost of a stage is counted in the elements of the matrices that a step multiplies by: it
+ * reads them once and multiplies every row by them, so time follows them whether memory or
+ * arithmetic bounds it. The head counts, with the last stage; the embedding does not, since a step
+ * takes only its rows. Pure. Any thread.
  */
 #pragma once
 

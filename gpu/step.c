@@ -166,8 +166,7 @@ static int results_enqueue(const struct step *step, struct error *error)
     if (!status && &rank->relay == rank->relay.last)
         status = relay_return(&rank->relay, number, lane->copy_out, error);
     if (!status)
-        status =
-            lane_results_out(lane, number, place->result_pinned, place->result, bytes, error);
+        status = lane_results_out(lane, number, place->result_pinned, place->result, bytes, error);
     return status;
 }
 
@@ -190,8 +189,8 @@ static int step_enqueue(struct step *step, size_t plan_bytes, struct error *erro
     return status;
 }
 
-/* A decode row reads what was sampled in the last step that had its slot. Every step's tokens stand for
- * those before it, too; of one that has ended for sure there is no need to have older ones. */
+/* A decode row reads what was sampled in the last step that had its slot. Every step's tokens stand
+ * for those before it, too; of one that has ended for sure there is no need to have older ones. */
 static uint64_t tokens_of(const struct rank *rank, const struct gpu_plan *plan)
 {
     uint64_t depth = rank->engine->facts.limits.depth, of = 0;

@@ -1,7 +1,7 @@
 /* Runs a few sequences through an engine with as many steps in flight as it takes: sequences in
- * groups whose steps take turns, prompts in chunks, then decode rows that read what the device sampled.
- * What is planned depends on nothing that was sampled, so that engines of any layout are given the
- * same steps, and their answers can be compared bit for bit.
+ * groups whose steps take turns, prompts in chunks, then decode rows that read what the device
+ * sampled. What is planned depends on nothing that was sampled, so that engines of any layout are
+ * given the same steps, and their answers can be compared bit for bit.
  *
  * A thread for each rank, as in the daemon, or one for all where the stepper runs.
  */

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,7 +76,15 @@ class Daemon:
         return count * 128 / wall
 
     def stop(self):
-        self.process.terminate()
+        """Ends the daemon itself, which a tool around it started."""
+        pid = self.process.pid
+        while True:
+            with open(f"/proc/{pid}/task/{pid}/children") as file:
+                children = file.read().split()
+            if not children:
+                break
+            pid = int(children[-1])
+        os.kill(pid, signal.SIGTERM)
         return self.process.wait(60)
 
 

@@ -42,11 +42,8 @@ static const struct {
 static bool model_open(const char *name, uint32_t tp, uint32_t pp)
 {
     ck_assert(reference_read(name, &reference));
-    struct gpu_options options = {.model = reference.directory,
-                                  .tp = tp,
-                                  .pp = pp,
-                                  .tokens_max = 512,
-                                  .slots_max = 64};
+    struct gpu_options options = {
+        .model = reference.directory, .tp = tp, .pp = pp, .tokens_max = 512, .slots_max = 64};
     int status = talk_open(&talk, &options, false);
     if (status == -ERR_BAD_CONFIG)
         return false;
@@ -81,13 +78,10 @@ END_TEST
 
 static struct flow_options flow_of(uint32_t tp, uint32_t pp)
 {
-    return (struct flow_options){.gpu = {.model = MODEL,
-                                         .tp = tp,
-                                         .pp = pp,
-                                         .tokens_max = 512,
-                                         .slots_max = FLOW_SEQS},
-                                 .groups = 4,
-                                 .chunk = 40};
+    return (struct flow_options){
+        .gpu = {.model = MODEL, .tp = tp, .pp = pp, .tokens_max = 512, .slots_max = FLOW_SEQS},
+        .groups = 4,
+        .chunk = 40};
 }
 
 static int run(const struct flow_options *options, struct flow_answers *ret)
@@ -228,8 +222,8 @@ static void way_open(uint64_t seed)
         ck_assert_int_eq(cudaSetDevice(i), cudaSuccess);
         ck_assert_int_eq(cudaStreamCreateWithPriority(&way.compute[i], cudaStreamNonBlocking, 0),
                          cudaSuccess);
-        ck_assert_int_eq(
-            mem_open(&way.mems[i], i, way.compute[i], &(struct mem_limits){0}, &error), 0);
+        ck_assert_int_eq(mem_open(&way.mems[i], i, way.compute[i], &(struct mem_limits){0}, &error),
+                         0);
         ck_assert_int_eq(relay_open(&way.relays[i], &way.mems[i], &limits, &error), 0);
         ck_assert_int_eq(mem_fixed(&way.mems[i], WAY_BYTES, &state, &error), 0);
         ck_assert_int_eq(mem_fixed(&way.mems[i], WAY_STEPS * WAY_BYTES, &seen, &error), 0);
@@ -319,14 +313,13 @@ START_TEST(relays_are_right_under_any_order_of_work)
 }
 END_TEST
 
-/* Waits of a step on three stages, as they are made: the first's for tokens (from the third step on),
- * outbox and inbox (from the second on), and what was made; and so on. Of the fourth step, where all of
- * them are there. */
-static const char *const waits[] = {"tokens are back",    "the first outbox is empty",
-                                    "its state is made",  "the next inbox is empty",
-                                    "state has arrived",  "the second outbox is empty",
-                                    "its state is made",  "the last inbox is empty",
-                                    "state has arrived"};
+/* Waits of a step on three stages, as they are made: the first's for tokens (from the third step
+ * on), outbox and inbox (from the second on), and what was made; and so on. Of the fourth step,
+ * where all of them are there. */
+static const char *const waits[] = {
+    "tokens are back",         "the first outbox is empty", "its state is made",
+    "the next inbox is empty", "state has arrived",         "the second outbox is empty",
+    "its state is made",       "the last inbox is empty",   "state has arrived"};
 #define WAITS (sizeof waits / sizeof waits[0])
 
 START_TEST(a_wait_left_out_between_stages_is_seen)
