@@ -112,6 +112,8 @@ static void limits_set(struct facts *facts, const struct gpu_options *options)
     /* A pipeline has steps of other sequences on each stage, and a part of their KV. */
     uint32_t slots = options->slots_max ? options->slots_max : device_traits.slots_max * facts->pp;
     uint32_t tokens = options->tokens_max ? options->tokens_max : device_traits.tokens_max;
+    if (facts->pp > 1 && !options->tokens_max)
+        tokens /= 2 * facts->pp; /* a long prompt is read by all stages at once, in pieces */
     if (tokens < slots)
         tokens = slots; /* every slot may decode in one step */
     uint64_t embeds = device_traits.embed_bytes / sizeof(float) / model->hidden;
