@@ -327,6 +327,7 @@ static int layers(const struct run *run, struct error *error)
     const struct model_config *config = run->config;
     uint64_t bytes = kv_bytes(config, run->forward->block_tokens);
     uint32_t seen[MODEL_GROUPS_MAX] = {0}; /* layers of each group so far */
+    bool whole = !run->forward->takes_over || run->posts; /* the residual lacks nothing */
     for (uint32_t i = 0; i < config->layers; i++) {
         const struct layer_weights *layer = &run->forward->weights->layers[i];
         uint32_t group = config->layer_group[i];
@@ -335,7 +336,7 @@ static int layers(const struct run *run, struct error *error)
                               .group = group,
                               .dtype = device_traits.kv};
         seen[group]++;
-        int status = norm(run, layer->input_norm, i == 0 && !run->forward->takes_over, error);
+        int status = norm(run, layer->input_norm, i == 0 && whole, error);
         if (!status)
             status = attention(run, layer, kv, error);
         if (!status)
@@ -345,6 +346,10 @@ static int layers(const struct run *run, struct error *error)
         if (status)
             return status;
     }
+    /* What went by post is added up before it is handed on: a step's number of sums stays even. What
+     * the norm gives is of no use. */
+    if (run->forward->hands_on && run->posts)
+        return norm(run, run->forward->weights->layers[0].input_norm, false, error);
     return 0;
 }
 

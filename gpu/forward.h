@@ -11,8 +11,8 @@
  * columns, the others being zero, and they are added up likewise; so all ranks sample the same.
  *
  * A stage of a pipeline runs its own layers. Between two stages go the residual and what the last
- * layer's MLP gave, which the next layer's norm adds to it: so the sums are the same, bit for bit, as
- * on one device.
+ * layer's MLP gave, which the next layer's norm adds to it, or the residual with that added where
+ * sums go by post: so they are the same, bit for bit, as without stages.
  *
  * The order of launches, and every pointer, follows from the batch's bounds alone: that makes a
  * step fit to be captured. Thread: the rank's own. Owns nothing.

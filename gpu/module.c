@@ -89,6 +89,16 @@ static struct rank *rank_enter(const struct gpu_engine *engine, uint32_t number)
     return rank;
 }
 
+/* Where sums go by post a stage hands on the residual alone: all stages do that, or none. */
+static void posts_agree(const struct gpu_engine *engine)
+{
+    bool open = true;
+    for (uint32_t i = 0; i < engine->facts.pp; i++)
+        open = open && engine->comms[i]->office.open;
+    for (uint32_t i = 0; i < engine->facts.pp; i++)
+        engine->comms[i]->office.open = open;
+}
+
 /* The ranks of a stage sum; the ranks of the same shard hand on, from stage to stage. */
 static int ranks_join(struct gpu_engine *engine, const int *numbers, struct error *error)
 {
@@ -98,6 +108,8 @@ static int ranks_join(struct gpu_engine *engine, const int *numbers, struct erro
         status = comm_group_make(tp, numbers + (size_t)stage * tp, &engine->comms[stage], error);
     if (status || pp == 1)
         return status;
+    if (tp > 1)
+        posts_agree(engine);
     for (uint32_t i = 0; i < engine->rank_count; i++) {
         struct rank *before = i >= tp ? engine_rank(engine, i - tp) : NULL;
         struct rank *rank = engine_rank(engine, i);

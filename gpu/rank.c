@@ -100,8 +100,8 @@ static int relays_open(struct rank *rank, struct error *error)
     if (status || !rank->relay.first)
         return status;
     struct relay_limits limits = {
-        .state_bytes = (uint64_t)facts->limits.tokens_max * facts->model.hidden *
-                       (sizeof(float) + dtype_bytes(device_traits.compute)),
+        .state_bytes =
+            (uint64_t)facts->limits.tokens_max * facts->model.hidden * 2 * sizeof(float),
         .slots = facts->limits.slots_max,
         .places = facts->limits.depth + 1,
     };

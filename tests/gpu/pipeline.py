@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What a CUDA daemon serves from two GPUs as a pipeline, checked through its socket: tests/gpu/pipeline.py BUILD
+"""What a CUDA daemon serves from two GPUs as a pipeline, checked through its socket: tests/gpu/pipeline.py BUILD [PART ...]
 
-- a reference checkpoint scored on one GPU and by two stages: the same log-probabilities, but for the choice of product;
-- synthetic:llama-3.1-8b, saturated: 3,072 requests of 128 tokens in and 128 out at once, on one GPU with 512 sequences
+- right: a reference checkpoint scored on one GPU and by two stages: the same log-probabilities, but for the choice of
+  product; where there are four GPUs, synthetic:llama-3.2-1b by four stages, and by two of two GPUs each;
+- saturated: synthetic:llama-3.1-8b, 2,048 requests of 128 tokens in and 128 out at once, on one GPU with 512 sequences
   at a time (more serve it no faster), and by two stages with 1,024: output tokens per second, and their ratio;
-- synthetic:tiny by two stages under compute-sanitizer, where that is installed.
+- sanitized: synthetic:tiny by two stages under compute-sanitizer, where that is installed.
 Prints what it saw; exit 1 if a request fails, or if a pipeline answers something else. Needs nothing but Python's own
 library.
 """
@@ -25,6 +26,7 @@ FOLDER = tempfile.mkdtemp()
 SOCKET = os.path.join(FOLDER, "sluice.sock")
 ONE = ("--gpus", "0")
 TWO = ("--gpus", "0,1", "--dp", "1", "--tp", "1", "--pp", "2")
+GPUS = len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines())
 failures = []
 
 
@@ -80,7 +82,7 @@ class Daemon:
         rng = random.Random(7)
         lines = [{"tokens": [rng.randrange(128000) for _ in range(128)], "max_tokens": 128, "ignore_eos": True}
                  for _ in range(count)]
-        self.run("generate", lines[:512], "--no-stream", clients=2)
+        self.run("generate", lines[:256], "--no-stream")
         results, wall = self.run("generate", lines, "--no-stream", clients=count // 256)
         check(len(results) == count and all(len(r["tokens"]) == 128 for r in results), f"{count} requests end")
         return count * 128 / wall
@@ -98,9 +100,10 @@ class Daemon:
         return self.process.wait(60)
 
 
-def scores(*options):
+def answers(model, *options):
+    """Log-probabilities of fixed prompts, and tokens of a few texts."""
     rng = random.Random(3)
-    daemon = Daemon("tests/model/data/llama-default-bf16", *options)
+    daemon = Daemon(model, *options)
     results, _ = daemon.run("score", [{"tokens": [rng.randrange(250) for _ in range(n)]} for n in (5, 40, 90, 120)])
     lines = [{"tokens": [rng.randrange(250) for _ in range(9)], "max_tokens": 60, "ignore_eos": True} for _ in range(8)]
     texts, _ = daemon.run("generate", lines, "--no-stream")
@@ -109,12 +112,23 @@ def scores(*options):
             [text["tokens"] for text in texts])
 
 
+def compare(what, one, other):
+    off = [abs(a - b) for a, b in zip(one[0], other[0])]
+    check(len(one[0]) == len(other[0]) > 200 and max(off) < 0.1 and sum(off) / len(off) < 0.01,
+          f"{what}: {len(off)} log-probabilities, off by {sum(off) / max(len(off), 1):.6f}, "
+          f"at most {max(off, default=-1):.6f}; {sum(a == b for a, b in zip(one[1], other[1]))} of 8 texts the same")
+
+
 def right():
-    (one, said), (two, said_too) = scores(*ONE), scores(*TWO)
-    off = [abs(a - b) for a, b in zip(one, two)]
-    check(len(one) == len(two) > 200 and max(off) < 0.1 and sum(off) / len(off) < 0.01,
-          f"two stages: {len(off)} log-probabilities, off by {sum(off) / max(len(off), 1):.6f}, "
-          f"at most {max(off, default=-1):.6f}; {sum(a == b for a, b in zip(said, said_too))} of 8 texts the same")
+    model = "tests/model/data/llama-default-bf16"
+    compare("two stages", answers(model, *ONE), answers(model, *TWO))
+    if GPUS < 4:
+        return
+    model = "synthetic:llama-3.2-1b"
+    one = answers(model, *ONE)
+    for tp, pp in ((1, 4), (2, 2)):
+        compare(f"tp {tp}, pp {pp}", one,
+                answers(model, "--gpus", "0,1,2,3", "--dp", "1", "--tp", str(tp), "--pp", str(pp)))
 
 
 def rate(count, *options):
@@ -127,8 +141,8 @@ def rate(count, *options):
 
 
 def saturated():
-    one, _ = rate(3072, *ONE, "--sequences-max", "512")
-    two, stats = rate(3072, *TWO, "--sequences-max", "1024")
+    one, _ = rate(2048, *ONE, "--sequences-max", "512")
+    two, stats = rate(2048, *TWO, "--sequences-max", "1024")
     print(f"        two stages over one GPU: {two / one:.3f} times", flush=True)
     if os.environ.get("OUT"):
         with open(os.path.join(os.environ["OUT"], "pipeline_stats.json"), "w") as file:

@@ -270,10 +270,10 @@ static bool spoilt_is_seen(void (*spoil)(void))
         setup(EMU_STEPPER, seed);
         ck_assert(model_open(names[0], 2, true));
         talk.chunk = 7;
-        cudaStream_t tally = talk.engine->comms->office.desk[1].tally;
+        cudaStream_t tally = talk.engine->comms[0]->office.desk[1].tally;
         spoil();
         bool seen = !rig_right(error_run(), &reference);
-        talk.engine->comms->office.desk[1].tally = tally;
+        talk.engine->comms[0]->office.desk[1].tally = tally;
         talk_close(&talk);
         if (seen)
             return true;
@@ -289,7 +289,7 @@ static void turns_taken_by_none(void)
 /* A rank's stream meets itself alone. */
 static void meetings_skipped(void)
 {
-    talk.engine->comms->office.desk[1].tally = talk.engine->comms->office.desk[0].tally;
+    talk.engine->comms[0]->office.desk[1].tally = talk.engine->comms[0]->office.desk[0].tally;
 }
 
 START_TEST(inboxes_without_turns_or_meetings_are_seen)
