@@ -222,6 +222,7 @@ enum gpu_lane {
     GPU_COPY_OUT,
     GPU_BULK_IN,
     GPU_BULK_OUT,
+    GPU_PEER, /* from a stage to the next */
     GPU_NOTIFY,
     GPU_LANES
 };

@@ -104,6 +104,7 @@ static int relays_open(struct rank *rank, struct error *error)
             (uint64_t)facts->limits.tokens_max * facts->model.hidden * 2 * sizeof(float),
         .slots = facts->limits.slots_max,
         .places = facts->limits.depth + 1,
+        .profile = &rank->lane.profile,
     };
     return relay_open(&rank->relay, &rank->mem, &limits, error);
 }

@@ -93,6 +93,7 @@ int relay_open(struct relay *relay, struct mem *mem, const struct relay_limits *
     int least = 0, greatest = 0;
     relay->slots = limits->slots;
     relay->places = limits->places;
+    relay->profile = limits->profile;
     CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest), error);
     CUDA_TRY(cudaStreamCreateWithPriority(&relay->stream, cudaStreamNonBlocking, greatest), error);
     int status = events_open(relay, error);
@@ -174,14 +175,22 @@ int relay_take(struct relay *relay, uint64_t step, const struct forward_state *s
     return 0;
 }
 
-static int peer_copy(struct relay *relay, uint64_t bytes, struct error *error)
+static int profiled(struct relay *relay, uint64_t step, enum profile_mark mark, struct error *error)
+{
+    return relay->profile ? profile_record(relay->profile, step, mark, relay->stream, error) : 0;
+}
+
+static int peer_copy(struct relay *relay, uint64_t step, uint64_t bytes, struct error *error)
 {
     const struct relay *after = relay->after;
+    int status = profiled(relay, step, PROFILE_PEER_FIRST, error);
+    if (status)
+        return status;
     if (bytes)
         CUDA_TRY(cudaMemcpyPeerAsync(after->inbox, after->device, relay->outbox, relay->device,
                                      bytes, relay->stream),
                  error);
-    return 0;
+    return profiled(relay, step, PROFILE_PEER_LAST, error);
 }
 
 int relay_give(struct relay *relay, uint64_t step, const struct forward_state *state,
@@ -200,7 +209,7 @@ int relay_give(struct relay *relay, uint64_t step, const struct forward_state *s
     CUDA_TRY(cudaStreamWaitEvent(relay->stream, relay->made, 0), error);
     if (step > 1)
         CUDA_TRY(cudaStreamWaitEvent(relay->stream, relay->after->taken, 0), error);
-    status = peer_copy(relay, state->residual_bytes + state->delta_bytes, error);
+    status = peer_copy(relay, step, state->residual_bytes + state->delta_bytes, error);
     if (status)
         return status;
     CUDA_TRY(cudaEventRecord(relay->arrived, relay->stream), error);

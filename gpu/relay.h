@@ -25,6 +25,7 @@
 
 #include "gpu/forward.h"
 #include "gpu/mem.h"
+#include "gpu/profile.h"
 
 #define RELAY_PLACES (GPU_DEPTH_MAX + 1)
 
@@ -32,6 +33,7 @@ struct relay {
     struct relay *before, *after; /* NULL: none */
     struct relay *first, *last;   /* of the chain; NULL: the rank is in none */
     int device;
+    struct profile *profile; /* of the rank's lane; NULL: none */
     cudaStream_t stream;
     void *outbox, *inbox;             /* NULL where nobody is after, or before */
     cudaEvent_t made, arrived, taken; /* arrived: of what this rank sent; taken: of its inbox */
@@ -49,6 +51,7 @@ struct relay {
 struct relay_limits {
     uint64_t state_bytes; /* the most that a step hands on */
     uint32_t slots, places;
+    struct profile *profile;
 };
 
 /* Makes a relay the one after `before`, which is NULL for the first stage's. */
