@@ -140,9 +140,32 @@ def rate(count, *options):
     return value, stats
 
 
+def beside(path):
+    """How much of the time of copies from stage to stage each device was computing, by the trace."""
+    with open(path) as file:
+        events = json.load(file)
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    spans = {}
+    for e in events:
+        if e.get("ph") == "X":
+            spans.setdefault((e["pid"], lanes[e["pid"], e["tid"]]), []).append((e["ts"], e["ts"] + e["dur"]))
+    copies = spans[0, "peer"]
+    total = sum(end - begin for begin, end in copies)
+    shares = []
+    for device in (0, 1):
+        busy = sum(max(0, min(end, last) - max(begin, first))
+                   for begin, end in copies for first, last in spans[device, "compute"])
+        shares.append(100 * busy / total)
+    print(f"        {len(copies)} peer copies of {total / len(copies):.1f} us on average, with compute beside them: "
+          f"device 0 for {shares[0]:.0f} % of their time, device 1 for {shares[1]:.0f} %", flush=True)
+
+
 def saturated():
+    trace = os.path.join(os.environ.get("OUT", FOLDER), "pipeline_trace.json")
     one, _ = rate(2048, *ONE, "--sequences-max", "512")
-    two, stats = rate(2048, *TWO, "--sequences-max", "1024")
+    two, stats = rate(2048, *TWO, "--sequences-max", "1024", "--profile-steps", "250", trace)
+    beside(trace)
     print(f"        two stages over one GPU: {two / one:.3f} times", flush=True)
     if os.environ.get("OUT"):
         with open(os.path.join(os.environ["OUT"], "pipeline_stats.json"), "w") as file:
