@@ -25,6 +25,7 @@ struct group {
     const struct gpu_api *api;
     struct gpu_engine *engine;
     uint32_t ranks;
+    bool threads;
     bool leader_started;
     int failed; /* negative code of the first follower that did; it stays */
     struct error failure;
@@ -166,6 +167,7 @@ static int threads_start(struct group *group, struct error *error)
 int group_start(struct group *group, int wake_fd, bool threads, struct error *error)
 {
     int rc = threads ? threads_start(group, error) : 0;
+    group->threads = threads;
     for (uint32_t i = 0; !rc && i + 1 < group->ranks; i++) {
         group->followers[i].wake_fd = wake_fd;
         give(&group->followers[i], JOB_START);
@@ -221,11 +223,15 @@ int group_submit(struct group *group, const struct gpu_plan *plan, struct error 
         rc = reserve(group, plan, error);
     if (rc)
         return rc;
+    /* One thread goes through the ranks in their order: a later stage waits for the one before. */
+    if (!group->threads)
+        rc = group->api->submit(group->engine, GROUP_LEADER, plan, error);
     for (uint32_t i = 0; i + 1 < group->ranks; i++) {
         group->followers[i].plan = plan;
         give(&group->followers[i], JOB_SUBMIT);
     }
-    rc = group->api->submit(group->engine, GROUP_LEADER, plan, error);
+    if (group->threads)
+        rc = group->api->submit(group->engine, GROUP_LEADER, plan, error);
     if (rc)
         (void)settle(group, NULL); /* the plan is the caller's again */
     return rc;

@@ -19,7 +19,7 @@
 #include "gpu/gpu.h"
 
 #define KV_NONE UINT32_MAX
-#define KV_STEPS 4 /* steps in flight and one more, at most; a power of two */
+#define KV_STEPS 16 /* steps in flight and one more, at most; a power of two */
 
 struct kv_slab {
     uint32_t next, prev; /* slabs with as many blocks in use */

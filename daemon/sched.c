@@ -5,8 +5,8 @@
 
 #include "daemon/sched_inner.h"
 
-static_assert(KV_STEPS >= 4,
-              "a step's blocks are retired while two are in flight and one is planned");
+static_assert(KV_STEPS >= GPU_DEPTH_MAX + 2,
+              "a step's blocks are retired while others are in flight and one is planned");
 
 /* ---- memory -----------------------------------------------------------------------------------
  */
@@ -82,7 +82,7 @@ static int limits_check(const struct gpu_limits *limits, const struct gpu_model 
 {
     if (limits->depth == 0 || limits->depth >= KV_STEPS - 1 || limits->slots_max == 0 ||
         limits->rows_max == 0 || limits->tokens_max == 0 || limits->opens_max == 0 ||
-        limits->slabs_max < model->group_count || limits->context_max == 0 ||
+        limits->slabs_max < model->group_count || limits->context_max == 0 || limits->stages == 0 ||
         limits->scores_max == 0 || limits->embeds_max == 0 || model->block_tokens == 0 ||
         model->group_count == 0)
         return error_set(error, ERR_BAD_CONFIG, "the device allows steps that hold nothing");

@@ -187,16 +187,37 @@ static void add_prompts(struct builder *b)
 /* ---- decode -----------------------------------------------------------------------------------
  */
 
-static void add_decodes(struct builder *b)
+/* On a pipeline, whether the row would make a stage wait: its token comes from a step that is still
+ * on its way through the others. */
+static bool is_early(const struct sched *sched, const struct seq *seq)
+{
+    return sched->step_last + 1 - seq->moved_step < sched->limits.stages;
+}
+
+/* The decode rows that a step takes at most. On a pipeline they are shared out over as many steps
+ * as there are stages, so that each has one to work at. */
+static uint32_t decode_share(const struct sched *sched)
+{
+    uint32_t stages = sched->limits.stages, all = 0;
+    if (stages == 1)
+        return UINT32_MAX;
+    list_each(link, &sched->decode) all++;
+    return (all + stages - 1) / stages;
+}
+
+static void add_decodes(struct builder *b, bool early_too)
 {
     struct sched *sched = b->sched;
+    const uint32_t share = decode_share(sched);
     list_each(link, &sched->decode)
     {
         struct seq *seq = container_of(link, struct seq, run_link);
-        if (b->tokens_left <= b->tokens_kept) {
+        if (b->tokens_left <= b->tokens_kept || b->step->plan.row_count == share) {
             b->step->cut = true;
             break;
         }
+        if (!early_too && is_early(sched, seq))
+            continue;
         uint32_t length = seq->planned_len + 1;
         if (sched_reach(sched, b->step, seq, length, b->now_us) >= length)
             put_row(b, seq, 1, GPU_LAST);
@@ -351,7 +372,8 @@ static double target_us(const struct sched *sched)
     /* Without a decode row nobody waits for this step's tokens but those whose prompts it reads. */
     if (sched->options.itl_target_us == 0 || list_empty(&sched->decode))
         return INFINITY;
-    return (double)sched->options.itl_target_us;
+    /* A sequence has a row in every so manieth step. */
+    return (double)sched->options.itl_target_us / sched->limits.stages;
 }
 
 /* Windows have moved on. */
@@ -389,13 +411,15 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
     drop_unseen(sched); /* first: a block that is moved must not be dropped by the same step */
     sched_plan_moves(sched, step);
     keep_for_due(&b);
-    add_decodes(&b);
+    add_decodes(&b, false);
     if (isfinite(b.target_us) && !cost_known(&sched->cost)) {
         b.target_us = INFINITY;
         b.tokens_left = sched_min(b.tokens_left, UNKNOWN_TOKENS + b.tokens_kept);
     }
     add_prompts(&b);
     add_starts(&b);
+    if (step->plan.row_count == 0)
+        add_decodes(&b, true); /* a stage that waits does no worse than one without a step */
     for (uint32_t i = 0; i < sched->closes_due_count; i++)
         step->closes[step->plan.close_count++] = sched->closes_due[i];
     for (uint32_t i = 0; i < sched->slabs_due_count; i++)
@@ -453,7 +477,8 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
     seq->in_flight++;
     if (seq->stamps.scheduled_us == 0) {
         seq->stamps.scheduled_us = now_us;
-        /* The loop may have read its clock after the worker's turn began, and pushed before it looked. */
+        /* The loop may have read its clock after the worker's turn began, and pushed before it
+         * looked. */
         hist_add(&sched->stats->queue_time,
                  now_us > seq->arrived_us ? now_us - seq->arrived_us : 0);
     }

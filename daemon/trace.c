@@ -155,8 +155,8 @@ bool trace_summarise(const struct trace *trace, uint32_t number, struct trace_su
     return true;
 }
 
-static const char *const lane_names[] = {"compute", "copy_in",  "copy_out",
-                                         "bulk_in", "bulk_out", "notify"};
+static const char *const lane_names[] = {"compute",  "copy_in", "copy_out", "bulk_in",
+                                         "bulk_out", "peer",    "notify"};
 _Static_assert(sizeof(lane_names) / sizeof(lane_names[0]) == GPU_LANES, "one name for each lane");
 
 void trace_print(const struct trace *trace, FILE *file)

@@ -14,6 +14,7 @@
 #include "gpu/graph.h"
 #include "gpu/lane.h"
 #include "gpu/mem.h"
+#include "gpu/relay.h"
 #include "gpu/ring.h"
 #include "gpu/slab.h"
 #include "gpu/state.h"
@@ -38,16 +39,19 @@ struct rank_counters {
 
 struct rank {
     struct gpu_engine *engine;
-    uint32_t number;
+    uint32_t number, stage, shard; /* number = stage * tp + shard */
     int device;
     bool started;
     bool dead; /* a call failed in a way that the device does not come back from */
     struct lane lane;
     struct comm comm; /* open where there are several ranks and something to compute */
     struct mem mem;
+    struct relay relay; /* of a pipeline; else in no chain */
+    struct gpu_group groups[GPU_GROUPS_MAX]; /* the model's, with the layers of this stage */
     struct ring ring;
     struct state state;
     struct weights weights; /* unused by the null model, as is what follows */
+    struct model_config part; /* of a stage: its layers alone */
     struct forward forward;
     struct slab_table slabs[GPU_GROUPS_MAX];
     struct graphs graphs;
@@ -65,13 +69,25 @@ struct gpu_engine {
     uint32_t profile_steps;
     char *cache_dir; /* NULL: nothing is timed or kept */
     uint32_t rank_count;
-    struct comm_group *comms; /* NULL: one rank, or nothing to compute */
+    struct comm_group *comms[GPU_STAGES_MAX]; /* NULL: one rank per stage, or nothing to compute */
     struct rank rank;         /* rank 0, the leader */
     struct rank *more;        /* the others, from rank 1 on */
     atomic_bool failed;       /* some rank is dead: nobody waits for its device any more */
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);
 };
+
+static inline struct rank *engine_rank(const struct gpu_engine *engine, uint32_t number)
+{
+    const struct rank *rank = number ? &engine->more[number - 1] : &engine->rank;
+    return (struct rank *)rank;
+}
+
+/* The one whose samples are the step's results. */
+static inline struct rank *engine_sampler(const struct gpu_engine *engine)
+{
+    return engine_rank(engine, engine->rank_count - engine->facts.tp);
+}
 
 /* A counter has one writer, so a plain load and store do. */
 static inline void rank_count(_Atomic uint64_t *counter, bool one)

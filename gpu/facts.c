@@ -8,6 +8,7 @@
 #include "gpu/forward.h"
 #include "gpu/kernels/null_rule.h"
 #include "gpu/model/synthetic.h"
+#include "gpu/stages.h"
 #include "gpu/weights.h"
 
 #define SLOTS_MAX 4096
@@ -84,12 +85,12 @@ static int options_check(const struct gpu_options *options, struct error *error)
 {
     if (!options->model || !options->model[0])
         return error_set(error, ERR_BAD_CONFIG, "no model is named");
-    if (options->pp > 1)
-        return error_set(error, ERR_UNSUPPORTED, "pp is %u: layers are on every device",
-                         options->pp);
-    if (options->tp > GPU_DEVICES_MAX)
+    if (options->pp > GPU_STAGES_MAX)
+        return error_limit(error, ERR_BAD_CONFIG, GPU_STAGES_MAX, options->pp,
+                           "pp is %u: at most %d", options->pp, GPU_STAGES_MAX);
+    if (options->tp > GPU_DEVICES_MAX / (options->pp ? options->pp : 1))
         return error_limit(error, ERR_BAD_CONFIG, GPU_DEVICES_MAX, options->tp,
-                           "tp is %u: at most %d", options->tp, GPU_DEVICES_MAX);
+                           "tp is %u: tp * pp is at most %d", options->tp, GPU_DEVICES_MAX);
     if (options->depth > 2)
         return error_limit(error, ERR_BAD_CONFIG, 2, options->depth, "depth is %u: 1 or 2",
                            options->depth);
@@ -108,8 +109,11 @@ static void limits_set(struct facts *facts, const struct gpu_options *options)
     struct gpu_limits *limits = &facts->limits;
     if (options->context_max && options->context_max < model->context_max)
         model->context_max = options->context_max;
-    uint32_t slots = options->slots_max ? options->slots_max : device_traits.slots_max;
+    /* A pipeline has steps of other sequences on each stage, and a part of their KV. */
+    uint32_t slots = options->slots_max ? options->slots_max : device_traits.slots_max * facts->pp;
     uint32_t tokens = options->tokens_max ? options->tokens_max : device_traits.tokens_max;
+    if (facts->pp > 1 && !options->tokens_max)
+        tokens /= 2 * facts->pp; /* a long prompt is read by all stages at once, in pieces */
     if (tokens < slots)
         tokens = slots; /* every slot may decode in one step */
     uint64_t embeds = device_traits.embed_bytes / sizeof(float) / model->hidden;
@@ -125,7 +129,8 @@ static void limits_set(struct facts *facts, const struct gpu_options *options)
         .scores_max = tokens,
         .embeds_max = embeds < 1 ? 1 : least(tokens, embeds),
         .context_max = model->context_max,
-        .depth = options->depth ? options->depth : DEPTH_DEFAULT,
+        .depth = (options->depth ? options->depth : DEPTH_DEFAULT) + facts->pp - 1,
+        .stages = facts->pp,
     };
     /* New blocks of every row, the table of one sequence whole, and a patch for every move. */
     limits->appends_max =
@@ -147,19 +152,32 @@ static void id_set(struct gpu_model *model, const char *name)
     snprintf(model->id, sizeof model->id, "%.*s", (int)(end - first), name + first);
 }
 
+/* Of all ranks together. */
+static uint64_t weights_total(const struct facts *facts)
+{
+    uint64_t bytes = 0;
+    for (uint32_t stage = 0; stage < facts->pp; stage++) {
+        struct weights_source source = {.config = &facts->config,
+                                        .checkpoint = facts->checkpoint,
+                                        .ranks = facts->tp,
+                                        .first = facts->first[stage],
+                                        .end = facts->first[stage + 1]};
+        bytes += weights_bytes(&source) * facts->tp;
+    }
+    return bytes;
+}
+
 static void real_model(const struct facts *facts, const struct gpu_options *options,
                        struct gpu_model *model)
 {
     const struct model_config *config = &facts->config;
-    struct weights_source source = {
-        .config = config, .checkpoint = facts->checkpoint, .ranks = facts->ranks};
     *model = (struct gpu_model){
         .vocab = config->vocab,
         .context_max = config->context_max,
         .hidden = config->hidden,
         .layers = config->layers,
         .parameters = weight_elements(config),
-        .weight_bytes = weights_bytes(&source) * facts->ranks,
+        .weight_bytes = weights_total(facts),
         .block_tokens = device_traits.block_tokens,
         .group_count = config->groups_count,
         .eos_count = config->eos_count,
@@ -185,7 +203,8 @@ static void real_model(const struct facts *facts, const struct gpu_options *opti
 
 static int model_read(struct facts *facts, const struct gpu_options *options, struct error *error)
 {
-    facts->ranks = options->tp ? options->tp : 1;
+    facts->tp = options->tp ? options->tp : 1;
+    facts->pp = options->pp ? options->pp : 1;
     facts->null = strcmp(options->model, "synthetic:null") == 0;
     if (facts->null)
         return 0;
@@ -193,10 +212,25 @@ static int model_read(struct facts *facts, const struct gpu_options *options, st
     int status = synthetic ? synthetic_config(options->model, &facts->config, error)
                            : model_config_load(options->model, &facts->config, error);
     if (!status)
-        status = weights_share(&facts->config, facts->ranks, &facts->share, error);
+        status = weights_share(&facts->config, facts->tp, &facts->share, error);
+    if (!status)
+        status = stages_split(&facts->config, facts->pp, facts->first, error);
     if (status || synthetic)
         return status;
     return checkpoint_open(options->model, &facts->config, &facts->checkpoint, error);
+}
+
+/* Of the stage with the most: block numbers mean the same on all of them. */
+static uint64_t block_bytes(const struct facts *facts, uint32_t group)
+{
+    uint64_t most = 0;
+    for (uint32_t stage = 0; stage < facts->pp; stage++) {
+        struct model_config part =
+            stages_part(&facts->share, facts->first[stage], facts->first[stage + 1]);
+        uint64_t bytes = forward_block_bytes(&part, group, facts->model.block_tokens);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 static void groups_set(struct facts *facts, const struct gpu_options *options)
@@ -210,8 +244,7 @@ static void groups_set(struct facts *facts, const struct gpu_options *options)
         (uint64_t)facts->limits.slots_max * ((facts->limits.context_max + tokens - 1) / tokens);
     uint64_t block[GPU_GROUPS_MAX] = {0}, sum = 0;
     for (uint32_t i = 0; i < model->group_count; i++) {
-        block[i] =
-            facts->null ? tokens * sizeof(uint64_t) : forward_block_bytes(&facts->share, i, tokens);
+        block[i] = facts->null ? tokens * sizeof(uint64_t) : block_bytes(facts, i);
         sum += block[i];
     }
     /* All groups count the same positions, so that none may take what another needs. */
@@ -234,7 +267,7 @@ int facts_make(const struct gpu_options *options, struct facts *ret, struct erro
         null_model(&facts.model);
     else
         real_model(&facts, options, &facts.model);
-    facts.model.ranks = facts.ranks;
+    facts.model.ranks = facts.tp * facts.pp;
     status = block_tokens_set(&facts.model, options, error);
     if (status) {
         facts_drop(&facts);

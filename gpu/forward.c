@@ -60,7 +60,8 @@ static uint64_t kv_bytes(const struct model_config *config, uint32_t block_token
 uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,
                              uint32_t block_tokens)
 {
-    return mem_round(config->groups[group].layers * 2 * kv_bytes(config, block_tokens));
+    uint64_t bytes = config->groups[group].layers * 2 * kv_bytes(config, block_tokens);
+    return mem_round(bytes ? bytes : 1); /* a stage may have no layer of the group */
 }
 
 static uint32_t least(uint64_t a, uint64_t b)
@@ -96,6 +97,9 @@ static void phases_cut(struct room *room, struct cutter *cutter, const struct fo
     room->gate_up = cut(&phase, tokens * 2 * config->intermediate * bytes);
     room->activated = cut(&phase, tokens * config->intermediate * bytes);
     end = phase.at > end ? phase.at : end;
+    room->bytes = end;
+    if (forward->hands_on)
+        return;
 
     phase = *cutter;
     uint64_t fit = device_traits.logit_bytes / sizeof(float) / config->vocab;
@@ -133,6 +137,18 @@ uint64_t forward_scratch_bytes(const struct forward *forward, const struct batch
     struct room room;
     room_cut(&room, NULL, forward, batch);
     return room.bytes;
+}
+
+struct forward_state forward_state_of(const struct forward *forward, const struct batch *batch,
+                                      void *scratch, uint32_t tokens)
+{
+    struct room room;
+    uint64_t elements = (uint64_t)tokens * forward->config->hidden;
+    room_cut(&room, scratch, forward, batch);
+    return (struct forward_state){.residual = room.residual,
+                                  .delta = room.delta,
+                                  .residual_bytes = elements * sizeof(float),
+                                  .delta_bytes = elements * dtype_bytes(forward_delta_dtype(forward))};
 }
 
 static int product_to(const struct run *run, struct span rows, const struct weight *weight,
@@ -229,7 +245,8 @@ static int start(const struct run *run, struct error *error)
         .stride = run->config->hidden,
         .out_dtype = DTYPE_F32,
     };
-    CUDA_TRY(op_embed(&embed, step->stream), error);
+    if (!run->forward->takes_over)
+        CUDA_TRY(op_embed(&embed, step->stream), error);
     struct angle_args angle = {
         .batch = step->batch,
         .inverse_frequency = run->forward->weights->inverse_frequency,
@@ -310,6 +327,7 @@ static int layers(const struct run *run, struct error *error)
     const struct model_config *config = run->config;
     uint64_t bytes = kv_bytes(config, run->forward->block_tokens);
     uint32_t seen[MODEL_GROUPS_MAX] = {0}; /* layers of each group so far */
+    bool whole = !run->forward->takes_over || run->posts; /* the residual lacks nothing */
     for (uint32_t i = 0; i < config->layers; i++) {
         const struct layer_weights *layer = &run->forward->weights->layers[i];
         uint32_t group = config->layer_group[i];
@@ -318,7 +336,7 @@ static int layers(const struct run *run, struct error *error)
                               .group = group,
                               .dtype = device_traits.kv};
         seen[group]++;
-        int status = norm(run, layer->input_norm, i == 0, error);
+        int status = norm(run, layer->input_norm, i == 0 && whole, error);
         if (!status)
             status = attention(run, layer, kv, error);
         if (!status)
@@ -328,7 +346,11 @@ static int layers(const struct run *run, struct error *error)
         if (status)
             return status;
     }
-    return norm(run, run->forward->weights->final_norm, false, error);
+    /* What went by post is added up before it is handed on: a step's number of sums stays even. What
+     * the norm gives is of no use. */
+    if (run->forward->hands_on && run->posts)
+        return norm(run, run->forward->weights->layers[0].input_norm, false, error);
+    return 0;
 }
 
 /* Logits of this rank's slice of the vocabulary, made whole by adding them up over zeros. */
@@ -446,6 +468,19 @@ static int embeddings(const struct run *run, struct error *error)
     return 0;
 }
 
+/* Of a step that has come through all layers: what was asked for. */
+static int answers(const struct run *run, struct error *error)
+{
+    int status = norm(run, run->forward->weights->final_norm, false, error);
+    if (!status)
+        status = embeddings(run, error);
+    if (!status)
+        status = scores(run, error);
+    if (!status)
+        status = samples(run, error);
+    return status;
+}
+
 int forward_run(const struct forward *forward, const struct forward_step *step, struct error *error)
 {
     if (!step->batch.tokens_max)
@@ -467,11 +502,7 @@ int forward_run(const struct forward *forward, const struct forward_step *step, 
     int status = start(&run, error);
     if (!status)
         status = layers(&run, error);
-    if (!status)
-        status = embeddings(&run, error);
-    if (!status)
-        status = scores(&run, error);
-    if (!status)
-        status = samples(&run, error);
+    if (!status && !forward->hands_on)
+        status = answers(&run, error);
     return status;
 }

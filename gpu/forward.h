@@ -10,6 +10,10 @@
  * while the other is computed. Logits: each rank computes those of its rows of the head into its
  * columns, the others being zero, and they are added up likewise; so all ranks sample the same.
  *
+ * A stage of a pipeline runs its own layers. Between two stages go the residual and what the last
+ * layer's MLP gave, which the next layer's norm adds to it, or the residual with that added where
+ * sums go by post: so they are the same, bit for bit, as without stages.
+ *
  * The order of launches, and every pointer, follows from the batch's bounds alone: that makes a
  * step fit to be captured. Thread: the rank's own. Owns nothing.
  */
@@ -26,6 +30,8 @@ struct forward {
     uint32_t eos_count;
     const int32_t *eos;
     uint32_t block_tokens;
+    bool takes_over; /* a stage before this one has the embedding and the first layers */
+    bool hands_on;   /* a stage after it has the last layers and the head */
 };
 
 /* Where one step's results go, and which of them there are beyond what the batch's bounds say. */
@@ -40,6 +46,14 @@ struct forward_step {
     void *scratch; /* forward_scratch_bytes */
     cudaStream_t stream;
 };
+
+/* What one stage hands to the next, in the scratch of a step. */
+struct forward_state {
+    void *residual, *delta;
+    uint64_t residual_bytes, delta_bytes; /* of `tokens`, which the bounds of the batch may exceed */
+};
+struct forward_state forward_state_of(const struct forward *forward, const struct batch *batch,
+                                      void *scratch, uint32_t tokens);
 
 /* Bytes of one block of a layer group: K and V of all its layers. */
 uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,

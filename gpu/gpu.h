@@ -2,7 +2,8 @@
  *
  * One engine serves one replica: tp x pp GPUs ("ranks") that hold one copy of the model. A step is
  * described by a plan, which is data: the scheduler builds it, and each rank's worker thread submits
- * it. Up to `depth` steps are in flight; a decode row reads the token that the device sampled in the
+ * it. With pp above 1 the layers are shared out over so many stages, which hand a step on from one to
+ * the next and each work at another step. Up to `depth` steps are in flight; a decode row reads the token that the device sampled in the
  * step before, so the host need not know it yet. When a step has ended, the device's callback stores
  * its number and writes to the worker's eventfd; nothing polls.
  *
@@ -23,9 +24,11 @@
 
 #include "protocol/base/error.h"
 
-#define GPU_ABI 3u
+#define GPU_ABI 4u
 
 #define GPU_DEVICES_MAX 16
+#define GPU_STAGES_MAX 8 /* of a pipeline */
+#define GPU_DEPTH_MAX (GPU_STAGES_MAX + 1) /* steps in flight */
 #define GPU_GROUPS_MAX 2
 #define GPU_EOS_MAX 16
 #define GPU_LOGPROBS_MAX 20
@@ -46,7 +49,7 @@ struct gpu_device {
 struct gpu_group {
     uint32_t window;      /* a token sees the window - 1 tokens before it; 0 = all */
     uint32_t layers;
-    uint64_t block_bytes; /* per rank */
+    uint64_t block_bytes; /* per rank; of a pipeline, of the rank with the most of its layers */
     uint32_t slab_blocks;
     uint32_t slabs_max;   /* block numbers are below slabs_max * slab_blocks */
 };
@@ -78,7 +81,7 @@ struct gpu_options {
     const char *model; /* directory, or "synthetic:NAME" */
     const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
     uint32_t tp, pp;
-    uint32_t depth;      /* steps in flight, 1 or 2 */
+    uint32_t depth;      /* steps in flight on one stage, 1 or 2 */
     uint32_t slots_max;  /* sequences on the device at a time */
     uint32_t tokens_max; /* tokens of a step */
     uint32_t context_max; /* 0 = the model's */
@@ -219,6 +222,7 @@ enum gpu_lane {
     GPU_COPY_OUT,
     GPU_BULK_IN,
     GPU_BULK_OUT,
+    GPU_PEER, /* from a stage to the next */
     GPU_NOTIFY,
     GPU_LANES
 };
@@ -244,6 +248,7 @@ struct gpu_limits {
     uint32_t embeds_max; /* embedding rows */
     uint32_t context_max;
     uint32_t depth;
+    uint32_t stages; /* a row with GPU_LAST waits for nobody when its slot's last row is so many steps back */
 };
 
 struct gpu_memory {
@@ -288,7 +293,9 @@ struct gpu_api {
     /* any. Thousandths of the loading that are done. */
     uint32_t (*progress)(const struct gpu_engine *engine);
 
-    /* rank. Enqueues a step. At most `depth` steps may be unfinished. Fails with ERR_DEVICE (then
+    /* rank. Enqueues a step. At most `depth` steps may be unfinished. A later stage's rank waits
+     * shortly until the stage before it has enqueued the step: one thread that stands for several
+     * ranks goes through them in their order. Fails with ERR_DEVICE (then
      * the engine is dead) or ERR_DEVICE_MEMORY (scratch could not grow: nothing was enqueued and the
      * same step number may be submitted again with less). */
     int (*submit)(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,

@@ -212,6 +212,12 @@ void graph_capture(struct rank *rank, const struct graph_key *key, const struct 
     rank_count(&rank->counters.captures, true);
 }
 
+void graph_place(struct rank *rank, const struct graph_key *key, struct launch *launch)
+{
+    launch->batch = bucket_batch(rank, bucket_rows(key->rows), key->context);
+    launch->scratch = rank->graphs.arena;
+}
+
 int graph_launch(struct rank *rank, const struct graph_key *key, const struct launch *launch,
                  struct error *error)
 {

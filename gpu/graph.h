@@ -58,6 +58,9 @@ bool graph_exists(const struct rank *rank, const struct graph_key *key);
  * may lack the graph that the others have, and they make the same sums all the same. */
 void graph_bound(const struct rank *rank, const struct graph_key *key, struct batch *ret);
 
+/* The bounds and the scratch with which a captured step runs. */
+void graph_place(struct rank *rank, const struct graph_key *key, struct launch *launch);
+
 /* In place of launch_run. An error ends the engine. */
 int graph_launch(struct rank *rank, const struct graph_key *key, const struct launch *launch,
                  struct error *error);

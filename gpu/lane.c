@@ -93,15 +93,20 @@ int lane_plan_in(struct lane *lane, uint64_t step, void *device, const void *pin
     return 0;
 }
 
-int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void *device,
-                     size_t bytes, struct error *error)
+int lane_results_there(struct lane *lane, uint64_t step, struct error *error)
 {
     int status = profile_record(&lane->profile, step, PROFILE_COMPUTE_LAST, lane->compute, error);
     if (status)
         return status;
     CUDA_TRY(cudaEventRecord(lane->results_there, lane->compute), error);
     CUDA_TRY(cudaStreamWaitEvent(lane->copy_out, lane->results_there, 0), error);
-    status = copy(lane, step, PROFILE_OUT_FIRST, pinned, device, bytes, error);
+    return 0;
+}
+
+int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void *device,
+                     size_t bytes, struct error *error)
+{
+    int status = copy(lane, step, PROFILE_OUT_FIRST, pinned, device, bytes, error);
     if (status)
         return status;
     CUDA_TRY(cudaEventRecord(lane->results_on_host, lane->copy_out), error);

@@ -29,7 +29,7 @@
 #include "gpu/profile.h"
 #include "protocol/base/error.h"
 
-#define LANE_TICKETS 4 /* more than steps can be in flight */
+#define LANE_TICKETS 16 /* more than steps can be in flight */
 
 /* What a host function is handed; lives as long as the lane. */
 struct lane_ticket {
@@ -54,11 +54,12 @@ int lane_open(struct lane *lane, int wake_fd, uint64_t profile_steps, struct err
 /* Drained before, unless the device failed. */
 void lane_close(struct lane *lane);
 
-/* The four hand-overs of a step, in the order of use. */
+/* The hand-overs of a step, in the order of use. */
 int lane_plan_in(struct lane *lane, uint64_t step, void *device, const void *pinned, size_t bytes,
                  struct error *error); /* and compute waits for it */
+int lane_results_there(struct lane *lane, uint64_t step, struct error *error); /* copy_out waits for compute */
 int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void *device,
-                     size_t bytes, struct error *error); /* after what compute holds now */
+                     size_t bytes, struct error *error); /* and notify waits for them */
 int lane_notify(struct lane *lane, uint64_t step, struct error *error);
 
 uint64_t lane_completed(const struct lane *lane);

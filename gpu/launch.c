@@ -70,7 +70,9 @@ int launch_run(const struct launch *launch, struct error *error)
         .counts = rank->state.batch.counts,
         .samples = rank->state.samples,
         .tops = rank->state.tops,
-        .samples_max = launch->batch.samples_max,
+        .samples_max = rank->forward.hands_on ? 0 : launch->batch.samples_max,
+        .slots = rank->state.batch.slots,
+        .slots_max = rank->engine->facts.limits.slots_max,
     };
     CUDA_TRY(op_publish(&publish, compute), error);
     return 0;

@@ -77,8 +77,7 @@ static int module_check(const struct gpu_options *options, struct gpu_model *ret
 static struct rank *rank_of(const struct gpu_engine *engine, uint32_t number)
 {
     assert(number < engine->rank_count);
-    const struct rank *rank = number ? &engine->more[number - 1] : &engine->rank;
-    return (struct rank *)rank;
+    return engine_rank(engine, number);
 }
 
 /* The same, with its device current: the leader touches those of others too. */
@@ -90,10 +89,51 @@ static struct rank *rank_enter(const struct gpu_engine *engine, uint32_t number)
     return rank;
 }
 
+/* Where sums go by post a stage hands on the residual alone: all stages do that, or none. */
+static void posts_agree(const struct gpu_engine *engine)
+{
+    bool open = true;
+    for (uint32_t i = 0; i < engine->facts.pp; i++)
+        open = open && engine->comms[i]->office.open;
+    for (uint32_t i = 0; i < engine->facts.pp; i++)
+        engine->comms[i]->office.open = open;
+}
+
+/* The ranks of a stage sum; the ranks of the same shard hand on, from stage to stage. */
+static int ranks_join(struct gpu_engine *engine, const int *numbers, struct error *error)
+{
+    uint32_t tp = engine->facts.tp, pp = engine->facts.pp;
+    int status = 0;
+    for (uint32_t stage = 0; !status && tp > 1 && stage < pp; stage++)
+        status = comm_group_make(tp, numbers + (size_t)stage * tp, &engine->comms[stage], error);
+    if (status || pp == 1)
+        return status;
+    if (tp > 1)
+        posts_agree(engine);
+    for (uint32_t i = 0; i < engine->rank_count; i++) {
+        struct rank *before = i >= tp ? engine_rank(engine, i - tp) : NULL;
+        struct rank *rank = engine_rank(engine, i);
+        relay_chain(&rank->relay, before ? &before->relay : NULL, rank->device);
+    }
+    for (uint32_t i = 0; i < engine->rank_count; i++)
+        relay_ends(&engine_rank(engine, i)->relay, &engine_rank(engine, i % tp)->relay,
+                   &engine_rank(engine, (pp - 1) * tp + i % tp)->relay);
+    return 0;
+}
+
+static void ranks_part(struct gpu_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->rank_count; i++)
+        relay_drop(&engine_rank(engine, i)->relay);
+    for (uint32_t i = 0; i < engine->facts.pp; i++)
+        comm_group_free(engine->comms[i]);
+    free(engine->more);
+}
+
 static int ranks_make(struct gpu_engine *engine, const int *devices, struct error *error)
 {
     int numbers[GPU_DEVICES_MAX];
-    uint32_t count = engine->facts.ranks;
+    uint32_t count = engine->facts.model.ranks;
     engine->more = count > 1 ? calloc(count - 1, sizeof *engine->more) : NULL;
     if (count > 1 && !engine->more)
         return error_set(error, ERR_NO_MEMORY, "no memory for %u ranks", count);
@@ -102,13 +142,13 @@ static int ranks_make(struct gpu_engine *engine, const int *devices, struct erro
         struct rank *rank = rank_of(engine, i);
         rank->engine = engine;
         rank->number = i;
+        rank->stage = i / engine->facts.tp;
+        rank->shard = i % engine->facts.tp;
         rank->device = numbers[i] = devices ? devices[i] : (int)i;
     }
-    int status = 0;
-    if (count > 1 && !engine->facts.null)
-        status = comm_group_make(count, numbers, &engine->comms, error);
+    int status = engine->facts.null ? 0 : ranks_join(engine, numbers, error);
     if (status)
-        free(engine->more);
+        ranks_part(engine);
     return status;
 }
 
@@ -185,7 +225,7 @@ static uint64_t module_completed(const struct gpu_engine *engine, uint32_t rank)
 
 static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_results *ret)
 {
-    struct rank *rank = &engine->rank;
+    struct rank *rank = engine_sampler(engine);
     const struct ring_place *place = ring_at(&rank->ring, step);
     assert(place->step == step && lane_completed(&rank->lane) >= step);
     const struct result_layout *layout = &place->layout;
@@ -322,8 +362,7 @@ static void module_close(struct gpu_engine *engine)
     /* Of a device that failed, a host function may still be running. The process ends soon. */
     if (atomic_load(&engine->failed))
         return;
-    comm_group_free(engine->comms);
-    free(engine->more);
+    ranks_part(engine);
     free(engine);
 }
 

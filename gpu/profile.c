@@ -58,7 +58,9 @@ int profile_record(struct profile *profile, uint64_t step, enum profile_mark mar
 {
     if (!profile_covers(profile, step))
         return 0;
-    CUDA_TRY(cudaEventRecord(profile->places[step % PROFILE_PLACES].events[mark], stream), error);
+    struct profile_place *place = &profile->places[step % PROFILE_PLACES];
+    CUDA_TRY(cudaEventRecord(place->events[mark], stream), error);
+    place->peer = place->peer || mark == PROFILE_PEER_LAST;
     return 0;
 }
 
@@ -104,5 +106,11 @@ void profile_read(const struct profile *profile, uint64_t step, struct gpu_span 
     ret->lanes[GPU_COMPUTE] = compute;
     ret->lanes[GPU_COPY_IN] = in;
     ret->lanes[GPU_COPY_OUT] = out;
+    if (place->peer) {
+        uint64_t begin_ns =
+            compute.end_ns + between_ns(place, PROFILE_COMPUTE_LAST, PROFILE_PEER_FIRST);
+        uint64_t took_ns = between_ns(place, PROFILE_PEER_FIRST, PROFILE_PEER_LAST);
+        ret->lanes[GPU_PEER] = (struct gpu_span){begin_ns, begin_ns + took_ns};
+    }
     ret->told_ns = told_ns;
 }

@@ -16,7 +16,7 @@
 #include "gpu/gpu.h"
 #include "protocol/base/error.h"
 
-#define PROFILE_PLACES 3
+#define PROFILE_PLACES (GPU_DEPTH_MAX + 1)
 
 enum profile_mark {
     PROFILE_IN_FIRST,
@@ -24,6 +24,8 @@ enum profile_mark {
     PROFILE_COMPUTE_LAST,
     PROFILE_OUT_FIRST,
     PROFILE_OUT_LAST,
+    PROFILE_PEER_FIRST, /* of a stage that hands on; of others never recorded */
+    PROFILE_PEER_LAST,
     PROFILE_MARKS
 };
 
@@ -31,6 +33,7 @@ enum profile_mark {
 struct profile_place {
     cudaEvent_t events[PROFILE_MARKS];
     struct gpu_profile host; /* without lanes and told_ns */
+    bool peer;               /* something was handed on */
 };
 
 struct profile {

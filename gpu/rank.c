@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include "gpu/cuda.h"
+#include "gpu/device.h"
 #include "gpu/engine.h"
 #include "gpu/loader.h"
 #include "gpu/mark.h"
+#include "gpu/stages.h"
 #include "gpu/tuner.h"
 
 /* Set-up runs on this thread's own default stream, and is waited for once. */
@@ -18,7 +20,7 @@ static int zero(void *device, uint64_t bytes, struct error *error)
 static int memory_zero(struct rank *rank, struct error *error)
 {
     int status = zero(rank->state.memory, rank->state.memory_bytes, error);
-    for (uint32_t i = 0; !status && i < RING_PLACES; i++) {
+    for (uint32_t i = 0; !status && i < rank->ring.count; i++) {
         struct ring_place *place = &rank->ring.places[i];
         memset(place->plan_pinned, 0, rank->ring.plan_bytes);
         memset(place->result_pinned, 0, rank->ring.result_bytes);
@@ -39,19 +41,25 @@ static int weights_make(struct rank *rank, struct error *error)
         .config = &facts->config,
         .checkpoint = facts->checkpoint,
         .seed = engine->seed,
-        .rank = rank->number,
-        .ranks = engine->rank_count,
+        .rank = rank->shard,
+        .ranks = facts->tp,
+        .first = facts->first[rank->stage],
+        .end = facts->first[rank->stage + 1],
     };
     int status = weights_open(&rank->weights, &rank->mem, &source, error);
     if (status)
         return status;
     rank->forward = (struct forward){
-        .config = engine->rank_count > 1 ? &facts->share : &facts->config,
-        .comm = engine->comms ? &rank->comm : NULL,
+        .config = facts->pp > 1   ? &rank->part
+                  : facts->tp > 1 ? &facts->share
+                                  : &facts->config,
+        .comm = engine->comms[rank->stage] ? &rank->comm : NULL,
         .weights = &rank->weights,
         .eos_count = facts->model.eos_count,
         .eos = facts->model.eos,
         .block_tokens = facts->model.block_tokens,
+        .takes_over = rank->stage > 0,
+        .hands_on = rank->stage + 1 < facts->pp,
     };
     _Atomic uint32_t unseen = 0; /* the leader's progress stands for all */
     struct loader loader = {
@@ -67,21 +75,54 @@ static int weights_make(struct rank *rank, struct error *error)
     return status;
 }
 
+/* What is this rank's of the model: layers, and the size of their KV. */
+static void part_make(struct rank *rank)
+{
+    const struct facts *facts = &rank->engine->facts;
+    memcpy(rank->groups, facts->model.groups, sizeof rank->groups);
+    if (facts->null || facts->pp == 1)
+        return;
+    rank->part =
+        stages_part(&facts->share, facts->first[rank->stage], facts->first[rank->stage + 1]);
+    for (uint32_t i = 0; i < facts->model.group_count; i++) {
+        rank->groups[i].layers = rank->part.groups[i].layers;
+        rank->groups[i].block_bytes =
+            forward_block_bytes(&rank->part, i, facts->model.block_tokens);
+    }
+}
+
+static int relays_open(struct rank *rank, struct error *error)
+{
+    const struct facts *facts = &rank->engine->facts;
+    struct comm_group *comms = rank->engine->comms[rank->stage];
+    int status = comms ? comm_open(&rank->comm, comms, rank->shard, facts->config.vocab,
+                                   &rank->mem, error) : 0;
+    if (status || !rank->relay.first)
+        return status;
+    struct relay_limits limits = {
+        .state_bytes =
+            (uint64_t)facts->limits.tokens_max * facts->model.hidden * 2 * sizeof(float),
+        .slots = facts->limits.slots_max,
+        .places = facts->limits.depth + 1,
+        .profile = &rank->lane.profile,
+    };
+    return relay_open(&rank->relay, &rank->mem, &limits, error);
+}
+
 static int memory_open(struct rank *rank, struct error *error)
 {
     const struct facts *facts = &rank->engine->facts;
-    struct comm_group *comms = rank->engine->comms;
-    int status =
-        comms ? comm_open(&rank->comm, comms, rank->number, facts->config.vocab, &rank->mem, error)
-              : 0;
+    part_make(rank);
+    int status = relays_open(rank, error);
     if (!status)
         status = weights_make(rank, error);
     if (!status)
         status = ring_open(&rank->ring, &rank->mem, &facts->limits, facts->model.hidden, error);
     if (!status)
-        status = state_open(&rank->state, &rank->mem, &facts->model, &facts->limits, error);
+        status = state_open(&rank->state, &rank->mem, &facts->model, rank->groups, &facts->limits,
+                            error);
     for (uint32_t i = 0; !status && i < facts->model.group_count; i++)
-        status = slab_open(&rank->slabs[i], &rank->mem, &facts->model.groups[i], error);
+        status = slab_open(&rank->slabs[i], &rank->mem, &rank->groups[i], error);
     if (status)
         return status;
     rank->slots = calloc(facts->limits.slots_max, sizeof *rank->slots);
@@ -94,8 +135,14 @@ void rank_die(struct rank *rank)
 {
     struct gpu_engine *engine = rank->engine;
     rank->dead = true;
-    if (!atomic_exchange(&engine->failed, true) && engine->comms)
-        comm_abort(engine->comms);
+    if (atomic_exchange(&engine->failed, true))
+        return;
+    for (uint32_t i = 0; i < engine->facts.pp; i++) {
+        if (engine->comms[i])
+            comm_abort(engine->comms[i]);
+    }
+    for (uint32_t i = 0; i < engine->rank_count; i++)
+        relay_abort(&engine_rank(engine, i)->relay);
 }
 
 static void tell_how_sums_go(const struct rank *rank)
@@ -125,6 +172,7 @@ static void rank_close(struct rank *rank)
     if (!rank->dead)
         (void)lane_synchronize(&rank->lane, &ignored); /* the frees are in the compute stream */
     comm_close(&rank->comm);
+    relay_close(&rank->relay);
     mem_close(&rank->mem);
     lane_close(&rank->lane);
 }
@@ -176,6 +224,8 @@ void rank_stop(struct rank *rank)
     step_release(rank);
     /* Of an engine with a dead rank the others may be waiting for it. */
     rank->dead = rank->dead || atomic_load(&rank->engine->failed);
+    if (!rank->dead && relay_drain(&rank->relay, &ignored))
+        rank_die(rank);
     if (!rank->dead && lane_synchronize(&rank->lane, &ignored))
         rank_die(rank);
     rank_close(rank);

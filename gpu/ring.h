@@ -1,8 +1,8 @@
 /* Rings of the pinned and device buffers that steps in flight use: plans in, results out.
  *
- * Step n has place n modulo RING_PLACES. With at most two steps unfinished and results valid until
- * `depth` further steps were submitted, three places are enough: who submits step n has seen the
- * end of step n - 2, so nothing on the device still uses the place of step n - 3.
+ * Step n has place n modulo depth + 1. With at most `depth` steps unfinished and results valid until
+ * `depth` further steps were submitted, that is enough: who submits step n has seen the end of step
+ * n - depth, so nothing on the device still uses the place of the step before that.
  *
  * Sizes are fixed at start. Thread: the rank's own; the memory is mem's.
  */
@@ -11,7 +11,7 @@
 #include "gpu/mem.h"
 #include "gpu/wire.h"
 
-#define RING_PLACES 3
+#define RING_PLACES_MAX (GPU_DEPTH_MAX + 1)
 
 struct ring_place {
     uint64_t step;               /* 0: unused */
@@ -22,7 +22,8 @@ struct ring_place {
 
 struct ring {
     size_t plan_bytes, result_bytes; /* of one place */
-    struct ring_place places[RING_PLACES];
+    uint32_t count;
+    struct ring_place places[RING_PLACES_MAX];
 };
 
 int ring_open(struct ring *ring, struct mem *mem, const struct gpu_limits *limits, uint32_t hidden,
@@ -30,5 +31,5 @@ int ring_open(struct ring *ring, struct mem *mem, const struct gpu_limits *limit
 
 static inline struct ring_place *ring_at(struct ring *ring, uint64_t step)
 {
-    return &ring->places[step % RING_PLACES];
+    return &ring->places[step % ring->count];
 }

@@ -5,11 +5,11 @@
 #include "gpu/cut.h"
 
 static void groups_cut(struct cutter *cutter, struct batch *batch, const struct gpu_model *model,
-                       const struct gpu_limits *limits)
+                       const struct gpu_group *groups, const struct gpu_limits *limits)
 {
     uint32_t blocks_max = (limits->context_max + model->block_tokens - 1) / model->block_tokens;
     for (uint32_t i = 0; i < model->group_count; i++) {
-        const struct gpu_group *group = &model->groups[i];
+        const struct gpu_group *group = &groups[i];
         batch->groups[i] = (struct batch_group){
             .tables = cut(cutter, sizeof(uint32_t) * limits->slots_max * blocks_max),
             .slabs = cut(cutter, sizeof(void *) * group->slabs_max),
@@ -22,7 +22,7 @@ static void groups_cut(struct cutter *cutter, struct batch *batch, const struct 
 }
 
 static void batch_cut(struct cutter *cutter, struct batch *batch, const struct gpu_model *model,
-                      const struct gpu_limits *limits)
+                      const struct gpu_group *groups, const struct gpu_limits *limits)
 {
     uint64_t rows = limits->rows_max, tokens = limits->tokens_max, slots = limits->slots_max;
     *batch = (struct batch){
@@ -50,14 +50,14 @@ static void batch_cut(struct cutter *cutter, struct batch *batch, const struct g
         .q_len_max = limits->tokens_max,
         .context_max = limits->context_max,
     };
-    groups_cut(cutter, batch, model, limits);
+    groups_cut(cutter, batch, model, groups, limits);
 }
 
 static uint64_t state_cut(struct state *state, char *base, const struct gpu_model *model,
-                          const struct gpu_limits *limits)
+                          const struct gpu_group *groups, const struct gpu_limits *limits)
 {
     struct cutter cutter = {.base = base};
-    batch_cut(&cutter, &state->batch, model, limits);
+    batch_cut(&cutter, &state->batch, model, groups, limits);
     state->control = cut(&cutter, sizeof *state->control);
     state->samples = cut(&cutter, sizeof *state->samples * limits->rows_max);
     state->tops = cut(&cutter, sizeof *state->tops * limits->rows_max * GPU_LOGPROBS_MAX);
@@ -65,16 +65,17 @@ static uint64_t state_cut(struct state *state, char *base, const struct gpu_mode
 }
 
 int state_open(struct state *state, struct mem *mem, const struct gpu_model *model,
-               const struct gpu_limits *limits, struct error *error)
+               const struct gpu_group *groups, const struct gpu_limits *limits,
+               struct error *error)
 {
     memset(state, 0, sizeof *state);
-    uint64_t bytes = state_cut(state, NULL, model, limits);
+    uint64_t bytes = state_cut(state, NULL, model, groups, limits);
     int status = mem_fixed(mem, bytes, &state->memory, error);
     if (status)
         return status;
     state->memory_bytes = bytes;
     state->seen_bytes = sizeof *state->batch.seen * (uint64_t)limits->slots_max * model->vocab;
-    (void)state_cut(state, state->memory, model, limits);
+    (void)state_cut(state, state->memory, model, groups, limits);
     return 0;
 }
 

@@ -22,9 +22,11 @@ struct state {
     uint64_t seen_bytes;
 };
 
-/* Device memory, not yet zeroed: the caller does that, as part of set-up. */
+/* Device memory, not yet zeroed: the caller does that, as part of set-up. `groups`: the model's, as
+ * this rank holds them. */
 int state_open(struct state *state, struct mem *mem, const struct gpu_model *model,
-               const struct gpu_limits *limits, struct error *error);
+               const struct gpu_group *groups, const struct gpu_limits *limits,
+               struct error *error);
 
 /* Makes batch.seen when there is none; ERR_DEVICE_MEMORY when it cannot be had. */
 int state_seen_take(struct state *state, struct mem *mem, struct error *error);

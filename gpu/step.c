@@ -18,6 +18,7 @@ struct step {
     struct graph_key graph;
     bool scratch_held;
     uint64_t scratch_bytes;
+    uint64_t tokens_of; /* the step whose tokens come from the last stage; 0: none do */
 };
 
 static void batch_bound(const struct step *step, struct batch *batch)
@@ -120,11 +121,53 @@ static void *slab_base(const void *context, uint32_t group, uint32_t slab)
     return rank->slabs[group].base[slab];
 }
 
+/* The state of the layers between two stages, in the scratch that this step runs with. */
+static struct forward_state state_between(const struct step *step)
+{
+    struct launch launch = step->launch;
+    if (!step->plan->token_count)
+        return (struct forward_state){.residual = NULL};
+    if (step->graph_there)
+        graph_place(step->rank, &step->graph, &launch);
+    return forward_state_of(&step->rank->forward, &launch.batch, launch.scratch,
+                            step->plan->token_count);
+}
+
 static int kernels_run(struct step *step, struct error *error)
 {
-    int status = step->graph_there ? graph_launch(step->rank, &step->graph, &step->launch, error)
+    struct rank *rank = step->rank;
+    const struct forward *forward = &rank->forward;
+    cudaStream_t compute = rank->lane.compute;
+    struct forward_state between = {.residual = NULL};
+    int status = 0;
+    if (forward->takes_over || forward->hands_on)
+        between = state_between(step);
+    if (step->tokens_of)
+        status = relay_await_tokens(&rank->relay, step->tokens_of, compute, error);
+    if (!status && forward->takes_over)
+        status = relay_take(&rank->relay, step->plan->step, &between, compute, error);
+    if (!status)
+        status = step->graph_there ? graph_launch(rank, &step->graph, &step->launch, error)
                                    : launch_run(&step->launch, error);
+    if (!status && forward->hands_on)
+        status = relay_give(&rank->relay, step->plan->step, &between, compute, error);
     return status ? status : memory_give(step, error);
+}
+
+/* Who only hands on has no results but the times of the step. */
+static int results_enqueue(const struct step *step, struct error *error)
+{
+    struct rank *rank = step->rank;
+    struct ring_place *place = step->place;
+    struct lane *lane = &rank->lane;
+    uint64_t number = step->plan->step;
+    size_t bytes = rank->forward.hands_on ? sizeof(struct result_head) : place->layout.bytes;
+    int status = lane_results_there(lane, number, error);
+    if (!status && &rank->relay == rank->relay.last)
+        status = relay_return(&rank->relay, number, lane->copy_out, error);
+    if (!status)
+        status = lane_results_out(lane, number, place->result_pinned, place->result, bytes, error);
+    return status;
 }
 
 static int step_enqueue(struct step *step, size_t plan_bytes, struct error *error)
@@ -140,11 +183,28 @@ static int step_enqueue(struct step *step, size_t plan_bytes, struct error *erro
     if (!status)
         status = kernels_run(step, error);
     if (!status)
-        status = lane_results_out(lane, number, place->result_pinned, place->result,
-                                  place->layout.bytes, error);
+        status = results_enqueue(step, error);
     if (!status)
         status = lane_notify(lane, number, error);
     return status;
+}
+
+/* A decode row reads what was sampled in the last step that had its slot. Every step's tokens stand
+ * for those before it, too; of one that has ended for sure there is no need to have older ones. */
+static uint64_t tokens_of(const struct rank *rank, const struct gpu_plan *plan)
+{
+    uint64_t depth = rank->engine->facts.limits.depth, of = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        uint64_t step = rank->slots[plan->rows[i].slot].row_step;
+        if (plan->rows[i].input != GPU_LAST)
+            continue;
+        any = true;
+        of = step > of ? step : of;
+    }
+    if (any && of + depth < plan->step)
+        of = plan->step - depth;
+    return of;
 }
 
 /* After memory was taken: the plan takes effect on what the host keeps, and is written out. */
@@ -152,6 +212,9 @@ static size_t step_write(struct step *step)
 {
     struct rank *rank = step->rank;
     struct ring_place *place = step->place;
+    const struct relay *relay = &rank->relay;
+    if (relay->first == relay && relay->first)
+        step->tokens_of = tokens_of(rank, step->plan);
     plan_note(rank, step->plan);
     result_layout_set(&step->layout, step->plan, rank->engine->facts.model.hidden,
                       plan_wants_tops(rank, step->plan));
@@ -164,6 +227,9 @@ static size_t step_write(struct step *step)
         .plan = step->plan,
         .layout = &place->layout,
         .result = place->result,
+        .tokens_in = step->tokens_of ? relay_tokens(relay, step->tokens_of) : NULL,
+        .tokens_out =
+            relay->last && relay->last == relay ? relay_tokens(relay, step->plan->step) : NULL,
         .slab_base = slab_base,
         .context = rank,
     };
@@ -180,7 +246,8 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
     step->launch.wire = step->place->plan;
     result_layout_set(&step->layout, plan, rank->engine->facts.model.hidden, false);
     batch_bound(step, &step->launch.batch);
-    step->launch.counts = rank->penalty_slots > 0 || plan_opens_penalties(plan);
+    step->launch.counts =
+        !rank->forward.hands_on && (rank->penalty_slots > 0 || plan_opens_penalties(plan));
     step->launch.pools = plan_pools(plan);
     step->graph_fits = graph_fits(rank, plan, step->launch.counts, &step->graph);
     step->graph_there = step->graph_fits && graph_exists(rank, &step->graph);

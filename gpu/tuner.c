@@ -24,7 +24,8 @@ struct shape {
 
 #define SHAPES 5
 
-static void shapes_list(const struct rank *rank, struct shape shapes[SHAPES])
+/* Returns how many. */
+static uint32_t shapes_list(const struct rank *rank, struct shape shapes[SHAPES])
 {
     const struct layer_weights *layer = &rank->weights.layers[0];
     uint32_t tokens = rank->engine->facts.limits.tokens_max;
@@ -35,6 +36,7 @@ static void shapes_list(const struct rank *rank, struct shape shapes[SHAPES])
     shapes[3] = (struct shape){&layer->down, layer->down_bias, tokens, delta};
     shapes[4] =
         (struct shape){&rank->weights.head, NULL, rank->engine->facts.limits.rows_max, DTYPE_F32};
+    return rank->forward.hands_on ? SHAPES - 1 : SHAPES;
 }
 
 struct room {
@@ -91,10 +93,10 @@ static int shapes_time(struct rank *rank, uint32_t *ret_timed, struct error *err
     struct shape shapes[SHAPES];
     uint64_t until_ns = now_ns() + TUNER_BUDGET_NS;
     uint32_t tokens = rank->engine->facts.limits.tokens_max;
-    shapes_list(rank, shapes);
+    const uint32_t count = shapes_list(rank, shapes);
     *ret_timed = 0;
     for (uint32_t rows = ROWS_FIRST; rows < 2 * tokens; rows *= 2) {
-        for (uint32_t i = 0; i < SHAPES && now_ns() < until_ns; i++) {
+        for (uint32_t i = 0; i < count && now_ns() < until_ns; i++) {
             uint32_t most = rows < tokens ? rows : tokens;
             if (most >= 2 * shapes[i].rows_max)
                 continue;

@@ -138,6 +138,21 @@ int weights_share(const struct model_config *config, uint32_t ranks, struct mode
     return 0;
 }
 
+static uint32_t end_of(const struct weights_source *source)
+{
+    return source->end ? source->end : source->config->layers;
+}
+
+static bool is_last(const struct weights_source *source)
+{
+    return end_of(source) == source->config->layers;
+}
+
+static bool has_embed(const struct weights_source *source)
+{
+    return source->first == 0 || (source->config->tied && is_last(source));
+}
+
 static uint32_t rows_of(const struct weights_source *source, const enum weight_role *roles)
 {
     uint32_t rows = 0;
@@ -185,31 +200,38 @@ static void layer_cut(struct cutter *cutter, const struct weights_source *source
     };
 }
 
-static uint64_t weights_cut(struct weights *weights, char *base,
-                            const struct weights_source *source)
+static void head_cut(struct weights *weights, struct cutter *cutter,
+                     const struct weights_source *source)
 {
-    struct cutter cutter = {.base = base};
-    const struct model_config *config = source->config;
-    weights->vector = device_traits.compute;
-    weights->embed = matrix_cut(&cutter, source, roles_embed, 0);
-    for (uint32_t i = 0; i < config->layers; i++) {
-        struct layer_weights layer;
-        layer_cut(&cutter, source, i, &layer);
-        if (weights->layers)
-            weights->layers[i] = layer;
-    }
-    weights->final_norm = vector_cut(&cutter, source, roles_final_norm);
-    weights->inverse_frequency = cut(&cutter, config->rope.pairs * sizeof(float));
     struct part_shape head = part_of(source, WEIGHT_HEAD);
+    weights->final_norm = vector_cut(cutter, source, roles_final_norm);
     weights->head_first = head.row;
-    if (!config->tied) {
-        weights->head = matrix_cut(&cutter, source, roles_head, 0);
-        return cutter.at;
+    if (!source->config->tied) {
+        weights->head = matrix_cut(cutter, source, roles_head, 0);
+        return;
     }
     weights->head = weights->embed;
     weights->head.n = head.rows;
     weights->head.data = (const char *)weights->embed.data +
                          (uint64_t)head.row * head.columns * dtype_bytes(weights->embed.dtype);
+}
+
+static uint64_t weights_cut(struct weights *weights, char *base,
+                            const struct weights_source *source)
+{
+    struct cutter cutter = {.base = base};
+    weights->vector = device_traits.compute;
+    if (has_embed(source))
+        weights->embed = matrix_cut(&cutter, source, roles_embed, 0);
+    for (uint32_t i = source->first; i < end_of(source); i++) {
+        struct layer_weights layer;
+        layer_cut(&cutter, source, i, &layer);
+        if (weights->layers)
+            weights->layers[i - source->first] = layer;
+    }
+    weights->inverse_frequency = cut(&cutter, source->config->rope.pairs * sizeof(float));
+    if (is_last(source))
+        head_cut(weights, &cutter, source);
     return cutter.at;
 }
 
@@ -233,9 +255,10 @@ int weights_open(struct weights *weights, struct mem *mem, const struct weights_
     int status = mem_fixed(mem, bytes, &weights->memory, error);
     if (status)
         return status;
-    weights->layers = calloc(source->config->layers, sizeof *weights->layers);
+    uint32_t layers = end_of(source) - source->first;
+    weights->layers = calloc(layers, sizeof *weights->layers);
     if (!weights->layers)
-        return error_set(error, ERR_NO_MEMORY, "no memory for %u layers", source->config->layers);
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u layers", layers);
     (void)weights_cut(weights, weights->memory, source);
     return 0;
 }
@@ -308,7 +331,7 @@ static void vector_parts(struct part_list *list, const void *vector, enum dtype 
 
 static void layer_parts(struct part_list *list, const struct weights *weights, uint32_t i)
 {
-    const struct layer_weights *layer = &weights->layers[i];
+    const struct layer_weights *layer = &weights->layers[i - list->source->first];
     matrix_parts(list, &layer->qkv, roles_qkv, i);
     matrix_parts(list, &layer->o, roles_o, i);
     matrix_parts(list, &layer->gate_up, roles_gate_up, i);
@@ -330,11 +353,12 @@ int weights_parts(const struct weights *weights, const struct weights_source *so
     struct part_list list = {.source = source, .parts = calloc(most, sizeof *list.parts)};
     if (!list.parts)
         return error_set(error, ERR_NO_MEMORY, "no memory for a list of %zu tensors", most);
-    matrix_parts(&list, &weights->embed, roles_embed, 0);
-    for (uint32_t i = 0; i < source->config->layers; i++)
+    if (has_embed(source))
+        matrix_parts(&list, &weights->embed, roles_embed, 0);
+    for (uint32_t i = source->first; i < end_of(source); i++)
         layer_parts(&list, weights, i);
     vector_parts(&list, weights->final_norm, weights->vector, roles_final_norm, 0);
-    if (!source->config->tied)
+    if (is_last(source) && !source->config->tied)
         matrix_parts(&list, &weights->head, roles_head, 0);
     assert(list.count <= most);
     *ret_parts = list.parts;

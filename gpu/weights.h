@@ -3,7 +3,8 @@
  * q, k and v stand below one another in one matrix, as do gate and up, so that a layer is four
  * products. Rows of a matrix are outputs, so a rank of a tensor-parallel group takes its heads'
  * rows of qkv and gate_up with their biases, the same columns of o and down, and its rows of the
- * head; the rest is on every rank. Where the device computes in
+ * head; the rest is on every rank. A stage of a pipeline holds its layers alone, the first the embedding
+ * too, the last the last norm and the head. Where the device computes in
  * float32, matrices stay in the 16-bit dtype of the file: they are exact there, and half as many
  * bytes to read. Norms and biases are in the compute dtype.
  *
@@ -23,12 +24,12 @@ struct layer_weights {
 };
 
 struct weights {
-    struct weight embed, head; /* the same data where they are tied */
+    struct weight embed, head; /* the same data where they are tied; none: no data */
     uint32_t head_first; /* token of the head's first row */
     const void *final_norm;
     const float *inverse_frequency; /* [head_dim / 2] */
     enum dtype vector;              /* of norms and biases */
-    struct layer_weights *layers;
+    struct layer_weights *layers; /* of the stage */
     void *memory;
 };
 
@@ -38,6 +39,7 @@ struct weights_source {
     const struct checkpoint *checkpoint; /* NULL: synthetic */
     uint64_t seed;
     uint32_t rank, ranks; /* this rank's part of how many; 0 of 0 is all of it */
+    uint32_t first, end;  /* layers of its stage; an end of 0 is the last layer's */
 };
 
 /* One tensor of the source and its place in a fused weight. */

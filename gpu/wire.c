@@ -163,6 +163,8 @@ size_t wire_write(void *to, const struct wire_source *source)
         .result = source->result,
         .result_samples = source->layout->samples,
         .result_tops = source->layout->tops,
+        .tokens_in = source->tokens_in,
+        .tokens_out = source->tokens_out,
     };
     (void)section(&writer, sizeof head);
     head.slabs = section(&writer, plan->slab_count * sizeof(struct wire_slab));

@@ -40,6 +40,8 @@ struct wire_head {
     struct batch_counts counts;
     void *result; /* device address of the step's results, see struct result_layout */
     uint32_t result_samples, result_tops; /* offsets there; result_tops 0: no likeliest wanted */
+    const int32_t *tokens_in; /* [slots] last tokens, from elsewhere; NULL: the slots' own */
+    int32_t *tokens_out;      /* [slots] where they are left; NULL: nowhere else */
 };
 
 /* Results of a step in one piece of memory, device and host alike: a head, then the arrays. */
@@ -67,6 +69,8 @@ struct wire_source {
     const struct gpu_plan *plan;
     const struct result_layout *layout;
     void *result;
+    const int32_t *tokens_in; /* device, as in the head */
+    int32_t *tokens_out;
     void *(*slab_base)(const void *context, uint32_t group, uint32_t slab);
     const void *context;
 };

@@ -2,7 +2,7 @@
  *
  * Order of effect: slabs, opens, appends; then counts, rows, tokens and the lists over them, moves
  * included (op_move runs after). A row without ids takes its slot's last sampled token, so the host
- * need not know it. Writes everything that struct batch points at but KV, seen and pool, and the
+ * need not know it: from the slot, or from the plan's `tokens_in`, where another device samples. Writes everything that struct batch points at but KV, seen and pool, and the
  * step's control; nothing beyond the bounds of `batch`, whatever the plan says.
  *
  * The plan lies in a ring. Its address is the one parameter that changes from step to step:
@@ -18,6 +18,7 @@ struct step_control {
     uint64_t step, start_ns;
     void *result; /* device address of the step's place in the ring */
     uint32_t result_samples, result_tops;
+    int32_t *tokens_out; /* see struct wire_head */
 };
 
 struct expand_args {

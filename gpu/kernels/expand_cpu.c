@@ -38,11 +38,13 @@ static void tokens_write(const struct wire_head *wire, const struct batch *batch
 {
     const struct batch_slot *slot = (const struct batch_slot *)dev(batch->slots) + row->row.slot;
     const int32_t *ids = (const int32_t *)((const char *)wire + wire->ids) + row->ids;
+    const int32_t *others = wire->tokens_in ? dev(wire->tokens_in) : NULL;
+    int32_t previous = others ? others[row->row.slot] : slot->last;
     int32_t *token_id = dev(batch->token_id + row->row.token);
     uint32_t *token_row = dev(batch->token_row + row->row.token);
     uint32_t *token_position = dev(batch->token_position + row->row.token);
     for (uint32_t i = 0; i < row->row.q_len; i++) {
-        token_id[i] = row->ids == WIRE_NONE ? slot->last : ids[i];
+        token_id[i] = row->ids == WIRE_NONE ? previous : ids[i];
         token_row[i] = number;
         token_position[i] = row->row.position + i;
     }
@@ -101,6 +103,7 @@ static void expand(const void *data, uint32_t index)
         .result = wire->result,
         .result_samples = wire->result_samples,
         .result_tops = wire->result_tops,
+        .tokens_out = wire->tokens_out,
     };
     tables_write(wire, batch);
     struct batch_counts counts = wire->counts;

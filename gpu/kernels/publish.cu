@@ -23,6 +23,8 @@ __global__ void __launch_bounds__(PUBLISH_THREADS) publish_kernel(struct publish
     if (control.result_tops)
         copy_words(result + control.result_tops, a.tops,
                    samples * sizeof *a.tops * GPU_LOGPROBS_MAX);
+    for (uint32_t i = threadIdx.x; control.tokens_out && i < a.slots_max; i += PUBLISH_THREADS)
+        control.tokens_out[i] = a.slots[i].last;
     __syncthreads();
     if (threadIdx.x == 0) {
         struct result_head head = {control.step, control.start_ns, stamp_now_ns(), 0};

@@ -1,5 +1,6 @@
 /* The last kernel of a step: what the sampler left at its fixed place goes to the step's place in
- * the ring of results, packed, with the step's head before it. Scores and embeddings are there
+ * the ring of results, packed, with the step's head before it; and where the plan asks for that, the
+ * last token of every slot, for another device. Scores and embeddings are there
  * already: no captured step has any. */
 #pragma once
 
@@ -10,7 +11,8 @@ struct publish_args {
     const struct batch_counts *counts;
     const struct gpu_sample *samples; /* [samples_max] */
     const struct gpu_top *tops;       /* [samples_max][GPU_LOGPROBS_MAX] */
-    uint32_t samples_max;
+    const struct batch_slot *slots;   /* [slots_max] */
+    uint32_t samples_max, slots_max;
 };
 
 OP_C cudaError_t op_publish(const struct publish_args *args, cudaStream_t stream);

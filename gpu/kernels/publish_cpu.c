@@ -19,6 +19,10 @@ static void publish(const void *data, uint32_t index)
     if (samples && control->result_tops)
         memcpy(result + control->result_tops, dev(args->tops),
                samples * sizeof *args->tops * GPU_LOGPROBS_MAX);
+    int32_t *tokens = control->tokens_out ? dev(control->tokens_out) : NULL;
+    const struct batch_slot *slots = dev(args->slots);
+    for (uint32_t i = 0; tokens && i < args->slots_max; i++)
+        tokens[i] = slots[i].last;
     *(struct result_head *)result = (struct result_head){
         .step = control->step,
         .start_ns = control->start_ns,

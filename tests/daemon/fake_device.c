@@ -215,7 +215,8 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
                                          .scores_max = shape->scores_max,
                                          .embeds_max = shape->embeds_max,
                                          .context_max = shape->context_max,
-                                         .depth = shape->depth};
+                                         .depth = shape->depth,
+                                         .stages = shape->stages ? shape->stages : 1};
     size_t blocks = (size_t)shape->slab_blocks * shape->slabs_max;
     uint32_t table = shape->context_max / shape->block_tokens + 1;
     for (uint32_t g = 0; g < shape->group_count; g++) {

@@ -24,6 +24,7 @@ struct fake_shape {
     uint32_t block_tokens, group_count, window; /* window: of group 1 */
     uint32_t slab_blocks, slabs_max;
     uint32_t scores_max, embeds_max, moves_max;
+    uint32_t stages; /* 0: 1 */
 };
 
 /* What goes wrong; may be changed at any time. */

@@ -5,7 +5,7 @@
 
 #include "tests/daemon/fake_device.h"
 
-#define FAKE_RING 4
+#define FAKE_RING (GPU_DEPTH_MAX + 1)
 #define FAKE_POISON (-77) /* a position of a block that nobody wrote since the block was taken */
 
 struct fake_slot {

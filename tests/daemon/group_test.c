@@ -19,7 +19,12 @@ static struct error error;
 static int wake_fd;
 static uint64_t step;
 
-static void engine_open(const char *name)
+/* Two ranks that share each layer, or the layers out. */
+static const struct {
+    uint32_t tp, pp;
+} layouts[] = {{2, 1}, {1, 2}};
+
+static void engine_open(const char *name, int layout)
 {
     struct emu_options emu = {.engine = EMU_THREADS,
                               .devices = RANKS,
@@ -27,7 +32,11 @@ static void engine_open(const char *name)
                               .team_threads = 1,
                               .poison = true,
                               .strict = true};
-    struct gpu_options options = {.model = name, .tp = RANKS, .slots_max = 8, .tokens_max = 64};
+    struct gpu_options options = {.model = name,
+                                  .tp = layouts[layout].tp,
+                                  .pp = layouts[layout].pp,
+                                  .slots_max = 8,
+                                  .tokens_max = 64};
     ck_assert_int_eq(emu_setup(&emu), cudaSuccess);
     int rc = gpu_module.open(&options, &engine, &model, &limits, &error);
     ck_assert_msg(rc == 0, "%s", error.text);
@@ -125,8 +134,8 @@ static const char *const names[] = {"synthetic:null", "synthetic:tiny"};
 /* 200 times in all; every third group is stopped with its last steps under way. */
 START_TEST(ranks_start_work_and_stop_together)
 {
-    for (uint32_t i = 0; i < 100; i++) {
-        engine_open(names[_i]);
+    for (uint32_t i = 0; i < 50; i++) {
+        engine_open(names[_i / 2], _i % 2);
         ck_assert_msg(group_start(group, wake_fd, true, &error) == 0, "%s", error.text);
         ck_assert_int_eq(run(i % 20), 0);
         if (i % 20) {
@@ -147,10 +156,11 @@ END_TEST
 START_TEST(a_start_that_fails_on_one_rank_leaves_nothing)
 {
     static const enum emu_call calls[] = {EMU_cudaStreamCreateWithPriority, EMU_cudaMalloc,
-                                          EMU_cudaMemPoolCreate, EMU_cudaHostAlloc};
+                                          EMU_cudaMemPoolCreate, EMU_cudaHostAlloc,
+                                          EMU_cudaEventCreateWithFlags};
     for (uint64_t nth = 1; nth <= 12; nth++) {
-        engine_open("synthetic:tiny");
-        emu_fault_set(calls[_i], nth, cudaErrorMemoryAllocation);
+        engine_open("synthetic:tiny", _i % 2);
+        emu_fault_set(calls[_i / 2], nth, cudaErrorMemoryAllocation);
         if (group_start(group, wake_fd, true, &error) == 0)
             ck_assert_int_eq(run(2), 0); /* so many calls are not made */
         else
@@ -164,7 +174,7 @@ END_TEST
 /* Whichever rank it is, and in whichever of its calls. */
 START_TEST(devices_that_cannot_reach_each_other_are_named)
 {
-    engine_open("synthetic:tiny");
+    engine_open("synthetic:tiny", 0);
     emu_fault_set(EMU_cudaDeviceEnablePeerAccess, 1 + (uint64_t)_i, cudaErrorInvalidDevice);
     ck_assert_int_eq(group_start(group, wake_fd, true, &error), -ERR_DEVICE);
     ck_assert_ptr_nonnull(strstr(error.text, "cannot use the memory of device"));
@@ -175,7 +185,7 @@ END_TEST
 
 START_TEST(a_step_for_which_one_rank_lacks_memory_is_made_by_none)
 {
-    engine_open("synthetic:tiny");
+    engine_open("synthetic:tiny", _i);
     ck_assert_int_eq(group_start(group, wake_fd, true, &error), 0);
     ck_assert_int_eq(run(1), 0);
     /* What the pools hold is used again, so no call of them can be refused: the limit is. */
@@ -193,10 +203,10 @@ END_TEST
 
 START_TEST(a_rank_that_is_lost_ends_the_others)
 {
-    engine_open("synthetic:tiny");
+    engine_open("synthetic:tiny", _i % 2);
     ck_assert_int_eq(group_start(group, wake_fd, true, &error), 0);
     ck_assert_int_eq(run(3), 0);
-    emu_fault_set(EMU_cudaGraphLaunch, 5 + (uint64_t)_i, cudaErrorLaunchFailure);
+    emu_fault_set(EMU_cudaGraphLaunch, 5 + (uint64_t)_i / 2, cudaErrorLaunchFailure);
     int rc = run(20);
     ck_assert_int_eq(rc, -ERR_DEVICE);
     ck_assert_int_eq(group_query(group, &error), GPU_FAILED);
@@ -210,11 +220,11 @@ Suite *group_suite(void)
     Suite *suite = suite_create("group");
     TCase *tcase = tcase_create("group");
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, ranks_start_work_and_stop_together, 0, 2);
-    tcase_add_loop_test(tcase, a_start_that_fails_on_one_rank_leaves_nothing, 0, 4);
+    tcase_add_loop_test(tcase, ranks_start_work_and_stop_together, 0, 4);
+    tcase_add_loop_test(tcase, a_start_that_fails_on_one_rank_leaves_nothing, 0, 10);
     tcase_add_loop_test(tcase, devices_that_cannot_reach_each_other_are_named, 0, 2);
-    tcase_add_test(tcase, a_step_for_which_one_rank_lacks_memory_is_made_by_none);
-    tcase_add_loop_test(tcase, a_rank_that_is_lost_ends_the_others, 0, 6);
+    tcase_add_loop_test(tcase, a_step_for_which_one_rank_lacks_memory_is_made_by_none, 0, 2);
+    tcase_add_loop_test(tcase, a_rank_that_is_lost_ends_the_others, 0, 12);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -67,7 +67,7 @@ static const struct {
     {"\nmodle = x", "test.conf:2: there is no option \"modle\""},
     {"batch_max = 3", "there is no option \"batch_max\""},
     {"tp = 1\n# x\ntp = 1", "test.conf:3: tp was set in line 1 already"},
-    {"pp = 0", "test.conf:1: pp: must lie between 1 and 16"},
+    {"pp = 0", "test.conf:1: pp: must lie between 1 and 8"},
     {"tp = 17", "tp: must lie between 0 and 16"},
     {"tp = -1", "tp: a whole number is expected"},
     {"tp = 1.5", "tp: a whole number"},

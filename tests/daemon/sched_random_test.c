@@ -13,7 +13,9 @@ static struct fake_shape random_shape(uint64_t *random)
     uint32_t slab_blocks = slabs[fake_below(random, 5)];
     uint32_t context_max = 64 + fake_below(random, 64);
     uint32_t enough = context_max / block_tokens / slab_blocks + 1; /* for one sequence */
-    return (struct fake_shape){.depth = 1 + fake_below(random, 2),
+    uint32_t stages = 1 + (fake_below(random, 3) ? 0 : fake_below(random, 4));
+    return (struct fake_shape){.depth = stages + fake_below(random, 2),
+                               .stages = stages,
                                .slots_max = 1 + fake_below(random, 12),
                                .tokens_max = 1 + fake_below(random, 120),
                                .context_max = context_max,

@@ -61,6 +61,86 @@ START_TEST(decode_rows_are_planned_ahead_of_the_token_they_read)
 }
 END_TEST
 
+static struct fake_shape pipeline_shape(uint32_t stages)
+{
+    struct fake_shape shape = rig_shape();
+    shape.stages = stages;
+    shape.depth = stages + 1;
+    return shape;
+}
+
+static uint32_t decode_rows(void)
+{
+    const struct sched *sched = &rig.sched;
+    const struct sched_step *step = &sched->steps[sched->step_last % (sched->limits.depth + 1)];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < step->plan.row_count; i++)
+        count += step->rows[i].input == GPU_LAST;
+    return count;
+}
+
+/* Once all of them decode: every step has its share, and no row is early. */
+START_TEST(on_a_pipeline_decode_rows_take_turns)
+{
+    static const uint32_t counts[] = {2, 3, 7, 8, 12};
+    const uint32_t stages = 2 + (uint32_t)_i % 3, count = counts[_i / 3];
+    uint64_t last[16] = {0};
+    struct fake_shape shape = pipeline_shape(stages);
+    rig_open(&rig, &shape, 1);
+    add(count, 10, 40);
+    for (int i = 0; i < 60; i++) {
+        if (!rig_submit(&rig))
+            ck_assert(rig_complete(&rig) && rig_submit(&rig));
+        for (uint32_t s = 0; s < count; s++) {
+            uint64_t step = rig.sched.step_last;
+            if (!row_of(s))
+                continue;
+            /* With fewer sequences than stages some step has to wait. */
+            ck_assert(i < 12 || count < stages || step - last[s] >= stages);
+            last[s] = step;
+        }
+        ck_assert_uint_le(decode_rows(), (count + stages - 1) / stages);
+        ck_assert(i < 12 || decode_rows() > 0);
+    }
+    finish_and_close();
+}
+END_TEST
+
+START_TEST(a_lone_sequence_on_a_pipeline_is_still_planned_ahead)
+{
+    struct fake_shape shape = pipeline_shape(2);
+    rig_open(&rig, &shape, 1);
+    add(1, 10, 8);
+    for (int i = 0; i < 3; i++)
+        ck_assert(rig_submit(&rig) && row_of(0));
+    ck_assert(!rig_submit(&rig)); /* three are in flight */
+    finish_and_close();
+}
+END_TEST
+
+/* Prompts fill the steps that a sequence that decodes leaves to the other stage. */
+START_TEST(on_a_pipeline_prompts_go_where_a_row_would_wait)
+{
+    struct fake_shape shape = pipeline_shape(2);
+    rig_open(&rig, &shape, 1);
+    add(1, 10, 50);
+    ck_assert(rig_submit(&rig) && rig_submit(&rig));
+    rig_complete(&rig);
+    rig_complete(&rig);
+    add(8, 200, 1);
+    uint32_t with = 0, without = 0;
+    for (int i = 0; i < 6; i++) {
+        if (!rig_submit(&rig))
+            ck_assert(rig_complete(&rig) && rig_submit(&rig));
+        with += row_of(0) != NULL;
+        without += row_of(0) == NULL;
+    }
+    ck_assert_uint_eq(with, 3);
+    ck_assert_uint_eq(without, 3);
+    finish_and_close();
+}
+END_TEST
+
 START_TEST(max_tokens_wastes_no_row)
 {
     struct fake_shape shape = rig_shape();
@@ -449,6 +529,9 @@ Suite *sched_suite(void)
     Suite *suite = suite_create("sched");
     TCase *tcase = tcase_create("steps");
     tcase_add_test(tcase, decode_rows_are_planned_ahead_of_the_token_they_read);
+    tcase_add_loop_test(tcase, on_a_pipeline_decode_rows_take_turns, 0, 15);
+    tcase_add_test(tcase, a_lone_sequence_on_a_pipeline_is_still_planned_ahead);
+    tcase_add_test(tcase, on_a_pipeline_prompts_go_where_a_row_would_wait);
     tcase_add_test(tcase, max_tokens_wastes_no_row);
     tcase_add_test(tcase, an_end_token_wastes_at_most_one_row);
     tcase_add_test(tcase, a_step_without_decode_rows_is_full);

@@ -142,7 +142,9 @@ START_TEST(the_file_has_a_process_per_device_and_a_thread_per_lane)
     for (uint32_t process = 0; process < 2; process++)
         for (int thread = 0; thread <= GPU_LANES; thread++)
             ck_assert_uint_eq(counts.spans[process][thread],
-                              thread == GPU_BULK_IN || thread == GPU_BULK_OUT ? 0 : STEPS);
+                              thread == GPU_BULK_IN || thread == GPU_BULK_OUT || thread == GPU_PEER
+                                  ? 0
+                                  : STEPS);
     double all_us = (double)(step_at(STEPS - 1).told_ns - step_at(0).enqueue.begin_ns) / 1e3;
     ck_assert_double_eq_tol(counts.last_us, all_us, 0.01);
     ck_assert_ptr_nonnull(strstr(text, "\"replica 1, rank 1, device 5\""));
@@ -154,16 +156,16 @@ END_TEST
 /* ---- of a daemon -------------------------------------------------------------------------------
  */
 
-static void serve_requests(const char *steps, const char *path, const char *tp)
+static void serve_requests(const char *steps, const char *path, const char *way)
 {
     const char *const arguments[] = {"--model",
                                      "synthetic:tiny",
                                      "--device",
                                      "cpu",
                                      "--cpu-devices",
-                                     tp,
-                                     "--tp",
-                                     tp,
+                                     "2",
+                                     way,
+                                     "2",
                                      "--dp",
                                      "1",
                                      "--profile-steps",
@@ -199,14 +201,16 @@ static struct counts read_trace(const char *path)
 }
 
 /* 20 steps are full before the request has ended, 500 never are. */
+/* Shared by two devices, or by two stages, of which the first hands on. */
 START_TEST(a_daemon_writes_its_first_steps_when_it_has_them_and_at_its_end_at_the_latest)
 {
     static const char *const steps[] = {"20", "500"};
+    bool stages = _i >= 2;
     char path[128];
     spawn_make(&spawn);
     snprintf(path, sizeof(path), "%s/trace", spawn.directory);
-    serve_requests(steps[_i], path, "2");
-    while (_i == 0 && !spawn_logged(&spawn, "trace is written"))
+    serve_requests(steps[_i % 2], path, stages ? "--pp" : "--tp");
+    while (_i % 2 == 0 && !spawn_logged(&spawn, "trace is written"))
         usleep(1000);
     kill(spawn.pid, SIGTERM);
     ck_assert_int_eq(spawn_wait(&spawn), 0);
@@ -216,8 +220,9 @@ START_TEST(a_daemon_writes_its_first_steps_when_it_has_them_and_at_its_end_at_th
     ck_assert_uint_eq(counts.names, 2);
     for (uint32_t process = 0; process < 2; process++) {
         uint32_t count = counts.spans[process][GPU_COMPUTE];
-        ck_assert(_i == 0 ? count == 20 : count >= 40 && count < 60);
+        ck_assert(_i % 2 == 0 ? count == 20 : count >= 40 && count < 60);
         ck_assert_uint_eq(counts.spans[process][GPU_NOTIFY], count);
+        ck_assert_uint_eq(counts.spans[process][GPU_PEER], stages && process == 0 ? count : 0);
     }
     unlink(path);
     spawn_free(&spawn);
@@ -233,7 +238,7 @@ Suite *trace_suite(void)
     tcase_add_test(tcase, a_step_more_than_asked_for_is_ignored_and_none_at_all_gives_no_figures);
     tcase_add_test(tcase, the_file_has_a_process_per_device_and_a_thread_per_lane);
     tcase_add_loop_test(
-        tcase, a_daemon_writes_its_first_steps_when_it_has_them_and_at_its_end_at_the_latest, 0, 2);
+        tcase, a_daemon_writes_its_first_steps_when_it_has_them_and_at_its_end_at_the_latest, 0, 4);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -226,7 +226,7 @@ START_TEST(unknown_models_and_options_are_refused_with_a_reason)
     } cases[] = {
         {{.model = "synthetic:none-such"}, ERR_BAD_MODEL},
         {{.model = ""}, ERR_BAD_CONFIG},
-        {{.model = "synthetic:null", .pp = 2}, ERR_UNSUPPORTED},
+        {{.model = "synthetic:null", .pp = 9}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .tp = 17}, ERR_BAD_CONFIG},
         {{.model = "synthetic:tiny", .tp = 3}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .depth = 3}, ERR_BAD_CONFIG},

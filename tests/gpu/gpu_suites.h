@@ -9,6 +9,7 @@ Suite *engine_suite(void);
 Suite *graph_suite(void);
 Suite *memory_suite(void);
 Suite *mutation_suite(void);
+Suite *pipeline_suite(void);
 Suite *ranks_suite(void);
 Suite *reference_suite(void);
 Suite *start_suite(void);

@@ -10,6 +10,7 @@ int main(void)
     srunner_add_suite(runner, mutation_suite());
     srunner_add_suite(runner, bits_suite());
     srunner_add_suite(runner, ranks_suite());
+    srunner_add_suite(runner, pipeline_suite());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

@@ -24,7 +24,7 @@ int talk_open(struct talk *talk, const struct gpu_options *options, bool steppin
     memset(talk, 0, sizeof *talk);
     talk->stepping = stepping;
     talk->random = 1;
-    talk->ranks = options->tp ? options->tp : 1;
+    talk->ranks = (options->tp ? options->tp : 1) * (options->pp ? options->pp : 1);
     talk->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     return gpu_module.open(options, &talk->engine, &talk->model, &talk->limits, &talk->error);
 }

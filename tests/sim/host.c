@@ -85,7 +85,7 @@ static int run_task(struct background *background, struct task *task)
 
 static struct gpu_options engine_options(const struct host *host)
 {
-    static const int numbers[] = {0, 1};
+    static const int numbers[] = {0, 1, 2, 3};
     return device_options(host->options, numbers);
 }
 
@@ -130,6 +130,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
         abort();
     draw_options(host, setup);
     set(host, "tp", setup->tp, "");
+    set(host, "pp", setup->pp, "");
     draw_memory(host, setup, block_bytes_of(host));
     outbox_init(&host->outbox, wake, host);
     if (server_init(&host->server, host->options, &host->outbox, scene->random, scene->now_us,

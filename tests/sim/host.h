@@ -18,7 +18,7 @@
 
 struct host_setup {
     const char *model;
-    uint32_t replicas, tp;
+    uint32_t replicas, tp, pp;
     uint32_t context_max;
     bool tight; /* KV and memory are short, by limits of the daemon's own */
 };

@@ -37,7 +37,7 @@ struct question {
 struct questions {
     char model[256];
     bool null; /* answered by the rule */
-    uint32_t tp; /* devices that the model is shared by: other bits than alone */
+    uint32_t tp; /* devices that each layer is shared by: other bits than alone, unlike stages */
     uint32_t vocab, hidden, context_max;
     uint32_t count;
     struct question *question;

@@ -304,7 +304,7 @@ static void calm_all(struct sim *sim, enum guest_manner manner)
 static void start_daemon(struct sim *sim)
 {
     const struct emu_options options = {.engine = EMU_STEPPER,
-                                        .devices = 2,
+                                        .devices = 4,
                                         .memory_bytes = DEVICE_BYTES,
                                         .seed = chance_draw(&sim->scene.random),
                                         .poison = true,
@@ -451,6 +451,7 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     sim.host_setup = (struct host_setup){.model = setup->model,
                                          .replicas = setup->replicas,
                                          .tp = setup->tp,
+                                         .pp = setup->pp,
                                          .context_max = context_max,
                                          .tight = scene_one_in(scene, 2)};
     if (questions_make(&sim.questions, setup->model, setup->tp, context_max,

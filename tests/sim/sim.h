@@ -11,7 +11,7 @@
 struct sim_setup {
     const char *model; /* synthetic:null, or any that the CPU device serves */
     uint32_t replicas; /* 1 or 2 */
-    uint32_t tp;       /* devices of each, 1 or 2 */
+    uint32_t tp, pp;   /* devices of each: tp * pp, at most 4 */
     uint32_t
         skipped_wait; /* n: the n-th event wait of the device is skipped, once loaded; 0: none */
     bool story;       /* events in words to stderr */
