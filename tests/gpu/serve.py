@@ -112,7 +112,8 @@ def real_size():
     daemon.stop()
 
 
-demo()
-real_size()
-print(f"{len(failures)} failures")
-sys.exit(1 if failures else 0)
+if __name__ == "__main__":
+    demo()
+    real_size()
+    print(f"{len(failures)} failures")
+    sys.exit(1 if failures else 0)
