@@ -51,7 +51,7 @@ static void enqueue(bool tell)
     expect(lane_plan_in(&lane, step, control, pinned, CONTROL_BYTES, &error), &error);
     for (int i = 0; i < FILLS; i++)
         check(cudaMemsetAsync(filled, i, FILL_BYTES, lane.compute));
-    expect(lane_results_there(&lane, step, &error));
+    expect(lane_results_there(&lane, step, &error), &error);
     expect(lane_results_out(&lane, step, (char *)pinned + CONTROL_BYTES, control, CONTROL_BYTES,
                             &error),
            &error);
