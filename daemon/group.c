@@ -232,6 +232,11 @@ int group_submit(struct group *group, const struct gpu_plan *plan, struct error 
     }
     if (group->threads)
         rc = group->api->submit(group->engine, GROUP_LEADER, plan, error);
+    if (rc && group->ranks > 1 && !group->failed) {
+        /* The cause: what followers then say is what came of it. */
+        group->failed = rc;
+        group->failure = *error;
+    }
     if (rc)
         (void)settle(group, NULL); /* the plan is the caller's again */
     return rc;

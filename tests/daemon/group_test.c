@@ -210,7 +210,7 @@ START_TEST(a_rank_that_is_lost_ends_the_others)
     int rc = run(20);
     ck_assert_int_eq(rc, -ERR_DEVICE);
     ck_assert_int_eq(group_query(group, &error), GPU_FAILED);
-    ck_assert_ptr_nonnull(strstr(error.text, "launch failure"));
+    ck_assert_msg(strstr(error.text, "launch failure") != NULL, "%s", error.text);
     engine_close();
 }
 END_TEST
