@@ -12,9 +12,9 @@
  * rows: no row is planned after the last. An end token shows only in results; the row that step n+1
  * may have by then is wasted, writes only into blocks that stay the sequence's until n+1 has ended,
  * and its result is not used.
- * On a pipeline the decode rows are shared out over as many steps as there are stages, so that a row's
- * token has come back from the last stage when the first one needs it, and each stage has a step; a
- * row may stand in a step before that where the step would be empty.
+ * On a pipeline the decode rows are shared out over as many steps as there are stages, so that a
+ * row's token has come back from the last stage when the first one needs it, and each stage has a
+ * step; a row may stand in a step before that where the step would be empty.
  *  - a chunk of each prompt that was not advanced for chunk_every steps, and of the first one that
  *    waits, when none was started for so many;
  *  - chunks of other prompts, oldest first, and then of new sequences, as long as the cost model

@@ -46,7 +46,7 @@ struct rank {
     struct lane lane;
     struct comm comm; /* open where there are several ranks and something to compute */
     struct mem mem;
-    struct relay relay; /* of a pipeline; else in no chain */
+    struct relay relay;                      /* of a pipeline; else in no chain */
     struct gpu_group groups[GPU_GROUPS_MAX]; /* the model's, with the layers of this stage */
     struct ring ring;
     struct state state;

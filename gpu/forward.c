@@ -148,7 +148,8 @@ struct forward_state forward_state_of(const struct forward *forward, const struc
     return (struct forward_state){.residual = room.residual,
                                   .delta = room.delta,
                                   .residual_bytes = elements * sizeof(float),
-                                  .delta_bytes = elements * dtype_bytes(forward_delta_dtype(forward))};
+                                  .delta_bytes =
+                                      elements * dtype_bytes(forward_delta_dtype(forward))};
 }
 
 static int product_to(const struct run *run, struct span rows, const struct weight *weight,
@@ -346,8 +347,8 @@ static int layers(const struct run *run, struct error *error)
         if (status)
             return status;
     }
-    /* What went by post is added up before it is handed on: a step's number of sums stays even. What
-     * the norm gives is of no use. */
+    /* What went by post is added up before it is handed on: a step's number of sums stays even.
+     * What the norm gives is of no use. */
     if (run->forward->hands_on && run->posts)
         return norm(run, run->forward->weights->layers[0].input_norm, false, error);
     return 0;

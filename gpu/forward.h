@@ -50,7 +50,7 @@ struct forward_step {
 /* What one stage hands to the next, in the scratch of a step. */
 struct forward_state {
     void *residual, *delta;
-    uint64_t residual_bytes, delta_bytes; /* of `tokens`, which the bounds of the batch may exceed */
+    uint64_t residual_bytes, delta_bytes; /* of the step's tokens, not of its bounds */
 };
 struct forward_state forward_state_of(const struct forward *forward, const struct batch *batch,
                                       void *scratch, uint32_t tokens);

@@ -1,18 +1,19 @@
 /* The line between the daemon and a device: no CUDA type is in sight here.
  *
  * One engine serves one replica: tp x pp GPUs ("ranks") that hold one copy of the model. A step is
- * described by a plan, which is data: the scheduler builds it, and each rank's worker thread submits
- * it. With pp above 1 the layers are shared out over so many stages, which hand a step on from one to
- * the next and each work at another step. Up to `depth` steps are in flight; a decode row reads the token that the device sampled in the
- * step before, so the host need not know it yet. When a step has ended, the device's callback stores
- * its number and writes to the worker's eventfd; nothing polls.
+ * described by a plan, which is data: the scheduler builds it, and each rank's worker thread
+ * submits it. With pp above 1 the layers are shared out over so many stages, which hand a step on
+ * from one to the next and each work at another step. Up to `depth` steps are in flight; a decode
+ * row reads the token that the device sampled in the step before, so the host need not know it yet.
+ * When a step has ended, the device's callback stores its number and writes to the worker's
+ * eventfd; nothing polls.
  *
- * Threads: functions tagged "leader" are called by the worker thread of rank 0, "rank" by the rank's
- * own worker thread, "any" by any. None of them blocks, except those tagged "blocks".
+ * Threads: functions tagged "leader" are called by the worker thread of rank 0, "rank" by the
+ * rank's own worker thread, "any" by any. None of them blocks, except those tagged "blocks".
  *
  * Ownership: plans and results are borrowed for the time that each function says. KV blocks are
- * numbers: which sequence owns which is known to daemon/kv.c alone; the engine maps a block's number
- * to an address.
+ * numbers: which sequence owns which is known to daemon/kv.c alone; the engine maps a block's
+ * number to an address.
  *
  * A module (sluice-cpu.so, sluice-cuda.so) exports one symbol, gpu_module, of type struct gpu_api.
  */
@@ -27,7 +28,7 @@
 #define GPU_ABI 4u
 
 #define GPU_DEVICES_MAX 16
-#define GPU_STAGES_MAX 8 /* of a pipeline */
+#define GPU_STAGES_MAX 8                   /* of a pipeline */
 #define GPU_DEPTH_MAX (GPU_STAGES_MAX + 1) /* steps in flight */
 #define GPU_GROUPS_MAX 2
 #define GPU_EOS_MAX 16
@@ -248,7 +249,8 @@ struct gpu_limits {
     uint32_t embeds_max; /* embedding rows */
     uint32_t context_max;
     uint32_t depth;
-    uint32_t stages; /* a row with GPU_LAST waits for nobody when its slot's last row is so many steps back */
+    uint32_t stages; /* a row with GPU_LAST waits for nobody when its slot's last row is so many
+                        steps back */
 };
 
 struct gpu_memory {
@@ -296,8 +298,8 @@ struct gpu_api {
     /* rank. Enqueues a step. At most `depth` steps may be unfinished. A later stage's rank waits
      * shortly until the stage before it has enqueued the step: one thread that stands for several
      * ranks goes through them in their order. Fails with ERR_DEVICE (then
-     * the engine is dead) or ERR_DEVICE_MEMORY (scratch could not grow: nothing was enqueued and the
-     * same step number may be submitted again with less). */
+     * the engine is dead) or ERR_DEVICE_MEMORY (scratch could not grow: nothing was enqueued and
+     * the same step number may be submitted again with less). */
     int (*submit)(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
                   struct error *error);
 

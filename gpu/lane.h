@@ -57,7 +57,8 @@ void lane_close(struct lane *lane);
 /* The hand-overs of a step, in the order of use. */
 int lane_plan_in(struct lane *lane, uint64_t step, void *device, const void *pinned, size_t bytes,
                  struct error *error); /* and compute waits for it */
-int lane_results_there(struct lane *lane, uint64_t step, struct error *error); /* copy_out waits for compute */
+int lane_results_there(struct lane *lane, uint64_t step,
+                       struct error *error); /* copy_out waits for compute */
 int lane_results_out(struct lane *lane, uint64_t step, void *pinned, const void *device,
                      size_t bytes, struct error *error); /* and notify waits for them */
 int lane_notify(struct lane *lane, uint64_t step, struct error *error);

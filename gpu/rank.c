@@ -95,13 +95,13 @@ static int relays_open(struct rank *rank, struct error *error)
 {
     const struct facts *facts = &rank->engine->facts;
     struct comm_group *comms = rank->engine->comms[rank->stage];
-    int status = comms ? comm_open(&rank->comm, comms, rank->shard, facts->config.vocab,
-                                   &rank->mem, error) : 0;
+    int status =
+        comms ? comm_open(&rank->comm, comms, rank->shard, facts->config.vocab, &rank->mem, error)
+              : 0;
     if (status || !rank->relay.first)
         return status;
     struct relay_limits limits = {
-        .state_bytes =
-            (uint64_t)facts->limits.tokens_max * facts->model.hidden * 2 * sizeof(float),
+        .state_bytes = (uint64_t)facts->limits.tokens_max * facts->model.hidden * 2 * sizeof(float),
         .slots = facts->limits.slots_max,
         .places = facts->limits.depth + 1,
         .profile = &rank->lane.profile,

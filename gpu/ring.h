@@ -1,8 +1,8 @@
 /* Rings of the pinned and device buffers that steps in flight use: plans in, results out.
  *
- * Step n has place n modulo depth + 1. With at most `depth` steps unfinished and results valid until
- * `depth` further steps were submitted, that is enough: who submits step n has seen the end of step
- * n - depth, so nothing on the device still uses the place of the step before that.
+ * Step n has place n modulo depth + 1. With at most `depth` steps unfinished and results valid
+ * until `depth` further steps were submitted, that is enough: who submits step n has seen the end
+ * of step n - depth, so nothing on the device still uses the place of the step before that.
  *
  * Sizes are fixed at start. Thread: the rank's own; the memory is mem's.
  */

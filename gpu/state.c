@@ -65,8 +65,7 @@ static uint64_t state_cut(struct state *state, char *base, const struct gpu_mode
 }
 
 int state_open(struct state *state, struct mem *mem, const struct gpu_model *model,
-               const struct gpu_group *groups, const struct gpu_limits *limits,
-               struct error *error)
+               const struct gpu_group *groups, const struct gpu_limits *limits, struct error *error)
 {
     memset(state, 0, sizeof *state);
     uint64_t bytes = state_cut(state, NULL, model, groups, limits);

@@ -3,10 +3,10 @@
  * q, k and v stand below one another in one matrix, as do gate and up, so that a layer is four
  * products. Rows of a matrix are outputs, so a rank of a tensor-parallel group takes its heads'
  * rows of qkv and gate_up with their biases, the same columns of o and down, and its rows of the
- * head; the rest is on every rank. A stage of a pipeline holds its layers alone, the first the embedding
- * too, the last the last norm and the head. Where the device computes in
- * float32, matrices stay in the 16-bit dtype of the file: they are exact there, and half as many
- * bytes to read. Norms and biases are in the compute dtype.
+ * head; the rest is on every rank. A stage of a pipeline holds its layers alone, the first the
+ * embedding too, the last the last norm and the head. Where the device computes in float32,
+ * matrices stay in the 16-bit dtype of the file: they are exact there, and half as many bytes to
+ * read. Norms and biases are in the compute dtype.
  *
  * Thread: the rank's own. Memory is mem's, the array of layers is this module's.
  */
@@ -29,7 +29,7 @@ struct weights {
     const void *final_norm;
     const float *inverse_frequency; /* [head_dim / 2] */
     enum dtype vector;              /* of norms and biases */
-    struct layer_weights *layers; /* of the stage */
+    struct layer_weights *layers;   /* of the stage */
     void *memory;
 };
 

@@ -70,7 +70,8 @@ __device__ static void write_row(const struct wire_head *wire, const struct batc
 {
     uint32_t lane = threadIdx.x % WARP, last = row.row.token + row.row.q_len - 1;
     const int32_t *ids = section<int32_t>(wire, wire->ids) + (row.ids == WIRE_NONE ? 0 : row.ids);
-    int32_t previous = wire->tokens_in ? wire->tokens_in[row.row.slot] : batch.slots[row.row.slot].last;
+    int32_t previous =
+        wire->tokens_in ? wire->tokens_in[row.row.slot] : batch.slots[row.row.slot].last;
     for (uint32_t i = lane; i < row.row.q_len; i += WARP) {
         writable(batch.token_id)[row.row.token + i] = row.ids == WIRE_NONE ? previous : ids[i];
         writable(batch.token_row)[row.row.token + i] = number;
@@ -110,9 +111,8 @@ __global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(struct expand_ar
     counts.embeds = min(counts.embeds, batch.embeds_max);
     counts.moves = min(counts.moves, batch.moves_max);
     if (threadIdx.x == 0) {
-        struct step_control control = {wire->step, stamp_now_ns(), wire->result,
-                                       wire->result_samples, wire->result_tops,
-                                       wire->tokens_out};
+        struct step_control control = {wire->step,           stamp_now_ns(),    wire->result,
+                                       wire->result_samples, wire->result_tops, wire->tokens_out};
         *a.control = control;
         *writable(batch.counts) = counts;
     }

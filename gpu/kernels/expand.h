@@ -2,8 +2,9 @@
  *
  * Order of effect: slabs, opens, appends; then counts, rows, tokens and the lists over them, moves
  * included (op_move runs after). A row without ids takes its slot's last sampled token, so the host
- * need not know it: from the slot, or from the plan's `tokens_in`, where another device samples. Writes everything that struct batch points at but KV, seen and pool, and the
- * step's control; nothing beyond the bounds of `batch`, whatever the plan says.
+ * need not know it: from the slot, or from the plan's `tokens_in`, where another device samples.
+ * Writes everything that struct batch points at but KV, seen and pool, and the step's control;
+ * nothing beyond the bounds of `batch`, whatever the plan says.
  *
  * The plan lies in a ring. Its address is the one parameter that changes from step to step:
  * expand_retarget replaces it in an instantiated graph.

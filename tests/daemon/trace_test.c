@@ -141,10 +141,9 @@ START_TEST(the_file_has_a_process_per_device_and_a_thread_per_lane)
     ck_assert_uint_eq(counts.names, 2);
     for (uint32_t process = 0; process < 2; process++)
         for (int thread = 0; thread <= GPU_LANES; thread++)
-            ck_assert_uint_eq(counts.spans[process][thread],
-                              thread == GPU_BULK_IN || thread == GPU_BULK_OUT || thread == GPU_PEER
-                                  ? 0
-                                  : STEPS);
+            ck_assert_uint_eq(
+                counts.spans[process][thread],
+                thread == GPU_BULK_IN || thread == GPU_BULK_OUT || thread == GPU_PEER ? 0 : STEPS);
     double all_us = (double)(step_at(STEPS - 1).told_ns - step_at(0).enqueue.begin_ns) / 1e3;
     ck_assert_double_eq_tol(counts.last_us, all_us, 0.01);
     ck_assert_ptr_nonnull(strstr(text, "\"replica 1, rank 1, device 5\""));

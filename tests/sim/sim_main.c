@@ -16,13 +16,15 @@ static struct {
     bool cover;          /* every figure must be above 0 */
     bool expect_failure; /* at least one seed must go wrong: the simulation sees the mutation */
     struct sim_setup setup;
-} order = {.first = 1, .last = 1, .setup = {.model = "synthetic:null", .replicas = 1, .tp = 1, .pp = 1}};
+} order = {
+    .first = 1, .last = 1, .setup = {.model = "synthetic:null", .replicas = 1, .tp = 1, .pp = 1}};
 
 static char replay[512]; /* the command for the present seed */
 
 static void set_replay(uint64_t seed)
 {
-    snprintf(replay, sizeof(replay), "test_sim --model %s --replicas %u --tp %u --pp %u --seed %" PRIu64 "\n",
+    snprintf(replay, sizeof(replay),
+             "test_sim --model %s --replicas %u --tp %u --pp %u --seed %" PRIu64 "\n",
              order.setup.model, order.setup.replicas, order.setup.tp, order.setup.pp, seed);
 }
 
@@ -38,8 +40,9 @@ static void on_crash(int number)
 
 static void usage(void)
 {
-    fprintf(stderr, "test_sim [--seed N | --seeds A..B] [--model NAME] [--replicas N] [--tp N] [--pp N]\n"
-                    "         [--twice] [--skip-wait N [--expect-failure]] [--story]\n");
+    fprintf(stderr,
+            "test_sim [--seed N | --seeds A..B] [--model NAME] [--replicas N] [--tp N] [--pp N]\n"
+            "         [--twice] [--skip-wait N [--expect-failure]] [--story]\n");
     exit(2);
 }
 
