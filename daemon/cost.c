@@ -11,7 +11,8 @@
                       */
 
 /* Features of the same order of magnitude keep the least squares well conditioned. */
-static const double scale[COST_FEATURES] = {1.0, 1.0 / 64, 1.0 / 512, 1.0 / 65536, 1.0 / 4194304};
+static const double scale[COST_FEATURES] = {1.0,         1.0 / 64,      1.0 / 512,
+                                            1.0 / 65536, 1.0 / 4194304, 1.0 / 512};
 
 static void features(const struct cost_work *work, double *x)
 {
@@ -20,6 +21,8 @@ static void features(const struct cost_work *work, double *x)
     x[2] = scale[2] * (double)work->tokens;
     x[3] = scale[3] * (double)work->kv;
     x[4] = scale[4] * (double)work->pairs;
+    x[5] =
+        work->tokens > COST_FREE_TOKENS ? scale[5] * (double)(work->tokens - COST_FREE_TOKENS) : 0;
 }
 
 void cost_init(struct cost *cost)

@@ -1,10 +1,11 @@
 /* What a step costs: a linear model of its microseconds, learned from the steps that ran.
  *
- * Least squares of the relative error, with forgetting, over five features: one (launches, weights),
- * rows, tokens (products), KV positions read (attention's traffic), and pairs of query and key
- * (attention's arithmetic). Coefficients are never negative, so more work never looks cheaper. Steps
- * that tell nothing new (predicted within a few per cent) are not learned, so that an hour of decode
- * steps does not make it forget what prompts cost.
+ * Least squares of the relative error, with forgetting, over six features: one (launches, weights),
+ * rows, tokens (products), KV positions read (attention's traffic), pairs of query and key
+ * (attention's arithmetic), and tokens beyond COST_FREE_TOKENS: up to about so many a GPU's
+ * products wait for their weights, and a token more costs little. Coefficients are never negative,
+ * so more work never looks cheaper. Steps that tell nothing new (predicted within a few per cent)
+ * are not learned, so that an hour of decode steps does not make it forget what prompts cost.
  *
  * Pure, one thread, no allocation.
  */
@@ -13,7 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define COST_FEATURES 5
+#define COST_FEATURES 6
+#define COST_FREE_TOKENS 256u
 
 struct cost_work {
     uint64_t rows, tokens;

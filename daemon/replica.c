@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#define CALM_PERCENT 40u /* that prompts may add to a step of decode rows while there is room */
 #define CHUNK_EVERY 8u        /* steps: what a long prompt may be made to wait */
 #define KV_STALL_US 30000000u /* others may hold the device's memory for so long */
 
@@ -101,6 +102,7 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
 {
     struct worker_options worker_options = {
         .sched = {.itl_target_us = options->itl_target,
+                  .calm_percent = CALM_PERCENT,
                   .chunk_every = CHUNK_EVERY,
                   .kv_idle_release_us = options->kv_idle_release,
                   .stall_us = KV_STALL_US},

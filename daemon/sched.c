@@ -258,9 +258,9 @@ double sched_estimate_us(const struct sched *sched)
     return sum;
 }
 
-static uint64_t prefill_left(const struct sched *sched)
+uint64_t sched_backlog(const struct sched *sched)
 {
-    uint64_t left = 0;
+    uint64_t left = sched->waiting_tokens;
     list_each(link, &sched->prefill)
     {
         const struct seq *seq = container_of(link, struct seq, run_link);
@@ -288,7 +288,7 @@ static uint64_t kv_tokens(const struct sched *sched, time_us now_us)
 
 struct place_room sched_room(const struct sched *sched, time_us now_us)
 {
-    uint64_t backlog = sched->waiting_tokens + prefill_left(sched);
+    uint64_t backlog = sched_backlog(sched);
     /* What is promised: prompts that are here, and a block for each sequence that goes on. */
     uint64_t promised = backlog + (uint64_t)sched->slot_count * sched->kv.block_tokens;
     uint64_t tokens = kv_tokens(sched, now_us), ahead = 2ull * sched->limits.tokens_max;

@@ -18,10 +18,12 @@
  *  - a chunk of each prompt that was not advanced for chunk_every steps, and of the first one that
  *    waits, when none was started for so many;
  *  - chunks of other prompts, oldest first, and then of new sequences, as long as the cost model
- * keeps the step within itl_target_us. With no decode row in the step there is no such bound. New
- * sequences start by priority, then in the order in which they came; those preempted came earlier
- * than any that were not started, and so come first. Nobody overtakes: the first waits for a slot
- * and for blocks for its whole prompt, and those behind it wait too.
+ * keeps the step within itl_target_us. While nobody waits for a slot and half a step could hold all
+ * prompts, one prompt has its sure chunk in every step that it does not push beyond itl_target_us,
+ * and more only within calm_percent over the decode rows alone. With no decode row in the step
+ * there are no such bounds. New sequences start by priority, then in the order in which they came;
+ * those preempted came earlier than any that were not started, and so come first. Nobody overtakes:
+ * the first waits for a slot and for blocks for its whole prompt, and those behind it wait too.
  *
  * KV: blocks are taken when a step needs them, slabs are asked for when free blocks run out, and
  * one slab ahead of that. When growth is refused, decode rows that need a block make the youngest
@@ -51,6 +53,7 @@
 
 struct sched_options {
     uint64_t itl_target_us;      /* what a step with decode rows may last; 0 = no bound */
+    uint32_t calm_percent;       /* of its time without them that prompts may add; 0 = no bound */
     uint32_t chunk_every;        /* steps in which every started prompt advances, >= 1 */
     uint64_t kv_idle_release_us; /* until unused slabs go back */
     uint64_t stall_us;           /* a lone sequence that gets no KV for so long fails */

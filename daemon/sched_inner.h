@@ -43,6 +43,8 @@ static inline uint32_t sched_blocks_for(const struct sched *sched, uint32_t posi
 /* sched.c */
 void sched_wait(struct sched *sched, struct seq *seq); /* onto `waiting` */
 void sched_unwait(struct sched *sched, struct seq *seq);
+/* Prompt tokens that are to be read, of started sequences and of those that wait here. */
+uint64_t sched_backlog(const struct sched *sched);
 void sched_release_slot(struct sched *sched, struct seq *seq);
 void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us now_us);
 void sched_end_error(struct sched *sched, struct seq *seq, const struct error *error,

@@ -13,6 +13,7 @@ struct builder {
     double target_us; /* bound of the step's cost for further prompt tokens */
     uint32_t tokens_left, scores_left, embeds_left;
     uint32_t partial; /* prompts that this step leaves partly read */
+    bool calm;        /* one prompt at a time is sure of a chunk in each step */
     /* Of the above, kept for prompts whose turn must come. */
     uint32_t tokens_kept, scores_kept, embeds_kept;
 };
@@ -146,6 +147,15 @@ static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
     return q_len;
 }
 
+/* The chunk that is sure keeps the step within itl_target. */
+static bool is_cheap(const struct builder *b, const struct seq *seq)
+{
+    const struct sched *sched = b->sched;
+    uint32_t chunk = sure_chunk(sched, seq);
+    return cost_tokens(&sched->cost, &b->step->work, seq->planned_len, chunk,
+                       (double)sched->options.itl_target_us) == chunk;
+}
+
 static bool is_due(const struct sched *sched, const struct seq *seq)
 {
     return sched->step_last + 1 - seq->moved_step >= sched->options.chunk_every;
@@ -176,10 +186,11 @@ static void add_prompts(struct builder *b)
     list_each(link, &b->sched->prefill)
     {
         struct seq *seq = container_of(link, struct seq, run_link);
-        bool due = is_due(b->sched, seq);
+        bool due = is_due(b->sched, seq), first = link == b->sched->prefill.next;
         if (due)
             keep(b, seq, false);
-        if (add_chunk(b, seq, due ? sure_chunk(b->sched, seq) : 0) == 0)
+        bool sure = due || (first && b->calm && is_cheap(b, seq));
+        if (add_chunk(b, seq, sure ? sure_chunk(b->sched, seq) : 0) == 0)
             b->partial++;
     }
 }
@@ -337,8 +348,10 @@ static void add_starts(struct builder *b)
             !sched_can_start(sched, seq, promised, b->now_us))
             return;
         bool due = b->step->plan.open_count == 0 && start_is_due(sched, seq);
+        bool first = list_empty(&sched->prefill);
         start(b, seq);
-        if (add_chunk(b, seq, due ? sure_chunk(sched, seq) : 0) == 0) {
+        bool sure = due || (first && b->calm && is_cheap(b, seq));
+        if (add_chunk(b, seq, sure ? sure_chunk(sched, seq) : 0) == 0) {
             undo_appends(sched, b->step, appends);
             undo_start(sched, b->step);
             b->step->plan.id_count = ids;
@@ -374,6 +387,32 @@ static double target_us(const struct sched *sched)
         return INFINITY;
     /* A sequence has a row in every so manieth step. */
     return (double)sched->options.itl_target_us / sched->limits.stages;
+}
+
+/* Nobody waits for a slot, and half a step could read all prompts that are here. Then their chunks
+ * stay small beside decode rows, for an even flow of tokens. Under more load what waits is served
+ * soonest by steps as large as itl_target allows. */
+static bool is_calm(const struct sched *sched)
+{
+    return sched->slots_free_count > sched->waiting_count &&
+           sched_backlog(sched) <= sched->limits.tokens_max / 2;
+}
+
+/* The decode rows are in the step. */
+static void bound_chunks(struct builder *b)
+{
+    const struct sched *sched = b->sched;
+    if (!isfinite(b->target_us))
+        return;
+    if (!cost_known(&sched->cost)) {
+        b->target_us = INFINITY;
+        b->tokens_left = sched_min(b->tokens_left, UNKNOWN_TOKENS + b->tokens_kept);
+    } else if (sched->options.calm_percent > 0 && is_calm(sched)) {
+        b->calm = true;
+        double alone_us = cost_predict_us(&sched->cost, &b->step->work);
+        double calm_us = alone_us * (1 + sched->options.calm_percent / 100.0);
+        b->target_us = fmin(b->target_us, calm_us);
+    }
 }
 
 /* Windows have moved on. */
@@ -412,10 +451,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
     sched_plan_moves(sched, step);
     keep_for_due(&b);
     add_decodes(&b, false);
-    if (isfinite(b.target_us) && !cost_known(&sched->cost)) {
-        b.target_us = INFINITY;
-        b.tokens_left = sched_min(b.tokens_left, UNKNOWN_TOKENS + b.tokens_kept);
-    }
+    bound_chunks(&b);
     add_prompts(&b);
     add_starts(&b);
     if (step->plan.row_count == 0)

@@ -6,7 +6,7 @@
 #include "gpu/engine.h"
 #include "gpu/launch.h"
 
-#define CONTEXT_FIRST 1024
+#define CONTEXT_FIRST 256 /* ATTEND_SPLIT: up to here attention has nothing to combine */
 
 /* 1, 2, 4, 8, then three steps to each doubling at most: padded rows cost. */
 static uint32_t bucket_rows(uint32_t index)
@@ -71,7 +71,7 @@ static struct batch bucket_batch(const struct rank *rank, uint32_t rows, uint32_
     batch.rows_max = batch.tokens_max = batch.samples_max =
         least(rows, rank->engine->facts.limits.rows_max);
     batch.scores_max = batch.embeds_max = batch.moves_max = 0;
-    batch.q_len_max = 1;
+    batch.q_len_max = batch.decode_len_max = 1;
     batch.context_max = bucket_context(rank, context);
     return batch;
 }

@@ -23,7 +23,7 @@
 #include "gpu/gpu.h"
 
 #define GRAPH_ROWS 24     /* buckets of rows */
-#define GRAPH_CONTEXTS 10 /* and of context: 1024, 4096, ... */
+#define GRAPH_CONTEXTS 11 /* and of context: 256, 1024, ... */
 
 struct batch;
 struct rank;

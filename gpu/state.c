@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "gpu/cut.h"
+#include "gpu/kernels/attend.h"
 
 static void groups_cut(struct cutter *cutter, struct batch *batch, const struct gpu_model *model,
                        const struct gpu_group *groups, const struct gpu_limits *limits)
@@ -48,6 +49,7 @@ static void batch_cut(struct cutter *cutter, struct batch *batch, const struct g
         .embeds_max = limits->embeds_max,
         .moves_max = limits->moves_max,
         .q_len_max = limits->tokens_max,
+        .decode_len_max = ATTEND_DECODE_MAX,
         .context_max = limits->context_max,
     };
     groups_cut(cutter, batch, model, groups, limits);

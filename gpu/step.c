@@ -3,6 +3,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
+#include "gpu/kernels/attend.h"
 #include "gpu/launch.h"
 #include "gpu/mark.h"
 
@@ -32,11 +33,13 @@ static void batch_bound(const struct step *step, struct batch *batch)
     batch->scores_max = layout->score_count;
     batch->embeds_max = layout->embed_count;
     batch->moves_max = plan->move_count;
-    batch->q_len_max = batch->context_max = 0;
+    batch->q_len_max = batch->decode_len_max = batch->context_max = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         if (row->q_len > batch->q_len_max)
             batch->q_len_max = row->q_len;
+        if (row->q_len <= ATTEND_DECODE_MAX && row->q_len > batch->decode_len_max)
+            batch->decode_len_max = row->q_len;
         if (row->position + row->q_len > batch->context_max)
             batch->context_max = row->position + row->q_len;
     }

@@ -14,9 +14,13 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+#define LAYERS_TIMED 32 /* whose weights take turns: more than the L2 holds */
+
 /* A product of the model, with as many rows as a step may give it. */
 struct shape {
     const struct weight *weight;
+    const void *data[LAYERS_TIMED]; /* of this weight in as many layers */
+    uint32_t data_count;
     const void *bias;
     uint32_t rows_max;
     enum dtype y_dtype;
@@ -24,18 +28,37 @@ struct shape {
 
 #define SHAPES 5
 
+static struct shape shape_of(const struct weight *weight, const void *bias, uint32_t rows_max,
+                             enum dtype y_dtype)
+{
+    return (struct shape){.weight = weight,
+                          .data = {weight->data},
+                          .data_count = 1,
+                          .bias = bias,
+                          .rows_max = rows_max,
+                          .y_dtype = y_dtype};
+}
+
 /* Returns how many. */
 static uint32_t shapes_list(const struct rank *rank, struct shape shapes[SHAPES])
 {
-    const struct layer_weights *layer = &rank->weights.layers[0];
-    uint32_t tokens = rank->engine->facts.limits.tokens_max;
+    const struct weights *weights = &rank->weights;
+    const struct layer_weights *first = &weights->layers[0];
+    const struct gpu_limits *limits = &rank->engine->facts.limits;
+    uint32_t tokens = limits->tokens_max, layers = rank->forward.config->layers;
     enum dtype compute = device_traits.compute, delta = forward_delta_dtype(&rank->forward);
-    shapes[0] = (struct shape){&layer->qkv, layer->qkv_bias, tokens, compute};
-    shapes[1] = (struct shape){&layer->o, layer->o_bias, tokens, delta};
-    shapes[2] = (struct shape){&layer->gate_up, layer->gate_up_bias, tokens, compute};
-    shapes[3] = (struct shape){&layer->down, layer->down_bias, tokens, delta};
-    shapes[4] =
-        (struct shape){&rank->weights.head, NULL, rank->engine->facts.limits.rows_max, DTYPE_F32};
+    shapes[0] = shape_of(&first->qkv, first->qkv_bias, tokens, compute);
+    shapes[1] = shape_of(&first->o, first->o_bias, tokens, delta);
+    shapes[2] = shape_of(&first->gate_up, first->gate_up_bias, tokens, compute);
+    shapes[3] = shape_of(&first->down, first->down_bias, tokens, delta);
+    shapes[4] = shape_of(&weights->head, NULL, limits->rows_max, DTYPE_F32);
+    for (uint32_t i = 1; i < layers && i < LAYERS_TIMED; i++) {
+        const struct layer_weights *layer = &weights->layers[i];
+        const void *data[] = {layer->qkv.data, layer->o.data, layer->gate_up.data,
+                              layer->down.data};
+        for (uint32_t shape = 0; shape < 4; shape++)
+            shapes[shape].data[shapes[shape].data_count++] = data[shape];
+    }
     return rank->forward.hands_on ? SHAPES - 1 : SHAPES;
 }
 
@@ -80,12 +103,22 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
     args.y = (char *)base + room.y;
     args.workspace = (char *)base + room.workspace;
     cudaStream_t compute = rank->lane.compute;
-    /* What is multiplied is of no interest, but it must not be slower for being odd: zeros. */
+    /* What is multiplied is of no interest, but zeros would take less power than a step has to. */
+    uint64_t most = (uint64_t)shape->weight->n * shape->weight->k * dtype_bytes(args.w.dtype);
     cudaError_t failed = cudaMemsetAsync((void *)args.x, 0, room.y, compute);
     if (failed == cudaSuccess)
-        failed = tune_product(&args, compute);
+        failed = cudaMemcpyAsync((void *)args.x, args.w.data, room.y < most ? room.y : most,
+                                 cudaMemcpyDeviceToDevice, compute);
+    if (failed == cudaSuccess)
+        failed = tune_product(&args, shape->data, shape->data_count, compute);
     status = mem_scratch_free(&rank->mem, base, room.bytes, error);
     return failed == cudaSuccess ? status : cuda_fail(failed, "tune_product", error);
+}
+
+/* 32, 48, 64, 96 ...: what was timed for many more rows than a product has can be a poor choice. */
+static uint32_t rows_next(uint32_t rows)
+{
+    return rows & (rows - 1) ? rows / 3 * 4 : rows / 2 * 3;
 }
 
 static int shapes_time(struct rank *rank, uint32_t *ret_timed, struct error *error)
@@ -95,7 +128,7 @@ static int shapes_time(struct rank *rank, uint32_t *ret_timed, struct error *err
     uint32_t tokens = rank->engine->facts.limits.tokens_max;
     const uint32_t count = shapes_list(rank, shapes);
     *ret_timed = 0;
-    for (uint32_t rows = ROWS_FIRST; rows < 2 * tokens; rows *= 2) {
+    for (uint32_t rows = ROWS_FIRST; rows < 2 * tokens; rows = rows_next(rows)) {
         for (uint32_t i = 0; i < count && now_ns() < until_ns; i++) {
             uint32_t most = rows < tokens ? rows : tokens;
             if (most >= 2 * shapes[i].rows_max)

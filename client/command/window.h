@@ -12,8 +12,8 @@
 
 #include "protocol/base/clock.h"
 
-#define WINDOW_FIRST 256u
-#define WINDOW_MAX 1024u
+#define WINDOW_FIRST 2048u
+#define WINDOW_MAX 4096u
 #define WINDOW_HINT_MS 50u          /* where the daemon gives none */
 #define WINDOW_HINT_MAX_MS 10000u   /* whatever it says */
 #define WINDOW_STEADY 20u           /* hints for which it does not grow: about 1 / 20 is lost */

@@ -4,9 +4,9 @@
 
 cudaError_t op_attend(const struct attend_args *args, cudaStream_t stream)
 {
-    uint32_t left =
-        args->batch.q_len_max > ATTEND_DECODE_MAX ? ATTEND_DECODE | ATTEND_PREFILL : ATTEND_DECODE;
-    if (attend_decode_can(args)) {
+    uint32_t left = (args->batch.q_len_max > ATTEND_DECODE_MAX ? ATTEND_PREFILL : 0) |
+                    (args->batch.decode_len_max ? ATTEND_DECODE : 0);
+    if ((left & ATTEND_DECODE) && attend_decode_can(args)) {
         cudaError_t result = attend_decode(args, stream);
         if (result != cudaSuccess)
             return result;

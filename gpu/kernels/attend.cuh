@@ -17,11 +17,11 @@ struct attend_row {
     uint32_t split_first, splits; /* split_first is a number of absolute splits */
 };
 
-__device__ __forceinline__ attend_row attend_row_at(const struct batch &batch,
-                                                    const struct batch_group &group, uint32_t index)
+/* Of the first words of a struct batch_row: slot, position, q_len, token. */
+__device__ __forceinline__ attend_row attend_row_of(const uint4 &row,
+                                                    const struct batch_group &group)
 {
-    const uint4 row = *reinterpret_cast<const uint4 *>(&batch.rows[index]);
-    attend_row out; /* slot, position, q_len, token */
+    attend_row out;
     out.table = group.tables + (size_t)row.x * group.blocks_max;
     out.position = row.y;
     out.q_len = row.z;
@@ -31,6 +31,12 @@ __device__ __forceinline__ attend_row attend_row_at(const struct batch &batch,
     out.split_first = out.first / ATTEND_SPLIT;
     out.splits = out.last / ATTEND_SPLIT - out.split_first + 1;
     return out;
+}
+
+__device__ __forceinline__ attend_row attend_row_at(const struct batch &batch,
+                                                    const struct batch_group &group, uint32_t index)
+{
+    return attend_row_of(*reinterpret_cast<const uint4 *>(&batch.rows[index]), group);
 }
 
 /* Where the key (part: kv.k) or value (kv.v) of a position is, of one KV head, in block `block`. */

@@ -8,8 +8,9 @@
  * A sequence is split at multiples of ATTEND_SPLIT positions. Each split gives its maximum m, its
  * sum l of exp(s - m) and its unscaled output o; splits are combined from the first to the last: M
  * = max(m, m'), l = l * exp(m - M) + l' * exp(m' - M), o likewise; at the end o / l. So bits depend
- * neither on the batch nor on how the prompt was cut into rows (CUDA: within the decode path and
- * within the prefill path). Query head h reads KV head h / (heads / kv_heads). */
+ * neither on the batch nor on how the prompt was cut into rows (CUDA: within the decode path of up
+ * to 16 rows, of more rows, and within the prefill path). Query head h reads KV head h / (heads /
+ * kv_heads). */
 #pragma once
 
 #include "gpu/kernels/batch.h"

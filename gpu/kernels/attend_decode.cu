@@ -1,16 +1,17 @@
-/* Decode attention on sm_90: rows of few queries, bound by reading keys and values once.
+/* Decode attention on sm_90: rows of few queries, bound by reading keys and values once. Here for
+ * steps of few rows, of which there are few items (attend_plan.cuh); attend_warp.cu is for more.
  *
- * One block per SM, for as long as there are items (attend_plan.cuh). Eight warps attend, warp w to
+ * One block per SM, for as long as there are items. Eight warps attend, warp w to
  * positions 32 w and on of a split of 256. Three warps fetch for them: bulk copies of 32 positions
  * of K or V into a warp's own ring, ahead through all items of the block, so that memory never
  * waits for arithmetic; lanes look up two splits at once. (One warp that fetched for all eight, in
  * pieces of 16: 82 % of the read rate instead.) A last one brings what else an item is: where it
  * lies, its queries. attend_fetch.cuh has those that bring, attend_math.cuh the arithmetic.
  *
- * Measured: 139.8 us for 32 sequences of 4,096 tokens (32/8 heads of 128): 3,840 GB/s, the read
- * rate of the same run being 4,556. What bounds it then: SMs get unequal shares of the memory (the
- * first is done after 118 us, the last after 144), and items are dealt evenly. */
-#include "gpu/kernels/attend_math.cuh"
+ * Measured for one sequence of 200 tokens: 6.1 us, for 32 sequences of 4,096 tokens (32/8 heads of
+ * 128) 139.8. What bounds it then: SMs get unequal shares of the memory (the first is done after
+ * 118 us, the last after 144), and items are dealt evenly. */
+#include "gpu/kernels/attend_warp.cuh"
 #include "gpu/kernels/facts.cuh"
 
 static size_t header_bytes(uint32_t rows)
@@ -21,17 +22,21 @@ static size_t header_bytes(uint32_t rows)
 /* More records than this are not worth their memory: rows are then attended whole. */
 #define RECORD_BYTES_MAX ((size_t)64 << 20)
 
-size_t attend_scratch_bytes(const struct batch *bounds, uint32_t heads, uint32_t head_dim)
+/* Of all records that these bounds allow. */
+static size_t record_bytes(const struct batch *bounds, uint32_t heads, uint32_t head_dim)
 {
-    if (bounds->context_max <= ATTEND_SPLIT)
-        return 0;
-    size_t tokens = (size_t)bounds->rows_max * ATTEND_DECODE_MAX;
+    size_t tokens = (size_t)bounds->rows_max * bounds->decode_len_max;
     if (tokens > bounds->tokens_max)
         tokens = bounds->tokens_max;
-    if (bounds->q_len_max && tokens > (size_t)bounds->rows_max * bounds->q_len_max)
-        tokens = (size_t)bounds->rows_max * bounds->q_len_max;
     size_t splits = ceil_div(bounds->context_max, ATTEND_SPLIT);
-    size_t bytes = tokens * heads * splits * (sizeof(float2) + sizeof(float) * head_dim);
+    return tokens * heads * splits * (sizeof(float2) + sizeof(float) * head_dim);
+}
+
+size_t attend_scratch_bytes(const struct batch *bounds, uint32_t heads, uint32_t head_dim)
+{
+    if (bounds->context_max <= ATTEND_SPLIT || !bounds->decode_len_max)
+        return 0;
+    size_t bytes = record_bytes(bounds, heads, head_dim);
     return header_bytes(bounds->rows_max) + (bytes < RECORD_BYTES_MAX ? bytes : RECORD_BYTES_MAX) +
            256;
 }
@@ -214,6 +219,8 @@ __global__ void __launch_bounds__(HD)
     grid_wait();
     uint32_t index = blockIdx.x, head = blockIdx.y, lane = threadIdx.x % WARP;
     attend_row row = attend_row_at(a.batch, a.batch.groups[a.kv.group], index);
+    if (index >= a.batch.counts->rows || row.q_len > ATTEND_DECODE_MAX)
+        return;
     uint32_t base = scratch.row_record[index];
     if (base == PLAN_DIRECT)
         return;
@@ -266,10 +273,10 @@ bool attend_decode_can(const struct attend_args *args)
 }
 
 template <int HD, int TILES>
-static cudaError_t decode_launch(const struct attend_args *args, cudaStream_t stream)
+static cudaError_t decode_launch(const struct attend_args *args,
+                                 const struct decode_scratch &scratch, cudaStream_t stream)
 {
     const struct device_facts *device = device_facts();
-    struct decode_scratch scratch = scratch_of(args);
     size_t fixed = sizeof(decode_shared<HD, TILES>) + 128;
     size_t stage = (size_t)DECODE_WARPS * decode_shared<HD, TILES>::part;
     uint32_t stages = static_cast<uint32_t>((device->shared_max - fixed) / stage);
@@ -281,23 +288,28 @@ static cudaError_t decode_launch(const struct attend_args *args, cudaStream_t st
     cudaError_t result = device_allow(&once, decode_kernel<HD, TILES>, device);
     if (result != cudaSuccess)
         return result;
-    result = launch(decode_kernel<HD, TILES>, dim3(device->processors), DECODE_THREADS,
-                    fixed + stage * stages, stream, *args, scratch, stages,
-                    (uint32_t)__builtin_ctz(args->batch.block_tokens));
-    if (result != cudaSuccess || args->batch.context_max <= ATTEND_SPLIT || !scratch.row_record)
-        return result;
-    return launch(combine_kernel<HD>, dim3(args->batch.rows_max, args->heads), HD, 0, stream, *args,
-                  scratch);
+    return launch(decode_kernel<HD, TILES>, dim3(device->processors), DECODE_THREADS,
+                  fixed + stage * stages, stream, *args, scratch, stages,
+                  (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
 
 template <int HD>
 static cudaError_t decode_launch_dim(const struct attend_args *args, cudaStream_t stream)
 {
-    uint32_t q_len =
-        args->batch.q_len_max < ATTEND_DECODE_MAX ? args->batch.q_len_max : ATTEND_DECODE_MAX;
-    if (HD > 128 || q_len * (args->heads / args->kv_heads) <= 8)
-        return decode_launch<HD, 1>(args, stream);
-    return decode_launch<HD, (HD > 128 ? 1 : 2)>(args, stream);
+    const struct batch &batch = args->batch;
+    struct decode_scratch scratch = scratch_of(args);
+    size_t record = sizeof(float2) + sizeof(float) * HD;
+    bool splits = batch.context_max > ATTEND_SPLIT;
+    bool whole = splits && record_bytes(&batch, args->heads, HD) > scratch.capacity * record;
+    bool narrow_tile = HD > 128 || batch.decode_len_max * (args->heads / args->kv_heads) <= 8;
+    cudaError_t result =
+        batch.rows_max > ATTEND_FEW_ROWS ? attend_warps(args, &scratch, whole, stream)
+        : narrow_tile                    ? decode_launch<HD, 1>(args, scratch, stream)
+                      : decode_launch<HD, (HD > 128 ? 1 : 2)>(args, scratch, stream);
+    if (result != cudaSuccess || !splits || !scratch.row_record)
+        return result;
+    return launch(combine_kernel<HD>, dim3(batch.rows_max, args->heads), HD, 0, stream, *args,
+                  scratch);
 }
 
 cudaError_t attend_decode(const struct attend_args *args, cudaStream_t stream)

@@ -16,6 +16,7 @@ struct attend_plan {
     uint32_t items[PLAN_ENTRIES + 1], records[PLAN_ENTRIES + 1]; /* before an entry */
     uint32_t warp_items[WARP], warp_records[WARP];
     uint32_t rows, per, entries, whole;
+    uint4 row[PLAN_ENTRIES]; /* slot, position, q_len, token; where an entry is one row */
 };
 
 struct attend_item {
@@ -61,7 +62,10 @@ __device__ static void plan_count(attend_plan &plan, const struct batch &batch,
     for (uint32_t base = 0; base < entries; base += blockDim.x) {
         uint32_t entry = base + threadIdx.x, items = 0, records = 0;
         for (uint32_t i = entry * per; i < (entry + 1) * per && i < max; i++) {
-            uint2 add = plan_row(shape, attend_row_at(batch, group, i), whole);
+            uint4 raw = *reinterpret_cast<const uint4 *>(&batch.rows[i]);
+            uint2 add = plan_row(shape, attend_row_of(raw, group), whole);
+            if (per == 1)
+                plan.row[i] = raw;
             items += i < rows ? add.x : 0;
             records += i < rows ? add.y : 0;
         }
@@ -117,7 +121,8 @@ __device__ static attend_item plan_find(const attend_plan &plan, const struct ba
     item.record = plan.records[low];
     number -= plan.items[low];
     for (;; item.index++) {
-        item.row = attend_row_at(batch, group, item.index);
+        item.row = plan.per == 1 ? attend_row_of(plan.row[item.index], group)
+                                 : attend_row_at(batch, group, item.index);
         uint2 size = plan_row(shape, item.row, plan.whole);
         if (number < size.x)
             break;

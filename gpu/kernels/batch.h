@@ -95,7 +95,7 @@ struct batch {
     uint32_t rows_max, tokens_max, samples_max, scores_max, embeds_max, moves_max;
     uint32_t q_len_max;   /* of any row; up to ATTEND_DECODE_MAX takes the decode path */
     uint32_t context_max; /* of position + q_len of any row */
-    uint32_t reserved;
+    uint32_t decode_len_max; /* of the q_len of rows that take the decode path; 0: there are none */
 };
 
 /* Where a layer's K and V are inside a block of its group, in bytes. */

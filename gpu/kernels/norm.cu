@@ -6,26 +6,41 @@
 template <int TURNS> __global__ void norm_kernel(struct norm_args a)
 {
     __shared__ float scratch[WARP];
+    eight weight[TURNS];
     grid_trigger();
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
+        weight[turn] = {{1, 1, 1, 1, 1, 1, 1, 1}};
+        if (a.weight && i < a.size)
+            weight[turn] = load_eight(a.weight, i, a.size, a.weight_dtype);
+    }
     grid_wait();
     uint32_t row = blockIdx.x;
-    if (row >= span_rows(a.rows))
-        return;
     size_t residual = (size_t)row * a.residual_stride, delta = (size_t)row * a.delta_stride;
     size_t out = (size_t)row * a.out_stride;
-    eight value[TURNS];
-    float squares = 0;
+    eight value[TURNS], add[TURNS];
 #pragma unroll
     for (int turn = 0; turn < TURNS; turn++) {
         uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
         if (i >= a.size)
             break;
         value[turn] = load_eight(a.residual, residual + i, residual + a.size, a.residual_dtype);
+        if (a.delta)
+            add[turn] = load_eight(a.delta, delta + i, delta + a.size, a.delta_dtype);
+    }
+    if (row >= span_rows(a.rows)) /* rows up to the bound can be read: no wait for the count */
+        return;
+    float squares = 0;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
+        if (i >= a.size)
+            break;
         if (a.delta) {
-            eight add = load_eight(a.delta, delta + i, delta + a.size, a.delta_dtype);
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                value[turn].v[j] = round_value(value[turn].v[j] + add.v[j], a.residual_dtype);
+                value[turn].v[j] = round_value(value[turn].v[j] + add[turn].v[j], a.residual_dtype);
             store_eight(a.residual, residual + i, residual + a.size, a.residual_dtype, value[turn]);
         }
 #pragma unroll
@@ -40,12 +55,9 @@ template <int TURNS> __global__ void norm_kernel(struct norm_args a)
         uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
         if (i >= a.size)
             break;
-        eight weight = {{1, 1, 1, 1, 1, 1, 1, 1}};
-        if (a.weight)
-            weight = load_eight(a.weight, i, a.size, a.weight_dtype);
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            value[turn].v[j] = value[turn].v[j] * scale * weight.v[j];
+            value[turn].v[j] = value[turn].v[j] * scale * weight[turn].v[j];
         store_eight(a.out, out + i, out + a.size, a.out_dtype, value[turn]);
     }
 }

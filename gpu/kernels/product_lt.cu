@@ -117,34 +117,6 @@ cudaError_t lt_run(cublasLtHandle_t handle, struct lt_problem *p, const struct p
                                                       : cudaErrorUnknown;
 }
 
-/* The algorithm that was timed for as many rows or somewhat more, if it can do these; else the
- * library's first. */
-static bool choose(cublasLtHandle_t handle, struct lt_problem *problem,
-                   const struct product_args *args, cublasLtMatmulAlgo_t *ret_algorithm)
-{
-    cublasLtMatmulHeuristicResult_t candidates[TUNE_CANDIDATES], checked;
-    uint32_t rows, number;
-    if (tune_find(&problem->shape, &rows, &number)) {
-        struct product_args timed = *args;
-        struct lt_problem as_timed;
-        timed.rows.max = rows;
-        if (lt_describe(&timed, &as_timed) &&
-            static_cast<int>(number) <
-                lt_candidates(handle, &as_timed, candidates, TUNE_CANDIDATES) &&
-            cublasLtMatmulAlgoCheck(handle, &problem->operation, &problem->w, &problem->x,
-                                    &problem->y, &problem->y, &candidates[number].algo,
-                                    &checked) == CUBLAS_STATUS_SUCCESS &&
-            checked.workspaceSize <= problem->workspace_bytes) {
-            *ret_algorithm = candidates[number].algo;
-            return true;
-        }
-    }
-    if (lt_candidates(handle, problem, candidates, 1) < 1)
-        return false;
-    *ret_algorithm = candidates[0].algo;
-    return true;
-}
-
 static uint32_t key_hash(const struct plan_key *key)
 {
     const uint32_t *words = reinterpret_cast<const uint32_t *>(key);
@@ -173,6 +145,85 @@ static void key_make(const struct product_args *args, const struct lt_problem *p
     key->workspace_bytes = problem->workspace_bytes;
 }
 
+static bool plan_find(const struct plan_key *key, struct plan *ret_plan)
+{
+    uint32_t home = key_hash(key);
+    std::lock_guard<std::mutex> guard(lock);
+    for (uint32_t i = 0; i < PROBES; i++) {
+        const struct plan *at = &plans[(home + i) % PLANS];
+        if (key_same(&at->key, key)) {
+            *ret_plan = *at;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void plan_keep(const struct plan *plan)
+{
+    uint32_t home = key_hash(&plan->key), place = home % PLANS;
+    std::lock_guard<std::mutex> guard(lock);
+    for (uint32_t i = 0; i < PROBES; i++)
+        if (plans[(home + i) % PLANS].key.shape.rows == 0) {
+            place = (home + i) % PLANS;
+            break;
+        }
+    plans[place] = *plan;
+}
+
+/* The library's candidate of this number. */
+static bool candidate(cublasLtHandle_t handle, struct lt_problem *problem, uint32_t number,
+                      cublasLtMatmulAlgo_t *ret_algorithm)
+{
+    cublasLtMatmulHeuristicResult_t candidates[TUNE_CANDIDATES];
+    int count = lt_candidates(handle, problem, candidates, number ? TUNE_CANDIDATES : 1);
+    if (count <= static_cast<int>(number))
+        return false;
+    *ret_algorithm = candidates[number].algo;
+    return true;
+}
+
+/* The algorithm that was timed, for a product of just as many rows as then. The library is asked
+ * for it once: other row counts come here too. */
+static bool timed(cublasLtHandle_t handle, const struct product_args *args, uint32_t number,
+                  cublasLtMatmulAlgo_t *ret_algorithm)
+{
+    struct lt_problem problem;
+    struct plan plan;
+    struct plan_key key;
+    if (!lt_describe(args, &problem))
+        return false;
+    key_make(args, &problem, &key);
+    if (!plan_find(&key, &plan)) {
+        plan.key = key;
+        plan.supported = candidate(handle, &problem, number, &plan.algorithm) ||
+                         candidate(handle, &problem, 0, &plan.algorithm);
+        plan_keep(&plan);
+    }
+    *ret_algorithm = plan.algorithm;
+    return plan.supported;
+}
+
+/* The algorithm that was timed for as many rows or somewhat more, if it can do these; else the
+ * library's first. */
+static bool choose(cublasLtHandle_t handle, struct lt_problem *problem,
+                   const struct product_args *args, cublasLtMatmulAlgo_t *ret_algorithm)
+{
+    cublasLtMatmulHeuristicResult_t checked;
+    uint32_t rows, number;
+    if (tune_find(&problem->shape, &rows, &number)) {
+        struct product_args as_timed = *args;
+        as_timed.rows.max = rows;
+        if (timed(handle, &as_timed, number, ret_algorithm) &&
+            cublasLtMatmulAlgoCheck(handle, &problem->operation, &problem->w, &problem->x,
+                                    &problem->y, &problem->y, ret_algorithm,
+                                    &checked) == CUBLAS_STATUS_SUCCESS &&
+            checked.workspaceSize <= problem->workspace_bytes)
+            return true;
+    }
+    return candidate(handle, problem, 0, ret_algorithm);
+}
+
 void lt_forget()
 {
     std::lock_guard<std::mutex> guard(lock);
@@ -196,26 +247,13 @@ cudaError_t product_lt(const struct product_args *args, cudaStream_t stream)
         return cudaErrorNotSupported;
     struct plan_key key;
     key_make(args, &problem, &key);
-    uint32_t home = key_hash(&key), free = PLANS;
     struct plan plan;
-    bool known = false;
-    lock.lock();
-    for (uint32_t i = 0; i < PROBES && !known; i++) {
-        struct plan *at = &plans[(home + i) % PLANS];
-        if (key_same(&at->key, &key)) {
-            plan = *at;
-            known = true;
-        } else if (at->key.shape.rows == 0 && free == PLANS) {
-            free = (home + i) % PLANS;
-        }
-    }
-    lock.unlock();
-    if (!known) {
+    if (!plan_find(&key, &plan)) {
+        struct plan other;
         plan.key = key;
         plan.supported = choose(handle, &problem, args, &plan.algorithm);
-        lock.lock();
-        plans[free < PLANS ? free : home % PLANS] = plan;
-        lock.unlock();
+        if (!plan_find(&key, &other)) /* a product of just as many rows as were timed: it is kept */
+            plan_keep(&plan);
     }
     if (!plan.supported)
         return cudaErrorNotSupported;

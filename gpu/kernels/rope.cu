@@ -1,8 +1,13 @@
-/* A warp per token and head. Bound by latency for few tokens, by memory for many. */
+/* Eight pairs a thread where 16-byte loads can be had; for other shapes a warp per token and head.
+ * Bound by latency for few tokens, by memory for many. The next kernel may start when this one has
+ * waited for those before it, not earlier: attention then reads what those have written without a
+ * wait of its own. */
 #include "gpu/kernels/device.cuh"
+#include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/rope.h"
 
 #define ROPE_WARPS 8
+#define ROPE_THREADS 128
 #define PAIRS_PER_LANE 4 /* head_dim up to 256 */
 
 __global__ void angle_kernel(struct angle_args a)
@@ -36,8 +41,8 @@ __device__ static char *kv_place(const struct rope_args &a, uint32_t slot, uint3
 
 __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args a)
 {
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     uint32_t token = blockIdx.x, lane = threadIdx.x % WARP;
     uint32_t part = blockIdx.y * ROPE_WARPS + threadIdx.x / WARP; /* q heads, k heads, v heads */
     if (token >= a.batch.counts->tokens || part >= a.heads + 2 * a.kv_heads)
@@ -86,6 +91,88 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args
     }
 }
 
+/* 16-bit values everywhere. `chunks`, of eight pairs each per head, is a power of two up to 16, so
+ * that a head's threads are neighbours in a warp. */
+__global__ void __launch_bounds__(ROPE_THREADS)
+    rope_wide_kernel(struct rope_args a, uint32_t chunks)
+{
+    grid_wait();
+    grid_trigger();
+    uint32_t token = blockIdx.x, item = blockIdx.y * ROPE_THREADS + threadIdx.x;
+    uint32_t part = item / chunks, pairs = a.head_dim / 2, i = item % chunks * 8;
+    if (part >= a.heads + 2 * a.kv_heads)
+        return;
+    /* Tokens up to the bound can be read, whether they exist or not: no wait for the count. */
+    char *at = static_cast<char *>(a.qkv) + ((size_t)token * a.stride + part * a.head_dim + i) * 2;
+    uint4 low = *reinterpret_cast<const uint4 *>(at);
+    uint4 high = *reinterpret_cast<const uint4 *>(at + pairs * 2);
+    if (token >= a.batch.counts->tokens)
+        return;
+    char *to = at;
+    if (part >= a.heads) {
+        bool is_k = part < a.heads + a.kv_heads;
+        uint32_t head = part - a.heads - (is_k ? 0 : a.kv_heads);
+        to = kv_place(a, a.batch.rows[a.batch.token_row[token]].slot, a.batch.token_position[token],
+                      head, is_k ? a.kv.k : a.kv.v) +
+             i * 2;
+        if (!is_k) {
+            *reinterpret_cast<uint4 *>(to) = low;
+            *reinterpret_cast<uint4 *>(to + pairs * 2) = high;
+            return;
+        }
+    }
+    uint32_t words[2][4] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+    float2 value[2][4];
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            value[half][j] = unpack(words[half][j], a.dtype);
+    const void *weight = part < a.heads ? a.q_norm : a.k_norm;
+    if (weight) {
+        float squares = 0;
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                squares +=
+                    value[half][j].x * value[half][j].x + value[half][j].y * value[half][j].y;
+        uint32_t lanes = ((1u << chunks) - 1) << threadIdx.x % WARP / chunks * chunks;
+        for (uint32_t offset = 1; offset < chunks; offset *= 2)
+            squares += __shfl_xor_sync(lanes, squares, offset);
+        float scale = rsqrtf(squares / (float)a.head_dim + a.eps);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                uint32_t from = half * pairs + i + 2 * j;
+                value[half][j].x *= scale * load_value(weight, from, a.norm_dtype);
+                value[half][j].y *= scale * load_value(weight, from + 1, a.norm_dtype);
+            }
+    }
+    const float4 *angles =
+        reinterpret_cast<const float4 *>(a.angles + ((size_t)token * pairs + i) * 2);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float4 angle = angles[j]; /* cos, sin of two pairs */
+        float2 x = value[0][j], y = value[1][j];
+        words[0][j] = pack(x.x * angle.x - y.x * angle.y, x.y * angle.z - y.y * angle.w, a.dtype);
+        words[1][j] = pack(y.x * angle.x + x.x * angle.y, y.y * angle.z + x.y * angle.w, a.dtype);
+    }
+    *reinterpret_cast<uint4 *>(to) = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
+    *reinterpret_cast<uint4 *>(to + pairs * 2) =
+        make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]);
+}
+
+static bool rope_is_wide(const struct rope_args *a)
+{
+    uint32_t chunks = a->head_dim / 16;
+    return a->dtype != DTYPE_F32 && a->kv.dtype == a->dtype && a->head_dim % 16 == 0 &&
+           chunks > 0 && chunks <= 16 && (chunks & (chunks - 1)) == 0 && a->stride % 8 == 0 &&
+           reinterpret_cast<uintptr_t>(a->qkv) % 16 == 0 &&
+           reinterpret_cast<uintptr_t>(a->angles) % 16 == 0;
+}
+
 cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream)
 {
     return launch(angle_kernel, dim3(args->batch.tokens_max), 64, 0, stream, *args);
@@ -94,6 +181,19 @@ cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream)
 cudaError_t op_rope(const struct rope_args *args, cudaStream_t stream)
 {
     unsigned parts = args->heads + 2 * args->kv_heads;
+    if (rope_is_wide(args)) {
+        /* As attention needs it: an SM that must divide its memory anew has to be idle first. */
+        static struct device_once once;
+        uint64_t bit = 1ull << device_facts()->ordinal % FACTS_DEVICES_MAX;
+        if (!(once.done.fetch_or(bit, std::memory_order_relaxed) & bit))
+            (void)cudaFuncSetAttribute(rope_wide_kernel,
+                                       cudaFuncAttributePreferredSharedMemoryCarveout,
+                                       cudaSharedmemCarveoutMaxShared);
+        return launch(
+            rope_wide_kernel,
+            dim3(args->batch.tokens_max, ceil_div(parts * (args->head_dim / 16), ROPE_THREADS)),
+            ROPE_THREADS, 0, stream, *args, args->head_dim / 16);
+    }
     return launch(rope_kernel, dim3(args->batch.tokens_max, ceil_div(parts, ROPE_WARPS)),
                   ROPE_WARPS * WARP, 0, stream, *args);
 }

@@ -22,9 +22,12 @@
 #define TUNE_CANDIDATES 16
 #define TUNE_SHAPES_MAX 1024 /* more are not kept */
 
-/* Times the product's shape, if its rows go to cuBLASLt at all; y is written. Blocks; enqueues on
- * the stream, which must not capture. Not on the step path. */
-OP_C cudaError_t tune_product(const struct product_args *args, cudaStream_t stream);
+/* Times the product's shape, if its rows go to cuBLASLt at all; y is written. `weights` are the
+ * data of weights of this shape, at least one, which are taken in turns: as in a step, where none
+ * is still in the L2 from the time before. Blocks; enqueues on the stream, which must not capture.
+ * Not on the step path. */
+OP_C cudaError_t tune_product(const struct product_args *args, const void *const *weights,
+                              uint32_t weight_count, cudaStream_t stream);
 
 /* Whether there is nothing to time: the shape was timed with just these rows, or does not go to
  * cuBLASLt. Pointers in args may be NULL, but for weight and bias. */

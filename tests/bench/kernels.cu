@@ -5,7 +5,9 @@
  *     kernels            checks and figures
  *     kernels check      checks only (for compute-sanitizer)
  *     kernels generic    the same checks of what a device before Hopper runs
- *     kernels decode     figures of decode attention only; likewise prefill, dimension, product */
+ *     kernels decode     figures of decode attention only; likewise prefill, dimension, product
+ *     kernels mix        decode steps and a prompt's chunk: in one step, or on two streams
+ *     kernels copy       a sequence's blocks copied out and in, by block size */
 #include <string.h>
 
 #include "gpu/kernels/facts.cuh"
@@ -66,6 +68,32 @@ static void read_bench()
     MUST(cudaFree(out));
 }
 
+/* A sequence of 2,048 tokens whose blocks (128 KiB a token, as llama-3.1-8b has) lie scattered,
+ * copied to pinned memory and back, one copy per block. */
+static void copy_bench()
+{
+    const size_t token = 128 << 10, tokens = 2048;
+    char *device, *host;
+    MUST(cudaMalloc(&device, 4 * tokens * token));
+    MUST(cudaMallocHost(&host, tokens * token));
+    for (size_t block : {16, 32, 64}) {
+        double ms[2];
+        for (int in = 0; in < 2; in++)
+            ms[in] = time_ms([&] {
+                for (size_t i = 0; i < tokens / block; i++) {
+                    char *at = device + (i * 2654435761u % (4 * tokens / block)) * block * token;
+                    char *to = host + i * block * token;
+                    MUST(cudaMemcpyAsync(in ? at : to, in ? to : at, block * token,
+                                         cudaMemcpyDefault, stream));
+                }
+            });
+        printf("a sequence of %zu tokens in blocks of %zu: out %.1f GB/s, in %.1f GB/s\n", tokens,
+               block, tokens * token / ms[0] / 1e6, tokens * token / ms[1] / 1e6);
+    }
+    MUST(cudaFree(device));
+    MUST(cudaFreeHost(host));
+}
+
 int main(int argc, char **argv)
 {
     const char *only = argc > 1 ? argv[1] : "";
@@ -87,6 +115,10 @@ int main(int argc, char **argv)
             dimension_bench();
         if (!*only || !strcmp(only, "product"))
             product_bench();
+        if (!strcmp(only, "mix"))
+            mix_bench();
+        if (!strcmp(only, "copy"))
+            copy_bench();
     }
     printf(failures ? "%d WRONG\n" : "all right\n", failures);
     return failures != 0;

@@ -167,3 +167,4 @@ void prefill_bench();
 void dimension_bench();
 void product_check();
 void product_bench();
+void mix_bench();

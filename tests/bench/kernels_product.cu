@@ -121,7 +121,7 @@ static void check_tune()
     a.x_dtype = a.y_dtype = a.bias_dtype = DTYPE_NARROW;
     a.workspace = workspace();
     a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
-    MUST(tune_product(&a, stream));
+    MUST(tune_product(&a, &a.w.data, 1, stream));
     int saved = tune_save(dir), loaded = tune_load(dir);
     verdict("tune: saved and loaded again", saved == 0 && loaded >= 1 ? 0 : 1, 0);
     verdict("tune: a directory that is not there is an error to save to",
@@ -162,6 +162,7 @@ struct step {
     char *weights;
     void *x, *y;
     uint32_t *count;
+    void *workspace; /* one per concurrent stream */
 };
 
 static void product(const struct step &s, const uint32_t shape[2], size_t *at, uint32_t rows,
@@ -176,7 +177,7 @@ static void product(const struct step &s, const uint32_t shape[2], size_t *at, u
     a.y_stride = shape[0];
     a.x_dtype = DTYPE_NARROW;
     a.y_dtype = a.bias_dtype = logits ? DTYPE_F32 : DTYPE_NARROW;
-    a.workspace = workspace();
+    a.workspace = s.workspace;
     a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
     MUST(op_product(&a, stream));
     *at += (size_t)shape[0] * shape[1] * 2;
@@ -194,12 +195,112 @@ static void tune(const struct step &s, const uint32_t shape[2], uint32_t rows)
     a.x_dtype = a.y_dtype = a.bias_dtype = DTYPE_NARROW;
     a.workspace = workspace();
     a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
-    MUST(tune_product(&a, stream));
+    std::vector<const void *> weights;
+    for (int i = 0; i < 16; i++)
+        weights.push_back(s.weights + (size_t)i * shape[0] * shape[1] * 2);
+    MUST(tune_product(&a, weights.data(), 16, stream));
+}
+
+/* ---- prompts beside decode rows ----------------------------------------------------------------
+ */
+
+static cudaGraphExec_t capture(const struct step &s, uint32_t rows, int layers, cudaStream_t on)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    std::swap(stream, on);
+    for (int turn = 0; turn < 2; turn++) { /* eagerly first: algorithms are chosen */
+        size_t at = 0;
+        if (turn)
+            MUST(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        for (int l = 0; l < layers; l++)
+            for (auto &shape : LAYER)
+                product(s, shape, &at, rows, false);
+    }
+    MUST(cudaStreamEndCapture(stream, &graph));
+    MUST(cudaGraphInstantiate(&exec, graph, 0));
+    MUST(cudaGraphDestroy(graph));
+    std::swap(stream, on);
+    return exec;
+}
+
+/* `count` of one graph and one of the other at the same time: milliseconds until the first kind has
+ * ended, and until both have. */
+static void race(cudaGraphExec_t many, int count, cudaStream_t on, cudaGraphExec_t one,
+                 cudaStream_t other, double *ret_many, double *ret_both)
+{
+    cudaEvent_t begin, many_end, one_end;
+    float many_ms = 0, one_ms = 0;
+    for (cudaEvent_t *event : {&begin, &many_end, &one_end})
+        MUST(cudaEventCreate(event));
+    for (int turn = 0; turn < 2; turn++) {
+        MUST(cudaEventRecord(begin, on));
+        MUST(cudaStreamWaitEvent(other, begin, 0));
+        if (one)
+            MUST(cudaGraphLaunch(one, other));
+        for (int i = 0; i < count; i++)
+            MUST(cudaGraphLaunch(many, on));
+        MUST(cudaEventRecord(many_end, on));
+        MUST(cudaEventRecord(one_end, other));
+        MUST(cudaDeviceSynchronize());
+        MUST(cudaEventElapsedTime(&many_ms, begin, many_end));
+        MUST(cudaEventElapsedTime(&one_ms, begin, one_end));
+    }
+    *ret_many = many_ms;
+    *ret_both = std::max(many_ms, one_ms);
+    for (cudaEvent_t event : {begin, many_end, one_end})
+        MUST(cudaEventDestroy(event));
+}
+
+/* The products of decode steps on a stream of the greatest priority while those of a prompt's chunk
+ * run on one of the least; beside both in one step. */
+void mix_bench()
+{
+    const uint32_t decode = 64;
+    const int layers = 32, steps = 6;
+    struct step s[2];
+    size_t layer = 0;
+    for (auto &shape : LAYER)
+        layer += (size_t)shape[0] * shape[1] * 2;
+    int least, greatest;
+    cudaStream_t first, last;
+    MUST(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    MUST(cudaStreamCreateWithPriority(&first, cudaStreamNonBlocking, greatest));
+    MUST(cudaStreamCreateWithPriority(&last, cudaStreamNonBlocking, least));
+    char *weights;
+    MUST(cudaMalloc(&weights, layers * layer));
+    fill_random(weights, layers * layer);
+    for (struct step &one : s) {
+        one.weights = weights;
+        MUST(cudaMalloc(&one.x, (size_t)4160 * 14336 * 2));
+        MUST(cudaMalloc(&one.y, (size_t)4160 * 28672 * 2));
+        MUST(cudaMalloc(&one.workspace, PRODUCT_WORKSPACE_BYTES));
+        fill_random(one.x, (size_t)4160 * 14336 * 2);
+        one.count = to_device(std::vector<uint32_t>(1, 1u << 20));
+    }
+    for (uint32_t chunk : {128u, 256u, 512u, 1024u, 4096u}) {
+        cudaGraphExec_t alone = capture(s[0], decode, layers, first);
+        cudaGraphExec_t prompt = capture(s[1], chunk, layers, last);
+        cudaGraphExec_t mixed = capture(s[0], decode + chunk, layers, first);
+        double alone_ms, prompt_ms, mixed_ms, both_ms, all_ms, ignored;
+        race(alone, steps, first, NULL, last, &alone_ms, &ignored);
+        race(prompt, 1, last, NULL, first, &prompt_ms, &ignored);
+        race(mixed, 1, first, NULL, last, &mixed_ms, &ignored);
+        race(alone, steps, first, prompt, last, &both_ms, &all_ms);
+        printf(
+            "products of %u rows beside a chunk of %4u: apart %.2f + %.2f ms; in one step %.2f ms; "
+            "on two streams %d steps in %.2f instead of %.2f ms, all done after %.2f\n",
+            decode, chunk, alone_ms / steps, prompt_ms, mixed_ms, steps, both_ms, alone_ms, all_ms);
+        fflush(stdout);
+        for (cudaGraphExec_t exec : {alone, prompt, mixed})
+            MUST(cudaGraphExecDestroy(exec));
+    }
 }
 
 void product_bench()
 {
-    struct step s;
+    struct step s = {};
+    s.workspace = workspace();
     size_t weights = (size_t)128256 * 4096 * 2, layer = 0;
     for (auto &shape : LAYER)
         layer += (size_t)shape[0] * shape[1] * 2;

@@ -254,6 +254,48 @@ START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
 }
 END_TEST
 
+/* 10 us and 4 decode rows, twice as much again for prompts: 28 tokens. */
+START_TEST(while_there_is_room_prompts_add_little_to_steps_of_decode_rows)
+{
+    struct fake_shape shape = rig_shape();
+    rig_open(&rig, &shape, 1);
+    teach_costs();
+    uint32_t first = rig.seq_count;
+    add(4, 4, 100);
+    rig_submit(&rig);
+    rig_complete(&rig);
+    rig.sched.options.itl_target_us = 100;
+    rig.sched.options.calm_percent = 200;
+    add(1, 120, 2);
+    rig_submit(&rig);
+    const struct gpu_row *row = row_of(first + 4);
+    ck_assert_ptr_nonnull(row);
+    ck_assert_uint_ge(row->q_len, 20);
+    ck_assert_uint_le(row->q_len, 36);
+    finish_and_close();
+}
+END_TEST
+
+START_TEST(when_prompts_wait_for_slots_steps_are_as_long_as_the_latency_target_allows)
+{
+    struct fake_shape shape = rig_shape();
+    rig_open(&rig, &shape, 1);
+    teach_costs();
+    uint32_t first = rig.seq_count;
+    add(4, 4, 100);
+    rig_submit(&rig);
+    rig_complete(&rig);
+    rig.sched.options.itl_target_us = 100; /* 10 + 4 decode rows leave 86 tokens */
+    rig.sched.options.calm_percent = 200;
+    add(12, 200, 2); /* as many as there are slots */
+    rig_submit(&rig);
+    const struct gpu_row *row = row_of(first + 4);
+    ck_assert_ptr_nonnull(row);
+    ck_assert_uint_ge(row->q_len, 70);
+    finish_and_close();
+}
+END_TEST
+
 START_TEST(the_youngest_of_the_lowest_priority_gives_way)
 {
     struct fake_shape shape = rig_shape();
@@ -537,6 +579,9 @@ Suite *sched_suite(void)
     tcase_add_test(tcase, a_step_without_decode_rows_is_full);
     tcase_add_test(tcase, decode_saturated_every_prompt_still_advances);
     tcase_add_test(tcase, prompts_beside_decode_rows_are_cut_to_the_latency_target);
+    tcase_add_test(tcase, while_there_is_room_prompts_add_little_to_steps_of_decode_rows);
+    tcase_add_test(tcase,
+                   when_prompts_wait_for_slots_steps_are_as_long_as_the_latency_target_allows);
     tcase_add_test(tcase, who_came_first_starts_first_within_a_priority);
     tcase_add_loop_test(tcase, a_cancel_at_any_moment_ends_it_at_once_and_for_good, 0, 70);
     tcase_add_test(tcase, the_score_of_one_token_needs_no_step);

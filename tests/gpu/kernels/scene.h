@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "gpu/kernels/attend.h"
 #include "gpu/kernels/batch.h"
 #include "tests/gpu/kernels/rig.h"
 

@@ -1,0 +1,392 @@
+/* Decode attention: what one warp does, alone. It attends to items (attend_plan.cuh) one after the
+ * other and brings their keys and values itself, by bulk copies into a ring of its own: SPAN
+ * positions of K, then of V, then of the next span, ahead through all of its items. Where the next
+ * item's blocks lie is looked up while the one before is fetched. */
+#pragma once
+
+#include "gpu/kernels/attend_math.cuh"
+
+/* Up to so many rows a block's warps share each item; products, too, take another way up to here.
+ */
+#define ATTEND_FEW_ROWS 16
+#define WARP_STAGES_MAX 16
+
+/* Rows of the decode path; rows of several splits leave records. `whole`: they may not fit. */
+cudaError_t attend_warps(const struct attend_args *args, const struct decode_scratch *scratch,
+                         bool whole, cudaStream_t stream);
+
+template <int HD> struct warp_shape {
+    static const int warps = HD > 128 ? 4 : 8;
+    static const uint32_t piece = PIECE * HD * 2, part = 2 * piece; /* bytes of K, or V */
+};
+
+template <int HD> struct warp_shared {
+    attend_plan plan;
+    uint64_t full[warp_shape<HD>::warps][WARP_STAGES_MAX];
+    /* then the rings, [warps that have items][stages][part], aligned to 128 */
+};
+
+/* What all warps know. */
+struct warp_world {
+    const attend_args *args;
+    const struct batch_group *group;
+    const attend_plan *plan;
+    plan_shape shape;
+    uint32_t block_shift, total; /* of items */
+    uint32_t first, step;        /* this warp's items */
+    uint32_t ring, full, stages; /* this warp's, in shared memory */
+    uint64_t policy;
+};
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* One split of an item, to be fetched; lane i has its piece i. */
+struct warp_part {
+    uint32_t number, split, split_end;
+    uint32_t span, span_last; /* of SPAN positions, counted from 0 */
+    uint32_t old;             /* spans below hold nothing that this step writes */
+    uint32_t head, position;  /* position: of the lane's piece */
+    uint32_t rows, block;     /* rows: positions of the lane's piece that are read */
+    unsigned long long slab;
+};
+
+/* Asks for the block numbers of a split, and does not wait for them. */
+__device__ __forceinline__ warp_part part_find(const warp_world &world, uint32_t number,
+                                               uint32_t split)
+{
+    warp_part part;
+    part.number = number;
+    part.rows = part.block = 0;
+    if (number >= world.total)
+        return part;
+    attend_item item = plan_find(*world.plan, world.args->batch, *world.group, world.shape, number);
+    part.split = split == UINT32_MAX ? item.split : split;
+    part.split_end = item.split_end;
+    part.head = item.head;
+    uint32_t begin = part.split * ATTEND_SPLIT, end = begin + ATTEND_SPLIT - 1;
+    uint32_t from = item.row.first > begin ? item.row.first : begin;
+    uint32_t to = item.row.last < end ? item.row.last : end;
+    part.span = from / SPAN;
+    part.span_last = to / SPAN;
+    part.old = item.row.position / SPAN;
+    part.position = begin + threadIdx.x % WARP * PIECE;
+    if (part.position <= to && part.position + PIECE > from) {
+        uint32_t left = to - part.position + 1;
+        part.rows = left < PIECE ? left : PIECE;
+        part.block = __ldg(item.row.table + (part.position >> world.block_shift));
+    }
+    return part;
+}
+
+/* Asks for the slab that the block is in. */
+__device__ __forceinline__ void part_slab(const warp_world &world, warp_part &part)
+{
+    part.slab = 0;
+    if (part.rows)
+        part.slab = __ldg(reinterpret_cast<const unsigned long long *>(world.group->slabs) +
+                          part.block / world.group->slab_blocks);
+}
+
+/* Where the lane's keys are. */
+template <int HD>
+__device__ __forceinline__ const char *part_keys(const warp_world &world, const warp_part &part)
+{
+    const struct batch_group &group = *world.group;
+    uint32_t inside = part.position & ((1u << world.block_shift) - 1);
+    return reinterpret_cast<const char *>(part.slab) +
+           (size_t)(part.block % group.slab_blocks) * group.block_bytes + world.args->kv.k +
+           (((size_t)part.head << world.block_shift) + inside) * (HD * 2);
+}
+
+struct warp_fetch {
+    warp_part now, next;
+    const char *keys; /* of the lane's piece of `now` */
+    uint32_t stage;
+    uint32_t known; /* of `next`: 0 nothing, 1 blocks were asked for, 2 slabs too */
+    bool values;    /* the keys of now.span have been asked for */
+};
+
+__device__ __forceinline__ bool fetch_more(const warp_world &world, const warp_fetch &fetch)
+{
+    return fetch.now.number < world.total;
+}
+
+template <int HD>
+__device__ __forceinline__ void fetch_turn(const warp_world &world, warp_fetch &fetch)
+{
+    fetch.now = fetch.next;
+    fetch.known = 0;
+    fetch.values = false;
+    if (fetch_more(world, fetch))
+        fetch.keys = part_keys<HD>(world, fetch.now);
+}
+
+template <int HD>
+__device__ __forceinline__ void fetch_begin(const warp_world &world, warp_fetch &fetch)
+{
+    fetch.stage = 0;
+    fetch.next = part_find(world, world.first, UINT32_MAX);
+    part_slab(world, fetch.next);
+    fetch_turn<HD>(world, fetch);
+}
+
+/* A step further with the part after this one; all of them where it is its turn. */
+template <int HD>
+__device__ __forceinline__ void fetch_ahead(const warp_world &world, warp_fetch &fetch, bool turn)
+{
+    bool found = fetch.known == 0;
+    if (found) {
+        bool more = fetch.now.split + 1 < fetch.now.split_end;
+        fetch.next = part_find(world, more ? fetch.now.number : fetch.now.number + world.step,
+                               more ? fetch.now.split + 1 : UINT32_MAX);
+        fetch.known = 1;
+    }
+    if (fetch.known == 1 && (turn || !found)) {
+        part_slab(world, fetch.next);
+        fetch.known = 2;
+    }
+    if (turn)
+        fetch_turn<HD>(world, fetch);
+}
+
+/* Asks for the next part: keys of a span, or values. The stage is free. `ahead`: there is time to
+ * look up what comes later. */
+template <int HD>
+__device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &fetch, bool ahead)
+{
+    if (!fetch_more(world, fetch))
+        return;
+    uint32_t lane = threadIdx.x % WARP, low = fetch.now.span % (ATTEND_SPLIT / SPAN) * 2;
+    uint32_t rows_low = __shfl_sync(FULL_MASK, fetch.now.rows, low);
+    uint32_t rows_high = __shfl_sync(FULL_MASK, fetch.now.rows, low + 1);
+    uint32_t barrier = world.full + fetch.stage * 8;
+    uint32_t to = world.ring + fetch.stage * warp_shape<HD>::part;
+    bool joined = world.block_shift > 4 && rows_low && rows_high; /* next to each other */
+    if (lane == low)
+        barrier_expect(barrier, (rows_low + rows_high) * (HD * 2));
+    __syncwarp();
+    const char *from = fetch.keys + (fetch.values ? world.args->kv.v - world.args->kv.k : 0);
+    if (lane == low && rows_low)
+        copy_bulk(to, from, (joined ? rows_low + rows_high : rows_low) * (HD * 2), barrier,
+                  world.policy);
+    if (lane == low + 1 && rows_high && !joined)
+        copy_bulk(to + warp_shape<HD>::piece, from, rows_high * (HD * 2), barrier, world.policy);
+    if (++fetch.stage == world.stages)
+        fetch.stage = 0;
+    bool turn = fetch.values && fetch.now.span == fetch.now.span_last;
+    if (!turn) {
+        fetch.now.span += fetch.values;
+        fetch.values = !fetch.values;
+    }
+    if (turn || ahead)
+        fetch_ahead<HD>(world, fetch, turn);
+}
+
+/* ---- arithmetic ------------------------------------------------------------------------------ */
+
+/* Queries of an item from device memory; those that it does not have are zeros. */
+template <int HD, int TILES>
+__device__ __forceinline__ void warp_load_q(decode_state<HD, TILES> &s, const attend_args &a,
+                                            const attend_item &item, const plan_shape &shape)
+{
+    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int n = 0; n < TILES; n++) {
+        uint32_t r = item.tile * shape.tile_rows + n * 8 + g;
+        uint32_t token = item.row.token + r / shape.group;
+        uint32_t head = item.head * shape.group + r % shape.group;
+        const narrow *from =
+            static_cast<const narrow *>(a.q) + (size_t)token * a.q_stride + head * HD;
+        bool valid = n * 8 + g < shape.tile_rows && r < item.row.q_len * shape.group;
+#pragma unroll
+        for (int j = 0; j < HD / 32; j++)
+            s.q[n][j] = valid ? *reinterpret_cast<const uint4 *>(from + (4 * j + t) * 8)
+                              : make_uint4(0, 0, 0, 0);
+    }
+}
+
+template <int HD, int TILES> __device__ __forceinline__ void warp_clear(decode_state<HD, TILES> &s)
+{
+#pragma unroll
+    for (int n = 0; n < TILES; n++) {
+        s.most[n][0] = s.most[n][1] = -INFINITY;
+        s.sum[n][0] = s.sum[n][1] = 0;
+#pragma unroll
+        for (int m = 0; m < HD / 16; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s.out[n][m][i] = 0;
+    }
+}
+
+/* The running softmax: scores of a span become weights, and what was summed is scaled to fit. */
+template <int HD, int TILES>
+__device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
+                                             float (&score)[2][TILES][4])
+{
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float peak = fmaxf(fmaxf(score[0][n][i], score[0][n][i + 2]),
+                               fmaxf(score[1][n][i], score[1][n][i + 2]));
+#pragma unroll
+            for (int offset = 4; offset < WARP; offset *= 2)
+                peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, offset));
+            peak = fmaxf(peak, s.most[n][i]);
+            float origin = peak == -INFINITY ? 0.0f : peak, sum = 0;
+            float keep = exp2_fast(s.most[n][i] - origin);
+#pragma unroll
+            for (int c = 0; c < 2; c++)
+#pragma unroll
+                for (int half = 0; half < 4; half += 2) {
+                    score[c][n][i + half] = exp2_fast(score[c][n][i + half] - origin);
+                    sum += score[c][n][i + half];
+                }
+            s.most[n][i] = peak;
+            s.sum[n][i] = fmaf(s.sum[n][i], keep, sum);
+#pragma unroll
+            for (int m = 0; m < HD / 16; m++) {
+                s.out[n][m][i] *= keep;
+                s.out[n][m][i + 2] *= keep;
+            }
+        }
+}
+
+/* One split: its spans from the first to the last. */
+template <int HD, int TILES>
+__device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &fetch,
+                                           decode_state<HD, TILES> &s, const attend_item &item,
+                                           uint32_t split, uint32_t &stage, uint32_t &phase)
+{
+    const uint32_t part = warp_shape<HD>::part;
+    const attend_args &a = *world.args;
+    uint32_t begin = split * ATTEND_SPLIT, end = begin + ATTEND_SPLIT - 1;
+    uint32_t from = item.row.first > begin ? item.row.first : begin;
+    uint32_t to = item.row.last < end ? item.row.last : end;
+    warp_clear(s);
+    for (uint32_t span = from / SPAN; span <= to / SPAN; span++) {
+        float score[2][TILES][4] = {};
+        bool valid[2];
+        barrier_wait(world.full + stage * 8, phase);
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            uint32_t position = span * SPAN + c * PIECE;
+            valid[c] = position <= to && position + PIECE > from;
+            if (valid[c])
+                decode_scores(s, score[c], a, item, world.shape, world.group->window, position,
+                              world.ring + stage * part + c * (part / 2));
+            else
+#pragma unroll
+                for (int n = 0; n < TILES; n++)
+                    score[c][n][0] = score[c][n][1] = score[c][n][2] = score[c][n][3] = -INFINITY;
+        }
+        __syncwarp();
+        fetch_part<HD>(world, fetch, true);
+        if (++stage == world.stages)
+            stage = 0, phase ^= 1;
+        warp_softmax<HD, TILES>(s, score);
+        barrier_wait(world.full + stage * 8, phase);
+#pragma unroll
+        for (int c = 0; c < 2; c++)
+            if (valid[c])
+                decode_values(s, score[c], item, span * SPAN + c * PIECE,
+                              world.ring + stage * part + c * (part / 2));
+        __syncwarp();
+        fetch_part<HD>(world, fetch, true);
+        if (++stage == world.stages)
+            stage = 0, phase ^= 1;
+    }
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int offset = 4; offset < WARP; offset *= 2)
+                s.sum[n][i] += __shfl_xor_sync(FULL_MASK, s.sum[n][i], offset);
+}
+
+/* A split added to those before it, as combine_kernel does; `all` starts clear. */
+template <int HD, int TILES>
+__device__ __forceinline__ void warp_fold(decode_state<HD, TILES> &all,
+                                          const decode_state<HD, TILES> &s)
+{
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float above = fmaxf(all.most[n][i], s.most[n][i]);
+            float origin = above == -INFINITY ? 0.0f : above;
+            float old = exp2_fast(all.most[n][i] - origin), now = exp2_fast(s.most[n][i] - origin);
+            all.most[n][i] = above;
+            all.sum[n][i] = fold_value(all.sum[n][i], old, s.sum[n][i], now);
+#pragma unroll
+            for (int m = 0; m < HD / 16; m++) {
+                all.out[n][m][i] = fold_value(all.out[n][m][i], old, s.out[n][m][i], now);
+                all.out[n][m][i + 2] =
+                    fold_value(all.out[n][m][i + 2], old, s.out[n][m][i + 2], now);
+            }
+        }
+}
+
+/* Results of an item: to the output, or to its record for combine_kernel. The first item of a row
+ * tells where the row's records are. */
+template <int HD, int TILES>
+__device__ __forceinline__ void warp_store(const decode_state<HD, TILES> &s, const attend_args &a,
+                                           const decode_scratch &scratch, const attend_item &item,
+                                           const plan_shape &shape)
+{
+    const int next = HD == 64 ? 4 : 8; /* row tiles whose dimensions follow each other */
+    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    if (scratch.row_record && lane == 0 && item.head == 0 && item.tile == 0 &&
+        item.split == item.row.split_first)
+        scratch.row_record[item.index] = item.record;
+    bool aligned = a.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 8 == 0;
+#pragma unroll
+    for (int n = 0; n < TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t in_tile = n * 8 + 2 * t + i, r = item.tile * shape.tile_rows + in_tile;
+            if (in_tile >= shape.tile_rows || r >= item.row.q_len * shape.group)
+                continue;
+            uint32_t token = r / shape.group, head = item.head * shape.group + r % shape.group;
+            size_t record = item.record +
+                            ((size_t)(item.split - item.row.split_first) * item.row.q_len + token) *
+                                shape.kv_heads * shape.group +
+                            head;
+            bool direct = item.record == PLAN_DIRECT;
+            if (!direct && g == 0)
+                scratch.stat[record] = make_float2(s.most[n][i], s.sum[n][i]);
+#pragma unroll
+            for (int m = 0; m < HD / 16; m += next)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+#pragma unroll
+                    for (int four = 0; four < next; four += 4) {
+                        uint32_t dimension = dimension_of<HD>(g, m + four, half);
+                        float v[4];
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            v[j] = s.out[n][m + four + j][half * 2 + i];
+                        if (!direct) {
+                            *reinterpret_cast<float4 *>(&scratch.out[record * HD + dimension]) =
+                                make_float4(v[0], v[1], v[2], v[3]);
+                            continue;
+                        }
+                        narrow *to = static_cast<narrow *>(a.out) +
+                                     (size_t)(item.row.token + token) * a.out_stride + head * HD +
+                                     dimension;
+#pragma unroll
+                        for (int j = 0; j < 4; j++)
+                            v[j] /= s.sum[n][i];
+                        if (aligned)
+                            *reinterpret_cast<uint2 *>(to) = make_uint2(
+                                pack(v[0], v[1], DTYPE_NARROW), pack(v[2], v[3], DTYPE_NARROW));
+                        else
+                            for (int j = 0; j < 4; j++)
+                                to[j] = narrow_of(v[j]);
+                    }
+        }
+}
+
+#endif

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""The rows of tests/bench/gpu.sh: what one GPU serves, from the daemon's own records.
+
+`sluice` submits through the socket. A second connection asks for STATS with the histograms' buckets a few times a
+second; every figure is a difference of two such answers. A row of N sequences counts only stretches in which no prompt
+was read and each step gave exactly N tokens. Needs nothing but Python's own library.
+"""
+
+import argparse
+import glob
+import json
+import os
+import random
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+FOLDER = tempfile.mkdtemp()
+SOCKET = os.path.join(FOLDER, "sluice.sock")
+CACHE = os.environ.get("SLUICE_CACHE_DIR") or os.path.join(FOLDER, "cache")
+HIDDEN, VOCAB, KV_BYTES = 4096, 128256, 131072  # of llama-3.1-8b: KV per token in bf16
+WEIGHT_BYTES = 2 * 32 * (6144 * 4096 + 4096 * 4096 + 3 * 4096 * 14336) + 2 * VOCAB * HIDDEN  # a step reads
+SMALL_BYTES = 2 * 16 * (3072 * 2048 + 2048 * 2048 + 3 * 2048 * 8192) + 2 * VOCAB * 2048  # of llama-3.2-1b
+SMALL_KV_BYTES = 32768
+
+limits, table, failures = {"flops": 738e12}, [], []
+
+
+def row(what, text, gate, good, limit=""):
+    table.append((what, text, gate, limit))
+    if not good:
+        failures.append(what)
+    print(f"{'ok    ' if good else 'SHORT '} {what}: {text}   (gate {gate}{', limit ' + limit if limit else ''})",
+          flush=True)
+
+
+# ---- histograms, as protocol/base/hist.c has them
+
+def edge(bucket):
+    if bucket < 32:
+        return bucket
+    shift = bucket // 32 - 1
+    return ((32 + bucket % 32) << shift) + (1 << shift) - 1
+
+
+class Hist:
+    def __init__(self, count=0, total=0, buckets=None):
+        self.count, self.total, self.buckets = count, total, buckets or {}
+
+    @staticmethod
+    def of(answer, name):
+        hist = answer["histograms"][name]
+        return Hist(hist["count"], hist["sum_us"], dict(map(tuple, hist["buckets"])))
+
+    def less(self, other):
+        return Hist(self.count - other.count, self.total - other.total,
+                    {b: n - other.buckets.get(b, 0) for b, n in self.buckets.items()})
+
+    def plus(self, other):
+        keys = set(self.buckets) | set(other.buckets)
+        return Hist(self.count + other.count, self.total + other.total,
+                    {b: self.buckets.get(b, 0) + other.buckets.get(b, 0) for b in keys})
+
+    def at(self, fraction):
+        seen = 0
+        for bucket in sorted(self.buckets):
+            seen += self.buckets[bucket]
+            if seen >= fraction * self.count and seen:
+                return edge(bucket)
+        return 0
+
+
+# ---- the daemon and who asks it
+
+class Control:
+    """A connection for STATS; one frame each way."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(SOCKET)
+        self.ask(1, {"versions": [1, 1], "client": "gpu.py"})
+
+    def ask(self, kind, head):
+        text = json.dumps(head).encode()
+        text += b" " * (-len(text) % 8)
+        self.socket.sendall(struct.pack("<IBBHQII", 0x45434C53, 1, kind, 0, 0, len(text), 0) + text)
+        *_, head_bytes, payload = struct.unpack("<IBBHQII", self.take(24))
+        answer = json.loads(self.take(head_bytes))
+        self.take(payload)
+        return answer
+
+    def take(self, size):
+        data = b""
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                raise RuntimeError("the daemon closed the connection")
+            data += piece
+        return data
+
+    def stats(self):
+        return Poll(self.ask(9, {"buckets": True}))
+
+
+class Poll:
+    HISTS = ("step_compute", "step_gap", "inter_token_latency", "time_to_first_token")
+
+    def __init__(self, answer):
+        counters = answer["counters"]
+        self.at_us, self.gauges = answer["uptime_us"], answer["gauges"]
+        self.steps, self.ahead = counters["steps_total"], counters["steps_ahead_total"]
+        self.prompt, self.generated = counters["prompt_tokens_total"], counters["generated_tokens_total"]
+        self.ended = counters["finished_length_total"]
+        self.hist = {name: Hist.of(answer, name) for name in self.HISTS}
+
+    def since(self, before, name):
+        return self.hist[name].less(before.hist[name])
+
+
+class Daemon:
+    def __init__(self, build, model, *options):
+        self.build, begin = build, time.monotonic()
+        os.makedirs(CACHE, exist_ok=True)
+        self.log = open(os.path.join(FOLDER, "log"), "w+")
+        self.process = subprocess.Popen(
+            [os.path.join(build, "daemon/sluiced"), "--model", model, "--device", "cuda", "--module-dir",
+             os.path.join(build, "gpu"), "--socket", SOCKET, "--log-requests", "no", "--cache-dir",
+             CACHE, *options], stderr=self.log)
+        while subprocess.run(self.command("health"), capture_output=True).returncode != 0:
+            if self.process.poll() is not None or time.monotonic() - begin > 60:
+                self.process.kill()
+                self.log.seek(0)
+                raise RuntimeError("the daemon is not ready: " + self.log.read()[-1500:])
+            time.sleep(0.02)
+        print(f"       {model} ready after {time.monotonic() - begin:.2f} s", flush=True)
+        self.control = Control()
+
+    def command(self, *args):
+        return [os.path.join(self.build, "client/sluice"), *args, "--socket", SOCKET]
+
+    def client(self, lines):
+        """A batch on its way: `sluice generate`, streaming."""
+        handle, path = tempfile.mkstemp(dir=FOLDER)
+        with os.fdopen(handle, "w") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+        return subprocess.Popen(self.command("generate", "--file", path, "--json"), stdout=subprocess.DEVNULL)
+
+    def run(self, lines, every=0.02):
+        """The answers of STATS while the batch runs, and one after it."""
+        client, polls = self.client(lines), [self.control.stats()]
+        while client.poll() is None:
+            time.sleep(every)
+            polls.append(self.control.stats())
+        if client.returncode:
+            raise RuntimeError(f"sluice ended with {client.returncode}")
+        return polls
+
+    def cpu_s(self):
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(60)
+
+
+def prompts(count, tokens, out, seed=1):
+    rng = random.Random(seed)
+    return [{"tokens": [rng.randrange(VOCAB - 256) for _ in range(tokens)], "max_tokens": out, "ignore_eos": True}
+            for _ in range(count)]
+
+
+class Steady:
+    """Of the stretches with exactly `rows` rows: steps, device time (computing, and between steps), tokens a second."""
+
+    def __init__(self, polls, rows, least=100):
+        self.steps = self.ahead = self.wall_us = 0
+        self.compute, self.gap = Hist(), Hist()
+        for a, b in zip(polls, polls[1:]):
+            steps = b.steps - a.steps
+            if steps == 0 or b.prompt != a.prompt or b.generated - a.generated != rows * steps:
+                continue
+            self.steps += steps
+            self.ahead += b.ahead - a.ahead
+            self.compute = self.compute.plus(b.since(a, "step_compute"))
+            self.gap = self.gap.plus(b.since(a, "step_gap"))
+        if self.steps < least:
+            raise RuntimeError(f"only {self.steps} steps of exactly {rows} rows")
+        self.step_us = (self.compute.total + self.gap.total) / self.steps
+        self.rate = rows * 1e6 / self.step_us
+
+    def text(self):
+        return f"{self.rate:,.0f} tok/s ({self.step_us / 1000:.3f} ms, {self.steps} steps, " \
+               f"{100 * self.ahead / self.steps:.0f} % enqueued ahead)"
+
+
+def floor_rate(rows, context=192):
+    """Tokens a second where products run at the products' rate or the weights' bytes at the read rate."""
+    products = max(WEIGHT_BYTES / limits["read"], rows * WEIGHT_BYTES / limits["flops"])
+    return rows / (products + rows * context * KV_BYTES / limits["read"])
+
+
+# ---- rows
+
+def single(daemon, name, weights, kv, gate, share):
+    polls = []
+    for _ in range(4):
+        polls += daemon.run(prompts(1, 120, 136))
+    steady = Steady(polls[1:], 1, 300)
+    rate = (weights + 192 * kv) / steady.step_us * 1e6
+    limit = limits["read"] / (weights + 192 * kv)
+    good = steady.rate >= gate and (not share or rate >= share * limits["read"])
+    row(name, f"{steady.text()}, {100 * rate / limits['read']:.1f} % of the read rate", f"{gate:,} tok/s", good,
+        f"{limit:,.0f}")
+
+
+def decode(daemon, rows, gate):
+    daemon.run(prompts(rows, 104, 24))
+    steady = Steady(daemon.run(prompts(rows, 104, 152)), rows)
+    row(f"decode, batch {rows}", steady.text(), f"{gate:,} tok/s" if gate else "none", steady.rate >= gate,
+        f"{floor_rate(rows):,.0f}")
+
+
+def gap(daemon):
+    steady = Steady(daemon.run(prompts(64, 120, 600)), 64, 500)
+    p50, p99 = steady.gap.at(0.5), steady.gap.at(0.99)
+    row("gap between steps, batch 64, p50 / p99", f"{p50} / {p99} us ({steady.gap.count} gaps)", "10 / 50 us",
+        p50 <= 10 and p99 <= 50)
+
+
+def host(daemon):
+    client = daemon.client(prompts(128, 120, 500))
+    while daemon.control.stats().gauges["running"] < 128:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    begin, cpu = time.monotonic(), daemon.cpu_s()
+    time.sleep(2)
+    share = (daemon.cpu_s() - cpu) / (time.monotonic() - begin)
+    running = daemon.control.stats().gauges["running"]
+    client.wait()
+    row("host CPU of the daemon, batch 128, streaming", f"{100 * share:.0f} % of a core", "50 %",
+        share <= 0.5 and running == 128)
+
+
+def first_token(daemon):
+    def ask(count, seed):
+        for i in range(count):
+            daemon.client(prompts(1, 128, 1, seed + i)).wait()
+        return daemon.control.stats()
+    before = ask(5, 0)
+    times = ask(200, 100).since(before, "time_to_first_token")
+    p50, p99 = times.at(0.5) / 1000, times.at(0.99) / 1000
+    row("unloaded time to first token, 128 tokens, p50 / p99", f"{p50:.2f} / {p99:.2f} ms ({times.count} requests)",
+        "8 / 15 ms", p50 <= 8 and p99 <= 15, "4")
+
+
+def latency(daemon):
+    """64 sequences decode; a prompt of 4,096 tokens arrives every second."""
+    steady, others = daemon.client(prompts(64, 128, 1500)), []
+    while daemon.control.stats().gauges["running"] < 64:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    before = daemon.control.stats()
+    for i in range(6):
+        others.append(daemon.client(prompts(1, 4096, 1, 50 + i)))
+        time.sleep(1)
+    after = daemon.control.stats()
+    for client in [steady, *others]:
+        client.wait()
+    times, first = after.since(before, "inter_token_latency"), after.since(before, "time_to_first_token")
+    p50, p99 = times.at(0.5), times.at(0.99)
+    whole = after.gauges["running"] >= 64 and after.ended - before.ended == 6
+    row("ITL p99 / p50, batch 64, a 4k prompt each second",
+        f"{p99 / p50:.2f} ({p50 / 1000:.2f} / {p99 / 1000:.2f} ms; p99.9 {times.at(0.999) / 1000:.1f}; "
+        f"those prompts' first token after {first.at(0.5) / 1000:.0f} ms)", "1.5", whole and p99 <= 1.5 * p50, "1")
+
+
+def busy(polls):
+    """From the last answer before any work to the first one with all of it done, in microseconds."""
+    begin = max(i for i, poll in enumerate(polls) if poll.steps == polls[0].steps)
+    end = min(i for i, poll in enumerate(polls) if poll.ended == polls[-1].ended)
+    return polls[end].at_us - polls[begin].at_us
+
+
+def burst(daemon):
+    polls = daemon.run(prompts(2048, 128, 128))
+    rate = 2048 * 128 / busy(polls) * 1e6
+    steps = polls[-1].steps - polls[0].steps
+    device_us = polls[-1].since(polls[0], "step_compute").total
+    limit = 1 / (1 / floor_rate(256) + WEIGHT_BYTES / limits["flops"])
+    row("2,048 requests of 128 in, 128 out at once", f"{rate:,.0f} output tok/s ({steps} steps, "
+        f"{device_us / 1e6:.1f} of {busy(polls) / 1e6:.1f} s computing)", "17,000 tok/s", rate >= 17000,
+        f"{limit:,.0f}")
+
+
+def prefill(daemon):
+    polls = [poll for poll in daemon.run(prompts(960, 512, 1), 0.1)]
+    inside = [poll for poll in polls if polls[0].prompt + 16384 <= poll.prompt <= polls[-1].prompt - 16384]
+    a, b = inside[0], inside[-1]
+    rate = (b.prompt - a.prompt) / (b.at_us - a.at_us) * 1e6
+    row("prefill, prompts of 512", f"{rate:,.0f} tok/s over {(b.at_us - a.at_us) / 1e6:.1f} s, "
+        f"{(b.prompt - a.prompt) / (b.steps - a.steps):,.0f} tokens a step", "42,000 tok/s", rate >= 42000,
+        f"{limits['flops'] / WEIGHT_BYTES:,.0f}")
+
+
+def bench_kernels(build, what):
+    path = glob.glob(os.path.join(build, "**/bench_kernels"), recursive=True)[0]
+    out = subprocess.run([path, what], capture_output=True, text=True, timeout=120).stdout
+    limits.setdefault("read", float(re.search(r"HBM read (\d+)", out).group(1)) * 1e9)
+    return out
+
+
+def kernels(build):
+    for what in ("decode", "prefill"):
+        out = bench_kernels(build, what)
+        if what == "decode":
+            found = re.search(r"32 x +4096, 32/8 heads of 128, blocks of +32: +([\d.]+) us +(\d+) GB/s = +([\d.]+)",
+                              out)
+            share = float(found.group(3))
+            row("decode attention, 32 x 4,096", f"{found.group(1)} us, {int(found.group(2)):,} GB/s, {share} % of the "
+                "read rate of its run", "85 %", share >= 85)
+        else:
+            rate = int(re.search(r" 1 x +8192, 32/8 heads of 128: +[\d.]+ us +(\d+) TFLOP/s", out).group(1))
+            row("prefill attention, causal, 8k", f"{rate} TFLOP/s", "400 TFLOP/s", rate >= 400)
+
+
+def limits_run(program):
+    out = subprocess.run([program], capture_output=True, text=True, timeout=120).stdout
+    values = {line.split()[0]: float(line.split()[1]) for line in out.splitlines()
+              if len(line.split()) >= 3 and re.fullmatch(r"[\d.]+", line.split()[1])}
+    limits["read"] = values["hbm_read"] * 1e9
+    limits["flops"] = values["cublasLt_bf16_8B_layer_M4096_flops"] * 1e12
+    print(f"       limits: read {values['hbm_read']:,.0f} GB/s, products {limits['flops'] / 1e12:,.0f} TFLOP/s",
+          flush=True)
+
+
+LARGE = {
+    "1": lambda daemon: single(daemon, "decode, batch 1, 8B", WEIGHT_BYTES, KV_BYTES, 257, 0.85),
+    "64": lambda daemon: decode(daemon, 64, 0),
+    "128": lambda daemon: decode(daemon, 128, 20000),
+    "256": lambda daemon: decode(daemon, 256, 28000),
+    "gap": gap,
+    "host": host,
+    "ttft": first_token,
+    "itl": latency,
+    "prefill": prefill,
+    "burst": burst,
+}
+
+
+def attempt(name, what, *args):
+    try:
+        what(*args)
+    except Exception as error:  # the other rows are worth their time all the same
+        row(name, f"failed: {error}", "", False)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("--limits", help="program that prints the limits")
+    parser.add_argument("--only", default="", help="kernels, 1b, " + ", ".join(LARGE))
+    args, options = parser.parse_known_args()  # the rest is the daemon's
+    build, only = os.path.abspath(args.build), args.only.split(",") if args.only else None
+    if args.limits:
+        limits_run(args.limits)
+    if not only or "kernels" in only:
+        attempt("kernels", kernels, build)
+    elif "read" not in limits:
+        bench_kernels(build, "read")
+    wanted = [name for name in LARGE if not only or name in only]
+    if wanted:
+        daemon = Daemon(build, "synthetic:llama-3.1-8b", *options)
+        attempt("warm-up", daemon.run, prompts(256, 128, 8))
+        for name in wanted:
+            attempt(name, LARGE[name], daemon)
+        daemon.stop()
+    if not only or "1b" in only:
+        daemon = Daemon(build, "synthetic:llama-3.2-1b", *options)
+        attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)
+        daemon.stop()
+    print("\n| what | figure | gate | limit |\n| --- | --- | --- | --- |")
+    for line in table:
+        print("| " + " | ".join(line) + " |")
+    print(f"\n{len(failures)} short" + (": " + "; ".join(failures) if failures else ""))
+    return 1 if failures else 0
+
+
+sys.exit(main())
