@@ -1,7 +1,6 @@
 #include "gpu/forward.h"
 
 #include "gpu/cuda.h"
-#include "gpu/cut.h"
 #include "gpu/device.h"
 #include "gpu/kernels/attend.h"
 #include "gpu/kernels/count.h"
@@ -14,27 +13,9 @@
 #include "gpu/kernels/sample.h"
 #include "gpu/kernels/score.h"
 #include "gpu/kernels/swiglu.h"
+#include "gpu/room.h"
 
 #define OVERLAP_ROWS 512 /* of a step whose sums over ranks are made in halves */
-
-/* A step's scratch. `x` is a layer's normed input. The residual is float32 on every device: it is
- * what roundings add up in, layer after layer. So is `delta`, what is added to it, which has no
- * bound that F16 would hold; but sums over ranks travel in the compute dtype, half as many bytes,
- * and cuBLASLt has no bias of that dtype for float32 results: there delta is x, which norm reads
- * and writes in place. */
-struct room {
-    void *residual, *x, *delta;
-    float *angles;
-    void *workspace;
-    void *qkv, *attended, *attend_scratch;
-    void *gate_up, *activated;
-    void *picked; /* hidden states whose logits are wanted */
-    float *logits;
-    void *sample_scratch;
-    size_t attend_bytes, sample_bytes;
-    uint32_t logit_rows; /* of one chunk of scored positions */
-    uint64_t bytes;
-};
 
 struct run {
     const struct forward *forward;
@@ -45,11 +26,6 @@ struct run {
     enum dtype dtype, delta_dtype;
     bool posts; /* sums over ranks are made by the norms behind them */
 };
-
-static uint32_t qkv_width(const struct model_config *config)
-{
-    return (config->heads + 2 * config->kv_heads) * config->head_dim;
-}
 
 static uint64_t kv_bytes(const struct model_config *config, uint32_t block_tokens)
 {
@@ -64,72 +40,10 @@ uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,
     return mem_round(bytes ? bytes : 1); /* a stage may have no layer of the group */
 }
 
-static uint32_t least(uint64_t a, uint64_t b)
-{
-    return (uint32_t)(a < b ? a : b);
-}
-
-static uint32_t greatest(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
-
 enum dtype forward_delta_dtype(const struct forward *forward)
 {
     bool biased = forward->config->o_bias || forward->config->mlp_bias;
     return forward->comm || biased ? device_traits.compute : DTYPE_F32;
-}
-
-/* Each phase starts where the common part ends; the room is as large as the largest. */
-static void phases_cut(struct room *room, struct cutter *cutter, const struct forward *forward,
-                       const struct batch *batch)
-{
-    const struct model_config *config = forward->config;
-    uint64_t tokens = batch->tokens_max, bytes = dtype_bytes(device_traits.compute);
-    struct cutter phase = *cutter;
-    room->qkv = cut(&phase, tokens * qkv_width(config) * bytes);
-    room->attended = cut(&phase, tokens * config->heads * config->head_dim * bytes);
-    room->attend_bytes = attend_scratch_bytes(batch, config->heads, config->head_dim);
-    room->attend_scratch = room->attend_bytes ? cut(&phase, room->attend_bytes) : NULL;
-    uint64_t end = phase.at;
-
-    phase = *cutter;
-    room->gate_up = cut(&phase, tokens * 2 * config->intermediate * bytes);
-    room->activated = cut(&phase, tokens * config->intermediate * bytes);
-    end = phase.at > end ? phase.at : end;
-    room->bytes = end;
-    if (forward->hands_on)
-        return;
-
-    phase = *cutter;
-    uint64_t fit = device_traits.logit_bytes / sizeof(float) / config->vocab;
-    room->logit_rows = least(fit ? fit : 1, batch->scores_max);
-    uint64_t rows = greatest(room->logit_rows, batch->samples_max);
-    room->picked = cut(&phase, rows * config->hidden * bytes);
-    room->logits = cut(&phase, rows * config->vocab * sizeof(float));
-    room->sample_bytes = sample_scratch_bytes(batch->samples_max, config->vocab);
-    room->sample_scratch = room->sample_bytes ? cut(&phase, room->sample_bytes) : NULL;
-    room->bytes = phase.at > end ? phase.at : end;
-}
-
-static void room_cut(struct room *room, char *base, const struct forward *forward,
-                     const struct batch *batch)
-{
-    const struct model_config *config = forward->config;
-    struct cutter cutter = {.base = base};
-    uint64_t hidden = (uint64_t)batch->tokens_max * config->hidden;
-    *room = (struct room){
-        .residual = cut(&cutter, hidden * sizeof(float)),
-        .x = cut(&cutter, hidden * dtype_bytes(device_traits.compute)),
-        .angles =
-            cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
-    };
-    bool apart = forward_delta_dtype(forward) != device_traits.compute;
-    room->delta =
-        apart ? cut(&cutter, hidden * dtype_bytes(forward_delta_dtype(forward))) : room->x;
-    if (device_traits.workspace_bytes)
-        room->workspace = cut(&cutter, device_traits.workspace_bytes);
-    phases_cut(room, &cutter, forward, batch);
 }
 
 uint64_t forward_scratch_bytes(const struct forward *forward, const struct batch *batch)
@@ -150,6 +64,11 @@ struct forward_state forward_state_of(const struct forward *forward, const struc
                                   .residual_bytes = elements * sizeof(float),
                                   .delta_bytes =
                                       elements * dtype_bytes(forward_delta_dtype(forward))};
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
 }
 
 static int product_to(const struct run *run, struct span rows, const struct weight *weight,
@@ -271,7 +190,7 @@ static int attention(const struct run *run, const struct layer_weights *layer, s
         .batch = run->step->batch,
         .kv = kv,
         .qkv = room->qkv,
-        .stride = qkv_width(config),
+        .stride = room_qkv_width(config),
         .dtype = run->dtype,
         .heads = config->heads,
         .kv_heads = config->kv_heads,
@@ -288,7 +207,7 @@ static int attention(const struct run *run, const struct layer_weights *layer, s
         .kv = kv,
         .q = room->qkv,
         .out = room->attended,
-        .q_stride = qkv_width(config),
+        .q_stride = room_qkv_width(config),
         .out_stride = config->heads * config->head_dim,
         .dtype = run->dtype,
         .heads = config->heads,

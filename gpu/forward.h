@@ -1,14 +1,14 @@
 /* A real model's step: the order of its ops over the rows of a batch.
  *
  * Rows are ragged: decode rows and chunks of prompts alike. Activations lie in scratch that is
- * sized to the step; what attention, the MLP and the head need is never needed at once, so they
- * share space. Logits exist only for positions that sample or are scored, and of scored ones for a
- * chunk of rows at a time.
+ * sized to the step (room.h). Logits exist only for positions that sample or are scored, and of
+ * scored ones for a chunk of rows at a time.
  *
- * On one of several ranks the o and down products give a part of each sum, which the communicator
- * adds up over all ranks. A long step does that in two halves of its rows, so that one half travels
- * while the other is computed. Logits: each rank computes those of its rows of the head into its
- * columns, the others being zero, and they are added up likewise; so all ranks sample the same.
+ * On one of several ranks the o and down products give a part of each sum. Small sums are made by
+ * the norm behind them (post.h), large ones by the communicator (comm.h): in a long step in two
+ * halves of its rows, so that one half travels while the other is computed. Logits: each rank
+ * computes those of its rows of the head into its columns, and is handed the others by post, or by
+ * adding up over zeros; so all ranks sample the same.
  *
  * A stage of a pipeline runs its own layers. Between two stages go the residual and what the last
  * layer's MLP gave, which the next layer's norm adds to it, or the residual with that added where

@@ -4,9 +4,10 @@
 
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
+#include "gpu/kernels/attend.h"
 #include "gpu/launch.h"
 
-#define CONTEXT_FIRST 256 /* ATTEND_SPLIT: up to here attention has nothing to combine */
+#define CONTEXT_FIRST ATTEND_SPLIT /* up to here attention has nothing to combine */
 
 /* 1, 2, 4, 8, then three steps to each doubling at most: padded rows cost. */
 static uint32_t bucket_rows(uint32_t index)

@@ -68,5 +68,6 @@ int graph_launch(struct rank *rank, const struct graph_key *key, const struct la
 /* After a step that ran eagerly for want of a graph was enqueued. */
 void graph_capture(struct rank *rank, const struct graph_key *key, const struct launch *launch);
 
-/* No step in flight: drops all graphs and the arena. */
+/* Drops all graphs and the arena. Steps in flight end as they would: a graph that runs is freed
+ * behind its end, the arena in stream order. */
 int graph_drop(struct rank *rank, struct error *error);

@@ -6,6 +6,8 @@
 
 #include "gpu/cuda.h"
 
+static_assert(LANE_TICKETS > GPU_DEPTH_MAX, "a step in flight keeps its ticket");
+
 static int streams_open(struct lane *lane, struct error *error)
 {
     int least = 0, greatest = 0;

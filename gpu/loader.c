@@ -14,13 +14,8 @@
 
 /* One thread copies out of the page cache at a fraction of what the bus takes. */
 #define READERS 4
-#define PLACES                                                                                     \
-    8 /* pieces on their way: one with each reader, read, being copied, being converted */
-
-static enum dtype dtype_of(enum model_dtype dtype)
-{
-    return dtype == MODEL_F32 ? DTYPE_F32 : dtype == MODEL_BF16 ? DTYPE_BF16 : DTYPE_F16;
-}
+/* Pieces on their way: one with each reader, read, being copied, being converted. */
+#define PLACES 8
 
 /* Some rows of a tensor. */
 struct piece {
@@ -221,7 +216,7 @@ static int piece_send(const struct staging *staging, const struct loader *loader
         .place = piece->part->place,
         .from = device,
         .to = piece->part->to,
-        .from_dtype = dtype_of(piece->tensor->dtype),
+        .from_dtype = weights_dtype(piece->tensor->dtype),
         .to_dtype = piece->part->to_dtype,
     };
     /* What stands in staging is this rank's part alone. */

@@ -32,6 +32,11 @@ static void number_subtract(_Atomic uint64_t *at, uint64_t value)
     number_set(at, number(at) - value);
 }
 
+static uint64_t apart(uint64_t whole, uint64_t part)
+{
+    return whole > part ? whole - part : 0;
+}
+
 static int pool_open(cudaMemPool_t *ret_pool, int device, struct error *error)
 {
     struct cudaMemPoolProps props = {
@@ -126,16 +131,17 @@ static int room(struct mem *mem, uint64_t growth, struct error *error)
     return 0;
 }
 
-static void *range_take(struct mem_range *ranges, uint32_t *count, void *base, uint64_t *ret_bytes)
+static bool range_take(struct mem_range *ranges, uint32_t *count, const void *base,
+                       uint64_t *ret_bytes)
 {
     for (uint32_t i = 0; i < *count; i++) {
         if (ranges[i].base != base)
             continue;
         *ret_bytes = ranges[i].bytes;
         ranges[i] = ranges[--*count];
-        return base;
+        return true;
     }
-    return NULL;
+    return false;
 }
 
 int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
@@ -232,7 +238,8 @@ static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used
     bool grows = number(used_at) + bytes > number(held_at);
     void *base = NULL;
     for (int attempt = 0;; attempt++) {
-        int status = grows ? room(mem, number(used_at) + bytes - number(held_at), error) : 0;
+        /* What the pool holds unused may still not serve: it can be in pieces too small. */
+        int status = grows ? room(mem, apart(number(used_at) + bytes, number(held_at)), error) : 0;
         if (!status) {
             cudaError_t failed = cudaMallocFromPoolAsync(&base, bytes, pool, mem->stream);
             if (failed == cudaSuccess)
@@ -241,8 +248,7 @@ static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used
         }
         if (status != -ERR_DEVICE_MEMORY || attempt)
             return status;
-        struct error ignored;
-        status = make_room(mem, pool, &ignored);
+        status = make_room(mem, pool, error);
         if (status)
             return status;
         grows = true;
@@ -343,11 +349,6 @@ int mem_trim(struct mem *mem, struct error *error)
 }
 
 /* The numbers are read one by one while their writer goes on. */
-static uint64_t apart(uint64_t whole, uint64_t part)
-{
-    return whole > part ? whole - part : 0;
-}
-
 void mem_read(const struct mem *mem, struct gpu_memory *ret)
 {
     const struct mem_numbers *numbers = &mem->numbers;

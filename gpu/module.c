@@ -92,11 +92,17 @@ static struct rank *rank_enter(const struct gpu_engine *engine, uint32_t number)
 /* Where sums go by post a stage hands on the residual alone: all stages do that, or none. */
 static void posts_agree(const struct gpu_engine *engine)
 {
-    bool open = true;
-    for (uint32_t i = 0; i < engine->facts.pp; i++)
-        open = open && engine->comms[i]->office.open;
-    for (uint32_t i = 0; i < engine->facts.pp; i++)
-        engine->comms[i]->office.open = open;
+    const struct post_office *closed = NULL;
+    for (uint32_t i = 0; i < engine->facts.pp; i++) {
+        if (!engine->comms[i]->office.open)
+            closed = &engine->comms[i]->office;
+    }
+    for (uint32_t i = 0; closed && i < engine->facts.pp; i++) {
+        struct post_office *office = &engine->comms[i]->office;
+        office->open = false;
+        office->apart[0] = closed->apart[0];
+        office->apart[1] = closed->apart[1];
+    }
 }
 
 /* The ranks of a stage sum; the ranks of the same shard hand on, from stage to stage. */
@@ -162,10 +168,16 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     int status = device_prepare(options, error);
     if (!status)
         status = facts_make(options, &engine->facts, error);
+    if (!status && options->cache_dir) {
+        engine->cache_dir = strdup(options->cache_dir);
+        if (!engine->cache_dir)
+            status = error_set(error, ERR_NO_MEMORY, "no memory for a path");
+    }
     if (!status)
         status = ranks_make(engine, options->devices, error);
     if (status) {
         facts_drop(&engine->facts);
+        free(engine->cache_dir);
         free(engine);
         return status;
     }
@@ -176,8 +188,6 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     };
     engine->log = options->log;
     engine->seed = options->seed;
-    if (options->cache_dir)
-        engine->cache_dir = strdup(options->cache_dir);
     engine->profile_steps = options->profile_steps;
     *ret_engine = engine;
     *ret_model = engine->facts.model;

@@ -66,7 +66,6 @@ static void rows_check(const struct rank *rank, const struct gpu_plan *plan)
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         assert(row->slot < limits->slots_max && rank->slots[row->slot].open);
-        assert(rank->slots[row->slot].row_step != plan->step);
         assert(row->q_len >= 1 && row->q_len <= limits->context_max);
         assert(row->position <= limits->context_max - row->q_len);
         uint32_t embed = row->want & (GPU_POOL_OUT | GPU_EMBED_LAST | GPU_EMBED_ALL);

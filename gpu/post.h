@@ -23,7 +23,7 @@ struct post_office {
     uint32_t ranks;
     int devices[GPU_DEVICES_MAX];
     bool open;            /* all reach all */
-    int apart[2];         /* else: two devices that do not; equal when the ranks are too many */
+    int apart[2];         /* else: two devices that do not, of any stage; none: too many ranks */
     pthread_mutex_t lock; /* of let_go */
     struct {
         char *memory;       /* set by its rank, in post_open */

@@ -91,7 +91,8 @@ static void part_make(struct rank *rank)
     }
 }
 
-static int relays_open(struct rank *rank, struct error *error)
+/* To the ranks of the same stage, and to the stages before and after. */
+static int links_open(struct rank *rank, struct error *error)
 {
     const struct facts *facts = &rank->engine->facts;
     struct comm_group *comms = rank->engine->comms[rank->stage];
@@ -113,7 +114,7 @@ static int memory_open(struct rank *rank, struct error *error)
 {
     const struct facts *facts = &rank->engine->facts;
     part_make(rank);
-    int status = relays_open(rank, error);
+    int status = links_open(rank, error);
     if (!status)
         status = weights_make(rank, error);
     if (!status)
@@ -211,7 +212,7 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
     rank->graphs.off = rank->engine->facts.null;
     mem_settle(&rank->mem);
     rank->started = true;
-    if (rank->comm.group && !rank->comm.rank)
+    if (rank->comm.group && !rank->number)
         tell_how_sums_go(rank);
     return 0;
 }

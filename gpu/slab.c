@@ -65,10 +65,3 @@ int slab_shrink(struct slab_table *table, uint32_t slab, struct error *error)
         table->lowest = slab;
     return 0;
 }
-
-void *slab_block(const struct slab_table *table, uint32_t block)
-{
-    uint32_t slab = block / table->slab_blocks;
-    assert(slab < table->slabs_max && table->base[slab]);
-    return (char *)table->base[slab] + (uint64_t)(block % table->slab_blocks) * table->block_bytes;
-}

@@ -29,6 +29,3 @@ void slab_close(struct slab_table *table);
 
 int slab_grow(struct slab_table *table, uint32_t *ret_slab, struct error *error);
 int slab_shrink(struct slab_table *table, uint32_t slab, struct error *error);
-
-/* Device address of a block in a slab that exists. */
-void *slab_block(const struct slab_table *table, uint32_t block);

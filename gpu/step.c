@@ -285,6 +285,15 @@ void step_release(struct rank *rank)
     *reserved = (struct rank_reserved){0};
 }
 
+/* Whatever the call said that failed: the step cannot be tried again. */
+static int lost(struct rank *rank, struct error *error)
+{
+    rank_die(rank);
+    if (error)
+        error->code = ERR_DEVICE;
+    return -ERR_DEVICE;
+}
+
 int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error)
 {
     struct step step;
@@ -303,11 +312,9 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
     status = step_enqueue(&step, bytes, error);
     if (status) {
         /* Half a step is in the streams: nothing after it can be right. */
-        rank_die(rank);
+        status = lost(rank, error);
         (void)memory_give(&step, NULL);
-        if (error)
-            error->code = ERR_DEVICE;
-        return -ERR_DEVICE;
+        return status;
     }
     profile_end(&rank->lane.profile, plan->step);
     rank->submitted = plan->step;
@@ -318,8 +325,5 @@ int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *er
         graph_capture(rank, &step.graph, &step.launch);
         mark_end();
     }
-    status = mem_tend(&rank->mem, error);
-    if (status)
-        rank_die(rank);
-    return status ? -ERR_DEVICE : 0;
+    return mem_tend(&rank->mem, error) ? lost(rank, error) : 0;
 }

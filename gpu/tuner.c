@@ -1,18 +1,9 @@
 #include "gpu/tuner.h"
 
-#include <time.h>
-
 #include "gpu/cuda.h"
 #include "gpu/kernels/tune.h"
 
 #define ROWS_FIRST (2 * PRODUCT_SMALL_MAX) /* a choice serves rows from half of these up */
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 #define LAYERS_TIMED 32 /* whose weights take turns: more than the L2 holds */
 
@@ -99,15 +90,16 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
     int status = mem_scratch(&rank->mem, room.bytes, &base, error);
     if (status)
         return status;
-    args.x = (char *)base + room.x;
+    char *x = (char *)base + room.x;
+    args.x = x;
     args.y = (char *)base + room.y;
     args.workspace = (char *)base + room.workspace;
     cudaStream_t compute = rank->lane.compute;
     /* What is multiplied is of no interest, but zeros would take less power than a step has to. */
     uint64_t most = (uint64_t)shape->weight->n * shape->weight->k * dtype_bytes(args.w.dtype);
-    cudaError_t failed = cudaMemsetAsync((void *)args.x, 0, room.y, compute);
+    cudaError_t failed = cudaMemsetAsync(x, 0, room.y, compute);
     if (failed == cudaSuccess)
-        failed = cudaMemcpyAsync((void *)args.x, args.w.data, room.y < most ? room.y : most,
+        failed = cudaMemcpyAsync(x, args.w.data, room.y < most ? room.y : most,
                                  cudaMemcpyDeviceToDevice, compute);
     if (failed == cudaSuccess)
         failed = tune_product(&args, shape->data, shape->data_count, compute);
@@ -124,12 +116,12 @@ static uint32_t rows_next(uint32_t rows)
 static int shapes_time(struct rank *rank, uint32_t *ret_timed, struct error *error)
 {
     struct shape shapes[SHAPES];
-    uint64_t until_ns = now_ns() + TUNER_BUDGET_NS;
+    uint64_t until_ns = profile_now_ns() + TUNER_BUDGET_NS;
     uint32_t tokens = rank->engine->facts.limits.tokens_max;
     const uint32_t count = shapes_list(rank, shapes);
     *ret_timed = 0;
     for (uint32_t rows = ROWS_FIRST; rows < 2 * tokens; rows = rows_next(rows)) {
-        for (uint32_t i = 0; i < count && now_ns() < until_ns; i++) {
+        for (uint32_t i = 0; i < count && profile_now_ns() < until_ns; i++) {
             uint32_t most = rows < tokens ? rows : tokens;
             if (most >= 2 * shapes[i].rows_max)
                 continue;

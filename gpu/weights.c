@@ -8,7 +8,7 @@
 #include "gpu/cut.h"
 #include "gpu/device.h"
 
-static enum dtype dtype_of(enum model_dtype dtype)
+enum dtype weights_dtype(enum model_dtype dtype)
 {
     return dtype == MODEL_F32 ? DTYPE_F32 : dtype == MODEL_BF16 ? DTYPE_BF16 : DTYPE_F16;
 }
@@ -36,8 +36,8 @@ static enum dtype source_dtype(const struct weights_source *source, enum weight_
                                uint32_t layer)
 {
     if (!source->checkpoint)
-        return dtype_of(source->config->dtype);
-    return dtype_of(checkpoint_weight(source->checkpoint, role, layer)->dtype);
+        return weights_dtype(source->config->dtype);
+    return weights_dtype(checkpoint_weight(source->checkpoint, role, layer)->dtype);
 }
 
 /* The dtype that a fused matrix is kept in. */

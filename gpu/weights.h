@@ -25,7 +25,7 @@ struct layer_weights {
 
 struct weights {
     struct weight embed, head; /* the same data where they are tied; none: no data */
-    uint32_t head_first; /* token of the head's first row */
+    uint32_t head_first;       /* token of the head's first row */
     const void *final_norm;
     const float *inverse_frequency; /* [head_dim / 2] */
     enum dtype vector;              /* of norms and biases */
@@ -51,8 +51,11 @@ struct weights_part {
     struct place place;
 };
 
-/* The sizes of one rank's part: heads, kv_heads and intermediate are shared out. ERR_BAD_CONFIG where
- * they do not divide. */
+/* A checkpoint's dtype as kernels name it. */
+enum dtype weights_dtype(enum model_dtype dtype);
+
+/* The sizes of one rank's part: heads, kv_heads and intermediate are shared out. ERR_BAD_CONFIG
+ * where they do not divide. */
 int weights_share(const struct model_config *config, uint32_t ranks, struct model_config *ret,
                   struct error *error);
 

@@ -53,7 +53,7 @@ cudaError_t call_sticky(void)
     return (cudaError_t)atomic_load_explicit(&state.sticky, memory_order_acquire);
 }
 
-bool call_is_sticky(cudaError_t error)
+static bool is_sticky(cudaError_t error)
 {
     switch (error) {
     case cudaErrorECCUncorrectable:
@@ -102,7 +102,7 @@ static cudaError_t fault_due(enum emu_call call, uint64_t count)
     atomic_store_explicit(&state.fault_nth[call], 0, memory_order_relaxed);
     cudaError_t error =
         (cudaError_t)atomic_load_explicit(&state.fault_error[call], memory_order_relaxed);
-    if (call_is_sticky(error))
+    if (is_sticky(error))
         call_break(error);
     return call_fail(error);
 }

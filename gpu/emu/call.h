@@ -18,7 +18,6 @@ cudaError_t call_fail(cudaError_t error); /* sets the last error and returns it 
 
 /* The context's error; cudaSuccess while it is healthy. */
 cudaError_t call_sticky(void);
-bool call_is_sticky(cudaError_t error);
 void call_break(cudaError_t sticky); /* the first one stays */
 
 /* Blocks while the context is healthy: what a kernel that never ends does. */

@@ -187,24 +187,6 @@ cudaError_t cudaMemGetInfo(size_t *ret_free, size_t *ret_total)
     return cudaSuccess;
 }
 
-cudaError_t cudaRuntimeGetVersion(int *ret_version)
-{
-    ENTER(cudaRuntimeGetVersion);
-    if (!ret_version)
-        return call_fail(cudaErrorInvalidValue);
-    *ret_version = CUDART_VERSION;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDriverGetVersion(int *ret_version)
-{
-    ENTER(cudaDriverGetVersion);
-    if (!ret_version)
-        return call_fail(cudaErrorInvalidValue);
-    *ret_version = CUDART_VERSION;
-    return cudaSuccess;
-}
-
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *ret_stream, unsigned int flags, int priority)
 {
     ENTER(cudaStreamCreateWithPriority);

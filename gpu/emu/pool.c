@@ -395,22 +395,6 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, size_t bytes_to_keep)
     return cudaSuccess;
 }
 
-cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const struct cudaMemAccessDesc *list,
-                                 size_t count)
-{
-    ENTER(cudaMemPoolSetAccess);
-    struct CUmemPoolHandle_st *pool = pool_from(handle);
-    if (!pool || (count > 0 && !list))
-        return call_fail(cudaErrorInvalidValue);
-    for (size_t i = 0; i < count; i++) {
-        if (list[i].location.type != cudaMemLocationTypeDevice)
-            return call_fail(cudaErrorInvalidValue);
-        if (!device_at(list[i].location.id))
-            return call_fail(cudaErrorInvalidDevice);
-    }
-    return cudaSuccess; /* every device's kernels reach all memory here */
-}
-
 cudaError_t cudaMallocFromPoolAsync(void **ret_pointer, size_t size, cudaMemPool_t pool_handle,
                                     cudaStream_t stream_handle)
 {

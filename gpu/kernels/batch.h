@@ -60,7 +60,7 @@ struct batch_slot {
  *     (char *)slabs[b / slab_blocks] + (b % slab_blocks) * block_bytes
  * and holds, for each layer of the group, K and then V of block_tokens positions:
  *     [layer][K, V][kv_heads][block_tokens][head_dim]
- * so that one head's keys of one block are one contiguous piece (for head_dim 128 in bf16 and 32
+ * so that one head's keys of one block are one contiguous piece (for head_dim 128 in 16 bits and 32
  * positions: 8 KiB). block_bytes is a multiple of 256. A slot's table entry j is the block of
  * positions j * block_tokens and on; entries below a window's reach may be stale and are not read.
  */

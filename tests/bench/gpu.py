@@ -23,7 +23,7 @@ import time
 FOLDER = tempfile.mkdtemp()
 SOCKET = os.path.join(FOLDER, "sluice.sock")
 CACHE = os.environ.get("SLUICE_CACHE_DIR") or os.path.join(FOLDER, "cache")
-HIDDEN, VOCAB, KV_BYTES = 4096, 128256, 131072  # of llama-3.1-8b: KV per token in bf16
+HIDDEN, VOCAB, KV_BYTES = 4096, 128256, 131072  # of llama-3.1-8b: KV per token in 16 bits
 WEIGHT_BYTES = 2 * 32 * (6144 * 4096 + 4096 * 4096 + 3 * 4096 * 14336) + 2 * VOCAB * HIDDEN  # a step reads
 SMALL_BYTES = 2 * 16 * (3072 * 2048 + 2048 * 2048 + 3 * 2048 * 8192) + 2 * VOCAB * 2048  # of llama-3.2-1b
 SMALL_KV_BYTES = 32768

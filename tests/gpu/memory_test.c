@@ -183,6 +183,35 @@ START_TEST(a_slab_takes_unused_scratch_but_for_a_rest)
 }
 END_TEST
 
+/* The device refuses once, while the pool holds more unused than is asked for. */
+START_TEST(what_a_pool_holds_is_asked_for_again_under_a_reserve)
+{
+    setup(EMU_STEPPER);
+    struct gpu_options options = {.model = "synthetic:null"};
+    void *pieces[4];
+    struct error error = {0};
+    ck_assert_int_eq(gpu_module.open(&options, &drive.engine, &drive.model, &drive.limits, NULL),
+                     0);
+    ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, NULL), 0);
+    struct mem *mem = &drive.engine->rank.mem;
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(mem_scratch(mem, SLAB_BYTES, &pieces[i], NULL), 0);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(mem_scratch_free(mem, pieces[i], SLAB_BYTES, NULL), 0);
+    mem->limits.memory_reserve = 1;
+    emu_fault_set(EMU_cudaMallocFromPoolAsync, 1, cudaErrorMemoryAllocation);
+    ck_assert_msg(mem_scratch(mem, SLAB_BYTES, &pieces[0], &error) == 0, "%s", error.text);
+    ck_assert_uint_eq(memory().scratch_held, 4 * SLAB_BYTES); /* no free was seen to pass */
+    ck_assert_int_eq(mem_scratch_free(mem, pieces[0], SLAB_BYTES, NULL), 0);
+    emu_fault_set(EMU_cudaMallocFromPoolAsync, 1, cudaErrorMemoryAllocation);
+    emu_fault_set(EMU_cudaMemPoolTrimTo, 1, cudaErrorUnknown);
+    ck_assert_int_eq(mem_scratch(mem, SLAB_BYTES, &pieces[0], &error), -ERR_DEVICE);
+    ck_assert_int_eq(error.code, ERR_DEVICE);
+    gpu_module.stop(drive.engine, 0);
+    gpu_module.close(drive.engine);
+}
+END_TEST
+
 START_TEST(null_at_the_default_options_needs_little_memory)
 {
     setup(EMU_STEPPER);
@@ -257,6 +286,7 @@ Suite *memory_suite(void)
     tcase_add_test(tcase, memory_comes_back_when_idle);
     tcase_add_test(tcase, slabs_go_back_to_the_device_beside_steps);
     tcase_add_test(tcase, a_slab_takes_unused_scratch_but_for_a_rest);
+    tcase_add_test(tcase, what_a_pool_holds_is_asked_for_again_under_a_reserve);
     tcase_add_test(tcase, null_at_the_default_options_needs_little_memory);
     tcase_add_test(tcase, memory_limits_hold);
     tcase_add_test(tcase, a_copy_from_pageable_memory_is_counted);

@@ -74,6 +74,23 @@ START_TEST(pipelines_score_as_transformers_does)
 }
 END_TEST
 
+/* The devices of the second stage do not reach each other: no stage posts, and all name that pair.
+ */
+START_TEST(stages_post_all_or_none)
+{
+    setup(EMU_THREADS, 0);
+    emu_fault_set(EMU_cudaDeviceCanAccessPeer, 3, cudaErrorInvalidDevice);
+    ck_assert(model_open(PROMPTS, 2, 2));
+    for (int stage = 0; stage < 2; stage++) {
+        const struct post_office *office = &talk.engine->comms[stage]->office;
+        ck_assert(!office->open);
+        ck_assert_int_eq(office->apart[0], 2);
+        ck_assert_int_eq(office->apart[1], 3);
+    }
+    talk_close(&talk);
+}
+END_TEST
+
 /* ---- several steps in flight ---- */
 
 static struct flow_options flow_of(uint32_t tp, uint32_t pp)
@@ -443,6 +460,7 @@ Suite *pipeline_suite(void)
     tcase_set_timeout(tcase, 120);
     name_count = reference_names(names);
     tcase_add_loop_test(tcase, pipelines_score_as_transformers_does, 0, LAYOUTS * (int)name_count);
+    tcase_add_test(tcase, stages_post_all_or_none);
     tcase_add_loop_test(tcase, a_pipeline_gives_the_bits_of_one_device, 0, 3 * LAYOUTS);
     tcase_add_loop_test(tcase, layers_of_two_kinds_are_shared_out_too, 0, 2);
     tcase_add_test(tcase, stages_without_graphs_give_the_same);

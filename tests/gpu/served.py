@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-WEIGHTS_8B = 8030261248 * 2  # bytes of synthetic:llama-3.1-8b in bf16
+WEIGHTS_8B = 8030261248 * 2  # bytes of synthetic:llama-3.1-8b in 16 bits
 failures = []
 running = []  # daemons that were started
 
