@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Two minutes with Sluice: installs what is missing, builds, starts the daemon with the demo model on the
 # CPU device, asks it questions of all its tasks at once, and prints its answers beside the right ones.
-# The questions were never trained on (deploy/demo-model/README.md). Exit 0 if all answers are right.
+# The questions were never trained on (deploy/demo-model/README.md). Exit 0 if all answers are right,
+# 2 when packages are missing and it is not run by root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Manual pages and the commented configuration file, from the option tables of the programs themselves:
 #     deploy/generate.sh SLUICED SLUICE OUTPUT_DIRECTORY
+# The build runs it (target sluice_pages). Exit 0, or not where one of the programs fails.
 set -euo pipefail
 
 sluiced=$1 sluice=$2 out=$3

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # For a machine that has a GPU and no network: fetches the packages that a build of Sluice needs to run there,
 # and unpacks their libraries into .offline/lib. Run it where the network is, carry the tree over, then run
-# tests/gpu/run.sh there; it finds them by itself. Debian 12 and Ubuntu 24.04; needs no root.
+# tests/gpu/run.sh there; it finds them by itself. Debian 12 and Ubuntu 24.04; needs no root, but apt-get.
+# Exit 0 with the number of libraries; what is there already is not fetched again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

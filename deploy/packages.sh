@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian packages into .build/packages: deploy/packages.sh [PRESET]
 # With preset deb: sluiced, sluice, libsluice0, libsluice-dev; with deb-cuda also sluice-cuda. When none is given, deb-cuda
-# where nvcc is found, else deb.
+# where nvcc is found, else deb. Lists what it made; exit 0, or that of the step which failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

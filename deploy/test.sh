@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs all tests: deploy/test.sh [PRESET]   (dev when not given)
+# Exit 0 when none failed (skipped ones are named), 2 when packages are missing and it is not run by root.
 # Sanitizer presets run without address randomisation: gcc's runtimes die at random where the kernel
 # randomises more bits than they know (vm.mmap_rnd_bits above 28).
 set -euo pipefail

@@ -5,7 +5,7 @@
 # Rounds of about 15 s. Between them nothing runs, and the daemon's counts must equal those of the clients: sequences
 # accepted, done, failed, cancelled, past their deadline. At the end its resident memory may be at most 2 MiB above
 # the first minute's, both with nothing running; under load it is what the load happens to need, and only told.
-# Exit 77 under a sanitizer: its memory is not ours.
+# Exit 1 when one of these does not hold, 77 under a sanitizer: its memory is not ours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

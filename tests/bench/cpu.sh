@@ -7,7 +7,7 @@
 # (limits.c), measured just before, between and after; the best of RUNS (5) each. A step's time is what
 # a sequence takes from its first token to its last, over the tokens between. Passes a shape at 0.60 of
 # the first or 0.50 of the second; whichever of the two is nearer binds. The last line of a shape is
-# `ratio SHAPE X.XX`. SHAPES, TOKENS, RUNS and THREADS may be set in the environment.
+# `ratio SHAPE X.XX of ...`. Exit 1 when a shape misses both. SHAPES, TOKENS, RUNS and THREADS may be set in the environment.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

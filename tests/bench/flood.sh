@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What rate one core of the load generator drives against a server that costs nothing.
 # Usage: flood.sh FLOOD SLUICE [RATE [SECONDS]]. Generator on core 0, server on core 1.
+# Prints what the generator says; judges nothing.
 set -euo pipefail
 folder=$(mktemp -d /tmp/sluice-flood-XXXXXX)
 trap 'kill $server 2> /dev/null; rm -rf "$folder"' EXIT

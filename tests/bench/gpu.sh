@@ -6,7 +6,7 @@
 # without it the read rate that bench_kernels measures is the limit. --checks ends with tests/gpu/run.sh.
 # Exits with 1 where a figure misses its gate.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 
 checks=0
 only=

@@ -5,6 +5,7 @@
 # Twice: by hand, and with a service manager's watchdog of WATCHDOG seconds (4), which systemd has fed
 # at half that time. Each after a request, so that nothing is new. At most 2 switches per watchdog
 # period; without a watchdog 2 in all. SECONDS_IDLE (60) may be set in the environment.
+# Exit 1 above that.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

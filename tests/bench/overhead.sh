@@ -6,7 +6,8 @@
 # synthetic:null, beside `redis-benchmark -t ping_inline -c 50 -P 1`. Servers and clients share the same
 # two cores and Unix sockets; five runs of each, in turn. Prints each run, both medians, and as last line
 # the ratio of the medians of requests per second. Fails below 0.5. The daemon runs with --log-requests
-# no: Redis does not log its commands either. Needs redis-server and redis-benchmark.
+# no: Redis does not log its commands either. Needs redis-server and redis-benchmark:
+# exit 2 without.
 #
 # REQUESTS (200000) and RUNS (5) may be set in the environment, and CORES (the first two allowed).
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Times tokenizing 1 MiB of mixed text against the Python `tokenizers` package, one thread each, and
-# prints the ratio for each style. Fails above 0.5. Needs the release build and that package:
-#     PYTHON=venv/bin/python tests/bench/tokenize.sh [BUILD]
+# prints the ratio for each style. Exit 1 above 0.5. Needs the release build and that package:
+#     PYTHON=venv/bin/python tests/bench/tokenize.sh [BUILD]          BUILD is .build/release when not given
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The demo model is right: PROMPTS (1000) prompts a task that were not in its training set, through
 # `sluice generate` and sluiced on the CPU device; at least 99 % of each task's answers are exact.
-#     [SEED=N] tests/demo/answers.sh [BUILD]
+#     [PROMPTS=N] [SEED=N] tests/demo/answers.sh [BUILD]          BUILD is .build/release when not given
+# Prints what was wrong; exit 1 below 99 %.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -2,7 +2,7 @@
 # Through the daemon, a request's answer is the same to the bit alone and among many, with one and two
 # compute threads, in steps of few tokens and with so little KV memory that sequences are preempted:
 # tokens and log-probabilities, sampled from seeds.
-#     tests/demo/bits.sh [BUILD]
+#     tests/demo/bits.sh [BUILD]          BUILD is .build/release when not given; exit 1 at the first difference
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154
 # What the scripts here share; sourced with the build folder in $build. Starts sluiced with the demo
 # model on the CPU device: daemon_start [OPTION...]; it ends with the script.
 folder=$(mktemp -d)

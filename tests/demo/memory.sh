@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # sluiced with the demo model holds at most 64 MiB of resident memory: when ready, while it answers
 # 1,024 requests at a time, and after.
-#     tests/demo/memory.sh [BUILD]
+#     tests/demo/memory.sh [BUILD]          BUILD is .build/release when not given
+# Exit 1 above that, 77 under a sanitizer.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

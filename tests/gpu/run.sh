@@ -2,10 +2,10 @@
 # All GPU tests in one command: tests/gpu/run.sh [BUILD]   (default .build/cuda; a carried build will do)
 # Kernels against plain doubles, the runtime's semantics, the engine on the reference checkpoints with its
 # mutations, then what is served (serve.py; share.py and pipeline.py where there are several GPUs) and how it is operated
-# (operate.py): within 8 minutes on one GPU. Builds
-# first where the build folder is missing.
+# (operate.py): within 8 minutes on one GPU. Builds first where the build folder is missing. A line for each; exit 1
+# if one fails. Programs that find no GPU say so and count as failed.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 
 build=${1:-.build/cuda}
 if [ ! -d "$build" ]; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # curl against a daemon with the demo model: curl.sh SLUICED. The README's examples, and what a client
-# that is slow, rude or gone makes of the daemon.
+# that is slow, rude or gone makes of the daemon. Prints each check; exit 1 if one fails.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 
 sluiced=$1
 # The leak checker dies while it walks the emulated device's addresses; tests/http/ in memory looks for leaks.

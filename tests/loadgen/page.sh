@@ -2,7 +2,7 @@
 # The page of `sluice bench --report` in headless Chromium: its curves, as the browser drew them, against the records
 # of the same run (page.js). Then with one point moved, which must be noticed.
 #     tests/loadgen/page.sh SLUICED SLUICE
-# Exit 77 and a line that starts with SKIPPED where there is no Chromium.
+# Exit 1 where they differ, 77 and a line that starts with SKIPPED where there is no Chromium.
 set -euo pipefail
 
 browser=

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `sluice top` in a terminal of tmux: what stands on the screen at 80x24 and after a resize, and a request
-# cancelled by key. Usage: top.sh SLUICED SLUICE. Exit 77: skipped, no tmux here.
+# cancelled by key. Usage: top.sh SLUICED SLUICE. Exit 1: the screen differs; 77: skipped, no tmux here.
 set -euo pipefail
 command -v tmux > /dev/null || { echo "SKIPPED: no tmux"; exit 77; }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs in the container of tests/service/boot.sh, as a service. Each check prints a line; the last line of all is
-# "all holds" when none failed.
+# "all holds" when none failed; boot.sh reads it.
 set -uo pipefail
 
 failed=0

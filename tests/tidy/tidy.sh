@@ -3,7 +3,7 @@
 #   protocol/base <- gpu <- daemon      protocol <- client      protocol <- daemon
 # Nothing includes daemon/; of protocol/, gpu/ includes base/ alone. Prints each breach; exit 1 if any.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 
 bad=0
 breach() {
