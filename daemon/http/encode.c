@@ -7,11 +7,7 @@
 static int render(struct encoding *encoding, uint32_t index, struct error *error)
 {
     struct exchange *exchange = container_of(encoding, struct exchange, encoding);
-    struct encoding_text *text = &encoding->texts[index];
-    int rc = conversation_render(&exchange->query.chat, exchange->http->server->language,
-                                 &text->made, &text->length, error);
-    text->text = text->made;
-    return rc;
+    return encoding_render(encoding, index, &exchange->query.chat, error);
 }
 
 static void encoded(struct encoding *encoding)
@@ -50,7 +46,7 @@ static int start(struct exchange *exchange, struct error *error)
         encoding->texts[i].length = query->prompts[i].length;
         encoding->texts[i].add_special = query->add_special;
     }
-    encoding->prepare = chat ? render : NULL; /* and no special tokens: templates write them */
+    encoding->prepare = chat ? render : NULL;
     exchange->encoding_on = true;
     rc = encoding_start(encoding, exchange->audience.user, encoded, error);
     if (rc)

@@ -263,8 +263,8 @@ static int read_chat(struct query *query, const json *value, const struct messag
     return conversation_field(&query->chat, value, &known, error);
 }
 
-/* ---- fields with one value that is taken
- * --------------------------------------------------------- */
+/* ---- fields of which one value is taken --------------------------------------------------------
+ */
 
 static int read_best_of(struct query *query, const json *value, const struct message_limits *limits,
                         struct error *error)
