@@ -21,9 +21,9 @@ static void encoded(struct encoding *encoding)
         exchange_close(exchange, now_us);
         return;
     }
+    query_rendered(&exchange->query);
     if (encoding->error.code)
-        exchange_refuse(exchange, &encoding->error,
-                        exchange->query.chat.messages ? "messages" : "prompt");
+        exchange_refuse(exchange, &encoding->error, encoding->prepare ? "messages" : "prompt");
     else
         exchange->encoded(exchange, now_us);
     if (before)
@@ -47,6 +47,7 @@ static int start(struct exchange *exchange, struct error *error)
         encoding->texts[i].add_special = query->add_special;
     }
     encoding->prepare = chat ? render : NULL;
+    encoding->bytes = chat ? exchange->body_length : 0;
     exchange->encoding_on = true;
     rc = encoding_start(encoding, exchange->audience.user, encoded, error);
     if (rc)

@@ -75,6 +75,7 @@ struct exchange {
 
     struct buffer body;
     size_t body_counted; /* against input-max */
+    size_t body_length;  /* once it is read; what was read of it may take some 32 times as much */
     bool body_over;      /* it is too large; the rest is thrown away */
     bool large;          /* it was, and what was read of it */
     bool elsewhere;      /* another thread reads it */

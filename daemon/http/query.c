@@ -471,6 +471,15 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
     return rc;
 }
 
+void query_rendered(struct query *query)
+{
+    static const char *const fields_of_chats[] = {"messages", "tools", "chat_template_kwargs"};
+    conversation_free(&query->chat);
+    for (size_t i = 0; i < sizeof(fields_of_chats) / sizeof(fields_of_chats[0]); i++)
+        if (json_get(query->document, fields_of_chats[i]))
+            json_forget(query->document, fields_of_chats[i]);
+}
+
 void query_free(struct query *query)
 {
     for (uint32_t i = 0; i < query->prompt_count; i++)
