@@ -73,7 +73,7 @@ static void copy(struct json_writer *writer, const char *key, const json *value)
         if (fabs(number) <= WHOLE_MAX && number == (double)(int64_t)number)
             json_put_int(writer, key, (int64_t)number);
         else
-            json_put_double(writer, key, number);
+            json_put_exact(writer, key, number);
     }
 }
 

@@ -46,6 +46,9 @@ static const struct rendering renderings[] = {
      "\"function\","
      "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":5}\"}}]}]}",
      "a(5)>"},
+    {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":"
+     "{\"arguments\":\"{\\\"x\\\":48.858370123456}\"}}]}]}",
+     "a(48.858370123456)>"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"tools\":[{\"type\":\"function\"}]}",
      "uuT1>"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"tools\":[]}", "uu>"},
