@@ -114,6 +114,8 @@ int ask_await(sluice_client *client, uint64_t id, const bool *answered, int time
     int rc = 0;
     while (!rc && !*answered)
         rc = client_wait(client, until_us);
+    if (*answered) /* and lost, perhaps, by what came behind the answer */
+        return 0;
     if (rc == 1) {
         ask_forget(client, id);
         error_set(&error, ERR_TIMEOUT, "no answer within %d ms", timeout_ms);

@@ -1,4 +1,4 @@
-/* Work that would hold up the loop, done by another thread: daemon/loop.c puts libuv's pool behind
+/* Work that would hold up the loop, done by another thread: daemon/pool.c puts libuv's pool behind
  * it.
  *
  * loop thread, except `work`.
@@ -9,7 +9,6 @@
 struct task {
     void (*work)(struct task *task); /* on a thread of its own; touches nothing of the loop's */
     void (*done)(struct task *task); /* on the loop, in a later iteration */
-    void *handle;                    /* the implementation's */
 };
 
 struct background {

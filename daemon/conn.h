@@ -1,6 +1,6 @@
 /* A connection: bytes in, frames out, and the requests that it owns.
  *
- * It knows no socket. Bytes come and go through a transport: daemon/loop.c puts a Unix socket
+ * It knows no socket. Bytes come and go through a transport: daemon/link.c puts a Unix socket
  * behind it, the tests a piece of memory, the simulation a seeded network.
  *
  * Way in: the transport asks conn_room() where the next bytes belong, puts them there and calls

@@ -73,7 +73,7 @@ static void copy(struct json_writer *writer, const char *key, const json *value)
         if (fabs(number) <= WHOLE_MAX && number == (double)(int64_t)number)
             json_put_int(writer, key, (int64_t)number);
         else
-            json_put_double(writer, key, number);
+            json_put_exact(writer, key, number);
     }
 }
 
@@ -93,7 +93,8 @@ static void copy_arguments(struct json_writer *writer, const json *value)
 {
     const char *text = json_string(value);
     const struct json_bounds bounds = {.bytes_max = strlen(text),
-                                       .depth_max = CONVERSATION_DEPTH_MAX / 2};
+                                       .depth_max = CONVERSATION_DEPTH_MAX / 2,
+                                       .values_max = CONVERSATION_VALUES_MAX};
     json *object;
     if (!json_is_string(value) || json_parse(text, strlen(text), bounds, &object, NULL)) {
         copy(writer, "arguments", value);
@@ -179,11 +180,16 @@ static int rewrite(struct conversation *conversation, struct error *error)
     char *text = malloc(parts_length(conversation));
     size_t size = text ? write_messages(conversation, NULL, 0, text) : 0;
     char *buffer = malloc(size + 1);
-    const struct json_bounds bounds = {.bytes_max = size, .depth_max = 64};
+    const struct json_bounds bounds = {
+        .bytes_max = size, .depth_max = 64, .values_max = CONVERSATION_VALUES_MAX};
+    struct error found;
     int rc = text && buffer ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for the messages");
     if (!rc) {
         write_messages(conversation, buffer, size + 1, text);
-        rc = json_parse(buffer, size, bounds, &conversation->rewritten, error);
+        rc = json_parse(buffer, size, bounds, &conversation->rewritten, &found);
+        if (rc) /* places in it say nothing to whoever sent the messages */
+            error_limit(error, found.code, found.limit, found.value,
+                        "messages, with the arguments of tool calls: %s", found.text);
     }
     free(buffer);
     free(text);

@@ -32,7 +32,9 @@ int conversation_field(struct conversation *conversation, const json *member, bo
                        struct error *error);
 /* Checks the messages, and makes `rewritten` where it is needed: lists of text parts become one
  * text, and the arguments of tool calls, which the API writes as a string, the object that the
- * string holds. On failure, too, conversation_free() it. */
+ * string holds; one that nests deeper than half of CONVERSATION_DEPTH_MAX, or has more than
+ * CONVERSATION_VALUES_MAX values, stays a string. With them all messages have at most so many. On
+ * failure, too, conversation_free() it. */
 int conversation_check(struct conversation *conversation, struct error *error);
 /* All of that with a text of its own: an object of these fields. On failure there is nothing to
  * free. */

@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
+#include "daemon/conversation.h"
 #include "daemon/server.h"
 #include "daemon/text/tokenizer.h"
 #include "protocol/base/list.h"
@@ -103,8 +104,8 @@ static void work(struct task *task)
     tokenizer_scratch_free(scratch);
 }
 
-/* A rendering that met a limit has had all the memory that there is for one, and the allocator keeps
- * it. */
+/* A rendering that met a limit has had all the memory that there is for one, and the allocator
+ * keeps it. */
 static void give_back(struct server *server, const struct encoding *encoding)
 {
     server->encodings_heavy |= encoding->prepare && encoding->error.code == ERR_TOO_LARGE;
@@ -125,6 +126,28 @@ static void come_back(struct task *task)
     server->input_freed = true;
     users_put(&server->users, encoding->user);
     encoding->done(encoding);
+}
+
+int encoding_render(struct encoding *encoding, uint32_t index,
+                    const struct conversation *conversation, struct error *error)
+{
+    struct encoding_text *text = &encoding->texts[index];
+    int rc = conversation_render(conversation, encoding->server->language, &text->made,
+                                 &text->length, error);
+    text->text = text->made;
+    return rc;
+}
+
+int encoding_render_json(struct encoding *encoding, uint32_t index, const char *text, size_t length,
+                         struct error *error)
+{
+    struct conversation conversation;
+    int rc = conversation_parse(&conversation, text, length, error);
+    if (rc)
+        return rc;
+    rc = encoding_render(encoding, index, &conversation, error);
+    conversation_free(&conversation);
+    return rc;
 }
 
 static int leave(struct encoding *encoding, struct error *error)

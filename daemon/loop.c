@@ -253,52 +253,17 @@ static void on_wake(uv_async_t *async)
     loop_touch(async->data);
 }
 
+/* A task of the pool is about to be done. */
+static void on_worked(void *context)
+{
+    loop_touch(context);
+}
+
 /* Any thread. */
 static void wake(void *context)
 {
     struct loop *loop = context;
     uv_async_send(&loop->wake);
-}
-
-/* ---- work off the loop -------------------------------------------------------------------------
- */
-
-struct job_handle {
-    uv_work_t work;
-    struct loop *loop;
-    struct task *task;
-};
-
-/* A thread of the pool. */
-static void on_work(uv_work_t *work)
-{
-    struct task *task = container_of(work, struct job_handle, work)->task;
-    task->work(task);
-}
-
-static void on_worked(uv_work_t *work, int status)
-{
-    struct job_handle *handle = container_of(work, struct job_handle, work);
-    struct task *task = handle->task;
-    (void)status; /* nothing cancels work */
-    loop_touch(handle->loop);
-    free(handle);
-    task->done(task);
-}
-
-static int run_task(struct background *background, struct task *task)
-{
-    struct loop *loop = container_of(background, struct loop, background);
-    struct job_handle *handle = calloc(1, sizeof(*handle));
-    if (!handle)
-        return -ERR_NO_MEMORY;
-    handle->loop = loop;
-    handle->task = task;
-    if (uv_queue_work(&loop->uv, &handle->work, on_work, on_worked) != 0) {
-        free(handle);
-        return -ERR_NO_MEMORY;
-    }
-    return 0;
 }
 
 /* ---- listeners ---------------------------------------------------------------------------------
@@ -425,8 +390,8 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
     if (rc != 0)
         return error_set(error, ERR_IO, "cannot make an event loop: %s", uv_strerror(rc));
     loop->options = options;
-    loop->background.run = run_task;
-    loop->server.background = &loop->background;
+    pool_init(&loop->pool, &loop->uv, on_worked, loop);
+    loop->server.background = &loop->pool.background;
     uv_check_init(&loop->uv, &loop->check);
     uv_check_start(&loop->check, on_check);
     uv_timer_init(&loop->uv, &loop->due);
@@ -440,13 +405,15 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
     return 0;
 }
 
-static void profile(struct loop *loop)
+static int profile(struct loop *loop, struct error *error)
 {
     struct trace_file *file = &loop->trace_file;
-    file->background = &loop->background;
-    file->path = loop->options->profile_steps > 0 ? loop->options->profile_file : NULL;
-    for (uint32_t i = 0; file->path && i < loop->replica_count; i++)
+    if (loop->options->profile_steps == 0)
+        return 0;
+    int rc = trace_file_open(file, loop->options->profile_file, &loop->pool.background, error);
+    for (uint32_t i = 0; !rc && i < loop->replica_count; i++)
         file->traces[file->count++] = loop->replicas[i]->trace;
+    return rc;
 }
 
 int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32_t count,
@@ -454,10 +421,12 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
 {
     for (uint32_t i = 0; i < count; i++)
         loop->replicas[loop->replica_count++] = replicas[i];
-    profile(loop);
+    int rc = profile(loop, error);
+    if (rc)
+        return rc;
     pulse_start(loop);
     for (uint32_t i = 0; i < count; i++) {
-        int rc = worker_start(replicas[i]->worker, error);
+        rc = worker_start(replicas[i]->worker, error);
         if (rc)
             return rc;
     }

@@ -16,6 +16,7 @@
 #include "daemon/language.h"
 #include "daemon/link.h"
 #include "daemon/listen.h"
+#include "daemon/pool.h"
 #include "daemon/probe.h"
 #include "daemon/replica.h"
 #include "daemon/server.h"
@@ -49,7 +50,7 @@ struct loop {
     struct replica_worker *replicas[SERVER_REPLICAS_MAX];
     uint32_t replica_count;
     struct links links;
-    struct background background; /* the server's; libuv's pool */
+    struct pool pool; /* the server's background */
     struct language language;
     struct front front; /* HTTP */
     struct trace_file trace_file;
@@ -102,8 +103,8 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
 int loop_run(struct loop *loop);
 void loop_destroy(struct loop *loop);
 
-/* The turn, if one is due: the loop may go to sleep after a timer's callback without the check phase
- * that takes it. */
+/* The turn, if one is due: the loop may go to sleep after a timer's callback without the check
+ * phase that takes it. */
 void loop_turn(struct loop *loop);
 
 /* A turn is due in this iteration. */

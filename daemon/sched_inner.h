@@ -1,5 +1,5 @@
 /* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_kv.c
- * (blocks and slabs), sched_results.c. Nobody else includes this. */
+ * (blocks and slabs), sched_flight.c (what becomes of the plan), sched_results.c. Nobody else includes this. */
 #pragma once
 
 #include "daemon/sched.h"
@@ -67,3 +67,10 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
 bool sched_can_start(const struct sched *sched, const struct seq *seq, const uint64_t *promised,
                      time_us now_us);
 void sched_plan_moves(struct sched *sched, struct sched_step *step);
+
+/* sched_plan.c */
+/* All that a plan did is taken back. */
+void sched_undo(struct sched *sched, struct sched_step *step);
+/* Nothing can run, and no step's end will change that: there is no KV. Someone gives way, or the
+ * only one waits for the device to have memory again, for so long. False: a later turn may. */
+bool sched_unstall(struct sched *sched, time_us now_us);

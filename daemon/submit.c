@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/conversation.h"
 #include "daemon/encoding.h"
 #include "daemon/intake.h"
 #include "daemon/ledger.h"
@@ -164,18 +163,9 @@ static void take_texts(struct submit *submit, const json *text)
 static int render(struct encoding *encoding, uint32_t index, struct error *error)
 {
     const struct submit *submit = container_of(encoding, struct submit, encoding);
-    struct encoding_text *text = &encoding->texts[index];
-    struct conversation conversation;
     size_t start = index > 0 ? submit->chat_end[index - 1] : 0;
-    int rc = conversation_parse(&conversation, submit->chats + start,
+    return encoding_render_json(encoding, index, submit->chats + start,
                                 submit->chat_end[index] - start, error);
-    if (rc)
-        return rc;
-    rc = conversation_render(&conversation, submit->server->language, &text->made, &text->length,
-                             error);
-    text->text = text->made; /* and no special tokens: templates write them */
-    conversation_free(&conversation);
-    return rc;
 }
 
 static int take_chats(struct submit *submit, const json *chat, struct error *error)

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/conversation.h"
 #include "daemon/encoding.h"
 #include "daemon/server.h"
 #include "protocol/frame.h"
@@ -89,16 +88,7 @@ static void encoded(struct encoding *encoding)
 static int render(struct encoding *encoding, uint32_t index, struct error *error)
 {
     const struct question *question = container_of(encoding, struct question, encoding);
-    struct encoding_text *text = &encoding->texts[index];
-    struct conversation conversation;
-    int rc = conversation_parse(&conversation, question->text, question->length, error);
-    if (rc)
-        return rc;
-    rc = conversation_render(&conversation, question->server->language, &text->made, &text->length,
-                             error);
-    text->text = text->made;
-    conversation_free(&conversation);
-    return rc;
+    return encoding_render_json(encoding, index, question->text, question->length, error);
 }
 
 static int start(struct question *question, const struct message_tokenize *message,

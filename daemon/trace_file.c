@@ -1,25 +1,38 @@
 #include "daemon/trace_file.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "protocol/base/list.h"
 #include "protocol/base/log.h"
 
-/* Any thread: the traces are closed. */
-static void write_out(const struct trace_file *file)
+int trace_file_open(struct trace_file *file, const char *path, struct background *background,
+                    struct error *error)
+{
+    char *own = strdup(path);
+    FILE *out = own ? fopen(path, "we") : NULL;
+    if (!out) {
+        free(own);
+        return own ? error_set(error, ERR_BAD_CONFIG, "profile-file: cannot write %s: %s", path,
+                               strerror(errno))
+                   : error_set(error, ERR_NO_MEMORY, "no memory for a path");
+    }
+    *file = (struct trace_file){.path = own, .file = out, .background = background};
+    return 0;
+}
+
+/* Any thread: the traces are closed, or their workers have stopped. */
+static void write_out(struct trace_file *file)
 {
     for (uint32_t i = 0; i < file->count; i++)
         trace_print(file->traces[i], stdout);
-    FILE *out = fopen(file->path, "we");
-    bool bad = out == NULL;
-    if (out) {
-        trace_write(file->traces, file->count, out);
-        bad = ferror(out) != 0;
-        bad = fclose(out) != 0 || bad;
-    }
+    trace_write(file->traces, file->count, file->file);
+    bool bad = ferror(file->file) != 0;
+    bad = fclose(file->file) != 0 || bad;
+    file->file = NULL;
     if (bad)
-        log_line(LOG_ERROR, "profile", "%s cannot be written: %s", file->path, strerror(errno));
+        log_line(LOG_ERROR, "profile", "%s is not whole: %s", file->path, strerror(errno));
     else
         log_line(LOG_NOTICE, "profile", "%s is written", file->path);
 }
@@ -44,10 +57,9 @@ static bool all_closed(const struct trace_file *file)
 
 void trace_file_turn(struct trace_file *file)
 {
-    if (!file->path || file->written || !all_closed(file))
+    if (file->busy || !file->file || !all_closed(file))
         return;
     file->task = (struct task){.work = on_work, .done = on_done};
-    file->written = true;
     file->busy = file->background->run(file->background, &file->task) == 0;
     if (!file->busy)
         write_out(file);
@@ -55,8 +67,10 @@ void trace_file_turn(struct trace_file *file)
 
 void trace_file_end(struct trace_file *file)
 {
-    if (!file->path || file->written || file->count == 0)
-        return;
-    file->written = true;
-    write_out(file);
+    if (file->file && file->count > 0)
+        write_out(file);
+    else if (file->file)
+        (void)fclose(file->file); /* nothing was written to it */
+    free(file->path);
+    *file = (struct trace_file){0};
 }

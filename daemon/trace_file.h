@@ -1,7 +1,8 @@
 /* The traces of all replicas, and the one file that they go into: as soon as all are full, by a
- * thread off the loop; at the end of the daemon what there is, if that was not to be.
+ * thread off the loop; at the end of the daemon what there is, if that was not to be. A daemon that
+ * ends because its device failed, or that is told twice to end, leaves the file empty.
  *
- * loop thread.
+ * Path and file are its own: options go when they are read again. loop thread.
  */
 #pragma once
 
@@ -9,16 +10,19 @@
 #include "daemon/trace.h"
 
 struct trace_file {
-    const char *path; /* borrowed; NULL: no profile is asked for */
-    struct background *background;
+    char *path;                            /* owned; NULL: no profile is asked for */
+    FILE *file;                            /* owned; NULL once it is written */
+    struct background *background;         /* borrowed */
     struct trace *traces[GPU_DEVICES_MAX]; /* borrowed */
     uint32_t count;
     struct task task;
-    bool written; /* or being written */
-    bool busy;
+    bool busy; /* being written */
 };
 
+/* Makes the file, empty, so that a path that cannot be written is known before anything runs. */
+int trace_file_open(struct trace_file *file, const char *path, struct background *background,
+                    struct error *error);
 /* A trace was closed, or may have been. */
 void trace_file_turn(struct trace_file *file);
-/* The workers have stopped. Nothing is busy any more. */
+/* The workers have stopped, and nothing is busy any more. Zeroed memory is allowed. */
 void trace_file_end(struct trace_file *file);

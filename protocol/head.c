@@ -30,6 +30,37 @@ int head_open_alone(const struct frame *frame, json **ret_document, struct error
     return head_open(frame, HEAD_DEPTH_MAX, ret_document, error);
 }
 
+int head_read(const struct frame *frame, const char *const *names, head_reader read, void *message,
+              struct error *error)
+{
+    json *head;
+    int rc = head_open_alone(frame, &head, error);
+    if (rc)
+        return rc;
+    rc = head_fields(head, names, error);
+    if (!rc)
+        rc = read(head, message, error);
+    json_free(head);
+    return rc;
+}
+
+static int read_request(const json *head, void *request, struct error *error)
+{
+    return head_uint64(head, "request", 1, HEAD_INTEGER_MAX, request, error);
+}
+
+int head_read_request(const struct frame *frame, uint64_t *ret_request, struct error *error)
+{
+    static const char *const names[] = {"request", NULL};
+    return head_read(frame, names, read_request, ret_request, error);
+}
+
+int head_flag(const json *object, const char *name, bool *ret, struct error *error)
+{
+    const json *value = json_get(object, name);
+    return value ? head_bool(value, name, ret, error) : 0;
+}
+
 int head_padding(const struct frame *frame, uint64_t used, struct error *error)
 {
     for (uint64_t at = used; at < frame->payload_length; at++)

@@ -22,11 +22,22 @@ int head_open(const struct frame *frame, uint32_t depth_max, json **ret_document
 /* The same where the message has no payload. */
 int head_open_alone(const struct frame *frame, json **ret_document, struct error *error);
 
+/* The way of most: a head without payload is opened, has no fields but these, is read into
+ * `message` and freed. On failure part of `message` may be set. */
+typedef int (*head_reader)(const json *head, void *message, struct error *error);
+int head_read(const struct frame *frame, const char *const *names, head_reader read, void *message,
+              struct error *error);
+
+/* The same for a head that has the number of a request, and nothing else. */
+int head_read_request(const struct frame *frame, uint64_t *ret_request, struct error *error);
+
 /* Refuses a payload that is not 0 from `used` bytes on. */
 int head_padding(const struct frame *frame, uint64_t used, struct error *error);
 
 /* Refuses fields of the object that are none of the names, which end with NULL. */
 int head_fields(const json *object, const char *const *names, struct error *error);
+/* A field that may be absent, which leaves *ret as it was. */
+int head_flag(const json *object, const char *name, bool *ret, struct error *error);
 /* An object within the head, and the same for its fields. */
 int head_object(const json *head, const char *name, const char *const *names,
                 const json **ret_object, struct error *error);

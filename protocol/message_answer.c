@@ -26,17 +26,8 @@ size_t message_encode_accept(void *buffer, size_t size, uint64_t id, uint64_t re
 
 int message_decode_accept(const struct frame *frame, uint64_t *ret_request, struct error *error)
 {
-    static const char *const names[] = {"request", NULL};
-    json *head;
     assert(frame->type == FRAME_ACCEPT);
-    int rc = head_open_alone(frame, &head, error);
-    if (rc)
-        return rc;
-    rc = head_fields(head, names, error);
-    if (!rc)
-        rc = head_uint64(head, "request", 1, HEAD_INTEGER_MAX, ret_request, error);
-    json_free(head);
-    return rc;
+    return head_read_request(frame, ret_request, error);
 }
 
 size_t message_encode_done(void *buffer, size_t size, uint64_t id, uint16_t flags,
@@ -87,32 +78,31 @@ static int read_timings(const json *head, struct message_done *done, struct erro
     return rc;
 }
 
+static int read_done(const json *head, void *message, struct error *error)
+{
+    struct message_done *done = message;
+    unsigned finish = 0;
+    int rc = head_uint32(head, "sequence", &done->sequence, error);
+    if (!rc)
+        rc = head_choice(head, "finish_reason", finish_names, &finish, error);
+    if (!rc)
+        rc = read_usage(head, done, error);
+    if (!rc)
+        rc = read_timings(head, done, error);
+    done->finish = (enum finish)finish;
+    return rc;
+}
+
 int message_decode_done(const struct frame *frame, struct message_done *ret_done,
                         struct error *error)
 {
     static const char *const names[] = {"sequence", "finish_reason", "usage", "timings", NULL};
     struct message_done done = {0};
-    unsigned finish = 0;
-    json *head;
     assert(frame->type == FRAME_DONE);
-    int rc = head_open_alone(frame, &head, error);
-    if (rc)
-        return rc;
-    rc = head_fields(head, names, error);
+    int rc = head_read(frame, names, read_done, &done, error);
     if (!rc)
-        rc = head_uint32(head, "sequence", &done.sequence, error);
-    if (!rc)
-        rc = head_choice(head, "finish_reason", finish_names, &finish, error);
-    if (!rc)
-        rc = read_usage(head, &done, error);
-    if (!rc)
-        rc = read_timings(head, &done, error);
-    json_free(head);
-    if (rc)
-        return rc;
-    done.finish = (enum finish)finish;
-    *ret_done = done;
-    return 0;
+        *ret_done = done;
+    return rc;
 }
 
 static const char *const retry_names[] = {
@@ -150,8 +140,9 @@ static void set_received(struct error *received, const char *name, const char *t
         error_set(received, ERR_INTERNAL, "%s: %s", name, text);
 }
 
-static int read_error(const json *head, struct message_error *message, struct error *error)
+static int read_error(const json *head, void *context, struct error *error)
 {
+    struct message_error *message = context;
     struct error *received = &message->error;
     char name[64], text[ERROR_TEXT_MAX];
     unsigned retry;
@@ -181,17 +172,9 @@ int message_decode_error(const struct frame *frame, struct message_error *ret_me
     static const char *const names[] = {"code",  "text",           "sequence", "limit",
                                         "value", "retry_after_ms", "retry",    NULL};
     struct message_error message;
-    json *head;
     assert(frame->type == FRAME_ERROR);
-    int rc = head_open_alone(frame, &head, error);
-    if (rc)
-        return rc;
-    rc = head_fields(head, names, error);
+    int rc = head_read(frame, names, read_error, &message, error);
     if (!rc)
-        rc = read_error(head, &message, error);
-    json_free(head);
-    if (rc)
-        return rc;
-    *ret_message = message;
-    return 0;
+        *ret_message = message;
+    return rc;
 }

@@ -77,8 +77,9 @@ size_t message_encode_welcome(void *buffer, size_t size, const struct message_we
     return head_end(&writer, buffer, size, FRAME_WELCOME, FRAME_FLAG_ANSWER, 0, 0);
 }
 
-static int read_welcome(const json *head, struct message_welcome *welcome, struct error *error)
+static int read_welcome(const json *head, void *message, struct error *error)
 {
+    struct message_welcome *welcome = message;
     int rc = head_uint32(head, "version", &welcome->version, error);
     if (!rc)
         rc = head_uint64(head, "frame_max", 0, HEAD_INTEGER_MAX, &welcome->frame_max, error);
@@ -108,19 +109,11 @@ int message_decode_welcome(const struct frame *frame, struct message_welcome *re
                                         "vocabulary", "model",        "device",    "text",
                                         "n_max",      "logprobs_max", NULL};
     struct message_welcome welcome;
-    json *head;
     assert(frame->type == FRAME_WELCOME);
-    int rc = head_open_alone(frame, &head, error);
-    if (rc)
-        return rc;
-    rc = head_fields(head, names, error);
+    int rc = head_read(frame, names, read_welcome, &welcome, error);
     if (!rc)
-        rc = read_welcome(head, &welcome, error);
-    json_free(head);
-    if (rc)
-        return rc;
-    *ret_welcome = welcome;
-    return 0;
+        *ret_welcome = welcome;
+    return rc;
 }
 
 size_t message_encode_cancel(void *buffer, size_t size, uint64_t id, uint64_t request)
@@ -145,21 +138,11 @@ static bool is_bare(const struct frame *frame)
 
 int message_decode_cancel(const struct frame *frame, uint64_t *ret_request, struct error *error)
 {
-    static const char *const names[] = {"request", NULL};
-    json *head;
     assert(frame->type == FRAME_CANCEL);
-    if (is_bare(frame)) {
-        *ret_request = 0;
-        return 0;
-    }
-    int rc = head_open_alone(frame, &head, error);
-    if (rc)
-        return rc;
-    rc = head_fields(head, names, error);
-    if (!rc)
-        rc = head_uint64(head, "request", 1, HEAD_INTEGER_MAX, ret_request, error);
-    json_free(head);
-    return rc;
+    if (!is_bare(frame))
+        return head_read_request(frame, ret_request, error);
+    *ret_request = 0;
+    return 0;
 }
 
 size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t flags, uint64_t id,
@@ -175,10 +158,15 @@ size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t 
     return head_end(&writer, buffer, size, type, flags, id, 0);
 }
 
-static int read_flag(const json *head, const char *name, bool *ret, struct error *error)
+static int read_stats(const json *head, void *message, struct error *error)
 {
-    const json *value = json_get(head, name);
-    return value ? head_bool(value, name, ret, error) : 0;
+    struct message_stats *stats = message;
+    int rc = head_flag(head, "requests", &stats->requests, error);
+    if (!rc)
+        rc = head_flag(head, "buckets", &stats->buckets, error);
+    if (!rc)
+        rc = head_flag(head, "prometheus", &stats->prometheus, error);
+    return rc;
 }
 
 int message_decode_stats(const struct frame *frame, struct message_stats *ret_stats,
@@ -186,25 +174,9 @@ int message_decode_stats(const struct frame *frame, struct message_stats *ret_st
 {
     static const char *const names[] = {"requests", "buckets", "prometheus", NULL};
     struct message_stats stats = {0};
-    json *head;
     assert(frame->type == FRAME_STATS);
-    if (is_bare(frame)) {
+    int rc = is_bare(frame) ? 0 : head_read(frame, names, read_stats, &stats, error);
+    if (!rc)
         *ret_stats = stats;
-        return 0;
-    }
-    int rc = head_open_alone(frame, &head, error);
-    if (rc)
-        return rc;
-    rc = head_fields(head, names, error);
-    if (!rc)
-        rc = read_flag(head, "requests", &stats.requests, error);
-    if (!rc)
-        rc = read_flag(head, "buckets", &stats.buckets, error);
-    if (!rc)
-        rc = read_flag(head, "prometheus", &stats.prometheus, error);
-    json_free(head);
-    if (rc)
-        return rc;
-    *ret_stats = stats;
-    return 0;
+    return rc;
 }

@@ -39,12 +39,6 @@ static int check_tokens(const int32_t *tokens, uint32_t count, uint32_t vocabula
     return 0;
 }
 
-static int read_flag(const json *head, const char *name, bool *ret, struct error *error)
-{
-    const json *value = json_get(head, name);
-    return value ? head_bool(value, name, ret, error) : 0;
-}
-
 /* A head with a number that measures the payload, and perhaps flags. */
 static int open_head(const struct frame *frame, const char *const *names, size_t unit,
                      uint64_t least, json **ret_head, uint32_t *ret_count, struct error *error)
@@ -149,12 +143,12 @@ int message_decode_tokenize(const struct frame *frame, struct message_tokenize *
     int rc = open_head(frame, names, 1, 1, &head, &question.length, error);
     if (rc)
         return rc;
-    rc = read_flag(head, "chat", &question.chat, error);
+    rc = head_flag(head, "chat", &question.chat, error);
     if (!rc && question.chat && json_get(head, "special"))
         rc = error_set(error, ERR_BAD_VALUE, "special does not belong to chats");
     question.special = !question.chat;
     if (!rc)
-        rc = read_flag(head, "special", &question.special, error);
+        rc = head_flag(head, "special", &question.special, error);
     json_free(head);
     if (!rc)
         rc = check_text(question.text, question.length, error);
@@ -175,7 +169,7 @@ int message_decode_detokenize(const struct frame *frame, uint32_t vocabulary,
     int rc = open_head(frame, names, sizeof(int32_t), 0, &head, &question.count, error);
     if (rc)
         return rc;
-    rc = read_flag(head, "special", &question.special, error);
+    rc = head_flag(head, "special", &question.special, error);
     json_free(head);
     if (!rc)
         rc = check_tokens(question.tokens, question.count, vocabulary, error);

@@ -91,6 +91,7 @@ static void begin(struct exchange *exchange, time_us now_us)
     struct body_reading *reading = &exchange->reading;
     struct query *query = &exchange->query;
     exchange->large |= exchange->body.length >= LARGE;
+    exchange->body_length = exchange->body.length;
     body_drop(exchange);
     if (!reading->failed && query->model && lookup_model(exchange, query->model, &reading->error)) {
         strcpy(query->param, "model");

@@ -7,11 +7,7 @@
 static int render(struct encoding *encoding, uint32_t index, struct error *error)
 {
     struct exchange *exchange = container_of(encoding, struct exchange, encoding);
-    struct encoding_text *text = &encoding->texts[index];
-    int rc = conversation_render(&exchange->query.chat, exchange->http->server->language,
-                                 &text->made, &text->length, error);
-    text->text = text->made;
-    return rc;
+    return encoding_render(encoding, index, &exchange->query.chat, error);
 }
 
 static void encoded(struct encoding *encoding)
@@ -25,9 +21,9 @@ static void encoded(struct encoding *encoding)
         exchange_close(exchange, now_us);
         return;
     }
+    query_rendered(&exchange->query);
     if (encoding->error.code)
-        exchange_refuse(exchange, &encoding->error,
-                        exchange->query.chat.messages ? "messages" : "prompt");
+        exchange_refuse(exchange, &encoding->error, encoding->prepare ? "messages" : "prompt");
     else
         exchange->encoded(exchange, now_us);
     if (before)
@@ -50,7 +46,8 @@ static int start(struct exchange *exchange, struct error *error)
         encoding->texts[i].length = query->prompts[i].length;
         encoding->texts[i].add_special = query->add_special;
     }
-    encoding->prepare = chat ? render : NULL; /* and no special tokens: templates write them */
+    encoding->prepare = chat ? render : NULL;
+    encoding->bytes = chat ? exchange->body_length : 0;
     exchange->encoding_on = true;
     rc = encoding_start(encoding, exchange->audience.user, encoded, error);
     if (rc)

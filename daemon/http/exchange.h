@@ -1,7 +1,7 @@
 /* An exchange: one HTTP request and its answer.
  *
  * Way: exchange_open, exchange_head once the headers are there (an answer may be ready then),
- * exchange_ body for what comes, exchange_begin when all of it is there, and from when
+ * exchange_body for what comes, exchange_begin when all of it is there, and from when
  * exchange_ready() says so exchange_read until it says END. http.wake tells when there is something
  * new.
  *
@@ -75,6 +75,7 @@ struct exchange {
 
     struct buffer body;
     size_t body_counted; /* against input-max */
+    size_t body_length;  /* once it is read; what was read of it may take some 32 times as much */
     bool body_over;      /* it is too large; the rest is thrown away */
     bool large;          /* it was, and what was read of it */
     bool elsewhere;      /* another thread reads it */
@@ -158,7 +159,7 @@ int echo_keep_scores(struct exchange *exchange, struct error *error);
 /* One for each token of the sequence's prompt; NULL where they were not asked for. */
 const struct message_score *echo_scores(const struct exchange *exchange, const struct seq *seq);
 void echo_free(struct exchange *exchange);
-/* daemon/http/encode.c: the texts of an query on their way to tokens. done is called when they are
+/* daemon/http/encode.c: the texts of a query on their way to tokens. done is called when they are
  * all there; refusals are answered here. */
 void encode_begin(struct exchange *exchange,
                   void (*done)(struct exchange *exchange, time_us now_us), time_us now_us);

@@ -1,4 +1,4 @@
-/* Completions, chats and embeddings: from an query to a request of the daemon, and from its results
+/* Completions, chats and embeddings: from a query to a request of the daemon, and from its results
  * to the answer. */
 #include <stdlib.h>
 #include <string.h>

@@ -263,8 +263,8 @@ static int read_chat(struct query *query, const json *value, const struct messag
     return conversation_field(&query->chat, value, &known, error);
 }
 
-/* ---- fields with one value that is taken
- * --------------------------------------------------------- */
+/* ---- fields of which one value is taken --------------------------------------------------------
+ */
 
 static int read_best_of(struct query *query, const json *value, const struct message_limits *limits,
                         struct error *error)
@@ -469,6 +469,15 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
         memcpy(query->param, param, sizeof(param));
     }
     return rc;
+}
+
+void query_rendered(struct query *query)
+{
+    static const char *const fields_of_chats[] = {"messages", "tools", "chat_template_kwargs"};
+    conversation_free(&query->chat);
+    for (size_t i = 0; i < sizeof(fields_of_chats) / sizeof(fields_of_chats[0]); i++)
+        if (json_get(query->document, fields_of_chats[i]))
+            json_forget(query->document, fields_of_chats[i]);
 }
 
 void query_free(struct query *query)

@@ -50,6 +50,8 @@ struct query {
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
                const struct message_limits *limits, const struct sampling *defaults,
                struct error *error);
+/* The conversation has become text: frees it, which may be most of the document. */
+void query_rendered(struct query *query);
 void query_free(struct query *query); /* zeroed memory is allowed */
 
 /* Results in all. */

@@ -96,11 +96,16 @@ static int load_template(struct affix *affix, const struct field *field, const s
     return wrap(affix, &own) ? 0 : field_wrong(field, "single", "more than 64 ids", error);
 }
 
-static int load_one(struct affix *affix, const struct field *field, const struct vocab *vocab,
-                    const char *type, struct error *error)
+struct loading {
+    struct affix *affix;
+    const struct vocab *vocab;
+};
+
+static int load_one(void *context, const struct field *field, const char *type, struct error *error)
 {
+    const struct loading *loading = context;
     if (strcmp(type, "TemplateProcessing") == 0)
-        return load_template(affix, field, vocab, error);
+        return load_template(loading->affix, field, loading->vocab, error);
     if (strcmp(type, "ByteLevel") == 0)
         return field_only(field, "type add_prefix_space trim_offsets use_regex", error);
     return field_unknown(field, "post-processor", type, error);
@@ -109,25 +114,6 @@ static int load_one(struct affix *affix, const struct field *field, const struct
 int affix_load(struct affix *affix, const struct field *field, const struct vocab *vocab,
                struct error *error)
 {
-    const char *type;
-    if (!field->value || json_is_null(field->value))
-        return 0;
-    int code = field_type(field, &type, error);
-    if (code)
-        return code;
-    if (strcmp(type, "Sequence") != 0)
-        return load_one(affix, field, vocab, type, error);
-    if ((code = field_only(field, "type processors", error)))
-        return code;
-    struct field list = field_of(field, "processors");
-    if (!json_is_array(list.value))
-        return field_wrong(field, "processors", "an array expected", error);
-    size_t index = 0;
-    for (const json *child = json_child(list.value); child; child = json_next(child)) {
-        struct field step = field_at(&list, child, index++);
-        if ((code = field_type(&step, &type, error)) ||
-            (code = load_one(affix, &step, vocab, type, error)))
-            return code;
-    }
-    return 0;
+    struct loading loading = {affix, vocab};
+    return field_steps(field, "processors", load_one, &loading, error);
 }

@@ -97,3 +97,30 @@ int field_text(const struct field *object, const char *key, const char **ret_val
     *ret_value = json_string(value);
     return 0;
 }
+
+int field_steps(const struct field *field, const char *key, field_reader read, void *context,
+                struct error *error)
+{
+    char names[FIELD_PATH_MAX];
+    const char *type;
+    size_t index = 0;
+    if (!field->value || json_is_null(field->value))
+        return 0;
+    int code = field_type(field, &type, error);
+    if (code)
+        return code;
+    if (strcmp(type, "Sequence") != 0)
+        return read(context, field, type, error);
+    snprintf(names, sizeof(names), "type %s", key);
+    if ((code = field_only(field, names, error)))
+        return code;
+    struct field list = field_of(field, key);
+    if (!json_is_array(list.value))
+        return field_wrong(field, key, "an array expected", error);
+    for (const json *child = json_child(list.value); child; child = json_next(child)) {
+        struct field step = field_at(&list, child, index++);
+        if ((code = field_type(&step, &type, error)) || (code = read(context, &step, type, error)))
+            return code;
+    }
+    return 0;
+}

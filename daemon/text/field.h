@@ -31,6 +31,13 @@ int field_bool(const struct field *object, const char *key, bool *ret_value, str
 int field_text(const struct field *object, const char *key, const char **ret_value,
                struct error *error);
 
+/* A component, or each of those that a Sequence lists under `key`, in their order: what reads one
+ * is given its type. Absent or null: nothing. */
+typedef int (*field_reader)(void *context, const struct field *field, const char *type,
+                            struct error *error);
+int field_steps(const struct field *field, const char *key, field_reader read, void *context,
+                struct error *error);
+
 /* "PATH: TYPE is not supported", as ERR_UNSUPPORTED; the name is cut and cleaned before it is
  * shown. */
 int field_unknown(const struct field *object, const char *what, const char *name,

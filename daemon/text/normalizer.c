@@ -36,9 +36,10 @@ static int load_replace(struct normalizer_step *step, const struct field *field,
                      &step->content_length, error);
 }
 
-static int load_step(struct normalizer *normalizer, const struct field *field, const char *type,
+static int load_step(void *context, const struct field *field, const char *type,
                      struct error *error)
 {
+    struct normalizer *normalizer = context;
     if (normalizer->count == NORMALIZER_STEPS_MAX)
         return field_wrong(field, "", "more than 8 steps", error);
     struct normalizer_step *step = &normalizer->steps[normalizer->count++];
@@ -61,27 +62,7 @@ static int load_step(struct normalizer *normalizer, const struct field *field, c
 
 int normalizer_load(struct normalizer *normalizer, const struct field *field, struct error *error)
 {
-    const char *type;
-    if (!field->value || json_is_null(field->value))
-        return 0;
-    int code = field_type(field, &type, error);
-    if (code)
-        return code;
-    if (strcmp(type, "Sequence") != 0)
-        return load_step(normalizer, field, type, error);
-    if ((code = field_only(field, "type normalizers", error)))
-        return code;
-    struct field list = field_of(field, "normalizers");
-    if (!json_is_array(list.value))
-        return field_wrong(field, "normalizers", "an array expected", error);
-    size_t index = 0;
-    for (const json *child = json_child(list.value); child; child = json_next(child)) {
-        struct field step = field_at(&list, child, index++);
-        if ((code = field_type(&step, &type, error)) ||
-            (code = load_step(normalizer, &step, type, error)))
-            return code;
-    }
-    return 0;
+    return field_steps(field, "normalizers", load_step, normalizer, error);
 }
 
 void normalizer_scratch_free(struct normalizer_scratch *scratch)

@@ -113,9 +113,10 @@ static int load_bytes(struct pretokenizer *pretokenizer, struct pretokenizer_ste
     return step->cut ? compile(step, BYTE_LEVEL_PATTERN, field, error) : 0;
 }
 
-static int load_step(struct pretokenizer *pretokenizer, const struct field *field, const char *type,
+static int load_step(void *context, const struct field *field, const char *type,
                      struct error *error)
 {
+    struct pretokenizer *pretokenizer = context;
     if (pretokenizer->count == PRETOKENIZER_STEPS_MAX)
         return field_wrong(field, "", "more than 8 steps", error);
     if (pretokenizer->byte_level)
@@ -136,27 +137,7 @@ static int load_step(struct pretokenizer *pretokenizer, const struct field *fiel
 int pretokenizer_load(struct pretokenizer *pretokenizer, const struct field *field,
                       struct error *error)
 {
-    const char *type;
-    if (!field->value || json_is_null(field->value))
-        return 0;
-    int code = field_type(field, &type, error);
-    if (code)
-        return code;
-    if (strcmp(type, "Sequence") != 0)
-        return load_step(pretokenizer, field, type, error);
-    if ((code = field_only(field, "type pretokenizers", error)))
-        return code;
-    struct field list = field_of(field, "pretokenizers");
-    if (!json_is_array(list.value))
-        return field_wrong(field, "pretokenizers", "an array expected", error);
-    size_t index = 0;
-    for (const json *child = json_child(list.value); child; child = json_next(child)) {
-        struct field step = field_at(&list, child, index++);
-        if ((code = field_type(&step, &type, error)) ||
-            (code = load_step(pretokenizer, &step, type, error)))
-            return code;
-    }
-    return 0;
+    return field_steps(field, "pretokenizers", load_step, pretokenizer, error);
 }
 
 void pretokenizer_free(struct pretokenizer *pretokenizer)

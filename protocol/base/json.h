@@ -73,5 +73,7 @@ void json_put_int(struct json_writer *writer, const char *key, int64_t value);
 void json_put_uint(struct json_writer *writer, const char *key, uint64_t value);
 void json_put_double(struct json_writer *writer, const char *key,
                      double value); /* %.9g; null if not finite */
+void json_put_exact(struct json_writer *writer, const char *key,
+                    double value); /* reads back as the same value; null if not finite */
 void json_put_bool(struct json_writer *writer, const char *key, bool value);
 void json_put_null(struct json_writer *writer, const char *key);

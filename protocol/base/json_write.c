@@ -132,7 +132,8 @@ void json_put_int(struct json_writer *writer, const char *key, int64_t value)
     append_uint(writer, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
 }
 
-void json_put_double(struct json_writer *writer, const char *key, double value)
+static void put_double(struct json_writer *writer, const char *key, const char *format,
+                       double value)
 {
     char text[32];
     if (!isfinite(value)) {
@@ -140,12 +141,23 @@ void json_put_double(struct json_writer *writer, const char *key, double value)
         return;
     }
     begin(writer, key);
-    int length = snprintf(text, sizeof(text), "%.9g", value);
+    int length = snprintf(text, sizeof(text), format, value);
     /* The program that links the client may have set a locale with another decimal point. */
     for (int i = 0; i < length; i++)
         if (!strchr("0123456789+-e", text[i]))
             text[i] = '.';
     append(writer, text, (size_t)length);
+}
+
+void json_put_double(struct json_writer *writer, const char *key, double value)
+{
+    put_double(writer, key, "%.9g", value);
+}
+
+void json_put_exact(struct json_writer *writer, const char *key, double value)
+{
+    /* Always with an exponent: a whole number beyond 2^53 would read as an integer else. */
+    put_double(writer, key, "%.16e", value);
 }
 
 void json_put_bool(struct json_writer *writer, const char *key, bool value)

@@ -369,6 +369,31 @@ START_TEST(a_question_is_answered_by_its_own_id)
 }
 END_TEST
 
+START_TEST(an_answer_counts_though_what_comes_behind_it_loses_the_connection)
+{
+    unsigned char bytes[1024];
+    const int32_t *tokens;
+    const char *told;
+    size_t count, used = 0;
+    uint64_t id = peer.client->next_id;
+    if (_i == 0)
+        used = message_encode_control(bytes, sizeof(bytes), FRAME_HEALTH, 3, id, "{}", 2);
+    else
+        used = message_encode_tokenized(bytes, sizeof(bytes), id, three, 3);
+    used += nonsense(0, bytes + used, sizeof(bytes) - used, id);
+    peer_send(&peer, bytes, used);
+    if (_i == 0) {
+        ck_assert_int_eq(sluice_control(peer.client, SLUICE_HEALTH, NULL, 10000, &told), 0);
+        ck_assert_str_eq(told, "{}");
+    } else {
+        const sluice_prompt prompt = {.text = "abc", .text_length = 3};
+        ck_assert_int_eq(sluice_tokenize(peer.client, &prompt, 1, 10000, &tokens, &count), 0);
+        ck_assert_uint_eq(count, 3);
+    }
+    ck_assert_int_lt(sluice_control(peer.client, SLUICE_HEALTH, NULL, 10000, &told), 0);
+}
+END_TEST
+
 START_TEST(questions_fail_with_the_connection)
 {
     int answers = 0;
@@ -410,6 +435,8 @@ Suite *connection_suite(void)
     tcase_add_test(tcase, a_callback_may_submit_but_not_wait);
     tcase_add_test(tcase, what_does_not_end_in_time_is_cancelled_and_its_late_answer_tells_nobody);
     tcase_add_test(tcase, a_question_is_answered_by_its_own_id);
+    tcase_add_loop_test(tcase, an_answer_counts_though_what_comes_behind_it_loses_the_connection, 0,
+                        2);
     tcase_add_test(tcase, questions_fail_with_the_connection);
     tcase_add_test(tcase, closing_tells_nobody);
     suite_add_tcase(suite, tcase);

@@ -189,6 +189,12 @@ static void serve_requests(const char *steps, const char *path, const char *way)
     wire_close(&wire);
 }
 
+static void end_daemon(void)
+{
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+}
+
 static struct counts read_trace(const char *path)
 {
     static char text[1u << 20];
@@ -211,8 +217,7 @@ START_TEST(a_daemon_writes_its_first_steps_when_it_has_them_and_at_its_end_at_th
     serve_requests(steps[_i % 2], path, stages ? "--pp" : "--tp");
     while (_i % 2 == 0 && !spawn_logged(&spawn, "trace is written"))
         usleep(1000);
-    kill(spawn.pid, SIGTERM);
-    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    end_daemon();
     ck_assert(spawn_logged(&spawn, "replica 0, device 1: "));
     ck_assert(spawn_logged(&spawn, "overlap"));
     struct counts counts = read_trace(path);
@@ -228,6 +233,46 @@ START_TEST(a_daemon_writes_its_first_steps_when_it_has_them_and_at_its_end_at_th
 }
 END_TEST
 
+START_TEST(options_that_are_read_again_leave_the_path_as_it_was)
+{
+    char path[128];
+    spawn_make(&spawn);
+    snprintf(path, sizeof(path), "%s/trace", spawn.directory);
+    serve_requests("500", path, "--tp");
+    kill(spawn.pid, SIGHUP);
+    while (!spawn_logged(&spawn, "options were read again"))
+        usleep(1000);
+    end_daemon();
+    ck_assert_uint_eq(read_trace(path).names, 2);
+    unlink(path);
+    spawn_free(&spawn);
+}
+END_TEST
+
+START_TEST(a_path_that_cannot_be_written_ends_the_daemon_before_it_serves)
+{
+    const char *const arguments[] = {
+        "--model", "synthetic:null",     "--device", "cpu", "--profile-steps",
+        "20",      "/nonexistent/trace", NULL};
+    spawn_make(&spawn);
+    spawn_start(&spawn, arguments, NULL);
+    ck_assert_int_eq(spawn_wait(&spawn), 78);
+    ck_assert(spawn_logged(&spawn, "profile-file: cannot write /nonexistent/trace: "));
+    spawn_free(&spawn);
+}
+END_TEST
+
+START_TEST(a_full_disk_is_told_and_ends_nothing)
+{
+    spawn_make(&spawn);
+    serve_requests("20", "/dev/full", "--tp");
+    end_daemon();
+    ck_assert(spawn_logged(&spawn, "/dev/full is not whole: No space left on device"));
+    ck_assert(!spawn_logged(&spawn, "/dev/full is written"));
+    spawn_free(&spawn);
+}
+END_TEST
+
 Suite *trace_suite(void)
 {
     Suite *suite = suite_create("trace");
@@ -238,6 +283,9 @@ Suite *trace_suite(void)
     tcase_add_test(tcase, the_file_has_a_process_per_device_and_a_thread_per_lane);
     tcase_add_loop_test(
         tcase, a_daemon_writes_its_first_steps_when_it_has_them_and_at_its_end_at_the_latest, 0, 4);
+    tcase_add_test(tcase, options_that_are_read_again_leave_the_path_as_it_was);
+    tcase_add_test(tcase, a_path_that_cannot_be_written_ends_the_daemon_before_it_serves);
+    tcase_add_test(tcase, a_full_disk_is_told_and_ends_nothing);
     suite_add_tcase(suite, tcase);
     return suite;
 }

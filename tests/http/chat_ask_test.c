@@ -46,6 +46,9 @@ static const struct rendering renderings[] = {
      "\"function\","
      "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":5}\"}}]}]}",
      "a(5)>"},
+    {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":"
+     "{\"arguments\":\"{\\\"x\\\":48.858370123456}\"}}]}]}",
+     "a(48.858370123456)>"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"tools\":[{\"type\":\"function\"}]}",
      "uuT1>"},
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"tools\":[]}", "uu>"},
@@ -112,6 +115,61 @@ START_TEST(what_would_change_the_answer_and_is_not_there_is_refused)
 }
 END_TEST
 
+START_TEST(a_conversation_counts_while_it_waits_and_is_gone_once_it_is_text)
+{
+    struct caller first, second;
+    char *body = malloc(24000);
+    int used =
+        sprintf(body, "{\"max_tokens\":1,\"messages\":[{\"role\":\"A\",\"content\":\"\",\"x\":[0");
+    for (; used < 20000; used += 2)
+        strcpy(body + used, ",0");
+    strcpy(body + used, "]}]}");
+    world_set(&site.world, "frame-max", "32768");
+    world_set(&site.world, "input-max", "65536");
+    site.hold = true;
+    call(&site, &first, "/v1/chat/completions", body);
+    ck_assert_uint_eq(site.world.server.load.input, used + 4);
+    call(&site, &second, "/v1/chat/completions", body);
+    ck_assert_uint_eq(second.exchange->status, 429);
+    caller_free(&second);
+    site_work(&site);
+    ck_assert_uint_eq(site.world.server.load.input, 0);
+    ck_assert(json_is_null(json_get(first.exchange->query.document, "messages")));
+    site_turn(&site);
+    site_finish(&site);
+    ck_assert_ptr_nonnull(strstr(caller_read(&first), "\"content\":\"B\""));
+    caller_free(&first);
+    free(body);
+}
+END_TEST
+
+#define CALL_VALUES (QUERY_VALUES_MAX / 2)
+
+/* A call with so many values in its arguments, which are one in the body. */
+static size_t put_call(char *at, size_t values)
+{
+    size_t used = (size_t)sprintf(at, "{\"function\":{\"arguments\":\"{\\\"x\\\":[0");
+    for (size_t i = 1; i < values; i++, used += 2)
+        memcpy(at + used, ",0", 2);
+    return used + (size_t)sprintf(at + used, "]}\"}}");
+}
+
+START_TEST(arguments_of_calls_count_as_the_values_that_they_hold)
+{
+    char *body = malloc(4 * QUERY_VALUES_MAX), *at = body;
+    at += sprintf(at, "{\"messages\":[{\"role\":\"a\",\"content\":\"\",\"tool_calls\":[");
+    at += put_call(at, CALL_VALUES);
+    *at++ = ',';
+    at += put_call(at, CALL_VALUES);
+    strcpy(at, "]}]}");
+    ck_assert_uint_eq(fetch(&site, "/tokenize", body, answer, sizeof(answer)), 400);
+    ck_assert_ptr_nonnull(strstr(answer, "more than 1048576 values"));
+    ck_assert_ptr_nonnull(strstr(answer, "\"param\":\"messages\""));
+    ck_assert_ptr_nonnull(strstr(answer, "\"code\":\"too_large\""));
+    free(body);
+}
+END_TEST
+
 Suite *chat_ask_suite(void)
 {
     Suite *suite = suite_create("chat_ask");
@@ -123,6 +181,8 @@ Suite *chat_ask_suite(void)
     tcase_add_test(tests, a_chat_streams_the_role_first);
     tcase_add_loop_test(tests, what_would_change_the_answer_and_is_not_there_is_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
+    tcase_add_test(tests, a_conversation_counts_while_it_waits_and_is_gone_once_it_is_text);
+    tcase_add_test(tests, arguments_of_calls_count_as_the_values_that_they_hold);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -98,6 +98,29 @@ START_TEST(whatever_is_written_can_be_parsed)
 }
 END_TEST
 
+START_TEST(exact_doubles_read_back_as_the_same)
+{
+    static const double values[] = {0.1,
+                                    3.141592653589793,
+                                    -48.858370123456,
+                                    9.1e15,
+                                    9007199254740994.0,
+                                    1.2345678901234567e19,
+                                    5e-324,
+                                    -0.0,
+                                    9.9999999999999e307};
+    const struct json_bounds bounds = {.bytes_max = 64, .depth_max = 1};
+    struct json_writer writer;
+    char text[64];
+    json *value;
+    json_writer_init(&writer, text, sizeof(text));
+    json_put_exact(&writer, NULL, values[_i]);
+    ck_assert_int_eq(json_parse(text, writer.used, bounds, &value, NULL), 0);
+    ck_assert(json_number(value) == values[_i]);
+    json_free(value);
+}
+END_TEST
+
 START_TEST(doubles_do_not_depend_on_the_locale)
 {
     struct json_writer writer;
@@ -142,6 +165,7 @@ Suite *json_write_suite(void)
     tcase_add_test(tcase, nothing_is_written_over_the_end_and_used_tells_the_room_it_takes);
     tcase_add_test(tcase, bytes_that_are_no_utf8_are_replaced);
     tcase_add_test(tcase, whatever_is_written_can_be_parsed);
+    tcase_add_loop_test(tcase, exact_doubles_read_back_as_the_same, 0, 9);
     tcase_add_test(tcase, doubles_do_not_depend_on_the_locale);
     tcase_add_test(tcase, floats_survive_the_nine_digits);
     suite_add_tcase(suite, tcase);
