@@ -1,5 +1,6 @@
 /* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_kv.c
- * (blocks and slabs), sched_flight.c (what becomes of the plan), sched_results.c. Nobody else includes this. */
+ * (blocks and slabs), sched_flight.c (what becomes of the plan), sched_results.c. Nobody else
+ * includes this. */
 #pragma once
 
 #include "daemon/sched.h"
