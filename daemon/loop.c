@@ -427,8 +427,11 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
     pulse_start(loop);
     for (uint32_t i = 0; i < count; i++) {
         rc = worker_start(replicas[i]->worker, error);
-        if (rc)
+        if (rc) {
+            while (i-- > 0)
+                worker_stop(replicas[i]->worker); /* loop_destroy joins them */
             return rc;
+        }
     }
     language_load(&loop->language, loop->options->model);
     loop->server.language = &loop->language;
