@@ -33,7 +33,7 @@ int head_open_alone(const struct frame *frame, json **ret_document, struct error
 int head_read(const struct frame *frame, const char *const *names, head_reader read, void *message,
               struct error *error)
 {
-    json *head;
+    json *head = NULL;
     int rc = head_open_alone(frame, &head, error);
     if (rc)
         return rc;

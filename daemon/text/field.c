@@ -102,7 +102,7 @@ int field_steps(const struct field *field, const char *key, field_reader read, v
                 struct error *error)
 {
     char names[FIELD_PATH_MAX];
-    const char *type;
+    const char *type = NULL;
     size_t index = 0;
     if (!field->value || json_is_null(field->value))
         return 0;
