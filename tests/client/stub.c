@@ -107,11 +107,12 @@ static void end_seq(struct stub *stub, struct stub_seq **place, enum finish fini
         .first_token_us = 2,
         .total_us = 3,
     };
-    send_bytes(stub, conn, frame,
-               message_encode_done(frame, sizeof(frame), seq->id, last_flag(stub, seq), &done));
+    /* Counted first: who reads the answer may be gone, and be asked about, at once. */
     atomic_fetch_add(&stub->counts.ended, 1);
     if (finish == FINISH_CANCELLED)
         atomic_fetch_add(&stub->counts.cancelled, 1);
+    send_bytes(stub, conn, frame,
+               message_encode_done(frame, sizeof(frame), seq->id, last_flag(stub, seq), &done));
     drop(stub, place);
 }
 
