@@ -84,8 +84,10 @@ bool trace_closed(const struct trace *trace)
 /* ---- one clock ---------------------------------------------------------------------------------
  */
 
-/* What is to be added to the device's clock. Both wrap around alike, so the difference is right
- * whatever the two started from. */
+/* What is to be added to the device's clock: between the two bounds, that nothing begins before it
+ * is enqueued and nothing is told before it has ended. An event that was recorded late can make
+ * them contradict each other; the first holds then, and span_of() sees to the other. Both clocks
+ * wrap around alike, so the difference is right whatever the two started from. */
 static uint64_t clock_offset(const struct trace_rank *rank)
 {
     int64_t low = INT64_MIN, high = INT64_MAX;
@@ -96,7 +98,7 @@ static uint64_t clock_offset(const struct trace_rank *rank)
         low = after > low ? after : low;
         high = before < high ? before : high;
     }
-    return (uint64_t)(low / 2 + high / 2);
+    return (uint64_t)low + (low < high ? ((uint64_t)high - (uint64_t)low) / 2 : 0);
 }
 
 /* A lane's part of a step, on the host's clock. */
