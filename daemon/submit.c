@@ -164,8 +164,8 @@ static int render(struct encoding *encoding, uint32_t index, struct error *error
 {
     const struct submit *submit = container_of(encoding, struct submit, encoding);
     size_t start = index > 0 ? submit->chat_end[index - 1] : 0;
-    return encoding_render_json(encoding, index, submit->chats + start,
-                                submit->chat_end[index] - start, error);
+    return encoding_render(encoding, index, submit->chats + start, submit->chat_end[index] - start,
+                           error);
 }
 
 static int take_chats(struct submit *submit, const json *chat, struct error *error)

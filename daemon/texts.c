@@ -88,7 +88,7 @@ static void encoded(struct encoding *encoding)
 static int render(struct encoding *encoding, uint32_t index, struct error *error)
 {
     const struct question *question = container_of(encoding, struct question, encoding);
-    return encoding_render_json(encoding, index, question->text, question->length, error);
+    return encoding_render(encoding, index, question->text, question->length, error);
 }
 
 static int start(struct question *question, const struct message_tokenize *message,

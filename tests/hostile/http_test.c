@@ -128,7 +128,7 @@ static bool raise_descriptors(void)
     return limit.rlim_cur >= DESCRIPTORS;
 }
 
-static void start(const char *model, const char *bytes_max, const struct canary_song *song)
+static void start(const char *model, const char *input_max, const struct canary_song *song)
 {
     const char *const arguments[] = {"--model",
                                      model,
@@ -145,7 +145,9 @@ static void start(const char *model, const char *bytes_max, const struct canary_
                                      "--connections-max",
                                      "2000",
                                      "--frame-max",
-                                     bytes_max,
+                                     "16MiB",
+                                     "--input-max",
+                                     input_max,
                                      "--kv-idle-release",
                                      "100ms",
                                      "--cpu-threads",
@@ -164,7 +166,7 @@ static void make(void)
 static void setup(void)
 {
     make();
-    start("synthetic:null", "16MiB", NULL);
+    start("synthetic:null", "256MiB", NULL);
     /* What the first of everything takes stays: a thread for long bodies, its heap. */
     static char body[64 << 10];
     memset(body, ' ', sizeof(body));
@@ -394,7 +396,7 @@ static void put_file(const char *name, const char *text, size_t length)
 static const char *const linked[] = {"config.json", "generation_config.json", "model.safetensors"};
 
 /* The demo model with another template, and with a pattern before its tokenizer's alphabet. */
-static void make_model(const char *template, const char *pattern)
+static void make_model(const char *template, const char *pattern, const char *input_max)
 {
     static char tokenizer[1 << 20];
     static const char whole[] = "\"pre_tokenizer\": {\n    \"type\": \"ByteLevel\",";
@@ -427,7 +429,7 @@ static void make_model(const char *template, const char *pattern)
     in_model("");
     char model[160];
     strcpy(model, path);
-    start(model, "16MiB", &known);
+    start(model, input_max, &known);
     scene.slack = 8 * MIB;
 }
 
@@ -458,7 +460,7 @@ START_TEST(an_endless_template_ends)
 {
     int fds[AT_A_TIME];
     char text[4096];
-    make_model(endless[_i].template, "\\\\s+");
+    make_model(endless[_i].template, "\\\\s+", "256MiB");
     /* Several at a time: each has a thread, and the loop has none of it. */
     for (int i = 0; i < AT_A_TIME; i++) {
         fds[i] = http_head("/v1/chat/completions", strlen(HELLO));
@@ -477,7 +479,7 @@ START_TEST(a_text_that_a_pattern_dies_on_is_refused)
 {
     char *body;
     size_t length;
-    make_model("{{ messages[0].content }}", _i ? "(?:a|a)*[bc]" : "(a+)+[bc]");
+    make_model("{{ messages[0].content }}", _i ? "(?:a|a)*[bc]" : "(a+)+[bc]", "256MiB");
     for (int i = 0; i < 3; i++) {
         /* On the loop, and off it. */
         body = body_of("{\"prompt\":\"", "a", i == 0 ? 40 : i == 1 ? 5000 : 20000, "\"}", &length);
@@ -485,6 +487,48 @@ START_TEST(a_text_that_a_pattern_dies_on_is_refused)
         free(body);
     }
     expect("/tokenize", "{\"prompt\":\"b c\"}", 16, 200, "\"count\":3");
+    scene_end(&scene);
+}
+END_TEST
+
+/* ---- conversations that take far more than their bytes -----------------------------------------
+ */
+
+#define CHATS 40
+#define CHAT_BYTES MIB /* some 28 times as much, once it is read */
+
+START_TEST(conversations_that_wait_are_bounded_by_what_they_take)
+{
+    int fds[CHATS];
+    uint32_t answered = 0, refused = 0;
+    char text[4096];
+    size_t length;
+    char *body = body_of("{\"max_tokens\":3,\"messages\":[{\"role\":\"user\",\"content\":"
+                         "\"417+385=\",\"x\":[",
+                         "[],", CHAT_BYTES / 3 * 3, "[]]}]}", &length);
+    make_model("{{ messages[0].content }}", "\\\\s+", "32MiB");
+    for (int i = 0; i < CHATS; i++) {
+        fds[i] = http_head("/v1/chat/completions", length);
+        ck_assert(http_send(fds[i], body, length));
+    }
+    scene_check(&scene);
+    for (int i = 0; i < CHATS; i++) {
+        int status = http_status(fds[i], text, sizeof(text));
+        ck_assert_msg(status == 200 ? strstr(text, "\"content\":\"802\"") != NULL
+                                    : status == 429 && strstr(text, "Retry-After: ") &&
+                                          strstr(text, "(input-max)"),
+                      "%d %s", status, text);
+        answered += status == 200;
+        refused += status == 429;
+        close(fds[i]);
+    }
+    ck_assert_uint_ge(answered, 1);
+    ck_assert_uint_ge(refused, 1);
+    uint64_t peak = spawn_peak(&scene.spawn);
+    if (SCENE_RESIDENT_KNOWN)
+        ck_assert_msg(peak < 256 * MIB, "%llu bytes at a time", (unsigned long long)peak);
+    expect("/v1/chat/completions", body, length, 200, "\"content\":\"802\"");
+    free(body);
     scene_end(&scene);
 }
 END_TEST
@@ -507,6 +551,11 @@ int main(void)
     tcase_add_loop_test(model, an_endless_template_ends, 0, sizeof(endless) / sizeof(endless[0]));
     tcase_add_loop_test(model, a_text_that_a_pattern_dies_on_is_refused, 0, 2);
     suite_add_tcase(suite, model);
+    TCase *chats = tcase_create("conversations");
+    tcase_set_timeout(chats, 300);
+    tcase_add_checked_fixture(chats, NULL, remove_model);
+    tcase_add_test(chats, conversations_that_wait_are_bounded_by_what_they_take);
+    suite_add_tcase(suite, chats);
     SRunner *runner = srunner_create(suite);
     signal(SIGPIPE, SIG_IGN);
     srunner_run_all(runner, CK_ENV);
