@@ -233,7 +233,8 @@ START_TEST(decode_saturated_every_prompt_still_advances)
 }
 END_TEST
 
-START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
+/* On a new rig whose costs are known; the first one's index. */
+static uint32_t four_that_decode(void)
 {
     struct fake_shape shape = rig_shape();
     rig_open(&rig, &shape, 1);
@@ -242,6 +243,12 @@ START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
     add(4, 4, 100);
     rig_submit(&rig);
     rig_complete(&rig);
+    return first;
+}
+
+START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
+{
+    uint32_t first = four_that_decode();
     rig.sched.options.itl_target_us = 60; /* 10 + 4 decode rows leave 46 tokens */
     add(1, 200, 2);
     rig_submit(&rig);
@@ -257,13 +264,7 @@ END_TEST
 /* 10 us and 4 decode rows, twice as much again for prompts: 28 tokens. */
 START_TEST(while_there_is_room_prompts_add_little_to_steps_of_decode_rows)
 {
-    struct fake_shape shape = rig_shape();
-    rig_open(&rig, &shape, 1);
-    teach_costs();
-    uint32_t first = rig.seq_count;
-    add(4, 4, 100);
-    rig_submit(&rig);
-    rig_complete(&rig);
+    uint32_t first = four_that_decode();
     rig.sched.options.itl_target_us = 100;
     rig.sched.options.calm_percent = 200;
     add(1, 120, 2);
@@ -278,13 +279,7 @@ END_TEST
 
 START_TEST(when_prompts_wait_for_slots_steps_are_as_long_as_the_latency_target_allows)
 {
-    struct fake_shape shape = rig_shape();
-    rig_open(&rig, &shape, 1);
-    teach_costs();
-    uint32_t first = rig.seq_count;
-    add(4, 4, 100);
-    rig_submit(&rig);
-    rig_complete(&rig);
+    uint32_t first = four_that_decode();
     rig.sched.options.itl_target_us = 100; /* 10 + 4 decode rows leave 86 tokens */
     rig.sched.options.calm_percent = 200;
     add(12, 200, 2); /* as many as there are slots */

@@ -1,9 +1,9 @@
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/rig.h"
+#include "tests/runner.h"
 
 #define SKIPPED 77
 
@@ -17,8 +17,5 @@ int main(void)
     SRunner *runner = srunner_create(device_suite());
     srunner_add_suite(runner, mutation_suite());
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

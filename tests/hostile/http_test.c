@@ -11,12 +11,13 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tests/daemon/demo_model.h"
 #include "tests/hostile/bad.h"
 #include "tests/hostile/scene.h"
+#include "tests/runner.h"
 
 #define MIB ((size_t)1 << 20)
 #define CROWD 1000
@@ -377,69 +378,38 @@ END_TEST
 static const int32_t sum[] = {'4', '1', '7', '+', '3', '8', '5', '='}, result[] = {'8', '0', '2'};
 static const struct canary_song known = {sum, result, 8, 3};
 
-static char path[160];
-
-static const char *in_model(const char *name)
-{
-    snprintf(path, sizeof(path), "%s/model/%s", scene.spawn.directory, name);
-    return path;
-}
-
-static void put_file(const char *name, const char *text, size_t length)
-{
-    FILE *file = fopen(in_model(name), "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(text, 1, length, file), length);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-static const char *const linked[] = {"config.json", "generation_config.json", "model.safetensors"};
+static char model_path[160];
 
 /* The demo model with another template, and with a pattern before its tokenizer's alphabet. */
 static void make_model(const char *template, const char *pattern, const char *input_max)
 {
-    static char tokenizer[1 << 20];
-    static const char whole[] = "\"pre_tokenizer\": {\n    \"type\": \"ByteLevel\",";
-    char here[2048], from[2200], *at;
+    static char whole[1 << 20], changed[1 << 20];
+    static const char alphabet[] = "\"pre_tokenizer\": {\n    \"type\": \"ByteLevel\",";
     make();
-    in_model("");
-    ck_assert_int_eq(mkdir(path, 0700), 0);
-    ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
-    for (size_t i = 0; i < sizeof(linked) / sizeof(linked[0]); i++) {
-        snprintf(from, sizeof(from), "%s/deploy/demo-model/%s", here, linked[i]);
-        ck_assert_int_eq(symlink(from, in_model(linked[i])), 0);
-    }
+    snprintf(model_path, sizeof(model_path), "%s/model", scene.spawn.directory);
+    demo_model_make(model_path, template);
     FILE *file = fopen("deploy/demo-model/tokenizer.json", "r");
     ck_assert_ptr_nonnull(file);
-    tokenizer[fread(tokenizer, 1, sizeof(tokenizer) - 1, file)] = '\0';
+    whole[fread(whole, 1, sizeof(whole) - 1, file)] = '\0';
     fclose(file);
-    at = strstr(tokenizer, whole);
-    ck_assert_ptr_nonnull(at);
-    file = fopen(in_model("tokenizer.json"), "w");
-    ck_assert_ptr_nonnull(file);
-    fprintf(file,
-            "%.*s\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
-            "\"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\", \"invert\": "
-            "false}, {\"type\": \"ByteLevel\",%.*s}]}%s",
-            (int)(at - tokenizer), tokenizer, pattern,
-            (int)(strchr(at, '}') - at - (long)strlen(whole)), at + strlen(whole),
-            strchr(at, '}') + 1);
-    ck_assert_int_eq(fclose(file), 0);
-    put_file("chat_template.jinja", template, strlen(template));
-    in_model("");
-    char model[160];
-    strcpy(model, path);
-    start(model, input_max, &known);
+    const char *at = strstr(whole, alphabet), *end = at ? strchr(at, '}') : NULL;
+    ck_assert_ptr_nonnull(end);
+    int length = snprintf(
+        changed, sizeof(changed),
+        "%.*s\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+        "\"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\", \"invert\": "
+        "false}, {\"type\": \"ByteLevel\",%.*s}]}%s",
+        (int)(at - whole), whole, pattern, (int)(end - at - (long)strlen(alphabet)),
+        at + strlen(alphabet), end + 1);
+    ck_assert_int_lt(length, (int)sizeof(changed));
+    demo_model_put(model_path, "tokenizer.json", changed);
+    start(model_path, input_max, &known);
     scene.slack = 8 * MIB;
 }
 
 static void remove_model(void)
 {
-    for (size_t i = 0; i < sizeof(linked) / sizeof(linked[0]); i++)
-        unlink(in_model(linked[i]));
-    unlink(in_model("tokenizer.json"));
-    unlink(in_model("chat_template.jinja"));
-    rmdir(in_model(""));
+    demo_model_remove(model_path);
     scene_free(&scene);
 }
 
@@ -558,8 +528,5 @@ int main(void)
     suite_add_tcase(suite, chats);
     SRunner *runner = srunner_create(suite);
     signal(SIGPIPE, SIG_IGN);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return runner_run(runner);
 }
