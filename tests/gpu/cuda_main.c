@@ -8,17 +8,31 @@
 #define SKIPPED 77
 
 /* CK_FORK=no: a context does not survive a fork. */
+static bool all_pass(SRunner *runner)
+{
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_ENV);
+    bool pass = srunner_ntests_failed(runner) == 0;
+    srunner_free(runner);
+    return pass;
+}
+
+static bool pass_in(enum gpu_dtype dtype)
+{
+    rig_dtype = dtype;
+    SRunner *runner = srunner_create(device_suite());
+    srunner_add_suite(runner, mutation_suite());
+    return all_pass(runner);
+}
+
 int main(void)
 {
-    if (!rig_setup()) {
+    bool pass = all_pass(srunner_create(dtype_suite()));
+    if (pass && !rig_setup()) {
         printf("no GPU here\n");
         return SKIPPED;
     }
-    SRunner *runner = srunner_create(device_suite());
-    srunner_add_suite(runner, mutation_suite());
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    pass = pass && pass_in(GPU_DTYPE_BF16);
+    pass = pass_in(GPU_DTYPE_F16) && pass;
+    return pass ? EXIT_SUCCESS : EXIT_FAILURE;
 }
