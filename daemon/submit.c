@@ -1,9 +1,5 @@
-/* SUBMIT: from a frame to a request in the waiting queue, or to an ERROR that says why not.
- *
- * A batch of long texts is tokenized off the loop, and one of conversations always. Meanwhile it is
- * a struct submit in its connection's list, and further frames are handled; its number is taken,
- * and CANCEL ends it once it is accepted.
- */
+#include "daemon/submit.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,5 @@
-/* TOKENIZE and DETOKENIZE: texts and conversations to tokens, and tokens to text, without the
- * device. The same code as HTTP's /tokenize and /detokenize.
- *
- * Long texts and all conversations are tokenized off the loop. Meanwhile the question is in its
- * connection's list; it has copied what it is about, since the frame goes.
- */
+#include "daemon/texts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
