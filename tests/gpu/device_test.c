@@ -171,15 +171,15 @@ START_TEST(greedy_tokens_are_the_likeliest_or_nearly)
 }
 END_TEST
 
+/* Each output is one input by the greatest weight that there is; of normed inputs some are above 1. */
 static void matrix_fill(const struct weight *weight)
 {
-    static const uint8_t greatest[][2] = {[DTYPE_BF16] = {0x7f, 0x7f}, [DTYPE_F16] = {0xff, 0x7b}};
-    size_t bytes = (size_t)weight->n * weight->k * 2;
-    uint8_t *values = malloc(bytes);
+    static const uint16_t greatest[] = {[DTYPE_BF16] = 0x7f7f, [DTYPE_F16] = 0x7bff};
+    uint16_t *values = calloc((size_t)weight->n * weight->k, sizeof *values);
     ck_assert(weight->dtype != DTYPE_F32);
-    for (size_t i = 0; i < bytes; i++)
-        values[i] = greatest[weight->dtype][i % 2];
-    rig_store((void *)weight->data, values, bytes);
+    for (uint32_t n = 0; n < weight->n; n++)
+        values[(size_t)n * weight->k + n % weight->k] = greatest[weight->dtype];
+    rig_store((void *)weight->data, values, (size_t)weight->n * weight->k * sizeof *values);
     free(values);
 }
 
