@@ -1,9 +1,15 @@
 /* Which way a product goes: by the host's bound on its rows, its dtypes and its alignment. */
 #include "gpu/kernels/product.cuh"
 
+bool product_fuses(const struct product_args *args)
+{
+    return (!args->gated && !args->adds) ||
+           (args->rows.max <= PRODUCT_SMALL_MAX && product_small_can(args));
+}
+
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
 {
-    if (args->w.scale || args->w.scale_block)
+    if (args->w.scale || args->w.scale_block || !product_fuses(args))
         return cudaErrorNotSupported;
     if (args->rows.max == 0 || args->w.n == 0)
         return cudaSuccess;
