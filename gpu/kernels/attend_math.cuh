@@ -16,11 +16,16 @@ struct decode_scratch {   /* of the scratch buffer */
     uint32_t capacity;
 };
 
+namespace NARROW
+{
+
 struct decode_scratch attend_decode_scratch(const struct attend_args *args);
 
 /* Behind a kernel that left records: puts each row's splits together, from the first to the last. */
 cudaError_t attend_combine(const struct attend_args *args, const struct decode_scratch *scratch,
                            cudaStream_t stream);
+
+} // namespace NARROW
 
 /* One value of two splits together; written out, so that it rounds alike wherever it is done. */
 __device__ __forceinline__ float fold_value(float before, float old, float split, float now)

@@ -3,8 +3,17 @@
 
 bool product_fuses(const struct product_args *args)
 {
-    return (!args->gated && !args->adds) ||
-           (args->rows.max <= PRODUCT_SMALL_MAX && product_small_can(args));
+    return (!args->gated && !args->adds) || bf16::product_small_can(args) ||
+           f16::product_small_can(args);
+}
+
+static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream)
+{
+    if (bf16::product_small_can(args))
+        return bf16::product_small(args, stream);
+    if (f16::product_small_can(args))
+        return f16::product_small(args, stream);
+    return product_any(args, stream);
 }
 
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
@@ -14,7 +23,7 @@ cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
     if (args->rows.max == 0 || args->w.n == 0)
         return cudaSuccess;
     if (args->rows.max <= PRODUCT_SMALL_MAX)
-        return product_small_can(args) ? product_small(args, stream) : product_any(args, stream);
+        return few_rows(args, stream);
     if (product_lt_can(args)) {
         cudaError_t result = product_lt(args, stream);
         if (result != cudaErrorNotSupported)

@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args
             store_value(a.qkv, from + i, a.dtype, first);
             store_value(a.qkv, from + pairs + i, a.dtype, second);
         } else {
-            store_value(cache, i, a.kv.dtype, first);
-            store_value(cache, pairs + i, a.kv.dtype, second);
+            store_value(cache, i, a.kv.dtype, unless_infinite(first, a.kv.dtype));
+            store_value(cache, pairs + i, a.kv.dtype, unless_infinite(second, a.kv.dtype));
         }
     }
 }

@@ -53,6 +53,23 @@ __device__ __forceinline__ void rope_norm(rope_pairs &x, float scale, const void
     }
 }
 
+/* What has overflowed is stored as NaN: by an infinite key a score could be -infinity, and the key
+ * would be left out as if it did not matter. */
+__device__ __forceinline__ float unless_infinite(float value, enum dtype dtype)
+{
+    float stored = round_value(value, dtype);
+    return stored + (stored - stored);
+}
+
+__device__ __forceinline__ uint32_t unless_infinite_pair(uint32_t word, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16) /* has float32's range */
+        return word;
+    __half2 pair = *reinterpret_cast<__half2 *>(&word);
+    pair = __hadd2(pair, __hsub2(pair, pair));
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+
 /* angles[j]: cos and sin of two pairs. */
 __device__ __forceinline__ void rope_turn(const rope_pairs &x, const float4 (&angles)[4],
                                           uint4 &low, uint4 &high, enum dtype dtype)
@@ -66,6 +83,8 @@ __device__ __forceinline__ void rope_turn(const rope_pairs &x, const float4 (&an
                            __fmaf_rn(a.y, angle.z, -__fmul_rn(b.y, angle.w)), dtype);
         words[1][j] = pack(__fmaf_rn(b.x, angle.x, __fmul_rn(a.x, angle.y)),
                            __fmaf_rn(b.y, angle.z, __fmul_rn(a.y, angle.w)), dtype);
+        words[0][j] = unless_infinite_pair(words[0][j], dtype);
+        words[1][j] = unless_infinite_pair(words[1][j], dtype);
     }
     low = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
     high = make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]);

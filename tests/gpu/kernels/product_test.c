@@ -2,7 +2,6 @@
 
 #include <math.h>
 
-#include "gpu/kernels/narrow.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
@@ -143,26 +142,27 @@ static double sum_of(const struct product_args *args, const struct tensor *w,
 
 START_TEST(a_product_gates_and_adds_where_the_device_can)
 {
-    const struct fused_case *c = &fused_cases[_i];
+    const struct fused_case *c = &fused_cases[_i / 2];
+    enum dtype dtype = _i % 2 ? DTYPE_BF16 : DTYPE_F16;
     rig_begin();
     uint32_t width = c->gated ? c->n / 2 : c->n;
-    struct tensor w = tensor_random(DTYPE_NARROW, 1, c->n * c->k, 0.1f);
-    struct tensor bias = tensor_random(DTYPE_NARROW, 1, c->n, 1);
-    struct tensor x = tensor_random(DTYPE_NARROW, 1, c->rows * (c->k + 8), 1);
+    struct tensor w = tensor_random(dtype, 1, c->n * c->k, 0.1f);
+    struct tensor bias = tensor_random(dtype, 1, c->n, 1);
+    struct tensor x = tensor_random(dtype, 1, c->rows * (c->k + 8), 1);
     x.stride = c->k + 8; /* rows as products read them are aligned */
     struct tensor y = c->adds ? tensor_random(DTYPE_F32, c->rows, width, 3)
-                              : tensor_poison(DTYPE_NARROW, c->rows, width);
+                              : tensor_poison(dtype, c->rows, width);
     struct product_args args = {
         .rows = rig_span(c->count, 0, c->rows),
-        .w = {.data = w.device, .dtype = DTYPE_NARROW, .n = c->n, .k = c->k},
+        .w = {.data = w.device, .dtype = dtype, .n = c->n, .k = c->k},
         .bias = c->bias ? bias.device : NULL,
         .x = x.device,
         .y = y.device,
         .x_stride = x.stride,
         .y_stride = y.stride,
-        .x_dtype = DTYPE_NARROW,
+        .x_dtype = dtype,
         .y_dtype = y.dtype,
-        .bias_dtype = DTYPE_NARROW,
+        .bias_dtype = dtype,
         .gated = c->gated,
         .adds = c->adds,
     };
@@ -211,7 +211,7 @@ Suite *product_suite(void)
                         sizeof shapes / sizeof *shapes);
     tcase_add_test(tcase, a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads);
     tcase_add_loop_test(tcase, a_product_gates_and_adds_where_the_device_can, 0,
-                        sizeof fused_cases / sizeof *fused_cases);
+                        2 * sizeof fused_cases / sizeof *fused_cases);
     tcase_add_test(tcase, scaled_weights_are_refused);
     suite_add_tcase(suite, tcase);
     return suite;
