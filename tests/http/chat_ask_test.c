@@ -229,6 +229,7 @@ Suite *chat_ask_suite(void)
 {
     Suite *suite = suite_create("chat_ask");
     TCase *tests = tcase_create("chat_ask");
+    tcase_set_timeout(tests, 60); /* two million values, under ThreadSanitizer */
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, a_conversation_becomes_the_text_of_the_template, 0,
                         sizeof(renderings) / sizeof(renderings[0]));
