@@ -390,8 +390,8 @@ static const struct field fields[] = {
  * ignored. The rest stays for as long as the request. */
 static void keep_borrowed(struct query *query)
 {
-    const char *keys[8] = {"model", "stop"};
-    size_t count = 2;
+    const char *keys[8] = {"model", "stop", "logit_bias"};
+    size_t count = 3;
     if (query->prompts && query->prompts[0].text) {
         keys[count++] = "prompt";
         keys[count++] = "input";

@@ -4,8 +4,12 @@
  * multiples of 64, through cp.async into padded rows, so that a query's bits depend on its position
  * alone. One sequence is not split: a few long ones leave most SMs idle. */
 #include "gpu/kernels/attend_tile.cuh"
+#include "gpu/kernels/attend_tuned.cuh"
 #include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/tensor.cuh"
+
+namespace NARROW
+{
 
 #define QUERIES 64
 #define KEYS 64
@@ -281,3 +285,5 @@ cudaError_t attend_prefill(const struct attend_args *args, uint32_t which, cudaS
         return cudaErrorInvalidValue;
     }
 }
+
+} // namespace NARROW
