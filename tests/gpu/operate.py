@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 
-from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures
+from served import WEIGHTS_8B, Daemon, await_true, check, child_of, end_all, failures
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
@@ -395,18 +395,6 @@ def mixed_lines():
                {"logprobs": 5}, {"temperature": 0.7, "n": 3, "seed": 4}]
     return [{"tokens": [rng.randrange(512) for _ in range(rng.choice((1, 7, 33, 64, 190, 300)))],
              "max_tokens": rng.randint(4, 24), "ignore_eos": True, **choices[i % len(choices)]} for i in range(24)]
-
-
-def child_of(process_id):
-    for path in glob.glob("/proc/[0-9]*/stat"):
-        try:
-            with open(path) as file:
-                text = file.read()
-        except OSError:
-            continue
-        if int(text.rpartition(") ")[2].split()[1]) == process_id:
-            return int(path.split("/")[2])
-    return None
 
 
 def sanitize_with(tool):
