@@ -176,29 +176,27 @@ def tell_stage(stage, steps):
 
 
 def tell_copies(found, stage, first, last):
-    """How many copies ran beside compute of both stages for most of their time. Clocks of two devices are a tenth of a
+    """Which copies ran beside compute of both stages for most of their time. Clocks of two devices are a tenth of a
     millisecond apart in a long trace: what is taken before it has come shows by how much."""
     copies = between(found[stage, "peer"], first, last)
     own, other = found[stage, "compute"], found[stage + 1, "compute"]
     taken = {s["step"]: begin for begin, _, s in other}
     lengths = [end - begin for begin, end, _ in copies]
     both = [overlap(copy, own, other) for copy in copies]
-    most = sum(part > length / 2 for part, length in zip(both, lengths))
+    most = [copy for copy, part, length in zip(copies, both, lengths) if part > length / 2]
     note(f"{len(copies)} copies from stage {stage} to {stage + 1}, {statistics.mean(lengths):.1f} us each: of "
          f"{sum(lengths):.0f} us, {sum(overlap(copy, own) for copy in copies):.0f} beside compute of stage {stage}, "
          f"{sum(overlap(copy, other) for copy in copies):.0f} beside compute of stage {stage + 1}, {sum(both):.0f} beside "
-         f"both: {most} copies for most of their time; taken "
+         f"both: {len(most)} copies for most of their time; taken "
          f"{min(taken[s['step']] - end for _, end, s in copies):.0f} us after a copy's end at the soonest")
     return most
 
 
-def tell_excerpt(found, first):
-    zero = min(begin for steps in found.values() for begin, _, _ in between(steps, first, first + 4))
-    for (stage, lane), steps in sorted(found.items()):
-        if lane in ("compute", "peer"):
-            note(f"stage {stage} {lane:8}" + "".join(
-                f" | {s['step']}: {begin - zero:.0f} to {end - zero:.0f} us" for begin, end, s in
-                between(steps, first, first + 4)))
+def tell_excerpt(copy, *lanes):
+    """A copy and what ran beside it, in microseconds from its begin."""
+    note(f"    the copy of step {copy[2]['step']}: 0 to {copy[1] - copy[0]:.0f} us" + "".join(
+        f"; step {s['step']}: {begin - copy[0]:.0f} to {end - copy[0]:.0f}" for lane in lanes for begin, end, s in lane
+        if begin < copy[1] and end > copy[0]))
 
 
 def tell_trace(path, stages, scores):
@@ -211,8 +209,9 @@ def tell_trace(path, stages, scores):
         for stage in range(stages - 1):
             most = tell_copies(found, stage, first, last)
             if name == "scoring":
-                check(most > 0, "copies run beside compute of both")
-        tell_excerpt(found, (first + last) // 2)
+                check(most, "copies run beside compute of both")
+                for copy in most[:2]:
+                    tell_excerpt(copy, found[stage, "compute"], found[stage + 1, "compute"])
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------
