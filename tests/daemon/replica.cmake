@@ -15,3 +15,4 @@ if(SLUICE_SANITIZE OR SLUICE_FUZZ)
     set(starts 12)
 endif()
 target_compile_definitions(test_group PRIVATE GROUP_STARTS=${starts})
+set_tests_properties(group PROPERTIES TIMEOUT 900) # ThreadSanitizer beside other work
