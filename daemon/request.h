@@ -7,7 +7,7 @@
  *
  * Way of a sequence: WAITING (loop) -> SENT (mailbox) -> RUNNING (worker; PREEMPTED and back) ->
  * ENDED (loop again) -> freed with its request, when all sequences of it have ended and their last
- * frames were written. request_state_set asserts that only these changes happen.
+ * frames were written. seq_state_set() asserts that only these changes happen.
  */
 #pragma once
 

@@ -2,14 +2,13 @@
 
 #include "gpu/cuda.h"
 #include "gpu/device.h"
-#include "gpu/kernels/attend.h"
 #include "gpu/kernels/count.h"
 #include "gpu/kernels/embed.h"
 #include "gpu/kernels/gather.h"
 #include "gpu/kernels/norm.h"
 #include "gpu/kernels/pool.h"
 #include "gpu/kernels/product.h"
-#include "gpu/kernels/rope.h"
+#include "gpu/kernels/rope_attend.h"
 #include "gpu/kernels/sample.h"
 #include "gpu/kernels/score.h"
 #include "gpu/kernels/swiglu.h"
@@ -25,6 +24,7 @@ struct run {
     struct span tokens;
     enum dtype dtype, delta_dtype;
     bool posts; /* sums over ranks are made by the norms behind them */
+    bool owes;  /* delta is still to be added to the residual */
 };
 
 static uint64_t kv_bytes(const struct model_config *config, uint32_t block_tokens, enum dtype dtype)
@@ -70,32 +70,30 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static int product_to(const struct run *run, struct span rows, const struct weight *weight,
-                      const void *bias, const void *x, void *y, uint32_t y_stride,
-                      enum dtype y_dtype, struct error *error)
+static struct product_args product_of(const struct run *run, struct span rows,
+                                      const struct weight *weight, const void *bias, const void *x,
+                                      void *y)
 {
-    struct product_args args = {
+    return (struct product_args){
         .rows = rows,
         .w = *weight,
         .bias = bias,
         .x = x,
         .y = y,
         .x_stride = weight->k,
-        .y_stride = y_stride,
+        .y_stride = weight->n,
         .x_dtype = run->dtype,
-        .y_dtype = y_dtype,
+        .y_dtype = run->dtype,
         .bias_dtype = run->forward->weights->vector,
         .workspace = run->room.workspace,
         .workspace_bytes = device_traits.workspace_bytes,
     };
-    CUDA_TRY(op_product(&args, run->step->stream), error);
-    return 0;
 }
 
-static int product(const struct run *run, struct span rows, const struct weight *weight,
-                   const void *bias, const void *x, void *y, struct error *error)
+static int product(const struct run *run, const struct product_args *args, struct error *error)
 {
-    return product_to(run, rows, weight, bias, x, y, weight->n, run->dtype, error);
+    CUDA_TRY(op_product(args, run->step->stream), error);
+    return 0;
 }
 
 static void *row_at(const struct run *run, const void *base, uint64_t row, uint32_t width)
@@ -104,38 +102,48 @@ static void *row_at(const struct run *run, const void *base, uint64_t row, uint3
 }
 
 /* The product that is added to the residual, of which every rank has a part of each sum. The bias
- * is rank 0's to add. Where sums go by post, the norm behind makes it. */
-static int product_summed(const struct run *run, const struct weight *weight, const void *bias,
-                          const void *x, struct error *error)
+ * is rank 0's to add. Where sums go by post, the norm behind makes it; where the device can, this
+ * product itself, unless the sum is the next stage's. */
+static int product_summed(struct run *run, struct product_args args, bool hands_on,
+                          struct error *error)
 {
     struct comm *comm = run->forward->comm;
-    void *y = run->room.delta;
+    args.y_dtype = run->delta_dtype;
+    args.y = run->room.residual;
+    args.adds = true;
+    run->owes = comm || hands_on || run->delta_dtype != DTYPE_F32 || !product_fuses(&args);
+    if (!run->owes)
+        return product(run, &args, error);
+    args.y = run->room.delta;
+    args.adds = false;
     if (comm && comm->rank > 0)
-        bias = NULL;
+        args.bias = NULL;
     if (!comm || run->posts)
-        return product_to(run, run->tokens, weight, bias, x, y, weight->n, run->delta_dtype, error);
+        return product(run, &args, error);
     uint32_t most = run->tokens.max, half = most >= OVERLAP_ROWS ? (most + 1) / 2 : most;
+    const void *x = args.x;
     int status = 0;
     for (uint32_t first = 0; !status && first < most; first += half) {
-        struct span rows = {
+        args.rows = (struct span){
             .count = run->tokens.count, .first = first, .max = least(half, most - first)};
-        void *to = row_at(run, y, first, weight->n);
-        status = product(run, rows, weight, bias, row_at(run, x, first, weight->k), to, error);
+        args.x = row_at(run, x, first, args.w.k);
+        args.y = row_at(run, run->room.delta, first, args.w.n);
+        status = product(run, &args, error);
         if (!status)
-            status = comm_sum(comm, to, (uint64_t)rows.max * weight->n, run->dtype,
+            status = comm_sum(comm, args.y, (uint64_t)args.rows.max * args.w.n, run->dtype,
                               run->step->stream, error);
     }
     return status ? status : comm_join(comm, run->step->stream, error);
 }
 
-/* Adds delta to the residual, unless it is the first norm, and leaves the normed residual in x. */
-static int norm(const struct run *run, const void *weight, bool first, struct error *error)
+/* Adds delta to the residual, where it is owed, and leaves the normed residual in x. */
+static int norm(struct run *run, const void *weight, struct error *error)
 {
     uint32_t hidden = run->config->hidden;
     struct norm_args args = {
         .rows = run->tokens,
         .residual = run->room.residual,
-        .delta = first ? NULL : run->room.delta,
+        .delta = run->owes ? run->room.delta : NULL,
         .weight = weight,
         .out = run->room.x,
         .size = hidden,
@@ -148,7 +156,9 @@ static int norm(const struct run *run, const void *weight, bool first, struct er
         .out_dtype = run->dtype,
         .eps = run->config->norm_eps,
     };
-    if (run->posts && !first)
+    bool posted = run->posts && run->owes;
+    run->owes = false;
+    if (posted)
         return post_norm(&run->forward->comm->post, &args, run->step->stream, error);
     CUDA_TRY(op_norm(&args, run->step->stream), error);
     return 0;
@@ -177,12 +187,32 @@ static int start(const struct run *run, struct error *error)
     return 0;
 }
 
-static int attention(const struct run *run, const struct layer_weights *layer, struct kv_layer kv,
+/* gate and up as one product: what comes of it is what down reads, where the device can. */
+static struct product_args gate_up_of(const struct run *run, const struct layer_weights *layer)
+{
+    const struct room *room = &run->room;
+    struct product_args args = product_of(run, run->tokens, &layer->gate_up, layer->gate_up_bias,
+                                          room->x, room->activated);
+    args.y_stride = run->config->intermediate;
+    args.gated = true;
+    if (product_fuses(&args))
+        return args;
+    args.gated = false;
+    args.y = room->gate_up;
+    args.y_stride = layer->gate_up.n;
+    return args;
+}
+
+static int attention(struct run *run, const struct layer_weights *layer, struct kv_layer kv,
                      struct error *error)
 {
     const struct model_config *config = run->config;
     const struct room *room = &run->room;
-    int status = product(run, run->tokens, &layer->qkv, layer->qkv_bias, room->x, room->qkv, error);
+    struct product_args qkv =
+        product_of(run, run->tokens, &layer->qkv, layer->qkv_bias, room->x, room->qkv);
+    int status = norm(run, layer->input_norm, error);
+    if (!status)
+        status = product(run, &qkv, error);
     if (status)
         return status;
     struct rope_args rope = {
@@ -200,7 +230,6 @@ static int attention(const struct run *run, const struct layer_weights *layer, s
         .norm_dtype = run->forward->weights->vector,
         .eps = config->norm_eps,
     };
-    CUDA_TRY(op_rope(&rope, run->step->stream), error);
     struct attend_args attend = {
         .batch = run->step->batch,
         .kv = kv,
@@ -216,16 +245,21 @@ static int attention(const struct run *run, const struct layer_weights *layer, s
         .scratch = room->attend_scratch,
         .scratch_bytes = room->attend_bytes,
     };
-    CUDA_TRY(op_attend(&attend, run->step->stream), error);
-    return product_summed(run, &layer->o, layer->o_bias, room->attended, error);
+    CUDA_TRY(op_rope_attend(&rope, &attend, run->step->stream), error);
+    struct product_args o =
+        product_of(run, run->tokens, &layer->o, layer->o_bias, room->attended, NULL);
+    return product_summed(run, o, false, error);
 }
 
-static int mlp(const struct run *run, const struct layer_weights *layer, struct error *error)
+/* `last`: of this stage. */
+static int mlp(struct run *run, const struct layer_weights *layer, bool last, struct error *error)
 {
     const struct room *room = &run->room;
     uint32_t size = run->config->intermediate;
-    int status = product(run, run->tokens, &layer->gate_up, layer->gate_up_bias, room->x,
-                         room->gate_up, error);
+    struct product_args gate_up = gate_up_of(run, layer);
+    int status = norm(run, layer->post_norm, error);
+    if (!status)
+        status = product(run, &gate_up, error);
     if (status)
         return status;
     struct swiglu_args swiglu = {
@@ -237,57 +271,67 @@ static int mlp(const struct run *run, const struct layer_weights *layer, struct 
         .out_stride = size,
         .dtype = run->dtype,
     };
-    CUDA_TRY(op_swiglu(&swiglu, run->step->stream), error);
-    return product_summed(run, &layer->down, layer->down_bias, room->activated, error);
+    if (!gate_up.gated)
+        CUDA_TRY(op_swiglu(&swiglu, run->step->stream), error);
+    struct product_args down =
+        product_of(run, run->tokens, &layer->down, layer->down_bias, room->activated, NULL);
+    return product_summed(run, down, last && run->forward->hands_on, error);
 }
 
-static int layers(const struct run *run, struct error *error)
+static int layers(struct run *run, struct error *error)
 {
     const struct model_config *config = run->config;
+    const struct weights *weights = run->forward->weights;
     uint64_t bytes = kv_bytes(config, run->forward->block_tokens, run->dtype);
     uint32_t seen[MODEL_GROUPS_MAX] = {0}; /* layers of each group so far */
-    bool whole = !run->forward->takes_over || run->posts; /* the residual lacks nothing */
+    run->owes = run->forward->takes_over && !run->posts;
     for (uint32_t i = 0; i < config->layers; i++) {
-        const struct layer_weights *layer = &run->forward->weights->layers[i];
+        const struct layer_weights *layer = &weights->layers[i];
+        bool last = i + 1 == config->layers;
         uint32_t group = config->layer_group[i];
         struct kv_layer kv = {.k = seen[group] * 2 * bytes,
                               .v = (seen[group] * 2 + 1) * bytes,
                               .group = group,
                               .dtype = run->dtype};
         seen[group]++;
-        int status = norm(run, layer->input_norm, i == 0 && whole, error);
+        int status = attention(run, layer, kv, error);
         if (!status)
-            status = attention(run, layer, kv, error);
-        if (!status)
-            status = norm(run, layer->post_norm, false, error);
-        if (!status)
-            status = mlp(run, layer, error);
+            status = mlp(run, layer, last, error);
         if (status)
             return status;
     }
     /* What went by post is added up before it is handed on: a step's number of sums stays even.
      * What the norm gives is of no use. */
     if (run->forward->hands_on && run->posts)
-        return norm(run, run->forward->weights->layers[0].input_norm, false, error);
+        return norm(run, weights->layers[0].input_norm, error);
     return 0;
+}
+
+/* Of the rows that were picked. */
+static struct product_args head_of(const struct run *run, struct span rows)
+{
+    const struct weights *weights = run->forward->weights;
+    struct product_args args = product_of(run, rows, &weights->head, NULL, run->room.picked,
+                                          run->room.logits + weights->head_first);
+    args.y_stride = run->config->vocab;
+    args.y_dtype = DTYPE_F32;
+    return args;
 }
 
 /* Logits of this rank's slice of the vocabulary, made whole by adding them up over zeros. */
 static int logits_summed(const struct run *run, struct span rows, struct error *error)
 {
-    const struct weights *weights = run->forward->weights;
     struct comm *comm = run->forward->comm;
-    uint32_t vocab = run->config->vocab;
-    uint64_t count = (uint64_t)rows.max * vocab;
+    uint64_t count = (uint64_t)rows.max * run->config->vocab;
+    struct product_args head = head_of(run, rows);
     CUDA_TRY(cudaMemsetAsync(run->room.logits, 0, count * sizeof(float), run->step->stream), error);
-    int status = product_to(run, rows, &weights->head, NULL, run->room.picked,
-                            run->room.logits + weights->head_first, vocab, DTYPE_F32, error);
+    int status = product(run, &head, error);
     if (!status)
         status = comm_sum(comm, run->room.logits, count, DTYPE_F32, run->step->stream, error);
     return status ? status : comm_join(comm, run->step->stream, error);
 }
 
-/* Logits of the positions that `index` lists. */
+/* Logits of the positions that `index` lists, from the last norm's results. */
 static int logits(const struct run *run, struct span rows, const uint32_t *index,
                   struct error *error)
 {
@@ -303,14 +347,12 @@ static int logits(const struct run *run, struct span rows, const uint32_t *index
         .dtype = run->dtype,
     };
     CUDA_TRY(op_gather(&gather, run->step->stream), error);
-    const struct weights *weights = run->forward->weights;
-    uint32_t vocab = run->config->vocab;
     if (run->forward->comm && !post_logits(&run->forward->comm->post))
         return logits_summed(run, rows, error);
-    int status = product_to(run, rows, &weights->head, NULL, run->room.picked,
-                            run->room.logits + weights->head_first, vocab, DTYPE_F32, error);
+    struct product_args head = head_of(run, rows);
+    int status = product(run, &head, error);
     if (!status && run->forward->comm)
-        status = post_collect(&run->forward->comm->post, rows, run->room.logits, vocab,
+        status = post_collect(&run->forward->comm->post, rows, run->room.logits, run->config->vocab,
                               run->step->stream, error);
     return status;
 }
@@ -388,9 +430,9 @@ static int embeddings(const struct run *run, struct error *error)
 }
 
 /* Of a step that has come through all layers: what was asked for. */
-static int answers(const struct run *run, struct error *error)
+static int answers(struct run *run, struct error *error)
 {
-    int status = norm(run, run->forward->weights->final_norm, false, error);
+    int status = norm(run, run->forward->weights->final_norm, error);
     if (!status)
         status = embeddings(run, error);
     if (!status)

@@ -129,9 +129,12 @@ static int arena_ensure(struct rank *rank, const struct graph_key *key, struct e
     int status = graph_drop(rank, error);
     if (!status)
         status = mem_arena(&rank->mem, bytes, &graphs->arena, error);
-    if (!status)
-        graphs->arena_bytes = bytes;
-    return status;
+    if (status)
+        return status;
+    graphs->arena_bytes = bytes;
+    /* Kernels read rows up to a bucket's bound before they know how many there are. */
+    CUDA_TRY(cudaMemsetAsync(graphs->arena, 0, bytes, rank->lane.compute), error);
+    return 0;
 }
 
 static int expand_node(cudaGraph_t source, cudaGraphNode_t *ret, struct error *error)

@@ -205,6 +205,7 @@ void mem_pinned_free(struct mem *mem, void *base)
     uint64_t bytes = 0;
     if (!range_take(mem->pinned, &mem->pinned_count, base, &bytes))
         return;
+    /* Waits for the device, as cudaFree() does, and at the same times. */
     (void)cudaFreeHost(base);
     number_subtract(&mem->numbers.pinned, bytes);
 }

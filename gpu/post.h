@@ -6,7 +6,7 @@
  * turn at its begin is always the first.
  *
  * Where the devices cannot reach each other, or are more than an inbox has parts, nothing goes by
- * post: post_sums and post_open_for_logits say so, to all ranks alike.
+ * post: post_sums() and post_logits() say so, to all ranks alike.
  *
  * Threads: the office any, as told; a post its rank's own. The rank owns its inboxes' memory.
  */

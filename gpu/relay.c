@@ -110,6 +110,7 @@ int relay_drain(struct relay *relay, struct error *error)
 {
     if (relay->first != relay)
         return 0;
+    /* May wait: no step is in flight any more, only what the last ones brought back. */
     for (uint32_t i = 0; i < relay->places && relay->last->returned[i]; i++)
         CUDA_TRY(cudaEventSynchronize(relay->last->returned[i]), error);
     return 0;

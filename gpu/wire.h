@@ -16,7 +16,7 @@ struct wire_slab {
 
 struct wire_open {
     uint32_t slot;
-    uint32_t bias_first; /* in the section of biases; slot_state.bias_count of them */
+    uint32_t bias_first; /* in the section of biases; batch_slot.bias_count of them */
     struct batch_slot state;
 };
 

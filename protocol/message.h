@@ -1,8 +1,8 @@
-/* Messages: the typed content of frames. message.c is the only file that knows JSON on the wire.
+/* Messages: the typed content of frames. The message_*.c files alone know the JSON on the wire.
  *
  * Decoding fills plain structs whose pointers borrow from the frame and from the parsed document,
- * which message_free() gives back. Encoding appends one whole frame to a caller's buffer and returns
- * its size, or 0 when it did not fit (then nothing counts as written). Any thread.
+ * which message_submit_free() gives back. Encoding appends one whole frame to a caller's buffer and
+ * returns its size, or 0 when it did not fit (then nothing counts as written). Any thread.
  *
  * The text of a decoding error may name a field as the sender wrote it: it goes back to the sender and
  * is not logged. Request ids are 1 to 2^53, the integers that strict JSON carries; other 64-bit numbers

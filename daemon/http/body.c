@@ -141,12 +141,17 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
                                      .defaults = intake_defaults(server),
                                      .language = server->language};
     bool chat = exchange->route->kind == QUERY_CHAT || exchange->route->kind == QUERY_TOKENIZE;
-    if ((chat || exchange->body.length > INLINE_MAX) && server->background &&
-        server->background->run(server->background, &reading->task) == 0) {
+    bool leave = server->background && (chat || exchange->body.length > INLINE_MAX);
+    if (leave && server->background->run(server->background, &reading->task) == 0) {
         exchange->elsewhere = true;
         server->encodings++;
         return;
     }
-    read_query(reading);
+    if (leave && chat) { /* a template may take seconds: never here */
+        reading->failed = true;
+        error_set(&reading->error, ERR_NO_MEMORY, "no memory to read a body");
+    } else {
+        read_query(reading);
+    }
     begin(exchange, now_us);
 }

@@ -18,7 +18,7 @@
 namespace NARROW
 {
 
-static struct decode_scratch scratch_of(const struct attend_args *args)
+struct decode_scratch attend_decode_scratch(const struct attend_args *args)
 {
     struct decode_scratch out = {};
     size_t header = header_bytes(args->batch.rows_max);
@@ -240,6 +240,24 @@ __global__ void __launch_bounds__(HD)
     }
 }
 
+template <int HD>
+static cudaError_t combine_launch(const struct attend_args *args,
+                                  const struct decode_scratch *scratch, cudaStream_t stream)
+{
+    return launch(combine_kernel<HD>, dim3(args->batch.rows_max, args->heads), HD, 0, stream, *args,
+                  *scratch);
+}
+
+cudaError_t attend_combine(const struct attend_args *args, const struct decode_scratch *scratch,
+                           cudaStream_t stream)
+{
+    if (args->head_dim == 64)
+        return combine_launch<64>(args, scratch, stream);
+    if (args->head_dim == 128)
+        return combine_launch<128>(args, scratch, stream);
+    return combine_launch<256>(args, scratch, stream);
+}
+
 bool attend_decode_can(const struct attend_args *args)
 {
     const struct device_facts *device = device_facts();
@@ -274,7 +292,7 @@ template <int HD>
 static cudaError_t decode_launch_dim(const struct attend_args *args, cudaStream_t stream)
 {
     const struct batch &batch = args->batch;
-    struct decode_scratch scratch = scratch_of(args);
+    struct decode_scratch scratch = attend_decode_scratch(args);
     size_t record = sizeof(float2) + sizeof(float) * HD;
     bool splits = batch.context_max > ATTEND_SPLIT;
     bool whole = splits && record_bytes(&batch, args->heads, HD) > scratch.capacity * record;
@@ -285,8 +303,7 @@ static cudaError_t decode_launch_dim(const struct attend_args *args, cudaStream_
                       : decode_launch<HD, (HD > 128 ? 1 : 2)>(args, scratch, stream);
     if (result != cudaSuccess || !splits || !scratch.row_record)
         return result;
-    return launch(combine_kernel<HD>, dim3(batch.rows_max, args->heads), HD, 0, stream, *args,
-                  scratch);
+    return attend_combine(args, &scratch, stream);
 }
 
 cudaError_t attend_decode(const struct attend_args *args, cudaStream_t stream)

@@ -17,15 +17,19 @@
 #define RING_BYTES_MAX (128u << 10)
 #define MERGE_ROWS 4 /* queries merged over the warps at a time */
 
-template <int HD, int TILES> struct decode_shared {
+/* What the warps' results of a split are put together in. */
+template <int HD, int TILES> struct decode_merged {
+    float2 stat[DECODE_WARPS][8 * TILES];
+    alignas(16) float merge[DECODE_WARPS][MERGE_ROWS][HD];
+};
+
+template <int HD, int TILES> struct decode_shared : decode_merged<HD, TILES> {
     static const uint32_t piece = PIECE * HD * 2, part = 2 * piece; /* bytes of K, or V */
     attend_plan plan;
     uint64_t full[DECODE_WARPS][STAGES_MAX], empty[DECODE_WARPS][STAGES_MAX];
     uint64_t item_full[ITEMS]; /* its queries are there */
     attend_item item[ITEMS];
     alignas(16) narrow q[ITEMS][8 * TILES][HD];
-    float2 stat[DECODE_WARPS][8 * TILES];
-    alignas(16) float merge[DECODE_WARPS][MERGE_ROWS][HD];
     /* then [DECODE_WARPS][stages][part], aligned to 128 */
 };
 

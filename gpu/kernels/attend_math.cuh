@@ -16,6 +16,17 @@ struct decode_scratch {   /* of the scratch buffer */
     uint32_t capacity;
 };
 
+namespace NARROW
+{
+
+struct decode_scratch attend_decode_scratch(const struct attend_args *args);
+
+/* Behind a kernel that left records: puts each row's splits together, from the first to the last. */
+cudaError_t attend_combine(const struct attend_args *args, const struct decode_scratch *scratch,
+                           cudaStream_t stream);
+
+} // namespace NARROW
+
 /* One value of two splits together; written out, so that it rounds alike wherever it is done. */
 __device__ __forceinline__ float fold_value(float before, float old, float split, float now)
 {
@@ -210,7 +221,7 @@ template <int HD, int TILES> struct decode_fold {
 template <int HD, int TILES>
 __device__ __forceinline__ void
 decode_merge(decode_fold<HD, TILES> &fold, const decode_state<HD, TILES> &s,
-             decode_shared<HD, TILES> &shared, uint32_t rows, bool first_split)
+             decode_merged<HD, TILES> &shared, uint32_t rows, bool first_split)
 {
     typedef decode_fold<HD, TILES> fold_type;
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;

@@ -1,6 +1,6 @@
 /* A block per row; each thread keeps its part of the row in registers between the two passes.
  * Bound by latency for few rows and by memory for many: reads and writes each value once. */
-#include "gpu/kernels/device.cuh"
+#include "gpu/kernels/norm.cuh"
 #include "gpu/kernels/norm.h"
 
 template <int TURNS> __global__ void norm_kernel(struct norm_args a)
@@ -43,28 +43,24 @@ template <int TURNS> __global__ void norm_kernel(struct norm_args a)
                 value[turn].v[j] = round_value(value[turn].v[j] + add[turn].v[j], a.residual_dtype);
             store_eight(a.residual, residual + i, residual + a.size, a.residual_dtype, value[turn]);
         }
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            squares += value[turn].v[j] * value[turn].v[j];
+        squares = norm_squares(squares, value[turn]);
     }
     if (!a.out)
         return;
-    float scale = rsqrtf(block_sum(squares, scratch) / (float)a.size + a.eps);
+    float scale = norm_scale(block_sum(squares, scratch), a.size, a.eps);
 #pragma unroll
     for (int turn = 0; turn < TURNS; turn++) {
         uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
         if (i >= a.size)
             break;
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            value[turn].v[j] = value[turn].v[j] * scale * weight[turn].v[j];
-        store_eight(a.out, out + i, out + a.size, a.out_dtype, value[turn]);
+        store_eight(a.out, out + i, out + a.size, a.out_dtype,
+                    norm_scaled(value[turn], scale, weight[turn]));
     }
 }
 
 cudaError_t op_norm(const struct norm_args *args, cudaStream_t stream)
 {
-    unsigned threads = threads_for(args->size, 1024);
+    unsigned threads = norm_threads(args->size);
     unsigned turns = ceil_div(args->size, threads * 8);
     dim3 grid(args->rows.max);
     if (turns <= 1)

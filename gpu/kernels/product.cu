@@ -1,6 +1,12 @@
 /* Which way a product goes: by the host's bound on its rows, its dtypes and its alignment. */
 #include "gpu/kernels/product.cuh"
 
+bool product_fuses(const struct product_args *args)
+{
+    return (!args->gated && !args->adds) || bf16::product_small_can(args) ||
+           f16::product_small_can(args);
+}
+
 static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream)
 {
     if (bf16::product_small_can(args))
@@ -12,7 +18,7 @@ static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream
 
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
 {
-    if (args->w.scale || args->w.scale_block)
+    if (args->w.scale || args->w.scale_block || !product_fuses(args))
         return cudaErrorNotSupported;
     if (args->rows.max == 0 || args->w.n == 0)
         return cudaSuccess;

@@ -7,7 +7,11 @@
  * the workspace given here.
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
- * given on one rank only. */
+ * given on one rank only.
+ *
+ * A step of few rows is as long as its weights take to come, and what its small kernels keep them
+ * waiting. So a product can do what stands behind it, where product_fuses() says so: SwiGLU of its
+ * outputs, or the add to the residual. */
 #pragma once
 
 #include "gpu/kernels/op.h"
@@ -25,6 +29,12 @@ struct product_args {
     enum dtype x_dtype, y_dtype, bias_dtype;
     void *workspace; /* scratch, one per concurrent stream, aligned; NULL and 0 on the CPU device */
     size_t workspace_bytes;
+    bool gated; /* w is gate, then up, n / 2 each: y[r][i] = silu(gate) * up, i < n / 2, unrounded
+                 * in between; silu(x) = x / (1 + exp(-x)) */
+    bool adds;  /* to what y holds, which is float32: in the order y + (sum + bias) */
 };
 
+/* Whether op_product is `gated` or `adds` for such arguments; else they are refused. Never on the
+ * CPU device, which has nothing to gain. */
+OP_C bool product_fuses(const struct product_args *args);
 OP_C cudaError_t op_product(const struct product_args *args, cudaStream_t stream);

@@ -8,8 +8,8 @@
 __global__ void __launch_bounds__(ANY_WARPS *WARP)
     any_kernel(const __grid_constant__ struct product_args a)
 {
-    grid_trigger();
     grid_wait();
+    grid_trigger();
     uint32_t rows = span_rows(a.rows), first = blockIdx.y * ANY_ROWS;
     uint32_t n = blockIdx.x * ANY_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (n >= a.w.n || first >= rows)

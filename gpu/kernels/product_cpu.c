@@ -67,9 +67,19 @@ static void product_block(const void *params, uint32_t index)
     }
 }
 
+static bool product_plain(const struct product_args *args)
+{
+    return !args->gated && !args->adds;
+}
+
+bool product_fuses(const struct product_args *args)
+{
+    return product_plain(args);
+}
+
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
 {
-    if (args->w.scale_block)
+    if (args->w.scale_block || !product_plain(args))
         return cudaErrorNotSupported;
     uint32_t outputs = product_outputs(args);
     return body_launch(stream, "product", product_block, args, sizeof *args,

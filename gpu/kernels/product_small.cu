@@ -30,8 +30,10 @@ namespace NARROW
 #define STAGES_MAX 8
 
 struct small_shape {
-    uint32_t units, chunk, chunks; /* chunk: values of k, a multiple of 32 */
-    uint32_t row_bytes; /* of a chunk in the ring: 64 modulo 128, against bank conflicts */
+    uint32_t units;         /* where gate and up go together: pairs of them */
+    uint32_t paired;        /* 1: slots 2 i and 2 i + 1 of a group are gate and up; else 0 */
+    uint32_t chunk, chunks; /* chunk: values of k, a multiple of 32 */
+    uint32_t row_bytes;     /* of a chunk in the ring: 64 modulo 128, against bank conflicts */
     uint32_t stages;
 };
 
@@ -40,6 +42,12 @@ struct small_cursor {
     uint32_t unit_first; /* of the group */
     uint32_t chunk, slot;
 };
+
+__device__ __forceinline__ uint32_t small_unit(const small_shape &shape, uint32_t first,
+                                               uint32_t slot)
+{
+    return first + (slot >> shape.paired) * gridDim.x;
+}
 
 __device__ __forceinline__ bool small_more(const small_cursor &at, const small_shape &shape)
 {
@@ -50,14 +58,14 @@ __device__ __forceinline__ void small_next(small_cursor &at, const small_shape &
                                            uint32_t warp)
 {
     at.slot++;
-    if (at.slot < GROUP && at.unit_first + at.slot * gridDim.x < shape.units)
+    if (at.slot < GROUP && small_unit(shape, at.unit_first, at.slot) < shape.units)
         return;
     at.slot = 0;
     at.chunk += SMALL_WARPS;
     if (at.chunk < shape.chunks)
         return;
     at.chunk = warp;
-    at.unit_first += GROUP * gridDim.x;
+    at.unit_first += (GROUP >> shape.paired) * gridDim.x;
 }
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -67,9 +75,10 @@ __device__ __forceinline__ void small_fetch(const struct product_args &a, const 
                                             const small_cursor &at, uint32_t to, uint32_t barrier,
                                             uint64_t policy)
 {
-    uint32_t lane = threadIdx.x % WARP;
-    uint32_t first = (at.unit_first + at.slot * gridDim.x) * UNIT, begin = at.chunk * shape.chunk;
-    uint32_t left = a.w.k - begin, bytes = (left < shape.chunk ? left : shape.chunk) * 2;
+    uint32_t lane = threadIdx.x % WARP, begin = at.chunk * shape.chunk, left = a.w.k - begin;
+    uint32_t first =
+        small_unit(shape, at.unit_first, at.slot) * UNIT + (at.slot & shape.paired) * (a.w.n / 2);
+    uint32_t bytes = (left < shape.chunk ? left : shape.chunk) * 2;
     uint32_t rows = a.w.n - first < UNIT ? a.w.n - first : UNIT;
     if (lane == 0)
         barrier_expect(barrier, rows * bytes);
@@ -122,6 +131,39 @@ __device__ __forceinline__ void small_multiply(float (&sum)[CHAINS][4],
     }
 }
 
+/* An output of a group, of which each thread has HALVES: [slot][row][output], of pairs [pair]. */
+struct small_output {
+    uint32_t row, n;
+    uint32_t at; /* in the warps' sums */
+    bool valid;
+};
+
+template <int HALVES>
+__device__ __forceinline__ small_output small_own(const struct product_args &a,
+                                                  const small_shape &shape, uint32_t rows,
+                                                  uint32_t unit_first, int half)
+{
+    const uint32_t tile = HALVES * 8 * UNIT;
+    uint32_t i = half * SMALL_THREADS + threadIdx.x, slot = (i / tile) << shape.paired;
+    uint32_t unit = small_unit(shape, unit_first, slot);
+    small_output out;
+    out.row = i % tile / UNIT;
+    out.n = unit * UNIT + i % UNIT;
+    out.at = slot * tile + i % tile;
+    out.valid =
+        slot < GROUP && out.row < rows && unit < shape.units && out.n < (a.w.n >> shape.paired);
+    return out;
+}
+
+template <int HALVES> __device__ __forceinline__ float small_sum(const float *merge, uint32_t at)
+{
+    float y = 0;
+#pragma unroll
+    for (int w = 0; w < SMALL_WARPS; w++)
+        y += merge[w * GROUP * HALVES * 8 * UNIT + at];
+    return y;
+}
+
 /* The warps' sums of a group of units, added in the order of the warps. */
 template <int HALVES>
 __device__ __forceinline__ void small_store(const struct product_args &a, const small_shape &shape,
@@ -130,6 +172,14 @@ __device__ __forceinline__ void small_store(const struct product_args &a, const 
 {
     const int size = GROUP * HALVES * 8 * UNIT; /* [unit][row][output] */
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    float before[HALVES];
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) {
+        small_output own = small_own<HALVES>(a, shape, rows, unit_first, half);
+        before[half] = 0;
+        if (a.adds && own.valid) /* asked for here, needed below */
+            before[half] = static_cast<const float *>(a.y)[(size_t)own.row * a.y_stride + own.n];
+    }
     __syncthreads(); /* the group before has been read */
 #pragma unroll
     for (int slot = 0; slot < GROUP; slot++)
@@ -145,18 +195,23 @@ __device__ __forceinline__ void small_store(const struct product_args &a, const 
             *reinterpret_cast<float2 *>(to) = pair;
         }
     __syncthreads();
-    for (int i = threadIdx.x; i < size; i += SMALL_THREADS) {
-        float y = 0;
 #pragma unroll
-        for (int w = 0; w < SMALL_WARPS; w++)
-            y += merge[w * size + i];
-        uint32_t row = i / UNIT % (HALVES * 8), slot = i / UNIT / (HALVES * 8);
-        uint32_t unit = unit_first + slot * gridDim.x, n = unit * UNIT + i % UNIT;
-        if (row >= rows || unit >= shape.units || n >= a.w.n)
+    for (int half = 0; half < HALVES; half++) {
+        small_output own = small_own<HALVES>(a, shape, rows, unit_first, half);
+        if (!own.valid)
             continue;
+        float y = small_sum<HALVES>(merge, own.at);
         if (a.bias)
-            y += load_value(a.bias, n, a.bias_dtype);
-        store_value(a.y, (size_t)row * a.y_stride + n, a.y_dtype, y);
+            y += load_value(a.bias, own.n, a.bias_dtype);
+        if (shape.paired) {
+            float up = small_sum<HALVES>(merge, own.at + HALVES * 8 * UNIT);
+            if (a.bias)
+                up += load_value(a.bias, a.w.n / 2 + own.n, a.bias_dtype);
+            y = y / (1.0f + expf(-y)) * up;
+        }
+        if (a.adds)
+            y += before[half];
+        store_value(a.y, (size_t)own.row * a.y_stride + own.n, a.y_dtype, y);
     }
 }
 
@@ -187,11 +242,11 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
                     policy);
         small_next(ahead, shape, warp);
     }
-    grid_trigger();
     grid_wait();
+    grid_trigger(); /* the kernel behind may read what those before this one have written */
     uint32_t rows = span_rows(a.rows), stage = 0, phase = 0, loaded = UINT32_MAX;
     uint4 x[STEPS][HALVES];
-    for (; at.unit_first < shape.units; at.unit_first += GROUP * gridDim.x) {
+    for (; at.unit_first < shape.units; at.unit_first += (GROUP >> shape.paired) * gridDim.x) {
         float sum[GROUP][CHAINS][4] = {};
         for (at.chunk = warp; at.chunk < shape.chunks; at.chunk += SMALL_WARPS) {
             uint32_t begin = at.chunk * shape.chunk, left = a.w.k - begin;
@@ -201,7 +256,7 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
             loaded = at.chunk;
 #pragma unroll
             for (int slot = 0; slot < GROUP; slot++) {
-                if (at.unit_first + slot * gridDim.x >= shape.units)
+                if (small_unit(shape, at.unit_first, slot) >= shape.units)
                     break;
                 barrier_wait(shared_address(&full[warp][stage]), phase);
                 uint32_t from = ring + stage * stage_bytes;
@@ -226,8 +281,10 @@ bool product_small_can(const struct product_args *a)
     bool aligned = a->w.k % 8 == 0 && a->x_stride % 8 == 0 && a->w.k > 0 &&
                    reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
                    reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
-    return device_facts()->major == 9 && aligned && a->rows.max <= 16 &&
-           a->w.dtype == DTYPE_NARROW && a->x_dtype == DTYPE_NARROW;
+    bool gated = !a->gated || a->w.n % (2 * UNIT) == 0;
+    return device_facts()->major == 9 && aligned && gated && a->rows.max <= PRODUCT_SMALL_MAX &&
+           a->w.dtype == DTYPE_NARROW && a->x_dtype == DTYPE_NARROW &&
+           (!a->adds || a->y_dtype == DTYPE_F32);
 }
 
 template <int HALVES>
@@ -236,7 +293,8 @@ static cudaError_t small_launch(const struct product_args *args, cudaStream_t st
     const struct device_facts *device = device_facts();
     struct small_shape shape;
     uint32_t k = args->w.k, turns = ceil_div(k, SMALL_WARPS * CHUNK_MAX);
-    shape.units = ceil_div(args->w.n, UNIT);
+    shape.paired = args->gated;
+    shape.units = args->gated ? args->w.n / (2 * UNIT) : ceil_div(args->w.n, UNIT);
     shape.chunk = ceil_div(ceil_div(k, SMALL_WARPS * turns), 32) * 32;
     shape.chunks = ceil_div(k, shape.chunk);
     shape.row_bytes = shape.chunk * 2 + (shape.chunk % 64 ? 0 : 64);

@@ -4,9 +4,8 @@
  * putting. The kernel behind starts early and fetches its weights in the meantime. */
 #include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/inbox.cuh"
+#include "gpu/kernels/norm.cuh"
 #include "gpu/kernels/reduce.h"
-
-#define THREADS_MAX 1024
 
 /* Eight values as they travel: a chunk of 16 bytes, or two of float32. */
 template <bool WIDE> struct parcel {
@@ -122,29 +121,26 @@ __device__ __forceinline__ void take_row(const struct reduce_args &args, uint32_
             weight[turn] = load_eight(a.weight, i, a.size, a.weight_dtype);
         eight sum = sum_parts<RANKS, WIDE>(args, row, i);
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
+        for (int j = 0; j < 8; j++)
             value[turn].v[j] = round_value(value[turn].v[j] + sum.v[j], a.residual_dtype);
-            squares += value[turn].v[j] * value[turn].v[j];
-        }
+        squares = norm_squares(squares, value[turn]);
         store_eight(a.residual, residual + i, residual + a.size, a.residual_dtype, value[turn]);
     }
     if (!a.out)
         return;
-    float scale = rsqrtf(block_sum(squares, scratch) / (float)a.size + a.eps);
+    float scale = norm_scale(block_sum(squares, scratch), a.size, a.eps);
 #pragma unroll
     for (int turn = 0; turn < TURNS; turn++) {
         uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
         if (i >= a.size)
             break;
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            value[turn].v[j] = value[turn].v[j] * scale * weight[turn].v[j];
-        store_eight(a.out, out + i, out + a.size, a.out_dtype, value[turn]);
+        store_eight(a.out, out + i, out + a.size, a.out_dtype,
+                    norm_scaled(value[turn], scale, weight[turn]));
     }
 }
 
 template <int TURNS, int RANKS, bool WIDE>
-__global__ void __launch_bounds__(THREADS_MAX, 1) reduce_kernel(struct reduce_args args)
+__global__ void __launch_bounds__(NORM_THREADS, 1) reduce_kernel(struct reduce_args args)
 {
     __shared__ float scratch[WARP];
     grid_trigger();
@@ -161,7 +157,7 @@ static cudaError_t reduce_for(const struct reduce_args *args, cudaStream_t strea
 {
     uint32_t rows = args->norm.rows.max, most = device_facts()->processors;
     dim3 grid(rows < most ? rows : most);
-    unsigned threads = threads_for(args->norm.size, THREADS_MAX);
+    unsigned threads = norm_threads(args->norm.size);
     if (args->inboxes.ranks <= 2)
         return launch(reduce_kernel<TURNS, 2, WIDE>, grid, threads, 0, stream, *args);
     if (args->inboxes.ranks <= 4)
@@ -175,7 +171,7 @@ cudaError_t op_reduce(const struct reduce_args *args, cudaStream_t stream)
     if (a->size > REDUCE_SIZE_MAX || args->inboxes.ranks > INBOX_RANKS_MAX ||
         (a->size | a->delta_stride | a->residual_stride | a->out_stride) % REDUCE_STEP)
         return cudaErrorInvalidValue;
-    bool wide = a->delta_dtype == DTYPE_F32, twice = a->size > THREADS_MAX * 8;
+    bool wide = a->delta_dtype == DTYPE_F32, twice = a->size > NORM_THREADS * 8;
     if (wide)
         return twice ? reduce_for<2, true>(args, stream) : reduce_for<1, true>(args, stream);
     return twice ? reduce_for<2, false>(args, stream) : reduce_for<1, false>(args, stream);

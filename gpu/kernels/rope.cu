@@ -4,6 +4,7 @@
  * wait of its own. */
 #include "gpu/kernels/device.cuh"
 #include "gpu/kernels/facts.cuh"
+#include "gpu/kernels/rope.cuh"
 #include "gpu/kernels/rope.h"
 
 #define ROPE_WARPS 8
@@ -37,23 +38,6 @@ __device__ static char *kv_place(const struct rope_args &a, uint32_t slot, uint3
                  (block % group.slab_blocks) * group.block_bytes + part;
     return base + ((size_t)head * size + position % size) * a.head_dim *
                       (a.kv.dtype == DTYPE_F32 ? 4 : 2);
-}
-
-/* What has overflowed is stored as NaN: by an infinite key a score could be -infinity, and the key
- * would be left out as if it did not matter. */
-__device__ __forceinline__ float unless_infinite(float value, enum dtype dtype)
-{
-    float stored = round_value(value, dtype);
-    return stored + (stored - stored);
-}
-
-__device__ __forceinline__ uint32_t unless_infinite_pair(uint32_t word, enum dtype dtype)
-{
-    if (dtype == DTYPE_BF16) /* has float32's range */
-        return word;
-    __half2 pair = *reinterpret_cast<__half2 *>(&word);
-    pair = __hadd2(pair, __hsub2(pair, pair));
-    return *reinterpret_cast<uint32_t *>(&pair);
 }
 
 __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args a)
@@ -138,49 +122,21 @@ __global__ void __launch_bounds__(ROPE_THREADS)
             return;
         }
     }
-    uint32_t words[2][4] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
-    float2 value[2][4];
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            value[half][j] = unpack(words[half][j], a.dtype);
+    rope_pairs x = rope_unpack(low, high, a.dtype);
     const void *weight = part < a.heads ? a.q_norm : a.k_norm;
     if (weight) {
-        float squares = 0;
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-#pragma unroll
-            for (int j = 0; j < 4; j++)
-                squares +=
-                    value[half][j].x * value[half][j].x + value[half][j].y * value[half][j].y;
+        float squares = rope_squares(x);
         uint32_t lanes = ((1u << chunks) - 1) << threadIdx.x % WARP / chunks * chunks;
         for (uint32_t offset = 1; offset < chunks; offset *= 2)
             squares += __shfl_xor_sync(lanes, squares, offset);
-        float scale = rsqrtf(squares / (float)a.head_dim + a.eps);
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                uint32_t from = half * pairs + i + 2 * j;
-                value[half][j].x *= scale * load_value(weight, from, a.norm_dtype);
-                value[half][j].y *= scale * load_value(weight, from + 1, a.norm_dtype);
-            }
+        rope_norm(x, rope_scale(squares, a.head_dim, a.eps), weight, a.norm_dtype, i, pairs);
     }
-    const float4 *angles =
+    const float4 *from =
         reinterpret_cast<const float4 *>(a.angles + ((size_t)token * pairs + i) * 2);
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-        float4 angle = angles[j]; /* cos, sin of two pairs */
-        float2 x = value[0][j], y = value[1][j];
-        words[0][j] = pack(x.x * angle.x - y.x * angle.y, x.y * angle.z - y.y * angle.w, a.dtype);
-        words[1][j] = pack(y.x * angle.x + x.x * angle.y, y.y * angle.z + x.y * angle.w, a.dtype);
-        words[0][j] = unless_infinite_pair(words[0][j], a.dtype);
-        words[1][j] = unless_infinite_pair(words[1][j], a.dtype);
-    }
-    *reinterpret_cast<uint4 *>(to) = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
-    *reinterpret_cast<uint4 *>(to + pairs * 2) =
-        make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]);
+    const float4 angles[4] = {from[0], from[1], from[2], from[3]};
+    rope_turn(x, angles, low, high, a.dtype);
+    *reinterpret_cast<uint4 *>(to) = low;
+    *reinterpret_cast<uint4 *>(to + pairs * 2) = high;
 }
 
 static bool rope_is_wide(const struct rope_args *a)

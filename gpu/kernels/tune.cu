@@ -86,6 +86,7 @@ static cudaError_t run_turn(cublasLtHandle_t handle, struct lt_problem *problem,
     }
     if (result == cudaSuccess)
         result = cudaEventRecord(watch->end, stream);
+    /* May wait: products are timed before the first step. */
     return result == cudaSuccess ? cudaEventSynchronize(watch->end) : result;
 }
 

@@ -19,7 +19,7 @@ import random
 import shutil
 import sys
 
-from served import Daemon, check, child_of, distance, end_all, failures, gpus
+from served import Daemon, check, distance, end_all, failures, gpus, sluiced_below
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cuda"
@@ -120,7 +120,7 @@ def checked(tool, tp, pp):
     daemon = daemon_on("synthetic:tiny", 1, tp, pp, patience_s=120,
                        wrap=(tool, "--tool", "memcheck", "--error-exitcode", "9", *reports))
     logprobs, texts = answers(daemon, 12)
-    code = daemon.stop(child_of(daemon.process.pid))
+    code = daemon.stop(sluiced_below(daemon.process.pid))
     summary = [line for line in daemon.out().splitlines() if "SUMMARY" in line]
     check(code == 0 and len(logprobs) > 200 and len(texts) == 8 and "0 errors" in " ".join(summary),
           f"memcheck, tp {tp}, pp {pp}: exit code {code}, {' '.join(summary) or 'no summary'}")

@@ -9,7 +9,7 @@
 - idle      at most 2 clock ticks of CPU in 60 s on our own threads
 - tenant    another process takes the GPU's memory until growth fails: all requests end
 - fault     a kernel that traps: exit 75 within a second; one that spins: the watchdog is not fed
-- sanitize  compute-sanitizer's four tools over a served batch
+- sanitize  compute-sanitizer's four tools over a served batch, side by side
 
 All of them when none is named. Prints what it saw beside each limit; exit 1 if any does not hold. Needs nothing
 but Python's own library, nvidia-smi, and compute-sanitizer for the last part.
@@ -28,8 +28,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-from served import WEIGHTS_8B, Daemon, await_true, check, child_of, end_all, failures
+from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures, sluiced_below
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
@@ -231,18 +232,18 @@ def memory_after_buckets(daemon, free_before):
 
 
 def burst(daemon, free_idle):
-    batch, most = daemon.begin("generate", lines(256, 1264, 400)), 0
+    batch, most = daemon.begin("generate", lines(256, 1264, 360)), 0
     while not batch.ended():
         most = max(most, daemon.stats()["memory"]["kv_used"])
-    took = await_true(lambda: gpu_free() >= free_idle - 2 * MIB, IDLE_S + 5, 0.05)
+    took = await_true(lambda: gpu_free() >= free_idle - 2 * MIB, IDLE_S + 5, 0.02)
     check(most >= 40 * GIB, f"burst: {most / GIB:.1f} GiB of KV, at least 40")
-    check(took is not None and took <= IDLE_S + 1,
-          f"burst: back to the idle memory {took or -1:.2f} s after its end; idle time {IDLE_S:.0f} s, limit 1 s more")
+    check(took is not None and took <= IDLE_S,
+          f"burst: back to the idle memory {took or -1:.2f} s after its end, limit the idle time of {IDLE_S:.0f} s")
 
 
 def one_of_64(daemon):
-    last = daemon.begin("generate", lines(1, 5120, 4000))
-    many = daemon.begin("generate", lines(63, 5120, 400))
+    last = daemon.begin("generate", lines(1, 5120, 2200))
+    many = daemon.begin("generate", lines(63, 1264, 200))
     peak, free_peak, seen = 0, 0, {}
     while not many.ended():
         peak = max(peak, daemon.stats()["memory"]["kv_held"])
@@ -254,7 +255,7 @@ def one_of_64(daemon):
         seen.update(slabs=slabs, held=stats["memory"]["kv_held"], used=stats["memory"]["kv_used"])
         return stats["gauges"]["running"] == 1 and seen["held"] <= (slabs + 2) * SLAB
 
-    took = await_true(down, 14, 0.02)
+    took = await_true(down, 10, 0.02)
     freed = gpu_free() - free_peak
     running = not last.ended()
     check(took is not None and running,
@@ -389,6 +390,14 @@ def fault():
 # ---- sanitize -------------------------------------------------------------------------------------------------
 
 
+# cuBLASLt's kernels are not ours to mend: racecheck names one in which a thread arrives at a barrier for others. A
+# block of ours has up to 128 barriers, more than the tools make room for by themselves: they then stop the kernel.
+BARRIERS = ("--num-cuda-barriers", "256")
+TOOLS = {"memcheck": (), "initcheck": (), "synccheck": BARRIERS,
+         "racecheck": (*BARRIERS, *(arg for name in ("nvjet", "cutlass", "cublas", "gemm")
+                                    for arg in ("--kernel-name-exclude", "kernel_substring=" + name)))}
+
+
 def mixed_lines():
     choices = [{}, {"temperature": 0.8, "top_k": 20}, {"temperature": 1.0, "top_p": 0.9, "min_p": 0.02},
                {"repetition_penalty": 1.2, "presence_penalty": 0.3, "frequency_penalty": 0.1},
@@ -400,22 +409,22 @@ def mixed_lines():
 def sanitize_with(tool):
     begin = time.monotonic()
     daemon = Daemon(BUILD, "synthetic:tiny", "--step-timeout", "120s", patience_s=90, wrap=(
-        "compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "30"))
+        "compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "30", *TOOLS[tool]))
     answers = len(daemon.run("generate", mixed_lines()))
     scored = [{"tokens": [rng.randrange(512) for _ in range(n)]} for n in (2, 40, 130, 280)]
     answers += len(daemon.run("score", scored)) + len(daemon.run("embed", scored))
-    code = daemon.stop(child_of(daemon.process.pid))
+    code = daemon.stop(sluiced_below(daemon.process.pid))
     summary = [line for line in daemon.out().splitlines() if "SUMMARY" in line]
     check(code == 0 and answers == 40, f"{tool}: {answers} of 40 results, exit code {code}, "
           f"{' '.join(summary) or 'no summary'} ({time.monotonic() - begin:.0f} s)")
     if code:
-        for line in daemon.out().splitlines()[:60]:
+        for line in daemon.out().splitlines()[:60] + daemon.log().splitlines()[-5:]:
             note(line)
 
 
 def sanitize():
-    for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
-        attempt(sanitize_with, tool)
+    with ThreadPoolExecutor(len(TOOLS)) as together:
+        list(together.map(lambda tool: attempt(sanitize_with, tool), TOOLS))
 
 
 def attempt(what, *args):
@@ -423,12 +432,11 @@ def attempt(what, *args):
         what(*args)
     except Exception as error:  # the others are worth their time all the same
         check(False, f"{what.__name__} {' '.join(args)}: {error!r}")
-    finally:
-        end_all()
 
 
 PARTS = {part.__name__: part for part in (profile, notify, ready, memory, idle, tenant, fault, sanitize)}
 for name in sys.argv[2:] or PARTS:
     attempt(PARTS[name])
+    end_all()
 print(f"{len(failures)} failures")
 sys.exit(1 if failures else 0)

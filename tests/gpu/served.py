@@ -41,20 +41,22 @@ def gpus():
     return listed.stdout.count("UUID")
 
 
-def child_of(process_id):
-    """The daemon that a tool started, itself or by a process of its own; None when there is none."""
-    children = {}
+def sluiced_below(process_id):
+    """The daemon, which the tool's own processes stand above."""
+    parents = {}
     for path in glob.glob("/proc/[0-9]*/stat"):
         try:
             with open(path) as file:
-                text = file.read()
+                head, _, rest = file.read().rpartition(") ")
         except OSError:
             continue
-        children[int(text.rpartition(") ")[2].split()[1])] = int(path.split("/")[2])
-    last = children.get(process_id)
-    while last in children:
-        last = children[last]
-    return last
+        parents[int(path.split("/")[2])] = (int(rest.split()[1]), head.partition("(")[2])
+    for found, (above, name) in parents.items():
+        while name == "sluiced" and above in parents:
+            if above == process_id:
+                return found
+            above = parents[above][0]
+    return None
 
 
 def distance(one, other):

@@ -166,6 +166,23 @@ START_TEST(a_text_that_can_never_wait_is_too_large)
 }
 END_TEST
 
+static int no_thread(struct background *background, struct task *task)
+{
+    (void)background;
+    (void)task;
+    return -ERR_NO_MEMORY;
+}
+
+START_TEST(without_a_thread_for_it_a_conversation_is_refused)
+{
+    site.background.run = no_thread;
+    ck_assert_uint_eq(fetch(&site, "/tokenize", renderings[0].body, answer, sizeof(answer)), 500);
+    ck_assert_ptr_nonnull(strstr(answer, "\"code\":\"no_memory\""));
+    ck_assert_uint_eq(site.world.server.load.input, 0);
+    ck_assert_uint_eq(site.world.server.encodings, 0);
+}
+END_TEST
+
 START_TEST(what_is_ignored_is_not_kept)
 {
     struct caller caller;
@@ -212,6 +229,7 @@ Suite *chat_ask_suite(void)
 {
     Suite *suite = suite_create("chat_ask");
     TCase *tests = tcase_create("chat_ask");
+    tcase_set_timeout(tests, 60); /* two million values, under ThreadSanitizer */
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, a_conversation_becomes_the_text_of_the_template, 0,
                         sizeof(renderings) / sizeof(renderings[0]));
@@ -221,6 +239,7 @@ Suite *chat_ask_suite(void)
                         sizeof(refused) / sizeof(refused[0]));
     tcase_add_test(tests, a_conversation_counts_while_it_waits_and_is_gone_once_it_is_text);
     tcase_add_test(tests, a_text_that_can_never_wait_is_too_large);
+    tcase_add_test(tests, without_a_thread_for_it_a_conversation_is_refused);
     tcase_add_test(tests, what_is_ignored_is_not_kept);
     tcase_add_test(tests, arguments_of_calls_count_as_the_values_that_they_hold);
     suite_add_tcase(suite, tests);

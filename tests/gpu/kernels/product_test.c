@@ -113,6 +113,87 @@ START_TEST(a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threa
 }
 END_TEST
 
+/* What a product does behind itself, where the device can; else it refuses. */
+struct fused_case {
+    uint32_t rows, count, n, k;
+    bool gated, adds, bias;
+};
+
+static const struct fused_case fused_cases[] = {
+    {1, 1, 4320, 200, true, false, false}, {8, 5, 48, 2048, true, false, true},
+    {7, 7, 2160, 576, true, false, true},  {16, 11, 2176, 1544, true, false, false},
+    {1, 1, 64, 14336, false, true, false}, {16, 13, 1061, 640, false, true, true},
+    {3, 3, 33, 264, false, true, true},    {4, 1, 1090, 4096, false, true, false},
+};
+
+static double sum_of(const struct product_args *args, const struct tensor *w,
+                     const struct tensor *x, const struct tensor *bias, uint32_t row, uint32_t n,
+                     double *ret_size)
+{
+    double sum = args->bias ? (double)tensor_at(bias, 0, n) : 0;
+    *ret_size = fabs(sum);
+    for (uint32_t k = 0; k < args->w.k; k++) {
+        double term = (double)w->host[(size_t)n * args->w.k + k] * (double)tensor_at(x, row, k);
+        sum += term;
+        *ret_size += fabs(term);
+    }
+    return sum;
+}
+
+START_TEST(a_product_gates_and_adds_where_the_device_can)
+{
+    const struct fused_case *c = &fused_cases[_i / 2];
+    enum dtype dtype = _i % 2 ? DTYPE_BF16 : DTYPE_F16;
+    rig_begin();
+    uint32_t width = c->gated ? c->n / 2 : c->n;
+    struct tensor w = tensor_random(dtype, 1, c->n * c->k, 0.1f);
+    struct tensor bias = tensor_random(dtype, 1, c->n, 1);
+    struct tensor x = tensor_random(dtype, 1, c->rows * (c->k + 8), 1);
+    x.stride = c->k + 8; /* rows as products read them are aligned */
+    struct tensor y = c->adds ? tensor_random(DTYPE_F32, c->rows, width, 3)
+                              : tensor_poison(dtype, c->rows, width);
+    struct product_args args = {
+        .rows = rig_span(c->count, 0, c->rows),
+        .w = {.data = w.device, .dtype = dtype, .n = c->n, .k = c->k},
+        .bias = c->bias ? bias.device : NULL,
+        .x = x.device,
+        .y = y.device,
+        .x_stride = x.stride,
+        .y_stride = y.stride,
+        .x_dtype = dtype,
+        .y_dtype = y.dtype,
+        .bias_dtype = dtype,
+        .gated = c->gated,
+        .adds = c->adds,
+    };
+    size_t elements = (size_t)c->rows * y.stride;
+    float *before = malloc(elements * sizeof *before);
+    memcpy(before, y.host, elements * sizeof *before);
+    bool fuses = product_fuses(&args);
+    ck_assert_int_eq(op_product(&args, rig_stream), fuses ? cudaSuccess : cudaErrorNotSupported);
+    if (!c->adds)
+        ck_assert(tensor_untouched(&y, fuses ? c->count : 0));
+    tensor_read(&y);
+    for (uint32_t row = 0; fuses && row < c->count; row++)
+        for (uint32_t n = 0; n < width; n++) {
+            double unit = 0x1p-24 * sqrt(c->k), size, up_size;
+            double want = sum_of(&args, &w, &x, &bias, row, n, &size), slack = size * unit;
+            if (c->gated) {
+                double gate = want, up = sum_of(&args, &w, &x, &bias, row, width + n, &up_size);
+                want = gate / (1 + exp(-gate)) * up;
+                slack = 1.1 * slack * fabs(up) + up_size * unit * fabs(gate) + fabs(want) * 1e-6;
+            }
+            if (c->adds)
+                want += (double)before[(size_t)row * y.stride + n];
+            check_close((double)tensor_at(&y, row, n), want, y.dtype, slack);
+        }
+    for (size_t i = fuses ? (size_t)c->count * y.stride : 0; c->adds && i < elements; i++)
+        ck_assert(y.host[i] == before[i]);
+    free(before);
+    rig_end();
+}
+END_TEST
+
 START_TEST(scaled_weights_are_refused)
 {
     rig_begin();
@@ -129,6 +210,8 @@ Suite *product_suite(void)
     tcase_add_loop_test(tcase, products_are_those_of_a_plain_double_sum, 0,
                         sizeof shapes / sizeof *shapes);
     tcase_add_test(tcase, a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads);
+    tcase_add_loop_test(tcase, a_product_gates_and_adds_where_the_device_can, 0,
+                        2 * sizeof fused_cases / sizeof *fused_cases);
     tcase_add_test(tcase, scaled_weights_are_refused);
     suite_add_tcase(suite, tcase);
     return suite;
