@@ -56,8 +56,8 @@ void worker_destroy(struct worker *worker)
     sched_destroy(&worker->sched);
     queue_destroy(&worker->in);
     queue_destroy(&worker->cancels);
-    /* Last: the device writes to it until it is closed. */
-    if (worker->wake_fd >= 0)
+    /* Last: the device writes to it until it is closed, and one that failed at any time. */
+    if (worker->wake_fd >= 0 && worker_state(worker) != WORKER_FAILED)
         close(worker->wake_fd);
     free(worker);
 }

@@ -294,7 +294,8 @@ struct gpu_api {
                 struct gpu_model *ret_model, struct gpu_limits *ret_limits, struct error *error);
 
     /* rank, blocks. Streams, pools, weights. Ranks start at the same time, each in its own thread.
-     * wake_fd: an eventfd of the caller, written after every step; it outlives the engine. */
+     * wake_fd: an eventfd of the caller, written after every step; it outlives the engine. Of one
+     * that failed a host function may write to it still: then it stays open for good. */
     int (*start)(struct gpu_engine *engine, uint32_t rank, int wake_fd, struct error *error);
 
     /* any. Thousandths of the loading that are done. */

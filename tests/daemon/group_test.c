@@ -45,11 +45,17 @@ static void engine_open(const char *name, int layout)
     step = 0;
 }
 
-static void engine_close(void)
+/* Of an engine that failed a host function may write to the descriptor still. */
+static void engine_leave(void)
 {
     group_stop(group);
     group_free(group);
     gpu_module.close(engine);
+}
+
+static void engine_close(void)
+{
+    engine_leave();
     close(wake_fd);
 }
 
@@ -131,10 +137,11 @@ static int run(uint32_t steps)
 
 static const char *const names[] = {"synthetic:null", "synthetic:tiny"};
 
-/* 200 times in all; every third group is stopped with its last steps under way. */
+/* 200 times in all, fewer where a sanitizer makes a start last a second; every third group is
+ * stopped with its last steps under way. */
 START_TEST(ranks_start_work_and_stop_together)
 {
-    for (uint32_t i = 0; i < 50; i++) {
+    for (uint32_t i = 0; i < GROUP_STARTS; i++) {
         engine_open(names[_i / 2], _i % 2);
         ck_assert_msg(group_start(group, wake_fd, true, &error) == 0, "%s", error.text);
         ck_assert_int_eq(run(i % 20), 0);
@@ -211,7 +218,7 @@ START_TEST(a_rank_that_is_lost_ends_the_others)
     ck_assert_int_eq(rc, -ERR_DEVICE);
     ck_assert_int_eq(group_query(group, &error), GPU_FAILED);
     ck_assert_msg(strstr(error.text, "launch failure") != NULL, "%s", error.text);
-    engine_close();
+    engine_leave();
 }
 END_TEST
 
@@ -219,7 +226,7 @@ Suite *group_suite(void)
 {
     Suite *suite = suite_create("group");
     TCase *tcase = tcase_create("group");
-    tcase_set_timeout(tcase, 60);
+    tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, ranks_start_work_and_stop_together, 0, 4);
     tcase_add_loop_test(tcase, a_start_that_fails_on_one_rank_leaves_nothing, 0, 10);
     tcase_add_loop_test(tcase, devices_that_cannot_reach_each_other_are_named, 0, 2);

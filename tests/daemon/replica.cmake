@@ -10,3 +10,9 @@ sluice_count_heap(test_steady)
 sluice_test(group
     SOURCES group_main.c group_test.c
     LIBS sluice_daemon sluice_gpu_cpu)
+set(starts 50)
+if(SLUICE_SANITIZE OR SLUICE_FUZZ)
+    set(starts 12)
+endif()
+target_compile_definitions(test_group PRIVATE GROUP_STARTS=${starts})
+set_tests_properties(group PROPERTIES TIMEOUT 900) # ThreadSanitizer beside other work

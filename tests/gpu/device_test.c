@@ -62,10 +62,7 @@ START_TEST(scores_are_those_of_transformers)
     model_open(names[_i]);
     for (int i = 0; i < 3; i++) {
         talk.chunk = chunks[i];
-        for (uint32_t j = 0; j < REFERENCE_PROMPTS; j++)
-            jobs[j] = (struct talk_job){.prompt = reference.prompts[j].tokens,
-                                        .prompt_len = reference.prompts[j].count,
-                                        .score = true};
+        rig_score_jobs(jobs, &reference);
         jobs_run(REFERENCE_PROMPTS);
         struct rig_error error = rig_compare(jobs, &reference);
         ck_assert_msg(rig_right(error, &reference), "%s, chunks of %u: mean %g, worst %g",

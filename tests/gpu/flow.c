@@ -31,7 +31,7 @@ struct flow {
     int wake_fd;
     uint64_t step, taken;
     uint32_t planned[FLOW_SEQS], sampled[FLOW_SEQS]; /* positions; samples that were planned */
-    uint32_t answered[FLOW_SEQS];
+    uint32_t answered[FLOW_SEQS];                    /* samples, or scores, that came */
     uint32_t blocks_left[GPU_GROUPS_MAX], block_next[GPU_GROUPS_MAX];
     struct draft drafts[GPU_DEPTH_MAX + 1];
     struct flow_answers *answers;
@@ -73,23 +73,38 @@ static int seq_open(struct flow *flow, struct draft *draft, uint32_t seq, struct
     return 0;
 }
 
+/* Positions to read of the prompt: its last token has no successor to score. */
+static uint32_t prompt_end(const struct flow *flow, uint32_t seq)
+{
+    return flow->reference->prompts[seq].count - flow->options->score;
+}
+
+static bool seq_done(const struct flow *flow, uint32_t seq)
+{
+    return flow->options->score ? flow->planned[seq] == prompt_end(flow, seq)
+                                : flow->sampled[seq] == FLOW_SAMPLES;
+}
+
 static void row_add(struct flow *flow, struct draft *draft, uint32_t seq)
 {
     const struct reference_prompt *prompt = &flow->reference->prompts[seq];
-    uint32_t position = flow->planned[seq];
-    bool decode = position >= prompt->count;
-    uint32_t left = decode ? 1 : prompt->count - position, chunk = flow->options->chunk;
+    uint32_t position = flow->planned[seq], end = prompt_end(flow, seq);
+    bool decode = position >= end;
+    uint32_t left = decode ? 1 : end - position, chunk = flow->options->chunk;
     struct gpu_row *row = &draft->rows[draft->plan.row_count];
     *row = (struct gpu_row){.slot = seq,
                             .position = position,
                             .q_len = left < chunk ? left : chunk,
                             .input = decode ? GPU_LAST : GPU_IDS,
                             .ids = draft->plan.id_count};
-    if (position + row->q_len >= prompt->count) {
+    if (flow->options->score) {
+        row->want = GPU_SCORE;
+        row->score_count = row->q_len;
+    } else if (position + row->q_len >= end) {
         row->want = GPU_SAMPLE | GPU_LOGPROBS;
         flow->sampled[seq]++;
     }
-    for (uint32_t i = 0; !decode && i < row->q_len; i++)
+    for (uint32_t i = 0; !decode && i < row->q_len + (row->score_count > 0); i++)
         draft->ids[draft->plan.id_count++] = prompt->tokens[position + i];
     flow->planned[seq] += row->q_len;
     draft->plan.token_count += row->q_len;
@@ -109,7 +124,7 @@ static bool draft_make(struct flow *flow, struct draft *draft, int *ret_status, 
                                     .ids = draft->ids};
     *ret_status = 0;
     for (uint32_t seq = 0; !*ret_status && seq < FLOW_SEQS; seq++) {
-        if (flow->sampled[seq] == FLOW_SAMPLES)
+        if (seq_done(flow, seq))
             continue;
         left = true;
         if (seq % groups != flow->step % groups)
@@ -139,20 +154,28 @@ static int await(struct flow *flow, uint64_t step, struct error *error)
     return 0;
 }
 
+static void answers_take(struct flow *flow, const struct draft *draft,
+                         const struct gpu_results *results)
+{
+    struct flow_answers *answers = flow->answers;
+    uint32_t sample = 0, score = 0;
+    for (uint32_t i = 0; i < draft->plan.row_count; i++) {
+        uint32_t seq = draft->seq[i];
+        if (draft->rows[i].want & GPU_SAMPLE)
+            answers->samples[seq][flow->answered[seq]++] = results->samples[sample++];
+        for (uint32_t j = 0; j < draft->rows[i].score_count; j++)
+            answers->scores[seq][flow->answered[seq]++] = results->scores[score++];
+    }
+}
+
 static int results_take(struct flow *flow, uint64_t until, struct error *error)
 {
     int status = 0;
     while (flow->taken < until && !(status = await(flow, flow->taken + 1, error))) {
         struct gpu_results results;
         flow->taken++;
-        const struct draft *draft = &flow->drafts[flow->taken % (GPU_DEPTH_MAX + 1)];
         gpu_module.results(flow->engine, flow->taken, &results);
-        uint32_t sample = 0;
-        for (uint32_t i = 0; i < draft->plan.row_count; i++) {
-            uint32_t seq = draft->seq[i];
-            if (draft->rows[i].want & GPU_SAMPLE)
-                flow->answers->samples[seq][flow->answered[seq]++] = results.samples[sample++];
-        }
+        answers_take(flow, &flow->drafts[flow->taken % (GPU_DEPTH_MAX + 1)], &results);
     }
     return status;
 }
@@ -198,6 +221,7 @@ int flow_run(const struct flow_options *options, const struct reference *referen
     group_stop(flow.group);
     group_free(flow.group);
     gpu_module.close(flow.engine);
-    close(flow.wake_fd);
+    if (status != -ERR_DEVICE) /* else a host function may write to it still */
+        close(flow.wake_fd);
     return status;
 }

@@ -13,5 +13,6 @@ Suite *mutation_suite(void);
 Suite *pipeline_suite(void);
 Suite *ranks_suite(void);
 Suite *reference_suite(void);
+Suite *several_suite(void);
 Suite *start_suite(void);
 Suite *wait_suite(void);

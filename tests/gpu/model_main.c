@@ -11,5 +11,6 @@ int main(void)
     srunner_add_suite(runner, bits_suite());
     srunner_add_suite(runner, ranks_suite());
     srunner_add_suite(runner, pipeline_suite());
+    srunner_add_suite(runner, several_suite());
     return runner_run(runner);
 }

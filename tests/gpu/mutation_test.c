@@ -35,10 +35,7 @@ static void model_open(const char *name)
 
 static struct rig_error error_run(void)
 {
-    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
-                                    .prompt_len = reference.prompts[i].count,
-                                    .score = true};
+    rig_score_jobs(jobs, &reference);
     ck_assert_int_eq(talk_run(&talk, jobs, REFERENCE_PROMPTS), 0);
     return rig_compare(jobs, &reference);
 }

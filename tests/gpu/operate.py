@@ -30,7 +30,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures
+from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures, sluiced_below
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
@@ -404,24 +404,6 @@ def mixed_lines():
                {"logprobs": 5}, {"temperature": 0.7, "n": 3, "seed": 4}]
     return [{"tokens": [rng.randrange(512) for _ in range(rng.choice((1, 7, 33, 64, 190, 300)))],
              "max_tokens": rng.randint(4, 24), "ignore_eos": True, **choices[i % len(choices)]} for i in range(24)]
-
-
-def sluiced_below(process_id):
-    """The daemon, which the tool's own processes stand above."""
-    parents = {}
-    for path in glob.glob("/proc/[0-9]*/stat"):
-        try:
-            with open(path) as file:
-                head, _, rest = file.read().rpartition(") ")
-        except OSError:
-            continue
-        parents[int(path.split("/")[2])] = (int(rest.split()[1]), head.partition("(")[2])
-    for found, (above, name) in parents.items():
-        while name == "sluiced" and above in parents:
-            if above == process_id:
-                return found
-            above = parents[above][0]
-    return None
 
 
 def sanitize_with(tool):

@@ -2,12 +2,12 @@
  * the bit, with steps in flight on all stages; and mistakes in that are seen. */
 #include <string.h>
 
-#include "gpu/emu/emu.h"
 #include "gpu/model/synthetic.h"
 #include "gpu/stages.h"
 #include "tests/gpu/flow.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/rig.h"
+#include "tests/gpu/rig_emu.h"
 #include "tests/gpu/talk.h"
 
 #define PROMPTS "llama-default-bf16"
@@ -23,14 +23,7 @@ static uint32_t name_count;
 
 static void setup(enum emu_engine engine, uint64_t seed)
 {
-    struct emu_options options = {.engine = engine,
-                                  .devices = 4,
-                                  .memory_bytes = 128u << 20,
-                                  .team_threads = 1,
-                                  .seed = seed,
-                                  .poison = true,
-                                  .strict = true};
-    ck_assert_int_eq(emu_setup(&options), cudaSuccess);
+    ck_assert(rig_emu(engine, RIG_DEVICES, seed));
 }
 
 static const struct {
@@ -58,10 +51,7 @@ START_TEST(pipelines_score_as_transformers_does)
     setup(EMU_THREADS, 0);
     if (!model_open(names[_i / LAYOUTS], layouts[layout].tp, layouts[layout].pp))
         return;
-    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
-                                    .prompt_len = reference.prompts[i].count,
-                                    .score = true};
+    rig_score_jobs(jobs, &reference);
     static const uint32_t chunks[] = {0, 7};
     for (int i = 0; i < 2; i++) {
         talk.chunk = chunks[i];

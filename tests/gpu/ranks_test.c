@@ -3,10 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "gpu/emu/emu.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/reference.h"
 #include "tests/gpu/rig.h"
+#include "tests/gpu/rig_emu.h"
 #include "tests/gpu/talk.h"
 
 static struct talk talk;
@@ -17,19 +17,12 @@ static uint32_t name_count;
 
 static void setup(enum emu_engine engine, uint64_t seed)
 {
-    struct emu_options options = {.engine = engine,
-                                  .devices = 4,
-                                  .memory_bytes = 128u << 20,
-                                  .team_threads = 1,
-                                  .seed = seed,
-                                  .poison = true,
-                                  .strict = true};
-    ck_assert_int_eq(emu_setup(&options), cudaSuccess);
+    ck_assert(rig_emu(engine, RIG_DEVICES, seed));
 }
 
 static struct rank *rank(uint32_t number)
 {
-    return number ? &talk.engine->more[number - 1] : &talk.engine->rank;
+    return engine_rank(talk.engine, number);
 }
 
 /* Sums and logits as large ones are made, by the communicator. */
@@ -53,17 +46,9 @@ static bool model_open(const char *name, uint32_t ranks, bool stepping)
     return true;
 }
 
-static void jobs_score(void)
-{
-    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
-                                    .prompt_len = reference.prompts[i].count,
-                                    .score = true};
-}
-
 static struct rig_error error_run(void)
 {
-    jobs_score();
+    rig_score_jobs(jobs, &reference);
     int status = talk_run(&talk, jobs, REFERENCE_PROMPTS);
     ck_assert_msg(status == 0, "%d %s", status, talk.error.text);
     return rig_compare(jobs, &reference);

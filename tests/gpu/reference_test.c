@@ -5,6 +5,7 @@
 #include "gpu/emu/emu.h"
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/reference.h"
+#include "tests/gpu/rig.h"
 #include "tests/gpu/talk.h"
 
 #define TOLERANCE 2e-4f
@@ -45,10 +46,7 @@ static void jobs_run(uint32_t count)
 START_TEST(likeliest_tokens_are_those_of_transformers)
 {
     model_open(_i);
-    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
-                                    .prompt_len = reference.prompts[i].count,
-                                    .score = true};
+    rig_score_jobs(jobs, &reference);
     jobs_run(REFERENCE_PROMPTS);
     uint32_t seen = 0;
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++) {

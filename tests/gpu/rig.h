@@ -14,7 +14,8 @@ extern enum gpu_dtype rig_dtype;
 /* Starts over with threads, poison and strictness where the device has them. False: there is none.
  */
 bool rig_setup(void);
-bool rig_step(void); /* one piece of work of a stepped engine; false: none can run */
+bool rig_several(uint32_t devices); /* the same; false: there are not so many */
+bool rig_step(void);                /* one piece of work of a stepped engine; false: none can run */
 
 /* Device memory of an idle engine. */
 void rig_fetch(void *host, const void *device, size_t bytes);
@@ -25,7 +26,13 @@ struct rig_error {
     double mean, max; /* infinite where one is not a number */
 };
 struct rig_error rig_compare(const struct talk_job *jobs, const struct reference *reference);
+/* The same of scores that stand apart, a prompt's in a row. */
+struct rig_error rig_compare_scores(const struct gpu_score scores[][REFERENCE_TOKENS],
+                                    const struct reference *reference);
+/* Those prompts, to be scored. */
+void rig_score_jobs(struct talk_job *jobs, const struct reference *reference);
 
 /* Whether that is right for the device's dtypes, and whether it is clearly wrong. */
 bool rig_right(struct rig_error error, const struct reference *reference);
+bool rig_near(struct rig_error error); /* of two runs of ours */
 bool rig_wrong(struct rig_error error, const struct reference *reference);

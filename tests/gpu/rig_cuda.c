@@ -12,6 +12,12 @@ bool rig_setup(void)
     return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
+bool rig_several(uint32_t devices)
+{
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && (uint32_t)count >= devices;
+}
+
 bool rig_step(void)
 {
     return false;
@@ -32,6 +38,11 @@ void rig_store(void *device, const void *host, size_t bytes)
 bool rig_right(struct rig_error error, const struct reference *reference)
 {
     return error.mean <= fmin(MEAN_MAX, 1.5 * reference->bf16_mean_error) && error.max <= WORST_MAX;
+}
+
+bool rig_near(struct rig_error error)
+{
+    return error.mean <= MEAN_MAX && error.max <= WORST_MAX;
 }
 
 bool rig_wrong(struct rig_error error, const struct reference *reference)

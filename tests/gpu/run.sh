@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All GPU tests in one command: tests/gpu/run.sh [BUILD]   (default .build/cuda; a carried build will do)
 # Kernels against plain doubles, the runtime's semantics, the engine on the reference checkpoints with its
-# mutations, then what is served (serve.py; share.py and pipeline.py where there are several GPUs) and how it is operated
+# mutations, then what is served (serve.py; layouts.py and several.py where there are several GPUs) and how it is operated
 # (operate.py): within 8 minutes on one GPU. Builds first where the build folder is missing. A line for each; exit 1
 # if one fails. Programs that find no GPU say so and count as failed.
 set -uo pipefail
@@ -33,8 +33,8 @@ for test in $(find "$build/tests" -type f -name 'test_*_cuda*' -perm -u+x | sort
 done
 run timeout 300 python3 tests/gpu/serve.py "$build"
 if [ "$(nvidia-smi -L 2> /dev/null | grep -c UUID)" -gt 1 ]; then
-    run timeout 600 python3 tests/gpu/share.py "$build"
-    run timeout 300 python3 tests/gpu/pipeline.py "$build"
+    run timeout 600 python3 tests/gpu/layouts.py "$build"
+    run timeout 600 python3 tests/gpu/several.py "$build"
 fi
 # What it prints are figures beside their limits, of interest where all is well, too.
 if timeout 420 python3 tests/gpu/operate.py "$build"; then

@@ -3,6 +3,7 @@
 Needs nothing but Python's own library.
 """
 
+import glob
 import json
 import os
 import subprocess
@@ -31,6 +32,39 @@ def await_true(what, seconds, every=0.01):
     return None
 
 
+def gpus():
+    """How many there are."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    except FileNotFoundError:
+        return 0
+    return listed.stdout.count("UUID")
+
+
+def sluiced_below(process_id):
+    """The daemon, which the tool's own processes stand above."""
+    parents = {}
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path) as file:
+                head, _, rest = file.read().rpartition(") ")
+        except OSError:
+            continue
+        parents[int(path.split("/")[2])] = (int(rest.split()[1]), head.partition("(")[2])
+    for found, (above, name) in parents.items():
+        while name == "sluiced" and above in parents:
+            if above == process_id:
+                return found
+            above = parents[above][0]
+    return None
+
+
+def distance(one, other):
+    """How far two lists of log-probabilities are apart: on average, at most."""
+    off = [abs(a - b) for a, b in zip(one, other, strict=True)]
+    return sum(off) / len(off), max(off)
+
+
 def end_all():
     """Nothing that was started is left behind by a part that failed."""
     while running:
@@ -41,9 +75,10 @@ def end_all():
 
 
 class Daemon:
-    """`sluiced --device cuda`; options as on the command line, environment beside this process's."""
+    """`sluiced` on a device; options as on the command line, environment beside this process's."""
 
-    def __init__(self, build, model, *options, environment=None, modules=None, wrap=(), patience_s=60):
+    def __init__(self, build, model, *options, device="cuda", environment=None, modules=None, wrap=(),
+                 patience_s=60):
         self.build, self.patience_s = build, patience_s
         self.folder = tempfile.mkdtemp()
         self.socket = os.path.join(self.folder, "sluice.sock")
@@ -52,7 +87,7 @@ class Daemon:
         begin = time.monotonic()
         with open(self.log_path, "w") as log, open(self.out_path, "w") as out:
             self.process = subprocess.Popen(
-                [*wrap, os.path.join(build, "daemon/sluiced"), "--model", model, "--device", "cuda",
+                [*wrap, os.path.join(build, "daemon/sluiced"), "--model", model, "--device", device,
                  "--module-dir", modules or os.path.join(build, "gpu"), "--socket", self.socket,
                  "--queue-sequences", "8192", "--log-requests", "no", *options],
                 stdout=out, stderr=log, env={**os.environ, **(environment or {})})
@@ -91,6 +126,11 @@ class Daemon:
 
     def run(self, command, lines, timeout_s=120):
         return self.begin(command, lines).results(timeout_s)
+
+    def logprobs(self, prompts):
+        """Of the prompts' tokens, one list."""
+        results = self.run("score", [{"tokens": tokens} for tokens in prompts])
+        return [value for result in results for value in result["logprobs"] if isinstance(value, float)]
 
     def stop(self, process_id=None):
         """SIGTERM; the exit code."""

@@ -41,8 +41,10 @@ void talk_close(struct talk *talk)
 {
     for (uint32_t rank = 0; rank < talk->ranks; rank++)
         gpu_module.stop(talk->engine, rank);
+    bool failed = atomic_load(&talk->engine->failed);
     gpu_module.close(talk->engine);
-    close(talk->wake_fd);
+    if (!failed) /* else a host function may write to it still */
+        close(talk->wake_fd);
 }
 
 static uint32_t below(struct talk *talk, uint32_t bound)

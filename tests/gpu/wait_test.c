@@ -76,10 +76,7 @@ START_TEST(a_wait_left_out_is_seen_in_the_scores)
         /* Of the fourth step: the first slab is known by then, so that nothing reads where no
          * memory is. */
         emu_fault_skip_wait(3 * WAITS + (uint64_t)_i + 1);
-        for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-            jobs[i] = (struct talk_job){.prompt = reference.prompts[i].tokens,
-                                        .prompt_len = reference.prompts[i].count,
-                                        .score = true};
+        rig_score_jobs(jobs, &reference);
         seen = talk_run(&talk, jobs, REFERENCE_PROMPTS) != 0 ||
                rig_wrong(rig_compare(jobs, &reference), &reference);
         talk_close(&talk);

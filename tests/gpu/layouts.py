@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""One model on several devices answers what it does on one: tests/gpu/layouts.py BUILD [cuda|cpu] [PART...]
+
+- right     every layout of replicas, shards and stages over 2, 4 and 8 devices (the CPU device: 2 and 4), as far as
+            there are so many: log-probabilities of prompts and tokens of texts beside those of one device, twice. On
+            the CPU device both runs give the same, and a layout without shards gives what one device gives
+- starts    200 daemons on two devices, shared, as stages and as replicas by turns, a dozen at a time: each becomes
+            ready, answers and ends by itself
+- sanitized compute-sanitizer's memcheck over requests to a model shared by two GPUs, and to one in two stages
+
+All of them when none is named; sanitized with cuda alone. Prints what it saw; exit 1 if any does not hold, 77 where
+there are not two GPUs. Needs nothing but Python's own library, and compute-sanitizer for the last part.
+"""
+
+import concurrent.futures
+import itertools
+import os
+import random
+import shutil
+import sys
+
+from served import Daemon, check, distance, end_all, failures, gpus, sluiced_below
+
+BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
+DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cuda"
+DEVICES = 4 if DEVICE == "cpu" else gpus()
+STARTS, AT_ONCE = (200, 12) if DEVICE == "cuda" else (12, 4)
+# As the scores of reference checkpoints are held to: on average, at most.
+MEAN_MAX, WORST_MAX = (0.02, 0.15) if DEVICE == "cuda" else (2e-4, 2e-4)
+
+
+def daemon_on(model, dp=1, tp=1, pp=1, **more):
+    count = dp * tp * pp
+    where = ("--cpu-devices", str(count)) if DEVICE == "cpu" else ("--gpus", ",".join(map(str, range(count))))
+    dtype = ("--dtype", "f16") if DEVICE == "cuda" else ()  # roundings of bf16 would cover others
+    return Daemon(BUILD, model, *where, *dtype, "--dp", str(dp), "--tp", str(tp), "--pp", str(pp), device=DEVICE, **more)
+
+
+def answers(daemon, length=60):
+    rng = random.Random(3)
+    prompts = [[rng.randrange(500) for _ in range(n)] for n in (5, 40, 90, 120)]
+    lines = [{"tokens": [rng.randrange(500) for _ in range(9)], "max_tokens": length, "ignore_eos": True}
+             for _ in range(8)]
+    return daemon.logprobs(prompts), [result["tokens"] for result in daemon.run("generate", lines)]
+
+
+def layouts(count):
+    """All of so many devices: replicas, shards, stages."""
+    return [some for some in itertools.product((1, 2, 4, 8), repeat=3) if some[0] * some[1] * some[2] == count]
+
+
+def model_for(tp):
+    """One whose heads go so far, and whose layers do, on the CPU device a small one."""
+    if DEVICE == "cuda":
+        return "synthetic:llama-3.2-1b"
+    return "synthetic:tiny" if tp <= 2 else "synthetic:tiny-wide"
+
+
+def right():
+    one = {}
+    for count in (2, 4, 8):
+        for dp, tp, pp in layouts(count) if count <= DEVICES else ():
+            model = model_for(tp)
+            if model not in one:
+                daemon = daemon_on(model)
+                one[model] = answers(daemon)
+                daemon.stop()
+            layout(model, one[model], dp, tp, pp)
+
+
+def layout(model, one, dp, tp, pp):
+    daemon = daemon_on(model, dp, tp, pp)
+    first, second = answers(daemon), answers(daemon)
+    code = daemon.stop()
+    mean, most = distance(one[0], first[0])
+    again = distance(one[0], second[0])[1]
+    same = sum(a == b for a, b in zip(one[1], first[1]))
+    check(len(one[0]) > 200 and mean <= MEAN_MAX and max(most, again) <= WORST_MAX and code == 0,
+          f"dp {dp}, tp {tp}, pp {pp}: {len(one[0])} log-probabilities beside one device's, off by {mean:.6f}, at most "
+          f"{most:.6f}; {same} of {len(one[1])} texts the same; run again: "
+          f"{'the same' if first == second else 'not the same'}")
+    if DEVICE == "cpu":
+        check(first == second and (tp > 1 or first == one), "  equal to the last digit")
+
+
+def start(number):
+    dp, tp, pp = ((1, 2, 1), (1, 1, 2), (2, 1, 1))[number % 3]
+    daemon = daemon_on("synthetic:tiny", dp, tp, pp, patience_s=90)
+    lines = [{"tokens": [1, 2, 3 + i], "max_tokens": 6, "ignore_eos": True} for i in range(4)]
+    results = daemon.run("generate", lines)
+    code = daemon.stop()
+    whole = len(results) == 4 and all(len(result["tokens"]) == 6 for result in results)
+    shutil.rmtree(daemon.folder)
+    return daemon.ready_s if code == 0 and whole else None
+
+
+def starts():
+    well = []
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for number, seconds in enumerate(pool.map(start, range(STARTS)), 1):
+            well += [seconds] if seconds is not None else []
+            if number % 10 == 0:
+                print(f"        {len(well)} of {number} well", flush=True)
+    check(len(well) == STARTS, f"{len(well)} of {STARTS} starts and stops on two devices, ready after "
+          f"{min(well, default=0):.2f} to {max(well, default=0):.2f} s")
+
+
+def sanitized():
+    tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if DEVICE == "cpu" or not tool:
+        print("        no compute-sanitizer: left out", flush=True)
+        return
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(lambda layout: checked(tool, *layout), ((2, 1), (1, 2))))
+
+
+def checked(tool, tp, pp):
+    # NCCL asks for kernels that it was not built with, which is an error of the API and no access to memory.
+    reports = ("--report-api-errors", "no") if tp > 1 else ()
+    daemon = daemon_on("synthetic:tiny", 1, tp, pp, patience_s=120,
+                       wrap=(tool, "--tool", "memcheck", "--error-exitcode", "9", *reports))
+    logprobs, texts = answers(daemon, 12)
+    code = daemon.stop(sluiced_below(daemon.process.pid))
+    summary = [line for line in daemon.out().splitlines() if "SUMMARY" in line]
+    check(code == 0 and len(logprobs) > 200 and len(texts) == 8 and "0 errors" in " ".join(summary),
+          f"memcheck, tp {tp}, pp {pp}: exit code {code}, {' '.join(summary) or 'no summary'}")
+    if code:
+        print(daemon.out()[:3000], daemon.log()[-1000:], flush=True)
+
+
+def main():
+    if DEVICES < 2:
+        print(f"SKIPPED: there are {DEVICES} GPUs")
+        return 77
+    for part in sys.argv[3:] or ("right", "starts", "sanitized"):
+        try:
+            {"right": right, "starts": starts, "sanitized": sanitized}[part]()
+        except Exception as error:  # the others are worth their time all the same
+            check(False, f"{part}: {error!r}")
+        finally:
+            end_all()
+    return 1 if failures else 0
+
+
+sys.exit(main())
