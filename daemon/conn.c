@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/control.h"
 #include "daemon/ledger.h"
 #include "daemon/reply.h"
 #include "daemon/server.h"
+#include "daemon/submit.h"
+#include "daemon/texts.h"
 #include "protocol/base/log.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"

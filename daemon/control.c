@@ -1,8 +1,5 @@
-/* Control frames: CANCEL, STATS, HEALTH, MODEL, DRAIN, RESUME, and who may send them.
- *
- * HEALTH, MODEL and STATS are everyone's; a user cancels and lists what is his own; DRAIN, RESUME
- * and the requests of others are for admins (peer.admin).
- */
+#include "daemon/control.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -10,6 +7,7 @@
 #include "daemon/ledger.h"
 #include "daemon/server.h"
 #include "daemon/status.h"
+#include "daemon/submit.h"
 #include "protocol/base/log.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"

@@ -266,6 +266,7 @@ struct gpu_options device_options(const struct options *options, const int *numb
     return (struct gpu_options){
         .model = options->model,
         .devices = numbers,
+        .dtype = (enum gpu_dtype)options->dtype, /* its words stand in this order */
         .tp = (uint32_t)options->tp,
         .pp = (uint32_t)options->pp,
         .depth = (uint32_t)options->steps_in_flight,

@@ -128,24 +128,17 @@ static void come_back(struct task *task)
     encoding->done(encoding);
 }
 
-int encoding_render(struct encoding *encoding, uint32_t index,
-                    const struct conversation *conversation, struct error *error)
+int encoding_render(struct encoding *encoding, uint32_t index, const char *text, size_t length,
+                    struct error *error)
 {
-    struct encoding_text *text = &encoding->texts[index];
-    int rc = conversation_render(conversation, encoding->server->language, &text->made,
-                                 &text->length, error);
-    text->text = text->made;
-    return rc;
-}
-
-int encoding_render_json(struct encoding *encoding, uint32_t index, const char *text, size_t length,
-                         struct error *error)
-{
+    struct encoding_text *made = &encoding->texts[index];
     struct conversation conversation;
     int rc = conversation_parse(&conversation, text, length, error);
     if (rc)
         return rc;
-    rc = encoding_render(encoding, index, &conversation, error);
+    rc = conversation_render(&conversation, encoding->server->language, &made->made, &made->length,
+                             error);
+    made->text = made->made;
     conversation_free(&conversation);
     return rc;
 }
@@ -156,6 +149,11 @@ static int leave(struct encoding *encoding, struct error *error)
     struct user *user = encoding->user;
     uint64_t max = server->options->input_max;
     encoding->counted = encoding->bytes;
+    if (encoding->counted > max / 2)
+        return error_limit(error, ERR_TOO_LARGE, max / 2, encoding->counted,
+                           "%llu bytes would wait for the tokenizer, at most %llu are accepted "
+                           "(half of input-max)",
+                           (unsigned long long)encoding->counted, (unsigned long long)(max / 2));
     if (server->load.input + encoding->counted > max ||
         user->load.input + encoding->counted > max / 2) {
         error_limit(error, ERR_BUSY, max, server->load.input,

@@ -28,8 +28,6 @@ struct encoding_text {
     uint32_t count;
 };
 
-struct conversation;
-
 struct encoding {
     struct task task;
     struct server *server;
@@ -39,7 +37,7 @@ struct encoding {
     int (*prepare)(struct encoding *encoding, uint32_t index, struct error *error);
     struct encoding_text *texts;
     uint32_t text_count;
-    size_t bytes;     /* of all texts; and what the caller put there before the start */
+    size_t bytes; /* of all texts; and, put there before the start, of what they are made from */
     uint64_t counted; /* against input-max */
     uint32_t ids_max; /* of each text */
     uint32_t vocabulary;
@@ -57,11 +55,9 @@ int encoding_make(struct encoding *encoding, struct server *server, uint32_t cou
  * begun: then `done` is not called. */
 int encoding_start(struct encoding *encoding, struct user *user,
                    void (*done)(struct encoding *encoding), struct error *error);
-/* Any thread, for `prepare`: makes the text by the model's chat template, of a conversation or of
- * its JSON. No special tokens are added: templates write them. */
-int encoding_render(struct encoding *encoding, uint32_t index,
-                    const struct conversation *conversation, struct error *error);
-int encoding_render_json(struct encoding *encoding, uint32_t index, const char *text, size_t length,
-                         struct error *error);
+/* Any thread, for `prepare`: makes the text by the model's chat template, of a conversation's JSON.
+ * No special tokens are added: templates write them. */
+int encoding_render(struct encoding *encoding, uint32_t index, const char *text, size_t length,
+                    struct error *error);
 /* Not while it is under way. Zeroed memory is allowed. */
 void encoding_free(struct encoding *encoding);

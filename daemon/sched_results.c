@@ -1,5 +1,6 @@
 /* What a step's results mean for its sequences. */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "daemon/sched_inner.h"
@@ -37,6 +38,25 @@ static void stamp_end(struct sched *sched, const struct seq *seq, uint32_t token
         hist_add(&sched->stats->time_per_output_token, us / (tokens - 1));
 }
 
+static bool all_finite(const float *values, size_t count)
+{
+    bool all = true;
+    for (size_t i = 0; i < count; i++)
+        all &= isfinite(values[i]) != 0;
+    return all;
+}
+
+/* Something overflowed on the way: whatever followed would mean nothing. */
+static bool end_not_finite(struct sched *sched, struct seq *seq, time_us now_us)
+{
+    const char *dtype = sched->model.dtype;
+    struct error error;
+    error_set(&error, ERR_NOT_FINITE, "the model's values overflow, computed in %s%s", dtype,
+              strcmp(dtype, "f16") == 0 ? "; the daemon's option --dtype bf16 has more range" : "");
+    sched_end_error(sched, seq, &error, now_us);
+    return true;
+}
+
 /* True when the sequence has ended. */
 static bool take_token(struct sched *sched, struct seq *seq, const struct gpu_sample *sample,
                        const struct gpu_top *tops, time_us now_us)
@@ -44,6 +64,8 @@ static bool take_token(struct sched *sched, struct seq *seq, const struct gpu_sa
     uint32_t number = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
     uint32_t top_max = seq->sampling.logprobs > 0 ? (uint32_t)seq->sampling.logprobs : 0;
     assert(number < seq->sampling.max_tokens);
+    if (!isfinite(sample->logprob))
+        return end_not_finite(sched, seq, now_us);
     seq->out_tokens[number] = sample->token;
     if (seq->sampling.logprobs >= 0)
         seq->out_logprobs[number] = sample->logprob;
@@ -66,6 +88,9 @@ static bool take_scores(struct sched *sched, struct seq *seq, const struct gpu_s
     uint32_t number = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
     assert(number + count <= seq->prompt_len - 1);
     for (uint32_t i = 0; i < count; i++)
+        if (!isfinite(scores[i].logprob))
+            return end_not_finite(sched, seq, now_us);
+    for (uint32_t i = 0; i < count; i++)
         seq->out_scores[number + i] = (struct message_score){.logprob = scores[i].logprob,
                                                              .top_token = scores[i].top_token,
                                                              .top_logprob = scores[i].top_logprob};
@@ -84,6 +109,8 @@ static bool take_rows(struct sched *sched, struct seq *seq, const float *rows, u
     uint32_t all = seq->pooling == POOLING_ALL ? seq->prompt_len : 1;
     size_t hidden = sched->model.hidden;
     assert(number + count <= all);
+    if (!all_finite(rows, count * hidden))
+        return end_not_finite(sched, seq, now_us);
     memcpy(seq->out_rows + number * hidden, rows, count * hidden * sizeof(*rows));
     answered(seq, count);
     sched->stats->embedding_rows_total += count;

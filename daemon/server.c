@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/control.h"
 #include "daemon/ledger.h"
 #include "daemon/patience.h"
 #include "daemon/text/tokenizer.h"

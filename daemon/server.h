@@ -167,22 +167,6 @@ void server_reload(struct server *server, const struct options *options);
 /* ---- between the files of the server ----------------------------------------------------------
  */
 
-struct frame;
-/* daemon/submit.c, daemon/control.c: one whole frame of a greeted connection. */
-void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us);
-/* One whose texts are being tokenized is cancelled as soon as it is accepted. */
-void submit_cancel(struct conn *conn, uint64_t client_id);
-/* The connection goes: nobody waits for those any more. */
-void submit_forget(struct conn *conn);
-/* daemon/texts.c: TOKENIZE and DETOKENIZE; and nobody waits for their answers any more. */
-void texts_frame(struct conn *conn, const struct frame *frame, time_us now_us);
-void texts_forget(struct conn *conn);
-void control_frame(struct conn *conn, const struct frame *frame, time_us now_us);
-/* daemon/control.c: `done` is called once the workers' figures are fresh, or now where they cannot be. */
-void control_wait_stats(struct server *server, struct stats_waiter *waiter, time_us now_us);
-/* Answers everybody who waits for them. */
-void control_stats(struct server *server, time_us now_us);
-
 void server_welcome(struct conn *conn, time_us now_us);
 /* A closed connection leaves the server's lists; its memory goes at the end of the turn. */
 void server_forget(struct server *server, struct conn *conn);

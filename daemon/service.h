@@ -1,4 +1,5 @@
-/* The daemon from its command line to its exit code: what main() calls.
+/* The daemon from its command line to its exit code (README.md has them all): what main() calls,
+ * once, on the thread that becomes the loop's.
  */
 #pragma once
 

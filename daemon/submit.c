@@ -1,9 +1,5 @@
-/* SUBMIT: from a frame to a request in the waiting queue, or to an ERROR that says why not.
- *
- * A batch of long texts is tokenized off the loop, and one of conversations always. Meanwhile it is
- * a struct submit in its connection's list, and further frames are handled; its number is taken,
- * and CANCEL ends it once it is accepted.
- */
+#include "daemon/submit.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,8 +160,8 @@ static int render(struct encoding *encoding, uint32_t index, struct error *error
 {
     const struct submit *submit = container_of(encoding, struct submit, encoding);
     size_t start = index > 0 ? submit->chat_end[index - 1] : 0;
-    return encoding_render_json(encoding, index, submit->chats + start,
-                                submit->chat_end[index] - start, error);
+    return encoding_render(encoding, index, submit->chats + start, submit->chat_end[index] - start,
+                           error);
 }
 
 static int take_chats(struct submit *submit, const json *chat, struct error *error)

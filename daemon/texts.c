@@ -1,9 +1,5 @@
-/* TOKENIZE and DETOKENIZE: texts and conversations to tokens, and tokens to text, without the
- * device. The same code as HTTP's /tokenize and /detokenize.
- *
- * Long texts and all conversations are tokenized off the loop. Meanwhile the question is in its
- * connection's list; it has copied what it is about, since the frame goes.
- */
+#include "daemon/texts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,7 +84,7 @@ static void encoded(struct encoding *encoding)
 static int render(struct encoding *encoding, uint32_t index, struct error *error)
 {
     const struct question *question = container_of(encoding, struct question, encoding);
-    return encoding_render_json(encoding, index, question->text, question->length, error);
+    return encoding_render(encoding, index, question->text, question->length, error);
 }
 
 static int start(struct question *question, const struct message_tokenize *message,

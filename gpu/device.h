@@ -6,10 +6,9 @@
 
 #include "gpu/gpu.h"
 #include "gpu/kernels/op.h"
+#include "gpu/model/config.h"
 
 struct device_traits {
-    enum dtype compute; /* activations and weights */
-    enum dtype kv;
     uint32_t slots_max;       /* where the options do not say */
     uint32_t tokens_max;      /* of a step, likewise */
     uint32_t block_tokens;    /* likewise */
@@ -25,6 +24,10 @@ struct device_traits {
 
 extern const char device_name[]; /* "cpu", "cuda" */
 extern const struct device_traits device_traits;
+
+/* The dtype of activations, keys and values, and vectors, and on CUDA of matrices, of a model whose
+ * matrices come in `own`. ERR_BAD_CONFIG where the device does not compute in what is asked for. */
+int device_dtype(enum gpu_dtype asked, enum model_dtype own, enum dtype *ret, struct error *error);
 
 /* Before any other call on a device; once per process, later calls do nothing. */
 int device_prepare(const struct gpu_options *options, struct error *error);

@@ -10,8 +10,6 @@
 const char device_name[] = "cpu";
 
 const struct device_traits device_traits = {
-    .compute = DTYPE_F32,
-    .kv = DTYPE_F32,
     .slots_max = 128, /* more at once are no faster here, only larger */
     .tokens_max = 1024,
     .block_tokens = 32,
@@ -24,6 +22,16 @@ const struct device_traits device_traits = {
     .scratch_keep_bytes = 2u << 20,
     .staging_bytes = 2u << 20,
 };
+
+int device_dtype(enum gpu_dtype asked, enum model_dtype own, enum dtype *ret, struct error *error)
+{
+    (void)own;
+    if (asked != GPU_DTYPE_AUTO)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "dtype: the CPU device computes in float32 alone, which auto stands for");
+    *ret = DTYPE_F32;
+    return 0;
+}
 
 static pthread_mutex_t prepare_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool prepared;

@@ -1,12 +1,9 @@
 #include "gpu/device.h"
-#include "gpu/kernels/narrow.h"
 #include "gpu/kernels/product.h"
 
 const char device_name[] = "cuda";
 
 const struct device_traits device_traits = {
-    .compute = DTYPE_NARROW,
-    .kv = DTYPE_NARROW,
     .slots_max = 512,
     .tokens_max = 8192,
     .block_tokens = 32,
@@ -19,6 +16,14 @@ const struct device_traits device_traits = {
     .scratch_keep_bytes = 256u << 20, /* steps of about 1,000 tokens of an 8B model */
     .staging_bytes = 16u << 20,
 };
+
+int device_dtype(enum gpu_dtype asked, enum model_dtype own, enum dtype *ret, struct error *error)
+{
+    (void)error;
+    bool f16 = asked == GPU_DTYPE_AUTO ? own == MODEL_F16 : asked == GPU_DTYPE_F16;
+    *ret = f16 ? DTYPE_F16 : DTYPE_BF16;
+    return 0;
+}
 
 int device_prepare(const struct gpu_options *options, struct error *error)
 {

@@ -159,6 +159,7 @@ static uint64_t weights_total(const struct facts *facts)
     for (uint32_t stage = 0; stage < facts->pp; stage++) {
         struct weights_source source = {.config = &facts->config,
                                         .checkpoint = facts->checkpoint,
+                                        .dtype = facts->dtype,
                                         .ranks = facts->tp,
                                         .first = facts->first[stage],
                                         .end = facts->first[stage + 1]};
@@ -192,13 +193,20 @@ static void real_model(const struct facts *facts, const struct gpu_options *opti
     id_set(model, options->model);
     snprintf(model->arch, sizeof model->arch, "%s", model_arch_name(config->arch));
     snprintf(model->dtype, sizeof model->dtype, "%s",
-             device_traits.compute == DTYPE_F32    ? "f32"
-             : device_traits.compute == DTYPE_BF16 ? "bf16"
-                                                   : "f16");
+             facts->dtype == DTYPE_F32    ? "f32"
+             : facts->dtype == DTYPE_BF16 ? "bf16"
+                                          : "f16");
     memcpy(model->eos, config->eos_ids, sizeof model->eos);
     for (uint32_t i = 0; i < config->groups_count; i++)
         model->groups[i] = (struct gpu_group){.window = config->groups[i].window,
                                               .layers = config->groups[i].layers};
+}
+
+/* Of its matrices: those of a checkpoint say it themselves, a config may be wrong about them. */
+static enum model_dtype own_dtype(const struct facts *facts)
+{
+    return facts->checkpoint ? checkpoint_weight(facts->checkpoint, WEIGHT_Q, 0)->dtype
+                             : facts->config.dtype;
 }
 
 static int model_read(struct facts *facts, const struct gpu_options *options, struct error *error)
@@ -207,7 +215,7 @@ static int model_read(struct facts *facts, const struct gpu_options *options, st
     facts->pp = options->pp ? options->pp : 1;
     facts->null = strcmp(options->model, "synthetic:null") == 0;
     if (facts->null)
-        return 0;
+        return device_dtype(options->dtype, MODEL_F32, &facts->dtype, error);
     bool synthetic = synthetic_is(options->model);
     int status = synthetic ? synthetic_config(options->model, &facts->config, error)
                            : model_config_load(options->model, &facts->config, error);
@@ -215,9 +223,9 @@ static int model_read(struct facts *facts, const struct gpu_options *options, st
         status = weights_share(&facts->config, facts->tp, &facts->share, error);
     if (!status)
         status = stages_split(&facts->config, facts->pp, facts->first, error);
-    if (status || synthetic)
-        return status;
-    return checkpoint_open(options->model, &facts->config, &facts->checkpoint, error);
+    if (!status && !synthetic)
+        status = checkpoint_open(options->model, &facts->config, &facts->checkpoint, error);
+    return status ? status : device_dtype(options->dtype, own_dtype(facts), &facts->dtype, error);
 }
 
 /* Of the stage with the most: block numbers mean the same on all of them. */
@@ -227,7 +235,7 @@ static uint64_t block_bytes(const struct facts *facts, uint32_t group)
     for (uint32_t stage = 0; stage < facts->pp; stage++) {
         struct model_config part =
             stages_part(&facts->share, facts->first[stage], facts->first[stage + 1]);
-        uint64_t bytes = forward_block_bytes(&part, group, facts->model.block_tokens);
+        uint64_t bytes = forward_block_bytes(&part, group, facts->model.block_tokens, facts->dtype);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -261,8 +269,10 @@ int facts_make(const struct gpu_options *options, struct facts *ret, struct erro
     int status = options_check(options, error);
     if (!status)
         status = model_read(&facts, options, error);
-    if (status)
+    if (status) {
+        facts_drop(&facts);
         return status;
+    }
     if (facts.null)
         null_model(&facts.model);
     else

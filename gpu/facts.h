@@ -7,11 +7,13 @@
 #include <stdbool.h>
 
 #include "gpu/gpu.h"
+#include "gpu/kernels/op.h"
 #include "gpu/model/checkpoint.h"
 
 struct facts {
     bool null; /* synthetic:null: nothing is computed, there is no config */
     uint32_t tp, pp; /* ranks that share each layer, and stages that share the layers out */
+    enum dtype dtype; /* that the model is computed in, see device_dtype */
     struct model_config config;
     struct model_config share; /* the same with the sizes of one rank's part */
     uint32_t first[GPU_STAGES_MAX + 1]; /* layer of each stage, and one past the last */

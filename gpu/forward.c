@@ -27,23 +27,22 @@ struct run {
     bool posts; /* sums over ranks are made by the norms behind them */
 };
 
-static uint64_t kv_bytes(const struct model_config *config, uint32_t block_tokens)
+static uint64_t kv_bytes(const struct model_config *config, uint32_t block_tokens, enum dtype dtype)
 {
-    return (uint64_t)config->kv_heads * block_tokens * config->head_dim *
-           dtype_bytes(device_traits.kv);
+    return (uint64_t)config->kv_heads * block_tokens * config->head_dim * dtype_bytes(dtype);
 }
 
 uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,
-                             uint32_t block_tokens)
+                             uint32_t block_tokens, enum dtype dtype)
 {
-    uint64_t bytes = config->groups[group].layers * 2 * kv_bytes(config, block_tokens);
+    uint64_t bytes = config->groups[group].layers * 2 * kv_bytes(config, block_tokens, dtype);
     return mem_round(bytes ? bytes : 1); /* a stage may have no layer of the group */
 }
 
 enum dtype forward_delta_dtype(const struct forward *forward)
 {
     bool biased = forward->config->o_bias || forward->config->mlp_bias;
-    return forward->comm || biased ? device_traits.compute : DTYPE_F32;
+    return forward->comm || biased ? forward->dtype : DTYPE_F32;
 }
 
 uint64_t forward_scratch_bytes(const struct forward *forward, const struct batch *batch)
@@ -245,7 +244,7 @@ static int mlp(const struct run *run, const struct layer_weights *layer, struct 
 static int layers(const struct run *run, struct error *error)
 {
     const struct model_config *config = run->config;
-    uint64_t bytes = kv_bytes(config, run->forward->block_tokens);
+    uint64_t bytes = kv_bytes(config, run->forward->block_tokens, run->dtype);
     uint32_t seen[MODEL_GROUPS_MAX] = {0}; /* layers of each group so far */
     bool whole = !run->forward->takes_over || run->posts; /* the residual lacks nothing */
     for (uint32_t i = 0; i < config->layers; i++) {
@@ -254,7 +253,7 @@ static int layers(const struct run *run, struct error *error)
         struct kv_layer kv = {.k = seen[group] * 2 * bytes,
                               .v = (seen[group] * 2 + 1) * bytes,
                               .group = group,
-                              .dtype = device_traits.kv};
+                              .dtype = run->dtype};
         seen[group]++;
         int status = norm(run, layer->input_norm, i == 0 && whole, error);
         if (!status)
@@ -410,7 +409,7 @@ int forward_run(const struct forward *forward, const struct forward_step *step, 
         .step = step,
         .config = forward->config,
         .tokens = {.count = &step->batch.counts->tokens, .max = step->batch.tokens_max},
-        .dtype = device_traits.compute,
+        .dtype = forward->dtype,
         .delta_dtype = forward_delta_dtype(forward),
     };
     room_cut(&run.room, step->scratch, forward, &step->batch);

@@ -27,6 +27,7 @@ struct forward {
     const struct model_config *config; /* of this rank's share */
     struct comm *comm;                 /* NULL: the rank is alone */
     const struct weights *weights;
+    enum dtype dtype; /* of activations, keys and values */
     uint32_t eos_count;
     const int32_t *eos;
     uint32_t block_tokens;
@@ -57,7 +58,7 @@ struct forward_state forward_state_of(const struct forward *forward, const struc
 
 /* Bytes of one block of a layer group: K and V of all its layers. */
 uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,
-                             uint32_t block_tokens);
+                             uint32_t block_tokens, enum dtype dtype);
 
 /* Of the products that are added to the residual. */
 enum dtype forward_delta_dtype(const struct forward *forward);

@@ -25,7 +25,7 @@
 
 #include "protocol/base/error.h"
 
-#define GPU_ABI 4u
+#define GPU_ABI 5u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -78,9 +78,14 @@ struct gpu_model {
 
 enum gpu_log_level { GPU_LOG_WARNING = 4, GPU_LOG_NOTICE = 5, GPU_LOG_INFO = 6, GPU_LOG_DEBUG = 7 };
 
+/* What a model is computed in. AUTO: float32 on the CPU device, which has no other; on CUDA the
+ * 16-bit dtype that the model's matrices come in, BF16 for float32, whose range it has. */
+enum gpu_dtype { GPU_DTYPE_AUTO, GPU_DTYPE_BF16, GPU_DTYPE_F16 };
+
 struct gpu_options {
     const char *model; /* directory, or "synthetic:NAME" */
     const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
+    enum gpu_dtype dtype;
     uint32_t tp, pp;
     uint32_t depth;      /* steps in flight on one stage, 1 or 2 */
     uint32_t slots_max;  /* sequences on the device at a time */

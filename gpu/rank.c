@@ -41,6 +41,7 @@ static int weights_make(struct rank *rank, struct error *error)
     struct weights_source source = {
         .config = &facts->config,
         .checkpoint = facts->checkpoint,
+        .dtype = facts->dtype,
         .seed = engine->seed,
         .rank = rank->shard,
         .ranks = facts->tp,
@@ -56,6 +57,7 @@ static int weights_make(struct rank *rank, struct error *error)
                                   : &facts->config,
         .comm = engine->comms[rank->stage] ? &rank->comm : NULL,
         .weights = &rank->weights,
+        .dtype = facts->dtype,
         .eos_count = facts->model.eos_count,
         .eos = facts->model.eos,
         .block_tokens = facts->model.block_tokens,
@@ -88,7 +90,7 @@ static void part_make(struct rank *rank)
     for (uint32_t i = 0; i < facts->model.group_count; i++) {
         rank->groups[i].layers = rank->part.groups[i].layers;
         rank->groups[i].block_bytes =
-            forward_block_bytes(&rank->part, i, facts->model.block_tokens);
+            forward_block_bytes(&rank->part, i, facts->model.block_tokens, facts->dtype);
     }
 }
 

@@ -10,7 +10,7 @@ static void phases_cut(struct room *room, struct cutter *cutter, const struct fo
                        const struct batch *batch)
 {
     const struct model_config *config = forward->config;
-    uint64_t tokens = batch->tokens_max, bytes = dtype_bytes(device_traits.compute);
+    uint64_t tokens = batch->tokens_max, bytes = dtype_bytes(forward->dtype);
     struct cutter phase = *cutter;
     room->qkv = cut(&phase, tokens * room_qkv_width(config) * bytes);
     room->attended = cut(&phase, tokens * config->heads * config->head_dim * bytes);
@@ -46,11 +46,11 @@ void room_cut(struct room *room, char *base, const struct forward *forward,
     uint64_t hidden = (uint64_t)batch->tokens_max * config->hidden;
     *room = (struct room){
         .residual = cut(&cutter, hidden * sizeof(float)),
-        .x = cut(&cutter, hidden * dtype_bytes(device_traits.compute)),
+        .x = cut(&cutter, hidden * dtype_bytes(forward->dtype)),
         .angles =
             cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
     };
-    bool apart = forward_delta_dtype(forward) != device_traits.compute;
+    bool apart = forward_delta_dtype(forward) != forward->dtype;
     room->delta =
         apart ? cut(&cutter, hidden * dtype_bytes(forward_delta_dtype(forward))) : room->x;
     if (device_traits.workspace_bytes)

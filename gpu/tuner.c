@@ -37,7 +37,7 @@ static uint32_t shapes_list(const struct rank *rank, struct shape shapes[SHAPES]
     const struct layer_weights *first = &weights->layers[0];
     const struct gpu_limits *limits = &rank->engine->facts.limits;
     uint32_t tokens = limits->tokens_max, layers = rank->forward.config->layers;
-    enum dtype compute = device_traits.compute, delta = forward_delta_dtype(&rank->forward);
+    enum dtype compute = rank->forward.dtype, delta = forward_delta_dtype(&rank->forward);
     shapes[0] = shape_of(&first->qkv, first->qkv_bias, tokens, compute);
     shapes[1] = shape_of(&first->o, first->o_bias, tokens, delta);
     shapes[2] = shape_of(&first->gate_up, first->gate_up_bias, tokens, compute);
@@ -58,10 +58,10 @@ struct room {
     uint64_t x, y, workspace, bytes; /* offsets; bytes of all */
 };
 
-static struct room room_of(const struct shape *shape, uint32_t rows)
+static struct room room_of(const struct shape *shape, uint32_t rows, enum dtype x_dtype)
 {
     struct room room = {0};
-    room.y = mem_round((uint64_t)rows * shape->weight->k * dtype_bytes(device_traits.compute));
+    room.y = mem_round((uint64_t)rows * shape->weight->k * dtype_bytes(x_dtype));
     room.workspace =
         room.y + mem_round((uint64_t)rows * shape->weight->n * dtype_bytes(shape->y_dtype));
     room.bytes = room.workspace + device_traits.workspace_bytes;
@@ -71,14 +71,14 @@ static struct room room_of(const struct shape *shape, uint32_t rows)
 static int shape_time(struct rank *rank, const struct shape *shape, uint32_t rows, bool *ret_timed,
                       struct error *error)
 {
-    struct room room = room_of(shape, rows);
+    struct room room = room_of(shape, rows, rank->forward.dtype);
     struct product_args args = {
         .rows = {.count = &rank->state.batch.counts->tokens, .max = rows},
         .w = *shape->weight,
         .bias = shape->bias,
         .x_stride = shape->weight->k,
         .y_stride = shape->weight->n,
-        .x_dtype = device_traits.compute,
+        .x_dtype = rank->forward.dtype,
         .y_dtype = shape->y_dtype,
         .bias_dtype = rank->weights.vector,
         .workspace_bytes = device_traits.workspace_bytes,

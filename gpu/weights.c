@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "gpu/cut.h"
-#include "gpu/device.h"
 
 enum dtype weights_dtype(enum model_dtype dtype)
 {
@@ -44,8 +43,8 @@ static enum dtype source_dtype(const struct weights_source *source, enum weight_
 static enum dtype matrix_dtype(const struct weights_source *source, const enum weight_role *roles,
                                uint32_t layer)
 {
-    if (device_traits.compute != DTYPE_F32)
-        return device_traits.compute;
+    if (source->dtype != DTYPE_F32)
+        return source->dtype;
     enum dtype first = source_dtype(source, roles[0], layer);
     for (int i = 1; roles[i] != WEIGHT_ROLES; i++) {
         if (source_dtype(source, roles[i], layer) != first)
@@ -178,7 +177,7 @@ static const void *vector_cut(struct cutter *cutter, const struct weights_source
 {
     if (!weight_present(source->config, roles[0]))
         return NULL;
-    return cut(cutter, (uint64_t)rows_of(source, roles) * dtype_bytes(device_traits.compute));
+    return cut(cutter, (uint64_t)rows_of(source, roles) * dtype_bytes(source->dtype));
 }
 
 static void layer_cut(struct cutter *cutter, const struct weights_source *source, uint32_t layer,
@@ -220,7 +219,7 @@ static uint64_t weights_cut(struct weights *weights, char *base,
                             const struct weights_source *source)
 {
     struct cutter cutter = {.base = base};
-    weights->vector = device_traits.compute;
+    weights->vector = source->dtype;
     if (has_embed(source))
         weights->embed = matrix_cut(&cutter, source, roles_embed, 0);
     for (uint32_t i = source->first; i < end_of(source); i++) {

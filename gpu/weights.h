@@ -37,6 +37,7 @@ struct weights {
 struct weights_source {
     const struct model_config *config;
     const struct checkpoint *checkpoint; /* NULL: synthetic */
+    enum dtype dtype;                    /* that the device computes in */
     uint64_t seed;
     uint32_t rank, ranks; /* this rank's part of how many; 0 of 0 is all of it */
     uint32_t first, end;  /* layers of its stage; an end of 0 is the last layer's */

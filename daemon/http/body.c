@@ -1,4 +1,6 @@
-/* The body of a request: from its bytes to a query, on another thread where it is long. */
+/* The body of a request: from its bytes to a query, on another thread where it is long or may be a
+ * conversation. What is read of it may take 40 times its bytes, which are what counts while it
+ * waits: so it waits as bytes, and what was read is made small before the thread lets go of it. */
 #include <string.h>
 
 #include "daemon/http/exchange.h"
@@ -75,9 +77,12 @@ static void read_query(struct body_reading *reading)
 {
     struct exchange *exchange = container_of(reading, struct exchange, reading);
     const struct buffer *body = &exchange->body;
-    reading->failed =
-        query_read(&exchange->query, exchange->route->kind, body->length > 0 ? body->data : "",
-                   body->length, &reading->limits, &reading->defaults, &reading->error) != 0;
+    struct query *query = &exchange->query;
+    int rc = query_read(query, exchange->route->kind, body->length > 0 ? body->data : "",
+                        body->length, &reading->limits, &reading->defaults, &reading->error);
+    if (!rc && query->chat.messages && language_chats(reading->language, NULL) == 0)
+        rc = query_render(query, reading->language, &reading->error);
+    reading->failed = rc != 0;
 }
 
 /* Any thread: the loop looks at nothing of this meanwhile. */
@@ -90,10 +95,10 @@ static void begin(struct exchange *exchange, time_us now_us)
 {
     struct body_reading *reading = &exchange->reading;
     struct query *query = &exchange->query;
-    exchange->large |= exchange->body.length >= LARGE;
-    exchange->body_length = exchange->body.length;
+    bool met_limit = reading->failed && reading->error.code == ERR_TOO_LARGE;
+    exchange->large |= exchange->body.length >= LARGE || met_limit;
     body_drop(exchange);
-    if (!reading->failed && query->model && lookup_model(exchange, query->model, &reading->error)) {
+    if (query->model && lookup_model(exchange, query->model, &reading->error)) {
         strcpy(query->param, "model");
         reading->failed = true;
     }
@@ -133,8 +138,10 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
     }
     *reading = (struct body_reading){.task = {.work = work, .done = come_back},
                                      .limits = intake_limits(server),
-                                     .defaults = intake_defaults(server)};
-    if (exchange->body.length > INLINE_MAX && server->background &&
+                                     .defaults = intake_defaults(server),
+                                     .language = server->language};
+    bool chat = exchange->route->kind == QUERY_CHAT || exchange->route->kind == QUERY_TOKENIZE;
+    if ((chat || exchange->body.length > INLINE_MAX) && server->background &&
         server->background->run(server->background, &reading->task) == 0) {
         exchange->elsewhere = true;
         server->encodings++;

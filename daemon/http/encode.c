@@ -1,14 +1,6 @@
-/* The texts of a query on their way to tokens: prompts as they are, conversations by the model's
- * template. */
+/* The texts of a query on their way to tokens. */
 #include "daemon/http/exchange.h"
 #include "daemon/server.h"
-
-/* Any thread: the loop looks at nothing of this meanwhile. */
-static int render(struct encoding *encoding, uint32_t index, struct error *error)
-{
-    struct exchange *exchange = container_of(encoding, struct exchange, encoding);
-    return encoding_render(encoding, index, &exchange->query.chat, error);
-}
 
 static void encoded(struct encoding *encoding)
 {
@@ -21,9 +13,10 @@ static void encoded(struct encoding *encoding)
         exchange_close(exchange, now_us);
         return;
     }
-    query_rendered(&exchange->query);
+    bool chat = exchange->query.rendered != NULL;
+    query_encoded(&exchange->query);
     if (encoding->error.code)
-        exchange_refuse(exchange, &encoding->error, encoding->prepare ? "messages" : "prompt");
+        exchange_refuse(exchange, &encoding->error, chat ? "messages" : "prompt");
     else
         exchange->encoded(exchange, now_us);
     if (before)
@@ -35,19 +28,17 @@ static int start(struct exchange *exchange, struct error *error)
     struct server *server = exchange->http->server;
     struct encoding *encoding = &exchange->encoding;
     const struct query *query = &exchange->query;
-    bool chat = query->chat.messages != NULL;
-    int rc = chat ? language_chats(server->language, error) : 0;
+    /* What is a conversation still found no template. */
+    int rc = query->chat.messages ? language_chats(server->language, error) : 0;
     if (!rc)
-        rc = encoding_make(encoding, server, chat ? 1 : query->prompt_count, error);
+        rc = encoding_make(encoding, server, query->prompt_count, error);
     if (rc)
         return rc;
-    for (uint32_t i = 0; !chat && i < query->prompt_count; i++) {
+    for (uint32_t i = 0; i < query->prompt_count; i++) {
         encoding->texts[i].text = query->prompts[i].text;
         encoding->texts[i].length = query->prompts[i].length;
         encoding->texts[i].add_special = query->add_special;
     }
-    encoding->prepare = chat ? render : NULL;
-    encoding->bytes = chat ? exchange->body_length : 0;
     exchange->encoding_on = true;
     rc = encoding_start(encoding, exchange->audience.user, encoded, error);
     if (rc)

@@ -194,6 +194,7 @@ static unsigned status_of(int code)
     case ERR_INTERNAL:
     case ERR_NO_MEMORY:
     case ERR_IO:
+    case ERR_NOT_FINITE:
         return 500;
     default:
         return 400;

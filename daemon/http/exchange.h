@@ -56,6 +56,7 @@ struct body_reading {
     struct task task;
     struct message_limits limits; /* as they were when it began */
     struct sampling defaults;
+    const struct language *language;
     bool failed;
     struct error error;
 };
@@ -75,9 +76,8 @@ struct exchange {
 
     struct buffer body;
     size_t body_counted; /* against input-max */
-    size_t body_length;  /* once it is read; what was read of it may take some 32 times as much */
     bool body_over;      /* it is too large; the rest is thrown away */
-    bool large;          /* it was, and what was read of it */
+    bool large;          /* it was, or what was made of it */
     bool elsewhere;      /* another thread reads it */
     struct body_reading reading;
 

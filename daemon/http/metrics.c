@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/control.h"
 #include "daemon/http/exchange.h"
 #include "daemon/http/metrics.h"
 #include "daemon/server.h"

@@ -386,13 +386,22 @@ static const struct field fields[] = {
     {"prediction", CHAT, ignore},
 };
 
-/* Tokens have been copied, and their values take 16 times as much. */
-static void forget_tokens(struct query *query)
+/* Frees what nothing borrows from: what was read into the query, as tokens are, and what was
+ * ignored. The rest stays for as long as the request. */
+static void keep_borrowed(struct query *query)
 {
-    static const char *const lists[] = {"prompt", "input", "tokens"};
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-        if (query->prompts && !query->prompts[0].text && json_get(query->document, lists[i]))
-            json_forget(query->document, lists[i]);
+    const char *keys[8] = {"model", "stop", "logit_bias"};
+    size_t count = 3;
+    if (query->prompts && query->prompts[0].text) {
+        keys[count++] = "prompt";
+        keys[count++] = "input";
+    }
+    if (query->chat.messages) {
+        keys[count++] = "messages";
+        keys[count++] = "tools";
+        keys[count++] = "chat_template_kwargs";
+    }
+    json_keep(query->document, keys, count);
 }
 
 static int read_member(struct query *query, const json *member, const struct message_limits *limits,
@@ -457,7 +466,7 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
     if (!rc)
         rc = check(query, error);
     if (!rc)
-        forget_tokens(query);
+        keep_borrowed(query);
     if (!rc && query->chat.messages) {
         snprintf(query->param, sizeof(query->param), "messages");
         rc = conversation_check(&query->chat, error);
@@ -471,20 +480,46 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
     return rc;
 }
 
-void query_rendered(struct query *query)
-{
-    static const char *const fields_of_chats[] = {"messages", "tools", "chat_template_kwargs"};
-    conversation_free(&query->chat);
-    for (size_t i = 0; i < sizeof(fields_of_chats) / sizeof(fields_of_chats[0]); i++)
-        if (json_get(query->document, fields_of_chats[i]))
-            json_forget(query->document, fields_of_chats[i]);
-}
-
-void query_free(struct query *query)
+static void free_prompts(struct query *query)
 {
     for (uint32_t i = 0; i < query->prompt_count; i++)
         free(query->prompts[i].tokens);
     free(query->prompts);
+    query->prompts = NULL;
+    query->prompt_count = 0;
+}
+
+int query_render(struct query *query, const struct language *language, struct error *error)
+{
+    size_t length;
+    snprintf(query->param, sizeof(query->param), "messages");
+    int rc = conversation_render(&query->chat, language, &query->rendered, &length, error);
+    conversation_free(&query->chat);
+    free_prompts(query); /* one beside a conversation counts for nothing */
+    keep_borrowed(query);
+    if (rc)
+        return rc;
+    query->prompts = malloc(sizeof(*query->prompts));
+    if (!query->prompts)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a prompt");
+    query->prompts[0] = (struct query_prompt){.text = query->rendered, .length = length};
+    query->prompt_count = 1;
+    query->add_special = false; /* templates write them */
+    return 0;
+}
+
+void query_encoded(struct query *query)
+{
+    if (query->rendered)
+        query->prompts[0].text = NULL;
+    free(query->rendered);
+    query->rendered = NULL;
+}
+
+void query_free(struct query *query)
+{
+    free_prompts(query);
+    free(query->rendered);
     conversation_free(&query->chat);
     json_free(query->document);
     *query = (struct query){0};

@@ -1,8 +1,9 @@
 /* Asks: the bodies of HTTP requests, read into what the daemon's own messages hold.
  *
  * A field that cannot change the answer is ignored, and so is one that is null; one that would
- * change it and is not known here is refused by name. Any thread. Everything borrows from the
- * document, which the query owns.
+ * change it and is not known here is refused by name. What is read may take 40 times as much as the
+ * body: all is freed that nothing borrows from, and a conversation is made a text before the query
+ * is handed on. Any thread.
  */
 #pragma once
 
@@ -17,7 +18,7 @@
 
 #define QUERY_DEPTH_MAX 32
 #define QUERY_PARAM_MAX 64
-#define QUERY_VALUES_MAX (1u << 20) /* JSON values of a body: some 64 MiB */
+#define QUERY_VALUES_MAX (1u << 20) /* JSON values of a body: some 80 MiB */
 #define QUERY_COMPLETION_TOKENS 16  /* what a completion has where neither request nor model say */
 
 enum query_kind { QUERY_COMPLETION, QUERY_CHAT, QUERY_EMBEDDING, QUERY_TOKENIZE, QUERY_DETOKENIZE };
@@ -31,7 +32,7 @@ struct query_prompt {
 
 struct query {
     enum query_kind kind;
-    json *document;    /* owned */
+    json *document;    /* owned; what is borrowed from: the rest of it was freed */
     const char *model; /* NULL: not given */
     bool stream, include_usage, echo, base64;
     bool add_special;
@@ -43,6 +44,7 @@ struct query {
     struct query_prompt *prompts;
     uint32_t prompt_count;
     struct conversation chat;    /* messages NULL: there is none; borrows from the document */
+    char *rendered;              /* owned; what the one prompt is then: the conversation's text */
     char param[QUERY_PARAM_MAX]; /* the field that an error is about; "" */
 };
 
@@ -50,8 +52,11 @@ struct query {
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
                const struct message_limits *limits, const struct sampling *defaults,
                struct error *error);
-/* The conversation has become text: frees it, which may be most of the document. */
-void query_rendered(struct query *query);
+/* The query's conversation becomes its prompt, by the template of `language`, which has one; also
+ * on failure it is gone. May take long. */
+int query_render(struct query *query, const struct language *language, struct error *error);
+/* The prompts have become tokens: frees the conversation's text. */
+void query_encoded(struct query *query);
 void query_free(struct query *query); /* zeroed memory is allowed */
 
 /* Results in all. */

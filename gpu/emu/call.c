@@ -9,6 +9,7 @@
 
 #include "gpu/emu/device.h"
 #include "gpu/emu/lock.h"
+#include "gpu/emu/tally.h"
 
 static const char *const call_names[EMU_CALLS] = {
 #define CALL(name, parameters) #name,
@@ -78,7 +79,7 @@ void call_break(cudaError_t sticky)
     unsigned int healthy = cudaSuccess;
     if (atomic_compare_exchange_strong(&state.sticky, &healthy, (unsigned int)sticky))
         futex_wake(&state.sticky, INT32_MAX);
-    stream_tallies_release();
+    tally_release_all();
 }
 
 void call_hang(void)

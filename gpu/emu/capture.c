@@ -5,6 +5,7 @@
 #include "gpu/emu/call.h"
 #include "gpu/emu/device.h"
 #include "gpu/emu/graph.h"
+#include "gpu/emu/work.h"
 
 struct capture {
     uint64_t id;

@@ -5,6 +5,7 @@
 #include "gpu/emu/host.h"
 #include "gpu/emu/pool.h"
 #include "gpu/emu/stream.h"
+#include "gpu/emu/work.h"
 
 /* Device memory is only valid where something is allocated. */
 static bool on_device(const void *address, size_t bytes)

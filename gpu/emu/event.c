@@ -7,6 +7,7 @@
 #include "gpu/emu/capture.h"
 #include "gpu/emu/device.h"
 #include "gpu/emu/pool.h"
+#include "gpu/emu/work.h"
 
 #define EVENT_MAGIC 0x45564e54u
 

@@ -6,6 +6,7 @@
 #include "gpu/emu/call.h"
 #include "gpu/emu/capture.h"
 #include "gpu/emu/device.h"
+#include "gpu/emu/work.h"
 
 #define GRAPH_MAGIC 0x47524148u
 #define EXEC_MAGIC 0x45584543u

@@ -4,6 +4,9 @@
  * waits for. An instantiated graph owns one internal stream for every branch but the first, which
  * is played on the stream of the launch. Replay enqueues the works into these streams, so that
  * branches run, and race, like the streams they were captured from.
+ *
+ * A graph is used by one thread at a time, as with CUDA; launches of an instantiated one follow each
+ * other. graph_reset() is for set-up only.
  */
 #pragma once
 

@@ -1,4 +1,6 @@
-/* Memory pools: stream-ordered allocation over extents. */
+/* Memory pools: stream-ordered allocation over extents. The calling thread does the bookkeeping,
+ * under the lock of the device's memory. Any thread, but for pool_reset(): set-up only.
+ */
 #pragma once
 
 #include "gpu/emu/device.h"

@@ -9,68 +9,18 @@
  * Work has a sequence number in its stream, and a stream says how far it is done. That is all an
  * event needs. Streams are never freed but used again, with numbers that go on, so an event may
  * outlive its stream.
+ *
+ * stream.c has their life and handles, stream_run.c how work goes in and is run, stream_await.c how
+ * the host waits. Any thread, where nothing else is said.
  */
 #pragma once
 
 #include <stdatomic.h>
 
 #include "gpu/emu/emu.h"
+#include "gpu/emu/fifo.h"
 #include "gpu/emu/lock.h"
 #include "protocol/base/list.h"
-
-enum work_kind {
-    WORK_WAIT,
-    WORK_COPY,
-    WORK_FILL,
-    WORK_KERNEL,
-    WORK_HOST,
-    WORK_STAMP,
-    WORK_RAISE, /* of a tally */
-    WORK_LEVEL  /* waits until another tally stands as high as this stream's own */
-};
-
-/* Work as it stands in a queue, followed by a kernel's arguments; and as a template. */
-struct work {
-    struct work *next;
-    struct chunk *chunk;
-    uint64_t seq;
-    uint32_t size; /* of the arguments */
-    uint8_t kind;  /* enum work_kind */
-    bool hangs;
-    union {
-        struct {
-            struct CUstream_st *on;
-            uint64_t seq;
-        } wait;
-        struct {
-            void *dst; /* as the host addresses them; device memory by its alias */
-            const void *src;
-            size_t bytes;
-        } copy;
-        struct {
-            void *dst;
-            int value;
-            size_t bytes;
-        } fill;
-        struct {
-            void (*function)(const void *args, uint32_t index);
-            const char *name;
-            uint32_t count;
-        } kernel;
-        struct {
-            cudaHostFn_t function;
-            void *data;
-        } host;
-        struct {
-            struct CUevent_st *event;
-            uint64_t generation;
-        } stamp;
-        struct {
-            struct CUstream_st *own, *other; /* tallies; RAISE: own */
-        } tally;
-    };
-    _Alignas(16) unsigned char args[];
-};
 
 struct stream_waiter {
     struct stream_waiter *next;
@@ -91,13 +41,11 @@ struct CUstream_st {
     bool alive;   /* created and not destroyed */
     bool created; /* by a call, not a per-thread default */
     bool owned;   /* somebody settles or runs it */
-    struct work *head, *tail;
-    struct chunk *chunk, *spare; /* where new work is put; emptied ones */
-    uint64_t issued;             /* number of the work enqueued last */
-    _Atomic uint64_t done;       /* number of the work completed last */
-    _Atomic uint64_t observed;   /* the highest that a host thread has seen completed */
-    struct list link;            /* in the crew's queue */
-    struct stream_waiter wait;   /* this stream's, on another's list */
+    struct fifo queue;
+    _Atomic uint64_t done;     /* number of the work completed last */
+    _Atomic uint64_t observed; /* the highest that a host thread has seen completed */
+    struct list link;          /* in the crew's queue */
+    struct stream_waiter wait; /* this stream's, on another's list */
     struct stream_waiter *waiters;
     struct capture *capture; /* that this stream is part of; guarded by capture.c */
     uint32_t branch;
@@ -126,12 +74,6 @@ bool stream_done(struct CUstream_st *stream, uint64_t seq);
 /* Blocks until then (or, stepping, steps). */
 void stream_await(struct CUstream_st *stream, uint64_t seq);
 void stream_await_all(struct device *device);
-
-/* A tally is a stream on which nothing is ever enqueued: `done` is its count, and who waits for it
- * is on its list. */
-void stream_tally_raise(struct CUstream_st *tally); /* work_run */
-/* Lets go whoever waits for a tally: after a sticky error nobody raises one any more. */
-void stream_tallies_release(void);
 
 /* Owner only: runs until the stream rests, waits, or its head should let other streams of the crew
  * go first. `budget` limits the number of works; 0 means none. */

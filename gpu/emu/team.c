@@ -6,6 +6,7 @@
 
 #include "gpu/emu/device.h"
 #include "gpu/emu/order.h"
+#include "gpu/emu/work.h"
 
 /* A kernel that is over sooner stays on one thread. */
 #define SHARE_NS 10000u

@@ -4,6 +4,7 @@
 
 #include "gpu/emu/call.h"
 #include "gpu/emu/event.h"
+#include "gpu/emu/tally.h"
 #include "gpu/emu/team.h"
 
 void work_fill(void *dst, int value, size_t bytes)
@@ -32,7 +33,7 @@ void work_run(struct CUstream_st *stream, const struct work *work)
         event_stamp(work->stamp.event, work->stamp.generation);
         break;
     case WORK_RAISE:
-        stream_tally_raise(work->tally.own);
+        tally_raise(work->tally.own);
         break;
     case WORK_WAIT: /* settled before it comes to running */
     case WORK_LEVEL:

@@ -62,11 +62,14 @@ __device__ __forceinline__ const char *attend_place(const struct batch_group &gr
                            head, part, row_bytes);
 }
 
-/* Bodies; each takes the rows of `which` and leaves the others alone. */
+/* Bodies; each takes the rows of `which` and leaves the others alone. The tuned ones know one
+ * dtype, and take away from `left` what they have taken. */
 cudaError_t attend_any(const struct attend_args *args, uint32_t which, cudaStream_t stream);
-bool attend_decode_can(const struct attend_args *args);
-cudaError_t attend_decode(const struct attend_args *args, cudaStream_t stream);
-bool attend_prefill_can(const struct attend_args *args);
-cudaError_t attend_prefill(const struct attend_args *args, uint32_t which, cudaStream_t stream);
-bool attend_wgmma_can(const struct attend_args *args);
-cudaError_t attend_wgmma(const struct attend_args *args, cudaStream_t stream);
+namespace bf16
+{
+cudaError_t attend_tuned(const struct attend_args *args, uint32_t *left, cudaStream_t stream);
+}
+namespace f16
+{
+cudaError_t attend_tuned(const struct attend_args *args, uint32_t *left, cudaStream_t stream);
+}

@@ -11,35 +11,12 @@
  * Measured for one sequence of 200 tokens: 6.1 us, for 32 sequences of 4,096 tokens (32/8 heads of
  * 128) 139.8. What bounds it then: SMs get unequal shares of the memory (the first is done after
  * 118 us, the last after 144), and items are dealt evenly. */
+#include "gpu/kernels/attend_tuned.cuh"
 #include "gpu/kernels/attend_warp.cuh"
 #include "gpu/kernels/facts.cuh"
 
-static size_t header_bytes(uint32_t rows)
+namespace NARROW
 {
-    return ((size_t)rows * sizeof(uint32_t) + 255) / 256 * 256;
-}
-
-/* More records than this are not worth their memory: rows are then attended whole. */
-#define RECORD_BYTES_MAX ((size_t)64 << 20)
-
-/* Of all records that these bounds allow. */
-static size_t record_bytes(const struct batch *bounds, uint32_t heads, uint32_t head_dim)
-{
-    size_t tokens = (size_t)bounds->rows_max * bounds->decode_len_max;
-    if (tokens > bounds->tokens_max)
-        tokens = bounds->tokens_max;
-    size_t splits = ceil_div(bounds->context_max, ATTEND_SPLIT);
-    return tokens * heads * splits * (sizeof(float2) + sizeof(float) * head_dim);
-}
-
-size_t attend_scratch_bytes(const struct batch *bounds, uint32_t heads, uint32_t head_dim)
-{
-    if (bounds->context_max <= ATTEND_SPLIT || !bounds->decode_len_max)
-        return 0;
-    size_t bytes = record_bytes(bounds, heads, head_dim);
-    return header_bytes(bounds->rows_max) + (bytes < RECORD_BYTES_MAX ? bytes : RECORD_BYTES_MAX) +
-           256;
-}
 
 static struct decode_scratch scratch_of(const struct attend_args *args)
 {
@@ -320,3 +297,5 @@ cudaError_t attend_decode(const struct attend_args *args, cudaStream_t stream)
         return decode_launch_dim<128>(args, stream);
     return decode_launch_dim<256>(args, stream);
 }
+
+} // namespace NARROW

@@ -12,6 +12,9 @@
 #define PLAN_ENTRIES 512
 #define PLAN_DIRECT UINT32_MAX /* record base of rows whose items write the output themselves */
 
+/* More records than this are not worth their memory: rows are then attended whole. */
+#define RECORD_BYTES_MAX ((size_t)64 << 20)
+
 struct attend_plan {
     uint32_t items[PLAN_ENTRIES + 1], records[PLAN_ENTRIES + 1]; /* before an entry */
     uint32_t warp_items[WARP], warp_records[WARP];
@@ -26,6 +29,22 @@ struct attend_item {
     uint32_t split, split_end;
     uint32_t record; /* of the row's first split, query 0, head 0; PLAN_DIRECT: none */
 };
+
+/* The scratch buffer begins with where each row's records are. */
+static inline size_t header_bytes(uint32_t rows)
+{
+    return ((size_t)rows * sizeof(uint32_t) + 255) / 256 * 256;
+}
+
+/* Of all records that these bounds allow. */
+static inline size_t record_bytes(const struct batch *bounds, uint32_t heads, uint32_t head_dim)
+{
+    size_t tokens = (size_t)bounds->rows_max * bounds->decode_len_max;
+    if (tokens > bounds->tokens_max)
+        tokens = bounds->tokens_max;
+    size_t splits = ceil_div(bounds->context_max, ATTEND_SPLIT);
+    return tokens * heads * splits * (sizeof(float2) + sizeof(float) * head_dim);
+}
 
 struct plan_shape {
     uint32_t kv_heads, group; /* query heads per KV head */

@@ -8,8 +8,12 @@
  * 8,192 tokens, dimension 80, the SM's busiest unit works half of the time (ncu). Short rows have
  * few blocks besides: 32 sequences of 4,096 tokens keep memory busy for 40 % of it. */
 #include "gpu/kernels/attend_tile.cuh"
+#include "gpu/kernels/attend_tuned.cuh"
 #include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/tensor.cuh"
+
+namespace NARROW
+{
 
 #define QUERIES 64
 #define KEYS 64
@@ -341,3 +345,5 @@ cudaError_t attend_prefill(const struct attend_args *args, uint32_t which, cudaS
         return cudaErrorInvalidValue;
     }
 }
+
+} // namespace NARROW

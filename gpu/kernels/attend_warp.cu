@@ -16,6 +16,9 @@
 #include "gpu/kernels/attend_warp.cuh"
 #include "gpu/kernels/facts.cuh"
 
+namespace NARROW
+{
+
 /* WHOLE: records may not fit (attend_plan.cuh); other launches do not pay for the registers.
  * Before grid_wait only what kernels before op_rope have written is read: op_rope lets this one
  * start when it has waited for those itself. */
@@ -135,3 +138,5 @@ cudaError_t attend_warps(const struct attend_args *args, const struct decode_scr
         return warps_launch_dim<128>(args, *scratch, whole, stream);
     return warps_launch_dim<256>(args, *scratch, whole, stream);
 }
+
+} // namespace NARROW

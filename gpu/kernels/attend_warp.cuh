@@ -12,8 +12,11 @@
 #define WARP_STAGES_MAX 16
 
 /* Rows of the decode path; rows of several splits leave records. `whole`: they may not fit. */
+namespace NARROW
+{
 cudaError_t attend_warps(const struct attend_args *args, const struct decode_scratch *scratch,
                          bool whole, cudaStream_t stream);
+}
 
 template <int HD> struct warp_shape {
     static const int warps = HD > 128 ? 4 : 8;

@@ -11,8 +11,12 @@
  * busy for half of the time (ncu), the rest is the softmax, which the groups do not take turns in.
  */
 #include "gpu/kernels/attend_tile.cuh"
+#include "gpu/kernels/attend_tuned.cuh"
 #include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/wgmma.cuh"
+
+namespace NARROW
+{
 
 #define GROUP_THREADS 128
 #define CONSUMERS 2
@@ -380,3 +384,5 @@ cudaError_t attend_wgmma(const struct attend_args *args, cudaStream_t stream)
 {
     return args->head_dim == 64 ? wgmma_launch<64>(args, stream) : wgmma_launch<128>(args, stream);
 }
+
+} // namespace NARROW

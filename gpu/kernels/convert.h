@@ -1,7 +1,5 @@
 /* Rows of a tensor into their place, in another dtype. Vectors (norms, biases) are one row, or one
- * column, as it suits. Rounds to nearest even; an F32 or BF16 value too great for F16 becomes the
- * greatest finite one.
- */
+ * column, as it suits. */
 #pragma once
 
 #include "gpu/kernels/place.h"

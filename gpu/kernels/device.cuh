@@ -10,7 +10,6 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-#include "gpu/kernels/narrow.cuh"
 #include "gpu/kernels/op.h"
 
 #define WARP 32
@@ -77,7 +76,7 @@ __device__ __forceinline__ void store_value(void *base, size_t index, enum dtype
     else if (dtype == DTYPE_F32)
         static_cast<float *>(base)[index] = value;
     else
-        static_cast<__half *>(base)[index] = f16_of(value);
+        static_cast<__half *>(base)[index] = __float2half_rn(value);
 }
 
 /* The value as it is after being stored and loaded again. */
@@ -87,7 +86,7 @@ __device__ __forceinline__ float round_value(float value, enum dtype dtype)
         return __bfloat162float(__float2bfloat16_rn(value));
     if (dtype == DTYPE_F32)
         return value;
-    return __half2float(f16_of(value));
+    return __half2float(__float2half_rn(value));
 }
 
 /* Eight values of a row at a time: 16 bytes of the small dtypes. */
@@ -108,7 +107,8 @@ __device__ __forceinline__ uint32_t pack(float low, float high, enum dtype dtype
         __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
         return *reinterpret_cast<uint32_t *>(&pair);
     }
-    return f16_pair_of(low, high);
+    __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&pair);
 }
 
 /* Values index .. index + 7 of the buffer, those at and past `end` as 0. Fast where `index` is a

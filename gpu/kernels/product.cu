@@ -1,6 +1,15 @@
 /* Which way a product goes: by the host's bound on its rows, its dtypes and its alignment. */
 #include "gpu/kernels/product.cuh"
 
+static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream)
+{
+    if (bf16::product_small_can(args))
+        return bf16::product_small(args, stream);
+    if (f16::product_small_can(args))
+        return f16::product_small(args, stream);
+    return product_any(args, stream);
+}
+
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
 {
     if (args->w.scale || args->w.scale_block)
@@ -8,7 +17,7 @@ cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
     if (args->rows.max == 0 || args->w.n == 0)
         return cudaSuccess;
     if (args->rows.max <= PRODUCT_SMALL_MAX)
-        return product_small_can(args) ? product_small(args, stream) : product_any(args, stream);
+        return few_rows(args, stream);
     if (product_lt_can(args)) {
         cudaError_t result = product_lt(args, stream);
         if (result != cudaErrorNotSupported)

@@ -4,9 +4,17 @@
 #include "gpu/kernels/device.cuh"
 #include "gpu/kernels/product.h"
 
-/* Up to PRODUCT_SMALL_MAX rows of DTYPE_NARROW on sm_90, by bulk copies. */
+/* Up to PRODUCT_SMALL_MAX rows of the namespace's dtype on sm_90, by bulk copies. */
+namespace bf16
+{
 bool product_small_can(const struct product_args *args);
 cudaError_t product_small(const struct product_args *args, cudaStream_t stream);
+} // namespace bf16
+namespace f16
+{
+bool product_small_can(const struct product_args *args);
+cudaError_t product_small(const struct product_args *args, cudaStream_t stream);
+} // namespace f16
 
 /* Any number of rows by cuBLASLt. cudaErrorNotSupported: it has no way for this shape. */
 bool product_lt_can(const struct product_args *args);

@@ -17,6 +17,9 @@
 #include "gpu/kernels/product.cuh"
 #include "gpu/kernels/tensor.cuh"
 
+namespace NARROW
+{
+
 #define SMALL_WARPS 8
 #define SMALL_THREADS (SMALL_WARPS * WARP)
 #define UNIT 8  /* outputs */
@@ -257,3 +260,5 @@ cudaError_t product_small(const struct product_args *args, cudaStream_t stream)
 {
     return args->rows.max <= 8 ? small_launch<1>(args, stream) : small_launch<2>(args, stream);
 }
+
+} // namespace NARROW

@@ -39,6 +39,23 @@ __device__ static char *kv_place(const struct rope_args &a, uint32_t slot, uint3
                       (a.kv.dtype == DTYPE_F32 ? 4 : 2);
 }
 
+/* What has overflowed is stored as NaN: by an infinite key a score could be -infinity, and the key
+ * would be left out as if it did not matter. */
+__device__ __forceinline__ float unless_infinite(float value, enum dtype dtype)
+{
+    float stored = round_value(value, dtype);
+    return stored + (stored - stored);
+}
+
+__device__ __forceinline__ uint32_t unless_infinite_pair(uint32_t word, enum dtype dtype)
+{
+    if (dtype == DTYPE_BF16) /* has float32's range */
+        return word;
+    __half2 pair = *reinterpret_cast<__half2 *>(&word);
+    pair = __hadd2(pair, __hsub2(pair, pair));
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+
 __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args a)
 {
     grid_wait();
@@ -85,8 +102,8 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args
             store_value(a.qkv, from + i, a.dtype, first);
             store_value(a.qkv, from + pairs + i, a.dtype, second);
         } else {
-            store_value(cache, i, a.kv.dtype, first);
-            store_value(cache, pairs + i, a.kv.dtype, second);
+            store_value(cache, i, a.kv.dtype, unless_infinite(first, a.kv.dtype));
+            store_value(cache, pairs + i, a.kv.dtype, unless_infinite(second, a.kv.dtype));
         }
     }
 }
@@ -158,6 +175,8 @@ __global__ void __launch_bounds__(ROPE_THREADS)
         float2 x = value[0][j], y = value[1][j];
         words[0][j] = pack(x.x * angle.x - y.x * angle.y, x.y * angle.z - y.y * angle.w, a.dtype);
         words[1][j] = pack(y.x * angle.x + x.x * angle.y, y.y * angle.z + x.y * angle.w, a.dtype);
+        words[0][j] = unless_infinite_pair(words[0][j], a.dtype);
+        words[1][j] = unless_infinite_pair(words[1][j], a.dtype);
     }
     *reinterpret_cast<uint4 *>(to) = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
     *reinterpret_cast<uint4 *>(to + pairs * 2) =

@@ -2,7 +2,7 @@
  * themselves and count their bytes on a barrier in shared memory. */
 #pragma once
 
-#include "gpu/kernels/device.cuh"
+#include "gpu/kernels/narrow.cuh"
 
 __device__ __forceinline__ uint32_t shared_address(const void *pointer)
 {

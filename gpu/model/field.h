@@ -2,6 +2,7 @@
  *
  * A field that is absent or null leaves the value untouched, so the caller's initial value is the
  * default. Errors are ERR_BAD_MODEL: "config.json: rope_scaling.factor: -1 is no number from ...".
+ * Any thread; borrows from the document.
  */
 #pragma once
 

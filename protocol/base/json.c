@@ -132,11 +132,22 @@ void json_free(json *document)
     cJSON_Delete(document);
 }
 
-void json_forget(json *object, const char *key)
+static bool is_one_of(const char *key, const char *const *keys, size_t count)
 {
-    cJSON *value = cJSON_CreateNull();
-    if (value && !cJSON_ReplaceItemInObjectCaseSensitive(object, key, value))
-        cJSON_Delete(value);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return false;
+}
+
+void json_keep(json *object, const char *const *keys, size_t count)
+{
+    cJSON *next;
+    for (cJSON *member = object->child; member; member = next) {
+        next = member->next;
+        if (!is_one_of(member->string, keys, count))
+            cJSON_Delete(cJSON_DetachItemViaPointer(object, member));
+    }
 }
 
 bool json_is_object(const json *value)

@@ -22,7 +22,7 @@ typedef struct cJSON json; /* opaque to callers */
 struct json_bounds {
     size_t bytes_max;    /* text length */
     uint32_t depth_max;  /* nesting of arrays and objects, at most 64 */
-    uint32_t values_max; /* of them and what they hold; each takes some 64 bytes. 0 = no limit */
+    uint32_t values_max; /* of them and what they hold; each takes some 80 bytes. 0 = no limit */
 };
 
 /* text need not be terminated. On failure *error names the byte offset and what is wrong there:
@@ -30,8 +30,8 @@ struct json_bounds {
 int json_parse(const char *text, size_t length, struct json_bounds bounds, json **ret_document,
                struct error *error);
 void json_free(json *document);
-/* Frees one member's value, which reads as null from then on. The document must be the caller's. */
-void json_forget(json *object, const char *key);
+/* Frees all members but those with one of these keys. The document must be the caller's. */
+void json_keep(json *object, const char *const *keys, size_t count);
 
 bool json_is_object(const json *value);
 bool json_is_array(const json *value);

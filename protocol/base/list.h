@@ -1,6 +1,7 @@
 /* A doubly linked list whose links are embedded in its elements: inserting and removing cannot fail.
  *
- * An element not on a list has both links null (after list_remove, or zeroed memory).
+ * An element not on a list has both links null (after list_remove, or zeroed memory). A list owns
+ * nothing and locks nothing: whoever has the head says which thread uses it.
  */
 #pragma once
 

@@ -2,7 +2,7 @@
  * with poisoned memory, then timed beside the limits of the same run. Ends with 1 if anything is
  * wrong.
  *
- *     kernels            checks and figures
+ *     kernels [f16]      checks and figures, of BF16 where f16 is not said; likewise below
  *     kernels check      checks only (for compute-sanitizer)
  *     kernels generic    the same checks of what a device before Hopper runs
  *     kernels decode     figures of decode attention only; likewise prefill, dimension, product
@@ -18,8 +18,9 @@
 cudaStream_t stream;
 int failures;
 double read_rate;
+enum dtype narrow = DTYPE_BF16;
 
-__global__ void fill_kernel(uint32_t *to, size_t count)
+__global__ void fill_kernel(uint32_t *to, size_t count, uint32_t keep, uint32_t one)
 {
     size_t step = (size_t)gridDim.x * blockDim.x;
     size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -28,7 +29,7 @@ __global__ void fill_kernel(uint32_t *to, size_t count)
         hash ^= hash << 13;
         hash ^= hash >> 17;
         hash ^= hash << 5;
-        to[i] = (hash & 0x83ff83ff) | 0x3c003c00;
+        to[i] = (hash & keep) | one;
     }
 }
 
@@ -48,7 +49,10 @@ __global__ void read_kernel(const uint4 *from, size_t count, uint32_t *out)
 
 void fill_random(void *to, size_t bytes)
 {
-    fill_kernel<<<2048, 256, 0, stream>>>(static_cast<uint32_t *>(to), bytes / 4);
+    bool half = narrow == DTYPE_F16;
+    fill_kernel<<<2048, 256, 0, stream>>>(static_cast<uint32_t *>(to), bytes / 4,
+                                          half ? 0x83ff83ff : 0x807f807f,
+                                          half ? 0x3c003c00 : 0x3f803f80);
     MUST(cudaGetLastError());
     MUST(cudaStreamSynchronize(stream));
 }
@@ -98,7 +102,9 @@ static void copy_bench()
 
 int main(int argc, char **argv)
 {
-    const char *only = argc > 1 ? argv[1] : "";
+    bool f16 = argc > 1 && !strcmp(argv[1], "f16");
+    const char *only = argc > 1 + f16 ? argv[1 + f16] : "";
+    narrow = f16 ? DTYPE_F16 : DTYPE_BF16;
     MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     bool generic = !strcmp(only, "generic"), checks = generic || !strcmp(only, "check");
     if (generic)

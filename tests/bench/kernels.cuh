@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "gpu/kernels/narrow.cuh"
+#include "gpu/kernels/device.cuh"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -22,6 +22,7 @@
     } while (0)
 
 extern cudaStream_t stream;
+extern enum dtype narrow; /* the 16-bit dtype that is checked and timed */
 extern int failures;
 extern double read_rate; /* GB/s, measured in this run */
 
@@ -45,20 +46,26 @@ struct random_state {
     }
 };
 
-static inline float to_narrow(float value)
+static inline const char *dtype_name(enum dtype dtype)
 {
-    return __half2float(__float2half_rn(value));
+    return dtype == DTYPE_F32 ? "f32" : dtype == DTYPE_BF16 ? "bf16" : "f16";
 }
 
 static inline uint16_t narrow_bits(float value)
 {
-    narrow b = __float2half_rn(value);
-    return *reinterpret_cast<uint16_t *>(&b);
+    return narrow == DTYPE_BF16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value))
+                                : __half_as_ushort(__float2half_rn(value));
 }
 
 static inline float bits_narrow(uint16_t bits)
 {
-    return __half2float(*reinterpret_cast<narrow *>(&bits));
+    return narrow == DTYPE_BF16 ? __bfloat162float(__ushort_as_bfloat16(bits))
+                                : __half2float(__ushort_as_half(bits));
+}
+
+static inline float to_narrow(float value)
+{
+    return bits_narrow(narrow_bits(value));
 }
 
 /* Values in the dtype, on the device; never freed: the program ends soon. */

@@ -49,12 +49,12 @@ static void check_case(const case_of &c, random_state &random)
     std::vector<float> w((size_t)c.n * c.k), x((size_t)c.max * a.x_stride), bias(c.n);
     auto draw = [&](std::vector<float> &to) {
         for (float &value : to)
-            value = c.x == DTYPE_NARROW ? to_narrow(random.normal()) : random.normal();
+            value = c.x == narrow ? to_narrow(random.normal()) : random.normal();
     };
     draw(w);
     draw(x);
     for (float &value : bias)
-        value = c.y == DTYPE_NARROW ? to_narrow(random.normal() * 9) : random.normal() * 9;
+        value = c.y == narrow ? to_narrow(random.normal() * 9) : random.normal() * 9;
     void *on_device[3] = {upload(w, w_dtype), upload(x, c.x), upload(bias, c.y)};
     a.w = {on_device[0], w_dtype, NULL, 0, c.n, c.k};
     a.x = on_device[1];
@@ -82,12 +82,11 @@ static void check_case(const case_of &c, random_state &random)
     }
     char text[128];
     snprintf(text, sizeof(text), "product %u of %u rows, %u x %u, %s to %s%s", c.count, c.max, c.n,
-             c.k, c.x == DTYPE_F32 ? "f32" : "f16", c.y == DTYPE_F32 ? "f32" : "f16",
-             c.bias ? ", bias" : "");
+             c.k, dtype_name(c.x), dtype_name(c.y), c.bias ? ", bias" : "");
     verdict(text, spilled ? INFINITY : far.value(),
-            c.x == DTYPE_F32   ? 2e-6
-            : c.y == DTYPE_F32 ? 2e-6
-                               : 4e-4);
+            c.y == DTYPE_F32    ? 2e-6
+            : c.y == DTYPE_BF16 ? 3e-3
+                                : 4e-4);
     if (c.max <= PRODUCT_SMALL_MAX &&
         c.count > 1) { /* a row alone has the bits it has in company */
         std::vector<float> alone = run_case(c, a, 1);
@@ -106,7 +105,7 @@ static void check_tune()
     const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
     struct product_args a = {};
     uint32_t count = 64;
-    a.w = {NULL, DTYPE_NARROW, NULL, 0, 1024, 2048};
+    a.w = {NULL, narrow, NULL, 0, 1024, 2048};
     void *w, *x;
     MUST(cudaMalloc(&w, 1024 * 2048 * 2));
     MUST(cudaMalloc(&x, 64 * 2048 * 2));
@@ -118,7 +117,7 @@ static void check_tune()
     a.rows = {to_device(std::vector<uint32_t>(1, count)), 0, 64};
     a.x_stride = 2048;
     a.y_stride = 1024;
-    a.x_dtype = a.y_dtype = a.bias_dtype = DTYPE_NARROW;
+    a.x_dtype = a.y_dtype = a.bias_dtype = narrow;
     a.workspace = workspace();
     a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
     MUST(tune_product(&a, &a.w.data, 1, stream));
@@ -137,19 +136,19 @@ void product_check()
     random_state random = {3};
     for (uint32_t max : {1u, 2u, 4u, 7u, 8u, 9u, 16u})
         for (bool bias : {false, true})
-            check_case({max, max > 3 ? max - 1 : max, 4096 / 8 + 5, 4096, DTYPE_NARROW,
-                        bias ? DTYPE_F32 : DTYPE_NARROW, bias},
+            check_case({max, max > 3 ? max - 1 : max, 4096 / 8 + 5, 4096, narrow,
+                        bias ? DTYPE_F32 : narrow, bias},
                        random);
     const uint32_t shapes[][2] = {{6144, 4096}, {4096, 14336}, {40, 11008}, {1, 8},  {7, 40},
                                   {130, 200},   {2048, 2048},  {33, 4104},  {9, 31}, {3000, 576}};
     for (auto &shape : shapes) {
-        check_case({3, 2, shape[0], shape[1], DTYPE_NARROW, DTYPE_NARROW, true}, random);
-        check_case({16, 13, shape[0], shape[1], DTYPE_NARROW, DTYPE_F32, false}, random);
-        check_case({61, 50, shape[0], shape[1], DTYPE_NARROW, DTYPE_NARROW, true}, random);
+        check_case({3, 2, shape[0], shape[1], narrow, narrow, true}, random);
+        check_case({16, 13, shape[0], shape[1], narrow, DTYPE_F32, false}, random);
+        check_case({61, 50, shape[0], shape[1], narrow, narrow, true}, random);
     }
     check_case({5, 4, 100, 96, DTYPE_F32, DTYPE_F32, true}, random);
     check_case({50, 44, 333, 77, DTYPE_F32, DTYPE_F32, true}, random);
-    check_case({200, 200, 512, 512, DTYPE_NARROW, DTYPE_F32, false}, random);
+    check_case({200, 200, 512, 512, narrow, DTYPE_F32, false}, random);
     check_tune();
 }
 
@@ -170,13 +169,13 @@ static void product(const struct step &s, const uint32_t shape[2], size_t *at, u
 {
     struct product_args a = {};
     a.rows = {s.count, 0, rows};
-    a.w = {s.weights + *at, DTYPE_NARROW, NULL, 0, shape[0], shape[1]};
+    a.w = {s.weights + *at, narrow, NULL, 0, shape[0], shape[1]};
     a.x = s.x;
     a.y = s.y;
     a.x_stride = shape[1];
     a.y_stride = shape[0];
-    a.x_dtype = DTYPE_NARROW;
-    a.y_dtype = a.bias_dtype = logits ? DTYPE_F32 : DTYPE_NARROW;
+    a.x_dtype = narrow;
+    a.y_dtype = a.bias_dtype = logits ? DTYPE_F32 : narrow;
     a.workspace = s.workspace;
     a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
     MUST(op_product(&a, stream));
@@ -187,12 +186,12 @@ static void tune(const struct step &s, const uint32_t shape[2], uint32_t rows)
 {
     struct product_args a = {};
     a.rows = {s.count, 0, rows};
-    a.w = {s.weights, DTYPE_NARROW, NULL, 0, shape[0], shape[1]};
+    a.w = {s.weights, narrow, NULL, 0, shape[0], shape[1]};
     a.x = s.x;
     a.y = s.y;
     a.x_stride = shape[1];
     a.y_stride = shape[0];
-    a.x_dtype = a.y_dtype = a.bias_dtype = DTYPE_NARROW;
+    a.x_dtype = a.y_dtype = a.bias_dtype = narrow;
     a.workspace = workspace();
     a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
     std::vector<const void *> weights;

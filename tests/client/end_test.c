@@ -1,11 +1,9 @@
 /* From the program to the device and back: sluice against a real sluiced that serves synthetic:null
  * on the CPU, with a queue far smaller than what is asked of it. */
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <check.h>
@@ -13,54 +11,30 @@
 #include "gpu/kernels/null_rule.h"
 #include "protocol/base/json.h"
 #include "tests/client/program.h"
+#include "tests/daemon/spawn.h"
+#include "tests/runner.h"
 
-#define QUEUE "64"
-
-static char folder[] = "/tmp/sluice-end-XXXXXX";
-static char socket_path[64], file_path[64];
-static pid_t daemon_pid;
+static struct spawn spawn;
 static struct program program;
-
-static void start_daemon(void)
-{
-    int log = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    daemon_pid = fork();
-    ck_assert_int_ge(daemon_pid, 0);
-    if (daemon_pid == 0) {
-        dup2(log, 2);
-        execl(SLUICED, SLUICED, "--model", "synthetic:null", "--device", "cpu", "--socket",
-              socket_path, "--module-dir", SLUICE_MODULES, "--queue-sequences", QUEUE,
-              "--sequences-max", "16", "--cpu-threads", "1", (char *)NULL);
-        _exit(127);
-    }
-    close(log);
-}
 
 static void setup(void)
 {
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(socket_path, sizeof(socket_path), "%s/s", folder);
-    snprintf(file_path, sizeof(file_path), "%s/batch.jsonl", folder);
-    setenv("SLUICE_SOCKET", socket_path, 1);
-    start_daemon();
-    for (int tries = 0;; tries++) {
-        program_run(&program, "health", NULL);
-        if (program.status == 0)
-            return;
-        ck_assert_int_lt(tries, 2000);
-        usleep(5000);
-    }
+    static const char *const arguments[] = {
+        "--model", "synthetic:null",  "--device", "cpu",           "--queue-sequences",
+        "64",      "--sequences-max", "16",       "--cpu-threads", "1",
+        NULL};
+    spawn_make(&spawn);
+    setenv("SLUICE_SOCKET", spawn.socket, 1);
+    spawn_start(&spawn, arguments, NULL);
+    spawn_await_ready(&spawn);
 }
 
 static void teardown(void)
 {
-    int status;
-    kill(daemon_pid, SIGTERM);
-    ck_assert_int_eq(waitpid(daemon_pid, &status, 0), daemon_pid);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    unlink(file_path);
-    ck_assert_int_eq(rmdir(folder), 0); /* its socket is gone, too */
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    ck_assert_int_ne(access(spawn.socket, F_OK), 0);
+    spawn_free(&spawn);
 }
 
 static json *parse_line(const char *text)
@@ -101,13 +75,16 @@ static void check_line(const char *line, int number)
 
 START_TEST(a_file_longer_than_the_queue_is_answered_in_order_by_the_rule)
 {
-    FILE *file = fopen(file_path, "w");
+    char path[128];
+    snprintf(path, sizeof(path), "%s/batch.jsonl", spawn.directory);
+    FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
     for (int i = 0; i < LINES; i++)
         fprintf(file, "{\"tokens\":[%d,%d],\"max_tokens\":%d,\"ignore_eos\":true}\n", i % 256,
                 i / 256, 1 + i % 7);
     fclose(file);
-    program_run(&program, "generate", "--json", "--file", file_path, NULL);
+    program_run(&program, "generate", "--json", "--file", path, NULL);
+    unlink(path);
     ck_assert_str_eq(program.err_text, "");
     ck_assert_int_eq(program.status, 0);
     const char *line = program.out_text;
@@ -222,8 +199,5 @@ int main(void)
     tcase_add_test(tcase, draining_refuses_and_resuming_takes_work_again);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

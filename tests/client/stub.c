@@ -3,16 +3,15 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "gpu/kernels/null_rule.h"
 #include "protocol/message.h"
+#include "tests/client/door.h"
 #include "tests/client/stub_seq.h"
 
 #define CONNS_MAX 64
@@ -27,9 +26,7 @@ struct conn {
 
 struct stub {
     struct stub_options options;
-    char folder[64], path[96];
-    int listener, stop[2];
-    pthread_t thread;
+    struct door door;
     struct conn conns[CONNS_MAX];
     struct stub_seq *seqs; /* list of all that are open */
     uint32_t open;
@@ -413,7 +410,7 @@ static void take_input(struct stub *stub, size_t index)
 
 static void take_conn(struct stub *stub)
 {
-    int fd = accept(stub->listener, NULL, NULL);
+    int fd = accept(stub->door.listener, NULL, NULL);
     for (size_t i = 0; fd >= 0 && i < CONNS_MAX; i++) {
         if (stub->conns[i].fd < 0) {
             stub->conns[i] = (struct conn){.fd = fd, .input = malloc(INPUT_MAX)};
@@ -430,8 +427,8 @@ static void *run(void *argument)
     struct stub *stub = argument;
     struct pollfd fds[CONNS_MAX + 2];
     for (;;) {
-        fds[0] = (struct pollfd){stub->stop[0], POLLIN, 0};
-        fds[1] = (struct pollfd){stub->listener, POLLIN, 0};
+        fds[0] = (struct pollfd){stub->door.stop[0], POLLIN, 0};
+        fds[1] = (struct pollfd){stub->door.listener, POLLIN, 0};
         for (size_t i = 0; i < CONNS_MAX; i++)
             fds[i + 2] = (struct pollfd){stub->conns[i].fd, POLLIN, 0};
         poll(fds, CONNS_MAX + 2, stub->open ? 1 : -1);
@@ -449,48 +446,25 @@ static void *run(void *argument)
 /* ---- start and stop ----------------------------------------------------------------------------
  */
 
-static void must(bool holds, const char *what)
-{
-    if (!holds) {
-        perror(what);
-        abort();
-    }
-}
-
 struct stub *stub_start(const struct stub_options *options, const char **ret_path)
 {
     struct stub *stub = calloc(1, sizeof(*stub));
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    must(stub != NULL, "stub");
+    if (!stub)
+        abort();
     stub->options = *options;
     stub->next_request = STUB_REQUEST_FIRST;
     for (size_t i = 0; i < CONNS_MAX; i++)
         stub->conns[i].fd = -1;
-    strcpy(stub->folder, "/tmp/sluice-stub-XXXXXX");
-    must(mkdtemp(stub->folder) != NULL, "mkdtemp");
-    snprintf(stub->path, sizeof(stub->path), "%s/socket", stub->folder);
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s", stub->path);
-    stub->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(stub->listener >= 0, "socket");
-    must(!bind(stub->listener, (struct sockaddr *)&address, sizeof(address)), "bind");
-    must(!listen(stub->listener, 64), "listen");
-    must(!pipe(stub->stop), "pipe");
-    must(!pthread_create(&stub->thread, NULL, run, stub), "pthread_create");
-    *ret_path = stub->path;
+    door_open(&stub->door, run, stub);
+    *ret_path = stub->door.path;
     return stub;
 }
 
 void stub_stop(struct stub *stub)
 {
-    must(write(stub->stop[1], "", 1) == 1, "write");
-    pthread_join(stub->thread, NULL);
+    door_close(&stub->door);
     for (size_t i = 0; i < CONNS_MAX; i++)
         close_conn(stub, &stub->conns[i]);
-    close(stub->listener);
-    close(stub->stop[0]);
-    close(stub->stop[1]);
-    unlink(stub->path);
-    rmdir(stub->folder);
     free(stub);
 }
 

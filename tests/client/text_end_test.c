@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <check.h>
 
 #include "tests/client/program.h"
+#include "tests/daemon/demo_model.h"
+#include "tests/daemon/spawn.h"
+#include "tests/runner.h"
 
 /* Shows what it was given: the answer depends on the whole conversation. */
 #define TEMPLATE                                                                                   \
@@ -18,83 +20,40 @@
     "messages[1].content == 'maerts' and messages[2].content == 'sum' %}417+385={% else "          \
     "%}{{ raise_exception('not what was said') }}{% endif %}"
 
-static char folder[] = "/tmp/sluice-text-XXXXXX";
-static pid_t daemon_pid;
+static struct spawn spawn;
+static char model[96], in_path[96];
 static struct program program;
-
-static const char *in_folder(const char *name)
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof(paths[0]), "%s/%s", folder, name);
-    return path;
-}
-
-static void write_file(const char *path, const char *text, size_t length)
-{
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(text, 1, length, file), length);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-static const char *const parts[] = {"config.json", "generation_config.json", "model.safetensors",
-                                    "tokenizer.json"};
-
-static void make_model(void)
-{
-    char here[4096], from[4200];
-    ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        snprintf(from, sizeof(from), "%s/deploy/demo-model/%s", here, parts[i]);
-        ck_assert_int_eq(symlink(from, in_folder(parts[i])), 0);
-    }
-    write_file(in_folder("chat_template.jinja"), TEMPLATE, strlen(TEMPLATE));
-}
 
 static void setup(void)
 {
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    make_model();
-    setenv("SLUICE_SOCKET", in_folder("s"), 1);
-    daemon_pid = fork();
-    ck_assert_int_ge(daemon_pid, 0);
-    if (daemon_pid == 0) {
-        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), 2);
-        execl(SLUICED, SLUICED, "--model", folder, "--device", "cpu", "--socket", in_folder("s"),
-              "--module-dir", SLUICE_MODULES, "--cpu-threads", "1", (char *)NULL);
-        _exit(127);
-    }
-    for (int tries = 0;; tries++) {
-        program_run(&program, "health", NULL);
-        if (program.status == 0)
-            return;
-        ck_assert_int_lt(tries, 2000);
-        usleep(5000);
-    }
+    const char *const arguments[] = {"--model",       model, "--device", "cpu",
+                                     "--cpu-threads", "1",   NULL};
+    spawn_make(&spawn);
+    snprintf(model, sizeof(model), "%s/model", spawn.directory);
+    snprintf(in_path, sizeof(in_path), "%s/in", spawn.directory);
+    demo_model_make(model, TEMPLATE);
+    setenv("SLUICE_SOCKET", spawn.socket, 1);
+    spawn_start(&spawn, arguments, NULL);
+    spawn_await_ready(&spawn);
 }
 
 static void teardown(void)
 {
-    int status;
-    kill(daemon_pid, SIGTERM);
-    ck_assert_int_eq(waitpid(daemon_pid, &status, 0), daemon_pid);
-    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        unlink(in_folder(parts[i]));
-    unlink(in_folder("chat_template.jinja"));
-    unlink(in_folder("in"));
-    ck_assert_int_eq(rmdir(folder), 0);
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    ck_assert_int_ne(access(spawn.socket, F_OK), 0);
+    demo_model_remove(model);
+    unlink(in_path);
+    spawn_free(&spawn);
 }
 
 /* The program with this as its standard input. */
 static void through(const char *text, size_t length, const char *const *arguments)
 {
-    write_file(in_folder("in"), text, length);
-    int in = open(in_folder("in"), O_RDONLY | O_CLOEXEC);
+    int in = open(in_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     ck_assert_int_ge(in, 0);
+    ck_assert_int_eq(write(in, text, length), (ssize_t)length);
+    ck_assert_int_eq(lseek(in, 0, SEEK_SET), 0);
     program_start(&program, in, arguments);
     close(in);
     program_finish(&program);
@@ -210,8 +169,5 @@ int main(void)
     tcase_add_test(tcase, more_than_the_context_holds_is_refused_by_its_limit);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

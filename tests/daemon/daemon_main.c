@@ -1,6 +1,6 @@
 #include "tests/daemon/daemon_suites.h"
 
-#include <stdlib.h>
+#include "tests/runner.h"
 
 int main(void)
 {
@@ -15,8 +15,5 @@ int main(void)
     srunner_add_suite(runner, service_suite());
     srunner_add_suite(runner, trace_suite());
     srunner_add_suite(runner, waiting_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

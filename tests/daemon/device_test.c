@@ -1,5 +1,6 @@
 #include "daemon/device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/daemon/daemon_suites.h"
@@ -88,6 +89,25 @@ START_TEST(a_list_that_is_too_long_is_refused)
 }
 END_TEST
 
+START_TEST(the_word_of_dtype_is_what_the_device_is_asked_for)
+{
+    static const char *const words[] = {
+        [GPU_DTYPE_AUTO] = "auto", [GPU_DTYPE_BF16] = "bf16", [GPU_DTYPE_F16] = "f16"};
+    const int numbers[1] = {0};
+    struct options *options = NULL;
+    struct error error;
+    ck_assert_int_eq(options_defaults(&options, &error), 0);
+    ck_assert_int_eq(device_options(options, numbers).dtype, GPU_DTYPE_AUTO);
+    for (int i = 0; i < 3; i++) {
+        char text[32];
+        size_t length = (size_t)snprintf(text, sizeof(text), "dtype = %s\n", words[i]);
+        ck_assert_int_eq(options_read_text(options, "file", text, length, &error), 0);
+        ck_assert_int_eq(device_options(options, numbers).dtype, i);
+    }
+    options_free(options);
+}
+END_TEST
+
 Suite *device_suite(void)
 {
     Suite *suite = suite_create("device");
@@ -96,6 +116,7 @@ Suite *device_suite(void)
                         (int)(sizeof(cases) / sizeof(cases[0])));
     tcase_add_test(tcase, without_a_number_of_devices_the_list_says_it);
     tcase_add_test(tcase, a_list_that_is_too_long_is_refused);
+    tcase_add_test(tcase, the_word_of_dtype_is_what_the_device_is_asked_for);
     suite_add_tcase(suite, tcase);
     return suite;
 }

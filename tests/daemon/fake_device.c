@@ -198,7 +198,8 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
     engine->wake_fd = -1;
     engine->knobs.step_ns = 1000;
     pthread_mutex_init(&engine->lock, NULL);
-    engine->model = (struct gpu_model){.vocab = FAKE_VOCAB,
+    engine->model = (struct gpu_model){.dtype = "f16",
+                                       .vocab = FAKE_VOCAB,
                                        .hidden = FAKE_HIDDEN,
                                        .block_tokens = shape->block_tokens,
                                        .context_max = shape->context_max,

@@ -37,6 +37,7 @@ struct fake_knobs {
     uint32_t eos_every;       /* one in so many tokens ends a sequence; 0 = none */
     uint64_t step_ns;         /* per token, and 10 times that per step */
     bool at_once;             /* steps run within submit */
+    uint32_t overflow_from;   /* positions from here on give no finite number; 0 = none */
 };
 
 struct fake_counts {

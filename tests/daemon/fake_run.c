@@ -1,5 +1,6 @@
 #include "tests/daemon/fake_inner.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,13 @@ static void look(struct gpu_engine *engine, const struct fake_slot *slot, uint32
     *ret_window = window;
 }
 
+/* A log-probability, or a part of an embedding, at this position. */
+static float number(const struct gpu_engine *engine, uint32_t position, float value)
+{
+    uint32_t from = engine->knobs.overflow_from;
+    return from && position >= from ? NAN : value;
+}
+
 static bool is_end(const struct fake_slot *slot, int32_t token)
 {
     for (uint32_t i = 0; i < slot->settings.stop_ids_count; i++)
@@ -52,10 +60,11 @@ static void sample(struct gpu_engine *engine, struct fake_step *step, struct fak
     struct gpu_top *tops = &step->tops[step->sample_count * GPU_LOGPROBS_MAX];
     for (uint32_t i = 0; i < slot->settings.logprobs; i++)
         tops[i] = (struct gpu_top){.token = token + (int32_t)i, .logprob = -(float)i};
-    step->samples[step->sample_count++] = (struct gpu_sample){.token = token,
-                                                              .finished = is_end(slot, token),
-                                                              .logprob = (float)-token,
-                                                              .top_count = slot->settings.logprobs};
+    step->samples[step->sample_count++] =
+        (struct gpu_sample){.token = token,
+                            .finished = is_end(slot, token),
+                            .logprob = number(engine, position, (float)-token),
+                            .top_count = slot->settings.logprobs};
 }
 
 static void embed(struct gpu_engine *engine, struct fake_step *step, struct fake_slot *slot,
@@ -74,8 +83,9 @@ static void embed(struct gpu_engine *engine, struct fake_step *step, struct fake
         return;
     float *to = &step->rows[step->row_count++ * FAKE_HIDDEN];
     for (uint32_t d = 0; d < FAKE_HIDDEN; d++)
-        to[d] = row->want & GPU_POOL_OUT ? slot->pool[d] / (float)slot->pool_count
-                                         : fake_embed(full, d);
+        to[d] = number(engine, position,
+                       row->want & GPU_POOL_OUT ? slot->pool[d] / (float)slot->pool_count
+                                                : fake_embed(full, d));
 }
 
 static void run_row(struct gpu_engine *engine, struct fake_step *step, const struct gpu_row *row)
@@ -92,7 +102,8 @@ static void run_row(struct gpu_engine *engine, struct fake_step *step, const str
         if (i < row->score_count) {
             look(engine, slot, row->position + i, &full, &window);
             step->scores[step->score_count++] = (struct gpu_score){
-                .logprob = fake_score(full, ids[1 + i]), .top_token = ids[1 + i]};
+                .logprob = number(engine, row->position + i, fake_score(full, ids[1 + i])),
+                .top_token = ids[1 + i]};
         }
         embed(engine, step, slot, row, row->position + i);
     }

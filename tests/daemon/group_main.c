@@ -1,13 +1,10 @@
 #include <check.h>
-#include <stdlib.h>
 
 #include "tests/daemon/group_suite.h"
+#include "tests/runner.h"
 
 int main(void)
 {
     SRunner *runner = srunner_create(group_suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

@@ -1,6 +1,5 @@
-#include <stdlib.h>
-
 #include "tests/daemon/replica_suites.h"
+#include "tests/runner.h"
 
 int main(void)
 {
@@ -12,8 +11,5 @@ int main(void)
     srunner_add_suite(runner, sched_suite());
     srunner_add_suite(runner, sched_random_suite());
     srunner_add_suite(runner, worker_suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return runner_run(runner);
 }

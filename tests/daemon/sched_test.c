@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/daemon/replica_suites.h"
 #include "tests/daemon/sched_rig.h"
@@ -233,7 +234,8 @@ START_TEST(decode_saturated_every_prompt_still_advances)
 }
 END_TEST
 
-START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
+/* On a new rig whose costs are known; the first one's index. */
+static uint32_t four_that_decode(void)
 {
     struct fake_shape shape = rig_shape();
     rig_open(&rig, &shape, 1);
@@ -242,6 +244,12 @@ START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
     add(4, 4, 100);
     rig_submit(&rig);
     rig_complete(&rig);
+    return first;
+}
+
+START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
+{
+    uint32_t first = four_that_decode();
     rig.sched.options.itl_target_us = 60; /* 10 + 4 decode rows leave 46 tokens */
     add(1, 200, 2);
     rig_submit(&rig);
@@ -257,13 +265,7 @@ END_TEST
 /* 10 us and 4 decode rows, twice as much again for prompts: 28 tokens. */
 START_TEST(while_there_is_room_prompts_add_little_to_steps_of_decode_rows)
 {
-    struct fake_shape shape = rig_shape();
-    rig_open(&rig, &shape, 1);
-    teach_costs();
-    uint32_t first = rig.seq_count;
-    add(4, 4, 100);
-    rig_submit(&rig);
-    rig_complete(&rig);
+    uint32_t first = four_that_decode();
     rig.sched.options.itl_target_us = 100;
     rig.sched.options.calm_percent = 200;
     add(1, 120, 2);
@@ -278,13 +280,7 @@ END_TEST
 
 START_TEST(when_prompts_wait_for_slots_steps_are_as_long_as_the_latency_target_allows)
 {
-    struct fake_shape shape = rig_shape();
-    rig_open(&rig, &shape, 1);
-    teach_costs();
-    uint32_t first = rig.seq_count;
-    add(4, 4, 100);
-    rig_submit(&rig);
-    rig_complete(&rig);
+    uint32_t first = four_that_decode();
     rig.sched.options.itl_target_us = 100; /* 10 + 4 decode rows leave 86 tokens */
     rig.sched.options.calm_percent = 200;
     add(12, 200, 2); /* as many as there are slots */
@@ -534,6 +530,37 @@ START_TEST(a_failed_device_ends_everything_once)
 }
 END_TEST
 
+START_TEST(what_overflows_ends_with_an_error_and_the_others_go_on)
+{
+    static const struct fake_options jobs[] = {
+        {.job = JOB_GENERATE, .prompt_len = 20, .max_tokens = 40, .logprobs = -1},
+        {.job = JOB_SCORE, .prompt_len = 60, .max_tokens = 1},
+        {.job = JOB_EMBED, .prompt_len = 60, .max_tokens = 1},
+        {.job = JOB_GENERATE, .prompt_len = 20, .max_tokens = 10, .logprobs = -1},
+        {.job = JOB_SCORE, .prompt_len = 30, .max_tokens = 1},
+    };
+    struct fake_shape shape = rig_shape();
+    rig_open(&rig, &shape, 1);
+    fake_knobs(rig.engine)->overflow_from = 40;
+    for (uint32_t i = 0; i < 5; i++) {
+        struct fake_options options = jobs[i];
+        options.ignore_eos = true;
+        options.seed = i + 1;
+        rig_add(&rig, &options);
+    }
+    rig_finish(&rig);
+    for (uint32_t i = 0; i < 5; i++) {
+        const struct seq *seq = rig.seqs[i];
+        ck_assert_uint_eq(rig.ended[i], 1);
+        ck_assert_int_eq(seq->finish == FINISH_ERROR, i < 3);
+        ck_assert(i > 2 || seq->failure->code == ERR_NOT_FINITE);
+        ck_assert(i > 2 || strstr(seq->failure->text, "--dtype bf16"));
+    }
+    ck_assert_uint_eq(rig.seqs[0]->out_count, 21); /* behind positions 19 to 39, no token more */
+    finish_and_close();
+}
+END_TEST
+
 START_TEST(the_room_shrinks_by_what_was_added)
 {
     struct fake_shape shape = rig_shape();
@@ -586,6 +613,7 @@ Suite *sched_suite(void)
     tcase_add_loop_test(tcase, a_cancel_at_any_moment_ends_it_at_once_and_for_good, 0, 70);
     tcase_add_test(tcase, the_score_of_one_token_needs_no_step);
     tcase_add_test(tcase, a_failed_device_ends_everything_once);
+    tcase_add_test(tcase, what_overflows_ends_with_an_error_and_the_others_go_on);
     tcase_add_test(tcase, the_room_shrinks_by_what_was_added);
     suite_add_tcase(suite, tcase);
     suite_add_tcase(suite, memory_case());

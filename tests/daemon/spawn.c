@@ -124,6 +124,20 @@ uint64_t spawn_resident(const struct spawn *spawn)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+uint64_t spawn_peak(const struct spawn *spawn)
+{
+    char path[64], line[128];
+    unsigned long long kib = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)spawn->pid);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    while (kib == 0 && fgets(line, sizeof(line), file))
+        sscanf(line, "VmHWM: %llu kB", &kib);
+    fclose(file);
+    ck_assert_uint_gt(kib, 0);
+    return (uint64_t)kib * 1024;
+}
+
 void spawn_free(struct spawn *spawn)
 {
     char lock[112];

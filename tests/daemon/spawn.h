@@ -31,6 +31,7 @@ int spawn_wait(struct spawn *spawn);
 bool spawn_logged(const struct spawn *spawn, const char *text);
 uint32_t spawn_descriptors(const struct spawn *spawn);
 uint64_t spawn_resident(const struct spawn *spawn); /* bytes */
+uint64_t spawn_peak(const struct spawn *spawn);     /* the most that it ever was */
 /* Ends what runs, and removes the directory. */
 void spawn_free(struct spawn *spawn);
 

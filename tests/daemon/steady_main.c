@@ -1,12 +1,8 @@
-#include <stdlib.h>
-
 #include "tests/daemon/steady_suite.h"
+#include "tests/runner.h"
 
 int main(void)
 {
     SRunner *runner = srunner_create(steady_suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return runner_run(runner);
 }

@@ -27,6 +27,12 @@ static void check_sampling(const struct query *query, const struct message_limit
     FUZZ_CHECK(common->stop_count <= limits->stop_max);
     for (uint32_t i = 0; i < common->stop_count; i++)
         FUZZ_CHECK(common->stop_length[i] > 0 && common->stop_length[i] <= MESSAGE_STOP_BYTES_MAX);
+    struct message_bias entries[MESSAGE_BIAS_MAX];
+    struct error error;
+    uint32_t count;
+    if (common->bias &&
+        message_bias(common->bias, 1000, entries, MESSAGE_BIAS_MAX, &count, &error) == 0)
+        FUZZ_CHECK(count == json_count(common->bias));
 }
 
 static void check_messages(const struct conversation *chat)

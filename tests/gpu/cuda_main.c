@@ -4,21 +4,33 @@
 
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/rig.h"
+#include "tests/runner.h"
 
 #define SKIPPED 77
 
 /* CK_FORK=no: a context does not survive a fork. */
+static int run(SRunner *runner)
+{
+    srunner_set_fork_status(runner, CK_NOFORK);
+    return runner_run(runner);
+}
+
+static int run_in(enum gpu_dtype dtype)
+{
+    rig_dtype = dtype;
+    SRunner *runner = srunner_create(device_suite());
+    srunner_add_suite(runner, mutation_suite());
+    return run(runner);
+}
+
 int main(void)
 {
+    if (run(srunner_create(dtype_suite())) != EXIT_SUCCESS)
+        return EXIT_FAILURE;
     if (!rig_setup()) {
         printf("no GPU here\n");
         return SKIPPED;
     }
-    SRunner *runner = srunner_create(device_suite());
-    srunner_add_suite(runner, mutation_suite());
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    int bf16 = run_in(GPU_DTYPE_BF16), f16 = run_in(GPU_DTYPE_F16);
+    return bf16 == EXIT_SUCCESS && f16 == EXIT_SUCCESS ? EXIT_SUCCESS : EXIT_FAILURE;
 }

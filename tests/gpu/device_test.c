@@ -1,7 +1,9 @@
 /* The engine on whatever device it is built for: answers of the null model's rule, the reference
  * checkpoints within what the device's dtypes allow, the same bits for the same plans, memory back.
  */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpu/engine.h"
@@ -22,8 +24,11 @@ static void model_open(const char *name)
 {
     ck_assert(rig_setup());
     ck_assert(reference_read(name, &reference));
-    struct gpu_options options = {
-        .model = reference.directory, .tokens_max = 512, .slots_max = 64, .slab_bytes = 4u << 20};
+    struct gpu_options options = {.model = reference.directory,
+                                  .dtype = rig_dtype,
+                                  .tokens_max = 512,
+                                  .slots_max = 64,
+                                  .slab_bytes = 4u << 20};
     ck_assert_msg(talk_open(&talk, &options, false) == 0, "%s", talk.error.text);
     ck_assert_msg(talk_start(&talk) == 0, "%s", talk.error.text);
 }
@@ -166,6 +171,44 @@ START_TEST(greedy_tokens_are_the_likeliest_or_nearly)
 }
 END_TEST
 
+/* Each output is one input by the greatest weight that there is; of normed inputs some are above 1. */
+static void matrix_fill(const struct weight *weight)
+{
+    static const uint16_t greatest[] = {[DTYPE_BF16] = 0x7f7f, [DTYPE_F16] = 0x7bff};
+    uint16_t *values = calloc((size_t)weight->n * weight->k, sizeof *values);
+    ck_assert(weight->dtype != DTYPE_F32);
+    for (uint32_t n = 0; n < weight->n; n++)
+        values[(size_t)n * weight->k + n % weight->k] = greatest[weight->dtype];
+    rig_store((void *)weight->data, values, (size_t)weight->n * weight->k * sizeof *values);
+    free(values);
+}
+
+/* Nothing that overflows on the way is cut to a number again. */
+START_TEST(what_overflows_gives_no_finite_result)
+{
+    model_open("llama-default-bf16");
+    matrix_fill(_i ? &talk.engine->rank.weights.layers[0].gate_up
+                   : &talk.engine->rank.weights.layers[0].qkv);
+    for (uint32_t i = 0; i < 24; i++) /* steps of few rows and of many */
+        jobs[i] = (struct talk_job){.prompt = reference.prompts[i % REFERENCE_PROMPTS].tokens,
+                                    .prompt_len = reference.prompts[i % REFERENCE_PROMPTS].count,
+                                    .generate = i % 3 ? 0 : 4 + i,
+                                    .score = i % 3 == 1,
+                                    .embed = i % 3 == 2 ? GPU_EMBED_LAST : 0,
+                                    .open = {.temperature = i % 2 ? 0.8f : 0, .top_p = 1}};
+    jobs_run(24);
+    for (uint32_t i = 0; i < 24; i++) {
+        for (uint32_t j = 0; j < jobs[i].sampled; j++)
+            ck_assert(!isfinite(jobs[i].samples[j].logprob));
+        for (uint32_t j = 0; i % 3 == 1 && j + 1 < jobs[i].prompt_len; j++)
+            ck_assert(!isfinite(jobs[i].scores[j].logprob));
+        ck_assert(i % 3 < 2 || !isfinite(jobs[i].embedding[0]));
+        ck_assert(i % 3 || jobs[i].sampled > 0);
+    }
+    talk_close(&talk);
+}
+END_TEST
+
 START_TEST(memory_comes_back_when_idle)
 {
     model_open("llama-default-bf16");
@@ -198,6 +241,7 @@ Suite *device_suite(void)
     tcase_add_loop_test(tcase, scores_are_those_of_transformers, 0, count);
     tcase_add_test(tcase, the_same_plans_give_the_same_bits);
     tcase_add_test(tcase, greedy_tokens_are_the_likeliest_or_nearly);
+    tcase_add_loop_test(tcase, what_overflows_gives_no_finite_result, 0, 2);
     tcase_add_test(tcase, memory_comes_back_when_idle);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -1,7 +1,7 @@
 #include <check.h>
-#include <stdlib.h>
 
 #include "tests/gpu/gpu_suites.h"
+#include "tests/runner.h"
 
 int main(void)
 {
@@ -10,8 +10,5 @@ int main(void)
     srunner_add_suite(runner, wait_suite());
     srunner_add_suite(runner, graph_suite());
     srunner_add_suite(runner, start_suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

@@ -5,6 +5,7 @@
 
 Suite *bits_suite(void);
 Suite *device_suite(void);
+Suite *dtype_suite(void);
 Suite *engine_suite(void);
 Suite *graph_suite(void);
 Suite *memory_suite(void);

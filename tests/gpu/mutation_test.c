@@ -25,8 +25,11 @@ static void model_open(const char *name)
 {
     ck_assert(rig_setup());
     ck_assert(reference_read(name, &reference));
-    struct gpu_options options = {
-        .model = reference.directory, .tokens_max = 512, .slots_max = 16, .slab_bytes = 8u << 20};
+    struct gpu_options options = {.model = reference.directory,
+                                  .dtype = rig_dtype,
+                                  .tokens_max = 512,
+                                  .slots_max = 16,
+                                  .slab_bytes = 8u << 20};
     ck_assert_int_eq(talk_open(&talk, &options, false), 0);
 }
 

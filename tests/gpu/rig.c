@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+enum gpu_dtype rig_dtype = GPU_DTYPE_AUTO;
+
 struct rig_error rig_compare(const struct talk_job *jobs, const struct reference *reference)
 {
     struct rig_error error = {0, 0};

@@ -8,6 +8,9 @@
 #include "tests/gpu/reference.h"
 #include "tests/gpu/talk.h"
 
+/* What the tests' engines are asked to compute in. */
+extern enum gpu_dtype rig_dtype;
+
 /* Starts over with threads, poison and strictness where the device has them. False: there is none.
  */
 bool rig_setup(void);

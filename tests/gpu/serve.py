@@ -2,8 +2,9 @@
 """What a CUDA daemon serves, checked through its socket: tests/gpu/serve.py BUILD
 
 - the demo model, 64 mixed prompts at once: every answer exact;
-- synthetic:llama-3.1-8b, 512 requests of 32 to 223 tokens in and 128 out at once: each one ends, and each
-  generated token, teacher-forced alone through score, is within 0.1 of the likeliest;
+- synthetic:llama-3.1-8b, 512 requests of 32 to 223 tokens in and 128 out at once, with --dtype f16 and with
+  bf16, its own: each one ends; with f16 each generated token, teacher-forced alone through score, is within
+  0.1 of the likeliest (with bf16 that is out of reach: gpu/README.md, Numbers);
 - 1,000 steady decode steps: at least 99 % enqueued before the step before them had ended; no synchronising
   call, no allocation outside the pools, no pageable copy.
 Prints what it saw; exit 1 if any of it does not hold. Needs nothing but Python's own library.
@@ -80,26 +81,32 @@ def demo():
     daemon.stop()
 
 
-def real_size():
+def real_size(dtype):
     rng = random.Random(11)
     prompts = [[rng.randrange(128000) for _ in range(rng.randint(32, 223))] for _ in range(512)]
-    daemon = Daemon("synthetic:llama-3.1-8b")
-    check(daemon.ready_s <= 3.0, f"8B ready after {daemon.ready_s:.2f} s")
+    daemon = Daemon("synthetic:llama-3.1-8b", "--dtype", dtype)
+    shown = json.loads(sluice("model", "--json"))["dtype"]
+    check(daemon.ready_s <= 3.0 and shown == dtype, f"8B in {shown}: ready after {daemon.ready_s:.2f} s")
     for attempt in ("first round", "second round"):
         results, took_s = batch("generate", [
             {"tokens": p, "max_tokens": 128, "ignore_eos": True} for p in prompts])
         count = sum(r["usage"]["completion_tokens"] for r in results)
         whole = all(r["finish_reason"] == "length" for r in results) and count == 512 * 128
-        check(whole, f"8B, {attempt}: {len(results)} of 512 requests ended, {count} tokens")
+        check(whole, f"8B in {dtype}, {attempt}: {len(results)} of 512 requests ended, {count} tokens")
         rate = count / took_s
-    check(rate >= 8000, f"8B: {rate:.0f} output tokens/s")
+    check(rate >= 8000, f"8B in {dtype}: {rate:.0f} output tokens/s")
     scored, _ = batch("score", [{"tokens": p + r["tokens"]} for p, r in zip(prompts, results)])
     worst = 0.0
     for prompt, score in zip(prompts, scored):
         for i in range(len(prompt) - 1, len(prompt) + 127):
             worst = max(worst, score["top_logprobs"][i] - score["logprobs"][i])
-    check(len(scored) == 512 and worst <= 0.1,
-          f"8B: generated tokens are within {worst:.4f} of the likeliest, teacher-forced")
+    check(len(scored) == 512 and (worst <= 0.1 or dtype != "f16"),
+          f"8B in {dtype}: generated tokens are within {worst:.4f} of the likeliest, teacher-forced")
+    steady_steps(daemon, prompts)
+    daemon.stop()
+
+
+def steady_steps(daemon, prompts):
     before = daemon.stats()
     batch("generate", [{"tokens": p[:32], "max_tokens": 1100, "ignore_eos": True}
                        for p in prompts[:32]])
@@ -109,11 +116,11 @@ def real_size():
     check(steps >= 1000 and ahead >= 0.99 * steps, f"8B: {ahead} of {steps} steps were enqueued ahead")
     for name in ("synchronizes", "pageable_copies", "allocations"):
         check(device[1][name] == 0, f"8B: {name} {device[1][name]}")
-    daemon.stop()
 
 
 if __name__ == "__main__":
     demo()
-    real_size()
+    real_size("f16")
+    real_size("bf16")
     print(f"{len(failures)} failures")
     sys.exit(1 if failures else 0)

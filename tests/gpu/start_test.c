@@ -124,6 +124,12 @@ START_TEST(what_is_said_of_a_model_is_what_its_files_say)
     ck_assert_int_eq(gpu_module.check(&options, &model, &error), 0);
     ck_assert_str_eq(model.id, "synthetic:llama-3.1-8b");
     ck_assert_uint_eq(model.parameters, 8030261248u);
+    ck_assert_str_eq(model.dtype, "f32");
+    for (options.dtype = GPU_DTYPE_BF16; options.dtype <= GPU_DTYPE_F16; options.dtype++) {
+        ck_assert_int_eq(gpu_module.check(&options, &model, &error), -ERR_BAD_CONFIG);
+        ck_assert_ptr_nonnull(strstr(error.text, "float32"));
+    }
+    options.dtype = GPU_DTYPE_AUTO;
     options.model = "tests/model/data/none-such";
     ck_assert_int_eq(gpu_module.check(&options, &model, &error), -ERR_BAD_MODEL);
 }

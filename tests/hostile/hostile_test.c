@@ -18,6 +18,7 @@
 #include "protocol/message.h"
 #include "tests/hostile/bad.h"
 #include "tests/hostile/scene.h"
+#include "tests/runner.h"
 #include "tests/sim/chance.h"
 
 #define STRANGER 65534u
@@ -338,8 +339,5 @@ int main(void)
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     signal(SIGPIPE, SIG_IGN);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return runner_run(runner);
 }

@@ -11,12 +11,13 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tests/daemon/demo_model.h"
 #include "tests/hostile/bad.h"
 #include "tests/hostile/scene.h"
+#include "tests/runner.h"
 
 #define MIB ((size_t)1 << 20)
 #define CROWD 1000
@@ -128,7 +129,7 @@ static bool raise_descriptors(void)
     return limit.rlim_cur >= DESCRIPTORS;
 }
 
-static void start(const char *model, const char *bytes_max, const struct canary_song *song)
+static void start(const char *model, const char *input_max, const struct canary_song *song)
 {
     const char *const arguments[] = {"--model",
                                      model,
@@ -145,7 +146,9 @@ static void start(const char *model, const char *bytes_max, const struct canary_
                                      "--connections-max",
                                      "2000",
                                      "--frame-max",
-                                     bytes_max,
+                                     "16MiB",
+                                     "--input-max",
+                                     input_max,
                                      "--kv-idle-release",
                                      "100ms",
                                      "--cpu-threads",
@@ -164,7 +167,7 @@ static void make(void)
 static void setup(void)
 {
     make();
-    start("synthetic:null", "16MiB", NULL);
+    start("synthetic:null", "256MiB", NULL);
     /* What the first of everything takes stays: a thread for long bodies, its heap. */
     static char body[64 << 10];
     memset(body, ' ', sizeof(body));
@@ -375,69 +378,38 @@ END_TEST
 static const int32_t sum[] = {'4', '1', '7', '+', '3', '8', '5', '='}, result[] = {'8', '0', '2'};
 static const struct canary_song known = {sum, result, 8, 3};
 
-static char path[160];
-
-static const char *in_model(const char *name)
-{
-    snprintf(path, sizeof(path), "%s/model/%s", scene.spawn.directory, name);
-    return path;
-}
-
-static void put_file(const char *name, const char *text, size_t length)
-{
-    FILE *file = fopen(in_model(name), "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(text, 1, length, file), length);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-static const char *const linked[] = {"config.json", "generation_config.json", "model.safetensors"};
+static char model_path[160];
 
 /* The demo model with another template, and with a pattern before its tokenizer's alphabet. */
-static void make_model(const char *template, const char *pattern)
+static void make_model(const char *template, const char *pattern, const char *input_max)
 {
-    static char tokenizer[1 << 20];
-    static const char whole[] = "\"pre_tokenizer\": {\n    \"type\": \"ByteLevel\",";
-    char here[2048], from[2200], *at;
+    static char whole[1 << 20], changed[1 << 20];
+    static const char alphabet[] = "\"pre_tokenizer\": {\n    \"type\": \"ByteLevel\",";
     make();
-    in_model("");
-    ck_assert_int_eq(mkdir(path, 0700), 0);
-    ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
-    for (size_t i = 0; i < sizeof(linked) / sizeof(linked[0]); i++) {
-        snprintf(from, sizeof(from), "%s/deploy/demo-model/%s", here, linked[i]);
-        ck_assert_int_eq(symlink(from, in_model(linked[i])), 0);
-    }
+    snprintf(model_path, sizeof(model_path), "%s/model", scene.spawn.directory);
+    demo_model_make(model_path, template);
     FILE *file = fopen("deploy/demo-model/tokenizer.json", "r");
     ck_assert_ptr_nonnull(file);
-    tokenizer[fread(tokenizer, 1, sizeof(tokenizer) - 1, file)] = '\0';
+    whole[fread(whole, 1, sizeof(whole) - 1, file)] = '\0';
     fclose(file);
-    at = strstr(tokenizer, whole);
-    ck_assert_ptr_nonnull(at);
-    file = fopen(in_model("tokenizer.json"), "w");
-    ck_assert_ptr_nonnull(file);
-    fprintf(file,
-            "%.*s\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
-            "\"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\", \"invert\": "
-            "false}, {\"type\": \"ByteLevel\",%.*s}]}%s",
-            (int)(at - tokenizer), tokenizer, pattern,
-            (int)(strchr(at, '}') - at - (long)strlen(whole)), at + strlen(whole),
-            strchr(at, '}') + 1);
-    ck_assert_int_eq(fclose(file), 0);
-    put_file("chat_template.jinja", template, strlen(template));
-    in_model("");
-    char model[160];
-    strcpy(model, path);
-    start(model, "16MiB", &known);
+    const char *at = strstr(whole, alphabet), *end = at ? strchr(at, '}') : NULL;
+    ck_assert_ptr_nonnull(end);
+    int length = snprintf(
+        changed, sizeof(changed),
+        "%.*s\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+        "\"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\", \"invert\": "
+        "false}, {\"type\": \"ByteLevel\",%.*s}]}%s",
+        (int)(at - whole), whole, pattern, (int)(end - at - (long)strlen(alphabet)),
+        at + strlen(alphabet), end + 1);
+    ck_assert_int_lt(length, (int)sizeof(changed));
+    demo_model_put(model_path, "tokenizer.json", changed);
+    start(model_path, input_max, &known);
     scene.slack = 8 * MIB;
 }
 
 static void remove_model(void)
 {
-    for (size_t i = 0; i < sizeof(linked) / sizeof(linked[0]); i++)
-        unlink(in_model(linked[i]));
-    unlink(in_model("tokenizer.json"));
-    unlink(in_model("chat_template.jinja"));
-    rmdir(in_model(""));
+    demo_model_remove(model_path);
     scene_free(&scene);
 }
 
@@ -458,7 +430,7 @@ START_TEST(an_endless_template_ends)
 {
     int fds[AT_A_TIME];
     char text[4096];
-    make_model(endless[_i].template, "\\\\s+");
+    make_model(endless[_i].template, "\\\\s+", "256MiB");
     /* Several at a time: each has a thread, and the loop has none of it. */
     for (int i = 0; i < AT_A_TIME; i++) {
         fds[i] = http_head("/v1/chat/completions", strlen(HELLO));
@@ -477,7 +449,7 @@ START_TEST(a_text_that_a_pattern_dies_on_is_refused)
 {
     char *body;
     size_t length;
-    make_model("{{ messages[0].content }}", _i ? "(?:a|a)*[bc]" : "(a+)+[bc]");
+    make_model("{{ messages[0].content }}", _i ? "(?:a|a)*[bc]" : "(a+)+[bc]", "256MiB");
     for (int i = 0; i < 3; i++) {
         /* On the loop, and off it. */
         body = body_of("{\"prompt\":\"", "a", i == 0 ? 40 : i == 1 ? 5000 : 20000, "\"}", &length);
@@ -485,6 +457,48 @@ START_TEST(a_text_that_a_pattern_dies_on_is_refused)
         free(body);
     }
     expect("/tokenize", "{\"prompt\":\"b c\"}", 16, 200, "\"count\":3");
+    scene_end(&scene);
+}
+END_TEST
+
+/* ---- conversations that take far more than their bytes -----------------------------------------
+ */
+
+#define CHATS 40
+#define CHAT_BYTES MIB /* some 28 times as much, once it is read */
+
+START_TEST(conversations_that_wait_are_bounded_by_what_they_take)
+{
+    int fds[CHATS];
+    uint32_t answered = 0, refused = 0;
+    char text[4096];
+    size_t length;
+    char *body = body_of("{\"max_tokens\":3,\"messages\":[{\"role\":\"user\",\"content\":"
+                         "\"417+385=\",\"x\":[",
+                         "[],", CHAT_BYTES / 3 * 3, "[]]}]}", &length);
+    make_model("{{ messages[0].content }}", "\\\\s+", "32MiB");
+    for (int i = 0; i < CHATS; i++) {
+        fds[i] = http_head("/v1/chat/completions", length);
+        ck_assert(http_send(fds[i], body, length));
+    }
+    scene_check(&scene);
+    for (int i = 0; i < CHATS; i++) {
+        int status = http_status(fds[i], text, sizeof(text));
+        ck_assert_msg(status == 200 ? strstr(text, "\"content\":\"802\"") != NULL
+                                    : status == 429 && strstr(text, "Retry-After: ") &&
+                                          strstr(text, "(input-max)"),
+                      "%d %s", status, text);
+        answered += status == 200;
+        refused += status == 429;
+        close(fds[i]);
+    }
+    ck_assert_uint_ge(answered, 1);
+    ck_assert_uint_ge(refused, 1);
+    uint64_t peak = spawn_peak(&scene.spawn);
+    if (SCENE_RESIDENT_KNOWN)
+        ck_assert_msg(peak < 256 * MIB, "%llu bytes at a time", (unsigned long long)peak);
+    expect("/v1/chat/completions", body, length, 200, "\"content\":\"802\"");
+    free(body);
     scene_end(&scene);
 }
 END_TEST
@@ -507,10 +521,12 @@ int main(void)
     tcase_add_loop_test(model, an_endless_template_ends, 0, sizeof(endless) / sizeof(endless[0]));
     tcase_add_loop_test(model, a_text_that_a_pattern_dies_on_is_refused, 0, 2);
     suite_add_tcase(suite, model);
+    TCase *chats = tcase_create("conversations");
+    tcase_set_timeout(chats, 300);
+    tcase_add_checked_fixture(chats, NULL, remove_model);
+    tcase_add_test(chats, conversations_that_wait_are_bounded_by_what_they_take);
+    suite_add_tcase(suite, chats);
     SRunner *runner = srunner_create(suite);
     signal(SIGPIPE, SIG_IGN);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return runner_run(runner);
 }

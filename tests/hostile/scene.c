@@ -4,18 +4,11 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/hostile/bad.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define RESIDENT_KNOWN false /* what is freed stays with the sanitizer */
-#else
-#define RESIDENT_KNOWN true
-#endif
 
 uint64_t scene_gauge(const struct scene *scene, const char *name)
 {
@@ -52,7 +45,8 @@ static bool settled(const struct scene *scene)
     return scene_gauge(scene, "live_sequences") == 0 && scene_gauge(scene, "requests") == 0 &&
            scene_gauge(scene, "waiting") == 0 &&
            spawn_descriptors(&scene->spawn) <= scene->descriptors &&
-           (!RESIDENT_KNOWN || spawn_resident(&scene->spawn) <= scene->resident + scene->slack);
+           (!SCENE_RESIDENT_KNOWN ||
+            spawn_resident(&scene->spawn) <= scene->resident + scene->slack);
 }
 
 void scene_check(struct scene *scene)

@@ -3,12 +3,18 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tests/daemon/spawn.h"
 #include "tests/hostile/canary.h"
 
 #define SCENE_SETTLE_MS 20000
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SCENE_RESIDENT_KNOWN false /* what is freed stays with the sanitizer */
+#else
+#define SCENE_RESIDENT_KNOWN true
+#endif
 
 struct scene {
     struct spawn spawn;

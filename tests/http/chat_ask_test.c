@@ -134,12 +134,50 @@ START_TEST(a_conversation_counts_while_it_waits_and_is_gone_once_it_is_text)
     caller_free(&second);
     site_work(&site);
     ck_assert_uint_eq(site.world.server.load.input, 0);
-    ck_assert(json_is_null(json_get(first.exchange->query.document, "messages")));
+    ck_assert_ptr_null(json_child(first.exchange->query.document));
+    ck_assert_ptr_null(first.exchange->query.rendered);
     site_turn(&site);
     site_finish(&site);
     ck_assert_ptr_nonnull(strstr(caller_read(&first), "\"content\":\"B\""));
     caller_free(&first);
     free(body);
+}
+END_TEST
+
+START_TEST(a_text_that_can_never_wait_is_too_large)
+{
+    static const char twice[] = "{{ messages[0].content }}{{ messages[0].content }}";
+    struct caller caller;
+    char *body = malloc(24000);
+    size_t used = (size_t)sprintf(body, "{\"messages\":[{\"role\":\"A\",\"content\":\"");
+    memset(body + used, 'A', 20000);
+    strcpy(body + used + 20000, "\"}]}");
+    chat_template_free(site.language.chat);
+    ck_assert_int_eq(chat_template_load(twice, sizeof(twice) - 1, &site.language.chat, NULL), 0);
+    world_set(&site.world, "frame-max", "32768");
+    world_set(&site.world, "input-max", "65536");
+    call(&site, &caller, "/v1/chat/completions", body);
+    ck_assert_uint_eq(caller.exchange->status, 400);
+    ck_assert_ptr_nonnull(strstr(caller_read(&caller), "\"code\":\"too_large\""));
+    ck_assert_ptr_nonnull(strstr(caller_read(&caller), "at most 32768 are accepted"));
+    ck_assert_uint_eq(site.world.server.load.input, 0);
+    caller_free(&caller);
+    free(body);
+}
+END_TEST
+
+START_TEST(what_is_ignored_is_not_kept)
+{
+    struct caller caller;
+    call(&site, &caller, "/v1/chat/completions",
+         "{\"messages\":[{\"role\":\"A\",\"content\":\"\"}],\"max_tokens\":9,\"stop\":\"D\","
+         "\"none\":null,\"metadata\":[[],[],[]]}");
+    const json *document = caller.exchange->query.document;
+    ck_assert_uint_eq(json_count(document), 1);
+    ck_assert_str_eq(json_key(json_child(document)), "stop");
+    site_finish(&site);
+    ck_assert_ptr_nonnull(strstr(caller_read(&caller), "\"content\":\"BC\""));
+    caller_free(&caller);
 }
 END_TEST
 
@@ -182,6 +220,8 @@ Suite *chat_ask_suite(void)
     tcase_add_loop_test(tests, what_would_change_the_answer_and_is_not_there_is_refused, 0,
                         sizeof(refused) / sizeof(refused[0]));
     tcase_add_test(tests, a_conversation_counts_while_it_waits_and_is_gone_once_it_is_text);
+    tcase_add_test(tests, a_text_that_can_never_wait_is_too_large);
+    tcase_add_test(tests, what_is_ignored_is_not_kept);
     tcase_add_test(tests, arguments_of_calls_count_as_the_values_that_they_hold);
     suite_add_tcase(suite, tests);
     return suite;

@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
+
+#include "tests/client/door.h"
 
 #define CONNS 32
 #define INPUT_MAX 65536
@@ -20,9 +20,7 @@ struct peer {
 };
 
 struct http_stub {
-    char folder[64], path[96];
-    int listener, stop[2];
-    pthread_t thread;
+    struct door door;
     uint32_t fail_every, count;
     struct http_stamps stamps[HTTP_STUB_MAX];
     struct peer peers[CONNS];
@@ -105,7 +103,7 @@ static void take(struct http_stub *stub, struct peer *peer)
 
 static void take_peer(struct http_stub *stub)
 {
-    int fd = accept(stub->listener, NULL, NULL);
+    int fd = accept(stub->door.listener, NULL, NULL);
     for (int i = 0; i < CONNS && fd >= 0; i++) {
         if (stub->peers[i].fd < 0) {
             stub->peers[i].fd = fd;
@@ -122,8 +120,8 @@ static void *run(void *context)
     struct http_stub *stub = context;
     struct pollfd fds[CONNS + 2];
     for (;;) {
-        fds[0] = (struct pollfd){stub->stop[0], POLLIN, 0};
-        fds[1] = (struct pollfd){stub->listener, POLLIN, 0};
+        fds[0] = (struct pollfd){stub->door.stop[0], POLLIN, 0};
+        fds[1] = (struct pollfd){stub->door.listener, POLLIN, 0};
         for (int i = 0; i < CONNS; i++)
             fds[i + 2] = (struct pollfd){stub->peers[i].fd, POLLIN, 0};
         poll(fds, CONNS + 2, -1);
@@ -137,48 +135,25 @@ static void *run(void *context)
     }
 }
 
-static void must(int holds, const char *what)
-{
-    if (!holds) {
-        perror(what);
-        abort();
-    }
-}
-
 struct http_stub *http_stub_start(uint32_t fail_every, const char **ret_path)
 {
     struct http_stub *stub = calloc(1, sizeof(*stub));
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    must(stub != NULL, "stub");
+    if (!stub)
+        abort();
     stub->fail_every = fail_every;
     for (int i = 0; i < CONNS; i++)
         stub->peers[i].fd = -1;
-    strcpy(stub->folder, "/tmp/sluice-http-XXXXXX");
-    must(mkdtemp(stub->folder) != NULL, "mkdtemp");
-    snprintf(stub->path, sizeof(stub->path), "%s/socket", stub->folder);
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s", stub->path);
-    stub->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    must(stub->listener >= 0, "socket");
-    must(!bind(stub->listener, (struct sockaddr *)&address, sizeof(address)), "bind");
-    must(!listen(stub->listener, 64), "listen");
-    must(!pipe(stub->stop), "pipe");
-    must(!pthread_create(&stub->thread, NULL, run, stub), "pthread_create");
-    *ret_path = stub->path;
+    door_open(&stub->door, run, stub);
+    *ret_path = stub->door.path;
     return stub;
 }
 
 void http_stub_stop(struct http_stub *stub)
 {
-    must(write(stub->stop[1], "", 1) == 1, "write");
-    pthread_join(stub->thread, NULL);
+    door_close(&stub->door);
     for (int i = 0; i < CONNS; i++)
         if (stub->peers[i].fd >= 0)
             close(stub->peers[i].fd);
-    close(stub->listener);
-    close(stub->stop[0]);
-    close(stub->stop[1]);
-    unlink(stub->path);
-    rmdir(stub->folder);
 }
 
 uint32_t http_stub_stamps(const struct http_stub *stub, const struct http_stamps **ret_stamps)

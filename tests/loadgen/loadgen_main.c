@@ -1,6 +1,5 @@
-#include <stdlib.h>
-
 #include "tests/loadgen/loadgen_suites.h"
+#include "tests/runner.h"
 
 int main(void)
 {
@@ -9,8 +8,5 @@ int main(void)
     srunner_add_suite(runner, summary_suite());
     srunner_add_suite(runner, event_suite());
     srunner_add_suite(runner, http_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

@@ -1,6 +1,6 @@
 #include "tests/model/model_suites.h"
 
-#include <stdlib.h>
+#include "tests/runner.h"
 
 int main(void)
 {
@@ -11,8 +11,5 @@ int main(void)
     srunner_add_suite(runner, directory_suite());
     srunner_add_suite(runner, reference_suite());
     srunner_add_suite(runner, synthetic_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

@@ -1,6 +1,6 @@
 #include "tests/protocol/base_suites.h"
 
-#include <stdlib.h>
+#include "tests/runner.h"
 
 int main(void)
 {
@@ -11,8 +11,5 @@ int main(void)
     srunner_add_suite(runner, list_suite());
     srunner_add_suite(runner, log_suite());
     srunner_add_suite(runner, repeat_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

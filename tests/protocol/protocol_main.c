@@ -1,6 +1,6 @@
 #include "tests/protocol/protocol_suites.h"
 
-#include <stdlib.h>
+#include "tests/runner.h"
 
 int main(void)
 {
@@ -10,8 +10,5 @@ int main(void)
     srunner_add_suite(runner, submit_suite());
     srunner_add_suite(runner, text_suite());
     srunner_add_suite(runner, wire_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

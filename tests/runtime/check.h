@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/runner.h"
 #include "tests/runtime/device.h"
 
 #define OK(call) ck_assert_str_eq(cudaGetErrorName(call), "cudaSuccess")
@@ -81,8 +82,5 @@ static inline int check_run(const char *name, TCase *tcase)
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "gpu/emu/emu.h"
+#include "tests/runner.h"
 #include "tests/runtime/check.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -562,8 +563,5 @@ int main(void)
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_FORK);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

@@ -1,6 +1,6 @@
 #include <check.h>
-#include <stdlib.h>
 
+#include "tests/runner.h"
 #include "tests/text/text_suites.h"
 
 int main(void)
@@ -11,8 +11,5 @@ int main(void)
     srunner_add_suite(runner, regex_suite());
     srunner_add_suite(runner, stop_suite());
     srunner_add_suite(runner, tokenizer_suite());
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

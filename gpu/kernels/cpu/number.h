@@ -46,7 +46,7 @@ static inline float f16_widen(uint16_t half)
     return bits_float(bits | (uint32_t)(half & 0x8000u) << 16);
 }
 
-/* What is too great, infinity too, becomes the greatest finite value. */
+/* What is too great becomes infinity. */
 static inline uint16_t f16_round(float value)
 {
     uint32_t bits = float_bits(value), sign = (bits >> 16) & 0x8000u;
@@ -54,7 +54,7 @@ static inline uint16_t f16_round(float value)
     if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u);
     if (magnitude >= 0x477ff000u) /* would round to 2^16 or more */
-        return (uint16_t)(sign | 0x7bffu);
+        return (uint16_t)(sign | 0x7c00u);
     if (magnitude < 0x38800000u) { /* below 2^-14: the addition rounds to multiples of 2^-24 */
         float sum = bits_float(magnitude) + 0.5f;
         return (uint16_t)(sign | (float_bits(sum) - 0x3f000000u));

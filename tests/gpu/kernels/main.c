@@ -1,7 +1,6 @@
-#include <stdlib.h>
-
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
+#include "tests/runner.h"
 
 int main(void)
 {
@@ -15,8 +14,5 @@ int main(void)
     srunner_add_suite(runner, exchange_suite());
     rig_suites(runner);
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return runner_run(runner);
 }

@@ -24,7 +24,7 @@ START_TEST(every_16_bit_number_survives_widening_and_rounding)
             ck_assert(f16_widen(f16_round(narrow)) != f16_widen(f16_round(narrow)));
         } else {
             ck_assert_uint_eq(float_bits(narrow), float_bits(f16_slow(half)));
-            ck_assert_uint_eq(f16_round(narrow), isinf(narrow) ? half - 1 : half);
+            ck_assert_uint_eq(f16_round(narrow), half);
         }
         if (brain != brain)
             ck_assert(bf16_widen(bf16_round(brain)) != bf16_widen(bf16_round(brain)));
@@ -52,8 +52,8 @@ START_TEST(rounding_goes_to_the_nearest_and_ties_to_even)
     for (uint32_t i = 1; i < 0x7f7f; i++)
         check_between(bf16_widen, bf16_round, (uint16_t)i);
     ck_assert_uint_eq(f16_round(65519.0f), 0x7bff);
-    ck_assert_uint_eq(f16_round(65520.0f), 0x7bff);
-    ck_assert_uint_eq(f16_round(-INFINITY), 0xfbff);
+    ck_assert_uint_eq(f16_round(65520.0f), 0x7c00);
+    ck_assert_uint_eq(f16_round(-INFINITY), 0xfc00);
     ck_assert_uint_eq(bf16_round(3.4e38f), 0x7f80);
 }
 END_TEST
