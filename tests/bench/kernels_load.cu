@@ -26,10 +26,10 @@ static void describe(struct product_of &p, int number, uint32_t rows, enum dtype
     struct product_args &a = p.args;
     a.y_dtype = a.bias_dtype = y_dtype;
     a.rows.max = rows;
-    a.w = {p.weights, DTYPE_NARROW, NULL, 0, SHAPE[number][0], SHAPE[number][1]};
+    a.w = {p.weights, narrow, NULL, 0, SHAPE[number][0], SHAPE[number][1]};
     a.x_stride = a.w.k;
     a.y_stride = a.w.n;
-    a.x_dtype = DTYPE_NARROW;
+    a.x_dtype = narrow;
     a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
     lt_describe(&a, &p.problem);
     p.count = lt_candidates(lt_handle(), &p.problem, p.candidates, TUNE_CANDIDATES);
@@ -136,7 +136,7 @@ static void small_figure(uint32_t rows, char *memory)
 {
     uint32_t *count = to_device(std::vector<uint32_t>(1, rows));
     struct swiglu_args swiglu = {
-        {count, 0, rows}, memory, memory + (64u << 20), 14336, 28672, 14336, DTYPE_NARROW};
+        {count, 0, rows}, memory, memory + (64u << 20), 14336, 28672, 14336, narrow};
     struct norm_args norm = {{count, 0, rows},
                              memory,
                              memory + (64u << 20),
@@ -148,17 +148,17 @@ static void small_figure(uint32_t rows, char *memory)
                              4096,
                              DTYPE_F32,
                              DTYPE_F32,
-                             DTYPE_NARROW,
-                             DTYPE_NARROW,
+                             narrow,
+                             narrow,
                              1e-5f};
     double swiglu_us = 1e3 / LAYERS * time_graph_ms([&] {
                            for (int i = 0; i < LAYERS; i++)
                                MUST(op_swiglu(&swiglu, stream));
                        });
     double norm_us[2];
-    for (enum dtype delta : {DTYPE_F32, DTYPE_NARROW}) {
+    for (enum dtype delta : {DTYPE_F32, narrow}) {
         norm.delta_dtype = delta;
-        norm_us[delta == DTYPE_NARROW] = 1e3 / LAYERS * time_graph_ms([&] {
+        norm_us[delta == narrow] = 1e3 / LAYERS * time_graph_ms([&] {
                                              for (int i = 0; i < LAYERS; i++)
                                                  MUST(op_norm(&norm, stream));
                                          });
@@ -183,7 +183,7 @@ void load_bench()
     fill_random(weights, bytes);
     fill_random(memory, 256u << 20);
     for (uint32_t rows : {128u, 256u}) {
-        for (enum dtype delta : {DTYPE_NARROW, DTYPE_F32}) {
+        for (enum dtype delta : {narrow, DTYPE_F32}) {
             size_t at = 0;
             for (int i = 0; i < PRODUCTS; i++) {
                 all[i].weights = weights + at;
@@ -191,7 +191,7 @@ void load_bench()
                 all[i].args.x = memory + ((size_t)i << 25);
                 all[i].args.y = memory + (128u << 20) + ((size_t)i << 25);
                 all[i].args.workspace = workspace;
-                describe(all[i], i, rows, i % 2 ? delta : DTYPE_NARROW);
+                describe(all[i], i, rows, i % 2 ? delta : narrow);
             }
             printf("products of %u rows, o and down in %d bits\n", rows,
                    delta == DTYPE_F32 ? 32 : 16);
