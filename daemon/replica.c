@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#define CALM_PERCENT 40u /* that prompts may add to a step of decode rows while there is room */
+#define CALM_PERCENT 25u /* that prompts may add to a step of decode rows while there is room */
 #define CHUNK_EVERY 8u        /* steps: what a long prompt may be made to wait */
 #define KV_STALL_US 30000000u /* others may hold the device's memory for so long */
 

@@ -9,6 +9,7 @@
 #include "gpu/mark.h"
 #include "gpu/stages.h"
 #include "gpu/tuner.h"
+#include "gpu/warm.h"
 
 /* Set-up runs on this thread's own default stream, and is waited for once. */
 static int zero(void *device, uint64_t bytes, struct error *error)
@@ -206,6 +207,8 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
     }
     if (!status)
         status = tuner_run(rank, error);
+    if (!status)
+        status = warm_run(rank, error);
     if (status) {
         rank_close(rank);
         return status;

@@ -35,6 +35,22 @@ __device__ __forceinline__ float fold_value(float before, float old, float split
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+/* Where exponents of scores below `most` count from. */
+__device__ __forceinline__ float origin_of(float most)
+{
+    return most == -INFINITY ? 0.0f : most;
+}
+
+/* The maximum of two splits, and what each split's values are then scaled by. */
+__device__ __forceinline__ float fold_most(float before, float split, float *ret_old,
+                                           float *ret_now)
+{
+    float most = fmaxf(before, split), origin = origin_of(most);
+    *ret_old = exp2_fast(before - origin);
+    *ret_now = exp2_fast(split - origin);
+    return most;
+}
+
 template <int HD, int TILES> struct decode_state {
     uint4 q[TILES][HD / 32];
     float out[TILES][HD / 16][4];
@@ -91,6 +107,42 @@ __device__ __forceinline__ void decode_scores(const decode_state<HD, TILES> &s,
         }
 }
 
+/* The greatest score of one query (n, i) in a span's two pieces, over all lanes that have some. */
+template <int TILES>
+__device__ __forceinline__ float span_peak(const float (&score)[2][TILES][4], int n, int i)
+{
+    float peak =
+        fmaxf(fmaxf(score[0][n][i], score[0][n][i + 2]), fmaxf(score[1][n][i], score[1][n][i + 2]));
+#pragma unroll
+    for (int offset = 4; offset < WARP; offset *= 2)
+        peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, offset));
+    return peak;
+}
+
+/* The query's scores become weights; their sum in this lane. */
+template <int TILES>
+__device__ __forceinline__ float span_weigh(float (&score)[2][TILES][4], int n, int i, float origin)
+{
+    float sum = 0;
+#pragma unroll
+    for (int c = 0; c < 2; c++)
+#pragma unroll
+        for (int half = 0; half < 4; half += 2) {
+            score[c][n][i + half] = exp2_fast(score[c][n][i + half] - origin);
+            sum += score[c][n][i + half];
+        }
+    return sum;
+}
+
+/* A sum that lanes of one query have parts of. */
+__device__ __forceinline__ float query_sum(float sum)
+{
+#pragma unroll
+    for (int offset = 4; offset < WARP; offset *= 2)
+        sum += __shfl_xor_sync(FULL_MASK, sum, offset);
+    return sum;
+}
+
 /* The softmax over both pieces of the warp: scores become weights. */
 template <int HD, int TILES>
 __device__ __forceinline__ void decode_softmax(decode_state<HD, TILES> &s,
@@ -100,21 +152,8 @@ __device__ __forceinline__ void decode_softmax(decode_state<HD, TILES> &s,
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float peak = fmaxf(fmaxf(score[0][n][i], score[0][n][i + 2]),
-                               fmaxf(score[1][n][i], score[1][n][i + 2]));
-#pragma unroll
-            for (int offset = 4; offset < WARP; offset *= 2)
-                peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, offset));
-            float origin = peak == -INFINITY ? 0.0f : peak, sum = 0;
-#pragma unroll
-            for (int c = 0; c < 2; c++)
-#pragma unroll
-                for (int half = 0; half < 4; half += 2) {
-                    score[c][n][i + half] = exp2_fast(score[c][n][i + half] - origin);
-                    sum += score[c][n][i + half];
-                }
-            s.most[n][i] = peak;
-            s.sum[n][i] = sum;
+            s.most[n][i] = span_peak(score, n, i);
+            s.sum[n][i] = span_weigh(score, n, i, origin_of(s.most[n][i]));
         }
 }
 
@@ -231,10 +270,7 @@ decode_merge(decode_fold<HD, TILES> &fold, const decode_state<HD, TILES> &s,
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float sum = s.sum[n][i];
-#pragma unroll
-            for (int offset = 4; offset < WARP; offset *= 2)
-                sum += __shfl_xor_sync(FULL_MASK, sum, offset);
+            float sum = query_sum(s.sum[n][i]);
             if (g == 0)
                 shared.stat[warp][n * 8 + 2 * t + i] = make_float2(s.most[n][i], sum);
         }
@@ -262,7 +298,7 @@ decode_merge(decode_fold<HD, TILES> &fold, const decode_state<HD, TILES> &s,
 #pragma unroll
         for (int w = 0; w < DECODE_WARPS; w++)
             most = fmaxf(most, shared.stat[w][pass * MERGE_ROWS + row_in].x);
-        float origin = most == -INFINITY ? 0.0f : most;
+        float origin = origin_of(most);
 #pragma unroll
         for (int w = 0; w < DECODE_WARPS; w++) {
             float2 stat = shared.stat[w][pass * MERGE_ROWS + row_in];
@@ -279,14 +315,12 @@ decode_merge(decode_fold<HD, TILES> &fold, const decode_state<HD, TILES> &s,
             for (int v = 0; v < fold_type::values; v++)
                 fold.out[pass][v] = out[v];
         } else {
-            float above = fmaxf(fold.most[pass], most);
-            float base = above == -INFINITY ? 0.0f : above;
-            float old = exp2_fast(fold.most[pass] - base), now = exp2_fast(most - base);
+            float old, now;
+            fold.most[pass] = fold_most(fold.most[pass], most, &old, &now);
             fold.sum[pass] = fold_value(fold.sum[pass], old, sum, now);
 #pragma unroll
             for (int v = 0; v < fold_type::values; v++)
                 fold.out[pass][v] = fold_value(fold.out[pass][v], old, out[v], now);
-            fold.most[pass] = above;
         }
         attend_warps_sync();
     }

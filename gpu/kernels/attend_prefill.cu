@@ -1,8 +1,12 @@
-/* Attention with mma.sync, for every device since sm_80 and for head dimensions that the kernels for
- * Hopper do not take. A block per 64 queries of a row and query head; of short rows, per KV head, whose
- * queries it has all. Four warps of 16 queries each. Keys and values come in tiles of 64 positions, at
- * multiples of 64, through cp.async into padded rows, so that a query's bits depend on its position
- * alone. One sequence is not split: a few long ones leave most SMs idle. */
+/* Attention with mma.sync, for every device since sm_80 and for head dimensions that the kernels
+ * for Hopper do not take. A block per 64 queries of a row and query head; of short rows, per KV
+ * head, whose queries it has all. Four warps of 16 queries each. Keys and values come in tiles of
+ * 64 positions, at multiples of 64, through cp.async into padded rows, so that a query's bits
+ * depend on its position alone. One sequence is not split: a few long ones leave most SMs idle.
+ *
+ * Bound by the latency of its instructions, for registers leave room for three blocks on an SM: of
+ * 8,192 tokens, dimension 80, the SM's busiest unit works half of the time (ncu). Short rows have
+ * few blocks besides: 32 sequences of 4,096 tokens keep memory busy for 40 % of it. */
 #include "gpu/kernels/attend_tile.cuh"
 #include "gpu/kernels/attend_tuned.cuh"
 #include "gpu/kernels/facts.cuh"
@@ -122,6 +126,106 @@ __device__ __forceinline__ void prefill_values(prefill_state<HD> &s,
     }
 }
 
+/* What a block attends to: queries of consecutive tokens of a row, `per` heads of each. */
+struct prefill_block {
+    uint32_t token, position; /* of query 0 */
+    uint32_t queries, per;
+    uint32_t kv_head, head; /* head: of query 0 */
+    uint32_t first, last;   /* positions that some query sees */
+    uint32_t window;
+};
+
+template <bool SHORTS>
+__device__ __forceinline__ prefill_block prefill_block_of(const struct attend_args &a,
+                                                          const struct batch_group &group,
+                                                          const attend_tile &tile, uint32_t size)
+{
+    const attend_row &row = tile.row;
+    const uint32_t heads = a.heads / a.kv_heads;
+    uint32_t tokens = row.q_len - tile.query < size ? row.q_len - tile.query : size;
+    prefill_block block;
+    block.per = SHORTS ? heads : 1;
+    block.kv_head = SHORTS ? blockIdx.x : blockIdx.x / heads;
+    block.head = SHORTS ? block.kv_head * heads : blockIdx.x;
+    block.token = row.token + tile.query;
+    block.queries = tokens * block.per;
+    block.position = row.position + tile.query;
+    block.last = block.position + tokens - 1;
+    block.window = group.window;
+    block.first =
+        block.window && block.position >= block.window ? block.position - block.window + 1 : 0;
+    return block;
+}
+
+/* Where a query's values are, of q or of the output. */
+template <int HD>
+__device__ __forceinline__ size_t prefill_query_at(const prefill_block &block, uint32_t query,
+                                                   uint32_t stride)
+{
+    return (size_t)(block.token + query / block.per) * stride +
+           (block.head + query % block.per) * HD;
+}
+
+template <int HD>
+__device__ __forceinline__ void prefill_load_q(prefill_state<HD> &s, const struct attend_args &a,
+                                               const prefill_block &block,
+                                               const uint32_t (&query)[2])
+{
+    uint32_t t = threadIdx.x % 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const uint32_t *from = reinterpret_cast<const uint32_t *>(
+            static_cast<const narrow *>(a.q) +
+            prefill_query_at<HD>(block, query[half], a.q_stride));
+#pragma unroll
+        for (int k = 0; k < HD / 16; k++) {
+            s.q[k][half] = query[half] < block.queries ? from[k * 8 + t] : 0;
+            s.q[k][half + 2] = query[half] < block.queries ? from[k * 8 + 4 + t] : 0;
+        }
+    }
+}
+
+/* Keys from `base` on that a query does not see count for nothing. */
+__device__ __forceinline__ void prefill_mask(float (&score)[KEYS / 8][4],
+                                             const prefill_block &block, const uint32_t (&query)[2],
+                                             uint32_t base)
+{
+    uint32_t t = threadIdx.x % 4;
+    if (base + KEYS - 1 <= block.position && !(block.window && base + block.window <= block.last))
+        return;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t key = base + n * 8 + 2 * t + i % 2;
+            uint32_t at_query = block.position + query[i / 2] / block.per;
+            if (key > at_query || (block.window && key + block.window <= at_query))
+                score[n][i] = -INFINITY;
+        }
+}
+
+template <int HD>
+__device__ __forceinline__ void
+prefill_store(const prefill_state<HD> &s, const struct attend_args &a, const prefill_block &block,
+              const uint32_t (&query)[2])
+{
+    uint32_t t = threadIdx.x % 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = s.sum[half];
+        sum += __shfl_xor_sync(FULL_MASK, sum, 1);
+        sum += __shfl_xor_sync(FULL_MASK, sum, 2);
+        if (query[half] >= block.queries)
+            continue;
+        uint32_t *to = reinterpret_cast<uint32_t *>(
+            static_cast<narrow *>(a.out) + prefill_query_at<HD>(block, query[half], a.out_stride));
+#pragma unroll
+        for (int m = 0; m < HD / 8; m++)
+            to[m * 4 + t] =
+                pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_NARROW);
+    }
+}
+
 template <int HD, bool SHORTS>
 __global__ void __launch_bounds__(PREFILL_THREADS)
     prefill_kernel(const __grid_constant__ struct attend_args a, uint32_t block_shift)
@@ -131,72 +235,44 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
     grid_trigger();
     grid_wait();
     const struct batch_group &group = a.batch.groups[a.kv.group];
-    const uint32_t heads = a.heads / a.kv_heads, per = SHORTS ? heads : 1; /* queries of a token */
-    const uint32_t size = QUERIES / per;
+    const uint32_t size = QUERIES / (SHORTS ? a.heads / a.kv_heads : 1);
     attend_tile tile = tile_find(a.batch, group, blockIdx.y, size, SHORTS);
     if (!tile.found)
         return;
-    const attend_row &row = tile.row;
-    uint32_t kv_head = SHORTS ? blockIdx.x : blockIdx.x / heads;
-    uint32_t first_head = SHORTS ? kv_head * heads : blockIdx.x;
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    uint32_t tokens = row.q_len - tile.query < size ? row.q_len - tile.query : size;
-    uint32_t queries = tokens * per;
-    uint32_t position = row.position + tile.query; /* of query 0 */
-    uint32_t last = position + tokens - 1;
-    uint32_t first = group.window && position >= group.window ? position - group.window + 1 : 0;
+    prefill_block block = prefill_block_of<SHORTS>(a, group, tile, size);
+    uint32_t warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4;
     uint32_t keys = shared_address(memory), values = keys + stages * part;
-    uint32_t begin = first / KEYS, end = last / KEYS;
-    prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.k, begin, keys);
+    uint32_t begin = block.first / KEYS, end = block.last / KEYS;
+    auto fetch = [&](uint64_t which, uint32_t at, uint32_t to) {
+        prefill_fetch<HD>(group, tile.row, block.first, block.last, block_shift, block.kv_head,
+                          which, at, to);
+    };
+    fetch(a.kv.k, begin, keys);
     copy_async_commit();
-    prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.v, begin, values);
+    fetch(a.kv.v, begin, values);
     copy_async_commit();
 
     prefill_state<HD> s = {};
     s.most[0] = s.most[1] = -INFINITY;
     uint32_t query[2] = {warp * 16 + g, warp * 16 + g + 8};
     /* Warps without queries only fetch. In the widest kernel the branch costs long rows 28 %. */
-    bool busy = (HD > 128 && !SHORTS) || warp * 16 < queries;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        uint32_t token = row.token + tile.query + query[half] / per;
-        const uint32_t *from = reinterpret_cast<const uint32_t *>(
-            static_cast<const narrow *>(a.q) + (size_t)token * a.q_stride +
-            (first_head + query[half] % per) * HD);
-#pragma unroll
-        for (int k = 0; k < HD / 16; k++) {
-            s.q[k][half] = query[half] < queries ? from[k * 8 + t] : 0;
-            s.q[k][half + 2] = query[half] < queries ? from[k * 8 + 4 + t] : 0;
-        }
-    }
+    bool busy = (HD > 128 && !SHORTS) || warp * 16 < block.queries;
+    prefill_load_q(s, a, block, query);
     float unit = a.scale * ATTEND_LOG2E;
     for (uint32_t at = begin; at <= end; at++) {
         uint32_t now = stages == 2 ? (at - begin) % 2 * part : 0;
         if (stages == 2 && at < end)
-            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.k, at + 1,
-                              keys + part - now);
+            fetch(a.kv.k, at + 1, keys + part - now);
         copy_async_commit();
         if (stages == 2 && at < end)
-            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.v, at + 1,
-                              values + part - now);
+            fetch(a.kv.v, at + 1, values + part - now);
         copy_async_commit();
         copy_async_wait<3>();
         __syncthreads();
         float score[KEYS / 8][4];
-        uint32_t base = at * KEYS;
         if (busy)
             prefill_scores(s, score, keys + now);
-        if (base + KEYS - 1 > position || (group.window && base + group.window <= last)) {
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    uint32_t key = base + n * 8 + 2 * t + i % 2;
-                    uint32_t at_query = position + query[i / 2] / per;
-                    if (key > at_query || (group.window && key + group.window <= at_query))
-                        score[n][i] = -INFINITY;
-                }
-        }
+        prefill_mask(score, block, query, at * KEYS);
         if (busy)
             prefill_softmax(s, score, unit);
         copy_async_wait<2>();
@@ -205,30 +281,14 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
             prefill_values(s, score, values + now);
         __syncthreads();
         if (stages == 1 && at < end) {
-            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.k, at + 1, keys);
-            prefill_fetch<HD>(group, row, first, last, block_shift, kv_head, a.kv.v, at + 1,
-                              values);
+            fetch(a.kv.k, at + 1, keys);
+            fetch(a.kv.v, at + 1, values);
             copy_async_commit();
             copy_async_wait<0>();
             __syncthreads();
         }
     }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float sum = s.sum[half];
-        sum += __shfl_xor_sync(FULL_MASK, sum, 1);
-        sum += __shfl_xor_sync(FULL_MASK, sum, 2);
-        if (query[half] >= queries)
-            continue;
-        uint32_t token = row.token + tile.query + query[half] / per;
-        uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<narrow *>(a.out) +
-                                                    (size_t)token * a.out_stride +
-                                                    (first_head + query[half] % per) * HD);
-#pragma unroll
-        for (int m = 0; m < HD / 8; m++)
-            to[m * 4 + t] =
-                pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_NARROW);
-    }
+    prefill_store(s, a, block, query);
 }
 
 bool attend_prefill_can(const struct attend_args *args)

@@ -1,4 +1,6 @@
-/* Decode attention on sm_90, of more than ATTEND_FEW_ROWS rows.
+/* Decode attention on sm_90, of more than ATTEND_FEW_ROWS rows; bound by memory. (32 sequences of
+ * 4,096 tokens, dimension 128 / 64: memory is busy for 84 / 73 % of the time, the L2 for 87 / 79 %,
+ * by ncu.)
  *
  * One block per SM, whose warps work each for itself on items (attend_plan.cuh), so that no warp
  * waits for another and memory is kept busy where sequences are short, too: attend_warp.cuh. What a

@@ -231,23 +231,10 @@ __device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float peak = fmaxf(fmaxf(score[0][n][i], score[0][n][i + 2]),
-                               fmaxf(score[1][n][i], score[1][n][i + 2]));
-#pragma unroll
-            for (int offset = 4; offset < WARP; offset *= 2)
-                peak = fmaxf(peak, __shfl_xor_sync(FULL_MASK, peak, offset));
-            peak = fmaxf(peak, s.most[n][i]);
-            float origin = peak == -INFINITY ? 0.0f : peak, sum = 0;
+            float peak = fmaxf(span_peak(score, n, i), s.most[n][i]), origin = origin_of(peak);
             float keep = exp2_fast(s.most[n][i] - origin);
-#pragma unroll
-            for (int c = 0; c < 2; c++)
-#pragma unroll
-                for (int half = 0; half < 4; half += 2) {
-                    score[c][n][i + half] = exp2_fast(score[c][n][i + half] - origin);
-                    sum += score[c][n][i + half];
-                }
             s.most[n][i] = peak;
-            s.sum[n][i] = fmaf(s.sum[n][i], keep, sum);
+            s.sum[n][i] = fmaf(s.sum[n][i], keep, span_weigh(score, n, i, origin));
 #pragma unroll
             for (int m = 0; m < HD / 16; m++) {
                 s.out[n][m][i] *= keep;
@@ -304,9 +291,7 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int offset = 4; offset < WARP; offset *= 2)
-                s.sum[n][i] += __shfl_xor_sync(FULL_MASK, s.sum[n][i], offset);
+            s.sum[n][i] = query_sum(s.sum[n][i]);
 }
 
 /* A split added to those before it, as combine_kernel does; `all` starts clear. */
@@ -318,10 +303,8 @@ __device__ __forceinline__ void warp_fold(decode_state<HD, TILES> &all,
     for (int n = 0; n < TILES; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float above = fmaxf(all.most[n][i], s.most[n][i]);
-            float origin = above == -INFINITY ? 0.0f : above;
-            float old = exp2_fast(all.most[n][i] - origin), now = exp2_fast(s.most[n][i] - origin);
-            all.most[n][i] = above;
+            float old, now;
+            all.most[n][i] = fold_most(all.most[n][i], s.most[n][i], &old, &now);
             all.sum[n][i] = fold_value(all.sum[n][i], old, s.sum[n][i], now);
 #pragma unroll
             for (int m = 0; m < HD / 16; m++) {

@@ -1,5 +1,6 @@
 /* A block per row; each thread keeps its part of the row in registers between the two passes.
- * Bound by latency for few rows and by memory for many: reads and writes each value once. */
+ * Bound by latency, of which a row has one chain (read, sum, write): at 256 rows of 4,096 the L2 is
+ * busy for 51 % of the time and memory for 27 % (ncu). Reads and writes each value once. */
 #include "gpu/kernels/norm.cuh"
 #include "gpu/kernels/norm.h"
 

@@ -260,6 +260,14 @@ def first_token(daemon):
         "8 / 15 ms", p50 <= 8 and p99 <= 15, "4")
 
 
+def very_first(daemon):
+    """Before any other request; the daemon has just come up."""
+    before = daemon.control.stats()
+    daemon.client(prompts(1, 128, 1)).wait()
+    first = daemon.control.stats().since(before, "time_to_first_token")
+    row("first token of the very first request, 128 tokens", f"{first.total / 1000:.2f} ms", "none", first.count == 1)
+
+
 def latency(daemon):
     """64 sequences decode; a prompt of 4,096 tokens arrives every second."""
     steady, others = daemon.client(prompts(64, 128, 1500)), []
@@ -365,9 +373,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
-    parser.add_argument("--only", default="", help="kernels, 1b, " + ", ".join(LARGE))
+    parser.add_argument("--only", default="", help="kernels, 1b, first, " + ", ".join(LARGE))
     args, options = parser.parse_known_args()  # the rest is the daemon's
-    build, only = os.path.abspath(args.build), args.only.split(",") if args.only else None
+    build, only = os.path.abspath(args.build), args.only.split(",") if args.only else []
     if args.limits:
         limits_run(args.limits)
     if not only or "kernels" in only:
@@ -375,8 +383,10 @@ def main():
     elif "read" not in limits:
         bench_kernels(build, "read")
     wanted = [name for name in LARGE if not only or name in only]
-    if wanted:
+    if wanted or "first" in only:
         daemon = Daemon(build, "synthetic:llama-3.1-8b", *options)
+        if not only or "first" in only:
+            attempt("first", very_first, daemon)
         attempt("warm-up", daemon.run, prompts(256, 128, 8))
         for name in wanted:
             attempt(name, LARGE[name], daemon)

@@ -7,6 +7,8 @@
  *     kernels generic    the same checks of what a device before Hopper runs
  *     kernels decode     figures of decode attention only; likewise prefill, dimension, product
  *     kernels mix        decode steps and a prompt's chunk: in one step, or on two streams
+ *     kernels load       products of many rows in a long run, when clocks are down
+ *     kernels small      what stands between the products of a decode step
  *     kernels copy       a sequence's blocks copied out and in, by block size */
 #include <string.h>
 
@@ -123,6 +125,10 @@ int main(int argc, char **argv)
             product_bench();
         if (!strcmp(only, "mix"))
             mix_bench();
+        if (!strcmp(only, "load"))
+            load_bench();
+        if (!strcmp(only, "small"))
+            small_bench();
         if (!strcmp(only, "copy"))
             copy_bench();
     }

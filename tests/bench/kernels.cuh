@@ -175,3 +175,5 @@ void dimension_bench();
 void product_check();
 void product_bench();
 void mix_bench();
+void load_bench();
+void small_bench();

@@ -37,8 +37,12 @@ static int start(const char *model, const struct gpu_options *more, struct error
     int fd = eventfd(0, EFD_CLOEXEC);
     ck_assert_uint_eq(gpu_module.progress(engine), 0);
     status = gpu_module.start(engine, 0, fd, error);
-    if (!status)
+    if (!status) {
         ck_assert_uint_eq(gpu_module.progress(engine), 1000);
+        struct gpu_memory memory; /* the steps without rows have left nothing */
+        gpu_module.memory(engine, 0, &memory);
+        ck_assert_uint_eq(memory.scratch_used + memory.scratch_held, 0);
+    }
     for (int call = 0; call < EMU_CALLS; call++)
         start_calls[call] = emu_calls((enum emu_call)call);
     gpu_module.stop(engine, 0);
