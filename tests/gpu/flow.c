@@ -218,6 +218,8 @@ int flow_run(const struct flow_options *options, const struct reference *referen
         options->after_start(flow.engine);
     if (!status)
         status = steps_run(&flow, error);
+    if (options->before_stop)
+        options->before_stop(flow.engine);
     group_stop(flow.group);
     group_free(flow.group);
     gpu_module.close(flow.engine);

@@ -22,7 +22,8 @@ struct flow_options {
     uint32_t chunk;  /* of prompts */
     bool score;      /* prompts are scored, and nothing is sampled */
     bool stepping;
-    void (*after_start)(struct gpu_engine *engine); /* may be NULL */
+    void (*after_start)(struct gpu_engine *engine); /* may be NULL, as the next */
+    void (*before_stop)(struct gpu_engine *engine);
 };
 
 struct flow_answers {

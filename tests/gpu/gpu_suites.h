@@ -16,3 +16,4 @@ Suite *reference_suite(void);
 Suite *several_suite(void);
 Suite *start_suite(void);
 Suite *wait_suite(void);
+Suite *waits_suite(void); /* several_test.c; of a GPU alone */
