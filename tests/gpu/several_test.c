@@ -1,6 +1,6 @@
 /* One model on several devices, on whatever device this is built for: layers shared by heads, or
  * shared out, or both. It scores as one device and as transformers does, every run of a layout
- * gives the same bits, and mistakes in sharing, in handing on and in waiting are seen.
+ * gives the same bits, and mistakes in sharing and in handing on are seen; on GPUs, in waiting, too.
  *
  * A thread for each rank, as in the daemon. Of a wait that is left out nothing would be seen by
  * chance, so what it waits for is held up.
