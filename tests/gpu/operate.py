@@ -9,7 +9,8 @@
 - idle      at most 2 clock ticks of CPU in 60 s on our own threads
 - tenant    another process takes the GPU's memory until growth fails: all requests end
 - fault     a kernel that traps: exit 75 within a second; one that spins: the watchdog is not fed
-- sanitize  compute-sanitizer's four tools over a served batch, side by side
+- sanitize  compute-sanitizer's four tools over a served batch, side by side; memcheck, racecheck, initcheck or
+            synccheck: that one alone
 
 All of them when none is named. Prints what it saw beside each limit; exit 1 if any does not hold. Needs nothing
 but Python's own library, nvidia-smi, and compute-sanitizer for the last part.
@@ -434,9 +435,9 @@ def attempt(what, *args):
         check(False, f"{what.__name__} {' '.join(args)}: {error!r}")
 
 
-PARTS = {part.__name__: part for part in (profile, notify, ready, memory, idle, tenant, fault, sanitize)}
+PARTS = {part.__name__: (part,) for part in (profile, notify, ready, memory, idle, tenant, fault, sanitize)}
 for name in sys.argv[2:] or PARTS:
-    attempt(PARTS[name])
+    attempt(*PARTS.get(name, (sanitize_with, name)))
     end_all()
 print(f"{len(failures)} failures")
 sys.exit(1 if failures else 0)
