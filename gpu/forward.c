@@ -23,8 +23,15 @@ struct run {
     struct room room;
     struct span tokens;
     enum dtype dtype, delta_dtype;
-    bool posts; /* sums over ranks are made by the norms behind them */
-    bool owes;  /* delta is still to be added to the residual */
+    bool posts;  /* sums over ranks are made by the norms behind them */
+    bool owes;   /* delta is still to be added to the residual */
+    bool handed; /* x is the residual times the norm's weight: its reader owes the scale */
+};
+
+/* What stands behind a sum: a norm, and the product that reads it. */
+struct behind {
+    const void *norm; /* its weight; NULL: no such two */
+    struct product_args reader;
 };
 
 static uint64_t kv_bytes(const struct model_config *config, uint32_t block_tokens, enum dtype dtype)
@@ -101,19 +108,48 @@ static void *row_at(const struct run *run, const void *base, uint64_t row, uint3
     return (char *)base + row * width * dtype_bytes(run->dtype);
 }
 
+static struct product_args owing(const struct run *run, const struct product_args *args)
+{
+    struct product_args out = *args;
+    out.owed.squares = run->room.squares;
+    out.owed.eps = run->config->norm_eps;
+    return out;
+}
+
+/* Whether the norm behind is done by the two products that it stands between. */
+static bool hand(const struct run *run, struct product_args *args, const struct behind *behind)
+{
+    if (!behind->norm || !run->room.squares)
+        return false;
+    struct product_args reader = owing(run, &behind->reader), giver = *args;
+    giver.hands = (struct product_hands){
+        .weight = behind->norm,
+        .out = run->room.x,
+        .squares = run->room.squares,
+        .out_stride = run->config->hidden,
+        .weight_dtype = run->forward->weights->vector,
+    };
+    if (!product_fuses(&giver) || !product_fuses(&reader))
+        return false;
+    *args = giver;
+    return true;
+}
+
 /* The product that is added to the residual, of which every rank has a part of each sum. The bias
  * is rank 0's to add. Where sums go by post, the norm behind makes it; where the device can, this
  * product itself, unless the sum is the next stage's. */
-static int product_summed(struct run *run, struct product_args args, bool hands_on,
-                          struct error *error)
+static int product_summed(struct run *run, struct product_args args, const struct behind *behind,
+                          bool hands_on, struct error *error)
 {
     struct comm *comm = run->forward->comm;
     args.y_dtype = run->delta_dtype;
     args.y = run->room.residual;
     args.adds = true;
     run->owes = comm || hands_on || run->delta_dtype != DTYPE_F32 || !product_fuses(&args);
-    if (!run->owes)
+    if (!run->owes) {
+        run->handed = hand(run, &args, behind);
         return product(run, &args, error);
+    }
     args.y = run->room.delta;
     args.adds = false;
     if (comm && comm->rank > 0)
@@ -164,6 +200,19 @@ static int norm(struct run *run, const void *weight, struct error *error)
     return 0;
 }
 
+/* The product of the normed residual. */
+static int product_normed(struct run *run, const struct product_args *args, const void *weight,
+                          struct error *error)
+{
+    if (run->handed) {
+        struct product_args scaled = owing(run, args);
+        run->handed = false;
+        return product(run, &scaled, error);
+    }
+    int status = norm(run, weight, error);
+    return status ? status : product(run, args, error);
+}
+
 static int start(const struct run *run, struct error *error)
 {
     const struct forward_step *step = run->step;
@@ -203,16 +252,18 @@ static struct product_args gate_up_of(const struct run *run, const struct layer_
     return args;
 }
 
+static struct product_args qkv_of(const struct run *run, const struct layer_weights *layer)
+{
+    return product_of(run, run->tokens, &layer->qkv, layer->qkv_bias, run->room.x, run->room.qkv);
+}
+
 static int attention(struct run *run, const struct layer_weights *layer, struct kv_layer kv,
                      struct error *error)
 {
     const struct model_config *config = run->config;
     const struct room *room = &run->room;
-    struct product_args qkv =
-        product_of(run, run->tokens, &layer->qkv, layer->qkv_bias, room->x, room->qkv);
-    int status = norm(run, layer->input_norm, error);
-    if (!status)
-        status = product(run, &qkv, error);
+    struct product_args qkv = qkv_of(run, layer);
+    int status = product_normed(run, &qkv, layer->input_norm, error);
     if (status)
         return status;
     struct rope_args rope = {
@@ -248,18 +299,18 @@ static int attention(struct run *run, const struct layer_weights *layer, struct 
     CUDA_TRY(op_rope_attend(&rope, &attend, run->step->stream), error);
     struct product_args o =
         product_of(run, run->tokens, &layer->o, layer->o_bias, room->attended, NULL);
-    return product_summed(run, o, false, error);
+    struct behind behind = {.norm = layer->post_norm, .reader = gate_up_of(run, layer)};
+    return product_summed(run, o, &behind, false, error);
 }
 
-/* `last`: of this stage. */
-static int mlp(struct run *run, const struct layer_weights *layer, bool last, struct error *error)
+/* `next`: the layer behind; NULL: this is the last of the stage. */
+static int mlp(struct run *run, const struct layer_weights *layer, const struct layer_weights *next,
+               struct error *error)
 {
     const struct room *room = &run->room;
     uint32_t size = run->config->intermediate;
     struct product_args gate_up = gate_up_of(run, layer);
-    int status = norm(run, layer->post_norm, error);
-    if (!status)
-        status = product(run, &gate_up, error);
+    int status = product_normed(run, &gate_up, layer->post_norm, error);
     if (status)
         return status;
     struct swiglu_args swiglu = {
@@ -275,7 +326,10 @@ static int mlp(struct run *run, const struct layer_weights *layer, bool last, st
         CUDA_TRY(op_swiglu(&swiglu, run->step->stream), error);
     struct product_args down =
         product_of(run, run->tokens, &layer->down, layer->down_bias, room->activated, NULL);
-    return product_summed(run, down, last && run->forward->hands_on, error);
+    struct behind behind = {.norm = NULL};
+    if (next)
+        behind = (struct behind){.norm = next->input_norm, .reader = qkv_of(run, next)};
+    return product_summed(run, down, &behind, !next && run->forward->hands_on, error);
 }
 
 static int layers(struct run *run, struct error *error)
@@ -287,7 +341,7 @@ static int layers(struct run *run, struct error *error)
     run->owes = run->forward->takes_over && !run->posts;
     for (uint32_t i = 0; i < config->layers; i++) {
         const struct layer_weights *layer = &weights->layers[i];
-        bool last = i + 1 == config->layers;
+        const struct layer_weights *next = i + 1 < config->layers ? layer + 1 : NULL;
         uint32_t group = config->layer_group[i];
         struct kv_layer kv = {.k = seen[group] * 2 * bytes,
                               .v = (seen[group] * 2 + 1) * bytes,
@@ -296,7 +350,7 @@ static int layers(struct run *run, struct error *error)
         seen[group]++;
         int status = attention(run, layer, kv, error);
         if (!status)
-            status = mlp(run, layer, last, error);
+            status = mlp(run, layer, next, error);
         if (status)
             return status;
     }

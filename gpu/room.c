@@ -3,6 +3,7 @@
 #include "gpu/cut.h"
 #include "gpu/device.h"
 #include "gpu/kernels/attend.h"
+#include "gpu/kernels/product.h"
 #include "gpu/kernels/sample.h"
 
 /* Each phase starts where the common part ends; the room is as large as the largest. */
@@ -50,6 +51,8 @@ void room_cut(struct room *room, char *base, const struct forward *forward,
         .angles =
             cut(&cutter, (uint64_t)batch->tokens_max * config->rope.pairs * 2 * sizeof(float)),
     };
+    if (batch->tokens_max <= PRODUCT_SMALL_MAX)
+        room->squares = cut(&cutter, (uint64_t)batch->tokens_max * PRODUCT_PARTS * sizeof(float));
     bool apart = forward_delta_dtype(forward) != forward->dtype;
     room->delta =
         apart ? cut(&cutter, hidden * dtype_bytes(forward_delta_dtype(forward))) : room->x;

@@ -17,6 +17,7 @@
 struct room {
     void *residual, *x, *delta;
     float *angles;
+    float *squares; /* of the residual: what products of few rows hand on (product.h) */
     void *workspace;
     void *qkv, *attended, *attend_scratch;
     void *gate_up, *activated;

@@ -3,8 +3,8 @@
 
 bool product_fuses(const struct product_args *args)
 {
-    return (!args->gated && !args->adds) || bf16::product_small_can(args) ||
-           f16::product_small_can(args);
+    bool plain = !args->gated && !args->adds && !args->hands.weight && !args->owed.squares;
+    return plain || bf16::product_small_can(args) || f16::product_small_can(args);
 }
 
 static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream)

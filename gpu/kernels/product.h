@@ -11,13 +11,33 @@
  *
  * A step of few rows is as long as its weights take to come, and what its small kernels keep them
  * waiting. So a product can do what stands behind it, where product_fuses() says so: SwiGLU of its
- * outputs, or the add to the residual. */
+ * outputs, or the add to the residual; and, with the product behind that, the norm between them:
+ *     W (x * g / rms(x)) = W (x * g) / rms(x)
+ * where the one that adds hands on x * g and the sums of squares, and the other scales what it has
+ * summed. */
 #pragma once
 
 #include "gpu/kernels/op.h"
 
 #define PRODUCT_SMALL_MAX 16
 #define PRODUCT_WORKSPACE_BYTES (32u << 20) /* what launchers want, per stream; less is slower */
+#define PRODUCT_PARTS 160                   /* sums of squares of a row, at most one per block */
+
+/* With `adds`: of what y then holds, times the norm's weight, in the dtype of w; and the sums of
+ * its squares, as the product that owes the rest of the norm reads them. */
+struct product_hands {
+    const void *weight; /* [n]; NULL: nothing is handed on */
+    void *out;          /* [max][out_stride] */
+    float *squares;     /* [max][PRODUCT_PARTS] */
+    uint32_t out_stride;
+    enum dtype weight_dtype;
+};
+
+/* x was handed on: results are scaled by 1 / sqrt(mean of squares + eps), before the bias. */
+struct product_owed {
+    const float *squares; /* NULL: x is the input as it is */
+    float eps;
+};
 
 struct product_args {
     struct span rows; /* more than *count rows, up to max, may be computed */
@@ -32,9 +52,11 @@ struct product_args {
     bool gated; /* w is gate, then up, n / 2 each: y[r][i] = silu(gate) * up, i < n / 2, unrounded
                  * in between; silu(x) = x / (1 + exp(-x)) */
     bool adds;  /* to what y holds, which is float32: in the order y + (sum + bias) */
+    struct product_hands hands;
+    struct product_owed owed;
 };
 
-/* Whether op_product is `gated` or `adds` for such arguments; else they are refused. Never on the
- * CPU device, which has nothing to gain. */
+/* Whether op_product is `gated`, `adds`, hands on or pays what is owed for such arguments; else
+ * they are refused. Never on the CPU device, which has nothing to gain. */
 OP_C bool product_fuses(const struct product_args *args);
 OP_C cudaError_t op_product(const struct product_args *args, cudaStream_t stream);

@@ -69,7 +69,7 @@ static void product_block(const void *params, uint32_t index)
 
 static bool product_plain(const struct product_args *args)
 {
-    return !args->gated && !args->adds;
+    return !args->gated && !args->adds && !args->hands.weight && !args->owed.squares;
 }
 
 bool product_fuses(const struct product_args *args)

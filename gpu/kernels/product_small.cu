@@ -7,6 +7,9 @@
  * warp's own; the first ones are under way before the kernel waits for the one before it. Four
  * units are summed at a time, then the warps' sums are added in their order through shared memory.
  *
+ * What a warp does with weights that have come, and how soon it asks for more, adds to the time of
+ * every one of a step's 129 products, though for most of it the block waits for memory.
+ *
  * Measured over the products of an 8B step (15.0 GB; 1, 4, 8, 16 rows): 3.68, 3.78, 4.00, 4.33 ms:
  * 90, 87, 82 and 76 % of the read rate. What is lost: about 2 us at the end of each kernel, where
  * nothing streams, and with more rows the bringing of x to all SMs, which costs like weights.
@@ -14,7 +17,7 @@
  * The order of k inside a product is permuted to suit 16-byte loads: lane t has values 8t .. 8t + 7
  * of every 32. What a row gets depends neither on the other rows nor on their number. */
 #include "gpu/kernels/facts.cuh"
-#include "gpu/kernels/product.cuh"
+#include "gpu/kernels/product_norm.cuh"
 #include "gpu/kernels/tensor.cuh"
 
 namespace NARROW
@@ -27,7 +30,11 @@ namespace NARROW
 #define CHUNK_MAX 512
 #define CHAINS 4 /* sums side by side: a product waits for the one before it in its chain */
 #define STEPS (CHUNK_MAX / 32)
+#define LOADS 8    /* of weights ahead, where the number of steps is known */
+#define TOGETHER 4 /* steps, where it is not */
 #define STAGES_MAX 8
+/* What is not dynamic, up to where the dynamic part may begin. */
+#define SMALL_FIXED ((SMALL_WARPS * STAGES_MAX * 8 + PRODUCT_SMALL_MAX * 4 + 127) / 128 * 128)
 
 struct small_shape {
     uint32_t units;         /* where gate and up go together: pairs of them */
@@ -35,6 +42,7 @@ struct small_shape {
     uint32_t chunk, chunks; /* chunk: values of k, a multiple of 32 */
     uint32_t row_bytes;     /* of a chunk in the ring: 64 modulo 128, against bank conflicts */
     uint32_t stages;
+    uint32_t parts; /* sums of squares of a row, where some are owed */
 };
 
 /* Where a warp is in its sequence: for each group of units, for each of its chunks, each unit. */
@@ -70,23 +78,34 @@ __device__ __forceinline__ void small_next(small_cursor &at, const small_shape &
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* Whole warp: the eight rows of weights that the cursor points to. */
+/* Whole warp: the eight rows of weights that the cursor points to. One lane issues for all, with
+ * addresses that are the same in all, so that they stay in uniform registers: the lanes' own take
+ * several times as long, and what is asked for first has to wait for it. */
 __device__ __forceinline__ void small_fetch(const struct product_args &a, const small_shape &shape,
                                             const small_cursor &at, uint32_t to, uint32_t barrier,
                                             uint64_t policy)
 {
-    uint32_t lane = threadIdx.x % WARP, begin = at.chunk * shape.chunk, left = a.w.k - begin;
+    uint32_t begin = at.chunk * shape.chunk, left = a.w.k - begin;
     uint32_t first =
         small_unit(shape, at.unit_first, at.slot) * UNIT + (at.slot & shape.paired) * (a.w.n / 2);
     uint32_t bytes = (left < shape.chunk ? left : shape.chunk) * 2;
     uint32_t rows = a.w.n - first < UNIT ? a.w.n - first : UNIT;
-    if (lane == 0)
+    const narrow *from = static_cast<const narrow *>(a.w.data) + (size_t)first * a.w.k + begin;
+    if (warp_elect()) {
         barrier_expect(barrier, rows * bytes);
+        if (rows == UNIT) {
+#pragma unroll
+            for (uint32_t i = 0; i < UNIT; i++)
+                copy_bulk(to + i * shape.row_bytes, from + (size_t)i * a.w.k, bytes, barrier,
+                          policy);
+        } else {
+#pragma unroll 1
+            for (uint32_t i = 0; i < rows; i++)
+                copy_bulk(to + i * shape.row_bytes, from + (size_t)i * a.w.k, bytes, barrier,
+                          policy);
+        }
+    }
     __syncwarp();
-    if (lane < rows)
-        copy_bulk(to + lane * shape.row_bytes,
-                  static_cast<const narrow *>(a.w.data) + (size_t)(first + lane) * a.w.k + begin,
-                  bytes, barrier, policy);
 }
 
 /* Rows up to the host's bound, whether they exist or not: waiting for the count costs more, and
@@ -110,25 +129,74 @@ __device__ __forceinline__ void small_load_x(uint4 (&x)[STEPS][HALVES],
     }
 }
 
+/* One step: 32 values of k. */
+template <int HALVES>
+__device__ __forceinline__ void small_step(float (&sum)[CHAINS][4], const uint4 (&x)[HALVES],
+                                           const uint4 &w, int chain)
+{
+    uint4 high = HALVES > 1 ? x[HALVES - 1] : make_uint4(0, 0, 0, 0);
+    mma_narrow(sum[chain], x[0].x, high.x, x[0].y, high.y, w.x, w.y);
+    mma_narrow(sum[chain + 1], x[0].z, high.z, x[0].w, high.w, w.z, w.w);
+}
+
+/* A number of steps that is known: nothing but loads, LOADS of them ahead, and products. Where a
+ * warp asks at each step whether it was the last, every load is waited for by itself; a product
+ * whose weights are there already, as a short one's are, then waits for that. */
+template <int COUNT, int HALVES>
+__device__ __forceinline__ void
+small_multiply_all(float (&sum)[CHAINS][4], const uint4 (&x)[STEPS][HALVES], uint32_t weights)
+{
+    uint4 w[LOADS];
+#pragma unroll
+    for (int step = 0; step < LOADS; step++)
+        w[step] = load_shared(weights + step * 64);
+#pragma unroll
+    for (int step = 0; step < COUNT; step++) {
+        uint4 now = w[step % LOADS];
+        if (step + LOADS < COUNT)
+            w[step % LOADS] = load_shared(weights + (step + LOADS) * 64);
+        small_step<HALVES>(sum, x[step], now, step % (CHAINS / 2) * 2);
+    }
+}
+
+/* Any number. */
+template <int HALVES>
+__device__ __forceinline__ void small_multiply_some(float (&sum)[CHAINS][4],
+                                                    const uint4 (&x)[STEPS][HALVES],
+                                                    uint32_t weights, uint32_t count)
+{
+    uint32_t t = threadIdx.x % 4;
+#pragma unroll
+    for (int first = 0; first < STEPS; first += TOGETHER) {
+        if (first * 32 >= count)
+            break;
+        uint4 w[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            uint32_t at = (first + i) * 32 + t * 8;
+            w[i] = load_shared(weights + (at < count ? (first + i) * 64 : 0));
+            if (at >= count) /* past the end of k: what lies there may be NaN */
+                w[i] = make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++)
+            small_step<HALVES>(sum, x[first + i], w[i], i % (CHAINS / 2) * 2);
+    }
+}
+
 template <int HALVES>
 __device__ __forceinline__ void small_multiply(float (&sum)[CHAINS][4],
                                                const uint4 (&x)[STEPS][HALVES], uint32_t weights,
                                                uint32_t count)
 {
-    uint32_t t = threadIdx.x % 4, steps = (count + 31) / 32;
-#pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-        if (step >= steps)
-            break;
-        uint4 w = load_shared(weights + step * 64);
-        if (step * 32 + t * 8 >= count) /* past the end of k: what lies there may be NaN */
-            w = make_uint4(0, 0, 0, 0);
-        const uint4 &low = x[step][0];
-        uint4 high = HALVES > 1 ? x[step][HALVES - 1] : make_uint4(0, 0, 0, 0);
-        const int chain = step % (CHAINS / 2) * 2;
-        mma_narrow(sum[chain], low.x, high.x, low.y, high.y, w.x, w.y);
-        mma_narrow(sum[chain + 1], low.z, high.z, low.w, high.w, w.z, w.w);
-    }
+    if (count == 512)
+        small_multiply_all<16>(sum, x, weights);
+    else if (count == 448) /* 14,336 in four turns */
+        small_multiply_all<14>(sum, x, weights);
+    else if (count == 256)
+        small_multiply_all<8>(sum, x, weights);
+    else
+        small_multiply_some(sum, x, weights, count);
 }
 
 /* An output of a group, of which each thread has HALVES: [slot][row][output], of pairs [pair]. */
@@ -164,21 +232,51 @@ template <int HALVES> __device__ __forceinline__ float small_sum(const float *me
     return y;
 }
 
-/* The warps' sums of a group of units, added in the order of the warps. */
+/* The sums of squares of all that the block handed on, by row. The order of the sums does not
+ * depend on HALVES: a row has the same bits among few and among many. */
+template <int HALVES>
+__device__ __forceinline__ void small_hand_squares(const struct product_args &a, uint32_t rows,
+                                                   float (&squares)[HALVES], float *merge)
+{
+    const int tile = HALVES * 8 * UNIT;
+    __syncthreads(); /* the last group has been read */
+#pragma unroll
+    for (int half = 0; half < HALVES; half++) {
+        float sum = squares[half];
+#pragma unroll
+        for (int offset = UNIT / 2; offset; offset /= 2)
+            sum += __shfl_xor_sync(FULL_MASK, sum, offset);
+        uint32_t i = half * SMALL_THREADS + threadIdx.x;
+        if (i % UNIT == 0)
+            merge[i / tile * 8 * HALVES + i % tile / UNIT] = sum; /* [slot][row] */
+    }
+    __syncthreads();
+    if (threadIdx.x >= rows)
+        return;
+    const float *of = merge + threadIdx.x;
+    a.hands.squares[threadIdx.x * PRODUCT_PARTS + blockIdx.x] =
+        (of[0] + of[8 * HALVES]) + (of[16 * HALVES] + of[24 * HALVES]);
+}
+
+/* The warps' sums of a group of units, added in the order of the warps. `squares`: of what is
+ * handed on, added up. */
 template <int HALVES>
 __device__ __forceinline__ void small_store(const struct product_args &a, const small_shape &shape,
                                             float (&sum)[GROUP][CHAINS][4], float *merge,
+                                            const float *scales, float (&squares)[HALVES],
                                             uint32_t rows, uint32_t unit_first)
 {
     const int size = GROUP * HALVES * 8 * UNIT; /* [unit][row][output] */
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    float before[HALVES];
+    float before[HALVES], weight[HALVES];
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
         small_output own = small_own<HALVES>(a, shape, rows, unit_first, half);
-        before[half] = 0;
+        before[half] = weight[half] = 0;
         if (a.adds && own.valid) /* asked for here, needed below */
             before[half] = static_cast<const float *>(a.y)[(size_t)own.row * a.y_stride + own.n];
+        if (a.hands.weight && own.valid)
+            weight[half] = load_value(a.hands.weight, own.n, a.hands.weight_dtype);
     }
     __syncthreads(); /* the group before has been read */
 #pragma unroll
@@ -200,11 +298,12 @@ __device__ __forceinline__ void small_store(const struct product_args &a, const 
         small_output own = small_own<HALVES>(a, shape, rows, unit_first, half);
         if (!own.valid)
             continue;
-        float y = small_sum<HALVES>(merge, own.at);
+        float scale = a.owed.squares ? scales[own.row] : 1.0f;
+        float y = small_sum<HALVES>(merge, own.at) * scale;
         if (a.bias)
             y += load_value(a.bias, own.n, a.bias_dtype);
         if (shape.paired) {
-            float up = small_sum<HALVES>(merge, own.at + HALVES * 8 * UNIT);
+            float up = small_sum<HALVES>(merge, own.at + HALVES * 8 * UNIT) * scale;
             if (a.bias)
                 up += load_value(a.bias, a.w.n / 2 + own.n, a.bias_dtype);
             y = y / (1.0f + expf(-y)) * up;
@@ -212,6 +311,8 @@ __device__ __forceinline__ void small_store(const struct product_args &a, const 
         if (a.adds)
             y += before[half];
         store_value(a.y, (size_t)own.row * a.y_stride + own.n, a.y_dtype, y);
+        if (a.hands.weight)
+            squares[half] += norm_hand(a, own.row, own.n, y, weight[half]);
     }
 }
 
@@ -224,18 +325,21 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64_t full[SMALL_WARPS][STAGES_MAX];
+    __shared__ float scales[PRODUCT_SMALL_MAX];
     float *merge = reinterpret_cast<float *>(memory);
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP,
-             stage_bytes = UNIT * shape.row_bytes;
+    /* Of all lanes the same, as the compiler shall know. */
+    uint32_t warp = __shfl_sync(FULL_MASK, threadIdx.x / WARP, 0);
+    uint32_t lane = threadIdx.x % WARP, stage_bytes = UNIT * shape.row_bytes;
     uint32_t ring = shared_address(memory) + SMALL_WARPS * GROUP * HALVES * 8 * UNIT * 4 +
                     warp * shape.stages * stage_bytes;
-    if (lane == 0) {
-        for (uint32_t i = 0; i < shape.stages; i++)
+    if (warp_elect()) {
+#pragma unroll
+        for (uint32_t i = 0; i < STAGES_MAX; i++)
             barrier_init(shared_address(&full[warp][i]), 1);
         barrier_init_done();
     }
     __syncwarp();
-    uint64_t policy = policy_once();
+    uint64_t policy = __shfl_sync(FULL_MASK, policy_once(), 0);
     small_cursor ahead = {blockIdx.x, warp, 0}, at = ahead;
     for (uint32_t i = 0; i < shape.stages && small_more(ahead, shape); i++) {
         small_fetch(a, shape, ahead, ring + i * stage_bytes, shared_address(&full[warp][i]),
@@ -244,8 +348,14 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
     }
     grid_wait();
     grid_trigger(); /* the kernel behind may read what those before this one have written */
+    norm_parts owed[HALVES];
+#pragma unroll
+    for (int half = 0; half < HALVES; half++)
+        if (a.owed.squares)
+            owed[half] = norm_ask(a, half * 8 + warp, shape.parts);
     uint32_t rows = span_rows(a.rows), stage = 0, phase = 0, loaded = UINT32_MAX;
     uint4 x[STEPS][HALVES];
+    float squares[HALVES] = {};
     for (; at.unit_first < shape.units; at.unit_first += (GROUP >> shape.paired) * gridDim.x) {
         float sum[GROUP][CHAINS][4] = {};
         for (at.chunk = warp; at.chunk < shape.chunks; at.chunk += SMALL_WARPS) {
@@ -271,8 +381,15 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
                     stage = 0, phase ^= 1;
             }
         }
-        small_store<HALVES>(a, shape, sum, merge, rows, at.unit_first);
+        if (a.owed.squares && at.unit_first == blockIdx.x) {
+#pragma unroll
+            for (int half = 0; half < HALVES; half++)
+                scales[half * 8 + warp] = norm_scale_of(a, owed[half]); /* of all lanes the same */
+        }
+        small_store<HALVES>(a, shape, sum, merge, scales, squares, rows, at.unit_first);
     }
+    if (a.hands.weight)
+        small_hand_squares<HALVES>(a, rows, squares, merge);
 #endif
 }
 
@@ -284,7 +401,14 @@ bool product_small_can(const struct product_args *a)
     bool gated = !a->gated || a->w.n % (2 * UNIT) == 0;
     return device_facts()->major == 9 && aligned && gated && a->rows.max <= PRODUCT_SMALL_MAX &&
            a->w.dtype == DTYPE_NARROW && a->x_dtype == DTYPE_NARROW &&
-           (!a->adds || a->y_dtype == DTYPE_F32);
+           (!a->adds || a->y_dtype == DTYPE_F32) && product_norm_can(a, device_facts()->processors);
+}
+
+/* One per SM, where there are so many units. */
+static uint32_t small_blocks(uint32_t units)
+{
+    uint32_t most = device_facts()->processors;
+    return units < most ? units : most;
 }
 
 template <int HALVES>
@@ -299,17 +423,16 @@ static cudaError_t small_launch(const struct product_args *args, cudaStream_t st
     shape.chunks = ceil_div(k, shape.chunk);
     shape.row_bytes = shape.chunk * 2 + (shape.chunk % 64 ? 0 : 64);
     uint32_t merge = SMALL_WARPS * GROUP * HALVES * 8 * UNIT * 4;
-    uint32_t room = device->shared_max - merge - SMALL_WARPS * STAGES_MAX * 8 - 128;
+    uint32_t room = device->shared_max - merge - SMALL_FIXED - 128;
     shape.stages = room / (SMALL_WARPS * UNIT * shape.row_bytes);
     if (shape.stages > STAGES_MAX)
         shape.stages = STAGES_MAX;
     static struct device_once once;
-    cudaError_t result =
-        device_allow(&once, small_kernel<HALVES>, device, SMALL_WARPS * STAGES_MAX * 8);
+    cudaError_t result = device_allow(&once, small_kernel<HALVES>, device, SMALL_FIXED);
     if (result != cudaSuccess)
         return result;
-    uint32_t blocks = shape.units < device->processors ? shape.units : device->processors;
-    return launch(small_kernel<HALVES>, dim3(blocks), SMALL_THREADS,
+    shape.parts = small_blocks(ceil_div(k, UNIT)); /* of the product that handed x on */
+    return launch(small_kernel<HALVES>, dim3(small_blocks(shape.units)), SMALL_THREADS,
                   merge + shape.stages * SMALL_WARPS * UNIT * shape.row_bytes, stream, *args,
                   shape);
 }

@@ -82,6 +82,19 @@ __device__ __forceinline__ float exp2_fast(float value)
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+/* One lane of a whole warp, always the same, of which the compiler knows that it is alone. */
+__device__ __forceinline__ bool warp_elect()
+{
+    uint32_t chosen;
+    asm volatile("{\n"
+                 ".reg .pred chosen;\n"
+                 "elect.sync _|chosen, 0xffffffff;\n"
+                 "selp.u32 %0, 1, 0, chosen;\n"
+                 "}"
+                 : "=r"(chosen));
+    return chosen;
+}
+
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)

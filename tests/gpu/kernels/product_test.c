@@ -194,6 +194,178 @@ START_TEST(a_product_gates_and_adds_where_the_device_can)
 }
 END_TEST
 
+/* Two products with a norm between them, of which each does a half. */
+struct normed_case {
+    uint32_t rows, count, middle; /* middle: outputs of the one, inputs of the other */
+    bool gated, bias;
+};
+
+static const struct normed_case normed_cases[] = {
+    {1, 1, 4096, true, false}, {4, 3, 2048, false, true},  {8, 8, 264, true, true},
+    {9, 7, 8, false, false},   {16, 16, 1064, true, true}, {16, 2, 5120, false, false},
+};
+
+#define NORMED_K 64 /* inputs of the one */
+#define NORMED_N 48 /* outputs of the other */
+
+static struct tensor aligned_rows(enum dtype dtype, uint32_t rows, uint32_t size)
+{
+    struct tensor out = tensor_random(dtype, 1, rows * (size + 8), 1);
+    out.rows = rows;
+    out.size = size;
+    out.stride = size + 8; /* rows as products read them are aligned */
+    return out;
+}
+
+/* What a norm of `residual` gives, rounded where the two products round it. */
+static double *normed(const struct tensor *residual, const struct tensor *weight, uint32_t row,
+                      double *ret_scale)
+{
+    double *out = malloc(residual->size * sizeof *out), squares = 0;
+    for (uint32_t i = 0; i < residual->size; i++) {
+        double value = (double)tensor_at(residual, row, i);
+        squares += value * value;
+        out[i] = value * (double)tensor_at(weight, 0, i);
+    }
+    *ret_scale = 1 / sqrt(squares / residual->size + 1e-5);
+    return out;
+}
+
+static void check_normed(const struct product_args *args, const struct tensor *w,
+                         const struct tensor *bias, const struct tensor *x, const struct tensor *y,
+                         double scale, uint32_t row)
+{
+    uint32_t width = args->gated ? args->w.n / 2 : args->w.n;
+    struct product_args plain = *args;
+    plain.bias = NULL;
+    for (uint32_t n = 0; n < width; n++) {
+        double unit = 0x1p-22 * sqrt(args->w.k), size, up_size;
+        double want = sum_of(&plain, w, x, bias, row, n, &size) * scale,
+               slack = size * scale * unit;
+        if (args->bias)
+            want += (double)tensor_at(bias, 0, n);
+        if (args->gated) {
+            double gate = want, up = sum_of(&plain, w, x, bias, row, width + n, &up_size) * scale;
+            if (args->bias)
+                up += (double)tensor_at(bias, 0, width + n);
+            want = gate / (1 + exp(-gate)) * up;
+            slack =
+                1.1 * slack * fabs(up) + up_size * scale * unit * fabs(gate) + fabs(want) * 1e-6;
+        }
+        check_close((double)tensor_at(y, row, n), want, y->dtype, slack);
+    }
+}
+
+START_TEST(two_products_do_the_norm_between_them_where_the_device_can)
+{
+    const struct normed_case *c = &normed_cases[_i / 2];
+    enum dtype dtype = _i % 2 ? DTYPE_BF16 : DTYPE_F16;
+    rig_begin();
+    struct tensor w1 = tensor_random(dtype, 1, c->middle * NORMED_K, 0.1f);
+    struct tensor w2 = tensor_random(dtype, 1, NORMED_N * c->middle, 0.1f);
+    struct tensor bias = tensor_random(dtype, 1, NORMED_N, 1);
+    struct tensor weight = tensor_random(dtype, 1, c->middle, 1);
+    struct tensor x = aligned_rows(dtype, c->rows, NORMED_K);
+    struct tensor residual = tensor_random(DTYPE_F32, c->rows, c->middle, 3);
+    struct tensor handed = aligned_rows(dtype, c->rows, c->middle);
+    uint32_t width = c->gated ? NORMED_N / 2 : NORMED_N;
+    struct tensor y = tensor_poison(dtype, c->rows, width);
+    float *squares = rig_new(NULL, (size_t)c->rows * PRODUCT_PARTS * sizeof *squares);
+    struct product_args giver = {
+        .rows = rig_span(c->count, 0, c->rows),
+        .w = {.data = w1.device, .dtype = dtype, .n = c->middle, .k = NORMED_K},
+        .x = x.device,
+        .y = residual.device,
+        .x_stride = x.stride,
+        .y_stride = residual.stride,
+        .x_dtype = dtype,
+        .y_dtype = DTYPE_F32,
+        .adds = true,
+        .hands = {.weight = weight.device,
+                  .out = handed.device,
+                  .squares = squares,
+                  .out_stride = handed.stride,
+                  .weight_dtype = dtype},
+    };
+    struct product_args reader = {
+        .rows = giver.rows,
+        .w = {.data = w2.device, .dtype = dtype, .n = NORMED_N, .k = c->middle},
+        .bias = c->bias ? bias.device : NULL,
+        .x = handed.device,
+        .y = y.device,
+        .x_stride = handed.stride,
+        .y_stride = y.stride,
+        .x_dtype = dtype,
+        .y_dtype = dtype,
+        .bias_dtype = dtype,
+        .gated = c->gated,
+        .owed = {.squares = squares, .eps = 1e-5f},
+    };
+    bool fuses = product_fuses(&giver);
+    ck_assert_int_eq(fuses, product_fuses(&reader));
+    cudaError_t expected = fuses ? cudaSuccess : cudaErrorNotSupported;
+    ck_assert_int_eq(op_product(&giver, rig_stream), expected);
+    ck_assert_int_eq(op_product(&reader, rig_stream), expected);
+    ck_assert(tensor_untouched(&y, fuses ? c->count : 0));
+    tensor_read(&residual);
+    tensor_read(&handed);
+    tensor_read(&y);
+    for (uint32_t row = 0; fuses && row < c->count; row++) {
+        double scale, *want = normed(&residual, &weight, row, &scale);
+        for (uint32_t i = 0; i < c->middle; i++)
+            check_close((double)tensor_at(&handed, row, i), want[i], dtype,
+                        fabs(want[i]) * 0x1p-23);
+        check_normed(&reader, &w2, &bias, &handed, &y, scale, row);
+        free(want);
+    }
+    rig_end();
+}
+END_TEST
+
+START_TEST(a_row_is_handed_on_with_the_same_bits_alone_and_among_others)
+{
+    rig_begin();
+    const uint32_t rows = 16, n = 9000, k = 64; /* two turns for the blocks */
+    struct tensor w = tensor_random(DTYPE_BF16, 1, n * k, 0.1f);
+    struct tensor weight = tensor_random(DTYPE_BF16, 1, n, 1);
+    struct tensor x = aligned_rows(DTYPE_BF16, rows, k);
+    static float squares[2][16 * PRODUCT_PARTS];
+    float *parts = rig_new(NULL, sizeof squares[0]);
+    uint16_t *out = rig_new(NULL, (size_t)rows * n * 2);
+    float *residual = rig_new(NULL, (size_t)rows * n * 4);
+    for (uint32_t alone = 0; alone < 2; alone++) {
+        for (uint32_t row = 0; row < (alone ? rows : 1); row++) {
+            struct product_args args = {
+                .rows = rig_span(alone ? 1 : rows, 0, alone ? 1 : rows),
+                .w = {.data = w.device, .dtype = DTYPE_BF16, .n = n, .k = k},
+                .x = (char *)x.device + (size_t)row * x.stride * 2,
+                .y = residual + (size_t)row * n,
+                .x_stride = x.stride,
+                .y_stride = n,
+                .x_dtype = DTYPE_BF16,
+                .y_dtype = DTYPE_F32,
+                .adds = true,
+                .hands = {.weight = weight.device,
+                          .out = out + (size_t)row * n,
+                          .squares = parts + (size_t)row * PRODUCT_PARTS,
+                          .out_stride = n,
+                          .weight_dtype = DTYPE_BF16},
+            };
+            if (!row)
+                OK(cudaMemsetAsync(residual, 0x3f, (size_t)rows * n * 4, rig_stream));
+            if (!product_fuses(&args)) {
+                rig_end();
+                return;
+            }
+            OK(op_product(&args, rig_stream));
+        }
+        rig_read(squares[alone], parts, sizeof squares[0]);
+    }
+    ck_assert_mem_eq(squares[0], squares[1], sizeof squares[0]);
+    rig_end();
+}
+END_TEST
+
 START_TEST(scaled_weights_are_refused)
 {
     rig_begin();
@@ -212,6 +384,9 @@ Suite *product_suite(void)
     tcase_add_test(tcase, a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads);
     tcase_add_loop_test(tcase, a_product_gates_and_adds_where_the_device_can, 0,
                         2 * sizeof fused_cases / sizeof *fused_cases);
+    tcase_add_loop_test(tcase, two_products_do_the_norm_between_them_where_the_device_can, 0,
+                        2 * sizeof normed_cases / sizeof *normed_cases);
+    tcase_add_test(tcase, a_row_is_handed_on_with_the_same_bits_alone_and_among_others);
     tcase_add_test(tcase, scaled_weights_are_refused);
     suite_add_tcase(suite, tcase);
     return suite;
