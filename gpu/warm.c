@@ -29,6 +29,14 @@ static struct batch batch_of(const struct rank *rank, struct shape shape)
     return batch;
 }
 
+/* Kernels read rows up to the step's bounds before they know that there are none: zeros, and not
+ * what happens to be there. */
+static int scratch_clear(struct rank *rank, void *scratch, uint64_t bytes, struct error *error)
+{
+    CUDA_TRY(cudaMemsetAsync(scratch, 0, bytes, rank->lane.compute), error);
+    return 0;
+}
+
 static int step_empty(struct rank *rank, const struct wire_head *wire, struct batch batch,
                       struct error *error)
 {
@@ -37,7 +45,9 @@ static int step_empty(struct rank *rank, const struct wire_head *wire, struct ba
     int status = mem_scratch(&rank->mem, bytes, &launch.scratch, error);
     if (status)
         return status;
-    status = launch_run(&launch, error);
+    status = scratch_clear(rank, launch.scratch, bytes, error);
+    if (!status)
+        status = launch_run(&launch, error);
     int freed = mem_scratch_free(&rank->mem, launch.scratch, bytes, status ? NULL : error);
     if (freed) /* the pool goes next, and wants it back */
         (void)mem_scratch_free(&rank->mem, launch.scratch, bytes, NULL);

@@ -42,6 +42,7 @@ struct decode_scratch attend_decode_scratch(const struct attend_args *args)
 __device__ __forceinline__ void decode_release(uint64_t *empty, uint32_t stages, uint32_t &stage,
                                                uint32_t &phase)
 {
+    reads_before_copy();
     barrier_arrive(shared_address(&empty[stage]));
     if (++stage == stages)
         stage = 0, phase ^= 1;
@@ -111,8 +112,10 @@ __device__ static void decode_attend(const attend_args &a, const struct batch_gr
                 decode_release(shared.empty[warp], stages, stage, phase);
             decode_merge(fold, s, shared, rows, split == item.split);
         }
-        if (number + ITEMS * gridDim.x < total) /* else nobody waits for it */
+        if (number + ITEMS * gridDim.x < total) { /* else nobody waits for it */
+            reads_before_copy();
             items_arrive(slot, true);
+        }
         if (++slot == ITEMS)
             slot = 0, slot_phase ^= 1;
         decode_store(fold, a, scratch, item, shape, rows);

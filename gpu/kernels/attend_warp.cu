@@ -42,8 +42,10 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
     world.full = shared_address(shared.full[warp]);
     world.policy = policy_once();
     grid_trigger();
-    if (threadIdx.x % WARP < WARP_STAGES_MAX)
-        barrier_init(world.full + threadIdx.x % WARP * 8, 1);
+    /* By one lane: what lanes make that are left out by a predicate, synccheck takes for real. */
+    if (threadIdx.x % WARP == 0)
+        for (uint32_t i = 0; i < WARP_STAGES_MAX; i++)
+            barrier_init(world.full + i * 8, 1);
     barrier_init_done();
     plan_count(shared.plan, a.batch, group, world.shape, false);
     if (WHOLE && shared.plan.records[plan_entries(shared.plan)] > scratch.capacity) {

@@ -243,6 +243,19 @@ __device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
         }
 }
 
+/* The next parts, to stages that the warp has read. */
+template <int HD>
+__device__ __forceinline__ void warp_refill(const warp_world &world, warp_fetch &fetch, int parts)
+{
+    if (!fetch_more(world, fetch))
+        return;
+    reads_before_copy();
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < parts; i++)
+        fetch_part<HD>(world, fetch, true);
+}
+
 /* One split: its spans from the first to the last. */
 template <int HD, int TILES>
 __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &fetch,
@@ -250,6 +263,7 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
                                            uint32_t split, uint32_t &stage, uint32_t &phase)
 {
     const uint32_t part = warp_shape<HD>::part;
+    const bool pairs = HD == 64; /* of six stages and more, two may wait for their refilling */
     const attend_args &a = *world.args;
     uint32_t begin = split * ATTEND_SPLIT, end = begin + ATTEND_SPLIT - 1;
     uint32_t from = item.row.first > begin ? item.row.first : begin;
@@ -271,8 +285,8 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
                 for (int n = 0; n < TILES; n++)
                     score[c][n][0] = score[c][n][1] = score[c][n][2] = score[c][n][3] = -INFINITY;
         }
-        __syncwarp();
-        fetch_part<HD>(world, fetch, true);
+        if (!pairs)
+            warp_refill<HD>(world, fetch, 1);
         if (++stage == world.stages)
             stage = 0, phase ^= 1;
         warp_softmax<HD, TILES>(s, score);
@@ -282,8 +296,7 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
             if (valid[c])
                 decode_values(s, score[c], item, span * SPAN + c * PIECE,
                               world.ring + stage * part + c * (part / 2));
-        __syncwarp();
-        fetch_part<HD>(world, fetch, true);
+        warp_refill<HD>(world, fetch, pairs ? 2 : 1);
         if (++stage == world.stages)
             stage = 0, phase ^= 1;
     }

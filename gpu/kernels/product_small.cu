@@ -372,8 +372,9 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
                 uint32_t from = ring + stage * stage_bytes;
                 small_multiply(sum[slot], x, from + lane / 4 * shape.row_bytes + lane % 4 * 16,
                                count);
-                __syncwarp();
                 if (small_more(ahead, shape)) {
+                    reads_before_copy();
+                    __syncwarp();
                     small_fetch(a, shape, ahead, from, shared_address(&full[warp][stage]), policy);
                     small_next(ahead, shape, warp);
                 }

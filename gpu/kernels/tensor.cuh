@@ -156,6 +156,13 @@ __device__ __forceinline__ uint64_t policy_once()
     return policy;
 }
 
+/* Of every thread that has read shared memory which a bulk copy is to overwrite, before it says
+ * that it has: copies come there another way (the async proxy), and know of reads by this alone. */
+__device__ __forceinline__ void reads_before_copy()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* `bytes`, a multiple of 16, between addresses that are too; counted on the barrier. */
 __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t bytes,
                                           uint32_t barrier)

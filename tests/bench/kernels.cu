@@ -4,6 +4,7 @@
  *
  *     kernels [f16]      checks and figures, of BF16 where f16 is not said; likewise below
  *     kernels check      checks only (for compute-sanitizer)
+ *     kernels check 1 3  every third of them from the second on: 0, 1 and 2 side by side are all
  *     kernels generic    the same checks of what a device before Hopper runs
  *     kernels decode     figures of decode attention only; likewise prefill, dimension, product
  *     kernels mix        decode steps and a prompt's chunk: in one step, or on two streams
@@ -19,6 +20,13 @@ cudaStream_t stream;
 int failures;
 double read_rate;
 enum dtype narrow = DTYPE_BF16;
+static unsigned share, shares = 1;
+
+bool check_is_ours()
+{
+    static unsigned met;
+    return met++ % shares == share;
+}
 
 __global__ void fill_kernel(uint32_t *to, size_t count, uint32_t keep, uint32_t one)
 {
@@ -105,6 +113,10 @@ int main(int argc, char **argv)
     bool f16 = argc > 1 && !strcmp(argv[1], "f16");
     const char *only = argc > 1 + f16 ? argv[1 + f16] : "";
     narrow = f16 ? DTYPE_F16 : DTYPE_BF16;
+    if (argc > 3 + f16) {
+        share = static_cast<unsigned>(atoi(argv[2 + f16]));
+        shares = static_cast<unsigned>(std::max(1, atoi(argv[3 + f16])));
+    }
     MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     bool generic = !strcmp(only, "generic"), checks = generic || !strcmp(only, "check");
     if (generic)

@@ -168,6 +168,7 @@ template <class F> double time_graph_ms(F calls, int repeats = 11)
 
 void fill_random(void *to, size_t bytes); /* narrow, magnitudes of 1 to 2, both signs */
 
+bool check_is_ours(); /* asked once by each check: whether this process is to make it */
 void attend_check();
 void decode_bench();
 void prefill_bench();

@@ -19,6 +19,7 @@ import random
 import shutil
 import sys
 
+import sanitizer
 from served import Daemon, check, distance, end_all, failures, gpus, sluiced_below
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
@@ -106,19 +107,19 @@ def starts():
 
 
 def sanitized():
-    tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if DEVICE == "cpu" or not tool:
-        print("        no compute-sanitizer: left out", flush=True)
+    why = "it is for GPUs" if DEVICE == "cpu" else sanitizer.missing()
+    if why:
+        print(f"        sanitized is left out: {why}", flush=True)
         return
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        list(pool.map(lambda layout: checked(tool, *layout), ((2, 1), (1, 2))))
+        list(pool.map(lambda layout: checked(*layout), ((2, 1), (1, 2))))
 
 
-def checked(tool, tp, pp):
+def checked(tp, pp):
     # NCCL asks for kernels that it was not built with, which is an error of the API and no access to memory.
     reports = ("--report-api-errors", "no") if tp > 1 else ()
     daemon = daemon_on("synthetic:tiny", 1, tp, pp, patience_s=120,
-                       wrap=(tool, "--tool", "memcheck", "--error-exitcode", "9", *reports))
+                       wrap=sanitizer.command("memcheck", *reports))
     logprobs, texts = answers(daemon, 12)
     code = daemon.stop(sluiced_below(daemon.process.pid))
     summary = [line for line in daemon.out().splitlines() if "SUMMARY" in line]

@@ -9,11 +9,9 @@
 - idle      at most 2 clock ticks of CPU in 60 s on our own threads
 - tenant    another process takes the GPU's memory until growth fails: all requests end
 - fault     a kernel that traps: exit 75 within a second; one that spins: the watchdog is not fed
-- sanitize  compute-sanitizer's four tools over a served batch, side by side; memcheck, racecheck, initcheck or
-            synccheck: that one alone
 
 All of them when none is named. Prints what it saw beside each limit; exit 1 if any does not hold. Needs nothing
-but Python's own library, nvidia-smi, and compute-sanitizer for the last part.
+but Python's own library and nvidia-smi.
 """
 
 import glob
@@ -29,9 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 
-from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures, sluiced_below
+from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
@@ -388,56 +385,12 @@ def fault():
     spin()
 
 
-# ---- sanitize -------------------------------------------------------------------------------------------------
-
-
-# cuBLASLt's kernels are not ours to mend: racecheck names one in which a thread arrives at a barrier for others. A
-# block of ours has up to 128 barriers, more than the tools make room for by themselves: they then stop the kernel.
-BARRIERS = ("--num-cuda-barriers", "256")
-TOOLS = {"memcheck": (), "initcheck": (), "synccheck": BARRIERS,
-         "racecheck": (*BARRIERS, *(arg for name in ("nvjet", "cutlass", "cublas", "gemm")
-                                    for arg in ("--kernel-name-exclude", "kernel_substring=" + name)))}
-
-
-def mixed_lines():
-    choices = [{}, {"temperature": 0.8, "top_k": 20}, {"temperature": 1.0, "top_p": 0.9, "min_p": 0.02},
-               {"repetition_penalty": 1.2, "presence_penalty": 0.3, "frequency_penalty": 0.1},
-               {"logprobs": 5}, {"temperature": 0.7, "n": 3, "seed": 4}]
-    return [{"tokens": [rng.randrange(512) for _ in range(rng.choice((1, 7, 33, 64, 190, 300)))],
-             "max_tokens": rng.randint(4, 24), "ignore_eos": True, **choices[i % len(choices)]} for i in range(24)]
-
-
-def sanitize_with(tool):
-    begin = time.monotonic()
-    daemon = Daemon(BUILD, "synthetic:tiny", "--step-timeout", "120s", patience_s=90, wrap=(
-        "compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--print-limit", "30", *TOOLS[tool]))
-    answers = len(daemon.run("generate", mixed_lines()))
-    scored = [{"tokens": [rng.randrange(512) for _ in range(n)]} for n in (2, 40, 130, 280)]
-    answers += len(daemon.run("score", scored)) + len(daemon.run("embed", scored))
-    code = daemon.stop(sluiced_below(daemon.process.pid))
-    summary = [line for line in daemon.out().splitlines() if "SUMMARY" in line]
-    check(code == 0 and answers == 40, f"{tool}: {answers} of 40 results, exit code {code}, "
-          f"{' '.join(summary) or 'no summary'} ({time.monotonic() - begin:.0f} s)")
-    if code:
-        for line in daemon.out().splitlines()[:60] + daemon.log().splitlines()[-5:]:
-            note(line)
-
-
-def sanitize():
-    with ThreadPoolExecutor(len(TOOLS)) as together:
-        list(together.map(lambda tool: attempt(sanitize_with, tool), TOOLS))
-
-
-def attempt(what, *args):
-    try:
-        what(*args)
-    except Exception as error:  # the others are worth their time all the same
-        check(False, f"{what.__name__} {' '.join(args)}: {error!r}")
-
-
-PARTS = {part.__name__: (part,) for part in (profile, notify, ready, memory, idle, tenant, fault, sanitize)}
+PARTS = {part.__name__: part for part in (profile, notify, ready, memory, idle, tenant, fault)}
 for name in sys.argv[2:] or PARTS:
-    attempt(*PARTS.get(name, (sanitize_with, name)))
+    try:
+        PARTS[name]()
+    except Exception as error:  # the others are worth their time all the same
+        check(False, f"{name}: {error!r}")
     end_all()
 print(f"{len(failures)} failures")
 sys.exit(1 if failures else 0)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # All GPU tests in one command: tests/gpu/run.sh [BUILD]   (default .build/cuda; a carried build will do)
 # Kernels against plain doubles, the runtime's semantics, the engine on the reference checkpoints with its
-# mutations, then what is served (serve.py; layouts.py and several.py where there are several GPUs) and how it is operated
-# (operate.py): within 8 minutes on one GPU. Builds first where the build folder is missing. A line for each; exit 1
-# if one fails. Programs that find no GPU say so and count as failed.
+# mutations, then what is served (serve.py; layouts.py and several.py where there are several GPUs), how it is operated
+# (operate.py) and what compute-sanitizer says (sanitize.py): within 8 minutes on one GPU. Builds first where the build
+# folder is missing. A line for each; exit 1 if one fails. Programs that find no GPU say so and count as failed.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -13,6 +13,7 @@ if [ ! -d "$build" ]; then
 fi
 cublas=$(find /usr/local/cuda*/ -name 'libcublasLt.so.13' 2> /dev/null | head -1)
 export LD_LIBRARY_PATH=$PWD/.offline/lib:$PWD/.carry/lib:${cublas:+$(dirname "$cublas"):}${LD_LIBRARY_PATH:-}
+export PATH=$PWD/.offline/sanitizer/nvidia/cu13/compute-sanitizer:$PATH
 
 failed=0
 passed=0
@@ -36,11 +37,21 @@ if [ "$(nvidia-smi -L 2> /dev/null | grep -c UUID)" -gt 1 ]; then
     run timeout 600 python3 tests/gpu/layouts.py "$build"
     run timeout 600 python3 tests/gpu/several.py "$build"
 fi
-# What it prints are figures beside their limits, of interest where all is well, too.
-if timeout 420 python3 tests/gpu/operate.py "$build"; then
-    passed=$((passed + 1))
-else
-    failed=$((failed + 1))
-fi
+# What these print are figures beside their limits, of interest where all is well, too.
+tell() {
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+    fi
+}
+tell timeout 300 python3 tests/gpu/operate.py "$build" profile notify ready memory tenant fault
+# An idle daemon minds no company.
+sanitized=$(mktemp)
+timeout 360 python3 tests/gpu/sanitize.py "$build" > "$sanitized" 2>&1 &
+tell timeout 120 python3 tests/gpu/operate.py "$build" idle
+tell wait $!
+cat "$sanitized"
+rm "$sanitized"
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -3,6 +3,7 @@
 Needs nothing but Python's own library.
 """
 
+import contextlib
 import glob
 import json
 import os
@@ -41,8 +42,8 @@ def gpus():
     return listed.stdout.count("UUID")
 
 
-def sluiced_below(process_id):
-    """The daemon, which the tool's own processes stand above."""
+def below(process_id):
+    """Processes that a process has started, and those that these have: their names by id."""
     parents = {}
     for path in glob.glob("/proc/[0-9]*/stat"):
         try:
@@ -51,12 +52,27 @@ def sluiced_below(process_id):
         except OSError:
             continue
         parents[int(path.split("/")[2])] = (int(rest.split()[1]), head.partition("(")[2])
-    for found, (above, name) in parents.items():
-        while name == "sluiced" and above in parents:
-            if above == process_id:
-                return found
+    found = {}
+    for started, (above, name) in parents.items():
+        while above in parents and above != process_id:
             above = parents[above][0]
-    return None
+        if above == process_id:
+            found[started] = name
+    return found
+
+
+def sluiced_below(process_id):
+    """The daemon, which the tool's own processes stand above."""
+    return next((found for found, name in below(process_id).items() if name == "sluiced"), None)
+
+
+def kill(process):
+    """With what it has started: a tool's end is not that of the program under it."""
+    for started in below(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(started, 9)
+    process.kill()
+    process.wait()
 
 
 def distance(one, other):
@@ -70,8 +86,15 @@ def end_all():
     while running:
         process = running.pop()
         if process.poll() is None:
-            process.kill()
-            process.wait()
+            kill(process)
+
+
+class NotReady(RuntimeError):
+    """A daemon that was given up."""
+
+    def __init__(self, daemon):
+        super().__init__("the daemon is not ready: " + daemon.log()[-1500:] + daemon.out()[-1500:])
+        self.daemon = daemon
 
 
 class Daemon:
@@ -94,8 +117,8 @@ class Daemon:
         running.append(self.process)
         while self.ask("health").returncode != 0:
             if self.process.poll() is not None or time.monotonic() - begin > patience_s:
-                self.process.kill()
-                raise RuntimeError("the daemon is not ready: " + self.log()[-1500:] + self.out()[-1500:])
+                kill(self.process)
+                raise NotReady(self)
             time.sleep(0.01)
         self.ready_s = time.monotonic() - begin
 

@@ -1,0 +1,20 @@
+/* Of the module for initcheck (product.cu): slabs of keys and values begin as NaN, where the
+ * product leaves them as they come (--wrap=mem_slab).
+ *
+ * Attention reads whole pieces of a block, and makes nothing of positions that no query sees, the
+ * unwritten ones among them. To initcheck a read is a read. That nothing comes of them is seen by
+ * tests whose caches hold NaN there (tests/bench/kernels_attend.cu). */
+#include "gpu/cuda.h"
+#include "gpu/mem.h"
+
+int __real_mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
+int __wrap_mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
+
+int __wrap_mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    int status = __real_mem_slab(mem, bytes, ret, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaMemsetAsync(*ret, 0xff, bytes, mem->stream), error);
+    return 0;
+}
