@@ -10,7 +10,7 @@
          stage is and how long copies from stage to stage ran beside compute. The trace goes to $OUT where that is set
 - large  synthetic:llama-3.1-70b shared by 4 GPUs (2, where there are no more): one sequence; on 4, 256 requests
 
-All of them when none is named. Every figure stands beside what one GPU gave in the same run. Prints what it saw;
+All of them when none is named; tp:4 is that part over four GPUs alone. Every figure stands beside what one GPU gave in the same run. Prints what it saw;
 exit 1 if a request fails or log-probabilities are off, 77 where there are not two GPUs. Needs nothing but Python's
 own library, and libnccl.so.2 where the loader finds it.
 """
@@ -291,8 +291,9 @@ def main():
         subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], check=False)
     parts = {part.__name__: part for part in (sums, one, tp, dp, pp, large)}
     for name in sys.argv[2:] or parts:
+        part, _, count = name.partition(":")
         try:
-            parts[name](counts)
+            parts[part]([int(count)] if count else counts)
         except Exception as error:  # the others are worth their time all the same
             check(False, f"{name}: {error!r}")
         finally:
