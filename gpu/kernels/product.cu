@@ -3,8 +3,8 @@
 
 bool product_fuses(const struct product_args *args)
 {
-    return (!args->gated && !args->adds) || bf16::product_small_can(args) ||
-           f16::product_small_can(args);
+    return (!args->gated && (!args->adds || args->y_dtype == DTYPE_F32)) ||
+           bf16::product_small_can(args) || f16::product_small_can(args);
 }
 
 static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream)
