@@ -41,6 +41,7 @@ static void batch_cut(struct cutter *cutter, struct batch *batch, const struct g
         .slots = cut(cutter, sizeof *batch->slots * slots),
         .bias = cut(cutter, sizeof *batch->bias * slots * GPU_BIAS_MAX),
         .pool = cut(cutter, sizeof *batch->pool * slots * model->hidden),
+        .next_item = cut(cutter, sizeof *batch->next_item),
         .block_tokens = model->block_tokens,
         .rows_max = limits->rows_max,
         .tokens_max = limits->tokens_max,

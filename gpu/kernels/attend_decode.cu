@@ -186,79 +186,143 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
 #endif
 }
 
-#define COMBINE_SPLITS WARP /* read at a time */
+/* Of few rows there is a thread per dimension, which reads many splits at a time: latency. Of many
+ * a warp per query, and registers few enough that blocks stand beside those of the warps' kernel
+ * (attend_warp.cu) and wait there: of 32 rows and 32 heads all of them do. */
+template <int HD, bool MANY> struct combine_shape {
+    static const int each = MANY ? HD / WARP : 1; /* dimensions of a thread */
+    static const int splits = MANY ? 8 : WARP;    /* read at a time */
+    static const int threads = MANY ? 4 * WARP : HD;
+    static const int heads = threads * each / HD;
+};
 
-/* A block per row and head, a thread per dimension: its splits, from the first to the last. What
- * they are scaled by is found by 32 lanes at once; maxima know no order. */
-template <int HD>
-__global__ void __launch_bounds__(HD)
+template <int HD, bool MANY> struct combine_part {
+    float out[combine_shape<HD, MANY>::splits][combine_shape<HD, MANY>::each];
+    float2 stat; /* lane i: of split i */
+};
+
+/* The next splits of a query, of which `count` are left. */
+template <int HD, bool MANY>
+__device__ __forceinline__ void combine_load(combine_part<HD, MANY> &part,
+                                             const decode_scratch &scratch, size_t record,
+                                             size_t step, uint32_t count, uint32_t dimension)
+{
+    typedef combine_shape<HD, MANY> shape;
+    uint32_t lane = threadIdx.x % WARP;
+    bool mine = lane < shape::splits && lane < count;
+    part.stat = mine ? scratch.stat[record + lane * step] : make_float2(-INFINITY, 0);
+#pragma unroll
+    for (uint32_t i = 0; i < shape::splits; i++) {
+        const float *from = &scratch.out[(record + i * step) * HD + dimension];
+        float(&to)[shape::each] = part.out[i];
+#pragma unroll
+        for (int e = 0; e < shape::each; e++)
+            to[e] = 0;
+        if (i >= count)
+            continue;
+        if (shape::each == 1)
+            to[0] = *from;
+#pragma unroll
+        for (int e = 0; e + 1 < shape::each; e += 2) { /* two loads of two are made one of four */
+            float2 two = *reinterpret_cast<const float2 *>(from + e);
+            to[e] = two.x;
+            to[e + 1] = two.y;
+        }
+    }
+}
+
+/* A query's splits, from the first to the last, by one or more warps, which all find what the
+ * splits are scaled by: their lanes do at once, for maxima know no order. The first splits are
+ * asked for ahead of the loop, all others at its end: inside of it the compiler would ask for them
+ * one after the other. */
+template <int HD, bool MANY>
+__global__ void __launch_bounds__(combine_shape<HD, MANY>::threads)
     combine_kernel(const __grid_constant__ struct attend_args a,
                    const __grid_constant__ struct decode_scratch scratch)
 {
+    typedef combine_shape<HD, MANY> shape;
     grid_trigger();
-    grid_wait();
-    uint32_t index = blockIdx.x, head = blockIdx.y, lane = threadIdx.x % WARP;
+    uint32_t index = blockIdx.x, lane = threadIdx.x % WARP;
+    uint32_t head = blockIdx.y * shape::heads + threadIdx.x * shape::each / HD;
+    uint32_t dimension = threadIdx.x * shape::each % HD;
     attend_row row = attend_row_at(a.batch, a.batch.groups[a.kv.group], index);
-    if (index >= a.batch.counts->rows || row.q_len > ATTEND_DECODE_MAX)
+    bool exists = index < a.batch.counts->rows && row.q_len <= ATTEND_DECODE_MAX && head < a.heads;
+    grid_wait(); /* what is read above was there before the kernel before started */
+    if (!exists)
         return;
     uint32_t base = scratch.row_record[index];
     if (base == PLAN_DIRECT)
         return;
     size_t step = (size_t)row.q_len * a.heads;
     for (uint32_t token = 0; token < row.q_len; token++) {
-        float most = -INFINITY, sum = 0, out = 0;
+        float most = -INFINITY, sum = 0, out[shape::each] = {};
         size_t record = base + (size_t)token * a.heads + head;
-        for (uint32_t done = 0; done < row.splits; done += COMBINE_SPLITS) {
-            uint32_t count = row.splits - done;
-            float part[COMBINE_SPLITS];
+        uint32_t left = row.splits;
+        combine_part<HD, MANY> part;
+        combine_load(part, scratch, record, step, left, dimension);
+#pragma unroll 1
+        for (;;) {
+            float above = part.stat.x;
 #pragma unroll
-            for (int i = 0; i < COMBINE_SPLITS; i++)
-                part[i] =
-                    i < count ? scratch.out[(record + (done + i) * step) * HD + threadIdx.x] : 0.0f;
-            float2 stat = lane < count ? scratch.stat[record + (done + lane) * step]
-                                       : make_float2(-INFINITY, 0);
-            float above = stat.x;
-#pragma unroll
-            for (int offset = 1; offset < WARP; offset *= 2) {
+            for (int offset = 1; offset < shape::splits; offset *= 2) {
                 float other = __shfl_up_sync(FULL_MASK, above, offset);
                 above = lane >= offset ? fmaxf(above, other) : above;
             }
             above = fmaxf(above, most);
             float below = __shfl_up_sync(FULL_MASK, above, 1);
             below = lane ? below : most;
-            float origin = above == -INFINITY ? 0.0f : above;
-            float old = exp2_fast(below - origin), now = exp2_fast(stat.x - origin);
-            most = __shfl_sync(FULL_MASK, above, WARP - 1);
+            float origin = origin_of(above);
+            float old = exp2_fast(below - origin), now = exp2_fast(part.stat.x - origin);
+            most = __shfl_sync(FULL_MASK, above, shape::splits - 1);
 #pragma unroll
-            for (int i = 0; i < COMBINE_SPLITS; i++) {
+            for (int i = 0; i < shape::splits; i++) {
                 float old_i = __shfl_sync(FULL_MASK, old, i),
                       now_i = __shfl_sync(FULL_MASK, now, i);
-                sum = fold_value(sum, old_i, __shfl_sync(FULL_MASK, stat.y, i), now_i);
-                out = fold_value(out, old_i, part[i], now_i);
+                sum = fold_value(sum, old_i, __shfl_sync(FULL_MASK, part.stat.y, i), now_i);
+#pragma unroll
+                for (int e = 0; e < shape::each; e++)
+                    out[e] = fold_value(out[e], old_i, part.out[i][e], now_i);
             }
+            if (left <= shape::splits)
+                break;
+            left -= shape::splits;
+            record += shape::splits * step;
+            combine_load(part, scratch, record, step, left, dimension);
         }
-        static_cast<narrow *>(
-            a.out)[(size_t)(row.token + token) * a.out_stride + head * HD + threadIdx.x] =
-            narrow_of(out / sum);
+        narrow *to = static_cast<narrow *>(a.out) + (size_t)(row.token + token) * a.out_stride +
+                     head * HD + dimension;
+#pragma unroll
+        for (int e = 0; e < shape::each; e++)
+            to[e] = narrow_of(out[e] / sum);
     }
 }
 
-template <int HD>
+template <int HD, bool MANY>
 static cudaError_t combine_launch(const struct attend_args *args,
                                   const struct decode_scratch *scratch, cudaStream_t stream)
 {
-    return launch(combine_kernel<HD>, dim3(args->batch.rows_max, args->heads), HD, 0, stream, *args,
-                  *scratch);
+    typedef combine_shape<HD, MANY> shape;
+    dim3 grid(args->batch.rows_max, ceil_div(args->heads, shape::heads));
+    return launch(combine_kernel<HD, MANY>, grid, shape::threads, 0, stream, *args, *scratch);
+}
+
+template <int HD>
+static cudaError_t combine_launch_dim(const struct attend_args *args,
+                                      const struct decode_scratch *scratch, cudaStream_t stream)
+{
+    return args->batch.rows_max > ATTEND_FEW_ROWS
+               ? combine_launch<HD, true>(args, scratch, stream)
+               : combine_launch<HD, false>(args, scratch, stream);
 }
 
 cudaError_t attend_combine(const struct attend_args *args, const struct decode_scratch *scratch,
                            cudaStream_t stream)
 {
     if (args->head_dim == 64)
-        return combine_launch<64>(args, scratch, stream);
+        return combine_launch_dim<64>(args, scratch, stream);
     if (args->head_dim == 128)
-        return combine_launch<128>(args, scratch, stream);
-    return combine_launch<256>(args, scratch, stream);
+        return combine_launch_dim<128>(args, scratch, stream);
+    return combine_launch_dim<256>(args, scratch, stream);
 }
 
 bool attend_decode_can(const struct attend_args *args)

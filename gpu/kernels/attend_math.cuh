@@ -27,6 +27,12 @@ cudaError_t attend_combine(const struct attend_args *args, const struct decode_s
 
 } // namespace NARROW
 
+/* Where exponents of scores below `most` count from. */
+__device__ __forceinline__ float origin_of(float most)
+{
+    return most == -INFINITY ? 0.0f : most;
+}
+
 /* One value of two splits together; written out, so that it rounds alike wherever it is done. */
 __device__ __forceinline__ float fold_value(float before, float old, float split, float now)
 {
@@ -34,12 +40,6 @@ __device__ __forceinline__ float fold_value(float before, float old, float split
 }
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-/* Where exponents of scores below `most` count from. */
-__device__ __forceinline__ float origin_of(float most)
-{
-    return most == -INFINITY ? 0.0f : most;
-}
 
 /* The maximum of two splits, and what each split's values are then scaled by. */
 __device__ __forceinline__ float fold_most(float before, float split, float *ret_old,

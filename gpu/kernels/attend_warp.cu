@@ -7,9 +7,10 @@
  * block knows of the step, and keys and values that earlier steps wrote, are read while op_rope
  * ends.
  *
- * What bounds it: in long runs SMs get unequal shares of the memory while items are dealt evenly;
- * in short ones (128 sequences of 256 tokens are one item per warp) the 5 us until the first keys
- * come and the 3 us behind the last ones. A layer of 128 and 256 rows at about 235 tokens
+ * What bounds it: in long runs the memory (32 sequences of 4,096 tokens: 90 % of its read rate); in
+ * short ones (128 sequences of 256 tokens are one item per warp) the 5 us until the first keys
+ * come and the 3 us behind the last ones, and where rows are unequally long what one warp can do
+ * alone. A layer of 128 and 256 rows at about 235 tokens
  * takes 38.4 and 68.9 us in a step; with the kernel of few rows 40.6 and 76.6, and 4.6 and 9.6 more
  * for combining, which was launched up to 1,024 tokens. For one sequence of 200 tokens this one
  * takes 14.2 us: its spans follow each other. */
@@ -54,7 +55,8 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
     }
     world.total = shared.plan.items[plan_entries(shared.plan)];
     world.first = warp * gridDim.x + blockIdx.x;
-    world.step = gridDim.x * warp_shape<HD>::warps;
+    world.dealt = gridDim.x * warp_shape<HD>::warps;
+    world.dealt = world.dealt < world.total ? world.dealt : world.total;
     /* The rings of warps that have nothing to do are the others'. */
     uint32_t active = (world.total + gridDim.x - 1) / gridDim.x;
     active = active < 1 ? 1 : active > warp_shape<HD>::warps ? warp_shape<HD>::warps : active;
@@ -66,7 +68,10 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
     fetch_begin<HD>(world, fetch);
     bool waited = false;
     for (uint32_t asked = 0; asked < stages; asked++) {
-        if (!waited && (fetch.now.number != world.first || fetch.now.span >= fetch.now.old)) {
+        /* With an item's last part the next one is taken: the kernel before may be taking, too. */
+        bool last = fetch.now.span == fetch.now.span_last;
+        if (!waited &&
+            (last || fetch.now.number != world.first || fetch.now.span >= fetch.now.old)) {
             grid_wait();
             waited = true;
         }
@@ -76,7 +81,7 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
         grid_wait();
     uint32_t stage = 0, phase = 0;
     decode_state<HD, TILES> s;
-    for (uint32_t number = world.first; number < world.total; number += world.step) {
+    for (uint32_t number = fetch_item(fetch); number < world.total; number = fetch_item(fetch)) {
         attend_item item = plan_find(shared.plan, a.batch, group, world.shape, number);
         warp_load_q(s, a, item, world.shape);
         warp_split(world, fetch, s, item, item.split, stage, phase);
@@ -101,15 +106,15 @@ static cudaError_t warps_launch(const struct attend_args *args,
                                 const struct decode_scratch &scratch, cudaStream_t stream)
 {
     const struct device_facts *device = device_facts();
-    size_t fixed = sizeof(warp_shared<HD>) + 128;
+    size_t fixed = sizeof(warp_shared<HD>) + 128 + LEFT_BYTES;
     uint32_t ring_bytes = static_cast<uint32_t>(device->shared_max - fixed) / 128 * 128;
     static struct device_once once;
     cudaError_t result = device_allow(&once, warps_kernel<HD, TILES, WHOLE>, device);
     if (result != cudaSuccess)
         return result;
     return launch(warps_kernel<HD, TILES, WHOLE>, dim3(device->processors),
-                  warp_shape<HD>::warps * WARP, fixed + ring_bytes, stream, *args, scratch,
-                  ring_bytes, (uint32_t)__builtin_ctz(args->batch.block_tokens));
+                  warp_shape<HD>::warps * WARP, fixed - LEFT_BYTES + ring_bytes, stream, *args,
+                  scratch, ring_bytes, (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
 
 template <int HD, int TILES>
@@ -134,6 +139,8 @@ static cudaError_t warps_launch_dim(const struct attend_args *args,
 cudaError_t attend_warps(const struct attend_args *args, const struct decode_scratch *scratch,
                          bool whole, cudaStream_t stream)
 {
+    if (!args->batch.next_item)
+        return cudaErrorInvalidValue;
     if (args->head_dim == 64)
         return warps_launch_dim<64>(args, *scratch, whole, stream);
     if (args->head_dim == 128)

@@ -1,7 +1,12 @@
 /* Decode attention: what one warp does, alone. It attends to items (attend_plan.cuh) one after the
  * other and brings their keys and values itself, by bulk copies into a ring of its own: SPAN
- * positions of K, then of V, then of the next span, ahead through all of its items. Where the next
- * item's blocks lie is looked up while the one before is fetched. */
+ * positions of K, then of V, then of the next span, ahead through all of its items.
+ *
+ * Its first item is the one of its own number; every other is whichever comes next, by a count that
+ * all warps share: SMs get unequal shares of the memory, and rows are unequally long. The next
+ * item's number is asked for when few parts of the one before are left to fetch, for what is taken
+ * early is missing where there is time for it; then where its blocks lie. Bits do not depend on who
+ * attends to an item. */
 #pragma once
 
 #include "gpu/kernels/attend_math.cuh"
@@ -10,6 +15,9 @@
  */
 #define ATTEND_FEW_ROWS 16
 #define WARP_STAGES_MAX 16
+/* Shared memory that a block leaves to others, each of which takes 1 KiB for itself: op_rope's,
+ * that are about to end, and the combining kernel's, that wait for this one. */
+#define LEFT_BYTES (8u << 10)
 
 /* Rows of the decode path; rows of several splits leave records. `whole`: they may not fit. */
 namespace NARROW
@@ -36,7 +44,7 @@ struct warp_world {
     const attend_plan *plan;
     plan_shape shape;
     uint32_t block_shift, total; /* of items */
-    uint32_t first, step;        /* this warp's items */
+    uint32_t first, dealt;       /* this warp's first item; all that are so dealt */
     uint32_t ring, full, stages; /* this warp's, in shared memory */
     uint64_t policy;
 };
@@ -105,19 +113,30 @@ struct warp_fetch {
     warp_part now, next;
     const char *keys; /* of the lane's piece of `now` */
     uint32_t stage;
-    uint32_t known; /* of `next`: 0 nothing, 1 blocks were asked for, 2 slabs too */
-    bool values;    /* the keys of now.span have been asked for */
+    uint32_t known; /* of `next`: 0 nothing, 1 its number was asked for, 2 its blocks, 3 slabs */
+    uint32_t taken; /* lane 0: the answer to the first question */
+    uint32_t queue; /* lane i: items i, i + WARP, ... that this warp fetches */
+    uint32_t queued, attended; /* how many items are in the queue; are out of it */
+    bool values;               /* the keys of now.span have been asked for */
 };
+
+/* Parts that are left to fetch when an item's successor is asked for, its blocks, and its slabs. */
+#define AHEAD_NUMBER 4
+#define AHEAD_BLOCKS 2
+#define AHEAD_SLABS 0
 
 __device__ __forceinline__ bool fetch_more(const warp_world &world, const warp_fetch &fetch)
 {
     return fetch.now.number < world.total;
 }
 
+/* `fresh`: the next part is of another item. */
 template <int HD>
-__device__ __forceinline__ void fetch_turn(const warp_world &world, warp_fetch &fetch)
+__device__ __forceinline__ void fetch_turn(const warp_world &world, warp_fetch &fetch, bool fresh)
 {
     fetch.now = fetch.next;
+    if (fresh && threadIdx.x % WARP == fetch.queued++ % WARP)
+        fetch.queue = fetch.now.number;
     fetch.known = 0;
     fetch.values = false;
     if (fetch_more(world, fetch))
@@ -128,28 +147,56 @@ template <int HD>
 __device__ __forceinline__ void fetch_begin(const warp_world &world, warp_fetch &fetch)
 {
     fetch.stage = 0;
+    fetch.queued = fetch.attended = 0;
     fetch.next = part_find(world, world.first, UINT32_MAX);
     part_slab(world, fetch.next);
-    fetch_turn<HD>(world, fetch);
+    fetch_turn<HD>(world, fetch, true);
 }
 
-/* A step further with the part after this one; all of them where it is its turn. */
-template <int HD>
-__device__ __forceinline__ void fetch_ahead(const warp_world &world, warp_fetch &fetch, bool turn)
+/* The next item to attend to, in the order in which they are fetched: the last is none. */
+__device__ __forceinline__ uint32_t fetch_item(warp_fetch &fetch)
 {
-    bool found = fetch.known == 0;
-    if (found) {
-        bool more = fetch.now.split + 1 < fetch.now.split_end;
-        fetch.next = part_find(world, more ? fetch.now.number : fetch.now.number + world.step,
-                               more ? fetch.now.split + 1 : UINT32_MAX);
+    return __shfl_sync(FULL_MASK, fetch.queue, fetch.attended++ % WARP);
+}
+
+/* Takes an item for this warp, and does not wait for its number. Each warp with items asks until
+ * there are none, so `total` numbers are handed out: who has the last leaves the count as it was
+ * found. */
+__device__ __forceinline__ void fetch_take(const warp_world &world, warp_fetch &fetch)
+{
+    if (threadIdx.x % WARP)
+        return;
+    fetch.taken = atomicAdd(world.args->batch.next_item, 1);
+    if (fetch.taken + 1 == world.total)
+        *world.args->batch.next_item = 0;
+}
+
+/* A step further with the part after this one, of which `left` are still to come; all steps where
+ * it is its turn. */
+template <int HD>
+__device__ __forceinline__ void fetch_ahead(const warp_world &world, warp_fetch &fetch,
+                                            uint32_t left, bool turn)
+{
+    bool more = fetch.now.split + 1 < fetch.now.split_end;
+    uint32_t known = fetch.known; /* a question is not answered by the call that asks it */
+    if (known == 0 && left <= AHEAD_NUMBER) {
+        if (!more)
+            fetch_take(world, fetch);
         fetch.known = 1;
     }
-    if (fetch.known == 1 && (turn || !found)) {
-        part_slab(world, fetch.next);
+    if (turn ? known < 2 : known == 1 && left <= AHEAD_BLOCKS) {
+        uint32_t number = fetch.now.number;
+        if (!more)
+            number = world.dealt + __shfl_sync(FULL_MASK, fetch.taken, 0);
+        fetch.next = part_find(world, number, more ? fetch.now.split + 1 : UINT32_MAX);
         fetch.known = 2;
     }
+    if (turn ? known < 3 : known == 2 && left <= AHEAD_SLABS) {
+        part_slab(world, fetch.next);
+        fetch.known = 3;
+    }
     if (turn)
-        fetch_turn<HD>(world, fetch);
+        fetch_turn<HD>(world, fetch, !more);
 }
 
 /* Asks for the next part: keys of a span, or values. The stage is free. `ahead`: there is time to
@@ -181,8 +228,9 @@ __device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &
         fetch.now.span += fetch.values;
         fetch.values = !fetch.values;
     }
+    uint32_t left = turn ? 0 : 2 * (fetch.now.span_last - fetch.now.span) + !fetch.values;
     if (turn || ahead)
-        fetch_ahead<HD>(world, fetch, turn);
+        fetch_ahead<HD>(world, fetch, left, turn);
 }
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
@@ -243,19 +291,6 @@ __device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
         }
 }
 
-/* The next parts, to stages that the warp has read. */
-template <int HD>
-__device__ __forceinline__ void warp_refill(const warp_world &world, warp_fetch &fetch, int parts)
-{
-    if (!fetch_more(world, fetch))
-        return;
-    reads_before_copy();
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < parts; i++)
-        fetch_part<HD>(world, fetch, true);
-}
-
 /* One split: its spans from the first to the last. */
 template <int HD, int TILES>
 __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &fetch,
@@ -263,7 +298,6 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
                                            uint32_t split, uint32_t &stage, uint32_t &phase)
 {
     const uint32_t part = warp_shape<HD>::part;
-    const bool pairs = HD == 64; /* of six stages and more, two may wait for their refilling */
     const attend_args &a = *world.args;
     uint32_t begin = split * ATTEND_SPLIT, end = begin + ATTEND_SPLIT - 1;
     uint32_t from = item.row.first > begin ? item.row.first : begin;
@@ -285,8 +319,9 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
                 for (int n = 0; n < TILES; n++)
                     score[c][n][0] = score[c][n][1] = score[c][n][2] = score[c][n][3] = -INFINITY;
         }
-        if (!pairs)
-            warp_refill<HD>(world, fetch, 1);
+        reads_before_copy();
+        __syncwarp();
+        fetch_part<HD>(world, fetch, true);
         if (++stage == world.stages)
             stage = 0, phase ^= 1;
         warp_softmax<HD, TILES>(s, score);
@@ -296,7 +331,9 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
             if (valid[c])
                 decode_values(s, score[c], item, span * SPAN + c * PIECE,
                               world.ring + stage * part + c * (part / 2));
-        warp_refill<HD>(world, fetch, pairs ? 2 : 1);
+        reads_before_copy();
+        __syncwarp();
+        fetch_part<HD>(world, fetch, true);
         if (++stage == world.stages)
             stage = 0, phase ^= 1;
     }

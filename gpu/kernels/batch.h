@@ -88,13 +88,14 @@ struct batch {
     const struct gpu_move *moves;     /* [moves] */
     struct batch_slot *slots;         /* [slots_max] */
     const struct gpu_bias *bias;      /* [slots_max][GPU_BIAS_MAX] */
-    uint16_t *seen; /* [slots_max][vocab], see count.h; only of slots with penalties */
-    float *pool;    /* [slots_max][hidden] sums; only of slots with GPU_SLOT_POOL */
+    uint16_t *seen;      /* [slots_max][vocab], see count.h; only of slots with penalties */
+    float *pool;         /* [slots_max][hidden] sums; only of slots with GPU_SLOT_POOL */
+    uint32_t *next_item; /* one word that is 0 between kernels: op_attend deals by it; CUDA */
     struct batch_group groups[GPU_GROUPS_MAX];
     uint32_t block_tokens; /* a power of two, 16 to 256 */
     uint32_t rows_max, tokens_max, samples_max, scores_max, embeds_max, moves_max;
-    uint32_t q_len_max;   /* of any row; up to ATTEND_DECODE_MAX takes the decode path */
-    uint32_t context_max; /* of position + q_len of any row */
+    uint32_t q_len_max;      /* of any row; up to ATTEND_DECODE_MAX takes the decode path */
+    uint32_t context_max;    /* of position + q_len of any row */
     uint32_t decode_len_max; /* of the q_len of rows that take the decode path; 0: there are none */
 };
 

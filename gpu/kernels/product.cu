@@ -3,8 +3,9 @@
 
 bool product_fuses(const struct product_args *args)
 {
-    bool plain = !args->gated && !args->adds && !args->hands.weight && !args->owed.squares;
-    return plain || bf16::product_small_can(args) || f16::product_small_can(args);
+    bool plain = !args->gated && !args->hands.weight && !args->owed.squares;
+    return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) ||
+           bf16::product_small_can(args) || f16::product_small_can(args);
 }
 
 static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream)

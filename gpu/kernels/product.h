@@ -11,7 +11,8 @@
  *
  * A step of few rows is as long as its weights take to come, and what its small kernels keep them
  * waiting. So a product can do what stands behind it, where product_fuses() says so: SwiGLU of its
- * outputs, or the add to the residual; and, with the product behind that, the norm between them:
+ * outputs, or the add to the residual (on CUDA of any number of rows: the norm behind it then has
+ * half as much to move); and, with the product behind that, the norm between them:
  *     W (x * g / rms(x)) = W (x * g) / rms(x)
  * where the one that adds hands on x * g and the sums of squares, and the other scales what it has
  * summed. */

@@ -30,6 +30,8 @@ __global__ void __launch_bounds__(ANY_WARPS *WARP)
         if (lane == 0 && first + r < rows) {
             if (a.bias)
                 y += load_value(a.bias, n, a.bias_dtype);
+            if (a.adds)
+                y += load_value(a.y, (size_t)(first + r) * a.y_stride + n, a.y_dtype);
             store_value(a.y, (size_t)(first + r) * a.y_stride + n, a.y_dtype, y);
         }
     }

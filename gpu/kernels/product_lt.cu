@@ -104,9 +104,9 @@ int lt_candidates(cublasLtHandle_t handle, struct lt_problem *p,
 cudaError_t lt_run(cublasLtHandle_t handle, struct lt_problem *p, const struct product_args *args,
                    const cublasLtMatmulAlgo_t *algorithm, cudaStream_t stream)
 {
-    float one = 1, zero = 0;
+    float one = 1, before = args->adds ? 1 : 0;
     cublasStatus_t status = cublasLtMatmul(handle, &p->operation, &one, args->w.data, &p->w,
-                                           args->x, &p->x, &zero, args->y, &p->y, args->y, &p->y,
+                                           args->x, &p->x, &before, args->y, &p->y, args->y, &p->y,
                                            algorithm, args->workspace, p->workspace_bytes, stream);
     if (status == CUBLAS_STATUS_SUCCESS)
         return cudaSuccess;
@@ -234,7 +234,7 @@ void lt_forget()
 bool product_lt_can(const struct product_args *a)
 {
     bool same = a->w.dtype == a->x_dtype && (a->y_dtype == a->x_dtype || a->y_dtype == DTYPE_F32);
-    return same && (!a->bias || a->bias_dtype == a->y_dtype);
+    return same && (!a->bias || (a->bias_dtype == a->y_dtype && !a->adds));
 }
 
 cudaError_t product_lt(const struct product_args *args, cudaStream_t stream)

@@ -127,6 +127,7 @@ static void build_batch(struct world &w, uint32_t spare)
     batch.rows = keep(w, to_device(rows));
     batch.token_row = keep(w, to_device(w.token_row));
     batch.token_position = keep(w, to_device(w.token_position));
+    batch.next_item = keep(w, to_device(std::vector<uint32_t>(1, 0)));
     batch.block_tokens = w.block_tokens;
     batch.rows_max = counts.rows + spare;
     batch.tokens_max = counts.tokens + spare;

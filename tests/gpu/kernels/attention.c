@@ -122,6 +122,9 @@ void attention_run(const struct attention *a, const struct scene *scene, float *
         OK(cudaMemsetAsync(a->out, 0xa5, bytes, rig_stream));
         upload_qkv(a, scene);
         launch(a, scene, scratch, scratch_bytes, apart ^ way);
+        uint32_t next_item;
+        rig_read(&next_item, scene->batch.next_item, sizeof next_item);
+        ck_assert_uint_eq(next_item, 0);
         rig_read(way ? stored : before, a->out, bytes);
     }
     ck_assert(!memcmp(stored, before, bytes));

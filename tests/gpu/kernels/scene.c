@@ -40,6 +40,7 @@ static void make_group(struct scene *scene, struct batch_group *group, uint32_t 
 void scene_begin(struct scene *scene)
 {
     struct batch *batch = &scene->batch;
+    const uint32_t none = 0;
     *batch = (struct batch){
         .counts = rig_new(NULL, sizeof scene->counts),
         .rows = rig_new(NULL, sizeof scene->rows),
@@ -52,6 +53,7 @@ void scene_begin(struct scene *scene)
         .bias = rig_new(NULL, (size_t)scene->slots * GPU_BIAS_MAX * sizeof(struct gpu_bias)),
         .seen = rig_new(NULL, (size_t)scene->slots * scene->vocab * 2),
         .pool = rig_new(NULL, (size_t)scene->slots * scene->hidden * sizeof(float)),
+        .next_item = rig_new(&none, sizeof none),
         .block_tokens = scene->block_tokens,
     };
     scene->slot = calloc(scene->slots, sizeof *scene->slot);
