@@ -159,7 +159,8 @@ __device__ __forceinline__ uint32_t fetch_item(warp_fetch &fetch)
     return __shfl_sync(FULL_MASK, fetch.queue, fetch.attended++ % WARP);
 }
 
-/* Takes an item for this warp, and does not wait for its number. Each warp with items asks until
+/* Takes an item for this warp, and waits for its number: the comparison does, and so does the
+ * exchange between lanes that the compiler makes of an atomic add. Each warp with items asks until
  * there are none, so `total` numbers are handed out: who has the last leaves the count as it was
  * found. */
 __device__ __forceinline__ void fetch_take(const warp_world &world, warp_fetch &fetch)

@@ -115,7 +115,11 @@ int main(int argc, char **argv)
     narrow = f16 ? DTYPE_F16 : DTYPE_BF16;
     if (argc > 3 + f16) {
         share = static_cast<unsigned>(atoi(argv[2 + f16]));
-        shares = static_cast<unsigned>(std::max(1, atoi(argv[3 + f16])));
+        shares = static_cast<unsigned>(atoi(argv[3 + f16]));
+        if (share >= shares) {
+            fprintf(stderr, "kernels: there is no share %u of %u\n", share, shares);
+            return 2;
+        }
     }
     MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     bool generic = !strcmp(only, "generic"), checks = generic || !strcmp(only, "check");

@@ -122,9 +122,9 @@ def checked(tp, pp):
                        wrap=sanitizer.command("memcheck", *reports))
     logprobs, texts = answers(daemon, 12)
     code = daemon.stop(sluiced_below(daemon.process.pid))
-    summary = [line for line in daemon.out().splitlines() if "SUMMARY" in line]
-    check(code == 0 and len(logprobs) > 200 and len(texts) == 8 and "0 errors" in " ".join(summary),
-          f"memcheck, tp {tp}, pp {pp}: exit code {code}, {' '.join(summary) or 'no summary'}")
+    summary = sanitizer.summary(daemon.out())
+    check(code == 0 and len(logprobs) > 200 and len(texts) == 8 and summary == "ERROR SUMMARY: 0 errors",
+          f"memcheck, tp {tp}, pp {pp}: exit code {code}, {summary}")
     if code:
         print(daemon.out()[:3000], daemon.log()[-1000:], flush=True)
 

@@ -10,9 +10,9 @@
          stage is and how long copies from stage to stage ran beside compute. The trace goes to $OUT where that is set
 - large  synthetic:llama-3.1-70b shared by 4 GPUs (2, where there are no more): one sequence; on 4, 256 requests
 
-All of them when none is named; tp:4 is that part over four GPUs alone. Every figure stands beside what one GPU gave in the same run. Prints what it saw;
-exit 1 if a request fails or log-probabilities are off, 77 where there are not two GPUs. Needs nothing but Python's
-own library, and libnccl.so.2 where the loader finds it.
+All of them when none is named; tp:4 is that part over four GPUs alone. Every figure stands beside what one GPU gave in
+the same run. Prints what it saw; exit 1 if a request fails or log-probabilities are off, 77 where there are not two
+GPUs. Needs nothing but Python's own library, and libnccl.so.2 where the loader finds it.
 """
 
 import json

@@ -119,11 +119,38 @@ struct fused_case {
     bool gated, adds, bias;
 };
 
+static struct product_args product_of(struct span rows, const struct tensor *w, uint32_t n,
+                                      uint32_t k, const struct tensor *x, const struct tensor *y)
+{
+    return (struct product_args){
+        .rows = rows,
+        .w = {.data = w->device, .dtype = w->dtype, .n = n, .k = k},
+        .x = x->device,
+        .y = y->device,
+        .x_stride = x->stride,
+        .y_stride = y->stride,
+        .x_dtype = x->dtype,
+        .y_dtype = y->dtype,
+        .bias_dtype = w->dtype,
+    };
+}
+
+static struct tensor aligned_rows(enum dtype dtype, uint32_t rows, uint32_t size)
+{
+    struct tensor out = tensor_random(dtype, 1, rows * (size + 8), 1);
+    out.rows = rows;
+    out.size = size;
+    out.stride = size + 8; /* rows as products read them are aligned */
+    return out;
+}
+
+/* Above PRODUCT_SMALL_MAX all rows up to the bound may be computed, so all of them exist. */
 static const struct fused_case fused_cases[] = {
-    {1, 1, 4320, 200, true, false, false}, {8, 5, 48, 2048, true, false, true},
-    {7, 7, 2160, 576, true, false, true},  {16, 11, 2176, 1544, true, false, false},
-    {1, 1, 64, 14336, false, true, false}, {16, 13, 1061, 640, false, true, true},
-    {3, 3, 33, 264, false, true, true},    {4, 1, 1090, 4096, false, true, false},
+    {1, 1, 4320, 200, true, false, false},  {8, 5, 48, 2048, true, false, true},
+    {7, 7, 2160, 576, true, false, true},   {16, 11, 2176, 1544, true, false, false},
+    {1, 1, 64, 14336, false, true, false},  {16, 13, 1061, 640, false, true, true},
+    {3, 3, 33, 264, false, true, true},     {4, 1, 1090, 4096, false, true, false},
+    {40, 40, 128, 512, false, true, false}, {24, 24, 61, 40, false, true, true},
 };
 
 static double sum_of(const struct product_args *args, const struct tensor *w,
@@ -148,24 +175,13 @@ START_TEST(a_product_gates_and_adds_where_the_device_can)
     uint32_t width = c->gated ? c->n / 2 : c->n;
     struct tensor w = tensor_random(dtype, 1, c->n * c->k, 0.1f);
     struct tensor bias = tensor_random(dtype, 1, c->n, 1);
-    struct tensor x = tensor_random(dtype, 1, c->rows * (c->k + 8), 1);
-    x.stride = c->k + 8; /* rows as products read them are aligned */
+    struct tensor x = aligned_rows(dtype, c->rows, c->k);
     struct tensor y = c->adds ? tensor_random(DTYPE_F32, c->rows, width, 3)
                               : tensor_poison(dtype, c->rows, width);
-    struct product_args args = {
-        .rows = rig_span(c->count, 0, c->rows),
-        .w = {.data = w.device, .dtype = dtype, .n = c->n, .k = c->k},
-        .bias = c->bias ? bias.device : NULL,
-        .x = x.device,
-        .y = y.device,
-        .x_stride = x.stride,
-        .y_stride = y.stride,
-        .x_dtype = dtype,
-        .y_dtype = y.dtype,
-        .bias_dtype = dtype,
-        .gated = c->gated,
-        .adds = c->adds,
-    };
+    struct product_args args = product_of(rig_span(c->count, 0, c->rows), &w, c->n, c->k, &x, &y);
+    args.bias = c->bias ? bias.device : NULL;
+    args.gated = c->gated;
+    args.adds = c->adds;
     size_t elements = (size_t)c->rows * y.stride;
     float *before = malloc(elements * sizeof *before);
     memcpy(before, y.host, elements * sizeof *before);
@@ -207,14 +223,16 @@ static const struct normed_case normed_cases[] = {
 
 #define NORMED_K 64 /* inputs of the one */
 #define NORMED_N 48 /* outputs of the other */
+#define NORMED_EPS 1e-5f
 
-static struct tensor aligned_rows(enum dtype dtype, uint32_t rows, uint32_t size)
+static struct product_hands handing(const struct tensor *weight, const struct tensor *out,
+                                    float *squares)
 {
-    struct tensor out = tensor_random(dtype, 1, rows * (size + 8), 1);
-    out.rows = rows;
-    out.size = size;
-    out.stride = size + 8; /* rows as products read them are aligned */
-    return out;
+    return (struct product_hands){.weight = weight->device,
+                                  .out = out->device,
+                                  .squares = squares,
+                                  .out_stride = out->stride,
+                                  .weight_dtype = weight->dtype};
 }
 
 /* What a norm of `residual` gives, rounded where the two products round it. */
@@ -227,10 +245,11 @@ static double *normed(const struct tensor *residual, const struct tensor *weight
         squares += value * value;
         out[i] = value * (double)tensor_at(weight, 0, i);
     }
-    *ret_scale = 1 / sqrt(squares / residual->size + 1e-5);
+    *ret_scale = 1 / sqrt(squares / residual->size + (double)NORMED_EPS);
     return out;
 }
 
+/* Scales are float32, and their root is the device's: four times what a sum alone is given. */
 static void check_normed(const struct product_args *args, const struct tensor *w,
                          const struct tensor *bias, const struct tensor *x, const struct tensor *y,
                          double scale, uint32_t row)
@@ -271,36 +290,14 @@ START_TEST(two_products_do_the_norm_between_them_where_the_device_can)
     uint32_t width = c->gated ? NORMED_N / 2 : NORMED_N;
     struct tensor y = tensor_poison(dtype, c->rows, width);
     float *squares = rig_new(NULL, (size_t)c->rows * PRODUCT_PARTS * sizeof *squares);
-    struct product_args giver = {
-        .rows = rig_span(c->count, 0, c->rows),
-        .w = {.data = w1.device, .dtype = dtype, .n = c->middle, .k = NORMED_K},
-        .x = x.device,
-        .y = residual.device,
-        .x_stride = x.stride,
-        .y_stride = residual.stride,
-        .x_dtype = dtype,
-        .y_dtype = DTYPE_F32,
-        .adds = true,
-        .hands = {.weight = weight.device,
-                  .out = handed.device,
-                  .squares = squares,
-                  .out_stride = handed.stride,
-                  .weight_dtype = dtype},
-    };
-    struct product_args reader = {
-        .rows = giver.rows,
-        .w = {.data = w2.device, .dtype = dtype, .n = NORMED_N, .k = c->middle},
-        .bias = c->bias ? bias.device : NULL,
-        .x = handed.device,
-        .y = y.device,
-        .x_stride = handed.stride,
-        .y_stride = y.stride,
-        .x_dtype = dtype,
-        .y_dtype = dtype,
-        .bias_dtype = dtype,
-        .gated = c->gated,
-        .owed = {.squares = squares, .eps = 1e-5f},
-    };
+    struct span rows = rig_span(c->count, 0, c->rows);
+    struct product_args giver = product_of(rows, &w1, c->middle, NORMED_K, &x, &residual);
+    giver.adds = true;
+    giver.hands = handing(&weight, &handed, squares);
+    struct product_args reader = product_of(rows, &w2, NORMED_N, c->middle, &handed, &y);
+    reader.bias = c->bias ? bias.device : NULL;
+    reader.gated = c->gated;
+    reader.owed = (struct product_owed){.squares = squares, .eps = NORMED_EPS};
     bool fuses = product_fuses(&giver);
     ck_assert_int_eq(fuses, product_fuses(&reader));
     cudaError_t expected = fuses ? cudaSuccess : cudaErrorNotSupported;
@@ -328,40 +325,33 @@ START_TEST(a_row_is_handed_on_with_the_same_bits_alone_and_among_others)
     const uint32_t rows = 16, n = 9000, k = 64; /* two turns for the blocks */
     struct tensor w = tensor_random(DTYPE_BF16, 1, n * k, 0.1f);
     struct tensor weight = tensor_random(DTYPE_BF16, 1, n, 1);
-    struct tensor x = aligned_rows(DTYPE_BF16, rows, k);
-    static float squares[2][16 * PRODUCT_PARTS];
-    float *parts = rig_new(NULL, sizeof squares[0]);
-    uint16_t *out = rig_new(NULL, (size_t)rows * n * 2);
-    float *residual = rig_new(NULL, (size_t)rows * n * 4);
-    for (uint32_t alone = 0; alone < 2; alone++) {
-        for (uint32_t row = 0; row < (alone ? rows : 1); row++) {
-            struct product_args args = {
-                .rows = rig_span(alone ? 1 : rows, 0, alone ? 1 : rows),
-                .w = {.data = w.device, .dtype = DTYPE_BF16, .n = n, .k = k},
-                .x = (char *)x.device + (size_t)row * x.stride * 2,
-                .y = residual + (size_t)row * n,
-                .x_stride = x.stride,
-                .y_stride = n,
-                .x_dtype = DTYPE_BF16,
-                .y_dtype = DTYPE_F32,
-                .adds = true,
-                .hands = {.weight = weight.device,
-                          .out = out + (size_t)row * n,
-                          .squares = parts + (size_t)row * PRODUCT_PARTS,
-                          .out_stride = n,
-                          .weight_dtype = DTYPE_BF16},
-            };
-            if (!row)
-                OK(cudaMemsetAsync(residual, 0x3f, (size_t)rows * n * 4, rig_stream));
-            if (!product_fuses(&args)) {
-                rig_end();
-                return;
-            }
-            OK(op_product(&args, rig_stream));
+    struct tensor x = aligned_rows(DTYPE_BF16, rows, k), out = aligned_rows(DTYPE_BF16, rows, n);
+    struct tensor residual = tensor_random(DTYPE_F32, rows, n, 3);
+    size_t bytes = (size_t)rows * out.stride * 2, parts_bytes = rows * PRODUCT_PARTS * 4;
+    float *parts = rig_new(NULL, parts_bytes);
+    char *together = malloc(bytes + parts_bytes), *alone = malloc(bytes + parts_bytes);
+    bool fuses = true;
+    for (uint32_t few = 0; few < 2 && fuses; few++) {
+        OK(cudaMemsetAsync(residual.device, 0x3f, (size_t)rows * residual.stride * 4, rig_stream));
+        for (uint32_t row = 0; row < (few ? rows : 1) && fuses; row++) {
+            struct span span = rig_span(few ? 1 : rows, 0, few ? 1 : rows);
+            struct product_args args = product_of(span, &w, n, k, &x, &residual);
+            args.adds = true;
+            args.hands = handing(&weight, &out, parts + (size_t)row * PRODUCT_PARTS);
+            args.x = (char *)x.device + (size_t)row * x.stride * 2;
+            args.y = (char *)residual.device + (size_t)row * residual.stride * 4;
+            args.hands.out = (char *)out.device + (size_t)row * out.stride * 2;
+            fuses = product_fuses(&args);
+            ck_assert_int_eq(op_product(&args, rig_stream),
+                             fuses ? cudaSuccess : cudaErrorNotSupported);
         }
-        rig_read(squares[alone], parts, sizeof squares[0]);
+        rig_read(few ? alone : together, out.device, bytes);
+        rig_read((few ? alone : together) + bytes, parts, parts_bytes);
     }
-    ck_assert_mem_eq(squares[0], squares[1], sizeof squares[0]);
+    if (fuses)
+        ck_assert_mem_eq(together, alone, bytes + parts_bytes);
+    free(together);
+    free(alone);
     rig_end();
 }
 END_TEST
