@@ -4,8 +4,8 @@
 - right     every layout of replicas, shards and stages over 2, 4 and 8 devices (the CPU device: 2 and 4), as far as
             there are so many: log-probabilities of prompts and tokens of texts beside those of one device, twice. On
             the CPU device both runs give the same, and a layout without shards gives what one device gives
-- starts    200 daemons on two devices, shared, as stages and as replicas by turns, a dozen at a time: each becomes
-            ready, answers and ends by itself
+- starts    200 daemons on two devices each, of which each pair has its turn, shared, as stages and as replicas, a
+            dozen at a time: each becomes ready, answers and ends by itself
 - sanitized compute-sanitizer's memcheck over requests to a model shared by two GPUs, and to one in two stages
 
 All of them when none is named; sanitized with cuda alone. Prints what it saw; exit 1 if any does not hold, 77 where
@@ -30,9 +30,10 @@ STARTS, AT_ONCE = (200, 12) if DEVICE == "cuda" else (12, 4)
 MEAN_MAX, WORST_MAX = (0.02, 0.15) if DEVICE == "cuda" else (2e-4, 2e-4)
 
 
-def daemon_on(model, dp=1, tp=1, pp=1, **more):
+def daemon_on(model, dp=1, tp=1, pp=1, first=0, **more):
     count = dp * tp * pp
-    where = ("--cpu-devices", str(count)) if DEVICE == "cpu" else ("--gpus", ",".join(map(str, range(count))))
+    gpu_list = ",".join(map(str, range(first, first + count)))
+    where = ("--cpu-devices", str(count)) if DEVICE == "cpu" else ("--gpus", gpu_list)
     dtype = ("--dtype", "f16") if DEVICE == "cuda" else ()  # roundings of bf16 would cover others
     return Daemon(BUILD, model, *where, *dtype, "--dp", str(dp), "--tp", str(tp), "--pp", str(pp), device=DEVICE, **more)
 
@@ -86,7 +87,7 @@ def layout(model, one, dp, tp, pp):
 
 def start(number):
     dp, tp, pp = ((1, 2, 1), (1, 1, 2), (2, 1, 1))[number % 3]
-    daemon = daemon_on("synthetic:tiny", dp, tp, pp, patience_s=90)
+    daemon = daemon_on("synthetic:tiny", dp, tp, pp, number // 3 % (DEVICES // 2) * 2, patience_s=90)
     lines = [{"tokens": [1, 2, 3 + i], "max_tokens": 6, "ignore_eos": True} for i in range(4)]
     results = daemon.run("generate", lines)
     code = daemon.stop()
