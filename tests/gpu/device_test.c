@@ -11,7 +11,7 @@
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/rig.h"
 
-#define REPLAYS (TALK_THIN > 1 ? 14 : 100)
+#define REPLAYS (TALK_THIN > 1 ? 5 : 100)
 #define OUTPUT 40
 
 static struct drive drive;

@@ -19,6 +19,8 @@ typedef int32_t vi __attribute__((vector_size(4 * SIMD_WIDTH)));
 typedef float v4 __attribute__((vector_size(16)));
 typedef uint16_t vh __attribute__((vector_size(2 * SIMD_WIDTH)));
 
+#include "gpu/kernels/cpu/simd_told.h"
+
 #include "gpu/kernels/cpu/simd_math.h"
 #include "gpu/kernels/cpu/simd_panel.h"
 #include "gpu/kernels/cpu/simd_values.h"

@@ -86,6 +86,8 @@ static void squares(float lanes[SIMD_LANES], const float *x, size_t count)
 {
     vf sum[PARTS];
     size_t i = 0;
+    told_read(x, DTYPE_F32, 0, 1, count);
+    told_write(lanes, 0, 1, SIMD_LANES);
     for (int part = 0; part < PARTS; part++)
         sum[part] = load(lanes + part * SIMD_WIDTH);
     for (; i + SIMD_LANES <= count; i += SIMD_LANES)
@@ -102,6 +104,10 @@ static void squares(float lanes[SIMD_LANES], const float *x, size_t count)
 static void exps(float lanes[SIMD_LANES], float *out, const float *x, float shift, size_t count)
 {
     vf sum[PARTS];
+    told_read(x, DTYPE_F32, 0, 1, count);
+    told_write(lanes, 0, 1, SIMD_LANES);
+    if (out)
+        told_write(out, 0, 1, count);
     for (int part = 0; part < PARTS; part++)
         sum[part] = load(lanes + part * SIMD_WIDTH);
     for (size_t i = 0; i < count; i += SIMD_LANES) {
@@ -131,6 +137,9 @@ static void exps(float lanes[SIMD_LANES], float *out, const float *x, float shif
 static void swiglu(float *out, const float *gate, const float *up, size_t count)
 {
     size_t i = 0;
+    told_read(gate, DTYPE_F32, 0, 1, count);
+    told_read(up, DTYPE_F32, 0, 1, count);
+    told_write(out, 0, 1, count);
     for (; i + SIMD_WIDTH <= count; i += SIMD_WIDTH) {
         vf g = load(gate + i);
         store(out + i, g / (1.0f + vexp(-g)) * load(up + i));

@@ -184,6 +184,9 @@ ALWAYS void panel_of(const struct simd_panel *p, enum dtype dtype)
 
 static void panel(const struct simd_panel *p)
 {
+    told_read(p->w, p->w_dtype, p->w_stride, p->n, p->k);
+    told_read(p->x, p->x_dtype, p->x_stride, p->rows, p->k);
+    told_write(p->y, p->y_stride, p->rows, p->n);
     if (p->w_dtype == DTYPE_F32)
         panel_of(p, DTYPE_F32);
     else if (p->w_dtype == DTYPE_BF16)

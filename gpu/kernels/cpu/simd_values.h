@@ -59,6 +59,9 @@ ALWAYS void values_of(const struct simd_values *a, enum dtype dtype)
 
 static void values(const struct simd_values *a)
 {
+    told_read(a->v, a->v_dtype, a->head_dim, a->count, a->head_dim);
+    told_read(a->p, DTYPE_F32, a->stride, a->heads, a->count);
+    told_write(a->sum, a->stride, a->heads, a->head_dim);
     if (a->v_dtype == DTYPE_F32)
         values_of(a, DTYPE_F32);
     else if (a->v_dtype == DTYPE_BF16)
