@@ -1,14 +1,19 @@
 /* Rope, the write of K and V and decode attention in one kernel, on sm_90, for few rows of single
  * tokens: bound by latency.
  *
- * A block per row, KV head and split; its eight warps attend as attend_decode.cu's do, warp w to
- * positions 32 w and on, each of which brings its keys and values itself. All of them but those of
- * the row's own token were there before the step: they are asked for before the kernel waits for
- * the product that gives q, k and v. Then every warp takes the head's queries into registers and
- * turns them there, and the one whose positions the token is among turns its key, and puts key and
- * value into its part of shared memory, and into the cache. */
+ * A block per row, KV head and split; its eight warps attend as attend_decode.cu's do, to the same
+ * bits, warp w to positions 32 w and on. All keys and values but those of the row's own token were
+ * there before the step: they are asked for before the kernel waits for the product that gives q, k
+ * and v, and before it lets the product behind it start, whose weights they would come after. Then
+ * every warp takes the head's queries into registers and turns them there. The one whose positions
+ * the token is among turns its key beside them, as one more row, puts key and value into the cache,
+ * and what comes of them to its place among the others'.
+ *
+ * A ninth warp goes the same way ahead of the others, over nothing: a kernel that runs once per
+ * layer finds none of its instructions in the SM's caches, and behind the wait all would wait for
+ * them. (1B, one row: 756 us a step without it, 745 with it.) */
+#include "gpu/kernels/attend_roped.cuh"
 #include "gpu/kernels/attend_tuned.cuh"
-#include "gpu/kernels/attend_warp.cuh"
 #include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/rope.cuh"
 #include "gpu/kernels/rope_attend.cuh"
@@ -16,171 +21,291 @@
 namespace NARROW
 {
 
-#define ROPED_THREADS (DECODE_WARPS * WARP)
-
-template <int HD> struct roped_shared : decode_merged<HD, 1> {
-    uint64_t full[DECODE_WARPS][2]; /* keys, values */
-    /* then [DECODE_WARPS][keys, values][SPAN][HD], aligned to 128 */
-};
-
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* The item of this block; false: there is none. Nothing is waited for: all was there before. */
-__device__ __forceinline__ bool roped_item(const attend_args &a, const struct batch_group &group,
-                                           attend_item &item, uint32_t splits_max)
-{
-    item.index = blockIdx.x / a.kv_heads;
-    item.head = blockIdx.x % a.kv_heads;
-    item.tile = 0;
-    item.row = attend_row_at(a.batch, group, item.index);
-    item.split = item.row.split_first + blockIdx.y;
-    item.split_end = item.split + 1;
-    item.record = item.row.splits > 1 ? item.index * splits_max * a.heads : PLAN_DIRECT;
-    return item.index < a.batch.counts->rows && blockIdx.y < item.row.splits;
-}
-
-/* Whole warp: asks for the keys and values of its positions. Lane 0 issues for all: racecheck
- * takes every bulk copy of a warp for its first lane's. */
 template <int HD>
-__device__ __forceinline__ void roped_fetch(const attend_args &a, const struct batch_group &group,
-                                            const attend_item &item, uint32_t position,
-                                            const bool (&valid)[2], uint32_t block_shift,
-                                            uint32_t stage, const uint64_t (&full)[2])
+__device__ __forceinline__ void roped_norm(rope_pairs (&x)[HD / 64], const rope_args &rope,
+                                           const void *weight)
 {
-    const uint32_t piece = PIECE * HD * 2;
-    uint32_t lane = threadIdx.x % WARP, count = valid[0] + valid[1];
-    unsigned long long keys = 0;
-    if (lane < 2 && (lane ? valid[1] : valid[0]))
-        keys = reinterpret_cast<unsigned long long>(attend_place(group, item.row.table, block_shift,
-                                                                 position + lane * PIECE, item.head,
-                                                                 a.kv.k, HD * 2));
-    unsigned long long high = __shfl_sync(FULL_MASK, keys, 1);
-    if (lane || !count)
-        return;
-    bool joined = count == 2 && block_shift > 4; /* next to each other */
-#pragma unroll
-    for (int part = 0; part < 2; part++) {
-        uint32_t barrier = shared_address(&full[part]), to = stage + part * 2 * piece;
-        uint64_t offset = part ? a.kv.v - a.kv.k : 0;
-        barrier_expect(barrier, count * piece);
-        if (valid[0])
-            copy_bulk(to, reinterpret_cast<const char *>(keys + offset), joined ? 2 * piece : piece,
-                      barrier);
-        if (valid[1] && !joined)
-            copy_bulk(to + piece, reinterpret_cast<const char *>(high + offset), piece, barrier);
-    }
-}
-
-__device__ __forceinline__ void roped_angles(float4 (&out)[4], const rope_args &rope,
-                                             uint32_t token, uint32_t i)
-{
-    const float4 *from = reinterpret_cast<const float4 *>(
-        rope.angles + ((size_t)token * (rope.head_dim / 2) + i) * 2);
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        out[j] = from[j];
-}
-
-/* Queries of the item, normed and turned: lane (g, t) has of query g chunks 4 j + t of eight
- * dimensions, and so both sides of its pairs. */
-template <int HD>
-__device__ __forceinline__ void roped_queries(decode_state<HD, 1> &s, const rope_args &rope,
-                                              const float4 (&angles)[HD / 64][4],
-                                              const narrow *from, bool valid)
-{
-    const int half = HD / 64; /* chunks of a lane's */
     uint32_t t = threadIdx.x % 4;
-    uint4 raw[2 * half];
-    rope_pairs x[half];
     float squares = 0;
 #pragma unroll
-    for (int j = 0; j < 2 * half; j++)
-        raw[j] = valid ? *reinterpret_cast<const uint4 *>(from + (4 * j + t) * 8)
-                       : make_uint4(0, 0, 0, 0);
+    for (int j = 0; j < HD / 64; j++) {
+        float part = rope_squares(x[j]);
+        part += __shfl_xor_sync(FULL_MASK, part, 1);
+        part += __shfl_xor_sync(FULL_MASK, part, 2);
+        squares += part;
+    }
+    float scale = rope_scale(squares, HD, rope.eps);
 #pragma unroll
-    for (int j = 0; j < half; j++)
-        x[j] = rope_unpack(raw[j], raw[j + half], DTYPE_NARROW);
-    if (rope.q_norm) {
+    for (int j = 0; j < HD / 64; j++) {
+        uint32_t i = (4 * j + t) * 8; /* whole chunks: no end is near */
+        eight low = load_eight(weight, i, SIZE_MAX, rope.norm_dtype);
+        eight high = load_eight(weight, HD / 2 + i, SIZE_MAX, rope.norm_dtype);
 #pragma unroll
-        for (int j = 0; j < half; j++) {
-            float part = rope_squares(x[j]);
-            part += __shfl_xor_sync(FULL_MASK, part, 1);
-            part += __shfl_xor_sync(FULL_MASK, part, 2);
-            squares += part;
+        for (int e = 0; e < 4; e++) {
+            x[j].low[e].x *= scale * low.v[2 * e];
+            x[j].low[e].y *= scale * low.v[2 * e + 1];
+            x[j].high[e].x *= scale * high.v[2 * e];
+            x[j].high[e].y *= scale * high.v[2 * e + 1];
         }
-        float scale = rope_scale(squares, HD, rope.eps);
-#pragma unroll
-        for (int j = 0; j < half; j++)
-            rope_norm(x[j], scale, rope.q_norm, rope.norm_dtype, (4 * j + t) * 8, HD / 2);
     }
+}
+
+/* A row's chunks 4 j + t, of which a lane so has both sides of its pairs, normed and turned. */
+template <int HD, bool NORMS>
+__device__ __forceinline__ void roped_turn(uint4 (&row)[HD / 32],
+                                           const float4 (&angles)[HD / 64][4],
+                                           const rope_args &rope, bool is_key)
+{
+    const int half = HD / 64;
+    const void *weight = is_key ? rope.k_norm : rope.q_norm;
+    rope_pairs x[half];
 #pragma unroll
     for (int j = 0; j < half; j++)
-        rope_turn(x[j], angles[j], s.q[0][j], s.q[0][j + half], DTYPE_NARROW);
+        x[j] = rope_unpack(row[j], row[j + half], DTYPE_NARROW);
+    if (NORMS)
+        roped_norm<HD>(x, rope, weight);
+#pragma unroll
+    for (int j = 0; j < half; j++)
+        rope_turn(x[j], angles[j], row[j], row[j + half], DTYPE_NARROW);
 }
 
-/* Whole warp: the token's key and value, to the cache and to their place in shared memory, which
- * the copies have left. Lanes below HD / 16 have the key, eight pairs each, the next the value. */
-template <int HD>
-__device__ __forceinline__ void roped_write(const attend_args &a, const rope_args &rope,
-                                            const float4 (&angles)[4], char *stage, char *cache,
-                                            const uint4 (&raw)[2])
+/* The rows turned, and the key written to the cache. */
+template <int HD, bool NORMS>
+__device__ __forceinline__ void roped_rows(uint4 (&q)[HD / 32], uint4 (&key)[HD / 32],
+                                           const roped_token<HD> &token, const roped_task &task,
+                                           const rope_args &rope, char *cache)
 {
-    const uint32_t chunks = HD / 16;
-    uint32_t lane = threadIdx.x % WARP, i = lane % chunks * 8;
-    bool is_k = lane < chunks;
-    uint4 low = raw[0], high = raw[1];
-    rope_pairs x = rope_unpack(low, high, DTYPE_NARROW);
-    if (rope.k_norm) {
-        float squares = rope_squares(x);
+    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    bool apart = task.owns && task.shape.group == ROPED_QUERIES;
 #pragma unroll
-        for (uint32_t offset = 1; offset < chunks; offset *= 2)
-            squares += __shfl_xor_sync(FULL_MASK, squares, offset);
-        rope_norm(x, rope_scale(squares, HD, rope.eps), rope.k_norm, rope.norm_dtype, i, HD / 2);
-    }
-    if (is_k)
-        rope_turn(x, angles, low, high, DTYPE_NARROW);
-    if (lane >= 2 * chunks)
-        return;
-    char *places[2] = {stage + (is_k ? 0 : SPAN * HD * 2), cache + (is_k ? 0 : a.kv.v - a.kv.k)};
+    for (int j = 0; j < HD / 32; j++)
+        q[j] = token.row[j];
+#pragma unroll 1
+    for (bool more = apart;; more = false) {
+        roped_turn<HD, NORMS>(q, token.angles, rope, more || g == task.shape.group);
+        if (more || !apart)
 #pragma unroll
-    for (int place = 0; place < 2; place++) {
-        *reinterpret_cast<uint4 *>(places[place] + i * 2) = low;
-        *reinterpret_cast<uint4 *>(places[place] + (i + HD / 2) * 2) = high;
+            for (int j = 0; j < HD / 32; j++)
+                key[j] = q[j];
+        if (!more)
+            break;
+#pragma unroll
+        for (int j = 0; j < HD / 32; j++)
+            q[j] = roped_read(token.query + (4 * j + t) * 8, token.query);
     }
+    if (task.real && task.owns && g == task.shape.group % ROPED_QUERIES)
+#pragma unroll
+        for (int j = 0; j < HD / 32; j++)
+            *reinterpret_cast<uint4 *>(cache + (4 * j + t) * 16) = key[j];
 }
 
-/* Scores, softmax and values of a warp's positions: what it has of the split. */
+/* The token's own value, to its place among the others, which is zero, and to the cache. */
 template <int HD>
-__device__ __forceinline__ void roped_attend(decode_state<HD, 1> &s, const attend_args &a,
-                                             const attend_item &item, const plan_shape &shape,
-                                             uint32_t window, uint32_t position,
-                                             const bool (&valid)[2], uint32_t stage)
+__device__ __forceinline__ void roped_own(roped_lane<HD> &mine, const roped_task &task,
+                                          const uint4 (&value)[HD / 64], char *cache)
 {
-    const uint32_t piece = PIECE * HD * 2;
-    float score[2][1][4] = {};
+    uint32_t g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    bool has = t == task.own % 8 / 2;
+    uint32_t even = !has ? 0x4444 : task.own % 2 ? 0x1044 : 0x4410; /* 16 bits, and zeros */
+    uint32_t odd = !has ? 0x4444 : task.own % 2 ? 0x3244 : 0x4432;
+    uint32_t here[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        here[i] = task.own / 8 == i ? UINT32_MAX : 0;
 #pragma unroll
     for (int m = 0; m < HD / 16; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            s.out[0][m][i] = 0;
+        for (int half = 0; half < 2; half++) {
+            uint32_t word = __byte_perm(value_word<HD>(value, m, half), 0, m % 2 ? odd : even);
 #pragma unroll
-    for (int c = 0; c < 2; c++)
-        if (valid[c])
-            decode_scores(s, score[c], a, item, shape, window, position + c * PIECE,
-                          stage + c * piece);
-        else
-            score[c][0][0] = score[c][0][1] = score[c][0][2] = score[c][0][3] = -INFINITY;
-    decode_softmax<HD, 1>(s, score);
+            for (int i = 0; i < 4; i++)
+                mine.v[i / 2][m][i % 2 * 2 + half] |= word & here[i];
+        }
+    if (has && task.real)
 #pragma unroll
-    for (int c = 0; c < 2; c++)
-        if (valid[c])
-            decode_values(s, score[c], item, position + c * PIECE, stage + (2 + c) * piece);
+        for (int j = 0; j < HD / 64; j++)
+            *reinterpret_cast<uint4 *>(cache + (8 * j + g) * 16) = value[j];
+}
+
+/* Scores of the warp's keys, rows, by queries, columns. The own key's come of a product of their
+ * own, whose row it has where it was turned, and go to its place. */
+template <int HD>
+__device__ __forceinline__ void roped_scores(float (&score)[2][1][4], const roped_task &task,
+                                             const roped_lane<HD> &mine, const uint4 (&q)[HD / 32],
+                                             const uint4 (&key)[HD / 32], float unit)
+{
+    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    float own[4] = {};
+#pragma unroll
+    for (int j = 0; j < HD / 32; j++)
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            uint32_t x = word_of(q[j], part * 2), y = word_of(q[j], part * 2 + 1);
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const uint4 &low = mine.k[2 * c][j], &high = mine.k[2 * c + 1][j];
+                mma_narrow(score[c][0], word_of(low, part * 2), word_of(high, part * 2),
+                           word_of(low, part * 2 + 1), word_of(high, part * 2 + 1), x, y);
+            }
+            mma_narrow(own, word_of(key[j], part * 2), 0, word_of(key[j], part * 2 + 1), 0, x, y);
+        }
+    if (task.owns)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float value = __shfl_sync(FULL_MASK, own[i], task.shape.group % ROPED_QUERIES * 4 + t);
+#pragma unroll
+            for (int at = 0; at < 4; at++)
+                if (task.own == at * 8 + g)
+                    score[at / 2][0][at % 2 * 2 + i] = value;
+        }
+#pragma unroll
+    for (int at = 0; at < 4; at++) {
+        uint32_t position = task.position + at * 8 + g;
+        bool seen = position >= task.item.row.first && position <= task.item.row.last;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float &value = score[at / 2][0][at % 2 * 2 + i];
+            value = seen ? value * unit : -INFINITY;
+        }
+    }
+}
+
+/* What a warp has of the split: of queries 2 t and 2 t + 1. */
+template <int HD> struct roped_part {
+    float out[HD / 16][4]; /* rows of tile m by queries */
+    float most[2], sum[2];
+};
+
+template <int HD, bool NORMS>
+__device__ __forceinline__ void
+roped_attend(roped_part<HD> &part, roped_token<HD> &token, const roped_shared<HD> &shared,
+             const roped_task &task, const attend_args &a, const rope_args &rope, char *cache)
+{
+    /* Nine warps have registers for keys or values beside the rows; for neither beside norms. */
+    const bool late = HD > 64, later = late && NORMS;
+    roped_lane<HD> mine;
+    uint4 q[HD / 32], key[HD / 32];
+    float score[2][1][4] = {};
+    roped_ask<HD>(token, task, a, rope);
+    if (!later)
+        roped_keys<HD>(mine, shared, task);
+    if (!late)
+        roped_values<HD>(mine, shared, task);
+    roped_rows<HD, NORMS>(q, key, token, task, rope, cache);
+    if (!late && task.owns)
+        roped_own<HD>(mine, task, token.value, cache + (a.kv.v - a.kv.k));
+    if (later)
+        roped_keys<HD>(mine, shared, task);
+    roped_scores<HD>(score, task, mine, q, key, a.scale * ATTEND_LOG2E);
+    if (late)
+        roped_values<HD>(mine, shared, task);
+    if (late && task.owns)
+        roped_own<HD>(mine, task, token.value, cache + (a.kv.v - a.kv.k));
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        part.most[i] = span_peak(score, 0, i);
+        part.sum[i] = query_sum(span_weigh(score, 0, i, origin_of(part.most[i])));
+    }
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        uint32_t low = transpose_8x8(pack(score[c][0][0], score[c][0][1], DTYPE_NARROW));
+        uint32_t high = transpose_8x8(pack(score[c][0][2], score[c][0][3], DTYPE_NARROW));
+#pragma unroll
+        for (int m = 0; m < HD / 16; m++) {
+            const uint32_t(&v)[4] = mine.v[c][m];
+            mma_narrow(part.out[m], v[0], v[1], v[2], v[3], low, high);
+        }
+    }
+}
+
+/* Four dimensions of a query in shared memory: turned so that lanes of two queries meet in no bank.
+ */
+__device__ __forceinline__ uint32_t merge_slot(uint32_t four, uint32_t query)
+{
+    return four ^ (query / 2 % 2);
+}
+
+/* The warp's results, to where they are merged. */
+template <int HD>
+__device__ __forceinline__ void roped_leave(roped_shared<HD> &shared, const roped_task &task,
+                                            const roped_part<HD> &part)
+{
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t query = 2 * t + i;
+        if (query >= task.shape.group)
+            continue;
+        if (g == 0)
+            shared.stat[warp][query] = make_float2(part.most[i], part.sum[i]);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int m = 0; m < HD / 16; m += 4) {
+                uint32_t four = HD == 64 ? 2 * g + half : 16 * half + 2 * g + m / 4;
+                shared.merge[warp][query][merge_slot(four, query)] =
+                    make_float4(part.out[m][half * 2 + i], part.out[m + 1][half * 2 + i],
+                                part.out[m + 2][half * 2 + i], part.out[m + 3][half * 2 + i]);
+            }
+    }
+}
+
+/* The warps' results of the split into one, as decode_merge does, and where they belong. */
+template <int HD>
+__device__ __forceinline__ void roped_merge(const roped_shared<HD> &shared, const roped_task &task,
+                                            const attend_args &a, const decode_scratch &scratch)
+{
+    const int values = HD / 64; /* per thread, of four queries at a time */
+    const attend_item &item = task.item;
+    uint32_t dimension = threadIdx.x * values % HD;
+#pragma unroll 1
+    for (uint32_t first = 0; first < task.shape.group; first += 4) {
+        uint32_t query = first + threadIdx.x * values / HD;
+        uint32_t head = item.head * task.shape.group + query;
+        float2 stat[DECODE_WARPS];
+        float most = -INFINITY, sum = 0, out[values] = {};
+#pragma unroll
+        for (int w = 0; w < DECODE_WARPS; w++) {
+            stat[w] = task.real ? shared.stat[w][query] : make_float2(0, 0);
+            most = fmaxf(most, stat[w].x);
+        }
+        float origin = origin_of(most);
+#pragma unroll
+        for (int w = 0; w < DECODE_WARPS; w++) {
+            const float *from = reinterpret_cast<const float *>(
+                                    &shared.merge[w][query][merge_slot(dimension / 4, query)]) +
+                                dimension % 4;
+            float factor = exp2_fast(stat[w].x - origin);
+            sum += stat[w].y * factor;
+#pragma unroll
+            for (int v = 0; v < values; v++)
+                out[v] += (task.real ? from[v] : 0) * factor;
+        }
+        if (!task.real || query >= task.shape.group)
+            continue;
+        if (item.record == PLAN_DIRECT) {
+            narrow *to = static_cast<narrow *>(a.out) + (size_t)item.row.token * a.out_stride +
+                         head * HD + dimension;
+#pragma unroll
+            for (int v = 0; v < values; v++)
+                to[v] = narrow_of(out[v] / sum);
+            continue;
+        }
+        size_t record = item.record + (size_t)(item.split - item.row.split_first) * a.heads + head;
+        if (dimension == 0)
+            scratch.stat[record] = make_float2(most, sum);
+#pragma unroll
+        for (int v = 0; v < values; v++)
+            scratch.out[record * HD + dimension + v] = out[v];
+    }
 }
 
 #endif
 
-template <int HD>
-__global__ void __launch_bounds__(ROPED_THREADS, 1)
+template <int HD, bool NORMS>
+__global__ void __launch_bounds__(ROPED_WARPS *WARP, 1)
     roped_kernel(const __grid_constant__ struct rope_args rope,
                  const __grid_constant__ struct attend_args a,
                  const __grid_constant__ struct decode_scratch scratch, uint32_t splits_max,
@@ -189,72 +314,43 @@ __global__ void __launch_bounds__(ROPED_THREADS, 1)
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(128) char memory[];
     roped_shared<HD> &shared = *reinterpret_cast<roped_shared<HD> *>(memory);
-    const uint32_t ring = (sizeof(shared) + 127) / 128 * 128, part = SPAN * HD * 2;
     const struct batch_group &group = a.batch.groups[a.kv.group];
-    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4;
-    plan_shape shape = {a.kv_heads, a.heads / a.kv_heads, 8};
-    attend_item item;
-    grid_trigger();
-    bool exists = roped_item(a, group, item, splits_max);
-    if (!exists) {
+    roped_task task = roped_find(a, group, splits_max);
+    if (!task.exists) {
         grid_wait();
         return;
     }
-    char *stage = memory + ring + warp * 2 * part;
-    uint32_t position = item.split * ATTEND_SPLIT + warp * SPAN, last = item.row.last;
-    bool valid[2];
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
-        uint32_t first = position + c * PIECE;
-        valid[c] = first <= last && first + PIECE > item.row.first;
-    }
-    if (lane == 0) {
-        barrier_init(shared_address(&shared.full[warp][0]), 1);
-        barrier_init(shared_address(&shared.full[warp][1]), 1);
-        barrier_init_done();
-    }
-    __syncwarp();
-    roped_fetch<HD>(a, group, item, position, valid, block_shift, shared_address(stage),
-                    shared.full[warp]);
-    bool any = valid[0] || valid[1], owns = last >= position && last < position + SPAN;
-    uint32_t token = item.row.token, chunk = lane % (HD / 16) * 8;
-    float4 angles[HD / 64][4], angles_k[4];
+    roped_part<HD> part = {};
+    part.most[0] = part.most[1] = -INFINITY;
     char *cache = NULL;
-#pragma unroll
-    for (int j = 0; j < HD / 64; j++)
-        roped_angles(angles[j], rope, token, (4 * j + lane % 4) * 8);
-    if (owns) {
-        roped_angles(angles_k, rope, token, chunk);
-        cache = const_cast<char *>(
-            attend_place(group, item.row.table, block_shift, last, item.head, a.kv.k, HD * 2));
+    if (task.real && task.any) {
+        cache = roped_fetch<HD>(shared, task, a, group, block_shift);
+        /* Not before: the product behind asks for megabytes at once, and these would wait. */
+        grid_trigger();
     }
-    grid_wait();
-    const narrow *qkv = static_cast<const narrow *>(rope.qkv) + (size_t)token * rope.stride;
-    uint4 raw[2] = {};
-    if (owns) {
-        const narrow *from =
-            qkv + (a.heads + (lane < HD / 16 ? 0 : a.kv_heads) + item.head) * HD + chunk;
-        raw[0] = *reinterpret_cast<const uint4 *>(from);
-        raw[1] = *reinterpret_cast<const uint4 *>(from + HD / 2);
-    }
-    decode_state<HD, 1> s;
-    if (any || owns)
-        roped_queries(s, rope, angles, qkv + (item.head * shape.group + g) * HD, g < shape.group);
-    if (any) {
-        barrier_wait(shared_address(&shared.full[warp][0]), 0);
-        barrier_wait(shared_address(&shared.full[warp][1]), 0);
-    }
-    if (owns) {
-        roped_write<HD>(a, rope, angles_k, stage + (last - position) * HD * 2, cache, raw);
-        __syncwarp();
-    }
-    roped_attend(s, a, item, shape, group.window, position, valid, shared_address(stage));
-    decode_fold<HD, 1> fold;
-    decode_merge(fold, s, shared, shape.group, true);
-    decode_store(fold, a, scratch, item, shape, shape.group);
-    if (scratch.row_record && blockIdx.y == 0 && item.head == 0 && threadIdx.x == 0)
-        scratch.row_record[item.index] = item.record;
+    roped_token<HD> token;
+    if (task.any)
+        roped_angles<HD>(token, task, rope);
+    if (task.real)
+        grid_wait();
+    if (task.any)
+        roped_attend<HD, NORMS>(part, token, shared, task, a, rope, cache);
+    roped_leave<HD>(shared, task, part);
+    if (task.real)
+        attend_warps_sync();
+    roped_merge<HD>(shared, task, a, scratch);
+    if (scratch.row_record && blockIdx.y == 0 && task.item.head == 0 && threadIdx.x == 0)
+        scratch.row_record[task.item.index] = task.item.record;
 #endif
+}
+
+/* For loads of 16 bytes; norms are of both q and k, or there are none. */
+static bool roped_aligned(const struct rope_args *rope)
+{
+    uintptr_t all = reinterpret_cast<uintptr_t>(rope->angles) |
+                    reinterpret_cast<uintptr_t>(rope->q_norm) |
+                    reinterpret_cast<uintptr_t>(rope->k_norm);
+    return all % 16 == 0 && !rope->q_norm == !rope->k_norm;
 }
 
 /* Blocks that the bounds ask for: more than SMs, and splits are better attended in one stream. */
@@ -263,25 +359,23 @@ static bool roped_can(const struct rope_args *rope, const struct attend_args *a,
     const struct batch &batch = a->batch;
     bool single = batch.q_len_max == 1 && batch.decode_len_max == 1;
     bool alike = rope->qkv == a->q && rope->stride == a->q_stride && rope->dtype == a->dtype;
-    return single && alike && attend_decode_can(a) && a->head_dim <= 128 &&
-           a->heads / a->kv_heads <= 8 && batch.rows_max <= ATTEND_FEW_ROWS &&
+    return single && alike && roped_aligned(rope) && attend_decode_can(a) && a->head_dim <= 128 &&
+           a->heads / a->kv_heads <= ROPED_QUERIES && batch.rows_max <= ATTEND_FEW_ROWS &&
            batch.rows_max * a->kv_heads * splits <= device_facts()->processors;
 }
 
-template <int HD>
+template <int HD, bool NORMS>
 static cudaError_t roped_launch(const struct rope_args *rope, const struct attend_args *args,
                                 const struct decode_scratch &scratch, uint32_t splits,
                                 cudaStream_t stream)
 {
-    const struct device_facts *device = device_facts();
     static struct device_once once;
-    cudaError_t result = device_allow(&once, roped_kernel<HD>, device);
+    cudaError_t result = device_allow(&once, roped_kernel<HD, NORMS>, device_facts());
     if (result != cudaSuccess)
         return result;
-    size_t shared = (sizeof(roped_shared<HD>) + 127) / 128 * 128;
-    result = launch(roped_kernel<HD>, dim3(args->batch.rows_max * args->kv_heads, splits),
-                    ROPED_THREADS, shared + DECODE_WARPS * 2 * SPAN * HD * 2, stream, *rope, *args,
-                    scratch, splits, (uint32_t)__builtin_ctz(args->batch.block_tokens));
+    result = launch(roped_kernel<HD, NORMS>, dim3(args->batch.rows_max * args->kv_heads, splits),
+                    ROPED_WARPS * WARP, sizeof(roped_shared<HD>), stream, *rope, *args, scratch,
+                    splits, (uint32_t)__builtin_ctz(args->batch.block_tokens));
     return result == cudaSuccess && splits > 1 ? attend_combine(args, &scratch, stream) : result;
 }
 
@@ -294,8 +388,12 @@ cudaError_t attend_roped(const struct rope_args *rope, const struct attend_args 
     *ret_done = fits && roped_can(rope, attend, splits);
     if (!*ret_done)
         return cudaSuccess;
-    return attend->head_dim == 64 ? roped_launch<64>(rope, attend, scratch, splits, stream)
-                                  : roped_launch<128>(rope, attend, scratch, splits, stream);
+    bool norms = rope->q_norm;
+    if (attend->head_dim == 64)
+        return norms ? roped_launch<64, true>(rope, attend, scratch, splits, stream)
+                     : roped_launch<64, false>(rope, attend, scratch, splits, stream);
+    return norms ? roped_launch<128, true>(rope, attend, scratch, splits, stream)
+                 : roped_launch<128, false>(rope, attend, scratch, splits, stream);
 }
 
 } // namespace NARROW

@@ -24,6 +24,10 @@ static const struct attend_case cases[] = {
     {4, 2, 64, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2},
     {4, 2, 64, 32, 0, DTYPE_F16, DTYPE_F16, true, 1, 4e-3},
     {4, 4, 16, 256, 64, DTYPE_F32, DTYPE_F16, false, 1, 4e-3},
+    {8, 1, 128, 64, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2},
+    {6, 2, 128, 16, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3},
+    {8, 1, 64, 256, 0, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2},
+    {14, 2, 64, 32, 300, DTYPE_F16, DTYPE_F16, true, 1, 4e-3},
 };
 
 static void check_rows(const struct attention *a, const struct scene *scene, const float *out,
