@@ -25,6 +25,7 @@ struct run {
     enum dtype dtype, delta_dtype;
     bool posts;  /* sums over ranks are made by the norms behind them */
     bool owes;   /* delta is still to be added to the residual */
+    bool ready;  /* x is normed for the first layer */
     bool handed; /* x is the residual times the norm's weight: its reader owes the scale */
 };
 
@@ -176,6 +177,10 @@ static int product_summed(struct run *run, struct product_args args, const struc
 static int norm(struct run *run, const void *weight, struct error *error)
 {
     uint32_t hidden = run->config->hidden;
+    if (run->ready) {
+        run->ready = false;
+        return 0;
+    }
     struct norm_args args = {
         .rows = run->tokens,
         .residual = run->room.residual,
@@ -213,9 +218,34 @@ static int product_normed(struct run *run, const struct product_args *args, cons
     return status ? status : product(run, args, error);
 }
 
+struct expand_first forward_first(const struct forward *forward, const struct batch *batch,
+                                  void *scratch)
+{
+    struct room room;
+    const struct model_config *config = forward->config;
+    if (forward->takes_over || !batch->tokens_max)
+        return (struct expand_first){.pairs = 0};
+    room_cut(&room, scratch, forward, batch);
+    return (struct expand_first){
+        .table = forward->weights->embed,
+        .residual = room.residual,
+        .norm = forward->weights->layers[0].input_norm,
+        .x = room.x,
+        .inverse_frequency = forward->weights->inverse_frequency,
+        .angles = room.angles,
+        .pairs = config->rope.pairs,
+        .attention = config->rope.attention,
+        .eps = config->norm_eps,
+        .norm_dtype = forward->weights->vector,
+        .x_dtype = forward->dtype,
+    };
+}
+
 static int start(const struct run *run, struct error *error)
 {
     const struct forward_step *step = run->step;
+    if (step->begun)
+        return 0;
     struct embed_args embed = {
         .batch = step->batch,
         .table = run->forward->weights->embed,
@@ -432,6 +462,8 @@ static int samples(const struct run *run, struct error *error)
         .eos_count = run->forward->eos_count,
         .samples = step->samples,
         .tops = step->tops,
+        .control = step->control,
+        .slots_max = step->slots_max,
         .scratch = run->room.sample_scratch,
         .scratch_bytes = run->room.sample_bytes,
     };
@@ -507,6 +539,7 @@ int forward_run(const struct forward *forward, const struct forward_step *step, 
         .tokens = {.count = &step->batch.counts->tokens, .max = step->batch.tokens_max},
         .dtype = forward->dtype,
         .delta_dtype = forward_delta_dtype(forward),
+        .ready = step->begun,
     };
     room_cut(&run.room, step->scratch, forward, &step->batch);
     if (forward->comm) {

@@ -20,7 +20,7 @@
 #pragma once
 
 #include "gpu/comm.h"
-#include "gpu/kernels/batch.h"
+#include "gpu/kernels/expand.h"
 #include "gpu/weights.h"
 
 struct forward {
@@ -45,6 +45,10 @@ struct forward_step {
     bool counts;   /* some slot keeps count of tokens */
     bool pools;    /* some row adds to its slot's sum */
     void *scratch; /* forward_scratch_bytes */
+    bool begun;    /* expand has done what forward_first asked for */
+    /* The sampler ends the step (sample.h); NULL: it does not. */
+    const struct step_control *control;
+    uint32_t slots_max;
     cudaStream_t stream;
 };
 
@@ -64,6 +68,10 @@ uint64_t forward_block_bytes(const struct model_config *config, uint32_t group,
 enum dtype forward_delta_dtype(const struct forward *forward);
 
 uint64_t forward_scratch_bytes(const struct forward *forward, const struct batch *batch);
+
+/* What expand may begin with, in the scratch that the step runs with. */
+struct expand_first forward_first(const struct forward *forward, const struct batch *batch,
+                                  void *scratch);
 
 /* Enqueues the layers and what follows; the batch is expanded before. */
 int forward_run(const struct forward *forward, const struct forward_step *step,

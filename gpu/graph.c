@@ -230,6 +230,7 @@ int graph_launch(struct rank *rank, const struct graph_key *key, const struct la
         .rank = rank,
         .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
         .wire = launch->wire,
+        .scratch = rank->graphs.arena,
     };
     struct expand_args expand = launch_expand(&bucket);
     CUDA_TRY(expand_retarget(graph->exec, graph->expand, &expand), error);

@@ -15,8 +15,21 @@ uint64_t launch_scratch_bytes(const struct rank *rank, const struct batch *batch
 
 struct expand_args launch_expand(const struct launch *launch)
 {
-    return (struct expand_args){
-        .wire = launch->wire, .batch = launch->batch, .control = launch->rank->state.control};
+    const struct rank *rank = launch->rank;
+    struct expand_args args = {
+        .wire = launch->wire, .batch = launch->batch, .control = rank->state.control};
+    if (!rank->engine->facts.null)
+        args.first = forward_first(&rank->forward, &launch->batch, launch->scratch);
+    if (!expand_begins(&args))
+        args.first = (struct expand_first){.pairs = 0};
+    return args;
+}
+
+/* Whether the last kernel of the model is the step's last. */
+static bool model_publishes(const struct launch *launch)
+{
+    const struct rank *rank = launch->rank;
+    return !rank->engine->facts.null && !rank->forward.hands_on && launch->batch.samples_max;
 }
 
 static int null_run(const struct launch *launch, struct error *error)
@@ -35,7 +48,7 @@ static int null_run(const struct launch *launch, struct error *error)
     return 0;
 }
 
-static int model_run(const struct launch *launch, struct error *error)
+static int model_run(const struct launch *launch, bool begun, struct error *error)
 {
     const struct rank *rank = launch->rank;
     if (rank->engine->facts.null)
@@ -49,6 +62,9 @@ static int model_run(const struct launch *launch, struct error *error)
         .counts = launch->counts,
         .pools = launch->pools,
         .scratch = launch->scratch,
+        .begun = begun,
+        .control = model_publishes(launch) ? rank->state.control : NULL,
+        .slots_max = rank->engine->facts.limits.slots_max,
         .stream = rank->lane.compute,
     };
     return forward_run(&rank->forward, &step, error);
@@ -62,8 +78,8 @@ int launch_run(const struct launch *launch, struct error *error)
     CUDA_TRY(op_expand(&expand, compute), error);
     if (launch->batch.moves_max)
         CUDA_TRY(op_move(&(struct move_args){.batch = launch->batch}, compute), error);
-    int status = model_run(launch, error);
-    if (status)
+    int status = model_run(launch, expand.first.table.data != NULL, error);
+    if (status || model_publishes(launch))
         return status;
     struct publish_args publish = {
         .control = rank->state.control,

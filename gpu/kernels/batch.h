@@ -90,7 +90,7 @@ struct batch {
     const struct gpu_bias *bias;      /* [slots_max][GPU_BIAS_MAX] */
     uint16_t *seen;      /* [slots_max][vocab], see count.h; only of slots with penalties */
     float *pool;         /* [slots_max][hidden] sums; only of slots with GPU_SLOT_POOL */
-    uint32_t *next_item; /* one word that is 0 between kernels: op_attend deals by it; CUDA */
+    uint32_t *next_item; /* a word, 0 between kernels: op_attend and op_sample count by it; CUDA */
     struct batch_group groups[GPU_GROUPS_MAX];
     uint32_t block_tokens; /* a power of two, 16 to 256 */
     uint32_t rows_max, tokens_max, samples_max, scores_max, embeds_max, moves_max;

@@ -1,11 +1,14 @@
 /* One block: the plan is small, and the order of its effects is kept by the block's own barriers.
- * Bound by latency. */
-#include "gpu/kernels/device.cuh"
+ * Where it begins with the model, rows are single tokens, and each has two blocks of its own beside
+ * the one for all else. A row's token never comes from what that one writes: a slot that is opened
+ * has not sampled. Bound by latency: of a row four loads, each of which needs the one before it. */
 #include "gpu/kernels/expand.h"
+#include "gpu/kernels/norm.cuh"
+#include "gpu/kernels/rope.cuh"
 #include "gpu/kernels/stamp.cuh"
+#include "gpu/kernels/whole.cuh"
 
 #define EXPAND_THREADS 1024
-#define EXPAND_WARPS (EXPAND_THREADS / WARP)
 
 template <class T> __device__ static const T *section(const struct wire_head *wire, uint32_t offset)
 {
@@ -21,7 +24,7 @@ template <class T> __device__ static T *writable(const T *place)
 __device__ static void write_slabs(const struct wire_head *wire, const struct batch &batch)
 {
     const struct wire_slab *slabs = section<struct wire_slab>(wire, wire->slabs);
-    for (uint32_t i = threadIdx.x; i < wire->slab_count; i += EXPAND_THREADS)
+    for (uint32_t i = threadIdx.x; i < wire->slab_count; i += blockDim.x)
         const_cast<void **>(batch.groups[slabs[i].group].slabs)[slabs[i].slab] = slabs[i].base;
 }
 
@@ -31,7 +34,7 @@ __device__ static void write_opens(const struct wire_head *wire, const struct ba
     const struct wire_open *opens = section<struct wire_open>(wire, wire->opens);
     const struct gpu_bias *bias = section<struct gpu_bias>(wire, wire->bias);
     uint32_t lane = threadIdx.x % WARP;
-    for (uint32_t i = threadIdx.x / WARP; i < wire->open_count; i += EXPAND_WARPS) {
+    for (uint32_t i = threadIdx.x / WARP; i < wire->open_count; i += blockDim.x / WARP) {
         const struct wire_open *open = &opens[i];
         const uint32_t *from = reinterpret_cast<const uint32_t *>(&open->state);
         uint32_t *to = reinterpret_cast<uint32_t *>(&batch.slots[open->slot]);
@@ -46,7 +49,7 @@ __device__ static void write_opens(const struct wire_head *wire, const struct ba
 __device__ static void write_appends(const struct wire_head *wire, const struct batch &batch)
 {
     const struct gpu_append *appends = section<struct gpu_append>(wire, wire->appends);
-    for (uint32_t i = threadIdx.x; i < wire->append_count; i += EXPAND_THREADS) {
+    for (uint32_t i = threadIdx.x; i < wire->append_count; i += blockDim.x) {
         const struct batch_group &group = batch.groups[appends[i].group];
         writable(group.tables)[(size_t)appends[i].slot * group.blocks_max + appends[i].index] =
             appends[i].block;
@@ -64,14 +67,19 @@ __device__ static bool row_fits(const struct batch &batch, const struct wire_row
            row.embed_count <= batch.embeds_max - row.embed_first;
 }
 
+/* What the slot sampled last. */
+__device__ static int32_t previous_of(const struct wire_head *wire, const struct batch &batch,
+                                      uint32_t slot)
+{
+    return wire->tokens_in ? wire->tokens_in[slot] : batch.slots[slot].last;
+}
+
 /* A warp's lanes share the row's tokens. */
 __device__ static void write_row(const struct wire_head *wire, const struct batch &batch,
-                                 const struct wire_row &row, uint32_t number)
+                                 const struct wire_row &row, uint32_t number, int32_t previous)
 {
     uint32_t lane = threadIdx.x % WARP, last = row.row.token + row.row.q_len - 1;
     const int32_t *ids = section<int32_t>(wire, wire->ids) + (row.ids == WIRE_NONE ? 0 : row.ids);
-    int32_t previous =
-        wire->tokens_in ? wire->tokens_in[row.row.slot] : batch.slots[row.row.slot].last;
     for (uint32_t i = lane; i < row.row.q_len; i += WARP) {
         writable(batch.token_id)[row.row.token + i] = row.ids == WIRE_NONE ? previous : ids[i];
         writable(batch.token_row)[row.row.token + i] = number;
@@ -97,10 +105,9 @@ __device__ static void write_row(const struct wire_head *wire, const struct batc
     }
 }
 
-__global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(struct expand_args a)
+/* Whole block: all but the rows. */
+__device__ static void write_state(const struct expand_args &a)
 {
-    grid_trigger();
-    grid_wait();
     const struct wire_head *wire = a.wire;
     const struct batch &batch = a.batch;
     struct batch_counts counts = wire->counts;
@@ -120,18 +127,104 @@ __global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(struct expand_ar
     write_opens(wire, batch);
     write_appends(wire, batch);
     const struct gpu_move *moves = section<struct gpu_move>(wire, wire->moves);
-    for (uint32_t i = threadIdx.x; i < counts.moves; i += EXPAND_THREADS)
+    for (uint32_t i = threadIdx.x; i < counts.moves; i += blockDim.x)
         writable(batch.moves)[i] = moves[i];
+}
+
+__global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(struct expand_args a)
+{
+    grid_trigger();
+    grid_wait();
+    const struct wire_head *wire = a.wire;
+    write_state(a);
     __syncthreads();
     const struct wire_row *rows = section<struct wire_row>(wire, wire->rows);
-    for (uint32_t i = threadIdx.x / WARP; i < counts.rows; i += EXPAND_WARPS)
-        if (row_fits(batch, rows[i]))
-            write_row(wire, batch, rows[i], i);
+    uint32_t count = min(wire->counts.rows, a.batch.rows_max);
+    for (uint32_t i = threadIdx.x / WARP; i < count; i += blockDim.x / WARP)
+        if (row_fits(a.batch, rows[i]))
+            write_row(wire, a.batch, rows[i], i, previous_of(wire, a.batch, rows[i].row.slot));
+}
+
+/* Of a token. */
+__device__ static void write_angles(const struct expand_first &first, const struct batch_row &row)
+{
+    float2 *to = reinterpret_cast<float2 *>(first.angles) + (size_t)row.token * first.pairs;
+    for (uint32_t pair = threadIdx.x; pair < first.pairs; pair += blockDim.x)
+        to[pair] = rope_angle(row.position, first.inverse_frequency[pair], first.attention);
+}
+
+/* Rows of single tokens, block x = 0 has none: y = 0 makes the residual and norms it, eight values
+ * a thread, y = 1 all else. */
+__global__ void __launch_bounds__(NORM_THREADS)
+    expand_first_kernel(const __grid_constant__ struct expand_args a)
+{
+    __shared__ float scratch[WARP];
+    const struct expand_first &first = a.first;
+    const struct wire_head *wire = a.wire;
+    uint32_t size = first.table.k, i = threadIdx.x * 8, number = blockIdx.x - 1;
+    bool embeds = blockIdx.y == 0;
+    grid_trigger();
+    eight weight = {};
+    if (embeds && i < size) {
+        weight = load_whole(first.norm, i, first.norm_dtype);
+        bring(first.residual + i);
+    }
+    grid_wait();
+    if (blockIdx.x == 0) {
+        if (embeds)
+            write_state(a);
+        return;
+    }
+    if (number >= min(wire->counts.rows, a.batch.rows_max))
+        return;
+    struct wire_row row = section<struct wire_row>(wire, wire->rows)[number];
+    int32_t previous = previous_of(wire, a.batch, row.row.slot);
+    if (!row_fits(a.batch, row))
+        return;
+    if (!embeds) {
+        if (threadIdx.x < WARP)
+            write_row(wire, a.batch, row, number, previous);
+        write_angles(first, row.row);
+        return;
+    }
+    int32_t id = row.ids == WIRE_NONE ? previous : section<int32_t>(wire, wire->ids)[row.ids];
+    size_t from = (size_t)id * size, to = (size_t)row.row.token * size;
+    eight value = {};
+    if (i < size)
+        value = load_whole(first.table.data, from + i, first.table.dtype);
+    float scale = norm_scale(block_sum(norm_squares(0, value), scratch), size, first.eps);
+    if (i >= size)
+        return;
+    store_whole(first.residual, to + i, DTYPE_F32, value);
+    store_whole(first.x, to + i, first.x_dtype, norm_scaled(value, scale, weight));
+}
+
+bool expand_begins(const struct expand_args *args)
+{
+    return args->first.table.data && args->batch.q_len_max == 1 &&
+           args->first.table.k <= NORM_THREADS * 8 && args->first.table.k % 8 == 0;
+}
+
+/* How it is launched. */
+struct expand_launch {
+    void (*kernel)(struct expand_args);
+    dim3 grid, block;
+};
+
+static struct expand_launch launch_of(const struct expand_args *args)
+{
+    if (!args->first.table.data)
+        return {expand_kernel, dim3(1), dim3(EXPAND_THREADS)};
+    return {expand_first_kernel, dim3(1 + args->batch.rows_max, 2),
+            dim3(norm_threads(args->first.table.k))};
 }
 
 cudaError_t op_expand(const struct expand_args *args, cudaStream_t stream)
 {
-    return launch(expand_kernel, dim3(1), EXPAND_THREADS, 0, stream, *args);
+    if (args->first.table.data && !expand_begins(args))
+        return cudaErrorInvalidValue;
+    struct expand_launch how = launch_of(args);
+    return launch(how.kernel, how.grid, how.block.x, 0, stream, *args);
 }
 
 bool expand_is(cudaGraphNode_t node)
@@ -145,7 +238,8 @@ bool expand_is(cudaGraphNode_t node)
         (void)cudaGetLastError();
         return false;
     }
-    return params.func == reinterpret_cast<void *>(expand_kernel);
+    return params.func == reinterpret_cast<void *>(expand_kernel) ||
+           params.func == reinterpret_cast<void *>(expand_first_kernel);
 }
 
 cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
@@ -154,9 +248,10 @@ cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
     struct expand_args copy = *args;
     void *values[] = {&copy};
     cudaKernelNodeParams params = {};
-    params.func = reinterpret_cast<void *>(expand_kernel);
-    params.gridDim = dim3(1);
-    params.blockDim = dim3(EXPAND_THREADS);
+    struct expand_launch how = launch_of(args);
+    params.func = reinterpret_cast<void *>(how.kernel);
+    params.gridDim = how.grid;
+    params.blockDim = how.block;
     params.kernelParams = values;
     return cudaGraphExecKernelNodeSetParams(exec, node, &params);
 }

@@ -6,6 +6,9 @@
  * Writes everything that struct batch points at but KV, seen and pool, and the step's control;
  * nothing beyond the bounds of `batch`, whatever the plan says.
  *
+ * Where all rows are single tokens it can begin with the model as well (`first`): a row's token is
+ * known by whoever has read its row, and three small kernels less stand before the first product.
+ *
  * The plan lies in a ring. Its address is the one parameter that changes from step to step:
  * expand_retarget replaces it in an instantiated graph.
  */
@@ -22,11 +25,29 @@ struct step_control {
     int32_t *tokens_out; /* see struct wire_head */
 };
 
+/* The bits of op_embed, op_angle and op_norm (embed.h, rope.h, norm.h). */
+struct expand_first {
+    struct weight table; /* n = vocabulary, k = hidden; without data: none of this is asked for */
+    float *residual;     /* [tokens_max][hidden]: the token's row of the table */
+    const void *norm;    /* [hidden]: the first norm's weight */
+    void *x;             /* [tokens_max][hidden]: the normed residual */
+    const float *inverse_frequency; /* [pairs] */
+    float *angles;                  /* [tokens_max][pairs][2] */
+    uint32_t pairs;
+    float attention, eps;
+    enum dtype norm_dtype, x_dtype;
+};
+
 struct expand_args {
     const struct wire_head *wire; /* in the ring; 8-aligned */
     struct batch batch;           /* all of it is written, const or not */
     struct step_control *control;
+    struct expand_first first;
 };
+
+/* Whether op_expand does what `first` asks for; else it is refused. Never on the CPU device, which
+ * has nothing to gain. */
+OP_C bool expand_begins(const struct expand_args *args);
 
 OP_C cudaError_t op_expand(const struct expand_args *args, cudaStream_t stream);
 

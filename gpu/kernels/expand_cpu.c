@@ -128,8 +128,16 @@ static void expand(const void *data, uint32_t index)
     }
 }
 
+bool expand_begins(const struct expand_args *args)
+{
+    (void)args;
+    return false;
+}
+
 cudaError_t op_expand(const struct expand_args *args, cudaStream_t stream)
 {
+    if (args->first.table.data)
+        return cudaErrorInvalidValue;
     return emu_launch(stream, "expand", expand, args, sizeof *args, 1);
 }
 

@@ -1,7 +1,7 @@
 /* The last kernel of a step: what the sampler left at its fixed place goes to the step's place in
  * the ring of results, packed, with the step's head before it; and where the plan asks for that,
  * the last token of every slot, for another device. Scores and embeddings are there already: no
- * captured step has any. */
+ * captured step has any. A step that samples is ended by op_sample (sample.h). */
 #pragma once
 
 #include "gpu/kernels/expand.h"

@@ -18,13 +18,10 @@ __global__ void angle_kernel(struct angle_args a)
     uint32_t token = blockIdx.x;
     if (token >= a.batch.counts->tokens)
         return;
-    float position = (float)a.batch.token_position[token];
-    for (uint32_t pair = threadIdx.x; pair < a.pairs; pair += blockDim.x) {
-        float sine, cosine;
-        sincosf(position * a.inverse_frequency[pair], &sine, &cosine);
+    uint32_t position = a.batch.token_position[token];
+    for (uint32_t pair = threadIdx.x; pair < a.pairs; pair += blockDim.x)
         reinterpret_cast<float2 *>(a.angles)[(size_t)token * a.pairs + pair] =
-            make_float2(cosine * a.attention, sine * a.attention);
-    }
+            rope_angle(position, a.inverse_frequency[pair], a.attention);
 }
 
 /* Where position `position` of a slot's sequence starts, of one KV head. */

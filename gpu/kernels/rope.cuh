@@ -9,6 +9,15 @@ struct rope_pairs {
     float2 low[4], high[4];
 };
 
+/* Cosine and sine of a pair, times the attention factor. */
+__device__ __forceinline__ float2 rope_angle(uint32_t position, float inverse_frequency,
+                                             float attention)
+{
+    float sine, cosine;
+    sincosf((float)position * inverse_frequency, &sine, &cosine);
+    return make_float2(cosine * attention, sine * attention);
+}
+
 __device__ __forceinline__ rope_pairs rope_unpack(const uint4 &low, const uint4 &high,
                                                   enum dtype dtype)
 {

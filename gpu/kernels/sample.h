@@ -16,7 +16,7 @@
  * % 4: it depends on (seed, position, logits) alone. NaN counts as -infinity. */
 #pragma once
 
-#include "gpu/kernels/batch.h"
+#include "gpu/kernels/expand.h"
 
 struct sample_args {
     struct batch batch;
@@ -26,6 +26,10 @@ struct sample_args {
     int32_t eos[GPU_EOS_MAX];
     struct gpu_sample *samples; /* [samples_max] */
     struct gpu_top *tops;       /* [samples_max][GPU_LOGPROBS_MAX], the first top_count written */
+    /* NULL, or this op ends the step in op_publish's place: samples, and tops where the plan wants
+     * them, go to where the control says. */
+    const struct step_control *control;
+    uint32_t slots_max;         /* of batch.slots, where there is a control */
     void *scratch;              /* sample_scratch_bytes(), aligned; NULL when that is 0 */
     size_t scratch_bytes;
 };

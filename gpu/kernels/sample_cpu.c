@@ -5,6 +5,7 @@
 #include "gpu/kernels/count.h"
 #include "gpu/kernels/cpu/body.h"
 #include "gpu/kernels/cpu/choose.h"
+#include "gpu/kernels/publish.h"
 
 /* A row's raw distribution, and the copy that penalties and the like change. */
 struct sample_row {
@@ -117,6 +118,19 @@ static uint32_t sample_top(const struct sample_row *row, uint32_t wanted, struct
     return count;
 }
 
+/* To where the step's control says, if there is one. */
+static void sample_result(const struct sample_args *args, struct gpu_sample **ret_samples,
+                          struct gpu_top **ret_tops)
+{
+    if (!args->control)
+        return;
+    const struct step_control *control = dev(args->control);
+    char *result = dev(control->result);
+    *ret_samples = (struct gpu_sample *)(result + control->result_samples);
+    if (control->result_tops)
+        *ret_tops = (struct gpu_top *)(result + control->result_tops);
+}
+
 static void sample_index(const void *params, uint32_t index)
 {
     const struct sample_args *args = params;
@@ -138,8 +152,11 @@ static void sample_index(const void *params, uint32_t index)
     simd_best()->exps(lanes, NULL, row.logits, row.greatest, args->vocab);
     row.log_sum = logf(simd_add_lanes(lanes));
 
-    struct gpu_sample *sample = (struct gpu_sample *)dev(args->samples) + index;
-    struct gpu_top *tops = (struct gpu_top *)dev(args->tops) + (size_t)index * GPU_LOGPROBS_MAX;
+    struct gpu_sample *sample = dev(args->samples);
+    struct gpu_top *tops = dev(args->tops);
+    sample_result(args, &sample, &tops);
+    sample += index;
+    tops += (size_t)index * GPU_LOGPROBS_MAX;
     uint32_t token = sample_choose(&row);
     sample->token = (int32_t)token;
     sample->finished = sample_is_end(&row, (int32_t)token);
@@ -158,5 +175,11 @@ cudaError_t op_sample(const struct sample_args *args, cudaStream_t stream)
 {
     if (args->scratch_bytes < sample_scratch_bytes(args->batch.samples_max, args->vocab))
         return cudaErrorInvalidValue;
-    return body_launch(stream, "sample", sample_index, args, sizeof *args, args->batch.samples_max);
+    cudaError_t result =
+        body_launch(stream, "sample", sample_index, args, sizeof *args, args->batch.samples_max);
+    struct publish_args publish = {.control = args->control,
+                                   .counts = args->batch.counts,
+                                   .slots = args->batch.slots,
+                                   .slots_max = args->slots_max};
+    return result == cudaSuccess && args->control ? op_publish(&publish, stream) : result;
 }

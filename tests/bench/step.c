@@ -14,7 +14,8 @@
 
 #define PROMPT 128u
 #define STEPS 100u /* of decode rows */
-#define ROWS_MAX 64u
+#define ROWS_MAX 256u
+#define TOGETHER 64u /* prompts in a step */
 #define DEPTH 2u
 #define BLOCKS_MAX 16u /* of a sequence */
 
@@ -48,15 +49,15 @@ static void await(uint64_t number)
             exit(1);
 }
 
-/* Opens the slots with their blocks, and reads the prompts. */
-static void prompts(uint32_t rows)
+/* Opens so many slots from the first on with their blocks, and reads the prompts. */
+static void prompts(uint32_t first, uint32_t rows)
 {
-    static int32_t ids[ROWS_MAX * PROMPT];
-    static struct gpu_append appends[ROWS_MAX * BLOCKS_MAX];
-    struct gpu_open opens[ROWS_MAX];
-    struct gpu_row row[ROWS_MAX];
+    static int32_t ids[TOGETHER * PROMPT];
+    static struct gpu_append appends[TOGETHER * BLOCKS_MAX];
+    struct gpu_open opens[TOGETHER];
+    struct gpu_row row[TOGETHER];
     struct gpu_slab fresh[64];
-    uint32_t closes[ROWS_MAX];
+    uint32_t closes[TOGETHER];
     uint32_t blocks = (PROMPT + STEPS) / model.block_tokens + 1;
     struct gpu_plan plan = {.step = ++step,
                             .slabs = fresh,
@@ -70,19 +71,23 @@ static void prompts(uint32_t rows)
                             .id_count = rows * PROMPT,
                             .token_count = rows * PROMPT,
                             .closes = closes};
-    while (slabs * model.groups[0].slab_blocks < rows * blocks) {
+    while (slabs * model.groups[0].slab_blocks < (first + rows) * blocks) {
         expect(gpu->kv_grow(engine, 0, &fresh[plan.slab_count].slab, &error));
         fresh[plan.slab_count++].group = 0;
         slabs++;
     }
     for (uint32_t i = 0; i < rows; i++) {
-        opens[i] = (struct gpu_open){
-            .slot = i, .top_p = 1, .repetition = 1, .prompt_len = PROMPT, .eos_from = UINT32_MAX};
+        uint32_t slot = first + i;
+        opens[i] = (struct gpu_open){.slot = slot,
+                                     .top_p = 1,
+                                     .repetition = 1,
+                                     .prompt_len = PROMPT,
+                                     .eos_from = UINT32_MAX};
         row[i] = (struct gpu_row){
-            .slot = i, .q_len = PROMPT, .input = GPU_IDS, .want = GPU_SAMPLE, .ids = i * PROMPT};
+            .slot = slot, .q_len = PROMPT, .input = GPU_IDS, .want = GPU_SAMPLE, .ids = i * PROMPT};
         for (uint32_t b = 0; b < blocks; b++)
             appends[i * blocks + b] =
-                (struct gpu_append){.slot = i, .index = b, .block = i * blocks + b};
+                (struct gpu_append){.slot = slot, .index = b, .block = slot * blocks + b};
     }
     for (uint32_t i = 0; i < rows * PROMPT; i++)
         ids[i] = token();
@@ -109,8 +114,10 @@ static void run(uint32_t rows)
     double sum = 0, sum_gap = 0;
     uint32_t count = 0;
     random_state = 1;
-    prompts(rows);
-    await(step);
+    for (uint32_t done = 0; done < rows; done += TOGETHER) {
+        prompts(done, rows - done < TOGETHER ? rows - done : TOGETHER);
+        await(step);
+    }
     uint64_t first = step + 1;
     for (uint32_t i = 0; i < STEPS + DEPTH; i++) {
         if (i >= DEPTH) { /* of the first steps one is captured beside them */
@@ -145,7 +152,7 @@ static void run(uint32_t rows)
     struct gpu_plan last = {.step = ++step, .closes = closes, .close_count = rows};
     expect(gpu->submit(engine, 0, &last, &error));
     await(step);
-    printf("%2u rows: step %.1f us (average %.1f), gap %.1f (%.1f); tokens %016llx\n", rows,
+    printf("%3u rows: step %.1f us (average %.1f), gap %.1f (%.1f); tokens %016llx\n", rows,
            median(compute, count), sum / count, median(gap, count), sum_gap / count,
            (unsigned long long)mixed);
     fflush(stdout);

@@ -32,5 +32,5 @@ void rig_tally_free(cudaStream_t tally)
 
 void rig_suites(SRunner *runner)
 {
-    (void)runner;
+    srunner_add_suite(runner, expand_suite());
 }

@@ -78,6 +78,61 @@ START_TEST(greedy_takes_the_lowest_of_the_greatest_and_lists_the_likeliest)
 }
 END_TEST
 
+/* With a control: what a run without one leaves at the fixed places is where the control says. */
+START_TEST(results_go_to_the_step_s_own_place_and_end_it)
+{
+    bool tops = _i % 2, others = _i / 2;
+    struct {
+        struct result_head head;
+        struct gpu_sample samples[4];
+        struct gpu_top tops[4][GPU_LOGPROBS_MAX];
+    } result;
+    int32_t tokens[6];
+    begin(1000);
+    for (uint32_t i = 0; i < 4; i++)
+        scene_row(&scene, i + 1, 40 + i, 1, i == 2 ? 0 : GPU_SAMPLE);
+    for (uint32_t i = 0; i < 6; i++) {
+        scene.slot[i].logprobs = i;
+        scene.slot[i].last = -1 - (int32_t)i;
+    }
+    scene.slot[4].temperature = 1;
+    scene_step(&scene);
+    random_logits(3);
+    sampler_run(&sampler, &scene);
+    void *place = rig_new(NULL, sizeof result), *out = rig_new(NULL, sizeof tokens);
+    struct step_control control = {
+        .step = 9,
+        .start_ns = 5,
+        .result = place,
+        .result_samples = offsetof(__typeof__(result), samples),
+        .result_tops = tops ? offsetof(__typeof__(result), tops) : 0,
+        .tokens_out = others ? out : NULL,
+    };
+    struct sampler alone = sampler;
+    sampler.control = rig_new(&control, sizeof control);
+    scene_step(&scene);
+    sampler_run(&sampler, &scene);
+    rig_read(&result, place, sizeof result);
+    rig_read(tokens, out, sizeof tokens);
+    scene_slots(&scene);
+    ck_assert_uint_eq(result.head.step, 9);
+    ck_assert_uint_eq(result.head.start_ns, 5);
+    ck_assert_uint_gt(result.head.end_ns, 5);
+    ck_assert_mem_eq(result.samples, alone.sample, 3 * sizeof *result.samples);
+    ck_assert_uint_eq(result.samples[3].top_count, 0xa5a5a5a5u);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct gpu_top *got = tops ? result.tops[i] : sampler.top[i];
+        ck_assert_mem_eq(got, alone.top[i], alone.sample[i].top_count * sizeof *got);
+    }
+    for (uint32_t i = 0; i < 6; i++)
+        ck_assert_int_eq(tokens[i], others ? scene.slot[i].last : (int32_t)0xa5a5a5a5);
+    uint32_t next_item;
+    rig_read(&next_item, scene.batch.next_item, sizeof next_item);
+    ck_assert_uint_eq(next_item, 0);
+    end();
+}
+END_TEST
+
 /* What the sequence of slot 0 has seen, fed in chunks, counted without a table. */
 static void feed(uint32_t length, uint32_t chunk, int32_t *ret_ids)
 {
@@ -266,6 +321,7 @@ Suite *sample_suite(void)
     TCase *tcase = tcase_create("sample");
     tcase_add_loop_test(tcase, greedy_takes_the_lowest_of_the_greatest_and_lists_the_likeliest, 0,
                         5);
+    tcase_add_loop_test(tcase, results_go_to_the_step_s_own_place_and_end_it, 0, 4);
     tcase_add_loop_test(tcase, penalties_follow_what_was_seen, 0, 5);
     tcase_add_test(tcase, counts_stop_at_their_greatest_value);
     tcase_add_test(tcase, bias_and_end_tokens_are_heeded);

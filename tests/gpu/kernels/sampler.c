@@ -33,6 +33,8 @@ void sampler_run(struct sampler *sampler, const struct scene *scene)
         .eos_count = sampler->eos_count,
         .samples = sampler->samples,
         .tops = sampler->tops,
+        .control = sampler->control,
+        .slots_max = scene->slots,
         .scratch_bytes = scratch,
     };
     void *memory = NULL;

@@ -9,6 +9,7 @@ struct sampler {
     int32_t eos[GPU_EOS_MAX];
     float *logits; /* [SCENE_ROWS_MAX][stride]: set before sampler_run, kept by it */
     void *device, *samples, *tops;
+    const struct step_control *control; /* device; NULL: the op does not end the step */
     struct gpu_sample sample[SCENE_ROWS_MAX];
     struct gpu_top top[SCENE_ROWS_MAX][GPU_LOGPROBS_MAX];
 };
