@@ -40,15 +40,8 @@ __device__ __forceinline__ void roped_norm(rope_pairs (&x)[HD / 64], const rope_
 #pragma unroll
     for (int j = 0; j < HD / 64; j++) {
         uint32_t i = (4 * j + t) * 8; /* whole chunks: no end is near */
-        eight low = load_eight(weight, i, SIZE_MAX, rope.norm_dtype);
-        eight high = load_eight(weight, HD / 2 + i, SIZE_MAX, rope.norm_dtype);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            x[j].low[e].x *= scale * low.v[2 * e];
-            x[j].low[e].y *= scale * low.v[2 * e + 1];
-            x[j].high[e].x *= scale * high.v[2 * e];
-            x[j].high[e].y *= scale * high.v[2 * e + 1];
-        }
+        rope_norm(x[j], scale, load_eight(weight, i, SIZE_MAX, rope.norm_dtype),
+                  load_eight(weight, HD / 2 + i, SIZE_MAX, rope.norm_dtype));
     }
 }
 
@@ -317,6 +310,7 @@ __global__ void __launch_bounds__(ROPED_WARPS *WARP, 1)
     const struct batch_group &group = a.batch.groups[a.kv.group];
     roped_task task = roped_find(a, group, splits_max);
     if (!task.exists) {
+        grid_trigger();
         grid_wait();
         return;
     }

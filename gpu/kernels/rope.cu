@@ -89,6 +89,16 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args
     }
 }
 
+/* Wherever they lie. */
+__device__ __forceinline__ eight norm_weights(const void *weight, uint32_t i, enum dtype dtype)
+{
+    eight out;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        out.v[j] = load_value(weight, i + j, dtype);
+    return out;
+}
+
 /* 16-bit values everywhere. `chunks`, of eight pairs each per head, is a power of two up to 16, so
  * that a head's threads are neighbours in a warp. */
 __global__ void __launch_bounds__(ROPE_THREADS)
@@ -126,7 +136,8 @@ __global__ void __launch_bounds__(ROPE_THREADS)
         uint32_t lanes = ((1u << chunks) - 1) << threadIdx.x % WARP / chunks * chunks;
         for (uint32_t offset = 1; offset < chunks; offset *= 2)
             squares += __shfl_xor_sync(lanes, squares, offset);
-        rope_norm(x, rope_scale(squares, a.head_dim, a.eps), weight, a.norm_dtype, i, pairs);
+        rope_norm(x, rope_scale(squares, a.head_dim, a.eps), norm_weights(weight, i, a.norm_dtype),
+                  norm_weights(weight, pairs + i, a.norm_dtype));
     }
     const float4 *from =
         reinterpret_cast<const float4 *>(a.angles + ((size_t)token * pairs + i) * 2);

@@ -49,16 +49,16 @@ __device__ __forceinline__ float rope_scale(float squares, uint32_t head_dim, fl
     return rsqrtf(squares / (float)head_dim + eps);
 }
 
-/* `weight` is the head's, `i` the first pair. */
-__device__ __forceinline__ void rope_norm(rope_pairs &x, float scale, const void *weight,
-                                          enum dtype dtype, uint32_t i, uint32_t pairs)
+/* `low` and `high`: the norm's weights of what x has. */
+__device__ __forceinline__ void rope_norm(rope_pairs &x, float scale, const eight &low,
+                                          const eight &high)
 {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        x.low[j].x *= scale * load_value(weight, i + 2 * j, dtype);
-        x.low[j].y *= scale * load_value(weight, i + 2 * j + 1, dtype);
-        x.high[j].x *= scale * load_value(weight, pairs + i + 2 * j, dtype);
-        x.high[j].y *= scale * load_value(weight, pairs + i + 2 * j + 1, dtype);
+        x.low[j].x *= scale * low.v[2 * j];
+        x.low[j].y *= scale * low.v[2 * j + 1];
+        x.high[j].x *= scale * high.v[2 * j];
+        x.high[j].y *= scale * high.v[2 * j + 1];
     }
 }
 
