@@ -92,7 +92,7 @@ static void graph_clear(struct graph *graph)
     if (graph->source && cudaGraphDestroy(graph->source) == cudaSuccess)
         graph->source = NULL;
     graph->expand = NULL;
-    graph->refused = false;
+    graph->wanted = graph->refused = false;
 }
 
 static void graphs_clear(struct graphs *graphs)
@@ -202,6 +202,10 @@ void graph_capture(struct rank *rank, const struct graph_key *key, const struct 
     struct graph *graph = graph_at(rank, key);
     if (graph->exec || graph->refused)
         return;
+    if (!graph->wanted) {
+        graph->wanted = true;
+        return;
+    }
     struct error error;
     int status = graph_make(rank, key, launch, graph, &error);
     if (status) {

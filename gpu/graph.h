@@ -1,11 +1,12 @@
 /* Decode steps as CUDA graphs, one per bucket of rows and of context.
  *
  * A step whose rows are single tokens that at most sample takes the graph of the smallest bucket
- * that holds it. A graph is captured behind the first step that wanted it, which runs eagerly: the
- * capture costs host time in the shadow of that step. Nothing that the host knows of one step is
- * baked in: counts, lengths, positions and tables come from device memory, where expand puts them,
- * and the address of the plan is replaced before each launch. Rows beyond the step's own write
- * nowhere.
+ * that holds it. The first two that want it run eagerly, and behind the second it is captured, in
+ * the shadow of that step and the one before it: the capture costs milliseconds of the host. (The
+ * first's kernels may have had to be loaded, so that the device has little left to do behind it.)
+ * Nothing that the host knows of one step is baked in: counts, lengths, positions and tables come
+ * from device memory, where expand puts them, and the address of the plan is replaced before each
+ * launch. Rows beyond the step's own write nowhere.
  *
  * Graphs hold no memory nodes. Their scratch is an arena of the scratch pool; as they all run in
  * the compute stream, one after the other, one arena of the largest bucket's size serves all. When
@@ -33,6 +34,7 @@ struct graph {
     cudaGraphExec_t exec;   /* NULL: not captured */
     cudaGraphNode_t expand; /* whose plan is replaced */
     cudaGraph_t source;     /* the node is of this */
+    bool wanted;            /* by a step before */
     bool refused;
 };
 
@@ -65,7 +67,7 @@ void graph_place(struct rank *rank, const struct graph_key *key, struct launch *
 int graph_launch(struct rank *rank, const struct graph_key *key, const struct launch *launch,
                  struct error *error);
 
-/* After a step that ran eagerly for want of a graph was enqueued. */
+/* After a step that ran eagerly for want of a graph was enqueued: what is next to be done. */
 void graph_capture(struct rank *rank, const struct graph_key *key, const struct launch *launch);
 
 /* Drops all graphs and the arena. Steps in flight end as they would: a graph that runs is freed

@@ -120,7 +120,7 @@ static void run(uint32_t rows)
     }
     uint64_t first = step + 1;
     for (uint32_t i = 0; i < STEPS + DEPTH; i++) {
-        if (i >= DEPTH) { /* of the first steps one is captured beside them */
+        if (i >= DEPTH) { /* of the first steps a graph is made beside them */
             struct gpu_results results;
             await(first + i - DEPTH);
             gpu->results(engine, first + i - DEPTH, &results);
