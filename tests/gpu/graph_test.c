@@ -52,6 +52,32 @@ START_TEST(graphs_give_the_answers_of_the_rule)
 }
 END_TEST
 
+START_TEST(a_graph_is_captured_behind_the_second_step_that_wants_it)
+{
+    struct graph before[GRAPH_ROWS * GRAPH_CONTEXTS * 2];
+    uint32_t wanted = 0, captured = 0;
+    setup(EMU_STEPPER, 2);
+    const struct graph *now = &drive.engine->rank.graphs.table[0][0][0];
+    for (uint32_t step = 0; step < 200; step++) {
+        memcpy(before, now, sizeof before);
+        ck_assert_int_eq(drive_steps(&drive, 1), 0);
+        for (size_t i = 0; i < sizeof before / sizeof *before; i++) {
+            if (now[i].wanted && !before[i].wanted) {
+                wanted++;
+                ck_assert_ptr_null(now[i].exec);
+            } else if (now[i].exec && !before[i].exec) {
+                captured++;
+            }
+        }
+    }
+    ck_assert_uint_gt(captured, 2);
+    ck_assert_uint_ge(wanted, captured);
+    ck_assert_uint_eq(captured, counters().captures);
+    ck_assert_int_eq(drive_finish(&drive), 0);
+    close_clean();
+}
+END_TEST
+
 START_TEST(idle_drops_graphs_and_their_arena)
 {
     setup(EMU_STEPPER, 1);
@@ -125,6 +151,7 @@ Suite *graph_suite(void)
     TCase *tcase = tcase_create("graph");
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, graphs_give_the_answers_of_the_rule, 0, 2);
+    tcase_add_test(tcase, a_graph_is_captured_behind_the_second_step_that_wants_it);
     tcase_add_test(tcase, idle_drops_graphs_and_their_arena);
     tcase_add_loop_test(tcase, a_capture_that_fails_is_done_without, 0, GRAPH_CALLS);
     tcase_add_test(tcase, a_launch_that_fails_ends_the_engine);
