@@ -31,6 +31,13 @@ __device__ __forceinline__ void grid_trigger()
 #endif
 }
 
+/* While a kernel waits: the line and its translation, which costs more where weights have gone by.
+ * Nothing is read, so the kernel before may still write it. */
+__device__ __forceinline__ void bring(const void *place)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(place));
+}
+
 template <class... Params, class... Args>
 cudaError_t launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared,
                    cudaStream_t stream, Args... args)
@@ -136,19 +143,35 @@ __device__ __forceinline__ eight load_eight(const void *base, size_t index, size
     return out;
 }
 
+/* Where all rows are so many times eight and start at such a multiple of an aligned base: without
+ * the code for all else, which is long. */
+__device__ __forceinline__ eight load_whole(const void *base, size_t index, enum dtype dtype)
+{
+    __builtin_assume(index % 8 == 0);
+    __builtin_assume(index <= SIZE_MAX - 8);
+    return load_eight(base, index, SIZE_MAX, dtype);
+}
+
+__device__ __forceinline__ void store_whole(void *base, size_t index, enum dtype dtype,
+                                            const eight &value)
+{
+    const float(&v)[8] = value.v;
+    if (dtype == DTYPE_F32) {
+        float4 *to = reinterpret_cast<float4 *>(static_cast<float *>(base) + index);
+        to[0] = make_float4(v[0], v[1], v[2], v[3]);
+        to[1] = make_float4(v[4], v[5], v[6], v[7]);
+    } else {
+        *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(base) + index) =
+            make_uint4(pack(v[0], v[1], dtype), pack(v[2], v[3], dtype), pack(v[4], v[5], dtype),
+                       pack(v[6], v[7], dtype));
+    }
+}
+
 __device__ __forceinline__ void store_eight(void *base, size_t index, size_t end, enum dtype dtype,
                                             const eight &value)
 {
     if (index + 8 <= end && (index & 7) == 0) {
-        if (dtype == DTYPE_F32) {
-            float4 *to = reinterpret_cast<float4 *>(static_cast<float *>(base) + index);
-            to[0] = make_float4(value.v[0], value.v[1], value.v[2], value.v[3]);
-            to[1] = make_float4(value.v[4], value.v[5], value.v[6], value.v[7]);
-        } else {
-            *reinterpret_cast<uint4 *>(static_cast<uint16_t *>(base) + index) =
-                make_uint4(pack(value.v[0], value.v[1], dtype), pack(value.v[2], value.v[3], dtype),
-                           pack(value.v[4], value.v[5], dtype), pack(value.v[6], value.v[7], dtype));
-        }
+        store_whole(base, index, dtype, value);
         return;
     }
 #pragma unroll

@@ -6,7 +6,6 @@
 #include "gpu/kernels/norm.cuh"
 #include "gpu/kernels/rope.cuh"
 #include "gpu/kernels/stamp.cuh"
-#include "gpu/kernels/whole.cuh"
 
 #define EXPAND_THREADS 1024
 

@@ -8,7 +8,6 @@
 #include "gpu/kernels/random.cuh"
 #include "gpu/kernels/sample.h"
 #include "gpu/kernels/stamp.cuh"
-#include "gpu/kernels/whole.cuh"
 
 struct sample_shared {
     best bests[CUT_WARPS];
