@@ -102,7 +102,7 @@ START_TEST(bits_depend_on_the_sequence_alone)
         {"all together", 1, 0, 0, 0, false},
         {"in chunks of 7", 1, 0, 7, 0, false},
         {"coming and going", 1, 9, 0, 0, false},
-        {"preempted", 1, 0, 0, 120, false},
+        {"preempted", 1, 16, 0, 30, false},
         {"preempted, in chunks of 11", 2, 20, 11, 20, false},
         {"two threads", 2, 0, 0, 0, false},
         {"without graphs", 1, 0, 0, 0, true},
