@@ -15,6 +15,7 @@ struct shape {
     const void *bias;
     uint32_t rows_max;
     enum dtype y_dtype;
+    bool gated; /* SwiGLU stands behind it */
 };
 
 #define SHAPES 5
@@ -41,6 +42,7 @@ static uint32_t shapes_list(const struct rank *rank, struct shape shapes[SHAPES]
     shapes[0] = shape_of(&first->qkv, first->qkv_bias, tokens, compute);
     shapes[1] = shape_of(&first->o, first->o_bias, tokens, delta);
     shapes[2] = shape_of(&first->gate_up, first->gate_up_bias, tokens, compute);
+    shapes[2].gated = true;
     shapes[3] = shape_of(&first->down, first->down_bias, tokens, delta);
     shapes[4] = shape_of(&weights->head, NULL, limits->rows_max, DTYPE_F32);
     for (uint32_t i = 1; i < layers && i < LAYERS_TIMED; i++) {
@@ -82,7 +84,9 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
         .y_dtype = shape->y_dtype,
         .bias_dtype = rank->weights.vector,
         .workspace_bytes = device_traits.workspace_bytes,
+        .gated = shape->gated,
     };
+    args.gated = product_fuses(&args) && shape->gated;
     *ret_timed = !tune_known(&args);
     if (!*ret_timed)
         return 0;

@@ -167,9 +167,9 @@ __device__ __forceinline__ void wgmma_scores(wgmma_state<HD> &s, uint32_t q, uin
 {
 #pragma unroll
     for (int step = 0; step < HD / 16; step++)
-        wgmma_n128_shared(s.score,
-                          wgmma_operand(q + step / 4 * (GROUP_QUERIES * 128) + step % 4 * 32, 16),
-                          wgmma_operand(k + step / 4 * (KEYS * 128) + step % 4 * 32, 16), step > 0);
+        wgmma_multiply(s.score,
+                       wgmma_operand(q + step / 4 * (GROUP_QUERIES * 128) + step % 4 * 32, 16),
+                       wgmma_operand(k + step / 4 * (KEYS * 128) + step % 4 * 32, 16), step > 0);
     wgmma_commit();
 }
 

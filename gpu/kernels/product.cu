@@ -5,7 +5,8 @@ bool product_fuses(const struct product_args *args)
 {
     bool plain = !args->gated && !args->hands.weight && !args->owed.squares;
     return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) ||
-           bf16::product_small_can(args) || f16::product_small_can(args);
+           bf16::product_small_can(args) || f16::product_small_can(args) ||
+           bf16::product_gated_can(args) || f16::product_gated_can(args);
 }
 
 static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream)
@@ -25,6 +26,10 @@ cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
         return cudaSuccess;
     if (args->rows.max <= PRODUCT_SMALL_MAX)
         return few_rows(args, stream);
+    if (bf16::product_gated_can(args))
+        return bf16::product_gated(args, stream);
+    if (f16::product_gated_can(args))
+        return f16::product_gated(args, stream);
     if (product_lt_can(args)) {
         cudaError_t result = product_lt(args, stream);
         if (result != cudaErrorNotSupported)

@@ -4,16 +4,21 @@
 #include "gpu/kernels/device.cuh"
 #include "gpu/kernels/product.h"
 
-/* Up to PRODUCT_SMALL_MAX rows of the namespace's dtype on sm_90, by bulk copies. */
+/* Of the namespace's dtype on sm_90: up to PRODUCT_SMALL_MAX rows, by bulk copies; and gate and up
+ * of more rows, up to PRODUCT_GATED_MAX, with SwiGLU. */
 namespace bf16
 {
 bool product_small_can(const struct product_args *args);
 cudaError_t product_small(const struct product_args *args, cudaStream_t stream);
+bool product_gated_can(const struct product_args *args);
+cudaError_t product_gated(const struct product_args *args, cudaStream_t stream);
 } // namespace bf16
 namespace f16
 {
 bool product_small_can(const struct product_args *args);
 cudaError_t product_small(const struct product_args *args, cudaStream_t stream);
+bool product_gated_can(const struct product_args *args);
+cudaError_t product_gated(const struct product_args *args, cudaStream_t stream);
 } // namespace f16
 
 /* Any number of rows by cuBLASLt. cudaErrorNotSupported: it has no way for this shape. */

@@ -4,15 +4,17 @@
  * l + 16, ... in order, multiply and add rounded apart; the lanes are added in a fixed tree (8
  * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to PRODUCT_SMALL_MAX rows
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
- * the workspace given here.
+ * the workspace given here, except gate and up of up to PRODUCT_GATED_MAX rows, which are another
+ * kernel's of our own.
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.
  *
  * A step of few rows is as long as its weights take to come, and what its small kernels keep them
  * waiting. So a product can do what stands behind it, where product_fuses() says so: SwiGLU of its
- * outputs, or the add to the residual (on CUDA of any number of rows: the norm behind it then has
- * half as much to move); and, with the product behind that, the norm between them:
+ * outputs (of up to PRODUCT_GATED_MAX rows), or the add to the residual (on CUDA of any number of
+ * rows: the norm behind it then has half as much to move); and, with the product behind that, the
+ * norm between them:
  *     W (x * g / rms(x)) = W (x * g) / rms(x)
  * where the one that adds hands on x * g and the sums of squares, and the other scales what it has
  * summed. */
@@ -21,6 +23,7 @@
 #include "gpu/kernels/op.h"
 
 #define PRODUCT_SMALL_MAX 16
+#define PRODUCT_GATED_MAX 256
 #define PRODUCT_WORKSPACE_BYTES (32u << 20) /* what launchers want, per stream; less is slower */
 #define PRODUCT_PARTS 160                   /* sums of squares of a row, at most one per block */
 

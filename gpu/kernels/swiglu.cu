@@ -3,16 +3,10 @@
  * and memory for 36 % (ncu). */
 #include "gpu/kernels/device.cuh"
 #include "gpu/kernels/facts.cuh"
+#include "gpu/kernels/swiglu.cuh"
 #include "gpu/kernels/swiglu.h"
 
 #define SWIGLU_THREADS 256
-
-/* silu(gate) * up. The fast functions are off by some 2^-20 of the result at most; from a gate of
- * about -87 on, where it is below 2^-118, they give 0. */
-__device__ __forceinline__ float gated(float gate, float up)
-{
-    return __fdividef(gate, 1.0f + __expf(-gate)) * up;
-}
 
 template <int EIGHTS>
 __global__ void __launch_bounds__(SWIGLU_THREADS) swiglu_kernel(struct swiglu_args a)

@@ -2,6 +2,8 @@
  * themselves and count their bytes on a barrier in shared memory. */
 #pragma once
 
+#include <cuda.h>
+
 #include "gpu/kernels/narrow.cuh"
 
 __device__ __forceinline__ uint32_t shared_address(const void *pointer)
@@ -156,6 +158,14 @@ __device__ __forceinline__ uint64_t policy_once()
     return policy;
 }
 
+/* For what all SMs read. */
+__device__ __forceinline__ uint64_t policy_again()
+{
+    uint64_t policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 /* Of every thread that has read shared memory which a bulk copy is to overwrite, before it says
  * that it has: copies come there another way (the async proxy), and know of reads by this alone. */
 __device__ __forceinline__ void reads_before_copy()
@@ -180,6 +190,16 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+                 : "memory");
+}
+
+/* The box of a tensor_map() whose first value is k of `row`; `to` is a multiple of 1024. */
+__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, uint32_t k,
+                                         uint32_t row, uint32_t barrier, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::"
+                 "cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(k), "r"(row), "r"(barrier), "l"(policy)
                  : "memory");
 }
 

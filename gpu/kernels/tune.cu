@@ -147,7 +147,7 @@ cudaError_t tune_product(const struct product_args *args, const void *const *wei
 {
     struct lt_problem problem;
     struct stopwatch watch = {NULL, NULL, weights, weight_count, 0};
-    if (args->rows.max <= PRODUCT_SMALL_MAX || !product_lt_can(args))
+    if (args->rows.max <= PRODUCT_SMALL_MAX || args->gated || !product_lt_can(args))
         return cudaSuccess;
     cublasLtHandle_t handle = lt_handle();
     if (!handle)
@@ -170,7 +170,7 @@ bool tune_known(const struct product_args *args)
 {
     struct lt_problem problem;
     uint32_t rows, choice;
-    if (args->rows.max <= PRODUCT_SMALL_MAX || !product_lt_can(args) ||
+    if (args->rows.max <= PRODUCT_SMALL_MAX || args->gated || !product_lt_can(args) ||
         !lt_describe(args, &problem))
         return true;
     return tune_find(&problem.shape, &rows, &choice) && rows == problem.shape.rows;

@@ -22,7 +22,7 @@
 #define TUNE_CANDIDATES 16
 #define TUNE_SHAPES_MAX 1024 /* more are not kept */
 
-/* Times the product's shape, if its rows go to cuBLASLt at all; y is written. `weights` are the
+/* Times the product's shape, if it goes to cuBLASLt at all; y is written. `weights` are the
  * data of weights of this shape, at least one, which are taken in turns: as in a step, where none
  * is still in the L2 from the time before. Blocks; enqueues on the stream, which must not capture.
  * Not on the step path. */

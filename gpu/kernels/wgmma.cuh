@@ -38,28 +38,69 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
         asm volatile("" : "+f"(c[i])::"memory");
 }
 
-/* c (64 rows, N columns; thread layout of mma_narrow's c, 16 rows per warp) = a b, + c where `add`:
- * a in shared memory along k, b along k. */
-__device__ __forceinline__ void wgmma_n128_shared(float (&c)[64], uint64_t a, uint64_t b, int add)
+/* Registers of an instruction's text, and what they are. */
+#define WGMMA_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define WGMMA_32 WGMMA_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WGMMA_48 WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define WGMMA_56 WGMMA_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define WGMMA_64 WGMMA_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define WGMMA_96                                                                                   \
+    WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                  \
+             "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define WGMMA_112                                                                                  \
+    WGMMA_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
+#define WGMMA_C8(c, i)                                                                             \
+    "+f"((c)[i]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]), "+f"((c)[(i) + 4]),  \
+        "+f"((c)[(i) + 5]), "+f"((c)[(i) + 6]), "+f"((c)[(i) + 7])
+#define WGMMA_C32(c) WGMMA_C8(c, 0), WGMMA_C8(c, 8), WGMMA_C8(c, 16), WGMMA_C8(c, 24)
+#define WGMMA_C48(c) WGMMA_C32(c), WGMMA_C8(c, 32), WGMMA_C8(c, 40)
+#define WGMMA_C56(c) WGMMA_C48(c), WGMMA_C8(c, 48)
+#define WGMMA_C64(c) WGMMA_C56(c), WGMMA_C8(c, 56)
+#define WGMMA_C96(c)                                                                               \
+    WGMMA_C64(c), WGMMA_C8(c, 64), WGMMA_C8(c, 72), WGMMA_C8(c, 80), WGMMA_C8(c, 88)
+#define WGMMA_C112(c) WGMMA_C96(c), WGMMA_C8(c, 96), WGMMA_C8(c, 104)
+#define WGMMA_TEXT(columns)                                                                        \
+    "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." NARROW_PTX "." NARROW_PTX " {"
+
+/* c (64 rows, twice as many columns as it has registers; thread layout of mma_narrow's c, 16 rows
+ * per warp) = a b, + c where `add`: a in shared memory along k, b along k. */
+__device__ __forceinline__ void wgmma_multiply(float (&c)[48], uint64_t a, uint64_t b, int add)
 {
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." NARROW_PTX "." NARROW_PTX " {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-                 "%64, %65, add, 1, 1, 0, 0;\n}\n"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]),
-                   "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
-                   "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]),
-                   "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-                   "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]),
-                   "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
-                   "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
-                   "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
-                   "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]),
-                   "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]),
-                   "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %50, 0;\n" WGMMA_TEXT("96") WGMMA_48
+                 "}, %48, %49, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C48(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void wgmma_multiply(float (&c)[56], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %58, 0;\n" WGMMA_TEXT("112") WGMMA_56
+                 "}, %56, %57, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C56(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void wgmma_multiply(float (&c)[64], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n" WGMMA_TEXT("128") WGMMA_64
+                 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C64(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void wgmma_multiply(float (&c)[96], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n" WGMMA_TEXT("192") WGMMA_96
+                 "}, %96, %97, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C96(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void wgmma_multiply(float (&c)[112], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %114, 0;\n" WGMMA_TEXT("224") WGMMA_112
+                 "}, %112, %113, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C112(c)
                  : "l"(a), "l"(b), "r"(add));
 }
 
@@ -67,39 +108,16 @@ __device__ __forceinline__ void wgmma_n128_shared(float (&c)[64], uint64_t a, ui
 __device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, uint32_t a1,
                                                      uint32_t a2, uint32_t a3, uint64_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." NARROW_PTX "." NARROW_PTX " {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                 "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
-                 "{%64,%65,%66,%67}, %68, 1, 1, 1, 1;\n"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]),
-                   "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
-                   "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]),
-                   "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-                   "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]),
-                   "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
-                   "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]),
-                   "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
-                   "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]),
-                   "+f"(c[54]), "+f"(c[55]), "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]),
-                   "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+    asm volatile(WGMMA_TEXT("128") WGMMA_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;\n"
+                 : WGMMA_C64(c)
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
 
 __device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, uint32_t a1,
                                                     uint32_t a2, uint32_t a3, uint64_t b)
 {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." NARROW_PTX "." NARROW_PTX " {"
-                 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
-                 "{%32,%33,%34,%35}, %36, 1, 1, 1, 1;\n"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]),
-                   "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]),
-                   "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]),
-                   "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
-                   "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]),
-                   "+f"(c[30]), "+f"(c[31])
+    asm volatile(WGMMA_TEXT("64") WGMMA_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;\n"
+                 : WGMMA_C32(c)
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
 

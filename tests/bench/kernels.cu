@@ -9,6 +9,7 @@
  *     kernels decode     figures of decode attention only; likewise prefill, dimension, product
  *     kernels mix        decode steps and a prompt's chunk: in one step, or on two streams
  *     kernels load       products of many rows in a long run, when clocks are down
+ *     kernels gated      gate and up with SwiGLU, as one kernel and as two
  *     kernels small      what stands between the products of a decode step
  *     kernels copy       a sequence's blocks copied out and in, by block size */
 #include <string.h>
@@ -145,6 +146,8 @@ int main(int argc, char **argv)
             load_bench();
         if (!strcmp(only, "small"))
             small_bench();
+        if (!strcmp(only, "gated"))
+            gated_bench();
         if (!strcmp(only, "copy"))
             copy_bench();
     }

@@ -178,3 +178,4 @@ void product_bench();
 void mix_bench();
 void load_bench();
 void small_bench();
+void gated_bench();

@@ -159,15 +159,78 @@ static void small_figure(uint32_t rows, char *memory)
     for (enum dtype delta : {DTYPE_F32, narrow}) {
         norm.delta_dtype = delta;
         norm_us[delta == narrow] = 1e3 / LAYERS * time_graph_ms([&] {
-                                             for (int i = 0; i < LAYERS; i++)
-                                                 MUST(op_norm(&norm, stream));
-                                         });
+                                       for (int i = 0; i < LAYERS; i++)
+                                           MUST(op_norm(&norm, stream));
+                                   });
     }
     printf(
         "%u rows: swiglu %.2f us, %.0f GB/s; norm %.2f us, %.0f GB/s, with 16 bits added %.2f us\n",
         rows, swiglu_us, rows * 14336 * 6 / swiglu_us / 1e3, norm_us[0],
         rows * 4096 * 14 / norm_us[0] / 1e3, norm_us[1]);
     MUST(cudaFree(count));
+}
+
+/* Microseconds of gate and up with SwiGLU in one kernel, or as cuBLASLt's fastest of those alone
+ * with SwiGLU behind it; both so long that the clocks are as such work leaves them. */
+static double gated_us(struct product_of &p, uint32_t *count, void *out, bool fused)
+{
+    struct product_args args = p.args;
+    struct swiglu_args swiglu = {
+        {count, 0, args.rows.max}, args.y, out, args.w.n / 2, args.w.n, args.w.n / 2, narrow};
+    args.rows.count = count;
+    if (fused) {
+        args.gated = true;
+        args.y = out;
+        args.y_stride = args.w.n / 2;
+    }
+    auto layers = [&] {
+        for (int layer = 0; layer < LAYERS; layer++) {
+            args.w.data = p.weights + (size_t)layer * args.w.n * args.w.k * 2;
+            if (fused) {
+                MUST(op_product(&args, stream));
+                continue;
+            }
+            MUST(lt_run(lt_handle(), &p.problem, &args, &p.candidates[p.choice].algo, stream));
+            MUST(op_swiglu(&swiglu, stream));
+        }
+    };
+    return 1e3 / LAYERS * time_graph_ms(layers, 61);
+}
+
+void gated_bench()
+{
+    char *weights, *memory, *workspace, *out;
+    size_t bytes = (size_t)LAYERS * SHAPE[2][0] * SHAPE[2][1] * 2;
+    MUST(cudaMalloc(&weights, bytes));
+    MUST(cudaMalloc(&memory, 32u << 20));
+    MUST(cudaMalloc(&workspace, PRODUCT_WORKSPACE_BYTES));
+    MUST(cudaMalloc(&out, 16u << 20));
+    fill_random(weights, bytes);
+    fill_random(memory, 32u << 20);
+    for (uint32_t rows : {17u, 32u, 64u, 96u, 128u, 160u, 192u, 224u, 256u}) {
+        struct product_of p = {};
+        uint32_t *count = to_device(std::vector<uint32_t>(1, rows));
+        p.weights = weights;
+        p.args.x = memory;
+        p.args.y = memory + (8u << 20);
+        p.args.workspace = workspace;
+        describe(p, 2, rows, narrow);
+        for (int c = 1; c < p.count; c++)
+            if (alone_us(p, c) < alone_us(p, p.choice))
+                p.choice = c;
+        printf("gate and up of %3u rows with SwiGLU:", rows);
+        for (int turn = 0; turn < 2; turn++) {
+            double fused = gated_us(p, count, out, true), apart = gated_us(p, count, out, false);
+            printf("  %6.2f us, apart %6.2f", fused, apart);
+        }
+        printf("\n");
+        fflush(stdout);
+        MUST(cudaFree(count));
+    }
+    MUST(cudaFree(weights));
+    MUST(cudaFree(memory));
+    MUST(cudaFree(workspace));
+    MUST(cudaFree(out));
 }
 
 void load_bench()

@@ -146,11 +146,18 @@ static struct tensor aligned_rows(enum dtype dtype, uint32_t rows, uint32_t size
 
 /* Above PRODUCT_SMALL_MAX all rows up to the bound may be computed, so all of them exist. */
 static const struct fused_case fused_cases[] = {
-    {1, 1, 4320, 200, true, false, false},  {8, 5, 48, 2048, true, false, true},
-    {7, 7, 2160, 576, true, false, true},   {16, 11, 2176, 1544, true, false, false},
-    {1, 1, 64, 14336, false, true, false},  {16, 13, 1061, 640, false, true, true},
-    {3, 3, 33, 264, false, true, true},     {4, 1, 1090, 4096, false, true, false},
-    {40, 40, 128, 512, false, true, false}, {24, 24, 61, 40, false, true, true},
+    {1, 1, 4320, 200, true, false, false},     {8, 5, 48, 2048, true, false, true},
+    {7, 7, 2160, 576, true, false, true},      {16, 11, 2176, 1544, true, false, false},
+    {1, 1, 64, 14336, false, true, false},     {16, 13, 1061, 640, false, true, true},
+    {3, 3, 33, 264, false, true, true},        {4, 1, 1090, 4096, false, true, false},
+    {40, 40, 128, 512, false, true, false},    {24, 24, 61, 40, false, true, true},
+    {17, 17, 4, 8, true, false, false},        {64, 64, 1000, 72, true, false, false},
+    {128, 128, 196, 1032, true, false, false}, {129, 129, 96, 4096, true, false, false},
+    {256, 256, 388, 576, true, false, false},  {130, 130, 48, 64, true, false, true},
+    {19, 19, 13732, 136, true, false, false},  {20, 20, 24004, 72, true, false, false},
+    {70, 70, 28676, 64, true, false, false},   {200, 200, 14000, 64, true, false, false},
+    {150, 150, 14784, 64, true, false, false}, {33, 33, 16388, 200, true, false, false},
+    {140, 140, 25400, 72, true, false, false},
 };
 
 static double sum_of(const struct product_args *args, const struct tensor *w,
@@ -356,6 +363,35 @@ START_TEST(a_row_is_handed_on_with_the_same_bits_alone_and_among_others)
 }
 END_TEST
 
+/* However the rows are shared by warpgroups, and whether a tile of the last block is whole. */
+START_TEST(a_gated_row_of_many_has_the_same_bits_whatever_their_number)
+{
+    rig_begin();
+    static const uint32_t sizes[] = {256, 17, 64, 100, 190, 255};
+    const uint32_t n = 1000, k = 600, first = 17;
+    struct tensor w = tensor_random(DTYPE_BF16, 1, n * k, 0.1f);
+    struct tensor x = aligned_rows(DTYPE_BF16, sizes[0], k);
+    struct tensor y = aligned_rows(DTYPE_BF16, sizes[0], n / 2);
+    size_t bytes = (size_t)first * y.stride * 2;
+    char *all = malloc(bytes), *some = malloc(bytes);
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct span span = rig_span(sizes[i], 0, sizes[i]);
+        struct product_args args = product_of(span, &w, n, k, &x, &y);
+        args.gated = true;
+        OK(cudaMemsetAsync(y.device, 0x3f, (size_t)sizes[0] * y.stride * 2, rig_stream));
+        bool fuses = product_fuses(&args);
+        ck_assert_int_eq(op_product(&args, rig_stream),
+                         fuses ? cudaSuccess : cudaErrorNotSupported);
+        rig_read(i ? some : all, y.device, bytes);
+        if (i && fuses)
+            ck_assert_mem_eq(some, all, bytes);
+    }
+    free(all);
+    free(some);
+    rig_end();
+}
+END_TEST
+
 START_TEST(scaled_weights_are_refused)
 {
     rig_begin();
@@ -377,6 +413,7 @@ Suite *product_suite(void)
     tcase_add_loop_test(tcase, two_products_do_the_norm_between_them_where_the_device_can, 0,
                         2 * sizeof normed_cases / sizeof *normed_cases);
     tcase_add_test(tcase, a_row_is_handed_on_with_the_same_bits_alone_and_among_others);
+    tcase_add_test(tcase, a_gated_row_of_many_has_the_same_bits_whatever_their_number);
     tcase_add_test(tcase, scaled_weights_are_refused);
     suite_add_tcase(suite, tcase);
     return suite;
