@@ -86,7 +86,7 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
         .workspace_bytes = device_traits.workspace_bytes,
         .gated = shape->gated,
     };
-    args.gated = product_fuses(&args) && shape->gated;
+    args.gated = shape->gated && product_fuses(&args);
     *ret_timed = !tune_known(&args);
     if (!*ret_timed)
         return 0;

@@ -18,22 +18,27 @@ static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream
     return product_any(args, stream);
 }
 
+static cudaError_t many_rows(const struct product_args *args, cudaStream_t stream)
+{
+    if (bf16::product_gated_can(args))
+        return bf16::product_gated(args, stream);
+    if (f16::product_gated_can(args))
+        return f16::product_gated(args, stream);
+    if (bf16::product_split_can(args))
+        return bf16::product_split(args, stream);
+    if (f16::product_split_can(args))
+        return f16::product_split(args, stream);
+    cudaError_t result = cudaErrorNotSupported;
+    if (product_lt_can(args))
+        result = product_lt(args, stream);
+    return result == cudaErrorNotSupported ? product_any(args, stream) : result;
+}
+
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
 {
     if (args->w.scale || args->w.scale_block || !product_fuses(args))
         return cudaErrorNotSupported;
     if (args->rows.max == 0 || args->w.n == 0)
         return cudaSuccess;
-    if (args->rows.max <= PRODUCT_SMALL_MAX)
-        return few_rows(args, stream);
-    if (bf16::product_gated_can(args))
-        return bf16::product_gated(args, stream);
-    if (f16::product_gated_can(args))
-        return f16::product_gated(args, stream);
-    if (product_lt_can(args)) {
-        cudaError_t result = product_lt(args, stream);
-        if (result != cudaErrorNotSupported)
-            return result;
-    }
-    return product_any(args, stream);
+    return args->rows.max <= PRODUCT_SMALL_MAX ? few_rows(args, stream) : many_rows(args, stream);
 }

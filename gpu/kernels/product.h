@@ -4,8 +4,8 @@
  * l + 16, ... in order, multiply and add rounded apart; the lanes are added in a fixed tree (8
  * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to PRODUCT_SMALL_MAX rows
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
- * the workspace given here, except gate and up of up to PRODUCT_GATED_MAX rows, which are another
- * kernel's of our own.
+ * the workspace given here, except where other kernels of our own are faster: gate and up of up to
+ * PRODUCT_GATED_MAX rows (product_gated.cu), some that add to the residual (product_split.cu).
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.
