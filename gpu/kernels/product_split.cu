@@ -9,7 +9,7 @@
  *
  * Bound by power, as all at so many rows. Measured where it counts, in decode steps of 256 rows
  * (tests/bench/RESULTS.md): than with cuBLASLt's those take 0.9 % less by down and 0.6 % by o on
- * one GPU, and 0.5 % by both on another. */
+ * one GPU, and 0.5 % by both on another. Steps of 193 to 255 rows were not measured. */
 #include "gpu/kernels/product_ring.cuh"
 
 #define SPLIT_ROWS_MIN 193
