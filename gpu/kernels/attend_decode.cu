@@ -69,6 +69,7 @@ __device__ static void decode_attend(const attend_args &a, const struct batch_gr
         if (rows > shape.tile_rows)
             rows = shape.tile_rows;
         decode_load_q(s, shared.q[slot]);
+        decode_positions(s, item, shape);
         for (uint32_t split = item.split; split < item.split_end; split++) {
 #pragma unroll
             for (int n = 0; n < TILES; n++)
@@ -77,39 +78,22 @@ __device__ static void decode_attend(const attend_args &a, const struct batch_gr
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         s.out[n][m][i] = 0;
-            float score[2][TILES][4] = {};
-            uint32_t position[2];
-            bool valid[2];
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                position[c] = split * ATTEND_SPLIT + warp * SPAN + c * PIECE;
-                valid[c] = position[c] <= item.row.last && position[c] + PIECE > item.row.first;
+            float score[KEY_TILES][4];
+            uint32_t position = split * ATTEND_SPLIT + warp * SPAN;
+            bool any = position <= item.row.last && position + SPAN > item.row.first;
+            if (any) {
+                barrier_wait(shared_address(&shared.full[warp][stage]), phase);
+                decode_scores(s, score, item, group.window, position, ring + stage * part);
+                decode_release(shared.empty[warp], stages, stage, phase);
+            } else {
+                decode_unseen(score);
             }
-            bool any = valid[0] || valid[1];
-            if (any)
+            decode_softmax<HD, TILES>(s, score, a.scale * ATTEND_LOG2E);
+            if (any) {
                 barrier_wait(shared_address(&shared.full[warp][stage]), phase);
-#pragma unroll
-            for (int c = 0; c < 2; c++)
-                if (valid[c])
-                    decode_scores(s, score[c], a, item, shape, group.window, position[c],
-                                  ring + stage * part + c * (part / 2));
-                else
-#pragma unroll
-                    for (int n = 0; n < TILES; n++)
-                        score[c][n][0] = score[c][n][1] = score[c][n][2] = score[c][n][3] =
-                            -INFINITY;
-            if (any)
+                decode_values(s, score, item, position, ring + stage * part);
                 decode_release(shared.empty[warp], stages, stage, phase);
-            decode_softmax<HD, TILES>(s, score);
-            if (any)
-                barrier_wait(shared_address(&shared.full[warp][stage]), phase);
-#pragma unroll
-            for (int c = 0; c < 2; c++)
-                if (valid[c])
-                    decode_values(s, score[c], item, position[c],
-                                  ring + stage * part + c * (part / 2));
-            if (any)
-                decode_release(shared.empty[warp], stages, stage, phase);
+            }
             decode_merge(fold, s, shared, rows, split == item.split);
         }
         if (number + ITEMS * gridDim.x < total) { /* else nobody waits for it */
@@ -291,9 +275,10 @@ __global__ void __launch_bounds__(combine_shape<HD, MANY>::threads)
         }
         narrow *to = static_cast<narrow *>(a.out) + (size_t)(row.token + token) * a.out_stride +
                      head * HD + dimension;
+        float inverse = attend_inverse(sum);
 #pragma unroll
         for (int e = 0; e < shape::each; e++)
-            to[e] = narrow_of(out[e] / sum);
+            to[e] = narrow_of(out[e] * inverse);
     }
 }
 

@@ -122,7 +122,42 @@ __device__ __forceinline__ uint32_t plan_entries(const attend_plan &plan)
     return plan.entries;
 }
 
-/* Item `number`, which is below plan.items[plan_entries()]. */
+/* Item `number`, which is below plan.items[plan_entries()] and of this entry. */
+__device__ static attend_item plan_item(const attend_plan &plan, const struct batch &batch,
+                                        const struct batch_group &group, const plan_shape &shape,
+                                        uint32_t number, uint32_t entry)
+{
+    attend_item item;
+    item.index = entry * plan.per;
+    item.record = plan.records[entry];
+    number -= plan.items[entry];
+    for (;; item.index++) {
+        item.row = plan.per == 1 ? attend_row_of(plan.row[item.index], group)
+                                 : attend_row_at(batch, group, item.index);
+        uint2 size = plan_row(shape, item.row, plan.whole);
+        if (number < size.x)
+            break;
+        number -= size.x;
+        item.record += size.y;
+    }
+    uint32_t tiles = plan_tiles(shape, item.row);
+    item.tile = 0;
+    if (tiles > 1) {
+        item.tile = number % tiles;
+        number /= tiles;
+    }
+    item.split = item.row.split_first;
+    if (number >= shape.kv_heads) { /* without a division where rows are short */
+        item.split += number / shape.kv_heads;
+        number %= shape.kv_heads;
+    }
+    item.head = number;
+    item.split_end = plan.whole ? item.split + item.row.splits : item.split + 1;
+    if (plan.whole || item.row.splits == 1)
+        item.record = PLAN_DIRECT;
+    return item;
+}
+
 __device__ static attend_item plan_find(const attend_plan &plan, const struct batch &batch,
                                         const struct batch_group &group, const plan_shape &shape,
                                         uint32_t number)
@@ -135,25 +170,18 @@ __device__ static attend_item plan_find(const attend_plan &plan, const struct ba
         else
             high = middle;
     }
-    attend_item item;
-    item.index = low * plan.per;
-    item.record = plan.records[low];
-    number -= plan.items[low];
-    for (;; item.index++) {
-        item.row = plan.per == 1 ? attend_row_of(plan.row[item.index], group)
-                                 : attend_row_at(batch, group, item.index);
-        uint2 size = plan_row(shape, item.row, plan.whole);
-        if (number < size.x)
-            break;
-        number -= size.x;
-        item.record += size.y;
-    }
-    uint32_t tiles = plan_tiles(shape, item.row);
-    item.tile = number % tiles;
-    item.head = number / tiles % shape.kv_heads;
-    item.split = item.row.split_first + number / tiles / shape.kv_heads;
-    item.split_end = plan.whole ? item.split + item.row.splits : item.split + 1;
-    if (plan.whole || item.row.splits == 1)
-        item.record = PLAN_DIRECT;
-    return item;
+    return plan_item(plan, batch, group, shape, number, low);
+}
+
+/* The entry of an item where all lanes ask for the same: each looks at one of 32, two times. */
+__device__ __forceinline__ uint32_t plan_entry_by_warp(const attend_plan &plan, uint32_t number)
+{
+    static_assert(PLAN_ENTRIES <= WARP * WARP, "two looks do not suffice");
+    uint32_t entries = plan_entries(plan), step = (entries + WARP - 1) / WARP;
+    uint32_t lane = threadIdx.x % WARP, at = lane * step;
+    bool before = at < entries && plan.items[at] <= number;
+    uint32_t first = (__popc(__ballot_sync(FULL_MASK, before)) - 1) * step;
+    at = first + lane;
+    before = lane < step && at < entries && plan.items[at] <= number;
+    return first + __popc(__ballot_sync(FULL_MASK, before)) - 1;
 }

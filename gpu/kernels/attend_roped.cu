@@ -122,53 +122,50 @@ __device__ __forceinline__ void roped_own(roped_lane<HD> &mine, const roped_task
             *reinterpret_cast<uint4 *>(cache + (8 * j + g) * 16) = value[j];
 }
 
-/* Scores of the warp's keys, rows, by queries, columns. The own key's come of a product of their
- * own, whose row it has where it was turned, and go to its place. */
+/* Scores of the warp's keys, as decode_scores() has them. The own key's come of a product of their
+ * own, whose column it has where it was turned, and go to its place. */
 template <int HD>
-__device__ __forceinline__ void roped_scores(float (&score)[2][1][4], const roped_task &task,
+__device__ __forceinline__ void roped_scores(float (&score)[KEY_TILES][4], const roped_task &task,
                                              const roped_lane<HD> &mine, const uint4 (&q)[HD / 32],
-                                             const uint4 (&key)[HD / 32], float unit)
+                                             const uint4 (&key)[HD / 32])
 {
-    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    float own[4] = {};
+    uint32_t lane = threadIdx.x % WARP, t = lane % 4;
+    float part[KEY_TILES][4] = {}, own[4] = {}, own_part[4] = {};
 #pragma unroll
-    for (int j = 0; j < HD / 32; j++)
+    for (int j = 0; j < HD / 32; j++) {
+        const uint32_t row[4] = {q[j].x, q[j].z, q[j].y, q[j].w}; /* decode_set_q() */
 #pragma unroll
-        for (int part = 0; part < 2; part++) {
-            uint32_t x = word_of(q[j], part * 2), y = word_of(q[j], part * 2 + 1);
-#pragma unroll
-            for (int c = 0; c < 2; c++) {
-                const uint4 &low = mine.k[2 * c][j], &high = mine.k[2 * c + 1][j];
-                mma_narrow(score[c][0], word_of(low, part * 2), word_of(high, part * 2),
-                           word_of(low, part * 2 + 1), word_of(high, part * 2 + 1), x, y);
-            }
-            mma_narrow(own, word_of(key[j], part * 2), 0, word_of(key[j], part * 2 + 1), 0, x, y);
-        }
-    if (task.owns)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float value = __shfl_sync(FULL_MASK, own[i], task.shape.group % ROPED_QUERIES * 4 + t);
-#pragma unroll
-            for (int at = 0; at < 4; at++)
-                if (task.own == at * 8 + g)
-                    score[at / 2][0][at % 2 * 2 + i] = value;
-        }
-#pragma unroll
-    for (int at = 0; at < 4; at++) {
-        uint32_t position = task.position + at * 8 + g;
-        bool seen = position >= task.item.row.first && position <= task.item.row.last;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float &value = score[at / 2][0][at % 2 * 2 + i];
-            value = seen ? value * unit : -INFINITY;
-        }
+        for (int k = 0; k < KEY_TILES; k++)
+            decode_multiply(score[k], part[k], row, mine.k[k][j]);
+        decode_multiply(own, own_part, row, key[j]);
     }
+    if (task.owns) {
+        uint32_t column = task.shape.group % ROPED_QUERIES;
+        float value = column % 2 ? own[1] + own_part[3] : own[0] + own_part[2];
+        value = __shfl_sync(FULL_MASK, value, lane - t + column / 2);
+#pragma unroll
+        for (int k = 0; k < KEY_TILES; k++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (task.own == k * 8 + 2 * t + i) {
+                    score[k][i] = value;
+                    part[k][i + 2] = 0;
+                }
+    }
+#pragma unroll
+    for (int k = 0; k < KEY_TILES; k++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t position = task.position + k * 8 + 2 * t + i;
+            bool seen = position >= task.item.row.first && position <= task.item.row.last;
+            score[k][i] = seen ? score[k][i] + part[k][i + 2] : -INFINITY;
+        }
 }
 
-/* What a warp has of the split: of queries 2 t and 2 t + 1. */
+/* What a warp has of the split. */
 template <int HD> struct roped_part {
-    float out[HD / 16][4]; /* rows of tile m by queries */
-    float most[2], sum[2];
+    float out[HD / 16][4]; /* rows of tile m by queries 2 t and 2 t + 1 */
+    float most, sum;       /* of query g */
 };
 
 template <int HD, bool NORMS>
@@ -180,7 +177,7 @@ roped_attend(roped_part<HD> &part, roped_token<HD> &token, const roped_shared<HD
     const bool late = HD > 64, later = late && NORMS;
     roped_lane<HD> mine;
     uint4 q[HD / 32], key[HD / 32];
-    float score[2][1][4] = {};
+    float score[KEY_TILES][4] = {};
     roped_ask<HD>(token, task, a, rope);
     if (!later)
         roped_keys<HD>(mine, shared, task);
@@ -191,20 +188,18 @@ roped_attend(roped_part<HD> &part, roped_token<HD> &token, const roped_shared<HD
         roped_own<HD>(mine, task, token.value, cache + (a.kv.v - a.kv.k));
     if (later)
         roped_keys<HD>(mine, shared, task);
-    roped_scores<HD>(score, task, mine, q, key, a.scale * ATTEND_LOG2E);
+    roped_scores<HD>(score, task, mine, q, key);
     if (late)
         roped_values<HD>(mine, shared, task);
     if (late && task.owns)
         roped_own<HD>(mine, task, token.value, cache + (a.kv.v - a.kv.k));
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        part.most[i] = span_peak(score, 0, i);
-        part.sum[i] = query_sum(span_weigh(score, 0, i, origin_of(part.most[i])));
-    }
+    float unit = a.scale * ATTEND_LOG2E;
+    part.most = tile_peak(score, 0) * unit;
+    part.sum = tile_sum(tile_weigh(score, 0, unit, origin_of(part.most)));
 #pragma unroll
     for (int c = 0; c < 2; c++) {
-        uint32_t low = transpose_8x8(pack(score[c][0][0], score[c][0][1], DTYPE_NARROW));
-        uint32_t high = transpose_8x8(pack(score[c][0][2], score[c][0][3], DTYPE_NARROW));
+        uint32_t low = pack(score[2 * c][0], score[2 * c][1], DTYPE_NARROW);
+        uint32_t high = pack(score[2 * c + 1][0], score[2 * c + 1][1], DTYPE_NARROW);
 #pragma unroll
         for (int m = 0; m < HD / 16; m++) {
             const uint32_t(&v)[4] = mine.v[c][m];
@@ -226,13 +221,13 @@ __device__ __forceinline__ void roped_leave(roped_shared<HD> &shared, const rope
                                             const roped_part<HD> &part)
 {
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    if (t == 0 && g < task.shape.group)
+        shared.stat[warp][g] = make_float2(part.most, part.sum);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t query = 2 * t + i;
         if (query >= task.shape.group)
             continue;
-        if (g == 0)
-            shared.stat[warp][query] = make_float2(part.most[i], part.sum[i]);
 #pragma unroll
         for (int half = 0; half < 2; half++)
 #pragma unroll
@@ -281,9 +276,10 @@ __device__ __forceinline__ void roped_merge(const roped_shared<HD> &shared, cons
         if (item.record == PLAN_DIRECT) {
             narrow *to = static_cast<narrow *>(a.out) + (size_t)item.row.token * a.out_stride +
                          head * HD + dimension;
+            float inverse = attend_inverse(sum);
 #pragma unroll
             for (int v = 0; v < values; v++)
-                to[v] = narrow_of(out[v] / sum);
+                to[v] = narrow_of(out[v] * inverse);
             continue;
         }
         size_t record = item.record + (size_t)(item.split - item.row.split_first) * a.heads + head;
@@ -315,7 +311,7 @@ __global__ void __launch_bounds__(ROPED_WARPS *WARP, 1)
         return;
     }
     roped_part<HD> part = {};
-    part.most[0] = part.most[1] = -INFINITY;
+    part.most = -INFINITY;
     char *cache = NULL;
     if (task.real && task.any) {
         cache = roped_fetch<HD>(shared, task, a, group, block_shift);

@@ -85,11 +85,6 @@ __device__ __forceinline__ uint4 roped_read(const void *from, bool valid)
     return out;
 }
 
-__device__ __forceinline__ uint32_t word_of(const uint4 &from, int word)
-{
-    return word == 0 ? from.x : word == 1 ? from.y : word == 2 ? from.z : from.w;
-}
-
 /* Of a value's chunks g and 8 + g, what is in row g or, `half` 1, g + 8 of tile m: the lower or, if
  * m is odd, the upper 16 bits. */
 template <int HD>

@@ -1,19 +1,19 @@
 /* Decode attention on sm_90, of more than ATTEND_FEW_ROWS rows; bound by memory. (32 sequences of
- * 4,096 tokens, dimension 128 / 64: memory is busy for 84 / 73 % of the time, the L2 for 87 / 79 %,
- * by ncu.)
+ * 4,096 tokens, dimension 128 / 64: memory is busy for 85 / 79 % of the time, the L2 for 88 / 86 %;
+ * 256 sequences of 155 tokens: memory for 75, the L2 for 78; by ncu.)
  *
  * One block per SM, whose warps work each for itself on items (attend_plan.cuh), so that no warp
  * waits for another and memory is kept busy where sequences are short, too: attend_warp.cuh. What a
  * block knows of the step, and keys and values that earlier steps wrote, are read while op_rope
  * ends.
  *
- * What bounds it: in long runs the memory (32 sequences of 4,096 tokens: 90 % of its read rate); in
+ * What bounds it: in long runs the memory (32 sequences of 4,096 tokens: 91 % of its read rate); in
  * short ones (128 sequences of 256 tokens are one item per warp) the 5 us until the first keys
  * come and the 3 us behind the last ones, and where rows are unequally long what one warp can do
- * alone. A layer of 128 and 256 rows at about 235 tokens
- * takes 38.4 and 68.9 us in a step; with the kernel of few rows 40.6 and 76.6, and 4.6 and 9.6 more
- * for combining, which was launched up to 1,024 tokens. For one sequence of 200 tokens this one
- * takes 14.2 us: its spans follow each other. */
+ * alone. Eight warps are few, so what they execute counts, the more the lower the clocks are: in
+ * decode steps of 256 rows, at about 180 tokens, a layer took 58 to 62 us with 1.4 times as many
+ * instructions, and takes 51 to 53 (its bytes: 41). For one sequence of 200 tokens this one took
+ * 14.2 us, and the kernel of few rows 6.1: its spans follow each other. */
 #include "gpu/kernels/attend_warp.cuh"
 #include "gpu/kernels/facts.cuh"
 
@@ -81,9 +81,13 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
         grid_wait();
     uint32_t stage = 0, phase = 0;
     decode_state<HD, TILES> s;
-    for (uint32_t number = fetch_item(fetch); number < world.total; number = fetch_item(fetch)) {
-        attend_item item = plan_find(shared.plan, a.batch, group, world.shape, number);
+    for (;;) {
+        uint32_t entry, number = fetch_item(fetch, &entry);
+        if (number >= world.total)
+            break;
+        attend_item item = plan_item(shared.plan, a.batch, group, world.shape, number, entry);
         warp_load_q(s, a, item, world.shape);
+        decode_positions(s, item, world.shape);
         warp_split(world, fetch, s, item, item.split, stage, phase);
         if (WHOLE && item.split + 1 < item.split_end) {
             decode_state<HD, TILES> all;

@@ -53,7 +53,7 @@ struct warp_world {
 
 /* One split of an item, to be fetched; lane i has its piece i. */
 struct warp_part {
-    uint32_t number, split, split_end;
+    uint32_t number, entry, split, split_end;
     uint32_t span, span_last; /* of SPAN positions, counted from 0 */
     uint32_t old;             /* spans below hold nothing that this step writes */
     uint32_t head, position;  /* position: of the lane's piece */
@@ -67,10 +67,12 @@ __device__ __forceinline__ warp_part part_find(const warp_world &world, uint32_t
 {
     warp_part part;
     part.number = number;
-    part.rows = part.block = 0;
+    part.rows = part.block = part.entry = 0;
     if (number >= world.total)
         return part;
-    attend_item item = plan_find(*world.plan, world.args->batch, *world.group, world.shape, number);
+    part.entry = plan_entry_by_warp(*world.plan, number);
+    attend_item item =
+        plan_item(*world.plan, world.args->batch, *world.group, world.shape, number, part.entry);
     part.split = split == UINT32_MAX ? item.split : split;
     part.split_end = item.split_end;
     part.head = item.head;
@@ -89,13 +91,14 @@ __device__ __forceinline__ warp_part part_find(const warp_world &world, uint32_t
     return part;
 }
 
-/* Asks for the slab that the block is in. */
+/* Asks for the slab that the block is in, from whose first block it is counted from here on. */
 __device__ __forceinline__ void part_slab(const warp_world &world, warp_part &part)
 {
+    uint32_t blocks = world.group->slab_blocks, slab = part.block / blocks;
+    part.block -= slab * blocks;
     part.slab = 0;
     if (part.rows)
-        part.slab = __ldg(reinterpret_cast<const unsigned long long *>(world.group->slabs) +
-                          part.block / world.group->slab_blocks);
+        part.slab = __ldg(reinterpret_cast<const unsigned long long *>(world.group->slabs) + slab);
 }
 
 /* Where the lane's keys are. */
@@ -104,18 +107,18 @@ __device__ __forceinline__ const char *part_keys(const warp_world &world, const 
 {
     const struct batch_group &group = *world.group;
     uint32_t inside = part.position & ((1u << world.block_shift) - 1);
-    return reinterpret_cast<const char *>(part.slab) +
-           (size_t)(part.block % group.slab_blocks) * group.block_bytes + world.args->kv.k +
-           (((size_t)part.head << world.block_shift) + inside) * (HD * 2);
+    return reinterpret_cast<const char *>(part.slab) + (size_t)part.block * group.block_bytes +
+           world.args->kv.k + (((size_t)part.head << world.block_shift) + inside) * (HD * 2);
 }
 
 struct warp_fetch {
     warp_part now, next;
     const char *keys; /* of the lane's piece of `now` */
     uint32_t stage;
-    uint32_t known; /* of `next`: 0 nothing, 1 its number was asked for, 2 its blocks, 3 slabs */
-    uint32_t taken; /* lane 0: the answer to the first question */
-    uint32_t queue; /* lane i: items i, i + WARP, ... that this warp fetches */
+    uint32_t known;   /* of `next`: 0 nothing, 1 its number was asked for, 2 its blocks, 3 slabs */
+    uint32_t taken;   /* lane 0: the answer to the first question */
+    uint32_t queue;   /* lane i: items i, i + WARP, ... that this warp fetches */
+    uint32_t entries; /* of the plan, of those */
     uint32_t queued, attended; /* how many items are in the queue; are out of it */
     bool values;               /* the keys of now.span have been asked for */
 };
@@ -136,7 +139,7 @@ __device__ __forceinline__ void fetch_turn(const warp_world &world, warp_fetch &
 {
     fetch.now = fetch.next;
     if (fresh && threadIdx.x % WARP == fetch.queued++ % WARP)
-        fetch.queue = fetch.now.number;
+        fetch.queue = fetch.now.number, fetch.entries = fetch.now.entry;
     fetch.known = 0;
     fetch.values = false;
     if (fetch_more(world, fetch))
@@ -154,9 +157,11 @@ __device__ __forceinline__ void fetch_begin(const warp_world &world, warp_fetch 
 }
 
 /* The next item to attend to, in the order in which they are fetched: the last is none. */
-__device__ __forceinline__ uint32_t fetch_item(warp_fetch &fetch)
+__device__ __forceinline__ uint32_t fetch_item(warp_fetch &fetch, uint32_t *ret_entry)
 {
-    return __shfl_sync(FULL_MASK, fetch.queue, fetch.attended++ % WARP);
+    uint32_t lane = fetch.attended++ % WARP;
+    *ret_entry = __shfl_sync(FULL_MASK, fetch.entries, lane);
+    return __shfl_sync(FULL_MASK, fetch.queue, lane);
 }
 
 /* Takes an item for this warp, and waits for its number: the comparison does, and so does the
@@ -207,21 +212,27 @@ __device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &
 {
     if (!fetch_more(world, fetch))
         return;
-    uint32_t lane = threadIdx.x % WARP, low = fetch.now.span % (ATTEND_SPLIT / SPAN) * 2;
+    uint32_t low = fetch.now.span % (ATTEND_SPLIT / SPAN) * 2;
     uint32_t rows_low = __shfl_sync(FULL_MASK, fetch.now.rows, low);
     uint32_t rows_high = __shfl_sync(FULL_MASK, fetch.now.rows, low + 1);
+    uint64_t keys = reinterpret_cast<uint64_t>(fetch.keys);
+    uint64_t keys_low = __shfl_sync(FULL_MASK, keys, low);
+    uint64_t keys_high = __shfl_sync(FULL_MASK, keys, low + 1);
     uint32_t barrier = world.full + fetch.stage * 8;
     uint32_t to = world.ring + fetch.stage * warp_shape<HD>::part;
     bool joined = world.block_shift > 4 && rows_low && rows_high; /* next to each other */
-    if (lane == low)
+    uint64_t values = fetch.values ? world.args->kv.v - world.args->kv.k : 0;
+    if (warp_elect()) {
         barrier_expect(barrier, (rows_low + rows_high) * (HD * 2));
+        if (rows_low)
+            copy_bulk(to, reinterpret_cast<const char *>(keys_low + values),
+                      (joined ? rows_low + rows_high : rows_low) * (HD * 2), barrier, world.policy);
+        if (rows_high && !joined)
+            copy_bulk(to + warp_shape<HD>::piece,
+                      reinterpret_cast<const char *>(keys_high + values), rows_high * (HD * 2),
+                      barrier, world.policy);
+    }
     __syncwarp();
-    const char *from = fetch.keys + (fetch.values ? world.args->kv.v - world.args->kv.k : 0);
-    if (lane == low && rows_low)
-        copy_bulk(to, from, (joined ? rows_low + rows_high : rows_low) * (HD * 2), barrier,
-                  world.policy);
-    if (lane == low + 1 && rows_high && !joined)
-        copy_bulk(to + warp_shape<HD>::piece, from, rows_high * (HD * 2), barrier, world.policy);
     if (++fetch.stage == world.stages)
         fetch.stage = 0;
     bool turn = fetch.values && fetch.now.span == fetch.now.span_last;
@@ -242,27 +253,29 @@ __device__ __forceinline__ void warp_load_q(decode_state<HD, TILES> &s, const at
                                             const attend_item &item, const plan_shape &shape)
 {
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    const narrow *from[TILES];
+    bool valid[TILES];
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
         uint32_t r = item.tile * shape.tile_rows + n * 8 + g;
-        uint32_t token = item.row.token + r / shape.group;
-        uint32_t head = item.head * shape.group + r % shape.group;
-        const narrow *from =
-            static_cast<const narrow *>(a.q) + (size_t)token * a.q_stride + head * HD;
-        bool valid = n * 8 + g < shape.tile_rows && r < item.row.q_len * shape.group;
-#pragma unroll
-        for (int j = 0; j < HD / 32; j++)
-            s.q[n][j] = valid ? *reinterpret_cast<const uint4 *>(from + (4 * j + t) * 8)
-                              : make_uint4(0, 0, 0, 0);
+        uint32_t token = item.row.q_len > 1 ? r / shape.group : 0;
+        uint32_t head = item.head * shape.group + r - token * shape.group;
+        from[n] = static_cast<const narrow *>(a.q) + (size_t)(item.row.token + token) * a.q_stride +
+                  head * HD + t * 8;
+        valid[n] = n * 8 + g < shape.tile_rows && r < item.row.q_len * shape.group;
     }
+#pragma unroll
+    for (int j = 0; j < HD / 32; j++)
+        decode_set_q(
+            s, j, [&](int n, int i) { return valid[n] ? load_word(from[n] + j * 32 + i * 2) : 0; });
 }
 
 template <int HD, int TILES> __device__ __forceinline__ void warp_clear(decode_state<HD, TILES> &s)
 {
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
-        s.most[n][0] = s.most[n][1] = -INFINITY;
-        s.sum[n][0] = s.sum[n][1] = 0;
+        s.most[n] = -INFINITY;
+        s.sum[n] = 0;
 #pragma unroll
         for (int m = 0; m < HD / 16; m++)
 #pragma unroll
@@ -274,22 +287,23 @@ template <int HD, int TILES> __device__ __forceinline__ void warp_clear(decode_s
 /* The running softmax: scores of a span become weights, and what was summed is scaled to fit. */
 template <int HD, int TILES>
 __device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
-                                             float (&score)[2][TILES][4])
+                                             float (&score)[KEY_TILES][4], float unit)
 {
 #pragma unroll
-    for (int n = 0; n < TILES; n++)
+    for (int n = 0; n < TILES; n++) {
+        float peak = fmaxf(tile_peak(score, n) * unit, s.most[n]), origin = origin_of(peak);
+        float keep = exp2_fast(s.most[n] - origin);
+        float2 keeps = of_outputs(keep);
+        s.most[n] = peak;
+        s.sum[n] = fmaf(s.sum[n], keep, tile_weigh(score, n, unit, origin));
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float peak = fmaxf(span_peak(score, n, i), s.most[n][i]), origin = origin_of(peak);
-            float keep = exp2_fast(s.most[n][i] - origin);
-            s.most[n][i] = peak;
-            s.sum[n][i] = fmaf(s.sum[n][i], keep, span_weigh(score, n, i, origin));
-#pragma unroll
-            for (int m = 0; m < HD / 16; m++) {
-                s.out[n][m][i] *= keep;
-                s.out[n][m][i + 2] *= keep;
-            }
+        for (int m = 0; m < HD / 16; m++) {
+            s.out[n][m][0] *= keeps.x;
+            s.out[n][m][1] *= keeps.y;
+            s.out[n][m][2] *= keeps.x;
+            s.out[n][m][3] *= keeps.y;
         }
+    }
 }
 
 /* One split: its spans from the first to the last. */
@@ -299,39 +313,23 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
                                            uint32_t split, uint32_t &stage, uint32_t &phase)
 {
     const uint32_t part = warp_shape<HD>::part;
-    const attend_args &a = *world.args;
+    float unit = world.args->scale * ATTEND_LOG2E;
     uint32_t begin = split * ATTEND_SPLIT, end = begin + ATTEND_SPLIT - 1;
     uint32_t from = item.row.first > begin ? item.row.first : begin;
     uint32_t to = item.row.last < end ? item.row.last : end;
     warp_clear(s);
     for (uint32_t span = from / SPAN; span <= to / SPAN; span++) {
-        float score[2][TILES][4] = {};
-        bool valid[2];
+        float score[KEY_TILES][4];
         barrier_wait(world.full + stage * 8, phase);
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-            uint32_t position = span * SPAN + c * PIECE;
-            valid[c] = position <= to && position + PIECE > from;
-            if (valid[c])
-                decode_scores(s, score[c], a, item, world.shape, world.group->window, position,
-                              world.ring + stage * part + c * (part / 2));
-            else
-#pragma unroll
-                for (int n = 0; n < TILES; n++)
-                    score[c][n][0] = score[c][n][1] = score[c][n][2] = score[c][n][3] = -INFINITY;
-        }
+        decode_scores(s, score, item, world.group->window, span * SPAN, world.ring + stage * part);
         reads_before_copy();
         __syncwarp();
         fetch_part<HD>(world, fetch, true);
         if (++stage == world.stages)
             stage = 0, phase ^= 1;
-        warp_softmax<HD, TILES>(s, score);
+        warp_softmax<HD, TILES>(s, score, unit);
         barrier_wait(world.full + stage * 8, phase);
-#pragma unroll
-        for (int c = 0; c < 2; c++)
-            if (valid[c])
-                decode_values(s, score[c], item, span * SPAN + c * PIECE,
-                              world.ring + stage * part + c * (part / 2));
+        decode_values(s, score, item, span * SPAN, world.ring + stage * part);
         reads_before_copy();
         __syncwarp();
         fetch_part<HD>(world, fetch, true);
@@ -340,9 +338,7 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
     }
 #pragma unroll
     for (int n = 0; n < TILES; n++)
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-            s.sum[n][i] = query_sum(s.sum[n][i]);
+        s.sum[n] = tile_sum(s.sum[n]);
 }
 
 /* A split added to those before it, as combine_kernel does; `all` starts clear. */
@@ -351,19 +347,18 @@ __device__ __forceinline__ void warp_fold(decode_state<HD, TILES> &all,
                                           const decode_state<HD, TILES> &s)
 {
 #pragma unroll
-    for (int n = 0; n < TILES; n++)
+    for (int n = 0; n < TILES; n++) {
+        float old, now;
+        all.most[n] = fold_most(all.most[n], s.most[n], &old, &now);
+        all.sum[n] = fold_value(all.sum[n], old, s.sum[n], now);
+        float2 olds = of_outputs(old), nows = of_outputs(now);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float old, now;
-            all.most[n][i] = fold_most(all.most[n][i], s.most[n][i], &old, &now);
-            all.sum[n][i] = fold_value(all.sum[n][i], old, s.sum[n][i], now);
+        for (int m = 0; m < HD / 16; m++)
 #pragma unroll
-            for (int m = 0; m < HD / 16; m++) {
-                all.out[n][m][i] = fold_value(all.out[n][m][i], old, s.out[n][m][i], now);
-                all.out[n][m][i + 2] =
-                    fold_value(all.out[n][m][i + 2], old, s.out[n][m][i + 2], now);
-            }
-        }
+            for (int i = 0; i < 4; i++)
+                all.out[n][m][i] = fold_value(all.out[n][m][i], i % 2 ? olds.y : olds.x,
+                                              s.out[n][m][i], i % 2 ? nows.y : nows.x);
+    }
 }
 
 /* Results of an item: to the output, or to its record for combine_kernel. The first item of a row
@@ -380,20 +375,24 @@ __device__ __forceinline__ void warp_store(const decode_state<HD, TILES> &s, con
         scratch.row_record[item.index] = item.record;
     bool aligned = a.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 8 == 0;
 #pragma unroll
-    for (int n = 0; n < TILES; n++)
+    for (int n = 0; n < TILES; n++) {
+        float2 mosts = of_outputs(s.most[n]), sums = of_outputs(s.sum[n]);
+        float2 inverses = of_outputs(attend_inverse(s.sum[n]));
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             uint32_t in_tile = n * 8 + 2 * t + i, r = item.tile * shape.tile_rows + in_tile;
             if (in_tile >= shape.tile_rows || r >= item.row.q_len * shape.group)
                 continue;
-            uint32_t token = r / shape.group, head = item.head * shape.group + r % shape.group;
+            uint32_t token = item.row.q_len > 1 ? r / shape.group : 0;
+            uint32_t head = item.head * shape.group + r - token * shape.group;
             size_t record = item.record +
                             ((size_t)(item.split - item.row.split_first) * item.row.q_len + token) *
                                 shape.kv_heads * shape.group +
                             head;
             bool direct = item.record == PLAN_DIRECT;
+            float inverse = i ? inverses.y : inverses.x;
             if (!direct && g == 0)
-                scratch.stat[record] = make_float2(s.most[n][i], s.sum[n][i]);
+                scratch.stat[record] = make_float2(i ? mosts.y : mosts.x, i ? sums.y : sums.x);
 #pragma unroll
             for (int m = 0; m < HD / 16; m += next)
 #pragma unroll
@@ -415,7 +414,7 @@ __device__ __forceinline__ void warp_store(const decode_state<HD, TILES> &s, con
                                      dimension;
 #pragma unroll
                         for (int j = 0; j < 4; j++)
-                            v[j] /= s.sum[n][i];
+                            v[j] *= inverse;
                         if (aligned)
                             *reinterpret_cast<uint2 *>(to) = make_uint2(
                                 pack(v[0], v[1], DTYPE_NARROW), pack(v[2], v[3], DTYPE_NARROW));
@@ -424,6 +423,7 @@ __device__ __forceinline__ void warp_store(const decode_state<HD, TILES> &s, con
                                 to[j] = narrow_of(v[j]);
                     }
         }
+    }
 }
 
 #endif

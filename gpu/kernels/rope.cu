@@ -120,8 +120,10 @@ __global__ void __launch_bounds__(ROPE_THREADS)
     if (part >= a.heads) {
         bool is_k = part < a.heads + a.kv_heads;
         uint32_t head = part - a.heads - (is_k ? 0 : a.kv_heads);
-        to = kv_place(a, a.batch.rows[a.batch.token_row[token]].slot, a.batch.token_position[token],
-                      head, is_k ? a.kv.k : a.kv.v) +
+        /* Where all rows have one token, one look-up less, of four that wait for each other. */
+        uint32_t row = a.batch.q_len_max == 1 ? token : a.batch.token_row[token];
+        to = kv_place(a, a.batch.rows[row].slot, a.batch.token_position[token], head,
+                      is_k ? a.kv.k : a.kv.v) +
              i * 2;
         if (!is_k) {
             *reinterpret_cast<uint4 *>(to) = low;

@@ -57,6 +57,32 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address)
     return out;
 }
 
+__device__ __forceinline__ uint32_t load_shared_word(uint32_t address)
+{
+    uint32_t out;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(out) : "r"(address) : "memory");
+    return out;
+}
+
+__device__ __forceinline__ uint32_t load_word(const void *from)
+{
+    uint32_t out;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(out) : "l"(from) : "memory");
+    return out;
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, const uint4 &value)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(value.x), "r"(value.y),
+                 "r"(value.z), "r"(value.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ uint32_t word_of(const uint4 &from, int word)
+{
+    return word == 0 ? from.x : word == 1 ? from.y : word == 2 ? from.z : from.w;
+}
+
 /* 16 bytes by the thread itself, in the background; zeros where not `valid`. */
 __device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool valid)
 {
