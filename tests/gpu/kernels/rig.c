@@ -16,6 +16,7 @@ struct buffer {
 cudaStream_t rig_stream;
 static struct buffer buffers[BUFFERS_MAX];
 static void *hosts[BUFFERS_MAX];
+static uint32_t align = 1; /* of strides */
 static uint32_t buffer_count, host_count;
 static uint64_t state;
 
@@ -32,6 +33,7 @@ void rig_begin(void)
 {
     rig_seed(1);
     rig_threads(2);
+    tensor_align(1);
 }
 
 void rig_wait(void)
@@ -110,9 +112,14 @@ static void *host_new(size_t bytes)
     return hosts[host_count++] = malloc(bytes ? bytes : 1);
 }
 
+void tensor_align(uint32_t elements)
+{
+    align = elements;
+}
+
 static struct tensor tensor_make(enum dtype dtype, uint32_t rows, uint32_t size)
 {
-    uint32_t stride = size + rig_between(0, 9);
+    uint32_t stride = (size + rig_between(0, 9) + align - 1) / align * align;
     struct tensor tensor = {.rows = rows, .size = size, .stride = stride, .dtype = dtype};
     tensor.host = host_new((size_t)rows * stride * sizeof(float));
     return tensor;

@@ -20,6 +20,7 @@ void rig_suites(SRunner *runner); /* adds the suites about this device alone */
 /* A kernel may wait for what another stream's does: CUDA. On the CPU device streams meet by
  * tallies; on CUDA these are NULL. */
 extern const bool rig_kernels_wait;
+extern bool rig_gates_many; /* whether gate and up of many rows are to be one kernel here */
 cudaStream_t rig_tally_make(void);
 void rig_tally_free(cudaStream_t tally);
 
@@ -47,6 +48,8 @@ struct tensor {
     uint32_t rows, size, stride;
     enum dtype dtype;
 };
+/* Strides are multiples of so many elements from here on; until rig_begin, of any number. */
+void tensor_align(uint32_t elements);
 struct tensor tensor_random(enum dtype dtype, uint32_t rows, uint32_t size, float deviation);
 struct tensor tensor_poison(enum dtype dtype, uint32_t rows, uint32_t size);
 void tensor_read(struct tensor *tensor); /* device to host */

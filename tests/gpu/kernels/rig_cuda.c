@@ -16,7 +16,12 @@ void rig_device(uint32_t threads)
         exit(SKIPPED);
     }
     OK(status);
+    int major = 0;
+    OK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    rig_gates_many = major == 9;
 }
+
+bool rig_gates_many;
 
 const bool rig_kernels_wait = true;
 

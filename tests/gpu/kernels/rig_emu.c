@@ -10,6 +10,7 @@ void rig_device(uint32_t threads)
 }
 
 const bool rig_kernels_wait = false;
+bool rig_gates_many = false;
 
 cudaStream_t rig_tally_make(void)
 {

@@ -8,6 +8,12 @@
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
+/* Of many rows, some from everywhere are looked at. */
+static uint32_t rows_step(uint32_t rows)
+{
+    return rows / 250 * 2 + 1;
+}
+
 struct norm_case {
     uint32_t max, count, size;
     enum dtype residual, delta, out;
@@ -23,6 +29,8 @@ static const struct norm_case norm_cases[] = {
     {3, 2, 515, DTYPE_F16, DTYPE_F16, DTYPE_F16, true, false, false},
     {7, 6, 512, DTYPE_F32, DTYPE_F32, DTYPE_F16, true, true, false},
     {3, 0, 515, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false},
+    /* more rows than a GPU takes at once */
+    {540, 531, 4088, DTYPE_F32, DTYPE_F32, DTYPE_BF16, false, true, false},
 };
 
 static double norm_scale(const struct tensor *residual, uint32_t row, double eps)
@@ -68,7 +76,7 @@ START_TEST(norm_adds_then_scales_by_the_root_mean_square)
     if (!c->in_place)
         ck_assert(tensor_untouched(&out, c->count));
     tensor_read(&out);
-    for (uint32_t row = 0; row < c->max; row++) {
+    for (uint32_t row = 0; row < c->max; row += rows_step(c->max)) {
         double scale = norm_scale(&residual, row, 1e-5);
         for (uint32_t i = 0; i < c->size; i++) {
             double want = (double)tensor_at(&before, row, i);
@@ -88,12 +96,8 @@ START_TEST(norm_adds_then_scales_by_the_root_mean_square)
 }
 END_TEST
 
-START_TEST(swiglu_is_silu_of_the_gate_times_up)
+static void swiglu_check(enum dtype dtype, uint32_t size, uint32_t max, uint32_t count)
 {
-    static const uint32_t sizes[] = {1, 15, 1024, 2500, 16};
-    enum dtype dtype = (enum dtype)(_i % 3);
-    rig_begin();
-    uint32_t size = sizes[_i % 5], max = 9, count = (uint32_t)_i;
     struct tensor in = tensor_random(dtype, max, 2 * size, 4);
     struct tensor out = tensor_poison(dtype, max, size);
     struct swiglu_args args = {.rows = rig_span(count, 0, max),
@@ -106,12 +110,29 @@ START_TEST(swiglu_is_silu_of_the_gate_times_up)
     OK(op_swiglu(&args, rig_stream));
     ck_assert(tensor_untouched(&out, count));
     tensor_read(&out);
-    for (uint32_t row = 0; row < count; row++)
+    for (uint32_t row = 0; row < count; row += rows_step(count))
         for (uint32_t i = 0; i < size; i++) {
             double gate = (double)tensor_at(&in, row, i);
             double want = gate / (1 + exp(-gate)) * (double)tensor_at(&in, row, size + i);
             check_close((double)tensor_at(&out, row, i), want, dtype, fabs(want) * 1e-6);
         }
+}
+
+START_TEST(swiglu_is_silu_of_the_gate_times_up)
+{
+    static const uint32_t sizes[] = {1, 15, 1024, 2500, 16};
+    rig_begin();
+    swiglu_check((enum dtype)(_i % 3), sizes[_i % 5], 9, (uint32_t)_i);
+    rig_end();
+}
+END_TEST
+
+/* More rows than a GPU takes at once: it goes through them in turns. */
+START_TEST(swiglu_of_many_rows)
+{
+    rig_begin();
+    tensor_align(8);
+    swiglu_check(DTYPE_BF16, 16, 26000, 25977);
     rig_end();
 }
 END_TEST
@@ -182,6 +203,7 @@ Suite *rows_suite(void)
     tcase_add_loop_test(tcase, norm_adds_then_scales_by_the_root_mean_square, 0,
                         sizeof norm_cases / sizeof *norm_cases);
     tcase_add_loop_test(tcase, swiglu_is_silu_of_the_gate_times_up, 0, 10);
+    tcase_add_test(tcase, swiglu_of_many_rows);
     tcase_add_test(tcase, swiglu_gives_infinity_where_f16_ends);
     tcase_add_test(tcase, gather_takes_rows_by_index_from_the_first_of_a_chunk);
     suite_add_tcase(suite, tcase);
