@@ -156,6 +156,7 @@ __device__ __forceinline__ void decode_scores(const decode_state<HD, TILES> &s,
                 key[j][k] = load_shared(from + (begin + j) * 64 + k * (8 * HD * 2));
 #pragma unroll
         for (int j = 0; j < steps; j++)
+#pragma unroll
             for (int k = 0; k < KEY_TILES; k++) {
                 const uint32_t(&first)[4] = s.q[begin + j][0];
                 const uint32_t(&last)[4] = s.q[begin + j][TILES - 1];

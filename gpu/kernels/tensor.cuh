@@ -23,14 +23,6 @@ __device__ __forceinline__ void mma_narrow(float (&c)[4], uint32_t a0, uint32_t 
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* An 8 x 8 matrix of 16-bit values (row g; columns 2t, 2t + 1), transposed. */
-__device__ __forceinline__ uint32_t transpose_8x8(uint32_t value)
-{
-    uint32_t out;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(value));
-    return out;
-}
-
 __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
