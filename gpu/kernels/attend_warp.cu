@@ -12,7 +12,7 @@
  * come and the 3 us behind the last ones, and where rows are unequally long what one warp can do
  * alone. Eight warps are few, so what they execute counts, the more the lower the clocks are: in
  * decode steps of 256 rows, at about 180 tokens, a layer took 58 to 62 us with 1.4 times as many
- * instructions, and takes 51 to 53 (its bytes: 41). For one sequence of 200 tokens this one took
+ * instructions, and takes 51 to 54 (its bytes: 41). For one sequence of 200 tokens this one took
  * 14.2 us, and the kernel of few rows 6.1: its spans follow each other. */
 #include "gpu/kernels/attend_warp.cuh"
 #include "gpu/kernels/facts.cuh"
