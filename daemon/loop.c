@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/log_writer.h"
 #include "daemon/notify.h"
 #include "daemon/pulse.h"
 #include "protocol/base/log.h"
@@ -36,6 +37,7 @@ static void close_listeners(struct loop *loop)
 static void leave(struct loop *loop, int code)
 {
     close_listeners(loop);
+    log_writer_flush();
     _exit(code);
 }
 

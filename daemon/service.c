@@ -15,6 +15,7 @@
 #include "daemon/kv.h"
 #include "daemon/layout.h"
 #include "daemon/listen.h"
+#include "daemon/log_writer.h"
 #include "daemon/loop.h"
 #include "daemon/notify.h"
 #include "daemon/option.h"
@@ -321,7 +322,11 @@ static uint64_t random_seed(void)
 static int serve(struct service *service, struct command_line *line)
 {
     struct error error;
-    int rc = find_device(service, &error);
+    int rc = log_writer_start(&error);
+    if (!rc) {
+        raise_file_limit(service->options);
+        rc = find_device(service, &error);
+    }
     if (!rc)
         rc = loop_init(&service->loop, service->options, random_seed(), reload, line, &error);
     if (rc) {
@@ -357,7 +362,6 @@ static int act(struct service *service, const struct option_command *command,
         int rc = check(service, &error);
         code = rc ? complain(rc, &error) : 0;
     } else {
-        raise_file_limit(options);
         return serve(service, line); /* frees the options, which a reload may have changed */
     }
     options_free(options);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/server.h"
+#include "protocol/base/log.h"
 #include "protocol/message.h"
 
 /* ---- health and model --------------------------------------------------------------------------
@@ -303,6 +304,7 @@ const struct stats_worker *status_figures(struct server *server)
     server->counts.requests = server->live_requests;
     server->counts.waiting = server->waiting.count;
     server->counts.waiting_tokens = server->load.tokens;
+    server->counts.log_lines_dropped_total = log_dropped();
     return &workers;
 }
 

@@ -10,6 +10,7 @@
 #include "gpu/emu/device.h"
 #include "gpu/emu/lock.h"
 #include "gpu/emu/tally.h"
+#include "protocol/base/log.h"
 
 static const char *const call_names[EMU_CALLS] = {
 #define CALL(name, parameters) #name,
@@ -37,8 +38,7 @@ _Noreturn void call_abort(const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    fprintf(stderr, "emulated CUDA: %s\n", text);
-    abort();
+    log_die("emulated CUDA", text);
 }
 
 /* "Not ready" is an answer: the runtime does not keep it as the last error. */

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -16,19 +17,18 @@
 #include "protocol/base/repeat.h"
 #include "protocol/base/utf8.h"
 
-#define MESSAGE_MAX 1024
-/* JSON escapes a byte of a clean message to two at most; all else of a line is short. */
-#define LINE_MAX_BYTES (2 * MESSAGE_MAX + 256)
 #define PLACE_MAX 64
+#define LAST_WORDS_MS 500 /* for a stderr that is full */
 
 static atomic_int level_now = LOG_INFO;
 static atomic_int format_now = LOG_TEXT;
 static atomic_bool to_journal;
+static _Atomic(const struct log_sink *) sink_now;
 
 /* Two tables, so that the many lines of the one do not push the floods out of the other. */
 static struct repeat by_format, by_text;
 static pthread_mutex_t repeat_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t at_exit_once = PTHREAD_ONCE_INIT;
+static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
 
 static const char *const level_names[] = {
     [LOG_ERROR] = "error", [LOG_WARNING] = "warning", [LOG_NOTICE] = "notice",
@@ -87,12 +87,13 @@ static void clean(char *message)
     }
 }
 
-static void write_line(enum log_level level, const char *place, const char *message)
+size_t log_format_line(char line[LOG_LINE_MAX], enum log_level level, const char *place,
+                       const char *message)
 {
-    char line[LINE_MAX_BYTES + 1], stamp[48];
+    char stamp[48];
     bool journal = atomic_load_explicit(&to_journal, memory_order_relaxed);
-    size_t used = journal ? (size_t)snprintf(line, sizeof(line), "<%d>", (int)level) : 0;
-    size_t room = LINE_MAX_BYTES - used;
+    size_t used = journal ? (size_t)snprintf(line, LOG_LINE_MAX, "<%d>", (int)level) : 0;
+    size_t room = LOG_LINE_MAX - 1 - used;
     format_time(stamp, sizeof(stamp));
     if (atomic_load_explicit(&format_now, memory_order_relaxed) == LOG_JSON)
         used += format_json(line + used, room, stamp, level, place, message);
@@ -101,16 +102,59 @@ static void write_line(enum log_level level, const char *place, const char *mess
     else
         used += (size_t)snprintf(line + used, room, "%s %s %s: %s", stamp, level_names[level],
                                  place, message);
-    assert(used <= LINE_MAX_BYTES);
+    assert(used < LOG_LINE_MAX);
     line[used++] = '\n';
-    /* There is nobody to tell when stderr itself fails. */
-    while (write(STDERR_FILENO, line, used) < 0 && errno == EINTR)
-        continue;
+    return used;
+}
+
+size_t log_write(const char *bytes, size_t length)
+{
+    size_t done = 0;
+    while (done < length) {
+        ssize_t written = write(STDERR_FILENO, bytes + done, length - done);
+        if (written > 0) {
+            done += (size_t)written;
+        } else if (written < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            /* Another process that has the same file made it so. */
+            struct pollfd room = {.fd = STDERR_FILENO, .events = POLLOUT};
+            if (poll(&room, 1, -1) < 0 && errno != EINTR)
+                break;
+        } else if (written == 0 || errno != EINTR) {
+            break;
+        }
+    }
+    return done;
+}
+
+static void write_line(enum log_level level, const char *place, const char *message)
+{
+    char line[LOG_LINE_MAX];
+    size_t length = log_format_line(line, level, place, message);
+    const struct log_sink *sink = atomic_load_explicit(&sink_now, memory_order_acquire);
+    if (sink)
+        sink->put(level, line, length);
+    else
+        (void)log_write(line, length); /* there is nobody to tell when stderr itself fails */
+}
+
+void log_die(const char *place, const char *message)
+{
+    const struct log_sink *sink = atomic_load_explicit(&sink_now, memory_order_acquire);
+    char text[LOG_MESSAGE_MAX], line[LOG_LINE_MAX];
+    struct pollfd room = {.fd = STDERR_FILENO, .events = POLLOUT};
+    snprintf(text, sizeof(text), "%s", message);
+    clean(text);
+    size_t length = log_format_line(line, LOG_ERROR, place, text);
+    if (sink)
+        sink->last(line, length);
+    else if (poll(&room, 1, LAST_WORDS_MS) == 1)
+        (void)!write(STDERR_FILENO, line, length);
+    abort();
 }
 
 static void write_held(const struct repeat_held *held)
 {
-    char message[MESSAGE_MAX];
+    char message[LOG_MESSAGE_MAX];
     snprintf(message, sizeof(message), "%s ... repeated %llu times", held->text,
              (unsigned long long)held->count);
     clean(message); /* the cut may have gone through a character */
@@ -131,20 +175,49 @@ static void write_due(struct repeat *repeat, bool all)
     }
 }
 
-static void write_rest(void)
+void log_rest(void)
 {
     write_due(&by_format, true);
     write_due(&by_text, true);
 }
 
-static void register_at_exit(void)
+uint64_t log_dropped(void)
 {
-    atexit(write_rest);
+    const struct log_sink *sink = atomic_load_explicit(&sink_now, memory_order_acquire);
+    return sink ? sink->dropped() : 0;
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&repeat_lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&repeat_lock);
+}
+
+/* Whatever thread the sink has is the parent's. */
+static void in_child(void)
+{
+    pthread_mutex_unlock(&repeat_lock);
+    log_to(NULL);
+}
+
+static void register_once(void)
+{
+    atexit(log_rest);
+    pthread_atfork(before_fork, after_fork, in_child);
+}
+
+void log_to(const struct log_sink *sink)
+{
+    atomic_store_explicit(&sink_now, sink, memory_order_release);
 }
 
 void log_setup(enum log_level level, enum log_format format)
 {
-    pthread_once(&at_exit_once, register_at_exit);
+    pthread_once(&setup_once, register_once);
     atomic_store_explicit(&to_journal, stderr_is_journal(), memory_order_relaxed);
     atomic_store_explicit(&level_now, (int)level, memory_order_relaxed);
     atomic_store_explicit(&format_now, (int)format, memory_order_relaxed);
@@ -157,7 +230,7 @@ bool log_enabled(enum log_level level)
 
 void log_line(enum log_level level, const char *place, const char *format, ...)
 {
-    char message[MESSAGE_MAX];
+    char message[LOG_MESSAGE_MAX];
     va_list arguments;
     if (!log_enabled(level))
         return;

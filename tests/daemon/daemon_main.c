@@ -10,6 +10,7 @@ int main(void)
     srunner_add_suite(runner, device_suite());
     srunner_add_suite(runner, layout_suite());
     srunner_add_suite(runner, listen_suite());
+    srunner_add_suite(runner, log_writer_suite());
     srunner_add_suite(runner, option_suite());
     srunner_add_suite(runner, server_suite());
     srunner_add_suite(runner, service_suite());

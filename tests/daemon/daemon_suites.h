@@ -8,6 +8,7 @@ Suite *deadline_suite(void);
 Suite *device_suite(void);
 Suite *layout_suite(void);
 Suite *listen_suite(void);
+Suite *log_writer_suite(void);
 Suite *option_suite(void);
 Suite *server_suite(void);
 Suite *service_suite(void);

@@ -1,10 +1,13 @@
 #include "tests/daemon/daemon_suites.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -324,6 +327,114 @@ START_TEST(a_stuck_device_is_told_by_health)
 }
 END_TEST
 
+/* ---- a log that nobody reads -------------------------------------------------------------------
+ */
+
+#define REQUESTS_UNREAD 12000
+#define REQUESTS_UNDER_WAY 500
+
+/* Requests of one sequence each, so many under way that answers and not round trips take the time. */
+static void ask_many(uint32_t count)
+{
+    uint64_t sent = 0;
+    for (uint32_t answered = 0; answered < count; answered++) {
+        for (; sent < count && sent - answered < REQUESTS_UNDER_WAY; sent++)
+            wire_generate(&wire, 1 + sent, 1, 1);
+        ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
+    }
+}
+
+static uint64_t lines_dropped(void)
+{
+    struct frame frame;
+    unsigned long long count;
+    wire_control(&wire, FRAME_STATS, "");
+    wire_find(&wire, FRAME_STATS, &frame);
+    const char *figure = memmem(frame.head, frame.head_length, "\"log_lines_dropped_total\":", 26);
+    ck_assert_ptr_nonnull(figure);
+    ck_assert_int_eq(sscanf(figure + 26, "%llu", &count), 1);
+    return count;
+}
+
+/* Whether it is said how many were dropped, until the log says `what`. */
+static bool gap_is_told(int log, const char *what, uint64_t count)
+{
+    static char text[8u << 20];
+    char told[64];
+    size_t length = 0;
+    snprintf(told, sizeof(told), " %llu lines were dropped", (unsigned long long)count);
+    while (!memmem(text, length, what, strlen(what))) {
+        struct pollfd readable = {.fd = log, .events = POLLIN};
+        ck_assert_int_eq(poll(&readable, 1, SPAWN_PATIENCE_MS), 1);
+        ssize_t got = read(log, text + length, sizeof(text) - length);
+        ck_assert_int_gt((int)got, 0);
+        length += (size_t)got;
+    }
+    return memmem(text, length, told, strlen(told)) != NULL;
+}
+
+/* The daemon's stderr is a pipe that the test holds open: nobody reads it, or nobody yet. */
+START_TEST(a_log_that_nobody_reads_stops_neither_requests_nor_the_end)
+{
+    const char *const arguments[] = {"--model",           "synthetic:null", "--device", "cpu",
+                                     "--queue-sequences", "1000",           NULL};
+    ck_assert_int_eq(mkfifo(spawn.log, 0600), 0);
+    int log = open(spawn.log, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(log, 0);
+    spawn_start(&spawn, arguments, NULL);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    ask_many(REQUESTS_UNREAD);
+    uint64_t dropped = lines_dropped();
+    ck_assert_uint_gt(dropped, 0);
+    if (_i == 0) {
+        ck_assert(gap_is_told(log, "lines were dropped: ", dropped));
+        wire_generate(&wire, 1, 1, 1);
+        ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
+        ck_assert_uint_eq(lines_dropped(), dropped);
+    }
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    wire_close(&wire);
+    close(log);
+}
+END_TEST
+
+/* The process is gone although its last words are not read, by whichever way it goes. */
+START_TEST(a_log_that_nobody_reads_keeps_no_daemon_that_must_end)
+{
+    static const struct {
+        const char *fault;
+        int signals, code;
+    } ways[] = {{"launch:100:illegal-address", 0, 75}, {"launch:100:hang", 2, 1}};
+    static char bytes[4096];
+    char variable[128];
+    const char *const environment[] = {variable, NULL};
+    struct frame frame;
+    snprintf(variable, sizeof(variable), "SLUICE_EMU_FAULT=%s", ways[_i].fault);
+    ck_assert_int_eq(mkfifo(spawn.log, 0600), 0);
+    int log = open(spawn.log, O_RDWR | O_CLOEXEC);
+    spawn_start(&spawn, null_model, environment);
+    spawn_await_ready(&spawn);
+    /* By another file than the daemon's: its own stays as it is. */
+    int filler = open(spawn.log, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    while (write(filler, bytes, sizeof(bytes)) > 0)
+        continue;
+    wire_open(&wire, &spawn);
+    wire_generate(&wire, 1, 1, 4000);
+    for (int i = 0; i < ways[_i].signals; i++) {
+        kill(spawn.pid, SIGTERM);
+        wire_control(&wire, FRAME_HEALTH, "");
+        if (i + 1 < ways[_i].signals)
+            wire_find(&wire, FRAME_HEALTH, &frame); /* it was seen */
+    }
+    ck_assert_int_eq(spawn_wait(&spawn), ways[_i].code);
+    wire_close(&wire);
+    close(filler);
+    close(log);
+}
+END_TEST
+
 /* The word must not come out of the daemon again but in the answers of its own client. */
 #define CANARY "xyzzyCANARYplugh"
 
@@ -528,6 +639,8 @@ Suite *service_suite(void)
                         (int)(sizeof(layouts) / sizeof(layouts[0])));
     tcase_add_loop_test(tcase, a_stuck_device_is_told_by_health, 0,
                         (int)(sizeof(layouts) / sizeof(layouts[0])));
+    tcase_add_loop_test(tcase, a_log_that_nobody_reads_stops_neither_requests_nor_the_end, 0, 2);
+    tcase_add_loop_test(tcase, a_log_that_nobody_reads_keeps_no_daemon_that_must_end, 0, 2);
     tcase_add_test(tcase, content_of_requests_appears_in_no_log_and_no_status);
     tcase_add_test(tcase, the_service_manager_is_told_in_order);
     tcase_add_test(tcase, a_stuck_device_leaves_the_watchdog_unfed);

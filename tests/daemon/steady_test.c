@@ -1,13 +1,16 @@
 /* Worker and engine together: synthetic:null on the CPU device, served as the daemon does it.
  * Answers follow the rule, steady turns make no heap call, and memory comes back. */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/log_writer.h"
 #include "daemon/worker.h"
 #include "gpu/emu/emu.h"
 #include "gpu/kernels/null_rule.h"
+#include "protocol/base/log.h"
 #include "tests/daemon/fake_device.h"
 #include "tests/daemon/steady_suite.h"
 #include "tests/heap.h"
@@ -248,6 +251,31 @@ START_TEST(a_hundred_cycles_of_load_leave_no_drift)
 }
 END_TEST
 
+/* Nobody reads them: some are kept, the others dropped. */
+START_TEST(lines_of_the_log_make_no_heap_call)
+{
+    struct error error;
+    int ends[2];
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    int before = dup(STDERR_FILENO);
+    ck_assert_int_eq(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+    log_setup(LOG_INFO, LOG_JSON);
+    ck_assert_int_eq(log_writer_start(&error), 0);
+    log_line(LOG_INFO, "test", "the first");
+    uint64_t calls = heap_calls;
+    for (uint32_t i = 0; i < 20000; i++) {
+        log_line(LOG_INFO, "test", "line %u, which is as long as lines of requests are, %u", i, i);
+        log_line(LOG_WARNING, "test", "repeated, mostly: %u", i);
+    }
+    calls = heap_calls - calls;
+    uint64_t dropped = log_dropped();
+    dup2(before, STDERR_FILENO);
+    ck_assert_uint_eq(calls, 0);
+    ck_assert_uint_gt(dropped, 0);
+    close(before);
+}
+END_TEST
+
 Suite *steady_suite(void)
 {
     Suite *suite = suite_create("steady");
@@ -257,6 +285,7 @@ Suite *steady_suite(void)
     tcase_add_test(tcase, with_too_little_kv_everything_is_answered_all_the_same);
     tcase_add_test(tcase, memory_follows_the_load_down);
     tcase_add_test(tcase, a_hundred_cycles_of_load_leave_no_drift);
+    tcase_add_test(tcase, lines_of_the_log_make_no_heap_call);
     suite_add_tcase(suite, tcase);
     return suite;
 }

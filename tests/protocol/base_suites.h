@@ -8,5 +8,6 @@ Suite *hist_suite(void);
 Suite *json_suite(void);
 Suite *json_write_suite(void);
 Suite *list_suite(void);
+Suite *log_ring_suite(void);
 Suite *log_suite(void);
 Suite *repeat_suite(void);
