@@ -201,6 +201,8 @@ static int drain_or_resume(struct conn *conn, const struct frame *frame, time_us
         return error_set(error, ERR_DENIED,
                          "%s is for root, the daemon's user and members of admin-group",
                          drain ? "drain" : "resume");
+    if (!drain && conn->server->ending)
+        return error_set(error, ERR_DRAINING, "the daemon ends: there is no going back");
     if (drain)
         server_drain(conn->server);
     else

@@ -8,16 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/guard.h"
 #include "daemon/log_writer.h"
 #include "daemon/notify.h"
 #include "daemon/pulse.h"
 #include "protocol/base/log.h"
 
-#define FAIL_US 500000u   /* to tell clients that the device failed */
-#define GREET_US 500000u  /* for clients that are connecting, when the end is asked for */
-#define CUT_US 2000000u   /* for cancelled work to end */
-#define STOP_US 10000000u /* for workers to end */
-#define ACCEPTS_MAX 64    /* per iteration, so that accepting starves nobody */
+#define ACCEPTS_MAX 64 /* per iteration, so that accepting starves nobody */
 
 /* ---- the end -----------------------------------------------------------------------------------
  */
@@ -41,13 +38,6 @@ static void leave(struct loop *loop, int code)
     _exit(code);
 }
 
-static void enter(struct loop *loop, enum loop_stage stage, time_us for_us, time_us now_us)
-{
-    loop->stage = stage;
-    loop->stage_due_us = for_us ? now_us + for_us : 0;
-    loop_touch(loop);
-}
-
 static bool workers_are(const struct loop *loop, enum worker_state state)
 {
     for (uint32_t i = 0; i < loop->replica_count; i++)
@@ -56,7 +46,7 @@ static bool workers_are(const struct loop *loop, enum worker_state state)
     return true;
 }
 
-static void stop_workers(struct loop *loop, time_us now_us)
+static void stop_workers(struct loop *loop)
 {
     for (uint32_t i = 0; i < loop->replica_count; i++) {
         /* A thread in the midst of loading hears nothing, and holds nothing that must be saved. */
@@ -64,7 +54,6 @@ static void stop_workers(struct loop *loop, time_us now_us)
             leave(loop, loop->exit_code);
         worker_stop(loop->replicas[i]->worker);
     }
-    enter(loop, LOOP_STOPPING, STOP_US, now_us);
 }
 
 static void device_failed(struct loop *loop, time_us now_us)
@@ -73,7 +62,7 @@ static void device_failed(struct loop *loop, time_us now_us)
     for (uint32_t i = 0; i < loop->replica_count && !error; i++)
         if (worker_state(loop->replicas[i]->worker) == WORKER_FAILED)
             error = worker_failure(loop->replicas[i]->worker);
-    if (!error || loop->stage == LOOP_FAILED)
+    if (!error || loop->ending.stage == ENDING_FAILED)
         return;
     bool final = error->code == ERR_BAD_MODEL || error->code == ERR_BAD_CONFIG;
     loop->exit_code = final ? EXIT_CONFIG : EXIT_DEVICE;
@@ -81,70 +70,84 @@ static void device_failed(struct loop *loop, time_us now_us)
              loop->exit_code);
     notify_send("STOPPING=1\nSTATUS=The device failed");
     server_fail(&loop->server, error, now_us);
-    enter(loop, LOOP_FAILED, FAIL_US, now_us);
+    ending_fail(&loop->ending, now_us);
+    guard_allow("telling clients of the device's failure", ENDING_FAIL_US + ENDING_CLOSE_US,
+                loop->exit_code);
+    loop_touch(loop);
 }
 
-static bool idle(const struct loop *loop)
+/* The time is over: whatever is left goes with the process. */
+static void abandon(struct loop *loop)
 {
-    return server_idle(&loop->server) && front_idle(&loop->front);
+    int code = loop->exit_code;
+    if (loop->ending.stage == ENDING_STOP) {
+        log_line(LOG_ERROR, "loop", "a worker does not end: the process leaves without it");
+        code = EXIT_DEVICE;
+    } else if (loop->ending.stage == ENDING_FINISH) {
+        log_line(LOG_WARNING, "loop",
+                 "left at the end: %" PRIu32 " texts that threads of the pool still read%s",
+                 loop->server.encodings,
+                 loop->trace_file.busy ? ", and the profile, which is not whole" : "");
+        guard_allow("the profile to be written", ENDING_FILE_US, code);
+        if (!loop->trace_file.busy)
+            trace_file_end(&loop->trace_file);
+    }
+    leave(loop, code);
 }
 
-/* Who had just connected when the end was asked for is heard, and told, instead of cut off. */
-static bool greeted_late(const struct loop *loop, time_us now_us)
-{
-    return now_us < loop->greet_due_us && !list_empty(&loop->server.greeting);
-}
-
-/* What a stage waits for has come, or its time is over. */
 static void advance(struct loop *loop, time_us now_us)
 {
-    bool over = loop->stage_due_us && loop->stage_due_us <= now_us;
-    switch (loop->stage) {
-    case LOOP_SERVING:
+    const struct ending_facts facts = {
+        .idle = server_idle(&loop->server) && front_idle(&loop->front),
+        .greeting = !list_empty(&loop->server.greeting),
+        .stopped = workers_are(loop, WORKER_STOPPED),
+        .texts = loop->server.encodings > 0,
+        .file = loop->trace_file.busy,
+    };
+    enum ending_act act = ending_turn(&loop->ending, &facts, now_us);
+    switch (act) {
+    case ENDING_WAIT:
         return;
-    case LOOP_DRAINING:
-        if (idle(loop) && !greeted_late(loop, now_us)) {
-            stop_workers(loop, now_us);
-        } else if (over) {
-            log_line(LOG_WARNING, "loop",
-                     "%" PRIu64 " sequences did not end within drain-timeout "
-                     "and are cancelled",
-                     loop->server.live_sequences);
-            server_cancel_all(&loop->server, now_us);
-            enter(loop, LOOP_CUT, CUT_US, now_us);
-        }
-        return;
-    case LOOP_CUT:
-        if (idle(loop) || over)
-            stop_workers(loop, now_us);
-        return;
-    case LOOP_STOPPING:
-        if (workers_are(loop, WORKER_STOPPED))
-            uv_stop(&loop->uv);
-        else if (over)
-            leave(loop, EXIT_DEVICE);
-        return;
-    case LOOP_FAILED:
-        if (idle(loop) || over)
-            leave(loop, loop->exit_code);
+    case ENDING_CANCEL:
+        log_line(LOG_WARNING, "loop",
+                 "%" PRIu64 " sequences did not end within drain-timeout and are cancelled",
+                 loop->server.live_sequences);
+        server_cancel_all(&loop->server, now_us);
+        break;
+    case ENDING_HALT:
+        server_halt(&loop->server, now_us);
+        stop_workers(loop);
+        break;
+    case ENDING_LINGER:
+        log_line(LOG_NOTICE, "loop", "waits for threads of the pool: %" PRIu32 " texts%s",
+                 loop->server.encodings, loop->trace_file.busy ? ", the profile" : "");
+        break;
+    case ENDING_RETURN:
+        uv_stop(&loop->uv);
+        break;
+    case ENDING_ABANDON:
+        abandon(loop);
     }
+    loop_touch(loop);
 }
 
 static void drain(struct loop *loop, time_us now_us)
 {
+    /* Without its model loaded, the daemon cannot finish what waits. */
+    bool loading = loop->server.phase == SERVER_LOADING;
+    time_us drain_us = loading ? 0 : loop->options->drain_timeout;
     notify_send("STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\nSTATUS=Finishing %" PRIu64
                 " sequences",
-                loop->options->drain_timeout + CUT_US + 2 * STOP_US, loop->server.live_sequences);
-    server_drain(&loop->server);
+                loop->options->drain_timeout + ENDING_MOST_US + ENDING_CLOSE_US,
+                loop->server.live_sequences);
+    server_end(&loop->server);
     /* New clients of a passed socket wait for the next daemon; those of our own are told. */
     for (uint32_t i = 0; i < loop->listener_count; i++)
         if (loop->listeners[i].open && loop->listeners[i].socket.passed)
             uv_poll_stop(&loop->listeners[i].poll);
-    time_us drain_us = loop->options->drain_timeout;
-    /* Without its model loaded, the daemon cannot finish what waits. */
-    bool loading = loop->server.phase == SERVER_LOADING;
-    loop->greet_due_us = now_us + GREET_US;
-    enter(loop, LOOP_DRAINING, !loading && drain_us ? drain_us : 1, now_us);
+    ending_ask(&loop->ending, drain_us, now_us);
+    guard_allow("a turn of the loop", drain_us + ENDING_MOST_US + ENDING_CLOSE_US, EXIT_DEVICE);
+    loop_touch(loop);
 }
 
 /* ---- signals -----------------------------------------------------------------------------------
@@ -173,25 +176,39 @@ static void reload(struct loop *loop)
     pulse_reloaded(loop);
 }
 
-static void on_signal(uv_signal_t *handle, int number)
+static void on_hangup(uv_signal_t *handle, int number)
 {
-    struct loop *loop = handle->data;
-    loop_touch(loop);
-    if (number == SIGHUP) {
-        reload(loop);
-        return;
+    (void)number;
+    loop_touch(handle->data);
+    reload(handle->data);
+}
+
+static void on_asked(uv_async_t *async)
+{
+    struct loop *loop = async->data;
+    unsigned asked = guard_asked();
+    if (loop->heard == 0) {
+        log_line(LOG_NOTICE, "loop",
+                 "%s: ends when %" PRIu64 " sequences are done, in %" PRIu64 " ms at the latest",
+                 guard_signal() == SIGTERM ? "SIGTERM" : "SIGINT", loop->server.live_sequences,
+                 loop->options->drain_timeout / 1000);
+        if (loop->ending.stage == ENDING_NOT)
+            drain(loop, clock_now_us());
     }
-    if (loop->stage != LOOP_SERVING) {
+    if (asked > 1 || loop->heard > 0) {
         log_line(LOG_WARNING, "loop",
                  "asked to end a second time: %" PRIu64 " sequences are dropped",
                  loop->server.live_sequences);
         leave(loop, EXIT_FAILURE);
     }
-    log_line(LOG_NOTICE, "loop",
-             "%s: ends when %" PRIu64 " sequences are done, in %" PRIu64 " ms at the latest",
-             number == SIGTERM ? "SIGTERM" : "SIGINT", loop->server.live_sequences,
-             loop->options->drain_timeout / 1000);
-    drain(loop, clock_now_us());
+    loop->heard = asked;
+}
+
+/* On the guard's thread. */
+static void tell_asked(void *context)
+{
+    struct loop *loop = context;
+    uv_async_send(&loop->asked);
 }
 
 /* ---- turns -------------------------------------------------------------------------------------
@@ -205,19 +222,29 @@ static void on_due(uv_timer_t *timer)
     loop_turn(loop);
 }
 
-/* A timer that stands earlier than needed stays: it costs one empty turn, moving it costs more. */
+/* The turn stops it: while it is active, the loop looks at descriptors and does not wait. */
+static void on_again(uv_idle_t *idle)
+{
+    loop_touch(idle->data);
+}
+
+/* What is due by now comes in the next iteration, which looks at descriptors first. A timer that
+ * stands earlier than needed stays: it costs one empty turn, moving it costs more. */
 static void arm(struct loop *loop, time_us now_us)
 {
     time_us due_us = server_due(&loop->server);
-    if (loop->stage_due_us && (!due_us || loop->stage_due_us < due_us))
-        due_us = loop->stage_due_us;
-    if (greeted_late(loop, now_us) && (!due_us || loop->greet_due_us < due_us))
-        due_us = loop->greet_due_us;
+    time_us end_us = ending_due(&loop->ending, now_us);
+    if (end_us && (!due_us || end_us < due_us))
+        due_us = end_us;
+    if (loop->touched || (due_us && due_us <= now_us)) {
+        uv_idle_start(&loop->again, on_again);
+        return;
+    }
     if (!due_us || (loop->due_us && loop->due_us <= due_us))
         return;
     loop->due_us = due_us;
     uv_update_time(&loop->uv);
-    uv_timer_start(&loop->due, on_due, due_us > now_us ? (due_us - now_us + 999) / 1000 : 0, 0);
+    uv_timer_start(&loop->due, on_due, (due_us - now_us + 999) / 1000, 0);
 }
 
 void loop_turn(struct loop *loop)
@@ -226,6 +253,7 @@ void loop_turn(struct loop *loop)
     if (!loop->touched)
         return;
     loop->touched = false;
+    uv_idle_stop(&loop->again);
     unsigned control = server_turn(&loop->server, now_us);
     front_turn(&loop->front, now_us);
     if (control & OUTBOX_READY) {
@@ -239,10 +267,7 @@ void loop_turn(struct loop *loop)
     if (control & OUTBOX_FAILED)
         device_failed(loop, now_us);
     advance(loop, now_us);
-    if (loop->touched) /* what was just found out is acted on at once */
-        loop->due_us = 0, uv_timer_start(&loop->due, on_due, 0, 0);
-    else
-        arm(loop, now_us);
+    arm(loop, now_us);
 }
 
 static void on_check(uv_check_t *check)
@@ -374,7 +399,6 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
                                     struct options **ret_next, struct error *error),
               void *context, struct error *error)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
     memset(loop, 0, sizeof(*loop));
     loop->reload = reload_options;
     loop->context = context;
@@ -389,6 +413,8 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
     rc = uv_loop_init(&loop->uv);
     if (rc == 0)
         rc = uv_async_init(&loop->uv, &loop->wake, on_wake);
+    if (rc == 0)
+        rc = uv_async_init(&loop->uv, &loop->asked, on_asked);
     if (rc != 0)
         return error_set(error, ERR_IO, "cannot make an event loop: %s", uv_strerror(rc));
     loop->options = options;
@@ -398,13 +424,12 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
     uv_check_start(&loop->check, on_check);
     uv_timer_init(&loop->uv, &loop->due);
     uv_timer_init(&loop->uv, &loop->pulse);
-    loop->wake.data = loop->check.data = loop->due.data = loop->pulse.data = loop;
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        uv_signal_init(&loop->uv, &loop->signals[i]);
-        loop->signals[i].data = loop;
-        uv_signal_start(&loop->signals[i], on_signal, numbers[i]);
-    }
-    return 0;
+    uv_idle_init(&loop->uv, &loop->again);
+    uv_signal_init(&loop->uv, &loop->hangup);
+    loop->wake.data = loop->asked.data = loop->check.data = loop->due.data = loop;
+    loop->pulse.data = loop->again.data = loop->hangup.data = loop;
+    uv_signal_start(&loop->hangup, on_hangup, SIGHUP);
+    return guard_start(tell_asked, loop, error);
 }
 
 static int profile(struct loop *loop, struct error *error)
@@ -444,6 +469,8 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
 
 int loop_run(struct loop *loop)
 {
+    if (guard_asked() == 0)
+        guard_allow("a turn of the loop", 0, EXIT_DEVICE);
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     return loop->exit_code;
 }
@@ -455,33 +482,26 @@ static void close_handle(uv_handle_t *handle, void *context)
         uv_close(handle, NULL);
 }
 
-/* The pool may still read texts: nobody starts anything new with what comes of them. */
-static void finish_tasks(struct loop *loop)
-{
-    struct error error;
-    error_set(&error, ERR_DRAINING, "the daemon ends");
-    if (loop->server.encodings > 0)
-        server_fail(&loop->server, &error, clock_now_us());
-    while (loop->server.encodings > 0)
-        uv_run(&loop->uv, UV_RUN_ONCE);
-    while (loop->trace_file.busy)
-        uv_run(&loop->uv, UV_RUN_ONCE);
-    trace_file_end(&loop->trace_file);
-}
-
+/* From here on nobody turns the loop for its own sake, and signals are the guard's. */
 void loop_destroy(struct loop *loop)
 {
+    close_listeners(loop);
+    guard_allow("a worker's thread", ENDING_CLOSE_US, EXIT_DEVICE);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         worker_join(loop->replicas[i]->worker);
-    finish_tasks(loop);
+    guard_allow("the profile to be written", ENDING_CLOSE_US, loop->exit_code);
+    trace_file_end(&loop->trace_file);
+    guard_allow("connections to be closed", ENDING_CLOSE_US, loop->exit_code);
     probe_close(&loop->probe, clock_now_us());
     front_close(&loop->front);
     server_destroy(&loop->server, clock_now_us());
     http_free(&loop->front.http);
     language_free(&loop->language);
+    guard_allow("the device to be given back", ENDING_CLOSE_US, EXIT_DEVICE);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         replica_free(loop->replicas[i]);
-    close_listeners(loop);
+    guard_allow("the process to exit", ENDING_CLOSE_US, loop->exit_code);
+    guard_deafen();
     uv_walk(&loop->uv, close_handle, NULL);
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     int rc = uv_loop_close(&loop->uv);

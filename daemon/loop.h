@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "daemon/background.h"
+#include "daemon/ending.h"
 #include "daemon/http/front.h"
 #include "daemon/language.h"
 #include "daemon/link.h"
@@ -25,14 +26,6 @@
 /* Exit codes: sysexits.h's, as service managers know them. */
 #define EXIT_DEVICE 75 /* EX_TEMPFAIL: a restart may help */
 #define EXIT_CONFIG 78 /* EX_CONFIG: it will not */
-
-enum loop_stage {
-    LOOP_SERVING,
-    LOOP_DRAINING, /* no new work; what was accepted goes on, up to drain-timeout */
-    LOOP_CUT,      /* the rest was cancelled; it ends soon */
-    LOOP_STOPPING, /* workers end */
-    LOOP_FAILED    /* the device failed: clients are told, and the process ends */
-};
 
 struct loop_listener {
     struct loop *loop;
@@ -55,11 +48,13 @@ struct loop {
     struct front front; /* HTTP */
     struct trace_file trace_file;
 
-    uv_async_t wake; /* the outbox was written to */
+    uv_async_t wake;  /* the outbox was written to */
+    uv_async_t asked; /* SIGTERM or SIGINT */
     uv_check_t check;
     uv_timer_t due;   /* the earliest of what server and stages wait for */
+    uv_idle_t again;  /* active: a turn is due at once, after a look at the descriptors */
     uv_timer_t pulse; /* watchdog, word that loading goes on, the probe once more */
-    uv_signal_t signals[3];
+    uv_signal_t hangup;
     struct loop_listener listeners[LISTEN_MAX];
     uint32_t listener_count;
     int spare_fd; /* given up for a moment to turn somebody away when descriptors run out */
@@ -67,9 +62,8 @@ struct loop {
 
     bool touched;   /* something happened: the server takes a turn */
     time_us due_us; /* what the timer stands at; 0 = not armed */
-    enum loop_stage stage;
-    time_us stage_due_us; /* when the stage is over at the latest; 0 = open end */
-    time_us greet_due_us; /* how long a drained daemon stays for those who have not said HELLO */
+    struct ending ending;
+    unsigned heard; /* signals that asked for the end */
     int exit_code;
     bool told_loaded, told_ready, told_stuck, reload_failed;
     struct probe probe;
@@ -104,7 +98,9 @@ int loop_run(struct loop *loop);
 void loop_destroy(struct loop *loop);
 
 /* The turn, if one is due: the loop may go to sleep after a timer's callback without the check
- * phase that takes it. */
+ * phase that takes it. What is due again at once then comes in the next iteration, never by a timer
+ * of 0 ms: libuv calls timers until none is due, and one that arms itself so keeps it from looking
+ * at anything else. */
 void loop_turn(struct loop *loop);
 
 /* A turn is due in this iteration. */

@@ -59,7 +59,7 @@ static void feed_watchdog(struct loop *loop, time_us now_us)
         return;
     }
     loop->told_stuck = false;
-    if (loop->told_ready && loop->stage == LOOP_SERVING)
+    if (loop->told_ready && loop->ending.stage == ENDING_NOT)
         notify_send("WATCHDOG=1\nSTATUS=%s", status_text(loop, text, sizeof(text)));
     else
         notify_send("WATCHDOG=1");
@@ -72,13 +72,14 @@ static void on_pulse(uv_timer_t *timer)
     if (loop->server.phase == SERVER_LOADING) {
         tell_loading(loop, now_us);
     } else if (!loop->told_ready && loop->probe.state == PROBE_REFUSED &&
-               loop->stage == LOOP_SERVING) {
+               loop->ending.stage == ENDING_NOT) {
         probe_ask(&loop->probe, &loop->server, now_us);
         loop_touch(loop);
     } else if (loop->told_ready && notify_watchdog_us() == 0) {
         uv_timer_stop(timer);
     }
     feed_watchdog(loop, now_us);
+    loop_turn(loop);
 }
 
 void pulse_start(struct loop *loop)
@@ -99,7 +100,7 @@ void pulse_loaded(struct loop *loop, time_us now_us)
     server_ready(&loop->server, now_us);
     log_line(LOG_NOTICE, "loop", "%s on %s is ready after %" PRIu64 " ms", loop->server.model.id,
              loop->server.device, (now_us - loop->server.started_us) / 1000);
-    if (notify_enabled() && loop->stage == LOOP_SERVING) {
+    if (notify_enabled() && loop->ending.stage == ENDING_NOT) {
         notify_send("STATUS=The model is loaded, a first request is under way");
         probe_ask(&loop->probe, &loop->server, now_us);
     }

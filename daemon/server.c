@@ -90,8 +90,23 @@ void server_drain(struct server *server)
         server->phase = SERVER_DRAINING;
 }
 
+void server_end(struct server *server)
+{
+    server->ending = true;
+    server_drain(server);
+}
+
+void server_halt(struct server *server, time_us now_us)
+{
+    struct error error;
+    error_set(&error, ERR_DRAINING, "the daemon ends");
+    server_fail(server, &error, now_us);
+}
+
 void server_resume(struct server *server)
 {
+    if (server->ending)
+        return;
     server->draining = false;
     if (server->phase == SERVER_DRAINING)
         server->phase = SERVER_READY;

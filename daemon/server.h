@@ -83,15 +83,16 @@ struct stats_waiter {
 };
 
 struct server {
-    const struct options *options; /* borrowed; server_reload() puts another */
+    const struct options *options;   /* borrowed; server_reload() puts another */
     const struct language *language; /* borrowed; NULL: there are no texts */
     struct background *background;   /* borrowed; NULL: long work is done at once */
-    struct admit_limits limits;    /* made from options and model */
+    struct admit_limits limits;      /* made from options and model */
     struct gpu_model model;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
     enum server_phase phase;
     bool draining;        /* asked for; the phase says so once the model is loaded */
+    bool ending;          /* the process ends: nobody resumes it */
     struct error failure; /* why the phase is FAILED, and what sequences that were not sent get */
     time_us started_us, ready_us;
     time_us turn_us; /* of the present or last turn */
@@ -113,10 +114,10 @@ struct server {
     time_us left_us;         /* when the last one did */
 
     struct list conns, dirty, dead;
-    uint32_t connections_peak; /* since freed memory was last given back */
-    uint32_t encodings; /* that are off the loop */
-    bool encodings_heavy; /* one of them left memory to be given back */
-    struct tokenizer_scratch *scratch; /* of those that are not; NULL until the first */
+    uint32_t connections_peak;                 /* since freed memory was last given back */
+    uint32_t encodings;                        /* that are off the loop */
+    bool encodings_heavy;                      /* one of them left memory to be given back */
+    struct tokenizer_scratch *scratch;         /* of those that are not; NULL until the first */
     struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */
     struct list starved;
     bool input_freed; /* the starved may try again */
@@ -152,9 +153,14 @@ unsigned server_turn(struct server *server, time_us now_us);
 /* When the next turn is due even if nothing happens; 0 = never. */
 time_us server_due(const struct server *server);
 
-/* No new work from now on; what was accepted goes on. And back. */
+/* No new work from now on; what was accepted goes on. And back, where the process does not end. */
 void server_drain(struct server *server);
 void server_resume(struct server *server);
+/* As server_drain, for good. */
+void server_end(struct server *server);
+/* The workers are being stopped: what is accepted and not sent yet, or still comes of texts, ends
+ * with an error. */
+void server_halt(struct server *server, time_us now_us);
 /* Nothing is accepted and not answered, and all answers are written: a drained daemon may end. */
 bool server_idle(const struct server *server);
 /* The device failed: nothing is accepted any more, and what waits ends with this error. What

@@ -338,7 +338,9 @@ static int serve(struct service *service, struct command_line *line)
         rc = choose_layout(service, &error);
     if (!rc)
         rc = open_replicas(service, &error);
-    int code = rc ? complain(rc, &error) : loop_run(&service->loop);
+    if (rc)
+        service->loop.exit_code = complain(rc, &error);
+    int code = rc ? service->loop.exit_code : loop_run(&service->loop);
     loop_destroy(&service->loop);
     return code;
 }

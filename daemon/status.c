@@ -20,7 +20,7 @@ static bool healthy(const struct server *server, time_us now_us)
 static const char *status_name(const struct server *server, time_us now_us)
 {
     if (server->phase == SERVER_FAILED)
-        return "failed";
+        return server->failure.code == ERR_DRAINING ? "draining" : "failed";
     if (server->phase == SERVER_LOADING)
         return "loading";
     if (!healthy(server, now_us))

@@ -368,7 +368,11 @@ static void arm(struct front *front, time_us now_us)
         ms = own_ms;
     earlier(&ms, &front->heads, delay_us, now_us);
     earlier(&ms, &front->bodies, delay_us, now_us);
-    if (ms == UINT64_MAX)
+    if (ms == 0) { /* in the loop's next iteration: see loop_turn() */
+        front->due = true;
+        loop_touch(front->loop);
+    }
+    if (ms == 0 || ms == UINT64_MAX)
         uv_timer_stop(&front->timer);
     else
         uv_timer_start(&front->timer, on_timer, ms, 0);

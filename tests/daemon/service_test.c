@@ -575,7 +575,7 @@ START_TEST(the_service_manager_is_told_in_order)
     at = manager_await(at, "the last reload failed");
     kill(spawn.pid, SIGTERM);
     at = manager_await(at,
-                       "STOPPING=1\nEXTEND_TIMEOUT_USEC=52000000\nSTATUS=Finishing 0 sequences\n");
+                       "STOPPING=1\nEXTEND_TIMEOUT_USEC=62000000\nSTATUS=Finishing 0 sequences\n");
     ck_assert_int_eq(spawn_wait(&spawn), 0);
     manager_close();
 }

@@ -148,7 +148,7 @@ static void take_ask(struct guest *guest, struct guest_ask *ask, const struct fr
     }
     int code = message.error.code;
     bool failing = guest->mood->device_failed && error_retry(code) == RETRY_LATER;
-    bool draining = ask->type == FRAME_SUBMIT && code == ERR_DRAINING;
+    bool draining = code == ERR_DRAINING && (ask->type == FRAME_SUBMIT || guest->mood->ending);
     if (code != ask->code && code != ask->or_code && !failing && !draining)
         WRONG("type %u was refused with %s, must be %s: %s", ask->type, error_name(code),
               error_name(ask->code), message.error.text);

@@ -153,6 +153,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
 void host_close(struct host *host)
 {
     struct server *server = &host->server;
+    host->tasks_hang = false;
     while (host->task_count > 0)
         host_task_end(host);
     server_drain(server);
@@ -186,10 +187,19 @@ void host_close(struct host *host)
 /* ---- what can happen ---------------------------------------------------------------------------
  */
 
+static bool halted(const struct host *host, uint32_t replica)
+{
+    return host->stopped[replica] ||
+           (host->worker_hangs && host->ending.stage >= ENDING_STOP && replica == 0) ||
+           (host->device_hangs && host->ending.stage >= ENDING_STOP);
+}
+
 bool host_worker_due(struct host *host, uint32_t replica)
 {
     const struct worker *worker = host->replicas[replica]->worker;
     uint64_t count;
+    if (halted(host, replica))
+        return false;
     if (worker_state(worker) == WORKER_LOADING)
         return true;
     if (read(worker_fd(worker), &count, sizeof(count)) > 0)
@@ -207,12 +217,27 @@ void host_worker_turn(struct host *host, uint32_t replica)
         return;
     }
     host->woken[replica] = false;
-    worker_turn(worker, host->scene->now_us);
+    host->stopped[replica] = !worker_turn(worker, host->scene->now_us);
+}
+
+static void earlier(time_us *due_us, time_us at_us)
+{
+    if (at_us && (!*due_us || at_us < *due_us))
+        *due_us = at_us;
+}
+
+/* As daemon/loop.c's arm() has it. */
+static time_us due(const struct host *host)
+{
+    time_us due_us = server_due(&host->server);
+    if (!host->over)
+        earlier(&due_us, ending_due(&host->ending, host->scene->now_us));
+    return due_us;
 }
 
 bool host_server_due(const struct host *host)
 {
-    time_us due_us = server_due(&host->server);
+    time_us due_us = due(host);
     return host->touched || (due_us && due_us <= host->scene->now_us);
 }
 
@@ -233,8 +258,71 @@ static void device_failed(struct host *host)
         host->failed = true;
         scene_note(host->scene, "failed", i, (uint64_t)worker_failure(worker)->code);
         server_fail(&host->server, worker_failure(worker), host->scene->now_us);
+        if (host->ending.stage != ENDING_NOT)
+            ending_fail(&host->ending, host->scene->now_us);
         host->touched = true;
     }
+}
+
+/* ---- the end -----------------------------------------------------------------------------------
+ */
+
+void host_end(struct host *host)
+{
+    struct scene *scene = host->scene;
+    time_us now_us = scene->now_us;
+    bool loading = host->server.phase == SERVER_LOADING;
+    time_us drain_us = loading || scene_one_in(scene, 4) ? 0 : scene_below(scene, 500000);
+    host->tasks_hang = scene_one_in(scene, 4);
+    host->worker_hangs = scene_one_in(scene, 8);
+    host->file_hangs = scene_one_in(scene, 8);
+    scene_note(scene, "end", drain_us, host->server.live_sequences);
+    server_end(&host->server);
+    ending_ask(&host->ending, drain_us, now_us);
+    host->end_us = now_us + drain_us + ENDING_MOST_US;
+    host->touched = true;
+}
+
+static void halt(struct host *host)
+{
+    server_halt(&host->server, host->scene->now_us);
+    for (uint32_t i = 0; i < host->replica_count; i++) {
+        host->over |= worker_state(host->replicas[i]->worker) == WORKER_LOADING;
+        worker_stop(host->replicas[i]->worker);
+    }
+}
+
+static bool all_stopped(const struct host *host)
+{
+    for (uint32_t i = 0; i < host->replica_count; i++)
+        if (worker_state(host->replicas[i]->worker) != WORKER_STOPPED)
+            return false;
+    return true;
+}
+
+static void advance(struct host *host)
+{
+    const struct server *server = &host->server;
+    const struct ending_facts facts = {.idle = server_idle(server),
+                                       .greeting = !list_empty(&server->greeting),
+                                       .stopped = all_stopped(host),
+                                       .texts = server->encodings > 0,
+                                       .file = host->file_hangs};
+    if (host->ending.stage == ENDING_NOT || host->over)
+        return;
+    enum ending_act act = ending_turn(&host->ending, &facts, host->scene->now_us);
+    scene_note(host->scene, "ending", act, host->ending.stage);
+    host->touched |= act != ENDING_WAIT;
+    host->cut |= act == ENDING_CANCEL;
+    if (act == ENDING_CANCEL)
+        server_cancel_all(&host->server, host->scene->now_us);
+    else if (act == ENDING_HALT)
+        halt(host);
+    if (act == ENDING_RETURN && (server->live_requests || server->live_sequences))
+        scene_fail(host->scene, "%" PRIu64 " sequences of %u requests outlive the loop",
+                   server->live_sequences, server->live_requests);
+    host->left |= act == ENDING_ABANDON;
+    host->over |= act == ENDING_RETURN || act == ENDING_ABANDON;
 }
 
 void host_server_turn(struct host *host)
@@ -248,19 +336,24 @@ void host_server_turn(struct host *host)
     }
     if (control & OUTBOX_FAILED)
         device_failed(host);
+    advance(host);
+    time_us due_us = due(host);
+    if (!host->touched && list_empty(&host->server.dirty) && due_us &&
+        due_us <= host->server.turn_us)
+        scene_fail(host->scene, "a turn leaves something due that it did not do: it would spin");
 }
 
 bool host_healthy(const struct host *host)
 {
     for (uint32_t i = 0; i < host->replica_count; i++)
-        if (!worker_healthy(host->replicas[i]->worker, host->scene->now_us))
+        if (!halted(host, i) && !worker_healthy(host->replicas[i]->worker, host->scene->now_us))
             return false;
     return true;
 }
 
 bool host_task_due(const struct host *host)
 {
-    return host->task_count > 0;
+    return host->task_count > 0 && !host->tasks_hang;
 }
 
 void host_task_end(struct host *host)
@@ -286,16 +379,12 @@ void host_device_step(struct host *host)
     scene_note(host->scene, "device", host->device_runs, 0);
 }
 
-static void earlier(time_us *due_us, time_us at_us)
-{
-    if (at_us && (!*due_us || at_us < *due_us))
-        *due_us = at_us;
-}
-
 time_us host_next(struct host *host)
 {
-    time_us due_us = server_due(&host->server), now_us = host->scene->now_us;
+    time_us due_us = due(host), now_us = host->scene->now_us;
     for (uint32_t i = 0; i < host->replica_count; i++) {
+        if (halted(host, i))
+            continue;
         uint64_t wait_us = worker_wait_us(host->replicas[i]->worker, now_us);
         if (wait_us != WORKER_FOREVER)
             earlier(&due_us, now_us + wait_us);

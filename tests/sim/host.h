@@ -7,6 +7,7 @@
 #pragma once
 
 #include "daemon/background.h"
+#include "daemon/ending.h"
 #include "daemon/language.h"
 #include "daemon/option.h"
 #include "daemon/replica.h"
@@ -48,6 +49,15 @@ struct host {
     bool device_runs; /* the device may have something to do */
     struct host_figures figures; /* of host_check_rest() */
     bool failed;                 /* the device did; this daemon serves no more */
+
+    /* The end, once it is asked for, and what of it does not come by itself. */
+    struct ending ending;
+    bool cut;  /* what did not drain was cancelled */
+    bool over; /* the process leaves */
+    bool left; /* and did not wait any longer for something */
+    bool tasks_hang, worker_hangs, file_hangs;
+    bool device_hangs; /* and so do workers that wait for it */
+    time_us end_us;    /* when it is over at the latest */
 };
 
 /* The emulation is set up; options are drawn. No worker is loaded yet. */
@@ -67,6 +77,9 @@ bool host_device_due(const struct host *host);
 void host_device_step(struct host *host);
 /* The time at which something is due although nothing happens; 0 = never. */
 time_us host_next(struct host *host);
+
+/* SIGTERM. Drawn: what hangs meanwhile. */
+void host_end(struct host *host);
 
 /* False when the watchdog would end it. */
 bool host_healthy(const struct host *host);

@@ -40,6 +40,7 @@ struct order {
 
 /* What the daemon may do to sequences now. */
 struct order_mood {
+    bool ending;          /* the process was asked to end: what is late is cancelled */
     bool device_failed;   /* sequences may end with a retryable error */
     bool short_of_memory; /* and with device_memory */
     uint32_t room;        /* tokens of a sequence at most: the context, or what KV holds */

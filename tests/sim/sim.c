@@ -14,6 +14,7 @@
 #define DEVICE_BYTES (64u << 20)
 #define EVENTS_MAX 3000000u
 #define PATIENCE_US 120000000u /* virtual: for a phase to come to its end */
+#define SLACK_US 1000000u      /* and for turns that others come before */
 
 enum trouble { NO_TROUBLE, SHORT_MEMORY, FAILED_CALLS, STICKY, HANGING, TROUBLES };
 
@@ -28,9 +29,10 @@ struct sim {
     enum trouble trouble;
     uint64_t trouble_in; /* events until it strikes */
     bool loaded;
-    bool calm;     /* an admin sees to it that work is accepted */
-    bool may_fail; /* this daemon's device was given a reason to */
-    uint64_t failures;
+    bool calm;       /* an admin sees to it that work is accepted */
+    bool may_fail;   /* this daemon's device was given a reason to */
+    uint64_t end_in; /* events until the daemon is asked to end; 0: it is not */
+    uint64_t failures, ends, drained, late, left;
 };
 
 static struct scene *clock_scene;
@@ -66,6 +68,7 @@ static void draw_trouble(struct sim *sim)
         emu_fault_set((enum emu_call)scene_below(scene, EMU_CALLS), scene_between(scene, 1, most),
                       draw_error(scene));
     }
+    sim->end_in = scene_one_in(scene, 3) ? scene_between(scene, 1, 4000) : 0;
     scene_note(scene, "trouble", sim->trouble, sim->trouble_in);
 }
 
@@ -86,6 +89,7 @@ static void strike(struct sim *sim)
         break;
     case HANGING:
         emu_fault_hang(1);
+        sim->host.device_hangs = true;
         break;
     case NO_TROUBLE:
     case FAILED_CALLS:
@@ -209,11 +213,24 @@ static bool pass_time(struct sim *sim)
     return true;
 }
 
+/* Who has nothing more to do finishes what it has begun to send. */
+static void quieten(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->guests.count; i++) {
+        struct guest *guest = &sim->guests.guest[i];
+        if (guest->acts == 0 && guest->manner == GUEST_WILD)
+            guest_calm(guest, GUEST_QUIET);
+    }
+}
+
 static void learn(struct sim *sim)
 {
     const struct server *server = &sim->host.server;
     struct order_mood *mood = &sim->mood;
     bool ready = server->phase == SERVER_READY || server->phase == SERVER_DRAINING;
+    mood->ending = sim->host.ending.stage != ENDING_NOT;
+    if (mood->ending)
+        quieten(sim);
     mood->device_failed = sim->host.failed;
     mood->short_of_memory = sim->trouble == SHORT_MEMORY;
     mood->room = server->limits.context_max;
@@ -248,6 +265,8 @@ static bool happen(struct sim *sim)
     learn(sim);
     if (sim->loaded && sim->trouble != NO_TROUBLE && sim->trouble_in > 0 && --sim->trouble_in == 0)
         strike(sim);
+    if (sim->end_in > 0 && --sim->end_in == 0 && !sim->host.failed)
+        host_end(&sim->host);
     if (scene->events > EVENTS_MAX)
         scene_fail(scene, "no end after %u events", EVENTS_MAX);
     return true;
@@ -335,15 +354,17 @@ static void leave_all(struct sim *sim)
 
 static bool wild(const struct sim *sim)
 {
-    return any_acts(sim) && !sim->host.failed;
+    return any_acts(sim) && !sim->host.failed && sim->host.ending.stage == ENDING_NOT;
 }
 
-/* The device failed: whoever waits is told, then the process ends and another begins. */
-static void restart(struct sim *sim)
+static bool ending(const struct sim *sim)
 {
-    sim->failures++;
-    calm_all(sim, GUEST_QUIET);
-    until(sim, any_waits, "telling of a failure");
+    return !sim->host.over && !sim->host.failed;
+}
+
+/* Another process begins. */
+static void replace(struct sim *sim)
+{
     leave_all(sim);
     host_close(&sim->host);
     end_trouble(sim);
@@ -351,6 +372,33 @@ static void restart(struct sim *sim)
     start_daemon(sim);
     sim->mood.device_failed = false;
     open_host(sim);
+}
+
+/* The daemon is asked to end amid its work, and another begins. */
+static void end_daemon(struct sim *sim)
+{
+    until(sim, ending, "the end");
+    if (sim->scene.failed || sim->host.failed)
+        return;
+    if (sim->scene.now_us > sim->host.end_us + SLACK_US)
+        scene_fail(&sim->scene, "the end took %" PRIu64 " us more than its stages may",
+                   sim->scene.now_us - sim->host.end_us);
+    sim->ends++;
+    sim->drained += !sim->host.cut;
+    sim->late += sim->host.cut;
+    sim->left += sim->host.left;
+    if (sim->host.device_hangs)
+        emu_break(cudaErrorLaunchTimeout); /* the process is gone, and nobody waits for it */
+    replace(sim);
+}
+
+/* The device failed: whoever waits is told, then the process ends. */
+static void restart(struct sim *sim)
+{
+    sim->failures++;
+    calm_all(sim, GUEST_QUIET);
+    until(sim, any_waits, "telling of a failure");
+    replace(sim);
 }
 
 static void check_device(struct sim *sim)
@@ -389,6 +437,9 @@ static void calm(struct sim *sim)
 static void play(struct sim *sim)
 {
     until(sim, wild, "the wild phase");
+    if (sim->host.ending.stage != ENDING_NOT && !sim->scene.failed)
+        end_daemon(sim);
+    sim->end_in = 0;
     if (sim->host.failed && !sim->scene.failed)
         restart(sim);
     end_trouble(sim);
@@ -432,6 +483,10 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->cancelled = host->cancelled;
     sum->deadlines = host->deadlines;
     sum->slow_readers = host->slow_readers;
+    sum->ends = sim->ends;
+    sum->ends_drained = sim->drained;
+    sum->ends_late = sim->late;
+    sum->ends_left = sim->left;
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)

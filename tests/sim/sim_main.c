@@ -115,7 +115,11 @@ static bool print(const struct sim_figures *sum)
                                                "full",
                                                "cancelled",
                                                "deadlines",
-                                               "slow readers"};
+                                               "slow readers",
+                                               "ends",
+                                               "after draining",
+                                               "after a cut",
+                                               "that left something"};
     const uint64_t *figures = (const uint64_t *)sum;
     bool all = true;
     for (size_t i = 0; i < FIGURES; i++) {
