@@ -33,8 +33,8 @@ static int add(sluice_client *client, uint8_t type, sluice_answer answer, ask_fr
 {
     struct error error;
     size_t count = 0;
-    if (client->lost.code)
-        return client_fail(client, &client->lost);
+    if (client_check_speaking(client))
+        return -client->error.code;
     list_each(link, &client->asks) count++;
     if (count >= ASKS_MAX) {
         error_limit(&error, ERR_BUSY, ASKS_MAX, count, "%zu questions wait for an answer", count);

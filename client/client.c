@@ -167,6 +167,31 @@ static void send_some(sluice_client *client)
         }
         buffer_consume(&client->out, (size_t)sent, KEEP_MAX);
     }
+    if (client->ending && !client->ended && !client->mute) {
+        client->ended = true;
+        shutdown(client->fd, SHUT_WR); /* fails where the daemon is gone: reading tells */
+    }
+}
+
+int client_check_speaking(sluice_client *client)
+{
+    struct error error;
+    if (client->lost.code)
+        return client_fail(client, &client->lost);
+    if (!client->ending)
+        return 0;
+    error_set(&error, ERR_USAGE, "nothing may follow sluice_end_input()");
+    return client_fail(client, &error);
+}
+
+int sluice_end_input(sluice_client *client)
+{
+    if (client->lost.code)
+        return client_fail(client, &client->lost);
+    client->ending = true;
+    if (!client->turning)
+        send_some(client);
+    return 0;
 }
 
 void *client_room(sluice_client *client, size_t size)

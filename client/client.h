@@ -29,6 +29,8 @@ struct sluice_client {
     bool greeted;      /* WELCOME was there */
     bool turning;      /* within client_turn(): callbacks may not wait */
     bool mute;         /* the daemon takes nothing any more; what it has sent is still to be read */
+    bool ending;       /* sluice_end_input() was called: nothing is queued any more */
+    bool ended;        /* and all that was queued is sent */
     struct error lost; /* code not 0: the connection is of no use any more, and why */
     struct buffer in, out;
     size_t in_need; /* bytes that make the first frame in `in` whole */
@@ -49,6 +51,8 @@ int client_make(int fd, sluice_client **ret_client, struct error *error);
 int client_greet(sluice_client *client, time_us until_us, struct error *error);
 void client_free(sluice_client *client);
 
+/* Whether anything may still be said to the daemon; keeps the error that says why not. */
+int client_check_speaking(sluice_client *client);
 /* Room for a frame of `size` bytes at the end of the output; NULL without memory. */
 void *client_room(sluice_client *client, size_t size);
 /* Whether a frame of that size may be queued: within the daemon's limit, and what waits already. */

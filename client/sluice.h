@@ -209,6 +209,10 @@ SLUICE_API int sluice_submit(sluice_client *client, const sluice_batch *batch, u
 /* Its sequences end as cancelled, unless they ended before. */
 SLUICE_API int sluice_cancel(sluice_client *client, uint64_t id);
 /* The daemon-wide number, by which another connection can cancel; 0 = not accepted (yet). */
+/* Nothing more will be submitted, asked or cancelled: the daemon is told so once all of it is sent,
+ * answers what it was asked, and closes the connection, which then is lost with -SLUICE_E_CLOSED.
+ * What was asked has its answers by then. */
+SLUICE_API int sluice_end_input(sluice_client *client);
 SLUICE_API uint64_t sluice_request_number(const sluice_client *client, uint64_t id);
 SLUICE_API size_t sluice_open_sequences(const sluice_client *client);
 

@@ -306,8 +306,8 @@ int sluice_submit(sluice_client *client, const sluice_batch *batch, uint64_t *re
 {
     struct error error;
     struct draft draft = {0};
-    if (client->lost.code)
-        return client_fail(client, &client->lost);
+    if (client_check_speaking(client))
+        return -client->error.code;
     int rc = draft_make(batch, &draft, &error);
     if (!rc)
         rc = send_draft(client, &draft, batch, ret_id, &error);
@@ -319,8 +319,8 @@ int sluice_cancel(sluice_client *client, uint64_t id)
 {
     struct error error;
     struct batch *batch = batch_find(client, id);
-    if (client->lost.code)
-        return client_fail(client, &client->lost);
+    if (client_check_speaking(client))
+        return -client->error.code;
     if (!batch || batch->unended == 0) {
         error_set(&error, ERR_NOT_FOUND, "batch %" PRIu64 " is unknown or has ended", id);
         return client_fail(client, &error);

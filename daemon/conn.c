@@ -55,7 +55,7 @@ static bool output_high(const struct conn *conn)
 /* Tells the transport what the connection now waits for, if that has changed. */
 static void watch(struct conn *conn)
 {
-    bool reading = !conn->closing && !conn->starved && !output_high(conn);
+    bool reading = !conn->closing && !conn->ended && !conn->starved && !output_high(conn);
     bool writing = conn_unsent(conn) > 0 && list_linked(&conn->stall_link);
     if (conn->closed || (reading == conn->reading && writing == conn->writing))
         return;
@@ -248,6 +248,21 @@ void conn_received(struct conn *conn, size_t length, time_us now_us)
     take(conn, length, now_us);
 }
 
+/* It is read only while no whole frame waits, so what is there is half of one. */
+void conn_ended(struct conn *conn, time_us now_us)
+{
+    struct error error;
+    if (conn->closed || conn->ended)
+        return;
+    conn->ended = true;
+    if (conn->in.bytes) {
+        error_set(&error, ERR_BAD_FRAME, "the client ended its side within a message");
+        conn_refuse(conn, &error, now_us);
+    }
+    watch(conn);
+    mark_dirty(conn);
+}
+
 void conn_feed(struct conn *conn, time_us now_us)
 {
     if (conn->closed || conn->closing || !conn->in.bytes)
@@ -352,6 +367,13 @@ static void send_output(struct conn *conn, time_us now_us)
     sent(conn, (size_t)taken, now_us);
 }
 
+/* Everything that was asked for: of somebody who will ask nothing more, the connection's end. */
+static bool answered(const struct conn *conn)
+{
+    return list_empty(&conn->audience.requests) && list_empty(&conn->submits) &&
+           list_empty(&conn->texts) && conn->stats_asked == 0;
+}
+
 void conn_deliver(struct conn *conn, time_us now_us)
 {
     unlink_if(&conn->dirty_link);
@@ -363,7 +385,8 @@ void conn_deliver(struct conn *conn, time_us now_us)
         send_output(conn, now_us);
     if (conn->closed)
         return;
-    if (conn->closing && conn_unsent(conn) == 0) {
+    bool over = conn->closing || (conn->ended && answered(conn));
+    if (over && conn_unsent(conn) == 0) {
         conn_close(conn, now_us);
         return;
     }

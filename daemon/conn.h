@@ -45,8 +45,9 @@ struct transport_api {
     /* How many of the bytes were taken; fewer than length when the other side takes no more now.
      * Negative when it is gone. Never blocks and never calls back. */
     ssize_t (*send)(struct transport *transport, const void *bytes, size_t length);
-    /* What the connection waits for: bytes to read (conn_received), room to write (conn_writable).
-     * That the other side is gone (conn_lost) is always told. Called when the answer changes. */
+    /* What the connection waits for: bytes or their end (conn_received, conn_ended), room to write
+     * (conn_writable). That the other side is gone (conn_lost) is always told. Called when the
+     * answer changes. */
     void (*watch)(struct transport *transport, bool reading, bool writing);
     /* Called once, by conn_close(). The transport makes no call to the connection from then on. */
     void (*close)(struct transport *transport);
@@ -76,6 +77,7 @@ struct conn {
     enum conn_greeting greeting;
     bool closed;
     bool closing; /* an ERROR of the connection is on its way out; nothing is read any more */
+    bool ended;   /* the client says no more; it is closed once all it asked for is answered */
     bool reading, writing; /* what the transport watches */
     bool starved;          /* waits for room in the input of all connections */
 
@@ -112,7 +114,10 @@ void *conn_room(struct conn *conn, size_t *ret_size);
 void conn_received(struct conn *conn, size_t length, time_us now_us);
 /* The transport takes bytes again. */
 void conn_writable(struct conn *conn, time_us now_us);
-/* End of file or an error: whoever it was is gone, and what it asked for is cancelled. */
+/* End of file while reading: the client says no more, and reads its answers (half-close). */
+void conn_ended(struct conn *conn, time_us now_us);
+/* Both directions are closed, or an error: whoever it was is gone, and what it asked for is
+ * cancelled. */
 void conn_lost(struct conn *conn, time_us now_us);
 
 /* Appends room for a frame of at most `size` bytes to the output and returns it, or NULL when the

@@ -34,7 +34,9 @@ static void read_some(struct link *link)
     while (got < 0 && errno == EINTR);
     if (got > 0)
         conn_received(link->conn, (size_t)got, clock_now_us());
-    else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+    else if (got == 0)
+        conn_ended(link->conn, clock_now_us());
+    else if (errno != EAGAIN && errno != EWOULDBLOCK)
         conn_lost(link->conn, clock_now_us());
 }
 
@@ -50,7 +52,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         conn_writable(link->conn, clock_now_us());
     if (link->conn && events & UV_READABLE)
         read_some(link);
-    else if (link->conn && events & UV_DISCONNECT)
+    else if (link->conn && events & UV_PRIORITIZED)
         conn_lost(link->conn, clock_now_us()); /* unread input of somebody who is gone is moot */
 }
 
@@ -65,10 +67,13 @@ static ssize_t link_send(struct transport *transport, const void *bytes, size_t 
     return sent;
 }
 
+/* UV_DISCONNECT would also tell of a client that has ended only its own side, again and again. A
+ * hang-up of both sides epoll tells unasked, and libuv hands it on to whoever waits for anything:
+ * here for urgent bytes, which nobody sends us. */
 static void link_watch(struct transport *transport, bool reading, bool writing)
 {
     struct link *link = of(transport);
-    int events = UV_DISCONNECT | (reading ? UV_READABLE : 0) | (writing ? UV_WRITABLE : 0);
+    int events = UV_PRIORITIZED | (reading ? UV_READABLE : 0) | (writing ? UV_WRITABLE : 0);
     uv_poll_start(&link->poll, events, on_poll); /* fails for closing handles alone */
 }
 

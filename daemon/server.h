@@ -1,7 +1,7 @@
 /* The logic of the loop: what happens between bytes that came and bytes that go. No libuv here.
  *
  * Whoever drives it (daemon/loop.c, a test, the simulation) hands in connections (server_accept,
- * conn_received, conn_writable, conn_lost) and calls server_turn() once after each batch of them,
+ * conn_received, conn_ended, conn_writable, conn_lost) and calls server_turn() once after each batch of them,
  * when the outbox was written to, and when server_due() has come. A turn never blocks. Time comes
  * in as a parameter, and nothing here asks the system for anything but memory.
  *

@@ -408,6 +408,58 @@ START_TEST(questions_fail_with_the_connection)
 }
 END_TEST
 
+START_TEST(a_client_that_ends_its_input_still_gets_its_answers)
+{
+    unsigned char bytes[4096], none;
+    struct frame frame;
+    int answers = 0;
+    uint64_t id = submit_two();
+    ck_assert_int_eq(sluice_end_input(peer.client), 0);
+    ck_assert(peer_next(&peer, &frame));
+    ck_assert_uint_eq(frame.type, FRAME_SUBMIT);
+    ck_assert_int_eq(recv(peer.fd, &none, 1, MSG_DONTWAIT), 0);
+    sluice_batch batch;
+    tally_batch(&tally, &batch, two_prompts, NULL);
+    ck_assert_int_eq(sluice_submit(peer.client, &batch, NULL), -SLUICE_E_USAGE);
+    ck_assert_int_eq(sluice_cancel(peer.client, id), -SLUICE_E_USAGE);
+    ck_assert_int_eq(sluice_ask(peer.client, SLUICE_HEALTH, NULL, keep_answer, &answers),
+                     -SLUICE_E_USAGE);
+    peer_send(&peer, bytes, peer_conversation(bytes, sizeof(bytes), id));
+    ck_assert_int_eq(sluice_client_process(peer.client), 0);
+    check_one_end_each();
+    ck_assert_int_eq(tally.seqs[0].end.finish, SLUICE_FINISH_LENGTH);
+    close(peer.fd);
+    peer.fd = -1;
+    ck_assert_int_eq(sluice_client_process(peer.client), -SLUICE_E_CLOSED);
+    ck_assert_int_eq(answers, 0);
+}
+END_TEST
+
+START_TEST(what_waits_to_be_sent_is_sent_before_the_input_ends)
+{
+    static int32_t many[100000];
+    static unsigned char bytes[1 << 16];
+    sluice_prompt prompt = {.tokens = many, .token_count = 100000};
+    sluice_batch batch;
+    size_t sent = 0;
+    ssize_t got = 0;
+    setsockopt(sluice_client_fd(peer.client), SOL_SOCKET, SO_SNDBUF, &(int){4096}, sizeof(int));
+    tally_batch(&tally, &batch, &prompt, NULL);
+    ck_assert_int_eq(sluice_submit(peer.client, &batch, NULL), 0);
+    ck_assert_int_eq(sluice_end_input(peer.client), 0);
+    ck_assert(sluice_client_events(peer.client) & POLLOUT);
+    for (int i = 0; i < 10000; i++) {
+        while ((got = recv(peer.fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+            sent += (size_t)got;
+        if (got == 0)
+            break;
+        ck_assert_int_eq(sluice_client_process(peer.client), 0);
+    }
+    ck_assert_int_eq(got, 0);
+    ck_assert_uint_gt(sent, sizeof(many));
+}
+END_TEST
+
 START_TEST(closing_tells_nobody)
 {
     submit_two();
@@ -438,6 +490,8 @@ Suite *connection_suite(void)
     tcase_add_loop_test(tcase, an_answer_counts_though_what_comes_behind_it_loses_the_connection, 0,
                         2);
     tcase_add_test(tcase, questions_fail_with_the_connection);
+    tcase_add_test(tcase, a_client_that_ends_its_input_still_gets_its_answers);
+    tcase_add_test(tcase, what_waits_to_be_sent_is_sent_before_the_input_ends);
     tcase_add_test(tcase, closing_tells_nobody);
     suite_add_tcase(suite, tcase);
     return suite;

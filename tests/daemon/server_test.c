@@ -258,6 +258,102 @@ START_TEST(who_vanishes_has_its_work_cancelled)
 }
 END_TEST
 
+/* ---- clients that end their side ---------------------------------------------------------------
+ */
+
+START_TEST(who_says_no_more_gets_every_answer_and_then_the_end)
+{
+    struct ask ask = one;
+    ask.count = 3;
+    world.replica.room = 1;
+    client_ask(&client, &ask);
+    ask.id = 2;
+    ask.whole = true;
+    client_ask(&client, &ask);
+    client_control(&client, FRAME_STATS, 3, "");
+    conn_ended(client.conn, world.now_us);
+    world_turn(&world);
+    ck_assert(!client.reading);
+    world_finish(&world);
+    struct frame frame;
+    uint32_t done = 0, answers = 0;
+    while (client_next(&client, &frame)) {
+        done += frame.type == FRAME_DONE;
+        answers += frame.type == FRAME_STATS;
+    }
+    ck_assert_uint_eq(done, 6);
+    ck_assert_uint_eq(answers, 1);
+    ck_assert(client.closed);
+    ck_assert_uint_eq(world.server.counts.finished_cancelled_total, 0);
+    ck_assert_uint_eq(world.server.load.connections, 1);
+}
+END_TEST
+
+START_TEST(who_says_no_more_and_asked_for_nothing_is_closed)
+{
+    conn_ended(client.conn, world.now_us);
+    world_turn(&world);
+    ck_assert(client.closed);
+    struct client fresh; /* it has said nothing at all */
+    client_connect(&world, &fresh, 1000, false);
+    conn_ended(fresh.conn, world.now_us);
+    world_turn(&world);
+    ck_assert(fresh.closed);
+    ck_assert_uint_eq(fresh.got_length, 0);
+    client_free(&fresh);
+    ck_assert_uint_eq(world.server.load.connections, 1);
+}
+END_TEST
+
+START_TEST(who_says_no_more_may_read_slowly)
+{
+    struct ask ask = one;
+    ask.max_tokens = 400;
+    client.takes = 0;
+    client_ask(&client, &ask);
+    conn_ended(client.conn, world.now_us);
+    world_finish(&world);
+    for (int i = 0; !client.closed; i++) {
+        ck_assert_int_lt(i, 10000);
+        client.takes = 7;
+        if (client.writing)
+            conn_writable(client.conn, world.now_us);
+        world_turn(&world);
+    }
+    ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+    ck_assert_uint_eq(client.read_at, client.got_length);
+}
+END_TEST
+
+START_TEST(who_says_no_more_and_then_vanishes_has_its_work_cancelled)
+{
+    client_ask(&client, &one);
+    world_step(&world, 1);
+    conn_ended(client.conn, world.now_us);
+    world_turn(&world);
+    ck_assert_uint_eq(world.server.live_requests, 1);
+    conn_lost(client.conn, world.now_us);
+    world_turn(&world);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+    ck_assert_uint_eq(world.server.counts.finished_cancelled_total, 1);
+}
+END_TEST
+
+START_TEST(who_ends_within_a_message_is_told)
+{
+    unsigned char half[FRAME_HEADER_SIZE] = {0};
+    client_ask(&client, &one);
+    frame_encode_header(half, FRAME_HEALTH, 0, 2, 8, 0);
+    client_put(&client, half, sizeof(half), 0);
+    conn_ended(client.conn, world.now_us);
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&client), ERR_BAD_FRAME);
+    ck_assert(client.closed);
+    world_turn(&world);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+}
+END_TEST
+
 START_TEST(deadlines_hold_while_waiting_and_while_running)
 {
     struct ask ask = one;
@@ -514,6 +610,11 @@ Suite *server_suite(void)
     tcase_add_test(tcase, another_users_request_cannot_be_cancelled);
     tcase_add_test(tcase, draining_is_for_admins);
     tcase_add_test(tcase, who_vanishes_has_its_work_cancelled);
+    tcase_add_test(tcase, who_says_no_more_gets_every_answer_and_then_the_end);
+    tcase_add_test(tcase, who_says_no_more_and_asked_for_nothing_is_closed);
+    tcase_add_test(tcase, who_says_no_more_may_read_slowly);
+    tcase_add_test(tcase, who_says_no_more_and_then_vanishes_has_its_work_cancelled);
+    tcase_add_test(tcase, who_ends_within_a_message_is_told);
     tcase_add_test(tcase, deadlines_hold_while_waiting_and_while_running);
     tcase_add_test(tcase, users_take_turns_and_priority_goes_first);
     tcase_add_test(tcase, a_full_queue_is_busy_with_a_hint_and_a_user_has_half_of_it);

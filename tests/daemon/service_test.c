@@ -60,6 +60,40 @@ START_TEST(requests_are_served_and_the_daemon_ends_cleanly)
 }
 END_TEST
 
+START_TEST(who_shuts_down_its_writing_side_is_answered_and_then_closed)
+{
+    struct frame frame;
+    spawn_start(&spawn, null_model, NULL);
+    spawn_await_ready(&spawn);
+    uint32_t descriptors = spawn_descriptors(&spawn);
+    wire_open(&wire, &spawn);
+    wire_generate(&wire, 1, 8, 4000);
+    wire_generate(&wire, 2, 8, 4000);
+    ck_assert_int_eq(shutdown(wire.fd, SHUT_WR), 0);
+    for (int i = 0; i < 16; i++)
+        ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
+    ck_assert(!wire_next(&wire, &frame));
+    wire_close(&wire);
+    wire_open(&wire, &spawn);
+    ck_assert_int_eq(shutdown(wire.fd, SHUT_WR), 0);
+    ck_assert(!wire_next(&wire, &frame)); /* there was nothing to wait for */
+    wire_close(&wire);
+    /* Gone altogether: what would take a day is cancelled, or SIGTERM would wait for it. */
+    wire_open(&wire, &spawn);
+    wire_generate(&wire, 1, 64, 8000);
+    ck_assert_int_eq(shutdown(wire.fd, SHUT_WR), 0);
+    wire_find(&wire, FRAME_TOKENS, &frame);
+    wire_close(&wire);
+    for (int i = 0; spawn_descriptors(&spawn) > descriptors; i++) {
+        ck_assert_int_lt(i, SPAWN_PATIENCE_MS / 10);
+        usleep(10000);
+    }
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    ck_assert(spawn_logged(&spawn, " cancelled="));
+}
+END_TEST
+
 START_TEST(sigterm_lets_running_work_end)
 {
     struct frame frame;
@@ -626,6 +660,7 @@ Suite *service_suite(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, requests_are_served_and_the_daemon_ends_cleanly);
+    tcase_add_test(tcase, who_shuts_down_its_writing_side_is_answered_and_then_closed);
     tcase_add_test(tcase, sigterm_lets_running_work_end);
     tcase_add_test(tcase, who_connected_before_sigterm_is_still_told);
     tcase_add_test(tcase, after_the_drain_timeout_the_rest_is_cancelled);

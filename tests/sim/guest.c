@@ -104,10 +104,28 @@ static void connect(struct guest *guest)
     guest->excused = true; /* says nothing, or something else first */
 }
 
-/* The daemon has closed, and all of it was read. */
+static bool idle(const struct guest *guest)
+{
+    for (uint32_t i = 0; i < GUEST_ORDERS; i++)
+        if (guest->orders[i].id)
+            return false;
+    return true;
+}
+
+static bool answered(const struct guest *guest)
+{
+    for (uint32_t i = 0; i < GUEST_ASKS; i++)
+        if (guest->asks[i].id)
+            return false;
+    return idle(guest);
+}
+
+/* The daemon has closed, and all of it was read. It may where the client says no more, once every
+ * answer is there. */
 static void at_end(struct guest *guest)
 {
-    if (!guest->excused && !guest->mood->device_failed)
+    bool over = guest->line.client_ended && answered(guest);
+    if (!over && !guest->excused && !guest->mood->device_failed)
         WRONG("client %u was disconnected without a reason", guest->number);
     lose_orders(guest);
     guest->act_us = guest->scene->now_us + 1 + scene_below(guest->scene, guest->pause_us);
@@ -416,7 +434,10 @@ static void misbehave(struct guest *guest)
             send_long_text(guest);
     } else if (what < 89) {
         send_bad(guest);
-    } else if (what < 93) {
+    } else if (what < 91) {
+        scene_note(scene, "end side", guest->number, 0);
+        guest->line.client_ended = true;
+    } else if (what < 94) {
         scene_note(scene, "leave", guest->number, 0);
         guest->line.client_gone = true;
         lose_orders(guest);
@@ -425,14 +446,6 @@ static void misbehave(struct guest *guest)
         guest->read_us = scene->now_us + (very ? LONG_US : scene_below(scene, 50000));
         guest->excused = guest->excused || very;
     }
-}
-
-static bool idle(const struct guest *guest)
-{
-    for (uint32_t i = 0; i < GUEST_ORDERS; i++)
-        if (guest->orders[i].id)
-            return false;
-    return true;
 }
 
 bool guest_act_due(const struct guest *guest)
@@ -456,6 +469,11 @@ void guest_act(struct guest *guest)
             connect(guest);
     } else if (!guest->connected || guest->line.client_gone) {
         return;
+    } else if (guest->line.client_ended) {
+        bool leaves = wild && scene_one_in(scene, 8);
+        guest->line.client_gone = leaves;
+        if (leaves)
+            lose_orders(guest);
     } else if (guest->rest_length > 0) {
         end_half(guest);
     } else if (wild) {
@@ -485,8 +503,5 @@ bool guest_waits(const struct guest *guest)
 {
     if (guest->manner == GUEST_CALM && !guest->done)
         return true;
-    for (uint32_t i = 0; guest->connected && i < GUEST_ASKS; i++)
-        if (guest->asks[i].id)
-            return true;
-    return guest->connected && !idle(guest);
+    return guest->connected && !answered(guest);
 }

@@ -1,5 +1,5 @@
 /* A simulated client: connects, asks, cancels, reads fast or not at all, sends nonsense, leaves;
- * all of it drawn. What comes back is checked byte by byte. When it is calmed, it behaves, and asks
+ * ends its side alone; all of it drawn. What comes back is checked byte by byte. When it is calmed, it behaves, and asks
  * one last thing that must be answered in full.
  */
 #pragma once

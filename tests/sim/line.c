@@ -107,6 +107,19 @@ bool line_writable(const struct line *line)
     return line->conn && line->writing && line_length(&line->down) < line->room;
 }
 
+bool line_ended(const struct line *line)
+{
+    return line->conn && line->reading && line->client_ended && !line->end_told &&
+           line_length(&line->up) == 0;
+}
+
+void line_tell_end(struct line *line)
+{
+    line->end_told = true;
+    scene_note(line->scene, "end", line->number, 0);
+    conn_ended(line->conn, line->scene->now_us);
+}
+
 bool line_lost(const struct line *line)
 {
     return line->conn && line->client_gone;

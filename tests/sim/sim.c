@@ -110,7 +110,7 @@ static void end_trouble(struct sim *sim)
 /* ---- one event ---------------------------------------------------------------------------------
  */
 
-enum actor { DEVICE, SERVER, WORKER, TASK, ACT, READ, DELIVER, WRITABLE, LOST };
+enum actor { DEVICE, SERVER, WORKER, TASK, ACT, READ, DELIVER, END, WRITABLE, LOST };
 
 struct choice {
     enum actor actor;
@@ -119,7 +119,7 @@ struct choice {
 
 struct choices {
     uint32_t count;
-    struct choice choice[GUESTS * 5 + HOST_REPLICAS + 3];
+    struct choice choice[GUESTS * 6 + HOST_REPLICAS + 3];
 };
 
 static void offer(struct choices *choices, bool due, enum actor actor, uint32_t number)
@@ -141,6 +141,7 @@ static void offer_all(struct sim *sim, struct choices *choices)
         offer(choices, guest_act_due(guest), ACT, i);
         offer(choices, guest_read_due(guest), READ, i);
         offer(choices, line_readable(&guest->line), DELIVER, i);
+        offer(choices, line_ended(&guest->line), END, i);
         offer(choices, line_writable(&guest->line), WRITABLE, i);
         offer(choices, line_lost(&guest->line), LOST, i);
     }
@@ -181,6 +182,10 @@ static void take(struct sim *sim, const struct choice *choice)
         break;
     case DELIVER:
         deliver(sim, guest);
+        break;
+    case END:
+        line_tell_end(&guest->line);
+        sim->host.touched = true;
         break;
     case WRITABLE:
         conn_writable(guest->line.conn, sim->scene.now_us);
