@@ -33,7 +33,10 @@ def check(holds, text):
 
 
 def sluice(*args):
+    """What the client says; one that ends in error, as where an answer does, has said nothing that counts."""
     result = subprocess.run([SLUICE, *args, "--socket", SOCKET], capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"FAILED  sluice {args[0]}: exit code {result.returncode}, {result.stderr[-500:]}")
     return result.stdout
 
 
@@ -57,7 +60,8 @@ class Daemon:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(60)
+        code = self.process.wait(60)
+        check(code == 0, f"the daemon ends with exit code {code}")
 
 
 def batch(command, lines):

@@ -89,6 +89,15 @@ def end_all():
             kill(process)
 
 
+def whole(results, code, complaints=""):
+    """The results of a client that ended with this code, in the order of what was asked. Raises where one is an error."""
+    wrong = [result.get("error") for result in results if result.get("error") or result.get("finish_reason") == "error"]
+    if code or wrong:
+        raise RuntimeError(f"the client's exit code is {code}, {len(wrong)} of {len(results)} answers ended in error: "
+                           f"{json.dumps(wrong[:1])} {complaints[-300:]}")
+    return sorted(results, key=lambda result: result["index"])
+
+
 class NotReady(RuntimeError):
     """A daemon that was given up."""
 
@@ -172,9 +181,10 @@ class Batch:
         return self.client.poll() is not None
 
     def results(self, timeout_s=120):
-        self.client.wait(timeout_s)
+        """Of all that was asked, in that order; an answer that ended in error is no result, nor is a client that did."""
+        code = self.client.wait(timeout_s)
         with open(self.path + ".out") as file:
-            return [json.loads(line) for line in file]
+            return whole([json.loads(line) for line in file], code, self.errors())
 
     def errors(self):
         with open(self.path + ".err") as file:
