@@ -20,7 +20,7 @@ import shutil
 import sys
 
 import sanitizer
-from served import Daemon, check, distance, end_all, failures, gpus, sluiced_below
+from served import Daemon, check, distance, end_all, failures, gpus, keep, sluiced_below
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cuda"
@@ -140,6 +140,8 @@ def main():
             check(False, f"{part}: {error!r}")
         finally:
             end_all()
+            if DEVICE == "cuda":
+                keep(f"several-layouts-{part}", BUILD)
     return 1 if failures else 0
 
 

@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 
-from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures, running
+from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures, keep, running
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
@@ -415,6 +415,7 @@ def main():
         except Exception as error:  # the others are worth their time all the same
             check(False, f"{name}: {error!r}")
         end_all()
+        keep(f"operate-{name}", BUILD)
     print(f"{len(failures)} failures")
     return 1 if failures else 0
 

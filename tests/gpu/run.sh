@@ -88,6 +88,10 @@ else
     rm "$sanitized"
 fi
 
+if [ -n "${SLUICE_RECORDS:-}" ]; then
+    python3 tests/bench/record.py checks --as "tests/gpu/run.sh, $SECONDS s" printf '%s\n' \
+        "passed: ${passed[*]:-none}" "failed: ${failed[*]:-none}" "skipped: ${skipped[*]:-none}"
+fi
 printf '\n%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED  %s\n' "${failed[@]}"
 [ ${#skipped[@]} -eq 0 ] || printf 'SKIPPED %s\n' "${skipped[@]}"

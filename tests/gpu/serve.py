@@ -19,17 +19,12 @@ import sys
 import tempfile
 import time
 
+from served import check, failures, keep
+
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 SLUICE = os.path.join(BUILD, "client/sluice")
 FOLDER = tempfile.mkdtemp()
 SOCKET = os.path.join(FOLDER, "sluice.sock")
-failures = []
-
-
-def check(holds, text):
-    print(("ok      " if holds else "FAILED  ") + text, flush=True)
-    if not holds:
-        failures.append(text)
 
 
 def sluice(*args):
@@ -132,5 +127,6 @@ if __name__ == "__main__":
     demo()
     real_size("f16", distance)
     real_size("bf16", steady_steps)
+    keep("serve", BUILD)
     print(f"{len(failures)} failures")
     sys.exit(1 if failures else 0)

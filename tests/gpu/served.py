@@ -8,19 +8,31 @@ import glob
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../bench"))
+import record
 
 WEIGHTS_8B = 8030261248 * 2  # bytes of synthetic:llama-3.1-8b in 16 bits
 failures = []
 running = []  # daemons that were started
+seen = []  # rows of the part under way, for its record
 
 
 def check(holds, text):
     """Prints a figure with its limit; what does not hold counts."""
     print(("ok      " if holds else "FAILED  ") + text, flush=True)
+    seen.append(record.row_of(text, holds))
     if not holds:
         failures.append(text)
+
+
+def keep(name, build):
+    """What the part showed becomes its record."""
+    record.keep(name, list(seen), build)
+    seen.clear()
 
 
 def await_true(what, seconds, every=0.01):
