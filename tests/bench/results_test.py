@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import tempfile
+
+sys.path.append(sys.path.pop(0))  # Python's own tokenize goes before ours
 import unittest
 from unittest import mock
 
