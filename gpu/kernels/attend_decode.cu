@@ -4,13 +4,10 @@
  * One block per SM, for as long as there are items. Eight warps attend, warp w to
  * positions 32 w and on of a split of 256. Three warps fetch for them: bulk copies of 32 positions
  * of K or V into a warp's own ring, ahead through all items of the block, so that memory never
- * waits for arithmetic; lanes look up two splits at once. (One warp that fetched for all eight, in
- * pieces of 16: 82 % of the read rate instead.) A last one brings what else an item is: where it
- * lies, its queries. attend_fetch.cuh has those that bring, attend_math.cuh the arithmetic.
- *
- * Measured for one sequence of 200 tokens: 6.1 us, for 32 sequences of 4,096 tokens (32/8 heads of
- * 128) 139.8. What bounds it then: SMs get unequal shares of the memory (the first is done after
- * 118 us, the last after 144), and items are dealt evenly. */
+ * waits for arithmetic; lanes look up two splits at once. A last one brings what
+ * else an item is: where it lies, its queries. attend_fetch.cuh has those that bring,
+ * attend_math.cuh the arithmetic. Items are dealt evenly, while SMs get unequal shares of the
+ * memory. Figures: tests/bench/EXPERIMENTS.md. */
 #include "gpu/kernels/attend_tuned.cuh"
 #include "gpu/kernels/attend_warp.cuh"
 #include "gpu/kernels/facts.cuh"

@@ -1,19 +1,15 @@
-/* Decode attention on sm_90, of more than ATTEND_FEW_ROWS rows; bound by memory. (32 sequences of
- * 4,096 tokens, dimension 128 / 64: memory is busy for 85 / 79 % of the time, the L2 for 88 / 86 %;
- * 256 sequences of 155 tokens: memory for 75, the L2 for 78; by ncu.)
+/* Decode attention on sm_90, of more than ATTEND_FEW_ROWS rows; bound by memory.
  *
  * One block per SM, whose warps work each for itself on items (attend_plan.cuh), so that no warp
  * waits for another and memory is kept busy where sequences are short, too: attend_warp.cuh. What a
  * block knows of the step, and keys and values that earlier steps wrote, are read while op_rope
  * ends.
  *
- * What bounds it: in long runs the memory (32 sequences of 4,096 tokens: 91 % of its read rate); in
- * short ones (128 sequences of 256 tokens are one item per warp) the 5 us until the first keys
- * come and the 3 us behind the last ones, and where rows are unequally long what one warp can do
- * alone. Eight warps are few, so what they execute counts, the more the lower the clocks are: in
- * decode steps of 256 rows, at about 180 tokens, a layer took 58 to 62 us with 1.4 times as many
- * instructions, and takes 51 to 54 (its bytes: 41). For one sequence of 200 tokens this one took
- * 14.2 us, and the kernel of few rows 6.1: its spans follow each other. */
+ * What bounds it: in long runs the memory; in short ones (of 256 tokens, an item per warp) the time
+ * until the first keys come and behind the last ones, and where rows are unequally long what one
+ * warp can do alone. Eight warps are few, so what they execute counts, the more the lower the
+ * clocks are. For one sequence it is slow: its spans follow each other. Figures:
+ * tests/bench/EXPERIMENTS.md. */
 #include "gpu/kernels/attend_warp.cuh"
 #include "gpu/kernels/facts.cuh"
 

@@ -7,9 +7,8 @@
  * The scores of a tile are under way while the values of the tile before are added up. A query's
  * bits depend on its position alone: tiles that it does not see change nothing.
  *
- * Measured: 465 TFLOP/s for 8,192 tokens, causal, dimension 128 (372 for 64); the tensor cores are
- * busy for half of the time (ncu), the rest is the softmax, which the groups do not take turns in.
- */
+ * The tensor cores are busy for half of the time, the rest is the softmax, which the groups do not
+ * take turns in. Figures: tests/bench/EXPERIMENTS.md. */
 #include "gpu/kernels/attend_tile.cuh"
 #include "gpu/kernels/attend_tuned.cuh"
 #include "gpu/kernels/facts.cuh"

@@ -1,7 +1,6 @@
 /* A block per row; each thread keeps its part of the row in registers between the two passes.
- * Bound by latency, of which a row has one chain (read, sum, write): at 256 rows of 4,096 the L2 is
- * busy for 51 % of the time and memory for 27 % (ncu). Reads and writes each value once. Of many
- * rows by memory: 8,192 rows, in a prompt's steps, take 52 us, 3.9 TB/s (as a block each: 80). */
+ * Bound by latency, of which a row has one chain (read, sum, write), and of many rows by memory.
+ * Reads and writes each value once. Figures: tests/bench/EXPERIMENTS.md. */
 #include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/norm.cuh"
 #include "gpu/kernels/norm.h"

@@ -6,12 +6,9 @@
  * its registers. Up to three warpgroups have 64 rows each; a warp of another one fills the ring
  * (product_ring.cuh). One block per SM goes through the tiles in turns.
  *
- * Of 4,096 values and 28,672 outputs on an H200 (`bench_kernels gated`; cuBLASLt's fastest with
- * SwiGLU behind it, and GPUs, differ): 17 rows 58 us (60), 64 rows 58 (63), 128 rows 67 (71), 192
- * rows 80 to 85 (89 to 91), 256 rows 96 to 102 (103 to 112). Of 17 rows that is 90 % of the read
- * rate. At 256 rows the power limit brings the clocks down to about 1,400 MHz: there the tensor
- * cores are busy for 79 % of the time, memory and L2 for 55 and 56 (ncu, at 1,540 MHz), and what
- * else takes energy costs time. What lost is in tests/bench/RESULTS.md. */
+ * At 256 rows the power limit brings the clocks down, so whatever else takes energy costs time. How
+ * long it takes beside cuBLASLt's (`bench_kernels gated`), and what lost:
+ * tests/bench/EXPERIMENTS.md. */
 #include "gpu/kernels/product_ring.cuh"
 #include "gpu/kernels/swiglu.cuh"
 

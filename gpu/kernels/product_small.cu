@@ -10,9 +10,8 @@
  * What a warp does with weights that have come, and how soon it asks for more, adds to the time of
  * every one of a step's 129 products, though for most of it the block waits for memory.
  *
- * Measured over the products of an 8B step (15.0 GB; 1, 4, 8, 16 rows): 3.49, 3.54, 3.65, 3.98 ms:
- * 95, 94, 91 and 83 % of the read rate. What is lost: about 2 us at the end of each kernel, where
- * nothing streams, and with more rows the bringing of x to all SMs, which costs like weights.
+ * What is lost: the end of each kernel, where nothing streams, and with more rows the bringing of x
+ * to all SMs, which costs like weights. Figures: tests/bench/EXPERIMENTS.md.
  *
  * The order of k inside a product is permuted to suit 16-byte loads: lane t has values 8t .. 8t + 7
  * of every 32. What a row gets depends neither on the other rows nor on their number. */

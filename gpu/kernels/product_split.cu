@@ -8,11 +8,8 @@
  * is asked for before that.
  *
  * Bound by power, as all at so many rows, and by the way from the L2 into SMs: with the tensor
- * cores always busy each SM would take in 64 bytes a clock. They are for 59 % of the time in down
- * and for 39 in o, which is short, the L2's output for 69 and 45, memory for 51 and 39 (ncu).
- * Measured where it counts, in decode steps of 256 rows (tests/bench/RESULTS.md): than with
- * cuBLASLt's those take 0.9 % less by down and 0.6 % by o on one GPU, and 0.5 % by both on another.
- * Steps of 193 to 255 rows were not measured. */
+ * cores always busy each SM would take in 64 bytes a clock. What it gives beside cuBLASLt's:
+ * tests/bench/EXPERIMENTS.md. Steps of 193 to 255 rows were not measured. */
 #include "gpu/kernels/product_ring.cuh"
 
 #define SPLIT_ROWS_MIN 193

@@ -1,8 +1,8 @@
 /* Every sampled row is read once by several blocks, for the maximum and the mass beside it; that is
  * all that a greedy row needs, and it is bound by memory. Then a block per row puts the parts
  * together, and the last of them ends the step; what else a row asks for costs further reads, from
- * the cache: 4 per cut, 1 per likeliest token. (One block per row for all of it: 353 us instead of
- * 30 for 128 rows of 128,256.) */
+ * the cache: 4 per cut, 1 per likeliest token. (One block per row for all of it takes ten times
+ * as long: tests/bench/EXPERIMENTS.md.) */
 #include "gpu/kernels/count.h"
 #include "gpu/kernels/cut.cuh"
 #include "gpu/kernels/random.cuh"

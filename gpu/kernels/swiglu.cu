@@ -1,7 +1,6 @@
 /* Eight outputs a thread, or two times eight where rows alone fill the device: then all of it is
- * under way at once. Bound by latency: at 256 rows of 14,336 the L2 is busy for 59 % of the time
- * and memory for 36 % (ncu). Of more rows than the device takes at once by memory: 8,192 rows, in a
- * prompt's steps, take 168 us, 4.2 TB/s (as blocks of one row each: 244). */
+ * under way at once. Bound by latency, and by memory where there are more rows than the device
+ * takes at once. Figures: tests/bench/EXPERIMENTS.md. */
 #include "gpu/kernels/device.cuh"
 #include "gpu/kernels/facts.cuh"
 #include "gpu/kernels/swiglu.cuh"

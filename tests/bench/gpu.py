@@ -20,6 +20,8 @@ import tempfile
 import threading
 import time
 
+import record
+
 FOLDER = tempfile.mkdtemp()
 SOCKET = os.path.join(FOLDER, "sluice.sock")
 CACHE = os.environ.get("SLUICE_CACHE_DIR") or os.path.join(FOLDER, "cache")
@@ -28,11 +30,12 @@ WEIGHT_BYTES = 2 * 32 * (6144 * 4096 + 4096 * 4096 + 3 * 4096 * 14336) + 2 * VOC
 SMALL_BYTES = 2 * 16 * (3072 * 2048 + 2048 * 2048 + 3 * 2048 * 8192) + 2 * VOCAB * 2048  # of llama-3.2-1b
 SMALL_KV_BYTES = 32768
 
-limits, table, failures = {"flops": 738e12}, [], []
+limits, table, records, failures = {"flops": 738e12}, [], [], []
 
 
 def row(what, text, gate, good, limit=""):
     table.append((what, text, gate, limit))
+    records.append(record.row(what, text, gate, limit, good))
     if not good:
         failures.append(what)
     print(f"{'ok    ' if good else 'SHORT '} {what}: {text}   (gate {gate}{', limit ' + limit if limit else ''})",
@@ -399,6 +402,8 @@ def main():
     for line in table:
         print("| " + " | ".join(line) + " |")
     print(f"\n{len(failures)} short" + (": " + "; ".join(failures) if failures else ""))
+    if not only:
+        record.keep("gpu", records, build, round(limits["read"] / 1e9))
     return 1 if failures else 0
 
 

@@ -6,8 +6,6 @@
 #include "tests/gpu/rig.h"
 #include "tests/runner.h"
 
-#define SKIPPED 77
-
 /* CK_FORK=no: a context does not survive a fork. */
 static int run(SRunner *runner)
 {
@@ -32,8 +30,8 @@ int main(void)
     if (run(srunner_create(dtype_suite())) != EXIT_SUCCESS)
         return EXIT_FAILURE;
     if (!rig_setup()) {
-        printf("no GPU here\n");
-        return SKIPPED;
+        printf("SKIPPED: no GPU here\n");
+        return RUNNER_SKIPPED;
     }
     int bf16 = run_in(GPU_DTYPE_BF16), f16 = run_in(GPU_DTYPE_F16);
     return bf16 == EXIT_SUCCESS && f16 == EXIT_SUCCESS ? EXIT_SUCCESS : EXIT_FAILURE;

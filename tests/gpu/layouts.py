@@ -20,7 +20,7 @@ import shutil
 import sys
 
 import sanitizer
-from served import Daemon, check, distance, end_all, failures, gpus, sluiced_below
+from served import Daemon, check, distance, end_all, failures, gpus, keep, sluiced_below
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cuda"
@@ -66,7 +66,7 @@ def right():
             if model not in one:
                 daemon = daemon_on(model)
                 one[model] = answers(daemon)
-                daemon.stop()
+                check(daemon.stop() == 0, f"{model} on one device ends by itself")
             layout(model, one[model], dp, tp, pp)
 
 
@@ -123,10 +123,9 @@ def checked(tp, pp):
                        wrap=sanitizer.command("memcheck", *reports))
     logprobs, texts = answers(daemon, 12)
     code = daemon.stop(sluiced_below(daemon.process.pid))
-    summary = sanitizer.summary(daemon.out())
-    check(code == 0 and len(logprobs) > 200 and len(texts) == 8 and summary == "ERROR SUMMARY: 0 errors",
-          f"memcheck, tp {tp}, pp {pp}: exit code {code}, {summary}")
-    if code:
+    summary, well = sanitizer.summary(daemon.out()), code == 0 and sanitizer.clean(daemon.out())
+    check(well and len(logprobs) > 200 and len(texts) == 8, f"memcheck, tp {tp}, pp {pp}: exit code {code}, {summary}")
+    if not well:
         print(daemon.out()[:3000], daemon.log()[-1000:], flush=True)
 
 
@@ -141,6 +140,8 @@ def main():
             check(False, f"{part}: {error!r}")
         finally:
             end_all()
+            if DEVICE == "cuda":
+                keep(f"several-layouts-{part}", BUILD)
     return 1 if failures else 0
 
 

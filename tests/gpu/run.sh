@@ -2,8 +2,10 @@
 # All GPU tests in one command: tests/gpu/run.sh [BUILD]   (default .build/cuda; a carried build will do)
 # Kernels against plain doubles, the runtime's semantics, the engine on the reference checkpoints with its
 # mutations, then what is served (serve.py; layouts.py and several.py where there are several GPUs), how it is operated
-# (operate.py) and what compute-sanitizer says (sanitize.py): within 8 minutes on one GPU. Builds first where the build
-# folder is missing. A line for each; exit 1 if one fails. Programs that find no GPU say so and count as failed.
+# (operate.py) and what compute-sanitizer says (sanitize.py): within 7 minutes on one GPU. Builds first where the build
+# folder is missing. A line for each part, with the figures of those that have some; the end counts what passed, failed
+# and was skipped, by name. A program that the build lacks, and what says so itself (exit 77), is SKIPPED. Exit 1 if one
+# fails, 77 if none was run.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
@@ -15,43 +17,83 @@ cublas=$(find /usr/local/cuda*/ -name 'libcublasLt.so.13' 2> /dev/null | head -1
 export LD_LIBRARY_PATH=$PWD/.offline/lib:$PWD/.carry/lib:${cublas:+$(dirname "$cublas"):}${LD_LIBRARY_PATH:-}
 export PATH=$PWD/.offline/sanitizer/nvidia/cu13/compute-sanitizer:$PATH
 
-failed=0
-passed=0
-run() {
-    local output
-    output=$("$@" 2>&1)
-    local status=$?
-    if [ $status -eq 0 ]; then
-        passed=$((passed + 1))
-        printf 'ok      %s: %s\n' "$(basename "$1")" "$(tail -1 <<< "$output")"
-    else
-        failed=$((failed + 1))
-        printf 'FAILED  %s, status %d\n%s\n' "$*" $status "$(grep -v ':P:' <<< "$output" | tail -20)"
-    fi
+passed=()
+failed=()
+skipped=()
+# ended NAME STATUS WHAT: what it was, told and counted.
+ended() {
+    case $2 in
+    0) passed+=("$1") && printf 'ok      %s: %s\n' "$1" "$3" ;;
+    77) skipped+=("$1") && printf 'SKIPPED %s: %s\n' "$1" "$3" ;;
+    124) failed+=("$1") && printf 'FAILED  %s: not through in time\n%s\n' "$1" "$3" ;;
+    *) failed+=("$1") && printf 'FAILED  %s: status %d\n%s\n' "$1" "$2" "$3" ;;
+    esac
 }
-for test in $(find "$build/tests" -type f -name 'test_*_cuda*' -perm -u+x | sort); do
-    run timeout 120 "$test"
+# program NAME SECONDS: of Check, its last lines.
+program() {
+    local path=$build/tests/$1 output status
+    if [ ! -x "$path" ]; then
+        ended "$1" 77 "the build has no such program"
+        return
+    fi
+    output=$(timeout "$2" "$path" 2>&1)
+    status=$?
+    case $status in
+    0 | 77) ended "$1" $status "$(grep -E '^SKIPPED: |checks were SKIPPED|Checks: ' <<< "$output" | paste -sd ' ')" ;;
+    *) ended "$1" $status "$(grep -v ':P:' <<< "$output" | tail -20)" ;;
+    esac
+}
+# script NAME SECONDS PART...: what it prints are figures beside their limits, of interest where all is well, too.
+script() {
+    local name=$1 seconds=$2 status
+    shift 2
+    timeout "$seconds" python3 "tests/gpu/$name" "$build" "$@"
+    status=$?
+    ended "$name${*:+ $*}" $status "see above"
+}
+
+programs=(gpu/kernels/test_kernels_cuda gpu/test_gpu_cuda)
+for test in stream event pool host capture threads sticky; do
+    programs+=("runtime/test_runtime_cuda_$test")
 done
-run timeout 300 python3 tests/gpu/serve.py "$build"
-if [ "$(nvidia-smi -L 2> /dev/null | grep -c UUID)" -gt 1 ]; then
-    run timeout 600 python3 tests/gpu/layouts.py "$build"
-    run timeout 600 python3 tests/gpu/several.py "$build"
-fi
-# What these print are figures beside their limits, of interest where all is well, too.
-tell() {
-    if "$@"; then
-        passed=$((passed + 1))
+# And what is there besides.
+while read -r path; do
+    [[ " ${programs[*]} " == *" $path "* ]] || programs+=("$path")
+done < <(cd "$build/tests" 2> /dev/null && find . -type f -name 'test_*_cuda*' -perm -u+x | sed 's|^\./||' | sort)
+for test in "${programs[@]}"; do
+    program "$test" 120
+done
+if ! gpus=$(nvidia-smi -L 2> /dev/null); then
+    for name in serve.py layouts.py several.py operate.py sanitize.py; do
+        ended "$name" 77 "there is no GPU"
+    done
+else
+    script serve.py 300
+    if [ "$(grep -c UUID <<< "$gpus")" -gt 1 ]; then
+        script layouts.py 600 cuda
+        script several.py 600
     else
-        failed=$((failed + 1))
+        ended layouts.py 77 "there is one GPU"
+        ended several.py 77 "there is one GPU"
     fi
-}
-tell timeout 300 python3 tests/gpu/operate.py "$build" profile notify ready memory tenant fault
-# An idle daemon minds no company.
-sanitized=$(mktemp)
-timeout 360 python3 tests/gpu/sanitize.py "$build" > "$sanitized" 2>&1 &
-tell timeout 120 python3 tests/gpu/operate.py "$build" idle
-tell wait $!
-cat "$sanitized"
-rm "$sanitized"
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+    script operate.py 300 profile notify ready memory tenant fault
+    # An idle daemon minds no company.
+    sanitized=$(mktemp)
+    timeout 360 python3 tests/gpu/sanitize.py "$build" > "$sanitized" 2>&1 &
+    script operate.py 120 idle
+    wait $!
+    status=$?
+    cat "$sanitized"
+    ended sanitize.py $status "$(grep '^SKIPPED' "$sanitized" || echo 'see above')"
+    rm "$sanitized"
+fi
+
+if [ -n "${SLUICE_RECORDS:-}" ]; then
+    python3 tests/bench/record.py checks --as "tests/gpu/run.sh, $SECONDS s" printf '%s\n' \
+        "passed: ${passed[*]:-none}" "failed: ${failed[*]:-none}" "skipped: ${skipped[*]:-none}"
+fi
+printf '\n%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"
+[ ${#failed[@]} -eq 0 ] || printf 'FAILED  %s\n' "${failed[@]}"
+[ ${#skipped[@]} -eq 0 ] || printf 'SKIPPED %s\n' "${skipped[@]}"
+[ ${#failed[@]} -eq 0 ] || exit 1
+[ ${#passed[@]} -gt 0 ] || exit 77

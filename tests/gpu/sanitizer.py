@@ -13,16 +13,27 @@ import subprocess
 
 NEEDED = (2026, 4)
 # A block of ours has up to 128 barriers in shared memory, more than the tools make room for by themselves: they then
-# stop the kernel. cuBLASLt's kernels are not ours to mend: racecheck names one in which a thread arrives at a barrier
-# for others.
+# stop the kernel.
 BARRIERS = ("--num-cuda-barriers", "256")
+# cuBLASLt's kernels are not ours to mend: racecheck names one in which a thread arrives at a barrier for others. They
+# are left out by what their names have in the library's own symbols, which no kernel of ours may have: hidden().
+LIBRARY = ("nvjet_", "_ZN7cutlass", "cutlass_80_", "cutlass3x_sm", "_xmma_gemm_", "_ZN8cublasLt", "_Z13gemmk1_kernel",
+           "_Z17gemmSN_", "_ZN8internal5gemvx")
+# Between allocations memcheck leaves so many bytes that are nobody's.
+PADDING = ("--padding", "4096")
 TOOLS = {
     "racecheck": (*BARRIERS, "--racecheck-report", "all", *(
-        arg for name in ("nvjet", "cutlass", "cublas", "gemm")
-        for arg in ("--kernel-name-exclude", "kernel_substring=" + name))),
+        arg for name in LIBRARY for arg in ("--kernel-name-exclude", "kernel_substring=" + name))),
     "initcheck": (),
-    "memcheck": (),
+    "memcheck": PADDING,
     "synccheck": BARRIERS,
+}
+# What each tool is shown on purpose: the kind of tests/gpu/fault/, its kernel, and the words of the report.
+PLANTED = {
+    "racecheck": ("race", "gemm_race_kernel", "Race reported between|hazard detected"),
+    "initcheck": ("unwritten", "planted_unwritten_kernel", "Uninitialized __global__ memory read"),
+    "memcheck": ("overrun", "planted_overrun_kernel", "Invalid __global__ write"),
+    "synccheck": ("barrier", "planted_barrier_kernel", "Barrier error detected"),
 }
 ERROR_CODE = 9
 # What a run says in which nothing was found. Any other line is a report, or a fault of the tool's.
@@ -48,10 +59,32 @@ def command(tool, *more):
     return ("compute-sanitizer", "--tool", tool, "--error-exitcode", str(ERROR_CODE), *TOOLS[tool], *more)
 
 
-def modules(build, tool):
+def modules(build, tool, planted=False):
     """Where the daemon gets its modules from, under the tool. For initcheck tests/gpu/written/ writes what it cannot see
-    to be written, or to be of no use."""
-    return os.path.join(build, "tests/gpu/written") if tool == "initcheck" else None
+    to be written, or to be of no use; for memcheck tests/gpu/apart/ has no two allocations side by side. All but the
+    product's own can be asked for a fault."""
+    folder = {"initcheck": "written", "memcheck": "apart"}.get(tool, "fault" if planted else None)
+    return os.path.join(build, "tests/gpu", folder) if folder else None
+
+
+def options(tool):
+    """Of the daemon, under the tool: for memcheck each block of keys and values is an allocation of its own."""
+    return ("--slab-size", "1") if tool == "memcheck" else ()
+
+
+def hidden(path):
+    """Kernels of a program or module of ours that an exclusion would hide. Their names are plain text in it, once for
+    the host; what is loaded from libraries is not in it."""
+    with open(path, "rb") as file:
+        names = set(re.findall(rb"[A-Za-z_$.][\w$.]*", file.read()))
+    return sorted({name.decode() for name in names if any(part.encode() in name for part in LIBRARY)})
+
+
+def reported(output, kernel, words):
+    """Whether a report has one of these words and, in its line or the one behind it, the kernel."""
+    lines = said(output)
+    return any(re.search(words, one) and (kernel in one or kernel in behind)
+               for one, behind in zip(lines, [*lines[1:], ""]))
 
 
 def said(output):

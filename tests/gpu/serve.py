@@ -19,21 +19,19 @@ import sys
 import tempfile
 import time
 
+from served import check, failures, keep
+
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 SLUICE = os.path.join(BUILD, "client/sluice")
 FOLDER = tempfile.mkdtemp()
 SOCKET = os.path.join(FOLDER, "sluice.sock")
-failures = []
-
-
-def check(holds, text):
-    print(("ok      " if holds else "FAILED  ") + text, flush=True)
-    if not holds:
-        failures.append(text)
 
 
 def sluice(*args):
+    """What the client says; one that ends in error, as where an answer does, has said nothing that counts."""
     result = subprocess.run([SLUICE, *args, "--socket", SOCKET], capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"FAILED  sluice {args[0]}: exit code {result.returncode}, {result.stderr[-500:]}")
     return result.stdout
 
 
@@ -57,7 +55,8 @@ class Daemon:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(60)
+        code = self.process.wait(60)
+        check(code == 0, f"the daemon ends with exit code {code}")
 
 
 def batch(command, lines):
@@ -128,5 +127,6 @@ if __name__ == "__main__":
     demo()
     real_size("f16", distance)
     real_size("bf16", steady_steps)
+    keep("serve", BUILD)
     print(f"{len(failures)} failures")
     sys.exit(1 if failures else 0)

@@ -8,19 +8,31 @@ import glob
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../bench"))
+import record
 
 WEIGHTS_8B = 8030261248 * 2  # bytes of synthetic:llama-3.1-8b in 16 bits
 failures = []
 running = []  # daemons that were started
+seen = []  # rows of the part under way, for its record
 
 
 def check(holds, text):
     """Prints a figure with its limit; what does not hold counts."""
     print(("ok      " if holds else "FAILED  ") + text, flush=True)
+    seen.append(record.row_of(text, holds))
     if not holds:
         failures.append(text)
+
+
+def keep(name, build):
+    """What the part showed becomes its record."""
+    record.keep(name, list(seen), build)
+    seen.clear()
 
 
 def await_true(what, seconds, every=0.01):
@@ -87,6 +99,15 @@ def end_all():
         process = running.pop()
         if process.poll() is None:
             kill(process)
+
+
+def whole(results, code, complaints=""):
+    """The results of a client that ended with this code, in the order of what was asked. Raises where one is an error."""
+    wrong = [result.get("error") for result in results if result.get("error") or result.get("finish_reason") == "error"]
+    if code or wrong:
+        raise RuntimeError(f"the client's exit code is {code}, {len(wrong)} of {len(results)} answers ended in error: "
+                           f"{json.dumps(wrong[:1])} {complaints[-300:]}")
+    return sorted(results, key=lambda result: result["index"])
 
 
 class NotReady(RuntimeError):
@@ -172,9 +193,10 @@ class Batch:
         return self.client.poll() is not None
 
     def results(self, timeout_s=120):
-        self.client.wait(timeout_s)
+        """Of all that was asked, in that order; an answer that ended in error is no result, nor is a client that did."""
+        code = self.client.wait(timeout_s)
         with open(self.path + ".out") as file:
-            return [json.loads(line) for line in file]
+            return whole([json.loads(line) for line in file], code, self.errors())
 
     def errors(self):
         with open(self.path + ".err") as file:

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 
-from served import Daemon, await_true, check, distance, end_all, failures, gpus
+from served import Daemon, await_true, check, distance, end_all, failures, gpus, keep, record, seen
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
@@ -39,6 +39,12 @@ alone = {}  # what one GPU gave
 
 def note(text):
     print("        " + text, flush=True)
+
+
+def tell(what, figure):
+    """One for the record, too."""
+    note(f"{what}: {figure}")
+    seen.append(record.row(what, figure))
 
 
 def beside(name, what, value):
@@ -123,17 +129,17 @@ def full_load(daemon, count):
 
 
 def tell_single(name, daemon):
-    note(f"{name}: one sequence: {beside(name, 'single', single(daemon, 5))}")
+    tell(f"{name}: one sequence", beside(name, "single", single(daemon, 5)))
 
 
 def tell_burst(name, daemon, count):
-    note(f"{name}: {count} of 128 in, 128 out at once: {beside(name, 'burst', burst(daemon, count))}")
+    tell(f"{name}: {count} of 128 in, 128 out at once", beside(name, "burst", burst(daemon, count)))
 
 
 def tell_full_load(name, daemon, count):
     middle, whole = full_load(daemon, count)
-    note(f"{name}: {count} of 128 in, 128 out, the middle half of the tokens: {beside(name, 'full', middle)}; "
-         f"all but the first and last hundredth: {beside(name, 'whole', whole)}")
+    tell(f"{name}: {count} of 128 in, 128 out, the middle half of the tokens", beside(name, "full", middle))
+    tell(f"{name}: all but the first and last hundredth", beside(name, "whole", whole))
 
 
 # ---- the trace of a pipeline -----------------------------------------------------------------------------------
@@ -220,6 +226,7 @@ def tell_trace(path, stages, scores):
 def sums(_):
     done = subprocess.run([os.path.join(BUILD, "tests/bench/bench_sums")], stdout=subprocess.PIPE, text=True, timeout=60)
     print(done.stdout, end="", flush=True)
+    seen.extend(record.row_of(line) for line in done.stdout.splitlines() if line.strip())
     check(done.returncode == 0, "sums over GPUs are right")
 
 
@@ -278,7 +285,7 @@ def large(counts):
     with tempfile.TemporaryDirectory() as cache:
         options = ("synthetic:llama-3.1-70b", *over(count, "tp"), "--cache-dir", cache)
         daemon = daemon_on(*options)
-        note(f"70b on {count}: one sequence: {single(daemon, 3):.1f} tok/s")
+        tell(f"70b on {count}: one sequence", f"{single(daemon, 3):.1f} tok/s")
         if count > 2:
             tell_large(count, "by default", daemon)
         ended(daemon)
@@ -289,7 +296,7 @@ def large(counts):
 
 
 def tell_large(count, how, daemon):
-    note(f"70b on {count}: 256 of 128 in, 128 out at once, {how}: {burst(daemon, 256):.0f} tok/s")
+    tell(f"70b on {count}: 256 of 128 in, 128 out at once, {how}", f"{burst(daemon, 256):.0f} tok/s")
 
 
 def main():
@@ -308,6 +315,7 @@ def main():
             check(False, f"{name}: {error!r}")
         finally:
             end_all()
+            keep(f"several-{part}", BUILD)
     return 1 if failures else 0
 
 

@@ -14,6 +14,7 @@
 #include "tests/gpu/gpu_suites.h"
 #include "tests/gpu/omit.h"
 #include "tests/gpu/rig.h"
+#include "tests/runner.h"
 
 #define CHECKPOINT "llama-default-bf16"
 #define EVERY 4 /* of so many checkpoints one; ranks_test.c and pipeline_test.c have them all */
@@ -35,6 +36,7 @@ static const struct {
                {1, 4, "synthetic:tiny"},
                {4, 1, "synthetic:tiny-wide"}};
 #define LAYOUTS (int)(sizeof layouts / sizeof layouts[0])
+#define SCORED 3 /* of them, beside transformers */
 
 static struct flow_options flow_of(const char *model, uint32_t tp, uint32_t pp)
 {
@@ -81,18 +83,26 @@ static struct rig_error distance(const struct flow_answers *a, const struct flow
     return off;
 }
 
+/* Those that share sums have a second way to make them. */
+static const struct {
+    uint32_t layout;
+    bool posts_closed;
+} ways[] = {{0, false}, {0, true}, {1, false}, {2, false},
+            {2, true},  {3, false}, {4, false}, {4, true}};
+#define WAYS (int)(sizeof ways / sizeof ways[0])
+
 START_TEST(a_layout_scores_as_one_device_does)
 {
-    uint32_t layout = (uint32_t)_i / 2, tp = layouts[layout].tp, pp = layouts[layout].pp;
-    if (!rig_several(tp * pp) || (_i % 2 && tp == 1))
-        return;
+    uint32_t layout = ways[_i].layout, tp = layouts[layout].tp, pp = layouts[layout].pp;
+    if (!rig_several(tp * pp))
+        RUNNER_SKIP("fewer than %u devices", tp * pp);
     struct flow_options options = flow_of(layouts[layout].model, 1, 1);
     options.score = true;
     must_run(&options, &one);
     ck_assert(rig_several(tp * pp));
     options.gpu.tp = tp;
     options.gpu.pp = pp;
-    options.after_start = _i % 2 ? posts_close : NULL;
+    options.after_start = ways[_i].posts_closed ? posts_close : NULL;
     must_run(&options, &answers);
     struct rig_error off = distance(&one, &answers);
     ck_assert_msg(rig_near(off), "tp %u, pp %u: off by %g, at most %g", tp, pp, off.mean, off.max);
@@ -130,15 +140,15 @@ static bool score(const char *name, uint32_t tp, uint32_t pp, void (*mistake)(st
 
 START_TEST(a_layout_scores_as_transformers_does)
 {
-    const char *name = names[_i * EVERY];
-    for (int i = 0; i < 3; i++) { /* the first three layouts */
-        if (!rig_several(layouts[i].tp * layouts[i].pp) ||
-            !score(name, layouts[i].tp, layouts[i].pp, NULL))
-            continue;
-        struct rig_error off = rig_compare_scores(answers.scores, &reference);
-        ck_assert_msg(rig_right(off, &reference), "%s, tp %u, pp %u: off by %g, at most %g", name,
-                      layouts[i].tp, layouts[i].pp, off.mean, off.max);
-    }
+    const char *name = names[_i / SCORED * EVERY];
+    uint32_t tp = layouts[_i % SCORED].tp, pp = layouts[_i % SCORED].pp;
+    if (!rig_several(tp * pp))
+        RUNNER_SKIP("fewer than %u devices", tp * pp);
+    if (!score(name, tp, pp, NULL))
+        RUNNER_SKIP("%s does not go into tp %u, pp %u", name, tp, pp);
+    struct rig_error off = rig_compare_scores(answers.scores, &reference);
+    ck_assert_msg(rig_right(off, &reference), "%s, tp %u, pp %u: off by %g, at most %g", name, tp,
+                  pp, off.mean, off.max);
 }
 END_TEST
 
@@ -148,7 +158,7 @@ START_TEST(runs_of_a_layout_give_the_same_bits)
     struct flow_options options = flow_of(layouts[_i].model, tp, pp);
     for (int i = 0; i < 4; i++) {
         if (!rig_several(tp * pp))
-            return;
+            RUNNER_SKIP("fewer than %u devices", tp * pp);
         must_run(&options, i ? &answers : &one);
         ck_assert(!i || memcmp(&one, &answers, sizeof one) == 0);
     }
@@ -269,7 +279,7 @@ static const struct {
 START_TEST(a_mistake_between_devices_is_seen)
 {
     if (!rig_several(2))
-        return;
+        RUNNER_SKIP("fewer than 2 devices");
     ck_assert(score(CHECKPOINT, mistakes[_i].tp, mistakes[_i].pp, mistakes[_i].make));
     omit_nothing();
     struct rig_error off = rig_compare_scores(answers.scores, &reference);
@@ -291,7 +301,7 @@ START_TEST(tokens_that_are_not_waited_for_are_seen)
     struct flow_options options = flow_of("synthetic:tiny", 1, 2);
     options.chunk = REFERENCE_TOKENS; /* decode rows soon, while the last stage is held up */
     if (!rig_several(2))
-        return;
+        RUNNER_SKIP("fewer than 2 devices");
     must_run(&options, &one);
     ck_assert(rig_several(2));
     options.after_start = tokens_not_waited_for;
@@ -309,9 +319,9 @@ Suite *several_suite(void)
     tcase_set_timeout(tcase, 120);
     /* Sanitizers see more of shards and stages in the suites of ranks and of pipelines. */
     int layouts_seen = TALK_THIN > 1 ? 2 : LAYOUTS;
-    tcase_add_loop_test(tcase, a_layout_scores_as_one_device_does, 0, 2 * layouts_seen);
-    tcase_add_loop_test(tcase, a_layout_scores_as_transformers_does, 0,
-                        TALK_THIN > 1 ? 1 : ((int)name_count + EVERY - 1) / EVERY);
+    int names_seen = TALK_THIN > 1 ? 1 : ((int)name_count + EVERY - 1) / EVERY;
+    tcase_add_loop_test(tcase, a_layout_scores_as_one_device_does, 0, TALK_THIN > 1 ? 3 : WAYS);
+    tcase_add_loop_test(tcase, a_layout_scores_as_transformers_does, 0, SCORED * names_seen);
     tcase_add_loop_test(tcase, runs_of_a_layout_give_the_same_bits, 0, layouts_seen);
     tcase_add_loop_test(tcase, a_mistake_between_devices_is_seen, 0,
                         TALK_THIN > 1 ? 1 : RACES_FROM);

@@ -26,7 +26,7 @@ END_TEST
 START_TEST(a_copy_reads_pinned_memory_when_it_runs_not_when_it_is_enqueued)
 {
     if (!device_threads())
-        return;
+        RUNNER_SKIP("all work is done by this thread");
     cudaStream_t stream = stream_new(0);
     uint32_t *device = device_new(1), *host = pinned_new(2);
     struct gate gate = GATE_INIT;
@@ -47,7 +47,7 @@ END_TEST
 START_TEST(a_query_tells_whether_work_is_left)
 {
     if (!device_threads())
-        return;
+        RUNNER_SKIP("all work is done by this thread");
     cudaStream_t stream = stream_new(0), other = stream_new(0);
     struct gate gate = GATE_INIT;
     OK(cudaStreamQuery(stream));
@@ -66,7 +66,7 @@ END_TEST
 START_TEST(a_stream_held_up_does_not_hold_up_another)
 {
     if (!device_threads())
-        return;
+        RUNNER_SKIP("all work is done by this thread");
     cudaStream_t held = stream_new(0), free_stream = stream_new(0);
     uint32_t *device = device_new(1), *host = pinned_new(1);
     struct gate gate = GATE_INIT;
@@ -139,7 +139,7 @@ static void *use_default_stream(void *device)
 START_TEST(every_thread_has_a_default_stream_of_its_own)
 {
     if (!device_threads())
-        return;
+        RUNNER_SKIP("all work is done by this thread");
     struct gate gate = GATE_INIT;
     uint32_t *device = device_new(1);
     OK(cudaLaunchHostFunc(cudaStreamPerThread, gate_pass, &gate));

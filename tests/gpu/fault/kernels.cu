@@ -34,3 +34,56 @@ cudaError_t fault_spin(cudaStream_t stream)
     spin_kernel<<<1, 1, 0, stream>>>();
     return cudaGetLastError();
 }
+
+/* ---- for compute-sanitizer ---- */
+
+__global__ void planted_overrun_kernel(char *at, size_t bytes)
+{
+    *reinterpret_cast<volatile unsigned *>(at + bytes) = 1;
+}
+
+__global__ void gemm_race_kernel(volatile unsigned *at)
+{
+    __shared__ volatile unsigned word[2];
+    if (threadIdx.x == 0)
+        word[1] = 5;
+    if (threadIdx.x == 63) /* of the other warp */
+        *at = word[1];
+}
+
+__global__ void planted_unwritten_kernel(volatile unsigned *at)
+{
+    at[1] = at[0] + 1;
+}
+
+__global__ void planted_barrier_kernel(volatile unsigned *at)
+{
+    if (threadIdx.x < 48) {
+        __syncthreads();
+        *at = threadIdx.x;
+    }
+}
+
+cudaError_t fault_overrun(void *at, size_t bytes, cudaStream_t stream)
+{
+    planted_overrun_kernel<<<1, 1, 0, stream>>>(static_cast<char *>(at), bytes);
+    return cudaGetLastError();
+}
+
+cudaError_t fault_race(void *at, cudaStream_t stream)
+{
+    gemm_race_kernel<<<1, 64, 0, stream>>>(static_cast<unsigned *>(at));
+    return cudaGetLastError();
+}
+
+cudaError_t fault_unwritten(void *at, cudaStream_t stream)
+{
+    planted_unwritten_kernel<<<1, 1, 0, stream>>>(static_cast<unsigned *>(at));
+    return cudaGetLastError();
+}
+
+cudaError_t fault_barrier(void *at, cudaStream_t stream)
+{
+    planted_barrier_kernel<<<1, 64, 0, stream>>>(static_cast<unsigned *>(at));
+    return cudaGetLastError();
+}

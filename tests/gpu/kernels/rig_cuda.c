@@ -2,8 +2,7 @@
 
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
-
-#define SKIPPED 77
+#include "tests/runner.h"
 
 /* A machine without a device skips the tests; everything else that goes wrong fails them. */
 void rig_device(uint32_t threads)
@@ -13,7 +12,7 @@ void rig_device(uint32_t threads)
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver) {
         printf("SKIPPED: %s\n", cudaGetErrorString(status));
-        exit(SKIPPED);
+        exit(RUNNER_SKIPPED);
     }
     OK(status);
     int major = 0;

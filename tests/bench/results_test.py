@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""That the pages are what the records make of them, and what records are made of: tests/bench/results_test.py"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.append(sys.path.pop(0))  # Python's own tokenize goes before ours
+import unittest
+from unittest import mock
+
+import record
+import results
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def some(rows, **more):
+    return {"command": "tests/x.py", "commit": "abc", "date": "2026-01-01", "machine": "one GPU", "rows": rows, **more}
+
+
+class Pages(unittest.TestCase):
+    def test_they_are_what_the_records_make_of_them(self):
+        done = subprocess.run([sys.executable, os.path.join(HERE, "results.py"), "--check"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+    def test_every_run_and_row_is_told_what_is_short_in_bold(self):
+        text = results.page({"gpu": some([record.row("a|b", "5 us", "4 us", good=False)], read_gb_s=4651),
+                             "serve": some([record.row("c", "6 us")])})
+        self.assertIn("| gpu | a\\|b | **5 us** | 4 us |  |", text)
+        self.assertIn("| serve | c | 6 us |  |  |", text)
+        self.assertIn("- **gpu**: `tests/x.py`, commit abc, 2026-01-01, one GPU, read rate 4,651 GB/s", text)
+
+    def test_a_long_record_is_cut_and_says_so(self):
+        text = results.page({"gpu": some([record.row(f"row {i}", "1") for i in range(40)])})
+        self.assertIn(f"and {40 - results.ROWS_MAX} more", text)
+        self.assertNotIn("row 39", text)
+
+    def test_what_was_not_measured_is_told_so(self):
+        self.assertEqual(results.figures({}).count("not measured"), len(results.HEADLINES))
+        text = results.figures({"gpu": some([record.row("decode, batch 256", "9 tok/s (1 ms, 5 steps)", "8")])})
+        self.assertIn("| 8B decode, batch 256 | 9 tok/s | 8 |", text)
+
+
+class Records(unittest.TestCase):
+    def test_one_is_kept_where_asked_for_and_only_there(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"SLUICE_COMMIT": "c0ffee"}):
+            os.environ.pop("SLUICE_RECORDS", None)
+            record.keep("x", [record.row("a", "1")])
+            self.assertEqual(os.listdir(folder), [])
+            os.environ["SLUICE_RECORDS"] = folder
+            record.keep("x", [record.row("a", "1"), record.row("it ended", "")])
+            with open(os.path.join(folder, "x.json")) as file:
+                kept = json.load(file)
+        self.assertEqual((kept["commit"], len(kept["rows"]), kept["read_gb_s"]), ("c0ffee", 1, None))
+
+    def test_any_program_s_last_lines_can_be_kept_with_its_status(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, os.path.join(HERE, "record.py"), "x", "--as", "tests/y.sh", "sh", "-c",
+                                   "echo ratio: 1.5; exit 3"], capture_output=True, text=True,
+                                  env={**os.environ, "SLUICE_RECORDS": folder})
+            with open(os.path.join(folder, "x.json")) as file:
+                kept = json.load(file)
+        self.assertEqual((done.returncode, done.stdout), (3, "ratio: 1.5\n"))
+        self.assertEqual((kept["command"], kept["rows"]), ("tests/y.sh", [record.row("ratio", "1.5", good=False)]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,59 @@
+/* Of runner.h: what is skipped is never counted as passed, forked or not. */
+#include "tests/runner.h"
+
+START_TEST(is_run)
+{
+    ck_assert_int_eq(_i, _i);
+}
+END_TEST
+
+START_TEST(is_skipped)
+{
+    RUNNER_SKIP("turn %d of a test that is skipped on purpose", _i);
+}
+END_TEST
+
+START_TEST(fails)
+{
+    ck_abort_msg("on purpose");
+}
+END_TEST
+
+/* The exit status of a program with so many of each. */
+static int status_of(enum fork_status fork_status, int run, int skipped, int failed)
+{
+    Suite *suite = suite_create("inner");
+    TCase *tcase = tcase_create("inner");
+    tcase_add_loop_test(tcase, is_run, 0, run);
+    tcase_add_loop_test(tcase, is_skipped, 0, skipped);
+    tcase_add_loop_test(tcase, fails, 0, failed);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, fork_status);
+    return runner_run(runner);
+}
+
+static int wrong;
+
+static void expect(int status, int run, int skipped, int failed)
+{
+    for (int forked = 0; forked < 2; forked++) {
+        int found = status_of(forked ? CK_FORK : CK_NOFORK, run, skipped, failed);
+        if (found != status) {
+            printf("%d run, %d skipped, %d failed: status %d, not %d\n", run, skipped, failed,
+                   found, status);
+            wrong++;
+        }
+    }
+}
+
+int main(void)
+{
+    expect(EXIT_SUCCESS, 3, 0, 0);
+    expect(EXIT_SUCCESS, 1, 2, 0);
+    expect(RUNNER_SKIPPED, 0, 3, 0);
+    expect(EXIT_FAILURE, 1, 1, 1);
+    expect(EXIT_FAILURE, 0, 1, 1);
+    expect(EXIT_FAILURE, 0, 0, 0); /* a program that runs nothing has shown nothing */
+    return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
+}
