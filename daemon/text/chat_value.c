@@ -9,6 +9,7 @@
 #include "daemon/text/codepoint.h"
 
 #define BYTES_PER_STEP 16
+#define STEPS_PER_LOOK 1024 /* some 10 us */
 
 struct chat_value chat_fail(struct chat_render *render, int code, const char *format, ...)
 {
@@ -26,9 +27,19 @@ struct chat_value chat_fail(struct chat_render *render, int code, const char *fo
     return chat_undefined(NULL);
 }
 
+static void look(struct chat_render *render)
+{
+    int code = halt_code(render->limits.halt);
+    render->look_at = render->steps + STEPS_PER_LOOK;
+    if (code)
+        chat_fail(render, code, "stopped: %s", error_text(code));
+}
+
 bool chat_step(struct chat_render *render, size_t bytes)
 {
     render->steps += 1 + bytes / BYTES_PER_STEP;
+    if (render->steps >= render->look_at)
+        look(render);
     if (!render->code && render->steps > render->limits.steps_max)
         chat_fail(render, ERR_TOO_LARGE, "more than %llu steps",
                   (unsigned long long)render->limits.steps_max);

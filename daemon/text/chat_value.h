@@ -75,7 +75,7 @@ struct chat_scope;
 struct chat_render {
     struct chat_arena arena;
     struct chat_limits limits;
-    uint64_t steps;
+    uint64_t steps, look_at; /* the steps at which the halt is looked at next */
     int depth;
     uint32_t line;
     struct buffer output;
