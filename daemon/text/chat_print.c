@@ -245,7 +245,7 @@ static void new_line(struct json_writing *w)
     if (indent.kind == CHAT_NONE)
         return;
     put(w->render, w->out, "\n");
-    for (int i = 0; i < w->level && !w->render->code; i++) {
+    for (int i = 0; i < w->level && chat_bytes(w->render, 2); i++) {
         if (indent.kind == CHAT_STRING)
             chat_put(w->render, w->out, indent.text, indent.length);
         for (int64_t n = 0; indent.kind != CHAT_STRING && n < chat_as_int(indent); n++)
