@@ -53,6 +53,7 @@ static const char *const functions[] = {
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define NAMES (COUNT(filters) + COUNT(tests) + COUNT(methods) + COUNT(functions))
 #define PICK(draw, array) ((array)[chance_below(&(draw)->chance, COUNT(array))])
 
 /* ---- expressions -------------------------------------------------------------------------------
@@ -106,28 +107,24 @@ static const char *const anything[] = {
     "%N is odd", "%N is divisibleby(%N)", "%A is iterable", "%S.startswith(%S)",
     "%S.endswith((%S, %S, %S))", "%S.startswith(%L)", "%S.isdigit()", "%S.isspace()", "not %A",
     "%A and %A", "%A or %A", "%A if %A else %A", "nobody", "none", "true", "%A|default(%A, true)",
-    "m(%A, %A)", "m(%A, n=%N)",
+    "m(%A, %A)", "m(%A, n=%N)", "w(40)",
 };
 
 static void expression(struct draw *draw, char kind, int depth);
 
-/* Anything the parser lets through, right or wrong. */
-static void call(struct draw *draw, int depth)
+/* A name applied to anything, right or wrong. */
+static void call(struct draw *draw, uint32_t name, int depth)
 {
-    char from = "ALSD"[chance_below(&draw->chance, 4)];
-    uint32_t count = chance_below(&draw->chance, 4);
-    const uint32_t kind = chance_below(&draw->chance, 8);
+    static const size_t counts[] = {COUNT(filters), COUNT(tests), COUNT(methods), COUNT(functions)};
+    static const char *const *const names[] = {filters, tests, methods, functions};
+    uint32_t count = chance_below(&draw->chance, 4), form = 0;
+    while (name >= counts[form])
+        name -= (uint32_t)counts[form++];
     put(draw, "(");
-    if (kind > 0)
-        expression(draw, from, depth);
-    if (kind == 0)
-        put(draw, "%s(", functions[chance_below(&draw->chance, COUNT(functions))]);
-    else if (kind < 4)
-        put(draw, "|%s(", PICK(draw, filters));
-    else if (kind < 6)
-        put(draw, ".%s(", PICK(draw, methods));
-    else
-        put(draw, " is %s(", PICK(draw, tests));
+    if (form < 3)
+        expression(draw, "ALSD"[chance_below(&draw->chance, 4)], depth);
+    put(draw, form == 0 ? "|%s(" : form == 1 ? " is %s(" : form == 2 ? ".%s(" : "%s(",
+        names[form][name]);
     for (uint32_t i = 0; i < count; i++) {
         put(draw, "%s", i > 0 ? ", " : "");
         expression(draw, "ALSN"[chance_below(&draw->chance, 4)], depth);
@@ -202,7 +199,7 @@ static void expression(struct draw *draw, char kind, int depth)
         return;
     }
     if (chance_one_in(&draw->chance, 12)) {
-        call(draw, depth - 1);
+        call(draw, chance_below(&draw->chance, NAMES), depth - 1);
         return;
     }
     char twin[8] = "";
@@ -320,7 +317,9 @@ void program_draw(uint64_t seed, char program[PROGRAM_MAX])
     put(&draw, "{%% set ns = namespace() %%}{%% set n0 = %u %%}\n",
         chance_below(&draw.chance, 1000));
     put(&draw, "{%% macro m(a, b, n=2) %%}{{ 'x' * 999 }}{{ a|length }}"
-               "{%% if n > 0 %%}{{ m(a, b, n - 1) }}{%% endif %%}{%% endmacro %%}\n");
+               "{%% if n > 0 %%}{{ m(a, b, n - 1) }}{%% endif %%}{%% endmacro %%}\n"
+               "{%% set wide = 'x' * 120000 %%}{%% macro w(n) %%}{{ wide }}"
+               "{%% if n > 0 %%}{{ w(n - 1) }}{%% endif %%}{%% endmacro %%}\n");
     for (uint32_t i = 0; i < 3; i++)
         make_text(&draw, i);
     for (uint32_t i = 0; i < 4; i++)
@@ -330,5 +329,11 @@ void program_draw(uint64_t seed, char program[PROGRAM_MAX])
     if (chance_one_in(&draw.chance, 4))
         for (uint32_t i = 0; i < 400; i++)
             put(&draw, "{%% set v%03u = %u %%}", i, i);
-    body(&draw, 2);
+    if (seed % 3 > 0) {
+        body(&draw, 2);
+        return;
+    }
+    put(&draw, "{{ "); /* each name in turn */
+    call(&draw, (uint32_t)(seed / 3 % NAMES), 1);
+    put(&draw, " }}");
 }

@@ -16,8 +16,9 @@
 
 #define SEEDS 1000
 #define LAST_RESORT_S 240 /* should the counting itself fail */
-#define MEMORY_MAX ((size_t)4 << 20)
-#define OUTPUT_MAX ((size_t)256 << 10)
+#define MEMORY_MAX ((size_t)3 << 19)
+#define OUTPUT_MAX ((size_t)128 << 10)
+#define STEPS_MAX 150000
 
 static struct {
     uint64_t seed;
@@ -41,8 +42,8 @@ static void fail(const char *what, uint64_t found, uint64_t allowed)
 
 static const struct work_bounds bounds = {
     .spare = 100000,
-    .per_step = 100,
-    .held_max = MEMORY_MAX + MEMORY_MAX / 8 + 4 * OUTPUT_MAX,
+    .per_step = 64,
+    .held_max = MEMORY_MAX + MEMORY_MAX / 8 + 3 * OUTPUT_MAX,
     .halt_max = 3000000,
     .over = fail,
 };
@@ -115,7 +116,7 @@ static int render(const struct chat_template *template, const json *given, uint6
                   uint64_t *ret_work)
 {
     struct halt halt = {0};
-    const struct chat_limits limits = {.steps_max = 150000,
+    const struct chat_limits limits = {.steps_max = STEPS_MAX,
                                        .memory_max = MEMORY_MAX,
                                        .output_max = OUTPUT_MAX,
                                        .halt = &halt};
