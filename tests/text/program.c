@@ -84,7 +84,8 @@ static const char *const strings[] = {
     "%D|tojson(sort_keys=true)", "%A|tojson(ensure_ascii=true)", "%S|indent(%N)",
     "%S|indent(%S, true, true)", "%S[%N:%N]", "%S[::%N]", "%S[%N]", "%S[%N:]", "%L|join(%S)",
     "%L|join", "%S.join(%L|map('string')|list)", "strftime_now(%S)", "strftime_now('%%A %%c %%x')",
-    "%S|safe", "text", "messages[%N].content", "%L[%N]", "%D.c",
+    "(%S * 99).strip(('b' * 900) ~ %S)", "(%S * 300).rsplit((%S * 99) ~ 'b', %N)",
+    "(%S * 300).rfind((%S * 99) ~ 'b')", "%S|safe", "text", "messages[%N].content", "%L[%N]", "%D.c",
 };
 static const char *const dicts[] = {
     "{'a': %A, 'b': %A}", "{%S: %A, %S: %A}", "{%N: %A, %N: %A, %N: %A}", "dict(%D)",
@@ -107,7 +108,8 @@ static const char *const anything[] = {
     "%N is odd", "%N is divisibleby(%N)", "%A is iterable", "%S.startswith(%S)",
     "%S.endswith((%S, %S, %S))", "%S.startswith(%L)", "%S.isdigit()", "%S.isspace()", "not %A",
     "%A and %A", "%A or %A", "%A if %A else %A", "nobody", "none", "true", "%A|default(%A, true)",
-    "m(%A, %A)", "m(%A, n=%N)", "w(40)",
+    "wide.startswith(%L)", "wide in %L", "%L|map(attribute=wide)|list", "wide == wild",
+    "{wide: %A, wild: %A}", "%L.count(wide)", "m(%A, %A)", "m(%A, n=%N)", "w(40)",
 };
 
 static void expression(struct draw *draw, char kind, int depth);
@@ -232,7 +234,7 @@ static void grow(struct draw *draw, const char *name, const char *first, const c
 static void make_list(struct draw *draw, uint32_t number)
 {
     static const char *const firsts[] = {"[1]", "['a', 'b']", "[1, 'a']", "['ab' * 300]", "rows",
-                                         "[nobody]", "[0.1, 1e300]", "range(50)|list", "deep",
+                                         "[nobody]", "[0.1 + 0.2, 1 / 3]", "(wild, wild)", "[wild]", "range(50)|list", "deep",
                                          "range(50)|map('string')|list", "[{'a': 1}]"};
     static const char *const longer[] = {"ns.x + ns.x", "ns.x + [i]", "ns.x + [i|string]",
                                          "ns.x + [[i]]"};
@@ -244,7 +246,8 @@ static void make_list(struct draw *draw, uint32_t number)
     if (chance_one_in(&draw->chance, 2))
         grow(draw, name, first, PICK(draw, deeper), chance_between(&draw->chance, 1, 70));
     else
-        grow(draw, name, first, PICK(draw, longer), chance_between(&draw->chance, 1, 13));
+        grow(draw, name, first, *first == '(' ? longer[0] : PICK(draw, longer),
+             chance_between(&draw->chance, 1, 13));
 }
 
 static void make_text(struct draw *draw, uint32_t number)
@@ -285,6 +288,8 @@ static void statement(struct draw *draw, int depth)
                                         "{% set s0 = ", "{% set y %}", "{{ ", "{{ ", "{{ ", "{{ "};
     static const char kinds[] = "LDALSAAALS";
     uint32_t pick = chance_below(&draw->chance, depth > 0 ? 10 : 5) + (depth > 0 ? 0 : 5);
+    if (chance_one_in(&draw->chance, 8))
+        put(draw, "{%% for x in range(2000) %%}{%% if n0 == x %%}{{ x }}{%% endif %%}{%% endfor %%}");
     put(draw, "%s", heads[pick]);
     if (pick != 5)
         expression(draw, kinds[pick], (int)chance_between(&draw->chance, 1, 3));
@@ -318,7 +323,7 @@ void program_draw(uint64_t seed, char program[PROGRAM_MAX])
         chance_below(&draw.chance, 1000));
     put(&draw, "{%% macro m(a, b, n=2) %%}{{ 'x' * 999 }}{{ a|length }}"
                "{%% if n > 0 %%}{{ m(a, b, n - 1) }}{%% endif %%}{%% endmacro %%}\n"
-               "{%% set wide = 'x' * 120000 %%}{%% macro w(n) %%}{{ wide }}"
+               "{%% set wide = ('x' * 1000) * 120 %%}{%% set wild = wide[1:] ~ 'y' %%}{%% macro w(n) %%}{{ wide }}"
                "{%% if n > 0 %%}{{ w(n - 1) }}{%% endif %%}{%% endmacro %%}\n");
     for (uint32_t i = 0; i < 3; i++)
         make_text(&draw, i);
@@ -334,6 +339,6 @@ void program_draw(uint64_t seed, char program[PROGRAM_MAX])
         return;
     }
     put(&draw, "{{ "); /* each name in turn */
-    call(&draw, (uint32_t)(seed / 3 % NAMES), 1);
+    call(&draw, (uint32_t)(seed / 3 % NAMES), 0);
     put(&draw, " }}");
 }

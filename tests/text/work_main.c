@@ -42,7 +42,7 @@ static void fail(const char *what, uint64_t found, uint64_t allowed)
 
 static const struct work_bounds bounds = {
     .spare = 100000,
-    .per_step = 64,
+    .per_step = 80,
     .held_max = MEMORY_MAX + MEMORY_MAX / 8 + 3 * OUTPUT_MAX,
     .halt_max = 3000000,
     .over = fail,
