@@ -5,11 +5,21 @@
  */
 #pragma once
 
+#include "daemon/text/halt.h"
+
 /* Embedded in what the work is about, which stays until `done` was called. */
 struct task {
     void (*work)(struct task *task); /* on a thread of its own; touches nothing of the loop's */
     void (*done)(struct task *task); /* on the loop, in a later iteration */
+    struct halt halt; /* `work` looks at it while it is long, and ends soon with the code set */
 };
+
+/* What the task works for is gone, cancelled or late. Whether it waits, runs or has ended: `done`
+ * is called all the same, and soon. loop thread */
+static inline void task_stop(struct task *task, int code)
+{
+    halt_set(&task->halt, code);
+}
 
 struct background {
     /* Takes the task over; negative, and nothing was done, when there is no memory. */

@@ -54,7 +54,7 @@ static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, 
         return error_set(error, ERR_DENIED, "request %" PRIu64 " is another user's", id);
     if (request)
         ledger_cancel_request(server, request, now_us);
-    else
+    else if (!id)
         submit_cancel(conn, frame->id);
     if (id)
         answer(conn, FRAME_CANCEL, frame->id, "", 0, now_us);

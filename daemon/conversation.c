@@ -283,9 +283,10 @@ int conversation_parse(struct conversation *conversation, const char *text, size
 }
 
 int conversation_render(const struct conversation *conversation, const struct language *language,
-                        char **ret_text, size_t *ret_length, struct error *error)
+                        const struct halt *halt, char **ret_text, size_t *ret_length,
+                        struct error *error)
 {
-    const struct chat_limits limits = CHAT_LIMITS;
+    struct chat_limits limits = CHAT_LIMITS;
     const struct chat_input input = {
         .messages = conversation->rewritten ? conversation->rewritten : conversation->messages,
         .tools = conversation->tools,
@@ -295,6 +296,7 @@ int conversation_render(const struct conversation *conversation, const struct la
         .add_generation_prompt = conversation->add_generation_prompt,
         .now = time(NULL),
     };
+    limits.halt = halt;
     return chat_template_render(language->chat, &input, &limits, ret_text, ret_length, error);
 }
 

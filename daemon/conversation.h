@@ -12,6 +12,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/json.h"
 
+struct halt;
 struct language;
 
 #define CONVERSATION_DEPTH_MAX 32
@@ -40,7 +41,9 @@ int conversation_check(struct conversation *conversation, struct error *error);
  * free. */
 int conversation_parse(struct conversation *conversation, const char *text, size_t length,
                        struct error *error);
-/* By the model's own template; the text is the caller's. The language has one. */
+/* By the model's own template; the text is the caller's. The language has one. `halt`, which may be
+ * NULL, ends it early. */
 int conversation_render(const struct conversation *conversation, const struct language *language,
-                        char **ret_text, size_t *ret_length, struct error *error);
+                        const struct halt *halt, char **ret_text, size_t *ret_length,
+                        struct error *error);
 void conversation_free(struct conversation *conversation); /* zeroed memory is allowed */

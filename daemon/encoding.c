@@ -76,15 +76,25 @@ static int encode(const struct encoding *encoding, struct tokenizer_scratch *scr
     return 0;
 }
 
+/* So that nothing is begun for nobody. */
+static int stopped(struct encoding *encoding)
+{
+    int code = halt_code(&encoding->task.halt);
+    return code ? error_set(&encoding->error, code, "stopped: %s", error_text(code)) : 0;
+}
+
 static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scratch)
 {
     if (!scratch) {
         error_set(&encoding->error, ERR_NO_MEMORY, "no memory to tokenize");
         return;
     }
+    tokenizer_scratch_halt(scratch, &encoding->task.halt);
     for (uint32_t i = 0; i < encoding->text_count; i++) {
         struct encoding_text *text = &encoding->texts[i];
-        int rc = encoding->prepare ? encoding->prepare(encoding, i, &encoding->error) : 0;
+        int rc = stopped(encoding);
+        if (!rc && encoding->prepare)
+            rc = encoding->prepare(encoding, i, &encoding->error);
         if (!rc)
             rc = encode(encoding, scratch, text, &encoding->error);
         free(text->made);
@@ -94,6 +104,7 @@ static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scra
             break;
         }
     }
+    tokenizer_scratch_halt(scratch, NULL);
 }
 
 /* Any thread. */
@@ -136,8 +147,8 @@ int encoding_render(struct encoding *encoding, uint32_t index, const char *text,
     int rc = conversation_parse(&conversation, text, length, error);
     if (rc)
         return rc;
-    rc = conversation_render(&conversation, encoding->server->language, &made->made, &made->length,
-                             error);
+    rc = conversation_render(&conversation, encoding->server->language, &encoding->task.halt,
+                             &made->made, &made->length, error);
     made->text = made->made;
     conversation_free(&conversation);
     return rc;

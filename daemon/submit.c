@@ -201,15 +201,20 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
 void submit_cancel(struct conn *conn, uint64_t client_id)
 {
     struct submit *submit = find(conn, client_id);
-    if (submit)
-        submit->cancelled = true;
+    if (!submit)
+        return;
+    submit->cancelled = true;
+    task_stop(&submit->encoding.task, ERR_CANCELLED);
 }
 
 void submit_forget(struct conn *conn)
 {
     struct list *link;
-    while ((link = list_take(&conn->submits)))
-        container_of(link, struct submit, link)->conn = NULL;
+    while ((link = list_take(&conn->submits))) {
+        struct submit *submit = container_of(link, struct submit, link);
+        submit->conn = NULL;
+        task_stop(&submit->encoding.task, ERR_CANCELLED);
+    }
 }
 
 /* ---- frames ------------------------------------------------------------------------------------

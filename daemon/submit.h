@@ -2,7 +2,7 @@
  *
  * A batch of long texts is tokenized off the loop, and one of conversations always. Meanwhile it is
  * a struct submit in its connection's list, and further frames are handled; its number is taken,
- * and CANCEL ends it once it is accepted.
+ * and CANCEL stops the work on its texts: then it is refused as cancelled.
  *
  * loop thread
  */
@@ -17,7 +17,8 @@ struct frame;
 
 /* A whole frame of a greeted connection. Answers, also what is wrong with it. */
 void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us);
-/* One whose texts are being tokenized is cancelled as soon as it is accepted. */
+/* One whose texts are being tokenized: that is stopped; what was done by then is accepted and
+ * cancelled. */
 void submit_cancel(struct conn *conn, uint64_t client_id);
-/* The connection goes: nobody waits for those any more. */
+/* The connection goes: nobody waits for those any more, and what is done for them stops. */
 void submit_forget(struct conn *conn);

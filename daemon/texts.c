@@ -137,8 +137,11 @@ static int tokenize(struct conn *conn, const struct frame *frame, time_us now_us
 void texts_forget(struct conn *conn)
 {
     struct list *link;
-    while ((link = list_take(&conn->texts)))
-        container_of(link, struct question, link)->conn = NULL;
+    while ((link = list_take(&conn->texts))) {
+        struct question *question = container_of(link, struct question, link);
+        question->conn = NULL;
+        task_stop(&question->encoding.task, ERR_CANCELLED);
+    }
     conn->text_count = 0;
 }
 

@@ -81,7 +81,7 @@ static void read_query(struct body_reading *reading)
     int rc = query_read(query, exchange->route->kind, body->length > 0 ? body->data : "",
                         body->length, &reading->limits, &reading->defaults, &reading->error);
     if (!rc && query->chat.messages && language_chats(reading->language, NULL) == 0)
-        rc = query_render(query, reading->language, &reading->error);
+        rc = query_render(query, reading->language, &reading->task.halt, &reading->error);
     reading->failed = rc != 0;
 }
 

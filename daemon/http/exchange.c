@@ -113,6 +113,8 @@ void exchange_close(struct exchange *exchange, time_us now_us)
         list_remove(&exchange->dirty_link);
     if (list_linked(&exchange->stats.link))
         list_remove(&exchange->stats.link);
+    task_stop(&exchange->reading.task, ERR_CANCELLED);
+    task_stop(&exchange->encoding.task, ERR_CANCELLED);
     if (!exchange->encoding_on && !exchange->elsewhere)
         bury(exchange);
 }

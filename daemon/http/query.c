@@ -489,11 +489,12 @@ static void free_prompts(struct query *query)
     query->prompt_count = 0;
 }
 
-int query_render(struct query *query, const struct language *language, struct error *error)
+int query_render(struct query *query, const struct language *language, const struct halt *halt,
+                 struct error *error)
 {
     size_t length;
     snprintf(query->param, sizeof(query->param), "messages");
-    int rc = conversation_render(&query->chat, language, &query->rendered, &length, error);
+    int rc = conversation_render(&query->chat, language, halt, &query->rendered, &length, error);
     conversation_free(&query->chat);
     free_prompts(query); /* one beside a conversation counts for nothing */
     keep_borrowed(query);

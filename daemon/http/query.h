@@ -54,7 +54,8 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
                struct error *error);
 /* The query's conversation becomes its prompt, by the template of `language`, which has one; also
  * on failure it is gone. May take long. */
-int query_render(struct query *query, const struct language *language, struct error *error);
+int query_render(struct query *query, const struct language *language, const struct halt *halt,
+                 struct error *error);
 /* The prompts have become tokens: frees the conversation's text. */
 void query_encoded(struct query *query);
 void query_free(struct query *query); /* zeroed memory is allowed */

@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "daemon/text/halt.h"
 #include "protocol/base/error.h"
 #include "protocol/base/json.h"
 
@@ -34,6 +35,7 @@ struct chat_limits {
     uint64_t steps_max; /* expressions and statements evaluated, and bytes gone through, by 16 */
     size_t memory_max;  /* bytes of values */
     size_t output_max;  /* bytes of text */
+    const struct halt *halt; /* looked at every so many steps; NULL: nothing stops the rendering */
 };
 
 #define CHAT_LIMITS                                                                                \
@@ -51,7 +53,8 @@ struct chat_input {
 };
 
 /* *ret_text is terminated by a 0 that *ret_length does not count; the caller frees it. A template
- * that refuses a conversation (raise_exception) gives ERR_BAD_VALUE with its message. */
+ * that refuses a conversation (raise_exception) gives ERR_BAD_VALUE with its message, one that is
+ * halted the code of its halt. */
 int chat_template_render(const struct chat_template *template, const struct chat_input *input,
                          const struct chat_limits *limits, char **ret_text, size_t *ret_length,
                          struct error *error);

@@ -68,6 +68,11 @@ void tokenizer_scratch_free(struct tokenizer_scratch *scratch)
     free(scratch);
 }
 
+void tokenizer_scratch_halt(struct tokenizer_scratch *scratch, const struct halt *halt)
+{
+    scratch->halt = halt;
+}
+
 static int too_many(struct encoding *encoding)
 {
     return error_limit(encoding->error, ERR_TOO_LARGE, encoding->ids.max, encoding->ids.max + 1,
@@ -94,6 +99,9 @@ static int take_piece(struct piece_sink *sink, const char *piece, size_t length,
                       struct error *error)
 {
     struct encoding *encoding = (struct encoding *)sink;
+    int stopped = halt_code(encoding->scratch->halt);
+    if (stopped)
+        return error_set(error, stopped, "tokenizing was stopped: %s", error_text(stopped));
     switch (bpe_encode(&encoding->tokenizer->bpe, &encoding->scratch->bpe, piece, length,
                        &encoding->ids)) {
     case BPE_DONE:

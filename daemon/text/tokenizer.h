@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/text/halt.h"
 #include "protocol/base/error.h"
 
 #define TOKENIZER_FILE_MAX ((size_t)64 << 20) /* bytes of a tokenizer.json */
@@ -44,6 +45,8 @@ int32_t tokenizer_token_id(const struct tokenizer *tokenizer, const char *text);
 
 struct tokenizer_scratch *tokenizer_scratch_new(void); /* NULL: out of memory */
 void tokenizer_scratch_free(struct tokenizer_scratch *scratch);
+/* What ends an encoding with this scratch early, with its code; NULL: nothing, as with a new one. */
+void tokenizer_scratch_halt(struct tokenizer_scratch *scratch, const struct halt *halt);
 
 /* `add_special` adds what the post-processor puts around a text. Text that is no UTF-8 and text
  * that gives more than `ids_max` ids are errors; work stops where the limit is met. */

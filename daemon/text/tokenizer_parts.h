@@ -22,6 +22,7 @@ struct tokenizer {
 
 struct tokenizer_scratch {
     const struct tokenizer *tokenizer; /* whose words the cache holds; NULL until first used */
+    const struct halt *halt;           /* NULL: none */
     struct normalizer_scratch normalizer;
     struct pretokenizer_scratch pretokenizer;
     struct bpe_scratch bpe;

@@ -249,7 +249,7 @@ START_TEST(a_conversation_may_be_cancelled_and_left_while_it_is_read)
 {
     struct frame frame;
     struct error error;
-    struct message_done done;
+    struct message_error message;
     site.hold = true;
     submit(7, CHAT, NULL);
     submit(8, CHAT, NULL);
@@ -265,9 +265,12 @@ START_TEST(a_conversation_may_be_cancelled_and_left_while_it_is_read)
     ck_assert_uint_eq(site.world.server.load.input, 0);
     if (_i == 1)
         return;
+    ck_assert(client_find(&client, FRAME_ERROR, &frame));
+    ck_assert_int_eq(message_decode_error(&frame, &message, &error), 0);
+    ck_assert_int_eq(message.error.code, ERR_CANCELLED);
+    ck_assert_uint_eq(frame.id, 7);
     ck_assert(client_find(&client, FRAME_DONE, &frame));
-    ck_assert_int_eq(message_decode_done(&frame, &done, &error), 0);
-    ck_assert_int_eq(done.finish, FINISH_CANCELLED);
+    ck_assert_uint_eq(frame.id, 8);
 }
 END_TEST
 

@@ -320,6 +320,8 @@ static bool may_refuse(const struct order *order, const struct error *error,
         return error->retry_after_ms > 0 && error->limit > 0;
     case ERR_DRAINING:
         return true;
+    case ERR_CANCELLED: /* before it was accepted */
+        return order->cancelled;
     case ERR_TOO_LARGE:
         for (uint32_t i = 0; i < order->seq_count; i++) {
             const struct order_seq *seq = &order->seqs[i];
