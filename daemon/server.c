@@ -286,9 +286,9 @@ static unsigned take_outbox(struct server *server, time_us now_us)
 
 static void expire_deadlines(struct server *server, time_us now_us)
 {
-    struct seq *seq;
-    while ((seq = deadlines_first(&server->deadlines)) && seq->deadline_us <= now_us)
-        ledger_cancel(server, seq, FINISH_DEADLINE, now_us);
+    struct deadline *first;
+    while ((first = deadlines_first(&server->deadlines)) && first->at_us <= now_us)
+        ledger_cancel(server, container_of(first, struct seq, deadline), FINISH_DEADLINE, now_us);
 }
 
 static void feed_starved(struct server *server, time_us now_us)
@@ -396,12 +396,12 @@ unsigned server_turn(struct server *server, time_us now_us)
 
 time_us server_due(const struct server *server)
 {
-    const struct seq *seq = deadlines_first(&server->deadlines);
+    const struct deadline *first = deadlines_first(&server->deadlines);
     time_us due_us = patience_due(server);
     if (!list_empty(&server->dirty))
         return server->turn_us;
-    if (seq && (!due_us || seq->deadline_us < due_us))
-        due_us = seq->deadline_us;
+    if (first && (!due_us || first->at_us < due_us))
+        due_us = first->at_us;
     time_us stats_us = server->stats_asked_us ? server->stats_asked_us + SERVER_STATS_US : 0;
     if (stats_us && (!due_us || stats_us < due_us))
         due_us = stats_us;
