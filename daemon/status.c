@@ -303,6 +303,8 @@ const struct stats_worker *status_figures(struct server *server)
     server->counts.requests = server->live_requests;
     server->counts.waiting = server->waiting.count;
     server->counts.waiting_tokens = server->load.tokens;
+    server->counts.texts_waiting = server->backlog.waiting_count;
+    server->counts.texts_running = server->backlog.running_count;
     return &workers;
 }
 
