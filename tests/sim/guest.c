@@ -148,8 +148,9 @@ static void take_ask(struct guest *guest, struct guest_ask *ask, const struct fr
     }
     int code = message.error.code;
     bool failing = guest->mood->device_failed && error_retry(code) == RETRY_LATER;
-    bool draining = ask->type == FRAME_SUBMIT && code == ERR_DRAINING;
-    if (code != ask->code && code != ask->or_code && !failing && !draining)
+    bool draining = (ask->type == FRAME_SUBMIT || ask->text) && code == ERR_DRAINING;
+    bool unread = ask->text && (code == ERR_BUSY || code == ERR_NO_MEMORY);
+    if (code != ask->code && code != ask->or_code && !failing && !draining && !unread)
         WRONG("type %u was refused with %s, must be %s: %s", ask->type, error_name(code),
               error_name(ask->code), message.error.text);
 }
@@ -362,7 +363,12 @@ static void send_bad(struct guest *guest)
         guest->acts = guest->acts ? 1 : 0;
         return;
     }
-    const struct guest_ask *ask = new_ask(guest, bad->type, false, bad->code, 0);
+    /* Here there is a template, and these conversations are no JSON. */
+    bool text = bad->code == ERR_UNSUPPORTED && guest->questions->null;
+    struct guest_ask *ask =
+        new_ask(guest, bad->type, false, text ? ERR_BAD_HEAD : bad->code, 0);
+    if (ask)
+        ask->text = text;
     if (ask)
         line_put(&guest->line, buffer, bad_encode(bad, ask->id, buffer));
 }
@@ -372,8 +378,9 @@ static void send_long_text(struct guest *guest)
 {
     _Alignas(8) static unsigned char buffer[GUEST_FRAME_MAX];
     char *text = malloc(LONG_TEXT);
-    const struct guest_ask *ask = new_ask(guest, FRAME_SUBMIT, false, ERR_TOO_LARGE, ERR_BUSY);
+    struct guest_ask *ask = new_ask(guest, FRAME_SUBMIT, false, ERR_TOO_LARGE, 0);
     if (text && ask) {
+        ask->text = true;
         memset(text, 'a', LONG_TEXT);
         const struct message_prompt prompt = {
             .sampling = sampling_unset(), .text = text, .text_length = LONG_TEXT};
@@ -401,7 +408,10 @@ static void misbehave(struct guest *guest)
 {
     struct scene *scene = guest->scene;
     uint32_t what = scene_below(scene, 100);
-    if (what < 52) {
+    if (what < 6) {
+        for (uint32_t i = 0; i < GUEST_ORDERS && guest->rest_length == 0; i++)
+            submit(guest, false);
+    } else if (what < 52) {
         submit(guest, false);
     } else if (what < 62) {
         cancel_own(guest);

@@ -22,7 +22,8 @@ struct order {
     enum job job;
     enum pooling pooling;
     bool normalize, stream;
-    bool texts; /* the prompts are sent as texts */
+    bool texts, chats; /* the prompts are sent as texts, or as conversations */
+    bool bulky; /* the conversations are long */
     int32_t priority, logprobs;
     uint64_t deadline_ms;
     time_us sent_us;
@@ -42,6 +43,7 @@ struct order {
 struct order_mood {
     bool device_failed;   /* sequences may end with a retryable error */
     bool short_of_memory; /* and with device_memory */
+    bool cut;             /* and cancelled: the daemon ends */
     uint32_t room;        /* tokens of a sequence at most: the context, or what KV holds */
     uint64_t sequences_max, tokens_max, batch_max;
 };

@@ -14,6 +14,7 @@
 #define DEVICE_BYTES (64u << 20)
 #define EVENTS_MAX 3000000u
 #define PATIENCE_US 120000000u /* virtual: for a phase to come to its end */
+#define CUT_US 2000000u        /* as daemon/loop.c has it */
 
 enum trouble { NO_TROUBLE, SHORT_MEMORY, FAILED_CALLS, STICKY, HANGING, TROUBLES };
 
@@ -30,7 +31,7 @@ struct sim {
     bool loaded;
     bool calm;     /* an admin sees to it that work is accepted */
     bool may_fail; /* this daemon's device was given a reason to */
-    uint64_t failures;
+    uint64_t failures, ends;
 };
 
 static struct scene *clock_scene;
@@ -246,6 +247,7 @@ static bool happen(struct sim *sim)
     take(sim, &choices.choice[scene_below(scene, choices.count)]);
     scene->now_us += scene_below(scene, 30);
     learn(sim);
+    host_check(&sim->host);
     if (sim->loaded && sim->trouble != NO_TROUBLE && sim->trouble_in > 0 && --sim->trouble_in == 0)
         strike(sim);
     if (scene->events > EVENTS_MAX)
@@ -386,9 +388,49 @@ static void calm(struct sim *sim)
         host_check_rest(&sim->host);
 }
 
+static bool any_answer_waits(const struct sim *sim)
+{
+    return !server_idle(&sim->host.server) && !sim->host.failed;
+}
+
+/* SIGTERM in the midst of work, as daemon/loop.c goes about it; then another daemon begins. */
+static void end_by_signal(struct sim *sim)
+{
+    struct scene *scene = &sim->scene;
+    time_us cut_us = scene->now_us + scene_below(scene, 100000);
+    sim->ends += any_answer_waits(sim);
+    calm_all(sim, GUEST_QUIET);
+    server_drain(&sim->host.server);
+    while (!scene->failed && any_answer_waits(sim) && scene->now_us < cut_us && happen(sim))
+        continue;
+    if (any_answer_waits(sim)) {
+        scene_note(scene, "cut", sim->host.server.live_sequences, sim->host.server.encodings);
+        sim->mood.cut = true;
+        server_cancel_all(&sim->host.server, scene->now_us);
+        sim->host.touched = true;
+        cut_us = scene->now_us + CUT_US;
+        while (!scene->failed && any_answer_waits(sim) && scene->now_us < cut_us && happen(sim))
+            continue;
+    }
+    if (sim->host.failed || scene->failed)
+        return;
+    if (any_answer_waits(sim))
+        scene_fail(scene, "work goes on after all of it was cancelled: %" PRIu64 " sequences, %u texts",
+                   sim->host.server.live_sequences, sim->host.server.encodings);
+    until(sim, any_waits, "telling of the end");
+    leave_all(sim);
+    host_close(&sim->host);
+    end_trouble(sim);
+    start_daemon(sim);
+    sim->mood.cut = false;
+    open_host(sim);
+}
+
 static void play(struct sim *sim)
 {
     until(sim, wild, "the wild phase");
+    if (!sim->host.failed && !sim->may_fail && !sim->scene.failed && scene_one_in(&sim->scene, 3))
+        end_by_signal(sim);
     if (sim->host.failed && !sim->scene.failed)
         restart(sim);
     end_trouble(sim);
@@ -432,6 +474,11 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->cancelled = host->cancelled;
     sum->deadlines = host->deadlines;
     sum->slow_readers = host->slow_readers;
+    sum->texts_late = host->texts_late;
+    sum->texts_cancelled = host->texts_cancelled;
+    sum->texts_dropped = host->texts_dropped;
+    sum->texts_stopped = host->texts_stopped;
+    sum->ends = sim->ends;
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)

@@ -115,7 +115,12 @@ static bool print(const struct sim_figures *sum)
                                                "full",
                                                "cancelled",
                                                "deadlines",
-                                               "slow readers"};
+                                               "slow readers",
+                                               "texts late",
+                                               "texts cancelled",
+                                               "texts dropped",
+                                               "texts stopped",
+                                               "ends while there was work"};
     const uint64_t *figures = (const uint64_t *)sum;
     bool all = true;
     for (size_t i = 0; i < FIGURES; i++) {
