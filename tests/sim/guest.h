@@ -10,7 +10,7 @@
 #include "tests/sim/order.h"
 
 #define GUESTS 8
-#define GUEST_ORDERS 10
+#define GUEST_ORDERS 16
 #define GUEST_ASKS 6
 #define GUEST_FRAME_MAX (128u << 10)
 

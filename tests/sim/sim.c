@@ -393,6 +393,12 @@ static bool any_answer_waits(const struct sim *sim)
     return !server_idle(&sim->host.server) && !sim->host.failed;
 }
 
+static void check_cut(struct sim *sim)
+{
+    list_each(link, &sim->host.server.errands) if (!container_of(link, struct errand, link)->dropped)
+        scene_fail(&sim->scene, "a text goes on after all was cancelled");
+}
+
 /* SIGTERM in the midst of work, as daemon/loop.c goes about it; then another daemon begins. */
 static void end_by_signal(struct sim *sim)
 {
@@ -407,6 +413,7 @@ static void end_by_signal(struct sim *sim)
         scene_note(scene, "cut", sim->host.server.live_sequences, sim->host.server.encodings);
         sim->mood.cut = true;
         server_cancel_all(&sim->host.server, scene->now_us);
+        check_cut(sim);
         sim->host.touched = true;
         cut_us = scene->now_us + CUT_US;
         while (!scene->failed && any_answer_waits(sim) && scene->now_us < cut_us && happen(sim))

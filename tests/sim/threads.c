@@ -21,11 +21,51 @@ static time_us draw_cost(const struct threads *threads, const struct errand *err
            (scene_one_in(scene, 8) ? scene_between(scene, 1000, 20000) : scene_below(scene, 300));
 }
 
+/* Whether a large item waits that could have been started in this one's place. */
+static bool large_could(const struct threads *threads, const struct backlog_item *instead)
+{
+    const struct server *server = threads->server;
+    uint32_t share = backlog_share(&server->backlog);
+    if (server->backlog.running_large >= share)
+        return false;
+    for (uint32_t i = 0; i < USER_BUCKETS; i++)
+        list_each(link, &server->users.buckets[i])
+        {
+            const struct user *user = container_of(link, struct user, bucket_link);
+            uint32_t running = user->backlog.running - (instead->user == &user->backlog);
+            if (!list_empty(&user->backlog.lanes[BACKLOG_IS_LARGE].items) && running < share)
+                return true;
+        }
+    return false;
+}
+
+/* One thread is left to small tasks, and to other users, where there are several. */
+static void check_shares(struct threads *threads, const struct errand *errand)
+{
+    uint32_t share = backlog_share(&threads->server->backlog);
+    bool small = errand->item.class == BACKLOG_IS_SMALL;
+    uint32_t large = !small, own = 1;
+    for (uint32_t i = 0; i < THREADS_MOST; i++) {
+        if (!threads->slots[i].task)
+            continue;
+        const struct backlog_item *item = &errand_of(threads->slots[i].task)->item;
+        large += item->class == BACKLOG_IS_LARGE;
+        own += item->user == errand->item.user;
+    }
+    if (large > share || own > share)
+        scene_fail(threads->scene, "of %u threads, %u have large tasks, %u one user's",
+                   threads->background.threads, large, own);
+    threads->smalls = small && large_could(threads, &errand->item) ? threads->smalls + 1 : 0;
+    if (threads->smalls > BACKLOG_SMALL_RUN)
+        scene_fail(threads->scene, "%u small tasks went before a large one", threads->smalls);
+}
+
 static int run(struct background *background, struct task *task)
 {
     struct threads *threads = container_of(background, struct threads, background);
     struct scene *scene = threads->scene;
     const struct errand *errand = errand_of(task);
+    check_shares(threads, errand);
     if (scene_one_in(scene, 300))
         return -ERR_NO_MEMORY;
     for (uint32_t i = 0; i < background->threads; i++) {
@@ -149,8 +189,7 @@ static void check_wanted(const struct threads *threads)
                    asked, wanted, server->backlog.waiting_count, server->backlog.running_count);
 }
 
-static void check_lane(struct threads *threads, const struct user *user, uint32_t class,
-                       uint32_t users)
+static void check_lane(struct threads *threads, const struct user *user, uint32_t class)
 {
     const struct backlog *backlog = &threads->server->backlog;
     const struct list *items = &user->backlog.lanes[class].items;
@@ -158,16 +197,15 @@ static void check_lane(struct threads *threads, const struct user *user, uint32_
     uint64_t *since = &threads->since[user->id][class];
     const struct backlog_item *first =
         list_empty(items) ? NULL : container_of(items->next, struct backlog_item, link);
-    bool may = first && user->backlog.running < backlog_share(backlog);
-    bool room = backlog->running_count < backlog->threads &&
-                (class == BACKLOG_IS_SMALL || backlog->running_large < backlog_share(backlog));
-    if (may && room)
+    bool may = first && user->backlog.running < backlog_share(backlog) &&
+               (class == BACKLOG_IS_SMALL || backlog->running_large < backlog_share(backlog));
+    if (may && backlog->running_count < backlog->threads)
         scene_fail(threads->scene, "a thread rests while user %" PRIu64 " waits", user->id);
     if (!may || first != *head)
         *since = threads->started;
     *head = first;
     /* A round of the others' small ones and a large one, or as much for each large one before. */
-    uint64_t most = class == BACKLOG_IS_SMALL ? 2 * users : users * (BACKLOG_SMALL_RUN + 1);
+    uint64_t most = class == BACKLOG_IS_SMALL ? THREADS_USERS : THREADS_USERS * (BACKLOG_SMALL_RUN + 1);
     if (threads->started - *since > most)
         scene_fail(threads->scene, "user %" PRIu64 " waits, and %" PRIu64 " others were started",
                    user->id, threads->started - *since);
@@ -190,6 +228,6 @@ void threads_check(struct threads *threads, bool turned)
         {
             const struct user *user = container_of(link, struct user, bucket_link);
             for (uint32_t class = 0; class < BACKLOG_CLASSES; class ++)
-                check_lane(threads, user, class, server->users.count);
+                check_lane(threads, user, class);
         }
 }

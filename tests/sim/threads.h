@@ -12,7 +12,7 @@
 #include "tests/sim/scene.h"
 
 #define THREADS_MOST 4
-#define THREADS_USERS 8 /* uids are below that */
+#define THREADS_USERS 3       /* uids are below that */
 #define THREADS_STOP_US 2000u /* from the word to stop until it is done */
 
 struct threads_slot {
@@ -29,6 +29,7 @@ struct threads {
     uint32_t slow; /* times that all of it takes as long */
     struct threads_slot slots[THREADS_MOST];
     uint64_t started;
+    uint32_t smalls; /* one after the other while a large one could have been started */
     time_us turn_us; /* when the server last looked at deadlines */
     /* Whose item stands first in each lane, and how many had started when it came there. */
     const struct backlog_item *heads[THREADS_USERS][BACKLOG_CLASSES];
