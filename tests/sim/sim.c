@@ -403,7 +403,7 @@ static void check_cut(struct sim *sim)
 static void end_by_signal(struct sim *sim)
 {
     struct scene *scene = &sim->scene;
-    time_us cut_us = scene->now_us + scene_below(scene, 100000);
+    time_us cut_us = scene->now_us + (scene_one_in(scene, 3) ? 0 : scene_below(scene, 100000));
     sim->ends += any_answer_waits(sim);
     calm_all(sim, GUEST_QUIET);
     server_drain(&sim->host.server);
