@@ -1,9 +1,11 @@
 /* Work that would hold up the loop, done by another thread: daemon/pool.c puts libuv's pool behind
- * it.
+ * it. What users ask for comes by way of daemon/errand.c, which knows whose turn it is.
  *
  * loop thread, except `work`.
  */
 #pragma once
+
+#include <stdint.h>
 
 #include "daemon/text/halt.h"
 
@@ -24,4 +26,5 @@ static inline void task_stop(struct task *task, int code)
 struct background {
     /* Takes the task over; negative, and nothing was done, when there is no memory. */
     int (*run)(struct background *background, struct task *task);
+    uint32_t threads; /* tasks that run at a time; 0: any number */
 };

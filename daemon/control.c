@@ -55,7 +55,7 @@ static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, 
     if (request)
         ledger_cancel_request(server, request, now_us);
     else if (!id)
-        submit_cancel(conn, frame->id);
+        submit_cancel(conn, frame->id, now_us);
     if (id)
         answer(conn, FRAME_CANCEL, frame->id, "", 0, now_us);
     return 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/conversation.h"
+#include "daemon/intake.h"
 #include "daemon/server.h"
 #include "daemon/text/tokenizer.h"
 #include "protocol/base/list.h"
@@ -79,7 +80,7 @@ static int encode(const struct encoding *encoding, struct tokenizer_scratch *scr
 /* So that nothing is begun for nobody. */
 static int stopped(struct encoding *encoding)
 {
-    int code = halt_code(&encoding->task.halt);
+    int code = halt_code(&encoding->errand.task.halt);
     return code ? error_set(&encoding->error, code, "stopped: %s", error_text(code)) : 0;
 }
 
@@ -89,7 +90,7 @@ static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scra
         error_set(&encoding->error, ERR_NO_MEMORY, "no memory to tokenize");
         return;
     }
-    tokenizer_scratch_halt(scratch, &encoding->task.halt);
+    tokenizer_scratch_halt(scratch, &encoding->errand.task.halt);
     for (uint32_t i = 0; i < encoding->text_count; i++) {
         struct encoding_text *text = &encoding->texts[i];
         int rc = stopped(encoding);
@@ -108,10 +109,10 @@ static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scra
 }
 
 /* Any thread. */
-static void work(struct task *task)
+static void work(struct errand *errand)
 {
     struct tokenizer_scratch *scratch = tokenizer_scratch_new();
-    encode_all(container_of(task, struct encoding, task), scratch);
+    encode_all(container_of(errand, struct encoding, errand), scratch);
     tokenizer_scratch_free(scratch);
 }
 
@@ -126,17 +127,43 @@ static void give_back(struct server *server, const struct encoding *encoding)
     malloc_trim(0);
 }
 
-static void come_back(struct task *task)
+static void end(struct errand *errand, const struct error *error, time_us now_us)
 {
-    struct encoding *encoding = container_of(task, struct encoding, task);
+    struct encoding *encoding = container_of(errand, struct encoding, errand);
+    encoding->end(encoding, error, now_us);
+}
+
+static void over(struct errand *errand)
+{
+    struct encoding *encoding = container_of(errand, struct encoding, errand);
     struct server *server = encoding->server;
-    server->encodings--;
     give_back(server, encoding);
+    intake_unhold(server, encoding->user, encoding->sequences);
     server->load.input -= encoding->counted;
     encoding->user->load.input -= encoding->counted;
     server->input_freed = true;
     users_put(&server->users, encoding->user);
     encoding->done(encoding);
+}
+
+static const struct errand_api api = {.work = work, .end = end, .over = over};
+
+/* Against what is held by texts on their way; or no more, when it could not begin. */
+static void count(struct encoding *encoding, bool there)
+{
+    struct server *server = encoding->server;
+    struct user *user = encoding->user;
+    if (there) {
+        server->load.input += encoding->counted;
+        user->load.input += encoding->counted;
+        user->references++;
+        intake_hold(server, user, encoding->sequences);
+        return;
+    }
+    server->load.input -= encoding->counted;
+    user->load.input -= encoding->counted;
+    user->references--;
+    intake_unhold(server, user, encoding->sequences);
 }
 
 int encoding_render(struct encoding *encoding, uint32_t index, const char *text, size_t length,
@@ -147,7 +174,7 @@ int encoding_render(struct encoding *encoding, uint32_t index, const char *text,
     int rc = conversation_parse(&conversation, text, length, error);
     if (rc)
         return rc;
-    rc = conversation_render(&conversation, encoding->server->language, &encoding->task.halt,
+    rc = conversation_render(&conversation, encoding->server->language, &encoding->errand.task.halt,
                              &made->made, &made->length, error);
     made->text = made->made;
     conversation_free(&conversation);
@@ -174,14 +201,20 @@ static int leave(struct encoding *encoding, struct error *error)
             error->retry_after_ms = server_retry_ms(server);
         return -ERR_BUSY;
     }
-    encoding->task = (struct task){.work = work, .done = come_back};
-    if (server->background->run(server->background, &encoding->task))
-        return error_set(error, ERR_NO_MEMORY, "no memory to tokenize");
-    server->encodings++;
-    server->load.input += encoding->counted;
-    user->load.input += encoding->counted;
-    user->references++;
-    return 0;
+    int rc = intake_room(server, user, encoding->sequences, error);
+    if (rc)
+        return rc;
+    count(encoding, true);
+    rc = errand_start(&encoding->errand, &api, server, user, encoding->bytes,
+                      encoding->deadline_us, error);
+    if (rc)
+        count(encoding, false);
+    return rc; /* without an error it may be over */
+}
+
+void encoding_drop(struct encoding *encoding)
+{
+    errand_drop(&encoding->errand);
 }
 
 int encoding_start(struct encoding *encoding, struct user *user,

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/background.h"
+#include "daemon/errand.h"
 #include "protocol/base/error.h"
 
 struct server;
@@ -29,10 +29,16 @@ struct encoding_text {
 };
 
 struct encoding {
-    struct task task;
+    struct errand errand;
     struct server *server;
     struct user *user;
     void (*done)(struct encoding *encoding);
+    /* Off the loop it ended before it was done: as errand_api.end; `done` follows, and means only
+     * that no thread looks at it any more. */
+    void (*end)(struct encoding *encoding, const struct error *error, time_us now_us);
+    time_us deadline_us; /* of whoever waits; 0 = none. This, the next and errand.admits are
+                          * set before the start. */
+    uint32_t sequences;  /* places in the queue that it takes meanwhile */
     /* Any thread, before a text is read: may make it. NULL: nothing to do. */
     int (*prepare)(struct encoding *encoding, uint32_t index, struct error *error);
     struct encoding_text *texts;
@@ -52,9 +58,12 @@ struct encoding {
 int encoding_make(struct encoding *encoding, struct server *server, uint32_t count,
                   struct error *error);
 /* Calls `done` once, now or later; then error.code says how it went. Negative when it cannot be
- * begun: then `done` is not called. */
+ * begun: then `done` is not called. `end` is set. */
 int encoding_start(struct encoding *encoding, struct user *user,
                    void (*done)(struct encoding *encoding), struct error *error);
+/* Nobody waits for it any more: drops what is off the loop. `done` follows, or has been called when
+ * this returns. */
+void encoding_drop(struct encoding *encoding);
 /* Any thread, for `prepare`: makes the text by the model's chat template, of a conversation's JSON.
  * No special tokens are added: templates write them. */
 int encoding_render(struct encoding *encoding, uint32_t index, const char *text, size_t length,

@@ -183,6 +183,30 @@ void intake_enter(struct intake *intake, struct audience *audience)
     intake->request = NULL;
 }
 
+int intake_room(const struct server *server, const struct user *user, uint64_t sequences,
+                struct error *error)
+{
+    /* Its tokens are not known yet: one each at least. */
+    return admit_batch(&server->limits, &server->load, &user->load, sequences, sequences,
+                       server_retry_ms(server), error);
+}
+
+void intake_hold(struct server *server, struct user *user, uint64_t sequences)
+{
+    server->load.sequences += sequences;
+    server->load.tokens += sequences;
+    user->load.sequences += sequences;
+    user->load.tokens += sequences;
+}
+
+void intake_unhold(struct server *server, struct user *user, uint64_t sequences)
+{
+    server->load.sequences -= sequences;
+    server->load.tokens -= sequences;
+    user->load.sequences -= sequences;
+    user->load.tokens -= sequences;
+}
+
 void intake_refused(struct server *server, const struct error *error)
 {
     if (error_retry(error->code) == RETRY_LATER)

@@ -13,6 +13,7 @@
 #include "protocol/message.h"
 
 struct server;
+struct user;
 
 struct intake {
     struct server *server;
@@ -41,5 +42,11 @@ int intake_admit(struct intake *intake, const struct user *user, struct error *e
 void intake_name(struct intake *intake, uint64_t client_id, const struct user *user);
 void intake_enter(struct intake *intake, struct audience *audience);
 void intake_drop(struct intake *intake);
+/* Before its texts are read: whether so many sequences would have a place in the queue now. */
+int intake_room(const struct server *server, const struct user *user, uint64_t sequences,
+                struct error *error);
+/* They have it, from now on; and no more. */
+void intake_hold(struct server *server, struct user *user, uint64_t sequences);
+void intake_unhold(struct server *server, struct user *user, uint64_t sequences);
 /* Counts a refusal. */
 void intake_refused(struct server *server, const struct error *error);

@@ -76,7 +76,7 @@ void ledger_enter(struct server *server, struct request *request, struct audienc
         waiting_push(&server->waiting, &user->waiting, seq);
         hold(server, seq);
         if (seq->deadline_us)
-            deadlines_add(&server->deadlines, seq);
+            deadlines_add(&server->deadlines, &seq->deadline, seq->deadline_us);
     }
 }
 
@@ -146,7 +146,7 @@ void ledger_end(struct server *server, struct seq *seq, time_us now_us)
         end_text(seq);
     if (!seq->stamps.ended_us)
         seq->stamps.ended_us = now_us;
-    deadlines_remove(&server->deadlines, seq);
+    deadlines_remove(&server->deadlines, &seq->deadline);
     if (!queued)
         hold(server, seq);
     count_end(server, seq);
@@ -193,7 +193,7 @@ void ledger_cancel(struct server *server, struct seq *seq, enum finish reason, t
     } else if (seq->state == SEQ_SENT && !seq->cancel_sent) {
         seq->cancel_sent = true;
         seq->cancel_reason = reason;
-        deadlines_remove(&server->deadlines, seq);
+        deadlines_remove(&server->deadlines, &seq->deadline);
         seq->replica->api->cancel(seq->replica, seq);
         seq->replica->mailed = true;
     }

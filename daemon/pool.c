@@ -5,6 +5,9 @@
 #include "protocol/base/error.h"
 #include "protocol/base/list.h"
 
+#define THREADS 4 /* libuv's, where UV_THREADPOOL_SIZE is not set */
+#define THREADS_MAX 1024
+
 struct handle {
     uv_work_t work;
     struct pool *pool;
@@ -43,8 +46,18 @@ static int run(struct background *background, struct task *task)
     return 0;
 }
 
+/* How many threads libuv makes, by its own rule. */
+static uint32_t thread_count(void)
+{
+    const char *text = getenv("UV_THREADPOOL_SIZE");
+    int count = text ? atoi(text) : THREADS;
+    return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : (uint32_t)count;
+}
+
 void pool_init(struct pool *pool, uv_loop_t *uv, void (*worked)(void *context), void *context)
 {
-    *pool =
-        (struct pool){.background = {.run = run}, .uv = uv, .worked = worked, .context = context};
+    *pool = (struct pool){.background = {.run = run, .threads = thread_count()},
+                          .uv = uv,
+                          .worked = worked,
+                          .context = context};
 }

@@ -1,4 +1,5 @@
-/* Pool: libuv's threads as the background of server and files. loop thread */
+/* Pool: libuv's threads as the background of server and files. It has no order of its own: no more
+ * is given to it than its threads take at once. loop thread */
 #pragma once
 
 #include <uv.h>

@@ -106,7 +106,7 @@ void request_seal(struct request *request, uint64_t first_seq_id, uint64_t user_
         seq->priority = request->priority;
         seq->arrived_us = request->arrived_us;
         seq->deadline_us = request->deadline_us;
-        seq->deadline_slot = DEADLINE_NONE;
+        deadline_init(&seq->deadline);
         seq->state = SEQ_WAITING;
     }
 }

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/deadline.h"
 #include "daemon/queue.h"
 #include "gpu/gpu.h"
 #include "protocol/base/clock.h"
@@ -122,7 +123,7 @@ struct seq {
     /* Loop only. */
     enum seq_state state;
     struct list wait_link;  /* waiting queue */
-    uint32_t deadline_slot; /* index in the deadline heap, UINT32_MAX = not there */
+    struct deadline deadline;
     uint32_t sent_count;    /* of out_count: already encoded into the connection's output */
     void *out;              /* what all out_ pointers and `failure` point into; owned */
     bool cancel_sent;

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "daemon/control.h"
+#include "daemon/errand.h"
+#include "daemon/intake.h"
 #include "daemon/ledger.h"
 #include "daemon/patience.h"
 #include "daemon/text/tokenizer.h"
@@ -50,11 +52,12 @@ int server_init(struct server *server, const struct options *options, struct out
     struct list *const lists[] = {&server->conns,        &server->dirty,   &server->dead,
                                   &server->held,         &server->stalled, &server->half,
                                   &server->greeting,     &server->starved, &server->stats_asks,
-                                  &server->stats_waiters};
+                                  &server->stats_waiters, &server->errands};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
     waiting_init(&server->waiting);
     deadlines_init(&server->deadlines);
+    backlog_init(&server->backlog, 1);
     users_init(&server->users);
     index_init(&server->by_id);
     index_init(&server->by_client);
@@ -133,7 +136,9 @@ void server_reload(struct server *server, const struct options *options)
 uint32_t server_retry_ms(const struct server *server)
 {
     /* Half of what waits now is gone by then, at the pace of late. */
-    double ms = server->wait_us * (double)server->waiting.count / 2000.0;
+    double us = server->wait_us * (double)server->waiting.count;
+    double texts_us = backlog_wait_us(&server->backlog);
+    double ms = (us > texts_us ? us : texts_us) / 2000.0;
     return ms < RETRY_MIN_MS ? RETRY_MIN_MS : ms > RETRY_MAX_MS ? RETRY_MAX_MS : (uint32_t)ms;
 }
 
@@ -261,6 +266,10 @@ static void bury(struct server *server)
 
 void server_cancel_all(struct server *server, time_us now_us)
 {
+    struct error error;
+    error_set(&error, ERR_DRAINING, "the daemon ends");
+    error.retry_after_ms = 1000;
+    errands_end(server, true, &error, now_us);
     for (uint32_t i = 0; i < INDEX_BUCKETS; i++)
         list_each_safe(link, &server->by_id.buckets[i])
             ledger_cancel_request(server, container_of(link, struct request, id_link), now_us);
@@ -273,6 +282,9 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
         return;
     server->phase = SERVER_FAILED;
     server->failure = *error;
+    struct error told = *error;
+    told.retry_after_ms = 1000;
+    errands_end(server, true, &told, now_us);
     while ((seq = waiting_first(&server->waiting))) {
         waiting_remove(&server->waiting, &seq->request->user->waiting, seq);
         seq->finish = FINISH_ERROR;
@@ -301,9 +313,9 @@ static unsigned take_outbox(struct server *server, time_us now_us)
 
 static void expire_deadlines(struct server *server, time_us now_us)
 {
-    struct seq *seq;
-    while ((seq = deadlines_first(&server->deadlines)) && seq->deadline_us <= now_us)
-        ledger_cancel(server, seq, FINISH_DEADLINE, now_us);
+    struct deadline *first;
+    while ((first = deadlines_first(&server->deadlines)) && first->at_us <= now_us)
+        ledger_cancel(server, container_of(first, struct seq, deadline), FINISH_DEADLINE, now_us);
 }
 
 static void feed_starved(struct server *server, time_us now_us)
@@ -389,11 +401,22 @@ static void deliver(struct server *server, time_us now_us)
         conn_deliver(container_of(round.next, struct conn, dirty_link), now_us);
 }
 
+/* What comes of them would be refused. */
+static void refuse_drained(struct server *server, time_us now_us)
+{
+    struct error error;
+    if (server->draining && !server->drained && intake_phase(server, &error))
+        errands_end(server, false, &error, now_us);
+    server->drained = server->draining;
+}
+
 unsigned server_turn(struct server *server, time_us now_us)
 {
     server->turn_us = now_us;
     unsigned control = take_outbox(server, now_us);
     expire_deadlines(server, now_us);
+    errands_expire(server, now_us);
+    refuse_drained(server, now_us);
     patience_expire(server, now_us);
     feed_starved(server, now_us);
     dispatch(server, now_us);
@@ -411,12 +434,15 @@ unsigned server_turn(struct server *server, time_us now_us)
 
 time_us server_due(const struct server *server)
 {
-    const struct seq *seq = deadlines_first(&server->deadlines);
+    const struct deadline *first = deadlines_first(&server->deadlines);
     time_us due_us = patience_due(server);
     if (!list_empty(&server->dirty))
         return server->turn_us;
-    if (seq && (!due_us || seq->deadline_us < due_us))
-        due_us = seq->deadline_us;
+    if (first && (!due_us || first->at_us < due_us))
+        due_us = first->at_us;
+    time_us texts_us = backlog_due(&server->backlog);
+    if (texts_us && (!due_us || texts_us < due_us))
+        due_us = texts_us;
     time_us stats_us = server->stats_asked_us ? server->stats_asked_us + SERVER_STATS_US : 0;
     if (stats_us && (!due_us || stats_us < due_us))
         due_us = stats_us;
@@ -434,6 +460,7 @@ void server_destroy(struct server *server, time_us now_us)
         free(container_of(link, struct stats_ask, link));
     assert(server->live_requests == 0 && server->encodings == 0);
     deadlines_destroy(&server->deadlines);
+    backlog_destroy(&server->backlog);
     tokenizer_scratch_free(server->scratch);
     free(server->receive);
     server->receive = NULL;

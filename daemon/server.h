@@ -18,6 +18,7 @@
 
 #include "daemon/admit.h"
 #include "daemon/background.h"
+#include "daemon/backlog.h"
 #include "daemon/conn.h"
 #include "daemon/deadline.h"
 #include "daemon/index.h"
@@ -93,6 +94,7 @@ struct server {
     enum server_phase phase;
     bool draining;        /* asked for; the phase says so once the model is loaded */
     bool ending;          /* the process ends: nobody resumes it */
+    bool drained;         /* a turn has seen that, and refused what was not accepted yet */
     struct error failure; /* why the phase is FAILED, and what sequences that were not sent get */
     time_us started_us, ready_us;
     time_us turn_us; /* of the present or last turn */
@@ -114,9 +116,11 @@ struct server {
     time_us left_us;         /* when the last one did */
 
     struct list conns, dirty, dead;
-    uint32_t connections_peak;                 /* since freed memory was last given back */
-    uint32_t encodings;                        /* that are off the loop */
-    bool encodings_heavy;                      /* one of them left memory to be given back */
+    uint32_t connections_peak; /* since freed memory was last given back */
+    struct backlog backlog;    /* what waits for a thread */
+    struct list errands;       /* errand.link, all there are */
+    uint32_t encodings;        /* how many: texts and bodies that are off the loop */
+    bool encodings_heavy;      /* one of them left memory to be given back */
     struct tokenizer_scratch *scratch;         /* of those that are not; NULL until the first */
     struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */
     struct list starved;

@@ -305,6 +305,8 @@ const struct stats_worker *status_figures(struct server *server)
     server->counts.waiting = server->waiting.count;
     server->counts.waiting_tokens = server->load.tokens;
     server->counts.log_lines_dropped_total = log_dropped();
+    server->counts.texts_waiting = server->backlog.waiting_count;
+    server->counts.texts_running = server->backlog.running_count;
     return &workers;
 }
 

@@ -15,10 +15,9 @@
 struct submit {
     struct list link; /* conn.submits, while it waits for its tokens */
     struct server *server;
-    struct conn *conn; /* NULL once it is gone */
+    struct conn *conn; /* NULL once it is gone, or was told how this ended */
     uint64_t client_id;
     time_us arrived_us;
-    bool cancelled;
     struct message_submit message; /* owned */
     struct encoding encoding;
     char *chats;      /* owned; the conversations one after the other: the frame goes */
@@ -71,6 +70,12 @@ static int add_prompts(struct intake *intake, struct submit *submit, struct erro
     return 0;
 }
 
+static time_us deadline_of(const struct submit *submit)
+{
+    uint64_t ms = submit->message.deadline_ms;
+    return ms > 0 ? submit->arrived_us + ms * 1000 : 0;
+}
+
 static int make_request(struct intake *intake, struct submit *submit, struct error *error)
 {
     const struct message_submit *message = &submit->message;
@@ -83,8 +88,7 @@ static int make_request(struct intake *intake, struct submit *submit, struct err
     if (rc)
         return rc;
     intake->request->arrived_us = submit->arrived_us;
-    if (message->deadline_ms > 0)
-        intake->request->deadline_us = submit->arrived_us + message->deadline_ms * 1000;
+    intake->request->deadline_us = deadline_of(submit);
     return intake_admit(intake, submit->conn->audience.user, error);
 }
 
@@ -110,8 +114,6 @@ static void accept(struct submit *submit, time_us now_us)
     size_t used = message_encode_accept(room, ACCEPT_FRAME_MAX, submit->client_id, request->id);
     conn_output_done(conn, used, false, now_us);
     intake_enter(&intake, &conn->audience);
-    if (submit->cancelled)
-        ledger_cancel_request(submit->server, request, now_us);
 }
 
 /* ---- texts -------------------------------------------------------------------------------------
@@ -126,6 +128,27 @@ static void submit_free(struct submit *submit)
     free(submit->chats);
     free(submit->chat_end);
     free(submit);
+}
+
+/* It ended before it was accepted: that is all its client hears of it. */
+static void tell_end(struct submit *submit, const struct error *error, time_us now_us)
+{
+    struct conn *conn = submit->conn;
+    submit->conn = NULL;
+    list_remove(&submit->link);
+    conn_error(conn, submit->client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
+}
+
+static void ended(struct encoding *encoding, const struct error *error, time_us now_us)
+{
+    struct submit *submit = container_of(encoding, struct submit, encoding);
+    if (!submit->conn)
+        return;
+    if (error->code == ERR_DEADLINE)
+        submit->server->counts.texts_deadline_total++;
+    else
+        intake_refused(submit->server, error);
+    tell_end(submit, error, now_us);
 }
 
 static void encoded(struct encoding *encoding)
@@ -168,9 +191,6 @@ static int take_chats(struct submit *submit, const json *chat, struct error *err
 {
     struct encoding *encoding = &submit->encoding;
     size_t end = 0;
-    int rc = language_chats(submit->server->language, error);
-    if (rc)
-        return rc;
     submit->chat_end = malloc(encoding->text_count * sizeof(*submit->chat_end));
     for (uint32_t i = 0; submit->chat_end && i < encoding->text_count; i++) {
         end += (size_t)json_number(chat);
@@ -190,21 +210,37 @@ static int take_chats(struct submit *submit, const json *chat, struct error *err
 static int encode(struct submit *submit, const json *text, const json *chat, struct error *error)
 {
     struct encoding *encoding = &submit->encoding;
-    int rc = encoding_make(encoding, submit->server, submit->message.prompt_count, error);
+    struct user *user = submit->conn->audience.user;
+    uint32_t sequences = submit->message.result_count;
+    const struct language *language = submit->server->language;
+    int rc = chat ? language_chats(language, error) : language_texts(language, error);
+    if (!rc)
+        rc = intake_room(submit->server, user, sequences, error);
+    if (!rc)
+        rc = encoding_make(encoding, submit->server, submit->message.prompt_count, error);
     if (!rc && chat)
         rc = take_chats(submit, chat, error);
     else if (!rc)
         take_texts(submit, text);
-    return rc ? rc : encoding_start(encoding, submit->conn->audience.user, encoded, error);
+    if (rc)
+        return rc;
+    encoding->end = ended;
+    encoding->deadline_us = deadline_of(submit);
+    encoding->sequences = sequences;
+    encoding->errand.admits = true;
+    return encoding_start(encoding, user, encoded, error);
 }
 
-void submit_cancel(struct conn *conn, uint64_t client_id)
+void submit_cancel(struct conn *conn, uint64_t client_id, time_us now_us)
 {
     struct submit *submit = find(conn, client_id);
+    struct error error;
     if (!submit)
         return;
-    submit->cancelled = true;
-    task_stop(&submit->encoding.task, ERR_CANCELLED);
+    submit->server->counts.texts_cancelled_total++;
+    error_set(&error, ERR_CANCELLED, "cancelled before the text was read");
+    tell_end(submit, &error, now_us);
+    encoding_drop(&submit->encoding);
 }
 
 void submit_forget(struct conn *conn)
@@ -213,7 +249,7 @@ void submit_forget(struct conn *conn)
     while ((link = list_take(&conn->submits))) {
         struct submit *submit = container_of(link, struct submit, link);
         submit->conn = NULL;
-        task_stop(&submit->encoding.task, ERR_CANCELLED);
+        encoding_drop(&submit->encoding);
     }
 }
 

@@ -1,8 +1,9 @@
 /* SUBMIT: from a frame to a request in the waiting queue, or to an ERROR that says why not.
  *
  * A batch of long texts is tokenized off the loop, and one of conversations always. Meanwhile it is
- * a struct submit in its connection's list, and further frames are handled; its number is taken,
- * and CANCEL stops the work on its texts: then it is refused as cancelled.
+ * a struct submit in its connection's list, and further frames are handled; its number is taken and
+ * its sequences have their places in the queue. Cancelled or late it is answered at once, and
+ * whatever comes of its texts is thrown away.
  *
  * loop thread
  */
@@ -17,8 +18,7 @@ struct frame;
 
 /* A whole frame of a greeted connection. Answers, also what is wrong with it. */
 void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us);
-/* One whose texts are being tokenized: that is stopped; what was done by then is accepted and
- * cancelled. */
-void submit_cancel(struct conn *conn, uint64_t client_id);
-/* The connection goes: nobody waits for those any more, and what is done for them stops. */
+/* Ends one whose texts wait for a thread, or are being tokenized. */
+void submit_cancel(struct conn *conn, uint64_t client_id, time_us now_us);
+/* The connection goes: nobody waits for those any more. */
 void submit_forget(struct conn *conn);

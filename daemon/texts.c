@@ -87,6 +87,18 @@ static int render(struct encoding *encoding, uint32_t index, struct error *error
     return encoding_render(encoding, index, question->text, question->length, error);
 }
 
+static void ended(struct encoding *encoding, const struct error *error, time_us now_us)
+{
+    struct question *question = container_of(encoding, struct question, encoding);
+    struct conn *conn = question->conn;
+    if (!conn)
+        return;
+    list_remove(&question->link);
+    conn->text_count--;
+    question->conn = NULL;
+    refuse(conn, question->client_id, error, now_us);
+}
+
 static int start(struct question *question, const struct message_tokenize *message,
                  struct error *error)
 {
@@ -102,6 +114,8 @@ static int start(struct question *question, const struct message_tokenize *messa
         encoding->texts[0].length = message->length;
         encoding->texts[0].add_special = message->special;
     }
+    encoding->end = ended;
+    encoding->sequences = 1;
     return encoding_start(encoding, question->conn->audience.user, encoded, error);
 }
 
@@ -137,12 +151,12 @@ static int tokenize(struct conn *conn, const struct frame *frame, time_us now_us
 void texts_forget(struct conn *conn)
 {
     struct list *link;
+    conn->text_count = 0;
     while ((link = list_take(&conn->texts))) {
         struct question *question = container_of(link, struct question, link);
         question->conn = NULL;
-        task_stop(&question->encoding.task, ERR_CANCELLED);
+        encoding_drop(&question->encoding);
     }
-    conn->text_count = 0;
 }
 
 /* ---- to text -----------------------------------------------------------------------------------

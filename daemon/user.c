@@ -28,6 +28,7 @@ struct user *users_get(struct users *users, uint64_t id)
     user->references = 1;
     list_init(&user->requests);
     waiting_user_init(&user->waiting);
+    backlog_user_init(&user->backlog);
     list_append(bucket, &user->bucket_link);
     users->count++;
     return user;

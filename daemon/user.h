@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/backlog.h"
 #include "daemon/waiting.h"
 #include "protocol/base/list.h"
 
@@ -15,7 +16,8 @@
 
 /* What somebody holds now. Admission compares it with the limits. */
 struct load {
-    uint64_t sequences; /* accepted and not on a device: waiting for one, or for their reader */
+    /* Waiting for a thread that reads their text, for a device, or for their reader. */
+    uint64_t sequences;
     uint64_t tokens;    /* prompt and max_tokens of those */
     uint64_t input;     /* bytes of half frames */
     uint32_t connections;
@@ -28,6 +30,7 @@ struct user {
     uint32_t references;  /* connections and requests */
     struct load load;
     struct waiting_user waiting;
+    struct backlog_user backlog;
     uint64_t sequences_done, tokens_in, tokens_out; /* since the user came */
 };
 

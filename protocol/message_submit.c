@@ -150,7 +150,7 @@ static int count_prompts(const struct lists *lists, const struct message_limits 
 /* Results, not prompts, are what a batch costs. An n that is wrong is named when its prompt is
  * read. */
 static int check_results(const struct lists *lists, uint32_t prompt_count, uint32_t common_n,
-                         uint32_t batch_max, struct error *error)
+                         uint32_t batch_max, uint32_t *ret_results, struct error *error)
 {
     uint64_t results = (uint64_t)prompt_count * common_n;
     for (const json *each = json_child(lists->each); each; each = json_next(each)) {
@@ -162,6 +162,7 @@ static int check_results(const struct lists *lists, uint32_t prompt_count, uint3
         return error_limit(error, ERR_TOO_LARGE, batch_max, results,
                            "batch of %llu sequences, at most %u are accepted",
                            (unsigned long long)results, batch_max);
+    *ret_results = (uint32_t)results;
     return 0;
 }
 
@@ -216,7 +217,7 @@ static int read_head(const struct frame *frame, const json *head,
         rc = count_prompts(&lists, limits, &submit->prompt_count, error);
     if (!rc)
         rc = check_results(&lists, submit->prompt_count, cursor->common.sampling.n,
-                           limits->batch_max, error);
+                           limits->batch_max, &submit->result_count, error);
     if (!rc && lists.texts)
         rc = check_texts(lists.texts, frame, error);
     else if (!rc)

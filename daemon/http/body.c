@@ -50,6 +50,7 @@ void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
     exchange->http->server->counts.bytes_in_total += length;
     if (exchange_ready(exchange) || exchange->body_over)
         return;
+    hint_read(&exchange->body_deadline, bytes, length);
     if (exchange->body.length + length > max) {
         exchange->body_over = true;
         error_limit(&error, ERR_TOO_LARGE, max, exchange->body.length + length,
@@ -81,14 +82,14 @@ static void read_query(struct body_reading *reading)
     int rc = query_read(query, exchange->route->kind, body->length > 0 ? body->data : "",
                         body->length, &reading->limits, &reading->defaults, &reading->error);
     if (!rc && query->chat.messages && language_chats(reading->language, NULL) == 0)
-        rc = query_render(query, reading->language, &reading->task.halt, &reading->error);
+        rc = query_render(query, reading->language, &reading->errand.task.halt, &reading->error);
     reading->failed = rc != 0;
 }
 
 /* Any thread: the loop looks at nothing of this meanwhile. */
-static void work(struct task *task)
+static void work(struct errand *errand)
 {
-    read_query(container_of(task, struct body_reading, task));
+    read_query(container_of(errand, struct body_reading, errand));
 }
 
 static void begin(struct exchange *exchange, time_us now_us)
@@ -108,27 +109,69 @@ static void begin(struct exchange *exchange, time_us now_us)
         exchange->route->begin(exchange, now_us);
 }
 
-static void come_back(struct task *task)
+static struct exchange *exchange_of(struct errand *errand)
 {
-    struct exchange *exchange =
-        container_of(container_of(task, struct body_reading, task), struct exchange, reading);
+    return container_of(container_of(errand, struct body_reading, errand), struct exchange,
+                        reading);
+}
+
+static void end(struct errand *errand, const struct error *error, time_us now_us)
+{
+    (void)now_us;
+    exchange_end(exchange_of(errand), error);
+}
+
+static void over(struct errand *errand)
+{
+    struct exchange *exchange = exchange_of(errand);
     struct server *server = exchange->http->server;
     time_us turn_us = server->turn_us;
     time_us now_us = turn_us > exchange->arrived_us ? turn_us : exchange->arrived_us;
-    server->encodings--;
+    intake_unhold(server, exchange->audience.user, 1);
     exchange->elsewhere = false;
     if (exchange->closed) {
         exchange_close(exchange, now_us);
-        return;
+    } else if (exchange_ready(exchange)) {
+        body_drop(exchange); /* what came of it is too late */
+    } else {
+        begin(exchange, now_us);
+        exchange->http->wake(exchange->http, exchange);
     }
-    begin(exchange, now_us);
-    exchange->http->wake(exchange->http, exchange);
+}
+
+static const struct errand_api api = {.work = work, .end = end, .over = over};
+
+/* Waits for a thread that reads it. */
+static int leave(struct exchange *exchange, struct error *error)
+{
+    struct server *server = exchange->http->server;
+    struct user *user = exchange->audience.user;
+    struct errand *errand = &exchange->reading.errand;
+    enum query_kind kind = exchange->route->kind;
+    uint64_t ms = exchange->body_deadline.ms;
+    errand->admits = kind != QUERY_TOKENIZE && kind != QUERY_DETOKENIZE;
+    int rc = errand->admits ? intake_phase(server, error) : 0;
+    /* How many results it asks for is not known yet. */
+    if (!rc)
+        rc = intake_room(server, user, 1, error);
+    if (rc)
+        return rc;
+    intake_hold(server, user, 1);
+    exchange->elsewhere = true;
+    rc = errand_start(errand, &api, server, user, exchange->body.length,
+                      ms ? exchange->arrived_us + ms * 1000 : 0, error);
+    if (rc) {
+        intake_unhold(server, user, 1);
+        exchange->elsewhere = false;
+    }
+    return rc;
 }
 
 void exchange_begin(struct exchange *exchange, time_us now_us)
 {
     struct server *server = exchange->http->server;
     struct body_reading *reading = &exchange->reading;
+    struct error error;
     if (exchange_ready(exchange))
         return;
     exchange->arrived_us = now_us;
@@ -136,22 +179,15 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
         exchange->route->begin(exchange, now_us);
         return;
     }
-    *reading = (struct body_reading){.task = {.work = work, .done = come_back},
-                                     .limits = intake_limits(server),
+    *reading = (struct body_reading){.limits = intake_limits(server),
                                      .defaults = intake_defaults(server),
                                      .language = server->language};
     bool chat = exchange->route->kind == QUERY_CHAT || exchange->route->kind == QUERY_TOKENIZE;
-    bool leave = server->background && (chat || exchange->body.length > INLINE_MAX);
-    if (leave && server->background->run(server->background, &reading->task) == 0) {
-        exchange->elsewhere = true;
-        server->encodings++;
-        return;
-    }
-    if (leave && chat) { /* a template may take seconds: never here */
-        reading->failed = true;
-        error_set(&reading->error, ERR_NO_MEMORY, "no memory to read a body");
-    } else {
+    if (!server->background || (!chat && exchange->body.length <= INLINE_MAX)) {
         read_query(reading);
+        begin(exchange, now_us);
+    } else if (leave(exchange, &error)) {
+        body_drop(exchange);
+        exchange_refuse(exchange, &error, "");
     }
-    begin(exchange, now_us);
 }

@@ -1,5 +1,6 @@
 /* The texts of a query on their way to tokens. */
 #include "daemon/http/exchange.h"
+#include "daemon/intake.h"
 #include "daemon/server.h"
 
 static void encoded(struct encoding *encoding)
@@ -13,6 +14,8 @@ static void encoded(struct encoding *encoding)
         exchange_close(exchange, now_us);
         return;
     }
+    if (exchange_ready(exchange))
+        return; /* it was answered before this was done */
     bool chat = exchange->query.rendered != NULL;
     query_encoded(&exchange->query);
     if (encoding->error.code)
@@ -23,6 +26,12 @@ static void encoded(struct encoding *encoding)
         exchange->http->wake(exchange->http, exchange);
 }
 
+static void ended(struct encoding *encoding, const struct error *error, time_us now_us)
+{
+    (void)now_us;
+    exchange_end(container_of(encoding, struct exchange, encoding), error);
+}
+
 static int start(struct exchange *exchange, struct error *error)
 {
     struct server *server = exchange->http->server;
@@ -30,10 +39,19 @@ static int start(struct exchange *exchange, struct error *error)
     const struct query *query = &exchange->query;
     /* What is a conversation still found no template. */
     int rc = query->chat.messages ? language_chats(server->language, error) : 0;
+    bool admits = query->kind != QUERY_TOKENIZE;
+    uint64_t sequences = admits ? query_results(query) : 1;
+    if (!rc && admits)
+        rc = intake_room(server, exchange->audience.user, sequences, error);
     if (!rc)
         rc = encoding_make(encoding, server, query->prompt_count, error);
     if (rc)
         return rc;
+    encoding->end = ended;
+    encoding->sequences = (uint32_t)sequences;
+    encoding->errand.admits = admits;
+    if (query->deadline_ms > 0)
+        encoding->deadline_us = exchange->arrived_us + query->deadline_ms * 1000;
     for (uint32_t i = 0; i < query->prompt_count; i++) {
         encoding->texts[i].text = query->prompts[i].text;
         encoding->texts[i].length = query->prompts[i].length;

@@ -113,9 +113,12 @@ void exchange_close(struct exchange *exchange, time_us now_us)
         list_remove(&exchange->dirty_link);
     if (list_linked(&exchange->stats.link))
         list_remove(&exchange->stats.link);
-    task_stop(&exchange->reading.task, ERR_CANCELLED);
-    task_stop(&exchange->encoding.task, ERR_CANCELLED);
-    if (!exchange->encoding_on && !exchange->elsewhere)
+    /* What was off the loop comes back and closes again, at once or later. */
+    if (exchange->elsewhere)
+        errand_drop(&exchange->reading.errand);
+    else if (exchange->encoding_on)
+        encoding_drop(&exchange->encoding);
+    else
         bury(exchange);
 }
 
@@ -237,7 +240,8 @@ void exchange_refuse(struct exchange *exchange, const struct error *error, const
 {
     bool late = exchange->streaming; /* the status has gone: the error is the last event */
     struct refusal refusal = {error, param, status_of(error->code)};
-    if (exchange->route && exchange->route->body && !late)
+    /* Who is late was not refused. */
+    if (exchange->route && exchange->route->body && !late && error->code != ERR_DEADLINE)
         intake_refused(exchange->http->server, error);
     if (late) {
         out_event(&exchange->out, put_refusal, &refusal);
@@ -256,6 +260,16 @@ void exchange_fail(struct exchange *exchange, unsigned status, const struct erro
     body_drop(exchange);
     exchange_refuse(exchange, error, "");
     exchange->status = status;
+}
+
+void exchange_end(struct exchange *exchange, const struct error *error)
+{
+    if (exchange->closed || exchange_ready(exchange))
+        return;
+    if (error->code == ERR_DEADLINE)
+        exchange->http->server->counts.texts_deadline_total++;
+    exchange_refuse(exchange, error, "");
+    exchange->http->wake(exchange->http, exchange);
 }
 
 size_t exchange_read(struct exchange *exchange, char *bytes, size_t max)

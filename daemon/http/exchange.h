@@ -51,9 +51,17 @@ struct choice {
     bool begun, ended;
 };
 
+/* What a body says of its deadline, before it is read: looked for as its bytes come. */
+struct body_deadline {
+    uint32_t depth;
+    uint32_t matched; /* letters of the key */
+    bool in_string, escaped, at_key, found;
+    uint64_t ms; /* 0: none */
+};
+
 /* A body being read. */
 struct body_reading {
-    struct task task;
+    struct errand errand;
     struct message_limits limits; /* as they were when it began */
     struct sampling defaults;
     const struct language *language;
@@ -78,12 +86,13 @@ struct exchange {
     size_t body_counted; /* against input-max */
     bool body_over;      /* it is too large; the rest is thrown away */
     bool large;          /* it was, or what was made of it */
-    bool elsewhere;      /* another thread reads it */
+    bool elsewhere;      /* another thread reads it, or will */
+    struct body_deadline body_deadline;
     struct body_reading reading;
 
     struct query query;
     struct encoding encoding;
-    bool encoding_on; /* another thread has it, or it is being begun */
+    bool encoding_on; /* another thread has it or will, or it is being begun */
     void (*encoded)(struct exchange *exchange, time_us now_us);
     struct request *request; /* until its last sequence is released */
     struct list ready;       /* seq.wait_link: sequences with news */
@@ -141,6 +150,8 @@ void route_find(struct exchange *exchange, const struct exchange_head *head);
 
 /* The answer is an error in OpenAI's shape. param: the field that it is about, or "". */
 void exchange_refuse(struct exchange *exchange, const struct error *error, const char *param);
+/* It has ended before it was accepted. */
+void exchange_end(struct exchange *exchange, const struct error *error);
 void exchange_status(struct exchange *exchange, unsigned status, const char *content_type);
 /* The whole answer is in `out`. */
 void exchange_finish(struct exchange *exchange);
@@ -149,6 +160,9 @@ void exchange_touch(struct exchange *exchange);
 
 /* daemon/http/body.c, also exchange_body() and exchange_begin(). */
 void body_drop(struct exchange *exchange);
+/* daemon/http/hint.c. The next bytes of a body: finds its "deadline_ms", where that is written
+ * without escapes. */
+void hint_read(struct body_deadline *deadline, const char *bytes, size_t length);
 /* daemon/http/generate.c: completions, chats, embeddings. */
 void generate_begin(struct exchange *exchange, time_us now_us);
 /* Formats news while there is room. */

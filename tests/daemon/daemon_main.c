@@ -5,10 +5,12 @@
 int main(void)
 {
     SRunner *runner = srunner_create(admit_suite());
+    srunner_add_suite(runner, backlog_suite());
     srunner_add_suite(runner, conn_suite());
     srunner_add_suite(runner, deadline_suite());
     srunner_add_suite(runner, device_suite());
     srunner_add_suite(runner, ending_suite());
+    srunner_add_suite(runner, errand_suite());
     srunner_add_suite(runner, layout_suite());
     srunner_add_suite(runner, listen_suite());
     srunner_add_suite(runner, log_writer_suite());

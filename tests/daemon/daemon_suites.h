@@ -3,10 +3,12 @@
 #include <check.h>
 
 Suite *admit_suite(void);
+Suite *backlog_suite(void);
 Suite *conn_suite(void);
 Suite *deadline_suite(void);
 Suite *device_suite(void);
 Suite *ending_suite(void);
+Suite *errand_suite(void);
 Suite *layout_suite(void);
 Suite *listen_suite(void);
 Suite *log_writer_suite(void);

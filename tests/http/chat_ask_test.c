@@ -225,6 +225,130 @@ START_TEST(arguments_of_calls_count_as_the_values_that_they_hold)
 }
 END_TEST
 
+/* ---- whose turn it is --------------------------------------------------------------------------
+ */
+
+#define LATE "{\"messages\":[{\"role\":\"A\",\"content\":\"A\"}],\"deadline_ms\" : 50, \"max_tokens\":1}"
+#define PATIENT "{\"messages\":[{\"role\":\"A\",\"content\":\"A\"}],\"max_tokens\":1}"
+
+/* _i: it waits for the one thread, or has it. */
+START_TEST(a_body_that_is_late_is_answered_at_once)
+{
+    struct caller first, late;
+    site.hold = true;
+    site.background.threads = _i == 0 ? 1 : 2;
+    call(&site, &first, "/v1/chat/completions", PATIENT);
+    call_as(&site, &late, &(struct exchange_peer){.user = 7},
+            &(struct exchange_head){.method = "POST",
+                                    .path = "/v1/chat/completions",
+                                    .content_type = "application/json"},
+            LATE);
+    ck_assert_uint_eq(site.held_count, _i == 0 ? 1 : 2);
+    ck_assert_uint_eq(site.world.server.load.sequences, 2);
+    world_pass(&site.world, 49000);
+    ck_assert(!exchange_ready(late.exchange));
+    world_pass(&site.world, 1000);
+    ck_assert_uint_eq(late.exchange->status, 504);
+    ck_assert_ptr_nonnull(strstr(caller_read(&late), "\"code\":\"deadline\""));
+    ck_assert_uint_eq(site.world.server.encodings, _i == 0 ? 1 : 2);
+    if (_i == 1)
+        ck_assert_int_eq(halt_code(&site.held[1]->halt), ERR_DEADLINE);
+    site.hold = false;
+    site_turn(&site);
+    site_finish(&site);
+    ck_assert_ptr_nonnull(strstr(caller_read(&first), "\"content\":\"B\""));
+    ck_assert_uint_eq(site.world.server.counts.requests_total, 1);
+    ck_assert_uint_eq(site.world.server.counts.texts_deadline_total, 1);
+    ck_assert_uint_eq(site.world.server.counts.refused_final_total, 0);
+    caller_free(&late);
+    caller_free(&first);
+}
+END_TEST
+
+START_TEST(bodies_that_find_no_place_in_the_queue_are_refused_unread)
+{
+    struct caller callers[8];
+    world_set(&site.world, "queue-sequences", "10");
+    site.hold = true;
+    site.background.threads = 1;
+    for (uint32_t i = 0; i < 8; i++)
+        call(&site, &callers[i], "/v1/chat/completions", PATIENT);
+    for (uint32_t i = 5; i < 8; i++) {
+        ck_assert_uint_eq(callers[i].exchange->status, 429);
+        ck_assert_uint_gt(callers[i].exchange->retry_after_ms, 0);
+        caller_free(&callers[i]);
+    }
+    ck_assert_uint_eq(site.world.server.load.input, 0); /* small bodies are free */
+    ck_assert_uint_eq(site.world.server.load.sequences, 5);
+    /* Who goes takes his place along, at once. */
+    ck_assert_uint_eq(site.http.exchanges, 5);
+    caller_free(&callers[4]);
+    ck_assert_uint_eq(site.http.exchanges, 4);
+    ck_assert_uint_eq(site.world.server.load.sequences, 4);
+    caller_free(&callers[0]); /* a thread has it */
+    ck_assert_uint_eq(site.http.exchanges, 4);
+    ck_assert_int_ne(halt_code(&site.held[0]->halt), 0);
+    site.hold = false;
+    while (site.world.server.encodings > 0)
+        site_turn(&site);
+    site_finish(&site);
+    for (uint32_t i = 1; i < 4; i++) {
+        ck_assert_ptr_nonnull(strstr(caller_read(&callers[i]), "\"content\":\"B\""));
+        caller_free(&callers[i]);
+    }
+    ck_assert_uint_eq(site.world.server.load.sequences, 0);
+}
+END_TEST
+
+START_TEST(bodies_are_refused_unread_while_nothing_new_is_taken)
+{
+    struct caller waiting, caller;
+    site.hold = true;
+    call(&site, &waiting, "/v1/chat/completions", PATIENT);
+    server_drain(&site.world.server);
+    site_turn(&site);
+    ck_assert_uint_eq(waiting.exchange->status, 503);
+    call(&site, &caller, "/v1/chat/completions", PATIENT);
+    ck_assert_uint_eq(caller.exchange->status, 503);
+    ck_assert_uint_eq(site.held_count, 1);
+    ck_assert_int_ne(halt_code(&site.held[0]->halt), 0);
+    caller_free(&caller);
+    site.hold = false;
+    site_turn(&site);
+    caller_free(&waiting);
+}
+END_TEST
+
+static const struct {
+    const char *body;
+    uint64_t ms;
+} deadlines[] = {
+    {"{\"deadline_ms\":25}", 25},
+    {" { \"a\" : \"\\\"\", \"deadline_ms\" :\t 1234 , \"b\":7}", 1234},
+    {"{\"a\":{\"deadline_ms\":5},\"b\":[{\"deadline_ms\":6},\"deadline_ms\",7]}", 0},
+    {"{\"a\":\"deadline_ms\",\"b\":8}", 0},
+    {"{\"a\":[1,2],\"deadline_ms\":9,\"c\":[3]}", 9},
+    {"{\"deadline_msx\":1,\"xdeadline_ms\":2,\"deadline_m\":3}", 0},
+    {"{\"a\":\"x\\\\\",\"deadline_ms\":10}", 10},
+    {"{\"deadline_ms\":null}", 0},
+    {"\"deadline_ms\":5", 0},
+    {"]]]}}}{\"deadline_ms\":5", 5},
+    {"{\"deadline_ms\":99999999999999999999999999}", 9999999999999},
+};
+
+/* Whole, and byte by byte. */
+START_TEST(a_bodys_deadline_is_found_as_its_bytes_come)
+{
+    const char *body = deadlines[_i].body;
+    struct body_deadline whole = {0}, bytes = {0};
+    hint_read(&whole, body, strlen(body));
+    for (size_t i = 0; i < strlen(body); i++)
+        hint_read(&bytes, body + i, 1);
+    ck_assert_uint_eq(whole.ms, deadlines[_i].ms);
+    ck_assert_uint_eq(bytes.ms, deadlines[_i].ms);
+}
+END_TEST
+
 Suite *chat_ask_suite(void)
 {
     Suite *suite = suite_create("chat_ask");
@@ -242,6 +366,11 @@ Suite *chat_ask_suite(void)
     tcase_add_test(tests, without_a_thread_for_it_a_conversation_is_refused);
     tcase_add_test(tests, what_is_ignored_is_not_kept);
     tcase_add_test(tests, arguments_of_calls_count_as_the_values_that_they_hold);
+    tcase_add_loop_test(tests, a_body_that_is_late_is_answered_at_once, 0, 2);
+    tcase_add_test(tests, bodies_that_find_no_place_in_the_queue_are_refused_unread);
+    tcase_add_test(tests, bodies_are_refused_unread_while_nothing_new_is_taken);
+    tcase_add_loop_test(tests, a_bodys_deadline_is_found_as_its_bytes_come, 0,
+                        sizeof(deadlines) / sizeof(deadlines[0]));
     suite_add_tcase(suite, tests);
     return suite;
 }

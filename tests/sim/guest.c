@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/threads.h"
+
 #define CALM_US 4000u /* between two looks of somebody who waits */
 #define LONG_TEXT (20u << 10)
 #define LONG_US 400000u /* longer than any patience of the daemon's */
@@ -22,7 +24,7 @@ void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct
     guest->all = all;
     guest->mood = mood;
     guest->number = number;
-    guest->uid = scene_below(scene, 3);
+    guest->uid = scene_below(scene, THREADS_USERS);
     guest->admin = guest->uid == 0;
     guest->next_id = 1;
     guest->acts = acts;
@@ -166,8 +168,10 @@ static void take_ask(struct guest *guest, struct guest_ask *ask, const struct fr
     }
     int code = message.error.code;
     bool failing = guest->mood->device_failed && error_retry(code) == RETRY_LATER;
-    bool draining = code == ERR_DRAINING && (ask->type == FRAME_SUBMIT || guest->mood->ending);
-    if (code != ask->code && code != ask->or_code && !failing && !draining)
+    bool draining = code == ERR_DRAINING &&
+                    (ask->type == FRAME_SUBMIT || ask->text || guest->mood->ending);
+    bool unread = ask->text && (code == ERR_BUSY || code == ERR_NO_MEMORY);
+    if (code != ask->code && code != ask->or_code && !failing && !draining && !unread)
         WRONG("type %u was refused with %s, must be %s: %s", ask->type, error_name(code),
               error_name(ask->code), message.error.text);
 }
@@ -274,14 +278,17 @@ void guest_read(struct guest *guest)
 /* ---- acting ------------------------------------------------------------------------------------
  */
 
-static void submit(struct guest *guest, bool patient)
+static void submit(struct guest *guest, bool patient, bool chat)
 {
     _Alignas(8) static unsigned char buffer[1u << 20];
     struct scene *scene = guest->scene;
     struct order *order = find_order(guest, 0);
     if (!order)
         return;
-    order_draw(order, scene, guest->questions, guest->next_id++, patient);
+    uint64_t id = guest->next_id++;
+    order_draw(order, scene, guest->questions, id, patient);
+    for (int i = 0; chat && !order->chats && i < 8; i++) /* where one is to be had */
+        order_draw(order, scene, guest->questions, id, patient);
     size_t length = order_encode(order, buffer, sizeof(buffer));
     scene_note(scene, "submit", guest->number, order->seq_count);
     if (length == 0 || length > GUEST_FRAME_MAX) {
@@ -349,11 +356,29 @@ static void cancel_any(struct guest *guest)
     control(guest, FRAME_CANCEL, true, allowed ? 0 : ERR_DENIED, 0, head);
 }
 
+/* Of a conversation; a model without a template refuses it. */
+static void ask_tokens(struct guest *guest)
+{
+    static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"17+4=\"}]}";
+    const struct message_tokenize question = {
+        .text = chat, .length = sizeof(chat) - 1, .chat = true, .special = true};
+    bool null = guest->questions->null;
+    unsigned char buffer[256];
+    struct guest_ask *ask = new_ask(guest, FRAME_TOKENIZE, null, null ? 0 : ERR_UNSUPPORTED, 0);
+    if (!ask)
+        return;
+    ask->text = true;
+    line_put(&guest->line, buffer,
+             message_encode_tokenize(buffer, sizeof(buffer), ask->id, &question));
+}
+
 static void ask_something(struct guest *guest)
 {
     static const uint8_t types[] = {FRAME_STATS, FRAME_HEALTH, FRAME_MODEL};
-    uint32_t which = scene_below(guest->scene, 4);
-    if (which == 3)
+    uint32_t which = scene_below(guest->scene, 6);
+    if (which > 3)
+        ask_tokens(guest);
+    else if (which == 3)
         control(guest, FRAME_STATS, true, 0, 0, "{\"requests\":true}");
     else
         control(guest, types[which], true, 0, 0, "");
@@ -380,7 +405,12 @@ static void send_bad(struct guest *guest)
         guest->acts = guest->acts ? 1 : 0;
         return;
     }
-    const struct guest_ask *ask = new_ask(guest, bad->type, false, bad->code, 0);
+    /* Here there is a template, and these conversations are no JSON. */
+    bool text = bad->code == ERR_UNSUPPORTED && guest->questions->null;
+    struct guest_ask *ask =
+        new_ask(guest, bad->type, false, text ? ERR_BAD_HEAD : bad->code, 0);
+    if (ask)
+        ask->text = text;
     if (ask)
         line_put(&guest->line, buffer, bad_encode(bad, ask->id, buffer));
 }
@@ -390,8 +420,9 @@ static void send_long_text(struct guest *guest)
 {
     _Alignas(8) static unsigned char buffer[GUEST_FRAME_MAX];
     char *text = malloc(LONG_TEXT);
-    const struct guest_ask *ask = new_ask(guest, FRAME_SUBMIT, false, ERR_TOO_LARGE, ERR_BUSY);
+    struct guest_ask *ask = new_ask(guest, FRAME_SUBMIT, false, ERR_TOO_LARGE, 0);
     if (text && ask) {
+        ask->text = true;
         memset(text, 'a', LONG_TEXT);
         const struct message_prompt prompt = {
             .sampling = sampling_unset(), .text = text, .text_length = LONG_TEXT};
@@ -419,8 +450,11 @@ static void misbehave(struct guest *guest)
 {
     struct scene *scene = guest->scene;
     uint32_t what = scene_below(scene, 100);
-    if (what < 52) {
-        submit(guest, false);
+    if (what < 6) {
+        for (uint32_t i = 0; i < GUEST_ORDERS && guest->rest_length == 0; i++)
+            submit(guest, false, true);
+    } else if (what < 52) {
+        submit(guest, false, false);
     } else if (what < 62) {
         cancel_own(guest);
     } else if (what < 70) {
@@ -479,7 +513,7 @@ void guest_act(struct guest *guest)
     } else if (wild) {
         misbehave(guest);
     } else if (calm && idle(guest) && !guest->done) {
-        submit(guest, true);
+        submit(guest, true, false);
     }
 }
 

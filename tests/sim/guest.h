@@ -10,9 +10,9 @@
 #include "tests/sim/order.h"
 
 #define GUESTS 8
-#define GUEST_ORDERS 10
+#define GUEST_ORDERS 16
 #define GUEST_ASKS 6
-#define GUEST_FRAME_MAX (64u << 10)
+#define GUEST_FRAME_MAX (128u << 10)
 
 struct guest_ask {
     uint64_t id;
@@ -20,6 +20,7 @@ struct guest_ask {
     int code;    /* an ERROR that is right: this one, */
     int or_code; /* or this one */
     bool answer; /* an answer is right */
+    bool text;   /* its text goes to a thread, if there is a place and memory for it */
 };
 
 /* Wild: as drawn. Quiet: reads, and finishes what it has begun to send. Calm: asks one last thing,

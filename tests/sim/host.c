@@ -8,6 +8,7 @@
 #include "daemon/device.h"
 #include "daemon/kv.h"
 #include "daemon/option_table.h"
+#include "daemon/text/chat.h"
 #include "gpu/emu/emu.h"
 #include "tests/sim/books.h"
 
@@ -49,8 +50,8 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "queue-tokens", 2ull * setup->context_max * scene_between(scene, 4, 32), "");
     set(host, "output-high", scene_between(scene, 4, 16), "KiB");
     set(host, "output-max", scene_between(scene, 64, 128), "KiB");
-    set(host, "input-max", scene_between(scene, 64, 512), "KiB");
-    set(host, "frame-max", 64, "KiB");
+    set(host, "input-max", scene_between(scene, 320, 1024), "KiB");
+    set(host, "frame-max", 128, "KiB");
     set(host, "handshake-timeout", 300, "ms");
     set(host, "frame-timeout", 300, "ms");
     set(host, "stall-timeout", 300, "ms");
@@ -74,13 +75,14 @@ static void wake(void *context)
     host->touched = true;
 }
 
-static int run_task(struct background *background, struct task *task)
+/* Conversations whose template gives what was said: synthetic:null alone has texts. */
+static void load_chat(struct host *host)
 {
-    struct host *host = container_of(background, struct host, background);
-    if (host->task_count == HOST_TASKS)
-        return -ERR_NO_MEMORY;
-    host->tasks[host->task_count++] = task;
-    return 0;
+    static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    struct error error;
+    if (host->language.tokenizer && !host->language.chat &&
+        chat_template_load(source, sizeof(source) - 1, &host->language.chat, &error))
+        scene_fail(host->scene, "%s", error.text);
 }
 
 static struct gpu_options engine_options(const struct host *host)
@@ -137,9 +139,10 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
                     &error))
         abort();
     language_load(&host->language, setup->model);
-    host->background.run = run_task;
+    load_chat(host);
+    threads_open(&host->threads, scene, &host->server);
     host->server.language = &host->language;
-    host->server.background = &host->background;
+    host->server.background = &host->threads.background;
     for (uint32_t i = 0; i < setup->replicas && !scene->failed; i++)
         open_replica(host, &model, &limits);
     struct replica *bases[HOST_REPLICAS];
@@ -154,8 +157,8 @@ void host_close(struct host *host)
 {
     struct server *server = &host->server;
     host->tasks_hang = false;
-    while (host->task_count > 0)
-        host_task_end(host);
+    while (threads_end(&host->threads, true))
+        continue;
     server_drain(server);
     server_cancel_all(server, host->scene->now_us);
     server_turn(server, host->scene->now_us);
@@ -300,6 +303,15 @@ static bool all_stopped(const struct host *host)
     return true;
 }
 
+static void check_cut(const struct host *host)
+{
+    list_each(link, &host->server.errands)
+    {
+        if (!container_of(link, struct errand, link)->dropped)
+            scene_fail(host->scene, "a text goes on after all was cancelled");
+    }
+}
+
 static void advance(struct host *host)
 {
     const struct server *server = &host->server;
@@ -314,9 +326,11 @@ static void advance(struct host *host)
     scene_note(host->scene, "ending", act, host->ending.stage);
     host->touched |= act != ENDING_WAIT;
     host->cut |= act == ENDING_CANCEL;
-    if (act == ENDING_CANCEL)
+    if (act == ENDING_CANCEL) {
         server_cancel_all(&host->server, host->scene->now_us);
-    else if (act == ENDING_HALT)
+        check_cut(host);
+    }
+    if (act == ENDING_HALT)
         halt(host);
     if (act == ENDING_RETURN && (server->live_requests || server->live_sequences))
         scene_fail(host->scene, "%" PRIu64 " sequences of %u requests outlive the loop",
@@ -330,6 +344,7 @@ void host_server_turn(struct host *host)
     host->touched = false;
     scene_note(host->scene, "server", host->server.live_sequences, host->server.load.sequences);
     unsigned control = server_turn(&host->server, host->scene->now_us);
+    host->turned = true;
     if (control & OUTBOX_READY && all_ready(host)) {
         server_ready(&host->server, host->scene->now_us);
         host->touched = true;
@@ -353,18 +368,20 @@ bool host_healthy(const struct host *host)
 
 bool host_task_due(const struct host *host)
 {
-    return host->task_count > 0 && !host->tasks_hang;
+    return threads_due(&host->threads) && !host->tasks_hang;
 }
 
 void host_task_end(struct host *host)
 {
-    uint32_t pick = scene_below(host->scene, host->task_count);
-    struct task *task = host->tasks[pick];
-    host->tasks[pick] = host->tasks[--host->task_count];
-    scene_note(host->scene, "task", host->task_count, 0);
-    task->work(task);
-    task->done(task);
     host->touched = true;
+    threads_end(&host->threads, false);
+}
+
+void host_check(struct host *host)
+{
+    if (!host->tasks_hang)
+        threads_check(&host->threads, host->turned);
+    host->turned = false;
 }
 
 bool host_device_due(const struct host *host)
@@ -382,6 +399,8 @@ void host_device_step(struct host *host)
 time_us host_next(struct host *host)
 {
     time_us due_us = due(host), now_us = host->scene->now_us;
+    if (!host->tasks_hang)
+        earlier(&due_us, threads_next(&host->threads));
     for (uint32_t i = 0; i < host->replica_count; i++) {
         if (halted(host, i))
             continue;
@@ -445,4 +464,8 @@ void host_check_rest(struct host *host)
     host->figures.cancelled = server->counts.finished_cancelled_total;
     host->figures.deadlines = server->counts.finished_deadline_total;
     host->figures.slow_readers = server->counts.slow_readers_total;
+    host->figures.texts_late = server->counts.texts_deadline_total;
+    host->figures.texts_cancelled = server->counts.texts_cancelled_total;
+    host->figures.texts_dropped = server->counts.texts_dropped_total;
+    host->figures.texts_stopped = server->counts.texts_stopped_total;
 }

@@ -6,16 +6,16 @@
  */
 #pragma once
 
-#include "daemon/background.h"
 #include "daemon/ending.h"
+#include "daemon/errand.h"
 #include "daemon/language.h"
 #include "daemon/option.h"
 #include "daemon/replica.h"
 #include "daemon/server.h"
 #include "tests/sim/scene.h"
+#include "tests/sim/threads.h"
 
 #define HOST_REPLICAS 2
-#define HOST_TASKS 32
 
 struct host_setup {
     const char *model;
@@ -28,6 +28,7 @@ struct host_setup {
 struct host_figures {
     uint64_t preemptions, wasted_rows, moves, ahead;
     uint64_t stopped, full, cancelled, deadlines, slow_readers;
+    uint64_t texts_late, texts_cancelled, texts_dropped, texts_stopped;
 };
 
 struct host {
@@ -36,14 +37,13 @@ struct host {
     struct outbox outbox;
     struct server server;
     struct language language;
-    struct background background;
-    struct task *tasks[HOST_TASKS]; /* long work that waits for its thread, which is here */
-    uint32_t task_count;
+    struct threads threads; /* of its pool */
     struct replica_worker *replicas[HOST_REPLICAS];
     bool woken[HOST_REPLICAS]; /* the worker's eventfd was readable */
     bool stopped[HOST_REPLICAS];
     uint32_t replica_count;
     bool touched; /* a turn of the server is due */
+    bool turned;  /* it has just taken one */
     uint32_t
         device_us;    /* what one piece of the device's work takes at most, by the scene's clock */
     bool device_runs; /* the device may have something to do */
@@ -73,6 +73,8 @@ bool host_server_due(const struct host *host);
 void host_server_turn(struct host *host);
 bool host_task_due(const struct host *host);
 void host_task_end(struct host *host);
+/* After each event. */
+void host_check(struct host *host);
 bool host_device_due(const struct host *host);
 void host_device_step(struct host *host);
 /* The time at which something is due although nothing happens; 0 = never. */

@@ -5,7 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/backlog.h"
+#include "protocol/base/json.h"
+
 #define EMBED_ERROR 1e-5f
+#define CHAT_MAX 4096u
+#define ORDER_BULK ((uint32_t)BACKLOG_SMALL)
 
 /* ---- asking ------------------------------------------------------------------------------------
  */
@@ -25,6 +30,16 @@ static uint32_t draw_max(struct scene *scene, const struct questions *questions,
     return scene_between(scene, low, most < low + 12 ? most : low + 12);
 }
 
+static void draw_form(struct order *order, struct scene *scene, const struct question *question)
+{
+    if (!question->text)
+        return;
+    uint32_t form = scene_below(scene, 3);
+    order->texts = form == 1;
+    order->chats = form == 2;
+    order->bulky = scene_one_in(scene, 6);
+}
+
 static void draw_prompts(struct order *order, struct scene *scene,
                          const struct questions *questions)
 {
@@ -32,7 +47,10 @@ static void draw_prompts(struct order *order, struct scene *scene,
     for (uint32_t i = 0; i < order->prompt_count; i++) {
         const struct question *question =
             &questions->question[scene_below(scene, questions->count)];
-        order->texts = question->text && (i == 0 ? scene_one_in(scene, 2) : order->texts);
+        if (i == 0)
+            draw_form(order, scene, question);
+        order->texts = order->texts && question->text;
+        order->chats = order->chats && question->text;
         bool many = order->job == JOB_GENERATE && scene_one_in(scene, 5) &&
                     (questions->null || question->temperature == 0);
         uint32_t n = many ? scene_between(scene, 2, 4) : 1;
@@ -66,9 +84,33 @@ void order_draw(struct order *order, struct scene *scene, const struct questions
     draw_prompts(order, scene, questions);
 }
 
+/* A conversation of which the template makes the question's text. */
+static void encode_chat(const struct order *order, const struct question *question,
+                        struct message_prompt *prompt, char *buffer, size_t size)
+{
+    struct json_writer writer;
+    json_writer_init(&writer, buffer, size);
+    json_open(&writer, NULL, '{');
+    json_open(&writer, "messages", '[');
+    json_open(&writer, NULL, '{');
+    json_put_text(&writer, "role", "user");
+    json_put_string(&writer, "content", question->text, question->prompt_len);
+    json_close(&writer, '}');
+    json_close(&writer, ']');
+    json_close(&writer, '}');
+    if (order->bulky) { /* spaces are no less work to take turns for */
+        memset(buffer + writer.used, ' ', ORDER_BULK);
+        writer.used += ORDER_BULK;
+    }
+    prompt->tokens = NULL;
+    prompt->chat = buffer;
+    prompt->chat_length = (uint32_t)writer.used;
+}
+
 size_t order_encode(const struct order *order, void *buffer, size_t size)
 {
     struct message_prompt prompts[ORDER_SEQS];
+    static char chats[4][CHAT_MAX + ORDER_BULK];
     uint32_t seq = 0;
     for (uint32_t i = 0; i < order->prompt_count; i++) {
         const struct question *question = order->seqs[seq].question;
@@ -81,6 +123,8 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
             prompt->text = question->text;
             prompt->text_length = question->prompt_len;
         }
+        if (order->chats)
+            encode_chat(order, question, prompt, chats[i], CHAT_MAX);
         if (order->job == JOB_GENERATE) {
             struct sampling *sampling = &prompt->sampling;
             sampling->temperature = question->temperature;
@@ -313,8 +357,9 @@ static void take_done(struct order *order, struct scene *scene, const struct fra
 
 /* Refusals that are right for what was asked. */
 static bool may_refuse(const struct order *order, const struct error *error,
-                       const struct order_mood *mood)
+                       const struct order_mood *mood, time_us now_us)
 {
+    bool late = now_us >= order->sent_us + order->deadline_ms * 1000;
     switch (error->code) {
     case ERR_BUSY:
         return error->retry_after_ms > 0 && error->limit > 0;
@@ -322,6 +367,10 @@ static bool may_refuse(const struct order *order, const struct error *error,
         return true;
     case ERR_CANCELLED: /* before it was accepted */
         return order->cancelled;
+    case ERR_DEADLINE:
+        return order->deadline_ms && late;
+    case ERR_NO_MEMORY: /* no thread */
+        return order->texts || order->chats;
     case ERR_TOO_LARGE:
         for (uint32_t i = 0; i < order->seq_count; i++) {
             const struct order_seq *seq = &order->seqs[i];
@@ -347,7 +396,8 @@ static void take_error(struct order *order, struct scene *scene, const struct fr
     }
     const struct error *told = &message.error;
     if (message.sequence == MESSAGE_NO_SEQUENCE) {
-        if (order->request || !(frame->flags & FRAME_FLAG_LAST) || !may_refuse(order, told, mood))
+        if (order->request || !(frame->flags & FRAME_FLAG_LAST) || 
+            !may_refuse(order, told, mood, scene->now_us))
             WRONG("refused: %s: %s", error_name(told->code), told->text);
         order->refused = (uint32_t)told->code;
         order->retry_ms = told->retry_after_ms;

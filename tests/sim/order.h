@@ -22,7 +22,8 @@ struct order {
     enum job job;
     enum pooling pooling;
     bool normalize, stream;
-    bool texts; /* the prompts are sent as texts */
+    bool texts, chats; /* the prompts are sent as texts, or as conversations */
+    bool bulky; /* the conversations are long */
     int32_t priority, logprobs;
     uint64_t deadline_ms;
     time_us sent_us;

@@ -268,6 +268,7 @@ static bool happen(struct sim *sim)
     take(sim, &choices.choice[scene_below(scene, choices.count)]);
     scene->now_us += scene_below(scene, 30);
     learn(sim);
+    host_check(&sim->host);
     if (sim->loaded && sim->trouble != NO_TROUBLE && sim->trouble_in > 0 && --sim->trouble_in == 0)
         strike(sim);
     if (sim->end_in > 0 && --sim->end_in == 0 && !sim->host.failed)
@@ -492,6 +493,10 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->ends_drained = sim->drained;
     sum->ends_late = sim->late;
     sum->ends_left = sim->left;
+    sum->texts_late = host->texts_late;
+    sum->texts_cancelled = host->texts_cancelled;
+    sum->texts_dropped = host->texts_dropped;
+    sum->texts_stopped = host->texts_stopped;
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)
