@@ -69,6 +69,8 @@ static void put_limits(const struct server *server, struct json_writer *writer)
     json_put_uint(writer, "connections_max", limits->connections_max);
     json_put_uint(writer, "queue_sequences", limits->sequences_max);
     json_put_uint(writer, "queue_tokens", limits->tokens_max);
+    json_put_uint(writer, "results_max", limits->results_max);
+    json_put_uint(writer, "priority_max", server->options->priority_max);
     json_close(writer, '}');
 }
 
@@ -303,6 +305,7 @@ const struct stats_worker *status_figures(struct server *server)
     server->counts.requests = server->live_requests;
     server->counts.waiting = server->waiting.count;
     server->counts.waiting_tokens = server->load.tokens;
+    server->counts.result_bytes = server->load.results;
     return &workers;
 }
 

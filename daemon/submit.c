@@ -85,7 +85,7 @@ static int make_request(struct intake *intake, struct submit *submit, struct err
     intake->request->arrived_us = submit->arrived_us;
     if (message->deadline_ms > 0)
         intake->request->deadline_us = submit->arrived_us + message->deadline_ms * 1000;
-    return intake_admit(intake, submit->conn->audience.user, error);
+    return intake_admit(intake, &submit->conn->audience, error);
 }
 
 /* The tokens of all its prompts are there. */

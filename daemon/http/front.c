@@ -33,7 +33,7 @@ struct front_conn {
     struct exchange *exchange; /* NULL between requests */
     bool begun, suspended, gone;
     enum front_kind kind;
-    bool tcp;
+    bool tcp, admin;
     uint64_t user;
     int fd;
     uv_poll_t watch; /* while suspended */
@@ -167,6 +167,7 @@ static enum MHD_Result start(struct front_conn *conn, const char *method, const 
     const char *length = header(conn, "Content-Length");
     const struct exchange_peer peer = {
         .user = conn->user,
+        .admin = conn->admin,
         .tcp = conn->tcp,
         .metrics_only = conn->kind == FRONT_METRICS,
         .metrics_apart = front->loop->options->metrics[0] != '\0',
@@ -308,6 +309,7 @@ void front_accept(struct front *front, int fd, enum front_kind kind, bool tcp,
     conn->kind = kind;
     conn->tcp = tcp;
     conn->user = tcp ? KEY_USER_FIRST : peer->uid;
+    conn->admin = !tcp && peer->admin;
     list_append(&front->conns, &conn->link);
     wait_for(conn, &front->heads);
     server->load.connections++;
