@@ -163,6 +163,7 @@ void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens)
     } else {
         waiting->top_used += tokens * waiting->share;
     }
+    waiting->used += tokens;
     turn_charge(&seq->share->turn, tokens);
     if (seq->lane)
         turn_charge(&seq->lane->turn, tokens);

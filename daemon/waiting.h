@@ -58,6 +58,7 @@ struct waiting {
     uint32_t level_bits; /* per level that has a turn */
     struct list parked;  /* waiting_lane.parked_link */
     uint64_t count;      /* parked ones included */
+    uint64_t used;       /* tokens that were charged, to whomever */
     uint32_t share;      /* percent of the tokens that lower priorities get together */
     /* What the highest priority and those below it have used, each weighted by the other's share,
      * and per level its part of the latter. Those below save nothing up, either. */

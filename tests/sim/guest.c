@@ -27,6 +27,11 @@ void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct
     guest->next_id = 1;
     guest->acts = acts;
     guest->pause_us = 500u << scene_below(scene, 6);
+    guest->floods = mood->flood && guest->uid == 1;
+    if (guest->floods) {
+        guest->acts = 12 * acts;
+        guest->pause_us = 100;
+    }
     guest->act_us = scene->now_us + scene_below(scene, guest->pause_us);
     line_init(&guest->line, scene, number, 1);
     guest->line.server_gone = true;
@@ -263,7 +268,10 @@ static void submit(struct guest *guest, bool patient)
     struct order *order = find_order(guest, 0);
     if (!order)
         return;
-    order_draw(order, scene, guest->questions, guest->next_id++, patient);
+    order->id = guest->next_id++;
+    order->patient = patient;
+    order_draw(order, scene, guest->questions, guest->mood,
+               guest->admin ? 7 : guest->mood->priority_max, guest->floods);
     size_t length = order_encode(order, buffer, sizeof(buffer));
     scene_note(scene, "submit", guest->number, order->seq_count);
     if (length == 0 || length > GUEST_FRAME_MAX) {
@@ -401,7 +409,7 @@ static void misbehave(struct guest *guest)
 {
     struct scene *scene = guest->scene;
     uint32_t what = scene_below(scene, 100);
-    if (what < 52) {
+    if (what < 52 || guest->floods) {
         submit(guest, false);
     } else if (what < 62) {
         cancel_own(guest);

@@ -115,7 +115,9 @@ static bool print(const struct sim_figures *sum)
                                                "full",
                                                "cancelled",
                                                "deadlines",
-                                               "slow readers"};
+                                               "slow readers",
+                                               "turns with results without room",
+                                               "turns with a slot that others gave up"};
     const uint64_t *figures = (const uint64_t *)sum;
     bool all = true;
     for (size_t i = 0; i < FIGURES; i++) {
