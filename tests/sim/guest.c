@@ -30,7 +30,7 @@ void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct
     guest->floods = mood->flood && guest->uid == 1;
     if (guest->floods) {
         guest->acts = 12 * acts;
-        guest->pause_us = 100;
+        guest->pause_us = 1500;
     }
     guest->act_us = scene->now_us + scene_below(scene, guest->pause_us);
     line_init(&guest->line, scene, number, 1);

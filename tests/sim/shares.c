@@ -14,19 +14,19 @@ void shares_init(struct shares *shares, struct scene *scene)
 /* ---- turns -------------------------------------------------------------------------------------
  */
 
-/* Tokens that others may use before its turn must have come: in each lower priority each user may
- * have a sequence before it and a turn's difference, a connection each of its user's others; what
- * lower priorities get is their share of all; and what runs goes on meanwhile. */
-static uint64_t bound(const struct server *server, const struct shares_watch *watch, uint64_t rivals)
+/* Tokens that others may use before its turn must have come: in each priority each rival may have a
+ * sequence before it; where there are lower priorities, that is their share of all. Two more, since
+ * tokens are charged after they came. What others run is no reason to wait: it gives way. */
+static uint64_t bound(const struct shares *shares, const struct server *server,
+                      const struct shares_watch *watch, uint64_t rivals)
 {
-    uint64_t most = server->limits.context_max;
     uint64_t levels = (uint64_t)__builtin_popcount(watch->levels);
-    uint64_t low = 2 * (levels + 1) * (rivals + 1) * most;
-    return low * 100 / server->waiting.share + 2 * most * (watch->running + 1);
+    uint64_t turns = levels * rivals * shares->most;
+    return (levels > 1 ? turns * 100 / server->waiting.share : turns) + 2 * shares->most;
 }
 
-static void look(struct shares *shares, const struct server *server, uint64_t who,
-                 uint64_t served, bool waits, uint64_t rivals)
+static void look(struct shares *shares, const struct server *server, uint64_t who, uint64_t served,
+                 bool waits, uint64_t rivals)
 {
     struct shares_watch *watch = NULL;
     for (uint32_t i = 0; i < SHARES_WATCHED; i++)
@@ -37,18 +37,16 @@ static void look(struct shares *shares, const struct server *server, uint64_t wh
         return;
     }
     if (watch->who != who || !waits || watch->served != served)
-        *watch = (struct shares_watch){
-            .who = who, .served = served, .since = server->waiting.used};
+        *watch = (struct shares_watch){.who = who, .served = served, .since = server->waiting.used};
     watch->seen = true;
     watch->levels |= server->waiting.level_bits;
     if (watch->running < server->load.running)
         watch->running = server->load.running;
     uint64_t passed = server->waiting.used - watch->since;
-    if (passed > shares->longest)
-        shares->longest = passed;
-    if (passed > bound(server, watch, rivals))
+    uint64_t right = bound(shares, server, watch, rivals);
+    if (passed > right)
         WRONG("somebody waits while others use %" PRIu64 " tokens, at most %" PRIu64 " are right",
-              passed, bound(server, watch, rivals));
+              passed, right);
 }
 
 static void look_at_user(struct shares *shares, const struct server *server,
@@ -89,13 +87,16 @@ static void forget(struct shares *shares)
 /* ---- results -----------------------------------------------------------------------------------
  */
 
-static void check_request(const struct request *request, uint64_t *results, uint32_t *running)
+static void check_request(struct shares *shares, const struct request *request, uint64_t *results,
+                          uint32_t *running)
 {
     *results += request->result_bytes;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *seq = &request->seqs[i];
         *results += seq->released ? 0 : seq->result_bytes;
         *running += seq->state == SEQ_SENT;
+        if (seq->state != SEQ_WAITING && shares->most < seq->prompt_len + seq->charged)
+            shares->most = seq->prompt_len + seq->charged;
     }
 }
 
@@ -109,8 +110,8 @@ static void check_results(struct shares *shares, const struct server *server)
             const struct user *user = container_of(link, struct user, bucket_link);
             uint64_t results = 0;
             uint32_t running = 0;
-            list_each(request, &user->requests)
-                check_request(container_of(request, struct request, user_link), &results, &running);
+            list_each(request, &user->requests) check_request(
+                shares, container_of(request, struct request, user_link), &results, &running);
             if (results != user->load.results || running != user->load.running)
                 WRONG("user %" PRIu64 " is charged for %" PRIu64 " bytes and %u sequences, and "
                       "holds %" PRIu64 " and %u",
@@ -138,8 +139,7 @@ void shares_check(struct shares *shares, const struct server *server)
     for (uint32_t i = 0; i < USER_BUCKETS && server->waiting.share > 0; i++)
         list_each(link, &server->users.buckets[i])
             look_at_user(shares, server, container_of(link, struct user, bucket_link));
-    list_each(link, &server->conns)
-        if (server->waiting.share > 0)
-            look_at_conn(shares, server, container_of(link, struct conn, conn_link));
+    list_each(link, &server->conns) if (server->waiting.share > 0)
+        look_at_conn(shares, server, container_of(link, struct conn, conn_link));
     forget(shares);
 }

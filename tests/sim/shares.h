@@ -13,10 +13,10 @@
 
 /* Of a user or a connection: since when it has waited without being given anything. */
 struct shares_watch {
-    uint64_t who;    /* 0: nobody */
-    uint64_t served; /* its counters, all together */
-    uint64_t since;  /* what all had used then */
-    uint32_t levels; /* at which anybody waited meanwhile */
+    uint64_t who;     /* 0: nobody */
+    uint64_t served;  /* its counters, all together */
+    uint64_t since;   /* what all had used then */
+    uint32_t levels;  /* at which anybody waited meanwhile */
     uint32_t running; /* sequences on the devices, at most */
     bool seen;
 };
@@ -24,7 +24,7 @@ struct shares_watch {
 struct shares {
     struct scene *scene;
     struct shares_watch watch[SHARES_WATCHED];
-    uint64_t longest;      /* tokens that anybody waited through */
+    uint64_t most;         /* tokens of the largest sequence so far */
     uint64_t parked, owed; /* how often that was seen */
 };
 
