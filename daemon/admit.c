@@ -110,3 +110,36 @@ int admit_batch(const struct admit_limits *limits, const struct load *all, const
     }
     return 0;
 }
+
+int admit_priority(int32_t priority_max, int32_t priority, struct error *error)
+{
+    if (priority <= priority_max)
+        return 0;
+    return error_set(error, ERR_DENIED,
+                     "priority %d is above %d, the highest that you may ask for (priority-max, "
+                     "users)",
+                     priority, priority_max);
+}
+
+int admit_result(const struct admit_limits *limits, uint64_t bytes, struct error *error)
+{
+    uint64_t quarter = limits->results_max / 4;
+    if (bytes <= quarter)
+        return 0;
+    return error_limit(error, ERR_TOO_LARGE, quarter, bytes,
+                       "the results take up to %" PRIu64 " bytes, at most %" PRIu64
+                       " are kept for one connection (a quarter of results-max)",
+                       bytes, quarter);
+}
+
+static uint64_t left(uint64_t max, uint64_t held)
+{
+    return max > held ? max - held : 0;
+}
+
+bool admit_keep(const struct admit_limits *limits, uint64_t all, uint64_t user, uint64_t conn,
+                uint64_t bytes)
+{
+    return user + bytes <= left(limits->results_max, all + bytes) &&
+           conn + bytes <= left(limits->results_max / 2, user + bytes);
+}

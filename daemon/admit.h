@@ -19,6 +19,7 @@ struct admit_limits {
     uint32_t n_max, logprobs_max, stop_max;
     uint32_t context_max; /* tokens of a sequence */
     uint64_t kv_tokens;   /* what the KV memory holds at most; 0 = unknown */
+    uint64_t results_max; /* bytes of results that were not read, of all users */
 };
 
 /* Whether one more connection is taken. */
@@ -32,3 +33,15 @@ int admit_prompt(const struct admit_limits *limits, enum job job, uint32_t promp
 /* A whole batch against what is held now. retry_after_ms is the hint for `busy`. */
 int admit_batch(const struct admit_limits *limits, const struct load *all, const struct load *user,
                 uint64_t sequences, uint64_t tokens, uint32_t retry_after_ms, struct error *error);
+
+/* Whether the user may ask for this priority. */
+int admit_priority(int32_t priority_max, int32_t priority, struct error *error);
+
+/* Bytes of results of one sequence, or of one answer that is told as a whole: whether they can be
+ * kept at all. */
+int admit_result(const struct admit_limits *limits, uint64_t bytes, struct error *error);
+/* Whether so many can be kept now, beside what all, this user and this connection hold. A user gets
+ * at most as much as is left behind it, so that the next one finds something; and so does a
+ * connection of what its user may have, which is half of all. */
+bool admit_keep(const struct admit_limits *limits, uint64_t all, uint64_t user, uint64_t conn,
+                uint64_t bytes);

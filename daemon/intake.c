@@ -151,16 +151,39 @@ int intake_prompt(struct intake *intake, struct message_prompt *prompt, const in
     rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
     for (uint32_t i = first; !rc && i < request->seq_count; i++) {
         request->seqs[i].job = request->job; /* seq_tokens() asks for it */
+        request->seqs[i].pooling = request->pooling;
         intake->total += seq_tokens(&request->seqs[i]);
     }
     return rc ? rc : add_text(intake, prompt, first, error);
 }
 
-int intake_admit(struct intake *intake, const struct user *user, struct error *error)
+/* Whether what it comes to can be kept until it is read: each result by itself, or the answer that
+ * they make together. */
+static int admit_results(struct intake *intake, struct error *error)
 {
     struct server *server = intake->server;
     struct request *request = intake->request;
-    int rc = admit_batch(&server->limits, &server->load, &user->load, request->seq_count,
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < request->seq_count; i++) {
+        uint64_t bytes = seq_result_bytes(&request->seqs[i], server->model.hidden);
+        request->answer_bytes += bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return admit_result(&server->limits, request->together ? request->answer_bytes : most, error);
+}
+
+int intake_admit(struct intake *intake, const struct audience *audience, struct error *error)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    const struct user *user = audience->user;
+    int rc = admit_priority(grants_priority(&server->grants, user->id, audience->admin,
+                                            (int32_t)server->options->priority_max),
+                            request->priority, error);
+    if (!rc)
+        rc = admit_results(intake, error);
+    if (!rc)
+        rc = admit_batch(&server->limits, &server->load, &user->load, request->seq_count,
                          intake->total, server_retry_ms(server), error);
     if (!rc && request->deadline_us)
         rc = deadlines_reserve(&server->deadlines, request->seq_count, error);

@@ -36,8 +36,9 @@ int intake_open(struct intake *intake, struct server *server, uint64_t sequences
  */
 int intake_prompt(struct intake *intake, struct message_prompt *prompt, const int32_t *tokens,
                   uint32_t token_count, struct error *error);
-/* The whole against what the user and all of them hold. arrived_us and deadline_us are set. */
-int intake_admit(struct intake *intake, const struct user *user, struct error *error);
+/* The whole against what its user may, and against what that and all of them hold. arrived_us,
+ * deadline_us, priority and what its results are told as are set. */
+int intake_admit(struct intake *intake, const struct audience *audience, struct error *error);
 /* The request's daemon-wide number is known from here on. */
 void intake_name(struct intake *intake, uint64_t client_id, const struct user *user);
 void intake_enter(struct intake *intake, struct audience *audience);

@@ -46,13 +46,74 @@ static void hold(struct server *server, const struct seq *seq)
     seq->request->user->load.tokens += tokens;
 }
 
-void ledger_unhold(struct server *server, const struct seq *seq)
+static void unhold(struct server *server, const struct seq *seq)
 {
     uint64_t tokens = seq_tokens(seq);
     server->load.sequences--;
     server->load.tokens -= tokens;
     seq->request->user->load.sequences--;
     seq->request->user->load.tokens -= tokens;
+}
+
+/* ---- results -----------------------------------------------------------------------------------
+ */
+
+static void drop_results(struct server *server, struct request *request, uint64_t bytes)
+{
+    server->load.results -= bytes;
+    request->user->load.results -= bytes;
+    if (request->audience)
+        request->audience->results -= bytes;
+    server->results_freed |= bytes > 0;
+}
+
+void ledger_keep(struct server *server, struct audience *audience, uint64_t bytes)
+{
+    server->load.results += bytes;
+    audience->user->load.results += bytes;
+    audience->results += bytes;
+}
+
+void ledger_drop(struct server *server, struct audience *audience, uint64_t bytes)
+{
+    server->load.results -= bytes;
+    audience->user->load.results -= bytes;
+    audience->results -= bytes;
+    server->results_freed |= bytes > 0;
+}
+
+/* ---- on a device -------------------------------------------------------------------------------
+ */
+
+void ledger_send(struct server *server, struct seq *seq, uint64_t result_bytes)
+{
+    struct request *request = seq->request;
+    unhold(server, seq);
+    seq_state_set(seq, SEQ_SENT);
+    server->load.running++;
+    request->user->load.running++;
+    request->audience->running++;
+    *(request->together ? &request->result_bytes : &seq->result_bytes) += result_bytes;
+    ledger_keep(server, request->audience, result_bytes);
+}
+
+/* What it has generated since. */
+static void charge(struct server *server, struct seq *seq)
+{
+    uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
+    if (seq->job == JOB_GENERATE && count > seq->charged)
+        waiting_charge(&server->waiting, seq, count - seq->charged);
+    seq->charged = count;
+}
+
+static void come_back(struct server *server, struct seq *seq)
+{
+    charge(server, seq);
+    server->load.running--;
+    seq->request->user->load.running--;
+    if (seq->request->audience)
+        seq->request->audience->running--;
+    server->owed -= seq->owed;
 }
 
 void ledger_enter(struct server *server, struct request *request, struct audience *audience)
@@ -73,7 +134,8 @@ void ledger_enter(struct server *server, struct request *request, struct audienc
     server->counts.sequences_total += request->seq_count;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
-        waiting_push(&server->waiting, &user->waiting, seq);
+        seq->audience = audience->number;
+        waiting_push(&server->waiting, &user->waiting, &audience->waiting, seq);
         hold(server, seq);
         if (seq->deadline_us)
             deadlines_add(&server->deadlines, &seq->deadline, seq->deadline_us);
@@ -142,8 +204,10 @@ void ledger_end(struct server *server, struct seq *seq, time_us now_us)
     struct request *request = seq->request;
     bool queued = seq->state == SEQ_WAITING;
     seq_state_set(seq, SEQ_ENDED);
-    if (!queued)
+    if (!queued) {
+        come_back(server, seq);
         end_text(seq);
+    }
     if (!seq->stamps.ended_us)
         seq->stamps.ended_us = now_us;
     deadlines_remove(&server->deadlines, &seq->deadline);
@@ -161,6 +225,7 @@ void ledger_end(struct server *server, struct seq *seq, time_us now_us)
 
 static void retire(struct server *server, struct request *request)
 {
+    drop_results(server, request, request->result_bytes);
     if (request->audience) {
         list_remove(&request->audience_link);
         request->audience->request_count--;
@@ -178,7 +243,8 @@ void ledger_release(struct server *server, struct seq *seq)
     struct request *request = seq->request;
     assert(seq->state == SEQ_ENDED && !seq->released);
     seq->released = true;
-    ledger_unhold(server, seq);
+    unhold(server, seq);
+    drop_results(server, request, seq->result_bytes);
     seq_free_room(seq);
     if (--request->seq_unfreed == 0)
         retire(server, request);
@@ -187,7 +253,7 @@ void ledger_release(struct server *server, struct seq *seq)
 void ledger_cancel(struct server *server, struct seq *seq, enum finish reason, time_us now_us)
 {
     if (seq->state == SEQ_WAITING) {
-        waiting_remove(&server->waiting, &seq->request->user->waiting, seq);
+        waiting_remove(&server->waiting, seq);
         seq->finish = reason;
         ledger_end(server, seq, now_us);
     } else if (seq->state == SEQ_SENT && !seq->cancel_sent) {
@@ -202,6 +268,7 @@ void ledger_cancel(struct server *server, struct seq *seq, enum finish reason, t
 void ledger_progress(struct server *server, struct seq *seq, time_us now_us)
 {
     struct audience *audience = seq->request->audience;
+    charge(server, seq);
     if (!audience)
         return;
     if (transcript_stops(seq->transcript) && transcript_read(seq, seq_out_count(seq)))
@@ -230,11 +297,24 @@ void ledger_cancel_request(struct server *server, struct request *request, time_
     walk_end(server, request);
 }
 
-void ledger_orphan(struct server *server, struct request *request, time_us now_us)
+/* The request goes on without its audience, which is charged no more. */
+static void leave_audience(struct request *request)
 {
-    request->audience->request_count--;
+    struct audience *audience = request->audience;
+    audience->request_count--;
+    audience->results -= request->result_bytes;
+    for (uint32_t i = 0; i < request->seq_count; i++) {
+        const struct seq *seq = &request->seqs[i];
+        audience->running -= seq->state == SEQ_SENT;
+        audience->results -= seq->released ? 0 : seq->result_bytes;
+    }
     request->audience = NULL;
     list_remove(&request->client_link);
+}
+
+void ledger_orphan(struct server *server, struct request *request, time_us now_us)
+{
+    leave_audience(request);
     walk_begin(request);
     for (uint32_t i = 0; i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
@@ -244,6 +324,7 @@ void ledger_orphan(struct server *server, struct request *request, time_us now_u
             ledger_cancel(server, seq, FINISH_CANCELLED, now_us);
         else if (!seq->released)
             ledger_release(server, seq);
+        seq->lane = NULL; /* it is the audience's */
     }
     walk_end(server, request);
 }

@@ -18,8 +18,11 @@ struct request *ledger_find(struct server *server, uint64_t id);
 struct request *ledger_find_client(struct server *server, const struct audience *audience,
                                    uint64_t client_id);
 
-/* A sequence leaves the queue for a device. */
-void ledger_unhold(struct server *server, const struct seq *seq);
+/* A sequence leaves the queue for a device; so many bytes of results count from now on. */
+void ledger_send(struct server *server, struct seq *seq, uint64_t result_bytes);
+/* Further bytes that wait for the audience's reader, or fewer. */
+void ledger_keep(struct server *server, struct audience *audience, uint64_t bytes);
+void ledger_drop(struct server *server, struct audience *audience, uint64_t bytes);
 
 /* Asks for the end of a sequence, wherever it is now; one that has ended is left alone. */
 void ledger_cancel(struct server *server, struct seq *seq, enum finish reason, time_us now_us);

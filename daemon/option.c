@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/grant.h"
 #include "daemon/option_table.h"
 #include "protocol/base/log.h"
 #include "protocol/base/utf8.h"
@@ -342,7 +343,8 @@ int options_check(const struct options *options, struct error *error)
     if (options->gpu_memory_max && options->kv_max > options->gpu_memory_max)
         return error_limit(error, ERR_BAD_CONFIG, options->gpu_memory_max, options->kv_max,
                            "kv-max must be at most gpu-memory-max");
-    return 0;
+    struct grants grants;
+    return grants_read(&grants, options->users, error);
 }
 
 int options_load(int argc, char *const *argv, char *const *environment,

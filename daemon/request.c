@@ -12,6 +12,9 @@ _Static_assert(MESSAGE_BIAS_MAX == GPU_BIAS_MAX, "what is admitted must fit a pl
 _Static_assert(MESSAGE_LOGPROBS_MAX == GPU_LOGPROBS_MAX, "what is admitted must fit a result");
 _Static_assert(sizeof(struct message_bias) == sizeof(struct gpu_bias), "both are id and value");
 
+/* What a token's text is reckoned with while it waits for its reader. */
+#define TEXT_PER_TOKEN 8u
+
 struct request_memory {
     struct request_memory *next;
     _Alignas(16) unsigned char bytes[];
@@ -161,37 +164,59 @@ static size_t aligned(size_t size)
     return (size + 15) & ~(size_t)15;
 }
 
-int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
+/* Where each kind of results lies, one behind the other. */
+struct result_room {
+    size_t failure, tokens, logprobs, tops, scores, rows;
+};
+
+static struct result_room result_room(const struct seq *seq, uint32_t hidden)
 {
     /* At most 2^32 elements of some 160 bytes each: far from the end of size_t. */
-    size_t count = seq_out_max(seq), tokens = 0, logprobs = 0, tops = 0, scores = 0, rows = 0;
+    size_t count = seq_out_max(seq);
+    struct result_room room = {.failure = aligned(sizeof(*seq->failure))};
     if (seq->job == JOB_GENERATE) {
-        tokens = aligned(count * sizeof(*seq->out_tokens));
+        room.tokens = aligned(count * sizeof(*seq->out_tokens));
         if (seq->sampling.logprobs >= 0)
-            logprobs = aligned(count * sizeof(*seq->out_logprobs));
+            room.logprobs = aligned(count * sizeof(*seq->out_logprobs));
         if (seq->sampling.logprobs > 0)
-            tops = aligned(count * (size_t)seq->sampling.logprobs * sizeof(*seq->out_tops));
+            room.tops = aligned(count * (size_t)seq->sampling.logprobs * sizeof(*seq->out_tops));
     } else if (seq->job == JOB_SCORE) {
-        scores = aligned(count * sizeof(*seq->out_scores));
+        room.scores = aligned(count * sizeof(*seq->out_scores));
     } else {
-        rows = aligned(count * hidden * sizeof(*seq->out_rows));
+        room.rows = aligned(count * hidden * sizeof(*seq->out_rows));
     }
-    size_t failure = aligned(sizeof(*seq->failure));
-    unsigned char *out = malloc(failure + tokens + logprobs + tops + scores + rows);
+    return room;
+}
+
+static size_t room_size(const struct result_room *room)
+{
+    return room->failure + room->tokens + room->logprobs + room->tops + room->scores + room->rows;
+}
+
+uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden)
+{
+    struct result_room room = result_room(seq, hidden);
+    return room_size(&room) + (seq->transcript ? (uint64_t)seq_out_max(seq) * TEXT_PER_TOKEN : 0);
+}
+
+int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
+{
+    struct result_room room = result_room(seq, hidden);
+    unsigned char *out = malloc(room_size(&room));
     if (!out)
         return error_set(error, ERR_NO_MEMORY, "no memory for the results of a sequence");
     seq->out = out;
     seq->failure = (struct error *)(void *)out;
     seq->failure->code = 0;
-    out += failure;
-    seq->out_tokens = tokens ? (int32_t *)(void *)out : NULL;
-    out += tokens;
-    seq->out_logprobs = logprobs ? (float *)(void *)out : NULL;
-    out += logprobs;
-    seq->out_tops = tops ? (struct gpu_top *)(void *)out : NULL;
-    out += tops;
-    seq->out_scores = scores ? (struct message_score *)(void *)out : NULL;
-    seq->out_rows = rows ? (float *)(void *)out : NULL;
+    out += room.failure;
+    seq->out_tokens = room.tokens ? (int32_t *)(void *)out : NULL;
+    out += room.tokens;
+    seq->out_logprobs = room.logprobs ? (float *)(void *)out : NULL;
+    out += room.logprobs;
+    seq->out_tops = room.tops ? (struct gpu_top *)(void *)out : NULL;
+    out += room.tops;
+    seq->out_scores = room.scores ? (struct message_score *)(void *)out : NULL;
+    seq->out_rows = room.rows ? (float *)(void *)out : NULL;
     return 0;
 }
 

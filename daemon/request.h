@@ -17,6 +17,7 @@
 
 #include "daemon/deadline.h"
 #include "daemon/queue.h"
+#include "daemon/waiting.h"
 #include "gpu/gpu.h"
 #include "protocol/base/clock.h"
 #include "protocol/base/error.h"
@@ -37,6 +38,10 @@ struct audience {
     struct user *user; /* whose bounds its requests count against */
     struct list requests; /* request.audience_link */
     uint32_t request_count;
+    uint32_t running;   /* sequences of it that a replica holds */
+    uint64_t results;   /* bytes of its results; see struct load */
+    bool admin;         /* may ask for any priority */
+    struct waiting_conn waiting;
 };
 
 /* Where a sequence is while the worker has it. */
@@ -60,6 +65,9 @@ struct request {
     enum job job;
     int32_t priority;
     bool stream, want_text, normalize;
+    bool together;       /* one answer when all have ended: its results are kept until then */
+    uint64_t answer_bytes; /* together: its results at most, and what is known of the answer */
+    uint64_t result_bytes; /* together: that, from the first sending until all are released */
     enum pooling pooling;
     time_us arrived_us;
     time_us deadline_us; /* 0 = none */
@@ -87,6 +95,11 @@ struct seq {
     uint64_t id;             /* daemon-wide number, for the log */
     uint32_t number;         /* within the request, as the client counts */
     uint64_t user_id;        /* for fairness and logs */
+    uint64_t audience;       /* number of its audience */
+    /* Sent before its turn: for it the youngest of this audience's sequences gives its slot up, or
+     * else of this user's. Its priority is above all others' then. */
+    bool owed;
+    uint64_t way_audience, way_user;
     enum job job;
     enum pooling pooling;
     bool normalize;
@@ -122,7 +135,12 @@ struct seq {
 
     /* Loop only. */
     enum seq_state state;
-    struct list wait_link;  /* waiting queue */
+    struct list wait_link;       /* waiting queue, then its audience's news */
+    struct waiting_share *share; /* whom its tokens are charged to, */
+    struct waiting_lane *lane;   /* and this connection; NULL once that is gone */
+    bool low;                    /* taken by the share of lower priorities */
+    uint32_t charged;            /* of out_count */
+    uint64_t result_bytes;       /* counted in struct load from its sending to its release */
     struct deadline deadline;
     uint32_t sent_count;    /* of out_count: already encoded into the connection's output */
     void *out;              /* what all out_ pointers and `failure` point into; owned */
@@ -141,6 +159,7 @@ struct seq {
     uint32_t emit_from;   /* score, embed all: positions below were answered before a preemption */
     uint32_t in_flight;   /* rows of it in steps not completed */
     uint64_t moved_step;  /* last step that advanced it, or when it began to wait */
+    bool way_made;        /* owed: once */
 };
 
 /* ---- loop thread ------------------------------------------------------------------------------
@@ -162,7 +181,9 @@ void request_free(struct request *request);
 
 /* Asserts that the change is one of those above. */
 void seq_state_set(struct seq *seq, enum seq_state state);
-/* Makes the memory for its results, before it is sent. hidden: floats of an embedding row. */
+/* Bytes of that memory, at most. hidden: floats of an embedding row. */
+uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden);
+/* Makes the memory for its results, before it is sent. */
 int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error);
 void seq_free_room(struct seq *seq);
 /* How many it has so far; tokens after a stop string do not count. */

@@ -25,6 +25,9 @@
  * those preempted came earlier than any that were not started, and so come first. Nobody overtakes:
  * the first waits for a slot and for blocks for its whole prompt, and those behind it wait too.
  *
+ * A sequence that the loop sent before its turn (seq.owed) is the first that waits. When it cannot
+ * start, one of those whom the loop named gives its slot and its blocks up, once, as for KV below.
+ *
  * KV: blocks are taken when a step needs them, slabs are asked for when free blocks run out, and
  * one slab ahead of that. When growth is refused, decode rows that need a block make the youngest
  * sequence of the lowest priority give its blocks up (never the last one that has a slot). It keeps

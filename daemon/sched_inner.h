@@ -60,6 +60,8 @@ uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *s
  * flight have ended. */
 void sched_make_room(struct sched *sched, time_us now_us);
 bool sched_preempt_youngest(struct sched *sched); /* false when only one has a slot */
+/* The first that waits was sent before its turn: whoever is to make way for it does, once. */
+void sched_make_way(struct sched *sched, time_us now_us);
 /* After preemption, when no step in flight names the sequence. */
 void sched_requeue(struct sched *sched, struct seq *seq);
 /* Adds the blocks per group that the rest of a started prompt will take. */

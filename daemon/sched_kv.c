@@ -118,11 +118,8 @@ static struct seq *youngest_of_lowest(const struct list *list, struct seq *best)
     return best;
 }
 
-bool sched_preempt_youngest(struct sched *sched)
+static void preempt(struct sched *sched, struct seq *seq)
 {
-    if (sched->slot_count < 2)
-        return false;
-    struct seq *seq = youngest_of_lowest(&sched->decode, youngest_of_lowest(&sched->prefill, NULL));
     list_remove(&seq->run_link);
     sched_release_slot(sched, seq);
     seq->preemptions++;
@@ -133,7 +130,45 @@ bool sched_preempt_youngest(struct sched *sched)
     } else {
         sched_requeue(sched, seq);
     }
+}
+
+bool sched_preempt_youngest(struct sched *sched)
+{
+    if (sched->slot_count < 2)
+        return false;
+    preempt(sched, youngest_of_lowest(&sched->decode, youngest_of_lowest(&sched->prefill, NULL)));
     return true;
+}
+
+/* Those with a slot that may give it up for `first`; the audience alone, or all of the user's. */
+static struct seq *giver(const struct list *list, const struct seq *first, bool audience,
+                         struct seq *best)
+{
+    list_each(link, list)
+    {
+        struct seq *seq = container_of(link, struct seq, run_link);
+        bool meant =
+            audience ? seq->audience == first->way_audience : seq->user_id == first->way_user;
+        if (meant && !seq->owed && (best == NULL || gives_way_before(seq, best)))
+            best = seq;
+    }
+    return best;
+}
+
+void sched_make_way(struct sched *sched, time_us now_us)
+{
+    const uint64_t promised[GPU_GROUPS_MAX] = {0};
+    if (list_empty(&sched->waiting))
+        return;
+    struct seq *first = container_of(sched->waiting.next, struct seq, run_link), *seq = NULL;
+    if (!first->owed || first->way_made ||
+        (sched->slots_free_count > 0 && sched_can_start(sched, first, promised, now_us)))
+        return;
+    first->way_made = true;
+    for (int audience = 1; audience >= 0 && !seq; audience--)
+        seq = giver(&sched->decode, first, audience, giver(&sched->prefill, first, audience, NULL));
+    if (seq)
+        preempt(sched, seq);
 }
 
 void sched_requeue(struct sched *sched, struct seq *seq)

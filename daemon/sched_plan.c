@@ -486,6 +486,7 @@ const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
     assert(sched_in_flight(sched) < sched->limits.depth);
     while ((sched->slot_count > 0 || sched->waiting_count > 0) && now_us >= sched->retry_us) {
         sched_make_room(sched, now_us);
+        sched_make_way(sched, now_us);
         build(sched, step, now_us);
         if (step->plan.row_count > 0) {
             step->estimate_us = cost_predict_us(&sched->cost, &step->work);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/control.h"
+#include "daemon/dispatch.h"
 #include "daemon/errand.h"
 #include "daemon/intake.h"
 #include "daemon/ledger.h"
@@ -33,6 +34,10 @@ static void limits_from_options(struct server *server)
     limits->n_max = (uint32_t)options->n_max;
     limits->logprobs_max = (uint32_t)options->logprobs_max;
     limits->stop_max = (uint32_t)options->stop_max;
+    limits->results_max = options->results_max;
+    server->waiting.share = (uint32_t)options->min_share;
+    server->results_freed = true;                             /* there may be more room */
+    (void)grants_read(&server->grants, options->users, NULL); /* options_check() has read it */
 }
 
 int server_init(struct server *server, const struct options *options, struct outbox *outbox,
@@ -191,6 +196,7 @@ struct conn *server_accept(struct server *server, struct transport *transport,
     conn->peer = *peer;
     conn->audience.user = user;
     conn->audience.news = conn_news;
+    conn->audience.admin = peer->admin;
     conn->reading = true;
     list_init(&conn->ready);
     list_init(&conn->audience.requests);
@@ -285,8 +291,9 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
     struct error told = *error;
     told.retry_after_ms = 1000;
     errands_end(server, true, &told, now_us);
+    waiting_unpark(&server->waiting);
     while ((seq = waiting_first(&server->waiting))) {
-        waiting_remove(&server->waiting, &seq->request->user->waiting, seq);
+        waiting_remove(&server->waiting, seq);
         seq->finish = FINISH_ERROR;
         seq->failure = &server->failure;
         ledger_end(server, seq, now_us);
@@ -330,53 +337,6 @@ static void feed_starved(struct server *server, time_us now_us)
     struct list *link;
     while ((link = list_take(&retry)))
         conn_feed(container_of(link, struct conn, starve_link), now_us);
-}
-
-static void send_seq(struct server *server, struct replica *replica, struct seq *seq,
-                     time_us now_us)
-{
-    waiting_remove(&server->waiting, &seq->request->user->waiting, seq);
-    if (seq_make_room(seq, server->model.hidden, &server->failure)) {
-        seq->finish = FINISH_ERROR;
-        seq->failure = &server->failure;
-        ledger_end(server, seq, now_us);
-        return;
-    }
-    ledger_unhold(server, seq);
-    seq_state_set(seq, SEQ_SENT);
-    seq->replica = replica;
-    replica->api->send(replica, seq);
-    replica->mailed = true;
-}
-
-static void note_pace(struct server *server, uint32_t sent, time_us now_us)
-{
-    if (sent == 0)
-        return;
-    if (server->left_us) {
-        double each = (double)(now_us - server->left_us) / sent;
-        server->wait_us += (each - server->wait_us) / 8;
-    }
-    server->left_us = now_us;
-}
-
-static void dispatch(struct server *server, time_us now_us)
-{
-    struct place_room rooms[SERVER_REPLICAS_MAX];
-    struct seq *seq = waiting_first(&server->waiting);
-    uint32_t sent = 0;
-    if (!seq || server->phase == SERVER_LOADING || server->phase == SERVER_FAILED)
-        return;
-    for (uint32_t i = 0; i < server->replica_count; i++)
-        rooms[i] = server->replicas[i]->api->room(server->replicas[i]);
-    for (; seq; seq = waiting_first(&server->waiting), sent++) {
-        uint32_t pick = place_pick(rooms, server->replica_count, seq->prompt_len);
-        if (pick == PLACE_NONE)
-            break;
-        send_seq(server, server->replicas[pick], seq, now_us);
-        rooms[pick] = server->replicas[pick]->api->room(server->replicas[pick]);
-    }
-    note_pace(server, sent, now_us);
 }
 
 /* Once a turn, and before output is written: the device works meanwhile. */
@@ -436,7 +396,8 @@ time_us server_due(const struct server *server)
 {
     const struct deadline *first = deadlines_first(&server->deadlines);
     time_us due_us = patience_due(server);
-    if (!list_empty(&server->dirty))
+    bool unpark = server->results_freed && !list_empty(&server->waiting.parked);
+    if (!list_empty(&server->dirty) || unpark)
         return server->turn_us;
     if (first && (!due_us || first->at_us < due_us))
         due_us = first->at_us;

@@ -21,6 +21,7 @@
 #include "daemon/backlog.h"
 #include "daemon/conn.h"
 #include "daemon/deadline.h"
+#include "daemon/grant.h"
 #include "daemon/index.h"
 #include "daemon/language.h"
 #include "daemon/option.h"
@@ -107,6 +108,9 @@ struct server {
     struct deadlines deadlines;
     struct users users;
     struct load load; /* of all users */
+    struct grants grants;
+    uint32_t owed;      /* sequences that replicas hold which were sent before their turn */
+    bool results_freed; /* parked connections may try again */
     struct index by_id, by_client;
     uint64_t next_request, next_seq, next_conn;
     uint64_t seed;           /* state of what draws seeds */

@@ -70,6 +70,8 @@ static void put_limits(const struct server *server, struct json_writer *writer)
     json_put_uint(writer, "connections_max", limits->connections_max);
     json_put_uint(writer, "queue_sequences", limits->sequences_max);
     json_put_uint(writer, "queue_tokens", limits->tokens_max);
+    json_put_uint(writer, "results_max", limits->results_max);
+    json_put_uint(writer, "priority_max", server->options->priority_max);
     json_close(writer, '}');
 }
 
@@ -307,6 +309,7 @@ const struct stats_worker *status_figures(struct server *server)
     server->counts.log_lines_dropped_total = log_dropped();
     server->counts.texts_waiting = server->backlog.waiting_count;
     server->counts.texts_running = server->backlog.running_count;
+    server->counts.result_bytes = server->load.results;
     return &workers;
 }
 

@@ -89,7 +89,7 @@ static int make_request(struct intake *intake, struct submit *submit, struct err
         return rc;
     intake->request->arrived_us = submit->arrived_us;
     intake->request->deadline_us = deadline_of(submit);
-    return intake_admit(intake, submit->conn->audience.user, error);
+    return intake_admit(intake, &submit->conn->audience, error);
 }
 
 /* The tokens of all its prompts are there. */

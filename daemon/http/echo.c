@@ -58,6 +58,7 @@ int echo_keep_scores(struct exchange *exchange, struct error *error)
     exchange->score_starts = starts;
     if (!scores || !starts)
         return error_set(error, ERR_NO_MEMORY, "no memory for the scores of the prompts");
+    exchange_keep(exchange, count * sizeof(*scores));
     for (uint32_t i = 0, at = 0; i < request->seq_count; i++) {
         const struct seq *seq = &request->seqs[i];
         uint32_t own = seq_out_count(seq);

@@ -70,6 +70,7 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
     exchange->arrived_us = now_us;
     exchange->created_s = (uint64_t)time(NULL);
     exchange->audience.news = on_news;
+    exchange->audience.admin = peer->admin;
     exchange->audience.number = server->next_conn++;
     list_init(&exchange->audience.requests);
     list_init(&exchange->ready);
@@ -78,6 +79,12 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
     http->exchanges++;
     http->trim |= http->exchanges >= CROWD;
     return exchange;
+}
+
+void exchange_keep(struct exchange *exchange, size_t bytes)
+{
+    ledger_keep(exchange->http->server, &exchange->audience, bytes);
+    exchange->kept += bytes;
 }
 
 static void bury(struct exchange *exchange)
@@ -89,6 +96,8 @@ static void bury(struct exchange *exchange)
     free(exchange->choices);
     echo_free(exchange);
     out_clear(&exchange->out);
+    if (exchange->kept > 0)
+        ledger_drop(http->server, &exchange->audience, exchange->kept);
     if (exchange->audience.user)
         users_put(&http->server->users, exchange->audience.user);
     http->exchanges--;

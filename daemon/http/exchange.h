@@ -31,6 +31,7 @@
 /* Who asks, and over what. */
 struct exchange_peer {
     uint64_t user; /* uid, or KEY_USER_FIRST and on */
+    bool admin;    /* may drain, and ask for any priority */
     bool tcp;
     bool metrics_only;  /* the listener has nothing but /metrics and /health */
     bool metrics_apart; /* this one has no /metrics */
@@ -97,6 +98,7 @@ struct exchange {
     struct request *request; /* until its last sequence is released */
     struct list ready;       /* seq.wait_link: sequences with news */
     struct choice *choices;
+    size_t kept; /* bytes of the answer and of scores, counted against results-max */
     struct message_score *scores; /* of all prompts' tokens; NULL: none are asked for, or not yet */
     size_t *score_starts;         /* where each prompt's are; the first token's is empty */
     uint32_t unended;             /* sequences that are not told to their end */
@@ -155,6 +157,8 @@ void exchange_end(struct exchange *exchange, const struct error *error);
 void exchange_status(struct exchange *exchange, unsigned status, const char *content_type);
 /* The whole answer is in `out`. */
 void exchange_finish(struct exchange *exchange);
+/* So many further bytes wait for the reader, until the exchange goes. */
+void exchange_keep(struct exchange *exchange, size_t bytes);
 /* Put on the list of those whose news is formatted after the turn. */
 void exchange_touch(struct exchange *exchange);
 

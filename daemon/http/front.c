@@ -120,6 +120,7 @@ void front_accept(struct front *front, int fd, enum front_kind kind, bool tcp,
     conn->kind = kind;
     conn->tcp = tcp;
     conn->user = tcp ? KEY_USER_FIRST : peer->uid;
+    conn->admin = !tcp && peer->admin;
     list_append(&front->conns, &conn->link);
     front_wait(conn, &front->heads);
     server->load.connections++;

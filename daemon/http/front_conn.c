@@ -109,6 +109,7 @@ static bool open_exchange(struct front_conn *conn)
     struct front *front = conn->front;
     const struct exchange_peer peer = {
         .user = conn->user,
+        .admin = conn->admin,
         .tcp = conn->tcp,
         .metrics_only = conn->kind == FRONT_METRICS,
         .metrics_apart = front->loop->options->metrics[0] != '\0',

@@ -25,7 +25,7 @@ struct front_conn {
     struct list due_link;  /* front.due */
     time_us wait_us;       /* since when it is there */
     enum front_kind kind;
-    bool tcp;
+    bool tcp, admin; /* admin: root, the daemon's user, a member of admin-group */
     uint64_t user;
     int fd;
     uv_poll_t poll;

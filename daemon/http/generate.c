@@ -12,6 +12,9 @@
 /* Bytes of a stream that wait for their reader, from which on nothing is formatted. */
 #define OUT_HIGH ((size_t)64 << 10)
 #define PIECE_TOKENS_MAX 256u
+/* Bytes that an element of an embedding takes in an answer, at most. */
+#define ELEMENT_TEXT 16u
+#define ELEMENT_BASE64 6u
 
 /* ---- the request -------------------------------------------------------------------------------
  */
@@ -61,6 +64,10 @@ static int make_request(struct exchange *exchange, struct intake *intake, enum j
     request->normalize = job == JOB_EMBED;
     request->stream = query->stream;
     request->want_text = job == JOB_GENERATE;
+    request->together = !query->stream || job == JOB_SCORE;
+    if (job == JOB_EMBED)
+        request->answer_bytes =
+            results * server->model.hidden * (query->base64 ? ELEMENT_BASE64 : ELEMENT_TEXT);
     request->priority = query->priority;
     request->arrived_us = exchange->arrived_us;
     if (query->deadline_ms > 0)
@@ -68,7 +75,7 @@ static int make_request(struct exchange *exchange, struct intake *intake, enum j
     if (query->kind == QUERY_COMPLETION && !query->max_given && server->model.max_tokens == 0)
         query->common.sampling.max_tokens = QUERY_COMPLETION_TOKENS;
     rc = add_prompts(exchange, intake, error);
-    return rc ? rc : intake_admit(intake, exchange->audience.user, error);
+    return rc ? rc : intake_admit(intake, &exchange->audience, error);
 }
 
 /* All prompts are tokens now. */
@@ -168,6 +175,7 @@ static void answer(struct exchange *exchange)
     exchange_status(exchange, 200, "application/json");
     out_json(&exchange->out, embed ? answer_embeddings : answer_whole, exchange);
     exchange_finish(exchange);
+    exchange_keep(exchange, exchange->out.buffer.room);
     if (exchange->status == 200)
         return;
     error_set(&error, ERR_NO_MEMORY, "no memory for an answer");

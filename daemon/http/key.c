@@ -14,7 +14,7 @@ struct key {
 };
 
 /* FNV-1a of the name: the user stays the same whatever other keys there are. */
-static uint64_t user_of(const char *name, size_t length)
+uint64_t keys_user_of(const char *name, size_t length)
 {
     uint32_t hash = 2166136261u;
     for (size_t i = 0; i < length; i++)
@@ -44,7 +44,7 @@ static int read_line(struct keys *keys, const char *name, unsigned number, const
     struct key *made = &grown[keys->count++];
     memset(made, 0, sizeof(*made));
     memcpy(made->bytes, key, key_length);
-    made->user = user_of(line, who);
+    made->user = keys_user_of(line, who);
     return 0;
 }
 

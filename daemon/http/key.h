@@ -27,6 +27,8 @@ int keys_read(struct keys *keys, const char *name, const char *text, size_t leng
               struct error *error);
 void keys_free(struct keys *keys);
 
+/* The user that a key's name stands for. */
+uint64_t keys_user_of(const char *name, size_t length);
 /* The user that the header's value "Bearer KEY" stands for; 0 when it is none's. NULL is allowed.
  */
 uint64_t keys_user(const struct keys *keys, const char *authorization);

@@ -96,6 +96,59 @@ START_TEST(connections_have_a_limit)
 }
 END_TEST
 
+static const struct {
+    uint64_t all, user, conn, bytes;
+    bool fits;
+} kept[] = {
+    {0, 0, 0, 1024, true}, /* a quarter: alone, all that a connection may have */
+    {0, 0, 0, 1025, false},       {1000, 1000, 1000, 24, true}, {1000, 1000, 1000, 25, false},
+    {1000, 1000, 0, 524, true}, /* another connection of the same user */
+    {1000, 1000, 0, 525, false},  {2000, 2000, 0, 24, true}, /* half, whatever its connections hold
+                                                              */
+    {2000, 2000, 0, 25, false},   {2048, 0, 0, 1024, true},  /* another user finds half of what is
+                                                                left */
+    {2048, 0, 0, 1025, false},    {3072, 0, 0, 512, true},      {3072, 0, 0, 513, false},
+    {4096, 0, 0, 1, false},       {5000, 0, 0, 1, false}, /* the limit was lowered */
+    {5000, 5000, 5000, 0, false},
+};
+
+START_TEST(results_have_room_or_have_not)
+{
+    const struct admit_limits small = {.results_max = 4096};
+    ck_assert(admit_keep(&small, kept[_i].all, kept[_i].user, kept[_i].conn, kept[_i].bytes) ==
+              kept[_i].fits);
+}
+END_TEST
+
+/* Whoever comes one after the other and takes all it gets: each leaves half of what it found. */
+START_TEST(greed_leaves_something_to_the_next)
+{
+    const struct admit_limits large = {.results_max = 1u << 30};
+    uint64_t all = 0;
+    for (uint32_t user = 0; user < 10; user++) {
+        uint64_t held = 0, found = large.results_max - all;
+        for (uint32_t conn = 0; conn < 4; conn++)
+            for (uint64_t mine = 0; admit_keep(&large, all, held, mine, 4096); mine += 4096) {
+                held += 4096;
+                all += 4096;
+            }
+        ck_assert_uint_gt(held, found / 3);
+        ck_assert_uint_le(held, found / 2);
+    }
+}
+END_TEST
+
+START_TEST(priorities_are_refused_above_what_is_allowed)
+{
+    struct error error;
+    ck_assert_int_eq(admit_priority(0, 0, &error), 0);
+    ck_assert_int_eq(admit_priority(0, -8, &error), 0);
+    ck_assert_int_eq(admit_priority(-1, 0, &error), -ERR_DENIED);
+    ck_assert_int_eq(admit_priority(3, 4, &error), -ERR_DENIED);
+    ck_assert_ptr_nonnull(strstr(error.text, "priority 4 is above 3"));
+}
+END_TEST
+
 Suite *admit_suite(void)
 {
     Suite *suite = suite_create("admit");
@@ -105,6 +158,10 @@ Suite *admit_suite(void)
     tcase_add_loop_test(tcase, a_batch_is_measured_by_what_is_held, 0,
                         (int)(sizeof(batches) / sizeof(batches[0])));
     tcase_add_test(tcase, connections_have_a_limit);
+    tcase_add_loop_test(tcase, results_have_room_or_have_not, 0,
+                        (int)(sizeof(kept) / sizeof(kept[0])));
+    tcase_add_test(tcase, greed_leaves_something_to_the_next);
+    tcase_add_test(tcase, priorities_are_refused_above_what_is_allowed);
     suite_add_tcase(suite, tcase);
     return suite;
 }

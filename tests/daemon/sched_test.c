@@ -316,6 +316,74 @@ START_TEST(the_youngest_of_the_lowest_priority_gives_way)
 }
 END_TEST
 
+/* One sequence that the loop sent before its turn, for which this audience's or user's give way. */
+static uint32_t add_owed(uint64_t way_audience, uint64_t way_user)
+{
+    struct fake_options options = generate(5, 3);
+    options.priority = WAITING_PRIORITY_OWED;
+    uint32_t index = rig_add(&rig, &options);
+    rig.seqs[index]->owed = true;
+    rig.seqs[index]->audience = 99;
+    rig.seqs[index]->user_id = 99;
+    rig.seqs[index]->way_audience = way_audience;
+    rig.seqs[index]->way_user = way_user;
+    return index;
+}
+
+/* Four slots, taken by two users with two connections; who gives way for whom is to be seen. */
+static const struct {
+    uint64_t audience, user;
+    uint32_t gives; /* index; 4: nobody */
+} ways[] = {{11, 1, 1}, {12, 1, 2}, {21, 2, 3}, {13, 1, 2}, {13, 3, 4}};
+
+START_TEST(a_slot_is_given_up_for_who_is_owed_one)
+{
+    static const uint64_t audiences[] = {11, 11, 12, 21}, users[] = {1, 1, 1, 2};
+    struct fake_shape shape = rig_shape();
+    shape.slots_max = 4;
+    rig_open(&rig, &shape, 1);
+    add(4, 10, 60);
+    for (uint32_t i = 0; i < 4; i++) {
+        rig.seqs[i]->audience = audiences[i];
+        rig.seqs[i]->user_id = users[i];
+    }
+    for (int i = 0; i < 5; i++)
+        ck_assert(rig_submit(&rig) && rig_complete(&rig));
+    ck_assert_uint_eq(rig.sched.slots_free_count, 0);
+    uint32_t owed = add_owed(ways[_i].audience, ways[_i].user);
+    rig_submit(&rig);
+    ck_assert((row_of(owed) != NULL) == (ways[_i].gives < 4));
+    for (int i = 0; i < 8; i++) {
+        rig_complete(&rig);
+        rig_submit(&rig);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert_uint_eq(rig.seqs[i]->preemptions, i == ways[_i].gives);
+    ck_assert((rig.ended[owed] == 1) == (ways[_i].gives < 4));
+    finish_and_close();
+}
+END_TEST
+
+/* The slots are there, the blocks are not: who gives way gives those. */
+START_TEST(blocks_are_given_up_for_who_is_owed_a_slot)
+{
+    struct fake_shape shape = rig_shape();
+    shape.slabs_max = 2; /* 16 blocks of 8 */
+    rig_open(&rig, &shape, 1);
+    add(2, 50, 8);
+    for (int i = 0; i < 3; i++)
+        rig_submit(&rig), rig_complete(&rig);
+    ck_assert_uint_eq(rig.sched.slot_count, 2);
+    uint32_t owed = add_owed(0, 0);
+    for (int i = 0; i < 6; i++)
+        rig_submit(&rig), rig_complete(&rig);
+    ck_assert_uint_eq(rig.seqs[1]->preemptions, 1);
+    ck_assert_uint_eq(rig.seqs[0]->preemptions, 0);
+    ck_assert_uint_eq(rig.ended[owed], 1);
+    finish_and_close();
+}
+END_TEST
+
 START_TEST(the_last_one_running_is_never_preempted)
 {
     struct fake_shape shape = rig_shape();
@@ -583,6 +651,9 @@ static TCase *memory_case(void)
 {
     TCase *tcase = tcase_create("memory");
     tcase_add_test(tcase, the_youngest_of_the_lowest_priority_gives_way);
+    tcase_add_loop_test(tcase, a_slot_is_given_up_for_who_is_owed_one, 0,
+                        (int)(sizeof(ways) / sizeof(ways[0])));
+    tcase_add_test(tcase, blocks_are_given_up_for_who_is_owed_a_slot);
     tcase_add_test(tcase, the_last_one_running_is_never_preempted);
     tcase_add_test(tcase, idle_memory_goes_back_once_and_completely);
     tcase_add_loop_test(

@@ -376,6 +376,7 @@ END_TEST
 START_TEST(users_take_turns_and_priority_goes_first)
 {
     struct ask ask = one;
+    world_set(&world, "priority-max", "3");
     world.replica.room = 0;
     for (uint64_t i = 1; i <= 4; i++) {
         ask.id = i;
@@ -594,6 +595,347 @@ START_TEST(a_request_that_cannot_be_is_refused_and_the_connection_goes_on)
 }
 END_TEST
 
+/* ---- shares ------------------------------------------------------------------------------------
+ */
+
+/* So many requests of one sequence each, numbered from `id` on. */
+static void ask_many(struct client *of, struct ask ask, uint64_t id, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        ask.id = id + i;
+        client_ask(of, &ask);
+    }
+}
+
+static uint32_t done_count(struct client *of)
+{
+    struct frame frame;
+    uint32_t count = 0;
+    while (client_find(of, FRAME_DONE, &frame))
+        count++;
+    return count;
+}
+
+START_TEST(a_priority_above_what_the_user_may_ask_for_is_refused)
+{
+    struct client root;
+    struct ask ask = one;
+    ask.priority = 1;
+    client_ask(&client, &ask);
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&client), ERR_DENIED);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+    ask.priority = -8; /* lower is anybody's */
+    client_ask(&client, &ask);
+    world_finish(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+    world_set(&world, "users", "1000:priority=4, root:priority=2");
+    ask.priority = 4;
+    client_ask(&client, &ask);
+    client_ask(&other, &ask);
+    ask.priority = 5;
+    ask.id = 2;
+    client_ask(&client, &ask);
+    client_open(&world, &root, 0);
+    ask.priority = 7; /* who may drain may that */
+    client_ask(&root, &ask);
+    world_finish(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+    ck_assert_int_eq(next_finish(&root), FINISH_LENGTH);
+    ck_assert_int_eq(client_error(&other), ERR_DENIED);
+    client_free(&root);
+}
+END_TEST
+
+START_TEST(a_flood_of_the_highest_priority_leaves_others_their_share)
+{
+    struct ask ask = one;
+    world_set(&world, "priority-max", "7");
+    world_set(&world, "min-share", "10");
+    world.replica.room = 0;
+    ask.priority = 7;
+    ask_many(&client, ask, 1, 200);
+    ask.priority = 0;
+    ask_many(&other, ask, 1, 50);
+    world.replica.room = 1;
+    while (world.replica.sent_total < 64)
+        world_step(&world, 64);
+    uint32_t low = 0;
+    for (uint32_t i = 0; i < 64; i++)
+        low += world.replica.first_user[i] == 2000;
+    ck_assert_uint_ge(low, 6);
+    ck_assert_uint_le(low, 7);
+}
+END_TEST
+
+START_TEST(a_second_connection_is_not_behind_what_the_first_has_asked_for)
+{
+    struct client second;
+    struct ask ask = one;
+    world.replica.room = 1;
+    ask.count = 1000;
+    client_ask(&client, &ask);
+    world_step(&world, 1);
+    client_open(&world, &second, 1000);
+    client_ask(&second, &one);
+    for (int i = 0; i < 5; i++)
+        world_step(&world, 64);
+    ck_assert_uint_eq(done_count(&second), 1);
+    ck_assert_uint_gt(world.server.live_sequences, 900);
+    client_free(&second);
+}
+END_TEST
+
+START_TEST(who_goes_and_comes_back_still_owes_what_it_used)
+{
+    struct ask ask = one;
+    world.replica.room = 1;
+    ask.max_tokens = 500;
+    ask_many(&other, one, 1, 1);
+    ask_many(&client, ask, 1, 1);
+    ask_many(&other, one, 2, 200);
+    while (done_count(&client) == 0)
+        world_step(&world, 600);
+    conn_lost(client.conn, world.now_us);
+    world_turn(&world);
+    client_free(&client);
+    client_open(&world, &client, 1000);
+    client_ask(&client, &one);
+    /* The other one's 9 tokens a time: some 50 of them until what was used is even. */
+    uint64_t before = world.replica.sent_total;
+    while (done_count(&client) == 0)
+        world_step(&world, 600);
+    ck_assert_uint_ge(world.replica.sent_total - before, 40);
+    ck_assert_uint_le(world.replica.sent_total - before, 60);
+}
+END_TEST
+
+/* The replica is full of the first client's, which go on for long. */
+static void fill(uint32_t slots)
+{
+    struct ask ask = one;
+    ask.count = 10 * slots;
+    ask.max_tokens = 1000;
+    world.replica.room = slots;
+    client_ask(&client, &ask);
+    world_step(&world, 1);
+    ck_assert_uint_eq(world.replica.count, slots);
+}
+
+START_TEST(a_full_replica_makes_way_for_a_user_that_has_nothing_there)
+{
+    fill(8);
+    client_ask(&other, &one);
+    world_step(&world, 1); /* tokens come: the first has used more */
+    ck_assert_uint_eq(world.replica.count, 9);
+    const struct seq *seq = world.replica.held[8];
+    ck_assert_uint_eq(seq->user_id, 2000);
+    ck_assert(seq->owed);
+    ck_assert_int_eq(seq->priority, WAITING_PRIORITY_OWED);
+    ck_assert_uint_eq(seq->way_audience, client.conn->audience.number);
+    ck_assert_uint_eq(seq->way_user, 1000);
+    /* The next one waits for its turn: a user is owed its part, and no more. */
+    struct ask more = one;
+    more.id = 2;
+    client_ask(&other, &more);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 9);
+    ck_assert_uint_eq(world.server.counts.owed_total, 1);
+    world_step(&world, 5);
+    ck_assert_int_eq(next_finish(&other), FINISH_LENGTH);
+}
+END_TEST
+
+START_TEST(a_full_replica_makes_way_for_a_connection_that_has_nothing_there)
+{
+    struct client second;
+    fill(8);
+    client_open(&world, &second, 1000);
+    client_ask(&second, &one);
+    world_step(&world, 1); /* tokens come: the first has used more */
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 9);
+    ck_assert_uint_eq(world.server.counts.owed_total, 1);
+    client_free(&second);
+}
+END_TEST
+
+START_TEST(without_a_share_nobody_makes_way)
+{
+    world_set(&world, "min-share", "0");
+    fill(8);
+    client_ask(&other, &one);
+    for (int i = 0; i < 10; i++)
+        world_step(&world, 1);
+    ck_assert_uint_eq(world.server.counts.owed_total, 0);
+    ck_assert_uint_eq(world.server.waiting.count, 73);
+}
+END_TEST
+
+/* What an owed sequence costs others is paid for: asking again and again does not get more. */
+START_TEST(making_way_is_paid_for)
+{
+    fill(8);
+    for (int i = 0; i < 400; i++)
+        world_step(&world, 1);
+    struct ask ask = one;
+    ask.max_tokens = 1;
+    for (uint64_t id = 1; id <= 100; id++) {
+        ask.id = id;
+        client_ask(&other, &ask);
+        world_step(&world, 1);
+    }
+    /* Each takes 400 tokens from the others, which come to 8 a step. */
+    ck_assert_uint_ge(world.server.counts.owed_total, 2);
+    ck_assert_uint_le(world.server.counts.owed_total, 12);
+}
+END_TEST
+
+/* ---- results -----------------------------------------------------------------------------------
+ */
+
+/* 64,000 bytes each. */
+static const struct ask rows = {
+    .job = JOB_EMBED, .pooling = POOLING_ALL, .id = 1, .count = 100, .length = 4000};
+#define ROWS_BYTES (4000u * WORLD_HIDDEN * sizeof(float))
+#define RESULTS_MAX (4u << 20)
+
+static void check_results(uint64_t conn_max)
+{
+    ck_assert_uint_le(world.server.load.results, RESULTS_MAX);
+    ck_assert_uint_le(client.conn->audience.results, conn_max);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < world.replica.count; i++)
+        sum += world.replica.held[i]->result_bytes;
+    ck_assert_uint_ge(world.server.load.results, sum);
+}
+
+START_TEST(who_does_not_read_gets_nothing_computed_that_cannot_be_kept)
+{
+    struct client second;
+    world_set(&world, "results-max", "4MiB");
+    client.takes = 0;
+    client_ask(&client, &rows);
+    for (int i = 0; i < 50; i++) {
+        world_step(&world, 1000);
+        check_results(RESULTS_MAX / 4);
+    }
+    uint64_t sent = world.replica.sent_total;
+    /* What the connection may hold, and what it was told before it stopped. */
+    ck_assert_uint_ge(sent, RESULTS_MAX / 4 / ROWS_BYTES - 1);
+    ck_assert_uint_le(sent, RESULTS_MAX / 4 / ROWS_BYTES + 5);
+    ck_assert_uint_gt(world.server.counts.results_waited_total, 0);
+    ck_assert_uint_eq(world.replica.count, 0); /* what was sent has ended, and holds no KV */
+    /* Others, and other connections of the same user, go on. */
+    client_open(&world, &second, 1000);
+    client_ask(&second, &rows);
+    client_ask(&other, &rows);
+    for (int i = 0; i < 500; i++)
+        world_step(&world, 1000);
+    ck_assert_uint_eq(done_count(&second), 100);
+    ck_assert_uint_eq(done_count(&other), 100);
+    ck_assert_uint_eq(world.replica.sent_total, sent + 200);
+    /* It reads: the rest is computed. */
+    client.takes = SIZE_MAX;
+    for (int i = 0; i < 500; i++) {
+        if (client.conn && client.writing)
+            conn_writable(client.conn, world.now_us);
+        world_step(&world, 1000);
+    }
+    ck_assert_uint_eq(done_count(&client), 100);
+    ck_assert_uint_eq(world.server.load.results, 0);
+    client_free(&second);
+}
+END_TEST
+
+START_TEST(many_who_do_not_read_leave_room_for_one_who_does)
+{
+    static struct client idle[20];
+    world_set(&world, "results-max", "4MiB");
+    for (uint32_t i = 0; i < 20; i++) {
+        client_open(&world, &idle[i], 3000 + i % 4); /* four users */
+        idle[i].takes = 0;
+        client_ask(&idle[i], &rows);
+    }
+    for (int i = 0; i < 50; i++) {
+        world_step(&world, 1000);
+        ck_assert_uint_le(world.server.load.results, RESULTS_MAX);
+    }
+    client_ask(&client, &rows);
+    client_ask(&other, &rows);
+    for (int i = 0; i < 500; i++)
+        world_step(&world, 1000);
+    ck_assert_uint_eq(done_count(&client), 100);
+    ck_assert_uint_eq(done_count(&other), 100);
+    world_pass(&world, SERVER_HOLD_US); /* those that were told nothing yet are now */
+    world_pass(&world, 31000000);       /* stall-timeout */
+    for (uint32_t i = 0; i < 20; i++) {
+        ck_assert_ptr_null(idle[i].conn);
+        client_free(&idle[i]);
+    }
+    world_finish(&world);
+    ck_assert_uint_eq(world.server.load.results, 0);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+}
+END_TEST
+
+START_TEST(a_result_that_can_never_be_kept_is_refused)
+{
+    struct ask ask = one;
+    struct frame frame;
+    struct message_error message;
+    struct error error;
+    world_set(&world, "results-max", "4MiB");
+    world.server.model.hidden = 1024; /* 16 MB */
+    client_ask(&client, &rows);
+    world_turn(&world);
+    ck_assert(client_find(&client, FRAME_ERROR, &frame));
+    ck_assert_int_eq(message_decode_error(&frame, &message, &error), 0);
+    ck_assert_int_eq(message.error.code, ERR_TOO_LARGE);
+    ck_assert_uint_eq(message.error.limit, RESULTS_MAX / 4);
+    ck_assert_ptr_nonnull(strstr(message.error.text, "results-max"));
+    world.server.model.hidden = WORLD_HIDDEN;
+    client_ask(&client, &ask);
+    world_finish(&world);
+    ck_assert_int_eq(next_finish(&client), FINISH_LENGTH);
+}
+END_TEST
+
+/* Cancelled, past their deadline, their client gone, in any state: what they held is given back. */
+START_TEST(results_are_given_back_however_a_sequence_ends)
+{
+    struct ask ask = rows;
+    world_set(&world, "results-max", "4MiB");
+    client.takes = 0;
+    client_ask(&client, &ask); /* some end unread, the rest is parked */
+    ask.id = 2;
+    ask.deadline_ms = 5;
+    client_ask(&other, &ask);
+    world_turn(&world); /* some are on the replica, the rest is parked */
+    world.replica.room = world.replica.count;
+    world_pass(&world, 6000);
+    world_step(&world, 1000);
+    ck_assert_uint_eq(done_count(&other), 100);
+    if (_i == 0)
+        conn_lost(client.conn, world.now_us);
+    else if (_i == 1)
+        client_control(&client, FRAME_CANCEL, 1, "");
+    else
+        world_pass(&world, 31000000);
+    world_finish(&world);
+    if (_i == 1) {
+        client.takes = SIZE_MAX;
+        for (int i = 0; i < 100 && client.writing; i++) {
+            conn_writable(client.conn, world.now_us);
+            world_turn(&world);
+        }
+    }
+    ck_assert_uint_eq(world.server.load.results, 0);
+    ck_assert_uint_eq(world.server.load.running, 0);
+    ck_assert_uint_eq(world.server.live_requests, 0);
+}
+END_TEST
+
 Suite *server_suite(void)
 {
     Suite *suite = suite_create("server");
@@ -626,6 +968,18 @@ Suite *server_suite(void)
     tcase_add_test(tcase, requests_are_listed_to_their_user_and_to_admins);
     tcase_add_loop_test(tcase, a_request_that_cannot_be_is_refused_and_the_connection_goes_on, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
+    tcase_add_test(tcase, a_priority_above_what_the_user_may_ask_for_is_refused);
+    tcase_add_test(tcase, a_flood_of_the_highest_priority_leaves_others_their_share);
+    tcase_add_test(tcase, a_second_connection_is_not_behind_what_the_first_has_asked_for);
+    tcase_add_test(tcase, who_goes_and_comes_back_still_owes_what_it_used);
+    tcase_add_test(tcase, a_full_replica_makes_way_for_a_user_that_has_nothing_there);
+    tcase_add_test(tcase, a_full_replica_makes_way_for_a_connection_that_has_nothing_there);
+    tcase_add_test(tcase, without_a_share_nobody_makes_way);
+    tcase_add_test(tcase, making_way_is_paid_for);
+    tcase_add_test(tcase, who_does_not_read_gets_nothing_computed_that_cannot_be_kept);
+    tcase_add_test(tcase, many_who_do_not_read_leave_room_for_one_who_does);
+    tcase_add_test(tcase, a_result_that_can_never_be_kept_is_refused);
+    tcase_add_loop_test(tcase, results_are_given_back_however_a_sequence_ends, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -23,7 +23,7 @@ static struct place_room room(const struct replica *replica)
 {
     const struct world_replica *self = of(replica);
     return (struct place_room){.ready = true,
-                               .sequences = self->room - self->count,
+                               .sequences = self->room > self->count ? self->room - self->count : 0,
                                .kv_tokens = UINT32_MAX,
                                .prefill_tokens = UINT32_MAX,
                                .empty = self->count == 0};
@@ -235,6 +235,9 @@ void world_free(struct world *world)
     ck_assert_uint_eq(world->server.load.sequences, 0);
     ck_assert_uint_eq(world->server.load.tokens, 0);
     ck_assert_uint_eq(world->server.load.input, 0);
+    ck_assert_uint_eq(world->server.load.results, 0);
+    ck_assert_uint_eq(world->server.load.running, 0);
+    ck_assert_uint_eq(world->server.owed, 0);
     ck_assert_uint_eq(world->server.load.connections, 0);
     ck_assert_uint_eq(world->server.users.count, 0);
     outbox_destroy(&world->outbox);
@@ -387,6 +390,7 @@ size_t ask_encode(const struct ask *ask, void *buffer, size_t size)
                                               .deadline_ms = ask->deadline_ms,
                                               .stream = !ask->whole,
                                               .normalize = true,
+                                              .pooling = ask->pooling,
                                               .prompt_count = ask->count,
                                               .prompts = prompts};
     size_t used = message_encode_submit(buffer, size, ask->id, &submit);

@@ -76,6 +76,7 @@ int client_error(struct client *client);
 /* A SUBMIT of `count` prompts of `length` tokens first, first + 1, ...; the frame's size. */
 struct ask {
     enum job job;
+    enum pooling pooling;
     uint64_t id;
     uint32_t count, length, max_tokens;
     int32_t first;

@@ -29,6 +29,11 @@ void guest_init(struct guest *guest, struct guests *all, uint32_t number, struct
     guest->next_id = 1;
     guest->acts = acts;
     guest->pause_us = 500u << scene_below(scene, 6);
+    guest->floods = mood->flood && guest->uid == 1;
+    if (guest->floods) {
+        guest->acts = 12 * acts;
+        guest->pause_us = 1500;
+    }
     guest->act_us = scene->now_us + scene_below(scene, guest->pause_us);
     line_init(&guest->line, scene, number, 1);
     guest->line.server_gone = true;
@@ -285,10 +290,11 @@ static void submit(struct guest *guest, bool patient, bool chat)
     struct order *order = find_order(guest, 0);
     if (!order)
         return;
-    uint64_t id = guest->next_id++;
-    order_draw(order, scene, guest->questions, id, patient);
-    for (int i = 0; chat && !order->chats && i < 8; i++) /* where one is to be had */
-        order_draw(order, scene, guest->questions, id, patient);
+    order->id = guest->next_id++;
+    order->patient = patient;
+    for (int i = 0; i == 0 || (chat && !order->chats && i < 8); i++) /* where one is to be had */
+        order_draw(order, scene, guest->questions, guest->mood,
+                   guest->admin ? 7 : guest->mood->priority_max, guest->floods);
     size_t length = order_encode(order, buffer, sizeof(buffer));
     scene_note(scene, "submit", guest->number, order->seq_count);
     if (length == 0 || length > GUEST_FRAME_MAX) {
@@ -453,7 +459,7 @@ static void misbehave(struct guest *guest)
     if (what < 6) {
         for (uint32_t i = 0; i < GUEST_ORDERS && guest->rest_length == 0; i++)
             submit(guest, false, true);
-    } else if (what < 52) {
+    } else if (what < 52 || guest->floods) {
         submit(guest, false, false);
     } else if (what < 62) {
         cancel_own(guest);

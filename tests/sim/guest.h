@@ -37,6 +37,7 @@ struct guest {
     const struct order_mood *mood;
     uint32_t number, uid;
     bool admin;
+    bool floods; /* asks without pause, at the highest priority */
 
     struct line line;
     bool connected, greeted;

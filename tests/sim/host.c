@@ -52,6 +52,9 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "output-max", scene_between(scene, 64, 128), "KiB");
     set(host, "input-max", scene_between(scene, 320, 1024), "KiB");
     set(host, "frame-max", 128, "KiB");
+    set(host, "results-max", 64u << scene_below(scene, 6), "KiB");
+    set(host, "priority-max", setup->flood ? 7 : scene_below(scene, 8), "");
+    set(host, "min-share", setup->flood ? 20u : scene_below(scene, 51), "");
     set(host, "handshake-timeout", 300, "ms");
     set(host, "frame-timeout", 300, "ms");
     set(host, "stall-timeout", 300, "ms");
@@ -127,6 +130,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     struct error error;
     memset(host, 0, sizeof(*host));
     host->scene = scene;
+    shares_init(&host->shares, scene);
     host->device_us = scene_one_in(scene, 3) ? 1000 : 30;
     if (options_defaults(&host->options, &error))
         abort();
@@ -345,6 +349,7 @@ void host_server_turn(struct host *host)
     scene_note(host->scene, "server", host->server.live_sequences, host->server.load.sequences);
     unsigned control = server_turn(&host->server, host->scene->now_us);
     host->turned = true;
+    shares_check(&host->shares, &host->server);
     if (control & OUTBOX_READY && all_ready(host)) {
         server_ready(&host->server, host->scene->now_us);
         host->touched = true;
@@ -451,7 +456,9 @@ void host_check_rest(struct host *host)
 {
     struct server *server = &host->server;
     if (server->live_requests || server->live_sequences || server->waiting.count ||
-        server->load.sequences || server->load.tokens || server->load.input || server->encodings)
+        server->load.sequences || server->load.tokens || server->load.input || server->encodings ||
+        server->load.results || server->load.running || server->owed ||
+        !list_empty(&server->waiting.parked))
         scene_fail(host->scene,
                    "at rest: %u requests, %" PRIu64 " sequences, %" PRIu64
                    " waiting, load of %" PRIu64 " sequences, %" PRIu64 " tokens, %" PRIu64 " bytes",
@@ -468,4 +475,6 @@ void host_check_rest(struct host *host)
     host->figures.texts_cancelled = server->counts.texts_cancelled_total;
     host->figures.texts_dropped = server->counts.texts_dropped_total;
     host->figures.texts_stopped = server->counts.texts_stopped_total;
+    host->figures.parked = host->shares.parked;
+    host->figures.owed = host->shares.owed;
 }

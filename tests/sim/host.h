@@ -13,6 +13,7 @@
 #include "daemon/replica.h"
 #include "daemon/server.h"
 #include "tests/sim/scene.h"
+#include "tests/sim/shares.h"
 #include "tests/sim/threads.h"
 
 #define HOST_REPLICAS 2
@@ -22,6 +23,7 @@ struct host_setup {
     uint32_t replicas, tp, pp;
     uint32_t context_max;
     bool tight; /* KV and memory are short, by limits of the daemon's own */
+    bool flood; /* somebody asks for much at the highest priority: shares are large */
 };
 
 /* What a daemon that came to rest had done: a simulation in which nothing happens shows nothing. */
@@ -29,6 +31,7 @@ struct host_figures {
     uint64_t preemptions, wasted_rows, moves, ahead;
     uint64_t stopped, full, cancelled, deadlines, slow_readers;
     uint64_t texts_late, texts_cancelled, texts_dropped, texts_stopped;
+    uint64_t parked, owed; /* turns in which results had no room; a slot was taken for somebody */
 };
 
 struct host {
@@ -47,6 +50,7 @@ struct host {
     uint32_t
         device_us;    /* what one piece of the device's work takes at most, by the scene's clock */
     bool device_runs; /* the device may have something to do */
+    struct shares shares;
     struct host_figures figures; /* of host_check_rest() */
     bool failed;                 /* the device did; this daemon serves no more */
 

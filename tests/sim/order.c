@@ -65,9 +65,21 @@ static void draw_prompts(struct order *order, struct scene *scene,
     }
 }
 
-void order_draw(struct order *order, struct scene *scene, const struct questions *questions,
-                uint64_t id, bool patient)
+static int32_t draw_priority(struct scene *scene, const struct order_mood *mood,
+                             int32_t priority_max, bool floods)
 {
+    if (mood->flood)
+        return floods ? priority_max : 0;
+    /* One in sixty or so is above what is allowed. */
+    int32_t any = scene_one_in(scene, 3) ? (int32_t)scene_below(scene, 16) - 8 : 0;
+    return any > priority_max && !scene_one_in(scene, 8) ? priority_max : any;
+}
+
+void order_draw(struct order *order, struct scene *scene, const struct questions *questions,
+                const struct order_mood *mood, int32_t priority_max, bool floods)
+{
+    uint64_t id = order->id;
+    bool patient = order->patient;
     memset(order, 0, sizeof(*order));
     order->id = id;
     uint32_t kind = scene_below(scene, 8);
@@ -75,7 +87,8 @@ void order_draw(struct order *order, struct scene *scene, const struct questions
     order->normalize = scene_one_in(scene, 2);
     order->pooling = (enum pooling)scene_below(scene, questions->null ? 3 : 2);
     order->stream = !scene_one_in(scene, 4);
-    order->priority = scene_one_in(scene, 3) ? (int32_t)scene_below(scene, 16) - 8 : 0;
+    order->priority = draw_priority(scene, mood, patient ? 0 : priority_max, floods);
+    order->priority_max = priority_max;
     order->logprobs = scene_one_in(scene, 4) ? (int32_t)scene_below(scene, QUESTION_TOPS + 1) : -1;
     order->patient = patient;
     if (!patient && scene_one_in(scene, 5))
@@ -355,6 +368,22 @@ static void take_done(struct order *order, struct scene *scene, const struct fra
     }
 }
 
+/* Bytes of results of its largest sequence; those of the daemon's own are a little less. */
+static uint64_t largest_result(const struct order *order, const struct order_mood *mood)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < order->seq_count; i++) {
+        const struct order_seq *seq = &order->seqs[i];
+        uint64_t tops = order->logprobs > 0 ? (uint64_t)order->logprobs : 0;
+        uint64_t bytes = order->job == JOB_GENERATE
+                             ? max_of(seq, mood) * (8 + 8 * tops)
+                             : seq->question->prompt_len *
+                                   (order->job == JOB_SCORE ? 16ull : 4ull * mood->hidden);
+        most = bytes > most ? bytes : most;
+    }
+    return most + 1024;
+}
+
 /* Refusals that are right for what was asked. */
 static bool may_refuse(const struct order *order, const struct error *error,
                        const struct order_mood *mood, time_us now_us)
@@ -371,7 +400,11 @@ static bool may_refuse(const struct order *order, const struct error *error,
         return order->deadline_ms && late;
     case ERR_NO_MEMORY: /* no thread */
         return order->texts || order->chats;
+    case ERR_DENIED:
+        return order->priority > order->priority_max;
     case ERR_TOO_LARGE:
+        if (error->limit == mood->results_max / 4)
+            return largest_result(order, mood) > mood->results_max / 4;
         for (uint32_t i = 0; i < order->seq_count; i++) {
             const struct order_seq *seq = &order->seqs[i];
             uint32_t out = order->job == JOB_GENERATE ? max_of(seq, mood) : 0;
@@ -417,7 +450,10 @@ static void take_error(struct order *order, struct scene *scene, const struct fr
 static void take_accept(struct order *order, struct scene *scene, const struct frame *frame)
 {
     struct error error;
-    if (order->request)
+    if (order->priority > order->priority_max)
+        WRONG("accepted at priority %d, at most %d are allowed", order->priority,
+              order->priority_max);
+    else if (order->request)
         WRONG("accepted twice");
     else if (message_decode_accept(frame, &order->request, &error))
         WRONG("%s", error.text);

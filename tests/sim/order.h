@@ -24,7 +24,7 @@ struct order {
     bool normalize, stream;
     bool texts, chats; /* the prompts are sent as texts, or as conversations */
     bool bulky; /* the conversations are long */
-    int32_t priority, logprobs;
+    int32_t priority, priority_max, logprobs;
     uint64_t deadline_ms;
     time_us sent_us;
     uint32_t seq_count, prompt_count;
@@ -46,10 +46,15 @@ struct order_mood {
     bool short_of_memory; /* and with device_memory */
     uint32_t room;        /* tokens of a sequence at most: the context, or what KV holds */
     uint64_t sequences_max, tokens_max, batch_max;
+    uint64_t results_max;
+    int32_t priority_max; /* of those who are no admins */
+    uint32_t hidden;
+    bool flood; /* those who flood ask at the highest priority, and others below */
 };
 
+/* priority_max: what its client may ask for; floods: it asks for that, and often for much. */
 void order_draw(struct order *order, struct scene *scene, const struct questions *questions,
-                uint64_t id, bool patient);
+                const struct order_mood *mood, int32_t priority_max, bool floods);
 /* Appends the frame; returns its size. */
 size_t order_encode(const struct order *order, void *buffer, size_t size);
 

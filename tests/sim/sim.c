@@ -244,6 +244,9 @@ static void learn(struct sim *sim)
     mood->sequences_max = server->limits.sequences_max;
     mood->tokens_max = server->limits.tokens_max;
     mood->batch_max = server->limits.batch_max;
+    mood->results_max = server->limits.results_max;
+    mood->priority_max = (int32_t)server->options->priority_max;
+    mood->hidden = server->model.hidden;
     if (sim->calm && server->draining)
         server_resume(&sim->host.server);
     if (ready && !sim->loaded) {
@@ -497,6 +500,8 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->texts_cancelled = host->texts_cancelled;
     sum->texts_dropped = host->texts_dropped;
     sum->texts_stopped = host->texts_stopped;
+    sum->parked = host->parked;
+    sum->owed = host->owed;
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)
@@ -518,7 +523,9 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
                                          .tp = setup->tp,
                                          .pp = setup->pp,
                                          .context_max = context_max,
-                                         .tight = scene_one_in(scene, 2)};
+                                         .tight = scene_one_in(scene, 2),
+                                         .flood = scene_one_in(scene, 3)};
+    sim.mood.flood = sim.host_setup.flood;
     if (questions_make(&sim.questions, setup->model, setup->tp, context_max,
                        scene_between(scene, 4, 12), &scene->random, &error))
         scene_fail(scene, "%s", error.text);

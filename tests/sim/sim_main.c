@@ -123,7 +123,9 @@ static bool print(const struct sim_figures *sum)
                                                "ends",
                                                "after draining",
                                                "after a cut",
-                                               "that left something"};
+                                               "that left something",
+                                               "turns with results without room",
+                                               "turns with a slot that others gave up"};
     const uint64_t *figures = (const uint64_t *)sum;
     bool all = true;
     for (size_t i = 0; i < FIGURES; i++) {

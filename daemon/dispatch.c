@@ -1,0 +1,157 @@
+#include "daemon/dispatch.h"
+
+#include "daemon/ledger.h"
+#include "daemon/server.h"
+
+/* ---- results -----------------------------------------------------------------------------------
+ */
+
+/* Bytes that are to be kept once the sequence is sent. */
+static uint64_t result_bytes(const struct server *server, const struct seq *seq)
+{
+    const struct request *request = seq->request;
+    if (!request->together)
+        return seq_result_bytes(seq, server->model.hidden);
+    return request->result_bytes ? 0 : request->answer_bytes;
+}
+
+/* Whose turn it is of those whose results can be kept now; the others are parked. */
+static struct seq *next(struct server *server)
+{
+    struct seq *seq;
+    while ((seq = waiting_first(&server->waiting))) {
+        const struct request *request = seq->request;
+        if (admit_keep(&server->limits, server->load.results, request->user->load.results,
+                       request->audience->results, result_bytes(server, seq)))
+            return seq;
+        waiting_park(&server->waiting, seq);
+        server->counts.results_waited_total++;
+    }
+    return NULL;
+}
+
+static void send(struct server *server, struct replica *replica, struct seq *seq, uint64_t loss,
+                 time_us now_us)
+{
+    waiting_take(&server->waiting, seq, seq->prompt_len + loss);
+    if (seq_make_room(seq, server->model.hidden, &server->failure)) {
+        seq->finish = FINISH_ERROR;
+        seq->failure = &server->failure;
+        ledger_end(server, seq, now_us);
+        return;
+    }
+    ledger_send(server, seq, result_bytes(server, seq));
+    seq->replica = replica;
+    replica->api->send(replica, seq);
+    replica->mailed = true;
+}
+
+/* ---- ahead of their turn -----------------------------------------------------------------------
+ */
+
+static struct user *most_running(struct server *server)
+{
+    struct user *most = NULL;
+    for (uint32_t i = 0; i < USER_BUCKETS; i++)
+        list_each(link, &server->users.buckets[i])
+        {
+            struct user *user = container_of(link, struct user, bucket_link);
+            if (!most || user->load.running > most->load.running)
+                most = user;
+        }
+    return most;
+}
+
+/* The last sequence of the user's busiest connection that a replica holds and that is not owed
+ * itself; NULL: there is none, or no connection has `least` of them. */
+static const struct seq *last_running(const struct user *user, uint32_t least)
+{
+    const struct request *busiest = NULL;
+    list_each(link, &user->requests)
+    {
+        const struct request *request = container_of(link, struct request, user_link);
+        if (request->audience && request->audience->running >= least &&
+            (!busiest || request->audience->running >= busiest->audience->running))
+            busiest = request;
+    }
+    for (uint32_t i = busiest ? busiest->seq_count : 0; i > 0; i--) {
+        const struct seq *seq = &busiest->seqs[i - 1];
+        if (seq->state == SEQ_SENT && !seq->owed && !seq->cancel_sent)
+            return seq;
+    }
+    return NULL;
+}
+
+/* Who is to give a slot up for this one; NULL: nobody. */
+static const struct seq *gives_way(struct server *server, const struct seq *seq)
+{
+    const struct user *user = seq->request->user;
+    uint64_t part = (uint64_t)server->load.running * server->waiting.share / 100;
+    if (server->waiting.share == 0 || server->load.running < 2)
+        return NULL;
+    bool few = user->load.running < part && server->owed < part;
+    if (user->load.running == 0 || few) {
+        const struct user *most = most_running(server);
+        if (most->load.running >= user->load.running + 2)
+            return last_running(most, 1);
+    }
+    /* The same between the connections of one user. */
+    if (seq->request->audience->running == 0 && (server->owed == 0 || server->owed < part))
+        return last_running(user, 2);
+    return NULL;
+}
+
+static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
+{
+    const struct seq *victim = gives_way(server, seq);
+    if (!victim)
+        return false;
+    seq->owed = true;
+    seq->priority = WAITING_PRIORITY_OWED;
+    seq->way_audience = victim->audience;
+    seq->way_user = victim->user_id;
+    server->owed++;
+    server->counts.owed_total++;
+    /* Its tokens will be computed once more. */
+    uint64_t loss = (uint64_t)victim->prompt_len + seq_out_count(victim);
+    send(server, victim->replica, seq, loss, now_us);
+    return true;
+}
+
+/* ---- the turn ----------------------------------------------------------------------------------
+ */
+
+static void note_pace(struct server *server, uint32_t sent, time_us now_us)
+{
+    if (sent == 0)
+        return;
+    if (server->left_us) {
+        double each = (double)(now_us - server->left_us) / sent;
+        server->wait_us += (each - server->wait_us) / 8;
+    }
+    server->left_us = now_us;
+}
+
+void dispatch(struct server *server, time_us now_us)
+{
+    struct place_room rooms[SERVER_REPLICAS_MAX];
+    struct seq *seq;
+    uint32_t sent = 0;
+    if (server->results_freed)
+        waiting_unpark(&server->waiting);
+    server->results_freed = false;
+    if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED || !(seq = next(server)))
+        return;
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        rooms[i] = server->replicas[i]->api->room(server->replicas[i]);
+    for (; seq; seq = next(server), sent++) {
+        uint32_t pick = place_pick(rooms, server->replica_count, seq->prompt_len);
+        if (pick == PLACE_NONE)
+            break;
+        send(server, server->replicas[pick], seq, 0, now_us);
+        rooms[pick] = server->replicas[pick]->api->room(server->replicas[pick]);
+    }
+    for (; seq && send_owed(server, seq, now_us); sent++)
+        seq = next(server);
+    note_pace(server, sent, now_us);
+}

@@ -1,0 +1,40 @@
+/* Turns: who is next among those that share something, by a virtual counter of what each has used.
+ *
+ * The least counter is first; of equal ones, who came first. A counter rises by turn_charge()
+ * whenever something was used, also while its owner stands here or is away. Who comes, or comes
+ * back, starts at least where those who stand here are, so that staying away saves nothing up;
+ * what it owes it still owes.
+ *
+ * A pairing heap with embedded links: adding takes constant time, taking out logarithmic time. Owns
+ * and allocates nothing. One thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Embedded in who takes turns; zeroed memory is one that stands nowhere. */
+struct turn {
+    uint64_t used;   /* the counter */
+    uint64_t key;    /* as it was when it was put where it stands: never above `used` */
+    uint64_t number; /* and in which order that happened */
+    bool waits;
+    struct turn *child, *next, *prev; /* prev: the one before it, or of a first child the parent */
+};
+
+/* Zeroed memory is nobody. */
+struct turns {
+    struct turn *root;
+    uint64_t floor; /* the least counter that was seen here last */
+    uint64_t number;
+};
+
+void turns_add(struct turns *turns, struct turn *turn);
+void turns_remove(struct turns *turns, struct turn *turn);
+/* NULL: nobody. */
+struct turn *turns_first(struct turns *turns);
+
+static inline void turn_charge(struct turn *turn, uint64_t used)
+{
+    turn->used += used;
+}
