@@ -115,15 +115,12 @@ static enum flow run_for(struct chat_render *render, const struct chat_node *nod
         return FLOW_NEXT;
     if (items.length == 0)
         return node->d ? run(render, node->d) : FLOW_NEXT;
-    struct chat_loop *loop = chat_arena_take(&render->arena, sizeof(*loop));
-    if (!loop) {
-        chat_fail(render, ERR_TOO_LARGE, "more than %zu bytes of memory",
-                  render->limits.memory_max);
+    struct chat_loop *loop = chat_allocate(render, sizeof(*loop));
+    if (!loop)
         return FLOW_NEXT;
-    }
     *loop = (struct chat_loop){.items = items.items, .count = items.length};
     render->scope = &scope;
-    for (; loop->at < loop->count && !render->code; loop->at++) {
+    for (; loop->at < loop->count && chat_step(render, 0); loop->at++) {
         scope.variables = NULL;
         chat_define(render, &scope, "loop", 4,
                     (struct chat_value){.kind = CHAT_LOOP, .loop = loop});

@@ -6,6 +6,7 @@
 
 #define RANGE_MAX 100000 /* the reference's */
 #define TIME_TEXT_MAX 256
+#define TIME_BYTES 256 /* of going through text, is what a part of a time takes */
 
 static const char *const filters[] = {
 #define FILTER(name) #name,
@@ -122,7 +123,7 @@ static bool has_end(struct chat_render *render, struct chat_value text, struct c
                     bool start)
 {
     if (part.kind == CHAT_TUPLE) {
-        for (uint32_t i = 0; i < part.length; i++)
+        for (uint32_t i = 0; i < part.length && chat_bytes(render, 4); i++)
             if (part.items[i].kind == CHAT_STRING && has_end(render, text, part.items[i], start))
                 return true;
         return false;
@@ -132,7 +133,8 @@ static bool has_end(struct chat_render *render, struct chat_value text, struct c
         return false;
     }
     size_t at = start ? 0 : text.length - part.length;
-    return part.length <= text.length && memcmp(text.text + at, part.text, part.length) == 0;
+    return part.length <= text.length && chat_bytes(render, part.length) &&
+           memcmp(text.text + at, part.text, part.length) == 0;
 }
 
 static struct chat_value count_in(struct chat_render *render, struct chat_value text,
@@ -169,11 +171,11 @@ static struct chat_value of_string(struct chat_render *render, enum chat_method 
         return chat_undefined(NULL);
     switch (method) {
     case CHAT_METHOD_strip:
-        return chat_strip(text, first, true, true);
+        return chat_strip(render, text, first, true, true);
     case CHAT_METHOD_lstrip:
-        return chat_strip(text, first, true, false);
+        return chat_strip(render, text, first, true, false);
     case CHAT_METHOD_rstrip:
-        return chat_strip(text, first, false, true);
+        return chat_strip(render, text, first, false, true);
     case CHAT_METHOD_split:
     case CHAT_METHOD_rsplit:
         return chat_split(render, text, separator, max, method == CHAT_METHOD_rsplit);
@@ -273,7 +275,7 @@ static struct chat_value make_dict(struct chat_render *render, enum chat_kind ki
         return result;
     if (arguments->count > 1 || (arguments->count == 1 && from.kind != CHAT_DICT))
         return chat_fail(render, ERR_UNSUPPORTED, "a dict from this is not supported");
-    for (size_t i = 0; arguments->count == 1 && i < from.dict->count; i++)
+    for (size_t i = 0; arguments->count == 1 && i < from.dict->count && !render->code; i++)
         chat_dict_set(render, result.dict, from.dict->pairs[i].key, from.dict->pairs[i].value);
     for (size_t i = 0; i < arguments->named; i++)
         chat_dict_set(render, result.dict,
@@ -286,6 +288,8 @@ static struct chat_value show_time(struct chat_render *render, struct chat_value
 {
     char pattern[TIME_TEXT_MAX], text[TIME_TEXT_MAX];
     struct tm parts;
+    if (!chat_step(render, TIME_BYTES * (1 + (size_t)format.length)))
+        return chat_undefined(NULL);
     if (format.kind != CHAT_STRING || format.length >= sizeof(pattern) - 1 ||
         !localtime_r(&render->now, &parts))
         return chat_fail(render, ERR_BAD_VALUE, "strftime_now needs a short format");

@@ -3,25 +3,33 @@
 
 #include "daemon/text/chat_eval.h"
 
-static struct chat_variable *find(struct chat_scope *scope, const char *name, size_t length)
+/* A template may have as many variables, and as long names, as its source or a request's
+ * chat_template_kwargs hold. */
+static bool same_name(struct chat_render *render, const char *a, size_t a_length, const char *b,
+                      size_t b_length)
+{
+    return chat_bytes(render, 1) && a_length == b_length && chat_bytes(render, a_length) &&
+           memcmp(a, b, a_length) == 0;
+}
+
+static struct chat_variable *find(struct chat_render *render, struct chat_scope *scope,
+                                  const char *name, size_t length)
 {
     struct chat_variable *variable = scope->variables;
-    while (variable && (variable->length != length || memcmp(variable->name, name, length) != 0))
+    while (variable && !render->code &&
+           !same_name(render, variable->name, variable->length, name, length))
         variable = variable->next;
-    return variable;
+    return render->code ? NULL : variable;
 }
 
 void chat_define(struct chat_render *render, struct chat_scope *scope, const char *name,
                  size_t length, struct chat_value value)
 {
-    struct chat_variable *variable = find(scope, name, length);
+    struct chat_variable *variable = find(render, scope, name, length);
     if (!variable) {
-        variable = render->code ? NULL : chat_arena_take(&render->arena, sizeof(*variable));
-        if (!variable) {
-            chat_fail(render, ERR_TOO_LARGE, "more than %zu bytes of memory",
-                      render->limits.memory_max);
+        variable = chat_allocate(render, sizeof(*variable));
+        if (!variable)
             return;
-        }
         *variable =
             (struct chat_variable){.name = name, .length = length, .next = scope->variables};
         scope->variables = variable;
@@ -32,18 +40,16 @@ void chat_define(struct chat_render *render, struct chat_scope *scope, const cha
 /* Names for messages end with a 0, and live as long as the rendering. */
 static struct chat_value missing(struct chat_render *render, const struct chat_node *node)
 {
-    char *name = chat_arena_text(&render->arena, node->length + 1);
-    if (!name)
-        return chat_undefined(NULL);
-    memcpy(name, node->name, node->length);
-    name[node->length] = 0;
+    char *name = chat_allocate(render, node->length + 1);
+    if (name)
+        memcpy(name, node->name, node->length);
     return chat_undefined(name);
 }
 
 static struct chat_value look_up(struct chat_render *render, const struct chat_node *node)
 {
     for (struct chat_scope *scope = render->scope; scope; scope = scope->parent) {
-        const struct chat_variable *variable = find(scope, node->name, node->length);
+        const struct chat_variable *variable = find(render, scope, node->name, node->length);
         if (variable)
             return variable->value;
     }
@@ -118,8 +124,8 @@ static struct chat_value call_macro(struct chat_render *render, const struct cha
             place < arguments->count ? arguments->values[place] : chat_undefined("a parameter");
         bool given = place < arguments->count;
         for (size_t i = 0; i < arguments->named && !given; i++) {
-            given = arguments->names[i].length == p->length &&
-                    memcmp(arguments->names[i].name, p->name, p->length) == 0;
+            given = same_name(render, arguments->names[i].name, arguments->names[i].length, p->name,
+                              p->length);
             if (given)
                 value = arguments->names[i].value;
         }

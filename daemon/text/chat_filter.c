@@ -30,6 +30,8 @@ static struct chat_value follow(struct chat_render *render, struct chat_value va
         return chat_fail(render, ERR_BAD_VALUE, "an attribute is named by a text");
     size_t at = 0;
     for (int part = 0; part < PATH_PARTS_MAX && at <= path.length; part++) {
+        if (!chat_step(render, path.length - at))
+            return chat_undefined(NULL);
         const char *dot = memchr(path.text + at, '.', path.length - at);
         size_t length = dot ? (size_t)(dot - path.text) - at : path.length - at;
         struct chat_value key = chat_text(path.text + at, length);
@@ -255,7 +257,7 @@ static struct chat_value to_number(struct chat_render *render, struct chat_value
     }
     if (value.kind != CHAT_STRING)
         return otherwise;
-    struct chat_value bare = chat_strip(value, chat_none(), true, true);
+    struct chat_value bare = chat_strip(render, value, chat_none(), true, true);
     if (bare.length == 0 || bare.length >= sizeof(text))
         return otherwise;
     memcpy(text, bare.text, bare.length);
@@ -322,8 +324,7 @@ static struct chat_value of_text(struct chat_render *render, enum chat_filter fi
     struct chat_value limit;
     switch (filter) {
     case CHAT_FILTER_trim:
-        chat_step(render, value.length);
-        return chat_strip(value, chat_argument(arguments, 0, "chars"), true, true);
+        return chat_strip(render, value, chat_argument(arguments, 0, "chars"), true, true);
     case CHAT_FILTER_upper:
         return chat_to_case(render, value, CASE_UPPER);
     case CHAT_FILTER_lower:

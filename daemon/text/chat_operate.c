@@ -5,6 +5,7 @@
 #include "daemon/text/chat_value.h"
 
 #define REPEAT_MAX 1000000
+#define REST_BYTES 512 /* of going through text, is what fmod() takes with far exponents */
 
 struct chat_value chat_concat(struct chat_render *render, struct chat_value a, struct chat_value b)
 {
@@ -52,7 +53,7 @@ static struct chat_value join_lists(struct chat_render *render, struct chat_valu
 {
     size_t count = (size_t)a.length + b.length;
     struct chat_value *items = chat_items(render, count);
-    if (!items || !chat_step(render, count))
+    if (!items)
         return chat_undefined(NULL);
     for (uint32_t i = 0; i < a.length; i++)
         items[i] = a.items[i];
@@ -89,6 +90,8 @@ static struct chat_value of_floats(struct chat_render *render, char op, double a
     case 'd':
         return chat_float(floor(a / b));
     case '%': {
+        if (!chat_step(render, REST_BYTES))
+            return chat_undefined(NULL);
         double rest = fmod(a, b);
         return chat_float(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
     }

@@ -8,12 +8,19 @@
 #include "daemon/text/chat_value.h"
 #include "daemon/text/codepoint.h"
 
+#define DIGITS_BYTES 512 /* of going through text, is what writing a number and reading it takes   \
+                          */
+
 bool chat_put(struct chat_render *render, struct buffer *out, const char *text, size_t length)
 {
+    size_t max = render->limits.output_max;
     if (!chat_step(render, length))
         return false;
-    if (buffer_append(out, text, length, render->limits.output_max))
+    /* Of all that are being written, for captures nest. */
+    if (length <= max - render->written && buffer_append(out, text, length, max)) {
+        render->written += length;
         return true;
+    }
     chat_fail(render, ERR_TOO_LARGE, "a text of more than %zu bytes", render->limits.output_max);
     return false;
 }
@@ -26,6 +33,7 @@ static void put(struct chat_render *render, struct buffer *out, const char *text
 struct chat_value chat_take(struct chat_render *render, struct buffer *buffer)
 {
     struct chat_value text = chat_copy(render, buffer->data, buffer->length);
+    render->written -= buffer->length;
     buffer_free(buffer);
     return text;
 }
@@ -44,9 +52,11 @@ static void put_float(struct chat_render *render, struct buffer *out, double num
         return;
     }
     int precision = 0;
-    do
+    do {
+        if (!chat_step(render, DIGITS_BYTES))
+            return;
         snprintf(digits, sizeof(digits), "%.*e", precision, number);
-    while (precision++ < 17 && strtod(digits, NULL) != number);
+    } while (precision++ < 17 && strtod(digits, NULL) != number);
     int exponent = atoi(strchr(digits, 'e') + 1), places = precision - 1;
     if (exponent >= -4 && exponent < 16) {
         int decimals = places - exponent > 1 ? places - exponent : 1;
@@ -236,7 +246,7 @@ static void new_line(struct json_writing *w)
     if (indent.kind == CHAT_NONE)
         return;
     put(w->render, w->out, "\n");
-    for (int i = 0; i < w->level && !w->render->code; i++) {
+    for (int i = 0; i < w->level && chat_bytes(w->render, 2); i++) {
         if (indent.kind == CHAT_STRING)
             chat_put(w->render, w->out, indent.text, indent.length);
         for (int64_t n = 0; indent.kind != CHAT_STRING && n < chat_as_int(indent); n++)

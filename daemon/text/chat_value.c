@@ -46,6 +46,16 @@ bool chat_step(struct chat_render *render, size_t bytes)
     return !render->code;
 }
 
+bool chat_bytes(struct chat_render *render, size_t bytes)
+{
+    render->bytes += bytes;
+    if (render->bytes < BYTES_PER_STEP)
+        return !render->code;
+    bytes = render->bytes - BYTES_PER_STEP;
+    render->bytes %= BYTES_PER_STEP;
+    return chat_step(render, bytes);
+}
+
 bool chat_enter(struct chat_render *render)
 {
     if (++render->depth > CHAT_DEPTH_MAX)
@@ -58,9 +68,9 @@ void chat_leave(struct chat_render *render)
     render->depth--;
 }
 
-static void *take(struct chat_render *render, size_t bytes)
+void *chat_allocate(struct chat_render *render, size_t bytes)
 {
-    void *memory = render->code ? NULL : chat_arena_take(&render->arena, bytes);
+    void *memory = chat_bytes(render, bytes) ? chat_arena_take(&render->arena, bytes) : NULL;
     if (!memory)
         chat_fail(render, ERR_TOO_LARGE, "more than %zu bytes of memory",
                   render->limits.memory_max);
@@ -92,7 +102,7 @@ struct chat_value *chat_items(struct chat_render *render, size_t count)
         chat_fail(render, ERR_TOO_LARGE, "a list too long");
         return NULL;
     }
-    return take(render, (count > 0 ? count : 1) * sizeof(struct chat_value));
+    return chat_allocate(render, (count > 0 ? count : 1) * sizeof(struct chat_value));
 }
 
 struct chat_value chat_list(const struct chat_value *items, size_t count)
@@ -102,7 +112,7 @@ struct chat_value chat_list(const struct chat_value *items, size_t count)
 
 struct chat_value chat_copy(struct chat_render *render, const char *text, size_t length)
 {
-    char *copy = render->code ? NULL : chat_arena_text(&render->arena, length);
+    char *copy = chat_bytes(render, length) ? chat_arena_text(&render->arena, length) : NULL;
     if (!copy)
         return chat_fail(render, ERR_TOO_LARGE, "more than %zu bytes of memory",
                          render->limits.memory_max);
@@ -113,23 +123,26 @@ struct chat_value chat_copy(struct chat_render *render, const char *text, size_t
 
 struct chat_value chat_new_dict(struct chat_render *render, enum chat_kind kind)
 {
-    struct chat_dict *dict = take(render, sizeof(*dict));
+    struct chat_dict *dict = chat_allocate(render, sizeof(*dict));
     return dict ? (struct chat_value){.kind = kind, .dict = dict} : chat_undefined(NULL);
+}
+
+static bool equal_texts(struct chat_render *render, struct chat_value a, struct chat_value b)
+{
+    return a.length == b.length && chat_bytes(render, a.length) &&
+           memcmp(a.text, b.text, a.length) == 0;
 }
 
 /* The member of an equal key; its place, or the count. */
 static size_t find(struct chat_render *render, const struct chat_dict *dict, struct chat_value key)
 {
-    size_t at = 0;
-    for (; at < dict->count; at++) {
+    for (size_t at = 0; at < dict->count && chat_bytes(render, 2); at++) {
         struct chat_value other = dict->pairs[at].key;
-        if (key.kind == CHAT_STRING && other.kind == CHAT_STRING
-                ? key.length == other.length && memcmp(key.text, other.text, key.length) == 0
-                : chat_equal(render, key, other))
-            break;
+        if (key.kind == CHAT_STRING && other.kind == CHAT_STRING ? equal_texts(render, key, other)
+                                                                 : chat_equal(render, key, other))
+            return at;
     }
-    chat_step(render, at);
-    return at;
+    return dict->count;
 }
 
 void chat_dict_set(struct chat_render *render, struct chat_dict *dict, struct chat_value key,
@@ -140,7 +153,7 @@ void chat_dict_set(struct chat_render *render, struct chat_dict *dict, struct ch
         return;
     if (at == dict->count && dict->count == dict->room) {
         size_t room = dict->room > 0 ? 2 * dict->room : 8;
-        struct chat_pair *pairs = take(render, room * sizeof(*pairs));
+        struct chat_pair *pairs = chat_allocate(render, room * sizeof(*pairs));
         if (!pairs)
             return;
         if (dict->count > 0)
@@ -179,7 +192,7 @@ static struct chat_value dict_from_json(struct chat_render *render, const json *
     size_t count = json_count(value);
     if (render->code || count == 0)
         return result;
-    result.dict->pairs = take(render, count * sizeof(*result.dict->pairs));
+    result.dict->pairs = chat_allocate(render, count * sizeof(*result.dict->pairs));
     result.dict->room = count;
     for (const json *child = json_child(value); child && !render->code; child = json_next(child)) {
         struct chat_pair *pair = &result.dict->pairs[result.dict->count++];
@@ -258,12 +271,14 @@ static bool equal_dicts(struct chat_render *render, struct chat_value a, struct 
 bool chat_equal(struct chat_render *render, struct chat_value a, struct chat_value b)
 {
     bool equal = false;
+    if (!chat_bytes(render, 4))
+        return false;
     if (chat_is_number(a) && chat_is_number(b))
         return a.kind == CHAT_FLOAT || b.kind == CHAT_FLOAT ? chat_as_float(a) == chat_as_float(b)
                                                             : chat_as_int(a) == chat_as_int(b);
     if (a.kind != b.kind)
         return false;
-    if (!chat_enter(render) || !chat_step(render, a.kind == CHAT_STRING ? a.length : 0)) {
+    if (!chat_enter(render) || !chat_step(render, 0)) {
         chat_leave(render);
         return false;
     }
@@ -273,7 +288,7 @@ bool chat_equal(struct chat_render *render, struct chat_value a, struct chat_val
         equal = true;
         break;
     case CHAT_STRING:
-        equal = a.length == b.length && memcmp(a.text, b.text, a.length) == 0;
+        equal = equal_texts(render, a, b);
         break;
     case CHAT_LIST:
     case CHAT_TUPLE:
@@ -293,6 +308,8 @@ bool chat_equal(struct chat_render *render, struct chat_value a, struct chat_val
 int chat_order(struct chat_render *render, struct chat_value a, struct chat_value b)
 {
     int order = 0;
+    if (!chat_step(render, 0))
+        return 0;
     if (chat_is_number(a) && chat_is_number(b)) {
         double left = chat_as_float(a), right = chat_as_float(b);
         if (a.kind != CHAT_FLOAT && b.kind != CHAT_FLOAT)
@@ -301,7 +318,8 @@ int chat_order(struct chat_render *render, struct chat_value a, struct chat_valu
     }
     if (a.kind == CHAT_STRING && b.kind == CHAT_STRING) {
         size_t shorter = a.length < b.length ? a.length : b.length;
-        chat_step(render, shorter);
+        if (!chat_bytes(render, shorter))
+            return 0;
         order = memcmp(a.text, b.text, shorter); /* of UTF-8 as of code points */
         return order ? order : (a.length > b.length) - (a.length < b.length);
     }

@@ -78,6 +78,8 @@ struct chat_render {
     uint64_t steps, look_at; /* the steps at which the halt is looked at next */
     int depth;
     uint32_t line;
+    size_t bytes;   /* gone through, and not a step yet */
+    size_t written; /* bytes of text in all buffers that are being written */
     struct buffer output;
     struct chat_scope *globals, *scope;
     time_t now;
@@ -87,8 +89,11 @@ struct chat_render {
 
 struct chat_value chat_fail(struct chat_render *render, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Counts work; false when it is used up, or something failed before. */
+/* Counts work; false when it is used up, or something failed before. Whatever a template can make
+ * long is counted: before it is done, where it is known how long it is, else as it goes. chat_step
+ * counts a step and the bytes, chat_bytes the bytes alone: for what is short and often. */
 bool chat_step(struct chat_render *render, size_t bytes);
+bool chat_bytes(struct chat_render *render, size_t bytes);
 bool chat_enter(struct chat_render *render); /* one level deeper; chat_leave after it, always */
 void chat_leave(struct chat_render *render);
 
@@ -138,6 +143,8 @@ bool chat_is(struct chat_value value, const char *text); /* a string of this tex
 
 const char *chat_kind_name(struct chat_value value); /* as Python calls its type */
 
+/* Zeroed memory of the rendering, counted by its bytes; NULL where it failed. */
+void *chat_allocate(struct chat_render *render, size_t bytes);
 /* New values. A list's items are filled by the caller; NULL where it failed. */
 struct chat_value *chat_items(struct chat_render *render, size_t count);
 struct chat_value chat_list(const struct chat_value *items, size_t count);

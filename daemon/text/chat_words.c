@@ -39,24 +39,25 @@ struct chat_value chat_to_case(struct chat_render *render, struct chat_value tex
     return chat_take(render, &out);
 }
 
-static bool strips(struct chat_value chars, uint32_t code)
+static bool strips(struct chat_render *render, struct chat_value chars, uint32_t code)
 {
     if (chars.kind != CHAT_STRING)
-        return chat_is_space(code);
-    for (size_t at = 0; at < chars.length;)
+        return chat_bytes(render, 4) && chat_is_space(code);
+    for (size_t at = 0; at < chars.length && chat_bytes(render, 2);)
         if (codepoint_next(chars.text, &at) == code)
             return true;
     return false;
 }
 
-struct chat_value chat_strip(struct chat_value text, struct chat_value chars, bool left, bool right)
+struct chat_value chat_strip(struct chat_render *render, struct chat_value text,
+                             struct chat_value chars, bool left, bool right)
 {
     size_t start = 0, end = text.length;
     for (size_t next = 0; left && next < end; start = next)
-        if (!strips(chars, codepoint_next(text.text, &next)))
+        if (!strips(render, chars, codepoint_next(text.text, &next)))
             break;
     for (size_t before; right && end > start; end = before)
-        if (!strips(chars, codepoint_before(text.text, end, &before)))
+        if (!strips(render, chars, codepoint_before(text.text, end, &before)))
             break;
     return chat_text(text.text + start, end - start);
 }
@@ -115,11 +116,18 @@ static void split_left(struct chat_render *render, struct growing *list, struct 
     add(render, list, at, (size_t)(end - at));
 }
 
-static const char *find_last(const char *text, size_t length, struct chat_value part)
+static const char *find_last(struct chat_render *render, const char *text, size_t length,
+                             struct chat_value part)
 {
-    for (size_t at = length + 1; at-- > 0;)
-        if (length - at >= part.length && memcmp(text + at, part.text, part.length) == 0)
+    if (part.length == 0)
+        return text + length;
+    for (size_t at = part.length <= length ? length - part.length + 1 : 0; at-- > 0;) {
+        bool begins = text[at] == part.text[0];
+        if (!chat_bytes(render, 2 + (begins ? part.length : 0)))
+            return NULL;
+        if (begins && memcmp(text + at, part.text, part.length) == 0)
             return text + at;
+    }
     return NULL;
 }
 
@@ -128,7 +136,8 @@ static void split_right(struct chat_render *render, struct growing *list, struct
 {
     size_t length = text.length;
     const char *found;
-    while (!render->code && max-- != 0 && (found = find_last(text.text, length, separator))) {
+    while (!render->code && max-- != 0 &&
+           (found = find_last(render, text.text, length, separator))) {
         add(render, list, found + separator.length,
             (size_t)(text.text + length - found) - separator.length);
         length = (size_t)(found - text.text);
@@ -160,6 +169,7 @@ struct chat_value chat_split_lines(struct chat_render *render, struct chat_value
 {
     struct growing list = {0};
     size_t start = 0;
+    chat_step(render, text.length);
     for (size_t at = 0; at < text.length && !render->code;) {
         size_t here = at;
         uint32_t code = codepoint_next(text.text, &at);
@@ -184,6 +194,7 @@ struct chat_value chat_replace(struct chat_render *render, struct chat_value tex
     const char *at = text.text, *end = at + text.length, *found;
     if (old.kind != CHAT_STRING || new.kind != CHAT_STRING || old.length == 0)
         return chat_fail(render, ERR_UNSUPPORTED, "replace needs two texts, the first not empty");
+    chat_step(render, (size_t)text.length + old.length);
     while (max-- != 0 && !render->code &&
            (found = memmem(at, (size_t)(end - at), old.text, old.length))) {
         chat_put(render, &out, at, (size_t)(found - at));
@@ -199,7 +210,7 @@ struct chat_value chat_join(struct chat_render *render, struct chat_value separa
 {
     struct buffer out = {0};
     items = chat_elements(render, items);
-    for (uint32_t i = 0; !render->code && i < items.length; i++) {
+    for (uint32_t i = 0; i < items.length && chat_step(render, 0); i++) {
         if (i > 0)
             chat_put_text(render, &out, separator);
         if (strings_only && items.items[i].kind != CHAT_STRING)
@@ -217,8 +228,9 @@ int64_t chat_find(struct chat_render *render, struct chat_value text, struct cha
         chat_fail(render, ERR_BAD_VALUE, "a text is needed, not %s", chat_kind_name(part));
         return -1;
     }
-    chat_step(render, last ? (size_t)text.length * (part.length + 1u) : text.length);
-    const char *found = last ? find_last(text.text, text.length, part)
+    if (!chat_step(render, (size_t)text.length + part.length))
+        return -1;
+    const char *found = last ? find_last(render, text.text, text.length, part)
                              : memmem(text.text, text.length, part.text, part.length);
     return found ? (int64_t)chat_count(text.text, (size_t)(found - text.text)) : -1;
 }

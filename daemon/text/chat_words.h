@@ -8,8 +8,8 @@ struct chat_value chat_to_case(struct chat_render *render, struct chat_value tex
                                enum chat_case to);
 
 /* `chars`: the characters to strip; not a string: white space. */
-struct chat_value chat_strip(struct chat_value text, struct chat_value chars, bool left,
-                             bool right);
+struct chat_value chat_strip(struct chat_render *render, struct chat_value text,
+                             struct chat_value chars, bool left, bool right);
 
 /* `max`: parts beyond the first; less than 0: as many as there are. */
 struct chat_value chat_split(struct chat_render *render, struct chat_value text,
