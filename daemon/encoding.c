@@ -76,13 +76,6 @@ static int encode(const struct encoding *encoding, struct tokenizer_scratch *scr
     return 0;
 }
 
-/* So that nothing is begun for nobody. */
-static int stopped(struct encoding *encoding)
-{
-    int code = halt_code(&encoding->task.halt);
-    return code ? error_set(&encoding->error, code, "stopped: %s", error_text(code)) : 0;
-}
-
 static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scratch)
 {
     if (!scratch) {
@@ -92,7 +85,7 @@ static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scra
     tokenizer_scratch_halt(scratch, &encoding->task.halt);
     for (uint32_t i = 0; i < encoding->text_count; i++) {
         struct encoding_text *text = &encoding->texts[i];
-        int rc = stopped(encoding);
+        int rc = halt_error(&encoding->task.halt, &encoding->error);
         if (!rc && encoding->prepare)
             rc = encoding->prepare(encoding, i, &encoding->error);
         if (!rc)
