@@ -77,13 +77,6 @@ static int encode(const struct encoding *encoding, struct tokenizer_scratch *scr
     return 0;
 }
 
-/* So that nothing is begun for nobody. */
-static int stopped(struct encoding *encoding)
-{
-    int code = halt_code(&encoding->errand.task.halt);
-    return code ? error_set(&encoding->error, code, "stopped: %s", error_text(code)) : 0;
-}
-
 static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scratch)
 {
     if (!scratch) {
@@ -93,7 +86,7 @@ static void encode_all(struct encoding *encoding, struct tokenizer_scratch *scra
     tokenizer_scratch_halt(scratch, &encoding->errand.task.halt);
     for (uint32_t i = 0; i < encoding->text_count; i++) {
         struct encoding_text *text = &encoding->texts[i];
-        int rc = stopped(encoding);
+        int rc = halt_error(&encoding->errand.task.halt, &encoding->error);
         if (!rc && encoding->prepare)
             rc = encoding->prepare(encoding, i, &encoding->error);
         if (!rc)

@@ -64,13 +64,15 @@ void added_free(struct added_set *set)
 }
 
 /* The longest token that begins at `at`; NULL when none does. */
-static const struct added_token *longest(const struct added_set *set, const char *text,
-                                         size_t length, size_t at, size_t *ret_end)
+static const struct added_token *longest(const struct added_set *set, struct added_cursor *cursor,
+                                         const char *text, size_t length, size_t at,
+                                         size_t *ret_end)
 {
     const struct added_token *token = NULL;
     uint32_t node = set->first[(unsigned char)text[at]];
     while (node) {
         at++;
+        cursor->looked++;
         if (set->nodes[node].token) {
             token = &set->tokens[set->nodes[node].token - 1];
             *ret_end = at;
@@ -134,6 +136,24 @@ static size_t spaces_after(const char *text, size_t at, size_t length)
     return at;
 }
 
+/* Tokens may follow each other through one stretch of white space, which is gone through once. */
+static size_t past_spaces(struct added_cursor *cursor, const char *text, size_t at, size_t length)
+{
+    if (at < cursor->spaces_start || at > cursor->spaces_end || cursor->spaces_end == 0) {
+        cursor->spaces_start = at;
+        cursor->spaces_end = spaces_after(text, at, length);
+    }
+    return cursor->spaces_end;
+}
+
+static bool stopped(struct added_cursor *cursor)
+{
+    if (++cursor->looked < HALT_LOOK)
+        return false;
+    cursor->looked = 0;
+    return halt_code(cursor->halt) != 0;
+}
+
 bool added_next(const struct added_set *set, struct added_cursor *cursor, const char *text,
                 size_t length, size_t *ret_start, size_t *ret_end, uint32_t *ret_id)
 {
@@ -141,14 +161,16 @@ bool added_next(const struct added_set *set, struct added_cursor *cursor, const 
         return false;
     while (cursor->searched < length) {
         size_t start = cursor->searched, end = 0;
-        const struct added_token *token = longest(set, text, length, start, &end);
+        const struct added_token *token = longest(set, cursor, text, length, start, &end);
         cursor->searched = token ? end : start + 1;
+        if (stopped(cursor))
+            return false;
         if (!token || (token->single_word && !stands_alone(text, length, start, end)))
             continue;
         if (token->lstrip)
             start = spaces_before(text, start, cursor->taken);
         if (token->rstrip)
-            end = spaces_after(text, end, length);
+            end = past_spaces(cursor, text, end, length);
         cursor->taken = end;
         *ret_start = start;
         *ret_end = end;

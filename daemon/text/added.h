@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/text/halt.h"
+
 #define ADDED_TOKENS_MAX (1 << 16)
 #define ADDED_TEXT_MAX 256 /* bytes; a search looks at no more than this from each place */
 
@@ -36,10 +38,13 @@ bool added_insert(struct added_set *set, const char *text, size_t length,
                   const struct added_token *token);
 void added_free(struct added_set *set);
 
-/* The next token in valid UTF-8: true with its range, white space that it strips included. Start
- * with a zeroed cursor over the same text. */
+/* The next token in valid UTF-8: true with its range, white space that it strips included; false
+ * also once the halt is set. Start with a cursor of zeros but for its halt, over the same text. */
 struct added_cursor {
-    size_t searched, taken; /* where matches may begin; where the last token ended */
+    size_t searched, taken;          /* where matches may begin; where the last token ended */
+    size_t spaces_start, spaces_end; /* the white space that was gone through last */
+    size_t looked;                   /* bytes, since the halt was looked at */
+    const struct halt *halt;         /* NULL: none */
 };
 bool added_next(const struct added_set *set, struct added_cursor *cursor, const char *text,
                 size_t length, size_t *ret_start, size_t *ret_end, uint32_t *ret_id);

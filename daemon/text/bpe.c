@@ -107,6 +107,8 @@ static enum bpe_outcome merge_piece(const struct bpe *bpe, struct bpe_scratch *s
     size_t count = make_symbols(bpe, piece, length, scratch->symbols);
     if (count > 1)
         count = bpe_merge_symbols(bpe, scratch, count);
+    if (length >= CUT_MIN && halt_code(scratch->halt))
+        return BPE_HALTED;
     if (count > ids->max - ids->count)
         return BPE_FULL;
     for (size_t i = 0; i < count; i++)
@@ -199,6 +201,8 @@ enum bpe_outcome bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, 
             return put(ids, whole);
     }
     for (size_t start = 0, end; start < length; start = end) {
+        if (halt_code(scratch->halt))
+            return BPE_HALTED;
         end = part_end(bpe, piece, length, start);
         enum bpe_outcome outcome = bpe->flags.ignore_merges
                                        ? merge_piece(bpe, scratch, piece + start, end - start, ids)

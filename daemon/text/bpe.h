@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/text/halt.h"
 #include "daemon/text/vocab.h"
 
 #define BPE_MERGES_MAX (1 << 20)
@@ -48,8 +49,9 @@ struct bpe_word;
 struct bpe_scratch {
     struct bpe_symbol *symbols;
     uint64_t *heap;
-    size_t room;            /* of symbols; the heap has twice as much */
-    struct bpe_word *cache; /* recent pieces; of one tokenizer */
+    size_t room;             /* of symbols; the heap has twice as much */
+    struct bpe_word *cache;  /* recent pieces; of one tokenizer */
+    const struct halt *halt; /* NULL: none */
 };
 
 bool bpe_scratch_init(struct bpe_scratch *scratch);
@@ -61,7 +63,7 @@ struct bpe_ids {
     size_t count, max;
 };
 
-enum bpe_outcome { BPE_DONE, BPE_FULL, BPE_NO_MEMORY };
+enum bpe_outcome { BPE_DONE, BPE_FULL, BPE_NO_MEMORY, BPE_HALTED };
 
 /* Appends the ids of one piece of valid UTF-8. */
 enum bpe_outcome bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece,

@@ -83,13 +83,15 @@ bool bpe_add_merge(struct bpe *bpe, const struct bpe_merge *merge)
 
 static const struct bpe_merge *find(const struct bpe *bpe, uint32_t left, uint32_t right)
 {
-    for (uint32_t at = pair_hash(left, right);; at++) {
-        const struct bpe_merge *entry = &bpe->merges[at & bpe->merges_mask];
+    uint32_t at = pair_hash(left, right);
+    for (uint32_t probe = 0; probe < IDMAP_PROBES_MAX; probe++) {
+        const struct bpe_merge *entry = &bpe->merges[(at + probe) & bpe->merges_mask];
         if (entry->left == left && entry->right == right)
             return entry;
         if (entry->left == IDMAP_NONE)
             return NULL;
     }
+    return NULL; /* no entry is farther from its place */
 }
 
 bool bpe_scratch_reserve(struct bpe_scratch *scratch, size_t symbols)
@@ -191,12 +193,20 @@ static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, uint3
         symbols[i].prev = i - 1;
         symbols[i].next = i + 1;
     }
-    for (uint32_t i = 0; i + 1 < count; i++)
+    for (uint32_t i = 0; i + 1 < count; i++) {
+        if (i % HALT_LOOK == 0 && halt_code(scratch->halt))
+            return;
         if (offer(bpe, symbols, i, &entry))
             heap[entries++] = entry;
-    for (size_t i = entries / 2; i-- > 0;)
+    }
+    for (size_t i = entries / 2; i-- > 0;) {
+        if (i % HALT_LOOK == 0 && halt_code(scratch->halt))
+            return;
         heap_sink(heap, entries, i);
-    while (entries > 0) {
+    }
+    for (uint32_t turn = 1; entries > 0; turn++) {
+        if (turn % HALT_LOOK == 0 && halt_code(scratch->halt))
+            return;
         uint32_t place = (uint32_t)heap[0], rank = (uint32_t)(heap[0] >> 32);
         heap[0] = heap[--entries];
         heap_sink(heap, entries, 0);

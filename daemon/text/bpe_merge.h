@@ -25,5 +25,6 @@ static inline bool bpe_joinable(const struct bpe *bpe, uint32_t left, uint32_t r
 
 bool bpe_scratch_reserve(struct bpe_scratch *scratch, size_t symbols);
 
-/* Merges the first `count` symbols in place; returns how many are left, packed at the front. */
+/* Merges the first `count` symbols in place; returns how many are left, packed at the front. Once
+ * halted it leaves merges out. */
 size_t bpe_merge_symbols(const struct bpe *bpe, struct bpe_scratch *scratch, size_t count);

@@ -32,9 +32,9 @@ int chat_template_load(const char *source, size_t length, struct chat_template *
 void chat_template_free(struct chat_template *template); /* NULL is allowed */
 
 struct chat_limits {
-    uint64_t steps_max; /* expressions and statements evaluated, and bytes gone through, by 16 */
-    size_t memory_max;  /* bytes of values */
-    size_t output_max;  /* bytes of text */
+    uint64_t steps_max;      /* expressions, statements, elements; bytes gone through, by 16 */
+    size_t memory_max;       /* bytes of values */
+    size_t output_max;       /* bytes of text */
     const struct halt *halt; /* looked at every so many steps; NULL: nothing stops the rendering */
 };
 

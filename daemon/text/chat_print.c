@@ -8,7 +8,8 @@
 #include "daemon/text/chat_value.h"
 #include "daemon/text/codepoint.h"
 
-#define DIGITS_BYTES 512 /* of going through text, is what writing a number and reading it takes */
+#define DIGITS_BYTES 512 /* of going through text, is what writing a number and reading it takes   \
+                          */
 
 bool chat_put(struct chat_render *render, struct buffer *out, const char *text, size_t length)
 {

@@ -42,7 +42,7 @@ struct chat_value chat_to_case(struct chat_render *render, struct chat_value tex
 static bool strips(struct chat_render *render, struct chat_value chars, uint32_t code)
 {
     if (chars.kind != CHAT_STRING)
-        return chat_bytes(render, 2) && chat_is_space(code);
+        return chat_bytes(render, 4) && chat_is_space(code);
     for (size_t at = 0; at < chars.length && chat_bytes(render, 2);)
         if (codepoint_next(chars.text, &at) == code)
             return true;

@@ -31,11 +31,12 @@ bool idmap_add(struct idmap *map, uint32_t hash, uint32_t value);
 /* The candidates of a hash, one after another: start with *probe = 0; IDMAP_NONE ends. */
 static inline uint32_t idmap_next(const struct idmap *map, uint32_t hash, uint32_t *probe)
 {
-    for (;;) {
+    while (*probe < IDMAP_PROBES_MAX) {
         const struct idmap_entry *entry = &map->entries[(hash + (*probe)++) & map->mask];
         if (entry->value == IDMAP_NONE || entry->hash == hash)
             return entry->value;
     }
+    return IDMAP_NONE; /* no entry is farther from its place */
 }
 
 uint32_t idmap_hash(const char *bytes, size_t count);

@@ -20,10 +20,15 @@ static bool old_starter(uint32_t code)
 #include "daemon/text/nfc_reference.def"
 #undef OLD_STARTERS
     };
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
-        if (code >= ranges[i].first && code <= ranges[i].last)
-            return true;
-    return false;
+    size_t low = 0, high = sizeof(ranges) / sizeof(ranges[0]);
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (code > ranges[middle].last)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < sizeof(ranges) / sizeof(ranges[0]) && code >= ranges[low].first;
 }
 
 static bool hangul_second(uint32_t code)
@@ -125,13 +130,14 @@ static void order_marks(struct nfc_scratch *scratch, size_t count)
     }
 }
 
-/* Code points of the stretch, decomposed; 0 when memory runs out. */
+/* Code points of the stretch, decomposed; 0 when memory runs out or the halt is set. */
 static size_t decompose(struct nfc_scratch *scratch, const char *text, size_t length)
 {
     size_t count = 0;
     for (size_t at = 0; at < length;) {
         uint32_t code = codepoint_next(text, &at);
-        if (!reserve(scratch, count + DECOMPOSED_MAX))
+        if (!reserve(scratch, count + DECOMPOSED_MAX) ||
+            (at % HALT_LOOK < CODEPOINT_BYTES_MAX && halt_code(scratch->halt)))
             return 0;
         if (old_starter(code)) {
             scratch->codes[count++] = (int32_t)code;
@@ -156,6 +162,8 @@ static bool append_stretch(struct nfc_scratch *scratch, const char *text, size_t
     if (count == 0)
         return false;
     order_marks(scratch, count);
+    if (halt_code(scratch->halt))
+        return false;
     utf8proc_ssize_t composed = utf8proc_normalize_utf32(scratch->codes, (utf8proc_ssize_t)count,
                                                          UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     if (composed < 0 || !buffer_reserve(out, (size_t)composed * CODEPOINT_BYTES_MAX, max))

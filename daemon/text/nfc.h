@@ -10,11 +10,13 @@
 #include <stdint.h>
 
 #include "daemon/text/buffer.h"
+#include "daemon/text/halt.h"
 
 /* Code points of one stretch between two places where normalisation cannot reach across. */
 struct nfc_scratch {
     int32_t *codes, *sorted;
     size_t room;
+    const struct halt *halt; /* NULL: none */
 };
 
 void nfc_scratch_free(struct nfc_scratch *scratch);
@@ -22,6 +24,6 @@ void nfc_scratch_free(struct nfc_scratch *scratch);
 /* True for text that certainly is in normal form, which most is; quicker than nfc_append. */
 bool nfc_is_clean(const char *text, size_t length);
 
-/* Appends the normal form of valid UTF-8. False: over `max`, or out of memory. */
+/* Appends the normal form of valid UTF-8. False: over `max`, out of memory, or halted. */
 bool nfc_append(struct nfc_scratch *scratch, const char *text, size_t length, struct buffer *out,
                 size_t max);

@@ -107,12 +107,18 @@ int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratc
     for (size_t i = 0; i < normalizer->count && length > 0; i++) {
         const struct normalizer_step *step = &normalizer->steps[i];
         struct buffer *out = &scratch->buffers[i % 2];
+        int code = halt_error(scratch->halt, error);
+        if (code)
+            return code;
         if (step->kind == NORMALIZER_NFC && nfc_is_clean(text, length))
             continue;
         out->length = 0;
-        if (!run_step(step, &scratch->nfc, text, length, out))
-            return error_limit(error, ERR_TOO_LARGE, NORMALIZER_OUTPUT_MAX, length,
-                               "the text does not fit once it is normalised");
+        if (!run_step(step, &scratch->nfc, text, length, out)) {
+            code = halt_error(scratch->halt, error);
+            return code ? code
+                        : error_limit(error, ERR_TOO_LARGE, NORMALIZER_OUTPUT_MAX, length,
+                                      "the text does not fit once it is normalised");
+        }
         text = out->data;
         length = out->length;
     }

@@ -8,6 +8,7 @@
 
 #include "daemon/text/buffer.h"
 #include "daemon/text/field.h"
+#include "daemon/text/halt.h"
 #include "daemon/text/nfc.h"
 #include "protocol/base/error.h"
 
@@ -31,6 +32,7 @@ struct normalizer {
 struct normalizer_scratch {
     struct buffer buffers[2];
     struct nfc_scratch nfc;
+    const struct halt *halt; /* NULL: none */
 };
 
 /* From the file's "normalizer", which may be null. */

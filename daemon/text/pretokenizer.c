@@ -46,6 +46,9 @@ static int pass(struct run *run, size_t index, const char *text, size_t start, s
 static int find(struct run *run, const struct pretokenizer_step *step, const char *text,
                 size_t length, size_t from, size_t *ret_start, size_t *ret_end)
 {
+    int code = halt_error(run->scratch->halt, run->error);
+    if (code)
+        return code;
     if (step->regex)
         return regex_find(step->regex, run->scratch->regex, text, length, from, ret_start, ret_end,
                           run->error);

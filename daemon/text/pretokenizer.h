@@ -11,6 +11,7 @@
 
 #include "daemon/text/buffer.h"
 #include "daemon/text/field.h"
+#include "daemon/text/halt.h"
 #include "daemon/text/regex.h"
 #include "protocol/base/error.h"
 
@@ -52,6 +53,7 @@ struct pretokenizer {
 struct pretokenizer_scratch {
     struct buffer buffers[PRETOKENIZER_STEPS_MAX];
     struct regex_scratch *regex;
+    const struct halt *halt; /* NULL: none */
 };
 
 int pretokenizer_load(struct pretokenizer *pretokenizer, const struct field *field,

@@ -71,6 +71,10 @@ void tokenizer_scratch_free(struct tokenizer_scratch *scratch)
 void tokenizer_scratch_halt(struct tokenizer_scratch *scratch, const struct halt *halt)
 {
     scratch->halt = halt;
+    scratch->bpe.halt = halt;
+    scratch->normalizer.halt = halt;
+    scratch->normalizer.nfc.halt = halt;
+    scratch->pretokenizer.halt = halt;
 }
 
 static int too_many(struct encoding *encoding)
@@ -99,15 +103,17 @@ static int take_piece(struct piece_sink *sink, const char *piece, size_t length,
                       struct error *error)
 {
     struct encoding *encoding = (struct encoding *)sink;
-    int stopped = halt_code(encoding->scratch->halt);
-    if (stopped)
-        return error_set(error, stopped, "tokenizing was stopped: %s", error_text(stopped));
+    int code = halt_error(encoding->scratch->halt, error);
+    if (code)
+        return code;
     switch (bpe_encode(&encoding->tokenizer->bpe, &encoding->scratch->bpe, piece, length,
                        &encoding->ids)) {
     case BPE_DONE:
         return 0;
     case BPE_FULL:
         return too_many(encoding);
+    case BPE_HALTED:
+        return halt_error(encoding->scratch->halt, error);
     case BPE_NO_MEMORY:
         break;
     }
@@ -120,7 +126,7 @@ static int encode_between(struct encoding *encoding, const char *raw, size_t raw
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
     struct tokenizer_scratch *scratch = encoding->scratch;
-    struct added_cursor cursor = {0};
+    struct added_cursor cursor = {.halt = scratch->halt};
     const char *text;
     size_t length, done = 0, start, end;
     uint32_t id;
@@ -136,6 +142,8 @@ static int encode_between(struct encoding *encoding, const char *raw, size_t raw
             code = put_id(encoding, id);
         done = end;
     }
+    if (!code)
+        code = halt_error(scratch->halt, encoding->error);
     if (!code && done < length)
         code =
             pretokenizer_run(&tokenizer->pretokenizer, &scratch->pretokenizer, text + done,
@@ -145,7 +153,7 @@ static int encode_between(struct encoding *encoding, const char *raw, size_t raw
 
 static int encode_text(struct encoding *encoding, const char *text, size_t length)
 {
-    struct added_cursor cursor = {0};
+    struct added_cursor cursor = {.halt = encoding->scratch->halt};
     size_t done = 0, start, end;
     uint32_t id;
     int code = 0;
@@ -157,6 +165,8 @@ static int encode_text(struct encoding *encoding, const char *text, size_t lengt
             code = put_id(encoding, id);
         done = end;
     }
+    if (!code)
+        code = halt_error(encoding->scratch->halt, encoding->error);
     return code || done >= length ? code
                                   : encode_between(encoding, text + done, length - done, done == 0);
 }

@@ -7,9 +7,12 @@
 #include "tests/sim/chance.h"
 
 const char program_given[] =
-    "{\"messages\":[{\"role\":\"user\",\"content\":\" a b\\nc \"},{\"role\":\"tool\",\"content\":\"\\u00e9\\u20ac\"}],"
-    "\"extra\":{\"rows\":[{\"a\":3,\"b\":{\"c\":\"x\"}},{\"a\":1,\"b\":{\"c\":\"y\"}},{\"a\":2,\"b\":{\"c\":\"y\"}}],"
-    "\"deep\":[[[[[[[[1,\"a\"]]]]]],{\"k\":[{\"k\":[]}]}]],\"small\":{\"a\":1,\"b\":[2],\"c\":\"d\"},"
+    "{\"messages\":[{\"role\":\"user\",\"content\":\" a b\\nc "
+    "\"},{\"role\":\"tool\",\"content\":\"\\u00e9\\u20ac\"}],"
+    "\"extra\":{\"rows\":[{\"a\":3,\"b\":{\"c\":\"x\"}},{\"a\":1,\"b\":{\"c\":\"y\"}},{\"a\":2,"
+    "\"b\":{\"c\":\"y\"}}],"
+    "\"deep\":[[[[[[[[1,\"a\"]]]]]],{\"k\":[{\"k\":[]}]}]],\"small\":{\"a\":1,\"b\":[2],\"c\":"
+    "\"d\"},"
     "\"text\":\"The quick  brown\\tfox,\\u00a0jumps \\u00fcber\\nthe lazy\\r\\ndog.\"}}";
 
 struct draw {
@@ -57,59 +60,205 @@ static const char *const functions[] = {
 #define PICK(draw, array) ((array)[chance_below(&(draw)->chance, COUNT(array))])
 
 /* ---- expressions -------------------------------------------------------------------------------
- * Of lists, strings, dicts, numbers and anything; a letter behind % in a rule stands for one. T is a
- * list or a string, the same each time, so that what compares values goes through all of them.
+ * Of lists, strings, dicts, numbers and anything; a letter behind % in a rule stands for one. T is
+ * a list or a string, the same each time, so that what compares values goes through all of them.
  */
 
 static const char *const lists[] = {
-    "[%A, %A]", "[%A, %A, %A]", "(%L, %L)", "%L + %L", "%L + %L", "%L[::-1]", "%L[%N:%N]",
-    "%L[%N:]", "%L[::%N]", "%L|sort", "%L|sort(reverse=true)", "%L|sort(attribute=%S)",
-    "%L|sort(case_sensitive=true)", "%L|unique|list", "%L|reverse|list", "%L|map('string')|list",
-    "%L|map('upper')|list", "%L|map('length')|list", "%L|map('tojson')|list",
-    "%L|map(attribute='a')|list", "%L|map(attribute=%S, default=%A)|list", "%L|select|list",
-    "%L|select('lt', %A)|list", "%L|select('in', %L)|list", "%L|reject('eq', %A)|list",
-    "%L|rejectattr('a', 'ge', %A)|list", "%L|selectattr('b.c', 'eq', %A)|list",
-    "%S.split(%S)", "%S.split()", "%S.split(%S, %N)", "%S.rsplit(%S, %N)", "%S.splitlines()",
-    "%S|list", "%D|list", "%D.items()|list", "%D.keys()|list", "%D.values()|list", "%D|items|list",
-    "%D|dictsort", "%D|dictsort(by='value')", "range(%N)|list", "range(%N, %N, %N)|list",
-    "rows", "deep", "messages", "%L if %A else %L", "%L or %L",
-    "[%T, %T, %T]|sort", "[%T, %T, %A]|unique|list", "[%T, %N, %T]|select('eq', %T)|list",
-    "[[%T, 2], [%T, 1]]|sort", "%L|default(%L)",
+    "[%A, %A]",
+    "[%A, %A, %A]",
+    "(%L, %L)",
+    "%L + %L",
+    "%L + %L",
+    "%L[::-1]",
+    "%L[%N:%N]",
+    "%L[%N:]",
+    "%L[::%N]",
+    "%L|sort",
+    "%L|sort(reverse=true)",
+    "%L|sort(attribute=%S)",
+    "%L|sort(case_sensitive=true)",
+    "%L|unique|list",
+    "%L|reverse|list",
+    "%L|map('string')|list",
+    "%L|map('upper')|list",
+    "%L|map('length')|list",
+    "%L|map('tojson')|list",
+    "%L|map(attribute='a')|list",
+    "%L|map(attribute=%S, default=%A)|list",
+    "%L|select|list",
+    "%L|select('lt', %A)|list",
+    "%L|select('in', %L)|list",
+    "%L|reject('eq', %A)|list",
+    "%L|rejectattr('a', 'ge', %A)|list",
+    "%L|selectattr('b.c', 'eq', %A)|list",
+    "%S.split(%S)",
+    "%S.split()",
+    "%S.split(%S, %N)",
+    "%S.rsplit(%S, %N)",
+    "%S.splitlines()",
+    "%S|list",
+    "%D|list",
+    "%D.items()|list",
+    "%D.keys()|list",
+    "%D.values()|list",
+    "%D|items|list",
+    "%D|dictsort",
+    "%D|dictsort(by='value')",
+    "range(%N)|list",
+    "range(%N, %N, %N)|list",
+    "rows",
+    "deep",
+    "messages",
+    "%L if %A else %L",
+    "%L or %L",
+    "[%T, %T, %T]|sort",
+    "[%T, %T, %A]|unique|list",
+    "[%T, %N, %T]|select('eq', %T)|list",
+    "[[%T, 2], [%T, 1]]|sort",
+    "%L|default(%L)",
 };
 static const char *const strings[] = {
-    "%S ~ %S", "%S + %S", "%A ~ %A", "%S * %N", "%S|replace(%S, %S)", "%S.replace(%S, %S)",
-    "%S.replace(%S, %S, %N)", "%S.strip()", "%S.strip(%S)", "%S.lstrip(%S)", "%S.rstrip(%S)",
-    "%S|trim", "%S|trim(%S)", "%S|upper", "%S|lower", "%S|title", "%S|capitalize", "%S.title()",
-    "%A|string", "%A|tojson", "%A|tojson(indent=%N)", "%A|tojson(indent=%S)",
-    "%D|tojson(sort_keys=true)", "%A|tojson(ensure_ascii=true)", "%S|indent(%N)",
-    "%S|indent(%S, true, true)", "%S[%N:%N]", "%S[::%N]", "%S[%N]", "%S[%N:]", "%L|join(%S)",
-    "%L|join", "%S.join(%L|map('string')|list)", "strftime_now(%S)", "strftime_now('%%A %%c %%x')",
-    "(%S * 99).strip(('b' * 900) ~ %S)", "(%S * 300).rsplit((%S * 99) ~ 'b', %N)",
-    "(%S * 300).rfind((%S * 99) ~ 'b')", "%S|safe", "text", "messages[%N].content", "%L[%N]", "%D.c",
+    "%S ~ %S",
+    "%S + %S",
+    "%A ~ %A",
+    "%S * %N",
+    "%S|replace(%S, %S)",
+    "%S.replace(%S, %S)",
+    "%S.replace(%S, %S, %N)",
+    "%S.strip()",
+    "%S.strip(%S)",
+    "%S.lstrip(%S)",
+    "%S.rstrip(%S)",
+    "%S|trim",
+    "%S|trim(%S)",
+    "%S|upper",
+    "%S|lower",
+    "%S|title",
+    "%S|capitalize",
+    "%S.title()",
+    "%A|string",
+    "%A|tojson",
+    "%A|tojson(indent=%N)",
+    "%A|tojson(indent=%S)",
+    "%D|tojson(sort_keys=true)",
+    "%A|tojson(ensure_ascii=true)",
+    "%S|indent(%N)",
+    "%S|indent(%S, true, true)",
+    "%S[%N:%N]",
+    "%S[::%N]",
+    "%S[%N]",
+    "%S[%N:]",
+    "%L|join(%S)",
+    "%L|join",
+    "%S.join(%L|map('string')|list)",
+    "strftime_now(%S)",
+    "strftime_now('%%A %%c %%x')",
+    "(%S * 99).strip(('b' * 900) ~ %S)",
+    "(%S * 300).rsplit((%S * 99) ~ 'b', %N)",
+    "(%S * 300).rfind((%S * 99) ~ 'b')",
+    "%S|safe",
+    "text",
+    "messages[%N].content",
+    "%L[%N]",
+    "%D.c",
 };
 static const char *const dicts[] = {
-    "{'a': %A, 'b': %A}", "{%S: %A, %S: %A}", "{%N: %A, %N: %A, %N: %A}", "dict(%D)",
-    "dict(%D, a=%A, b=%A)", "small", "rows[%N]", "%D or %D",
+    "{'a': %A, 'b': %A}",
+    "{%S: %A, %S: %A}",
+    "{%N: %A, %N: %A, %N: %A}",
+    "dict(%D)",
+    "dict(%D, a=%A, b=%A)",
+    "small",
+    "rows[%N]",
+    "%D or %D",
 };
 static const char *const numbers[] = {
-    "%L|length", "%S|length", "%L.count(%A)", "%L.index(%A)", "%S.find(%S)", "%S.rfind(%S)",
-    "%S.count(%S)", "%S.index(%S)", "%S|int", "%S|float", "%N + %N", "%N - %N", "%N * %N",
-    "%N // %N", "%N %% %N", "%N ** %N", "%N / %N", "-%N", "%N|abs", "%F %% %F", "%F",
-    "%L|map('length')|sum",
+    "%L|length",    "%S|length",
+    "%L.count(%A)", "%L.index(%A)",
+    "%S.find(%S)",  "%S.rfind(%S)",
+    "%S.count(%S)", "%S.index(%S)",
+    "%S|int",       "%S|float",
+    "%N + %N",      "%N - %N",
+    "%N * %N",      "%N // %N",
+    "%N %% %N",     "%N ** %N",
+    "%N / %N",      "-%N",
+    "%N|abs",       "%F %% %F",
+    "%F",           "%L|map('length')|sum",
 };
 static const char *const anything[] = {
-    "%L", "%L", "%S", "%D", "%N", "%L|min", "%L|max", "%L|first", "%L|last", "%L|sum(start=%L)",
-    "%L[%N]", "%D[%S]", "%D.get(%A)", "%D.get(%S, %A)", "%D|attr(%S)", "%L|max|list",
-    "%T < %T", "%T == %T", "[%T, 1] >= [%T, 2]", "%T in [%N, %T]", "[%T, %T]|max", "[%T, %T]|min",
-    "[%N, %T].index(%T)", "[%T, %T].count(%T)", "{'a': %T} == {'a': %T}", "[%T] is lt([%T])",
-    "%A == %A", "%A == %A", "%A != %A", "%A < %A", "%A <= %A", "%L < %L", "%L >= %L", "%L == %L",
-    "%L < %L", "%S < %S", "%A in %L", "%A not in %L", "%S in %S", "%A in %D", "%L in %L",
-    "%A is eq(%A)", "%A is sameas(%A)", "%L is lt(%L)", "%A is in(%L)", "%S is lower", "%S is upper",
-    "%N is odd", "%N is divisibleby(%N)", "%A is iterable", "%S.startswith(%S)",
-    "%S.endswith((%S, %S, %S))", "%S.startswith(%L)", "%S.isdigit()", "%S.isspace()", "not %A",
-    "%A and %A", "%A or %A", "%A if %A else %A", "nobody", "none", "true", "%A|default(%A, true)",
-    "wide.startswith(%L)", "wide in %L", "%L|map(attribute=wide)|list", "wide == wild",
-    "{wide: %A, wild: %A}", "%L.count(wide)", "m(%A, %A)", "m(%A, n=%N)", "w(40)",
+    "%L",
+    "%L",
+    "%S",
+    "%D",
+    "%N",
+    "%L|min",
+    "%L|max",
+    "%L|first",
+    "%L|last",
+    "%L|sum(start=%L)",
+    "%L[%N]",
+    "%D[%S]",
+    "%D.get(%A)",
+    "%D.get(%S, %A)",
+    "%D|attr(%S)",
+    "%L|max|list",
+    "%T < %T",
+    "%T == %T",
+    "[%T, 1] >= [%T, 2]",
+    "%T in [%N, %T]",
+    "[%T, %T]|max",
+    "[%T, %T]|min",
+    "[%N, %T].index(%T)",
+    "[%T, %T].count(%T)",
+    "{'a': %T} == {'a': %T}",
+    "[%T] is lt([%T])",
+    "%A == %A",
+    "%A == %A",
+    "%A != %A",
+    "%A < %A",
+    "%A <= %A",
+    "%L < %L",
+    "%L >= %L",
+    "%L == %L",
+    "%L < %L",
+    "%S < %S",
+    "%A in %L",
+    "%A not in %L",
+    "%S in %S",
+    "%A in %D",
+    "%L in %L",
+    "%A is eq(%A)",
+    "%A is sameas(%A)",
+    "%L is lt(%L)",
+    "%A is in(%L)",
+    "%S is lower",
+    "%S is upper",
+    "%N is odd",
+    "%N is divisibleby(%N)",
+    "%A is iterable",
+    "%S.startswith(%S)",
+    "%S.endswith((%S, %S, %S))",
+    "%S.startswith(%L)",
+    "%S.isdigit()",
+    "%S.isspace()",
+    "not %A",
+    "%A and %A",
+    "%A or %A",
+    "%A if %A else %A",
+    "nobody",
+    "none",
+    "true",
+    "%A|default(%A, true)",
+    "wide.startswith(%L)",
+    "wide in %L",
+    "%L|map(attribute=wide)|list",
+    "wide == wild",
+    "{wide: %A, wild: %A}",
+    "%L.count(wide)",
+    "m(%A, %A)",
+    "m(%A, n=%N)",
+    "w(40)",
 };
 
 static void expression(struct draw *draw, char kind, int depth);
@@ -125,7 +274,11 @@ static void call(struct draw *draw, uint32_t name, int depth)
     put(draw, "(");
     if (form < 3)
         expression(draw, "ALSD"[chance_below(&draw->chance, 4)], depth);
-    put(draw, form == 0 ? "|%s(" : form == 1 ? " is %s(" : form == 2 ? ".%s(" : "%s(",
+    put(draw,
+        form == 0   ? "|%s("
+        : form == 1 ? " is %s("
+        : form == 2 ? ".%s("
+                    : "%s(",
         names[form][name]);
     for (uint32_t i = 0; i < count; i++) {
         put(draw, "%s", i > 0 ? ", " : "");
@@ -233,12 +386,23 @@ static void grow(struct draw *draw, const char *name, const char *first, const c
 
 static void make_list(struct draw *draw, uint32_t number)
 {
-    static const char *const firsts[] = {"[1]", "['a', 'b']", "[1, 'a']", "['ab' * 300]", "rows",
-                                         "[nobody]", "[0.1 + 0.2, 1 / 3]", "(wild, wild)", "[wild]", "range(50)|list", "deep",
-                                         "range(50)|map('string')|list", "[{'a': 1}]"};
+    static const char *const firsts[] = {"[1]",
+                                         "['a', 'b']",
+                                         "[1, 'a']",
+                                         "['ab' * 300]",
+                                         "rows",
+                                         "[nobody]",
+                                         "[0.1 + 0.2, 1 / 3]",
+                                         "(wild, wild)",
+                                         "[wild]",
+                                         "range(50)|list",
+                                         "deep",
+                                         "range(50)|map('string')|list",
+                                         "[{'a': 1}]"};
     static const char *const longer[] = {"ns.x + ns.x", "ns.x + [i]", "ns.x + [i|string]",
                                          "ns.x + [[i]]"};
-    static const char *const deeper[] = {"[ns.x, ns.x]", "[ns.x]", "[ns.x, i]", "(ns.x, ns.x)",
+    static const char *const deeper[] = {"[ns.x, ns.x]",    "[ns.x]",
+                                         "[ns.x, i]",       "(ns.x, ns.x)",
                                          "[i, ns.x, ns.x]", "[{'a': ns.x, 'b': ns.x}, ns.x]"};
     char name[16];
     snprintf(name, sizeof(name), "l%u", number);
@@ -252,8 +416,8 @@ static void make_list(struct draw *draw, uint32_t number)
 
 static void make_text(struct draw *draw, uint32_t number)
 {
-    static const char *const firsts[] = {"'a'", "' '", "'ab'", "'a\\n'", "'\xe2\x82\xac'", "text",
-                                         "'a' * 999", "'0'", "'a.'"};
+    static const char *const firsts[] = {"'a'",  "' '",       "'ab'", "'a\\n'", "'\xe2\x82\xac'",
+                                         "text", "'a' * 999", "'0'",  "'a.'"};
     static const char *const nexts[] = {"ns.x ~ ns.x", "ns.x + ns.x", "'b' ~ ns.x", "ns.x ~ 'b'",
                                         "ns.x|replace('a', 'ab')"};
     char name[16];
@@ -285,11 +449,13 @@ static void body(struct draw *draw, int depth);
 static void statement(struct draw *draw, int depth)
 {
     static const char *const heads[] = {"{% for x in ", "{% for x in ", "{% if ", "{% set l0 = ",
-                                        "{% set s0 = ", "{% set y %}", "{{ ", "{{ ", "{{ ", "{{ "};
+                                        "{% set s0 = ", "{% set y %}",  "{{ ",    "{{ ",
+                                        "{{ ",          "{{ "};
     static const char kinds[] = "LDALSAAALS";
     uint32_t pick = chance_below(&draw->chance, depth > 0 ? 10 : 5) + (depth > 0 ? 0 : 5);
     if (chance_one_in(&draw->chance, 8))
-        put(draw, "{%% for x in range(2000) %%}{%% if n0 == x %%}{{ x }}{%% endif %%}{%% endfor %%}");
+        put(draw,
+            "{%% for x in range(2000) %%}{%% if n0 == x %%}{{ x }}{%% endif %%}{%% endfor %%}");
     put(draw, "%s", heads[pick]);
     if (pick != 5)
         expression(draw, kinds[pick], (int)chance_between(&draw->chance, 1, 3));
@@ -298,7 +464,8 @@ static void statement(struct draw *draw, int depth)
     else if (pick != 5)
         put(draw, " %%}");
     if (pick == 0 && chance_one_in(&draw->chance, 3))
-        put(draw, "{{ loop.cycle(loop.index, loop.last, x) }}{%% if loop.index > 9 %%}{%% break %%}{%% endif %%}");
+        put(draw, "{{ loop.cycle(loop.index, loop.last, x) }}{%% if loop.index > 9 %%}{%% break "
+                  "%%}{%% endif %%}");
     if (pick < 3 || pick == 5)
         body(draw, depth - 1);
     if (pick < 3)
@@ -323,7 +490,8 @@ void program_draw(uint64_t seed, char program[PROGRAM_MAX])
         chance_below(&draw.chance, 1000));
     put(&draw, "{%% macro m(a, b, n=2) %%}{{ 'x' * 999 }}{{ a|length }}"
                "{%% if n > 0 %%}{{ m(a, b, n - 1) }}{%% endif %%}{%% endmacro %%}\n"
-               "{%% set wide = ('x' * 1000) * 120 %%}{%% set wild = wide[1:] ~ 'y' %%}{%% macro w(n) %%}{{ wide }}"
+               "{%% set wide = ('x' * 1000) * 120 %%}{%% set wild = wide[1:] ~ 'y' %%}{%% macro "
+               "w(n) %%}{{ wide }}"
                "{%% if n > 0 %%}{{ w(n - 1) }}{%% endif %%}{%% endmacro %%}\n");
     for (uint32_t i = 0; i < 3; i++)
         make_text(&draw, i);

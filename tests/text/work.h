@@ -1,5 +1,5 @@
-/* Work: what code really does, counted without a clock: the branches it passes, and what it has the C
- * library go through, 16 bytes to one. The code is compiled to call here at each branch, and its
+/* Work: what code really does, counted without a clock: the branches it passes, and what it has the
+ * C library go through, 16 bytes to one. The code is compiled to call here at each branch, and its
  * calls to the library are wrapped (CMakeLists.txt).
  *
  * Each bound is looked at while the code runs, so that what would never end is found, too. One

@@ -1,9 +1,10 @@
-/* What a rendering counts bounds what it does, whatever the template: programs are drawn from seeds,
- * rendered under small limits, and stopped in the middle of their work.
+/* What a rendering counts bounds what it does, whatever the template: programs are drawn from
+ * seeds, rendered under small limits, and stopped in the middle of their work.
  *
- *     test_template_work [--seeds 1..10000] [--show SEED]
+ *     test_template_work [--seeds 1..10000] [--show SEED] [FILE...]
  *
- * A failure prints its program and its seed. */
+ * A failure prints its program and its seed. Files are programs, too: those of the corpus of chat's
+ * fuzz target, where what was found once is kept. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "tests/text/work.h"
 
 #define SEEDS 1000
+#define FILE_MAX (64 << 10)
 #define LAST_RESORT_S 240 /* should the counting itself fail */
 #define MEMORY_MAX ((size_t)3 << 19)
 #define OUTPUT_MAX ((size_t)128 << 10)
@@ -22,20 +24,22 @@
 
 static struct {
     uint64_t seed;
-    char program[PROGRAM_MAX];
-    uint64_t rendered, refused, limited, halted, work, steps;
-    double densest; /* work for each step, of what took long */
+    const char *file; /* NULL: of a seed */
+    char program[FILE_MAX];
+    uint64_t rendered, refused, limited, halted, work;
 } suite;
 
 static uint64_t reached[4][64]; /* calls of filters, tests, methods and functions */
-static const uint64_t *steps_of;
 
 static void fail(const char *what, uint64_t found, uint64_t allowed)
 {
-    printf("%s\nseed %llu: %s: %llu, %llu allowed\nreplay: test_template_work --seeds %llu..%llu\n",
-           suite.program, (unsigned long long)suite.seed, what, (unsigned long long)found,
-           (unsigned long long)allowed, (unsigned long long)suite.seed,
-           (unsigned long long)suite.seed);
+    unsigned long long seed = suite.seed;
+    printf("%.*s\n%s: %llu, %llu allowed\nreplay: test_template_work ", PROGRAM_MAX, suite.program,
+           what, (unsigned long long)found, (unsigned long long)allowed);
+    if (suite.file)
+        printf("%s\n", suite.file);
+    else
+        printf("--seeds %llu..%llu\n", seed, seed);
     fflush(stdout);
     _exit(EXIT_FAILURE);
 }
@@ -55,8 +59,7 @@ struct chat_value __real_chat_from_json(struct chat_render *render, const json *
 struct chat_value __wrap_chat_from_json(struct chat_render *render, const json *value);
 struct chat_value __wrap_chat_from_json(struct chat_render *render, const json *value)
 {
-    steps_of = &render->steps;
-    work_steps(steps_of);
+    work_steps(&render->steps);
     return __real_chat_from_json(render, value);
 }
 
@@ -116,10 +119,8 @@ static int render(const struct chat_template *template, const json *given, uint6
                   uint64_t *ret_work)
 {
     struct halt halt = {0};
-    const struct chat_limits limits = {.steps_max = STEPS_MAX,
-                                       .memory_max = MEMORY_MAX,
-                                       .output_max = OUTPUT_MAX,
-                                       .halt = &halt};
+    const struct chat_limits limits = {
+        .steps_max = STEPS_MAX, .memory_max = MEMORY_MAX, .output_max = OUTPUT_MAX, .halt = &halt};
     const struct chat_input input = {.messages = json_get(given, "messages"),
                                      .extra = json_get(given, "extra"),
                                      .bos_token = "<s>",
@@ -139,7 +140,6 @@ static void check(const json *given)
     struct chat_template *template;
     struct error error;
     uint64_t all, part, chance = suite.seed ^ 0x5eed;
-    program_draw(suite.seed, suite.program);
     if (chat_template_load(suite.program, strlen(suite.program), &template, &error)) {
         suite.refused++;
         return;
@@ -158,8 +158,37 @@ static void check(const json *given)
     chat_template_free(template);
 }
 
+static int check_file(const json *given, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    size_t length = file ? fread(suite.program, 1, FILE_MAX - 1, file) : 0;
+    suite.file = path;
+    suite.program[length] = 0;
+    if (file)
+        fclose(file);
+    if (length > 0)
+        check(given);
+    else
+        fprintf(stderr, "%s: not read\n", path);
+    return length > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static int check_seeds(const json *given, unsigned long long first, unsigned long long last)
+{
+    for (suite.seed = first; suite.seed <= last; suite.seed++) {
+        program_draw(suite.seed, suite.program);
+        check(given);
+    }
+    printf("%llu programs: %llu rendered, %llu over a limit, %llu refused; %llu halts; %llu work\n",
+           last - first + 1, (unsigned long long)suite.rendered, (unsigned long long)suite.limited,
+           (unsigned long long)suite.refused, (unsigned long long)suite.halted,
+           (unsigned long long)suite.work);
+    return last - first + 1 < SEEDS || all_reached() ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 int main(int count, char **words)
 {
+    int result = EXIT_SUCCESS;
     const struct json_bounds json_limits = {.bytes_max = 1 << 20, .depth_max = 32};
     unsigned long long first = 1, last = SEEDS;
     struct error error;
@@ -169,9 +198,9 @@ int main(int count, char **words)
         printf("%s\n", suite.program);
         return EXIT_SUCCESS;
     }
-    if (count > 1 && (count != 3 || strcmp(words[1], "--seeds") != 0 ||
-                      sscanf(words[2], "%llu..%llu", &first, &last) != 2)) {
-        fprintf(stderr, "usage: %s [--seeds FIRST..LAST] [--show SEED]\n", words[0]);
+    bool seeds = count == 3 && strcmp(words[1], "--seeds") == 0;
+    if (seeds && sscanf(words[2], "%llu..%llu", &first, &last) != 2) {
+        fprintf(stderr, "usage: %s [--seeds FIRST..LAST] [--show SEED] [FILE...]\n", words[0]);
         return EXIT_FAILURE;
     }
     if (json_parse(program_given, strlen(program_given), json_limits, &given, &error)) {
@@ -179,12 +208,10 @@ int main(int count, char **words)
         return EXIT_FAILURE;
     }
     alarm(LAST_RESORT_S);
-    for (suite.seed = first; suite.seed <= last; suite.seed++)
-        check(given);
+    if (seeds || count == 1)
+        result = check_seeds(given, first, last);
+    for (int i = 1; !seeds && i < count; i++)
+        result |= check_file(given, words[i]);
     json_free(given);
-    printf("%llu programs: %llu rendered, %llu over a limit, %llu refused; %llu halts; %llu work\n",
-           last - first + 1, (unsigned long long)suite.rendered, (unsigned long long)suite.limited,
-           (unsigned long long)suite.refused, (unsigned long long)suite.halted,
-           (unsigned long long)suite.work);
-    return last - first + 1 < SEEDS || all_reached() ? EXIT_SUCCESS : EXIT_FAILURE;
+    return result;
 }
