@@ -23,7 +23,7 @@ struct order {
     enum pooling pooling;
     bool normalize, stream;
     bool texts, chats; /* the prompts are sent as texts, or as conversations */
-    bool bulky; /* the conversations are long */
+    bool bulky;        /* the conversations are long */
     int32_t priority, logprobs;
     uint64_t deadline_ms;
     time_us sent_us;

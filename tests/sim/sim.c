@@ -395,7 +395,8 @@ static bool any_answer_waits(const struct sim *sim)
 
 static void check_cut(struct sim *sim)
 {
-    list_each(link, &sim->host.server.errands) if (!container_of(link, struct errand, link)->dropped)
+    list_each(link,
+              &sim->host.server.errands) if (!container_of(link, struct errand, link)->dropped)
         scene_fail(&sim->scene, "a text goes on after all was cancelled");
 }
 
@@ -422,7 +423,8 @@ static void end_by_signal(struct sim *sim)
     if (sim->host.failed || scene->failed)
         return;
     if (any_answer_waits(sim))
-        scene_fail(scene, "work goes on after all of it was cancelled: %" PRIu64 " sequences, %u texts",
+        scene_fail(scene,
+                   "work goes on after all of it was cancelled: %" PRIu64 " sequences, %u texts",
                    sim->host.server.live_sequences, sim->host.server.encodings);
     until(sim, any_waits, "telling of the end");
     leave_all(sim);
