@@ -70,9 +70,15 @@ bool batch_end(sluice_client *client, struct batch *batch, uint32_t sequence, co
     return true;
 }
 
+/* What was cancelled or late before it was accepted ends as what was so afterwards. */
 static sluice_end end_with(const struct error *error)
 {
     sluice_end end = {.finish = SLUICE_FINISH_ERROR};
+    if (error->code == ERR_CANCELLED || error->code == ERR_DEADLINE) {
+        end.finish =
+            error->code == ERR_CANCELLED ? SLUICE_FINISH_CANCELLED : SLUICE_FINISH_DEADLINE;
+        return end;
+    }
     failure_publish(error, &end.error);
     return end;
 }

@@ -16,7 +16,7 @@ void backlog_user_init(struct backlog_user *user)
 {
     *user = (struct backlog_user){0};
     for (uint32_t i = 0; i < BACKLOG_CLASSES; i++)
-        list_init(&user->lanes[i].items);
+        list_init(&user->lanes[i].turns);
 }
 
 void backlog_destroy(struct backlog *backlog)
@@ -25,27 +25,42 @@ void backlog_destroy(struct backlog *backlog)
     deadlines_destroy(&backlog->deadlines);
 }
 
-int backlog_push(struct backlog *backlog, struct backlog_user *user, struct backlog_item *item,
-                 size_t size, time_us deadline_us, struct error *error)
+int backlog_push(struct backlog *backlog, struct backlog_user *user, struct backlog_source *source,
+                 struct backlog_item *item, size_t size, time_us deadline_us, struct error *error)
 {
     enum backlog_class class = size > BACKLOG_SMALL ? BACKLOG_IS_LARGE : BACKLOG_IS_SMALL;
     struct backlog_lane *lane = &user->lanes[class];
+    struct backlog_queue *queue = &source->queues[class];
     int rc = deadline_us ? deadlines_reserve(&backlog->deadlines, 1, error) : 0;
     if (rc)
         return rc;
-    *item = (struct backlog_item){.user = user, .class = class, .state = BACKLOG_WAITS};
+    *item = (struct backlog_item){
+        .user = user, .source = source, .class = class, .state = BACKLOG_WAITS};
     deadline_init(&item->deadline);
     if (deadline_us)
         deadlines_add(&backlog->deadlines, &item->deadline, deadline_us);
-    list_append(&lane->items, &item->link);
+    if (!list_linked(&queue->items))
+        list_init(&queue->items);
+    list_append(&queue->items, &item->link);
+    if (!list_linked(&queue->turn_link))
+        list_append(&lane->turns, &queue->turn_link);
     if (!list_linked(&lane->turn_link))
         list_append(&backlog->turns[class], &lane->turn_link);
     backlog->waiting_count++;
     return 0;
 }
 
-/* Whose turn it is in a class, of those who may have one more thread. Those who may not are fewer
- * than three, however many threads there are. */
+struct backlog_item *backlog_first(const struct backlog_lane *lane)
+{
+    if (list_empty(&lane->turns))
+        return NULL;
+    const struct backlog_queue *queue =
+        container_of(lane->turns.next, struct backlog_queue, turn_link);
+    return container_of(queue->items.next, struct backlog_item, link);
+}
+
+/* Whose turn it is in a class, of those who may have one more thread: while a thread is free, one
+ * user at most may not. */
 static struct backlog_item *first_of(const struct backlog *backlog, enum backlog_class class)
 {
     if (class == BACKLOG_IS_LARGE && backlog->running_large >= backlog_share(backlog))
@@ -53,23 +68,32 @@ static struct backlog_item *first_of(const struct backlog *backlog, enum backlog
     list_each(link, &backlog->turns[class])
     {
         struct backlog_lane *lane = container_of(link, struct backlog_lane, turn_link);
-        struct backlog_item *item = container_of(lane->items.next, struct backlog_item, link);
+        struct backlog_item *item = backlog_first(lane);
         if (item->user->running < backlog_share(backlog))
             return item;
     }
     return NULL;
 }
 
-/* Out of its lane; its user stands behind the others where it had its turn. */
+/* Who has nothing left is off the list of turns; who had a turn stands behind the others. */
+static void end_turn(struct list *turns, struct list *turn_link, bool empty, bool had_turn)
+{
+    if (empty || had_turn)
+        list_remove(turn_link);
+    if (had_turn && !empty)
+        list_append(turns, turn_link);
+}
+
+/* One that waited does no more. */
 static void leave_lane(struct backlog *backlog, struct backlog_item *item, bool had_turn)
 {
     struct backlog_lane *lane = &item->user->lanes[item->class];
+    struct backlog_queue *queue = &item->source->queues[item->class];
     list_remove(&item->link);
+    item->source = NULL;
     backlog->waiting_count--;
-    if (had_turn || list_empty(&lane->items))
-        list_remove(&lane->turn_link);
-    if (had_turn && !list_empty(&lane->items))
-        list_append(&backlog->turns[item->class], &lane->turn_link);
+    end_turn(&lane->turns, &queue->turn_link, list_empty(&queue->items), had_turn);
+    end_turn(&backlog->turns[item->class], &lane->turn_link, list_empty(&lane->turns), had_turn);
 }
 
 struct backlog_item *backlog_take(struct backlog *backlog)

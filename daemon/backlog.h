@@ -1,7 +1,8 @@
 /* Backlog: what waits for a thread of the pool, and which of it is next. Pure: it starts nothing,
  * owns nothing, and time is a parameter.
  *
- * Users take turns, an item each; of one user it is first come, first served. Small items go before
+ * Users take turns, an item each; within a user's, the sources do that the items come from, which
+ * are connections; of one source it is first come, first served. Small items go before
  * large ones, but of BACKLOG_SMALL_RUN + 1 that are started while a large one could be, one is
  * large. An item that runs cannot be interrupted, so that one thread is never given to large items,
  * nor all of them to one user: where there are several, somebody else's small item waits for small
@@ -25,10 +26,19 @@
 enum backlog_class { BACKLOG_IS_SMALL, BACKLOG_IS_LARGE, BACKLOG_CLASSES };
 enum backlog_state { BACKLOG_OUT, BACKLOG_WAITS, BACKLOG_RUNS };
 
+/* A source's part, embedded in struct audience. Zeroed memory is one that has nothing waiting. */
+struct backlog_queue {
+    struct list items;     /* backlog_item.link; null links until the first one */
+    struct list turn_link; /* in its user's lane, while items is not empty */
+};
+struct backlog_source {
+    struct backlog_queue queues[BACKLOG_CLASSES];
+};
+
 /* A user's part, embedded in struct user. */
 struct backlog_lane {
-    struct list items;     /* backlog_item.link */
-    struct list turn_link; /* in the turns of its class, while items is not empty */
+    struct list turns;     /* backlog_queue.turn_link; whose turn it is stands first */
+    struct list turn_link; /* in the turns of its class, while there are any in this lane */
 };
 struct backlog_user {
     struct backlog_lane lanes[BACKLOG_CLASSES];
@@ -37,8 +47,9 @@ struct backlog_user {
 
 /* Embedded in what waits. */
 struct backlog_item {
-    struct list link; /* its lane, or backlog.running */
+    struct list link; /* its source's queue, or backlog.running */
     struct backlog_user *user;
+    struct backlog_source *source; /* while it waits */
     enum backlog_class class;
     enum backlog_state state;
     struct deadline deadline; /* until it has ended, or nobody waits for it */
@@ -61,8 +72,10 @@ void backlog_user_init(struct backlog_user *user);
 void backlog_destroy(struct backlog *backlog); /* nothing waits or runs */
 
 /* It waits from now on. deadline_us: 0 = none. Negative when there is no memory for a deadline. */
-int backlog_push(struct backlog *backlog, struct backlog_user *user, struct backlog_item *item,
-                 size_t size, time_us deadline_us, struct error *error);
+int backlog_push(struct backlog *backlog, struct backlog_user *user, struct backlog_source *source,
+                 struct backlog_item *item, size_t size, time_us deadline_us, struct error *error);
+/* Whose turn it is in this lane; NULL when nothing waits there. */
+struct backlog_item *backlog_first(const struct backlog_lane *lane);
 /* What is to be started now, on a thread of its own: it counts as running. NULL: nothing, or no
  * thread is free for it. */
 struct backlog_item *backlog_take(struct backlog *backlog);

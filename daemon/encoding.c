@@ -174,7 +174,7 @@ int encoding_render(struct encoding *encoding, uint32_t index, const char *text,
     return rc;
 }
 
-static int leave(struct encoding *encoding, struct error *error)
+static int leave(struct encoding *encoding, struct audience *audience, struct error *error)
 {
     struct server *server = encoding->server;
     struct user *user = encoding->user;
@@ -198,7 +198,7 @@ static int leave(struct encoding *encoding, struct error *error)
     if (rc)
         return rc;
     count(encoding, true);
-    rc = errand_start(&encoding->errand, &api, server, user, encoding->bytes,
+    rc = errand_start(&encoding->errand, &api, server, audience, encoding->bytes,
                       encoding->deadline_us, error);
     if (rc)
         count(encoding, false);
@@ -210,16 +210,16 @@ void encoding_drop(struct encoding *encoding)
     errand_drop(&encoding->errand);
 }
 
-int encoding_start(struct encoding *encoding, struct user *user,
+int encoding_start(struct encoding *encoding, struct audience *audience,
                    void (*done)(struct encoding *encoding), struct error *error)
 {
     struct server *server = encoding->server;
-    encoding->user = user;
+    encoding->user = audience->user;
     encoding->done = done;
     for (uint32_t i = 0; i < encoding->text_count; i++)
         encoding->bytes += encoding->texts[i].length;
     if (server->background && (encoding->prepare || encoding->bytes > ENCODING_INLINE_MAX))
-        return leave(encoding, error);
+        return leave(encoding, audience, error);
     if (!server->scratch)
         server->scratch = tokenizer_scratch_new();
     encode_all(encoding, server->scratch);

@@ -13,6 +13,7 @@
 #include "daemon/errand.h"
 #include "protocol/base/error.h"
 
+struct audience;
 struct server;
 struct user;
 
@@ -31,7 +32,7 @@ struct encoding_text {
 struct encoding {
     struct errand errand;
     struct server *server;
-    struct user *user;
+    struct user *user; /* the audience's: that may be gone before this is done */
     void (*done)(struct encoding *encoding);
     /* Off the loop it ended before it was done: as errand_api.end; `done` follows, and means only
      * that no thread looks at it any more. */
@@ -59,7 +60,7 @@ int encoding_make(struct encoding *encoding, struct server *server, uint32_t cou
                   struct error *error);
 /* Calls `done` once, now or later; then error.code says how it went. Negative when it cannot be
  * begun: then `done` is not called. `end` is set. */
-int encoding_start(struct encoding *encoding, struct user *user,
+int encoding_start(struct encoding *encoding, struct audience *audience,
                    void (*done)(struct encoding *encoding), struct error *error);
 /* Nobody waits for it any more: drops what is off the loop. `done` follows, or has been called when
  * this returns. */

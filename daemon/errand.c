@@ -77,7 +77,7 @@ static void come_back(struct task *task)
 }
 
 int errand_start(struct errand *errand, const struct errand_api *api, struct server *server,
-                 struct user *user, size_t size, time_us deadline_us, struct error *error)
+                 struct audience *audience, size_t size, time_us deadline_us, struct error *error)
 {
     uint32_t threads = server->background->threads;
     errand->api = api;
@@ -85,7 +85,8 @@ int errand_start(struct errand *errand, const struct errand_api *api, struct ser
     errand->task = (struct task){.work = work, .done = come_back};
     errand->dropped = false;
     server->backlog.threads = threads ? threads : UINT32_MAX;
-    int rc = backlog_push(&server->backlog, &user->backlog, &errand->item, size, deadline_us, error);
+    int rc = backlog_push(&server->backlog, &audience->user->backlog, &audience->backlog,
+                          &errand->item, size, deadline_us, error);
     if (rc)
         return rc;
     list_append(&server->errands, &errand->link);

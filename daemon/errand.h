@@ -3,8 +3,8 @@
  *
  * An errand ends once (`over`), whatever happens. Before that it may have lost its sense: then it
  * does not start any more, or is told to stop, and what comes of it is thrown away. When the daemon
- * finds that out, for its deadline passed or the daemon ends, whoever waits is told at once (`end`);
- * when the owner does, it says so with errand_drop().
+ * finds that out, for its deadline passed or the daemon ends, whoever waits is told at once
+ * (`end`); when the owner does, it says so with errand_drop().
  *
  * loop thread
  */
@@ -18,9 +18,9 @@
 #include "protocol/base/clock.h"
 #include "protocol/base/error.h"
 
+struct audience;
 struct errand;
 struct server;
-struct user;
 
 struct errand_api {
     void (*work)(struct errand *errand); /* any thread; touches nothing of the loop's */
@@ -36,17 +36,17 @@ struct errand {
     struct server *server;
     struct task task;
     struct backlog_item item;
-    struct list link;  /* server.errands */
-    bool admits;       /* what comes of it is new work: refused while none is taken */
-    bool dropped;      /* there is no result, or nobody wants it: task.halt says so to the thread */
+    struct list link; /* server.errands */
+    bool admits;      /* what comes of it is new work: refused while none is taken */
+    bool dropped;     /* there is no result, or nobody wants it: task.halt says so to the thread */
 };
 
-/* Takes the errand over. size: bytes of what it reads. Negative, and nothing was done, when there
- * is no memory for it. */
+/* Takes the errand over, for this audience, which drops it before it goes. size: bytes of what it
+ * reads. Negative, and nothing was done, when there is no memory for it. */
 int errand_start(struct errand *errand, const struct errand_api *api, struct server *server,
-                 struct user *user, size_t size, time_us deadline_us, struct error *error);
-/* Nobody waits for it any more; it may be over when this returns. Nothing, where it has not begun or
- * is over. */
+                 struct audience *audience, size_t size, time_us deadline_us, struct error *error);
+/* Nobody waits for it any more; it may be over when this returns. Nothing, where it has not begun
+ * or is over. */
 void errand_drop(struct errand *errand);
 
 /* Ends those whose deadline has passed. */

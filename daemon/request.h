@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/backlog.h"
 #include "daemon/deadline.h"
 #include "daemon/queue.h"
 #include "daemon/waiting.h"
@@ -36,6 +37,7 @@ struct audience {
     void (*news)(struct audience *audience, struct seq *seq);
     uint64_t number;   /* for the log; never used again */
     struct user *user; /* whose bounds its requests count against */
+    struct backlog_source backlog; /* its texts, among its user's */
     struct list requests; /* request.audience_link */
     uint32_t request_count;
     uint32_t running;   /* sequences of it that a replica holds */

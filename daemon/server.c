@@ -54,9 +54,9 @@ int server_init(struct server *server, const struct options *options, struct out
     server->receive = malloc(SERVER_RECEIVE_SIZE);
     if (!server->receive)
         return error_set(error, ERR_NO_MEMORY, "no memory for the receive buffer");
-    struct list *const lists[] = {&server->conns,        &server->dirty,   &server->dead,
-                                  &server->held,         &server->stalled, &server->half,
-                                  &server->greeting,     &server->starved, &server->stats_asks,
+    struct list *const lists[] = {&server->conns,         &server->dirty,   &server->dead,
+                                  &server->held,          &server->stalled, &server->half,
+                                  &server->greeting,      &server->starved, &server->stats_asks,
                                   &server->stats_waiters, &server->errands};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);

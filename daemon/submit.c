@@ -228,7 +228,7 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     encoding->deadline_us = deadline_of(submit);
     encoding->sequences = sequences;
     encoding->errand.admits = true;
-    return encoding_start(encoding, user, encoded, error);
+    return encoding_start(encoding, &submit->conn->audience, encoded, error);
 }
 
 void submit_cancel(struct conn *conn, uint64_t client_id, time_us now_us)

@@ -116,7 +116,7 @@ static int start(struct question *question, const struct message_tokenize *messa
     }
     encoding->end = ended;
     encoding->sequences = 1;
-    return encoding_start(encoding, question->conn->audience.user, encoded, error);
+    return encoding_start(encoding, &question->conn->audience, encoded, error);
 }
 
 static int tokenize(struct conn *conn, const struct frame *frame, time_us now_us,

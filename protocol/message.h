@@ -113,7 +113,8 @@ struct message_submit {
     enum pooling pooling;
     bool normalize;
     uint32_t prompt_count;
-    uint32_t result_count; /* of all prompts, n each; one whose n is wrong is refused when it is read */
+    uint32_t
+        result_count; /* of all prompts, n each; one whose n is wrong is refused when it is read */
     json *document; /* owned; message_submit_free() */
     const unsigned char *payload;
     const struct message_prompt *common; /* see message_submit_prompt() */

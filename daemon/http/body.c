@@ -158,7 +158,7 @@ static int leave(struct exchange *exchange, struct error *error)
         return rc;
     intake_hold(server, user, 1);
     exchange->elsewhere = true;
-    rc = errand_start(errand, &api, server, user, exchange->body.length,
+    rc = errand_start(errand, &api, server, &exchange->audience, exchange->body.length,
                       ms ? exchange->arrived_us + ms * 1000 : 0, error);
     if (rc) {
         intake_unhold(server, user, 1);

@@ -58,7 +58,7 @@ static int start(struct exchange *exchange, struct error *error)
         encoding->texts[i].add_special = query->add_special;
     }
     exchange->encoding_on = true;
-    rc = encoding_start(encoding, exchange->audience.user, encoded, error);
+    rc = encoding_start(encoding, &exchange->audience, encoded, error);
     if (rc)
         exchange->encoding_on = false;
     return rc;

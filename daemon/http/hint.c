@@ -1,6 +1,6 @@
 /* The deadline of a body whose turn to be read has not come: its bytes are looked at as they come,
- * once, and by far less than a parser. Whatever it finds, the parser says what holds; a body that is
- * none gives nonsense, which is no harm. */
+ * once, and by far less than a parser. Whatever it finds, the parser says what holds; a body that
+ * is none gives nonsense, which is no harm. */
 #include <string.h>
 
 #include "daemon/http/exchange.h"
@@ -18,8 +18,8 @@ static void in_string(struct body_deadline *deadline, char byte)
         deadline->matched = KEY_LENGTH + 1;
     } else if (byte == '"') {
         deadline->in_string = false;
-        deadline->found = deadline->depth == 1 && deadline->at_key &&
-                          deadline->matched == KEY_LENGTH;
+        deadline->found =
+            deadline->depth == 1 && deadline->at_key && deadline->matched == KEY_LENGTH;
     } else if (deadline->matched < KEY_LENGTH && byte == key[deadline->matched]) {
         deadline->matched++;
     } else {
@@ -30,10 +30,12 @@ static void in_string(struct body_deadline *deadline, char byte)
 /* Of the value behind the key, at depth 1. */
 static void in_value(struct body_deadline *deadline, char byte)
 {
-    if (byte >= '0' && byte <= '9' && deadline->ms < MS_MAX)
+    if (byte >= '0' && byte <= '9' && deadline->ms < MS_MAX) {
         deadline->ms = deadline->ms * 10 + (uint64_t)(byte - '0');
-    else if (!strchr(": \t\r\n", byte))
-        deadline->found = false;
+    } else if (!strchr(": \t\r\n", byte)) {
+        deadline->found = false; /* no whole number, or too large a one */
+        deadline->ms = 0;
+    }
 }
 
 static void between(struct body_deadline *deadline, char byte)

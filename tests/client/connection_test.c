@@ -245,6 +245,22 @@ START_TEST(a_refused_batch_ends_with_limit_and_hint)
 }
 END_TEST
 
+/* Its texts were not read yet: there is no sequence of the daemon's to tell of. */
+START_TEST(a_batch_that_was_cancelled_or_late_before_it_was_accepted_ends_so)
+{
+    unsigned char bytes[1024];
+    struct message_error message = {MESSAGE_NO_SEQUENCE, {0}};
+    uint64_t id = submit_two();
+    error_set(&message.error, _i ? ERR_DEADLINE : ERR_CANCELLED, "before the text was read");
+    peer_send(&peer, bytes, message_encode_error(bytes, sizeof(bytes), id, 1, &message));
+    ck_assert_int_eq(sluice_client_process(peer.client), 0);
+    check_one_end_each();
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(tally.seqs[i].end.finish,
+                         _i ? SLUICE_FINISH_DEADLINE : SLUICE_FINISH_CANCELLED);
+}
+END_TEST
+
 START_TEST(a_cancel_names_the_request_until_its_end)
 {
     unsigned char bytes[4096];
@@ -483,6 +499,8 @@ Suite *connection_suite(void)
     tcase_add_loop_test(tcase, a_daemon_that_leaves_the_protocol_is_left, 0, NONSENSE);
     tcase_add_test(tcase, the_last_word_on_a_request_ends_what_it_left_open);
     tcase_add_test(tcase, a_refused_batch_ends_with_limit_and_hint);
+    tcase_add_loop_test(tcase, a_batch_that_was_cancelled_or_late_before_it_was_accepted_ends_so, 0,
+                        2);
     tcase_add_test(tcase, a_cancel_names_the_request_until_its_end);
     tcase_add_test(tcase, a_callback_may_submit_but_not_wait);
     tcase_add_test(tcase, what_does_not_end_in_time_is_cancelled_and_its_late_answer_tells_nobody);

@@ -11,6 +11,7 @@
 
 static struct backlog backlog;
 static struct backlog_user users[USERS];
+static struct backlog_source sources[USERS], others[USERS]; /* two of each user's */
 static struct backlog_item items[ITEMS];
 static uint32_t used;
 
@@ -18,6 +19,8 @@ static void begin(uint32_t threads)
 {
     backlog_init(&backlog, threads);
     memset(items, 0, sizeof(items));
+    memset(sources, 0, sizeof(sources));
+    memset(others, 0, sizeof(others));
     for (uint32_t i = 0; i < USERS; i++)
         backlog_user_init(&users[i]);
     used = 0;
@@ -28,7 +31,7 @@ static struct backlog_item *push(uint32_t user, size_t size, time_us deadline_us
     struct error error;
     struct backlog_item *item = &items[used++];
     ck_assert_int_eq(
-        backlog_push(&backlog, &users[user], item, size, deadline_us, &error), 0);
+        backlog_push(&backlog, &users[user], &sources[user], item, size, deadline_us, &error), 0);
     return item;
 }
 
@@ -51,8 +54,7 @@ static bool end_first(time_us now_us)
 {
     if (list_empty(&backlog.running))
         return false;
-    backlog_remove(&backlog, container_of(backlog.running.next, struct backlog_item, link),
-                   now_us);
+    backlog_remove(&backlog, container_of(backlog.running.next, struct backlog_item, link), now_us);
     return true;
 }
 
@@ -83,6 +85,25 @@ START_TEST(users_take_turns_and_each_is_served_in_order)
     push(2, 100, 0);
     push(1, 100, 0);
     expect("abcabaaaa");
+}
+END_TEST
+
+START_TEST(a_users_connections_take_turns)
+{
+    struct error error;
+    begin(1);
+    for (int i = 0; i < 50; i++)
+        push(0, 100, 0);
+    struct backlog_item *item = &items[used++], *of_another = push(1, 100, 0);
+    ck_assert_int_eq(backlog_push(&backlog, &users[0], &others[0], item, 100, 0, &error), 0);
+    const struct backlog_item *order[] = {&items[0], of_another, item, &items[1]};
+    for (int i = 0; i < 4; i++) {
+        ck_assert_ptr_eq(backlog_take(&backlog), order[i]);
+        end_first(1);
+    }
+    while (starts(), end_first(1))
+        continue;
+    backlog_destroy(&backlog);
 }
 END_TEST
 
@@ -203,7 +224,10 @@ START_TEST(nobody_waits_for_more_than_a_round)
             struct error error;
             uint32_t user = draw % 16 < 10 ? 0 : draw % USERS;
             size_t size = draw / 16 % 4 == 0 ? LARGE : 10;
-            ck_assert_int_eq(backlog_push(&backlog, &users[user], free, size, 0, &error), 0);
+            ck_assert_int_eq(backlog_push(&backlog, &users[user],
+                                          draw % 5 ? &sources[user] : &others[user], free, size, 0,
+                                          &error),
+                             0);
         } else if (draw % 7 == 0 && items[draw % ITEMS].state == BACKLOG_WAITS) {
             backlog_remove(&backlog, &items[draw % ITEMS], 1);
         } else {
@@ -213,16 +237,14 @@ START_TEST(nobody_waits_for_more_than_a_round)
             started++;
         for (uint32_t u = 0; u < USERS; u++)
             for (uint32_t c = 0; c < BACKLOG_CLASSES; c++) {
-                const struct list *lane = &users[u].lanes[c].items;
-                const struct backlog_item *head =
-                    list_empty(lane) ? NULL : container_of(lane->next, struct backlog_item, link);
+                const struct backlog_item *head = backlog_first(&users[u].lanes[c]);
                 bool may = users[u].running < backlog_share(&backlog);
                 if (!head || head != heads[u][c] || !may)
                     since[u][c] = started;
                 heads[u][c] = head;
                 uint32_t most = c == BACKLOG_IS_SMALL ? 2 * USERS : USERS * (BACKLOG_SMALL_RUN + 1);
-                ck_assert_msg(started - since[u][c] <= most, "user %u, class %u: %u were started", u,
-                              c, started - since[u][c]);
+                ck_assert_msg(started - since[u][c] <= most, "user %u, class %u: %u were started",
+                              u, c, started - since[u][c]);
             }
     }
     while (starts(), end_first(1))
@@ -236,6 +258,7 @@ Suite *backlog_suite(void)
     Suite *suite = suite_create("backlog");
     TCase *tcase = tcase_create("backlog");
     tcase_add_test(tcase, users_take_turns_and_each_is_served_in_order);
+    tcase_add_test(tcase, a_users_connections_take_turns);
     tcase_add_test(tcase, small_ones_go_first_and_large_ones_are_not_starved);
     tcase_add_test(tcase, large_ones_leave_a_thread_to_small_ones);
     tcase_add_test(tcase, one_user_leaves_a_thread_to_the_others);

@@ -20,8 +20,7 @@ static void check_slots(const struct deadlines *deadlines)
     for (uint32_t i = 0; i < deadlines->count; i++) {
         ck_assert_uint_eq(deadlines->heap[i]->slot, i);
         if (i > 0)
-            ck_assert_uint_le(deadlines->heap[(i - 1) / 2]->at_us,
-                              deadlines->heap[i]->at_us);
+            ck_assert_uint_le(deadlines->heap[(i - 1) / 2]->at_us, deadlines->heap[i]->at_us);
     }
 }
 

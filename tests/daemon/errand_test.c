@@ -88,9 +88,8 @@ static void chat(struct client *from, uint64_t id, const char *text, uint32_t ti
     for (uint32_t i = 0; i < times; i++, length += each)
         memcpy(conversation + length, text, each);
     memcpy(conversation + length, "\"}]}", 4);
-    struct message_prompt prompt = {.sampling = sampling_unset(),
-                                    .chat = conversation,
-                                    .chat_length = (uint32_t)length + 4};
+    struct message_prompt prompt = {
+        .sampling = sampling_unset(), .chat = conversation, .chat_length = (uint32_t)length + 4};
     prompt.sampling.max_tokens = 1;
     const struct message_submit_out submit = {.job = JOB_GENERATE,
                                               .deadline_ms = deadline_ms,

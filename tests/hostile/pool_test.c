@@ -20,7 +20,7 @@
 #define STRANGER 65534u
 #define FLOOD 20000u
 #define HEAVY 200u /* of them: seconds, for all threads together */
-#define LONG 1000u   /* thousands of turns of a loop: some hundredths of a second and more */
+#define LONG 1000u /* thousands of turns of a loop: some hundredths of a second and more */
 
 /* As many turns as the conversation says. */
 static const char template[] =
@@ -34,10 +34,23 @@ static char model[96];
 
 static void start(const char *queue_sequences)
 {
-    const char *const arguments[] = {
-        "--model",       model,   "--device",       "cpu",           "--cpu-threads",     "1",
-        "--output-high", "32MiB", "--output-max",   "64MiB",         "--queue-sequences", queue_sequences,
-        "--stall-timeout", "600s", "--kv-idle-release", "100ms", NULL};
+    const char *const arguments[] = {"--model",
+                                     model,
+                                     "--device",
+                                     "cpu",
+                                     "--cpu-threads",
+                                     "1",
+                                     "--output-high",
+                                     "32MiB",
+                                     "--output-max",
+                                     "64MiB",
+                                     "--queue-sequences",
+                                     queue_sequences,
+                                     "--stall-timeout",
+                                     "600s",
+                                     "--kv-idle-release",
+                                     "100ms",
+                                     NULL};
     spawn_make(&scene.spawn);
     snprintf(model, sizeof(model), "%s/model", scene.spawn.directory);
     demo_model_make(model, template);
@@ -54,9 +67,9 @@ static void end(void)
 static size_t encode_chat(void *buffer, size_t size, uint64_t id, uint32_t turns)
 {
     char chat[128];
-    int length = snprintf(chat, sizeof(chat),
-                          "{\"messages\":[{\"role\":\"user\",\"content\":\"417+385=\",\"n\":%u}]}",
-                          turns);
+    int length =
+        snprintf(chat, sizeof(chat),
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"417+385=\",\"n\":%u}]}", turns);
     struct message_prompt prompt = {
         .sampling = sampling_unset(), .chat = chat, .chat_length = (uint32_t)length};
     prompt.sampling.max_tokens = 1;

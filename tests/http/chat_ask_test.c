@@ -251,7 +251,8 @@ END_TEST
 /* ---- whose turn it is --------------------------------------------------------------------------
  */
 
-#define LATE "{\"messages\":[{\"role\":\"A\",\"content\":\"A\"}],\"deadline_ms\" : 50, \"max_tokens\":1}"
+#define LATE                                                                                       \
+    "{\"messages\":[{\"role\":\"A\",\"content\":\"A\"}],\"deadline_ms\" : 50, \"max_tokens\":1}"
 #define PATIENT "{\"messages\":[{\"role\":\"A\",\"content\":\"A\"}],\"max_tokens\":1}"
 
 /* _i: it waits for the one thread, or has it. */
@@ -356,7 +357,9 @@ static const struct {
     {"{\"deadline_ms\":null}", 0},
     {"\"deadline_ms\":5", 0},
     {"]]]}}}{\"deadline_ms\":5", 5},
-    {"{\"deadline_ms\":99999999999999999999999999}", 9999999999999},
+    {"{\"deadline_ms\":99999999999999999999999999}", 0},
+    {"{\"deadline_ms\":5e3}", 0},
+    {"{\"deadline_ms\":-5}", 0},
 };
 
 /* Whole, and byte by byte. */

@@ -413,8 +413,7 @@ static void send_bad(struct guest *guest)
     }
     /* Here there is a template, and these conversations are no JSON. */
     bool text = bad->code == ERR_UNSUPPORTED && guest->questions->null;
-    struct guest_ask *ask =
-        new_ask(guest, bad->type, false, text ? ERR_BAD_HEAD : bad->code, 0);
+    struct guest_ask *ask = new_ask(guest, bad->type, false, text ? ERR_BAD_HEAD : bad->code, 0);
     if (ask)
         ask->text = text;
     if (ask)

@@ -429,7 +429,7 @@ static void take_error(struct order *order, struct scene *scene, const struct fr
     }
     const struct error *told = &message.error;
     if (message.sequence == MESSAGE_NO_SEQUENCE) {
-        if (order->request || !(frame->flags & FRAME_FLAG_LAST) || 
+        if (order->request || !(frame->flags & FRAME_FLAG_LAST) ||
             !may_refuse(order, told, mood, scene->now_us))
             WRONG("refused: %s: %s", error_name(told->code), told->text);
         order->refused = (uint32_t)told->code;

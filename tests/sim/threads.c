@@ -33,7 +33,7 @@ static bool large_could(const struct threads *threads, const struct backlog_item
         {
             const struct user *user = container_of(link, struct user, bucket_link);
             uint32_t running = user->backlog.running - (instead->user == &user->backlog);
-            if (!list_empty(&user->backlog.lanes[BACKLOG_IS_LARGE].items) && running < share)
+            if (backlog_first(&user->backlog.lanes[BACKLOG_IS_LARGE]) && running < share)
                 return true;
         }
     return false;
@@ -87,8 +87,8 @@ static int run(struct background *background, struct task *task)
 void threads_open(struct threads *threads, struct scene *scene, const struct server *server)
 {
     memset(threads, 0, sizeof(*threads));
-    threads->background = (struct background){.run = run,
-                                              .threads = scene_between(scene, 1, THREADS_MOST)};
+    threads->background =
+        (struct background){.run = run, .threads = scene_between(scene, 1, THREADS_MOST)};
     threads->scene = scene;
     threads->slow = scene_one_in(scene, 3) ? scene_between(scene, 2, 10) : 1;
     threads->server = server;
@@ -181,8 +181,8 @@ static void check_wanted(const struct threads *threads)
             scene_fail(threads->scene, "a text that nobody wants %s",
                        errand->item.state == BACKLOG_RUNS ? "is not stopped" : "waits");
     }
-    if (asked != wanted || server->encodings != server->backlog.waiting_count +
-                                                   server->backlog.running_count)
+    if (asked != wanted ||
+        server->encodings != server->backlog.waiting_count + server->backlog.running_count)
         scene_fail(threads->scene,
                    "%" PRIu64 " texts are asked for, %" PRIu64 " are under way (%" PRIu64
                    " wait, %u run)",
@@ -192,11 +192,9 @@ static void check_wanted(const struct threads *threads)
 static void check_lane(struct threads *threads, const struct user *user, uint32_t class)
 {
     const struct backlog *backlog = &threads->server->backlog;
-    const struct list *items = &user->backlog.lanes[class].items;
     const struct backlog_item **head = &threads->heads[user->id][class];
     uint64_t *since = &threads->since[user->id][class];
-    const struct backlog_item *first =
-        list_empty(items) ? NULL : container_of(items->next, struct backlog_item, link);
+    const struct backlog_item *first = backlog_first(&user->backlog.lanes[class]);
     bool may = first && user->backlog.running < backlog_share(backlog) &&
                (class == BACKLOG_IS_SMALL || backlog->running_large < backlog_share(backlog));
     if (may && backlog->running_count < backlog->threads)
@@ -205,7 +203,8 @@ static void check_lane(struct threads *threads, const struct user *user, uint32_
         *since = threads->started;
     *head = first;
     /* A round of the others' small ones and a large one, or as much for each large one before. */
-    uint64_t most = class == BACKLOG_IS_SMALL ? THREADS_USERS : THREADS_USERS * (BACKLOG_SMALL_RUN + 1);
+    uint64_t most =
+        class == BACKLOG_IS_SMALL ? THREADS_USERS : THREADS_USERS * (BACKLOG_SMALL_RUN + 1);
     if (threads->started - *since > most)
         scene_fail(threads->scene, "user %" PRIu64 " waits, and %" PRIu64 " others were started",
                    user->id, threads->started - *since);

@@ -1,6 +1,6 @@
-/* The threads of a simulated daemon's pool: what they are given takes time by the scene's clock, and
- * ends soon once it was told to stop. Beside the daemon's books of it, these: whose turn it is, that
- * no thread rests while something may start, and that nothing waits or runs for somebody gone.
+/* The threads of a simulated daemon's pool: what they are given takes time by the scene's clock,
+ * and ends soon once it was told to stop. Beside the daemon's books of it, these: whose turn it is,
+ * that no thread rests while something may start, and that nothing waits or runs for somebody gone.
  *
  * One thread, in truth.
  */
