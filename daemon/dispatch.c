@@ -62,24 +62,33 @@ static struct user *most_running(struct server *server)
     return most;
 }
 
-/* The last sequence of the user's busiest connection that a replica holds and that is not owed
- * itself; NULL: there is none, or no connection has `least` of them. */
-static const struct seq *last_running(const struct user *user, uint32_t least)
+/* The connection of the user's that has most on replicas, and at least `least`; or NULL. */
+static const struct audience *busiest(const struct user *user, uint32_t least)
 {
-    const struct request *busiest = NULL;
+    const struct audience *most = NULL;
     list_each(link, &user->requests)
     {
-        const struct request *request = container_of(link, struct request, user_link);
-        if (request->audience && request->audience->running >= least &&
-            (!busiest || request->audience->running >= busiest->audience->running))
-            busiest = request;
+        const struct audience *audience = container_of(link, struct request, user_link)->audience;
+        if (audience && audience->running >= least && (!most || audience->running > most->running))
+            most = audience;
     }
-    for (uint32_t i = busiest ? busiest->seq_count : 0; i > 0; i--) {
-        const struct seq *seq = &busiest->seqs[i - 1];
-        if (seq->state == SEQ_SENT && !seq->owed && !seq->cancel_sent)
-            return seq;
+    return most;
+}
+
+/* The youngest sequence of it that a replica holds and that is not owed itself; or NULL. */
+static const struct seq *youngest(const struct audience *audience)
+{
+    const struct seq *best = NULL;
+    list_each(link, &audience->requests)
+    {
+        const struct request *request = container_of(link, struct request, audience_link);
+        for (uint32_t i = 0; i < request->seq_count; i++) {
+            const struct seq *seq = &request->seqs[i];
+            if (seq->state == SEQ_SENT && !seq->owed && !seq->cancel_sent)
+                best = seq;
+        }
     }
-    return NULL;
+    return best;
 }
 
 /* Who is to give a slot up for this one; NULL: nobody. */
@@ -90,15 +99,16 @@ static const struct seq *gives_way(struct server *server, const struct seq *seq)
     if (server->waiting.share == 0 || server->load.running < 2)
         return NULL;
     bool few = user->load.running < part && server->owed < part;
+    const struct audience *from = NULL;
     if (user->load.running == 0 || few) {
         const struct user *most = most_running(server);
         if (most->load.running >= user->load.running + 2)
-            return last_running(most, 1);
+            from = busiest(most, 1);
     }
     /* The same between the connections of one user. */
-    if (seq->request->audience->running == 0 && (server->owed == 0 || server->owed < part))
-        return last_running(user, 2);
-    return NULL;
+    if (!from && seq->request->audience->running == 0 && (server->owed == 0 || server->owed < part))
+        from = busiest(user, 2);
+    return from ? youngest(from) : NULL;
 }
 
 static bool send_owed(struct server *server, struct seq *seq, time_us now_us)

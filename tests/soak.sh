@@ -5,6 +5,8 @@
 # Rounds of about 15 s. Between them nothing runs, and the daemon's counts must equal those of the clients: sequences
 # accepted, done, failed, cancelled, past their deadline. At the end its resident memory may be at most 2 MiB above
 # the first minute's, both with nothing running; under load it is what the load happens to need, and only told.
+# Among them attackers: conversations whose template is expensive, floods of long conversations, a reader of all
+# positions' embeddings that does not read for seconds, and a flood at the highest priority.
 # Exit 1 when one of these does not hold, 77 under a sanitizer: its memory is not ours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,12 +30,20 @@ finish() {
 }
 trap finish EXIT
 
-# The demo model with a context in which a request is surely not over when its client goes.
+# The demo model with a context in which a request is surely not over when its client goes, and with a template that
+# compares lists nested as deep as its asker says.
 mkdir "$folder/model"
 cp deploy/demo-model/*.json deploy/demo-model/model.safetensors "$folder/model/"
 sed -i -E 's/("max_position_embeddings": )[0-9]+/\14096/' "$folder/model/config.json"
+cat > "$folder/template" << 'END'
+{%- for message in messages -%}{{ message.content }}{%- endfor -%}{%- if depth is defined -%}
+{%- set n = namespace(a=[1], b=[1]) -%}{%- for i in range(depth) -%}{%- set n.a = [n.a, n.a] -%}
+{%- set n.b = [n.b, n.b] -%}{%- endfor -%}{%- if n.a < n.b -%}x{%- endif -%}{%- endif -%}
+END
+template=$(tr -d '\n' < "$folder/template")
+sed -i "0,/{/s##{\"chat_template\": \"${template//&/\\&}\",#" "$folder/model/tokenizer_config.json"
 "$build/daemon/sluiced" --model "$folder/model" --device cpu --socket "$SLUICE_SOCKET" --http "unix:$http" \
-    --queue-sequences 128 --sequences-max 24 --kv-idle-release 500ms --log-level warning 2> "$folder/log" &
+    --queue-sequences 128 --sequences-max 24 --results-max 4MiB --kv-idle-release 500ms --log-level warning 2> "$folder/log" &
 daemon=$!
 until "$sluice" health > /dev/null 2>&1; do
     kill -0 $daemon || { cat "$folder/log"; exit 1; }
@@ -113,6 +123,71 @@ fleeing_client() { # NAME
     esac
 }
 
+# ---- attackers: as many requests as are said, each
+
+# A conversation over HTTP; what it came to is a line of the client's. What was refused was not accepted.
+chat() { # BODY-FILE
+    local status
+    status=$(curl -s -o /dev/null -w '%{http_code}' --unix-socket "$http" http://localhost/v1/chat/completions \
+        -H 'Content-Type: application/json' --data-binary "@$1")
+    case $status in
+    200) printf 'accepted 1\ndone 1\n' ;;
+    400 | 413 | 429 | 503 | 504) ;;
+    *) wrong "a conversation was answered with $status" ;;
+    esac
+}
+chats() { # NAME COUNT: of the body that stands there, four at a time
+    local pids=()
+    for _ in $(seq "$2"); do
+        chat "$folder/$1.body" &
+        pids+=($!)
+        [ ${#pids[@]} -lt 4 ] || { wait "${pids[@]}" && pids=(); }
+    done
+    wait "${pids[@]}"
+}
+
+# Lists of 2^DEPTH elements, by sharing: to compare them is counted, and given up.
+expensive_attacker() { # NAME
+    printf '{"messages":[{"role":"user","content":"12+30="}],"max_tokens":2,"chat_template_kwargs":{"depth":%d}}' \
+        "$(one_of 2 8 12 "${SOAK_DEPTH:-60}")" > "$folder/$1.body"
+    chats "$1" 12
+}
+
+# More messages than the context holds, at times.
+chat_attacker() { # NAME
+    {
+        printf '{"max_tokens":2,"messages":['
+        for _ in $(seq "$(one_of 300 2000 20000)"); do
+            printf '{"role":"user","content":"1"},'
+        done
+        printf '{"role":"user","content":"="}]}'
+    } > "$folder/$1.body"
+    chats "$1" 24
+}
+
+# All positions' embeddings, which take far more room than there is (results-max), and nobody reads for a while.
+slow_attacker() { # NAME
+    local lines=$folder/$1.jsonl
+    for _ in $(seq 40); do
+        echo "{\"tokens\":[$(seq -s, 1 255)]}"
+    done > "$lines"
+    { "$sluice" embed --pooling all --file "$lines" 2> "$folder/$1.text" || wrong "embed: $(tail -1 "$folder/$1.text")"; } |
+        { sleep 3 && wc -l > "$folder/$1.rows"; }
+    [ "$(cat "$folder/$1.rows")" -eq $((40 * 255)) ] || wrong "embed: $(cat "$folder/$1.rows") rows"
+    printf 'accepted 40\ndone 40\n'
+}
+
+# The highest priority, and more of it than runs at a time.
+priority_attacker() { # NAME
+    local lines=$folder/$1.jsonl
+    for _ in $(seq 100); do
+        printf '{"tokens":[%d,2,3],"priority":7,"max_tokens":40}\n' $((RANDOM % 256))
+    done > "$lines"
+    "$sluice" generate --file "$lines" --ignore-eos --json > "$folder/$1.out" 2> "$folder/$1.text" ||
+        wrong "generate: $(tail -1 "$folder/$1.text")"
+    printf 'accepted 100\ndone %d\n' "$(grep -cE '"finish_reason":"(stop|length)"' "$folder/$1.out")"
+}
+
 # Looks on, and costs connections.
 onlooker() {
     "$sluice" stats --requests --json > /dev/null || wrong "no stats"
@@ -156,7 +231,8 @@ echo "soak of $seconds s, seed $seed"
 round=0 first_idle=0 first_peak=0 last_peak=0
 while [ $SECONDS -lt "$seconds" ]; do
     round=$((round + 1)) round_end=$((SECONDS + 14)) peak=0 clients=() number=0
-    for client in native_client native_client http_client file_client file_client fleeing_client fleeing_client onlooker; do
+    for client in native_client native_client http_client file_client file_client fleeing_client fleeing_client onlooker \
+        expensive_attacker chat_attacker slow_attacker priority_attacker; do
         number=$((number + 1))
         again_and_again $client $number &
         clients+=($!)
@@ -186,7 +262,7 @@ while [ $SECONDS -lt "$seconds" ]; do
 done
 
 grep -qE 'done [1-9].* cancelled [1-9].* deadline [1-9]' <<< "$has" || fail "some kind of end did not happen"
-"$sluice" stats --json | grep -oE '"(connections_total|refused_busy_total|preemptions_total|kv_(grown|shrunk)_total)":[0-9]+' |
+"$sluice" stats --json | grep -oE '"(connections_total|refused_busy_total|preemptions_total|results_waited_total|owed_total|kv_(grown|shrunk)_total)":[0-9]+' |
     tr -d '"' | paste -sd' '
 kill $daemon
 wait $daemon || fail "the daemon ended with $?"

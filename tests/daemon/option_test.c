@@ -1,3 +1,5 @@
+#include "daemon/grant.h"
+#include "daemon/http/key.h"
 #include "daemon/option.h"
 
 #include <stdio.h>
@@ -192,6 +194,52 @@ START_TEST(relations_between_options_are_checked)
 }
 END_TEST
 
+static const struct {
+    const char *text, *says; /* says NULL: right */
+} users[] = {
+    {"", NULL},
+    {"1000:priority=3, root:priority=-8,key/one:priority=7", NULL},
+    {"1000", "users: WHO:priority=NUMBER is expected, not \"1000\""},
+    {"1000:weight=3", "users: 1000: priority=NUMBER is expected, not \"weight=3\""},
+    {"1000:priority=", "users: 1000: priority=NUMBER"},
+    {"1000:priority=3x", "users: 1000: priority=NUMBER"},
+    {"1000:priority=--3", "users: 1000: priority=NUMBER"},
+    {"1000:priority=8", "priority must lie between -8 and 7"},
+    {"1000:priority=99999999999999999999", "priority must lie between -8 and 7"},
+    {"1000:priority=1,1000:priority=2", "users: 1000 stands there twice"},
+    {"no-such-user-here:priority=1", "users: there is no user \"no-such-user-here\""},
+    {":priority=1", "users: there is no user \"\""},
+    {"99999999999:priority=1", "there is no user"},
+    {"key/:priority=1", "there is no user"},
+};
+
+START_TEST(users_are_read_or_named)
+{
+    char line[256];
+    snprintf(line, sizeof(line), "users = %s", users[_i].text);
+    ck_assert_int_eq(read_text(line), 0);
+    int rc = options_check(options, &error);
+    ck_assert_int_eq(rc, users[_i].says ? -ERR_BAD_CONFIG : 0);
+    if (users[_i].says)
+        ck_assert_msg(strstr(error.text, users[_i].says) != NULL, "%s", error.text);
+}
+END_TEST
+
+START_TEST(what_users_are_granted_is_theirs)
+{
+    struct grants grants;
+    ck_assert_int_eq(grants_read(&grants, "7:priority=3,root:priority=-2 key/k:priority=5", NULL),
+                     0);
+    ck_assert_int_eq(grants_priority(&grants, 7, false, 0), 3);
+    ck_assert_int_eq(grants_priority(&grants, 8, false, 0), 0);
+    ck_assert_int_eq(grants_priority(&grants, 8, true, 0), 7);
+    ck_assert_int_eq(grants_priority(&grants, 0, false, 4), -2);
+    ck_assert_int_eq(grants_priority(&grants, keys_user_of("k", 1), false, 0), 5);
+    ck_assert_int_eq(grants_read(&grants, "1:priority=9", NULL), -ERR_BAD_CONFIG);
+    ck_assert_uint_eq(grants.count, 3); /* untouched */
+}
+END_TEST
+
 Suite *option_suite(void)
 {
     Suite *suite = suite_create("option");
@@ -208,6 +256,8 @@ Suite *option_suite(void)
     tcase_add_test(tcase, what_is_printed_reads_back_to_the_same);
     tcase_add_test(tcase, only_reloadable_options_may_change);
     tcase_add_test(tcase, relations_between_options_are_checked);
+    tcase_add_loop_test(tcase, users_are_read_or_named, 0, (int)(sizeof(users) / sizeof(users[0])));
+    tcase_add_test(tcase, what_users_are_granted_is_theirs);
     suite_add_tcase(suite, tcase);
     return suite;
 }
