@@ -40,7 +40,7 @@ struct loop_listener {
     bool http, tcp;
     enum front_kind kind; /* of HTTP */
     uv_poll_t poll;
-    bool open;
+    bool open, paused; /* paused: nobody can be accepted now, and is looked for a little later */
 };
 
 struct loop {
@@ -58,7 +58,8 @@ struct loop {
     uv_async_t wake; /* the outbox was written to */
     uv_check_t check;
     uv_timer_t due;   /* the earliest of what server and stages wait for */
-    uv_timer_t pulse; /* watchdog, word that loading goes on, the probe once more */
+    uv_timer_t resume; /* of listeners that are paused */
+    uv_timer_t pulse;  /* watchdog, word that loading goes on, the probe once more */
     uv_signal_t signals[3];
     struct loop_listener listeners[LISTEN_MAX];
     uint32_t listener_count;

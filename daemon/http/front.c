@@ -428,8 +428,13 @@ int front_open(struct front *front, struct loop *loop, uint64_t salt, struct err
     if (!front->daemon)
         return error_set(error, ERR_IO, "cannot start HTTP");
     int fd = MHD_get_daemon_info(front->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    rc = uv_poll_init(&loop->uv, &front->poll, fd);
+    if (rc != 0) {
+        MHD_stop_daemon(front->daemon);
+        front->daemon = NULL;
+        return error_set(error, ERR_IO, "cannot watch HTTP: %s", uv_strerror(rc));
+    }
     uv_timer_init(&loop->uv, &front->timer);
-    uv_poll_init(&loop->uv, &front->poll, fd);
     front->timer.data = front->poll.data = front;
     uv_poll_start(&front->poll, UV_READABLE, on_readable);
     return 0;
