@@ -10,6 +10,7 @@
 #include "tests/sim/books.h"
 #include "tests/sim/guest.h"
 #include "tests/sim/host.h"
+#include "tests/sim/scribe.h"
 
 #define DEVICE_BYTES (64u << 20)
 #define EVENTS_MAX 3000000u
@@ -25,6 +26,7 @@ struct sim {
     struct host host;
     struct order_mood mood;
     struct guests guests;
+    struct scribe scribe;
     enum trouble trouble;
     uint64_t trouble_in; /* events until it strikes */
     bool loaded;
@@ -246,6 +248,7 @@ static bool happen(struct sim *sim)
     take(sim, &choices.choice[scene_below(scene, choices.count)]);
     scene->now_us += scene_below(scene, 30);
     learn(sim);
+    scribe_turn(&sim->scribe);
     if (sim->loaded && sim->trouble != NO_TROUBLE && sim->trouble_in > 0 && --sim->trouble_in == 0)
         strike(sim);
     if (scene->events > EVENTS_MAX)
@@ -384,6 +387,8 @@ static void calm(struct sim *sim)
     rest(sim);
     if (!sim->scene.failed && !sim->host.failed)
         host_check_rest(&sim->host);
+    if (!sim->scene.failed && !sim->host.failed)
+        scribe_check_rest(&sim->scribe, &sim->host.server);
 }
 
 static void play(struct sim *sim)
@@ -432,6 +437,8 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->cancelled = host->cancelled;
     sum->deadlines = host->deadlines;
     sum->slow_readers = host->slow_readers;
+    sum->lines_waited = sim->scribe.waited;
+    sum->lines_dropped = sim->scribe.ring.dropped;
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)
@@ -447,6 +454,7 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     clock_scene = &sim.scene;
     stamp_clock_set(clock_ns);
     struct scene *scene = &sim.scene;
+    scribe_begin(&sim.scribe, scene);
     uint32_t context_max = 64u << scene_below(scene, 3);
     sim.host_setup = (struct host_setup){.model = setup->model,
                                          .replicas = setup->replicas,
@@ -477,4 +485,5 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
         guest_free(&sim.guests.guest[i]);
     books_end();
     questions_free(&sim.questions);
+    scribe_end();
 }

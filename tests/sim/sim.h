@@ -26,6 +26,7 @@ struct sim_report {
         uint64_t steps, grown, refused_slabs, failures;
         uint64_t preemptions, wasted_rows, moves, ahead; /* of the last daemon */
         uint64_t stopped, full, cancelled, deadlines, slow_readers;
+        uint64_t lines_waited, lines_dropped; /* of the log */
     } figures;
 };
 
