@@ -14,6 +14,7 @@
 #include "daemon/pulse.h"
 #include "protocol/base/log.h"
 
+#define RESUME_MS 100u /* when nobody can be accepted */
 #define ACCEPTS_MAX 64 /* per iteration, so that accepting starves nobody */
 
 /* ---- the end -----------------------------------------------------------------------------------
@@ -297,15 +298,31 @@ static void wake(void *context)
  */
 
 /* Somebody waits and there is no descriptor for him: he is let in and out, not left to spin on. */
-static void turn_away(struct loop *loop, const struct listener *listener)
+static bool turn_away(struct loop *loop, const struct listener *listener)
 {
-    log_line(LOG_WARNING, "conn", "no file descriptor is left: a connection was closed");
-    close(loop->spare_fd);
+    if (loop->spare_fd >= 0)
+        close(loop->spare_fd);
     int fd = listen_accept(listener);
     if (fd >= 0)
         close(fd);
     loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    log_line(LOG_WARNING, "conn", "no file descriptor is left: a connection was closed");
     loop->server.counts.connections_refused_total++;
+    return true;
+}
+
+static void on_resume(uv_timer_t *timer);
+
+/* Who waits goes on waiting: the socket stays readable, and the loop does not spin on it. */
+static void pause_listener(struct loop_listener *listener, int why)
+{
+    log_line(LOG_WARNING, "conn", "accepting on %s failed, and is tried again in %u ms: %s",
+             listener->socket.name, RESUME_MS, strerror(why));
+    listener->paused = true;
+    uv_poll_stop(&listener->poll);
+    uv_timer_start(&listener->loop->resume, on_resume, RESUME_MS, 0);
 }
 
 static void take_client(struct loop *loop, const struct loop_listener *source, int fd)
@@ -343,12 +360,24 @@ static void on_listen(uv_poll_t *poll, int status, int events)
             take_client(loop, listener, fd);
             continue;
         }
-        if (fd == -EMFILE || fd == -ENFILE)
-            turn_away(loop, &listener->socket);
-        else if (fd != -EAGAIN && fd != -EWOULDBLOCK)
-            log_line(LOG_WARNING, "conn", "accepting on %s failed: %s", listener->socket.name,
-                     strerror(-fd));
+        if (fd == -EAGAIN || fd == -EWOULDBLOCK)
+            return;
+        if ((fd != -EMFILE && fd != -ENFILE) || !turn_away(loop, &listener->socket))
+            pause_listener(listener, -fd);
         return;
+    }
+}
+
+/* A socket of systemd's is left to the next daemon when this one is drained. */
+static void on_resume(uv_timer_t *timer)
+{
+    struct loop *loop = timer->data;
+    for (uint32_t i = 0; i < loop->listener_count; i++) {
+        struct loop_listener *listener = &loop->listeners[i];
+        bool left = loop->server.draining && listener->socket.passed;
+        if (listener->open && listener->paused && !left)
+            uv_poll_start(&listener->poll, UV_READABLE, on_listen);
+        listener->paused = false;
     }
 }
 
@@ -394,6 +423,17 @@ int loop_listen_http(struct loop *loop, const struct listener *listener, enum fr
 /* ---- life --------------------------------------------------------------------------------------
  */
 
+/* libuv aborts when it cannot make its first pipe; this tries one before it. */
+static int try_pipe(void)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return uv_translate_sys_error(errno);
+    close(ends[0]);
+    close(ends[1]);
+    return 0;
+}
+
 int loop_init(struct loop *loop, struct options *options, uint64_t seed,
               int (*reload_options)(void *context, const struct options *now,
                                     struct options **ret_next, struct error *error),
@@ -410,7 +450,9 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
         return rc;
     loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     /* These fail for want of memory or descriptors alone. */
-    rc = uv_loop_init(&loop->uv);
+    rc = try_pipe();
+    if (rc == 0)
+        rc = uv_loop_init(&loop->uv);
     if (rc == 0)
         rc = uv_async_init(&loop->uv, &loop->wake, on_wake);
     if (rc == 0)
@@ -424,10 +466,11 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
     uv_check_start(&loop->check, on_check);
     uv_timer_init(&loop->uv, &loop->due);
     uv_timer_init(&loop->uv, &loop->pulse);
+    uv_timer_init(&loop->uv, &loop->resume);
     uv_idle_init(&loop->uv, &loop->again);
     uv_signal_init(&loop->uv, &loop->hangup);
     loop->wake.data = loop->asked.data = loop->check.data = loop->due.data = loop;
-    loop->pulse.data = loop->again.data = loop->hangup.data = loop;
+    loop->pulse.data = loop->resume.data = loop->again.data = loop->hangup.data = loop;
     uv_signal_start(&loop->hangup, on_hangup, SIGHUP);
     return guard_start(tell_asked, loop, error);
 }
@@ -437,7 +480,7 @@ static int profile(struct loop *loop, struct error *error)
     struct trace_file *file = &loop->trace_file;
     if (loop->options->profile_steps == 0)
         return 0;
-    int rc = trace_file_open(file, loop->options->profile_file, &loop->pool.background, error);
+    int rc = trace_file_open(file, loop->options->profile_file, &loop->outbox, error);
     for (uint32_t i = 0; !rc && i < loop->replica_count; i++)
         file->traces[file->count++] = loop->replicas[i]->trace;
     return rc;

@@ -33,7 +33,7 @@ struct loop_listener {
     bool http, tcp;
     enum front_kind kind; /* of HTTP */
     uv_poll_t poll;
-    bool open;
+    bool open, paused; /* paused: nobody can be accepted now, and is looked for a little later */
 };
 
 struct loop {
@@ -52,8 +52,9 @@ struct loop {
     uv_async_t asked; /* SIGTERM or SIGINT */
     uv_check_t check;
     uv_timer_t due;   /* the earliest of what server and stages wait for */
-    uv_idle_t again;  /* active: a turn is due at once, after a look at the descriptors */
-    uv_timer_t pulse; /* watchdog, word that loading goes on, the probe once more */
+    uv_idle_t again;   /* active: a turn is due at once, after a look at the descriptors */
+    uv_timer_t resume; /* of listeners that are paused */
+    uv_timer_t pulse;  /* watchdog, word that loading goes on, the probe once more */
     uv_signal_t hangup;
     struct loop_listener listeners[LISTEN_MAX];
     uint32_t listener_count;

@@ -7,14 +7,17 @@
 #include <stdint.h>
 
 #include "protocol/base/clock.h"
+#include "protocol/base/error.h"
 
 /* Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, once, and takes them out of the environment.
  */
-void notify_setup(void);
+int notify_setup(struct error *error);
 bool notify_enabled(void);
 /* The watchdog's whole period; 0 = there is none. */
 time_us notify_watchdog_us(void);
 
-/* Assignments, one per line: "READY=1\nSTATUS=...". Never blocks; a state that cannot be sent is
- * lost, as the service manager's own library has it. */
+/* Assignments, one per line: "READY=1\nSTATUS=...". Never blocks. What cannot be sent is lost, but for
+ * READY, RELOADING and STOPPING, which the manager waits for: those are owed, and are tried again
+ * before whatever is sent next. */
 void notify_send(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool notify_owes(void);

@@ -10,6 +10,7 @@
 #define LOADING_PULSE_MS 5000u
 #define LOADING_STALL_US 120000000u /* without progress for so long, no more time is asked for */
 #define STATUS_MAX 400
+#define OWED_PULSE_MS 100u /* while the manager takes no word that it waits for */
 
 static bool healthy(const struct loop *loop, time_us now_us)
 {
@@ -65,6 +66,25 @@ static void feed_watchdog(struct loop *loop, time_us now_us)
         notify_send("WATCHDOG=1");
 }
 
+static void on_pulse(uv_timer_t *timer);
+
+static uint64_t period_ms(void)
+{
+    uint64_t watchdog_ms = notify_watchdog_us() / 2000;
+    return watchdog_ms ? watchdog_ms : LOADING_PULSE_MS;
+}
+
+/* What the manager waits for does not wait for the usual period; the timer goes back to that. */
+static void try_again_soon(struct loop *loop)
+{
+    uint64_t usual_ms = period_ms();
+    if (notify_owes())
+        uv_timer_start(&loop->pulse, on_pulse, OWED_PULSE_MS,
+                       usual_ms < OWED_PULSE_MS ? usual_ms : OWED_PULSE_MS);
+    else if (uv_timer_get_repeat(&loop->pulse) == OWED_PULSE_MS)
+        uv_timer_start(&loop->pulse, on_pulse, usual_ms, usual_ms);
+}
+
 static void on_pulse(uv_timer_t *timer)
 {
     struct loop *loop = timer->data;
@@ -75,21 +95,19 @@ static void on_pulse(uv_timer_t *timer)
                loop->ending.stage == ENDING_NOT) {
         probe_ask(&loop->probe, &loop->server, now_us);
         loop_touch(loop);
-    } else if (loop->told_ready && notify_watchdog_us() == 0) {
+    } else if (loop->told_ready && notify_watchdog_us() == 0 && !notify_owes()) {
         uv_timer_stop(timer);
     }
     feed_watchdog(loop, now_us);
+    if (notify_owes() || uv_is_active((const uv_handle_t *)timer))
+        try_again_soon(loop);
     loop_turn(loop);
 }
 
 void pulse_start(struct loop *loop)
 {
-    uint64_t period_ms = notify_watchdog_us() / 2000;
-    if (!notify_enabled())
-        return;
-    if (period_ms == 0 || period_ms > LOADING_PULSE_MS)
-        period_ms = period_ms ? period_ms : LOADING_PULSE_MS;
-    uv_timer_start(&loop->pulse, on_pulse, 0, period_ms);
+    if (notify_enabled())
+        uv_timer_start(&loop->pulse, on_pulse, 0, period_ms());
 }
 
 void pulse_loaded(struct loop *loop, time_us now_us)
@@ -115,6 +133,7 @@ void pulse_turn(struct loop *loop, time_us now_us)
         probe_close(&loop->probe, now_us);
         loop->told_ready = true;
         notify_send("READY=1\nSTATUS=%s", status_text(loop, text, sizeof(text)));
+        try_again_soon(loop);
     } else if (loop->probe.state == PROBE_REFUSED && loop->probe.conn) {
         log_line(LOG_WARNING, "loop", "the first request was not answered and is asked again: %s",
                  loop->probe.error.text);
@@ -128,9 +147,11 @@ void pulse_reloading(const struct loop *loop, time_us now_us)
         notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, now_us);
 }
 
-void pulse_reloaded(const struct loop *loop)
+void pulse_reloaded(struct loop *loop)
 {
     char text[STATUS_MAX];
-    if (loop->told_ready)
-        notify_send("READY=1\nSTATUS=%s", status_text(loop, text, sizeof(text)));
+    if (!loop->told_ready)
+        return;
+    notify_send("READY=1\nSTATUS=%s", status_text(loop, text, sizeof(text)));
+    try_again_soon(loop);
 }

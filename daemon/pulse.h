@@ -2,7 +2,7 @@
  * loading goes on, that a first request was answered, that steps complete or nothing is to do.
  *
  * loop thread. The timer runs only where somebody listens: while the model is loading or the first
- * request is not answered, and for the watchdog.
+ * request is not answered, while a word is owed to the manager, and for the watchdog.
  */
 #pragma once
 
@@ -17,4 +17,4 @@ void pulse_loaded(struct loop *loop, time_us now_us);
 void pulse_turn(struct loop *loop, time_us now_us);
 /* Around reading options again. Silent before READY=1 was told, which the second one repeats. */
 void pulse_reloading(const struct loop *loop, time_us now_us);
-void pulse_reloaded(const struct loop *loop);
+void pulse_reloaded(struct loop *loop);

@@ -322,11 +322,7 @@ static uint64_t random_seed(void)
 static int serve(struct service *service, struct command_line *line)
 {
     struct error error;
-    int rc = log_writer_start(&error);
-    if (!rc) {
-        raise_file_limit(service->options);
-        rc = find_device(service, &error);
-    }
+    int rc = find_device(service, &error);
     if (!rc)
         rc = loop_init(&service->loop, service->options, random_seed(), reload, line, &error);
     if (rc) {
@@ -343,6 +339,13 @@ static int serve(struct service *service, struct command_line *line)
     int code = rc ? service->loop.exit_code : loop_run(&service->loop);
     loop_destroy(&service->loop);
     return code;
+}
+
+/* And does not only tell something. */
+static bool serves(const struct option_command *command, const struct options *options)
+{
+    return !command->version && !command->help && !command->print_config && !command->check &&
+           options->model[0];
 }
 
 static int act(struct service *service, const struct option_command *command,
@@ -364,6 +367,7 @@ static int act(struct service *service, const struct option_command *command,
         int rc = check(service, &error);
         code = rc ? complain(rc, &error) : 0;
     } else {
+        raise_file_limit(options);
         return serve(service, line); /* frees the options, which a reload may have changed */
     }
     options_free(options);
@@ -382,10 +386,16 @@ int service_main(int argc, char **argv, char **environment)
         return complain(rc, &error);
     log_setup((enum log_level)options_log_level(service.options),
               (enum log_format)service.options->log_format);
-    if (unknown[0])
-        log_line(LOG_WARNING, "sluiced", "%s is no option and is ignored", unknown);
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
     signal(SIGPIPE, SIG_IGN);
-    notify_setup();
+    rc = serves(&command, service.options) ? log_writer_start(&error) : 0;
+    if (!rc && unknown[0])
+        log_line(LOG_WARNING, "sluiced", "%s is no option and is ignored", unknown);
+    if (!rc)
+        rc = notify_setup(&error);
+    if (rc) {
+        options_free(service.options);
+        return complain(rc, &error);
+    }
     return act(&service, &command, &line);
 }

@@ -1,24 +1,37 @@
 #include "daemon/trace_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "protocol/base/list.h"
 #include "protocol/base/log.h"
 
-int trace_file_open(struct trace_file *file, const char *path, struct background *background,
+/* A pipe that nobody reads is an error, and does not hold up the start. */
+static FILE *create(const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+    int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+    FILE *out = flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0 ? NULL : fdopen(fd, "w");
+    if (!out && fd >= 0)
+        close(fd);
+    return out;
+}
+
+int trace_file_open(struct trace_file *file, const char *path, struct outbox *outbox,
                     struct error *error)
 {
     char *own = strdup(path);
-    FILE *out = own ? fopen(path, "we") : NULL;
+    FILE *out = own ? create(path) : NULL;
     if (!out) {
         free(own);
         return own ? error_set(error, ERR_BAD_CONFIG, "profile-file: cannot write %s: %s", path,
                                strerror(errno))
                    : error_set(error, ERR_NO_MEMORY, "no memory for a path");
     }
-    *file = (struct trace_file){.path = own, .file = out, .background = background};
+    *file = (struct trace_file){.path = own, .file = out, .outbox = outbox};
     return 0;
 }
 
@@ -37,14 +50,14 @@ static void write_out(struct trace_file *file)
         log_line(LOG_NOTICE, "profile", "%s is written", file->path);
 }
 
-static void on_work(struct task *task)
+static void *thread_main(void *context)
 {
-    write_out(container_of(task, struct trace_file, task));
-}
-
-static void on_done(struct task *task)
-{
-    container_of(task, struct trace_file, task)->busy = false;
+    struct trace_file *file = context;
+    write_out(file);
+    atomic_store_explicit(&file->written, true, memory_order_release);
+    outbox_control(file->outbox, OUTBOX_TRACE);
+    outbox_flush(file->outbox);
+    return NULL;
 }
 
 static bool all_closed(const struct trace_file *file)
@@ -57,12 +70,17 @@ static bool all_closed(const struct trace_file *file)
 
 void trace_file_turn(struct trace_file *file)
 {
+    if (file->busy && atomic_load_explicit(&file->written, memory_order_acquire)) {
+        pthread_join(file->thread, NULL);
+        file->busy = false;
+    }
     if (file->busy || !file->file || !all_closed(file))
         return;
-    file->task = (struct task){.work = on_work, .done = on_done};
-    file->busy = file->background->run(file->background, &file->task) == 0;
-    if (!file->busy)
-        write_out(file);
+    int rc = pthread_create(&file->thread, NULL, thread_main, file);
+    file->busy = rc == 0;
+    if (rc != 0)
+        log_line(LOG_WARNING, "profile", "%s is written at the end only: no thread for it, %s",
+                 file->path, strerror(rc));
 }
 
 void trace_file_end(struct trace_file *file)

@@ -1,28 +1,33 @@
 /* The traces of all replicas, and the one file that they go into: as soon as all are full, by a
- * thread off the loop; at the end of the daemon what there is, if that was not to be. A daemon that
+ * thread of its own, since whoever reads file and summary may let it wait; at the end of the daemon
+ * what there is, if that was not to be. A daemon that
  * ends because its device failed, or that is told twice to end, leaves the file empty.
  *
  * Path and file are its own: options go when they are read again. loop thread.
  */
 #pragma once
 
-#include "daemon/background.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "daemon/outbox.h"
 #include "daemon/trace.h"
 
 struct trace_file {
     char *path;                            /* owned; NULL: no profile is asked for */
     FILE *file;                            /* owned; NULL once it is written */
-    struct background *background;         /* borrowed */
+    struct outbox *outbox;                 /* borrowed; wakes the loop when it is written */
     struct trace *traces[GPU_DEVICES_MAX]; /* borrowed */
     uint32_t count;
-    struct task task;
-    bool busy; /* being written */
+    pthread_t thread;
+    bool busy;           /* being written */
+    atomic_bool written; /* by the thread, which is done then */
 };
 
 /* Makes the file, empty, so that a path that cannot be written is known before anything runs. */
-int trace_file_open(struct trace_file *file, const char *path, struct background *background,
+int trace_file_open(struct trace_file *file, const char *path, struct outbox *outbox,
                     struct error *error);
-/* A trace was closed, or may have been. */
+/* A trace was closed, or the file is written, or may be. */
 void trace_file_turn(struct trace_file *file);
 /* The workers have stopped, and nothing is busy any more. Zeroed memory is allowed. */
 void trace_file_end(struct trace_file *file);

@@ -76,9 +76,9 @@ void worker_cancel(struct worker *worker, struct seq *seq)
 
 void worker_wake(struct worker *worker)
 {
-    /* Fails only when the counter is full, and then the worker is being woken anyway. */
-    ssize_t written = write(worker->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
-    (void)written;
+    /* Fails else only when the counter is full, and then the worker is being woken anyway. */
+    while (write(worker->wake_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0 && errno == EINTR)
+        continue;
 }
 
 static void command(struct worker *worker, unsigned bit)

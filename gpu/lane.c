@@ -1,6 +1,7 @@
 #include "gpu/lane.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -125,8 +126,8 @@ static void step_ended(void *data)
     /* Release: who reads the number may read the step's results. */
     atomic_store_explicit(&lane->completed, ticket->step, memory_order_release);
     uint64_t one = 1;
-    ssize_t written = write(lane->wake_fd, &one, sizeof one);
-    (void)written; /* a full eventfd is readable already */
+    while (write(lane->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue; /* a full eventfd is readable already */
 }
 
 int lane_notify(struct lane *lane, uint64_t step, struct error *error)

@@ -434,6 +434,42 @@ START_TEST(a_log_that_nobody_reads_stops_neither_requests_nor_the_end)
 }
 END_TEST
 
+/* Summary and file go to pipes that take no more; the one thread of the pool serves texts. */
+START_TEST(a_profile_that_nobody_reads_keeps_no_thread_of_the_pool)
+{
+    static char bytes[4096], text[9000];
+    static unsigned char question[16384];
+    char path[112];
+    struct frame frame;
+    snprintf(path, sizeof(path), "%s/profile", spawn.directory);
+    const char *const arguments[] = {"--model",         "synthetic:null", "--device",       "cpu",
+                                     "--profile-steps", "2",              "--profile-file", path,
+                                     NULL};
+    static const char *const environment[] = {"UV_THREADPOOL_SIZE=1", NULL};
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    int pipe_fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_ge(pipe_fd, 0);
+    while (write(pipe_fd, bytes, sizeof(bytes)) > 0)
+        continue;
+    spawn_start(&spawn, arguments, environment);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    wire_generate(&wire, 1, 1, 20);
+    ck_assert_int_eq(done(&wire).finish, FINISH_LENGTH);
+    while (!spawn_logged(&spawn, "profile: replica 0")) /* the summary: the file is next */
+        usleep(1000);
+    memset(text, 'a', sizeof(text));
+    const struct message_tokenize ask = {.text = text, .length = sizeof(text)};
+    size_t length = message_encode_tokenize(question, sizeof(question), 2, &ask);
+    ck_assert_uint_gt(length, sizeof(text));
+    wire_send(&wire, question, length);
+    wire_find(&wire, FRAME_ERROR, &frame); /* that the text is too long, found by the pool */
+    wire_close(&wire);
+    close(pipe_fd);
+    unlink(path);
+}
+END_TEST
+
 /* The process is gone although its last words are not read, by whichever way it goes. */
 START_TEST(a_log_that_nobody_reads_keeps_no_daemon_that_must_end)
 {
@@ -615,6 +651,37 @@ START_TEST(the_service_manager_is_told_in_order)
 }
 END_TEST
 
+/* Its queue is full while the daemon becomes ready, and is read later. */
+START_TEST(a_word_that_the_service_manager_waits_for_is_not_lost)
+{
+    static const char junk[] = "STATUS=junk";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct frame frame;
+    manager_open();
+    const char *const environment[] = {manager.variable, NULL};
+    memcpy(address.sun_path, manager.path, strlen(manager.path));
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    while (sendto(fd, junk, strlen(junk), 0, (const struct sockaddr *)&address,
+                  sizeof(address)) > 0)
+        continue;
+    spawn_start(&spawn, null_model, environment);
+    spawn_await_ready(&spawn);
+    while (!spawn_logged(&spawn, "job=generate")) /* the first request, of its own */
+        usleep(1000);
+    wire_open(&wire, &spawn);
+    wire_control(&wire, FRAME_HEALTH, "");
+    wire_find(&wire, FRAME_HEALTH, &frame); /* the turn after which it would be told */
+    wire_close(&wire);
+    while (recv(manager.fd, manager.all, sizeof(manager.all), MSG_DONTWAIT) == sizeof(junk) - 1)
+        continue;
+    manager_await(manager.all, "READY=1\nSTATUS=Serving");
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    manager_close();
+    close(fd);
+}
+END_TEST
+
 /* It came every 50 ms; a second without it is what the manager kills for. */
 START_TEST(a_stuck_device_leaves_the_watchdog_unfed)
 {
@@ -675,9 +742,11 @@ Suite *service_suite(void)
     tcase_add_loop_test(tcase, a_stuck_device_is_told_by_health, 0,
                         (int)(sizeof(layouts) / sizeof(layouts[0])));
     tcase_add_loop_test(tcase, a_log_that_nobody_reads_stops_neither_requests_nor_the_end, 0, 2);
+    tcase_add_test(tcase, a_profile_that_nobody_reads_keeps_no_thread_of_the_pool);
     tcase_add_loop_test(tcase, a_log_that_nobody_reads_keeps_no_daemon_that_must_end, 0, 2);
     tcase_add_test(tcase, content_of_requests_appears_in_no_log_and_no_status);
     tcase_add_test(tcase, the_service_manager_is_told_in_order);
+    tcase_add_test(tcase, a_word_that_the_service_manager_waits_for_is_not_lost);
     tcase_add_test(tcase, a_stuck_device_leaves_the_watchdog_unfed);
     tcase_add_test(tcase, a_device_that_fails_its_first_request_is_never_ready);
     suite_add_tcase(suite, tcase);

@@ -35,7 +35,6 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     struct scene *scene = host->scene;
     set_word(host, "model", setup->model);
     set_word(host, "device", "cpu");
-    set_word(host, "log-requests", "no");
     set(host, "context-max", setup->context_max, "");
     set(host, "steps-in-flight", scene_between(scene, 1, 2), "");
     set(host, "sequences-max", scene_between(scene, 1, 12), "");

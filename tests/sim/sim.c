@@ -10,6 +10,7 @@
 #include "tests/sim/books.h"
 #include "tests/sim/guest.h"
 #include "tests/sim/host.h"
+#include "tests/sim/scribe.h"
 
 #define DEVICE_BYTES (64u << 20)
 #define EVENTS_MAX 3000000u
@@ -26,6 +27,7 @@ struct sim {
     struct host host;
     struct order_mood mood;
     struct guests guests;
+    struct scribe scribe;
     enum trouble trouble;
     uint64_t trouble_in; /* events until it strikes */
     bool loaded;
@@ -272,6 +274,7 @@ static bool happen(struct sim *sim)
     scene->now_us += scene_below(scene, 30);
     learn(sim);
     host_check(&sim->host);
+    scribe_turn(&sim->scribe);
     if (sim->loaded && sim->trouble != NO_TROUBLE && sim->trouble_in > 0 && --sim->trouble_in == 0)
         strike(sim);
     if (sim->end_in > 0 && --sim->end_in == 0 && !sim->host.failed)
@@ -441,6 +444,8 @@ static void calm(struct sim *sim)
     rest(sim);
     if (!sim->scene.failed && !sim->host.failed)
         host_check_rest(&sim->host);
+    if (!sim->scene.failed && !sim->host.failed)
+        scribe_check_rest(&sim->scribe, &sim->host.server);
 }
 
 static void play(struct sim *sim)
@@ -502,6 +507,8 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->texts_stopped = host->texts_stopped;
     sum->parked = host->parked;
     sum->owed = host->owed;
+    sum->lines_waited = sim->scribe.waited;
+    sum->lines_dropped = sim->scribe.ring.dropped;
 }
 
 void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *ret_report)
@@ -517,6 +524,7 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     clock_scene = &sim.scene;
     stamp_clock_set(clock_ns);
     struct scene *scene = &sim.scene;
+    scribe_begin(&sim.scribe, scene);
     uint32_t context_max = 64u << scene_below(scene, 3);
     sim.host_setup = (struct host_setup){.model = setup->model,
                                          .replicas = setup->replicas,
@@ -549,4 +557,5 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
         guest_free(&sim.guests.guest[i]);
     books_end();
     questions_free(&sim.questions);
+    scribe_end();
 }

@@ -29,6 +29,7 @@ struct sim_report {
         uint64_t texts_late, texts_cancelled, texts_dropped, texts_stopped;
         uint64_t ends, ends_drained, ends_late, ends_left; /* asked for, and how they came */
         uint64_t parked, owed; /* turns */
+        uint64_t lines_waited, lines_dropped; /* of the log */
     } figures;
 };
 

@@ -125,7 +125,9 @@ static bool print(const struct sim_figures *sum)
                                                "after a cut",
                                                "that left something",
                                                "turns with results without room",
-                                               "turns with a slot that others gave up"};
+                                               "turns with a slot that others gave up",
+                                               "lines while nobody read the log",
+                                               "lines dropped"};
     const uint64_t *figures = (const uint64_t *)sum;
     bool all = true;
     for (size_t i = 0; i < FIGURES; i++) {
@@ -161,7 +163,7 @@ int main(int argc, char **argv)
     struct sim_figures sum = {0};
     uint64_t passed = 0, failed = 0;
     read_arguments(argc, argv);
-    log_setup(LOG_ERROR, LOG_TEXT);
+    log_setup(LOG_DEBUG, LOG_TEXT);
     signal(SIGABRT, on_crash);
     signal(SIGSEGV, on_crash);
     for (uint64_t seed = order.first; seed <= order.last; seed++) {
