@@ -6,6 +6,7 @@
 
 #include "protocol/base/list.h"
 #include "protocol/base/log.h"
+#include "protocol/base/standard.h"
 
 int trace_file_open(struct trace_file *file, const char *path, struct background *background,
                     struct error *error)
@@ -14,8 +15,8 @@ int trace_file_open(struct trace_file *file, const char *path, struct background
     FILE *out = own ? fopen(path, "we") : NULL;
     if (!out) {
         free(own);
-        return own ? error_set(error, ERR_BAD_CONFIG, "profile-file: cannot write %s: %s", path,
-                               strerror(errno))
+        return own ? error_set(error, error_of_system(errno, ERR_BAD_CONFIG),
+                               "profile-file: cannot write %s: %s", path, strerror(errno))
                    : error_set(error, ERR_NO_MEMORY, "no memory for a path");
     }
     *file = (struct trace_file){.path = own, .file = out, .background = background};
@@ -27,6 +28,9 @@ static void write_out(struct trace_file *file)
 {
     for (uint32_t i = 0; i < file->count; i++)
         trace_print(file->traces[i], stdout);
+    int rc = standard_flush(stdout);
+    if (rc)
+        log_line(LOG_WARNING, "profile", "standard output: %s", strerror(-rc));
     trace_write(file->traces, file->count, file->file);
     bool bad = ferror(file->file) != 0;
     bad = fclose(file->file) != 0 || bad;

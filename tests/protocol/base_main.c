@@ -10,6 +10,7 @@ int main(void)
     srunner_add_suite(runner, json_write_suite());
     srunner_add_suite(runner, list_suite());
     srunner_add_suite(runner, log_suite());
+    srunner_add_suite(runner, number_suite());
     srunner_add_suite(runner, repeat_suite());
     return runner_run(runner);
 }

@@ -9,4 +9,5 @@ Suite *json_suite(void);
 Suite *json_write_suite(void);
 Suite *list_suite(void);
 Suite *log_suite(void);
+Suite *number_suite(void);
 Suite *repeat_suite(void);
