@@ -136,7 +136,8 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     if (server_init(&host->server, host->options, &host->outbox, scene->random, scene->now_us,
                     &error))
         abort();
-    language_load(&host->language, setup->model);
+    if (language_load(&host->language, setup->model, &error))
+        abort();
     host->background.run = run_task;
     host->server.language = &host->language;
     host->server.background = &host->background;
