@@ -63,6 +63,8 @@ static int connect_fd(int fd, const struct sockaddr_un *to, time_us until_us)
 static int try_path(const char *path, time_us until_us)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (!*path)
+        return -EINVAL;
     if (strlen(path) >= sizeof(to.sun_path))
         return -ENAMETOOLONG;
     memcpy(to.sun_path, path, strlen(path));
@@ -104,6 +106,9 @@ static void explain(const char *path, int number, char *text, size_t size)
         break;
     case EAGAIN:
         snprintf(text, size, "the daemon does not accept connections");
+        break;
+    case EINVAL:
+        snprintf(text, size, "an empty path");
         break;
     case ENAMETOOLONG:
         snprintf(text, size, "longer than the %zu bytes that a socket's path may have",

@@ -3,6 +3,8 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +75,16 @@ static int find_module(const struct options *options, const char *name, char *pa
                      nvidia ? "; install the CUDA package, or use --device cpu" : "");
 }
 
+/* dlopen() says why in words alone: whether any file can be opened now, as errno or 0. */
+static int open_fails(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int why = fd < 0 ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return why;
+}
+
 int device_load(const struct options *options, const struct gpu_api **ret_api, struct error *error)
 {
     char path[MODULE_PATH_MAX];
@@ -81,8 +93,11 @@ int device_load(const struct options *options, const struct gpu_api **ret_api, s
     if (rc)
         return rc;
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!module)
-        return error_set(error, ERR_BAD_CONFIG, "cannot load %s: %.300s", name, dlerror());
+    if (!module) {
+        int why = open_fails();
+        return error_set(error, error_of_system(why, ERR_BAD_CONFIG), "cannot load %s: %.300s",
+                         name, dlerror());
+    }
     const struct gpu_api *api = dlsym(module, "gpu_module");
     if (!api)
         return error_set(error, ERR_BAD_CONFIG, "%.256s is no device module", path);

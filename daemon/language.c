@@ -98,7 +98,8 @@ static int load_tokenizer(struct language *language, const char *directory, stru
         return rc;
     rc = tokenizer_load(text, length, &language->tokenizer, &found);
     free(text);
-    return rc ? error_set(error, ERR_UNSUPPORTED, "tokenizer.json: %s", found.text) : 0;
+    int code = rc == -ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_UNSUPPORTED;
+    return rc ? error_set(error, code, "tokenizer.json: %s", found.text) : 0;
 }
 
 /* "bos_token" and the like: a text, or an object with its content. */
@@ -167,7 +168,12 @@ static void load_chat(struct language *language, const char *directory)
     free(text);
 }
 
-void language_load(struct language *language, const char *model)
+static bool lacked(const struct error *refusal)
+{
+    return refusal->code == ERR_IO || refusal->code == ERR_NO_MEMORY;
+}
+
+int language_load(struct language *language, const char *model, struct error *error)
 {
     *language = (struct language){0};
     error_set(&language->chat_refusal, ERR_UNSUPPORTED, "the model has no chat template");
@@ -180,6 +186,11 @@ void language_load(struct language *language, const char *model)
         error_set(&language->refusal, ERR_UNSUPPORTED,
                   "synthetic models but synthetic:null have no tokenizer: send tokens");
     }
+    if (!lacked(&language->refusal) && !lacked(&language->chat_refusal))
+        return 0;
+    const struct error *why =
+        lacked(&language->refusal) ? &language->refusal : &language->chat_refusal;
+    return error_set(error, why->code, "%s", why->text);
 }
 
 void language_free(struct language *language)

@@ -29,8 +29,9 @@ struct language {
 };
 
 /* model: a directory, or "synthetic:NAME"; of those synthetic:null alone has a tokenizer, whose
- * tokens are the bytes. */
-void language_load(struct language *language, const char *model);
+ * tokens are the bytes. Negative only for want of memory or descriptors: what a model has not, or
+ * what is wrong with it, is a refusal of texts. */
+int language_load(struct language *language, const char *model, struct error *error);
 void language_free(struct language *language);
 
 /* ERR_UNSUPPORTED with the reason, or 0. */

@@ -30,8 +30,8 @@ int listen_default_path(char path[LISTEN_PATH_MAX], struct error *error)
                          base, LISTEN_PATH_MAX - 1);
     /* Root's directory may be made here; a user's is the session's business. */
     if (service && mkdir(base, 0755) != 0 && errno != EEXIST)
-        return error_set(error, ERR_BAD_CONFIG, "cannot make %s: %s (use --socket PATH)", base,
-                         strerror(errno));
+        return error_set(error, error_of_system(errno, ERR_BAD_CONFIG),
+                         "cannot make %s: %s (use --socket PATH)", base, strerror(errno));
     return 0;
 }
 
@@ -54,14 +54,16 @@ static int take_lock(struct listener *listener, struct error *error)
     for (;;) {
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
-            return error_set(error, ERR_BAD_CONFIG, "cannot make %s: %s", path, strerror(errno));
+            return error_set(error, error_of_system(errno, ERR_BAD_CONFIG), "cannot make %s: %s",
+                             path, strerror(errno));
         if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
             int why = errno;
             close(fd);
             if (why == EWOULDBLOCK)
                 return error_set(error, ERR_BAD_CONFIG, "another daemon listens on %s",
                                  listener->path);
-            return error_set(error, ERR_BAD_CONFIG, "cannot lock %s: %s", path, strerror(why));
+            return error_set(error, error_of_system(why, ERR_BAD_CONFIG), "cannot lock %s: %s",
+                             path, strerror(why));
         }
         if (lock_is_named(fd, path)) {
             listener->lock_fd = fd;
@@ -77,7 +79,8 @@ static void drop_lock(struct listener *listener)
     if (listener->lock_fd < 0)
         return;
     snprintf(path, sizeof(path), "%s.lock", listener->path);
-    unlink(path); /* while it is locked: see lock_is_named() */
+    if (lock_is_named(listener->lock_fd, path)) /* else it is another's */
+        unlink(path);                           /* while it is locked: see lock_is_named() */
     close(listener->lock_fd);
     listener->lock_fd = -1;
 }
@@ -92,13 +95,14 @@ static struct sockaddr_un address_of(const char *path)
     return address;
 }
 
-/* Whether somebody answers there. A full backlog is somebody, too. */
-static bool answers(const char *path)
+/* Whether somebody answers there: 1 or 0, negative errno when that cannot be asked. A full backlog
+ * is somebody, too. */
+static int answers(const char *path)
 {
     struct sockaddr_un address = address_of(path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return true;
+        return -errno;
     int rc = connect(fd, (const struct sockaddr *)&address, sizeof(address));
     bool refused = rc != 0 && (errno == ECONNREFUSED || errno == ENOENT);
     close(fd);
@@ -110,16 +114,28 @@ static int clear_path(const char *path, struct error *error)
     struct stat status;
     if (lstat(path, &status) != 0)
         return errno == ENOENT ? 0
-                               : error_set(error, ERR_BAD_CONFIG, "cannot look at %s: %s", path,
-                                           strerror(errno));
+                               : error_set(error, error_of_system(errno, ERR_BAD_CONFIG),
+                                           "cannot look at %s: %s", path, strerror(errno));
     if (!S_ISSOCK(status.st_mode))
         return error_set(error, ERR_BAD_CONFIG, "%s is there and is no socket", path);
-    if (answers(path))
+    int rc = answers(path);
+    if (rc < 0)
+        return error_set(error, ERR_IO, "cannot make a socket: %s", strerror(-rc));
+    if (rc > 0)
         return error_set(error, ERR_BAD_CONFIG, "somebody listens on %s already", path);
     if (unlink(path) != 0 && errno != ENOENT)
         return error_set(error, ERR_BAD_CONFIG, "cannot replace the stale socket %s: %s", path,
                          strerror(errno));
     return 0;
+}
+
+static void note_file(struct listener *listener, const struct stat *status)
+{
+    listener->device = status->st_dev;
+    listener->inode = status->st_ino;
+    listener->mode = status->st_mode & 07777;
+    listener->uid = status->st_uid;
+    listener->gid = status->st_gid;
 }
 
 static int bind_path(struct listener *listener, struct error *error)
@@ -135,12 +151,11 @@ static int bind_path(struct listener *listener, struct error *error)
         listen(fd, BACKLOG) != 0 || lstat(listener->path, &status) != 0) {
         int why = errno;
         close(fd);
-        return error_set(error, ERR_BAD_CONFIG, "cannot listen on %s: %s", listener->path,
-                         strerror(why));
+        return error_set(error, error_of_system(why, ERR_BAD_CONFIG), "cannot listen on %s: %s",
+                         listener->path, strerror(why));
     }
     listener->fd = fd;
-    listener->device = status.st_dev;
-    listener->inode = status.st_ino;
+    note_file(listener, &status);
     return 0;
 }
 
@@ -148,6 +163,8 @@ int listen_open(const char *path, struct listener *ret_listener, struct error *e
 {
     struct listener listener = {.fd = -1, .lock_fd = -1};
     size_t length = strlen(path);
+    if (length == 0)
+        return error_set(error, ERR_BAD_CONFIG, "the path of a socket is empty");
     if (length >= sizeof(listener.path))
         return error_limit(error, ERR_BAD_CONFIG, sizeof(listener.path) - 1, length,
                            "the socket path has %zu bytes, the system takes %zu", length,
@@ -164,6 +181,54 @@ int listen_open(const char *path, struct listener *ret_listener, struct error *e
         return rc;
     }
     *ret_listener = listener;
+    return 0;
+}
+
+bool listen_in_place(struct listener *listener)
+{
+    struct stat status;
+    if (!*listener->path)
+        return true;
+    if (lstat(listener->path, &status) != 0 || status.st_dev != listener->device ||
+        status.st_ino != listener->inode)
+        return false;
+    note_file(listener, &status); /* somebody may have opened it to a group */
+    return true;
+}
+
+/* What somebody had made of the file: first whose it is, then who may use it. */
+static void dress(const struct listener *before)
+{
+    if (before->uid != geteuid() || before->gid != getegid())
+        (void)!lchown(before->path, before->uid, before->gid);
+    (void)!chmod(before->path, before->mode);
+}
+
+int listen_again(struct listener *listener, struct error *error)
+{
+    struct listener next = *listener;
+    char lock[LISTEN_PATH_MAX + 8];
+    snprintf(lock, sizeof(lock), "%s.lock", listener->path);
+    bool locked = lock_is_named(listener->lock_fd, lock);
+    int rc = locked ? 0 : take_lock(&next, error);
+    if (rc)
+        return rc;
+    rc = clear_path(listener->path, error);
+    if (!rc)
+        rc = bind_path(&next, error);
+    if (rc) {
+        if (!locked)
+            drop_lock(&next);
+        return rc;
+    }
+    dress(listener);
+    (void)dup3(next.fd, listener->fd, O_CLOEXEC); /* both are open: it cannot fail */
+    close(next.fd);
+    if (!locked)
+        close(listener->lock_fd);
+    next.fd = listener->fd;
+    *listener = next;
+    (void)listen_in_place(listener);
     return 0;
 }
 
@@ -194,6 +259,21 @@ static int listens(int fd)
     return good && type == SOCK_STREAM && accepting ? domain : -1;
 }
 
+/* Where it was bound, if it has a place in the file system. */
+static void find_path(struct listener *listener)
+{
+    struct sockaddr_un address = {0};
+    struct stat status;
+    socklen_t length = sizeof(address);
+    if (getsockname(listener->fd, (struct sockaddr *)&address, &length) != 0 ||
+        address.sun_path[0] != '/')
+        return;
+    snprintf(listener->path, sizeof(listener->path), "%.*s", (int)sizeof(listener->path) - 1,
+             address.sun_path);
+    if (lstat(listener->path, &status) == 0 && S_ISSOCK(status.st_mode))
+        note_file(listener, &status);
+}
+
 static int take_passed(int fd, const char *name, size_t name_length, struct listener *listener,
                        struct error *error)
 {
@@ -201,6 +281,8 @@ static int take_passed(int fd, const char *name, size_t name_length, struct list
     snprintf(listener->name, sizeof(listener->name), "%.*s",
              (int)(name_length < 63 ? name_length : 63), name);
     int domain = listens(fd);
+    if (domain == AF_UNIX)
+        find_path(listener);
     listener->tcp = domain == AF_INET || domain == AF_INET6;
     if (domain != AF_UNIX && !listener->tcp)
         return error_set(error, ERR_BAD_CONFIG,
@@ -252,9 +334,11 @@ int listen_accept(const struct listener *listener)
 
 int listen_group(const char *name, uint32_t *ret_gid, struct error *error)
 {
+    errno = 0;
     const struct group *group = *name ? getgrnam(name) : NULL;
     if (*name && !group)
-        return error_set(error, ERR_BAD_CONFIG, "there is no group %s (admin-group)", name);
+        return error_set(error, error_of_system(errno, ERR_BAD_CONFIG),
+                         "there is no group %s (admin-group)", name);
     *ret_gid = group ? group->gr_gid : LISTEN_NO_GROUP;
     return 0;
 }

@@ -5,6 +5,8 @@
  * somebody answers, and a file that is no socket, are not. A socket passed by systemd is never
  * unlinked.
  *
+ * What is unlinked while we listen is found by daemon/reach.h, and made again here.
+ *
  * Loop thread, or any before the loop starts.
  */
 #pragma once
@@ -26,8 +28,11 @@ struct listener {
     bool tcp;     /* a passed one that is no Unix socket: nobody's uid is known there */
     dev_t device; /* of the socket file, so that only ours is unlinked */
     ino_t inode;
-    char path[LISTEN_PATH_MAX];
-    char name[64]; /* for the log: the path, or systemd's name */
+    mode_t mode; /* and owner, as they were last seen */
+    uid_t uid;
+    gid_t gid;
+    char path[LISTEN_PATH_MAX]; /* "" where there is none */
+    char name[64];              /* for the log: the path, or systemd's name */
 };
 
 /* The path that holds when none was given. */
@@ -35,6 +40,12 @@ int listen_default_path(char path[LISTEN_PATH_MAX], struct error *error);
 int listen_open(const char *path, struct listener *ret_listener, struct error *error);
 /* Takes over what LISTEN_FDS passes, and clears those variables. *ret_count may be 0. */
 int listen_passed(struct listener listeners[LISTEN_MAX], uint32_t *ret_count, struct error *error);
+/* Whether the path still leads to this socket. True where there is no path. */
+bool listen_in_place(struct listener *listener);
+/* Listens once more on the path, which leads nowhere any more, with the same descriptor and mode.
+ * Another daemon's socket there is left alone: ERR_BAD_CONFIG, and all is as it was. Not for what
+ * systemd passed. */
+int listen_again(struct listener *listener, struct error *error);
 /* Closes; unlinks what was made here. Once is enough, more does nothing. */
 void listen_close(struct listener *listener);
 

@@ -14,8 +14,9 @@
 #include "daemon/pulse.h"
 #include "protocol/base/log.h"
 
-#define RESUME_MS 100u /* when nobody can be accepted */
-#define ACCEPTS_MAX 64 /* per iteration, so that accepting starves nobody */
+#define DESCRIPTORS_FIRST 12 /* that an event loop takes, and some */
+#define RESUME_MS 100u       /* when nobody can be accepted */
+#define ACCEPTS_MAX 64       /* per iteration, so that accepting starves nobody */
 
 /* ---- the end -----------------------------------------------------------------------------------
  */
@@ -27,6 +28,7 @@ static void close_listeners(struct loop *loop)
         if (!listener->open)
             continue;
         listener->open = false;
+        reach_close(listener);
         uv_close((uv_handle_t *)&listener->poll, NULL);
         listen_close(&listener->socket);
     }
@@ -346,13 +348,9 @@ static void take_client(struct loop *loop, const struct loop_listener *source, i
         link_open(loop, fd, &peer);
 }
 
-static void on_listen(uv_poll_t *poll, int status, int events)
+void loop_accept(struct loop_listener *listener)
 {
-    struct loop_listener *listener = container_of(poll, struct loop_listener, poll);
     struct loop *loop = listener->loop;
-    (void)events;
-    if (status < 0)
-        return;
     loop_touch(loop);
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         int fd = listen_accept(&listener->socket);
@@ -368,6 +366,18 @@ static void on_listen(uv_poll_t *poll, int status, int events)
     }
 }
 
+static void on_listen(uv_poll_t *poll, int status, int events)
+{
+    (void)events;
+    if (status >= 0)
+        loop_accept(container_of(poll, struct loop_listener, poll));
+}
+
+void loop_watch(struct loop_listener *listener)
+{
+    uv_poll_start(&listener->poll, UV_READABLE, on_listen); /* fails for closing handles alone */
+}
+
 /* A socket of systemd's is left to the next daemon when this one is drained. */
 static void on_resume(uv_timer_t *timer)
 {
@@ -376,7 +386,7 @@ static void on_resume(uv_timer_t *timer)
         struct loop_listener *listener = &loop->listeners[i];
         bool left = loop->server.draining && listener->socket.passed;
         if (listener->open && listener->paused && !left)
-            uv_poll_start(&listener->poll, UV_READABLE, on_listen);
+            loop_watch(listener);
         listener->paused = false;
     }
 }
@@ -399,6 +409,7 @@ static int add_listener(struct loop *loop, const struct loop_listener *made, str
              !entry->http                   ? ""
              : entry->kind == FRONT_METRICS ? " (metrics)"
                                             : " (http)");
+    reach_open(entry);
     return 0;
 }
 
@@ -434,6 +445,23 @@ static int try_pipe(void)
     return 0;
 }
 
+/* libuv aborts where its first descriptors cannot be had. */
+static int find_descriptors(struct error *error)
+{
+    int fds[DESCRIPTORS_FIRST], count = 0, why = 0;
+    while (count < DESCRIPTORS_FIRST && !why) {
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        why = fd < 0 ? errno : 0;
+        if (fd >= 0)
+            fds[count++] = fd;
+    }
+    for (int i = 0; i < count; i++)
+        close(fds[i]);
+    return why ? error_set(error, error_of_system(why, ERR_IO), "cannot make an event loop: %s",
+                           strerror(why))
+               : 0;
+}
+
 int loop_init(struct loop *loop, struct options *options, uint64_t seed,
               int (*reload_options)(void *context, const struct options *now,
                                     struct options **ret_next, struct error *error),
@@ -449,6 +477,9 @@ int loop_init(struct loop *loop, struct options *options, uint64_t seed,
     if (rc)
         return rc;
     loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    rc = find_descriptors(error);
+    if (rc)
+        return rc;
     /* These fail for want of memory or descriptors alone. */
     rc = try_pipe();
     if (rc == 0)
@@ -503,7 +534,12 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
             return rc;
         }
     }
-    language_load(&loop->language, loop->options->model);
+    rc = language_load(&loop->language, loop->options->model, error);
+    if (rc) {
+        for (uint32_t i = 0; i < count; i++)
+            worker_stop(replicas[i]->worker);
+        return rc;
+    }
     loop->server.language = &loop->language;
     if (!loop->language.tokenizer)
         log_line(LOG_WARNING, "text", "texts are refused: %s", loop->language.refusal.text);

@@ -19,6 +19,7 @@
 #include "daemon/listen.h"
 #include "daemon/pool.h"
 #include "daemon/probe.h"
+#include "daemon/reach.h"
 #include "daemon/replica.h"
 #include "daemon/server.h"
 #include "daemon/trace_file.h"
@@ -34,6 +35,7 @@ struct loop_listener {
     enum front_kind kind; /* of HTTP */
     uv_poll_t poll;
     bool open, paused; /* paused: nobody can be accepted now, and is looked for a little later */
+    struct reach reach;
 };
 
 struct loop {
@@ -98,6 +100,9 @@ int loop_start(struct loop *loop, struct replica_worker *const *replicas, uint32
 int loop_run(struct loop *loop);
 void loop_destroy(struct loop *loop);
 
+/* Takes what waits to be accepted; looks for it from now on, also where the socket is another. */
+void loop_accept(struct loop_listener *listener);
+void loop_watch(struct loop_listener *listener);
 /* The turn, if one is due: the loop may go to sleep after a timer's callback without the check
  * phase that takes it. What is due again at once then comes in the next iteration, never by a timer
  * of 0 ms: libuv calls timers until none is due, and one that arms itself so keeps it from looking

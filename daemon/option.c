@@ -123,14 +123,16 @@ int options_read_file(struct options *options, const char *path, struct error *e
 {
     FILE *file = fopen(path, "re");
     if (!file)
-        return error_set(error, ERR_BAD_CONFIG, "cannot read %s: %s", path, strerror(errno));
+        return error_set(error, error_of_system(errno, ERR_BAD_CONFIG), "cannot read %s: %s", path,
+                         strerror(errno));
     int rc = 0;
     char *text = malloc(FILE_MAX_BYTES + 1);
     size_t length = text ? fread(text, 1, FILE_MAX_BYTES + 1, file) : 0;
     if (!text)
         rc = error_set(error, ERR_NO_MEMORY, "no memory to read %s", path);
     else if (ferror(file))
-        rc = error_set(error, ERR_BAD_CONFIG, "cannot read %s: %s", path, strerror(errno));
+        rc = error_set(error, error_of_system(errno, ERR_BAD_CONFIG), "cannot read %s: %s", path,
+                       strerror(errno));
     else if (length > FILE_MAX_BYTES)
         rc = error_set(error, ERR_BAD_CONFIG, "%s is larger than %u bytes", path, FILE_MAX_BYTES);
     else
@@ -238,6 +240,9 @@ static int set_flag(struct options *options, const struct option *option, const 
                     struct error *error)
 {
     struct error why;
+    /* In a file and the environment that is what stands there when nothing is meant. */
+    if (!*value && strcmp(option->name, "socket") == 0)
+        return error_set(error, ERR_USAGE, "--socket: the path is empty");
     int rc = option_set(options, option, value, strlen(value), &why);
     return rc ? error_set(error, -rc == ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_USAGE, "--%s", why.text)
               : 0;

@@ -36,6 +36,9 @@
 /* Bytes that one read takes at most; frames that come whole are handled where they were read. */
 #define SERVER_RECEIVE_SIZE (256u << 10)
 #define SERVER_REPLICAS_MAX 16
+/* Listening sockets, and how long the word about one is. */
+#define SERVER_SOCKETS_MAX 8
+#define SERVER_LOST_MAX 256
 /* How long an ACCEPT waits for the answer itself, so that both go by one write. */
 #define SERVER_HOLD_US 2000u
 /* How long STATS waits for the workers' figures before it takes the last ones. */
@@ -103,6 +106,8 @@ struct server {
     struct replica *replicas[SERVER_REPLICAS_MAX];
     uint32_t replica_count;
     struct outbox *outbox;
+    /* Sockets that clients cannot reach by their path any more, with the reason; "" for others. */
+    char lost[SERVER_SOCKETS_MAX][SERVER_LOST_MAX];
 
     struct waiting waiting;
     struct deadlines deadlines;

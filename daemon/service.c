@@ -20,6 +20,7 @@
 #include "daemon/notify.h"
 #include "daemon/option.h"
 #include "protocol/base/log.h"
+#include "protocol/base/standard.h"
 
 /* Descriptors beside connections: sockets, eventfds, the device's. */
 #define DESCRIPTORS_OTHER 64u
@@ -348,6 +349,15 @@ static bool serves(const struct option_command *command, const struct options *o
            options->model[0];
 }
 
+/* What was asked for is what stands on standard output. */
+static int printed(int code)
+{
+    int rc = standard_flush(stdout);
+    if (rc)
+        log_line(LOG_ERROR, "sluiced", "standard output: %s", strerror(-rc));
+    return rc && code == 0 ? EXIT_OUTPUT : code;
+}
+
 static int act(struct service *service, const struct option_command *command,
                struct command_line *line)
 {
@@ -371,7 +381,7 @@ static int act(struct service *service, const struct option_command *command,
         return serve(service, line); /* frees the options, which a reload may have changed */
     }
     options_free(options);
-    return code;
+    return printed(code);
 }
 
 int service_main(int argc, char **argv, char **environment)

@@ -54,6 +54,11 @@ void status_health(const struct server *server, struct json_writer *writer, time
     json_put_text(writer, "version", SLUICE_VERSION);
     json_put_text(writer, "model", server->model.id);
     json_put_text(writer, "device", server->device);
+    json_open(writer, "unreachable", '[');
+    for (uint32_t i = 0; i < SERVER_SOCKETS_MAX; i++)
+        if (server->lost[i][0])
+            json_put_text(writer, NULL, server->lost[i]);
+    json_close(writer, ']');
     json_close(writer, '}');
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "protocol/base/log.h"
+#include "protocol/base/standard.h"
 
 /* A pipe that nobody reads is an error, and does not hold up the start. */
 static FILE *create(const char *path)
@@ -27,8 +28,8 @@ int trace_file_open(struct trace_file *file, const char *path, struct outbox *ou
     FILE *out = own ? create(path) : NULL;
     if (!out) {
         free(own);
-        return own ? error_set(error, ERR_BAD_CONFIG, "profile-file: cannot write %s: %s", path,
-                               strerror(errno))
+        return own ? error_set(error, error_of_system(errno, ERR_BAD_CONFIG),
+                               "profile-file: cannot write %s: %s", path, strerror(errno))
                    : error_set(error, ERR_NO_MEMORY, "no memory for a path");
     }
     *file = (struct trace_file){.path = own, .file = out, .outbox = outbox};
@@ -40,6 +41,9 @@ static void write_out(struct trace_file *file)
 {
     for (uint32_t i = 0; i < file->count; i++)
         trace_print(file->traces[i], stdout);
+    int rc = standard_flush(stdout);
+    if (rc)
+        log_line(LOG_WARNING, "profile", "standard output: %s", strerror(-rc));
     trace_write(file->traces, file->count, file->file);
     bool bad = ferror(file->file) != 0;
     bad = fclose(file->file) != 0 || bad;

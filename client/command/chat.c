@@ -134,6 +134,8 @@ static void conclude(struct chat *chat, size_t mark, const sluice_error *error)
     if (!answered ||
         talk_add(&chat->talk, "assistant", said > 0 ? (const char *)chat->answer.bytes : "", said))
         talk_back(&chat->talk, mark);
+    if (chat->output.broken && !chat->over)
+        leave(chat, interrupt_came() ? STATUS_INTERRUPTED : STATUS_SERVER);
 }
 
 /* A connection that was lost while nothing was asked is made again. */

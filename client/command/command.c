@@ -11,6 +11,7 @@
 #include "client/command/texts.h"
 #include "client/sluice.h"
 #include "client/top/top.h"
+#include "protocol/base/standard.h"
 
 static enum status run_job(const struct command *command, const struct settings *settings, int argc,
                            char **argv)
@@ -184,7 +185,7 @@ static enum status run_named(struct settings *settings, int argc, char **argv)
     return run_command(command, settings, argc - 1, argv + 1);
 }
 
-int command_main(int argc, char **argv)
+static enum status run_line(int argc, char **argv)
 {
     struct settings settings;
     struct error error;
@@ -207,4 +208,14 @@ int command_main(int argc, char **argv)
         return STATUS_USAGE;
     }
     return run_named(&settings, argc - index, argv + index);
+}
+
+/* What was printed has arrived, or the program has failed. */
+int command_main(int argc, char **argv)
+{
+    enum status status = run_line(argc, argv);
+    int rc = standard_flush(stdout);
+    if (rc)
+        say("standard output: %s", strerrordesc_np(-rc));
+    return rc && status == STATUS_OK ? STATUS_SERVER : status;
 }

@@ -11,6 +11,10 @@ enum status connect_socket(const struct settings *settings, char room[CONNECT_PA
         say(socket ? "give one of --socket and --instance" : "an instance is a name, not a path");
         return STATUS_USAGE;
     }
+    if (socket ? !*socket : settings->instance && !*settings->instance) {
+        say(socket ? "--socket: the path is empty" : "--instance: the name is empty");
+        return STATUS_USAGE;
+    }
     if (settings->instance) {
         snprintf(room, CONNECT_PATH_SIZE, "/run/sluice/%s.sock", settings->instance);
         socket = room;

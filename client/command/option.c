@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "protocol/base/number.h"
+
 #define NAME_MAX_SHOWN 64
 #define HELP_COLUMN 26
 #define HELP_WIDTH 80
@@ -22,9 +24,13 @@ static int bad(const struct option *option, struct error *error, const char *wha
 
 static int out_of_range(const struct option *option, struct error *error)
 {
-    return error_set(error, ERR_USAGE, "%s must be %s%.17g to %.17g", option->name,
-                     option->kind == OPTION_WHOLE ? "a whole number, " : "", option->min,
-                     option->max);
+    const char *kind = option->kind == OPTION_WHOLE ? "a whole number, " : "";
+    char min[NUMBER_SHOWN_MAX], max[NUMBER_SHOWN_MAX];
+    number_show(min, option->min);
+    number_show(max, option->max);
+    if (isinf(option->max))
+        return error_set(error, ERR_USAGE, "%s must be %sat least %s", option->name, kind, min);
+    return error_set(error, ERR_USAGE, "%s must be %s%s to %s", option->name, kind, min, max);
 }
 
 static int set_number(const struct option *option, void *into, double number, struct error *error)

@@ -12,6 +12,7 @@
 #include "client/command/connect.h"
 #include "client/command/interrupt.h"
 #include "client/top/screen.h"
+#include "protocol/base/standard.h"
 
 #define PERIOD_US 1000000u
 #define REQUESTS_MAX 1000u
@@ -105,8 +106,13 @@ static enum status print_lines(struct top *top)
             puts(line);
         }
         screen_plain(line, sizeof(line), &top->history, false);
-        if (puts(line) < 0 || fflush(stdout))
+        puts(line);
+        int rc = standard_flush(stdout);
+        if (rc) {
+            say("standard output: %s", strerrordesc_np(-rc));
+            clearerr(stdout); /* it is told */
             return STATUS_SERVER;
+        }
         next_us += PERIOD_US;
         if (!wait_for(next_us))
             return STATUS_OK;

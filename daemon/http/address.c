@@ -76,7 +76,8 @@ static int open_tcp(const char *text, struct address *address, struct error *err
         listen(fd, BACKLOG) != 0) {
         int why = errno;
         close(fd);
-        return error_set(error, ERR_BAD_CONFIG, "cannot listen on %.128s: %s", text, strerror(why));
+        return error_set(error, error_of_system(why, ERR_BAD_CONFIG), "cannot listen on %.128s: %s",
+                         text, strerror(why));
     }
     address->listener = (struct listener){.fd = fd, .lock_fd = -1};
     snprintf(address->listener.name, sizeof(address->listener.name), "%.63s", text);

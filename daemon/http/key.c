@@ -76,8 +76,8 @@ int keys_load(struct keys *keys, const char *path, struct error *error)
     size_t length = file && text ? fread(text, 1, FILE_MAX, file) : 0;
     int rc = 0;
     if (!file)
-        rc = error_set(error, ERR_BAD_CONFIG, "cannot read %.256s (api-key-file): %s", path,
-                       strerror(errno));
+        rc = error_set(error, error_of_system(errno, ERR_BAD_CONFIG),
+                       "cannot read %.256s (api-key-file): %s", path, strerror(errno));
     else if (!text)
         rc = error_set(error, ERR_NO_MEMORY, "no memory for keys");
     if (!rc) {

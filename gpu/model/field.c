@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "protocol/base/number.h"
+
 #define NAME_MAX_SHOWN 40
 
 void field_show(const json *value, char shown[FIELD_SHOWN_MAX])
@@ -14,7 +16,7 @@ void field_show(const json *value, char shown[FIELD_SHOWN_MAX])
             shown[used++] = *text >= ' ' && *text < 127 ? *text : '?';
         snprintf(shown + used, FIELD_SHOWN_MAX - used, *text ? "...\"" : "\"");
     } else if (json_is_number(value)) {
-        snprintf(shown, FIELD_SHOWN_MAX, "%.17g", json_number(value));
+        number_show(shown, json_number(value));
     } else if (json_is_bool(value)) {
         snprintf(shown, FIELD_SHOWN_MAX, json_bool(value) ? "true" : "false");
     } else if (json_is_array(value)) {
@@ -94,8 +96,10 @@ int field_number(const struct fields *fields, const char *name, double min, doub
         return 0;
     double number = json_number(given);
     if (!json_is_number(given) || !(number >= min && number <= max)) {
-        char wanted[96];
-        snprintf(wanted, sizeof(wanted), "a number from %g to %g", min, max);
+        char wanted[96], low[NUMBER_SHOWN_MAX], high[NUMBER_SHOWN_MAX];
+        number_show(low, min);
+        number_show(high, max);
+        snprintf(wanted, sizeof(wanted), "a number from %s to %s", low, high);
         return field_refuse(fields, name, given, wanted);
     }
     *value = number;

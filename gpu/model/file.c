@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,19 +23,17 @@ static int open_directory(const char *directory, int *ret_fd, struct error *erro
         return error_set(error, ERR_BAD_MODEL, "%s: no such directory", directory);
     if (code == ENOTDIR)
         return error_set(error, ERR_BAD_MODEL, "%s: not a directory", directory);
-    return error_set(error, ERR_BAD_MODEL, "%s: the directory cannot be read: %s", directory,
-                     strerror(code));
+    return error_set(error, error_of_system(code, ERR_BAD_MODEL),
+                     "%s: the directory cannot be read: %s", directory, strerror(code));
 }
 
 bool file_exists(const char *directory, const char *name)
 {
-    int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (at < 0)
-        return false;
+    char path[PATH_MAX];
     struct stat status;
-    bool exists = fstatat(at, name, &status, AT_SYMLINK_NOFOLLOW) == 0;
-    close(at);
-    return exists;
+    /* Without a descriptor: that none is left must not look like a file that is not there. */
+    int length = snprintf(path, sizeof(path), "%s/%s", directory, name);
+    return length < (int)sizeof(path) && lstat(path, &status) == 0;
 }
 
 static int explain_absence(int at, const char *directory, const char *name, int code,
@@ -46,8 +46,8 @@ static int explain_absence(int at, const char *directory, const char *name, int 
                          directory, name);
     if (code == ENOENT)
         return error_set(error, ERR_BAD_MODEL, "%s/%s: no such file", directory, name);
-    return error_set(error, ERR_BAD_MODEL, "%s/%s: cannot be opened: %s", directory, name,
-                     strerror(code));
+    return error_set(error, error_of_system(code, ERR_BAD_MODEL), "%s/%s: cannot be opened: %s",
+                     directory, name, strerror(code));
 }
 
 static int check_file(int fd, const char *directory, const char *name, uint64_t *ret_bytes,

@@ -1,6 +1,7 @@
 #include "protocol/base/error.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -64,6 +65,21 @@ enum error_retry error_retry(int code)
 {
     size_t i = find(code);
     return i < ENTRIES ? entries[i].retry : RETRY_NEVER;
+}
+
+int error_of_system(int number, int otherwise)
+{
+    switch (number) {
+    case ENOMEM:
+    case ENOBUFS:
+        return ERR_NO_MEMORY;
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+        return ERR_IO;
+    default:
+        return otherwise;
+    }
 }
 
 int error_from_name(const char *name)

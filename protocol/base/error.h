@@ -1,8 +1,8 @@
 /* Error codes: what functions return negated, and what crosses the wire.
  *
  * A function that can fail returns 0 or a negative code, and leaves its ret_ parameters untouched
- * on failure. Where a text for the user is needed, it is written into a struct error that the caller
- * owns; nothing is allocated. Any thread.
+ * on failure. Where a text for the user is needed, it is written into a struct error that the
+ * caller owns; nothing is allocated. Any thread.
  */
 #pragma once
 
@@ -35,6 +35,10 @@ int error_set(struct error *error, int code, const char *format, ...)
 /* The same with the limit and the value that went over it. */
 int error_limit(struct error *error, int code, uint64_t limit, uint64_t value, const char *format,
                 ...) __attribute__((format(printf, 5, 6)));
+
+/* The code for what the system refused by this errno: ERR_IO or ERR_NO_MEMORY where it is out of
+ * something and may have it later, else `otherwise`. */
+int error_of_system(int number, int otherwise);
 
 const char *error_name(int code); /* "busy", "too_large": lower case; "unknown" for other numbers */
 const char *error_text(int code);

@@ -7,5 +7,6 @@ int main(void)
     SRunner *runner = srunner_create(window_suite());
     srunner_add_suite(runner, chat_suite());
     srunner_add_suite(runner, command_suite());
+    srunner_add_suite(runner, standard_suite());
     return runner_run(runner);
 }

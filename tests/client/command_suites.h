@@ -5,4 +5,5 @@
 
 Suite *chat_suite(void);
 Suite *command_suite(void);
+Suite *standard_suite(void);
 Suite *window_suite(void);

@@ -12,6 +12,12 @@
 
 void program_start(struct program *program, int in, const char *const *arguments)
 {
+    program_start_on(program, in, -1, 0, arguments);
+}
+
+void program_start_on(struct program *program, int in, int to, unsigned closed,
+                      const char *const *arguments)
+{
     const char *argv[ARGUMENTS_MAX + 2] = {"sluice"};
     int out[2], err[2];
     memset(program, 0, sizeof(*program));
@@ -25,8 +31,11 @@ void program_start(struct program *program, int in, const char *const *arguments
     ck_assert_int_ge(program->pid, 0);
     if (program->pid == 0) {
         dup2(in >= 0 ? in : open("/dev/null", O_RDONLY | O_CLOEXEC), 0);
-        dup2(out[1], 1);
+        dup2(to >= 0 ? to : out[1], 1);
         dup2(err[1], 2);
+        for (int fd = 0; fd <= STDERR_FILENO; fd++)
+            if (closed >> fd & 1)
+                close(fd);
         execv(SLUICE_PROGRAM, (char *const *)argv);
         _exit(127);
     }

@@ -16,10 +16,14 @@ struct program {
 
 /* arguments after "sluice", ended by NULL. in: descriptor of its standard input, -1 = none. */
 void program_start(struct program *program, int in, const char *const *arguments);
-/* The same, for what it says on standard error. */
-void program_await_error(struct program *program, const char *text);
+/* The same with standard output to `to`, -1 = to the program's own pipe, and without those standard
+ * descriptors whose bits are set in `closed`. */
+void program_start_on(struct program *program, int in, int to, unsigned closed,
+                      const char *const *arguments);
 /* Reads its output until the text shows `text`, or it ends. */
 void program_await(struct program *program, const char *text);
+/* The same, for what it says on standard error. */
+void program_await_error(struct program *program, const char *text);
 /* Reads to the end; sets status. */
 void program_finish(struct program *program);
 /* All of it; arguments up to NULL. */

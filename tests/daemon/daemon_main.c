@@ -15,8 +15,10 @@ int main(void)
     srunner_add_suite(runner, listen_suite());
     srunner_add_suite(runner, log_writer_suite());
     srunner_add_suite(runner, option_suite());
+    srunner_add_suite(runner, reach_suite());
     srunner_add_suite(runner, server_suite());
     srunner_add_suite(runner, service_suite());
+    srunner_add_suite(runner, standard_suite());
     srunner_add_suite(runner, trace_suite());
     srunner_add_suite(runner, waiting_suite());
     return runner_run(runner);

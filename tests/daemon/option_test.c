@@ -131,6 +131,8 @@ static const struct {
     {{"--tp", "1", "--tp=1"}, "--tp was given twice"},
     {{"--tp", "99"}, "--tp: must lie between"},
     {{"--"}, "is not a flag"},
+    {{"--socket", ""}, "--socket: the path is empty"},
+    {{"--socket="}, "--socket: the path is empty"},
     {{"--profile-steps", "1", "a", "--profile-file", "b"}, "--profile-file was given twice"},
 };
 

@@ -192,7 +192,7 @@ START_TEST(options_are_read_again_whole_or_not_at_all)
 END_TEST
 
 static const struct {
-    const char *arguments[6];
+    const char *arguments[8];
     int code;
     const char *says;
 } refused[] = {
@@ -202,6 +202,9 @@ static const struct {
     {{"--model", "/nonexistent", "--device", "cpu", "--check"}, 78, "/nonexistent"},
     {{"--model", "synthetic:null", "--device", "cpu", "--check"}, 0, "synthetic:null"},
     {{"--pp", "0"}, 64, "pp: must lie between"},
+    {{"--model", "synthetic:null", "--device", "cpu", "--http", "unix:"},
+     78,
+     "path of a socket is empty"},
     {{"--config", "/nonexistent"}, 78, "cannot read /nonexistent"},
     {{"--print-config"}, 0, "#queue-tokens = 16777216"},
     {{"--help"}, 0, "--queue-tokens N"},

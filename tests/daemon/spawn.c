@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -42,6 +43,12 @@ static void become(const struct spawn *spawn, const char *const *arguments,
     dup2(log, STDERR_FILENO);
     dup2(log, STDOUT_FILENO);
     close(log);
+    const struct rlimit limit = {spawn->descriptors, spawn->descriptors};
+    if (spawn->descriptors > 0)
+        setrlimit(RLIMIT_NOFILE, &limit);
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (spawn->closed >> fd & 1)
+            close(fd);
     execv(SLUICED, (char *const *)(uintptr_t)argv);
     _exit(127);
 }

@@ -16,6 +16,8 @@ struct spawn {
     char directory[64]; /* its own; holds socket, log and configuration */
     char socket[96], log[96], config[96];
     pid_t pid;
+    unsigned closed;      /* standard descriptors that it starts without: bit n is n */
+    unsigned descriptors; /* that it may open; 0 = as many as the test */
 };
 
 /* A directory, and no daemon yet. */

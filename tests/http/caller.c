@@ -23,7 +23,7 @@ void site_make(struct site *site)
 {
     memset(site, 0, sizeof(*site));
     world_make(&site->world);
-    language_load(&site->language, "synthetic:null");
+    ck_assert_int_eq(language_load(&site->language, "synthetic:null", NULL), 0);
     ck_assert_ptr_nonnull(site->language.tokenizer);
     site->background.run = run;
     site->world.server.background = &site->background;

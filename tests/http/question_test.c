@@ -167,7 +167,7 @@ START_TEST(what_cannot_be_answered_is_refused_by_name)
     site.language.chat = NULL;
     tokenize(1, CHAT, strlen(CHAT), true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
-    language_load(&none, "synthetic:tiny");
+    ck_assert_int_eq(language_load(&none, "synthetic:tiny", NULL), 0);
     site.world.server.language = &none;
     tokenize(1, "A", 1, false);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);

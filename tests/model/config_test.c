@@ -95,8 +95,9 @@ static const struct refusal refusals[] = {
     {"\"attention_bias\":\"no\"", "attention_bias: \"no\" is not true or false"},
     {"\"mlp_bias\":0", "mlp_bias: 0 is not true or false"},
     /* rope */
-    {"\"rope_theta\":1", "rope_theta: 1 is not a number from 1.001 to 1e+12"},
-    {"\"rope_theta\":\"10000\"", "rope_theta: \"10000\" is not a number from 1.001 to 1e+12"},
+    {"\"rope_theta\":1", "rope_theta: 1 is not a number from 1.001 to 1000000000000"},
+    {"\"rope_theta\":\"10000\"",
+     "rope_theta: \"10000\" is not a number from 1.001 to 1000000000000"},
     {"\"rope_scaling\":[]", "rope_scaling: a list is not an object"},
     {"\"rope_scaling\":{\"rope_type\":7}", "rope_scaling.rope_type: 7 is not a string"},
     {"\"rope_scaling\":{\"rope_type\":\"linear\"}", "rope_scaling.factor: missing"},

@@ -76,7 +76,7 @@ static const struct {
     {"{\"do_sample\":1}", "do_sample: 1 is not true or false"},
     {"{\"temperature\":-1}", "temperature: -1 is not a number from 0 to 100"},
     {"{\"temperature\":\"hot\"}", "temperature: \"hot\" is not a number from 0 to 100"},
-    {"{\"top_p\":0}", "top_p: 0 is not a number from 1e-06 to 1"},
+    {"{\"top_p\":0}", "top_p: 0 is not a number from 0.000001 to 1"},
     {"{\"min_p\":2}", "min_p: 2 is not a number from 0 to 1"},
     {"{\"top_k\":1.5}", "top_k: 1.5 is not a whole number from 0 to 1048576"},
     {"{\"repetition_penalty\":0}", "repetition_penalty: 0 is not a number from 0.001 to 100"},

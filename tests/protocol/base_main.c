@@ -11,6 +11,7 @@ int main(void)
     srunner_add_suite(runner, list_suite());
     srunner_add_suite(runner, log_ring_suite());
     srunner_add_suite(runner, log_suite());
+    srunner_add_suite(runner, number_suite());
     srunner_add_suite(runner, repeat_suite());
     return runner_run(runner);
 }

@@ -10,4 +10,5 @@ Suite *json_write_suite(void);
 Suite *list_suite(void);
 Suite *log_ring_suite(void);
 Suite *log_suite(void);
+Suite *number_suite(void);
 Suite *repeat_suite(void);

@@ -141,7 +141,8 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     if (server_init(&host->server, host->options, &host->outbox, scene->random, scene->now_us,
                     &error))
         abort();
-    language_load(&host->language, setup->model);
+    if (language_load(&host->language, setup->model, &error))
+        abort();
     load_chat(host);
     threads_open(&host->threads, scene, &host->server);
     host->server.language = &host->language;

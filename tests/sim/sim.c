@@ -153,8 +153,10 @@ static void deliver(struct sim *sim, struct guest *guest)
 {
     struct scene *scene = &sim->scene;
     uint32_t small = scene_below(scene, 3);
-    line_deliver(&guest->line, small == 0   ? scene_between(scene, 1, 9)
-                               : small == 1 ? scene_between(scene, 1, 300)
+    /* Of much, larger pieces: a slow device's time must not make a whole frame late. */
+    uint32_t waits = (uint32_t)line_length(&guest->line.up);
+    line_deliver(&guest->line, small == 0   ? scene_between(scene, 1, 9 + waits / 32)
+                               : small == 1 ? scene_between(scene, 1, 300 + waits / 4)
                                             : SIZE_MAX);
     sim->host.touched = true;
 }
