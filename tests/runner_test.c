@@ -1,4 +1,7 @@
-/* Of runner.h: what is skipped is never counted as passed, forked or not. */
+/* Of runner.h: what is skipped is never counted as passed, forked or not; and of runner_parts.c. */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "tests/runner.h"
 
 START_TEST(is_run)
@@ -47,8 +50,51 @@ static void expect(int status, int run, int skipped, int failed)
     }
 }
 
+/* Of 8 turns, those that a part runs: each turn's bit, as the exit status of a process that begins
+ * like a program. */
+static int turns_seen;
+
+START_TEST(turn)
+{
+    turns_seen |= 1 << _i;
+}
+END_TEST
+
+static int turns_of(const char *part)
+{
+    int status = 0;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("RUNNER_PART", part, 1);
+        Suite *suite = suite_create("inner");
+        for (int half = 0; half < 2; half++) {
+            TCase *tcase = tcase_create("half");
+            tcase_add_loop_test(tcase, turn, 4 * half, 4 * half + 4);
+            suite_add_tcase(suite, tcase);
+        }
+        SRunner *runner = srunner_create(suite);
+        srunner_set_fork_status(runner, CK_NOFORK);
+        int failed = runner_run(runner);
+        _exit(failed ? 0 : turns_seen);
+    }
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+/* Every turn is in one part, and in one alone. */
+static void expect_parts(void)
+{
+    int one = turns_of("1/3"), two = turns_of("2/3"), three = turns_of("3/3");
+    if ((one | two | three) != 0xff || (one & two) || (one & three) || (two & three) || !one ||
+        !two || !three) {
+        printf("parts of 8 turns: %#x, %#x, %#x\n", one, two, three);
+        wrong++;
+    }
+}
+
 int main(void)
 {
+    expect_parts();
     expect(EXIT_SUCCESS, 3, 0, 0);
     expect(EXIT_SUCCESS, 1, 2, 0);
     expect(RUNNER_SKIPPED, 0, 3, 0);

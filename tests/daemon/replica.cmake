@@ -1,4 +1,4 @@
-sluice_test(replica
+sluice_test(replica PARTS 4
     SOURCES replica_main.c cost_test.c fake_device.c fake_plan.c fake_rule.c fake_run.c fake_seq.c kv_test.c place_test.c queue_test.c
         sched_random_test.c sched_rig.c sched_test.c stats_test.c worker_test.c
     LIBS sluice_daemon)

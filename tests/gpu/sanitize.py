@@ -195,7 +195,11 @@ def show_names():
     """That what is left out is the library's."""
     ours = ["gpu/sluice-cuda.so", *{name.split()[0] for name in KERNELS},
             *(f"tests/gpu/{folder}/sluice-cuda.so" for folder in ("apart", "fault", "written"))]
-    found = [name for path in ours for name in sanitizer.hidden(os.path.join(BUILD, path))]
+    try:
+        found = [name for path in ours for name in sanitizer.hidden(os.path.join(BUILD, path))]
+    except FileNotFoundError as error:
+        check(False, f"names that are left out: the build is not whole: {error}")
+        return
     check(not found, f"names that are left out: {len(found)} of ours {', '.join(found[:5])}")
 
 

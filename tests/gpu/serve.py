@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from served import check, failures, keep
+from served import check, end_all, failures, keep, running
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 SLUICE = os.path.join(BUILD, "client/sluice")
@@ -43,6 +43,7 @@ class Daemon:
              "--module-dir", os.path.join(BUILD, "gpu"), "--socket", SOCKET,
              "--queue-sequences", "8192", "--queue-tokens", "16777216",
              "--log-requests", "no", *options], stderr=subprocess.PIPE, text=True)
+        running.append(self.process)
         while subprocess.run([SLUICE, "health", "--socket", SOCKET],
                              capture_output=True).returncode != 0:
             if self.process.poll() is not None:
@@ -124,9 +125,12 @@ def steady_steps(daemon, prompts, results):
 
 
 if __name__ == "__main__":
-    demo()
-    real_size("f16", distance)
-    real_size("bf16", steady_steps)
+    try:
+        demo()
+        real_size("f16", distance)
+        real_size("bf16", steady_steps)
+    finally:
+        end_all()
     keep("serve", BUILD)
     print(f"{len(failures)} failures")
     sys.exit(1 if failures else 0)
