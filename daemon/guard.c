@@ -10,9 +10,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "daemon/log_writer.h"
 #include "protocol/base/log.h"
-
-#define LOG_SECONDS 1u /* that the last line may take */
 
 static struct {
     pthread_mutex_t lock;        /* of the two that follow */
@@ -40,13 +39,11 @@ static void on_signal(int number)
     errno = kept;
 }
 
-/* The line is the last that this process does: a log that takes nothing must not keep it. */
 static void leave(const char *why, int code)
 {
-    signal(SIGALRM, SIG_DFL);
-    alarm(LOG_SECONDS);
     log_line(LOG_ERROR, "guard", "%s: what does not end is %s; the process leaves without it", why,
              atomic_load(&guard.what));
+    log_writer_flush(); /* bounded, whatever the log takes */
     _exit(code);
 }
 

@@ -35,7 +35,7 @@ static void setup(void)
     static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
     struct error error;
     world_make(&world);
-    language_load(&language, "synthetic:null");
+    ck_assert_int_eq(language_load(&language, "synthetic:null", NULL), 0);
     ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &language.chat, &error) == 0, "%s",
                   error.text);
     background = (struct background){.run = run, .threads = 1};
