@@ -105,9 +105,10 @@ static const struct seq *gives_way(struct server *server, const struct seq *seq)
         if (most->load.running >= user->load.running + 2)
             from = busiest(most, 1);
     }
-    /* The same between the connections of one user. */
+    /* The same between the connections of one user, where one has much of it. Among many with few
+     * each, slots come free soon. */
     if (!from && seq->request->audience->running == 0 && (server->owed == 0 || server->owed < part))
-        from = busiest(user, 2);
+        from = busiest(user, user->load.running / 4 > 2 ? user->load.running / 4 : 2);
     return from ? youngest(from) : NULL;
 }
 

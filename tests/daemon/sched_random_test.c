@@ -55,6 +55,21 @@ static struct fake_options random_options(uint64_t *random, const struct fake_sh
                                  .seed = fake_random(random)};
 }
 
+/* Of one of three audiences; at times sent before its turn, for another's. */
+static void add_one(struct rig *rig, const struct fake_shape *shape, uint64_t *random)
+{
+    struct fake_options options = random_options(random, shape);
+    bool owed = fake_below(random, 8) == 0;
+    if (owed)
+        options.priority = WAITING_PRIORITY_OWED;
+    struct seq *seq = rig->seqs[rig_add(rig, &options)];
+    seq->audience = fake_below(random, 3);
+    seq->user_id = seq->audience / 2;
+    seq->owed = owed;
+    seq->way_audience = fake_below(random, 3);
+    seq->way_user = fake_below(random, 2);
+}
+
 static void cancel_one(struct rig *rig, uint64_t *random)
 {
     if (rig->seq_count == 0)
@@ -71,10 +86,8 @@ static void random_turn(struct rig *rig, const struct fake_shape *shape, uint64_
     switch (fake_below(random, 12)) {
     case 0:
     case 1:
-        if (rig->seq_count < RIG_SEQS_MAX / 4) {
-            struct fake_options options = random_options(random, shape);
-            rig_add(rig, &options);
-        }
+        if (rig->seq_count < RIG_SEQS_MAX / 4)
+            add_one(rig, shape, random);
         break;
     case 2:
         if (fake_below(random, 3) == 0)
