@@ -12,6 +12,7 @@ int main(void)
     srunner_add_suite(runner, ending_suite());
     srunner_add_suite(runner, errand_suite());
     srunner_add_suite(runner, layout_suite());
+    srunner_add_suite(runner, least_suite());
     srunner_add_suite(runner, listen_suite());
     srunner_add_suite(runner, log_writer_suite());
     srunner_add_suite(runner, option_suite());

@@ -10,6 +10,7 @@ Suite *device_suite(void);
 Suite *ending_suite(void);
 Suite *errand_suite(void);
 Suite *layout_suite(void);
+Suite *least_suite(void);
 Suite *listen_suite(void);
 Suite *log_writer_suite(void);
 Suite *option_suite(void);
