@@ -403,21 +403,21 @@ static void end_answer(struct front_conn *conn)
 /* True when the answer was sent to its end. */
 static bool take_answer(struct front_conn *conn)
 {
-    bool any = true;
-    while (any && exchange_ready(conn->exchange)) {
-        bool made = conn->headed ? put_piece(conn, &any) : put_head(conn);
-        if (!made) {
-            front_drop(conn); /* no memory: what is not whole shows it */
-            return false;
-        }
-        if (!send_output(conn))
+    for (bool any = true;;) {
+        if (!send_output(conn)) /* the rest of what a client did not take is first */
             return false;
         if (conn->whole) {
             end_answer(conn);
             return true;
         }
+        if (!any || !exchange_ready(conn->exchange))
+            return false;
+        bool made = conn->headed ? put_piece(conn, &any) : put_head(conn);
+        if (!made) {
+            front_drop(conn); /* no memory: what is not whole shows it */
+            return false;
+        }
     }
-    return false;
 }
 
 /* ---- both --------------------------------------------------------------------------------------
@@ -472,8 +472,10 @@ void front_go(struct front_conn *conn)
             break;
         }
     }
-    if (!conn->closed)
-        (void)send_output(conn);
+    /* Taken after all: nobody tells that the answer may go on. */
+    if (!conn->closed && send_output(conn) && conn->state == FRONT_ANSWER &&
+        (conn->whole || exchange_ready(conn->exchange)))
+        front_mark(conn);
     if (!conn->closed)
         watch(conn);
 }

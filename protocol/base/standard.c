@@ -9,7 +9,7 @@ int standard_open(void)
     static const int directions[] = {
         [STDIN_FILENO] = O_WRONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
     for (int number = 0; number <= STDERR_FILENO; number++) {
-        if (fcntl(number, F_GETFD) >= 0)
+        if (fcntl(number, F_GETFD) >= 0 || errno != EBADF)
             continue;
         /* The lowest that is free is this one: those below are open by now. */
         if (open("/dev/null", directions[number]) != number)
