@@ -183,6 +183,29 @@ START_TEST(without_a_thread_for_it_a_conversation_is_refused)
 }
 END_TEST
 
+/* Fifty million steps, and a client that does not wait for them. */
+START_TEST(a_rendering_is_stopped_when_its_client_goes)
+{
+    static const char endless[] = "{% for i in range(99999) %}{% for j in range(99999) %}"
+                                  "{% if i == j %}{% endif %}{% endfor %}{% endfor %}";
+    struct caller caller;
+    chat_template_free(site.language.chat);
+    ck_assert_int_eq(chat_template_load(endless, sizeof(endless) - 1, &site.language.chat, NULL),
+                     0);
+    site.hold = true;
+    call(&site, &caller, "/v1/chat/completions", renderings[0].body);
+    ck_assert_uint_eq(site.held_count, 1);
+    struct exchange *exchange = caller.exchange;
+    caller_free(&caller);
+    site.held[0]->work(site.held[0]);
+    ck_assert_int_eq(exchange->reading.error.code, ERR_CANCELLED);
+    site.held[0]->done(site.held[0]);
+    site.held_count = 0;
+    ck_assert_uint_eq(site.world.server.encodings, 0);
+    ck_assert_uint_eq(site.world.server.load.input, 0);
+}
+END_TEST
+
 START_TEST(what_is_ignored_is_not_kept)
 {
     struct caller caller;
@@ -240,6 +263,7 @@ Suite *chat_ask_suite(void)
     tcase_add_test(tests, a_conversation_counts_while_it_waits_and_is_gone_once_it_is_text);
     tcase_add_test(tests, a_text_that_can_never_wait_is_too_large);
     tcase_add_test(tests, without_a_thread_for_it_a_conversation_is_refused);
+    tcase_add_test(tests, a_rendering_is_stopped_when_its_client_goes);
     tcase_add_test(tests, what_is_ignored_is_not_kept);
     tcase_add_test(tests, arguments_of_calls_count_as_the_values_that_they_hold);
     suite_add_tcase(suite, tests);
