@@ -158,6 +158,10 @@ static void deliver(struct sim *sim, struct guest *guest)
     line_deliver(&guest->line, small == 0   ? scene_between(scene, 1, 9 + waits / 32)
                                : small == 1 ? scene_between(scene, 1, 300 + waits / 4)
                                             : SIZE_MAX);
+    /* There is no room for the rest of its message, maybe not before frame-timeout: two large ones
+     * of a user may wait for each other. */
+    if (guest->line.conn && guest->line.conn->starved)
+        guest->excused = true;
     sim->host.touched = true;
 }
 
