@@ -404,6 +404,16 @@ void front_turn(struct front *front, time_us now_us)
         run(front);
 }
 
+/* libmicrohttpd would say it on stderr itself, however long that takes. */
+static void on_panic(void *context, const char *file, unsigned line, const char *reason)
+{
+    char message[LOG_MESSAGE_MAX];
+    (void)context;
+    snprintf(message, sizeof(message), "libmicrohttpd gives up: %s:%u: %s", file ? file : "?", line,
+             reason ? reason : "no reason");
+    log_die("http", message);
+}
+
 int front_open(struct front *front, struct loop *loop, uint64_t salt, struct error *error)
 {
     const struct options *options = loop->options;
@@ -418,6 +428,7 @@ int front_open(struct front *front, struct loop *loop, uint64_t salt, struct err
         options->api_key_file[0] ? keys_load(&front->http.keys, options->api_key_file, error) : 0;
     if (rc)
         return rc;
+    MHD_set_panic_func(on_panic, NULL);
     front->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | ONE_THREAD, 0, NULL,
         NULL, on_request, front, MHD_OPTION_NOTIFY_COMPLETED, on_completed, front,
