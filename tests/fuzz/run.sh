@@ -39,6 +39,18 @@ cmake --build --preset fuzz --parallel "$(nproc)" --target "${targets[@]/#/fuzz_
 
 build=$PWD/.build/fuzz
 mkdir -p "$build/found"
+# At most 40 of a run: any build replays each of them at every length.
+grow_corpus() { # TARGET
+    local known=tests/fuzz/corpus/$1 merged=$scratch/$1 name added=0
+    cp -r "$known" "$merged"
+    "$build/tests/fuzz/fuzz_$1" -set_cover_merge=1 -max_len=512 "$merged" "$build/corpus/$1"
+    for name in "$merged"/*; do
+        if [ $added -lt 40 ] && [ ! -e "$known/${name##*/}" ]; then
+            cp "$name" "$known/"
+            added=$((added + 1))
+        fi
+    done
+}
 fuzz() { # TARGET
     local new=$build/corpus/$1 log=$build/found/$1.log
     mkdir -p "$new"
@@ -49,8 +61,8 @@ fuzz() { # TARGET
         return 1
     fi
     echo "fuzz_$1: $(awk '/number_of_executed_units/ { print $2 }' "$log") inputs, $(find "$new" -type f | wc -l) kept"
-    [ -z "$grow" ] || "$build/tests/fuzz/fuzz_$1" -merge=1 -max_len=2048 "tests/fuzz/corpus/$1" "$new" >> "$log" 2>&1
+    [ -z "$grow" ] || grow_corpus "$1" >> "$log" 2>&1
 }
-export -f fuzz
-export build seconds grow
+export -f fuzz grow_corpus
+export build scratch seconds grow
 printf '%s\n' "${targets[@]}" | xargs -P "${JOBS:-$(nproc)}" -I TARGET bash -c 'fuzz TARGET' || exit 1
