@@ -25,6 +25,7 @@ further=(
     lintian           # the packages
     python3-venv      # the openai package against the daemon
     man-db            # the manual pages
+    clang libclang-rt-dev # fuzzing (tests/fuzz/run.sh)
 )
 is_there() { # PACKAGE
     [ "$(dpkg-query -W -f '${Status}' "$1" 2> /dev/null || true)" = "install ok installed" ]

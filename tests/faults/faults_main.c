@@ -88,7 +88,7 @@ static void close_job(struct job *job)
     if (report->outcome == SCENE_WRONG)
         fprintf(stderr, "%s; to repeat it: test_faults --model %s --call %s --nth %lu --fault '%s'\n",
                 report->wrong, order.model, job->fault.call ? job->fault.call : "none",
-                job->fault.nth, job->fault.name ? job->fault.name : "none");
+                job->fault.nth, job->fault.name);
 }
 
 static void await_one(void)
@@ -130,9 +130,10 @@ static struct job *run(const struct scene_fault *fault)
 
 static void run_places(const char *call, const char *name, unsigned long count)
 {
-    struct scene_fault fault = {.call = call, .name = name};
+    struct scene_fault fault = {.call = call};
     unsigned long most = count < PLACES_MAX ? count : PLACES_MAX;
     const unsigned long some[] = {1, (count + 1) / 2, count};
+    snprintf(fault.name, sizeof(fault.name), "%s", name);
     if (order.nth) {
         fault.nth = order.nth;
         run(&fault);
@@ -154,13 +155,13 @@ static void run_call(int call, unsigned long count)
     snprintf(faults, sizeof(faults), "%s", calls[call].faults);
     while ((name = strsep(&rest, " ")) != NULL) {
         if (*name && (!order.fault || strcmp(order.fault, name) == 0))
-            run_places(calls[call].name, strdup(name), count);
+            run_places(calls[call].name, name, count);
     }
 }
 
 int main(int argc, char **argv)
 {
-    static const struct scene_fault none = {.name = ""};
+    static const struct scene_fault none = {.call = NULL};
     struct scene_report calm;
     read_arguments(argc, argv);
     for (int i = 0; i < order.jobs; i++)

@@ -8,7 +8,8 @@
 #define SCENE_PATIENCE_MS 20000
 
 struct scene_fault {
-    const char *call, *name; /* as in calls.def; call NULL: none */
+    const char *call; /* as in calls.def; NULL: none */
+    char name[32];
     unsigned long nth;
 };
 
