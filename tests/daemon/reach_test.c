@@ -91,6 +91,7 @@ START_TEST(a_socket_that_is_removed_is_there_again)
     struct wire again;
     start();
     ck_assert_int_eq(chmod(spawn.socket, 0620), 0);
+    expect_health(&wire, "ok"); /* it has seen that by now */
     for (int round = 0; round < 3; round++) {
         ck_assert_int_eq(unlink(spawn.socket), 0);
         await_file(spawn.socket);

@@ -44,8 +44,10 @@ static void become(const struct spawn *spawn, const char *const *arguments,
     dup2(log, STDOUT_FILENO);
     close(log);
     const struct rlimit limit = {spawn->descriptors, spawn->descriptors};
-    if (spawn->descriptors > 0)
+    if (spawn->descriptors > 0) {
+        close_range(STDERR_FILENO + 1, ~0u, 0); /* what the test was started with counts, too */
         setrlimit(RLIMIT_NOFILE, &limit);
+    }
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         if (spawn->closed >> fd & 1)
             close(fd);

@@ -69,7 +69,7 @@ static const struct refusal refusals[] = {
     {"\"hidden_size\":32.5", "hidden_size: 32.5 is not a whole number from 1 to 65536"},
     {"\"hidden_size\":65537", "hidden_size: 65537 is not a whole number from 1 to 65536"},
     {"\"hidden_size\":1e300",
-     "hidden_size: 1.0000000000000001e+300 is not a whole number from 1 to 65536"},
+     "hidden_size: 1e+300 is not a whole number from 1 to 65536"},
     {"\"num_hidden_layers\":257", "num_hidden_layers: 257 is not a whole number from 1 to 256"},
     {"\"num_hidden_layers\":true", "num_hidden_layers: true is not a whole number from 1 to 256"},
     {"\"vocab_size\":[256]", "vocab_size: a list is not a whole number from 1 to 1048576"},

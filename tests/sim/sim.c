@@ -410,12 +410,17 @@ static void end_daemon(struct sim *sim)
     replace(sim);
 }
 
+static bool tells(const struct sim *sim)
+{
+    return any_waits(sim) && !sim->host.over;
+}
+
 /* The device failed: whoever waits is told, then the process ends. */
 static void restart(struct sim *sim)
 {
     sim->failures++;
     calm_all(sim, GUEST_QUIET);
-    until(sim, any_waits, "telling of a failure");
+    until(sim, tells, "telling of a failure");
     replace(sim);
 }
 
