@@ -354,7 +354,7 @@ int loop_listen(struct loop *loop, const struct listener *listener, struct error
 
 int loop_serve_http(struct loop *loop, uint64_t salt, struct error *error)
 {
-    return loop->front.daemon ? 0 : front_open(&loop->front, loop, salt, error);
+    return loop->front.open ? 0 : front_open(&loop->front, loop, salt, error);
 }
 
 int loop_listen_http(struct loop *loop, const struct listener *listener, enum front_kind kind,

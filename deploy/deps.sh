@@ -11,7 +11,6 @@ packages=(
     check             # unit tests
     libpcre2-dev      # regular expressions of pre-tokenizers
     libutf8proc-dev   # Unicode normalisation (NFC)
-    libmicrohttpd-dev # HTTP
     libcurl4-openssl-dev # the load generator's HTTP side
     libncurses-dev    # sluice top
     util-linux        # setarch, flock

@@ -247,6 +247,15 @@ void exchange_refuse(struct exchange *exchange, const struct error *error, const
     exchange_finish(exchange);
 }
 
+void exchange_fail(struct exchange *exchange, unsigned status, const struct error *error)
+{
+    if (!exchange->request_id[0])
+        snprintf(exchange->request_id, sizeof(exchange->request_id), "%s", exchange->answer_id);
+    body_drop(exchange);
+    exchange_refuse(exchange, error, "");
+    exchange->status = status;
+}
+
 size_t exchange_read(struct exchange *exchange, char *bytes, size_t max)
 {
     size_t taken = out_take(&exchange->out, bytes, max);

@@ -110,6 +110,8 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
 /* False when the answer is ready already and no body is wanted. */
 bool exchange_head(struct exchange *exchange, const struct exchange_head *head);
 void exchange_body(struct exchange *exchange, const char *bytes, size_t length);
+/* Instead of all that: the request cannot be read, and this is the answer. */
+void exchange_fail(struct exchange *exchange, unsigned status, const struct error *error);
 void exchange_begin(struct exchange *exchange, time_us now_us);
 /* The status is known: the answer's headers may go. */
 static inline bool exchange_ready(const struct exchange *exchange)

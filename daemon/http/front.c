@@ -1,50 +1,21 @@
 #include "daemon/http/front.h"
 
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/http/exchange.h"
+#include "daemon/http/front_inner.h"
 #include "daemon/loop.h"
-#include "protocol/base/log.h"
 
-#define CONNECTION_MEMORY ((size_t)32 << 10) /* a request's head, and the piece of a body */
-#define STREAM_BLOCK ((size_t)16 << 10)
-/* Newer versions else queue what MHD_add_connection() is given, and tell of it after it has
- * returned. */
-#if MHD_VERSION >= 0x00097707
-#define ONE_THREAD MHD_USE_NO_THREAD_SAFETY
-#else
-#define ONE_THREAD MHD_NO_FLAG
-#endif
-#define BACK_LIMIT 4096u /* seconds: libmicrohttpd's own type is unsigned */
+/* What is left of a client's bytes after the last answer is thrown away for so long. */
+#define LINGER_US 1000000u
 
-struct front_conn {
-    struct front *front;
-    struct list link, wait_link;
-    time_us wait_us; /* since when it is on heads or bodies */
-    struct MHD_Connection *mhd;
-    struct exchange *exchange; /* NULL between requests */
-    bool begun, suspended, gone;
-    enum front_kind kind;
-    bool tcp;
-    uint64_t user;
-    int fd;
-    uv_poll_t watch; /* while suspended */
-};
-
-static void run(struct front *front);
-
-/* ---- waiting -----------------------------------------------------------------------------------
+/* ---- lists -------------------------------------------------------------------------------------
  */
 
-static void wait_for(struct front_conn *conn, struct list *list)
+void front_wait(struct front_conn *conn, struct list *list)
 {
     if (list_linked(&conn->wait_link))
         list_remove(&conn->wait_link);
@@ -53,190 +24,18 @@ static void wait_for(struct front_conn *conn, struct list *list)
     conn->wait_us = clock_now_us();
 }
 
-static void resume(struct front_conn *conn)
+void front_mark(struct front_conn *conn)
 {
-    if (!conn->suspended)
-        return;
-    conn->suspended = false;
-    uv_poll_stop(&conn->watch);
-    MHD_resume_connection(conn->mhd);
-    conn->front->due = true;
-}
-
-static void on_gone(uv_poll_t *poll, int status, int events)
-{
-    struct front_conn *conn = container_of(poll, struct front_conn, watch);
-    (void)status;
-    (void)events;
-    conn->gone = true;
-    resume(conn);
-    run(conn->front);
-}
-
-static void suspend(struct front_conn *conn)
-{
-    conn->suspended = true;
-    MHD_suspend_connection(conn->mhd);
-    uv_poll_start(&conn->watch, UV_DISCONNECT, on_gone); /* fails for closing handles alone */
+    if (!list_linked(&conn->due_link))
+        list_append(&conn->front->due, &conn->due_link);
+    loop_touch(conn->front->loop);
 }
 
 static void wake(struct http *http, struct exchange *exchange)
 {
     (void)http;
-    if (exchange->carrier && (exchange_ready(exchange) || exchange->streaming))
-        resume(exchange->carrier);
-}
-
-/* ---- answers -----------------------------------------------------------------------------------
- */
-
-static ssize_t on_read(void *context, uint64_t position, char *bytes, size_t max)
-{
-    struct front_conn *conn = context;
-    (void)position;
-    if (conn->gone || !conn->exchange)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    size_t count = exchange_read(conn->exchange, bytes, max);
-    loop_touch(conn->front->loop);
-    if (count == EXCHANGE_READ_END)
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    if (count == 0)
-        suspend(conn);
-    return (ssize_t)count;
-}
-
-static void put_header(struct MHD_Response *response, const char *name, const char *value)
-{
-    MHD_add_response_header(response, name,
-                            value); /* fails for want of memory: then it is absent */
-}
-
-static void put_headers(struct MHD_Response *response, const struct exchange *exchange)
-{
-    char text[32];
-    put_header(response, "Content-Type", exchange->content_type);
-    put_header(response, "x-request-id", exchange->request_id);
-    if (exchange->allow)
-        put_header(response, "Allow", exchange->allow);
-    if (exchange->status == 401)
-        put_header(response, "WWW-Authenticate", "Bearer");
-    if (exchange->streaming)
-        put_header(response, "Cache-Control", "no-cache");
-    if (exchange->retry_after_ms > 0) {
-        snprintf(text, sizeof(text), "%u", (exchange->retry_after_ms + 999) / 1000);
-        put_header(response, "Retry-After", text);
-        snprintf(text, sizeof(text), "%u", exchange->retry_after_ms);
-        put_header(response, "retry-after-ms", text);
-    }
-}
-
-static enum MHD_Result answer(struct front_conn *conn)
-{
-    struct exchange *exchange = conn->exchange;
-    struct MHD_Response *response;
-    if (exchange->streaming) {
-        response =
-            MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, on_read, conn, NULL);
-    } else {
-        struct buffer *buffer = &exchange->out.buffer;
-        conn->front->http.server->counts.bytes_out_total += buffer->length;
-        response = MHD_create_response_from_buffer_with_free_callback(
-            buffer->length, buffer->data ? buffer->data : (void *)"", buffer->data ? free : NULL);
-        if (response)
-            *buffer = (struct buffer){0};
-    }
-    if (!response)
-        return MHD_NO;
-    put_headers(response, exchange);
-    enum MHD_Result result = MHD_queue_response(conn->mhd, exchange->status, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-/* ---- requests ----------------------------------------------------------------------------------
- */
-
-static const char *header(struct front_conn *conn, const char *name)
-{
-    return MHD_lookup_connection_value(conn->mhd, MHD_HEADER_KIND, name);
-}
-
-static enum MHD_Result start(struct front_conn *conn, const char *method, const char *path)
-{
-    struct front *front = conn->front;
-    const char *length = header(conn, "Content-Length");
-    const struct exchange_peer peer = {
-        .user = conn->user,
-        .tcp = conn->tcp,
-        .metrics_only = conn->kind == FRONT_METRICS,
-        .metrics_apart = front->loop->options->metrics[0] != '\0',
-    };
-    const struct exchange_head head = {
-        .method = method,
-        .path = path,
-        .host = header(conn, "Host"),
-        .content_type = header(conn, "Content-Type"),
-        .authorization = header(conn, "Authorization"),
-        .request_id = header(conn, "x-request-id"),
-        .content_length = length ? strtoull(length, NULL, 10) : 0,
-    };
-    conn->exchange = exchange_open(&front->http, &peer, clock_now_us());
-    if (!conn->exchange)
-        return MHD_NO;
-    conn->exchange->carrier = conn;
-    wait_for(conn, &front->bodies);
-    return exchange_head(conn->exchange, &head) ? MHD_YES : answer(conn);
-}
-
-static enum MHD_Result on_request(void *context, struct MHD_Connection *mhd, const char *url,
-                                  const char *method, const char *version, const char *upload,
-                                  size_t *upload_size, void **request)
-{
-    struct front_conn *conn =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    (void)context;
-    (void)version;
-    loop_touch(conn->front->loop);
-    if (conn->gone)
-        return MHD_NO;
-    if (!*request) {
-        *request = conn;
-        return start(conn, method, url);
-    }
-    if (*upload_size > 0) {
-        exchange_body(conn->exchange, upload, *upload_size);
-        *upload_size = 0;
-        return MHD_YES;
-    }
-    if (!conn->begun) {
-        conn->begun = true;
-        wait_for(conn, NULL);
-        exchange_begin(conn->exchange, clock_now_us());
-    }
-    if (exchange_ready(conn->exchange))
-        return answer(conn);
-    suspend(conn);
-    return MHD_YES;
-}
-
-static void on_completed(void *context, struct MHD_Connection *mhd, void **request,
-                         enum MHD_RequestTerminationCode code)
-{
-    struct front_conn *conn = *request;
-    (void)context;
-    (void)mhd;
-    (void)code;
-    if (!conn)
-        return;
-    if (conn->exchange) {
-        conn->exchange->carrier = NULL;
-        exchange_close(conn->exchange, clock_now_us());
-    }
-    conn->exchange = NULL;
-    conn->begun = false;
-    *request = NULL;
-    wait_for(conn, &conn->front->heads);
-    loop_touch(conn->front->loop);
+    if (exchange->carrier && exchange_ready(exchange))
+        front_mark(exchange->carrier);
 }
 
 /* ---- connections -------------------------------------------------------------------------------
@@ -244,31 +43,50 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **reque
 
 static void on_closed(uv_handle_t *handle)
 {
-    free(container_of((uv_poll_t *)handle, struct front_conn, watch));
+    free(container_of((uv_poll_t *)handle, struct front_conn, poll));
 }
 
-static void drop(struct front_conn *conn)
+void front_drop(struct front_conn *conn)
 {
-    struct server *server = conn->front->http.server;
-    wait_for(conn, NULL);
-    list_remove(&conn->link);
-    server->load.connections--;
-    uv_close((uv_handle_t *)&conn->watch, on_closed);
-}
-
-static void on_connection(void *context, struct MHD_Connection *mhd, void **socket_context,
-                          enum MHD_ConnectionNotificationCode code)
-{
-    struct front *front = context;
-    struct front_conn *conn = *socket_context;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        front->accepted->mhd = mhd;
-        *socket_context = front->accepted;
-        front->accepted = NULL;
-    } else if (conn) {
-        *socket_context = NULL;
-        drop(conn);
+    if (conn->closed)
+        return;
+    conn->closed = true;
+    if (conn->exchange) {
+        conn->exchange->carrier = NULL;
+        exchange_close(conn->exchange, clock_now_us());
+        conn->exchange = NULL;
     }
+    front_wait(conn, NULL);
+    if (list_linked(&conn->due_link))
+        list_remove(&conn->due_link);
+    list_remove(&conn->link);
+    free(conn->in);
+    buffer_free(&conn->out);
+    buffer_free(&conn->body);
+    conn->front->http.server->load.connections--;
+    uv_close((uv_handle_t *)&conn->poll, on_closed);
+    close(conn->fd); /* libuv no longer looks at it */
+    loop_touch(conn->front->loop);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct front_conn *conn = container_of(poll, struct front_conn, poll);
+    loop_touch(conn->front->loop);
+    if (status < 0 || events == UV_PRIORITIZED)
+        front_drop(conn); /* an error, or both sides are closed */
+    else if (events & UV_READABLE)
+        front_read(conn);
+    else if (events & UV_DISCONNECT)
+        front_ended(conn);
+    if (!conn->closed)
+        front_go(conn);
+}
+
+void front_watch(struct front_conn *conn, int events)
+{
+    conn->events = events;
+    uv_poll_start(&conn->poll, events, on_poll); /* fails for closing handles alone */
 }
 
 static struct front_conn *make(struct front *front, int fd)
@@ -276,7 +94,7 @@ static struct front_conn *make(struct front *front, int fd)
     struct front_conn *conn = calloc(1, sizeof(*conn));
     if (!conn)
         return NULL;
-    if (uv_poll_init(&front->loop->uv, &conn->watch, fd) != 0) {
+    if (uv_poll_init(&front->loop->uv, &conn->poll, fd) != 0) {
         free(conn);
         return NULL;
     }
@@ -289,8 +107,6 @@ void front_accept(struct front *front, int fd, enum front_kind kind, bool tcp,
                   const struct peer *peer)
 {
     struct server *server = front->http.server;
-    struct sockaddr_storage address = {0};
-    socklen_t length = sizeof(address);
     struct error error;
     struct front_conn *conn = NULL;
     if (admit_conn(&server->limits, server->load.connections, &error) ||
@@ -301,27 +117,17 @@ void front_accept(struct front *front, int fd, enum front_kind kind, bool tcp,
     }
     if (tcp)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    if (getpeername(fd, (struct sockaddr *)&address, &length) != 0 || length < sizeof(sa_family_t))
-        length = sizeof(struct sockaddr_un);
-    if (length == sizeof(sa_family_t))
-        address.ss_family = AF_UNIX; /* an unnamed client */
     conn->kind = kind;
     conn->tcp = tcp;
     conn->user = tcp ? KEY_USER_FIRST : peer->uid;
     list_append(&front->conns, &conn->link);
-    wait_for(conn, &front->heads);
+    front_wait(conn, &front->heads);
     server->load.connections++;
     server->counts.connections_total++;
-    front->accepted = conn;
-    MHD_add_connection(front->daemon, fd, (struct sockaddr *)&address, length); /* it closes fd */
-    if (front->accepted) {
-        front->accepted = NULL;
-        drop(conn);
-    }
-    front->due = true;
+    front_go(conn); /* watches it */
 }
 
-/* ---- the loop ----------------------------------------------------------------------------------
+/* ---- patience ----------------------------------------------------------------------------------
  */
 
 static struct front_conn *first_late(struct list *list, time_us delay_us, time_us now_us)
@@ -331,122 +137,124 @@ static struct front_conn *first_late(struct list *list, time_us delay_us, time_u
     return conn && conn->wait_us + delay_us <= now_us ? conn : NULL;
 }
 
-/* libmicrohttpd finds the end of the stream and closes. */
-static void expire(struct front *front, struct list *list, time_us now_us)
+/* What lies in the socket already came in time: the one who is late may be us. */
+static void give_up(struct front_conn *conn)
 {
-    struct front_conn *conn;
-    while ((conn = first_late(list, front->loop->options->frame_timeout, now_us))) {
-        wait_for(conn, NULL);
-        shutdown(conn->fd, SHUT_RDWR);
-        front->due = true;
+    static const struct framing_refusal late = {
+        408, ERR_TIMEOUT, "the rest of the request did not come in time (frame-timeout)"};
+    const time_us since_us = conn->wait_us;
+    front_read(conn);
+    if (!conn->closed)
+        front_go(conn);
+    if (conn->closed || conn->wait_us != since_us) /* it waits for something else now */
+        return;
+    if (conn->state == FRONT_HEAD && conn->in_length == 0) {
+        front_drop(conn); /* it asked for nothing */
+        return;
     }
+    front_refuse(conn, &late);
+    if (!conn->closed)
+        front_go(conn);
+}
+
+static void expire(struct front *front, time_us now_us)
+{
+    const struct options *options = front->loop->options;
+    struct front_conn *conn;
+    while ((conn = first_late(&front->heads, options->frame_timeout, now_us)) ||
+           (conn = first_late(&front->bodies, options->frame_timeout, now_us)))
+        give_up(conn);
+    while ((conn = first_late(&front->stalled, options->stall_timeout, now_us))) {
+        front->http.server->counts.slow_readers_total++;
+        front_drop(conn);
+    }
+    while ((conn = first_late(&front->lingering, LINGER_US, now_us)))
+        front_drop(conn);
+}
+
+static void earlier(time_us *due_us, const struct list *list, time_us delay_us)
+{
+    if (list_empty(list))
+        return;
+    time_us at_us = container_of(list->next, struct front_conn, wait_link)->wait_us + delay_us;
+    if (!*due_us || at_us < *due_us)
+        *due_us = at_us;
 }
 
 static void on_timer(uv_timer_t *timer)
 {
     struct front *front = timer->data;
-    run(front);
+    front->armed_us = 0;
+    loop_touch(front->loop);
     loop_turn(front->loop);
 }
 
-static void earlier(uint64_t *ms, const struct list *list, time_us delay_us, time_us now_us)
-{
-    if (list_empty(list))
-        return;
-    time_us due_us = container_of(list->next, struct front_conn, wait_link)->wait_us + delay_us;
-    uint64_t left_ms = due_us > now_us ? (due_us - now_us + 999) / 1000 : 0;
-    if (left_ms < *ms)
-        *ms = left_ms;
-}
-
+/* A timer that stands earlier than needed stays: it costs one empty turn, moving it costs more. */
 static void arm(struct front *front, time_us now_us)
 {
-    MHD_UNSIGNED_LONG_LONG own_ms;
-    uint64_t ms = UINT64_MAX;
-    time_us delay_us = front->loop->options->frame_timeout;
-    if (MHD_get_timeout(front->daemon, &own_ms) == MHD_YES)
-        ms = own_ms;
-    earlier(&ms, &front->heads, delay_us, now_us);
-    earlier(&ms, &front->bodies, delay_us, now_us);
-    if (ms == UINT64_MAX)
-        uv_timer_stop(&front->timer);
-    else
-        uv_timer_start(&front->timer, on_timer, ms, 0);
+    const struct options *options = front->loop->options;
+    time_us due_us = 0;
+    earlier(&due_us, &front->heads, options->frame_timeout);
+    earlier(&due_us, &front->bodies, options->frame_timeout);
+    earlier(&due_us, &front->stalled, options->stall_timeout);
+    earlier(&due_us, &front->lingering, LINGER_US);
+    if (!due_us || (front->armed_us && front->armed_us <= due_us))
+        return;
+    front->armed_us = due_us;
+    uv_update_time(&front->loop->uv);
+    uv_timer_start(&front->timer, on_timer, due_us > now_us ? (due_us - now_us + 999) / 1000 : 0,
+                   0);
 }
 
-static void run(struct front *front)
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
+
+void front_turn(struct front *front, time_us now_us)
 {
-    time_us now_us = clock_now_us();
-    expire(front, &front->heads, now_us);
-    expire(front, &front->bodies, now_us);
-    front->due = false;
-    MHD_run(front->daemon);
+    struct list round;
+    struct list *link;
+    if (!front->open)
+        return;
+    if (http_turn(&front->http, now_us))
+        loop_touch(
+            front->loop); /* what was told frees places, and what was cancelled is to be sent */
+    expire(front, now_us);
+    list_init(&round);
+    while ((link = list_take(&front->due)))
+        list_append(&round, link);
+    while ((link = list_take(&round)))
+        front_go(container_of(link, struct front_conn, due_link));
     if (!list_empty(&front->http.dirty))
         loop_touch(front->loop);
     arm(front, now_us);
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
-{
-    (void)status;
-    (void)events;
-    run(poll->data);
-}
-
-void front_turn(struct front *front, time_us now_us)
-{
-    if (!front->daemon)
-        return;
-    if (http_turn(&front->http, now_us))
-        loop_touch(
-            front->loop); /* what was told frees places, and what was cancelled is to be sent */
-    if (front->due)
-        run(front);
-}
-
 int front_open(struct front *front, struct loop *loop, uint64_t salt, struct error *error)
 {
     const struct options *options = loop->options;
-    uint64_t stall_s = options->stall_timeout / 1000000 + 1;
+    struct list *const lists[] = {&front->conns,  &front->due,     &front->heads,
+                                  &front->bodies, &front->stalled, &front->lingering};
     *front = (struct front){.loop = loop};
     http_init(&front->http, &loop->server, salt, wake);
-    list_init(&front->conns);
-    list_init(&front->heads);
-    list_init(&front->bodies);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        list_init(lists[i]);
     front->http.free_loopback = options->insecure_loopback;
     int rc =
         options->api_key_file[0] ? keys_load(&front->http.keys, options->api_key_file, error) : 0;
     if (rc)
         return rc;
-    front->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | ONE_THREAD, 0, NULL,
-        NULL, on_request, front, MHD_OPTION_NOTIFY_COMPLETED, on_completed, front,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, front, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)(stall_s < BACK_LIMIT ? stall_s : BACK_LIMIT), MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)options->connections_max, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
-    if (!front->daemon)
-        return error_set(error, ERR_IO, "cannot start HTTP");
-    int fd = MHD_get_daemon_info(front->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     uv_timer_init(&loop->uv, &front->timer);
-    uv_poll_init(&loop->uv, &front->poll, fd);
-    front->timer.data = front->poll.data = front;
-    uv_poll_start(&front->poll, UV_READABLE, on_readable);
+    front->timer.data = front;
+    front->open = true;
     return 0;
 }
 
 void front_close(struct front *front)
 {
-    if (!front->daemon)
+    if (!front->open)
         return;
-    list_each(link, &front->conns)
-    {
-        struct front_conn *conn = container_of(link, struct front_conn, link);
-        conn->gone = true;
-        resume(conn);
-    }
-    uv_close((uv_handle_t *)&front->poll, NULL);
+    while (!list_empty(&front->conns))
+        front_drop(container_of(front->conns.next, struct front_conn, link));
     uv_close((uv_handle_t *)&front->timer, NULL);
-    MHD_stop_daemon(front->daemon);
-    front->daemon = NULL;
+    front->open = false;
 }

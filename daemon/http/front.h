@@ -1,10 +1,9 @@
-/* The front: libmicrohttpd in the loop, driven by its epoll descriptor and never by threads.
+/* The front: sockets of HTTP/1.1 in the loop. framing.h says where requests begin and end, what to
+ * answer is daemon/http/exchange.c's; here bytes are moved, and patience is kept: with heads and
+ * bodies (frame-timeout, from the first byte to the last), and with clients that do not read
+ * (stall-timeout).
  *
- * It parses and writes; what to answer is daemon/http/exchange.c's. Three things it does not do are
- * done here: a connection whose answer is awaited is suspended, and then its descriptor is watched
- * for its client's going; nothing that has no bytes to send is left running, since it would be
- * asked again at once; and the time for a request's head and body is counted in all, not from byte
- * to byte.
+ * A connection has one exchange at a time; what a client sends ahead waits in the socket.
  *
  * loop thread
  */
@@ -16,24 +15,23 @@
 #include "daemon/conn.h"
 #include "daemon/http/http.h"
 
-struct MHD_Daemon;
 struct loop;
 
 struct front {
     struct loop *loop;
     struct http http;
-    struct MHD_Daemon *daemon; /* NULL: there is no HTTP */
-    uv_poll_t poll;
+    bool open; /* else there is no HTTP */
     uv_timer_t timer;
-    bool due;                    /* connections were resumed: it has to run */
-    struct list conns;           /* all of them */
-    struct list heads, bodies;   /* front_conn.wait_link: what is not whole yet, oldest first */
-    struct front_conn *accepted; /* while it is handed over */
+    time_us armed_us;  /* when it is due; 0: it is not */
+    struct list conns; /* all of them */
+    struct list due;   /* front_conn.due_link: with news */
+    /* front_conn.wait_link, oldest first: a head is awaited, a body, a reader, a last goodbye. */
+    struct list heads, bodies, stalled, lingering;
 };
 
 /* Before the first listener. */
 int front_open(struct front *front, struct loop *loop, uint64_t salt, struct error *error);
-/* Nothing waits for the device any more. NULL daemon is allowed. */
+/* Nothing waits for the device any more. One that was never opened is allowed. */
 void front_close(struct front *front);
 
 enum front_kind { FRONT_API, FRONT_METRICS };

@@ -1,5 +1,5 @@
 /* HTTP: what all exchanges of a daemon have in common. No sockets here: daemon/http/front.c puts
- * libmicrohttpd around it, the tests a piece of memory. loop thread
+ * them around it, the tests a piece of memory. loop thread
  */
 #pragma once
 

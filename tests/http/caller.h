@@ -1,5 +1,5 @@
 /* An HTTP client of memory in the world of tests/daemon/world.h: whole requests in, whole answers
- * out, without libmicrohttpd. The model's tokens are bytes, so that by the world's rule "A" is
+ * out, without sockets. The model's tokens are bytes, so that by the world's rule "A" is
  * answered by "BCD...".
  */
 #pragma once

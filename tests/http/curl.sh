@@ -85,8 +85,8 @@ expect 'a large body in pieces' 413 ask "${status[@]}" http://localhost/v1/compl
 head -c 900000 "$scratch/large" > "$scratch/deep"
 expect 'a deep body' 400 ask "${status[@]}" http://localhost/v1/completions "${json[@]}" --data-binary @"$scratch/deep"
 # A byte at a time is cut off by the time that a body may take in all.
-expect 'a slow body' '*curl: (5[256])*' \
-    ask --limit-rate 100 http://localhost/v1/completions "${json[@]}" --data-binary @"$scratch/deep"
+expect 'a slow body' 408 \
+    ask --limit-rate 100 "${status[@]}" http://localhost/v1/completions "${json[@]}" --data-binary @"$scratch/deep"
 # Gone in the midst of a stream: nothing of it is left.
 timeout 0.2 curl -sSN --unix-socket "$scratch/http.sock" http://localhost/v1/completions "${json[@]}" \
     -d '{"prompt": "1+1=", "stream": true, "ignore_eos": true, "max_tokens": 240, "n": 64}' > /dev/null 2>&1

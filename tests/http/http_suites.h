@@ -4,5 +4,6 @@
 
 Suite *chat_ask_suite(void);
 Suite *exchange_suite(void);
+Suite *framing_suite(void);
 Suite *question_suite(void);
 Suite *texts_suite(void);
