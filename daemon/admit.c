@@ -16,7 +16,7 @@ static int admit_context(const struct admit_limits *limits, uint64_t length, str
         return error_limit(error, ERR_TOO_LARGE, limits->context_max, length,
                            "prompt and max_tokens are %" PRIu64 " tokens, the context holds %u",
                            length, limits->context_max);
-    if (limits->kv_tokens && length > limits->kv_tokens)
+    if (length > limits->kv_tokens)
         return error_limit(error, ERR_TOO_LARGE, limits->kv_tokens, length,
                            "prompt and max_tokens are %" PRIu64 " tokens, KV memory holds %" PRIu64
                            " at most",
@@ -48,7 +48,7 @@ int admit_prompt(const struct admit_limits *limits, enum job job, uint32_t promp
     if (job != JOB_GENERATE)
         return admit_context(limits, prompt_len, error);
     uint64_t room = limits->context_max;
-    if (limits->kv_tokens && limits->kv_tokens < room)
+    if (limits->kv_tokens < room)
         room = limits->kv_tokens;
     uint32_t max_tokens = sampling->max_tokens;
     if (max_tokens == 0) {

@@ -18,7 +18,7 @@ struct admit_limits {
     uint32_t batch_max;                 /* sequences of a SUBMIT, each n counted */
     uint32_t n_max, logprobs_max, stop_max;
     uint32_t context_max; /* tokens of a sequence */
-    uint64_t kv_tokens;   /* what the KV memory holds at most; 0 = unknown */
+    uint64_t kv_tokens;   /* what the KV memory holds at most */
 };
 
 /* Whether one more connection is taken. */

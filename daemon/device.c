@@ -228,7 +228,7 @@ int device_choose(const struct options *options, int numbers[GPU_DEVICES_MAX], u
 }
 
 int device_found(const struct gpu_api *api, const int *numbers, uint32_t *count,
-                 uint64_t *ret_memory, struct error *error)
+                 struct device_memory *ret_memory, struct error *error)
 {
     struct gpu_device devices[GPU_DEVICES_MAX];
     uint32_t found = 0;
@@ -241,13 +241,16 @@ int device_found(const struct gpu_api *api, const int *numbers, uint32_t *count,
         *count = found;
     if (*count == 0)
         return error_set(error, ERR_DEVICE, "there is no device");
-    uint64_t least = UINT64_MAX;
+    struct device_memory least = {UINT64_MAX, UINT64_MAX};
     for (uint32_t i = 0; i < *count; i++) {
         const uint32_t number = (uint32_t)numbers[i];
         if (number >= found)
             return error_set(error, ERR_BAD_CONFIG, "gpus: device %u of %u is not there", number,
                              found);
-        least = devices[number].memory_free < least ? devices[number].memory_free : least;
+        if (devices[number].memory_free < least.free_bytes)
+            least.free_bytes = devices[number].memory_free;
+        if (devices[number].memory_total < least.total_bytes)
+            least.total_bytes = devices[number].memory_total;
     }
     *ret_memory = least;
     return 0;

@@ -26,10 +26,13 @@ int device_choose(const struct options *options, int numbers[GPU_DEVICES_MAX], u
 #define DEVICE_LIST_MAX 2048
 int device_visible(const char *gpus, uint32_t need, const char *visible, char list[DEVICE_LIST_MAX],
                    uint32_t *ret_count, struct error *error);
-/* Turns a count of 0 into that of the devices there are; the least free memory of those that are to
- * be used. ERR_BAD_CONFIG when one does not exist. */
+/* The least of those that are to be used. */
+struct device_memory {
+    uint64_t free_bytes, total_bytes;
+};
+/* Turns a count of 0 into that of the devices there are. ERR_BAD_CONFIG when one does not exist. */
 int device_found(const struct gpu_api *api, const int *numbers, uint32_t *count,
-                 uint64_t *ret_memory, struct error *error);
+                 struct device_memory *ret_memory, struct error *error);
 /* What gpu_open and gpu_check are given for one replica, tp and pp as the options say; borrows from
  * options and numbers. */
 struct gpu_options device_options(const struct options *options, const int *numbers);

@@ -67,3 +67,17 @@ int layout_choose(const struct options *options, const struct layout_facts *fact
     *ret_layout = layout;
     return 0;
 }
+
+int layout_check_room(const struct layout *layout, const struct layout_facts *facts,
+                      struct error *error)
+{
+    const uint64_t weights = facts->weight_bytes / (layout->tp * layout->pp);
+    const uint64_t least = weights + facts->slab_bytes;
+    if (least <= facts->memory_bytes)
+        return 0;
+    return error_limit(error, ERR_BAD_CONFIG, facts->memory_bytes, least,
+                       "gpu-memory-max and gpu-memory-reserve leave %" PRIu64
+                       " bytes of a device: at least %" PRIu64 " are needed, %" PRIu64
+                       " for weights and %" PRIu64 " for a slab of KV (slab-size)",
+                       facts->memory_bytes, least, weights, facts->slab_bytes);
+}

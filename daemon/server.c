@@ -58,6 +58,7 @@ int server_init(struct server *server, const struct options *options, struct out
     users_init(&server->users);
     index_init(&server->by_id);
     index_init(&server->by_client);
+    server->limits.kv_tokens = UINT64_MAX; /* not known before a model is served */
     limits_from_options(server);
     return 0;
 }

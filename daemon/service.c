@@ -128,12 +128,68 @@ static int check_model(const struct service *service, struct gpu_model *ret_mode
     return service->gpu->check(&options, ret_model, error);
 }
 
+static uint64_t left_of(const struct options *options, uint64_t bytes)
+{
+    bytes = bytes > options->gpu_memory_reserve ? bytes - options->gpu_memory_reserve : 0;
+    return options->gpu_memory_max && bytes > options->gpu_memory_max ? options->gpu_memory_max
+                                                                      : bytes;
+}
+
+/* What no other process's leaving will mend: with all of their memory to ourselves, the devices
+ * would not do. */
+static int check_room(const struct service *service, const struct device_memory *memory,
+                      struct layout_facts facts, struct error *error)
+{
+    struct gpu_options options = device_options(service->options, service->numbers);
+    struct gpu_model model;
+    struct layout layout;
+    char reason[LAYOUT_REASON_MAX];
+    facts.memory_bytes = left_of(service->options, memory->total_bytes);
+    int rc = layout_choose(service->options, &facts, &layout, reason, error);
+    if (rc == -ERR_DEVICE_MEMORY)
+        rc = -(error->code = ERR_BAD_CONFIG);
+    if (rc)
+        return rc;
+    options.tp = layout.tp;
+    options.pp = layout.pp;
+    rc = service->gpu->check(&options, &model, error);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < model.group_count; i++)
+        facts.slab_bytes += model.groups[i].block_bytes * model.groups[i].slab_blocks;
+    return layout_check_room(&layout, &facts, error);
+}
+
+static int find_room(struct service *service, const struct gpu_model *model,
+                     struct layout_facts *ret_facts, struct error *error)
+{
+    struct device_memory memory;
+    struct layout_facts facts = {.named = service->options->gpus[0] != '\0',
+                                 .weight_bytes = model->weight_bytes};
+    int rc = device_found(service->gpu, service->numbers, &service->device_count, &memory, error);
+    if (rc)
+        return rc;
+    facts.devices = service->device_count;
+    rc = check_room(service, &memory, facts, error);
+    facts.memory_bytes = left_of(service->options, memory.free_bytes);
+    *ret_facts = facts;
+    return rc;
+}
+
+static bool context_is_less(const struct service *service, const struct gpu_model *model)
+{
+    return service->options->context_max > model->context_max;
+}
+
 static int check(struct service *service, struct error *error)
 {
     struct gpu_model model;
+    struct layout_facts facts;
     int rc = find_device(service, error);
     if (!rc)
         rc = check_model(service, &model, error);
+    if (!rc)
+        rc = find_room(service, &model, &facts, error);
     if (rc)
         return rc;
     printf("model        %s (%s, %s)\n", model.id, model.arch, model.dtype);
@@ -141,32 +197,31 @@ static int check(struct service *service, struct error *error)
     printf("parameters   %" PRIu64 "\n", model.parameters);
     printf("weights      %" PRIu64 " bytes\n", model.weight_bytes);
     printf("vocabulary   %u\n", model.vocab);
-    printf("context      %u tokens\n", model.context_max);
+    printf("context      %u tokens", model.context_max);
+    if (context_is_less(service, &model))
+        printf(", the model's: context-max is %" PRIu64, service->options->context_max);
+    printf("\n");
     return 0;
 }
 
 static int choose_layout(struct service *service, struct error *error)
 {
     struct gpu_model model;
-    struct layout_facts facts = {.named = service->options->gpus[0] != '\0'};
+    struct layout_facts facts;
     char reason[LAYOUT_REASON_MAX];
     int rc = check_model(service, &model, error);
     if (!rc)
-        rc = device_found(service->gpu, service->numbers, &service->device_count,
-                          &facts.memory_bytes, error);
+        rc = find_room(service, &model, &facts, error);
+    if (!rc)
+        rc = layout_choose(service->options, &facts, &service->layout, reason, error);
     if (rc)
         return rc;
-    const uint64_t reserve = service->options->gpu_memory_reserve;
-    const uint64_t most = service->options->gpu_memory_max;
-    facts.memory_bytes = facts.memory_bytes > reserve ? facts.memory_bytes - reserve : 0;
-    if (most && facts.memory_bytes > most)
-        facts.memory_bytes = most;
-    facts.weight_bytes = model.weight_bytes;
-    facts.devices = service->device_count;
-    rc = layout_choose(service->options, &facts, &service->layout, reason, error);
-    if (!rc)
-        log_line(LOG_NOTICE, "device", "%s", reason);
-    return rc;
+    log_line(LOG_NOTICE, "device", "%s", reason);
+    if (context_is_less(service, &model))
+        log_line(LOG_WARNING, "sluiced",
+                 "context-max is %" PRIu64 ", the model supports %u tokens: that holds",
+                 service->options->context_max, model.context_max);
+    return 0;
 }
 
 /* What all replicas have in common is told of the first. */

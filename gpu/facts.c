@@ -1,6 +1,7 @@
 #include "gpu/facts.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,8 +78,9 @@ static void slabs_set(struct gpu_group *group, uint64_t block_bytes, uint64_t sl
     group->slabs_max = least(slabs, SLABS_MAX);
     /* What kv-max forbids does not exist: admission tells by it what can never fit. */
     uint64_t fit = share / (group->slab_blocks * block_bytes);
+    assert(!share || fit > 0); /* it holds a block, and a slab is no larger than it */
     if (share && fit < group->slabs_max)
-        group->slabs_max = fit > 0 ? (uint32_t)fit : 1;
+        group->slabs_max = (uint32_t)fit;
 }
 
 static int options_check(const struct gpu_options *options, struct error *error)
@@ -241,7 +243,33 @@ static uint64_t block_bytes(const struct facts *facts, uint32_t group)
     return most;
 }
 
-static void groups_set(struct facts *facts, const struct gpu_options *options)
+/* The smallest request is a prompt of one token and one behind it: a block of each group. */
+static int least_check(const struct facts *facts, const struct gpu_options *options,
+                       uint64_t blocks_bytes, struct error *error)
+{
+    const struct gpu_model *model = &facts->model;
+    if (model->context_max < 2 && options->context_max == 1)
+        return error_limit(error, ERR_BAD_CONFIG, 2, 1,
+                           "context-max is 1: at least 2 are needed, a token and one behind it");
+    if (model->context_max < 2)
+        return error_limit(error, ERR_BAD_MODEL, 2, model->context_max,
+                           "the model's context is %u tokens: at least 2 are needed",
+                           model->context_max);
+    if (options->kv_max && options->kv_max < blocks_bytes)
+        return error_limit(error, ERR_BAD_CONFIG, blocks_bytes, options->kv_max,
+                           "kv-max of %" PRIu64 " bytes holds no request: at least %" PRIu64
+                           " are needed, a block of %u tokens",
+                           options->kv_max, blocks_bytes, model->block_tokens);
+    return 0;
+}
+
+/* The part of kv-max; whole numbers, so that what holds a block of each group gives each its own. */
+static uint64_t share_of(uint64_t kv_max, uint64_t block, uint64_t sum)
+{
+    return kv_max / sum * block + kv_max % sum * block / sum;
+}
+
+static int groups_set(struct facts *facts, const struct gpu_options *options, struct error *error)
 {
     struct gpu_model *model = &facts->model;
     uint64_t slab_bytes = options->slab_bytes ? options->slab_bytes
@@ -255,12 +283,12 @@ static void groups_set(struct facts *facts, const struct gpu_options *options)
         block[i] = facts->null ? tokens * sizeof(uint64_t) : block_bytes(facts, i);
         sum += block[i];
     }
+    int status = least_check(facts, options, sum, error);
     /* All groups count the same positions, so that none may take what another needs. */
-    for (uint32_t i = 0; i < model->group_count; i++) {
-        uint64_t share = (uint64_t)((double)options->kv_max * (double)block[i] / (double)sum);
+    for (uint32_t i = 0; !status && i < model->group_count; i++)
         slabs_set(&model->groups[i], block[i], slab_bytes, blocks,
-                  options->kv_max && !share ? 1 : share);
-    }
+                  share_of(options->kv_max, block[i], sum));
+    return status;
 }
 
 int facts_make(const struct gpu_options *options, struct facts *ret, struct error *error)
@@ -284,7 +312,11 @@ int facts_make(const struct gpu_options *options, struct facts *ret, struct erro
         return status;
     }
     limits_set(&facts, options);
-    groups_set(&facts, options);
+    status = groups_set(&facts, options, error);
+    if (status) {
+        facts_drop(&facts);
+        return status;
+    }
     *ret = facts;
     return 0;
 }

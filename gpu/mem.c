@@ -112,21 +112,24 @@ static uint64_t held(const struct mem *mem)
 static int room(struct mem *mem, uint64_t growth, struct error *error)
 {
     const struct mem_limits *limits = &mem->limits;
-    if (limits->memory_max && held(mem) + growth > limits->memory_max)
+    mem->own_limit = limits->memory_max && held(mem) + growth > limits->memory_max;
+    if (mem->own_limit)
         return error_limit(error, ERR_DEVICE_MEMORY, limits->memory_max, held(mem) + growth,
                            "gpu-memory-max of %" PRIu64 " bytes leaves no room for %" PRIu64
-                           " more",
-                           limits->memory_max, growth);
+                           " more: at least %" PRIu64 " are needed",
+                           limits->memory_max, growth, held(mem) + growth);
     if (!limits->memory_reserve)
         return 0;
     int status = device_ask(mem, error);
     if (status)
         return status;
     uint64_t device_free = number(&mem->numbers.device_free);
+    mem->own_limit =
+        limits->memory_reserve + held(mem) + growth > number(&mem->numbers.device_total);
     if (device_free < limits->memory_reserve || device_free - limits->memory_reserve < growth)
         return error_limit(error, ERR_DEVICE_MEMORY, limits->memory_reserve, device_free,
                            "%" PRIu64 " bytes are free on the device and %" PRIu64
-                           " stay reserved: no room for %" PRIu64 " more",
+                           " stay reserved (gpu-memory-reserve): no room for %" PRIu64 " more",
                            device_free, limits->memory_reserve, growth);
     return 0;
 }

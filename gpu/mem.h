@@ -49,6 +49,7 @@ struct mem {
     cudaMemPool_t scratch, kv;
     cudaStream_t stream; /* compute */
     bool settled;
+    bool own_limit; /* what was refused last, memory_max or memory_reserve forbids for ever */
     /* Slabs that were freed beside steps: since `given`, and before it. */
     cudaEvent_t given;
     bool slabs_freed, slabs_given;

@@ -209,6 +209,10 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
         status = tuner_run(rank, error);
     if (!status)
         status = warm_run(rank, error);
+    if (!status)
+        status = warm_least(rank, error);
+    if (status == -ERR_DEVICE_MEMORY && rank->mem.own_limit)
+        status = -(error->code = ERR_BAD_CONFIG); /* no restart helps */
     if (status) {
         rank_close(rank);
         return status;

@@ -85,3 +85,46 @@ int warm_run(struct rank *rank, struct error *error)
     status = lane_synchronize(&rank->lane, error);
     return status ? status : mem_trim(&rank->mem, error);
 }
+
+/* Up to the first that cannot be had; *ret_count says how many were. */
+static int slabs_take(struct rank *rank, uint32_t slabs[GPU_GROUPS_MAX], uint32_t *ret_count,
+                      struct error *error)
+{
+    int status = 0;
+    uint32_t i = 0;
+    for (; i < rank->engine->facts.model.group_count; i++) {
+        status = slab_grow(&rank->slabs[i], &slabs[i], error);
+        if (status)
+            break;
+    }
+    *ret_count = i;
+    return status;
+}
+
+int warm_least(struct rank *rank, struct error *error)
+{
+    const struct batch batch = batch_of(rank, (struct shape){1, 1});
+    const uint64_t bytes = launch_scratch_bytes(rank, &batch);
+    uint32_t slabs[GPU_GROUPS_MAX], count;
+    void *scratch = NULL;
+    struct error why;
+    int status = slabs_take(rank, slabs, &count, &why);
+    if (!status && bytes > 0)
+        status = mem_scratch(&rank->mem, bytes, &scratch, &why);
+    bool for_ever = status == -ERR_DEVICE_MEMORY && rank->mem.own_limit;
+    if (status && (for_ever || status != -ERR_DEVICE_MEMORY))
+        *error = why;
+    else
+        status = 0; /* others hold the device now: requests wait for it */
+    int freed = scratch ? mem_scratch_free(&rank->mem, scratch, bytes, error) : 0;
+    if (freed) /* the pool goes next, and wants it back */
+        (void)mem_scratch_free(&rank->mem, scratch, bytes, NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        int shrunk = slab_shrink(&rank->slabs[i], slabs[i], freed ? &why : error);
+        freed = freed ? freed : shrunk;
+    }
+    if (status || freed)
+        return status ? status : freed;
+    status = lane_synchronize(&rank->lane, error);
+    return status ? status : mem_trim(&rank->mem, error);
+}

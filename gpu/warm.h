@@ -14,3 +14,8 @@
 
 /* Memory that is not to be had is no error: then the first steps wait. */
 int warm_run(struct rank *rank, struct error *error);
+
+/* The least that a sequence needs beside what set-up took, a slab of KV of each group and scratch for
+ * a step of one token, is taken for a moment: ERR_DEVICE_MEMORY where our own limits forbid that
+ * for ever. That others hold the device is no error. Before the first step. */
+int warm_least(struct rank *rank, struct error *error);

@@ -39,6 +39,18 @@ static const struct {
     {JOB_EMBED, 101, 0, 1, -1, ERR_TOO_LARGE, 100, 101, 0},
 };
 
+START_TEST(no_capacity_is_not_no_limit)
+{
+    struct error error = {0};
+    struct admit_limits none = limits;
+    struct sampling sampling = {.n = 1, .logprobs = -1, .max_tokens = 1};
+    none.kv_tokens = 0;
+    ck_assert_int_eq(admit_prompt(&none, JOB_GENERATE, 1, 16, &sampling, &error), -ERR_TOO_LARGE);
+    ck_assert_int_eq(admit_prompt(&none, JOB_SCORE, 1, 16, &sampling, &error), -ERR_TOO_LARGE);
+    ck_assert_uint_eq(error.value, 1);
+}
+END_TEST
+
 START_TEST(a_prompt_is_measured_by_the_limits)
 {
     struct error error = {0};
@@ -100,6 +112,7 @@ Suite *admit_suite(void)
 {
     Suite *suite = suite_create("admit");
     TCase *tcase = tcase_create("admit");
+    tcase_add_test(tcase, no_capacity_is_not_no_limit);
     tcase_add_loop_test(tcase, a_prompt_is_measured_by_the_limits, 0,
                         (int)(sizeof(prompts) / sizeof(prompts[0])));
     tcase_add_loop_test(tcase, a_batch_is_measured_by_what_is_held, 0,

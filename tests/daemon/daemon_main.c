@@ -9,6 +9,7 @@ int main(void)
     srunner_add_suite(runner, deadline_suite());
     srunner_add_suite(runner, device_suite());
     srunner_add_suite(runner, layout_suite());
+    srunner_add_suite(runner, least_suite());
     srunner_add_suite(runner, listen_suite());
     srunner_add_suite(runner, option_suite());
     srunner_add_suite(runner, server_suite());

@@ -58,11 +58,38 @@ START_TEST(devices_are_shared_out)
 }
 END_TEST
 
+static const struct {
+    struct layout layout;
+    uint64_t memory, weights, slab;
+    const char *says; /* NULL: there is room */
+} rooms[] = {
+    {{1, 1, 1}, 17 * GIB, 16 * GIB, GIB, NULL},
+    {{1, 1, 1}, 17 * GIB - 1, 16 * GIB, GIB, "at least 18253611008 are needed"},
+    {{1, 2, 2}, 5 * GIB, 16 * GIB, GIB, NULL},
+    {{4, 2, 1}, 5 * GIB, 16 * GIB, GIB, "8589934592 for weights and 1073741824 for a slab"},
+    {{1, 1, 1}, 0, 0, 1, "gpu-memory-max and gpu-memory-reserve leave 0 bytes"},
+};
+
+START_TEST(a_device_has_room_for_weights_and_a_slab)
+{
+    struct error error;
+    const struct layout_facts facts = {.memory_bytes = rooms[_i].memory,
+                                       .weight_bytes = rooms[_i].weights,
+                                       .slab_bytes = rooms[_i].slab};
+    int rc = layout_check_room(&rooms[_i].layout, &facts, &error);
+    ck_assert_int_eq(rc, rooms[_i].says ? -ERR_BAD_CONFIG : 0);
+    if (rc)
+        ck_assert_msg(strstr(error.text, rooms[_i].says) != NULL, "%s", error.text);
+}
+END_TEST
+
 Suite *layout_suite(void)
 {
     Suite *suite = suite_create("layout");
     TCase *tcase = tcase_create("layout");
     tcase_add_loop_test(tcase, devices_are_shared_out, 0, (int)(sizeof(cases) / sizeof(cases[0])));
+    tcase_add_loop_test(tcase, a_device_has_room_for_weights_and_a_slab, 0,
+                        (int)(sizeof(rooms) / sizeof(rooms[0])));
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -182,7 +182,7 @@ void world_make(struct world *world)
     world->replica.base.rank_count = 1;
     world->replica.room = WORLD_HELD_MAX;
     struct replica *replica = &world->replica.base;
-    server_serve(&world->server, &model, model.context_max, 0, "memory", &replica, 1);
+    server_serve(&world->server, &model, model.context_max, UINT64_MAX, "memory", &replica, 1);
 }
 
 void world_set(struct world *world, const char *name, const char *value)

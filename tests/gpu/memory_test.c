@@ -233,8 +233,15 @@ START_TEST(memory_limits_hold)
     struct error error;
     ck_assert_int_eq(gpu_module.open(&options, &drive.engine, &drive.model, &drive.limits, NULL),
                      0);
-    ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, &error), -ERR_DEVICE_MEMORY);
+    /* No other process's doing: a restart does not help. */
+    ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, &error), -ERR_BAD_CONFIG);
+    ck_assert_int_eq(error.code, ERR_BAD_CONFIG);
     ck_assert_uint_eq(error.limit, 1u << 20);
+    gpu_module.close(drive.engine);
+    options = (struct gpu_options){.model = "synthetic:null", .memory_reserve = UINT64_MAX / 2};
+    ck_assert_int_eq(gpu_module.open(&options, &drive.engine, &drive.model, &drive.limits, NULL),
+                     0);
+    ck_assert_int_eq(gpu_module.start(drive.engine, 0, 0, &error), -ERR_BAD_CONFIG);
     gpu_module.close(drive.engine);
 
     options = (struct gpu_options){.model = "synthetic:null", .memory_reserve = 240u << 20};

@@ -222,7 +222,7 @@ static void learn(struct sim *sim)
     mood->device_failed = sim->host.failed;
     mood->short_of_memory = sim->trouble == SHORT_MEMORY;
     mood->room = server->limits.context_max;
-    if (server->limits.kv_tokens && server->limits.kv_tokens < mood->room)
+    if (server->limits.kv_tokens < mood->room)
         mood->room = (uint32_t)server->limits.kv_tokens;
     mood->sequences_max = server->limits.sequences_max;
     mood->tokens_max = server->limits.tokens_max;
