@@ -1,8 +1,9 @@
 /* How a program of Check suites ends, and how one of its tests says that it could not be run.
  *
  * Check knows passed and failed. What finds no device, or too few threads, is neither: it ends with
- * RUNNER_SKIP, which says so in a line that begins with SKIPPED. The program's last line counts such
- * tests, and where nothing but they was run the program exits 77, which ctest reports as skipped.
+ * RUNNER_SKIP, which says so in a line that begins with SKIPPED. The program's last line counts
+ * such tests, and where nothing but they was run the program exits 77, which ctest reports as
+ * skipped.
  */
 #pragma once
 
@@ -21,8 +22,8 @@
 __attribute__((weak)) _Atomic int *runner_skips;
 
 /* Of a test whose function is `name`, as START_TEST makes it. */
-__attribute__((format(printf, 2, 3))) static inline void
-runner_skip(const char *name, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static inline void runner_skip(const char *name,
+                                                                     const char *format, ...)
 {
     size_t length = strlen(name);
     if (length > 3 && !strcmp(name + length - 3, "_fn"))
@@ -49,8 +50,8 @@ runner_skip(const char *name, const char *format, ...)
  * printed, CK_RUN_SUITE, CK_RUN_CASE and CK_FORK what is run and how. */
 static inline int runner_run(SRunner *runner)
 {
-    void *shared = mmap(NULL, sizeof *runner_skips, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *shared =
+        mmap(NULL, sizeof *runner_skips, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         perror("mmap");
         return EXIT_FAILURE;

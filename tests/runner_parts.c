@@ -1,7 +1,7 @@
 /* A share of a program's tests: RUNNER_PART=I/N runs each Nth turn of a test, from the Ith on, over
- * all suites in the order in which they were added. So a slow program's parts run beside each other,
- * and no list says which test is of which. The linker sends what Check's tcase_add_... macros call
- * through here (--wrap).
+ * all suites in the order in which they were added. So a slow program's parts run beside each
+ * other, and no list says which test is of which. The linker sends what Check's tcase_add_...
+ * macros call through here (--wrap).
  */
 #include <check.h>
 #include <stdio.h>

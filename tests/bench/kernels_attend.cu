@@ -22,6 +22,7 @@ struct world {
 };
 
 static const uint32_t SLAB_BLOCKS = 8;
+static const uint32_t APART_MAX = 512; /* blocks; each takes memcheck a while */
 
 template <class T> static T *keep(struct world &w, T *pointer)
 {
@@ -47,15 +48,17 @@ static void build_cache(struct world &w, random_state &random)
         blocks_max = std::max(blocks_max, need + 2);
         blocks += need;
     }
-    uint32_t slabs = (blocks + SLAB_BLOCKS - 1) / SLAB_BLOCKS;
-    std::vector<uint32_t> order(slabs * SLAB_BLOCKS);
+    /* For memcheck each block is an allocation of its own. */
+    uint32_t slab_blocks = getenv("RIG_APART") && blocks <= APART_MAX ? 1 : SLAB_BLOCKS;
+    uint32_t slabs = (blocks + slab_blocks - 1) / slab_blocks;
+    std::vector<uint32_t> order(slabs * slab_blocks);
     for (uint32_t i = 0; i < order.size(); i++)
         order[i] = i;
     for (uint32_t i = order.size() - 1; i > 0; i--)
         std::swap(order[i], order[random.below(i + 1)]);
     size_t part = (size_t)w.kv_heads * w.block_tokens * w.dim * bytes;
     size_t block_bytes = (w.layers * 2 * part + 255) / 256 * 256;
-    std::vector<uint8_t> image((size_t)slabs * SLAB_BLOCKS * block_bytes, 0xff);
+    std::vector<uint8_t> image((size_t)slabs * slab_blocks * block_bytes, 0xff);
     std::vector<uint32_t> tables(w.rows.size() * blocks_max, 0x7ffffff0u);
     uint32_t taken = 0;
     for (size_t r = 0; r < w.rows.size(); r++) {
@@ -83,16 +86,18 @@ static void build_cache(struct world &w, random_state &random)
                 }
             }
     }
-    char *device = reinterpret_cast<char *>(keep(w, to_device(image)));
     std::vector<void *> slab_list(slabs);
-    for (uint32_t i = 0; i < slabs; i++)
-        slab_list[i] = device + (size_t)i * SLAB_BLOCKS * block_bytes;
+    size_t slab_bytes = slab_blocks * block_bytes;
+    for (uint32_t i = 0; i < slabs; i++) {
+        auto slab = image.begin() + (ptrdiff_t)(i * slab_bytes);
+        slab_list[i] = keep(w, to_device(std::vector<uint8_t>(slab, slab + (ptrdiff_t)slab_bytes)));
+    }
     struct batch_group &group = w.args.batch.groups[0];
     group.tables = keep(w, to_device(tables));
     group.slabs = keep(w, to_device(slab_list));
     group.block_bytes = block_bytes;
     group.blocks_max = blocks_max;
-    group.slab_blocks = SLAB_BLOCKS;
+    group.slab_blocks = slab_blocks;
     group.window = w.window;
     w.args.kv = {w.layer * 2 * part, w.layer * 2 * part + part, 0, w.dtype};
 }

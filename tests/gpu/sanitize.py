@@ -169,9 +169,10 @@ def plant(tool):
 def run_kernels(tool, name):
     began = time.monotonic()
     program, *args = name.split()
+    apart = {"RIG_APART": "1"} if tool == "memcheck" else {}  # no buffer has another beside it
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen([*sanitizer.command(tool, *LAUNCHES), os.path.join(BUILD, program), *args],
-                                   stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "DRAW_STEPS": "1"})
+                                   stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "DRAW_STEPS": "1", **apart})
         running.append(process)
         try:
             ended = f"exit code {process.wait(LIMIT_S)}"

@@ -1,6 +1,7 @@
 /* One model on several devices, on whatever device this is built for: layers shared by heads, or
  * shared out, or both. It scores as one device and as transformers does, every run of a layout
- * gives the same bits, and mistakes in sharing and in handing on are seen; on GPUs, in waiting, too.
+ * gives the same bits, and mistakes in sharing and in handing on are seen; on GPUs, in waiting,
+ * too.
  *
  * A thread for each rank, as in the daemon. Of a wait that is left out nothing would be seen by
  * chance, so what it waits for is held up.
@@ -87,7 +88,7 @@ static struct rig_error distance(const struct flow_answers *a, const struct flow
 static const struct {
     uint32_t layout;
     bool posts_closed;
-} ways[] = {{0, false}, {0, true}, {1, false}, {2, false},
+} ways[] = {{0, false}, {0, true},  {1, false}, {2, false},
             {2, true},  {3, false}, {4, false}, {4, true}};
 #define WAYS (int)(sizeof ways / sizeof ways[0])
 

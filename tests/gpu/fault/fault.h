@@ -1,5 +1,6 @@
-/* Kernels that go wrong. Any thread; the device is of no use after the first two. What the others do
- * wrong only compute-sanitizer sees; they read and write `at`, device memory whose size they know. */
+/* Kernels that go wrong. Any thread; the device is of no use after the first two. What the others
+ * do wrong only compute-sanitizer sees; they read and write `at`, device memory whose size they
+ * know. */
 #pragma once
 
 #include <cuda_runtime_api.h>

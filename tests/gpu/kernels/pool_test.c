@@ -148,12 +148,13 @@ START_TEST(moves_copy_whole_blocks_and_nothing_else)
     scene_step(&scene);
     struct batch_group *group = &scene.batch.groups[1];
     size_t bytes = group->block_bytes;
-    void *slabs[4];
-    rig_read(slabs, group->slabs, sizeof slabs);
+    void *slabs[9];
+    uint32_t each = group->slab_blocks;
+    rig_read(slabs, group->slabs, 9 / each * sizeof *slabs);
     unsigned char *block = malloc(bytes);
     for (uint32_t i = 0; i < 9; i++) {
         memset(block, (int)i, bytes);
-        OK(cudaMemcpyAsync((char *)slabs[i / 3] + i % 3 * bytes, block, bytes,
+        OK(cudaMemcpyAsync((char *)slabs[i / each] + i % each * bytes, block, bytes,
                            cudaMemcpyHostToDevice, rig_stream));
         rig_wait();
     }
@@ -163,7 +164,7 @@ START_TEST(moves_copy_whole_blocks_and_nothing_else)
     OK(op_move(&args, rig_stream));
     static const unsigned char want[9] = {7, 1, 2, 2, 4, 5, 6, 7, 8};
     for (uint32_t i = 0; i < 9; i++) {
-        rig_read(block, (char *)slabs[i / 3] + i % 3 * bytes, bytes);
+        rig_read(block, (char *)slabs[i / each] + i % each * bytes, bytes);
         for (size_t j = 0; j < bytes; j++)
             ck_assert_uint_eq(block[j], want[i]);
     }

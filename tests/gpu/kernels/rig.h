@@ -32,6 +32,9 @@ extern cudaStream_t rig_stream;
 /* Device memory holding a copy of `from` (NULL: every byte 0xa5), with guards before and behind
  * that rig_end checks. */
 void *rig_new(const void *from, size_t bytes);
+/* RIG_APART=1, for memcheck: no guards, and each block of keys and values is an allocation of its
+ * own, so that what is read or written too far is nobody's. */
+bool rig_apart(void);
 void rig_read(void *to, const void *device, size_t bytes); /* waits for the stream */
 void rig_wait(void);
 

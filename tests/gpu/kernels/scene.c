@@ -1,6 +1,6 @@
 #include "tests/gpu/kernels/scene.h"
 
-#define SLAB_BLOCKS 3
+#define SLAB_BLOCKS 3u
 
 static void upload(const void *device, const void *from, size_t bytes)
 {
@@ -11,13 +11,14 @@ static void make_group(struct scene *scene, struct batch_group *group, uint32_t 
 {
     uint32_t blocks_max = (scene->length_max + scene->block_tokens - 1) / scene->block_tokens;
     uint32_t total = scene->slots * blocks_max + 5;
-    uint32_t slabs = (total + SLAB_BLOCKS - 1) / SLAB_BLOCKS, *numbers = malloc(total * 4);
+    uint32_t slab_blocks = rig_apart() ? 1 : SLAB_BLOCKS;
+    uint32_t slabs = (total + slab_blocks - 1) / slab_blocks, *numbers = malloc(total * 4);
     size_t block_bytes = (size_t)scene->layers * 2 * scene->kv_heads * scene->block_tokens *
                          scene->head_dim * dtype_bytes(scene->kv_dtype);
     block_bytes = (block_bytes + 255) / 256 * 256;
     void **bases = malloc(slabs * sizeof *bases);
     for (uint32_t i = 0; i < slabs; i++)
-        bases[i] = rig_new(NULL, SLAB_BLOCKS * block_bytes);
+        bases[i] = rig_new(NULL, slab_blocks * block_bytes);
     for (uint32_t i = 0; i < total; i++)
         numbers[i] = i;
     for (uint32_t i = total - 1; i; i--) {
@@ -30,7 +31,7 @@ static void make_group(struct scene *scene, struct batch_group *group, uint32_t 
         .slabs = rig_new(bases, slabs * sizeof *bases),
         .block_bytes = block_bytes,
         .blocks_max = blocks_max,
-        .slab_blocks = SLAB_BLOCKS,
+        .slab_blocks = slab_blocks,
         .window = window,
     };
     free(numbers);
