@@ -1,7 +1,9 @@
 /* HTTP bodies: the first byte says of which request; and conversations of the native protocol. What
- * is accepted keeps within the limits, and a conversation that had to be rewritten is one still. */
+ * is accepted keeps within the limits, and a conversation that had to be rewritten is one still.
+ * What is found of a deadline before the body is read is what the body says. */
 #include <string.h>
 
+#include "daemon/http/exchange.h"
 #include "daemon/http/query.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -48,6 +50,13 @@ static void check_messages(const struct conversation *chat)
     }
 }
 
+static void check_deadline(const struct query *query, const char *body, size_t length)
+{
+    struct body_deadline deadline = {0};
+    hint_read(&deadline, body, length);
+    FUZZ_CHECK(deadline.ms == 0 || deadline.ms == query->deadline_ms);
+}
+
 /* As the native protocol carries it. */
 static void check_conversation(const char *text, size_t length)
 {
@@ -86,6 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     check_prompts(&query, &limits);
     check_sampling(&query, &limits);
+    if (kind != QUERY_TOKENIZE && kind != QUERY_DETOKENIZE)
+        check_deadline(&query, (const char *)data + 1, size - 1);
     if (query.chat.messages)
         check_messages(&query.chat);
     query_free(&query);
