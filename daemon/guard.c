@@ -64,11 +64,22 @@ static void tell(void)
     pthread_mutex_unlock(&guard.lock);
 }
 
+/* They come to the guard's thread alone, whatever the others wait for. */
+static void mask(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(how, &set, NULL);
+}
+
 static void *watch(void *unused)
 {
     unsigned told = 0;
     time_us heard_us = 0, again_us = 0; /* when the first and the second signal were seen */
     (void)unused;
+    mask(SIG_UNBLOCK);
     for (;;) {
         time_us now_us = clock_now_us(), until_us = atomic_load(&guard.until_us);
         unsigned asked = guard_asked();
@@ -107,6 +118,7 @@ int guard_start(void (*told)(void *context), void *context, struct error *error)
     sigfillset(&action.sa_mask);
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         sigaction(numbers[i], &action, NULL);
+    mask(SIG_BLOCK); /* and in threads that are made later */
     return 0;
 }
 

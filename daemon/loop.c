@@ -94,6 +94,8 @@ static void abandon(struct loop *loop)
         guard_allow("the profile to be written", ENDING_FILE_US, code);
         if (!loop->trace_file.busy)
             trace_file_end(&loop->trace_file);
+        for (uint32_t i = 0; i < loop->replica_count; i++)
+            worker_join(loop->replicas[i]->worker); /* they have ended */
     }
     leave(loop, code);
 }
