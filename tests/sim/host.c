@@ -194,6 +194,8 @@ void host_close(struct host *host)
 /* ---- what can happen ---------------------------------------------------------------------------
  */
 
+#define OVERDUE_MAX 3 /* turns, one after the other */
+
 static bool halted(const struct host *host, uint32_t replica)
 {
     return host->stopped[replica] ||
@@ -360,7 +362,10 @@ void host_server_turn(struct host *host)
     time_us due_us = due(host);
     /* What output made room for is the next turn's. */
     bool more = !list_empty(&host->server.dirty) || host->server.results_freed;
-    if (!host->touched && !more && due_us && due_us <= host->server.turn_us)
+    bool over = !host->touched && !more && due_us && due_us <= host->server.turn_us;
+    /* Once may be: what came with this turn's output is the next one's. */
+    host->overdue = over ? host->overdue + 1 : 0;
+    if (host->overdue > OVERDUE_MAX)
         scene_fail(host->scene, "a turn leaves something due that it did not do: it would spin");
 }
 

@@ -46,6 +46,7 @@ struct host {
     bool stopped[HOST_REPLICAS];
     uint32_t replica_count;
     bool touched; /* a turn of the server is due */
+    uint32_t overdue; /* turns that left something due, one after the other */
     bool turned;  /* it has just taken one */
     uint32_t
         device_us;    /* what one piece of the device's work takes at most, by the scene's clock */
