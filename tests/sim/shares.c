@@ -15,18 +15,17 @@ void shares_init(struct shares *shares, struct scene *scene)
  */
 
 /* Tokens that others may use before its turn must have come: in each priority each rival may have a
- * sequence before it; where there are lower priorities, that is their share of all. Two more, and an
- * eighth for what comes and goes meanwhile, since tokens are charged after they came. What others run gives way to a user; between connections only
- * where one has several. */
+ * sequence before it; where there are lower priorities, that is their share of all. Some more,
+ * since tokens are charged after they came. What others run gives way to a user; between
+ * connections only where one has several. */
 static uint64_t bound(const struct shares *shares, const struct server *server,
                       const struct shares_watch *watch, uint64_t rivals)
 {
     uint64_t levels = (uint64_t)__builtin_popcount(watch->levels);
     uint64_t turns = levels * rivals * shares->most;
     uint64_t running = watch->who % 2 ? watch->running : 1;
-    uint64_t right = (levels > 1 ? turns * 100 / server->waiting.share : turns) +
-                     shares->most * (running + 1);
-    return right + right / 8;
+    return (levels > 1 ? turns * 100 / server->waiting.share : turns) +
+           shares->most * (running + 2);
 }
 
 static void look(struct shares *shares, const struct server *server, uint64_t who, uint64_t served,
