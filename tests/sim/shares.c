@@ -25,7 +25,7 @@ static uint64_t bound(const struct shares *shares, const struct server *server,
     uint64_t turns = levels * rivals * shares->most;
     uint64_t running = watch->who % 2 ? watch->running : 1;
     return (levels > 1 ? turns * 100 / server->waiting.share : turns) +
-           shares->most * (running + 2);
+           shares->most * (running + 2) + 8 * levels;
 }
 
 static void look(struct shares *shares, const struct server *server, uint64_t who, uint64_t served,
