@@ -10,8 +10,8 @@
 #define DIGEST_START UINT64_C(0xcbf29ce484222325)
 
 struct digest_book {
-    char *known;      /* the file's text; NULL: a new file is written */
-    void *out;        /* FILE, of that */
+    char *known; /* the file's text; NULL: a new file is written */
+    void *out;   /* FILE, of that */
     uint32_t seen, different;
 };
 

@@ -202,8 +202,8 @@ static const char *batch_text(const struct batch *b)
     char *text = text_next();
     int used = snprintf(text, TEXT_BYTES, "{%s seen=%s %u %u %u %u %u %u q=%u,%u to=%u of %u",
                         name(b->counts), name(b->seen), b->rows_max, b->tokens_max, b->samples_max,
-                        b->scores_max, b->embeds_max, b->moves_max, b->q_len_max,
-                        b->decode_len_max, b->context_max, b->block_tokens);
+                        b->scores_max, b->embeds_max, b->moves_max, b->q_len_max, b->decode_len_max,
+                        b->context_max, b->block_tokens);
     for (uint32_t i = 0; i < GPU_GROUPS_MAX; i++)
         used += snprintf(text + used, TEXT_BYTES - (size_t)used, " %s/%" PRIu64 "/%u",
                          name(b->groups[i].tables), b->groups[i].block_bytes, b->groups[i].window);
@@ -360,10 +360,10 @@ bool expand_begins(const struct expand_args *args)
 static void expand_note(const char *what, const struct expand_args *a)
 {
     const struct expand_first *f = &a->first;
-    note("%s %s %s %s: %s %s %s %s %s %s %u %a %a %d%d", what, name(a->wire),
-         batch_text(&a->batch), name(a->control), weight_text(&f->table), name(f->residual),
-         name(f->norm), name(f->x), name(f->inverse_frequency), name(f->angles), f->pairs,
-         (double)f->attention, (double)f->eps, (int)f->norm_dtype, (int)f->x_dtype);
+    note("%s %s %s %s: %s %s %s %s %s %s %u %a %a %d%d", what, name(a->wire), batch_text(&a->batch),
+         name(a->control), weight_text(&f->table), name(f->residual), name(f->norm), name(f->x),
+         name(f->inverse_frequency), name(f->angles), f->pairs, (double)f->attention,
+         (double)f->eps, (int)f->norm_dtype, (int)f->x_dtype);
 }
 
 static void nothing(const void *args, uint32_t index)

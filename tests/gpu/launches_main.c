@@ -1,6 +1,7 @@
 /* The engine launches on the CUDA device what launches.digests has: for each family, layout and
  * dtype the loading, the warming up, and steps of decode rows and prompts of many sizes, eager,
- * captured and as graphs. LAUNCHES_SHOW=FILE writes them all in words; LAUNCHES_MODEL=NAME takes one model.
+ * captured and as graphs. LAUNCHES_SHOW=FILE writes them all in words; LAUNCHES_MODEL=NAME takes
+ * one model.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -117,9 +118,8 @@ static bool step_run(const struct step *step)
 static void engine_run(struct digest_book *book, const struct gpu_options *options,
                        const char *layout, FILE *show)
 {
-    struct emu_options setup = {.devices = LAUNCHES_DEVICES,
-                                .memory_bytes = UINT64_C(40) << 30,
-                                .team_threads = 1};
+    struct emu_options setup = {
+        .devices = LAUNCHES_DEVICES, .memory_bytes = UINT64_C(40) << 30, .team_threads = 1};
     launches_reset(show);
     if (show)
         fprintf(show, "== %s\n", layout);

@@ -1,6 +1,7 @@
 /* One model on several devices, on whatever device this is built for: layers shared by heads, or
  * shared out, or both. It scores as one device and as transformers does, every run of a layout
- * gives the same bits, and mistakes in sharing and in handing on are seen; on GPUs, in waiting, too.
+ * gives the same bits, and mistakes in sharing and in handing on are seen; on GPUs, in waiting,
+ * too.
  *
  * A thread for each rank, as in the daemon. Of a wait that is left out nothing would be seen by
  * chance, so what it waits for is held up.
@@ -174,8 +175,10 @@ static void held_up(const struct rank *rank, cudaStream_t stream)
 
 static void a_shard_swapped(struct gpu_engine *engine)
 {
-    struct weight *first = &engine_rank(engine, 0)->weights.layers[0].down;
-    struct weight *second = &engine_rank(engine, 1)->weights.layers[0].down;
+    struct weight *first =
+        rig_weight(engine_rank(engine, 0), "model.layers.0.mlp.down_proj.weight");
+    struct weight *second =
+        rig_weight(engine_rank(engine, 1), "model.layers.0.mlp.down_proj.weight");
     struct weight kept = *first;
     *first = *second;
     *second = kept;
@@ -183,10 +186,7 @@ static void a_shard_swapped(struct gpu_engine *engine)
 
 static void stages_swapped(struct gpu_engine *engine)
 {
-    struct rank *first = engine_rank(engine, 0), *second = engine_rank(engine, 1);
-    struct layer_weights *kept = first->weights.layers;
-    first->weights.layers = second->weights.layers;
-    second->weights.layers = kept;
+    rig_stages_swap(engine_rank(engine, 0), engine_rank(engine, 1));
 }
 
 /* The one of the first layer's attention. */
@@ -198,7 +198,8 @@ static void one_sum_skipped(struct gpu_engine *engine)
 
 static void all_sums_skipped(struct gpu_engine *engine)
 {
-    engine_rank(engine, 0)->forward.comm = engine_rank(engine, 1)->forward.comm = NULL;
+    rig_without(engine_rank(engine, 0), OP_ALL_REDUCE);
+    rig_without(engine_rank(engine, 1), OP_ALL_REDUCE);
 }
 
 /* The waits that comm.h and relay.h draw. */
