@@ -117,7 +117,7 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
     args.workspace = (char *)base + room.workspace;
     cudaStream_t compute = rank->lane.compute;
     /* What is multiplied is of no interest, but zeros would take less power than a step has to. */
-    uint64_t most = (uint64_t)args.w.n * args.w.k * dtype_bytes(args.w.dtype);
+    uint64_t most = format_bytes(args.w.format, args.w.n, args.w.k);
     cudaError_t failed = cudaMemsetAsync(x, 0, room.y, compute);
     if (failed == cudaSuccess)
         failed = cudaMemcpyAsync(x, args.w.data, room.y < most ? room.y : most,

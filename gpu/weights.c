@@ -114,10 +114,11 @@ static weight_id *order_make(const struct weights_source *source, uint32_t *ret_
 static struct weight weight_cut(struct cutter *cutter, const struct weights_source *source,
                                 const struct list_weight *like)
 {
-    struct weight weight = {.dtype = kept_dtype(source, like), .k = columns_of(source, like).count};
+    struct weight weight = {.format = format_plain(kept_dtype(source, like)),
+                            .k = columns_of(source, like).count};
     for (uint32_t i = 0; i < like->part_count; i++)
         weight.n += rows_of(source, like, like->parts[i].rows).count;
-    weight.data = cut(cutter, (uint64_t)weight.n * weight.k * dtype_bytes(weight.dtype));
+    weight.data = cut(cutter, format_bytes(weight.format, weight.n, weight.k));
     return weight;
 }
 
@@ -248,8 +249,8 @@ static void parts_add(struct weights_part *parts, size_t *count,
         char *at = (char *)weight->data;
         parts[(*count)++] = (struct weights_part){
             .tensor = part->tensor,
-            .to = matrix ? at : at + (size_t)to * dtype_bytes(weight->dtype),
-            .to_dtype = weight->dtype,
+            .to = matrix ? at : at + format_bytes(weight->format, to, 1),
+            .to_dtype = format_info(weight->format).dtype,
             .place =
                 matrix ? matrix_place(source, like, part, to) : vector_place(source, like, part),
             .mean = like->mean,

@@ -59,7 +59,7 @@ static struct weight head_rows(const struct walk *walk, const struct op *matmul)
         return w;
     w.n = weights->vocabulary_rows;
     w.data =
-        (const char *)w.data + (uint64_t)weights->vocabulary_first * w.k * dtype_bytes(w.dtype);
+        (const char *)w.data + format_bytes(w.format, weights->vocabulary_first, w.k);
     return w;
 }
 

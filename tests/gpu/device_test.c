@@ -174,9 +174,9 @@ static void matrix_fill(const struct weight *weight)
 {
     static const uint16_t greatest[] = {[DTYPE_BF16] = 0x7f7f, [DTYPE_F16] = 0x7bff};
     uint16_t *values = calloc((size_t)weight->n * weight->k, sizeof *values);
-    ck_assert(weight->dtype != DTYPE_F32);
+    ck_assert(weight->format != FORMAT_F32);
     for (uint32_t n = 0; n < weight->n; n++)
-        values[(size_t)n * weight->k + n % weight->k] = greatest[weight->dtype];
+        values[(size_t)n * weight->k + n % weight->k] = greatest[weight->format];
     rig_store((void *)weight->data, values, (size_t)weight->n * weight->k * sizeof *values);
     free(values);
 }

@@ -192,7 +192,7 @@ static const char *rows_text(struct span rows)
 static const char *weight_text(const struct weight *weight)
 {
     char *text = text_next();
-    snprintf(text, TEXT_BYTES, "(%s %d %ux%u)", name(weight->data), (int)weight->dtype, weight->n,
+    snprintf(text, TEXT_BYTES, "(%s %d %ux%u)", name(weight->data), (int)weight->format, weight->n,
              weight->k);
     return text;
 }
@@ -396,7 +396,8 @@ cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
 
 static bool aligned(const struct product_args *a)
 {
-    bool narrow = a->w.dtype != DTYPE_F32 && a->w.dtype == a->x_dtype;
+    bool narrow =
+        format_info(a->w.format).dtype != DTYPE_F32 && format_info(a->w.format).dtype == a->x_dtype;
     return narrow && a->w.k > 0 && a->w.k % 8 == 0 && a->x_stride % 8 == 0 &&
            (uintptr_t)a->x % 16 == 0 && (uintptr_t)a->w.data % 16 == 0;
 }
@@ -404,8 +405,9 @@ static bool aligned(const struct product_args *a)
 static bool small_can(const struct product_args *a)
 {
     bool hands = !a->hands.weight || (a->adds && !a->gated);
-    bool norms = (!a->hands.weight && !a->owed.squares) ||
-                 (hands && a->w.dtype == DTYPE_BF16 && PROCESSORS <= PRODUCT_PARTS);
+    bool norms =
+        (!a->hands.weight && !a->owed.squares) ||
+        (hands && format_info(a->w.format).dtype == DTYPE_BF16 && PROCESSORS <= PRODUCT_PARTS);
     bool gated = !a->gated || a->w.n % (2 * UNIT) == 0;
     return aligned(a) && gated && a->rows.max <= PRODUCT_SMALL_MAX &&
            (!a->adds || a->y_dtype == DTYPE_F32) && norms;
@@ -416,7 +418,7 @@ static bool gated_can(const struct product_args *a)
     bool plain = !a->adds && !a->bias && !a->hands.weight && !a->owed.squares;
     return a->gated && plain && a->rows.max > PRODUCT_SMALL_MAX &&
            a->rows.max <= PRODUCT_GATED_MAX && a->w.n % 4 == 0 && a->y_stride % 2 == 0 &&
-           a->y_dtype == a->w.dtype && aligned(a);
+           a->y_dtype == format_info(a->w.format).dtype && aligned(a);
 }
 
 bool product_fuses(const struct product_args *args)
@@ -442,8 +444,9 @@ cudaError_t op_product(const struct product_args *a, cudaStream_t stream)
 
 bool tune_known(const struct product_args *a)
 {
-    note("known %u %u %u %d%d%d %d %d", a->rows.max, a->w.n, a->w.k, (int)a->w.dtype,
-         (int)a->x_dtype, (int)a->y_dtype, a->bias != NULL, a->gated);
+    note("known %u %u %u %d%d%d %d %d", a->rows.max, a->w.n, a->w.k,
+         (int)format_info(a->w.format).dtype, (int)a->x_dtype, (int)a->y_dtype, a->bias != NULL,
+         a->gated);
     return false;
 }
 

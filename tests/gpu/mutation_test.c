@@ -92,7 +92,7 @@ static void heads_shifted(void)
     struct weight *o = weight(LAYER "0.self_attn.o_proj.weight");
     uint32_t width = o->k, head = list()->groups[0].head_dim;
     static char from[1 << 20], to[1 << 20];
-    uint32_t bytes = dtype_bytes(q->dtype);
+    uint32_t bytes = dtype_bytes(format_info(q->format).dtype);
     size_t row = (size_t)q->k * bytes, line = (size_t)o->k * bytes;
     rig_fetch(from, q->data, width * row);
     for (uint32_t i = 0; i < width; i++)
