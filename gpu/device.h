@@ -6,7 +6,7 @@
 
 #include "gpu/gpu.h"
 #include "gpu/kernels/op.h"
-#include "gpu/model/config.h"
+#include "gpu/model/model_dtype.h"
 
 struct device_traits {
     uint32_t slots_max;       /* where the options do not say */

@@ -9,7 +9,7 @@
 #include "gpu/comm.h"
 #include "gpu/device.h"
 #include "gpu/facts.h"
-#include "gpu/forward.h"
+#include "gpu/graph/program.h"
 #include "gpu/gpu.h"
 #include "gpu/graph.h"
 #include "gpu/lane.h"
@@ -50,9 +50,8 @@ struct rank {
     struct gpu_group groups[GPU_GROUPS_MAX]; /* the model's, with the layers of this stage */
     struct ring ring;
     struct state state;
-    struct weights weights; /* unused by the null model, as is what follows */
-    struct model_config part; /* of a stage: its layers alone */
-    struct forward forward;
+    struct weights weights;
+    struct program program;
     struct slab_table slabs[GPU_GROUPS_MAX];
     struct graphs graphs;
     struct rank_slot *slots; /* [slots_max] */

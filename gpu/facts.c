@@ -3,14 +3,15 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpu/device.h"
-#include "gpu/forward.h"
+#include "gpu/graph/program.h"
 #include "gpu/kernels/null_rule.h"
-#include "gpu/model/synthetic.h"
+#include "gpu/models/family.h"
+#include "gpu/models/synthetic.h"
 #include "gpu/stages.h"
-#include "gpu/weights.h"
 
 #define SLOTS_MAX 4096
 #define TOKENS_MAX 65536
@@ -19,36 +20,13 @@
 #define MOVES_MAX 256
 #define SLABS_PER_STEP_MAX 64
 #define BIAS_PER_STEP_MAX 4096
-#define NULL_SLAB_BYTES (64u << 10)
+#define STATE_SLAB_BYTES (64u << 10) /* of a model that keeps some bytes of a position alone */
 
 static_assert(MODEL_EOS_MAX == GPU_EOS_MAX, "every end token of a config has room");
-static_assert(MODEL_GROUPS_MAX == GPU_GROUPS_MAX, "and every layer group");
 
 static uint32_t least(uint64_t a, uint64_t b)
 {
     return (uint32_t)(a < b ? a : b);
-}
-
-static void null_model(struct gpu_model *model)
-{
-    *model = (struct gpu_model){
-        .id = "synthetic:null",
-        .arch = "null",
-        .dtype = "none",
-        .vocab = NULL_VOCAB,
-        .context_max = NULL_CONTEXT,
-        .hidden = NULL_HIDDEN,
-        .layers = 1,
-        .block_tokens = NULL_BLOCK_TOKENS,
-        .group_count = 1,
-        .groups = {{.layers = 1}},
-        .eos_count = 1,
-        .eos = {NULL_END},
-        .bos = -1,
-        .temperature = 0,
-        .top_p = 1,
-        .repetition = 1,
-    };
 }
 
 /* Blocks of 16 to 256 positions, a power of two: kernels count on it. */
@@ -154,35 +132,70 @@ static void id_set(struct gpu_model *model, const char *name)
     snprintf(model->id, sizeof model->id, "%.*s", (int)(end - first), name + first);
 }
 
-/* Of all ranks together. */
-static uint64_t weights_total(const struct facts *facts)
+int facts_stage(const struct facts *facts, uint32_t stage, struct op **ret_ops, uint32_t *ret_count,
+                struct error *error)
 {
-    uint64_t bytes = 0;
-    for (uint32_t stage = 0; stage < facts->pp; stage++) {
-        struct weights_source source = {.config = &facts->config,
-                                        .checkpoint = facts->checkpoint,
-                                        .dtype = facts->dtype,
-                                        .ranks = facts->tp,
-                                        .first = facts->first[stage],
-                                        .end = facts->first[stage + 1]};
-        bytes += weights_bytes(&source) * facts->tp;
-    }
-    return bytes;
+    return op_list_stage(&facts->source.list, facts->first[stage], facts->first[stage + 1], ret_ops,
+                         ret_count, error);
 }
 
-static void real_model(const struct facts *facts, const struct gpu_options *options,
+struct weights_source facts_weights(const struct facts *facts, const struct op *ops,
+                                    uint32_t op_count, uint32_t rank)
+{
+    return (struct weights_source){.list = &facts->source.list,
+                                   .ops = ops,
+                                   .op_count = op_count,
+                                   .checkpoint = facts->source.checkpoint,
+                                   .own = facts->source.config.dtype,
+                                   .dtype = facts->dtype,
+                                   .rank = rank};
+}
+
+/* Whether weights are multiplied at all. */
+static bool computes(const struct facts *facts)
+{
+    return op_list_computes(&facts->source.list);
+}
+
+/* What all stages come to: bytes of the weights of all ranks, and of a block of each group where it
+ * is largest, for block numbers mean the same on all. */
+static int stages_add(struct facts *facts, struct error *error)
+{
+    struct gpu_model *model = &facts->model;
+    const struct op_list *list = &facts->source.list;
+    for (uint32_t stage = 0; stage < facts->pp; stage++) {
+        struct op *ops = NULL;
+        uint32_t count = 0;
+        int status = facts_stage(facts, stage, &ops, &count, error);
+        if (status)
+            return status;
+        struct weights_source source = facts_weights(facts, ops, count, 0);
+        if (computes(facts))
+            model->weight_bytes += weights_bytes(&source) * facts->tp;
+        for (uint32_t i = 0; i < list->group_count; i++) {
+            uint64_t bytes =
+                program_block_bytes(list, ops, count, i, model->block_tokens, facts->dtype);
+            if (bytes > model->groups[i].block_bytes)
+                model->groups[i].block_bytes = bytes;
+        }
+        free(ops);
+    }
+    return 0;
+}
+
+static void model_fill(const struct facts *facts, const struct gpu_options *options,
                        struct gpu_model *model)
 {
-    const struct model_config *config = &facts->config;
+    const struct model_config *config = &facts->source.config;
+    const struct op_list *list = &facts->source.list;
     *model = (struct gpu_model){
-        .vocab = config->vocab,
+        .vocab = list->vocab,
         .context_max = config->context_max,
-        .hidden = config->hidden,
-        .layers = config->layers,
-        .parameters = weight_elements(config),
-        .weight_bytes = weights_total(facts),
-        .block_tokens = device_traits.block_tokens,
-        .group_count = config->groups_count,
+        .hidden = list->hidden,
+        .layers = list->layers,
+        .parameters = op_list_elements(list),
+        .block_tokens = computes(facts) ? device_traits.block_tokens : NULL_BLOCK_TOKENS,
+        .group_count = list->group_count,
         .eos_count = config->eos_count,
         .bos = config->bos_id,
         .temperature = config->sampling.temperature,
@@ -193,54 +206,35 @@ static void real_model(const struct facts *facts, const struct gpu_options *opti
         .max_tokens = config->sampling.max_tokens,
     };
     id_set(model, options->model);
-    snprintf(model->arch, sizeof model->arch, "%s", model_arch_name(config->arch));
+    snprintf(model->arch, sizeof model->arch, "%s", config->family->type);
     snprintf(model->dtype, sizeof model->dtype, "%s",
-             facts->dtype == DTYPE_F32    ? "f32"
+             !computes(facts)             ? "none"
+             : facts->dtype == DTYPE_F32  ? "f32"
              : facts->dtype == DTYPE_BF16 ? "bf16"
                                           : "f16");
     memcpy(model->eos, config->eos_ids, sizeof model->eos);
-    for (uint32_t i = 0; i < config->groups_count; i++)
-        model->groups[i] = (struct gpu_group){.window = config->groups[i].window,
-                                              .layers = config->groups[i].layers};
+    for (uint32_t i = 0; i < list->group_count; i++)
+        model->groups[i] =
+            (struct gpu_group){.window = list->groups[i].window, .layers = list->groups[i].layers};
 }
 
 /* Of its matrices: those of a checkpoint say it themselves, a config may be wrong about them. */
-static enum model_dtype own_dtype(const struct facts *facts)
+static enum model_dtype own_dtype(const struct model *source)
 {
-    return facts->checkpoint ? checkpoint_weight(facts->checkpoint, WEIGHT_Q, 0)->dtype
-                             : facts->config.dtype;
+    uint16_t first = op_list_first_matrix(&source->list);
+    return source->checkpoint ? checkpoint_tensor(source->checkpoint, first)->dtype
+                              : source->config.dtype;
 }
 
 static int model_read(struct facts *facts, const struct gpu_options *options, struct error *error)
 {
     facts->tp = options->tp ? options->tp : 1;
     facts->pp = options->pp ? options->pp : 1;
-    facts->null = strcmp(options->model, "synthetic:null") == 0;
-    if (facts->null)
-        return device_dtype(options->dtype, MODEL_F32, &facts->dtype, error);
-    bool synthetic = synthetic_is(options->model);
-    int status = synthetic ? synthetic_config(options->model, &facts->config, error)
-                           : model_config_load(options->model, &facts->config, error);
-    if (!status)
-        status = weights_share(&facts->config, facts->tp, &facts->share, error);
-    if (!status)
-        status = stages_split(&facts->config, facts->pp, facts->first, error);
-    if (!status && !synthetic)
-        status = checkpoint_open(options->model, &facts->config, &facts->checkpoint, error);
-    return status ? status : device_dtype(options->dtype, own_dtype(facts), &facts->dtype, error);
-}
-
-/* Of the stage with the most: block numbers mean the same on all of them. */
-static uint64_t block_bytes(const struct facts *facts, uint32_t group)
-{
-    uint64_t most = 0;
-    for (uint32_t stage = 0; stage < facts->pp; stage++) {
-        struct model_config part =
-            stages_part(&facts->share, facts->first[stage], facts->first[stage + 1]);
-        uint64_t bytes = forward_block_bytes(&part, group, facts->model.block_tokens, facts->dtype);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+    int status = model_load(options->model, facts->tp, &facts->source, error);
+    if (!status && computes(facts)) /* else each stage is all of the model */
+        status = stages_split(&facts->source.list, facts->pp, facts->first, error);
+    return status ? status
+                  : device_dtype(options->dtype, own_dtype(&facts->source), &facts->dtype, error);
 }
 
 /* The smallest request is a prompt of one token and one behind it: a block of each group. */
@@ -273,14 +267,14 @@ static int groups_set(struct facts *facts, const struct gpu_options *options, st
 {
     struct gpu_model *model = &facts->model;
     uint64_t slab_bytes = options->slab_bytes ? options->slab_bytes
-                          : facts->null       ? NULL_SLAB_BYTES
-                                              : device_traits.slab_bytes;
+                          : computes(facts)   ? device_traits.slab_bytes
+                                              : STATE_SLAB_BYTES;
     uint32_t tokens = model->block_tokens;
     uint64_t blocks =
         (uint64_t)facts->limits.slots_max * ((facts->limits.context_max + tokens - 1) / tokens);
     uint64_t block[GPU_GROUPS_MAX] = {0}, sum = 0;
     for (uint32_t i = 0; i < model->group_count; i++) {
-        block[i] = facts->null ? tokens * sizeof(uint64_t) : block_bytes(facts, i);
+        block[i] = model->groups[i].block_bytes;
         sum += block[i];
     }
     int status = least_check(facts, options, sum, error);
@@ -301,12 +295,11 @@ int facts_make(const struct gpu_options *options, struct facts *ret, struct erro
         facts_drop(&facts);
         return status;
     }
-    if (facts.null)
-        null_model(&facts.model);
-    else
-        real_model(&facts, options, &facts.model);
+    model_fill(&facts, options, &facts.model);
     facts.model.ranks = facts.tp * facts.pp;
     status = block_tokens_set(&facts.model, options, error);
+    if (!status)
+        status = stages_add(&facts, error);
     if (status) {
         facts_drop(&facts);
         return status;
@@ -323,7 +316,5 @@ int facts_make(const struct gpu_options *options, struct facts *ret, struct erro
 
 void facts_drop(struct facts *facts)
 {
-    if (facts->checkpoint)
-        checkpoint_close(facts->checkpoint);
-    facts->checkpoint = NULL;
+    model_drop(&facts->source);
 }

@@ -5,7 +5,6 @@
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
 #include "gpu/kernels/attend.h"
-#include "gpu/launch.h"
 
 #define CONTEXT_FIRST ATTEND_SPLIT /* up to here attention has nothing to combine */
 
@@ -123,7 +122,7 @@ static int arena_ensure(struct rank *rank, const struct graph_key *key, struct e
 {
     struct graphs *graphs = &rank->graphs;
     struct batch batch = bucket_batch(rank, rank->engine->facts.limits.rows_max, key->context);
-    uint64_t bytes = launch_scratch_bytes(rank, &batch);
+    uint64_t bytes = program_scratch_bytes(&rank->program, &batch);
     if (bytes <= graphs->arena_bytes)
         return 0;
     int status = graph_drop(rank, error);
@@ -163,7 +162,7 @@ static int capture(struct rank *rank, const struct launch *launch, cudaGraph_t *
 {
     cudaStream_t compute = rank->lane.compute;
     CUDA_TRY(cudaStreamBeginCapture(compute, cudaStreamCaptureModeThreadLocal), error);
-    int status = launch_run(launch, error);
+    int status = program_run(&rank->program, launch, error);
     cudaError_t failed = cudaStreamEndCapture(compute, ret_source);
     enum cudaStreamCaptureStatus still = cudaStreamCaptureStatusNone;
     if (failed != cudaSuccess && cudaStreamIsCapturing(compute, &still) == cudaSuccess &&
@@ -178,7 +177,6 @@ static int graph_make(struct rank *rank, const struct graph_key *key, const stru
                       struct graph *graph, struct error *error)
 {
     struct launch launch = {
-        .rank = rank,
         .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
         .wire = eager->wire,
         .counts = key->counts,
@@ -231,12 +229,11 @@ int graph_launch(struct rank *rank, const struct graph_key *key, const struct la
 {
     struct graph *graph = graph_at(rank, key);
     struct launch bucket = {
-        .rank = rank,
         .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
         .wire = launch->wire,
         .scratch = rank->graphs.arena,
     };
-    struct expand_args expand = launch_expand(&bucket);
+    struct expand_args expand = program_begin(&rank->program, &bucket);
     CUDA_TRY(expand_retarget(graph->exec, graph->expand, &expand), error);
     CUDA_TRY(cudaGraphLaunch(graph->exec, rank->lane.compute), error);
     rank_count(&rank->counters.graph_steps, true);

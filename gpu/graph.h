@@ -63,7 +63,7 @@ void graph_bound(const struct rank *rank, const struct graph_key *key, struct ba
 /* The bounds and the scratch with which a captured step runs. */
 void graph_place(struct rank *rank, const struct graph_key *key, struct launch *launch);
 
-/* In place of launch_run. An error ends the engine. */
+/* In place of program_run. An error ends the engine. */
 int graph_launch(struct rank *rank, const struct graph_key *key, const struct launch *launch,
                  struct error *error);
 

@@ -10,7 +10,6 @@
 #include "gpu/device.h"
 #include "gpu/kernels/convert.h"
 #include "gpu/kernels/fill.h"
-#include "gpu/model/synthetic.h"
 
 /* One thread copies out of the page cache at a fraction of what the bus takes. */
 #define READERS 4
@@ -60,7 +59,7 @@ static bool walk_next(struct walk *walk, struct piece *ret)
     const struct weights_part *part = &walk->parts[walk->at];
     *ret = (struct piece){
         .part = part,
-        .tensor = checkpoint_weight(walk->checkpoint, part->role, part->layer),
+        .tensor = checkpoint_tensor(walk->checkpoint, part->tensor),
         .row = walk->row,
     };
     uint64_t fit = device_traits.staging_bytes / row_bytes(ret);
@@ -291,26 +290,19 @@ static int load(const struct loader *loader, const struct weights_part *parts, s
     return status;
 }
 
-static bool is_norm(enum weight_role role)
-{
-    return role == WEIGHT_INPUT_NORM || role == WEIGHT_POST_NORM || role == WEIGHT_FINAL_NORM ||
-           role == WEIGHT_Q_NORM || role == WEIGHT_K_NORM;
-}
-
 static int fill(const struct loader *loader, const struct weights_part *parts, size_t count,
                 struct error *error)
 {
     for (size_t i = 0; i < count; i++) {
         const struct weights_part *part = &parts[i];
-        bool vector = weight_shape(loader->source->config, part->role).rank == 1;
         struct fill_args args = {
             .place = part->place,
             .to = part->to,
             .to_dtype = part->to_dtype,
-            .tensor = part->role + part->layer * WEIGHT_ROLES,
+            .tensor = loader->source->list->tensors[part->tensor].number,
             .seed = loader->source->seed,
-            .mean = is_norm(part->role) ? 1 : 0,
-            .deviation = vector ? 0 : SYNTHETIC_DEVIATION,
+            .mean = part->mean,
+            .deviation = part->deviation,
         };
         CUDA_TRY(op_fill(&args, loader->lane->compute), error);
         atomic_store_explicit(loader->progress, (uint32_t)((i + 1) * 999 / count),
@@ -321,16 +313,16 @@ static int fill(const struct loader *loader, const struct weights_part *parts, s
 
 /* Through this thread's own stream, which the caller waits for. The pinned copy is small and stays.
  */
-static int rope_send(const struct loader *loader, struct error *error)
+static int rope_send(const struct loader *loader, uint32_t table, struct error *error)
 {
-    const struct model_rope *rope = &loader->source->config->rope;
+    const struct model_rope *rope = &loader->source->list->ropes[table];
     void *pinned = NULL;
     size_t bytes = rope->pairs * sizeof(float);
     int status = mem_pinned(loader->mem, bytes, &pinned, error);
     if (status)
         return status;
     memcpy(pinned, rope->inverse_frequency, bytes);
-    CUDA_TRY(cudaMemcpyAsync((void *)loader->weights->inverse_frequency, pinned, bytes,
+    CUDA_TRY(cudaMemcpyAsync((void *)loader->weights->inverse_frequency[table], pinned, bytes,
                              cudaMemcpyHostToDevice, cudaStreamPerThread),
              error);
     return 0;
@@ -340,7 +332,9 @@ int loader_run(const struct loader *loader, struct error *error)
 {
     struct weights_part *parts = NULL;
     size_t count = 0;
-    int status = rope_send(loader, error);
+    int status = 0;
+    for (uint32_t i = 0; !status && i < loader->source->list->rope_count; i++)
+        status = rope_send(loader, i, error);
     if (!status)
         status = weights_parts(loader->weights, loader->source, &parts, &count, error);
     if (status)

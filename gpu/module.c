@@ -152,7 +152,8 @@ static int ranks_make(struct gpu_engine *engine, const int *devices, struct erro
         rank->shard = i % engine->facts.tp;
         rank->device = numbers[i] = devices ? devices[i] : (int)i;
     }
-    int status = engine->facts.null ? 0 : ranks_join(engine, numbers, error);
+    int status =
+        op_list_computes(&engine->facts.source.list) ? ranks_join(engine, numbers, error) : 0;
     if (status)
         ranks_part(engine);
     return status;

@@ -7,7 +7,6 @@
 #include "gpu/engine.h"
 #include "gpu/loader.h"
 #include "gpu/mark.h"
-#include "gpu/stages.h"
 #include "gpu/tuner.h"
 #include "gpu/warm.h"
 
@@ -32,38 +31,47 @@ static int memory_zero(struct rank *rank, struct error *error)
     return status;
 }
 
-static int weights_make(struct rank *rank, struct error *error)
+/* What is this rank's of the model: ops, and the size of their KV. */
+static int part_make(struct rank *rank, struct error *error)
 {
-    struct gpu_engine *engine = rank->engine;
-    const struct facts *facts = &engine->facts;
-    if (facts->null)
-        return 0;
-    struct weights_source source = {
-        .config = &facts->config,
-        .checkpoint = facts->checkpoint,
-        .dtype = facts->dtype,
-        .seed = engine->seed,
-        .rank = rank->shard,
-        .ranks = facts->tp,
-        .first = facts->first[rank->stage],
-        .end = facts->first[rank->stage + 1],
-    };
-    int status = weights_open(&rank->weights, &rank->mem, &source, error);
-    if (status)
-        return status;
-    rank->forward = (struct forward){
-        .config = facts->pp > 1   ? &rank->part
-                  : facts->tp > 1 ? &facts->share
-                                  : &facts->config,
-        .comm = engine->comms[rank->stage] ? &rank->comm : NULL,
+    const struct facts *facts = &rank->engine->facts;
+    struct program *program = &rank->program;
+    memcpy(rank->groups, facts->model.groups, sizeof rank->groups);
+    *program = (struct program){
+        .list = &facts->source.list,
         .weights = &rank->weights,
+        .comm = rank->engine->comms[rank->stage] ? &rank->comm : NULL,
         .dtype = facts->dtype,
         .eos_count = facts->model.eos_count,
         .eos = facts->model.eos,
         .block_tokens = facts->model.block_tokens,
-        .takes_over = rank->stage > 0,
-        .hands_on = rank->stage + 1 < facts->pp,
+        .slots_max = facts->limits.slots_max,
+        .has_prev_stage = rank->relay.before != NULL,
+        .has_next_stage = rank->relay.after != NULL,
     };
+    int status = facts_stage(facts, rank->stage, &program->ops, &program->op_count, error);
+    for (uint32_t i = 0; !status && facts->pp > 1 && i < facts->model.group_count; i++) {
+        struct gpu_group *group = &rank->groups[i];
+        group->block_bytes = program_block_bytes(program->list, program->ops, program->op_count, i,
+                                                 program->block_tokens, program->dtype);
+        group->layers = 0;
+        for (uint32_t j = 0; j < program->op_count; j++)
+            group->layers +=
+                program->ops[j].kind == OP_ATTENTION && program->ops[j].attention.group == i;
+    }
+    return status;
+}
+
+static int weights_make(struct rank *rank, struct error *error)
+{
+    struct gpu_engine *engine = rank->engine;
+    const struct program *program = &rank->program;
+    struct weights_source source =
+        facts_weights(&engine->facts, program->ops, program->op_count, rank->shard);
+    source.seed = engine->seed;
+    int status = weights_open(&rank->weights, &rank->mem, &source, error);
+    if (status || !op_list_computes(program->list))
+        return status;
     _Atomic uint32_t unseen = 0; /* the leader's progress stands for all */
     struct loader loader = {
         .lane = &rank->lane,
@@ -78,20 +86,15 @@ static int weights_make(struct rank *rank, struct error *error)
     return status;
 }
 
-/* What is this rank's of the model: layers, and the size of their KV. */
-static void part_make(struct rank *rank)
+/* Once all has its place. */
+static int program_make(struct rank *rank, struct error *error)
 {
-    const struct facts *facts = &rank->engine->facts;
-    memcpy(rank->groups, facts->model.groups, sizeof rank->groups);
-    if (facts->null || facts->pp == 1)
-        return;
-    rank->part =
-        stages_part(&facts->share, facts->first[rank->stage], facts->first[rank->stage + 1]);
-    for (uint32_t i = 0; i < facts->model.group_count; i++) {
-        rank->groups[i].layers = rank->part.groups[i].layers;
-        rank->groups[i].block_bytes =
-            forward_block_bytes(&rank->part, i, facts->model.block_tokens, facts->dtype);
-    }
+    struct program *program = &rank->program;
+    program->control = rank->state.control;
+    program->samples = rank->state.samples;
+    program->tops = rank->state.tops;
+    program->stream = rank->lane.compute;
+    return program_open(program, error);
 }
 
 /* To the ranks of the same stage, and to the stages before and after. */
@@ -100,12 +103,12 @@ static int links_open(struct rank *rank, struct error *error)
     const struct facts *facts = &rank->engine->facts;
     struct comm_group *comms = rank->engine->comms[rank->stage];
     int status =
-        comms ? comm_open(&rank->comm, comms, rank->shard, facts->config.vocab, &rank->mem, error)
+        comms ? comm_open(&rank->comm, comms, rank->shard, facts->model.vocab, &rank->mem, error)
               : 0;
     if (status || !rank->relay.first)
         return status;
     struct relay_limits limits = {
-        .state_bytes = (uint64_t)facts->limits.tokens_max * facts->model.hidden * 2 * sizeof(float),
+        .state_bytes = (uint64_t)facts->limits.tokens_max * facts->model.hidden * sizeof(float),
         .slots = facts->limits.slots_max,
         .places = facts->limits.depth + 1,
         .profile = &rank->lane.profile,
@@ -116,8 +119,9 @@ static int links_open(struct rank *rank, struct error *error)
 static int memory_open(struct rank *rank, struct error *error)
 {
     const struct facts *facts = &rank->engine->facts;
-    part_make(rank);
-    int status = links_open(rank, error);
+    int status = part_make(rank, error);
+    if (!status)
+        status = links_open(rank, error);
     if (!status)
         status = weights_make(rank, error);
     if (!status)
@@ -125,6 +129,8 @@ static int memory_open(struct rank *rank, struct error *error)
     if (!status)
         status = state_open(&rank->state, &rank->mem, &facts->model, rank->groups, &facts->limits,
                             error);
+    if (!status)
+        status = program_make(rank, error);
     for (uint32_t i = 0; !status && i < facts->model.group_count; i++)
         status = slab_open(&rank->slabs[i], &rank->mem, &rank->groups[i], error);
     if (status)
@@ -169,6 +175,7 @@ static void rank_close(struct rank *rank)
         slab_close(&rank->slabs[i]);
     free(rank->slots);
     rank->slots = NULL;
+    program_close(&rank->program);
     weights_close(&rank->weights);
     struct error ignored;
     (void)state_seen_give(&rank->state, &rank->mem, &ignored);
@@ -218,7 +225,7 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
         return status;
     }
     /* A model that computes nothing has nothing to win by graphs. */
-    rank->graphs.off = rank->engine->facts.null;
+    rank->graphs.off = !op_list_computes(rank->program.list);
     mem_settle(&rank->mem);
     rank->started = true;
     if (rank->comm.group && !rank->number)

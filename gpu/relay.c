@@ -149,7 +149,6 @@ static int handed_await(struct relay *relay, uint64_t step, struct error *error)
     return there ? 0 : error_set(error, ERR_DEVICE, "the stage before has failed");
 }
 
-/* The residual, and behind it what is to be added. */
 static int copy(void *to, const void *from, uint64_t bytes, cudaStream_t stream,
                 struct error *error)
 {
@@ -158,18 +157,14 @@ static int copy(void *to, const void *from, uint64_t bytes, cudaStream_t stream,
     return 0;
 }
 
-int relay_take(struct relay *relay, uint64_t step, const struct forward_state *state,
+int relay_take(struct relay *relay, uint64_t step, const struct stage_state *state,
                cudaStream_t compute, struct error *error)
 {
-    const char *inbox = relay->inbox;
     int status = handed_await(relay->before, step, error);
     if (status)
         return status;
     CUDA_TRY(cudaStreamWaitEvent(compute, relay->before->arrived, 0), error);
-    status = copy(state->residual, inbox, state->residual_bytes, compute, error);
-    if (!status)
-        status =
-            copy(state->delta, inbox + state->residual_bytes, state->delta_bytes, compute, error);
+    status = copy(state->residual, relay->inbox, state->bytes, compute, error);
     if (status)
         return status;
     CUDA_TRY(cudaEventRecord(relay->taken, compute), error);
@@ -194,23 +189,19 @@ static int peer_copy(struct relay *relay, uint64_t step, uint64_t bytes, struct 
     return profiled(relay, step, PROFILE_PEER_LAST, error);
 }
 
-int relay_give(struct relay *relay, uint64_t step, const struct forward_state *state,
+int relay_give(struct relay *relay, uint64_t step, const struct stage_state *state,
                cudaStream_t compute, struct error *error)
 {
-    char *outbox = relay->outbox;
     if (step > 1)
         CUDA_TRY(cudaStreamWaitEvent(compute, relay->arrived, 0), error);
-    int status = copy(outbox, state->residual, state->residual_bytes, compute, error);
-    if (!status)
-        status =
-            copy(outbox + state->residual_bytes, state->delta, state->delta_bytes, compute, error);
+    int status = copy(relay->outbox, state->residual, state->bytes, compute, error);
     if (status)
         return status;
     CUDA_TRY(cudaEventRecord(relay->made, compute), error);
     CUDA_TRY(cudaStreamWaitEvent(relay->stream, relay->made, 0), error);
     if (step > 1)
         CUDA_TRY(cudaStreamWaitEvent(relay->stream, relay->after->taken, 0), error);
-    status = peer_copy(relay, step, state->residual_bytes + state->delta_bytes, error);
+    status = peer_copy(relay, step, state->bytes, error);
     if (status)
         return status;
     CUDA_TRY(cudaEventRecord(relay->arrived, relay->stream), error);

@@ -23,7 +23,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "gpu/forward.h"
+#include "gpu/graph/program.h"
 #include "gpu/mem.h"
 #include "gpu/profile.h"
 
@@ -71,10 +71,10 @@ void relay_close(struct relay *relay); /* events stay until relay_drop: neighbou
 /* A step's way, in this order. The first stage: compute waits for the tokens of step `of`. */
 int relay_await_tokens(struct relay *relay, uint64_t of, cudaStream_t compute, struct error *error);
 /* A later one: what was handed on goes to `state`. ERR_DEVICE when the engine has failed. */
-int relay_take(struct relay *relay, uint64_t step, const struct forward_state *state,
+int relay_take(struct relay *relay, uint64_t step, const struct stage_state *state,
                cudaStream_t compute, struct error *error);
 /* All but the last, after the layers. */
-int relay_give(struct relay *relay, uint64_t step, const struct forward_state *state,
+int relay_give(struct relay *relay, uint64_t step, const struct stage_state *state,
                cudaStream_t compute, struct error *error);
 /* The last, on a stream that follows compute. */
 int relay_return(struct relay *relay, uint64_t step, cudaStream_t stream, struct error *error);

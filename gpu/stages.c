@@ -1,64 +1,57 @@
 #include "gpu/stages.h"
 
-#include <string.h>
-
-#include "gpu/model/weight.h"
-
-static uint64_t elements(const struct model_config *config, enum weight_role role)
+/* Of the layers `first` up to `end`; with the last one, of what is behind it. Of logits that are
+ * computed for several ends only one counts. */
+static uint64_t cost(const struct op_list *list, uint32_t first, uint32_t end)
 {
-    struct weight_shape shape = weight_shape(config, role);
-    return (uint64_t)shape.rows * shape.columns;
-}
-
-/* All layers are alike. */
-static uint64_t layer_cost(const struct model_config *config)
-{
-    static const enum weight_role roles[] = {WEIGHT_Q,    WEIGHT_K,  WEIGHT_V,   WEIGHT_O,
-                                             WEIGHT_GATE, WEIGHT_UP, WEIGHT_DOWN};
-    uint64_t cost = 0;
-    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
-        cost += elements(config, roles[i]);
-    return cost;
-}
-
-/* The dearest stage when the last one has `last` layers and the others share out the rest. */
-static uint64_t worst(const struct model_config *config, uint32_t stages, uint32_t last)
-{
-    uint32_t others = (config->layers - last + stages - 2) / (stages - 1);
-    uint64_t end = last * layer_cost(config) + elements(config, WEIGHT_HEAD);
-    uint64_t other = others * layer_cost(config);
-    return end > other ? end : other;
-}
-
-int stages_split(const struct model_config *config, uint32_t stages, uint32_t *first,
-                 struct error *error)
-{
-    if (config->layers < stages)
-        return error_limit(error, ERR_BAD_CONFIG, config->layers, stages,
-                           "pp is %u: the model has %u layers", stages, config->layers);
-    uint32_t last = config->layers;
-    if (stages > 1) {
-        last = 1;
-        for (uint32_t i = 2; i + stages - 1 <= config->layers; i++) {
-            if (worst(config, stages, i) <= worst(config, stages, last))
-                last = i;
-        }
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < list->op_count; i++) {
+        const struct op *op = &list->ops[i];
+        bool mine = op->layer >= 0
+                        ? (uint32_t)op->layer >= first && (uint32_t)op->layer < end
+                        : op->layer == LAYER_LAST && end == list->layers && op->rows != ROWS_SCORED;
+        if (op->kind != OP_MATMUL || !mine)
+            continue;
+        const struct list_weight *weight = &list->weights[op->weight];
+        for (uint32_t j = 0; j < weight->part_count; j++)
+            elements += (uint64_t)weight->parts[j].rows * weight->columns;
     }
-    uint32_t rest = config->layers - last, others = stages - 1;
+    return elements;
+}
+
+/* The others share out what the last one leaves. */
+static void first_set(const struct op_list *list, uint32_t stages, uint32_t last, uint32_t *first)
+{
+    uint32_t rest = list->layers - last, others = stages - 1;
     for (uint32_t i = 0; i < stages; i++)
         first[i] = others ? rest * i / others : 0;
-    first[stages] = config->layers;
-    return 0;
+    first[stages] = list->layers;
 }
 
-struct model_config stages_part(const struct model_config *config, uint32_t first, uint32_t end)
+/* Of the dearest stage. */
+static uint64_t worst(const struct op_list *list, uint32_t stages, const uint32_t *first)
 {
-    struct model_config part = *config;
-    part.layers = end - first;
-    memmove(part.layer_group, part.layer_group + first, part.layers * sizeof *part.layer_group);
-    for (uint32_t i = 0; i < part.groups_count; i++)
-        part.groups[i].layers = 0;
-    for (uint32_t i = 0; i < part.layers; i++)
-        part.groups[part.layer_group[i]].layers++;
-    return part;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < stages; i++) {
+        uint64_t own = cost(list, first[i], first[i + 1]);
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
+int stages_split(const struct op_list *list, uint32_t stages, uint32_t *first, struct error *error)
+{
+    uint64_t best = UINT64_MAX;
+    uint32_t last = list->layers;
+    if (list->layers < stages)
+        return error_limit(error, ERR_BAD_CONFIG, list->layers, stages,
+                           "pp is %u: the model has %u layers", stages, list->layers);
+    for (uint32_t i = 1; stages > 1 && i + stages - 1 <= list->layers; i++) {
+        first_set(list, stages, i, first);
+        uint64_t own = worst(list, stages, first);
+        last = own <= best ? i : last;
+        best = own <= best ? own : best;
+    }
+    first_set(list, stages, last, first);
+    return 0;
 }

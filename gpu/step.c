@@ -4,7 +4,6 @@
 #include "gpu/cuda.h"
 #include "gpu/engine.h"
 #include "gpu/kernels/attend.h"
-#include "gpu/launch.h"
 #include "gpu/mark.h"
 
 /* One step on its way. */
@@ -66,7 +65,7 @@ static int memory_take(struct step *step, struct error *error)
             return status;
         launch->batch.seen = rank->state.batch.seen;
     }
-    step->scratch_bytes = launch_scratch_bytes(rank, &launch->batch);
+    step->scratch_bytes = program_scratch_bytes(&rank->program, &launch->batch);
     if (!step->scratch_bytes || step->graph_there)
         return 0;
     int status = mem_scratch(&rank->mem, step->scratch_bytes, &launch->scratch, error);
@@ -125,34 +124,34 @@ static void *slab_base(const void *context, uint32_t group, uint32_t slab)
 }
 
 /* The state of the layers between two stages, in the scratch that this step runs with. */
-static struct forward_state state_between(const struct step *step)
+static struct stage_state state_between(const struct step *step)
 {
     struct launch launch = step->launch;
     if (!step->plan->token_count)
-        return (struct forward_state){.residual = NULL};
+        return (struct stage_state){.residual = NULL};
     if (step->graph_there)
         graph_place(step->rank, &step->graph, &launch);
-    return forward_state_of(&step->rank->forward, &launch.batch, launch.scratch,
-                            step->plan->token_count);
+    return program_state(&step->rank->program, &launch.batch, launch.scratch,
+                         step->plan->token_count);
 }
 
 static int kernels_run(struct step *step, struct error *error)
 {
     struct rank *rank = step->rank;
-    const struct forward *forward = &rank->forward;
+    const struct program *program = &rank->program;
     cudaStream_t compute = rank->lane.compute;
-    struct forward_state between = {.residual = NULL};
+    struct stage_state between = {.residual = NULL};
     int status = 0;
-    if (forward->takes_over || forward->hands_on)
+    if (program->has_prev_stage || program->has_next_stage)
         between = state_between(step);
     if (step->tokens_of)
         status = relay_await_tokens(&rank->relay, step->tokens_of, compute, error);
-    if (!status && forward->takes_over)
+    if (!status && program->has_prev_stage)
         status = relay_take(&rank->relay, step->plan->step, &between, compute, error);
     if (!status)
         status = step->graph_there ? graph_launch(rank, &step->graph, &step->launch, error)
-                                   : launch_run(&step->launch, error);
-    if (!status && forward->hands_on)
+                                   : program_run(program, &step->launch, error);
+    if (!status && program->has_next_stage)
         status = relay_give(&rank->relay, step->plan->step, &between, compute, error);
     return status ? status : memory_give(step, error);
 }
@@ -164,7 +163,7 @@ static int results_enqueue(const struct step *step, struct error *error)
     struct ring_place *place = step->place;
     struct lane *lane = &rank->lane;
     uint64_t number = step->plan->step;
-    size_t bytes = rank->forward.hands_on ? sizeof(struct result_head) : place->layout.bytes;
+    size_t bytes = rank->program.has_next_stage ? sizeof(struct result_head) : place->layout.bytes;
     int status = lane_results_there(lane, number, error);
     if (!status && &rank->relay == rank->relay.last)
         status = relay_return(&rank->relay, number, lane->copy_out, error);
@@ -245,12 +244,11 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
 {
     plan_check(rank, plan);
     *step = (struct step){.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
-    step->launch.rank = rank;
     step->launch.wire = step->place->plan;
     result_layout_set(&step->layout, plan, rank->engine->facts.model.hidden, false);
     batch_bound(step, &step->launch.batch);
     step->launch.counts =
-        !rank->forward.hands_on && (rank->penalty_slots > 0 || plan_opens_penalties(plan));
+        !rank->program.has_next_stage && (rank->penalty_slots > 0 || plan_opens_penalties(plan));
     step->launch.pools = plan_pools(plan);
     step->graph_fits = graph_fits(rank, plan, step->launch.counts, &step->graph);
     step->graph_there = step->graph_fits && graph_exists(rank, &step->graph);

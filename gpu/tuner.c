@@ -1,6 +1,9 @@
 #include "gpu/tuner.h"
 
+#include <string.h>
+
 #include "gpu/cuda.h"
+#include "gpu/graph/walk.h"
 #include "gpu/kernels/tune.h"
 
 #define ROWS_FIRST (2 * PRODUCT_SMALL_MAX) /* a choice serves rows from half of these up */
@@ -9,50 +12,73 @@
 
 /* A product of the model, with as many rows as a step may give it. */
 struct shape {
-    const struct weight *weight;
-    const void *data[LAYERS_TIMED]; /* of this weight in as many layers */
+    const struct op *op;
+    struct product_args args;       /* without addresses but the weight's and the bias */
+    const void *data[LAYERS_TIMED]; /* of the same weight in as many layers */
     uint32_t data_count;
-    const void *bias;
     uint32_t rows_max;
-    enum dtype y_dtype;
-    bool gated; /* SwiGLU stands behind it */
 };
 
-#define SHAPES 5
+#define SHAPES_MAX 16
 
-static struct shape shape_of(const struct weight *weight, const void *bias, uint32_t rows_max,
-                             enum dtype y_dtype)
+/* The tensor's name without its layer: products of the same one in all layers are one shape. */
+static const char *tensor_of(const struct op_list *list, const struct op *op)
 {
-    return (struct shape){.weight = weight,
-                          .data = {weight->data},
-                          .data_count = 1,
-                          .bias = bias,
-                          .rows_max = rows_max,
-                          .y_dtype = y_dtype};
+    const char *name = list->tensors[list->weights[op->weight].parts[0].tensor].name;
+    const char *digits = strpbrk(name, "0123456789");
+    return op->layer >= 0 && digits ? digits + strspn(digits, "0123456789") : name;
+}
+
+static struct shape *shape_find(struct shape *shapes, uint32_t count, const struct op_list *list,
+                                const struct op *op)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!strcmp(tensor_of(list, shapes[i].op), tensor_of(list, op)))
+            return &shapes[i];
+    }
+    return NULL;
+}
+
+/* `walk`: of no step. */
+static struct shape shape_of(const struct rank *rank, const struct walk *walk, const struct op *op)
+{
+    const struct gpu_limits *limits = &rank->engine->facts.limits;
+    bool picked = op->rows != ROWS_TOKENS;
+    struct shape shape = {.op = op,
+                          .args = walk_product(walk, op),
+                          .rows_max = picked ? limits->rows_max : limits->tokens_max};
+    bool last = op + 1 == rank->program.ops + rank->program.op_count;
+    shape.args.gated = !last && op[1].kind == OP_ACTIVATION;
+    shape.args.y_stride = shape.args.w.n;
+    shape.args.x = NULL;
+    shape.args.bias = op->bias == LIST_NONE ? NULL : walk_weight(walk, op->bias)->data;
+    shape.args.y_dtype = scratch_dtype(&rank->program, op->out);
+    return shape;
 }
 
 /* Returns how many. */
-static uint32_t shapes_list(const struct rank *rank, struct shape shapes[SHAPES])
+static uint32_t shapes_list(const struct rank *rank, struct shape shapes[SHAPES_MAX])
 {
-    const struct weights *weights = &rank->weights;
-    const struct layer_weights *first = &weights->layers[0];
-    const struct gpu_limits *limits = &rank->engine->facts.limits;
-    uint32_t tokens = limits->tokens_max, layers = rank->forward.config->layers;
-    enum dtype compute = rank->forward.dtype, delta = forward_delta_dtype(&rank->forward);
-    shapes[0] = shape_of(&first->qkv, first->qkv_bias, tokens, compute);
-    shapes[1] = shape_of(&first->o, first->o_bias, tokens, delta);
-    shapes[2] = shape_of(&first->gate_up, first->gate_up_bias, tokens, compute);
-    shapes[2].gated = true;
-    shapes[3] = shape_of(&first->down, first->down_bias, tokens, delta);
-    shapes[4] = shape_of(&weights->head, NULL, limits->rows_max, DTYPE_F32);
-    for (uint32_t i = 1; i < layers && i < LAYERS_TIMED; i++) {
-        const struct layer_weights *layer = &weights->layers[i];
-        const void *data[] = {layer->qkv.data, layer->o.data, layer->gate_up.data,
-                              layer->down.data};
-        for (uint32_t shape = 0; shape < 4; shape++)
-            shapes[shape].data[shapes[shape].data_count++] = data[shape];
+    const struct program *program = &rank->program;
+    struct launch launch = {.batch = rank->state.batch};
+    struct walk walk;
+    uint32_t count = 0;
+    walk_begin(&walk, program, &launch);
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind != OP_MATMUL || op->rows == ROWS_SCORED)
+            continue;
+        struct shape *shape = shape_find(shapes, count, program->list, op);
+        if (!shape && count == SHAPES_MAX)
+            continue; /* it keeps the library's choice */
+        if (!shape) {
+            shape = &shapes[count++];
+            *shape = shape_of(rank, &walk, op);
+        }
+        if (shape->data_count < LAYERS_TIMED)
+            shape->data[shape->data_count++] = walk_product(&walk, op).w.data;
     }
-    return rank->forward.hands_on ? SHAPES - 1 : SHAPES;
+    return count;
 }
 
 struct room {
@@ -60,12 +86,12 @@ struct room {
     uint64_t x, y, workspace, bytes; /* offsets; bytes of all */
 };
 
-static struct room room_of(const struct shape *shape, uint32_t rows, enum dtype x_dtype)
+static struct room room_of(const struct shape *shape, uint32_t rows)
 {
     struct room room = {0};
-    room.y = mem_round((uint64_t)rows * shape->weight->k * dtype_bytes(x_dtype));
-    room.workspace =
-        room.y + mem_round((uint64_t)rows * shape->weight->n * dtype_bytes(shape->y_dtype));
+    const struct product_args *args = &shape->args;
+    room.y = mem_round((uint64_t)rows * args->w.k * dtype_bytes(args->x_dtype));
+    room.workspace = room.y + mem_round((uint64_t)rows * args->w.n * dtype_bytes(args->y_dtype));
     room.bytes = room.workspace + device_traits.workspace_bytes;
     return room;
 }
@@ -73,20 +99,11 @@ static struct room room_of(const struct shape *shape, uint32_t rows, enum dtype 
 static int shape_time(struct rank *rank, const struct shape *shape, uint32_t rows, bool *ret_timed,
                       struct error *error)
 {
-    struct room room = room_of(shape, rows, rank->forward.dtype);
-    struct product_args args = {
-        .rows = {.count = &rank->state.batch.counts->tokens, .max = rows},
-        .w = *shape->weight,
-        .bias = shape->bias,
-        .x_stride = shape->weight->k,
-        .y_stride = shape->weight->n,
-        .x_dtype = rank->forward.dtype,
-        .y_dtype = shape->y_dtype,
-        .bias_dtype = rank->weights.vector,
-        .workspace_bytes = device_traits.workspace_bytes,
-        .gated = shape->gated,
-    };
-    args.gated = shape->gated && product_fuses(&args);
+    struct room room = room_of(shape, rows);
+    struct product_args args = shape->args;
+    args.rows = (struct span){.count = &rank->state.batch.counts->tokens, .max = rows};
+    args.y = args.workspace = NULL;
+    args.gated = args.gated && product_fuses(&args);
     *ret_timed = !tune_known(&args);
     if (!*ret_timed)
         return 0;
@@ -100,7 +117,7 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
     args.workspace = (char *)base + room.workspace;
     cudaStream_t compute = rank->lane.compute;
     /* What is multiplied is of no interest, but zeros would take less power than a step has to. */
-    uint64_t most = (uint64_t)shape->weight->n * shape->weight->k * dtype_bytes(args.w.dtype);
+    uint64_t most = format_bytes(args.w.format, args.w.n, args.w.k);
     cudaError_t failed = cudaMemsetAsync(x, 0, room.y, compute);
     if (failed == cudaSuccess)
         failed = cudaMemcpyAsync(x, args.w.data, room.y < most ? room.y : most,
@@ -119,7 +136,7 @@ static uint32_t rows_next(uint32_t rows)
 
 static int shapes_time(struct rank *rank, uint32_t *ret_timed, struct error *error)
 {
-    struct shape shapes[SHAPES];
+    struct shape shapes[SHAPES_MAX];
     uint64_t until_ns = profile_now_ns() + TUNER_BUDGET_NS;
     uint32_t tokens = rank->engine->facts.limits.tokens_max;
     const uint32_t count = shapes_list(rank, shapes);
@@ -144,7 +161,7 @@ int tuner_run(struct rank *rank, struct error *error)
     const struct gpu_engine *engine = rank->engine;
     const char *directory = engine->cache_dir;
     uint32_t timed = 0;
-    if (engine->facts.null || !directory)
+    if (!op_list_computes(rank->program.list) || !directory)
         return 0;
     if (tune_load(directory) < 0)
         engine_log(engine, GPU_LOG_WARNING, "%s: no timed products can be read", directory);

@@ -2,7 +2,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/kernels/attend.h"
-#include "gpu/launch.h"
+#include "gpu/engine.h"
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -40,14 +40,14 @@ static int scratch_clear(struct rank *rank, void *scratch, uint64_t bytes, struc
 static int step_empty(struct rank *rank, const struct wire_head *wire, struct batch batch,
                       struct error *error)
 {
-    struct launch launch = {.rank = rank, .batch = batch, .wire = wire};
-    uint64_t bytes = launch_scratch_bytes(rank, &batch);
+    struct launch launch = {.batch = batch, .wire = wire};
+    uint64_t bytes = program_scratch_bytes(&rank->program, &batch);
     int status = mem_scratch(&rank->mem, bytes, &launch.scratch, error);
     if (status)
         return status;
     status = scratch_clear(rank, launch.scratch, bytes, error);
     if (!status)
-        status = launch_run(&launch, error);
+        status = program_run(&rank->program, &launch, error);
     int freed = mem_scratch_free(&rank->mem, launch.scratch, bytes, status ? NULL : error);
     if (freed) /* the pool goes next, and wants it back */
         (void)mem_scratch_free(&rank->mem, launch.scratch, bytes, NULL);
@@ -72,7 +72,7 @@ int warm_run(struct rank *rank, struct error *error)
                                           {96, 1},  {128, 1}, {192, 1}, {256, 1},
                                           {384, 1}, {512, 1}, {768, 1}, {1024, 1}};
     const struct gpu_limits *limits = &rank->engine->facts.limits;
-    if (rank->engine->facts.null || rank->engine->rank_count > 1)
+    if (!op_list_computes(rank->program.list) || rank->engine->rank_count > 1)
         return 0;
     int status = plan_write(rank, error);
     for (uint32_t i = 0; !status && i < sizeof shapes / sizeof *shapes; i++) {

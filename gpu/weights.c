@@ -12,239 +12,163 @@ enum dtype weights_dtype(enum model_dtype dtype)
     return dtype == MODEL_F32 ? DTYPE_F32 : dtype == MODEL_BF16 ? DTYPE_BF16 : DTYPE_F16;
 }
 
-/* Tensors that are fused: their roles, ended by WEIGHT_ROLES. */
-typedef const enum weight_role fused_roles[4];
-
-static fused_roles roles_qkv = {WEIGHT_Q, WEIGHT_K, WEIGHT_V, WEIGHT_ROLES};
-static fused_roles roles_o = {WEIGHT_O, WEIGHT_ROLES};
-static fused_roles roles_gate_up = {WEIGHT_GATE, WEIGHT_UP, WEIGHT_ROLES};
-static fused_roles roles_down = {WEIGHT_DOWN, WEIGHT_ROLES};
-static fused_roles roles_embed = {WEIGHT_EMBED, WEIGHT_ROLES};
-static fused_roles roles_head = {WEIGHT_HEAD, WEIGHT_ROLES};
-static fused_roles roles_qkv_bias = {WEIGHT_Q_BIAS, WEIGHT_K_BIAS, WEIGHT_V_BIAS, WEIGHT_ROLES};
-static fused_roles roles_o_bias = {WEIGHT_O_BIAS, WEIGHT_ROLES};
-static fused_roles roles_gate_up_bias = {WEIGHT_GATE_BIAS, WEIGHT_UP_BIAS, WEIGHT_ROLES};
-static fused_roles roles_down_bias = {WEIGHT_DOWN_BIAS, WEIGHT_ROLES};
-static fused_roles roles_input_norm = {WEIGHT_INPUT_NORM, WEIGHT_ROLES};
-static fused_roles roles_post_norm = {WEIGHT_POST_NORM, WEIGHT_ROLES};
-static fused_roles roles_q_norm = {WEIGHT_Q_NORM, WEIGHT_ROLES};
-static fused_roles roles_k_norm = {WEIGHT_K_NORM, WEIGHT_ROLES};
-static fused_roles roles_final_norm = {WEIGHT_FINAL_NORM, WEIGHT_ROLES};
-
-static enum dtype source_dtype(const struct weights_source *source, enum weight_role role,
-                               uint32_t layer)
+static enum dtype source_dtype(const struct weights_source *source, uint16_t tensor)
 {
-    if (!source->checkpoint)
-        return weights_dtype(source->config->dtype);
-    return weights_dtype(checkpoint_weight(source->checkpoint, role, layer)->dtype);
+    return weights_dtype(source->checkpoint ? checkpoint_tensor(source->checkpoint, tensor)->dtype
+                                            : source->own);
 }
 
-/* The dtype that a fused matrix is kept in. */
-static enum dtype matrix_dtype(const struct weights_source *source, const enum weight_role *roles,
-                               uint32_t layer)
+/* The dtype that a weight is kept in. */
+static enum dtype kept_dtype(const struct weights_source *source, const struct list_weight *weight)
 {
-    if (source->dtype != DTYPE_F32)
+    if (weight->kind != WEIGHT_MATRIX || source->dtype != DTYPE_F32)
         return source->dtype;
-    enum dtype first = source_dtype(source, roles[0], layer);
-    for (int i = 1; roles[i] != WEIGHT_ROLES; i++) {
-        if (source_dtype(source, roles[i], layer) != first)
+    enum dtype first = source_dtype(source, weight->parts[0].tensor);
+    for (uint32_t i = 1; i < weight->part_count; i++) {
+        if (source_dtype(source, weight->parts[i].tensor) != first)
             return DTYPE_F32;
     }
     return first;
 }
 
-/* How a tensor is cut over the ranks. */
-enum cut_kind { CUT_NOT, CUT_ROWS, CUT_COLUMNS, CUT_VOCABULARY };
-
-static enum cut_kind cut_of(enum weight_role role)
-{
-    switch (role) {
-    case WEIGHT_Q:
-    case WEIGHT_K:
-    case WEIGHT_V:
-    case WEIGHT_Q_BIAS:
-    case WEIGHT_K_BIAS:
-    case WEIGHT_V_BIAS:
-    case WEIGHT_GATE:
-    case WEIGHT_UP:
-    case WEIGHT_GATE_BIAS:
-    case WEIGHT_UP_BIAS:
-        return CUT_ROWS;
-    case WEIGHT_O:
-    case WEIGHT_DOWN:
-        return CUT_COLUMNS;
-    case WEIGHT_HEAD:
-        return CUT_VOCABULARY;
-    default:
-        return CUT_NOT;
-    }
-}
-
-/* This rank's part of a tensor. */
-struct part_shape {
-    uint32_t row, rows, column, columns;
+/* What this rank has of so many rows or columns that are shared out. */
+struct share {
+    uint32_t first, count;
 };
 
-static struct part_shape part_of(const struct weights_source *source, enum weight_role role)
+static struct share share_of(const struct weights_source *source, uint32_t size, enum split split)
 {
-    struct weight_shape whole = weight_shape(source->config, role);
-    struct part_shape part = {.rows = whole.rows, .columns = whole.columns};
-    uint32_t ranks = source->ranks > 1 ? source->ranks : 1;
-    switch (cut_of(role)) {
-    case CUT_ROWS:
-        part.rows = whole.rows / ranks;
-        break;
-    case CUT_VOCABULARY: /* the last rank's may be smaller */
-        part.rows = (whole.rows + ranks - 1) / ranks;
-        break;
-    case CUT_COLUMNS:
-        part.columns = whole.columns / ranks;
-        part.column = source->rank * part.columns;
-        break;
-    case CUT_NOT:
-        return part;
+    uint32_t ranks = source->list->ranks;
+    /* Of a vocabulary the last rank's may be smaller. */
+    uint32_t count = split == SPLIT_VOCABULARY ? (size + ranks - 1) / ranks : size / ranks;
+    uint32_t first = source->rank * count;
+    return (struct share){first, count < size - first ? count : size - first};
+}
+
+static struct share rows_of(const struct weights_source *source, const struct list_weight *weight,
+                            uint32_t rows)
+{
+    bool shared = weight->split == SPLIT_ROWS || weight->split == SPLIT_VOCABULARY;
+    return shared ? share_of(source, rows, weight->split) : (struct share){0, rows};
+}
+
+static struct share columns_of(const struct weights_source *source,
+                               const struct list_weight *weight)
+{
+    return weight->split == SPLIT_COLUMNS ? share_of(source, weight->columns, SPLIT_COLUMNS)
+                                          : (struct share){0, weight->columns};
+}
+
+/* ---- the order of memory ---- */
+
+static bool op_takes(const struct op *op, uint32_t weight)
+{
+    return op->weight == weight || op->bias == weight;
+}
+
+static bool is_taken(const struct weights_source *source, uint32_t weight)
+{
+    for (uint32_t i = 0; i < source->op_count; i++) {
+        if (op_takes(&source->ops[i], weight))
+            return true;
     }
-    if (cut_of(role) != CUT_COLUMNS) {
-        part.row = source->rank * part.rows;
-        if (part.rows > whole.rows - part.row)
-            part.rows = whole.rows - part.row;
+    return false;
+}
+
+/* Before the layers, one of them, behind them. */
+static int32_t layer_order(const struct list_weight *weight)
+{
+    return weight->layer == LAYER_FIRST ? -1 : weight->layer < 0 ? INT16_MAX : weight->layer;
+}
+
+/* Inside a layer matrices come first, then norms, then biases: what is small lies together. */
+static bool stands_before(const struct list_weight *a, const struct list_weight *b)
+{
+    if (layer_order(a) != layer_order(b))
+        return layer_order(a) < layer_order(b);
+    return a->layer >= 0 && a->kind < b->kind;
+}
+
+/* What this rank's ops take, in the order of memory; *ret_count of them. They come nearly in
+ * order. */
+static weight_id *order_make(const struct weights_source *source, uint32_t *ret_count)
+{
+    const struct list_weight *weights = source->list->weights;
+    weight_id *order = calloc(source->list->weight_count + 1, sizeof *order);
+    uint32_t count = 0;
+    for (uint32_t i = 0; order && i < source->list->weight_count; i++) {
+        uint32_t at = count;
+        if (!is_taken(source, i))
+            continue;
+        for (; at > 0 && stands_before(&weights[i], &weights[order[at - 1]]); at--)
+            order[at] = order[at - 1];
+        order[at] = (weight_id)i;
+        count++;
     }
-    return part;
+    *ret_count = count;
+    return order;
 }
 
-int weights_share(const struct model_config *config, uint32_t ranks, struct model_config *ret,
-                  struct error *error)
-{
-    const struct {
-        const char *what;
-        uint32_t size;
-    } sizes[] = {{"attention heads", config->heads},
-                 {"key and value heads", config->kv_heads},
-                 {"intermediate columns", config->intermediate}};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (sizes[i].size % ranks)
-            return error_limit(error, ERR_BAD_CONFIG, sizes[i].size, ranks,
-                               "tp is %u: the model's %u %s do not divide by it", ranks,
-                               sizes[i].size, sizes[i].what);
-    }
-    if (config->vocab < ranks * ranks)
-        return error_limit(error, ERR_BAD_CONFIG, config->vocab, ranks,
-                           "tp is %u: a vocabulary of %u is too small", ranks, config->vocab);
-    *ret = *config;
-    ret->heads /= ranks;
-    ret->kv_heads /= ranks;
-    ret->intermediate /= ranks;
-    return 0;
-}
+/* ---- memory ---- */
 
-static uint32_t end_of(const struct weights_source *source)
+static struct weight weight_cut(struct cutter *cutter, const struct weights_source *source,
+                                const struct list_weight *like)
 {
-    return source->end ? source->end : source->config->layers;
-}
-
-static bool is_last(const struct weights_source *source)
-{
-    return end_of(source) == source->config->layers;
-}
-
-static bool has_embed(const struct weights_source *source)
-{
-    return source->first == 0 || (source->config->tied && is_last(source));
-}
-
-static uint32_t rows_of(const struct weights_source *source, const enum weight_role *roles)
-{
-    uint32_t rows = 0;
-    for (int i = 0; roles[i] != WEIGHT_ROLES; i++)
-        rows += part_of(source, roles[i]).rows;
-    return rows;
-}
-
-static struct weight matrix_cut(struct cutter *cutter, const struct weights_source *source,
-                                const enum weight_role *roles, uint32_t layer)
-{
-    struct weight weight = {
-        .dtype = matrix_dtype(source, roles, layer),
-        .n = rows_of(source, roles),
-        .k = part_of(source, roles[0]).columns,
-    };
-    weight.data = cut(cutter, (uint64_t)weight.n * weight.k * dtype_bytes(weight.dtype));
+    struct weight weight = {.format = format_plain(kept_dtype(source, like)),
+                            .k = columns_of(source, like).count};
+    for (uint32_t i = 0; i < like->part_count; i++)
+        weight.n += rows_of(source, like, like->parts[i].rows).count;
+    weight.data = cut(cutter, format_bytes(weight.format, weight.n, weight.k));
     return weight;
 }
 
-static const void *vector_cut(struct cutter *cutter, const struct weights_source *source,
-                              const enum weight_role *roles)
+static void ropes_cut(struct weights *weights, struct cutter *cutter, const struct op_list *list)
 {
-    if (!weight_present(source->config, roles[0]))
-        return NULL;
-    return cut(cutter, (uint64_t)rows_of(source, roles) * dtype_bytes(source->dtype));
+    for (uint32_t i = 0; i < list->rope_count; i++)
+        weights->inverse_frequency[i] = cut(cutter, list->ropes[i].pairs * sizeof(float));
 }
 
-static void layer_cut(struct cutter *cutter, const struct weights_source *source, uint32_t layer,
-                      struct layer_weights *ret)
-{
-    *ret = (struct layer_weights){
-        .qkv = matrix_cut(cutter, source, roles_qkv, layer),
-        .o = matrix_cut(cutter, source, roles_o, layer),
-        .gate_up = matrix_cut(cutter, source, roles_gate_up, layer),
-        .down = matrix_cut(cutter, source, roles_down, layer),
-        .input_norm = vector_cut(cutter, source, roles_input_norm),
-        .post_norm = vector_cut(cutter, source, roles_post_norm),
-        .q_norm = vector_cut(cutter, source, roles_q_norm),
-        .k_norm = vector_cut(cutter, source, roles_k_norm),
-        .qkv_bias = vector_cut(cutter, source, roles_qkv_bias),
-        .o_bias = vector_cut(cutter, source, roles_o_bias),
-        .gate_up_bias = vector_cut(cutter, source, roles_gate_up_bias),
-        .down_bias = vector_cut(cutter, source, roles_down_bias),
-    };
-}
-
-static void head_cut(struct weights *weights, struct cutter *cutter,
-                     const struct weights_source *source)
-{
-    struct part_shape head = part_of(source, WEIGHT_HEAD);
-    weights->final_norm = vector_cut(cutter, source, roles_final_norm);
-    weights->head_first = head.row;
-    if (!source->config->tied) {
-        weights->head = matrix_cut(cutter, source, roles_head, 0);
-        return;
-    }
-    weights->head = weights->embed;
-    weights->head.n = head.rows;
-    weights->head.data = (const char *)weights->embed.data +
-                         (uint64_t)head.row * head.columns * dtype_bytes(weights->embed.dtype);
-}
-
+/* The bytes; with a base and an array, the addresses as well. */
 static uint64_t weights_cut(struct weights *weights, char *base,
-                            const struct weights_source *source)
+                            const struct weights_source *source, const weight_id *order,
+                            uint32_t count)
 {
+    const struct op_list *list = source->list;
     struct cutter cutter = {.base = base};
+    bool ropes = false; /* tables stand behind the layers */
     weights->vector = source->dtype;
-    if (has_embed(source))
-        weights->embed = matrix_cut(&cutter, source, roles_embed, 0);
-    for (uint32_t i = source->first; i < end_of(source); i++) {
-        struct layer_weights layer;
-        layer_cut(&cutter, source, i, &layer);
-        if (weights->layers)
-            weights->layers[i - source->first] = layer;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct list_weight *like = &list->weights[order[i]];
+        if (!ropes && like->layer == LAYER_LAST)
+            ropes_cut(weights, &cutter, list);
+        ropes = ropes || like->layer == LAYER_LAST;
+        struct weight weight = weight_cut(&cutter, source, like);
+        if (weights->at)
+            weights->at[order[i]] = weight;
     }
-    weights->inverse_frequency = cut(&cutter, source->config->rope.pairs * sizeof(float));
-    if (is_last(source))
-        head_cut(weights, &cutter, source);
+    if (!ropes)
+        ropes_cut(weights, &cutter, list);
+    struct share head = share_of(source, list->vocab, SPLIT_VOCABULARY);
+    weights->vocabulary_first = head.first;
+    weights->vocabulary_rows = head.count;
     return cutter.at;
 }
 
 uint64_t weights_bytes(const struct weights_source *source)
 {
     struct weights weights = {0};
-    return weights_cut(&weights, NULL, source);
+    uint32_t count;
+    weight_id *order = order_make(source, &count);
+    uint64_t bytes = order ? weights_cut(&weights, NULL, source, order, count) : 0;
+    free(order);
+    return bytes;
 }
 
-int weights_open(struct weights *weights, struct mem *mem, const struct weights_source *source,
-                 struct error *error)
+static int memory_take(struct weights *weights, struct mem *mem,
+                       const struct weights_source *source, const weight_id *order, uint32_t count,
+                       struct error *error)
 {
-    memset(weights, 0, sizeof *weights);
-    uint64_t bytes = weights_bytes(source);
+    uint64_t bytes = weights_cut(weights, NULL, source, order, count);
     uint64_t device_free = atomic_load_explicit(&mem->numbers.device_free, memory_order_relaxed);
     if (bytes > device_free)
         return error_limit(error, ERR_DEVICE_MEMORY, device_free, bytes,
@@ -252,115 +176,107 @@ int weights_open(struct weights *weights, struct mem *mem, const struct weights_
                            " are free on the device",
                            bytes, device_free);
     int status = mem_fixed(mem, bytes, &weights->memory, error);
-    if (status)
-        return status;
-    uint32_t layers = end_of(source) - source->first;
-    weights->layers = calloc(layers, sizeof *weights->layers);
-    if (!weights->layers)
-        return error_set(error, ERR_NO_MEMORY, "no memory for %u layers", layers);
-    (void)weights_cut(weights, weights->memory, source);
-    return 0;
+    if (!status)
+        (void)weights_cut(weights, weights->memory, source, order, count);
+    return status;
+}
+
+int weights_open(struct weights *weights, struct mem *mem, const struct weights_source *source,
+                 struct error *error)
+{
+    uint32_t count = 0;
+    *weights = (struct weights){.at = NULL};
+    if (!op_list_computes(source->list))
+        return 0;
+    weight_id *order = order_make(source, &count);
+    weights->at = calloc(source->list->weight_count, sizeof *weights->at);
+    int status = order && weights->at
+                     ? memory_take(weights, mem, source, order, count, error)
+                     : error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights",
+                                 source->list->weight_count);
+    free(order);
+    return status;
 }
 
 void weights_close(struct weights *weights)
 {
-    free(weights->layers);
-    weights->layers = NULL;
+    free(weights->at);
+    weights->at = NULL;
 }
 
 /* ---- parts ---- */
 
-struct part_list {
-    const struct weights_source *source;
-    struct weights_part *parts;
-    size_t count;
-};
-
-static void matrix_parts(struct part_list *list, const struct weight *weight,
-                         const enum weight_role *roles, uint32_t layer)
+/* Of a matrix: rows of the tensor below one another. */
+static struct place matrix_place(const struct weights_source *source,
+                                 const struct list_weight *weight, const struct list_part *part,
+                                 uint32_t to)
 {
-    uint32_t to = 0;
-    for (int i = 0; roles[i] != WEIGHT_ROLES; i++) {
-        struct part_shape shape = part_of(list->source, roles[i]);
-        list->parts[list->count++] = (struct weights_part){
-            .role = roles[i],
-            .layer = layer,
-            .to = (void *)weight->data,
-            .to_dtype = weight->dtype,
-            .place = {.row = shape.row,
-                      .rows = shape.rows,
-                      .column = shape.column,
-                      .columns = shape.columns,
-                      .width = weight_shape(list->source->config, roles[i]).columns,
-                      .to = to,
-                      .run = shape.rows,
-                      .step = shape.rows,
-                      .to_stride = weight->k},
-        };
-        to += shape.rows;
-    }
+    struct share rows = rows_of(source, weight, part->rows);
+    struct share columns = columns_of(source, weight);
+    return (struct place){.row = part->row + rows.first,
+                          .rows = rows.count,
+                          .column = columns.first,
+                          .columns = columns.count,
+                          .width = weight->columns,
+                          .to = to,
+                          .run = rows.count,
+                          .step = rows.count,
+                          .to_stride = columns.count};
 }
 
 /* A vector is one row. */
-static void vector_parts(struct part_list *list, const void *vector, enum dtype dtype,
-                         const enum weight_role *roles, uint32_t layer)
+static struct place vector_place(const struct weights_source *source,
+                                 const struct list_weight *weight, const struct list_part *part)
 {
-    if (!vector)
-        return;
-    char *to = (char *)vector;
-    for (int i = 0; roles[i] != WEIGHT_ROLES; i++) {
-        struct part_shape shape = part_of(list->source, roles[i]);
-        uint32_t columns = shape.rows;
-        list->parts[list->count++] = (struct weights_part){
-            .role = roles[i],
-            .layer = layer,
-            .to = to,
-            .to_dtype = dtype,
-            .place = {.rows = 1,
-                      .column = shape.row,
-                      .columns = columns,
-                      .width = weight_shape(list->source->config, roles[i]).rows,
-                      .run = 1,
-                      .step = 1,
-                      .to_stride = columns},
-        };
-        to += (size_t)columns * dtype_bytes(dtype);
-    }
+    struct share rows = rows_of(source, weight, part->rows);
+    return (struct place){.rows = 1,
+                          .column = part->row + rows.first,
+                          .columns = rows.count,
+                          .width = source->list->tensors[part->tensor].rows,
+                          .run = 1,
+                          .step = 1,
+                          .to_stride = rows.count};
 }
 
-static void layer_parts(struct part_list *list, const struct weights *weights, uint32_t i)
+static void parts_add(struct weights_part *parts, size_t *count,
+                      const struct weights_source *source, const struct list_weight *like,
+                      const struct weight *weight)
 {
-    const struct layer_weights *layer = &weights->layers[i - list->source->first];
-    matrix_parts(list, &layer->qkv, roles_qkv, i);
-    matrix_parts(list, &layer->o, roles_o, i);
-    matrix_parts(list, &layer->gate_up, roles_gate_up, i);
-    matrix_parts(list, &layer->down, roles_down, i);
-    vector_parts(list, layer->input_norm, weights->vector, roles_input_norm, i);
-    vector_parts(list, layer->post_norm, weights->vector, roles_post_norm, i);
-    vector_parts(list, layer->q_norm, weights->vector, roles_q_norm, i);
-    vector_parts(list, layer->k_norm, weights->vector, roles_k_norm, i);
-    vector_parts(list, layer->qkv_bias, weights->vector, roles_qkv_bias, i);
-    vector_parts(list, layer->o_bias, weights->vector, roles_o_bias, i);
-    vector_parts(list, layer->gate_up_bias, weights->vector, roles_gate_up_bias, i);
-    vector_parts(list, layer->down_bias, weights->vector, roles_down_bias, i);
+    bool matrix = like->kind == WEIGHT_MATRIX;
+    uint32_t to = 0;
+    for (uint32_t i = 0; i < like->part_count; i++) {
+        const struct list_part *part = &like->parts[i];
+        char *at = (char *)weight->data;
+        parts[(*count)++] = (struct weights_part){
+            .tensor = part->tensor,
+            .to = matrix ? at : at + format_bytes(weight->format, to, 1),
+            .to_dtype = format_info(weight->format).dtype,
+            .place =
+                matrix ? matrix_place(source, like, part, to) : vector_place(source, like, part),
+            .mean = like->mean,
+            .deviation = like->deviation,
+        };
+        to += rows_of(source, like, part->rows).count;
+    }
 }
 
 int weights_parts(const struct weights *weights, const struct weights_source *source,
                   struct weights_part **ret_parts, size_t *ret_count, struct error *error)
 {
-    size_t most = (size_t)WEIGHT_ROLES * (source->config->layers + 1);
-    struct part_list list = {.source = source, .parts = calloc(most, sizeof *list.parts)};
-    if (!list.parts)
-        return error_set(error, ERR_NO_MEMORY, "no memory for a list of %zu tensors", most);
-    if (has_embed(source))
-        matrix_parts(&list, &weights->embed, roles_embed, 0);
-    for (uint32_t i = source->first; i < end_of(source); i++)
-        layer_parts(&list, weights, i);
-    vector_parts(&list, weights->final_norm, weights->vector, roles_final_norm, 0);
-    if (is_last(source) && !source->config->tied)
-        matrix_parts(&list, &weights->head, roles_head, 0);
-    assert(list.count <= most);
-    *ret_parts = list.parts;
-    *ret_count = list.count;
+    const struct op_list *list = source->list;
+    uint32_t count = 0;
+    size_t added = 0;
+    weight_id *order = order_make(source, &count);
+    struct weights_part *parts = calloc((size_t)LIST_PARTS_MAX * (count + 1), sizeof *parts);
+    if (!order || !parts) {
+        free(order);
+        free(parts);
+        return error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights", count);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        parts_add(parts, &added, source, &list->weights[order[i]], &weights->at[order[i]]);
+    free(order);
+    *ret_parts = parts;
+    *ret_count = added;
     return 0;
 }

@@ -11,7 +11,7 @@ __global__ void embed_kernel(struct embed_args a)
     if (token >= a.batch.counts->tokens || i >= a.table.k)
         return;
     size_t from = (size_t)a.batch.token_id[token] * a.table.k, to = (size_t)token * a.stride;
-    eight value = load_eight(a.table.data, from + i, from + a.table.k, a.table.dtype);
+    eight value = load_eight(a.table.data, from + i, from + a.table.k, (enum dtype)a.table.format);
     store_eight(a.out, to + i, to + a.table.k, a.out_dtype, value);
 }
 

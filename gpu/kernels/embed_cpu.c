@@ -9,11 +9,12 @@ static void embed_row(const struct embed_args *args, uint32_t token)
     float wide[EMBED_PIECE];
     uint32_t size = args->table.k;
     size_t id = (size_t)((const int32_t *)dev(args->batch.token_id))[token];
-    const void *from = body_at(args->table.data, args->table.dtype, id, size);
+    enum dtype dtype = format_info(args->table.format).dtype;
+    const void *from = body_at(args->table.data, dtype, id, size);
     void *to = body_at(args->out, args->out_dtype, token, args->stride);
     for (uint32_t i = 0; i < size; i += EMBED_PIECE) {
         uint32_t count = size - i < EMBED_PIECE ? size - i : EMBED_PIECE;
-        number_widen(wide, number_at(from, args->table.dtype, i), args->table.dtype, count);
+        number_widen(wide, number_at(from, dtype, i), dtype, count);
         number_round(number_at(to, args->out_dtype, i), wide, args->out_dtype, count);
     }
 }

@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
     size_t from = (size_t)id * size, to = (size_t)row.row.token * size;
     eight value = {};
     if (i < size)
-        value = load_whole(first.table.data, from + i, first.table.dtype);
+        value = load_whole(first.table.data, from + i, (enum dtype)first.table.format);
     float scale = norm_scale(block_sum(norm_squares(0, value), scratch), size, first.eps);
     if (i >= size)
         return;

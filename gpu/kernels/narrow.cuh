@@ -9,11 +9,13 @@
 #define NARROW bf16
 #define NARROW_PTX "bf16" /* in the names of instructions */
 #define DTYPE_NARROW DTYPE_BF16
+#define FORMAT_NARROW FORMAT_BF16
 typedef __nv_bfloat16 narrow;
 #else
 #define NARROW f16
 #define NARROW_PTX "f16"
 #define DTYPE_NARROW DTYPE_F16
+#define FORMAT_NARROW FORMAT_F16
 typedef __half narrow;
 #endif
 

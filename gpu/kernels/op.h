@@ -30,28 +30,39 @@
 
 #include <cuda_runtime_api.h>
 
+#include "gpu/kernels/format.h"
+
 #ifdef __cplusplus
 #define OP_C extern "C"
 #else
 #define OP_C extern
 #endif
 
-enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16 };
-
-static inline uint32_t dtype_bytes(enum dtype dtype)
-{
-    return dtype == DTYPE_F32 ? 4 : 2;
-}
-
-/* A matrix [n][k], row major without gaps: output n is the dot product with row n. Aligned. */
-struct weight {
-    const void *data; /* NULL: there is none */
+/* What elements are multiplied by: [ceil(n of the weight / n)][ceil(k / k)], one for n rows and k
+ * columns each; 0 stands for all of them. Aligned. */
+struct weight_scales {
+    const void *data; /* NULL: there are none */
     enum dtype dtype;
-    const float
-        *scale; /* per scale_block consecutive k of a row, [n][ceil(k / scale_block)]; NULL */
-    uint32_t scale_block; /* 0: no scales. F32, BF16 and F16 have none today */
     uint32_t n, k;
 };
+
+/* A matrix [n][k], row major without gaps: output n is the dot product with row n. Aligned. An
+ * element is (what the format reads - its zero) * its scale. */
+struct weight {
+    const void *data; /* NULL: there is none */
+    enum format format;
+    uint32_t n, k;
+    struct weight_scales scales;
+    const void *zeros; /* as many as there are scales, in the format; NULL: 0 */
+    const uint32_t
+        *order; /* [k]: the column of x that each column is multiplied by; NULL: its own */
+};
+
+/* Elements alone. */
+static inline bool weight_is_plain(const struct weight *weight)
+{
+    return !weight->scales.data && !weight->zeros && !weight->order;
+}
 
 /* Rows of which the device knows how many: min(max, *count - first), none when *count <= first.
  * Row i of the op's operands is row i of this span, whatever `first` is; lists that run over all

@@ -1,44 +1,53 @@
-/* Which way a product goes: by the host's bound on its rows, its dtypes and its alignment. */
+/* Which way a product goes: by the table of what there is, the fastest first. */
 #include "gpu/kernels/product.cuh"
+
+static bool any_can(const struct product_args *args)
+{
+    return !args->gated && !args->hands.weight && !args->owed.squares &&
+           (!args->adds || args->y_dtype == DTYPE_F32);
+}
+
+static bool lt_can(const struct product_args *args)
+{
+    return args->rows.max > PRODUCT_SMALL_MAX && any_can(args) && product_lt_can(args);
+}
+
+#define BF16 PRODUCT_READS(FORMAT_BF16)
+#define F16 PRODUCT_READS(FORMAT_F16)
+#define F32 PRODUCT_READS(FORMAT_F32)
+
+static const struct product_backend backends[] = {
+    {"small bf16", BF16, false, bf16::product_small_can, bf16::product_small},
+    {"small f16", F16, false, f16::product_small_can, f16::product_small},
+    {"gated bf16", BF16, false, bf16::product_gated_can, bf16::product_gated},
+    {"gated f16", F16, false, f16::product_gated_can, f16::product_gated},
+    {"split bf16", BF16, false, bf16::product_split_can, bf16::product_split},
+    {"split f16", F16, false, f16::product_split_can, f16::product_split},
+    {"cublaslt", BF16 | F16 | F32, false, lt_can, product_lt},
+    {"any", BF16 | F16 | F32, false, any_can, product_any},
+};
+
+#define BACKENDS (sizeof backends / sizeof backends[0])
 
 bool product_fuses(const struct product_args *args)
 {
-    bool plain = !args->gated && !args->hands.weight && !args->owed.squares;
-    return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) ||
-           bf16::product_small_can(args) || f16::product_small_can(args) ||
-           bf16::product_gated_can(args) || f16::product_gated_can(args);
-}
-
-static cudaError_t few_rows(const struct product_args *args, cudaStream_t stream)
-{
-    if (bf16::product_small_can(args))
-        return bf16::product_small(args, stream);
-    if (f16::product_small_can(args))
-        return f16::product_small(args, stream);
-    return product_any(args, stream);
-}
-
-static cudaError_t many_rows(const struct product_args *args, cudaStream_t stream)
-{
-    if (bf16::product_gated_can(args))
-        return bf16::product_gated(args, stream);
-    if (f16::product_gated_can(args))
-        return f16::product_gated(args, stream);
-    if (bf16::product_split_can(args))
-        return bf16::product_split(args, stream);
-    if (f16::product_split_can(args))
-        return f16::product_split(args, stream);
-    cudaError_t result = cudaErrorNotSupported;
-    if (product_lt_can(args))
-        result = product_lt(args, stream);
-    return result == cudaErrorNotSupported ? product_any(args, stream) : result;
+    for (size_t i = 0; i < BACKENDS; i++) {
+        if (product_backend_can(&backends[i], args))
+            return true;
+    }
+    return false;
 }
 
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
 {
-    if (args->w.scale || args->w.scale_block || !product_fuses(args))
-        return cudaErrorNotSupported;
-    if (args->rows.max == 0 || args->w.n == 0)
-        return cudaSuccess;
-    return args->rows.max <= PRODUCT_SMALL_MAX ? few_rows(args, stream) : many_rows(args, stream);
+    for (size_t i = 0; i < BACKENDS; i++) {
+        if (!product_backend_can(&backends[i], args))
+            continue;
+        if (args->rows.max == 0 || args->w.n == 0)
+            return cudaSuccess;
+        cudaError_t result = backends[i].run(args, stream);
+        if (result != cudaErrorNotSupported)
+            return result;
+    }
+    return cudaErrorNotSupported;
 }

@@ -60,6 +60,25 @@ struct product_args {
     struct product_owed owed;
 };
 
+/* One way to make a product. op_product takes the first of its device's table that can; one that
+ * says cudaErrorNotSupported all the same leaves it to the next. */
+struct product_backend {
+    const char *name;
+    uint32_t formats; /* of w: a bit for each */
+    bool scales;      /* also weights that are not plain */
+    bool (*can)(const struct product_args *args);
+    cudaError_t (*run)(const struct product_args *args, cudaStream_t stream);
+};
+
+#define PRODUCT_READS(format) (1u << (format))
+
+static inline bool product_backend_can(const struct product_backend *backend,
+                                       const struct product_args *args)
+{
+    return (backend->formats >> args->w.format & 1) &&
+           (backend->scales || weight_is_plain(&args->w)) && backend->can(args);
+}
+
 /* Whether op_product is `gated`, `adds`, hands on or pays what is owed for such arguments; else
  * they are refused. Never on the CPU device, which has nothing to gain. */
 OP_C bool product_fuses(const struct product_args *args);

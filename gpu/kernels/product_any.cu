@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(ANY_WARPS *WARP)
     size_t weights = (size_t)n * k_count;
     float sum[ANY_ROWS] = {};
     for (uint32_t k = lane; k < k_count; k += WARP) {
-        float w = load_value(a.w.data, weights + k, a.w.dtype);
+        float w = load_value(a.w.data, weights + k, (enum dtype)a.w.format);
 #pragma unroll
         for (int r = 0; r < ANY_ROWS; r++)
             if (first + r < rows)

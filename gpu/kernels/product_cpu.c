@@ -50,7 +50,7 @@ static void product_block(const void *params, uint32_t index)
         outputs = args->w.n - first;
     for (uint32_t row = 0; row < rows; row += step) {
         struct simd_panel panel = {
-            .w = body_at(args->w.data, args->w.dtype, first, args->w.k),
+            .w = body_at(args->w.data, format_info(args->w.format).dtype, first, args->w.k),
             .x = body_at(args->x, args->x_dtype, row, args->x_stride),
             .y = sums,
             .w_stride = args->w.k,
@@ -59,7 +59,7 @@ static void product_block(const void *params, uint32_t index)
             .n = outputs,
             .rows = rows - row < step ? rows - row : step,
             .k = args->w.k,
-            .w_dtype = args->w.dtype,
+            .w_dtype = format_info(args->w.format).dtype,
             .x_dtype = args->x_dtype,
         };
         simd->panel(&panel);
@@ -72,16 +72,24 @@ static bool product_plain(const struct product_args *args)
     return !args->gated && !args->adds && !args->hands.weight && !args->owed.squares;
 }
 
+static cudaError_t product_panels(const struct product_args *args, cudaStream_t stream)
+{
+    uint32_t outputs = product_outputs(args);
+    return body_launch(stream, "product", product_block, args, sizeof *args,
+                       args->rows.max ? ((uint64_t)args->w.n + outputs - 1) / outputs : 0);
+}
+
+static const struct product_backend backends[] = {
+    {"panels", PRODUCT_READS(FORMAT_F32) | PRODUCT_READS(FORMAT_BF16) | PRODUCT_READS(FORMAT_F16),
+     false, product_plain, product_panels},
+};
+
 bool product_fuses(const struct product_args *args)
 {
-    return product_plain(args);
+    return product_backend_can(&backends[0], args);
 }
 
 cudaError_t op_product(const struct product_args *args, cudaStream_t stream)
 {
-    if (args->w.scale_block || !product_plain(args))
-        return cudaErrorNotSupported;
-    uint32_t outputs = product_outputs(args);
-    return body_launch(stream, "product", product_block, args, sizeof *args,
-                       args->rows.max ? ((uint64_t)args->w.n + outputs - 1) / outputs : 0);
+    return product_fuses(args) ? backends[0].run(args, stream) : cudaErrorNotSupported;
 }

@@ -53,12 +53,12 @@ bool lt_describe(const struct product_args *a, struct lt_problem *p)
     p->shape = {a->rows.max,
                 a->w.n,
                 a->w.k,
-                static_cast<uint8_t>(a->w.dtype),
+                static_cast<uint8_t>(a->w.format),
                 static_cast<uint8_t>(a->x_dtype),
                 static_cast<uint8_t>(a->y_dtype),
                 static_cast<uint8_t>(a->bias != NULL)};
     p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
-    p->align_w = alignment(a->w.data, a->w.k, a->w.dtype);
+    p->align_w = alignment(a->w.data, a->w.k, format_info(a->w.format).dtype);
     p->align_x = alignment(a->x, a->x_stride, a->x_dtype);
     p->align_y = alignment(a->y, a->y_stride, a->y_dtype);
     cublasOperation_t transposed = CUBLAS_OP_T;
@@ -66,7 +66,7 @@ bool lt_describe(const struct product_args *a, struct lt_problem *p)
     if (cublasLtMatmulDescInit(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
         cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                        sizeof(transposed)) ||
-        cublasLtMatrixLayoutInit(&p->w, data_type(a->w.dtype), a->w.k, a->w.n, a->w.k) ||
+        cublasLtMatrixLayoutInit(&p->w, data_type(format_info(a->w.format).dtype), a->w.k, a->w.n, a->w.k) ||
         cublasLtMatrixLayoutInit(&p->x, data_type(a->x_dtype), a->w.k, a->rows.max, a->x_stride) ||
         cublasLtMatrixLayoutInit(&p->y, data_type(a->y_dtype), a->w.n, a->rows.max, a->y_stride))
         return false;
@@ -233,7 +233,7 @@ void lt_forget()
 
 bool product_lt_can(const struct product_args *a)
 {
-    bool same = a->w.dtype == a->x_dtype && (a->y_dtype == a->x_dtype || a->y_dtype == DTYPE_F32);
+    bool same = format_info(a->w.format).dtype == a->x_dtype && (a->y_dtype == a->x_dtype || a->y_dtype == DTYPE_F32);
     return same && (!a->bias || (a->bias_dtype == a->y_dtype && !a->adds));
 }
 

@@ -56,7 +56,7 @@ static inline bool ring_can(const struct product_args *args)
 {
     return device_facts()->major == 9 && tensor_map_can() && args->w.k > 0 && args->w.k % 8 == 0 &&
            args->x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args->x) % 16 == 0 &&
-           reinterpret_cast<uintptr_t>(args->w.data) % 16 == 0 && args->w.dtype == DTYPE_NARROW &&
+           reinterpret_cast<uintptr_t>(args->w.data) % 16 == 0 && args->w.format == FORMAT_NARROW &&
            args->x_dtype == DTYPE_NARROW;
 }
 

@@ -400,7 +400,7 @@ bool product_small_can(const struct product_args *a)
                    reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
     bool gated = !a->gated || a->w.n % (2 * UNIT) == 0;
     return device_facts()->major == 9 && aligned && gated && a->rows.max <= PRODUCT_SMALL_MAX &&
-           a->w.dtype == DTYPE_NARROW && a->x_dtype == DTYPE_NARROW &&
+           a->w.format == FORMAT_NARROW && a->x_dtype == DTYPE_NARROW &&
            (!a->adds || a->y_dtype == DTYPE_F32) && product_norm_can(a, device_facts()->processors);
 }
 

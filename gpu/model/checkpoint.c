@@ -21,27 +21,28 @@ struct shard {
     struct safetensors header;
 };
 
-struct checkpoint {
-    uint32_t files;
-    struct shard *shards;
-    uint32_t layers;
-    uint64_t bytes;
-    struct checkpoint_tensor *weights; /* layers x WEIGHT_ROLES; bytes 0: the config has no such */
-};
-
-/* What opening needs and the open checkpoint does not. */
-struct opening {
-    struct checkpoint *checkpoint;
-    const char *directory;
-    const json *weight_map; /* NULL with a single file */
-    struct mapped *mapped;  /* the weight map by name */
-    size_t mapped_count;
-    struct error *error;
-};
-
 struct mapped {
     const char *name;
     uint32_t file;
+};
+
+struct checkpoint {
+    uint32_t files;
+    struct shard *shards;
+    uint64_t bytes;
+    uint32_t count;
+    struct checkpoint_tensor *tensors; /* as they were wanted; NULL: not matched yet */
+    /* Until then. */
+    json *index;            /* NULL with a single file */
+    const json *weight_map; /* of the index */
+    struct mapped *mapped;  /* the weight map by name */
+    size_t mapped_count;
+};
+
+struct opening {
+    struct checkpoint *checkpoint;
+    const char *directory;
+    struct error *error;
 };
 
 static int by_mapped_name(const void *a, const void *b)
@@ -67,7 +68,8 @@ static int open_shard(struct opening *opening, const char *name)
 
 static int check_shard_name(struct opening *opening, const json *member)
 {
-    struct fields fields = {opening->weight_map, INDEX_NAME, "weight_map", opening->error};
+    struct fields fields = {opening->checkpoint->weight_map, INDEX_NAME, "weight_map",
+                            opening->error};
     const char *name = json_string(member);
     if (!json_is_string(member) || !*name || strlen(name) > NAME_MAX || strchr(name, '/') ||
         name[0] == '.')
@@ -94,54 +96,64 @@ static int find_shard(struct opening *opening, const char *name, uint32_t *ret_f
 
 static int open_mapped(struct opening *opening)
 {
+    struct checkpoint *checkpoint = opening->checkpoint;
     struct error *error = opening->error;
-    opening->mapped = calloc(json_count(opening->weight_map) + 1, sizeof(*opening->mapped));
-    if (!opening->mapped)
+    checkpoint->mapped =
+        calloc(json_count(checkpoint->weight_map) + 1, sizeof(*checkpoint->mapped));
+    if (!checkpoint->mapped)
         return error_set(error, ERR_NO_MEMORY, "no memory for %s", INDEX_NAME);
-    const json *member = json_child(opening->weight_map);
+    const json *member = json_child(checkpoint->weight_map);
     for (; member; member = json_next(member)) {
-        struct mapped *mapped = &opening->mapped[opening->mapped_count];
+        struct mapped *mapped = &checkpoint->mapped[checkpoint->mapped_count];
         mapped->name = json_key(member);
         int rc = check_shard_name(opening, member);
         if (rc == 0)
             rc = find_shard(opening, json_string(member), &mapped->file);
         if (rc)
             return rc;
-        const struct shard *shard = &opening->checkpoint->shards[mapped->file];
+        const struct shard *shard = &checkpoint->shards[mapped->file];
         if (!safetensors_find(&shard->header, mapped->name))
             return error_set(error, ERR_BAD_MODEL,
                              "%s: weight_map.%.200s: %s does not hold that tensor", INDEX_NAME,
                              mapped->name, shard->name);
-        opening->mapped_count++;
+        checkpoint->mapped_count++;
     }
-    qsort(opening->mapped, opening->mapped_count, sizeof(*opening->mapped), by_mapped_name);
+    qsort(checkpoint->mapped, checkpoint->mapped_count, sizeof(*checkpoint->mapped),
+          by_mapped_name);
     return 0;
 }
 
-static const struct safetensors_tensor *find_tensor(const struct opening *opening, const char *name,
-                                                    uint32_t *ret_file)
+static const struct safetensors_tensor *find_tensor(const struct checkpoint *checkpoint,
+                                                    const char *name, uint32_t *ret_file)
 {
     *ret_file = 0;
-    if (opening->weight_map) {
+    if (checkpoint->weight_map) {
         struct mapped key = {.name = name};
-        const struct mapped *mapped = bsearch(&key, opening->mapped, opening->mapped_count,
-                                              sizeof(*opening->mapped), by_mapped_name);
+        const struct mapped *mapped = bsearch(&key, checkpoint->mapped, checkpoint->mapped_count,
+                                              sizeof(*checkpoint->mapped), by_mapped_name);
         if (!mapped)
             return NULL;
         *ret_file = mapped->file;
     }
-    return safetensors_find(&opening->checkpoint->shards[*ret_file].header, name);
+    return safetensors_find(&checkpoint->shards[*ret_file].header, name);
 }
 
-static int check_dtype(const struct opening *opening, const char *file,
-                       const struct safetensors_tensor *tensor, enum model_dtype *ret)
+bool checkpoint_has(const struct checkpoint *checkpoint, const char *name)
+{
+    uint32_t file;
+    assert(!checkpoint->tensors);
+    return find_tensor(checkpoint, name, &file) != NULL;
+}
+
+static int check_dtype(const char *file, const struct safetensors_tensor *tensor,
+                       enum model_dtype *ret, struct error *error)
 {
     for (enum model_dtype dtype = MODEL_F32; dtype <= MODEL_BF16; dtype++)
         if (strcmp(tensor->dtype, model_dtype_name(dtype)) == 0) {
             *ret = dtype;
             return 0;
         }
-    return error_set(opening->error, ERR_BAD_MODEL,
+    return error_set(error, ERR_BAD_MODEL,
                      "%s: tensor %s: dtype: %s is not supported (BF16, F16 and F32 are)", file,
                      tensor->name, tensor->dtype);
 }
@@ -155,8 +167,8 @@ static void show_shape(const struct safetensors_tensor *tensor, char shown[192])
                                  tensor->shape[i]);
 }
 
-static int check_shape(const struct opening *opening, const char *file,
-                       const struct safetensors_tensor *tensor, struct weight_shape wanted)
+static int check_shape(const char *file, const struct safetensors_tensor *tensor,
+                       struct checkpoint_shape wanted, struct error *error)
 {
     if (tensor->rank == wanted.rank && tensor->shape[0] == wanted.rows &&
         (wanted.rank == 1 || tensor->shape[1] == wanted.columns))
@@ -167,106 +179,86 @@ static int check_shape(const struct opening *opening, const char *file,
         snprintf(text, sizeof(text), "%u", wanted.rows);
     else
         snprintf(text, sizeof(text), "%u, %u", wanted.rows, wanted.columns);
-    return error_set(opening->error, ERR_BAD_MODEL,
+    return error_set(error, ERR_BAD_MODEL,
                      "%s: tensor %s: shape: [%s] is not [%s], as config.json makes it", file,
                      tensor->name, shown, text);
 }
 
-static int place_weight(const struct opening *opening, const struct model_config *config,
-                        enum weight_role role, uint32_t layer)
+static int place(struct checkpoint *checkpoint, const struct checkpoint_wanted *wanted,
+                 struct checkpoint_tensor *ret, struct error *error)
 {
-    struct checkpoint *checkpoint = opening->checkpoint;
-    char name[WEIGHT_NAME_MAX];
-    weight_name(role, layer, name);
     uint32_t file = 0;
-    const struct safetensors_tensor *tensor = find_tensor(opening, name, &file);
+    const struct safetensors_tensor *tensor = find_tensor(checkpoint, wanted->name, &file);
     if (!tensor)
-        return error_set(opening->error, ERR_BAD_MODEL, "%s: tensor %s: missing",
-                         opening->weight_map ? INDEX_NAME : SINGLE_NAME, name);
+        return error_set(error, ERR_BAD_MODEL, "%s: tensor %s: missing",
+                         checkpoint->weight_map ? INDEX_NAME : SINGLE_NAME, wanted->name);
     const char *shard = checkpoint->shards[file].name;
-    struct checkpoint_tensor placed = {.shape = weight_shape(config, role),
-                                       .bytes = tensor->bytes,
-                                       .file = file,
-                                       .offset = tensor->offset};
-    int rc = check_dtype(opening, shard, tensor, &placed.dtype);
+    struct checkpoint_tensor placed = {
+        .shape = wanted->shape, .bytes = tensor->bytes, .file = file, .offset = tensor->offset};
+    int rc = check_dtype(shard, tensor, &placed.dtype, error);
     if (rc == 0)
-        rc = check_shape(opening, shard, tensor, placed.shape);
+        rc = check_shape(shard, tensor, placed.shape, error);
     if (rc)
         return rc;
-    checkpoint->weights[(size_t)layer * WEIGHT_ROLES + role] = placed;
+    *ret = placed;
     checkpoint->bytes += placed.bytes;
     return 0;
 }
 
-static int place_weights(const struct opening *opening, struct model_config *config)
-{
-    uint32_t file = 0;
-    char head[WEIGHT_NAME_MAX];
-    weight_name(WEIGHT_HEAD, 0, head);
-    if (!find_tensor(opening, head, &file))
-        config->tied = true;
-    struct checkpoint *checkpoint = opening->checkpoint;
-    checkpoint->layers = config->layers;
-    checkpoint->weights =
-        calloc((size_t)config->layers * WEIGHT_ROLES, sizeof(*checkpoint->weights));
-    if (!checkpoint->weights)
-        return error_set(opening->error, ERR_NO_MEMORY, "no memory for %u layers", config->layers);
-    for (int role = 0; role < WEIGHT_ROLES; role++) {
-        uint32_t layers = weight_per_layer(role) ? config->layers : 1;
-        for (uint32_t layer = 0; weight_present(config, role) && layer < layers; layer++) {
-            int rc = place_weight(opening, config, role, layer);
-            if (rc)
-                return rc;
-        }
-    }
-    return 0;
-}
-
-static int open_sharded(struct opening *opening, struct model_config *config)
-{
-    char *text = NULL;
-    size_t length = 0;
-    json *document = NULL;
-    int rc = file_text(opening->directory, INDEX_NAME, SAFETENSORS_HEADER_MAX, &text, &length,
-                       opening->error);
-    if (rc == 0)
-        rc = safetensors_json(text, length, INDEX_NAME, &document, opening->error);
-    free(text);
-    if (rc)
-        return rc;
-    struct fields fields = {document, INDEX_NAME, NULL, opening->error};
-    opening->weight_map = field_get(&fields, "weight_map");
-    if (!json_is_object(opening->weight_map))
-        rc = opening->weight_map
-                 ? field_refuse(&fields, "weight_map", opening->weight_map, "an object")
-                 : field_require(&fields, "weight_map");
-    if (rc == 0)
-        rc = open_mapped(opening);
-    if (rc == 0)
-        rc = place_weights(opening, config);
-    free(opening->mapped);
-    json_free(document);
-    return rc;
-}
-
-static int open_files(struct opening *opening, struct model_config *config)
-{
-    if (!file_exists(opening->directory, SINGLE_NAME) &&
-        file_exists(opening->directory, INDEX_NAME))
-        return open_sharded(opening, config);
-    int rc = open_shard(opening, SINGLE_NAME);
-    return rc ? rc : place_weights(opening, config);
-}
-
-/* The headers have done their work: what is kept is the place of each weight. */
+/* The headers have done their work: what is kept is the place of each tensor. */
 static void free_headers(struct checkpoint *checkpoint)
 {
     for (uint32_t file = 0; file < checkpoint->files; file++)
         safetensors_free(&checkpoint->shards[file].header);
+    free(checkpoint->mapped);
+    json_free(checkpoint->index);
+    checkpoint->mapped = NULL;
+    checkpoint->index = NULL;
+    checkpoint->weight_map = NULL;
 }
 
-int checkpoint_open(const char *directory, struct model_config *config,
-                    struct checkpoint **ret_checkpoint, struct error *error)
+int checkpoint_match(struct checkpoint *checkpoint, const struct checkpoint_wanted *wanted,
+                     uint32_t count, struct error *error)
+{
+    assert(!checkpoint->tensors);
+    struct checkpoint_tensor *tensors = calloc(count ? count : 1, sizeof(*tensors));
+    if (!tensors)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u tensors", count);
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < count; i++)
+        rc = place(checkpoint, &wanted[i], &tensors[i], error);
+    if (rc) {
+        free(tensors);
+        return rc;
+    }
+    checkpoint->tensors = tensors;
+    checkpoint->count = count;
+    free_headers(checkpoint);
+    return 0;
+}
+
+static int open_sharded(struct opening *opening)
+{
+    struct checkpoint *checkpoint = opening->checkpoint;
+    char *text = NULL;
+    size_t length = 0;
+    int rc = file_text(opening->directory, INDEX_NAME, SAFETENSORS_HEADER_MAX, &text, &length,
+                       opening->error);
+    if (rc == 0)
+        rc = safetensors_json(text, length, INDEX_NAME, &checkpoint->index, opening->error);
+    free(text);
+    if (rc)
+        return rc;
+    struct fields fields = {checkpoint->index, INDEX_NAME, NULL, opening->error};
+    checkpoint->weight_map = field_get(&fields, "weight_map");
+    if (!json_is_object(checkpoint->weight_map))
+        return checkpoint->weight_map
+                   ? field_refuse(&fields, "weight_map", checkpoint->weight_map, "an object")
+                   : field_require(&fields, "weight_map");
+    return open_mapped(opening);
+}
+
+int checkpoint_open(const char *directory, struct checkpoint **ret_checkpoint, struct error *error)
 {
     struct checkpoint *checkpoint = calloc(1, sizeof(*checkpoint));
     if (checkpoint)
@@ -276,14 +268,12 @@ int checkpoint_open(const char *directory, struct model_config *config,
         return error_set(error, ERR_NO_MEMORY, "no memory to open %s", directory);
     }
     struct opening opening = {.checkpoint = checkpoint, .directory = directory, .error = error};
-    struct model_config made = *config;
-    int rc = open_files(&opening, &made);
-    free_headers(checkpoint);
+    bool sharded = !file_exists(directory, SINGLE_NAME) && file_exists(directory, INDEX_NAME);
+    int rc = sharded ? open_sharded(&opening) : open_shard(&opening, SINGLE_NAME);
     if (rc) {
         checkpoint_close(checkpoint);
         return rc;
     }
-    *config = made;
     *ret_checkpoint = checkpoint;
     return 0;
 }
@@ -292,20 +282,18 @@ void checkpoint_close(struct checkpoint *checkpoint)
 {
     if (!checkpoint)
         return;
+    free_headers(checkpoint);
     for (uint32_t file = 0; file < checkpoint->files; file++)
         close(checkpoint->shards[file].fd);
     free(checkpoint->shards);
-    free(checkpoint->weights);
+    free(checkpoint->tensors);
     free(checkpoint);
 }
 
-const struct checkpoint_tensor *checkpoint_weight(const struct checkpoint *checkpoint,
-                                                  enum weight_role role, uint32_t layer)
+const struct checkpoint_tensor *checkpoint_tensor(const struct checkpoint *checkpoint, uint32_t i)
 {
-    assert(layer < (weight_per_layer(role) ? checkpoint->layers : 1));
-    const struct checkpoint_tensor *tensor =
-        &checkpoint->weights[(size_t)layer * WEIGHT_ROLES + role];
-    return tensor->bytes ? tensor : NULL;
+    assert(i < checkpoint->count);
+    return &checkpoint->tensors[i];
 }
 
 uint32_t checkpoint_files(const struct checkpoint *checkpoint)

@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "gpu/model/config.h"
+#include "gpu/models/config.h"
 #include "gpu/model/field.h"
 
 /* bos_token_id and eos_token_id: a number, and a number or a list. Tokens that are there already

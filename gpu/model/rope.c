@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpu/model/field.h"
+#include "gpu/models/config.h"
+
 #define THETA_MIN 1.001
 #define THETA_MAX 1e12
 #define FACTOR_MAX 4096.0

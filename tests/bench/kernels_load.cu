@@ -26,7 +26,7 @@ static void describe(struct product_of &p, int number, uint32_t rows, enum dtype
     struct product_args &a = p.args;
     a.y_dtype = a.bias_dtype = y_dtype;
     a.rows.max = rows;
-    a.w = {p.weights, narrow, NULL, 0, SHAPE[number][0], SHAPE[number][1]};
+    a.w = {p.weights, format_plain(narrow), SHAPE[number][0], SHAPE[number][1]};
     a.x_stride = a.w.k;
     a.y_stride = a.w.n;
     a.x_dtype = narrow;

@@ -58,7 +58,7 @@ static void check_case(const case_of &c, random_state &random)
     for (float &value : bias)
         value = c.y == narrow ? to_narrow(random.normal() * 9) : random.normal() * 9;
     void *on_device[3] = {upload(w, w_dtype), upload(x, c.x), upload(bias, c.y)};
-    a.w = {on_device[0], w_dtype, NULL, 0, c.n, c.k};
+    a.w = {on_device[0], format_plain(w_dtype), c.n, c.k};
     a.x = on_device[1];
     a.bias = c.bias ? on_device[2] : NULL;
     a.x_dtype = c.x;
@@ -109,7 +109,7 @@ static void check_tune()
     const char *dir = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
     struct product_args a = {};
     uint32_t count = 64;
-    a.w = {NULL, narrow, NULL, 0, 1024, 2048};
+    a.w = {NULL, format_plain(narrow), 1024, 2048};
     void *w, *x;
     MUST(cudaMalloc(&w, 1024 * 2048 * 2));
     MUST(cudaMalloc(&x, 64 * 2048 * 2));
@@ -173,7 +173,7 @@ static void product(const struct step &s, const uint32_t shape[2], size_t *at, u
 {
     struct product_args a = {};
     a.rows = {s.count, 0, rows};
-    a.w = {s.weights + *at, narrow, NULL, 0, shape[0], shape[1]};
+    a.w = {s.weights + *at, format_plain(narrow), shape[0], shape[1]};
     a.x = s.x;
     a.y = s.y;
     a.x_stride = shape[1];
@@ -190,7 +190,7 @@ static void tune(const struct step &s, const uint32_t shape[2], uint32_t rows)
 {
     struct product_args a = {};
     a.rows = {s.count, 0, rows};
-    a.w = {s.weights, narrow, NULL, 0, shape[0], shape[1]};
+    a.w = {s.weights, format_plain(narrow), shape[0], shape[1]};
     a.x = s.x;
     a.y = s.y;
     a.x_stride = shape[1];

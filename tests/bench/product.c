@@ -89,7 +89,7 @@ static double run(char *weights, float *x, float *y, const uint32_t *count, uint
             const uint32_t *s = shape[i % SHAPES];
             struct product_args args = {
                 .rows = {count, 0, rows},
-                .w = {.data = at, .dtype = DTYPE_BF16, .n = s[0], .k = s[1]},
+                .w = {.data = at, .format = FORMAT_BF16, .n = s[0], .k = s[1]},
                 .x = x,
                 .y = y,
                 .x_stride = 8192,

@@ -3,8 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "gpu/model/config.h"
-#include "gpu/model/weight.h"
+#include "gpu/models/model.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check_sizes(const struct model_config *config)
@@ -18,7 +17,18 @@ static void check_sizes(const struct model_config *config)
     FUZZ_CHECK(config->head_dim >= 2 && config->head_dim <= MODEL_HEAD_DIM_MAX);
     FUZZ_CHECK(config->head_dim % 2 == 0 && config->rope.pairs == config->head_dim / 2);
     FUZZ_CHECK(config->head_dim * config->heads <= MODEL_HIDDEN_MAX);
-    FUZZ_CHECK(weight_elements(config) < 1ull << 50);
+}
+
+static void check_list(const struct model_config *config)
+{
+    struct op_list list;
+    uint32_t layers = 0;
+    FUZZ_CHECK(model_list(config, 1, &list, NULL) == 0);
+    FUZZ_CHECK(op_list_elements(&list) < 1ull << 50);
+    for (uint32_t i = 0; i < list.group_count; i++)
+        layers += list.groups[i].layers;
+    FUZZ_CHECK(layers == config->layers);
+    op_list_free(&list);
 }
 
 static void check_numbers(const struct model_config *config)
@@ -27,11 +37,6 @@ static void check_numbers(const struct model_config *config)
     FUZZ_CHECK(isfinite(config->rope.attention) && config->rope.attention > 0);
     for (uint32_t i = 0; i < config->rope.pairs; i++)
         FUZZ_CHECK(config->rope.inverse_frequency[i] > 0 && config->rope.inverse_frequency[i] <= 1);
-    uint32_t layers = 0;
-    FUZZ_CHECK(config->groups_count >= 1 && config->groups_count <= MODEL_GROUPS_MAX);
-    for (uint32_t i = 0; i < config->groups_count; i++)
-        layers += config->groups[i].layers;
-    FUZZ_CHECK(layers == config->layers);
     FUZZ_CHECK(config->eos_count <= MODEL_EOS_MAX);
     for (uint32_t i = 0; i < config->eos_count; i++)
         FUZZ_CHECK(config->eos_ids[i] >= 0 && (uint32_t)config->eos_ids[i] < config->vocab);
@@ -57,5 +62,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     check_sizes(&config);
     check_numbers(&config);
+    check_list(&config);
     return 0;
 }

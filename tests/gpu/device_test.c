@@ -168,14 +168,15 @@ START_TEST(greedy_tokens_are_the_likeliest_or_nearly)
 }
 END_TEST
 
-/* Each output is one input by the greatest weight that there is; of normed inputs some are above 1. */
+/* Each output is one input by the greatest weight that there is; of normed inputs some are above 1.
+ */
 static void matrix_fill(const struct weight *weight)
 {
     static const uint16_t greatest[] = {[DTYPE_BF16] = 0x7f7f, [DTYPE_F16] = 0x7bff};
     uint16_t *values = calloc((size_t)weight->n * weight->k, sizeof *values);
-    ck_assert(weight->dtype != DTYPE_F32);
+    ck_assert(weight->format != FORMAT_F32);
     for (uint32_t n = 0; n < weight->n; n++)
-        values[(size_t)n * weight->k + n % weight->k] = greatest[weight->dtype];
+        values[(size_t)n * weight->k + n % weight->k] = greatest[weight->format];
     rig_store((void *)weight->data, values, (size_t)weight->n * weight->k * sizeof *values);
     free(values);
 }
@@ -184,8 +185,8 @@ static void matrix_fill(const struct weight *weight)
 START_TEST(what_overflows_gives_no_finite_result)
 {
     model_open("llama-default-bf16");
-    matrix_fill(_i ? &talk.engine->rank.weights.layers[0].gate_up
-                   : &talk.engine->rank.weights.layers[0].qkv);
+    matrix_fill(rig_weight(&talk.engine->rank, _i ? "model.layers.0.mlp.gate_proj.weight"
+                                                  : "model.layers.0.self_attn.q_proj.weight"));
     for (uint32_t i = 0; i < 24; i++) /* steps of few rows and of many */
         jobs[i] = (struct talk_job){.prompt = reference.prompts[i % REFERENCE_PROMPTS].tokens,
                                     .prompt_len = reference.prompts[i % REFERENCE_PROMPTS].count,

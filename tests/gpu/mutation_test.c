@@ -7,6 +7,8 @@
 #include "tests/gpu/reference.h"
 #include "tests/gpu/rig.h"
 
+#define LAYER "model.layers."
+
 static struct talk talk;
 static struct talk_job jobs[REFERENCE_PROMPTS];
 static struct reference reference;
@@ -16,9 +18,14 @@ static struct rank *rank(void)
     return &talk.engine->rank;
 }
 
-static struct model_config *config(void)
+static struct op_list *list(void)
 {
-    return &talk.engine->facts.config;
+    return &talk.engine->facts.source.list;
+}
+
+static struct weight *weight(const char *tensor)
+{
+    return rig_weight(rank(), tensor);
 }
 
 static void model_open(const char *name)
@@ -42,7 +49,7 @@ static struct rig_error error_run(void)
 
 static void plain_frequencies(double theta)
 {
-    struct model_rope *rope = &config()->rope;
+    struct model_rope *rope = &list()->ropes[0];
     rope->attention = 1;
     for (uint32_t i = 0; i < rope->pairs; i++)
         rope->inverse_frequency[i] = (float)pow(theta, -(double)i / rope->pairs);
@@ -60,7 +67,7 @@ static void rope_unscaled_llama3(void)
 
 static void rope_shifted(void)
 {
-    struct model_rope *rope = &config()->rope;
+    struct model_rope *rope = &list()->ropes[0];
     memmove(rope->inverse_frequency, rope->inverse_frequency + 1,
             (rope->pairs - 1) * sizeof(float));
 }
@@ -81,10 +88,11 @@ static void blocks_swapped(void)
  * head of the one after it. */
 static void heads_shifted(void)
 {
-    uint32_t width = config()->heads * config()->head_dim, head = config()->head_dim;
+    struct weight *q = weight(LAYER "0.self_attn.q_proj.weight");
+    struct weight *o = weight(LAYER "0.self_attn.o_proj.weight");
+    uint32_t width = o->k, head = list()->groups[0].head_dim;
     static char from[1 << 20], to[1 << 20];
-    struct weight *q = &rank()->weights.layers[0].qkv, *o = &rank()->weights.layers[0].o;
-    uint32_t bytes = dtype_bytes(q->dtype);
+    uint32_t bytes = dtype_bytes(format_info(q->format).dtype);
     size_t row = (size_t)q->k * bytes, line = (size_t)o->k * bytes;
     rig_fetch(from, q->data, width * row);
     for (uint32_t i = 0; i < width; i++)
@@ -100,47 +108,47 @@ static void heads_shifted(void)
 
 static void qkv_bias_dropped(void)
 {
-    rank()->weights.layers[0].qkv_bias = NULL;
+    weight(LAYER "0.self_attn.q_proj.bias")->data = NULL;
 }
 
 static void down_bias_dropped(void)
 {
-    rank()->weights.layers[1].down_bias = NULL;
+    weight(LAYER "1.mlp.down_proj.bias")->data = NULL;
 }
 
 static void o_bias_dropped(void)
 {
-    rank()->weights.layers[1].o_bias = NULL;
+    weight(LAYER "1.self_attn.o_proj.bias")->data = NULL;
 }
 
 static void gate_up_bias_dropped(void)
 {
-    rank()->weights.layers[0].gate_up_bias = NULL;
+    weight(LAYER "0.mlp.gate_proj.bias")->data = NULL;
 }
 
 static void input_norm_ignored(void)
 {
-    rank()->weights.layers[1].input_norm = NULL;
+    weight(LAYER "1.input_layernorm.weight")->data = NULL;
 }
 
 static void post_norm_ignored(void)
 {
-    rank()->weights.layers[0].post_norm = NULL;
+    weight(LAYER "0.post_attention_layernorm.weight")->data = NULL;
 }
 
 static void q_norm_ignored(void)
 {
-    rank()->weights.layers[1].q_norm = NULL;
+    weight(LAYER "1.self_attn.q_norm.weight")->data = NULL;
 }
 
 static void k_norm_ignored(void)
 {
-    rank()->weights.layers[0].k_norm = NULL;
+    weight(LAYER "0.self_attn.k_norm.weight")->data = NULL;
 }
 
 static void final_norm_ignored(void)
 {
-    rank()->weights.final_norm = NULL;
+    weight("model.norm.weight")->data = NULL;
 }
 
 static void nothing(void)

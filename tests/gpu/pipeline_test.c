@@ -2,7 +2,8 @@
  * the bit, with steps in flight on all stages; and mistakes in that are seen. */
 #include <string.h>
 
-#include "gpu/model/synthetic.h"
+#include "gpu/models/model.h"
+#include "gpu/models/synthetic.h"
 #include "gpu/stages.h"
 #include "tests/gpu/flow.h"
 #include "tests/gpu/gpu_suites.h"
@@ -176,10 +177,7 @@ END_TEST
 
 static void stages_swapped(struct gpu_engine *engine)
 {
-    struct rank *one = engine_rank(engine, 0), *two = engine_rank(engine, 1);
-    struct layer_weights *kept = one->weights.layers;
-    one->weights.layers = two->weights.layers;
-    two->weights.layers = kept;
+    rig_stages_swap(engine_rank(engine, 0), engine_rank(engine, 1));
 }
 
 static void tokens_kept(struct gpu_engine *engine)
@@ -188,16 +186,24 @@ static void tokens_kept(struct gpu_engine *engine)
     engine->rank.relay.first = &engine_rank(engine, 1)->relay;
 }
 
-static void layer_run_twice(struct gpu_engine *engine)
+static void weights_taken_twice(struct gpu_engine *engine)
 {
     struct rank *rank = engine_rank(engine, 1);
-    rank->weights.layers[1] = rank->weights.layers[0];
+    const struct op *first = NULL;
+    for (uint32_t i = 0; i < rank->program.op_count; i++) {
+        struct op *op = &rank->program.ops[i];
+        if (op->kind == OP_MATMUL && op->layer >= 0 && !first)
+            first = op;
+        if (op->kind == OP_MATMUL && first && op->layer == first->layer + 1 &&
+            rank->weights.at[op->weight].n == rank->weights.at[first->weight].n)
+            op->weight = first->weight;
+    }
 }
 
 START_TEST(mistakes_in_handing_on_are_seen)
 {
     static void (*const mistakes[])(struct gpu_engine *) = {stages_swapped, tokens_kept,
-                                                            layer_run_twice};
+                                                            weights_taken_twice};
     struct flow_options options = flow_of(1, 2);
     expect(&options);
     options.after_start = mistakes[_i];
@@ -268,10 +274,7 @@ static void way_stage(int stage, uint64_t step)
 {
     struct relay *relay = &way.relays[stage];
     cudaStream_t compute = way.compute[stage];
-    struct forward_state state = {.residual = way.state[stage],
-                                  .delta = way.state[stage] + WAY_BYTES / 2,
-                                  .residual_bytes = WAY_BYTES / 2,
-                                  .delta_bytes = WAY_BYTES / 2};
+    struct stage_state state = {.residual = way.state[stage], .bytes = WAY_BYTES};
     size_t tokens = 4 * sizeof(int32_t);
     cudaSetDevice(stage);
     if (stage == 0) {
@@ -440,8 +443,11 @@ START_TEST(layers_are_shared_out_by_their_cost)
 {
     struct model_config config;
     uint32_t first[GPU_STAGES_MAX + 1];
+    struct op_list list;
     ck_assert_int_eq(synthetic_config(splits[_i].model, &config, &error), 0);
-    ck_assert_int_eq(stages_split(&config, splits[_i].stages, first, &error), 0);
+    ck_assert_int_eq(model_list(&config, 1, &list, &error), 0);
+    ck_assert_int_eq(stages_split(&list, splits[_i].stages, first, &error), 0);
+    op_list_free(&list);
     for (uint32_t i = 0; i <= splits[_i].stages; i++)
         ck_assert_msg(first[i] == splits[_i].first[i], "%s, stage %u of %u: %u", splits[_i].model,
                       i, splits[_i].stages, first[i]);

@@ -185,7 +185,8 @@ END_TEST
 
 static void shards_swapped(void)
 {
-    struct weight *one = &rank(0)->weights.layers[0].down, *two = &rank(1)->weights.layers[0].down;
+    struct weight *one = rig_weight(rank(0), "model.layers.0.mlp.down_proj.weight");
+    struct weight *two = rig_weight(rank(1), "model.layers.0.mlp.down_proj.weight");
     struct weight kept = *one;
     *one = *two;
     *two = kept;
@@ -193,7 +194,8 @@ static void shards_swapped(void)
 
 static void heads_swapped(void)
 {
-    struct weight *one = &rank(0)->weights.layers[1].o, *two = &rank(1)->weights.layers[1].o;
+    struct weight *one = rig_weight(rank(0), "model.layers.1.self_attn.o_proj.weight");
+    struct weight *two = rig_weight(rank(1), "model.layers.1.self_attn.o_proj.weight");
     struct weight kept = *one;
     *one = *two;
     *two = kept;
@@ -201,14 +203,15 @@ static void heads_swapped(void)
 
 static void sums_skipped(void)
 {
-    rank(0)->forward.comm = rank(1)->forward.comm = NULL;
+    rig_without(rank(0), OP_ALL_REDUCE);
+    rig_without(rank(1), OP_ALL_REDUCE);
 }
 
 static void vocabulary_swapped(void)
 {
-    uint32_t first = rank(0)->weights.head_first;
-    rank(0)->weights.head_first = rank(1)->weights.head_first;
-    rank(1)->weights.head_first = first;
+    uint32_t first = rank(0)->weights.vocabulary_first;
+    rank(0)->weights.vocabulary_first = rank(1)->weights.vocabulary_first;
+    rank(1)->weights.vocabulary_first = first;
 }
 
 START_TEST(mistakes_in_sharing_are_seen)

@@ -4,6 +4,46 @@
 
 enum gpu_dtype rig_dtype = GPU_DTYPE_AUTO;
 
+struct weight *rig_weight(const struct rank *rank, const char *tensor)
+{
+    return &rank->weights.at[op_list_weight(rank->program.list, tensor)];
+}
+
+static void swap(struct weight *a, struct weight *b)
+{
+    struct weight kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+void rig_stages_swap(struct rank *a, struct rank *b)
+{
+    uint32_t j = 0;
+    for (uint32_t i = 0; i < a->program.op_count; i++) {
+        const struct op *one = &a->program.ops[i], *other = NULL;
+        if (one->layer < 0 || one->weight == LIST_NONE)
+            continue;
+        for (; j < b->program.op_count && !other; j++) {
+            bool fits = b->program.ops[j].layer >= 0 && b->program.ops[j].weight != LIST_NONE;
+            other = fits ? &b->program.ops[j] : NULL;
+        }
+        if (other)
+            swap(&a->weights.at[one->weight], &b->weights.at[other->weight]);
+    }
+}
+
+void rig_without(struct rank *rank, enum op_kind kind)
+{
+    struct program *program = &rank->program;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        if (program->ops[i].kind != kind)
+            program->ops[kept++] = program->ops[i];
+    }
+    program->op_count = kept;
+    (void)program_fuse(program, NULL);
+}
+
 /* Sums that become means in the end. */
 static void add(struct rig_error *error, const struct gpu_score *scores,
                 const struct reference_prompt *prompt)

@@ -17,6 +17,13 @@ bool rig_setup(void);
 bool rig_several(uint32_t devices); /* the same; false: there are not so many */
 bool rig_step(void);                /* one piece of work of a stepped engine; false: none can run */
 
+/* The weight on a rank that has a part of that name, "model.norm.weight". */
+struct weight *rig_weight(const struct rank *rank, const char *tensor);
+/* Ranks of two stages take each other's weights, layer by layer. */
+void rig_stages_swap(struct rank *a, struct rank *b);
+/* The rank leaves out all ops of a kind. */
+void rig_without(struct rank *rank, enum op_kind kind);
+
 /* Device memory of an idle engine. */
 void rig_fetch(void *host, const void *device, size_t bytes);
 void rig_store(void *device, const void *host, size_t bytes);

@@ -185,8 +185,10 @@ static void held_up(const struct rank *rank, cudaStream_t stream)
 
 static void a_shard_swapped(struct gpu_engine *engine)
 {
-    struct weight *first = &engine_rank(engine, 0)->weights.layers[0].down;
-    struct weight *second = &engine_rank(engine, 1)->weights.layers[0].down;
+    struct weight *first =
+        rig_weight(engine_rank(engine, 0), "model.layers.0.mlp.down_proj.weight");
+    struct weight *second =
+        rig_weight(engine_rank(engine, 1), "model.layers.0.mlp.down_proj.weight");
     struct weight kept = *first;
     *first = *second;
     *second = kept;
@@ -194,10 +196,7 @@ static void a_shard_swapped(struct gpu_engine *engine)
 
 static void stages_swapped(struct gpu_engine *engine)
 {
-    struct rank *first = engine_rank(engine, 0), *second = engine_rank(engine, 1);
-    struct layer_weights *kept = first->weights.layers;
-    first->weights.layers = second->weights.layers;
-    second->weights.layers = kept;
+    rig_stages_swap(engine_rank(engine, 0), engine_rank(engine, 1));
 }
 
 /* The one of the first layer's attention. */
@@ -209,7 +208,8 @@ static void one_sum_skipped(struct gpu_engine *engine)
 
 static void all_sums_skipped(struct gpu_engine *engine)
 {
-    engine_rank(engine, 0)->forward.comm = engine_rank(engine, 1)->forward.comm = NULL;
+    rig_without(engine_rank(engine, 0), OP_ALL_REDUCE);
+    rig_without(engine_rank(engine, 1), OP_ALL_REDUCE);
 }
 
 /* The waits that comm.h and relay.h draw. */

@@ -1,4 +1,6 @@
-#include "gpu/model/config.h"
+#include "gpu/models/config.h"
+#include "gpu/models/family.h"
+#include "gpu/models/model.h"
 
 #include <string.h>
 
@@ -55,6 +57,13 @@ static const struct refusal refusals[] = {
     {"\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}",
      "rope_parameters.full_attention: an object is not supported (one set of parameters for all "
      "layers is)"},
+    /* what other families' models have */
+    {"\"logits_scaling\":8", "logits_scaling: 8 is not supported for llama"},
+    {"\"attn_logit_softcapping\":50.0", "attn_logit_softcapping: 50 is not supported for llama"},
+    {"\"query_pre_attn_scalar\":256", "query_pre_attn_scalar: 256 is not supported for llama"},
+    {MISTRAL ",\"num_local_experts\":8", "num_local_experts: 8 is not supported for mistral"},
+    {QWEN2 ",\"use_qk_norm\":true", "use_qk_norm: true is not supported for qwen2"},
+    {QWEN3 ",\"no_rope_layers\":[1,0]", "no_rope_layers: a list is not supported for qwen3"},
     /* sizes: missing, of the wrong type, out of range */
     {"\"-num_hidden_layers\":0", "num_hidden_layers: missing"},
     {"\"-hidden_size\":0", "hidden_size: missing"},
@@ -189,7 +198,7 @@ START_TEST(a_plain_llama_has_what_its_fields_say)
 {
     struct model_config config;
     ck_assert_int_eq(config_with("", &config, NULL), 0);
-    ck_assert_int_eq(config.arch, MODEL_LLAMA);
+    ck_assert_str_eq(config.family->type, "llama");
     ck_assert_int_eq(config.dtype, MODEL_BF16);
     ck_assert_uint_eq(config.layers, 2);
     ck_assert_uint_eq(config.hidden, 32);
@@ -203,9 +212,8 @@ START_TEST(a_plain_llama_has_what_its_fields_say)
     ck_assert_float_eq_tol(config.attention_scale, 0.35355339f, 1e-7f);
     ck_assert(!config.qkv_bias && !config.o_bias && !config.mlp_bias && !config.qk_norm);
     ck_assert(!config.tied);
-    ck_assert_uint_eq(config.groups_count, 1);
-    ck_assert_uint_eq(config.groups[0].window, 0);
-    ck_assert_uint_eq(config.groups[0].layers, 2);
+    ck_assert_uint_eq(config.window[0], 0);
+    ck_assert_uint_eq(config.window[1], 0);
     ck_assert_int_eq(config.bos_id, -1);
     ck_assert_uint_eq(config.eos_count, 0);
     ck_assert_float_eq(config.sampling.temperature, 0);
@@ -216,25 +224,27 @@ END_TEST
 
 static const struct {
     const char *changes;
-    enum model_arch arch;
+    const char *family;
     uint32_t head_dim, kv_heads;
     bool qkv_bias, o_bias, mlp_bias, qk_norm, tied;
 } variants[] = {
-    {"\"-architectures\":0", MODEL_LLAMA, 8, 2, 0, 0, 0, 0, 0},
-    {"\"-model_type\":0", MODEL_LLAMA, 8, 2, 0, 0, 0, 0, 0},
-    {"\"num_key_value_heads\":null", MODEL_LLAMA, 8, 4, 0, 0, 0, 0, 0},
-    {"\"-num_key_value_heads\":0", MODEL_LLAMA, 8, 4, 0, 0, 0, 0, 0},
-    {"\"head_dim\":80,\"hidden_act\":null", MODEL_LLAMA, 80, 2, 0, 0, 0, 0, 0},
-    {"\"head_dim\":80,\"num_attention_heads\":3,\"num_key_value_heads\":1", MODEL_LLAMA, 80, 1, 0,
-     0, 0, 0, 0},
-    {"\"attention_bias\":true", MODEL_LLAMA, 8, 2, 1, 1, 0, 0, 0},
-    {"\"mlp_bias\":true,\"tie_word_embeddings\":true", MODEL_LLAMA, 8, 2, 0, 0, 1, 0, 1},
-    {MISTRAL ",\"num_key_value_heads\":null", MODEL_MISTRAL, 8, 4, 0, 0, 0, 0, 0},
-    {MISTRAL ",\"head_dim\":128", MODEL_MISTRAL, 128, 2, 0, 0, 0, 0, 0},
-    {QWEN2, MODEL_QWEN2, 8, 2, 1, 0, 0, 0, 0},
-    {QWEN2 ",\"attention_bias\":false,\"mlp_bias\":true", MODEL_QWEN2, 8, 2, 1, 0, 0, 0, 0},
-    {QWEN3, MODEL_QWEN3, 128, 2, 0, 0, 0, 1, 0},
-    {QWEN3 ",\"head_dim\":64,\"attention_bias\":true", MODEL_QWEN3, 64, 2, 1, 1, 0, 1, 0},
+    {"\"-architectures\":0", "llama", 8, 2, 0, 0, 0, 0, 0},
+    {"\"-model_type\":0", "llama", 8, 2, 0, 0, 0, 0, 0},
+    {"\"num_key_value_heads\":null", "llama", 8, 4, 0, 0, 0, 0, 0},
+    {"\"-num_key_value_heads\":0", "llama", 8, 4, 0, 0, 0, 0, 0},
+    {"\"head_dim\":80,\"hidden_act\":null", "llama", 80, 2, 0, 0, 0, 0, 0},
+    {"\"head_dim\":80,\"num_attention_heads\":3,\"num_key_value_heads\":1", "llama", 80, 1, 0, 0, 0,
+     0, 0},
+    {"\"attention_bias\":true", "llama", 8, 2, 1, 1, 0, 0, 0},
+    {"\"mlp_bias\":true,\"tie_word_embeddings\":true", "llama", 8, 2, 0, 0, 1, 0, 1},
+    {MISTRAL ",\"num_key_value_heads\":null", "mistral", 8, 4, 0, 0, 0, 0, 0},
+    {"\"logits_scaling\":1,\"num_local_experts\":0,\"use_qk_norm\":false,\"clip_qkv\":null",
+     "llama", 8, 2, 0, 0, 0, 0, 0},
+    {MISTRAL ",\"head_dim\":128", "mistral", 128, 2, 0, 0, 0, 0, 0},
+    {QWEN2, "qwen2", 8, 2, 1, 0, 0, 0, 0},
+    {QWEN2 ",\"attention_bias\":false,\"mlp_bias\":true", "qwen2", 8, 2, 1, 0, 0, 0, 0},
+    {QWEN3, "qwen3", 128, 2, 0, 0, 0, 1, 0},
+    {QWEN3 ",\"head_dim\":64,\"attention_bias\":true", "qwen3", 64, 2, 1, 1, 0, 1, 0},
 };
 
 START_TEST(each_architecture_has_its_own_biases_norms_and_head_dimension)
@@ -242,7 +252,7 @@ START_TEST(each_architecture_has_its_own_biases_norms_and_head_dimension)
     struct model_config config;
     struct error error = {0};
     ck_assert_msg(config_with(variants[_i].changes, &config, &error) == 0, "%s", error.text);
-    ck_assert_int_eq(config.arch, variants[_i].arch);
+    ck_assert_str_eq(config.family->type, variants[_i].family);
     ck_assert_uint_eq(config.head_dim, variants[_i].head_dim);
     ck_assert_uint_eq(config.rope.pairs, variants[_i].head_dim / 2);
     ck_assert_uint_eq(config.kv_heads, variants[_i].kv_heads);
@@ -294,16 +304,20 @@ START_TEST(each_layer_is_in_the_group_of_its_window)
     struct model_config config;
     struct error error = {0};
     ck_assert_msg(config_with(windows[_i].changes, &config, &error) == 0, "%s", error.text);
-    ck_assert_uint_eq(config.groups_count, windows[_i].groups);
-    uint32_t layers[MODEL_GROUPS_MAX] = {0};
-    for (uint32_t layer = 0; layer < 4; layer++) {
-        ck_assert_uint_lt(config.layer_group[layer], config.groups_count);
-        ck_assert_uint_eq(config.groups[config.layer_group[layer]].window,
-                          windows[_i].windows[layer]);
-        layers[config.layer_group[layer]]++;
+    struct op_list list;
+    ck_assert_int_eq(model_list(&config, 1, &list, &error), 0);
+    ck_assert_uint_eq(list.group_count, windows[_i].groups);
+    uint32_t layers[GPU_GROUPS_MAX] = {0};
+    for (uint32_t i = 0; i < list.op_count; i++) {
+        const struct op *op = &list.ops[i];
+        if (op->kind != OP_ATTENTION)
+            continue;
+        ck_assert_uint_eq(list.groups[op->attention.group].window, windows[_i].windows[op->layer]);
+        ck_assert_uint_eq(op->attention.layer, layers[op->attention.group]++);
     }
-    for (uint32_t group = 0; group < config.groups_count; group++)
-        ck_assert_uint_eq(config.groups[group].layers, layers[group]);
+    for (uint32_t group = 0; group < list.group_count; group++)
+        ck_assert_uint_eq(list.groups[group].layers, layers[group]);
+    op_list_free(&list);
 }
 END_TEST
 

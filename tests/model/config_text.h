@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "gpu/model/config.h"
+#include "gpu/models/config.h"
 
 #define CONFIG_TEXT_MAX 4096
 

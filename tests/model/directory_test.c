@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gpu/model/checkpoint.h"
+#include "gpu/models/model.h"
 #include "tests/model/model_suites.h"
 #include "tests/model/scratch.h"
 
@@ -257,16 +257,12 @@ static void break_it(const struct breakage *breakage)
     }
 }
 
-/* As the daemon does it: the config, then the checkpoint. */
 static int load(const char *path, struct error *error)
 {
-    struct model_config config;
-    struct checkpoint *checkpoint = NULL;
-    int rc = model_config_load(path, &config, error);
+    struct model model;
+    int rc = model_load(path, 1, &model, error);
     if (rc == 0)
-        rc = checkpoint_open(path, &config, &checkpoint, error);
-    if (rc == 0)
-        checkpoint_close(checkpoint);
+        model_drop(&model);
     return rc;
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/model/checkpoint.h"
+#include "gpu/models/model.h"
 #include "protocol/base/json.h"
 #include "tests/model/config_text.h"
 #include "tests/model/model_suites.h"
@@ -47,21 +47,18 @@ static void compare_rope(const char *name, const struct model_rope *rope, const 
 static void check_directory(const char *directory)
 {
     struct error error = {0};
-    struct model_config config;
-    struct checkpoint *checkpoint = NULL;
-    ck_assert_msg(model_config_load(directory, &config, &error) == 0, "%s: %s", directory,
-                  error.text);
-    ck_assert_msg(checkpoint_open(directory, &config, &checkpoint, &error) == 0, "%s: %s",
-                  directory, error.text);
-    const struct checkpoint_tensor *embed = checkpoint_weight(checkpoint, WEIGHT_EMBED, 0);
-    ck_assert_msg(embed->dtype == config.dtype, "%s: dtype", directory);
-    ck_assert_uint_eq(checkpoint_bytes(checkpoint),
-                      weight_elements(&config) * model_dtype_bytes(config.dtype));
+    struct model model;
+    ck_assert_msg(model_load(directory, 1, &model, &error) == 0, "%s: %s", directory, error.text);
+    uint16_t first = op_list_first_matrix(&model.list);
+    ck_assert_msg(checkpoint_tensor(model.checkpoint, first)->dtype == model.config.dtype,
+                  "%s: dtype", directory);
+    ck_assert_uint_eq(checkpoint_bytes(model.checkpoint),
+                      op_list_elements(&model.list) * model_dtype_bytes(model.config.dtype));
     json *reference = read_json(directory, "reference.json");
-    compare_rope(directory, &config.rope, reference);
+    compare_rope(directory, &model.list.ropes[0], reference);
     ck_assert_msg(json_number(json_get(reference, "logits_deviation")) >= 1, "%s", directory);
     json_free(reference);
-    checkpoint_close(checkpoint);
+    model_drop(&model);
 }
 
 START_TEST(every_reference_checkpoint_opens_and_has_the_rope_of_transformers)

@@ -1,8 +1,8 @@
-#include "gpu/model/synthetic.h"
+#include "gpu/models/synthetic.h"
 
 #include <string.h>
 
-#include "gpu/model/weight.h"
+#include "gpu/models/model.h"
 #include "tests/model/model_suites.h"
 
 static const struct {
@@ -27,9 +27,12 @@ START_TEST(each_shape_has_the_parameters_of_its_model)
     struct error error = {0};
     ck_assert(synthetic_is(shapes[_i].model));
     ck_assert_msg(synthetic_config(shapes[_i].model, &config, &error) == 0, "%s", error.text);
-    ck_assert_uint_eq(weight_elements(&config), shapes[_i].elements);
+    struct op_list list;
+    ck_assert_int_eq(model_list(&config, 1, &list, &error), 0);
+    ck_assert_uint_eq(op_list_elements(&list), shapes[_i].elements);
+    op_list_free(&list);
     ck_assert_uint_eq(config.context_max, shapes[_i].context);
-    ck_assert_uint_eq(config.groups[0].window, shapes[_i].window);
+    ck_assert_uint_eq(config.window[0], shapes[_i].window);
     ck_assert_uint_eq(config.eos_count, 0);
     ck_assert_int_eq(config.dtype, MODEL_BF16);
 }

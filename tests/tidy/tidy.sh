@@ -35,6 +35,21 @@ while IFS= read -r line; do
     breach "$line: which runtime it is, is CMake's choice"
 done < <(grep -nE '#\s*if.*(CUDA|EMU|CPU_DEVICE)' gpu/*.c 2>/dev/null)
 
+# A model's words are in its family's file: the engine knows ops, values and weights. And the engine
+# calls down: a family makes a list and knows nothing of what runs it, kernels know nothing of lists.
+while IFS= read -r line; do
+    breach "$line: a model's word outside gpu/models"
+done < <(git grep -nE '[a-z]_proj\b|gate_up|layernorm|lm_head|embed_tokens|model_type|num_hidden' -- \
+    'gpu/*.[ch]' 'gpu/*.cu' 'gpu/*.cuh' 'gpu/*.def' ':!gpu/models' 2>/dev/null)
+while IFS= read -r line; do
+    breach "$line: calls go engine, graph, weights, kernels; and engine, models, graph's list"
+done < <(
+    grep -nE '#\s*include\s+"gpu/(graph|models|model|engine|weights|loader)' gpu/kernels/* 2>/dev/null
+    grep -nE '#\s*include\s+"gpu/(models|engine|rank|facts|step|graph\.h)' gpu/graph/* 2>/dev/null
+    grep -nE '#\s*include\s+"gpu/' gpu/models/* |
+        grep -vE '"gpu/(models/|model/|graph/(op_list\.h|build\.h|ops\.def)|kernels/null_rule\.h)'
+    grep -nE '#\s*include\s+"gpu/models/config\.h"' gpu/*.[ch] gpu/graph/* gpu/kernels/* 2>/dev/null)
+
 # No header includes itself, over however many others: tsort names those that go in a circle.
 while IFS= read -r line; do
     breach "${line#tsort: }: in a circle of includes"

@@ -118,7 +118,7 @@ START_TEST(expand_begins_with_the_bits_of_embed_angle_and_norm)
         .batch = *batch,
         .control = rig_new(NULL, sizeof(struct step_control)),
         .first = {.table = {.data = rig_new(table, (size_t)VOCAB * hidden * 2),
-                            .dtype = dtype,
+                            .format = format_plain(dtype),
                             .n = VOCAB,
                             .k = hidden},
                   .residual = residual[0],

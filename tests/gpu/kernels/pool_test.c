@@ -23,7 +23,7 @@ START_TEST(embed_looks_up_a_row_per_token)
     struct tensor table = tensor_random(from, 1, 50 * SIZE, 1);
     struct tensor out = tensor_poison(to, scene.batch.tokens_max, SIZE);
     struct embed_args args = {.batch = scene.batch,
-                              .table = {.data = table.device, .dtype = from, .n = 50, .k = SIZE},
+                              .table = {.data = table.device, .format = format_plain(from), .n = 50, .k = SIZE},
                               .out = out.device,
                               .stride = out.stride,
                               .out_dtype = to};

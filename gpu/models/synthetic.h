@@ -1,5 +1,6 @@
 /* Shapes without files: "synthetic:NAME" is a model of known dimensions whose weights the engine
- * fills on the device from a seed; "null" is a config alone, for a daemon that computes nothing.
+ * fills on the device from a seed, "synthetic:null" the model that computes nothing; "null" is a
+ * config alone, for a daemon without an engine.
  * Any thread.
  */
 #pragma once
@@ -7,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gpu/model/config.h"
+#include "gpu/models/config.h"
 
 #define SYNTHETIC_DEVIATION 0.02f /* of the random weights; norm weights are 1, biases 0 */
 
@@ -19,6 +20,9 @@ bool synthetic_is_null(const char *model);
 
 /* ERR_BAD_MODEL names the unknown shape and lists the known ones. */
 int synthetic_config(const char *model, struct model_config *ret, struct error *error);
+
+/* The number that a tensor's values are made from, of its name without a layer's prefix. */
+uint32_t synthetic_number(const char *tensor, int32_t layer);
 
 /* The i-th known shape's name, NULL behind the last. */
 const char *synthetic_name(size_t i);

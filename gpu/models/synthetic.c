@@ -1,8 +1,11 @@
-#include "gpu/model/synthetic.h"
+#include "gpu/models/synthetic.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "gpu/kernels/null_rule.h"
+#include "gpu/models/family.h"
 
 #define PREFIX "synthetic:"
 
@@ -88,9 +91,51 @@ static int refuse_name(const char *name, struct error *error)
                      known);
 }
 
+/* In the order in which they were first numbered: a shape's weights stay what they were. */
+static const char *const numbered[] = {
+    "model.embed_tokens.weight", "model.norm.weight",       "lm_head.weight",
+    "input_layernorm.weight",    "self_attn.q_proj.weight", "self_attn.k_proj.weight",
+    "self_attn.v_proj.weight",   "self_attn.o_proj.weight", "self_attn.q_proj.bias",
+    "self_attn.k_proj.bias",     "self_attn.v_proj.bias",   "self_attn.o_proj.bias",
+    "self_attn.q_norm.weight",   "self_attn.k_norm.weight", "post_attention_layernorm.weight",
+    "mlp.gate_proj.weight",      "mlp.up_proj.weight",      "mlp.down_proj.weight",
+    "mlp.gate_proj.bias",        "mlp.up_proj.bias",        "mlp.down_proj.bias",
+};
+
+#define NUMBERED (uint32_t)(sizeof numbered / sizeof numbered[0])
+
+/* Others by a hash of the name, above all of those. */
+uint32_t synthetic_number(const char *tensor, int32_t layer)
+{
+    for (uint32_t i = 0; i < NUMBERED; i++) {
+        if (!strcmp(tensor, numbered[i]))
+            return i + (uint32_t)layer * NUMBERED;
+    }
+    uint32_t hash = 2166136261u;
+    for (const char *at = tensor; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619u;
+    return (hash + (uint32_t)layer * 40503u) | 1u << 31;
+}
+
+static void null_config(struct model_config *ret)
+{
+    *ret = (struct model_config)MODEL_CONFIG_EMPTY;
+    ret->family = family_of("null");
+    ret->layers = 1;
+    ret->hidden = NULL_HIDDEN;
+    ret->vocab = NULL_VOCAB;
+    ret->context_max = NULL_CONTEXT;
+    ret->eos_count = 1;
+    ret->eos_ids[0] = NULL_END;
+}
+
 int synthetic_config(const char *model, struct model_config *ret, struct error *error)
 {
     assert(synthetic_is(model));
+    if (!strcmp(model, PREFIX "null")) {
+        null_config(ret);
+        return 0;
+    }
     const char *name = synthetic_is_null(model) ? "tiny" : model + strlen(PREFIX);
     for (size_t i = 0; i < SHAPES; i++)
         if (strcmp(name, shapes[i].name) == 0)

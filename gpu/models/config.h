@@ -1,5 +1,5 @@
-/* What a model is: everything that the engine and the scheduler need to know before a weight is
- * read.
+/* A model's hyperparameters, as its family reads them; included by gpu/models and by what asks for
+ * the ends and the sampling, and by nobody else: what a model computes, its list of ops says.
  *
  * Made from config.json and generation_config.json of a Hugging Face directory, in both spellings
  * of the rope parameters, or from the name of a synthetic shape (synthetic.h). The files are
@@ -15,38 +15,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gpu/model/model_dtype.h"
+#include "gpu/model/rope.h"
 #include "protocol/base/error.h"
 
 #define MODEL_LAYERS_MAX 256
 #define MODEL_HIDDEN_MAX 65536 /* also q and kv width */
 #define MODEL_INTERMEDIATE_MAX 262144
 #define MODEL_HEADS_MAX 512
-#define MODEL_HEAD_DIM_MAX 256
 #define MODEL_VOCAB_MAX 1048576
-#define MODEL_CONTEXT_MAX 16777216
 #define MODEL_EOS_MAX 16
-#define MODEL_GROUPS_MAX 2
-#define MODEL_ROPE_PAIRS_MAX (MODEL_HEAD_DIM_MAX / 2)
 #define MODEL_CONFIG_BYTES_MAX (1u << 20)
-
-enum model_arch { MODEL_LLAMA, MODEL_MISTRAL, MODEL_QWEN2, MODEL_QWEN3 };
-enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16 };
-enum model_rope_kind { MODEL_ROPE_DEFAULT, MODEL_ROPE_LINEAR, MODEL_ROPE_LLAMA3, MODEL_ROPE_YARN };
-
-/* Rotation of pair i (elements i and i + head_dim / 2 of a head) at position p:
- * angle = p * inverse_frequency[i] in float32, cosine and sine times `attention`. */
-struct model_rope {
-    enum model_rope_kind kind;
-    uint32_t pairs;  /* head_dim / 2 */
-    float attention; /* 1 but for yarn */
-    float inverse_frequency[MODEL_ROPE_PAIRS_MAX];
-};
-
-/* Layers that share a kind of attention share block tables. */
-struct model_group {
-    uint32_t window; /* a token sees itself and the window - 1 tokens before it; 0: all */
-    uint32_t layers;
-};
 
 /* What a request takes where it is silent (generation_config.json): greedy unless do_sample is
  * true, and no limit that the file does not name. */
@@ -59,8 +38,11 @@ struct model_sampling {
     uint32_t max_tokens; /* 0: not said */
 };
 
+struct family;
+
+/* The hyperparameters of all families: each reads and uses its own. */
 struct model_config {
-    enum model_arch arch;
+    const struct family *family;
     enum model_dtype dtype; /* as the config says; each tensor names its own */
     uint32_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab;
     uint32_t context_max; /* positions that the model is meant for, yarn's extension included */
@@ -70,14 +52,18 @@ struct model_config {
     bool qk_norm; /* RMSNorm over each head of q and k, before rope */
     bool tied;    /* the output matrix is the embedding */
     struct model_rope rope;
-    uint32_t groups_count; /* 1, or 2 where full and windowed layers mix */
-    struct model_group groups[MODEL_GROUPS_MAX];
-    uint8_t layer_group[MODEL_LAYERS_MAX];
-    int32_t bos_id; /* -1: none */
+    uint32_t window[MODEL_LAYERS_MAX]; /* of each layer; 0: it sees all */
+    int32_t bos_id;                    /* -1: none */
     uint32_t eos_count;
     int32_t eos_ids[MODEL_EOS_MAX]; /* of config.json and generation_config.json, each once */
     struct model_sampling sampling;
 };
+
+/* Before anything is read. */
+#define MODEL_CONFIG_EMPTY                                                                         \
+    {                                                                                              \
+        .norm_eps = 1e-6f, .bos_id = -1, .sampling = {.top_p = 1, .repetition = 1 }                \
+    }
 
 /* Reads directory/config.json and, where it exists, directory/generation_config.json.
  * ERR_BAD_MODEL with file, field and value. */
@@ -86,7 +72,3 @@ int model_config_load(const char *directory, struct model_config *ret, struct er
 /* The same from texts in memory; generation may be NULL. */
 int model_config_parse(const char *config, size_t config_length, const char *generation,
                        size_t generation_length, struct model_config *ret, struct error *error);
-
-const char *model_arch_name(enum model_arch arch);    /* "llama" */
-const char *model_dtype_name(enum model_dtype dtype); /* "BF16", as in safetensors */
-uint32_t model_dtype_bytes(enum model_dtype dtype);

@@ -1,0 +1,462 @@
+#include "gpu/graph/build.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One more element behind `count`; NULL, and the build has failed, where there is no memory. */
+static void *grown(struct build *b, void **array, uint32_t count, uint32_t *room, size_t size)
+{
+    if (b->status)
+        return NULL;
+    if (count >= LIST_NONE) {
+        b->status = error_set(&b->error, ERR_BAD_MODEL, "the model is too large for a list of ops");
+        return NULL;
+    }
+    if (count == *room) {
+        uint32_t more = *room ? 2 * *room : 64;
+        void *made = realloc(*array, more * size);
+        if (!made) {
+            b->status = error_set(&b->error, ERR_NO_MEMORY, "no memory for a model's ops");
+            return NULL;
+        }
+        *array = made;
+        *room = more;
+    }
+    return (char *)*array + count * size;
+}
+
+static void refuse(struct build *b, uint32_t size, const char *what)
+{
+    if (!b->status)
+        b->status = error_limit(&b->error, ERR_BAD_CONFIG, size, b->list.ranks,
+                                "tp is %u: the model's %u %s do not divide by it", b->list.ranks,
+                                size, what);
+}
+
+/* ---- values ---- */
+
+static bool value_same(const struct list_value *a, const struct list_value *b)
+{
+    return a->width == b->width && a->type == b->type && a->rows == b->rows &&
+           a->common == b->common && a->before == b->before && a->of == b->of &&
+           a->first == b->first && a->heads == b->heads && a->head_dim == b->head_dim;
+}
+
+static value_id value_add(struct build *b, const struct list_value *value)
+{
+    struct op_list *list = &b->list;
+    struct list_value *made =
+        grown(b, (void **)&list->values, list->value_count, &b->value_room, sizeof *list->values);
+    if (made && list->value_count == LIST_VALUES_MAX)
+        b->status = error_set(&b->error, ERR_BAD_MODEL, "layers are of too many kinds");
+    if (b->status)
+        return LIST_NONE;
+    *made = *value;
+    return (value_id)list->value_count++;
+}
+
+/* A value of the block, or of one before that began alike. */
+static value_id value_put(struct build *b, struct list_value value)
+{
+    const struct op_list *list = &b->list;
+    bool view = value.of != LIST_NONE;
+    value.before = view ? LIST_NONE : b->block;
+    value_id id = 0;
+    while (id < list->value_count && !value_same(&list->values[id], &value))
+        id++;
+    if (id == list->value_count)
+        id = value_add(b, &value);
+    if (!view)
+        b->block = id;
+    return id;
+}
+
+static value_id value_common(struct build *b, uint32_t width, enum value_type type)
+{
+    return value_add(
+        b, &(struct list_value){
+               .width = width, .type = type, .common = true, .before = LIST_NONE, .of = LIST_NONE});
+}
+
+static value_id value_block(struct build *b, uint32_t width, enum value_type type)
+{
+    return value_put(b, (struct list_value){.width = width,
+                                            .type = type,
+                                            .rows = b->rows ? VALUE_OF_PICKED : VALUE_OF_TOKENS,
+                                            .of = LIST_NONE});
+}
+
+static uint32_t width_of(const struct build *b, value_id x)
+{
+    return b->status || x == LIST_NONE ? 0 : b->list.values[x].width;
+}
+
+/* ---- weights ---- */
+
+static void name_put(const struct build *b, const char *tensor, const char *ending,
+                     char name[LIST_NAME_MAX])
+{
+    char prefix[LIST_NAME_MAX / 2] = "";
+    if (b->layer >= 0) {
+        const char *number = strstr(b->prefix, "%u");
+        snprintf(prefix, sizeof prefix, "%.*s%d%s", (int)(number - b->prefix), b->prefix, b->layer,
+                 number + 2);
+    }
+    snprintf(name, LIST_NAME_MAX, "%s%.39s%s", prefix, tensor, ending);
+}
+
+static uint16_t tensor_put(struct build *b, const char *name, const char *ending,
+                           const struct list_tensor *shape)
+{
+    struct op_list *list = &b->list;
+    struct list_tensor *made = grown(b, (void **)&list->tensors, list->tensor_count,
+                                     &b->tensor_room, sizeof *list->tensors);
+    if (!made)
+        return LIST_NONE;
+    *made = *shape;
+    name_put(b, name, ending, made->name);
+    const char *own = b->layer >= 0
+                          ? made->name + strlen(made->name) - strlen(name) - strlen(ending)
+                          : made->name;
+    made->number = b->number ? b->number(own, b->layer < 0 ? 0 : b->layer) : 0;
+    return (uint16_t)list->tensor_count++;
+}
+
+/* Parts of one tensor stand side by side: it has the rows of all of them. */
+static void parts_put(struct build *b, struct list_weight *weight, const struct build_part *parts,
+                      const char *ending)
+{
+    uint32_t rank = weight->kind == WEIGHT_MATRIX ? 2 : 1;
+    for (uint32_t i = 0; i < LIST_PARTS_MAX && parts[i].tensor && !b->status; i++) {
+        struct list_part *part = &weight->parts[weight->part_count++];
+        bool again = i > 0 && !strcmp(parts[i].tensor, parts[i - 1].tensor);
+        part->rows = parts[i].rows;
+        part->row = again ? part[-1].row + part[-1].rows : 0;
+        part->tensor =
+            again ? part[-1].tensor
+                  : tensor_put(b, parts[i].tensor, ending,
+                               &(struct list_tensor){.rank = rank, .columns = weight->columns});
+        if (b->status)
+            return;
+        b->list.tensors[part->tensor].rows += part->rows;
+        if (weight->split == SPLIT_ROWS && part->rows % b->list.ranks)
+            refuse(b, part->rows, parts[i].tensor);
+    }
+}
+
+static weight_id weight_put(struct build *b, const struct list_weight *like,
+                            const struct build_part *parts, const char *ending)
+{
+    struct op_list *list = &b->list;
+    struct list_weight *made = grown(b, (void **)&list->weights, list->weight_count,
+                                     &b->weight_room, sizeof *list->weights);
+    if (!made)
+        return LIST_NONE;
+    *made = *like;
+    made->layer = b->layer;
+    made->deviation = like->kind == WEIGHT_MATRIX ? b->deviation : 0;
+    parts_put(b, made, parts, ending);
+    return (weight_id)list->weight_count++;
+}
+
+static weight_id norm_put(struct build *b, const char *name, uint32_t size, enum weight_kind kind)
+{
+    struct list_weight like = {.columns = 1, .kind = kind, .mean = 1};
+    return weight_put(b, &like, PARTS({name, size}), ".weight");
+}
+
+/* ---- ops ---- */
+
+static struct op *op_put(struct build *b, enum op_kind kind, value_id in, value_id out)
+{
+    struct op_list *list = &b->list;
+    struct op *made = grown(b, (void **)&list->ops, list->op_count, &b->op_room, sizeof *list->ops);
+    if (!made)
+        return &b->nowhere;
+    *made = (struct op){
+        .kind = (uint8_t)kind,
+        .rows = b->rows,
+        .layer = b->layer,
+        .in = {in, LIST_NONE, LIST_NONE},
+        .out = out,
+        .weight = LIST_NONE,
+        .bias = LIST_NONE,
+    };
+    list->op_count++;
+    return made;
+}
+
+void build_begin(struct build *b, uint32_t ranks, uint32_t layers, uint32_t hidden, uint32_t vocab)
+{
+    *b = (struct build){
+        .list = {.ranks = ranks,
+                 .layers = layers,
+                 .hidden = hidden,
+                 .vocab = vocab,
+                 .residual = LIST_NONE,
+                 .normed = LIST_NONE,
+                 .sum = LIST_NONE,
+                 .squares = LIST_NONE,
+                 .logits = LIST_NONE},
+        .prefix = "model.layers.%u.",
+        .layer = LAYER_EVERY,
+        .block = LIST_NONE,
+    };
+    op_put(b, OP_BEGIN, LIST_NONE, LIST_NONE);
+    op_put(b, OP_COPY_BLOCKS, LIST_NONE, LIST_NONE);
+}
+
+int build_end(struct build *b, struct op_list *ret, struct error *error)
+{
+    b->layer = LAYER_EVERY;
+    b->rows = ROWS_TOKENS;
+    op_put(b, OP_END, LIST_NONE, LIST_NONE);
+    if (!b->status) {
+        *ret = b->list;
+        return 0;
+    }
+    if (error)
+        *error = b->error;
+    op_list_free(&b->list);
+    return b->status;
+}
+
+void build_layer(struct build *b, uint32_t layer)
+{
+    b->layer = (int16_t)layer;
+    b->block = LIST_NONE;
+}
+
+weight_id build_embed(struct build *b, const char *table)
+{
+    struct op_list *list = &b->list;
+    struct list_weight like = {.columns = list->hidden};
+    b->layer = LAYER_FIRST;
+    list->residual = value_common(b, list->hidden, VALUE_F32);
+    list->normed = value_common(b, list->hidden, VALUE_COMPUTE);
+    weight_id weight = weight_put(b, &like, PARTS({table, list->vocab}), ".weight");
+    op_put(b, OP_EMBED, LIST_NONE, list->residual)->weight = weight;
+    return weight;
+}
+
+void build_rope_table(struct build *b, const struct model_rope *rope)
+{
+    struct op_list *list = &b->list;
+    b->layer = LAYER_EVERY;
+    value_id angles = value_common(b, rope->pairs * 2, VALUE_F32);
+    op_put(b, OP_ANGLES, LIST_NONE, angles)->rope.table = (uint16_t)list->rope_count;
+    list->angles[list->rope_count] = angles;
+    list->ropes[list->rope_count++] = *rope;
+}
+
+/* Once all that is there from the beginning is placed. */
+static void sums_put(struct build *b)
+{
+    struct op_list *list = &b->list;
+    if (list->sum != LIST_NONE)
+        return;
+    list->squares = value_common(b, 0, VALUE_F32);
+    list->sum = value_common(b, list->hidden, VALUE_SUM);
+    list->sums_rounded = list->ranks > 1;
+}
+
+value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_kind kind, float eps)
+{
+    value_id out = x == b->list.residual ? b->list.normed : x;
+    weight_id id = norm_put(b, weight, width_of(b, x), WEIGHT_NORM);
+    struct op *op = op_put(b, OP_NORM, x, out);
+    op->weight = id;
+    op->norm.kind = kind;
+    op->norm.eps = eps;
+    op->norm.size = width_of(b, x);
+    return out;
+}
+
+void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t head_dim, float eps)
+{
+    weight_id id = norm_put(b, weight, head_dim, WEIGHT_HEAD_NORM);
+    struct op *op = op_put(b, OP_HEAD_NORM, x, x);
+    op->weight = id;
+    op->norm.kind = NORM_RMS;
+    op->norm.eps = eps;
+    op->norm.size = head_dim;
+}
+
+/* What all ranks' rows together are, and a rank's. */
+static uint32_t rows_of(const struct build *b, const struct build_part *parts, enum split split)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < LIST_PARTS_MAX && parts[i].tensor; i++)
+        rows += parts[i].rows;
+    return split == SPLIT_ROWS ? rows / b->list.ranks : rows;
+}
+
+static void reduce(struct build *b, value_id sum)
+{
+    if (b->list.ranks > 1)
+        op_put(b, OP_ALL_REDUCE, sum, sum);
+}
+
+value_id build_matmul(struct build *b, value_id x, enum split split, bool bias,
+                      const struct build_part *parts)
+{
+    uint32_t ranks = b->list.ranks, columns = width_of(b, x);
+    struct list_weight like = {.columns = split == SPLIT_COLUMNS ? columns * ranks : columns,
+                               .split = split};
+    struct list_weight vector = {
+        .columns = 1, .kind = WEIGHT_BIAS, .split = split == SPLIT_COLUMNS ? SPLIT_NOT : split};
+    sums_put(b);
+    weight_id weight = weight_put(b, &like, parts, ".weight");
+    weight_id own = bias ? weight_put(b, &vector, parts, ".bias") : LIST_NONE;
+    bool sum = split == SPLIT_COLUMNS;
+    value_id out = sum ? b->list.sum : value_block(b, rows_of(b, parts, split), VALUE_COMPUTE);
+    struct op *op = op_put(b, OP_MATMUL, x, out);
+    op->weight = weight;
+    op->bias = own;
+    op->matmul.split = split;
+    if (!sum)
+        return out;
+    b->list.sums_rounded = b->list.sums_rounded || bias;
+    reduce(b, out);
+    return out;
+}
+
+value_id build_part(struct build *b, value_id x, uint32_t part)
+{
+    const struct op_list *list = &b->list;
+    uint32_t at = list->op_count, first = 0;
+    while (at > 0 && (list->ops[at - 1].kind != OP_MATMUL || list->ops[at - 1].out != x))
+        at--;
+    if (b->status || !at)
+        return LIST_NONE;
+    const struct list_weight *weight = &list->weights[list->ops[at - 1].weight];
+    uint32_t ranks = weight->split == SPLIT_ROWS ? list->ranks : 1;
+    for (uint32_t i = 0; i < part; i++)
+        first += weight->parts[i].rows / ranks;
+    return value_put(b, (struct list_value){.width = weight->parts[part].rows / ranks,
+                                            .type = list->values[x].type,
+                                            .of = x,
+                                            .first = first});
+}
+
+void build_rope(struct build *b, value_id q, value_id k, uint16_t table, uint32_t head_dim)
+{
+    struct op *op = op_put(b, OP_ROPE, q, q);
+    op->in[1] = k;
+    op->in[2] = b->list.angles[table];
+    op->rope.table = table;
+    op->rope.head_dim = head_dim;
+}
+
+static uint16_t group_of(struct build *b, const struct list_group *like)
+{
+    struct op_list *list = &b->list;
+    uint32_t group = 0;
+    while (group < list->group_count && (list->groups[group].window != like->window ||
+                                         list->groups[group].kv_heads != like->kv_heads ||
+                                         list->groups[group].head_dim != like->head_dim))
+        group++;
+    if (group == GPU_GROUPS_MAX) {
+        if (!b->status)
+            b->status = error_set(&b->error, ERR_BAD_MODEL,
+                                  "layers have more than %d kinds of attention", GPU_GROUPS_MAX);
+        return 0;
+    }
+    if (group == list->group_count)
+        list->groups[list->group_count++] = *like;
+    return (uint16_t)group;
+}
+
+value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
+                         const struct build_attention *attention)
+{
+    uint32_t ranks = b->list.ranks, head_dim = attention->head_dim;
+    if (attention->heads % ranks)
+        refuse(b, attention->heads, "attention heads");
+    if (attention->kv_heads % ranks)
+        refuse(b, attention->kv_heads, "key and value heads");
+    uint32_t heads = attention->heads / ranks, kv_heads = attention->kv_heads / ranks;
+    struct list_group like = {
+        .window = attention->window, .kv_heads = kv_heads, .head_dim = head_dim};
+    uint16_t group = group_of(b, &like), layer = (uint16_t)b->list.groups[group].layers++;
+    value_id out = value_block(b, heads * head_dim, VALUE_COMPUTE);
+    struct list_value scratch = {
+        .type = VALUE_ATTENTION_SCRATCH, .of = LIST_NONE, .heads = heads, .head_dim = head_dim};
+    value_id room = value_put(b, scratch);
+    struct op *write = op_put(b, OP_KV_WRITE, k, LIST_NONE);
+    write->in[1] = v;
+    for (int i = 0; i < 2; i++) {
+        struct op *op = i ? op_put(b, OP_ATTENTION, q, out) : write;
+        op->attention.group = group;
+        op->attention.layer = layer;
+        op->attention.heads = heads;
+        op->attention.kv_heads = kv_heads;
+        op->attention.head_dim = head_dim;
+        op->attention.scale = attention->scale;
+        if (i)
+            op->in[1] = room;
+    }
+    return out;
+}
+
+value_id build_activation(struct build *b, value_id x, enum activation_kind kind)
+{
+    value_id out = value_block(b, width_of(b, x) / 2, VALUE_COMPUTE);
+    op_put(b, OP_ACTIVATION, x, out)->activation.kind = kind;
+    return out;
+}
+
+void build_add(struct build *b, value_id x)
+{
+    op_put(b, OP_ADD, x, b->list.residual);
+    b->block = LIST_NONE;
+}
+
+/* Logits of the rows that are picked. A table that is the head as well is on every rank whole. */
+static void logits_put(struct build *b, weight_id head)
+{
+    struct op_list *list = &b->list;
+    b->block = LIST_NONE;
+    value_id picked = value_block(b, list->hidden, VALUE_COMPUTE);
+    list->logits = value_block(b, list->vocab, VALUE_F32);
+    op_put(b, OP_GATHER, list->normed, picked);
+    struct op *op = op_put(b, OP_MATMUL, picked, list->logits);
+    op->weight = head;
+    op->matmul.split = SPLIT_VOCABULARY;
+    if (list->ranks > 1)
+        op_put(b, OP_ALL_GATHER, list->logits, list->logits);
+}
+
+void build_head(struct build *b, const char *norm, float eps, const char *head, weight_id embed)
+{
+    struct op_list *list = &b->list;
+    b->layer = LAYER_LAST;
+    if (!b->status && list->vocab < list->ranks * list->ranks)
+        b->status =
+            error_limit(&b->error, ERR_BAD_CONFIG, list->vocab, list->ranks,
+                        "tp is %u: a vocabulary of %u is too small", list->ranks, list->vocab);
+    value_id x = build_norm(b, list->residual, norm, NORM_RMS, eps);
+    struct list_weight like = {.columns = list->hidden, .split = SPLIT_VOCABULARY};
+    weight_id weight = head ? weight_put(b, &like, PARTS({head, list->vocab}), ".weight") : embed;
+    op_put(b, OP_POOL, x, LIST_NONE);
+    b->rows = ROWS_SCORED;
+    logits_put(b, weight);
+    op_put(b, OP_SCORE, list->logits, LIST_NONE);
+    b->rows = ROWS_TOKENS;
+    op_put(b, OP_COUNT, LIST_NONE, LIST_NONE);
+    b->rows = ROWS_SAMPLED;
+    logits_put(b, weight);
+    struct list_value scratch = {
+        .type = VALUE_SAMPLE_SCRATCH, .rows = VALUE_OF_PICKED, .of = LIST_NONE};
+    value_id room = value_put(b, scratch);
+    op_put(b, OP_SAMPLE, list->logits, LIST_NONE)->in[1] = room;
+}
+
+void build_null(struct build *b, uint32_t state_bytes)
+{
+    struct op_list *list = &b->list;
+    list->groups[list->group_count++] =
+        (struct list_group){.layers = 1, .position_bytes = state_bytes};
+    op_put(b, OP_NULL, LIST_NONE, value_block(b, 1, VALUE_STATE));
+}

@@ -1,0 +1,79 @@
+/* The words that a family's file makes its list of ops with (op_list.h).
+ *
+ * Sizes are the whole model's: what a rank has of them is worked out here, and where ranks put
+ * their parts together an op for that is added. A name is a tensor's without ".weight", and of a
+ * layer's without the prefix; a weight that was named before is the same one. What cannot be had
+ * (no memory, sizes that do not divide) is kept until build_end, which says so: nobody asks before.
+ * One thread.
+ */
+#pragma once
+
+#include "gpu/graph/op_list.h"
+#include "protocol/base/error.h"
+
+struct build_part {
+    const char *tensor;
+    uint32_t rows;
+};
+
+#define PARTS(...)                                                                                 \
+    (const struct build_part[LIST_PARTS_MAX])                                                      \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+struct build_attention {
+    uint32_t window; /* a token sees itself and the window - 1 tokens before it; 0: all */
+    uint32_t heads, kv_heads, head_dim;
+    float scale;
+};
+
+struct build {
+    struct op_list list;
+    const char *prefix; /* of a layer's tensors, with %u for its number */
+    uint32_t (*number)(const char *tensor, int32_t layer); /* of synthetic values; NULL: all 0 */
+    float deviation;                                       /* of matrices' synthetic values */
+    uint32_t op_room, value_room, weight_room, tensor_room;
+    int16_t layer;     /* that ops are added to, or an op_layer */
+    value_id block;    /* the last value of the block; LIST_NONE: it has none yet */
+    uint8_t rows;      /* that ops go over */
+    int status;        /* of the first that failed */
+    struct op nowhere; /* written and never read, once it has */
+    struct error error;
+};
+
+/* `vocab` and `hidden` of the model; `ranks` that share a layer. */
+void build_begin(struct build *b, uint32_t ranks, uint32_t layers, uint32_t hidden, uint32_t vocab);
+/* The list, or the first error. Nothing is left to be freed but the list. */
+int build_end(struct build *b, struct op_list *ret, struct error *error);
+
+/* From here on ops are of this layer. */
+void build_layer(struct build *b, uint32_t layer);
+
+/* Before the layers: rows of the table become the residual. Its weight. */
+weight_id build_embed(struct build *b, const char *table);
+void build_rope_table(struct build *b, const struct model_rope *rope);
+
+/* Of the residual, or of another value in place. */
+value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_kind kind,
+                    float eps);
+/* Of each head of a value, in place. */
+void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t head_dim, float eps);
+/* COLUMNS: each rank has a part of each sum; what is given is the sum, to be added. */
+value_id build_matmul(struct build *b, value_id x, enum split split, bool bias,
+                      const struct build_part *parts);
+/* A part of what build_matmul gave. */
+value_id build_part(struct build *b, value_id x, uint32_t part);
+void build_rope(struct build *b, value_id q, value_id k, uint16_t table, uint32_t head_dim);
+value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
+                         const struct build_attention *attention);
+/* Two halves, the activated one first, become one. */
+value_id build_activation(struct build *b, value_id x, enum activation_kind kind);
+void build_add(struct build *b, value_id x);
+
+/* Behind the layers: the last norm, embeddings, scores and samples. Without `head` the logits are
+ * by the table `embed`. */
+void build_head(struct build *b, const char *norm, float eps, const char *head, weight_id embed);
+
+/* All of the model that computes nothing. */
+void build_null(struct build *b, uint32_t state_bytes);

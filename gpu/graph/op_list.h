@@ -1,0 +1,172 @@
+/* A model as data: the ops of a step in order, what they read and write, and which weights they
+ * take. A family's file makes it (gpu/models, build.h); everything else derives from it: what is
+ * loaded and where it lies, how it is shared out over ranks and stages, scratch, tuning, and the
+ * launches (program.h).
+ *
+ * One list serves all ranks of a group: widths are a rank's. A value has a row for each token (or
+ * for each token that was picked); a row's elements stand without gaps. Values that are there all
+ * the time (the residual, its norm, what is to be added to it, angles) are apart from those of a
+ * block, by which everything from one add to the residual to the next is meant: nothing of a block
+ * outlives it, so blocks lie over one another, and blocks that begin alike share their values.
+ *
+ * A plain value but for its arrays, which op_list_free frees. Read by any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpu/gpu.h"
+#include "gpu/model/rope.h"
+
+#define LIST_NAME_MAX 96
+#define LIST_VALUES_MAX 256
+#define LIST_ROPES_MAX 2
+#define LIST_PARTS_MAX 4
+#define LIST_NONE UINT16_MAX
+
+typedef uint16_t value_id;
+typedef uint16_t weight_id;
+
+enum op_kind {
+#define OP(NAME, text) OP_##NAME,
+#include "gpu/graph/ops.def"
+#undef OP
+    OP_KINDS
+};
+
+/* The rows that an op goes over. What goes over scored ones is run for a chunk of them at a time.
+ */
+enum op_rows { ROWS_TOKENS, ROWS_SCORED, ROWS_SAMPLED };
+
+/* On which stages of a pipeline an op is, where it is of no layer. */
+enum op_layer { LAYER_EVERY = -1, LAYER_FIRST = -2, LAYER_LAST = -3 };
+
+/* How a weight is shared out over ranks. Its rows are outputs. */
+enum split { SPLIT_NOT, SPLIT_ROWS, SPLIT_COLUMNS, SPLIT_VOCABULARY };
+
+enum weight_kind { WEIGHT_MATRIX, WEIGHT_NORM, WEIGHT_HEAD_NORM, WEIGHT_BIAS };
+
+/* A tensor of a checkpoint, whole. */
+struct list_tensor {
+    char name[LIST_NAME_MAX];
+    uint32_t rank, rows, columns; /* columns: 1 where the rank is 1 */
+    uint32_t number;              /* of its synthetic values */
+};
+
+/* Rows of a tensor; parts of one tensor take its rows in turn. */
+struct list_part {
+    uint16_t tensor;
+    uint32_t row, rows;
+};
+
+/* Parts that stand below one another in one matrix, or behind one another in a vector. */
+struct list_weight {
+    struct list_part parts[LIST_PARTS_MAX];
+    uint32_t part_count;
+    uint32_t columns; /* of a matrix */
+    enum weight_kind kind;
+    enum split split;
+    int16_t layer;         /* or an op_layer */
+    float mean, deviation; /* of synthetic values */
+};
+
+/* Elements of a value, as the rank that runs it has them. */
+enum value_type {
+    VALUE_COMPUTE, /* what the rank computes in */
+    VALUE_F32,
+    VALUE_SUM,               /* what is added to the residual, see list.sums_rounded */
+    VALUE_STATE,             /* 8 bytes */
+    VALUE_ATTENTION_SCRATCH, /* as large as the op says, see attend.h */
+    VALUE_SAMPLE_SCRATCH,
+};
+
+enum value_rows { VALUE_OF_TOKENS, VALUE_OF_PICKED };
+
+struct list_value {
+    uint32_t width;
+    enum value_type type;
+    enum value_rows rows;
+    bool common;     /* it is there all the time */
+    value_id before; /* of the block: what it stands behind; LIST_NONE: it begins */
+    value_id of;     /* it is elements `first` and on of each row of that one; LIST_NONE: its own */
+    uint32_t first;
+    uint32_t heads, head_dim; /* VALUE_ATTENTION_SCRATCH */
+};
+
+enum norm_kind { NORM_RMS };
+enum activation_kind { ACTIVATION_SILU };
+
+struct op {
+    uint8_t kind, rows;
+    int16_t layer;
+    value_id in[3], out; /* LIST_NONE: none */
+    weight_id weight, bias;
+    union {
+        struct {
+            enum norm_kind kind;
+            float eps;
+            uint32_t size; /* OP_HEAD_NORM: of a head */
+        } norm;
+        struct {
+            enum split split; /* COLUMNS: every rank has a part of each sum */
+        } matmul;
+        struct {
+            enum activation_kind kind;
+        } activation;
+        struct {
+            uint16_t table; /* OP_ANGLES, OP_ROPE */
+            uint32_t head_dim;
+        } rope; /* in[2]: the angles */
+        struct {
+            uint16_t group, layer; /* of KV; the layer's number among the group's */
+            uint32_t heads, kv_heads, head_dim;
+            float scale;
+        } attention; /* OP_KV_WRITE too */
+    };
+};
+
+/* Layers that share block tables: a window and a size of K and V. */
+struct list_group {
+    uint32_t window, layers;
+    uint32_t kv_heads, head_dim;
+    uint32_t position_bytes; /* of a layer, where it is no K and V; else 0 */
+};
+
+struct op_list {
+    uint32_t ranks; /* that share each layer */
+    uint32_t layers, hidden, vocab;
+    struct op *ops;
+    struct list_value *values;
+    struct list_weight *weights;
+    struct list_tensor *tensors;
+    uint32_t op_count, value_count, weight_count, tensor_count;
+    value_id residual, normed, sum, squares, logits; /* LIST_NONE: the model has none */
+    value_id angles[LIST_ROPES_MAX];
+    bool sums_rounded; /* what is added to the residual is not float32, but as all is computed */
+    uint32_t rope_count;
+    struct model_rope ropes[LIST_ROPES_MAX];
+    uint32_t group_count;
+    struct list_group groups[GPU_GROUPS_MAX];
+};
+
+void op_list_free(struct op_list *list);
+const char *op_name(enum op_kind kind); /* "matmul" */
+
+/* Elements of all tensors: what a model is called by ("1.2 billion parameters"). */
+uint64_t op_list_elements(const struct op_list *list);
+/* Whether anything is multiplied at all. */
+static inline bool op_list_computes(const struct op_list *list)
+{
+    return list->weight_count > 0;
+}
+/* The weight that has a part of that name, LIST_NONE: there is none. */
+weight_id op_list_weight(const struct op_list *list, const char *tensor);
+/* The tensor that the first product reads: what a model's matrices come in is its dtype. */
+uint16_t op_list_first_matrix(const struct op_list *list);
+
+/* The ops of layers `first` up to `end`, with what is before the first layer and behind the last
+ * where they are the model's; in fresh memory, *ret_count of them. ERR_NO_MEMORY. */
+int op_list_stage(const struct op_list *list, uint32_t first, uint32_t end, struct op **ret_ops,
+                  uint32_t *ret_count, struct error *error);

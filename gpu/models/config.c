@@ -1,0 +1,271 @@
+#include "gpu/models/config.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/model/file.h"
+#include "gpu/model/generation.h"
+#include "gpu/model/rope.h"
+#include "gpu/models/family.h"
+
+static_assert((uint64_t)MODEL_VOCAB_MAX * MODEL_HIDDEN_MAX < (1ull << 40) &&
+                  (uint64_t)MODEL_INTERMEDIATE_MAX * MODEL_HIDDEN_MAX < (1ull << 40),
+              "the elements of a model fit 64 bits with room to spare");
+
+#define NAMES_MAX 1024 /* of a list of all families in a message */
+
+static const char *const dtype_names[] = {
+    [MODEL_F32] = "float32", [MODEL_F16] = "float16", [MODEL_BF16] = "bfloat16"};
+
+static int refuse_family(const struct fields *fields, const char *key, const json *value,
+                         bool architectures)
+{
+    char names[NAMES_MAX], wanted[NAMES_MAX + 32];
+    family_names(architectures, names, sizeof names);
+    snprintf(wanted, sizeof wanted, "supported (%s are)", names);
+    return field_refuse(fields, key, value, wanted);
+}
+
+/* The class name says it where one is given: model_type alone does not tell a language model from a
+ * classifier. */
+static int read_family(const struct fields *fields, struct model_config *config)
+{
+    const json *classes = field_get(fields, "architectures");
+    if (classes && (!json_is_array(classes) || json_count(classes) != 1))
+        return field_refuse(fields, "architectures", classes, "a list of one name");
+    const json *class = json_child(classes);
+    if (class && !json_is_string(class))
+        return field_refuse(fields, "architectures", class, "a string");
+    const char *type = NULL;
+    int rc = field_string(fields, "model_type", &type);
+    if (rc)
+        return rc;
+    if (!type && !class)
+        return error_set(fields->error, ERR_BAD_MODEL, "%s: architectures: missing", fields->file);
+    const struct family *family;
+    for (size_t i = 0; (family = family_at(i)); i++) {
+        const char *own = class ? family->architecture : family->type;
+        if (!family->architecture || strcmp(class ? json_string(class) : type, own) != 0)
+            continue;
+        if (type && strcmp(type, family->type) != 0)
+            return field_refuse(fields, "model_type", field_get(fields, "model_type"),
+                                "the type of the class under architectures");
+        config->family = family;
+        return 0;
+    }
+    return class ? refuse_family(fields, "architectures", class, true)
+                 : refuse_family(fields, "model_type", field_get(fields, "model_type"), false);
+}
+
+static int refuse_quantization(const struct fields *fields)
+{
+    const json *quantization = field_get(fields, "quantization_config");
+    if (!quantization)
+        return 0;
+    const json *method = json_get(quantization, "quant_method");
+    return field_refuse(fields, method ? "quantization_config.quant_method" : "quantization_config",
+                        method ? method : quantization,
+                        "supported (weights in BF16, F16 and F32 are)");
+}
+
+static int read_dtype(const struct fields *fields, struct model_config *config)
+{
+    const char *key = field_get(fields, "dtype") ? "dtype" : "torch_dtype";
+    const char *name = "float32";
+    int rc = field_string(fields, key, &name);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < sizeof(dtype_names) / sizeof(dtype_names[0]); i++)
+        if (strcmp(name, dtype_names[i]) == 0) {
+            config->dtype = (enum model_dtype)i;
+            return 0;
+        }
+    return field_refuse(fields, key, field_get(fields, key),
+                        "supported (bfloat16, float16 and float32 are)");
+}
+
+static int read_activation(const struct fields *fields)
+{
+    const char *name = "silu";
+    int rc = field_string(fields, "hidden_act", &name);
+    if (rc)
+        return rc;
+    if (strcmp(name, "silu") != 0)
+        return field_refuse(fields, "hidden_act", field_get(fields, "hidden_act"),
+                            "supported (silu is)");
+    return 0;
+}
+
+#define SIZE(key, member, most)                                                                    \
+    {                                                                                              \
+        .name = key, .kind = KEY_SIZE, .at = CONFIG_AT(member), .max = most, .required = true      \
+    }
+
+/* Of all families. */
+static const struct config_key shared_keys[] = {
+    SIZE("num_hidden_layers", layers, MODEL_LAYERS_MAX),
+    SIZE("hidden_size", hidden, MODEL_HIDDEN_MAX),
+    SIZE("intermediate_size", intermediate, MODEL_INTERMEDIATE_MAX),
+    SIZE("num_attention_heads", heads, MODEL_HEADS_MAX),
+    SIZE("vocab_size", vocab, MODEL_VOCAB_MAX),
+    SIZE("max_position_embeddings", context_max, MODEL_CONTEXT_MAX),
+    {.name = "tie_word_embeddings", .kind = KEY_FLAG, .at = CONFIG_AT(tied)},
+    {.name = "rms_norm_eps", .kind = KEY_NUMBER, .at = CONFIG_AT(norm_eps), .min = 1e-12, .max = 1},
+    {.name = NULL},
+};
+
+static int read_key(const struct fields *fields, const struct config_key *key,
+                    struct model_config *config)
+{
+    void *to = (char *)config + key->at;
+    int rc = key->required ? field_require(fields, key->name) : 0;
+    double number = key->kind == KEY_NUMBER ? (double)*(float *)to : 0;
+    if (rc)
+        return rc;
+    switch (key->kind) {
+    case KEY_SIZE:
+        return field_size(fields, key->name, (uint32_t)key->max, to);
+    case KEY_FLAG:
+        return field_flag(fields, key->name, to);
+    case KEY_NUMBER:
+        rc = field_number(fields, key->name, key->min, key->max, &number);
+        *(float *)to = (float)number;
+        return rc;
+    case KEY_RULE:
+    case KEY_IGNORED:
+        break;
+    }
+    return 0;
+}
+
+static int read_keys(const struct fields *fields, const struct config_key *keys,
+                     struct model_config *config)
+{
+    int rc = 0;
+    for (size_t i = 0; !rc && keys[i].name; i++)
+        rc = read_key(fields, &keys[i], config);
+    return rc;
+}
+
+static bool has_key(const struct config_key *keys, const char *name)
+{
+    for (size_t i = 0; keys[i].name; i++) {
+        if (!strcmp(keys[i].name, name))
+            return true;
+    }
+    return false;
+}
+
+static bool changes_nothing(const json *value, double neutral)
+{
+    if (json_is_bool(value))
+        return (json_bool(value) ? 1.0 : 0.0) == neutral;
+    return json_is_number(value) && json_number(value) == neutral;
+}
+
+/* What this family does not heed, and another does. */
+static int refuse_others(const struct fields *fields, const struct family *family)
+{
+    static const struct {
+        const char *name;
+        double neutral;
+    } others[] = {
+#define KEY(name, neutral) {#name, neutral},
+#include "gpu/models/keys.def"
+#undef KEY
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const json *value = field_get(fields, others[i].name);
+        char wanted[128];
+        if (!value || has_key(family->keys, others[i].name) ||
+            changes_nothing(value, others[i].neutral))
+            continue;
+        snprintf(wanted, sizeof wanted, "supported for %s", family->type);
+        return field_refuse(fields, others[i].name, value, wanted);
+    }
+    return 0;
+}
+
+static int read_config(const struct fields *fields, struct model_config *config)
+{
+    int rc = read_family(fields, config);
+    if (rc == 0)
+        rc = refuse_quantization(fields);
+    if (rc == 0)
+        rc = read_dtype(fields, config);
+    if (rc == 0)
+        rc = read_activation(fields);
+    if (rc == 0)
+        rc = read_keys(fields, shared_keys, config);
+    if (rc == 0)
+        rc = refuse_others(fields, config->family);
+    if (rc == 0)
+        rc = read_keys(fields, config->family->keys, config);
+    if (rc == 0)
+        rc = config->family->rules(fields, config);
+    if (rc == 0)
+        rc = rope_read(fields, config);
+    if (rc == 0)
+        rc = generation_read_ends(fields, config);
+    return rc;
+}
+
+static int parse(const char *file, const char *text, size_t length, json **ret, struct error *error)
+{
+    struct json_bounds bounds = {.bytes_max = MODEL_CONFIG_BYTES_MAX, .depth_max = 16};
+    struct error inner = {0};
+    int rc = json_parse(text, length, bounds, ret, &inner);
+    if (rc)
+        return error_set(error, inner.code == ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_BAD_MODEL,
+                         "%s: %.400s", file, inner.text);
+    if (json_is_object(*ret))
+        return 0;
+    json_free(*ret);
+    return error_set(error, ERR_BAD_MODEL, "%s: not an object", file);
+}
+
+int model_config_parse(const char *config, size_t config_length, const char *generation,
+                       size_t generation_length, struct model_config *ret, struct error *error)
+{
+    struct model_config made = MODEL_CONFIG_EMPTY;
+    json *document = NULL;
+    int rc = parse("config.json", config, config_length, &document, error);
+    if (rc)
+        return rc;
+    struct fields fields = {document, "config.json", NULL, error};
+    rc = read_config(&fields, &made);
+    json_free(document);
+    if (rc)
+        return rc;
+    if (generation) {
+        rc = parse("generation_config.json", generation, generation_length, &document, error);
+        if (rc)
+            return rc;
+        fields = (struct fields){document, "generation_config.json", NULL, error};
+        rc = generation_read(&fields, &made);
+        json_free(document);
+        if (rc)
+            return rc;
+    }
+    *ret = made;
+    return 0;
+}
+
+int model_config_load(const char *directory, struct model_config *ret, struct error *error)
+{
+    char *config = NULL, *generation = NULL;
+    size_t config_length = 0, generation_length = 0;
+    int rc =
+        file_text(directory, "config.json", MODEL_CONFIG_BYTES_MAX, &config, &config_length, error);
+    if (rc == 0 && file_exists(directory, "generation_config.json"))
+        rc = file_text(directory, "generation_config.json", MODEL_CONFIG_BYTES_MAX, &generation,
+                       &generation_length, error);
+    if (rc == 0)
+        rc = model_config_parse(config, config_length, generation, generation_length, ret, error);
+    free(config);
+    free(generation);
+    return rc;
+}

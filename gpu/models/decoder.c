@@ -1,0 +1,139 @@
+#include "gpu/models/decoder.h"
+
+#include <math.h>
+#include <string.h>
+
+#define DEFAULT_WINDOW 4096
+#define WINDOW_LAYERS 28
+
+static void attention(struct build *b, const struct model_config *c, uint32_t layer)
+{
+    const struct build_part qkv_parts[LIST_PARTS_MAX] = {
+        {"self_attn.q_proj", c->heads * c->head_dim},
+        {"self_attn.k_proj", c->kv_heads * c->head_dim},
+        {"self_attn.v_proj", c->kv_heads * c->head_dim}};
+    struct build_attention attention = {.window = c->window[layer],
+                                        .heads = c->heads,
+                                        .kv_heads = c->kv_heads,
+                                        .head_dim = c->head_dim,
+                                        .scale = c->attention_scale};
+    value_id x = build_norm(b, b->list.residual, "input_layernorm", NORM_RMS, c->norm_eps);
+    value_id qkv = build_matmul(b, x, SPLIT_ROWS, c->qkv_bias, qkv_parts);
+    value_id q = build_part(b, qkv, 0), k = build_part(b, qkv, 1), v = build_part(b, qkv, 2);
+    if (c->qk_norm) {
+        build_head_norm(b, q, "self_attn.q_norm", c->head_dim, c->norm_eps);
+        build_head_norm(b, k, "self_attn.k_norm", c->head_dim, c->norm_eps);
+    }
+    build_rope(b, q, k, 0, c->head_dim);
+    value_id a = build_attention(b, q, k, v, &attention);
+    build_add(b,
+              build_matmul(b, a, SPLIT_COLUMNS, c->o_bias, PARTS({"self_attn.o_proj", c->hidden})));
+}
+
+static void mlp(struct build *b, const struct model_config *c)
+{
+    const struct build_part halves[LIST_PARTS_MAX] = {{"mlp.gate_proj", c->intermediate},
+                                                      {"mlp.up_proj", c->intermediate}};
+    value_id x = build_norm(b, b->list.residual, "post_attention_layernorm", NORM_RMS, c->norm_eps);
+    value_id up = build_matmul(b, x, SPLIT_ROWS, c->mlp_bias, halves);
+    value_id y = build_activation(b, up, ACTIVATION_SILU);
+    build_add(b,
+              build_matmul(b, y, SPLIT_COLUMNS, c->mlp_bias, PARTS({"mlp.down_proj", c->hidden})));
+}
+
+void decoder_layer(struct build *b, const struct model_config *config, uint32_t layer)
+{
+    build_layer(b, layer);
+    attention(b, config, layer);
+    mlp(b, config);
+}
+
+void decoder_build(struct build *b, const struct model_config *config)
+{
+    weight_id embed = build_embed(b, "model.embed_tokens");
+    build_rope_table(b, &config->rope);
+    for (uint32_t i = 0; i < config->layers; i++)
+        decoder_layer(b, config, i);
+    build_head(b, "model.norm", config->norm_eps, config->tied ? NULL : "lm_head", embed);
+}
+
+/* ---- keys ---- */
+
+int decoder_kv_heads(const struct fields *fields, bool required, struct model_config *config)
+{
+    /* The classes differ in what they take for an absent field; null is the number of heads in all.
+     */
+    if (!json_get(fields->object, "num_key_value_heads") && required)
+        return field_require(fields, "num_key_value_heads");
+    config->kv_heads = config->heads;
+    int rc = field_size(fields, "num_key_value_heads", config->heads, &config->kv_heads);
+    if (rc)
+        return rc;
+    if (config->heads % config->kv_heads)
+        return field_refuse(fields, "num_key_value_heads", field_get(fields, "num_key_value_heads"),
+                            "a divisor of num_attention_heads");
+    return 0;
+}
+
+int decoder_head_dim(const struct fields *fields, uint32_t otherwise, struct model_config *config)
+{
+    if (!otherwise && !field_get(fields, "head_dim") && config->hidden % config->heads)
+        return error_set(fields->error, ERR_BAD_MODEL,
+                         "%s: hidden_size: %u is not a multiple of num_attention_heads, %u, and "
+                         "head_dim is missing",
+                         fields->file, config->hidden, config->heads);
+    config->head_dim = otherwise ? otherwise : config->hidden / config->heads;
+    int rc = field_size(fields, "head_dim", MODEL_HEAD_DIM_MAX, &config->head_dim);
+    if (rc)
+        return rc;
+    if (config->head_dim % 2 || config->head_dim > MODEL_HEAD_DIM_MAX || config->head_dim == 0 ||
+        config->head_dim * config->heads > MODEL_HIDDEN_MAX)
+        return error_set(fields->error, ERR_BAD_MODEL,
+                         "%s: head_dim: %u is not even, over %u, or with %u heads over %u in all",
+                         fields->file, config->head_dim, MODEL_HEAD_DIM_MAX, config->heads,
+                         MODEL_HIDDEN_MAX);
+    config->attention_scale = (float)(1 / sqrt(config->head_dim));
+    return 0;
+}
+
+static int layer_types(const struct fields *fields, const json *types, uint32_t window,
+                       struct model_config *config)
+{
+    if (!json_is_array(types) || json_count(types) != config->layers)
+        return field_refuse(fields, "layer_types", types, "a list of num_hidden_layers names");
+    uint32_t layer = 0;
+    for (const json *type = json_child(types); type; type = json_next(type), layer++) {
+        const char *name = json_string(type);
+        bool sliding = strcmp(name, "sliding_attention") == 0;
+        if (!sliding && strcmp(name, "full_attention") != 0)
+            return field_refuse(fields, "layer_types", type,
+                                "supported (full_attention and sliding_attention are)");
+        if (sliding && window == 0)
+            return field_refuse(fields, "layer_types", type,
+                                "possible without use_sliding_window and sliding_window");
+        config->window[layer] = sliding ? window : 0;
+    }
+    return 0;
+}
+
+int decoder_windows(const struct fields *fields, struct model_config *config)
+{
+    bool use = false;
+    uint32_t window = 0;
+    int64_t first = WINDOW_LAYERS;
+    int rc = field_flag(fields, "use_sliding_window", &use);
+    if (!rc && use) {
+        /* An absent window is 4096 tokens, as in transformers; null is none. */
+        window = json_get(fields->object, "sliding_window") ? 0 : DEFAULT_WINDOW;
+        rc = field_size(fields, "sliding_window", MODEL_CONTEXT_MAX, &window);
+    }
+    if (rc)
+        return rc;
+    const json *types = field_get(fields, "layer_types");
+    if (types)
+        return layer_types(fields, types, window, config);
+    rc = field_integer(fields, "max_window_layers", 0, UINT32_MAX, &first);
+    for (uint32_t layer = 0; layer < config->layers; layer++)
+        config->window[layer] = layer >= first ? window : 0;
+    return rc;
+}

@@ -1,0 +1,47 @@
+/* A family of models: what it reads of config.json, and the list of ops that it makes of that.
+ *
+ * The keys that all families share are read first (config.c), then the family's own, in the order
+ * of its table, then its rules. A key that changes what some model computes (keys.def), and that
+ * this family's table does not have, is refused unless its value changes nothing. So a family
+ * names each such key that its own models have, also one that they do not heed (KEY_IGNORED).
+ * Any thread.
+ */
+#pragma once
+
+#include "gpu/graph/build.h"
+#include "gpu/model/field.h"
+#include "gpu/models/config.h"
+
+enum key_kind {
+    KEY_SIZE,   /* uint32_t, 1 to max */
+    KEY_NUMBER, /* float, min to max */
+    KEY_FLAG,   /* bool */
+    KEY_RULE,   /* read by the family's rules, or with the rope */
+    KEY_IGNORED,
+};
+
+struct config_key {
+    const char *name; /* NULL ends a table */
+    enum key_kind kind;
+    size_t at; /* of the config's member */
+    double min, max;
+    bool required;
+};
+
+#define CONFIG_AT(member) offsetof(struct model_config, member)
+
+struct family {
+    const char *type;         /* model_type */
+    const char *architecture; /* NULL: no checkpoint is of it */
+    const struct config_key *keys;
+    int (*rules)(const struct fields *fields, struct model_config *config);
+    void (*build)(struct build *b, const struct model_config *config);
+};
+
+/* The i-th family, NULL behind the last. */
+const struct family *family_at(size_t i);
+/* By model_type; NULL: there is none. */
+const struct family *family_of(const char *type);
+
+/* "a, b and c", of the families that checkpoints can be of. */
+void family_names(bool architectures, char *text, size_t size);
