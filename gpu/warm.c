@@ -104,7 +104,7 @@ static int slabs_take(struct rank *rank, uint32_t slabs[GPU_GROUPS_MAX], uint32_
 int warm_least(struct rank *rank, struct error *error)
 {
     const struct batch batch = batch_of(rank, (struct shape){1, 1});
-    const uint64_t bytes = launch_scratch_bytes(rank, &batch);
+    const uint64_t bytes = program_scratch_bytes(&rank->program, &batch);
     uint32_t slabs[GPU_GROUPS_MAX], count;
     void *scratch = NULL;
     struct error why;
