@@ -249,36 +249,37 @@ static const char *inboxes_text(const struct inboxes *inboxes)
 
 /* ---- the ops ---- */
 
-/* What a launcher of an op does that only notes. */
+/* What a launcher of an op does that only notes. The texts are those that the digests were made of,
+ * with the words of that tree. */
 #define OP(noun, ...)                                                                              \
     cudaError_t op_##noun(const struct noun##_args *a, cudaStream_t stream)                        \
     {                                                                                              \
         (void)stream;                                                                              \
-        note(#noun " " __VA_ARGS__);                                                               \
+        note(__VA_ARGS__);                                                                         \
         return cudaSuccess;                                                                        \
     }
 
-OP(embed, "%s %s %s %u %d", batch_text(&a->batch), weight_text(&a->table), name(a->out), a->stride,
+OP(embed, "embed %s %s %s %u %d", batch_text(&a->batch), weight_text(&a->table), name(a->out), a->stride,
    (int)a->out_dtype)
-OP(norm, "%s", norm_text(a))
-OP(swiglu, "%s %s %s %u %u %u %d", rows_text(a->rows), name(a->in), name(a->out), a->size,
+OP(norm, "norm %s", norm_text(a))
+OP(swiglu, "swiglu %s %s %s %u %u %u %d", rows_text(a->rows), name(a->in), name(a->out), a->size,
    a->in_stride, a->out_stride, (int)a->dtype)
-OP(gather, "%s %s %s %s %u %u %u %d", rows_text(a->rows), name(a->index), name(a->in), name(a->out),
+OP(gather, "gather %s %s %s %s %u %u %u %d", rows_text(a->rows), name(a->index), name(a->in), name(a->out),
    a->size, a->in_stride, a->out_stride, (int)a->dtype)
-OP(count, "%s %u", batch_text(&a->batch), a->vocab)
-OP(score, "%s %s %u %u %s %s", rows_text(a->rows), name(a->logits), a->stride, a->vocab,
+OP(count, "count %s %u", batch_text(&a->batch), a->vocab)
+OP(score, "score %s %s %u %u %s %s", rows_text(a->rows), name(a->logits), a->stride, a->vocab,
    name(a->targets), name(a->scores))
-OP(move, "%s", batch_text(&a->batch))
-OP(publish, "%s %s %s %s %s %u %u", name(a->control), name(a->counts), name(a->samples),
+OP(move, "move %s", batch_text(&a->batch))
+OP(publish, "publish %s %s %s %s %s %u %u", name(a->control), name(a->counts), name(a->samples),
    name(a->tops), name(a->slots), a->samples_max, a->slots_max)
-OP(reduce, "%s %s", norm_text(&a->norm), inboxes_text(&a->inboxes))
-OP(collect, "%s %s %u %u %s", rows_text(a->rows), name(a->x), a->width, a->share,
+OP(reduce, "reduce %s %s", norm_text(&a->norm), inboxes_text(&a->inboxes))
+OP(collect, "collect %s %s %u %u %s", rows_text(a->rows), name(a->x), a->width, a->share,
    inboxes_text(&a->inboxes))
-OP(convert, "%s %s %s %d %d", place_text(&a->place), name(a->from), name(a->to), (int)a->from_dtype,
+OP(convert, "convert %s %s %s %d %d", place_text(&a->place), name(a->from), name(a->to), (int)a->from_dtype,
    (int)a->to_dtype)
-OP(fill, "%s %s %d %u %" PRIu64 " %a %a", place_text(&a->place), name(a->to), (int)a->to_dtype,
+OP(fill, "fill %s %s %d %u %" PRIu64 " %a %a", place_text(&a->place), name(a->to), (int)a->to_dtype,
    a->tensor, a->seed, (double)a->mean, (double)a->deviation)
-OP(null, "%s %s", batch_text(&a->batch), name(a->states))
+OP(null, "null %s %s", batch_text(&a->batch), name(a->states))
 
 cudaError_t op_null_results(const struct null_args *a, cudaStream_t stream)
 {
