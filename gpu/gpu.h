@@ -12,7 +12,7 @@
  * rank's own worker thread, "any" by any. None of them blocks, except those tagged "blocks".
  *
  * Ownership: plans and results are borrowed for the time that each function says. KV blocks are
- * numbers: which sequence owns which is known to daemon/kv.c alone; the engine maps a block's
+ * numbers: which sequence owns which is known to daemon/sched/kv.c alone; the engine maps a block's
  * number to an address.
  *
  * A module (sluice-cpu.so, sluice-cuda.so) exports one symbol, gpu_module, of type struct gpu_api.

@@ -10,7 +10,7 @@
  *       20     4  payload_length  multiple of 8
  *
  * Head and payload stay where they were received: with a buffer aligned to 8 bytes (and compacted to
- * multiples of 8, see daemon/conn.c) both are aligned to 8. Nothing is allocated. Any thread.
+ * multiples of 8, see daemon/net/conn.c) both are aligned to 8. Nothing is allocated. Any thread.
  */
 #pragma once
 

@@ -302,7 +302,7 @@ int message_decode_accept(const struct frame *frame, uint64_t *ret_request, stru
 size_t message_encode_cancel(void *buffer, size_t size, uint64_t id, uint64_t request);
 int message_decode_cancel(const struct frame *frame, uint64_t *ret_request, struct error *error);
 /* STATS, HEALTH, MODEL, DRAIN, RESUME: the head is the JSON text given (may be empty). The daemon
- * builds answers with json_writer (daemon/status.c). */
+ * builds answers with json_writer (daemon/api/status.c). */
 size_t message_encode_control(void *buffer, size_t size, uint8_t type, uint16_t flags, uint64_t id,
                               const char *head, size_t head_length);
 /* What a STATS asks for beside the figures; each false when it is not given. */

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/command/chat_history.h"
 #include "client/command/connect.h"
 #include "client/command/input.h"
 #include "client/command/interrupt.h"
 #include "client/command/output.h"
-#include "client/command/talk.h"
 
 struct chat {
     const struct settings *settings;

@@ -9,7 +9,7 @@
 #include "protocol/base/hist.h"
 #include "protocol/base/json.h"
 
-/* The figures that are shown, by their names in daemon/stats.def. */
+/* The figures that are shown, by their names in daemon/base/stats.def. */
 enum sample_counter {
     COUNTER_REQUESTS,
     COUNTER_SEQUENCES,

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/server.h"
+#include "daemon/request/server.h"
+#include "daemon/request/text_stream.h"
 #include "daemon/text/tokenizer.h"
-#include "daemon/transcript.h"
 #include "protocol/base/utf8.h"
 
 #define TOKEN_TEXT_MAX 1024
@@ -58,7 +58,7 @@ uint32_t answer_tokens(const struct seq *seq)
 {
     uint32_t count = seq_out_count(seq);
     const struct gpu_model *model = seq->transcript->model;
-    if (count == 0 || seq->finish != FINISH_STOP || seq->transcript->end != TRANSCRIPT_NO_END)
+    if (count == 0 || seq->finish != FINISH_STOP || seq->transcript->end != TEXT_STREAM_NO_END)
         return count;
     int32_t last = seq->out_tokens[count - 1];
     for (uint32_t i = 0; i < model->eos_count; i++)

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "daemon/http/exchange.h"
-#include "daemon/intake.h"
-#include "daemon/server.h"
+#include "daemon/request/request_builder.h"
+#include "daemon/request/server.h"
 
 #define BODY_FREE ((size_t)4096)      /* counts against nothing */
 #define INLINE_MAX ((size_t)32 << 10) /* read where it came: some 100 us */
@@ -16,7 +16,7 @@ void body_drop(struct exchange *exchange)
     struct server *server = exchange->http->server;
     if (exchange->body_counted > 0) {
         server->load.input -= exchange->body_counted;
-        exchange->audience.user->load.input -= exchange->body_counted;
+        exchange->sink.user->load.input -= exchange->body_counted;
         exchange->body_counted = 0;
         server->input_freed = true;
     }
@@ -30,7 +30,7 @@ void body_drop(struct exchange *exchange)
 static bool count(struct exchange *exchange, size_t length)
 {
     struct server *server = exchange->http->server;
-    struct user *user = exchange->audience.user;
+    struct user *user = exchange->sink.user;
     uint64_t max = server->options->input_max;
     size_t counted = length > BODY_FREE ? length : 0, more = counted - exchange->body_counted;
     if (counted <= exchange->body_counted)
@@ -81,7 +81,7 @@ static void read_query(struct body_reading *reading)
     struct query *query = &exchange->query;
     int rc = query_read(query, exchange->route->kind, body->length > 0 ? body->data : "",
                         body->length, &reading->limits, &reading->defaults, &reading->error);
-    if (!rc && query->chat.messages && language_chats(reading->language, NULL) == 0)
+    if (!rc && query->chat.messages && model_text_chats(reading->language, NULL) == 0)
         rc = query_render(query, reading->language, &reading->errand.task.halt, &reading->error);
     reading->failed = rc != 0;
 }
@@ -127,7 +127,7 @@ static void over(struct errand *errand)
     struct server *server = exchange->http->server;
     time_us turn_us = server->turn_us;
     time_us now_us = turn_us > exchange->arrived_us ? turn_us : exchange->arrived_us;
-    intake_unhold(server, exchange->audience.user, 1);
+    request_builder_unhold(server, exchange->sink.user, 1);
     exchange->elsewhere = false;
     if (exchange->closed) {
         exchange_close(exchange, now_us);
@@ -145,23 +145,23 @@ static const struct errand_api api = {.work = work, .end = end, .over = over};
 static int leave(struct exchange *exchange, struct error *error)
 {
     struct server *server = exchange->http->server;
-    struct user *user = exchange->audience.user;
+    struct user *user = exchange->sink.user;
     struct errand *errand = &exchange->reading.errand;
     enum query_kind kind = exchange->route->kind;
     uint64_t ms = exchange->body_deadline.ms;
     errand->admits = kind != QUERY_TOKENIZE && kind != QUERY_DETOKENIZE;
-    int rc = errand->admits ? intake_phase(server, error) : 0;
+    int rc = errand->admits ? request_builder_phase(server, error) : 0;
     /* How many results it asks for is not known yet. */
     if (!rc)
-        rc = intake_room(server, user, 1, error);
+        rc = request_builder_room(server, user, 1, error);
     if (rc)
         return rc;
-    intake_hold(server, user, 1);
+    request_builder_hold(server, user, 1);
     exchange->elsewhere = true;
-    rc = errand_start(errand, &api, server, &exchange->audience, exchange->body.length,
+    rc = errand_start(errand, &api, server, &exchange->sink, exchange->body.length,
                       ms ? exchange->arrived_us + ms * 1000 : 0, error);
     if (rc) {
-        intake_unhold(server, user, 1);
+        request_builder_unhold(server, user, 1);
         exchange->elsewhere = false;
     }
     return rc;
@@ -179,8 +179,8 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
         exchange->route->begin(exchange, now_us);
         return;
     }
-    *reading = (struct body_reading){.limits = intake_limits(server),
-                                     .defaults = intake_defaults(server),
+    *reading = (struct body_reading){.limits = request_builder_limits(server),
+                                     .defaults = request_builder_defaults(server),
                                      .language = server->language};
     bool chat = exchange->route->kind == QUERY_CHAT || exchange->route->kind == QUERY_TOKENIZE;
     if (!server->background || (!chat && exchange->body.length <= INLINE_MAX)) {

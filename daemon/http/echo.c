@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "daemon/http/exchange.h"
-#include "daemon/server.h"
+#include "daemon/request/server.h"
+#include "daemon/request/text_stream.h"
 #include "daemon/text/tokenizer.h"
-#include "daemon/transcript.h"
 
 void echo_text(struct exchange *exchange, const struct seq *seq, struct buffer *text)
 {

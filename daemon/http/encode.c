@@ -1,9 +1,9 @@
 /* The texts of a query on their way to tokens. */
 #include "daemon/http/exchange.h"
-#include "daemon/intake.h"
-#include "daemon/server.h"
+#include "daemon/request/request_builder.h"
+#include "daemon/request/server.h"
 
-static void encoded(struct encoding *encoding)
+static void encoded(struct encoder *encoding)
 {
     struct exchange *exchange = container_of(encoding, struct exchange, encoding);
     time_us turn_us = exchange->http->server->turn_us;
@@ -26,7 +26,7 @@ static void encoded(struct encoding *encoding)
         exchange->http->wake(exchange->http, exchange);
 }
 
-static void ended(struct encoding *encoding, const struct error *error, time_us now_us)
+static void ended(struct encoder *encoding, const struct error *error, time_us now_us)
 {
     (void)now_us;
     exchange_end(container_of(encoding, struct exchange, encoding), error);
@@ -35,16 +35,16 @@ static void ended(struct encoding *encoding, const struct error *error, time_us 
 static int start(struct exchange *exchange, struct error *error)
 {
     struct server *server = exchange->http->server;
-    struct encoding *encoding = &exchange->encoding;
+    struct encoder *encoding = &exchange->encoding;
     const struct query *query = &exchange->query;
     /* What is a conversation still found no template. */
-    int rc = query->chat.messages ? language_chats(server->language, error) : 0;
+    int rc = query->chat.messages ? model_text_chats(server->language, error) : 0;
     bool admits = query->kind != QUERY_TOKENIZE;
     uint64_t sequences = admits ? query_results(query) : 1;
     if (!rc && admits)
-        rc = intake_room(server, exchange->audience.user, sequences, error);
+        rc = request_builder_room(server, exchange->sink.user, sequences, error);
     if (!rc)
-        rc = encoding_make(encoding, server, query->prompt_count, error);
+        rc = encoder_make(encoding, server, query->prompt_count, error);
     if (rc)
         return rc;
     encoding->end = ended;
@@ -58,7 +58,7 @@ static int start(struct exchange *exchange, struct error *error)
         encoding->texts[i].add_special = query->add_special;
     }
     exchange->encoding_on = true;
-    rc = encoding_start(encoding, &exchange->audience, encoded, error);
+    rc = encoder_start(encoding, &exchange->sink, encoded, error);
     if (rc)
         exchange->encoding_on = false;
     return rc;

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/intake.h"
-#include "daemon/ledger.h"
-#include "daemon/server.h"
+#include "daemon/request/request_builder.h"
+#include "daemon/request/request_table.h"
+#include "daemon/request/server.h"
 
 #define CROWD 64u /* exchanges at a time */
 
@@ -50,9 +50,9 @@ bool http_turn(struct http *http, time_us now_us)
 /* ---- life --------------------------------------------------------------------------------------
  */
 
-static void on_news(struct audience *audience, struct seq *seq)
+static void on_news(struct response_sink *sink, struct seq *seq)
 {
-    struct exchange *exchange = container_of(audience, struct exchange, audience);
+    struct exchange *exchange = container_of(sink, struct exchange, sink);
     if (!list_linked(&seq->wait_link))
         list_append(&exchange->ready, &seq->wait_link);
     if (exchange->streaming || seq->request->seq_unended == 0)
@@ -69,13 +69,13 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
     exchange->peer = *peer;
     exchange->arrived_us = now_us;
     exchange->created_s = (uint64_t)time(NULL);
-    exchange->audience.news = on_news;
-    exchange->audience.admin = peer->admin;
-    exchange->audience.number = server->next_conn++;
-    list_init(&exchange->audience.requests);
+    exchange->sink.news = on_news;
+    exchange->sink.admin = peer->admin;
+    exchange->sink.number = server->next_conn++;
+    list_init(&exchange->sink.requests);
     list_init(&exchange->ready);
     snprintf(exchange->answer_id, sizeof(exchange->answer_id), "%016llx%08llx",
-             (unsigned long long)http->salt, (unsigned long long)exchange->audience.number);
+             (unsigned long long)http->salt, (unsigned long long)exchange->sink.number);
     http->exchanges++;
     http->trim |= http->exchanges >= CROWD;
     return exchange;
@@ -83,7 +83,7 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
 
 void exchange_keep(struct exchange *exchange, size_t bytes)
 {
-    ledger_keep(exchange->http->server, &exchange->audience, bytes);
+    request_table_keep(exchange->http->server, &exchange->sink, bytes);
     exchange->kept += bytes;
 }
 
@@ -91,15 +91,15 @@ static void bury(struct exchange *exchange)
 {
     struct http *http = exchange->http;
     body_drop(exchange);
-    encoding_free(&exchange->encoding);
+    encoder_free(&exchange->encoding);
     query_free(&exchange->query);
     free(exchange->choices);
     echo_free(exchange);
     out_clear(&exchange->out);
     if (exchange->kept > 0)
-        ledger_drop(http->server, &exchange->audience, exchange->kept);
-    if (exchange->audience.user)
-        users_put(&http->server->users, exchange->audience.user);
+        request_table_drop(http->server, &exchange->sink, exchange->kept);
+    if (exchange->sink.user)
+        users_put(&http->server->users, exchange->sink.user);
     http->exchanges--;
     http->trim |= exchange->large;
     free(exchange);
@@ -115,9 +115,9 @@ void exchange_close(struct exchange *exchange, time_us now_us)
     struct list *link;
     exchange->closed = true;
     exchange->request = NULL;
-    while ((link = list_take(&exchange->audience.requests)))
-        ledger_orphan(exchange->http->server, container_of(link, struct request, audience_link),
-                      now_us);
+    while ((link = list_take(&exchange->sink.requests)))
+        request_table_orphan(exchange->http->server, container_of(link, struct request, sink_link),
+                             now_us);
     if (list_linked(&exchange->dirty_link))
         list_remove(&exchange->dirty_link);
     if (list_linked(&exchange->stats.link))
@@ -126,7 +126,7 @@ void exchange_close(struct exchange *exchange, time_us now_us)
     if (exchange->elsewhere)
         errand_drop(&exchange->reading.errand);
     else if (exchange->encoding_on)
-        encoding_drop(&exchange->encoding);
+        encoder_drop(&exchange->encoding);
     else
         bury(exchange);
 }
@@ -153,8 +153,8 @@ static bool is_name(const char *text)
 static int find_user(struct exchange *exchange, struct error *error)
 {
     struct server *server = exchange->http->server;
-    exchange->audience.user = users_get(&server->users, exchange->peer.user);
-    return exchange->audience.user ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for a user");
+    exchange->sink.user = users_get(&server->users, exchange->peer.user);
+    return exchange->sink.user ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for a user");
 }
 
 bool exchange_head(struct exchange *exchange, const struct exchange_head *head)
@@ -251,7 +251,7 @@ void exchange_refuse(struct exchange *exchange, const struct error *error, const
     struct refusal refusal = {error, param, status_of(error->code)};
     /* Who is late was not refused. */
     if (exchange->route && exchange->route->body && !late && error->code != ERR_DEADLINE)
-        intake_refused(exchange->http->server, error);
+        request_builder_refused(exchange->http->server, error);
     if (late) {
         out_event(&exchange->out, put_refusal, &refusal);
     } else {

@@ -5,7 +5,7 @@
  * exchange_ready() says so exchange_read until it says END. http.wake tells when there is something
  * new.
  *
- * It is the audience of its request. Results wait as numbers in the sequences until there is room
+ * It is the sink of its request. Results wait as numbers in the sequences until there is room
  * for their text, as with native connections; without streaming all is formatted when the last has
  * ended.
  *
@@ -18,12 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/encoding.h"
 #include "daemon/http/http.h"
 #include "daemon/http/out.h"
 #include "daemon/http/query.h"
-#include "daemon/request.h"
-#include "daemon/server.h"
+#include "daemon/request/encoder.h"
+#include "daemon/request/request.h"
+#include "daemon/request/server.h"
 
 #define EXCHANGE_ID_MAX 64
 #define EXCHANGE_READ_END SIZE_MAX
@@ -65,13 +65,13 @@ struct body_reading {
     struct errand errand;
     struct message_limits limits; /* as they were when it began */
     struct sampling defaults;
-    const struct language *language;
+    const struct model_text *language;
     bool failed;
     struct error error;
 };
 
 struct exchange {
-    struct audience audience;
+    struct response_sink sink;
     struct http *http;
     void *carrier; /* of whoever drives it */
     struct exchange_peer peer;
@@ -92,7 +92,7 @@ struct exchange {
     struct body_reading reading;
 
     struct query query;
-    struct encoding encoding;
+    struct encoder encoding;
     bool encoding_on; /* another thread has it or will, or it is being begun */
     void (*encoded)(struct exchange *exchange, time_us now_us);
     struct request *request; /* until its last sequence is released */
@@ -131,7 +131,7 @@ static inline bool exchange_ready(const struct exchange *exchange)
 }
 /* The next bytes of the answer; 0: none yet, EXCHANGE_READ_END: no more. */
 size_t exchange_read(struct exchange *exchange, char *bytes, size_t max);
-/* No more calls follow. The audience is gone, whatever was asked for is cancelled. */
+/* No more calls follow. The sink is gone, whatever was asked for is cancelled. */
 void exchange_close(struct exchange *exchange, time_us now_us);
 
 /* ---- between the files of daemon/http/ ---------------------------------------------------------
@@ -191,5 +191,5 @@ void lookup_tokenize(struct exchange *exchange, time_us now_us);
 void lookup_detokenize(struct exchange *exchange, time_us now_us);
 /* ERR_NOT_FOUND where the query names another model. */
 int lookup_model(const struct exchange *exchange, const char *name, struct error *error);
-/* daemon/http/metrics.c */
+/* daemon/api/metrics.c */
 void metrics_begin(struct exchange *exchange, time_us now_us);

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "daemon/http/answer.h"
-#include "daemon/intake.h"
-#include "daemon/ledger.h"
-#include "daemon/server.h"
-#include "daemon/transcript.h"
+#include "daemon/request/request_builder.h"
+#include "daemon/request/request_table.h"
+#include "daemon/request/server.h"
+#include "daemon/request/text_stream.h"
 
 /* Bytes of a stream that wait for their reader, from which on nothing is formatted. */
 #define OUT_HIGH ((size_t)64 << 10)
@@ -28,10 +28,11 @@ static struct message_prompt scoring(const struct query *query)
     return prompt;
 }
 
-static int add_prompts(struct exchange *exchange, struct intake *intake, struct error *error)
+static int add_prompts(struct exchange *exchange, struct request_builder *intake,
+                       struct error *error)
 {
     const struct query *query = &exchange->query;
-    const struct encoding *encoding = &exchange->encoding;
+    const struct encoder *encoding = &exchange->encoding;
     uint32_t count = encoding->texts ? encoding->text_count : query->prompt_count;
     bool score = intake->request->job == JOB_SCORE;
     for (uint32_t i = 0; i < count; i++) {
@@ -39,7 +40,7 @@ static int add_prompts(struct exchange *exchange, struct intake *intake, struct 
         bool text = encoding->texts != NULL;
         const int32_t *tokens = text ? encoding->texts[i].ids : query->prompts[i].tokens;
         uint32_t length = text ? encoding->texts[i].count : query->prompts[i].count;
-        int rc = intake_prompt(intake, &prompt, tokens, length, error);
+        int rc = request_builder_prompt(intake, &prompt, tokens, length, error);
         if (rc)
             return rc;
         exchange->prompt_tokens += score ? 0 : length;
@@ -47,15 +48,15 @@ static int add_prompts(struct exchange *exchange, struct intake *intake, struct 
     return 0;
 }
 
-static int make_request(struct exchange *exchange, struct intake *intake, enum job job,
+static int make_request(struct exchange *exchange, struct request_builder *intake, enum job job,
                         struct error *error)
 {
     struct server *server = exchange->http->server;
     struct query *query = &exchange->query;
     uint64_t results = job == JOB_SCORE ? query->prompt_count : query_results(query);
-    int rc = intake_phase(server, error);
+    int rc = request_builder_phase(server, error);
     if (!rc)
-        rc = intake_open(intake, server, results > 0 ? results : 1, error);
+        rc = request_builder_open(intake, server, results > 0 ? results : 1, error);
     if (rc)
         return rc;
     struct request *request = intake->request;
@@ -75,13 +76,13 @@ static int make_request(struct exchange *exchange, struct intake *intake, enum j
     if (query->kind == QUERY_COMPLETION && !query->max_given && server->model.max_tokens == 0)
         query->common.sampling.max_tokens = QUERY_COMPLETION_TOKENS;
     rc = add_prompts(exchange, intake, error);
-    return rc ? rc : intake_admit(intake, &exchange->audience, error);
+    return rc ? rc : request_builder_admit(intake, &exchange->sink, error);
 }
 
 /* All prompts are tokens now. */
 static void submit(struct exchange *exchange, time_us now_us)
 {
-    struct intake intake = {.server = exchange->http->server};
+    struct request_builder intake = {.server = exchange->http->server};
     struct error error;
     bool score = query_scores(&exchange->query) && !exchange->scores;
     (void)now_us;
@@ -96,29 +97,29 @@ static void submit(struct exchange *exchange, time_us now_us)
             rc = error_set(&error, ERR_NO_MEMORY, "no memory for an answer");
     }
     if (!score || rc)
-        encoding_free(&exchange->encoding);
+        encoder_free(&exchange->encoding);
     if (rc) {
-        intake_drop(&intake);
+        request_builder_drop(&intake);
         exchange_refuse(exchange, &error, "");
         return;
     }
-    intake_name(&intake, 1, exchange->audience.user);
+    request_builder_name(&intake, 1, exchange->sink.user);
     exchange->request = intake.request;
     exchange->unended = intake.request->seq_count;
     if (exchange->query.stream) {
         exchange->streaming = true;
         exchange_status(exchange, 200, "text/event-stream");
     }
-    intake_enter(&intake, &exchange->audience);
+    request_builder_enter(&intake, &exchange->sink);
 }
 
 void generate_begin(struct exchange *exchange, time_us now_us)
 {
     struct server *server = exchange->http->server;
     struct error error;
-    int rc = intake_phase(server, &error);
+    int rc = request_builder_phase(server, &error);
     if (!rc && exchange->query.kind != QUERY_EMBEDDING)
-        rc = language_texts(server->language, &error); /* answers are texts */
+        rc = model_text_texts(server->language, &error); /* answers are texts */
     if (rc)
         exchange_refuse(exchange, &error, "");
     else
@@ -137,7 +138,7 @@ static void release_all(struct exchange *exchange)
     for (uint32_t i = 0; i < count; i++) {
         if (list_linked(&seqs[i].wait_link))
             list_remove(&seqs[i].wait_link);
-        ledger_release(exchange->http->server, &seqs[i]); /* the last one frees the array */
+        request_table_release(exchange->http->server, &seqs[i]); /* the last one frees the array */
     }
 }
 
@@ -166,7 +167,7 @@ static void answer(struct exchange *exchange)
     struct error error;
     for (uint32_t i = 0; !embed && i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
-        transcript_finish(seq);
+        text_stream_finish(seq);
         if (exchange->query.echo)
             echo_before(exchange, seq);
         exchange->completion_tokens += seq_out_count(seq);
@@ -233,8 +234,8 @@ static void break_stream(struct exchange *exchange, const struct seq *seq, time_
     struct request *request = exchange->request;
     exchange->request = NULL;
     exchange_refuse(exchange, &error, "");
-    list_remove(&request->audience_link);
-    ledger_orphan(exchange->http->server, request, now_us);
+    list_remove(&request->sink_link);
+    request_table_orphan(exchange->http->server, request, now_us);
 }
 
 static void finish_choice(struct exchange *exchange, struct seq *seq)
@@ -242,7 +243,7 @@ static void finish_choice(struct exchange *exchange, struct seq *seq)
     exchange->completion_tokens += seq_out_count(seq);
     if (--exchange->unended == 0)
         exchange->request = NULL;
-    ledger_release(exchange->http->server, seq);
+    request_table_release(exchange->http->server, seq);
     if (exchange->unended == 0)
         end_stream(exchange);
 }
@@ -261,10 +262,10 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
         echo_text(exchange, seq, text);
     uint32_t count = seq_out_count(seq) - seq->sent_count;
     count = count < PIECE_TOKENS_MAX ? count : PIECE_TOKENS_MAX;
-    transcript_read(seq, seq->sent_count + count);
+    text_stream_read(seq, seq->sent_count + count);
     bool all = seq->sent_count + count == seq_out_count(seq);
     if (ended && all)
-        transcript_finish(seq);
+        text_stream_finish(seq);
     uint32_t shown = count;
     if (ended && all && seq->sent_count + count > answer_tokens(seq))
         shown--;
@@ -285,7 +286,7 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
     choice->begun = true;
     seq->sent_count += count;
     if (text->length > 0)
-        transcript_told(seq->transcript, text->length);
+        text_stream_told(seq->transcript, text->length);
     if (all)
         list_remove(&seq->wait_link);
     if (piece.end)

@@ -1,12 +1,12 @@
-/* HTTP: what all exchanges of a daemon have in common. No sockets here: daemon/http/front.c puts
- * them around it, the tests a piece of memory. loop thread
+/* HTTP: what all exchanges of a daemon have in common. No sockets here: daemon/http/http_server.c
+ * puts them around it, the tests a piece of memory. loop thread
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/http/key.h"
+#include "daemon/http/api_key.h"
 #include "protocol/base/clock.h"
 #include "protocol/base/list.h"
 

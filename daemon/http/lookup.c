@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api/status.h"
 #include "daemon/http/exchange.h"
-#include "daemon/server.h"
-#include "daemon/status.h"
+#include "daemon/request/server.h"
 #include "daemon/text/tokenizer.h"
 
 int lookup_model(const struct exchange *exchange, const char *name, struct error *error)
@@ -101,7 +101,7 @@ void lookup_version(struct exchange *exchange, time_us now_us)
 static void put_tokens(struct json_writer *writer, const void *context)
 {
     const struct exchange *exchange = context;
-    const struct encoding_text *text = &exchange->encoding.texts[0];
+    const struct encoder_text *text = &exchange->encoding.texts[0];
     json_open(writer, NULL, '{');
     json_put_uint(writer, "count", text->count);
     json_put_uint(writer, "max_model_len", exchange->http->server->limits.context_max);
@@ -151,8 +151,8 @@ void lookup_detokenize(struct exchange *exchange, time_us now_us)
     struct decoded decoded = {0};
     const struct server *server = exchange->http->server;
     (void)now_us;
-    if (language_decode(server->language, prompt->tokens, prompt->count, server->limits.context_max,
-                        true, &text, &decoded.length, &error)) {
+    if (model_text_decode(server->language, prompt->tokens, prompt->count,
+                          server->limits.context_max, true, &text, &decoded.length, &error)) {
         exchange_refuse(exchange, &error, "tokens");
         return;
     }

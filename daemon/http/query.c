@@ -260,7 +260,7 @@ static int read_chat(struct query *query, const json *value, const struct messag
 {
     bool known;
     (void)limits;
-    return conversation_field(&query->chat, value, &known, error);
+    return chat_prompt_field(&query->chat, value, &known, error);
 }
 
 /* ---- fields of which one value is taken --------------------------------------------------------
@@ -456,7 +456,7 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
     const struct json_bounds bounds = {
         .bytes_max = length, .depth_max = QUERY_DEPTH_MAX, .values_max = QUERY_VALUES_MAX};
     *query = (struct query){.kind = kind, .common.sampling = *defaults, .add_special = true};
-    conversation_init(&query->chat);
+    chat_prompt_init(&query->chat);
     int rc = json_parse(body, length, bounds, &query->document, error);
     if (!rc && !json_is_object(query->document))
         rc = error_set(error, ERR_BAD_HEAD, "the body is no JSON object");
@@ -469,7 +469,7 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
         keep_borrowed(query);
     if (!rc && query->chat.messages) {
         snprintf(query->param, sizeof(query->param), "messages");
-        rc = conversation_check(&query->chat, error);
+        rc = chat_prompt_check(&query->chat, error);
     }
     if (rc) {
         char param[QUERY_PARAM_MAX];
@@ -489,13 +489,13 @@ static void free_prompts(struct query *query)
     query->prompt_count = 0;
 }
 
-int query_render(struct query *query, const struct language *language, const struct halt *halt,
+int query_render(struct query *query, const struct model_text *language, const struct halt *halt,
                  struct error *error)
 {
     size_t length;
     snprintf(query->param, sizeof(query->param), "messages");
-    int rc = conversation_render(&query->chat, language, halt, &query->rendered, &length, error);
-    conversation_free(&query->chat);
+    int rc = chat_prompt_render(&query->chat, language, halt, &query->rendered, &length, error);
+    chat_prompt_free(&query->chat);
     free_prompts(query); /* one beside a conversation counts for nothing */
     keep_borrowed(query);
     if (rc)
@@ -521,7 +521,7 @@ void query_free(struct query *query)
 {
     free_prompts(query);
     free(query->rendered);
-    conversation_free(&query->chat);
+    chat_prompt_free(&query->chat);
     json_free(query->document);
     *query = (struct query){0};
 }

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/conversation.h"
+#include "daemon/request/chat_prompt.h"
 #include "protocol/base/error.h"
 #include "protocol/base/json.h"
 #include "protocol/message.h"
@@ -43,7 +43,7 @@ struct query {
     struct message_prompt common; /* sampling, stop strings and tokens, bias */
     struct query_prompt *prompts;
     uint32_t prompt_count;
-    struct conversation chat;    /* messages NULL: there is none; borrows from the document */
+    struct chat_prompt chat;     /* messages NULL: there is none; borrows from the document */
     char *rendered;              /* owned; what the one prompt is then: the conversation's text */
     char param[QUERY_PARAM_MAX]; /* the field that an error is about; "" */
 };
@@ -54,7 +54,7 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
                struct error *error);
 /* The query's conversation becomes its prompt, by the template of `language`, which has one; also
  * on failure it is gone. May take long. */
-int query_render(struct query *query, const struct language *language, const struct halt *halt,
+int query_render(struct query *query, const struct model_text *language, const struct halt *halt,
                  struct error *error);
 /* The prompts have become tokens: frees the conversation's text. */
 void query_encoded(struct query *query);

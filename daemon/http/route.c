@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/http/exchange.h"
-#include "daemon/server.h"
+#include "daemon/request/server.h"
 
 static const struct route routes[] = {
     {.method = "POST",

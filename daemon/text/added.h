@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/text/halt.h"
+#include "daemon/base/halt.h"
 
 #define ADDED_TOKENS_MAX (1 << 16)
 #define ADDED_TEXT_MAX 256 /* bytes; a search looks at no more than this from each place */

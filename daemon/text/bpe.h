@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/text/halt.h"
+#include "daemon/base/halt.h"
 #include "daemon/text/vocab.h"
 
 #define BPE_MERGES_MAX (1 << 20)

@@ -6,9 +6,9 @@
 
 #include <stddef.h>
 
+#include "daemon/base/halt.h"
 #include "daemon/text/buffer.h"
 #include "daemon/text/field.h"
-#include "daemon/text/halt.h"
 #include "daemon/text/nfc.h"
 #include "protocol/base/error.h"
 

@@ -8,7 +8,7 @@
 #include "daemon/text/tokenizer_parts.h"
 #include "protocol/base/utf8.h"
 
-struct encoding {
+struct encoder {
     struct piece_sink sink; /* first: pieces come back through it */
     const struct tokenizer *tokenizer;
     struct tokenizer_scratch *scratch;
@@ -77,13 +77,13 @@ void tokenizer_scratch_halt(struct tokenizer_scratch *scratch, const struct halt
     scratch->pretokenizer.halt = halt;
 }
 
-static int too_many(struct encoding *encoding)
+static int too_many(struct encoder *encoding)
 {
     return error_limit(encoding->error, ERR_TOO_LARGE, encoding->ids.max, encoding->ids.max + 1,
                        "the text has more than %zu tokens", encoding->ids.max);
 }
 
-static int put_id(struct encoding *encoding, uint32_t id)
+static int put_id(struct encoder *encoding, uint32_t id)
 {
     if (encoding->ids.count == encoding->ids.max)
         return too_many(encoding);
@@ -91,7 +91,7 @@ static int put_id(struct encoding *encoding, uint32_t id)
     return 0;
 }
 
-static int put_ids(struct encoding *encoding, const int32_t *ids, size_t count)
+static int put_ids(struct encoder *encoding, const int32_t *ids, size_t count)
 {
     int code = 0;
     for (size_t i = 0; i < count && !code; i++)
@@ -102,7 +102,7 @@ static int put_ids(struct encoding *encoding, const int32_t *ids, size_t count)
 static int take_piece(struct piece_sink *sink, const char *piece, size_t length,
                       struct error *error)
 {
-    struct encoding *encoding = (struct encoding *)sink;
+    struct encoder *encoding = (struct encoder *)sink;
     int code = halt_error(encoding->scratch->halt, error);
     if (code)
         return code;
@@ -122,7 +122,7 @@ static int take_piece(struct piece_sink *sink, const char *piece, size_t length,
 
 /* Text between added tokens that are found as they are: normalised, searched for the others, cut
  * and merged. `first`: it begins where the user's text begins. */
-static int encode_between(struct encoding *encoding, const char *raw, size_t raw_length, bool first)
+static int encode_between(struct encoder *encoding, const char *raw, size_t raw_length, bool first)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
     struct tokenizer_scratch *scratch = encoding->scratch;
@@ -151,7 +151,7 @@ static int encode_between(struct encoding *encoding, const char *raw, size_t raw
     return code;
 }
 
-static int encode_text(struct encoding *encoding, const char *text, size_t length)
+static int encode_text(struct encoder *encoding, const char *text, size_t length)
 {
     struct added_cursor cursor = {.halt = encoding->scratch->halt};
     size_t done = 0, start, end;
@@ -186,11 +186,11 @@ int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch
                      const char *text, size_t length, bool add_special, int32_t *ids,
                      size_t ids_max, size_t *ret_count, struct error *error)
 {
-    struct encoding encoding = {.sink.take = take_piece,
-                                .tokenizer = tokenizer,
-                                .scratch = scratch,
-                                .ids = {.ids = ids, .max = ids_max},
-                                .error = error};
+    struct encoder encoding = {.sink.take = take_piece,
+                               .tokenizer = tokenizer,
+                               .scratch = scratch,
+                               .ids = {.ids = ids, .max = ids_max},
+                               .error = error};
     assert(!scratch->tokenizer || scratch->tokenizer == tokenizer);
     scratch->tokenizer = tokenizer;
     int code = check_text(text, length, error);

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/text/halt.h"
+#include "daemon/base/halt.h"
 #include "protocol/base/error.h"
 
 #define TOKENIZER_FILE_MAX ((size_t)64 << 20) /* bytes of a tokenizer.json */

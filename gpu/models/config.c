@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/model/file.h"
-#include "gpu/model/generation.h"
-#include "gpu/model/rope.h"
+#include "gpu/checkpoint/file.h"
 #include "gpu/models/family.h"
+#include "gpu/models/generation.h"
+#include "gpu/models/rope_config.h"
 
 static_assert((uint64_t)MODEL_VOCAB_MAX * MODEL_HIDDEN_MAX < (1ull << 40) &&
                   (uint64_t)MODEL_INTERMEDIATE_MAX * MODEL_HIDDEN_MAX < (1ull << 40),

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpu/model/model_dtype.h"
-#include "gpu/model/rope.h"
+#include "gpu/checkpoint/model_dtype.h"
+#include "gpu/models/rope_config.h"
 #include "protocol/base/error.h"
 
 #define MODEL_LAYERS_MAX 256

@@ -8,8 +8,8 @@
  */
 #pragma once
 
+#include "gpu/checkpoint/config_field.h"
 #include "gpu/graph/build.h"
-#include "gpu/model/field.h"
 #include "gpu/models/config.h"
 
 enum key_kind {

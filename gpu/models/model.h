@@ -5,8 +5,8 @@
  */
 #pragma once
 
+#include "gpu/checkpoint/checkpoint.h"
 #include "gpu/graph/op_list.h"
-#include "gpu/model/checkpoint.h"
 #include "gpu/models/config.h"
 
 struct model {

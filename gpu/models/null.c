@@ -1,5 +1,5 @@
-/* The model that computes nothing (gpu/kernels/null_rule.h). */
-#include "gpu/kernels/null_rule.h"
+/* The model that computes nothing (gpu/kernels/step/null_rule.h). */
+#include "gpu/kernels/step/null_rule.h"
 #include "gpu/models/family.h"
 
 static const struct config_key keys[] = {{.name = NULL}};

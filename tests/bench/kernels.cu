@@ -14,13 +14,13 @@
  *     kernels copy       a sequence's blocks copied out and in, by block size */
 #include <string.h>
 
-#include "gpu/kernels/facts.cuh"
+#include "gpu/kernels/common/device_props.cuh"
 #include "tests/bench/kernels.cuh"
 
 cudaStream_t stream;
 int failures;
 double read_rate;
-enum dtype narrow = DTYPE_BF16;
+enum dtype half_t = DTYPE_BF16;
 static unsigned share, shares = 1;
 
 bool check_is_ours()
@@ -58,7 +58,7 @@ __global__ void read_kernel(const uint4 *from, size_t count, uint32_t *out)
 
 void fill_random(void *to, size_t bytes)
 {
-    bool half = narrow == DTYPE_F16;
+    bool half = half_t == DTYPE_F16;
     fill_kernel<<<2048, 256, 0, stream>>>(static_cast<uint32_t *>(to), bytes / 4,
                                           half ? 0x83ff83ff : 0x807f807f,
                                           half ? 0x3c003c00 : 0x3f803f80);
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
 {
     bool f16 = argc > 1 && !strcmp(argv[1], "f16");
     const char *only = argc > 1 + f16 ? argv[1 + f16] : "";
-    narrow = f16 ? DTYPE_F16 : DTYPE_BF16;
+    half_t = f16 ? DTYPE_F16 : DTYPE_BF16;
     if (argc > 3 + f16) {
         share = static_cast<unsigned>(atoi(argv[2 + f16]));
         shares = static_cast<unsigned>(atoi(argv[3 + f16]));
@@ -127,8 +127,8 @@ int main(int argc, char **argv)
     if (generic)
         device_pretend(8);
     if (!*only || checks) {
-        attend_check();
-        product_check();
+        attention_check();
+        matmul_check();
     }
     if (!checks) {
         read_bench();
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
         if (!*only || !strcmp(only, "dimension"))
             dimension_bench();
         if (!*only || !strcmp(only, "product"))
-            product_bench();
+            matmul_bench();
         if (!strcmp(only, "mix"))
             mix_bench();
         if (!strcmp(only, "load"))

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "gpu/kernels/device.cuh"
+#include "gpu/kernels/common/device.cuh"
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -22,7 +22,7 @@
     } while (0)
 
 extern cudaStream_t stream;
-extern enum dtype narrow; /* the 16-bit dtype that is checked and timed */
+extern enum dtype half_t; /* the 16-bit dtype that is checked and timed */
 extern int failures;
 extern double read_rate; /* GB/s, measured in this run */
 
@@ -51,21 +51,21 @@ static inline const char *dtype_name(enum dtype dtype)
     return dtype == DTYPE_F32 ? "f32" : dtype == DTYPE_BF16 ? "bf16" : "f16";
 }
 
-static inline uint16_t narrow_bits(float value)
+static inline uint16_t half_bits(float value)
 {
-    return narrow == DTYPE_BF16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value))
+    return half_t == DTYPE_BF16 ? __bfloat16_as_ushort(__float2bfloat16_rn(value))
                                 : __half_as_ushort(__float2half_rn(value));
 }
 
-static inline float bits_narrow(uint16_t bits)
+static inline float bits_half(uint16_t bits)
 {
-    return narrow == DTYPE_BF16 ? __bfloat162float(__ushort_as_bfloat16(bits))
+    return half_t == DTYPE_BF16 ? __bfloat162float(__ushort_as_bfloat16(bits))
                                 : __half2float(__ushort_as_half(bits));
 }
 
-static inline float to_narrow(float value)
+static inline float to_half(float value)
 {
-    return bits_narrow(narrow_bits(value));
+    return bits_half(half_bits(value));
 }
 
 /* Values in the dtype, on the device; never freed: the program ends soon. */
@@ -84,7 +84,7 @@ static inline void *upload(const std::vector<float> &values, enum dtype dtype)
         return to_device(values);
     std::vector<uint16_t> bits(values.size());
     for (size_t i = 0; i < bits.size(); i++)
-        bits[i] = narrow_bits(values[i]);
+        bits[i] = half_bits(values[i]);
     return to_device(bits);
 }
 
@@ -98,7 +98,7 @@ static inline std::vector<float> download(const void *from, size_t count, enum d
     std::vector<uint16_t> bits(count);
     MUST(cudaMemcpy(bits.data(), from, count * 2, cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < count; i++)
-        out[i] = bits_narrow(bits[i]);
+        out[i] = bits_half(bits[i]);
     return out;
 }
 
@@ -166,15 +166,15 @@ template <class F> double time_graph_ms(F calls, int repeats = 11)
     return ms;
 }
 
-void fill_random(void *to, size_t bytes); /* narrow, magnitudes of 1 to 2, both signs */
+void fill_random(void *to, size_t bytes); /* half_t, magnitudes of 1 to 2, both signs */
 
 bool check_is_ours(); /* asked once by each check: whether this process is to make it */
-void attend_check();
+void attention_check();
 void decode_bench();
 void prefill_bench();
 void dimension_bench();
-void product_check();
-void product_bench();
+void matmul_check();
+void matmul_bench();
 void mix_bench();
 void load_bench();
 void small_bench();

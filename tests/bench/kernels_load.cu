@@ -3,9 +3,9 @@
  * is the fastest. And what the norm and SwiGLU take, with what they read in the L2 as in a step. */
 #include <math.h>
 
-#include "gpu/kernels/norm.h"
-#include "gpu/kernels/product_lt.cuh"
-#include "gpu/kernels/swiglu.h"
+#include "gpu/kernels/activation/swiglu.h"
+#include "gpu/kernels/matmul/cublaslt.cuh"
+#include "gpu/kernels/norm/norm.h"
 #include "tests/bench/kernels.cuh"
 
 static const int LAYERS = 32, PRODUCTS = 4, TURNS_MAX = 4096;
@@ -13,41 +13,41 @@ static const uint32_t SHAPE[PRODUCTS][2] = {
     {6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
 static const char *const NAME[PRODUCTS] = {"qkv", "o", "gate and up", "down"};
 
-struct product_of {
+struct matmul_of {
     struct lt_problem problem;
-    struct product_args args;
+    struct matmul_args args;
     char *weights; /* of all layers, one after the other */
     cublasLtMatmulHeuristicResult_t candidates[TUNE_CANDIDATES];
     int count, choice;
 };
 
-static void describe(struct product_of &p, int number, uint32_t rows, enum dtype y_dtype)
+static void describe(struct matmul_of &p, int number, uint32_t rows, enum dtype y_dtype)
 {
-    struct product_args &a = p.args;
+    struct matmul_args &a = p.args;
     a.y_dtype = a.bias_dtype = y_dtype;
     a.rows.max = rows;
-    a.w = {p.weights, format_plain(narrow), SHAPE[number][0], SHAPE[number][1]};
+    a.w = {p.weights, format_plain(half_t), SHAPE[number][0], SHAPE[number][1]};
     a.x_stride = a.w.k;
     a.y_stride = a.w.n;
-    a.x_dtype = narrow;
-    a.workspace_bytes = PRODUCT_WORKSPACE_BYTES;
+    a.x_dtype = half_t;
+    a.workspace_bytes = MATMUL_WORKSPACE_BYTES;
     lt_describe(&a, &p.problem);
     p.count = lt_candidates(lt_handle(), &p.problem, p.candidates, TUNE_CANDIDATES);
     p.choice = 0;
 }
 
-static void run_layers(struct product_of (&all)[PRODUCTS])
+static void run_layers(struct matmul_of (&all)[PRODUCTS])
 {
     for (int layer = 0; layer < LAYERS; layer++)
-        for (struct product_of &p : all) {
-            struct product_args at = p.args;
+        for (struct matmul_of &p : all) {
+            struct matmul_args at = p.args;
             at.w.data = p.weights + (size_t)layer * at.w.n * at.w.k * 2;
             MUST(lt_run(lt_handle(), &p.problem, &at, &p.candidates[p.choice].algo, stream));
         }
 }
 
 /* Microseconds of one layer, after so long of nothing else: by the second half of the time. */
-static double sustained_us(struct product_of (&all)[PRODUCTS], double seconds, bool story)
+static double sustained_us(struct matmul_of (&all)[PRODUCTS], double seconds, bool story)
 {
     cudaEvent_t mark[3];
     for (cudaEvent_t &event : mark)
@@ -80,13 +80,13 @@ static double sustained_us(struct product_of (&all)[PRODUCTS], double seconds, b
     return (ms - half_ms) * 1e3 / LAYERS / (turns - half);
 }
 
-static double alone_us(struct product_of &p, int candidate)
+static double alone_us(struct matmul_of &p, int candidate)
 {
     return 1e3 *
            time_ms(
                [&] {
                    for (int layer = 0; layer < 8; layer++) {
-                       struct product_args at = p.args;
+                       struct matmul_args at = p.args;
                        at.w.data = p.weights + (size_t)layer * at.w.n * at.w.k * 2;
                        MUST(lt_run(lt_handle(), &p.problem, &at, &p.candidates[candidate].algo,
                                    stream));
@@ -97,10 +97,10 @@ static double alone_us(struct product_of &p, int candidate)
 }
 
 /* Each candidate in its place, beside the best so far of the others. */
-static void candidates(struct product_of (&all)[PRODUCTS])
+static void candidates(struct matmul_of (&all)[PRODUCTS])
 {
     for (int number = 0; number < PRODUCTS; number++) {
-        struct product_of &p = all[number];
+        struct matmul_of &p = all[number];
         double cold[TUNE_CANDIDATES], least = INFINITY;
         int first = 0;
         for (int c = 0; c < p.count; c++) {
@@ -113,7 +113,7 @@ static void candidates(struct product_of (&all)[PRODUCTS])
     }
     printf("the layer, each as fast as can be alone: %.1f us\n", sustained_us(all, 0.5, true));
     for (int number = 0; number < PRODUCTS; number++) {
-        struct product_of &p = all[number];
+        struct matmul_of &p = all[number];
         double least = INFINITY;
         int best = p.choice;
         for (int c = 0; c < p.count; c++) {
@@ -136,7 +136,7 @@ static void small_figure(uint32_t rows, char *memory)
 {
     uint32_t *count = to_device(std::vector<uint32_t>(1, rows));
     struct swiglu_args swiglu = {
-        {count, 0, rows}, memory, memory + (64u << 20), 14336, 28672, 14336, narrow};
+        {count, 0, rows}, memory, memory + (64u << 20), 14336, 28672, 14336, half_t};
     struct norm_args norm = {{count, 0, rows},
                              memory,
                              memory + (64u << 20),
@@ -148,17 +148,17 @@ static void small_figure(uint32_t rows, char *memory)
                              4096,
                              DTYPE_F32,
                              DTYPE_F32,
-                             narrow,
-                             narrow,
+                             half_t,
+                             half_t,
                              1e-5f};
     double swiglu_us = 1e3 / LAYERS * time_graph_ms([&] {
                            for (int i = 0; i < LAYERS; i++)
                                MUST(op_swiglu(&swiglu, stream));
                        });
     double norm_us[2];
-    for (enum dtype delta : {DTYPE_F32, narrow}) {
+    for (enum dtype delta : {DTYPE_F32, half_t}) {
         norm.delta_dtype = delta;
-        norm_us[delta == narrow] = 1e3 / LAYERS * time_graph_ms([&] {
+        norm_us[delta == half_t] = 1e3 / LAYERS * time_graph_ms([&] {
                                        for (int i = 0; i < LAYERS; i++)
                                            MUST(op_norm(&norm, stream));
                                    });
@@ -172,11 +172,11 @@ static void small_figure(uint32_t rows, char *memory)
 
 /* Microseconds of gate and up with SwiGLU in one kernel, or as cuBLASLt's fastest of those alone
  * with SwiGLU behind it; both so long that the clocks are as such work leaves them. */
-static double gated_us(struct product_of &p, uint32_t *count, void *out, bool fused)
+static double gated_us(struct matmul_of &p, uint32_t *count, void *out, bool fused)
 {
-    struct product_args args = p.args;
+    struct matmul_args args = p.args;
     struct swiglu_args swiglu = {
-        {count, 0, args.rows.max}, args.y, out, args.w.n / 2, args.w.n, args.w.n / 2, narrow};
+        {count, 0, args.rows.max}, args.y, out, args.w.n / 2, args.w.n, args.w.n / 2, half_t};
     args.rows.count = count;
     if (fused) {
         args.gated = true;
@@ -187,7 +187,7 @@ static double gated_us(struct product_of &p, uint32_t *count, void *out, bool fu
         for (int layer = 0; layer < LAYERS; layer++) {
             args.w.data = p.weights + (size_t)layer * args.w.n * args.w.k * 2;
             if (fused) {
-                MUST(op_product(&args, stream));
+                MUST(op_matmul(&args, stream));
                 continue;
             }
             MUST(lt_run(lt_handle(), &p.problem, &args, &p.candidates[p.choice].algo, stream));
@@ -203,18 +203,18 @@ void gated_bench()
     size_t bytes = (size_t)LAYERS * SHAPE[2][0] * SHAPE[2][1] * 2;
     MUST(cudaMalloc(&weights, bytes));
     MUST(cudaMalloc(&memory, 32u << 20));
-    MUST(cudaMalloc(&workspace, PRODUCT_WORKSPACE_BYTES));
+    MUST(cudaMalloc(&workspace, MATMUL_WORKSPACE_BYTES));
     MUST(cudaMalloc(&out, 16u << 20));
     fill_random(weights, bytes);
     fill_random(memory, 32u << 20);
     for (uint32_t rows : {17u, 32u, 64u, 96u, 128u, 160u, 192u, 224u, 256u}) {
-        struct product_of p = {};
+        struct matmul_of p = {};
         uint32_t *count = to_device(std::vector<uint32_t>(1, rows));
         p.weights = weights;
         p.args.x = memory;
         p.args.y = memory + (8u << 20);
         p.args.workspace = workspace;
-        describe(p, 2, rows, narrow);
+        describe(p, 2, rows, half_t);
         for (int c = 1; c < p.count; c++)
             if (alone_us(p, c) < alone_us(p, p.choice))
                 p.choice = c;
@@ -236,17 +236,17 @@ void gated_bench()
 void load_bench()
 {
     char *weights, *memory, *workspace;
-    struct product_of all[PRODUCTS] = {};
+    struct matmul_of all[PRODUCTS] = {};
     size_t bytes = 0;
     for (auto &shape : SHAPE)
         bytes += (size_t)LAYERS * shape[0] * shape[1] * 2;
     MUST(cudaMalloc(&weights, bytes));
     MUST(cudaMalloc(&memory, 256u << 20));
-    MUST(cudaMalloc(&workspace, PRODUCT_WORKSPACE_BYTES));
+    MUST(cudaMalloc(&workspace, MATMUL_WORKSPACE_BYTES));
     fill_random(weights, bytes);
     fill_random(memory, 256u << 20);
     for (uint32_t rows : {128u, 256u}) {
-        for (enum dtype delta : {narrow, DTYPE_F32}) {
+        for (enum dtype delta : {half_t, DTYPE_F32}) {
             size_t at = 0;
             for (int i = 0; i < PRODUCTS; i++) {
                 all[i].weights = weights + at;
@@ -254,7 +254,7 @@ void load_bench()
                 all[i].args.x = memory + ((size_t)i << 25);
                 all[i].args.y = memory + (128u << 20) + ((size_t)i << 25);
                 all[i].args.workspace = workspace;
-                describe(all[i], i, rows, i % 2 ? delta : narrow);
+                describe(all[i], i, rows, i % 2 ? delta : half_t);
             }
             printf("products of %u rows, o and down in %d bits\n", rows,
                    delta == DTYPE_F32 ? 32 : 16);

@@ -1,10 +1,10 @@
 /* What a host function after every step costs the compute stream, against one after every 64th.
  *     bench_notify [ROUNDS]
  *
- * Steps as the engine makes them, over its own streams, events and copies (gpu/lane.h); what runs
- * on compute are fills of about 0.3 ms. Blocks of 64 steps of the one kind and of the other take
- * turns in one run. Prints compute's time per step of each kind, by events around each block, and
- * the median of the differences between neighbours; at most 10 us are allowed.
+ * Steps as the engine makes them, over its own streams, events and copies (gpu/base/streams.h);
+ * what runs on compute are fills of about 0.3 ms. Blocks of 64 steps of the one kind and of the
+ * other take turns in one run. Prints compute's time per step of each kind, by events around each
+ * block, and the median of the differences between neighbours; at most 10 us are allowed.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "gpu/cuda.h"
-#include "gpu/lane.h"
+#include "gpu/base/cuda_error.h"
+#include "gpu/base/streams.h"
 
 #define STEPS 64u
 #define FILLS 8
@@ -22,7 +22,7 @@
 #define ROUNDS_MAX 1000
 #define LIMIT_US 10.0
 
-static struct lane lane;
+static struct streams lane;
 static cudaEvent_t begin, end;
 static void *filled, *control, *pinned;
 static int wake_fd;
@@ -48,22 +48,22 @@ static void enqueue(bool tell)
 {
     struct error error;
     uint64_t step = ++last;
-    expect(lane_plan_in(&lane, step, control, pinned, CONTROL_BYTES, &error), &error);
+    expect(streams_plan_in(&lane, step, control, pinned, CONTROL_BYTES, &error), &error);
     for (int i = 0; i < FILLS; i++)
         check(cudaMemsetAsync(filled, i, FILL_BYTES, lane.compute));
-    expect(lane_results_there(&lane, step, &error), &error);
-    expect(lane_results_out(&lane, step, (char *)pinned + CONTROL_BYTES, control, CONTROL_BYTES,
-                            &error),
+    expect(streams_results_there(&lane, step, &error), &error);
+    expect(streams_results_out(&lane, step, (char *)pinned + CONTROL_BYTES, control, CONTROL_BYTES,
+                               &error),
            &error);
     if (tell)
-        expect(lane_notify(&lane, step, &error), &error);
+        expect(streams_notify(&lane, step, &error), &error);
 }
 
 static void await_last(void)
 {
     struct pollfd wake = {.fd = wake_fd, .events = POLLIN};
     uint64_t count;
-    while (lane_completed(&lane) < last)
+    while (streams_completed(&lane) < last)
         if (poll(&wake, 1, 10000) != 1 || read(wake_fd, &count, sizeof(count)) < 0)
             exit(1);
 }
@@ -102,7 +102,7 @@ int main(int argument_count, char **arguments)
     rounds = rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : rounds;
     wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     check(cudaSetDevice(0));
-    expect(lane_open(&lane, wake_fd, 0, &error), &error);
+    expect(streams_open(&lane, wake_fd, 0, &error), &error);
     check(cudaEventCreateWithFlags(&begin, cudaEventDefault));
     check(cudaEventCreateWithFlags(&end, cudaEventDefault));
     check(cudaMalloc(&filled, FILL_BYTES));
@@ -128,7 +128,7 @@ int main(int argument_count, char **arguments)
     check(cudaFree(filled));
     check(cudaFree(control));
     check(cudaFreeHost(pinned));
-    lane_close(&lane);
+    streams_close(&lane);
     close(wake_fd);
     return cost_us <= LIMIT_US ? 0 : 1;
 }

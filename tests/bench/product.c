@@ -1,7 +1,7 @@
 /* The CPU device's products beside what the machine can do: one layer set of a model of a billion
  * parameters, through the emulated stream, at several numbers of rows.
  *
- *   ninja -C .build/release bench_product && .build/release/tests/gpu/kernels/bench_product
+ *   ninja -C .build/release bench_matmul && .build/release/tests/gpu/kernels/bench_product
  * [THREADS]
  *
  * The rate at which the same threads read the same memory is taken in the same run. */
@@ -10,8 +10,8 @@
 #include <time.h>
 
 #include "gpu/emu/emu.h"
-#include "gpu/kernels/fill.h"
-#include "gpu/kernels/product.h"
+#include "gpu/kernels/load/fill.h"
+#include "gpu/kernels/matmul/matmul.h"
 
 #define LAYERS 3
 #define SHAPES 4
@@ -29,7 +29,7 @@ struct reading {
 static void must(cudaError_t error)
 {
     if (error != cudaSuccess) {
-        fprintf(stderr, "bench_product: %s\n", cudaGetErrorString(error));
+        fprintf(stderr, "bench_matmul: %s\n", cudaGetErrorString(error));
         exit(EXIT_FAILURE);
     }
 }
@@ -87,7 +87,7 @@ static double run(char *weights, float *x, float *y, const uint32_t *count, uint
         double start = now();
         for (uint32_t i = 0; i < LAYERS * SHAPES; i++) {
             const uint32_t *s = shape[i % SHAPES];
-            struct product_args args = {
+            struct matmul_args args = {
                 .rows = {count, 0, rows},
                 .w = {.data = at, .format = FORMAT_BF16, .n = s[0], .k = s[1]},
                 .x = x,
@@ -95,7 +95,7 @@ static double run(char *weights, float *x, float *y, const uint32_t *count, uint
                 .x_stride = 8192,
                 .y_stride = 16384,
             };
-            must(op_product(&args, stream));
+            must(op_matmul(&args, stream));
             at += (size_t)s[0] * s[1] * 2;
         }
         must(cudaStreamSynchronize(stream));

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gpu/comm.h"
-#include "gpu/cuda.h"
-#include "gpu/kernels/norm.h"
+#include "gpu/base/cuda_error.h"
+#include "gpu/comm/comm.h"
+#include "gpu/kernels/norm/norm.h"
 
 #define SUMS 64 /* an even number, as in a step */
 #define RUNS 15
@@ -82,7 +82,7 @@ static void enqueue(struct member *member)
     comm_begin(&member->comm);
     for (int i = 0; i < SUMS; i++) {
         if (bench->way == WAY_POST) {
-            must(post_norm(&member->comm.post, &norm, member->stream, &error), &error);
+            must(p2p_allreduce_norm(&member->comm.p2p, &norm, member->stream, &error), &error);
             continue;
         }
         must(comm_sum(&member->comm, member->part, (uint64_t)bench->rows * SIZE, DTYPE_BF16,

@@ -1,7 +1,7 @@
 /* The blocking calls, against a daemon on another thread. */
 #include <string.h>
 
-#include "gpu/kernels/null_rule.h"
+#include "gpu/kernels/step/null_rule.h"
 #include "tests/client/client_suites.h"
 #include "tests/client/stub.h"
 #include "tests/client/tally.h"

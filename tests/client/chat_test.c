@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "gpu/kernels/null_rule.h"
+#include "gpu/kernels/step/null_rule.h"
 #include "tests/client/command_suites.h"
 #include "tests/client/program.h"
 #include "tests/client/stub.h"

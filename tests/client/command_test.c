@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gpu/kernels/null_rule.h"
+#include "gpu/kernels/step/null_rule.h"
 #include "protocol/base/json.h"
 #include "tests/client/command_suites.h"
 #include "tests/client/program.h"

@@ -8,10 +8,10 @@
 
 #include <check.h>
 
-#include "gpu/kernels/null_rule.h"
+#include "gpu/kernels/step/null_rule.h"
 #include "protocol/base/json.h"
 #include "tests/client/program.h"
-#include "tests/daemon/spawn.h"
+#include "tests/daemon/rig/spawn.h"
 #include "tests/runner.h"
 
 static struct spawn spawn;

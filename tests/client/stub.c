@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "gpu/kernels/null_rule.h"
+#include "gpu/kernels/step/null_rule.h"
 #include "protocol/message.h"
 #include "tests/client/door.h"
 #include "tests/client/stub_seq.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/kernels/null_rule.h"
+#include "gpu/kernels/step/null_rule.h"
 #include "tests/client/stub.h"
 
 #define FRAME_SIZE (64u << 10)

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "gpu/kernels/null_rule.h"
+#include "gpu/kernels/step/null_rule.h"
 
 static void on_tokens(void *context, uint32_t sequence, const sluice_piece *piece)
 {

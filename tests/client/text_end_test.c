@@ -10,8 +10,8 @@
 #include <check.h>
 
 #include "tests/client/program.h"
-#include "tests/daemon/demo_model.h"
-#include "tests/daemon/spawn.h"
+#include "tests/daemon/rig/demo_model.h"
+#include "tests/daemon/rig/spawn.h"
 #include "tests/runner.h"
 
 /* Shows what it was given: the answer depends on the whole conversation. */

@@ -4,7 +4,7 @@
 
 int main(void)
 {
-    SRunner *runner = srunner_create(admit_suite());
+    SRunner *runner = srunner_create(admission_suite());
     srunner_add_suite(runner, backlog_suite());
     srunner_add_suite(runner, conn_suite());
     srunner_add_suite(runner, deadline_suite());

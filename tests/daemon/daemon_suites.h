@@ -2,7 +2,7 @@
 
 #include <check.h>
 
-Suite *admit_suite(void);
+Suite *admission_suite(void);
 Suite *backlog_suite(void);
 Suite *conn_suite(void);
 Suite *deadline_suite(void);

@@ -1,14 +1,14 @@
 sluice_test(replica PARTS 4
-    SOURCES replica_main.c cost_test.c fake_device.c fake_plan.c fake_rule.c fake_run.c fake_seq.c kv_test.c place_test.c queue_test.c
-        sched_random_test.c sched_rig.c sched_test.c stats_test.c worker_test.c
+    SOURCES replica_main.c sched/cost_test.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c sched/kv_test.c request/replica_select_test.c worker/mailbox_test.c
+        sched/sched_random_test.c sched/sched_rig.c sched/sched_test.c service/stats_test.c worker/worker_test.c
     LIBS sluice_daemon)
 
 sluice_test(steady
-    SOURCES steady_main.c steady_test.c fake_device.c fake_plan.c fake_rule.c fake_run.c fake_seq.c
+    SOURCES worker/steady_main.c worker/steady_test.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_count_heap(test_steady)
 sluice_test(group
-    SOURCES group_main.c group_test.c
+    SOURCES worker/rank_group_main.c worker/rank_group_test.c
     LIBS sluice_daemon sluice_gpu_cpu)
 set(starts 50)
 if(SLUICE_SANITIZE OR SLUICE_FUZZ)

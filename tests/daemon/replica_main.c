@@ -3,7 +3,7 @@
 
 int main(void)
 {
-    SRunner *runner = srunner_create(queue_suite());
+    SRunner *runner = srunner_create(mailbox_suite());
     srunner_add_suite(runner, kv_suite());
     srunner_add_suite(runner, cost_suite());
     srunner_add_suite(runner, place_suite());

@@ -5,7 +5,7 @@
 Suite *cost_suite(void);
 Suite *kv_suite(void);
 Suite *place_suite(void);
-Suite *queue_suite(void);
+Suite *mailbox_suite(void);
 Suite *sched_suite(void);
 Suite *sched_random_suite(void);
 Suite *stats_suite(void);

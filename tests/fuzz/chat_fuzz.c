@@ -1,7 +1,7 @@
 /* Any template is refused or renders within its limits, to valid UTF-8, twice the same. */
 #include <string.h>
 
-#include "daemon/text/chat.h"
+#include "daemon/text/template/chat.h"
 #include "protocol/base/utf8.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -2,7 +2,7 @@
  * is refused leaves a text with file and line. */
 #include <string.h>
 
-#include "daemon/option_table.h"
+#include "daemon/base/option_table.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct options *make(void)

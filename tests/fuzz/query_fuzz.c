@@ -37,7 +37,7 @@ static void check_sampling(const struct query *query, const struct message_limit
         FUZZ_CHECK(count == json_count(common->bias));
 }
 
-static void check_messages(const struct conversation *chat)
+static void check_messages(const struct chat_prompt *chat)
 {
     const json *messages = chat->rewritten ? chat->rewritten : chat->messages;
     FUZZ_CHECK(json_is_array(messages) && json_count(messages) > 0);
@@ -60,14 +60,14 @@ static void check_deadline(const struct query *query, const char *body, size_t l
 /* As the native protocol carries it. */
 static void check_conversation(const char *text, size_t length)
 {
-    struct conversation conversation;
+    struct chat_prompt conversation;
     struct error error;
-    if (conversation_parse(&conversation, text, length, &error)) {
+    if (chat_prompt_parse(&conversation, text, length, &error)) {
         FUZZ_CHECK(error.code > 0 && error.text[0]);
         return;
     }
     check_messages(&conversation);
-    conversation_free(&conversation);
+    chat_prompt_free(&conversation);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

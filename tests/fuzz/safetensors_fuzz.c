@@ -2,7 +2,7 @@
  * another, and each is found by its name. The last byte of the input says how long the data is. */
 #include <string.h>
 
-#include "gpu/model/safetensors.h"
+#include "gpu/checkpoint/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 static int overlap(const struct safetensors_tensor *a, const struct safetensors_tensor *b)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "tests/gpu/gpu_suites.h"
-#include "tests/gpu/rig.h"
+#include "tests/gpu/rig/rig.h"
 #include "tests/runner.h"
 
 /* CK_FORK=no: a context does not survive a fork. */

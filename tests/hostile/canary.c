@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/sluice.h"
-#include "gpu/kernels/null_rule.h"
+#include "gpu/kernels/step/null_rule.h"
 #include "tests/sim/chance.h"
 
 #define PROMPT_MAX 40u

@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "tests/daemon/demo_model.h"
+#include "tests/daemon/rig/demo_model.h"
 #include "tests/hostile/bad.h"
 #include "tests/hostile/scene.h"
 #include "tests/runner.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "protocol/message.h"
-#include "tests/daemon/demo_model.h"
+#include "tests/daemon/rig/demo_model.h"
 #include "tests/hostile/scene.h"
 #include "tests/runner.h"
 

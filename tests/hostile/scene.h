@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tests/daemon/spawn.h"
+#include "tests/daemon/rig/spawn.h"
 #include "tests/hostile/canary.h"
 
 #define SCENE_SETTLE_MS 20000

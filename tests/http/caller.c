@@ -23,7 +23,7 @@ void site_make(struct site *site)
 {
     memset(site, 0, sizeof(*site));
     world_make(&site->world);
-    ck_assert_int_eq(language_load(&site->language, "synthetic:null", NULL), 0);
+    ck_assert_int_eq(model_text_load(&site->language, "synthetic:null", NULL), 0);
     ck_assert_ptr_nonnull(site->language.tokenizer);
     site->background.run = run;
     site->world.server.background = &site->background;
@@ -65,7 +65,7 @@ void site_free(struct site *site)
     site_turn(site);
     http_free(&site->http);
     world_free(&site->world);
-    language_free(&site->language);
+    model_text_free(&site->language);
 }
 
 void call_as(struct site *site, struct caller *caller, const struct exchange_peer *peer,

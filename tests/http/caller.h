@@ -1,15 +1,15 @@
-/* An HTTP client of memory in the world of tests/daemon/world.h: whole requests in, whole answers
- * out, without sockets. The model's tokens are bytes, so that by the world's rule "A" is
+/* An HTTP client of memory in the world of tests/daemon/rig/world.h: whole requests in, whole
+ * answers out, without sockets. The model's tokens are bytes, so that by the world's rule "A" is
  * answered by "BCD...".
  */
 #pragma once
 
 #include "daemon/http/exchange.h"
-#include "tests/daemon/world.h"
+#include "tests/daemon/rig/world.h"
 
 struct site {
     struct world world;
-    struct language language;
+    struct model_text language;
     struct http http;
     /* Work that another thread would do, as long as `hold` is set. */
     struct background background;

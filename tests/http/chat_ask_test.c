@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/text/chat.h"
+#include "daemon/text/template/chat.h"
 #include "tests/http/caller.h"
 #include "tests/http/http_suites.h"
 

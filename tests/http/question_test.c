@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/text/chat.h"
+#include "daemon/text/template/chat.h"
 #include "tests/http/caller.h"
 #include "tests/http/http_suites.h"
 
@@ -154,7 +154,7 @@ END_TEST
 
 START_TEST(what_cannot_be_answered_is_refused_by_name)
 {
-    static struct language none;
+    static struct model_text none;
     static const int32_t nine[9] = {65};
     tokenize(0, "A", 1, false);
     ck_assert_int_eq(client_error(&client), ERR_BAD_FRAME);
@@ -167,13 +167,13 @@ START_TEST(what_cannot_be_answered_is_refused_by_name)
     site.language.chat = NULL;
     tokenize(1, CHAT, strlen(CHAT), true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
-    ck_assert_int_eq(language_load(&none, "synthetic:tiny", NULL), 0);
+    ck_assert_int_eq(model_text_load(&none, "synthetic:tiny", NULL), 0);
     site.world.server.language = &none;
     tokenize(1, "A", 1, false);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     detokenize(1, nine, 1);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
-    language_free(&none);
+    model_text_free(&none);
     site.world.server.language = &site.language;
 }
 END_TEST

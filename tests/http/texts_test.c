@@ -144,12 +144,12 @@ END_TEST
 
 START_TEST(without_a_tokenizer_texts_are_refused_by_name)
 {
-    static struct language none;
-    ck_assert_int_eq(language_load(&none, "synthetic:tiny", NULL), 0);
+    static struct model_text none;
+    ck_assert_int_eq(model_text_load(&none, "synthetic:tiny", NULL), 0);
     site.world.server.language = &none;
     submit(1, "A", NULL, 2, true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
-    language_free(&none);
+    model_text_free(&none);
     site.world.server.language = &site.language;
 }
 END_TEST

@@ -1,4 +1,4 @@
-#include "gpu/model/generation.h"
+#include "gpu/models/generation.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "gpu/model/safetensors.h"
+#include "gpu/checkpoint/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>

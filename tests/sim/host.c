@@ -5,12 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/device.h"
-#include "daemon/kv.h"
-#include "daemon/option_table.h"
-#include "daemon/text/chat.h"
+#include "daemon/base/option_table.h"
+#include "daemon/sched/kv.h"
+#include "daemon/text/template/chat.h"
+#include "daemon/worker/device_module.h"
 #include "gpu/emu/emu.h"
-#include "tests/sim/books.h"
+#include "tests/sim/invariants.h"
 
 static void set(struct host *host, const char *name, uint64_t value, const char *unit)
 {
@@ -90,7 +90,7 @@ static void load_chat(struct host *host)
 static struct gpu_options engine_options(const struct host *host)
 {
     static const int numbers[] = {0, 1, 2, 3};
-    return device_options(host->options, numbers);
+    return device_module_options(host->options, numbers);
 }
 
 static uint64_t block_bytes_of(const struct host *host)
@@ -114,8 +114,8 @@ static void open_replica(struct host *host, struct gpu_model *model, struct gpu_
         scene_fail(host->scene, "%s", error.text);
         return;
     }
-    books_add(engine, model, limits);
-    if (replica_make(books_api(), engine, model, limits, host->options, &host->outbox,
+    invariants_add(engine, model, limits);
+    if (replica_make(invariants_api(), engine, model, limits, host->options, &host->completions,
                      &host->replicas[host->replica_count], &error))
         scene_fail(host->scene, "%s", error.text);
     else
@@ -137,11 +137,11 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     set(host, "tp", setup->tp, "");
     set(host, "pp", setup->pp, "");
     draw_memory(host, setup, block_bytes_of(host));
-    outbox_init(&host->outbox, wake, host);
-    if (server_init(&host->server, host->options, &host->outbox, scene->random, scene->now_us,
+    completion_init(&host->completions, wake, host);
+    if (server_init(&host->server, host->options, &host->completions, scene->random, scene->now_us,
                     &error))
         abort();
-    if (language_load(&host->language, setup->model, &error))
+    if (model_text_load(&host->language, setup->model, &error))
         abort();
     load_chat(host);
     threads_open(&host->threads, scene, &host->server);
@@ -185,8 +185,8 @@ void host_close(struct host *host)
                    server->load.connections, server->users.count);
     for (uint32_t i = 0; i < host->replica_count; i++)
         replica_free(host->replicas[i]);
-    outbox_destroy(&host->outbox);
-    language_free(&host->language);
+    completion_destroy(&host->completions);
+    model_text_free(&host->language);
     options_free(host->options);
     host->replica_count = 0;
 }
@@ -235,7 +235,7 @@ static void earlier(time_us *due_us, time_us at_us)
         *due_us = at_us;
 }
 
-/* As daemon/loop.c's arm() has it. */
+/* As daemon/service/event_loop.c's arm() has it. */
 static time_us due(const struct host *host)
 {
     time_us due_us = server_due(&host->server);
@@ -352,11 +352,11 @@ void host_server_turn(struct host *host)
     unsigned control = server_turn(&host->server, host->scene->now_us);
     host->turned = true;
     shares_check(&host->shares, &host->server);
-    if (control & OUTBOX_READY && all_ready(host)) {
+    if (control & COMPLETION_READY && all_ready(host)) {
         server_ready(&host->server, host->scene->now_us);
         host->touched = true;
     }
-    if (control & OUTBOX_FAILED)
+    if (control & COMPLETION_FAILED)
         device_failed(host);
     advance(host);
     time_us due_us = due(host);

@@ -1,17 +1,17 @@
 /* The daemon in a simulated run: the real server and connections, real replicas with workers that
- * take their turns here, the real engine on the stepped emulation. What daemon/loop.c does around
+ * take their turns here, the real engine on the stepped emulation. What daemon/service/event_loop.c does around
  * them, this does with the scene's clock.
  *
  * One thread. Lifetime: host_open, host_close; several may follow each other, as processes do.
  */
 #pragma once
 
-#include "daemon/ending.h"
-#include "daemon/errand.h"
-#include "daemon/language.h"
-#include "daemon/option.h"
-#include "daemon/replica.h"
-#include "daemon/server.h"
+#include "daemon/service/ending.h"
+#include "daemon/request/errand.h"
+#include "daemon/request/model_text.h"
+#include "daemon/base/option.h"
+#include "daemon/worker/replica.h"
+#include "daemon/request/server.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/shares.h"
 #include "tests/sim/threads.h"
@@ -37,9 +37,9 @@ struct host_figures {
 struct host {
     struct scene *scene;
     struct options *options;
-    struct outbox outbox;
+    struct completion_queue completions;
     struct server server;
-    struct language language;
+    struct model_text language;
     struct threads threads; /* of its pool */
     struct replica_worker *replicas[HOST_REPLICAS];
     bool woken[HOST_REPLICAS]; /* the worker's eventfd was readable */

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "daemon/conn.h"
+#include "daemon/net/conn.h"
 #include "tests/sim/scene.h"
 
 struct line_queue {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/backlog.h"
+#include "daemon/request/backlog.h"
 #include "protocol/base/json.h"
 
 #define EMBED_ERROR 1e-5f

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "gpu/emu/emu.h"
-#include "gpu/kernels/null_rule.h"
-#include "tests/gpu/talk.h"
+#include "gpu/kernels/step/null_rule.h"
+#include "tests/gpu/rig/engine_client.h"
 #include "tests/sim/chance.h"
 
 #define REAL_OUT_MAX 24 /* tokens that a real model is asked for */
@@ -129,7 +129,7 @@ static struct gpu_open opening(const struct question *question)
     };
 }
 
-static void keep_generated(struct question *question, const struct talk_job *job)
+static void keep_generated(struct question *question, const struct engine_client_job *job)
 {
     question->count = job->sampled;
     for (uint32_t i = 0; i < job->sampled; i++) {
@@ -140,10 +140,10 @@ static void keep_generated(struct question *question, const struct talk_job *job
     }
 }
 
-static int ask_alone(struct talk *talk, struct question *question, uint32_t out_max,
+static int ask_alone(struct engine_client *talk, struct question *question, uint32_t out_max,
                      uint32_t hidden)
 {
-    struct talk_job *jobs = make(4, sizeof(*jobs));
+    struct engine_client_job *jobs = make(4, sizeof(*jobs));
     for (uint32_t i = 0; i < 4; i++) {
         jobs[i].prompt = question->prompt;
         jobs[i].prompt_len = question->prompt_len;
@@ -156,7 +156,7 @@ static int ask_alone(struct talk *talk, struct question *question, uint32_t out_
     jobs[2].embed = GPU_EMBED_LAST;
     jobs[3].embed = GPU_POOL_OUT;
     jobs[3].open.flags = GPU_SLOT_POOL;
-    int rc = talk_run(talk, jobs, 4);
+    int rc = engine_client_run(talk, jobs, 4);
     if (!rc) {
         keep_generated(question, &jobs[0]);
         for (uint32_t i = 0; i + 1 < question->prompt_len; i++)
@@ -189,7 +189,7 @@ static void make_all(struct questions *questions, uint32_t context_max, uint64_t
 static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *random,
                    struct error *error)
 {
-    static struct talk talk;
+    static struct engine_client talk;
     const struct gpu_options options = {.model = questions->model,
                                         .tp = questions->tp,
                                         .pp = 1,
@@ -199,9 +199,9 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
     if (emu_setup(&(struct emu_options){
             .engine = EMU_STEPPER, .devices = 2, .memory_bytes = 256u << 20}))
         return error_set(error, ERR_NO_MEMORY, "no emulated device");
-    int rc = talk_open(&talk, &options, true);
+    int rc = engine_client_open(&talk, &options, true);
     if (!rc)
-        rc = talk_start(&talk);
+        rc = engine_client_start(&talk);
     if (rc) {
         *error = talk.error;
         return rc;
@@ -218,7 +218,7 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
     }
     if (rc)
         *error = talk.error;
-    talk_close(&talk);
+    engine_client_close(&talk);
     return rc;
 }
 

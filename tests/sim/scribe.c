@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "daemon/status.h"
+#include "daemon/api/status.h"
 
 static struct scribe *current;
 

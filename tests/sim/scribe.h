@@ -1,4 +1,4 @@
-/* A log that blocks: what daemon/log_writer.c is to the daemon's lines, on the scene's clock and with
+/* A log that blocks: what daemon/service/log_writer.c is to the daemon's lines, on the scene's clock and with
  * little room, in front of a reader who stops for long. Nothing of the daemon may wait for it. Every
  * line is either written whole, in order, or counted at its place; a grave one is dropped only when
  * there is no byte for it.
@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "daemon/server.h"
+#include "daemon/request/server.h"
 #include "protocol/base/log_ring.h"
 #include "tests/sim/scene.h"
 

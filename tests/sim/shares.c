@@ -70,10 +70,10 @@ static void look_at_conn(struct shares *shares, const struct server *server,
     uint64_t served = 0;
     bool waits = false;
     for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
-        served += conn->audience.waiting.lanes[i].turn.used;
-        waits |= conn->audience.waiting.lanes[i].turn.waits;
+        served += conn->sink.waiting.lanes[i].turn.used;
+        waits |= conn->sink.waiting.lanes[i].turn.waits;
     }
-    look(shares, server, 2 * conn->audience.number + 1, served, waits,
+    look(shares, server, 2 * conn->sink.number + 1, served, waits,
          (uint64_t)server->users.count * server->load.connections);
 }
 

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "daemon/server.h"
+#include "daemon/request/server.h"
 #include "tests/sim/scene.h"
 
 #define SHARES_WATCHED 64

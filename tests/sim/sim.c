@@ -6,15 +6,15 @@
 #include <string.h>
 
 #include "gpu/emu/emu.h"
-#include "gpu/kernels/stamp_cpu.h"
-#include "tests/sim/books.h"
-#include "tests/sim/guest.h"
+#include "gpu/kernels/common/clock_cpu.h"
+#include "tests/sim/client.h"
 #include "tests/sim/host.h"
+#include "tests/sim/invariants.h"
 #include "tests/sim/scribe.h"
 
 #define DEVICE_BYTES (64u << 20)
 #define EVENTS_MAX 3000000u
-#define PATIENCE_US 120000000u /* virtual: for a phase to come to its end */
+#define TIMEOUTS_US 120000000u /* virtual: for a phase to come to its end */
 #define SLACK_US 1000000u      /* and for turns that others come before */
 
 enum trouble { NO_TROUBLE, SHORT_MEMORY, FAILED_CALLS, STICKY, HANGING, TROUBLES };
@@ -232,7 +232,7 @@ static void quieten(struct sim *sim)
     for (uint32_t i = 0; i < sim->guests.count; i++) {
         struct guest *guest = &sim->guests.guest[i];
         if (guest->acts == 0 && guest->manner == GUEST_WILD)
-            guest_calm(guest, GUEST_QUIET);
+            client_settle(guest, GUEST_QUIET);
     }
 }
 
@@ -324,7 +324,7 @@ static bool any_line(const struct sim *sim)
 
 static void until(struct sim *sim, bool (*goes_on)(const struct sim *sim), const char *what)
 {
-    time_us end_us = sim->scene.now_us + PATIENCE_US;
+    time_us end_us = sim->scene.now_us + TIMEOUTS_US;
     while (!sim->scene.failed && goes_on(sim)) {
         if (sim->scene.now_us > end_us || !happen(sim))
             scene_fail(&sim->scene, "%s does not come to an end: %" PRIu64 " sequences live", what,
@@ -332,10 +332,10 @@ static void until(struct sim *sim, bool (*goes_on)(const struct sim *sim), const
     }
 }
 
-static void calm_all(struct sim *sim, enum guest_manner manner)
+static void settle_all(struct sim *sim, enum guest_manner manner)
 {
     for (uint32_t i = 0; i < sim->guests.count; i++)
-        guest_calm(&sim->guests.guest[i], manner);
+        client_settle(&sim->guests.guest[i], manner);
 }
 
 static void start_daemon(struct sim *sim)
@@ -355,8 +355,8 @@ static void start_daemon(struct sim *sim)
 
 static void open_host(struct sim *sim)
 {
-    books_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
-                                 sim->trouble != FAILED_CALLS);
+    invariants_begin(&sim->scene, !sim->host_setup.tight && sim->trouble != SHORT_MEMORY &&
+                                      sim->trouble != FAILED_CALLS);
     host_open(&sim->host, &sim->scene, &sim->host_setup);
     for (uint32_t i = 0; i < sim->guests.count; i++)
         guest_meet(&sim->guests.guest[i], &sim->host.server);
@@ -419,7 +419,7 @@ static bool tells(const struct sim *sim)
 static void restart(struct sim *sim)
 {
     sim->failures++;
-    calm_all(sim, GUEST_QUIET);
+    settle_all(sim, GUEST_QUIET);
     until(sim, tells, "telling of a failure");
     replace(sim);
 }
@@ -439,7 +439,7 @@ static void check_device(struct sim *sim)
 /* Whatever waits for a while to pass, such as memory that goes back. */
 static void rest(struct sim *sim)
 {
-    time_us end_us = sim->scene.now_us + PATIENCE_US;
+    time_us end_us = sim->scene.now_us + TIMEOUTS_US;
     while (!sim->scene.failed && sim->scene.now_us < end_us && happen(sim))
         continue;
 }
@@ -447,7 +447,7 @@ static void rest(struct sim *sim)
 /* Everybody asks one last thing, all of it is answered, they go, and nothing is left. */
 static void calm(struct sim *sim)
 {
-    calm_all(sim, GUEST_CALM);
+    settle_all(sim, GUEST_CALM);
     until(sim, any_waits_for_this, "the calm phase");
     if (sim->host.failed)
         return;
@@ -480,7 +480,7 @@ static void play(struct sim *sim)
 
 static void tell(const struct sim *sim, struct sim_report *report)
 {
-    struct books_figures figures = books_figures();
+    struct invariants_figures figures = invariants_figures();
     report->failed = sim->scene.failed;
     memcpy(report->failure, sim->scene.failure, sizeof(report->failure));
     report->trace = sim->scene.trace;
@@ -533,7 +533,7 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     sim.scene.now_us = 1000000;
     sim.scene.story = setup->story ? stderr : NULL;
     clock_scene = &sim.scene;
-    stamp_clock_set(clock_ns);
+    clock_set(clock_ns);
     struct scene *scene = &sim.scene;
     scribe_begin(&sim.scribe, scene);
     uint32_t context_max = 64u << scene_below(scene, 3);
@@ -566,7 +566,7 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     tell(&sim, ret_report);
     for (uint32_t i = 0; i < sim.guests.count; i++)
         guest_free(&sim.guests.guest[i]);
-    books_end();
+    invariants_end();
     questions_free(&sim.questions);
     scribe_end();
 }

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "daemon/conn.h"
-#include "daemon/user.h"
+#include "daemon/net/conn.h"
+#include "daemon/request/users.h"
 
 static struct errand *errand_of(struct task *task)
 {

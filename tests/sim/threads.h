@@ -6,9 +6,9 @@
  */
 #pragma once
 
-#include "daemon/background.h"
-#include "daemon/errand.h"
-#include "daemon/server.h"
+#include "daemon/base/background.h"
+#include "daemon/request/errand.h"
+#include "daemon/request/server.h"
 #include "tests/sim/scene.h"
 
 #define THREADS_MOST 4

@@ -1,6 +1,6 @@
 /* Templates render as transformers renders them, on cases that reference/chat.py committed, and
  * what is hostile is refused or bounded. */
-#include "daemon/text/chat.h"
+#include "daemon/text/template/chat.h"
 
 #include <stdio.h>
 #include <stdlib.h>

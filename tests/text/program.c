@@ -40,19 +40,19 @@ static void put(struct draw *draw, const char *format, ...)
 
 static const char *const filters[] = {
 #define FILTER(name) #name,
-#include "daemon/text/chat_names.def"
+#include "daemon/text/template/chat_names.def"
 };
 static const char *const tests[] = {
 #define TEST(name) #name,
-#include "daemon/text/chat_names.def"
+#include "daemon/text/template/chat_names.def"
 };
 static const char *const methods[] = {
 #define METHOD(name) #name,
-#include "daemon/text/chat_names.def"
+#include "daemon/text/template/chat_names.def"
 };
 static const char *const functions[] = {
 #define FUNCTION(name) #name,
-#include "daemon/text/chat_names.def"
+#include "daemon/text/template/chat_names.def"
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/text/halt.h"
+#include "daemon/base/halt.h"
 
 struct work_bounds {
     uint64_t spare;    /* work that need not be counted by the code itself */

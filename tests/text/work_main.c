@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/text/chat_value.h"
+#include "daemon/text/template/chat_value.h"
 #include "tests/sim/chance.h"
 #include "tests/text/program.h"
 #include "tests/text/work.h"
@@ -92,13 +92,13 @@ static bool all_reached(void)
         int kind;
     } names[] = {
 #define FILTER(name) {#name, 0},
-#include "daemon/text/chat_names.def"
+#include "daemon/text/template/chat_names.def"
 #define TEST(name) {#name, 1},
-#include "daemon/text/chat_names.def"
+#include "daemon/text/template/chat_names.def"
 #define METHOD(name) {#name, 2},
-#include "daemon/text/chat_names.def"
+#include "daemon/text/template/chat_names.def"
 #define FUNCTION(name) {#name, 3},
-#include "daemon/text/chat_names.def"
+#include "daemon/text/template/chat_names.def"
     };
     size_t first[4] = {0, CHAT_FILTERS, CHAT_FILTERS + CHAT_TESTS,
                        CHAT_FILTERS + CHAT_TESTS + CHAT_METHODS};

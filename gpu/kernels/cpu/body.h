@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gpu/emu/emu.h"
-#include "gpu/kernels/batch.h"
+#include "gpu/kernels/common/batch.h"
 #include "gpu/kernels/cpu/number.h"
 #include "gpu/kernels/cpu/simd.h"
 
@@ -18,7 +18,7 @@ static inline cudaError_t body_launch(cudaStream_t stream, const char *name,
 }
 
 /* Rows of the span that exist. */
-static inline uint32_t body_rows(const struct span *span)
+static inline uint32_t body_rows(const struct row_range *span)
 {
     uint32_t count = *(const uint32_t *)dev(span->count);
     uint32_t rows = count > span->first ? count - span->first : 0;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "gpu/kernels/op.h"
+#include "gpu/kernels/common/kernel.h"
 
 static inline uint32_t float_bits(float value)
 {

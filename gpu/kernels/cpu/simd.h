@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpu/kernels/op.h"
+#include "gpu/kernels/common/kernel.h"
 
 #define SIMD_LANES 16
 

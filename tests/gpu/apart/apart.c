@@ -7,8 +7,8 @@
  * (--padding); with `--slab-size 1` a slab is one block, so that each block of keys and values is
  * such an allocation. Frees wait for the device: nothing of the pools' order is seen here.
  */
-#include "gpu/cuda.h"
-#include "gpu/mem.h"
+#include "gpu/base/cuda_error.h"
+#include "gpu/memory/pools.h"
 
 int __wrap_mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error);
 int __wrap_mem_slab_free(struct mem *mem, void *base, uint64_t bytes, struct error *error);

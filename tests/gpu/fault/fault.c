@@ -1,6 +1,6 @@
 /* sluice-cuda.so with a kernel that goes wrong, for tests/gpu/operate.py and sanitize.py: the
- * module's own objects, but the linker sends the engine's step_submit and graph_capture through
- * here (--wrap). The product knows nothing of it.
+ * module's own objects, but the linker sends the engine's step_submit and cuda_graph_capture
+ * through here (--wrap). The product knows nothing of it.
  *
  * SLUICE_TEST_FAULT=KIND:N puts a kernel before the kernels of step N, and says so on stderr:
  *   trap, spin    one that traps; one that spins for a minute
@@ -13,15 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/cuda.h"
-#include "gpu/engine.h"
+#include "gpu/base/cuda_error.h"
+#include "gpu/engine/engine.h"
 #include "tests/gpu/fault/fault.h"
 
 int __real_step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
 int __wrap_step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
-void __real_graph_capture(struct rank *rank, const struct graph_key *key,
+void __real_graph_capture(struct rank *rank, const struct cuda_graph_key *key,
                           const struct launch *launch);
-void __wrap_graph_capture(struct rank *rank, const struct graph_key *key,
+void __wrap_graph_capture(struct rank *rank, const struct cuda_graph_key *key,
                           const struct launch *launch);
 
 static cudaError_t plant_trap(struct rank *rank)
@@ -36,7 +36,7 @@ static cudaError_t plant_spin(struct rank *rank)
 
 static cudaError_t plant_overrun(struct rank *rank)
 {
-    const struct slab_table *slabs = &rank->slabs[0];
+    const struct slabs *slabs = &rank->slabs[0];
     for (uint32_t i = 0; i < slabs->slabs_max; i++) {
         if (slabs->base[i])
             return fault_overrun(slabs->base[i], slabs->block_bytes, rank->lane.compute);
@@ -88,12 +88,12 @@ int __wrap_step_submit(struct rank *rank, const struct gpu_plan *plan, struct er
     return __real_step_submit(rank, plan, error);
 }
 
-void __wrap_graph_capture(struct rank *rank, const struct graph_key *key,
+void __wrap_graph_capture(struct rank *rank, const struct cuda_graph_key *key,
                           const struct launch *launch)
 {
-    bool there = graph_exists(rank, key);
+    bool there = cuda_graph_exists(rank, key);
     __real_graph_capture(rank, key, launch);
-    if (!there && graph_exists(rank, key) && getenv("SLUICE_TEST_BUCKETS"))
+    if (!there && cuda_graph_exists(rank, key) && getenv("SLUICE_TEST_BUCKETS"))
         fprintf(stderr, "graph bucket: rows %u, context %u, counts %d\n", key->rows, key->context,
                 key->counts);
 }

@@ -2,8 +2,8 @@
 
 #include <math.h>
 
+#include "gpu/kernels/attention/rope_attention.h"
 #include "gpu/kernels/cpu/number.h"
-#include "gpu/kernels/rope_attend.h"
 
 #define EPS 1e-6f
 
@@ -85,7 +85,7 @@ static void launch(const struct attention *a, const struct scene *scene, void *s
         .norm_dtype = DTYPE_F32,
         .eps = EPS,
     };
-    struct attend_args attend = {
+    struct attention_args attend = {
         .batch = scene->batch,
         .kv = kv,
         .q = a->qkv,
@@ -102,11 +102,11 @@ static void launch(const struct attention *a, const struct scene *scene, void *s
     };
     OK(op_angle(&angle, rig_stream));
     if (!apart) {
-        OK(op_rope_attend(&rope, &attend, rig_stream));
+        OK(op_rope_attention(&rope, &attend, rig_stream));
         return;
     }
     OK(op_rope(&rope, rig_stream));
-    OK(op_attend(&attend, rig_stream));
+    OK(op_attention(&attend, rig_stream));
 }
 
 void attention_run(const struct attention *a, const struct scene *scene, float *ret_out)
@@ -115,7 +115,7 @@ void attention_run(const struct attention *a, const struct scene *scene, float *
     size_t each = dtype_bytes(a->dtype);
     size_t bytes = (size_t)scene->counts.tokens * a->out_stride * each;
     char *stored = malloc(bytes + 1), *before = malloc(bytes + 1);
-    size_t scratch_bytes = attend_scratch_bytes(&scene->batch, a->heads, a->head_dim);
+    size_t scratch_bytes = attention_scratch_bytes(&scene->batch, a->heads, a->head_dim);
     void *scratch = scratch_bytes ? rig_new(NULL, scratch_bytes) : NULL;
     bool apart = rig_random() % 2; /* later steps read what the second way left in the cache */
     for (uint32_t way = 0; way < 2; way++) {

@@ -4,10 +4,10 @@
 
 int main(void)
 {
-    SRunner *runner = srunner_create(product_suite());
+    SRunner *runner = srunner_create(matmul_suite());
     srunner_add_suite(runner, rows_suite());
     srunner_add_suite(runner, place_suite());
-    srunner_add_suite(runner, attend_suite());
+    srunner_add_suite(runner, attention_suite());
     srunner_add_suite(runner, sample_suite());
     srunner_add_suite(runner, draw_suite());
     srunner_add_suite(runner, pool_suite());

@@ -194,7 +194,7 @@ void check_close(double got, double want, enum dtype dtype, double slack)
                   allowed);
 }
 
-struct span rig_span(uint32_t count, uint32_t first, uint32_t max)
+struct row_range rig_span(uint32_t count, uint32_t first, uint32_t max)
 {
-    return (struct span){rig_new(&count, sizeof count), first, max};
+    return (struct row_range){rig_new(&count, sizeof count), first, max};
 }

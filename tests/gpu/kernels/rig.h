@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/kernels/op.h"
+#include "gpu/kernels/common/kernel.h"
 
 #define OK(call) ck_assert_str_eq(cudaGetErrorName(call), "cudaSuccess")
 
@@ -66,4 +66,4 @@ bool tensor_untouched(const struct tensor *tensor, uint32_t first_row);
 void check_close(double got, double want, enum dtype dtype, double slack);
 
 /* A span of `count` rows in a buffer of max. */
-struct span rig_span(uint32_t count, uint32_t first, uint32_t max);
+struct row_range rig_span(uint32_t count, uint32_t first, uint32_t max);

@@ -28,5 +28,5 @@ void rig_suites(SRunner *runner)
 {
     srunner_add_suite(runner, number_suite());
     srunner_add_suite(runner, simd_suite());
-    srunner_add_suite(runner, attend_bits_suite());
+    srunner_add_suite(runner, attention_bits_suite());
 }

@@ -1,10 +1,10 @@
 /* Ops that work row by row: norm, swiglu, gather. */
 #include <math.h>
 
+#include "gpu/kernels/activation/swiglu.h"
 #include "gpu/kernels/cpu/number.h"
-#include "gpu/kernels/gather.h"
-#include "gpu/kernels/norm.h"
-#include "gpu/kernels/swiglu.h"
+#include "gpu/kernels/norm/norm.h"
+#include "gpu/kernels/sampling/gather.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 

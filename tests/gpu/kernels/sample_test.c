@@ -1,8 +1,8 @@
 /* Greedy choice, log-probabilities, penalties, bias and end tokens; scores of targets. */
 #include <math.h>
 
-#include "gpu/kernels/count.h"
-#include "gpu/kernels/score.h"
+#include "gpu/kernels/sampling/count.h"
+#include "gpu/kernels/sampling/score.h"
 #include "tests/gpu/kernels/sampler.h"
 #include "tests/gpu/kernels/suites.h"
 

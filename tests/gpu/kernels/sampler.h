@@ -1,7 +1,7 @@
 /* op_sample over a scene: every row of the step with GPU_SAMPLE gets a row of logits. */
 #pragma once
 
-#include "gpu/kernels/sample.h"
+#include "gpu/kernels/sampling/sample.h"
 #include "tests/gpu/kernels/scene.h"
 
 struct sampler {

@@ -128,7 +128,7 @@ void scene_step(struct scene *scene)
         const struct batch_row *row = &scene->rows[r];
         if (row->q_len > batch->q_len_max)
             batch->q_len_max = row->q_len;
-        if (row->q_len <= ATTEND_DECODE_MAX && row->q_len > batch->decode_len_max)
+        if (row->q_len <= ATTENTION_DECODE_MAX && row->q_len > batch->decode_len_max)
             batch->decode_len_max = row->q_len;
         if (row->position + row->q_len > batch->context_max)
             batch->context_max = row->position + row->q_len;

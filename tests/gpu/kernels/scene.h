@@ -6,8 +6,8 @@
  */
 #pragma once
 
-#include "gpu/kernels/attend.h"
-#include "gpu/kernels/batch.h"
+#include "gpu/kernels/attention/attention.h"
+#include "gpu/kernels/common/batch.h"
 #include "tests/gpu/kernels/rig.h"
 
 #define SCENE_TOKENS_MAX 1024

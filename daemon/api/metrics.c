@@ -1,0 +1,238 @@
+/* /metrics: the figures of stats.def as Prometheus text, under the names that operators know from
+ * vLLM where there is one, with the prefix sluice_. Buckets begin at 0.5 ms, those of steps at 50
+ * us. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/api/control.h"
+#include "daemon/api/metrics.h"
+#include "daemon/api/status.h"
+#include "daemon/base/stats.h"
+#include "daemon/http/exchange.h"
+#include "daemon/request/server.h"
+#include "gpu/gpu.h"
+
+static const uint64_t edges_us[] = {
+    500,      1000,     2000,     4000,     6000,      10000,     20000,     40000,   60000,
+    80000,    100000,   150000,   250000,   500000,    750000,    1000000,   2500000, 5000000,
+    10000000, 20000000, 40000000, 80000000, 160000000, 640000000, 2560000000};
+static const uint64_t step_edges_us[] = {50,     100,    250,     500,     1000,     2000,
+                                         4000,   8000,   16000,   32000,   64000,    128000,
+                                         256000, 512000, 1000000, 4000000, 16000000, 60000000};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Entries of stats.def that have another name, or are a label of a common one, here. */
+struct renamed {
+    const char *entry, *name, *label;
+};
+static const struct renamed renamed[] = {
+    {"running", "num_requests_running", NULL},
+    {"waiting", "num_requests_waiting", NULL},
+    {"generated_tokens_total", "generation_tokens_total", NULL},
+    {"preemptions_total", "num_preemptions_total", NULL},
+    {"queue_time", "request_queue_time", NULL},
+    {"prefill_time", "request_prefill_time", NULL},
+    {"decode_time", "request_decode_time", NULL},
+    {"time_per_output_token", "request_time_per_output_token", NULL},
+    {"end_to_end", "e2e_request_latency", NULL},
+    {"step_in", "step_h2d", NULL},
+    {"step_out", "step_d2h", NULL},
+    {"finished_stop_total", "request_success_total", "finished_reason=\"stop\""},
+    {"finished_length_total", "request_success_total", "finished_reason=\"length\""},
+    {"finished_cancelled_total", "request_success_total", "finished_reason=\"abort\""},
+    {"finished_deadline_total", "request_success_total", "finished_reason=\"deadline\""},
+    {"finished_error_total", "request_success_total", "finished_reason=\"error\""},
+    {"refused_busy_total", "admission_rejections_total", "reason=\"busy\""},
+    {"refused_final_total", "admission_rejections_total", "reason=\"final\""},
+};
+
+/* The help of what has several labels. */
+static const struct {
+    const char *name, *help;
+} common_help[] = {
+    {"request_success_total", "Sequences that ended, by the reason"},
+    {"admission_rejections_total", "Requests refused: for now (busy), or for good (final)"},
+};
+
+static const struct renamed *find(const char *entry)
+{
+    for (size_t i = 0; i < COUNT(renamed); i++)
+        if (strcmp(renamed[i].entry, entry) == 0)
+            return &renamed[i];
+    return NULL;
+}
+
+static const char *help_of(const char *name, const char *own)
+{
+    for (size_t i = 0; i < COUNT(common_help); i++)
+        if (strcmp(common_help[i].name, name) == 0)
+            return common_help[i].help;
+    return own;
+}
+
+static void put_type(struct out *out, const char *name, const char *type, const char *help)
+{
+    out_format(out, "# HELP sluice_%s %s\n# TYPE sluice_%s %s\n", name, help, name, type);
+}
+
+static void put_hist(struct out *out, const char *name, const char *help, const struct hist *hist)
+{
+    bool step = strncmp(name, "step_", 5) == 0;
+    const uint64_t *edges = step ? step_edges_us : edges_us;
+    size_t count = step ? COUNT(step_edges_us) : COUNT(edges_us);
+    char full[64];
+    snprintf(full, sizeof(full), "%s_seconds", name);
+    put_type(out, full, "histogram", help);
+    for (size_t i = 0; i < count; i++)
+        out_format(out, "sluice_%s_bucket{le=\"%g\"} %" PRIu64 "\n", full, (double)edges[i] / 1e6,
+                   hist_count_below(hist, edges[i]));
+    out_format(out, "sluice_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", full, hist->count);
+    out_format(out, "sluice_%s_sum %.6f\n", full, (double)hist->sum_us / 1e6);
+    out_format(out, "sluice_%s_count %" PRIu64 "\n", full, hist->count);
+}
+
+static void put_entry(struct out *out, const struct stats_entry *entry, const void *owner,
+                      const char **last)
+{
+    const struct renamed *other = find(entry->name);
+    const char *name = other ? other->name : entry->name;
+    if (entry->kind == STATS_HIST) {
+        put_hist(out, name, entry->help, stats_hist(entry, owner));
+        return;
+    }
+    if (*last == NULL || strcmp(*last, name) != 0)
+        put_type(out, name, entry->kind == STATS_COUNTER ? "counter" : "gauge",
+                 help_of(name, entry->help));
+    *last = name;
+    out_format(out, "sluice_%s%s%s%s %" PRIu64 "\n", name, other && other->label ? "{" : "",
+               other && other->label ? other->label : "", other && other->label ? "}" : "",
+               stats_value(entry, owner));
+}
+
+static void put_number(struct out *out, const char *name, const char *type, const char *help,
+                       double value)
+{
+    put_type(out, name, type, help);
+    out_format(out, "sluice_%s %.17g\n", name, value);
+}
+
+/* `labels` go before the kind, with a comma behind them. */
+static void put_memory(struct out *out, const char *name, const char *labels,
+                       const struct gpu_memory *memory)
+{
+    const struct {
+        const char *kind;
+        uint64_t bytes;
+    } parts[] = {
+        {"weights", memory->weights},
+        {"kv_used", memory->kv_used},
+        {"kv_held", memory->kv_held},
+        {"scratch_used", memory->scratch_used},
+        {"scratch_held", memory->scratch_held},
+        {"graphs", memory->graphs},
+        {"pinned", memory->pinned},
+        {"device_free", memory->device_free},
+        {"device_total", memory->device_total},
+    };
+    for (size_t i = 0; i < COUNT(parts); i++)
+        out_format(out, "sluice_%s{%skind=\"%s\"} %" PRIu64 "\n", name, labels, parts[i].kind,
+                   parts[i].bytes);
+}
+
+/* What is told of all replicas together, of each; and the memory of each device. */
+static void put_replicas(struct out *out, const struct server *server)
+{
+    char name[64], labels[64];
+    for (size_t i = 0; i < stats_table_count; i++) {
+        const struct stats_entry *entry = &stats_table[i];
+        if (entry->owner == STATS_LOOP || entry->kind == STATS_HIST)
+            continue;
+        snprintf(name, sizeof(name), "replica_%s", entry->name);
+        put_type(out, name, entry->kind == STATS_COUNTER ? "counter" : "gauge", entry->help);
+        for (uint32_t r = 0; r < server->replica_count; r++)
+            out_format(out, "sluice_%s{replica=\"%u\"} %" PRIu64 "\n", name, r,
+                       stats_value(entry, server->replicas[r]->api->stats(server->replicas[r])));
+    }
+    put_type(out, "gpu_memory_bytes", "gauge", "Memory by its use, of each device");
+    for (uint32_t r = 0; r < server->replica_count; r++) {
+        const struct replica *replica = server->replicas[r];
+        for (uint32_t rank = 0; rank < replica->rank_count; rank++) {
+            struct gpu_memory memory = {0};
+            replica->api->memory(replica, rank, &memory);
+            snprintf(labels, sizeof(labels), "replica=\"%u\",gpu=\"%d\",", r,
+                     replica->devices[rank]);
+            put_memory(out, "gpu_memory_bytes", labels, &memory);
+        }
+    }
+}
+
+/* A label's value: the model's name is the file system's. */
+static void put_label(struct out *out, const char *text)
+{
+    for (; *text; text++)
+        if (*text == '"' || *text == '\\')
+            out_format(out, "\\%c", *text);
+        else if ((unsigned char)*text >= 0x20)
+            out_bytes(out, text, 1);
+}
+
+static void put_rest(struct out *out, const struct server *server,
+                     const struct stats_worker *workers, time_us now_us)
+{
+    struct gpu_memory memory;
+    struct gpu_counters counters;
+    status_device(server, &memory, &counters);
+    double kv = workers->kv_blocks_max > 0
+                    ? (double)workers->kv_blocks_used / (double)workers->kv_blocks_max
+                    : 0;
+    put_number(out, "kv_cache_usage_perc", "gauge", "Part of the KV blocks in use, 0 to 1", kv);
+    put_number(out, "live_sequences", "gauge", "Sequences accepted and not ended",
+               (double)server->live_sequences);
+    put_number(out, "users", "gauge", "Users with a connection or a request", server->users.count);
+    put_number(out, "uptime_seconds", "gauge", "Since the process began",
+               (double)(now_us - server->started_us) / 1e6);
+    put_number(out, "ready", "gauge", "1 while requests are served", status_ready(server, now_us));
+    put_type(out, "memory_bytes", "gauge", "Memory by its use, of all devices");
+    put_memory(out, "memory_bytes", "", &memory);
+    put_replicas(out, server);
+    put_number(out, "graph_steps_total", "counter", "Steps that ran as a captured graph",
+               (double)counters.graph_steps);
+    put_type(out, "build_info", "gauge", "Always 1; the version and the model are its labels");
+    out_text(out, "sluice_build_info{version=\"" SLUICE_VERSION "\",model_name=\"");
+    put_label(out, server->model.id);
+    out_text(out, "\"} 1\n");
+}
+
+void metrics_write(struct out *out, struct server *server, time_us now_us)
+{
+    const struct stats_worker *workers = status_figures(server);
+    const char *last = NULL;
+    for (size_t i = 0; i < stats_table_count; i++) {
+        const struct stats_entry *entry = &stats_table[i];
+        put_entry(out, entry, entry->owner == STATS_LOOP ? (const void *)&server->counts : workers,
+                  &last);
+    }
+    put_rest(out, server, workers, now_us);
+}
+
+static void answer(struct exchange *exchange, time_us now_us)
+{
+    metrics_write(&exchange->out, exchange->http->server, now_us);
+    exchange_status(exchange, 200, "text/plain; version=0.0.4; charset=utf-8");
+    exchange_finish(exchange);
+}
+
+static void figures(struct stats_waiter *waiter, time_us now_us)
+{
+    struct exchange *exchange = container_of(waiter, struct exchange, stats);
+    answer(exchange, now_us);
+    exchange_touch(exchange); /* whoever carries it is woken after the turn */
+}
+
+void metrics_begin(struct exchange *exchange, time_us now_us)
+{
+    exchange->stats.done = figures;
+    control_wait_stats(exchange->http->server, &exchange->stats, now_us);
+}

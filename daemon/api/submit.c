@@ -1,0 +1,305 @@
+#include "daemon/api/submit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/request/encoder.h"
+#include "daemon/request/request_builder.h"
+#include "daemon/request/request_table.h"
+#include "daemon/request/server.h"
+#include "protocol/frame.h"
+#include "protocol/message.h"
+
+#define ACCEPT_FRAME_MAX 128u
+
+struct submit {
+    struct list link; /* conn.submits, while it waits for its tokens */
+    struct server *server;
+    struct conn *conn; /* NULL once it is gone, or was told how this ended */
+    uint64_t client_id;
+    time_us arrived_us;
+    struct message_submit message; /* owned */
+    struct encoder encoding;
+    char *chats;      /* owned; the conversations one after the other: the frame goes */
+    size_t *chat_end; /* owned; where each of them ends */
+};
+
+static struct submit *find(struct conn *conn, uint64_t client_id)
+{
+    list_each(link, &conn->submits)
+    {
+        struct submit *submit = container_of(link, struct submit, link);
+        if (submit->client_id == client_id)
+            return submit;
+    }
+    return NULL;
+}
+
+static void refuse(struct conn *conn, uint64_t client_id, const struct error *error, time_us now_us)
+{
+    request_builder_refused(conn->server, error);
+    conn_error(conn, client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
+}
+
+/* ---- from a batch to a request -----------------------------------------------------------------
+ */
+
+static int add_prompts(struct request_builder *intake, struct submit *submit, struct error *error)
+{
+    struct request *request = intake->request;
+    struct message_submit *message = &submit->message;
+    const struct encoder_text *texts = submit->encoding.texts;
+    request->job = message->job;
+    request->priority = message->priority;
+    request->stream = message->stream;
+    request->want_text = message->want_text;
+    request->normalize = message->normalize;
+    request->pooling = message->pooling;
+    for (uint32_t i = 0; i < message->prompt_count; i++) {
+        struct message_prompt prompt;
+        struct error found;
+        int rc = message_submit_prompt(message, i, &prompt, error);
+        if (rc)
+            return rc;
+        rc = request_builder_prompt(intake, &prompt, texts ? texts[i].ids : prompt.tokens,
+                                    texts ? texts[i].count : prompt.token_count, &found);
+        if (rc)
+            return error_limit(error, found.code, found.limit, found.value, "prompt %u: %s", i,
+                               found.text);
+    }
+    return 0;
+}
+
+static time_us deadline_of(const struct submit *submit)
+{
+    uint64_t ms = submit->message.deadline_ms;
+    return ms > 0 ? submit->arrived_us + ms * 1000 : 0;
+}
+
+static int make_request(struct request_builder *intake, struct submit *submit, struct error *error)
+{
+    const struct message_submit *message = &submit->message;
+    int rc = request_builder_phase(submit->server, error);
+    if (!rc)
+        rc = request_builder_open(intake, submit->server,
+                                  (uint64_t)message->prompt_count * message->common->sampling.n,
+                                  error);
+    if (!rc)
+        rc = add_prompts(intake, submit, error);
+    if (rc)
+        return rc;
+    intake->request->arrived_us = submit->arrived_us;
+    intake->request->deadline_us = deadline_of(submit);
+    return request_builder_admit(intake, &submit->conn->sink, error);
+}
+
+/* The tokens of all its prompts are there. */
+static void accept(struct submit *submit, time_us now_us)
+{
+    struct conn *conn = submit->conn;
+    struct request_builder intake = {.server = submit->server};
+    struct error error;
+    if (make_request(&intake, submit, &error)) {
+        request_builder_drop(&intake);
+        refuse(conn, submit->client_id, &error, now_us);
+        return;
+    }
+    void *room = conn_output(conn, ACCEPT_FRAME_MAX);
+    if (!room) {
+        request_builder_drop(&intake);
+        return;
+    }
+    struct request *request = intake.request;
+    request_builder_name(&intake, submit->client_id, conn->sink.user);
+    conn->tokens_request = 0;
+    size_t used = message_encode_accept(room, ACCEPT_FRAME_MAX, submit->client_id, request->id);
+    conn_output_done(conn, used, false, now_us);
+    request_builder_enter(&intake, &conn->sink);
+}
+
+/* ---- texts -------------------------------------------------------------------------------------
+ */
+
+static void submit_free(struct submit *submit)
+{
+    if (list_linked(&submit->link))
+        list_remove(&submit->link);
+    encoder_free(&submit->encoding);
+    message_submit_free(&submit->message);
+    free(submit->chats);
+    free(submit->chat_end);
+    free(submit);
+}
+
+/* It ended before it was accepted: that is all its client hears of it. */
+static void tell_end(struct submit *submit, const struct error *error, time_us now_us)
+{
+    struct conn *conn = submit->conn;
+    submit->conn = NULL;
+    list_remove(&submit->link);
+    conn_error(conn, submit->client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
+}
+
+static void ended(struct encoder *encoding, const struct error *error, time_us now_us)
+{
+    struct submit *submit = container_of(encoding, struct submit, encoding);
+    if (!submit->conn)
+        return;
+    if (error->code == ERR_DEADLINE)
+        submit->server->counts.texts_deadline_total++;
+    else
+        request_builder_refused(submit->server, error);
+    tell_end(submit, error, now_us);
+}
+
+static void encoded(struct encoder *encoding)
+{
+    struct submit *submit = container_of(encoding, struct submit, encoding);
+    struct conn *conn = submit->conn;
+    time_us now_us =
+        submit->server->turn_us > submit->arrived_us ? submit->server->turn_us : submit->arrived_us;
+    if (conn && encoding->error.code) {
+        struct error error;
+        error_limit(&error, encoding->error.code, encoding->error.limit, encoding->error.value,
+                    "prompt %u: %s", encoding->failed, encoding->error.text);
+        refuse(conn, submit->client_id, &error, now_us);
+    } else if (conn) {
+        accept(submit, now_us);
+    }
+    submit_free(submit);
+}
+
+static void take_texts(struct submit *submit, const json *text)
+{
+    struct encoder *encoding = &submit->encoding;
+    for (uint32_t i = 0; i < encoding->text_count; i++, text = json_next(text)) {
+        encoding->texts[i].text = json_string(text);
+        encoding->texts[i].length = strlen(encoding->texts[i].text);
+        encoding->texts[i].add_special = true;
+    }
+}
+
+/* Any thread. */
+static int render(struct encoder *encoding, uint32_t index, struct error *error)
+{
+    const struct submit *submit = container_of(encoding, struct submit, encoding);
+    size_t start = index > 0 ? submit->chat_end[index - 1] : 0;
+    return encoder_render(encoding, index, submit->chats + start, submit->chat_end[index] - start,
+                          error);
+}
+
+static int take_chats(struct submit *submit, const json *chat, struct error *error)
+{
+    struct encoder *encoding = &submit->encoding;
+    size_t end = 0;
+    submit->chat_end = malloc(encoding->text_count * sizeof(*submit->chat_end));
+    for (uint32_t i = 0; submit->chat_end && i < encoding->text_count; i++) {
+        end += (size_t)json_number(chat);
+        submit->chat_end[i] = end;
+        chat = json_next(chat);
+    }
+    submit->chats = submit->chat_end ? malloc(end) : NULL;
+    if (!submit->chats)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the conversations");
+    memcpy(submit->chats, submit->message.payload, end);
+    encoding->prepare = render;
+    encoding->bytes = end;
+    return 0;
+}
+
+/* The prompts are texts or chats, whichever list is not NULL. */
+static int encode(struct submit *submit, const json *text, const json *chat, struct error *error)
+{
+    struct encoder *encoding = &submit->encoding;
+    struct user *user = submit->conn->sink.user;
+    uint32_t sequences = submit->message.result_count;
+    const struct model_text *language = submit->server->language;
+    int rc = chat ? model_text_chats(language, error) : model_text_texts(language, error);
+    if (!rc)
+        rc = request_builder_room(submit->server, user, sequences, error);
+    if (!rc)
+        rc = encoder_make(encoding, submit->server, submit->message.prompt_count, error);
+    if (!rc && chat)
+        rc = take_chats(submit, chat, error);
+    else if (!rc)
+        take_texts(submit, text);
+    if (rc)
+        return rc;
+    encoding->end = ended;
+    encoding->deadline_us = deadline_of(submit);
+    encoding->sequences = sequences;
+    encoding->errand.admits = true;
+    return encoder_start(encoding, &submit->conn->sink, encoded, error);
+}
+
+void submit_cancel(struct conn *conn, uint64_t client_id, time_us now_us)
+{
+    struct submit *submit = find(conn, client_id);
+    struct error error;
+    if (!submit)
+        return;
+    submit->server->counts.texts_cancelled_total++;
+    error_set(&error, ERR_CANCELLED, "cancelled before the text was read");
+    tell_end(submit, &error, now_us);
+    encoder_drop(&submit->encoding);
+}
+
+void submit_forget(struct conn *conn)
+{
+    struct list *link;
+    while ((link = list_take(&conn->submits))) {
+        struct submit *submit = container_of(link, struct submit, link);
+        submit->conn = NULL;
+        encoder_drop(&submit->encoding);
+    }
+}
+
+/* ---- frames ------------------------------------------------------------------------------------
+ */
+
+static int read_frame(struct conn *conn, const struct frame *frame, struct message_submit *message,
+                      struct error *error)
+{
+    struct server *server = conn->server;
+    const struct message_limits limits = request_builder_limits(server);
+    const struct sampling sampling = request_builder_defaults(server);
+    int rc = request_builder_phase(server, error);
+    if (!rc && frame->id == 0)
+        rc = error_set(error, ERR_BAD_FRAME, "a request needs an id other than 0");
+    if (!rc && (request_table_find_client(server, &conn->sink, frame->id) || find(conn, frame->id)))
+        rc = error_set(error, ERR_BAD_STATE, "a request with this id is still running");
+    if (!rc)
+        rc = message_decode_submit(frame, &limits, &sampling, message, error);
+    return rc;
+}
+
+void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us)
+{
+    struct message_submit message;
+    struct error error;
+    struct submit *submit = NULL;
+    int rc = read_frame(conn, frame, &message, &error);
+    if (!rc && !(submit = calloc(1, sizeof(*submit)))) {
+        message_submit_free(&message);
+        rc = error_set(&error, ERR_NO_MEMORY, "no memory for a batch");
+    }
+    if (rc) {
+        refuse(conn, frame->id, &error, now_us);
+        return;
+    }
+    const json *text = message_submit_texts(&message), *chat = message_submit_chats(&message);
+    submit->server = conn->server;
+    submit->conn = conn;
+    submit->client_id = frame->id;
+    submit->arrived_us = now_us;
+    submit->message = message;
+    list_append(&conn->submits, &submit->link);
+    if (!text && !chat) {
+        accept(submit, now_us);
+    } else if (!encode(submit, text, chat, &error)) {
+        return; /* encoded() has it, or had it */
+    } else {
+        refuse(conn, frame->id, &error, now_us);
+    }
+    submit_free(submit);
+}

@@ -1,0 +1,263 @@
+#include "daemon/http/http_server.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/http/http_server_inner.h"
+#include "daemon/service/event_loop.h"
+
+/* What is left of a client's bytes after the last answer is thrown away for so long. */
+#define LINGER_US 1000000u
+
+/* ---- lists -------------------------------------------------------------------------------------
+ */
+
+void http_server_wait(struct http_conn *conn, struct list *list)
+{
+    if (list_linked(&conn->wait_link))
+        list_remove(&conn->wait_link);
+    if (list)
+        list_append(list, &conn->wait_link);
+    conn->wait_us = clock_now_us();
+}
+
+void http_server_mark(struct http_conn *conn)
+{
+    if (!list_linked(&conn->due_link))
+        list_append(&conn->front->due, &conn->due_link);
+    event_loop_touch(conn->front->loop);
+}
+
+static void wake(struct http *http, struct exchange *exchange)
+{
+    (void)http;
+    if (exchange->carrier && exchange_ready(exchange))
+        http_server_mark(exchange->carrier);
+}
+
+/* ---- connections -------------------------------------------------------------------------------
+ */
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(container_of((uv_poll_t *)handle, struct http_conn, poll));
+}
+
+void http_server_drop(struct http_conn *conn)
+{
+    if (conn->closed)
+        return;
+    conn->closed = true;
+    if (conn->exchange) {
+        conn->exchange->carrier = NULL;
+        exchange_close(conn->exchange, clock_now_us());
+        conn->exchange = NULL;
+    }
+    http_server_wait(conn, NULL);
+    if (list_linked(&conn->due_link))
+        list_remove(&conn->due_link);
+    list_remove(&conn->link);
+    free(conn->in);
+    buffer_free(&conn->out);
+    buffer_free(&conn->body);
+    conn->front->http.server->load.connections--;
+    uv_close((uv_handle_t *)&conn->poll, on_closed);
+    close(conn->fd); /* libuv no longer looks at it */
+    event_loop_touch(conn->front->loop);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct http_conn *conn = container_of(poll, struct http_conn, poll);
+    event_loop_touch(conn->front->loop);
+    if (status < 0 || events == UV_PRIORITIZED)
+        http_server_drop(conn); /* an error, or both sides are closed */
+    else if (events & UV_READABLE)
+        http_server_read(conn);
+    else if (events & UV_DISCONNECT)
+        http_server_ended(conn);
+    if (!conn->closed)
+        http_server_go(conn);
+}
+
+void http_server_watch(struct http_conn *conn, int events)
+{
+    conn->events = events;
+    uv_poll_start(&conn->poll, events, on_poll); /* fails for closing handles alone */
+}
+
+static struct http_conn *make(struct http_server *front, int fd)
+{
+    struct http_conn *conn = calloc(1, sizeof(*conn));
+    if (!conn)
+        return NULL;
+    if (uv_poll_init(&front->loop->uv, &conn->poll, fd) != 0) {
+        free(conn);
+        return NULL;
+    }
+    conn->front = front;
+    conn->fd = fd;
+    return conn;
+}
+
+void http_server_accept(struct http_server *front, int fd, enum http_server_kind kind, bool tcp,
+                        const struct peer *peer)
+{
+    struct server *server = front->http.server;
+    struct error error;
+    struct http_conn *conn = NULL;
+    if (admission_conn(&server->limits, server->load.connections, &error) ||
+        !(conn = make(front, fd))) {
+        server->counts.connections_refused_total++;
+        close(fd);
+        return;
+    }
+    if (tcp)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    conn->kind = kind;
+    conn->tcp = tcp;
+    conn->user = tcp ? KEY_USER_FIRST : peer->uid;
+    conn->admin = !tcp && peer->admin;
+    list_append(&front->conns, &conn->link);
+    http_server_wait(conn, &front->heads);
+    server->load.connections++;
+    server->counts.connections_total++;
+    http_server_go(conn); /* watches it */
+}
+
+/* ---- patience ----------------------------------------------------------------------------------
+ */
+
+static struct http_conn *first_late(struct list *list, time_us delay_us, time_us now_us)
+{
+    struct http_conn *conn =
+        list_empty(list) ? NULL : container_of(list->next, struct http_conn, wait_link);
+    return conn && conn->wait_us + delay_us <= now_us ? conn : NULL;
+}
+
+/* What lies in the socket already came in time: the one who is late may be us. */
+static void give_up(struct http_conn *conn)
+{
+    static const struct framing_refusal late = {
+        408, ERR_TIMEOUT, "the rest of the request did not come in time (frame-timeout)"};
+    const time_us since_us = conn->wait_us;
+    http_server_read(conn);
+    if (!conn->closed)
+        http_server_go(conn);
+    if (conn->closed || conn->wait_us != since_us) /* it waits for something else now */
+        return;
+    if (conn->state == HTTP_CONN_HEAD && conn->in_length == 0) {
+        http_server_drop(conn); /* it asked for nothing */
+        return;
+    }
+    http_server_refuse(conn, &late);
+    if (!conn->closed)
+        http_server_go(conn);
+}
+
+static void expire(struct http_server *front, time_us now_us)
+{
+    const struct options *options = front->loop->options;
+    struct http_conn *conn;
+    while ((conn = first_late(&front->heads, options->frame_timeout, now_us)) ||
+           (conn = first_late(&front->bodies, options->frame_timeout, now_us)))
+        give_up(conn);
+    while ((conn = first_late(&front->stalled, options->stall_timeout, now_us))) {
+        front->http.server->counts.slow_readers_total++;
+        http_server_drop(conn);
+    }
+    while ((conn = first_late(&front->lingering, LINGER_US, now_us)))
+        http_server_drop(conn);
+}
+
+static void earlier(time_us *due_us, const struct list *list, time_us delay_us)
+{
+    if (list_empty(list))
+        return;
+    time_us at_us = container_of(list->next, struct http_conn, wait_link)->wait_us + delay_us;
+    if (!*due_us || at_us < *due_us)
+        *due_us = at_us;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct http_server *front = timer->data;
+    front->armed_us = 0;
+    event_loop_touch(front->loop);
+    event_loop_turn(front->loop);
+}
+
+/* A timer that stands earlier than needed stays: it costs one empty turn, moving it costs more. */
+static void arm(struct http_server *front, time_us now_us)
+{
+    const struct options *options = front->loop->options;
+    time_us due_us = 0;
+    earlier(&due_us, &front->heads, options->frame_timeout);
+    earlier(&due_us, &front->bodies, options->frame_timeout);
+    earlier(&due_us, &front->stalled, options->stall_timeout);
+    earlier(&due_us, &front->lingering, LINGER_US);
+    if (!due_us || (front->armed_us && front->armed_us <= due_us))
+        return;
+    front->armed_us = due_us;
+    uv_update_time(&front->loop->uv);
+    /* Never 0: libuv does not leave its timers while a callback arms one that is due at once. */
+    uv_timer_start(&front->timer, on_timer, due_us > now_us ? (due_us - now_us + 999) / 1000 : 1,
+                   0);
+}
+
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
+
+void http_server_turn(struct http_server *front, time_us now_us)
+{
+    struct list round;
+    struct list *link;
+    if (!front->open)
+        return;
+    if (http_turn(&front->http, now_us))
+        event_loop_touch(
+            front->loop); /* what was told frees places, and what was cancelled is to be sent */
+    expire(front, now_us);
+    list_init(&round);
+    while ((link = list_take(&front->due)))
+        list_append(&round, link);
+    while ((link = list_take(&round)))
+        http_server_go(container_of(link, struct http_conn, due_link));
+    if (!list_empty(&front->http.dirty))
+        event_loop_touch(front->loop);
+    arm(front, now_us);
+}
+
+int http_server_open(struct http_server *front, struct event_loop *loop, uint64_t salt,
+                     struct error *error)
+{
+    const struct options *options = loop->options;
+    struct list *const lists[] = {&front->conns,  &front->due,     &front->heads,
+                                  &front->bodies, &front->stalled, &front->lingering};
+    *front = (struct http_server){.loop = loop};
+    http_init(&front->http, &loop->server, salt, wake);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        list_init(lists[i]);
+    front->http.free_loopback = options->insecure_loopback;
+    int rc =
+        options->api_key_file[0] ? keys_load(&front->http.keys, options->api_key_file, error) : 0;
+    if (rc)
+        return rc;
+    uv_timer_init(&loop->uv, &front->timer);
+    front->timer.data = front;
+    front->open = true;
+    return 0;
+}
+
+void http_server_close(struct http_server *front)
+{
+    if (!front->open)
+        return;
+    while (!list_empty(&front->conns))
+        http_server_drop(container_of(front->conns.next, struct http_conn, link));
+    uv_close((uv_handle_t *)&front->timer, NULL);
+    front->open = false;
+}

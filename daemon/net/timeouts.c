@@ -1,0 +1,86 @@
+#include "daemon/net/timeouts.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "daemon/request/server.h"
+#include "protocol/base/log.h"
+
+static void close_late(struct conn *conn, int code, const char *what, time_us now_us)
+{
+    struct error error;
+    error_set(&error, code, "%s", what);
+    conn_refuse(conn, &error, now_us);
+}
+
+/* The first of a list in order of time, when its delay is over. */
+static struct conn *late(struct list *list, size_t link_offset, size_t since_offset,
+                         time_us delay_us, time_us now_us)
+{
+    if (list_empty(list))
+        return NULL;
+    char *conn = (char *)list->next - link_offset;
+    time_us since_us = *(time_us *)(void *)(conn + since_offset);
+    return since_us + delay_us <= now_us ? (struct conn *)(void *)conn : NULL;
+}
+#define LATE(server, list, link, since, delay, now)                                                \
+    late(&(server)->list, offsetof(struct conn, link), offsetof(struct conn, since), delay, now)
+
+void timeouts_expire(struct server *server, time_us now_us)
+{
+    const struct options *options = server->options;
+    struct conn *conn;
+    while (
+        (conn = LATE(server, greeting, greet_link, greet_us, options->handshake_timeout, now_us)))
+        close_late(conn, ERR_TIMEOUT, "no HELLO came in time (handshake-timeout)", now_us);
+    while ((conn = LATE(server, half, half_link, half_us, options->frame_timeout, now_us))) {
+        if (conn->in_need == 0) { /* it waits for us, not for the client */
+            list_remove(&conn->half_link);
+            list_append(&server->half, &conn->half_link);
+            conn->half_us = now_us;
+            continue;
+        }
+        list_remove(&conn->half_link);
+        close_late(conn, ERR_TIMEOUT, "the rest of a message did not come in time (frame-timeout)",
+                   now_us);
+    }
+    while ((conn = LATE(server, stalled, stall_link, stall_us, options->stall_timeout, now_us))) {
+        /* There is no telling somebody who does not read. */
+        log_line(LOG_NOTICE, "conn",
+                 "connection %" PRIu64 " of uid %u did not read its answers for "
+                 "%" PRIu64 " ms and is closed",
+                 conn->sink.number, conn->peer.uid, options->stall_timeout / 1000);
+        server->counts.slow_readers_total++;
+        conn_close(conn, now_us);
+    }
+    while ((conn = LATE(server, held, held_link, held_us, SERVER_HOLD_US, now_us))) {
+        conn->urgent = true;
+        list_remove(&conn->held_link);
+        if (!list_linked(&conn->dirty_link))
+            list_append(&server->dirty, &conn->dirty_link);
+    }
+}
+
+static void earlier(time_us *due_us, const struct list *list, size_t link_offset,
+                    size_t since_offset, time_us delay_us)
+{
+    if (list_empty(list))
+        return;
+    const char *conn = (const char *)list->next - link_offset;
+    time_us at_us = *(const time_us *)(const void *)(conn + since_offset) + delay_us;
+    if (*due_us == 0 || at_us < *due_us)
+        *due_us = at_us;
+}
+#define EARLIER(due, server, list, link, since, delay)                                             \
+    earlier(due, &(server)->list, offsetof(struct conn, link), offsetof(struct conn, since), delay)
+
+time_us timeouts_due(const struct server *server)
+{
+    const struct options *options = server->options;
+    time_us due_us = 0;
+    EARLIER(&due_us, server, greeting, greet_link, greet_us, options->handshake_timeout);
+    EARLIER(&due_us, server, half, half_link, half_us, options->frame_timeout);
+    EARLIER(&due_us, server, stalled, stall_link, stall_us, options->stall_timeout);
+    EARLIER(&due_us, server, held, held_link, held_us, SERVER_HOLD_US);
+    return due_us;
+}

@@ -1,0 +1,168 @@
+#include "daemon/request/dispatcher.h"
+
+#include "daemon/request/request_table.h"
+#include "daemon/request/server.h"
+
+/* ---- results -----------------------------------------------------------------------------------
+ */
+
+/* Bytes that are to be kept once the sequence is sent. */
+static uint64_t result_bytes(const struct server *server, const struct seq *seq)
+{
+    const struct request *request = seq->request;
+    if (!request->together)
+        return seq_result_bytes(seq, server->model.hidden);
+    return request->result_bytes ? 0 : request->answer_bytes;
+}
+
+/* Whose turn it is of those whose results can be kept now; the others are parked. */
+static struct seq *next(struct server *server)
+{
+    struct seq *seq;
+    while ((seq = waiting_first(&server->waiting))) {
+        const struct request *request = seq->request;
+        if (admission_keep(&server->limits, server->load.results, request->user->load.results,
+                           request->sink->results, result_bytes(server, seq)))
+            return seq;
+        waiting_park(&server->waiting, seq);
+        server->counts.results_waited_total++;
+    }
+    return NULL;
+}
+
+static void send(struct server *server, struct replica *replica, struct seq *seq, uint64_t loss,
+                 time_us now_us)
+{
+    waiting_take(&server->waiting, seq, seq->prompt_len + loss);
+    if (seq_make_room(seq, server->model.hidden, &server->failure)) {
+        seq->finish = FINISH_ERROR;
+        seq->failure = &server->failure;
+        request_table_end(server, seq, now_us);
+        return;
+    }
+    request_table_send(server, seq, result_bytes(server, seq));
+    seq->replica = replica;
+    replica->api->send(replica, seq);
+    replica->mailed = true;
+}
+
+/* ---- ahead of their turn -----------------------------------------------------------------------
+ */
+
+static struct user *most_running(struct server *server)
+{
+    struct user *most = NULL;
+    for (uint32_t i = 0; i < USER_BUCKETS; i++)
+        list_each(link, &server->users.buckets[i])
+        {
+            struct user *user = container_of(link, struct user, bucket_link);
+            if (!most || user->load.running > most->load.running)
+                most = user;
+        }
+    return most;
+}
+
+/* The connection of the user's that has most on replicas, and at least `least`; or NULL. */
+static const struct response_sink *busiest(const struct user *user, uint32_t least)
+{
+    const struct response_sink *most = NULL;
+    list_each(link, &user->requests)
+    {
+        const struct response_sink *sink = container_of(link, struct request, user_link)->sink;
+        if (sink && sink->running >= least && (!most || sink->running > most->running))
+            most = sink;
+    }
+    return most;
+}
+
+/* The youngest sequence of it that a replica holds and that is not owed itself; or NULL. */
+static const struct seq *youngest(const struct response_sink *sink)
+{
+    const struct seq *best = NULL;
+    list_each(link, &sink->requests)
+    {
+        const struct request *request = container_of(link, struct request, sink_link);
+        for (uint32_t i = 0; i < request->seq_count; i++) {
+            const struct seq *seq = &request->seqs[i];
+            if (seq->state == SEQ_SENT && !seq->owed && !seq->cancel_sent)
+                best = seq;
+        }
+    }
+    return best;
+}
+
+/* Who is to give a slot up for this one; NULL: nobody. */
+static const struct seq *gives_way(struct server *server, const struct seq *seq)
+{
+    const struct user *user = seq->request->user;
+    uint64_t part = (uint64_t)server->load.running * server->waiting.share / 100;
+    if (server->waiting.share == 0 || server->load.running < 2)
+        return NULL;
+    bool few = user->load.running < part && server->owed < part;
+    const struct response_sink *from = NULL;
+    if (user->load.running == 0 || few) {
+        const struct user *most = most_running(server);
+        if (most->load.running >= user->load.running + 2)
+            from = busiest(most, 1);
+    }
+    /* The same between the connections of one user, where one has much of it. Among many with few
+     * each, slots come free soon. */
+    if (!from && seq->request->sink->running == 0 && (server->owed == 0 || server->owed < part))
+        from = busiest(user, user->load.running / 4 > 2 ? user->load.running / 4 : 2);
+    return from ? youngest(from) : NULL;
+}
+
+static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
+{
+    const struct seq *victim = gives_way(server, seq);
+    if (!victim)
+        return false;
+    seq->owed = true;
+    seq->priority = WAITING_PRIORITY_OWED;
+    seq->way_audience = victim->sink;
+    seq->way_user = victim->user_id;
+    server->owed++;
+    server->counts.owed_total++;
+    /* Its tokens will be computed once more. */
+    uint64_t loss = (uint64_t)victim->prompt_len + seq_out_count(victim);
+    send(server, victim->replica, seq, loss, now_us);
+    return true;
+}
+
+/* ---- the turn ----------------------------------------------------------------------------------
+ */
+
+static void note_pace(struct server *server, uint32_t sent, time_us now_us)
+{
+    if (sent == 0)
+        return;
+    if (server->left_us) {
+        double each = (double)(now_us - server->left_us) / sent;
+        server->wait_us += (each - server->wait_us) / 8;
+    }
+    server->left_us = now_us;
+}
+
+void dispatch(struct server *server, time_us now_us)
+{
+    struct replica_room rooms[SERVER_REPLICAS_MAX];
+    struct seq *seq;
+    uint32_t sent = 0;
+    if (server->results_freed)
+        waiting_unpark(&server->waiting);
+    server->results_freed = false;
+    if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED || !(seq = next(server)))
+        return;
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        rooms[i] = server->replicas[i]->api->room(server->replicas[i]);
+    for (; seq; seq = next(server), sent++) {
+        uint32_t pick = replica_select(rooms, server->replica_count, seq->prompt_len);
+        if (pick == REPLICA_NONE)
+            break;
+        send(server, server->replicas[pick], seq, 0, now_us);
+        rooms[pick] = server->replicas[pick]->api->room(server->replicas[pick]);
+    }
+    for (; seq && send_owed(server, seq, now_us); sent++)
+        seq = next(server);
+    note_pace(server, sent, now_us);
+}

@@ -1,0 +1,249 @@
+#include "daemon/request/model_text.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/text/template/chat.h"
+#include "daemon/text/tokenizer.h"
+#include "gpu/checkpoint/file.h"
+#include "protocol/base/json.h"
+
+#define SETTINGS_MAX ((size_t)4 << 20)
+#define BYTES_ROOM 16384u
+
+static bool is_synthetic(const char *model)
+{
+    return strncmp(model, "synthetic:", 10) == 0;
+}
+
+/* ---- synthetic:null ----------------------------------------------------------------------------
+ */
+
+/* The character that stands for a byte in byte-level vocabularies: itself where it can be printed.
+ */
+static uint32_t byte_character(unsigned byte)
+{
+    static const unsigned char printed[][2] = {{33, 126}, {161, 172}, {174, 255}};
+    uint32_t others = 0;
+    for (unsigned at = 0; at <= byte; at++) {
+        bool itself = false;
+        for (unsigned i = 0; i < 3; i++)
+            itself = itself || (at >= printed[i][0] && at <= printed[i][1]);
+        if (at == byte && itself)
+            return byte;
+        others += !itself;
+    }
+    return 255 + others;
+}
+
+static void put_byte(struct json_writer *writer, unsigned byte)
+{
+    uint32_t point = byte_character(byte);
+    char key[3] = {(char)point};
+    if (point >= 0x80) {
+        key[0] = (char)(0xc0 | point >> 6);
+        key[1] = (char)(0x80 | (point & 0x3f));
+    }
+    json_put_uint(writer, key, byte);
+}
+
+/* Its vocabulary as gpu/kernels/step/null_rule.h says: the bytes, and an end token. */
+static int load_bytes(struct model_text *language, struct error *error)
+{
+    char text[BYTES_ROOM];
+    struct json_writer writer;
+    json_writer_init(&writer, text, sizeof(text));
+    json_open(&writer, NULL, '{');
+    json_open(&writer, "added_tokens", '[');
+    json_open(&writer, NULL, '{');
+    json_put_int(&writer, "id", 256);
+    json_put_text(&writer, "content", "<|end|>");
+    json_put_bool(&writer, "special", true);
+    json_close(&writer, '}');
+    json_close(&writer, ']');
+    json_open(&writer, "pre_tokenizer", '{');
+    json_put_text(&writer, "type", "ByteLevel");
+    json_put_bool(&writer, "add_prefix_space", false);
+    json_put_bool(&writer, "use_regex", false);
+    json_close(&writer, '}');
+    json_open(&writer, "decoder", '{');
+    json_put_text(&writer, "type", "ByteLevel");
+    json_close(&writer, '}');
+    json_open(&writer, "model", '{');
+    json_put_text(&writer, "type", "BPE");
+    json_open(&writer, "vocab", '{');
+    for (unsigned byte = 0; byte < 256; byte++)
+        put_byte(&writer, byte);
+    json_close(&writer, '}');
+    json_open(&writer, "merges", '[');
+    json_close(&writer, ']');
+    json_close(&writer, '}');
+    json_close(&writer, '}');
+    return tokenizer_load(text, writer.used, &language->tokenizer, error);
+}
+
+/* ---- a directory -------------------------------------------------------------------------------
+ */
+
+static int load_tokenizer(struct model_text *language, const char *directory, struct error *error)
+{
+    char *text;
+    size_t length;
+    struct error found;
+    if (!file_exists(directory, "tokenizer.json"))
+        return error_set(error, ERR_UNSUPPORTED, "the model has no tokenizer.json: send tokens");
+    int rc = file_text(directory, "tokenizer.json", TOKENIZER_FILE_MAX, &text, &length, error);
+    if (rc)
+        return rc;
+    rc = tokenizer_load(text, length, &language->tokenizer, &found);
+    free(text);
+    int code = rc == -ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_UNSUPPORTED;
+    return rc ? error_set(error, code, "tokenizer.json: %s", found.text) : 0;
+}
+
+/* "bos_token" and the like: a text, or an object with its content. */
+static void read_token(const json *settings, const char *key, char token[MODEL_TEXT_TOKEN_MAX])
+{
+    const json *value = json_get(settings, key);
+    const char *text = json_string(json_is_object(value) ? json_get(value, "content") : value);
+    if (strlen(text) < MODEL_TEXT_TOKEN_MAX)
+        strcpy(token, text);
+}
+
+/* The template of tokenizer_config.json: one text, or several of which one is the default. */
+static const char *template_of(const json *settings)
+{
+    const json *value = json_get(settings, "chat_template");
+    if (json_is_string(value))
+        return json_string(value);
+    for (const json *item = json_child(value); item; item = json_next(item))
+        if (strcmp(json_string(json_get(item, "name")), "default") == 0)
+            return json_string(json_get(item, "template"));
+    return NULL;
+}
+
+static void parse_template(struct model_text *language, const char *file, const char *text,
+                           size_t length)
+{
+    struct error found;
+    if (chat_template_load(text, length, &language->chat, &found))
+        error_set(&language->chat_refusal, ERR_UNSUPPORTED, "the chat template in %s: %s", file,
+                  found.text);
+}
+
+/* A template of its own file goes before the one among the settings. */
+static void load_template_file(struct model_text *language, const char *directory)
+{
+    char *text;
+    size_t length;
+    if (file_text(directory, "chat_template.jinja", CHAT_SOURCE_MAX, &text, &length,
+                  &language->chat_refusal))
+        return;
+    parse_template(language, "chat_template.jinja", text, length);
+    free(text);
+}
+
+static void load_chat(struct model_text *language, const char *directory)
+{
+    char *text;
+    size_t length;
+    json *settings = NULL;
+    const struct json_bounds bounds = {.bytes_max = SETTINGS_MAX, .depth_max = 32};
+    bool own = file_exists(directory, "chat_template.jinja");
+    if (own)
+        load_template_file(language, directory);
+    if (!file_exists(directory, "tokenizer_config.json") ||
+        file_text(directory, "tokenizer_config.json", SETTINGS_MAX, &text, &length,
+                  own ? NULL : &language->chat_refusal))
+        return;
+    if (!json_parse(text, length, bounds, &settings, own ? NULL : &language->chat_refusal)) {
+        const char *source = template_of(settings);
+        read_token(settings, "bos_token", language->bos_token);
+        read_token(settings, "eos_token", language->eos_token);
+        if (source && !own)
+            parse_template(language, "tokenizer_config.json", source, strlen(source));
+        json_free(settings);
+    }
+    free(text);
+}
+
+static bool lacked(const struct error *refusal)
+{
+    return refusal->code == ERR_IO || refusal->code == ERR_NO_MEMORY;
+}
+
+int model_text_load(struct model_text *language, const char *model, struct error *error)
+{
+    *language = (struct model_text){0};
+    error_set(&language->chat_refusal, ERR_UNSUPPORTED, "the model has no chat template");
+    if (!is_synthetic(model)) {
+        load_tokenizer(language, model, &language->refusal);
+        load_chat(language, model);
+    } else if (strcmp(model, "synthetic:null") == 0) {
+        load_bytes(language, &language->refusal);
+    } else {
+        error_set(&language->refusal, ERR_UNSUPPORTED,
+                  "synthetic models but synthetic:null have no tokenizer: send tokens");
+    }
+    if (!lacked(&language->refusal) && !lacked(&language->chat_refusal))
+        return 0;
+    const struct error *why =
+        lacked(&language->refusal) ? &language->refusal : &language->chat_refusal;
+    return error_set(error, why->code, "%s", why->text);
+}
+
+void model_text_free(struct model_text *language)
+{
+    tokenizer_free(language->tokenizer);
+    chat_template_free(language->chat);
+    *language = (struct model_text){0};
+}
+
+int model_text_texts(const struct model_text *language, struct error *error)
+{
+    if (language && language->tokenizer)
+        return 0;
+    return error_set(error, ERR_UNSUPPORTED, "no texts: %s",
+                     language ? language->refusal.text : "this daemon has no tokenizer");
+}
+
+int model_text_chats(const struct model_text *language, struct error *error)
+{
+    int rc = model_text_texts(language, error);
+    if (rc || language->chat)
+        return rc;
+    return error_set(error, ERR_UNSUPPORTED, "no chat: %s", language->chat_refusal.text);
+}
+
+static size_t text_room(const struct tokenizer *tokenizer, const int32_t *tokens, uint32_t count)
+{
+    size_t sum = 16, length;
+    for (uint32_t i = 0; i < count && sum <= MODEL_TEXT_TEXT_MAX; i++)
+        if (tokenizer_token_bytes(tokenizer, tokens[i], &length))
+            sum += 4 + 3 * length; /* a byte that is no text becomes three */
+    return sum < MODEL_TEXT_TEXT_MAX ? sum : MODEL_TEXT_TEXT_MAX;
+}
+
+int model_text_decode(const struct model_text *language, const int32_t *tokens, uint32_t count,
+                      uint32_t count_max, bool special, char **ret_text, size_t *ret_length,
+                      struct error *error)
+{
+    int rc = model_text_texts(language, error);
+    if (rc)
+        return rc;
+    if (count > count_max)
+        return error_limit(error, ERR_TOO_LARGE, count_max, count,
+                           "%u tokens, more than the %u that the context holds", count, count_max);
+    size_t room = text_room(language->tokenizer, tokens, count);
+    char *text = malloc(room);
+    if (!text)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a text");
+    rc = tokenizer_decode(language->tokenizer, tokens, count, !special, text, room, ret_length,
+                          error);
+    if (rc)
+        free(text);
+    else
+        *ret_text = text;
+    return rc;
+}

@@ -1,0 +1,45 @@
+/* What the daemon knows of a model's language: the tokenizer and the chat template that lie in its
+ * directory, or why there is none. The device's side knows nothing of it.
+ *
+ * A model whose tokenizer is refused serves tokens all the same, and whoever sends or asks for text
+ * is told the reason; likewise a chat template.
+ *
+ * Made once, before the first request, and not changed afterwards: any thread reads it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "protocol/base/error.h"
+
+struct tokenizer;
+struct chat_template;
+
+#define MODEL_TEXT_TOKEN_MAX 64
+#define MODEL_TEXT_TEXT_MAX ((size_t)8 << 20) /* bytes that tokens may stand for, in one answer */
+
+struct model_text {
+    struct tokenizer *tokenizer; /* NULL: `refusal` says why */
+    struct error refusal;
+    struct chat_template *chat; /* NULL: `chat_refusal` says why */
+    struct error chat_refusal;
+    char bos_token[MODEL_TEXT_TOKEN_MAX],
+        eos_token[MODEL_TEXT_TOKEN_MAX]; /* for templates; "": none */
+};
+
+/* model: a directory, or "synthetic:NAME"; of those synthetic:null alone has a tokenizer, whose
+ * tokens are the bytes. Negative only for want of memory or descriptors: what a model has not, or
+ * what is wrong with it, is a refusal of texts. */
+int model_text_load(struct model_text *language, const char *model, struct error *error);
+void model_text_free(struct model_text *language);
+
+/* ERR_UNSUPPORTED with the reason, or 0. */
+int model_text_texts(const struct model_text *language, struct error *error);
+int model_text_chats(const struct model_text *language, struct error *error);
+/* The text of tokens that are within the vocabulary, of at most `count_max`; the caller's to free.
+ * special: special tokens are shown. */
+int model_text_decode(const struct model_text *language, const int32_t *tokens, uint32_t count,
+                      uint32_t count_max, bool special, char **ret_text, size_t *ret_length,
+                      struct error *error);

@@ -1,0 +1,242 @@
+#include "daemon/request/request_builder.h"
+
+#include <string.h>
+
+#include "daemon/request/request_table.h"
+#include "daemon/request/server.h"
+#include "daemon/request/text_stream.h"
+
+#define JSON_DEPTH 8
+
+int request_builder_phase(const struct server *server, struct error *error)
+{
+    int rc = 0;
+    if (server->phase == SERVER_FAILED)
+        rc = error_set(error, server->failure.code, "%s", error_text(server->failure.code));
+    else if (server->draining)
+        rc = error_set(error, ERR_DRAINING, "the daemon is draining and accepts no new work");
+    else if (server->phase == SERVER_LOADING && server->options->fail_if_loading)
+        rc = error_set(error, ERR_LOADING, "the model is still loading (fail-if-loading is set)");
+    if (rc)
+        error->retry_after_ms = 1000;
+    return rc;
+}
+
+struct sampling request_builder_defaults(const struct server *server)
+{
+    const struct gpu_model *model = &server->model;
+    struct sampling sampling = {
+        .temperature = model->temperature,
+        .top_k = model->top_k,
+        .top_p = model->top_p > 0 ? model->top_p : 1,
+        .min_p = model->min_p,
+        .repetition_penalty = model->repetition > 0 ? model->repetition : 1,
+        .logprobs = -1,
+        .n = 1,
+    };
+    return sampling;
+}
+
+struct message_limits request_builder_limits(const struct server *server)
+{
+    return (struct message_limits){
+        .batch_max = server->limits.batch_max,
+        .n_max = server->limits.n_max,
+        .logprobs_max = server->limits.logprobs_max,
+        .stop_max = server->limits.stop_max,
+        .json_depth_max = JSON_DEPTH,
+        .vocabulary = server->model.vocab,
+    };
+}
+
+int request_builder_open(struct request_builder *intake, struct server *server, uint64_t sequences,
+                         struct error *error)
+{
+    uint32_t most = server->limits.batch_max;
+    *intake = (struct request_builder){.server = server};
+    return request_make(sequences < most ? (uint32_t)sequences : most, &intake->request, error);
+}
+
+void request_builder_drop(struct request_builder *intake)
+{
+    if (intake->request)
+        request_free(intake->request);
+    intake->request = NULL;
+}
+
+/* Copies what a prompt borrows from the document. */
+static int keep_ids(struct request_builder *intake, const struct message_prompt *prompt,
+                    const int32_t **ret_ids, struct error *error)
+{
+    size_t size = prompt->stop_id_count * sizeof(int32_t);
+    int32_t *ids = size > 0 ? request_keep(intake->request, size) : NULL;
+    if (size > 0 && !ids)
+        return error_set(error, ERR_NO_MEMORY, "no memory for stop tokens");
+    if (size > 0)
+        memcpy(ids, prompt->stop_ids, size);
+    *ret_ids = ids;
+    return 0;
+}
+
+static int keep_bias(struct request_builder *intake, const struct message_prompt *prompt,
+                     const struct gpu_bias **ret_bias, uint32_t *ret_count, struct error *error)
+{
+    struct message_bias entries[MESSAGE_BIAS_MAX];
+    uint32_t count = 0;
+    struct gpu_bias *bias = NULL;
+    int rc = prompt->bias ? message_bias(prompt->bias, intake->server->model.vocab, entries,
+                                         MESSAGE_BIAS_MAX, &count, error)
+                          : 0;
+    if (!rc && count > 0) {
+        bias = request_keep(intake->request, count * sizeof(*bias));
+        if (!bias)
+            rc = error_set(error, ERR_NO_MEMORY, "no memory for a logit bias");
+    }
+    for (uint32_t i = 0; !rc && i < count; i++)
+        bias[i] = (struct gpu_bias){.token = entries[i].token, .value = entries[i].value};
+    if (!rc) {
+        *ret_bias = bias;
+        *ret_count = count;
+    }
+    return rc;
+}
+
+static int keep_tokens(struct request_builder *intake, const int32_t *tokens, uint32_t count,
+                       const int32_t **ret_tokens, struct error *error)
+{
+    int32_t *kept = request_keep(intake->request, count * sizeof(*kept));
+    if (!kept)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", count);
+    memcpy(kept, tokens, count * sizeof(*kept));
+    *ret_tokens = kept;
+    return 0;
+}
+
+/* Its text, where text is wanted or is to be looked for stop strings. */
+static int add_text(struct request_builder *intake, const struct message_prompt *prompt,
+                    uint32_t first, struct error *error)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    bool wanted = request->want_text && request->job == JOB_GENERATE;
+    if (!wanted && prompt->stop_count == 0)
+        return 0;
+    int rc = model_text_texts(server->language, error);
+    if (rc)
+        return rc;
+    return text_stream_make(request->seqs + first, request->seq_count - first, prompt, wanted,
+                            server->language->tokenizer, &server->model, error);
+}
+
+int request_builder_prompt(struct request_builder *intake, struct message_prompt *prompt,
+                           const int32_t *tokens, uint32_t token_count, struct error *error)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    const int32_t *stop_ids = NULL, *kept = NULL;
+    const struct gpu_bias *bias = NULL;
+    uint32_t bias_count = 0, first = request->seq_count;
+    int rc = admission_prompt(&server->limits, request->job, token_count, server->model.max_tokens,
+                              &prompt->sampling, error);
+    if (!rc)
+        rc = keep_ids(intake, prompt, &stop_ids, error);
+    if (!rc)
+        rc = keep_bias(intake, prompt, &bias, &bias_count, error);
+    if (!rc)
+        rc = keep_tokens(intake, tokens, token_count, &kept, error);
+    if (rc)
+        return rc;
+    if (!prompt->sampling.seed_given)
+        prompt->sampling.seed = server_draw(server);
+    rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
+    for (uint32_t i = first; !rc && i < request->seq_count; i++) {
+        request->seqs[i].job = request->job; /* seq_tokens() asks for it */
+        request->seqs[i].pooling = request->pooling;
+        intake->total += seq_tokens(&request->seqs[i]);
+    }
+    return rc ? rc : add_text(intake, prompt, first, error);
+}
+
+/* Whether what it comes to can be kept until it is read: each result by itself, or the answer that
+ * they make together. */
+static int admission_results(struct request_builder *intake, struct error *error)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < request->seq_count; i++) {
+        uint64_t bytes = seq_result_bytes(&request->seqs[i], server->model.hidden);
+        request->answer_bytes += bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return admission_result(&server->limits, request->together ? request->answer_bytes : most,
+                            error);
+}
+
+int request_builder_admit(struct request_builder *intake, const struct response_sink *sink,
+                          struct error *error)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    const struct user *user = sink->user;
+    int rc = admission_priority(grants_priority(&server->grants, user->id, sink->admin,
+                                                (int32_t)server->options->priority_max),
+                                request->priority, error);
+    if (!rc)
+        rc = admission_results(intake, error);
+    if (!rc)
+        rc = admission_batch(&server->limits, &server->load, &user->load, request->seq_count,
+                             intake->total, server_retry_ms(server), error);
+    if (!rc && request->deadline_us)
+        rc = deadlines_reserve(&server->deadlines, request->seq_count, error);
+    return rc;
+}
+
+void request_builder_name(struct request_builder *intake, uint64_t client_id,
+                          const struct user *user)
+{
+    struct server *server = intake->server;
+    struct request *request = intake->request;
+    request->id = server->next_request++;
+    request->client_id = client_id;
+    request_seal(request, server->next_seq, user->id);
+    server->next_seq += request->seq_count;
+}
+
+void request_builder_enter(struct request_builder *intake, struct response_sink *sink)
+{
+    request_table_enter(intake->server, intake->request, sink);
+    intake->request = NULL;
+}
+
+int request_builder_room(const struct server *server, const struct user *user, uint64_t sequences,
+                         struct error *error)
+{
+    /* Its tokens are not known yet: one each at least. */
+    return admission_batch(&server->limits, &server->load, &user->load, sequences, sequences,
+                           server_retry_ms(server), error);
+}
+
+void request_builder_hold(struct server *server, struct user *user, uint64_t sequences)
+{
+    server->load.sequences += sequences;
+    server->load.tokens += sequences;
+    user->load.sequences += sequences;
+    user->load.tokens += sequences;
+}
+
+void request_builder_unhold(struct server *server, struct user *user, uint64_t sequences)
+{
+    server->load.sequences -= sequences;
+    server->load.tokens -= sequences;
+    user->load.sequences -= sequences;
+    user->load.tokens -= sequences;
+}
+
+void request_builder_refused(struct server *server, const struct error *error)
+{
+    if (error_retry(error->code) == RETRY_LATER)
+        server->counts.refused_busy_total++;
+    else
+        server->counts.refused_final_total++;
+}

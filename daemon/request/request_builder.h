@@ -1,0 +1,56 @@
+/* Intake: from typed prompts to a request in the waiting queue, or to an error that says why not.
+ * The one way in, for SUBMIT frames and for HTTP.
+ *
+ * request_builder_open(), then for each prompt request_builder_prompt(), then
+ * request_builder_admit(), then request_builder_enter(), which cannot fail. Nothing is kept before
+ * that, so a refused batch leaves no trace; request_builder_drop() at any point before
+ * request_builder_enter(). loop thread
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "daemon/request/request.h"
+#include "protocol/message.h"
+
+struct server;
+struct user;
+
+struct request_builder {
+    struct server *server;
+    struct request
+        *request;   /* owned until it is enqueued; the caller sets job, stream and the like */
+    uint64_t total; /* what it counts in queue-tokens */
+};
+
+/* Whether new work is taken at all. */
+int request_builder_phase(const struct server *server, struct error *error);
+/* What requests take where they are silent. */
+struct sampling request_builder_defaults(const struct server *server);
+/* What message_decode_submit() and the like check by. */
+struct message_limits request_builder_limits(const struct server *server);
+
+/* sequences: how many are expected. */
+int request_builder_open(struct request_builder *intake, struct server *server, uint64_t sequences,
+                         struct error *error);
+/* The prompt's n sequences; everything is copied. Tokens are those of the prompt, or of its text.
+ */
+int request_builder_prompt(struct request_builder *intake, struct message_prompt *prompt,
+                           const int32_t *tokens, uint32_t token_count, struct error *error);
+/* The whole against what its user may, and against what that and all of them hold. arrived_us,
+ * deadline_us, priority and what its results are told as are set. */
+int request_builder_admit(struct request_builder *intake, const struct response_sink *sink,
+                          struct error *error);
+/* The request's daemon-wide number is known from here on. */
+void request_builder_name(struct request_builder *intake, uint64_t client_id,
+                          const struct user *user);
+void request_builder_enter(struct request_builder *intake, struct response_sink *sink);
+void request_builder_drop(struct request_builder *intake);
+/* Before its texts are read: whether so many sequences would have a place in the queue now. */
+int request_builder_room(const struct server *server, const struct user *user, uint64_t sequences,
+                         struct error *error);
+/* They have it, from now on; and no more. */
+void request_builder_hold(struct server *server, struct user *user, uint64_t sequences);
+void request_builder_unhold(struct server *server, struct user *user, uint64_t sequences);
+/* Counts a refusal. */
+void request_builder_refused(struct server *server, const struct error *error);

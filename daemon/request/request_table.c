@@ -1,0 +1,331 @@
+#include "daemon/request/request_table.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "daemon/request/server.h"
+#include "daemon/request/text_stream.h"
+#include "protocol/base/log.h"
+
+static uint64_t client_key(const struct response_sink *sink, uint64_t client_id)
+{
+    return sink->number * 0x100000001b3u ^ client_id;
+}
+
+struct request *request_table_find(struct server *server, uint64_t id)
+{
+    list_each(link, index_bucket(&server->by_id, id))
+    {
+        struct request *request = container_of(link, struct request, id_link);
+        if (request->id == id)
+            return request;
+    }
+    return NULL;
+}
+
+struct request *request_table_find_client(struct server *server, const struct response_sink *sink,
+                                          uint64_t client_id)
+{
+    list_each(link, index_bucket(&server->by_client, client_key(sink, client_id)))
+    {
+        struct request *request = container_of(link, struct request, client_link);
+        if (request->sink == sink && request->client_id == client_id)
+            return request;
+    }
+    return NULL;
+}
+
+/* Sequences that are not on a device hold a place in the queue: before, and until they are told. */
+static void hold(struct server *server, const struct seq *seq)
+{
+    uint64_t tokens = seq_tokens(seq);
+    server->load.sequences++;
+    server->load.tokens += tokens;
+    seq->request->user->load.sequences++;
+    seq->request->user->load.tokens += tokens;
+}
+
+static void unhold(struct server *server, const struct seq *seq)
+{
+    uint64_t tokens = seq_tokens(seq);
+    server->load.sequences--;
+    server->load.tokens -= tokens;
+    seq->request->user->load.sequences--;
+    seq->request->user->load.tokens -= tokens;
+}
+
+/* ---- results -----------------------------------------------------------------------------------
+ */
+
+static void drop_results(struct server *server, struct request *request, uint64_t bytes)
+{
+    server->load.results -= bytes;
+    request->user->load.results -= bytes;
+    if (request->sink)
+        request->sink->results -= bytes;
+    server->results_freed |= bytes > 0;
+}
+
+void request_table_keep(struct server *server, struct response_sink *sink, uint64_t bytes)
+{
+    server->load.results += bytes;
+    sink->user->load.results += bytes;
+    sink->results += bytes;
+}
+
+void request_table_drop(struct server *server, struct response_sink *sink, uint64_t bytes)
+{
+    server->load.results -= bytes;
+    sink->user->load.results -= bytes;
+    sink->results -= bytes;
+    server->results_freed |= bytes > 0;
+}
+
+/* ---- on a device -------------------------------------------------------------------------------
+ */
+
+void request_table_send(struct server *server, struct seq *seq, uint64_t result_bytes)
+{
+    struct request *request = seq->request;
+    unhold(server, seq);
+    seq_state_set(seq, SEQ_SENT);
+    server->load.running++;
+    request->user->load.running++;
+    request->sink->running++;
+    *(request->together ? &request->result_bytes : &seq->result_bytes) += result_bytes;
+    request_table_keep(server, request->sink, result_bytes);
+}
+
+/* What it has generated since. */
+static void charge(struct server *server, struct seq *seq)
+{
+    uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
+    if (seq->job == JOB_GENERATE && count > seq->charged)
+        waiting_charge(&server->waiting, seq, count - seq->charged);
+    seq->charged = count;
+}
+
+static void come_back(struct server *server, struct seq *seq)
+{
+    charge(server, seq);
+    server->load.running--;
+    seq->request->user->load.running--;
+    if (seq->request->sink)
+        seq->request->sink->running--;
+    server->owed -= seq->owed;
+}
+
+void request_table_enter(struct server *server, struct request *request, struct response_sink *sink)
+{
+    struct user *user = sink->user;
+    request->sink = sink;
+    request->user = user;
+    user->references++;
+    list_append(&sink->requests, &request->sink_link);
+    list_append(&user->requests, &request->user_link);
+    list_append(index_bucket(&server->by_id, request->id), &request->id_link);
+    list_append(index_bucket(&server->by_client, client_key(sink, request->client_id)),
+                &request->client_link);
+    sink->request_count++;
+    server->live_requests++;
+    server->live_sequences += request->seq_count;
+    server->counts.requests_total++;
+    server->counts.sequences_total += request->seq_count;
+    for (uint32_t i = 0; i < request->seq_count; i++) {
+        struct seq *seq = &request->seqs[i];
+        seq->sink = sink->number;
+        waiting_push(&server->waiting, &user->waiting, &sink->waiting, seq);
+        hold(server, seq);
+        if (seq->deadline_us)
+            deadlines_add(&server->deadlines, &seq->deadline, seq->deadline_us);
+    }
+}
+
+static void count_end(struct server *server, const struct seq *seq)
+{
+    uint64_t *const totals[] = {
+        [FINISH_STOP] = &server->counts.finished_stop_total,
+        [FINISH_LENGTH] = &server->counts.finished_length_total,
+        [FINISH_CANCELLED] = &server->counts.finished_cancelled_total,
+        [FINISH_DEADLINE] = &server->counts.finished_deadline_total,
+        [FINISH_ERROR] = &server->counts.finished_error_total,
+    };
+    struct request *request = seq->request;
+    uint32_t out = seq->job == JOB_GENERATE ? seq_out_count(seq) : 0;
+    (*totals[seq->finish])++;
+    request->finished[seq->finish]++;
+    request->prompt_tokens += seq->prompt_len;
+    request->out_tokens += out;
+    request->user->sequences_done++;
+    request->user->tokens_in += seq->prompt_len;
+    request->user->tokens_out += out;
+}
+
+static void log_request(const struct server *server, const struct request *request, time_us now_us)
+{
+    static const char *const names[] = {"stop", "length", "cancelled", "deadline", "error"};
+    char ends[96] = "";
+    size_t used = 0;
+    time_us scheduled = 0;
+    if (!server->options->log_requests || !log_enabled(LOG_INFO))
+        return;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (request->finished[i] > 0)
+            used += (size_t)snprintf(ends + used, sizeof(ends) - used, " %s=%u", names[i],
+                                     request->finished[i]);
+    for (uint32_t i = 0; i < request->seq_count; i++) {
+        time_us at = request->seqs[i].stamps.scheduled_us;
+        if (at && (!scheduled || at < scheduled))
+            scheduled = at;
+    }
+    log_line(LOG_INFO, "request",
+             "%" PRIu64 " uid=%" PRIu64 " job=%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
+             " tokens=%" PRIu64 " queued_us=%" PRIu64 " total_us=%" PRIu64,
+             request->id, request->user->id, job_name(request->job), request->priority,
+             request->seq_count, ends, request->prompt_tokens, request->out_tokens,
+             (scheduled ? scheduled : now_us) - request->arrived_us, now_us - request->arrived_us);
+}
+
+/* Where stop strings are looked for, they decide how it has ended. */
+static void end_text(struct seq *seq)
+{
+    struct text_stream *transcript = seq->transcript;
+    if (text_stream_stops(transcript) && text_stream_finish(seq))
+        seq->finish = FINISH_STOP;
+    if (transcript && transcript->failed) {
+        seq->finish = FINISH_ERROR;
+        error_set(seq->failure, ERR_NO_MEMORY, "no memory for the text of a sequence");
+    }
+}
+
+void request_table_end(struct server *server, struct seq *seq, time_us now_us)
+{
+    struct request *request = seq->request;
+    bool queued = seq->state == SEQ_WAITING;
+    seq_state_set(seq, SEQ_ENDED);
+    if (!queued) {
+        come_back(server, seq);
+        end_text(seq);
+    }
+    if (!seq->stamps.ended_us)
+        seq->stamps.ended_us = now_us;
+    deadlines_remove(&server->deadlines, &seq->deadline);
+    if (!queued)
+        hold(server, seq);
+    count_end(server, seq);
+    server->live_sequences--;
+    if (--request->seq_unended == 0)
+        log_request(server, request, now_us);
+    if (request->sink)
+        request->sink->news(request->sink, seq);
+    else
+        request_table_release(server, seq);
+}
+
+static void retire(struct server *server, struct request *request)
+{
+    drop_results(server, request, request->result_bytes);
+    if (request->sink) {
+        list_remove(&request->sink_link);
+        request->sink->request_count--;
+        list_remove(&request->client_link);
+    }
+    list_remove(&request->user_link);
+    list_remove(&request->id_link);
+    server->live_requests--;
+    users_put(&server->users, request->user);
+    request_free(request);
+}
+
+void request_table_release(struct server *server, struct seq *seq)
+{
+    struct request *request = seq->request;
+    assert(seq->state == SEQ_ENDED && !seq->released);
+    seq->released = true;
+    unhold(server, seq);
+    drop_results(server, request, seq->result_bytes);
+    seq_free_room(seq);
+    if (--request->seq_unfreed == 0)
+        retire(server, request);
+}
+
+void request_table_cancel(struct server *server, struct seq *seq, enum finish reason,
+                          time_us now_us)
+{
+    if (seq->state == SEQ_WAITING) {
+        waiting_remove(&server->waiting, seq);
+        seq->finish = reason;
+        request_table_end(server, seq, now_us);
+    } else if (seq->state == SEQ_SENT && !seq->cancel_sent) {
+        seq->cancel_sent = true;
+        seq->cancel_reason = reason;
+        deadlines_remove(&server->deadlines, &seq->deadline);
+        seq->replica->api->cancel(seq->replica, seq);
+        seq->replica->mailed = true;
+    }
+}
+
+void request_table_progress(struct server *server, struct seq *seq, time_us now_us)
+{
+    struct response_sink *sink = seq->request->sink;
+    charge(server, seq);
+    if (!sink)
+        return;
+    if (text_stream_stops(seq->transcript) && text_stream_read(seq, seq_out_count(seq)))
+        request_table_cancel(server, seq, FINISH_STOP, now_us);
+    if (seq->request->stream)
+        sink->news(sink, seq);
+}
+
+/* A sequence's end may free the request: it stays until the walk is over. */
+static void walk_begin(struct request *request)
+{
+    request->seq_unfreed++;
+}
+
+static void walk_end(struct server *server, struct request *request)
+{
+    if (--request->seq_unfreed == 0)
+        retire(server, request);
+}
+
+void request_table_cancel_request(struct server *server, struct request *request, time_us now_us)
+{
+    walk_begin(request);
+    for (uint32_t i = 0; i < request->seq_count; i++)
+        request_table_cancel(server, &request->seqs[i], FINISH_CANCELLED, now_us);
+    walk_end(server, request);
+}
+
+/* The request goes on without its sink, which is charged no more. */
+static void leave_audience(struct request *request)
+{
+    struct response_sink *sink = request->sink;
+    sink->request_count--;
+    sink->results -= request->result_bytes;
+    for (uint32_t i = 0; i < request->seq_count; i++) {
+        const struct seq *seq = &request->seqs[i];
+        sink->running -= seq->state == SEQ_SENT;
+        sink->results -= seq->released ? 0 : seq->result_bytes;
+    }
+    request->sink = NULL;
+    list_remove(&request->client_link);
+}
+
+void request_table_orphan(struct server *server, struct request *request, time_us now_us)
+{
+    leave_audience(request);
+    walk_begin(request);
+    for (uint32_t i = 0; i < request->seq_count; i++) {
+        struct seq *seq = &request->seqs[i];
+        if (seq->state != SEQ_WAITING && list_linked(&seq->wait_link))
+            list_remove(&seq->wait_link); /* from the connection's news */
+        if (seq->state != SEQ_ENDED)
+            request_table_cancel(server, seq, FINISH_CANCELLED, now_us);
+        else if (!seq->released)
+            request_table_release(server, seq);
+        seq->lane = NULL; /* it is the sink's */
+    }
+    walk_end(server, request);
+}

@@ -1,0 +1,75 @@
+#include "daemon/request/users.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void users_init(struct users *users)
+{
+    for (uint32_t i = 0; i < USER_BUCKETS; i++)
+        list_init(&users->buckets[i]);
+    memset(users->debts, 0, sizeof(users->debts));
+    users->count = 0;
+}
+
+/* Where a user's counter of one priority is remembered; another's may be there. */
+static struct user_debt *debt_of(struct users *users, uint64_t id, uint32_t level)
+{
+    uint64_t key = (id * WAITING_LEVELS + level) * 0x9e3779b97f4a7c15u;
+    return &users->debts[key % USER_DEBTS];
+}
+
+static void remember(struct users *users, const struct user *user)
+{
+    for (uint32_t level = 0; level < WAITING_LEVELS; level++) {
+        uint64_t used = user->waiting.shares[level].turn.used;
+        struct user_debt *debt = debt_of(users, user->id, level);
+        uint64_t key = user->id * WAITING_LEVELS + level;
+        if (used > 0 && (debt->id == key || used > debt->used))
+            *debt = (struct user_debt){.id = key, .used = used};
+    }
+}
+
+static void recall(struct users *users, struct user *user)
+{
+    for (uint32_t level = 0; level < WAITING_LEVELS; level++) {
+        const struct user_debt *debt = debt_of(users, user->id, level);
+        if (debt->id == user->id * WAITING_LEVELS + level)
+            user->waiting.shares[level].turn.used = debt->used;
+    }
+}
+
+struct user *users_get(struct users *users, uint64_t id)
+{
+    struct list *bucket = &users->buckets[(id * 0x9e3779b97f4a7c15u) >> 56];
+    struct user *user;
+    list_each(link, bucket)
+    {
+        user = container_of(link, struct user, bucket_link);
+        if (user->id == id) {
+            user->references++;
+            return user;
+        }
+    }
+    user = calloc(1, sizeof(*user));
+    if (!user)
+        return NULL;
+    user->id = id;
+    user->references = 1;
+    list_init(&user->requests);
+    waiting_user_init(&user->waiting);
+    backlog_user_init(&user->backlog);
+    recall(users, user);
+    list_append(bucket, &user->bucket_link);
+    users->count++;
+    return user;
+}
+
+void users_put(struct users *users, struct user *user)
+{
+    if (--user->references > 0)
+        return;
+    remember(users, user);
+    list_remove(&user->bucket_link);
+    users->count--;
+    free(user);
+}

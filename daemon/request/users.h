@@ -1,0 +1,55 @@
+/* Users: whom the bounds and the turns of the waiting queue count for.
+ *
+ * A user of a Unix socket is a uid. Users are made on first use and go when nothing counts against
+ * them any more; what they had used is remembered, as far as there is room, so that who goes and
+ * comes back is where it was. loop thread
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/request/backlog.h"
+#include "daemon/request/wait_queue.h"
+#include "protocol/base/list.h"
+
+#define USER_BUCKETS 256
+#define USER_DEBTS 1024
+
+/* What somebody holds now. Admission compares it with the limits. */
+struct load {
+    /* Waiting for a thread that reads their text, for a device, or for their reader. */
+    uint64_t sequences;
+    uint64_t tokens;    /* prompt and max_tokens of those */
+    uint64_t input;     /* bytes of half frames */
+    uint64_t results;   /* bytes of results, from when they are computed until they are read */
+    uint32_t connections;
+    uint32_t running; /* sequences that a replica holds */
+};
+
+struct user {
+    uint64_t id; /* the uid */
+    struct list bucket_link;
+    struct list requests; /* request.user_link, by arrival */
+    uint32_t references;  /* connections and requests */
+    struct load load;
+    struct waiting_user waiting;
+    struct backlog_user backlog;
+    uint64_t sequences_done, tokens_in, tokens_out; /* since the user came */
+};
+
+/* What somebody who has gone had used beyond its turn, of one priority. */
+struct user_debt {
+    uint64_t id, used;
+};
+
+struct users {
+    struct list buckets[USER_BUCKETS];
+    uint32_t count;
+    struct user_debt debts[USER_DEBTS];
+};
+
+void users_init(struct users *users);
+/* A further reference to the user of this id; NULL when there is no memory. */
+struct user *users_get(struct users *users, uint64_t id);
+void users_put(struct users *users, struct user *user);

@@ -1,0 +1,180 @@
+#include "daemon/request/wait_queue.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "daemon/request/request.h"
+
+void waiting_init(struct waiting *waiting)
+{
+    memset(waiting, 0, sizeof(*waiting));
+    list_init(&waiting->parked);
+}
+
+void waiting_user_init(struct waiting_user *user)
+{
+    memset(user, 0, sizeof(*user));
+    for (uint32_t i = 0; i < WAITING_LEVELS; i++)
+        user->shares[i].user = user;
+}
+
+/* ---- who has turns -----------------------------------------------------------------------------
+ */
+
+static uint32_t highest(uint32_t bits)
+{
+    return 31 - (uint32_t)__builtin_clz(bits);
+}
+
+static uint32_t level_of(const struct waiting_share *share)
+{
+    return (uint32_t)(share - share->user->shares);
+}
+
+/* Those below the highest begin to wait: the share is theirs from now on, not of before. */
+static void begin_level(struct waiting *waiting, uint32_t level)
+{
+    uint32_t before = waiting->level_bits;
+    waiting->level_bits |= 1u << level;
+    if (before && !(before & (before - 1)) && waiting->low_used < waiting->top_used)
+        waiting->low_used = waiting->top_used;
+    if (waiting->level_used[level] < waiting->level_floor)
+        waiting->level_used[level] = waiting->level_floor;
+}
+
+static void add_lane(struct waiting *waiting, struct waiting_lane *lane)
+{
+    struct waiting_share *share = lane->share;
+    uint32_t level = level_of(share);
+    turns_add(&share->lanes, &lane->turn);
+    if (share->turn.waits)
+        return;
+    turns_add(&waiting->levels[level], &share->turn);
+    if (!(waiting->level_bits & 1u << level))
+        begin_level(waiting, level);
+}
+
+static void remove_lane(struct waiting *waiting, struct waiting_lane *lane)
+{
+    struct waiting_share *share = lane->share;
+    uint32_t level = level_of(share);
+    turns_remove(&share->lanes, &lane->turn);
+    if (share->lanes.root)
+        return;
+    turns_remove(&waiting->levels[level], &share->turn);
+    if (!waiting->levels[level].root)
+        waiting->level_bits &= ~(1u << level);
+}
+
+void waiting_push(struct waiting *waiting, struct waiting_user *user, struct waiting_conn *conn,
+                  struct seq *seq)
+{
+    uint32_t level = (uint32_t)(seq->priority - WAITING_PRIORITY_MIN);
+    struct waiting_lane *lane = &conn->lanes[level];
+    if (!lane->share) {
+        list_init(&lane->seqs);
+        lane->share = &user->shares[level];
+    }
+    assert(lane->share == &user->shares[level]);
+    seq->lane = lane;
+    seq->share = lane->share;
+    list_append(&lane->seqs, &seq->wait_link);
+    waiting->count++;
+    if (!lane->turn.waits && !list_linked(&lane->parked_link))
+        add_lane(waiting, lane);
+}
+
+void waiting_remove(struct waiting *waiting, struct seq *seq)
+{
+    struct waiting_lane *lane = seq->lane;
+    list_remove(&seq->wait_link);
+    waiting->count--;
+    if (!list_empty(&lane->seqs))
+        return;
+    if (list_linked(&lane->parked_link))
+        list_remove(&lane->parked_link);
+    else
+        remove_lane(waiting, lane);
+}
+
+void waiting_park(struct waiting *waiting, struct seq *seq)
+{
+    struct waiting_lane *lane = seq->lane;
+    remove_lane(waiting, lane);
+    list_append(&waiting->parked, &lane->parked_link);
+}
+
+void waiting_unpark(struct waiting *waiting)
+{
+    struct list *link;
+    while ((link = list_take(&waiting->parked)))
+        add_lane(waiting, container_of(link, struct waiting_lane, parked_link));
+}
+
+/* ---- whose turn it is --------------------------------------------------------------------------
+ */
+
+/* Of the levels in `bits`, the one that has used least of what is shared among them. */
+static uint32_t least_used(const struct waiting *waiting, uint32_t bits)
+{
+    uint32_t best = highest(bits);
+    for (uint32_t left = bits & ~(1u << best); left; left &= ~(1u << highest(left)))
+        if (waiting->level_used[highest(left)] < waiting->level_used[best])
+            best = highest(left);
+    return best;
+}
+
+static uint32_t low_bits(const struct waiting *waiting)
+{
+    return waiting->level_bits & ~(1u << highest(waiting->level_bits));
+}
+
+/* Lower priorities have their share ahead of them. */
+static bool low_turn(const struct waiting *waiting)
+{
+    return waiting->share > 0 && low_bits(waiting) && waiting->low_used < waiting->top_used;
+}
+
+static struct seq *first_of(struct waiting_share *share)
+{
+    struct turn *turn = turns_first(&share->lanes);
+    struct waiting_lane *lane = container_of(turn, struct waiting_lane, turn);
+    return container_of(lane->seqs.next, struct seq, wait_link);
+}
+
+struct seq *waiting_first(struct waiting *waiting)
+{
+    if (!waiting->level_bits)
+        return NULL;
+    uint32_t level =
+        low_turn(waiting) ? least_used(waiting, low_bits(waiting)) : highest(waiting->level_bits);
+    struct turn *turn = turns_first(&waiting->levels[level]);
+    return first_of(container_of(turn, struct waiting_share, turn));
+}
+
+/* ---- what was used -----------------------------------------------------------------------------
+ */
+
+void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens)
+{
+    if (seq->low) {
+        waiting->low_used += tokens * (100 - waiting->share);
+        waiting->level_used[level_of(seq->share)] += tokens;
+    } else {
+        waiting->top_used += tokens * waiting->share;
+    }
+    waiting->used += tokens;
+    turn_charge(&seq->share->turn, tokens);
+    if (seq->lane)
+        turn_charge(&seq->lane->turn, tokens);
+}
+
+void waiting_take(struct waiting *waiting, struct seq *seq, uint64_t tokens)
+{
+    uint32_t level = level_of(seq->share);
+    seq->low = waiting->level_bits >> level > 1;
+    if (seq->low && waiting->level_floor < waiting->level_used[level])
+        waiting->level_floor = waiting->level_used[level];
+    waiting_remove(waiting, seq);
+    waiting_charge(waiting, seq, tokens);
+}

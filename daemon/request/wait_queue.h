@@ -1,0 +1,84 @@
+/* The waiting queue: sequences that no replica has taken yet, and whose turn it is.
+ *
+ * The highest priority goes first. Within one priority users take turns, within a user its
+ * connections, and within a connection it is first come, first served. Turns go by tokens: the
+ * prompt when a sequence is taken, then what it generates, on a counter that nobody saves up by
+ * staying away (daemon/request/turns.h). Where priorities wait one below the other, the lower ones
+ * together get a share of these tokens all the same, and take turns at it.
+ *
+ * A connection can be parked: what it has here stays, and has no turn until waiting_unpark().
+ *
+ * Owns no sequence and allocates nothing. loop thread
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/request/turns.h"
+#include "protocol/base/list.h"
+
+#define WAITING_PRIORITY_MIN (-8)
+#define WAITING_PRIORITY_MAX 7
+#define WAITING_LEVELS (WAITING_PRIORITY_MAX - WAITING_PRIORITY_MIN + 1)
+/* What a sequence has while a replica holds it that was sent before its turn: above all others. */
+#define WAITING_PRIORITY_OWED (WAITING_PRIORITY_MAX + 1)
+
+struct seq;
+struct waiting_user;
+
+/* A user's part in one priority. */
+struct waiting_share {
+    struct turn turn;   /* among the users of the priority */
+    struct turns lanes; /* waiting_lane.turn */
+    struct waiting_user *user;
+};
+
+/* Embedded in struct user. */
+struct waiting_user {
+    struct waiting_share shares[WAITING_LEVELS];
+};
+
+/* A connection's part in one priority. */
+struct waiting_lane {
+    struct turn turn; /* among the connections of the user */
+    struct list seqs; /* seq.wait_link */
+    struct waiting_share *share;
+    struct list parked_link;
+};
+
+/* Embedded in struct response_sink: a connection, or an exchange of HTTP. Zeroed memory is one that
+ * has nothing here. */
+struct waiting_conn {
+    struct waiting_lane lanes[WAITING_LEVELS];
+};
+
+struct waiting {
+    struct turns levels[WAITING_LEVELS];
+    uint32_t level_bits; /* per level that has a turn */
+    struct list parked;  /* waiting_lane.parked_link */
+    uint64_t count;      /* parked ones included */
+    uint64_t used;       /* tokens that were charged, to whomever */
+    uint32_t share;      /* percent of the tokens that lower priorities get together */
+    /* What the highest priority and those below it have used, each weighted by the other's share,
+     * and per level its part of the latter. Those below save nothing up, either. */
+    uint64_t top_used, low_used;
+    uint64_t level_used[WAITING_LEVELS], level_floor;
+};
+
+void waiting_init(struct waiting *waiting);
+void waiting_user_init(struct waiting_user *user);
+void waiting_push(struct waiting *waiting, struct waiting_user *user, struct waiting_conn *conn,
+                  struct seq *seq);
+/* Whose turn it is; NULL when nobody waits who is not parked. */
+struct seq *waiting_first(struct waiting *waiting);
+/* Takes it out to be computed, and charges so many tokens. */
+void waiting_take(struct waiting *waiting, struct seq *seq, uint64_t tokens);
+/* Takes it out, wherever it stands, and nobody is charged. */
+void waiting_remove(struct waiting *waiting, struct seq *seq);
+/* It was taken, and has used more. */
+void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens);
+/* The connection of this sequence has no turn in its priority. */
+void waiting_park(struct waiting *waiting, struct seq *seq);
+/* All that are parked have turns again. */
+void waiting_unpark(struct waiting *waiting);

@@ -1,0 +1,199 @@
+/* The scheduler of one replica: state and time in, a step's plan out. Pure: no threads, no device,
+ * no clock; memory of the device is asked for through two callbacks, ended and progressed sequences
+ * are told through two more, so that a test or a simulation can stand in for all of them.
+ *
+ * A step is made in three calls: sched_plan builds it and changes nothing that matters, then either
+ * sched_submitted (it is in flight now) or sched_refused (the device had no scratch memory for it:
+ * all is as before, and the next plan will be smaller). sched_complete takes its results, in order.
+ *
+ * What a plan contains, in this order of claim:
+ *  - decode rows: every sequence that has read its prompt, one token each, input GPU_LAST. They
+ * need nothing from the host, so step n+1 has them while n runs. max_tokens is counted in planned
+ * rows: no row is planned after the last. An end token shows only in results; the row that step n+1
+ * may have by then is wasted, writes only into blocks that stay the sequence's until n+1 has ended,
+ * and its result is not used.
+ * On a pipeline the decode rows are shared out over as many steps as there are stages, so that a
+ * row's token has come back from the last stage when the first one needs it, and each stage has a
+ * step; a row may stand in a step before that where the step would be empty.
+ *  - a chunk of each prompt that was not advanced for chunk_every steps, and of the first one that
+ *    waits, when none was started for so many;
+ *  - chunks of other prompts, oldest first, and then of new sequences, as long as the cost model
+ * keeps the step within itl_target_us. While nobody waits for a slot and half a step could hold all
+ * prompts, one prompt has its sure chunk in every step that it does not push beyond itl_target_us,
+ * and more only within light_load_percent over the decode rows alone. With no decode row in the
+ * step there are no such bounds. New sequences start by priority, then in the order in which they
+ * came; those preempted came earlier than any that were not started, and so come first. Nobody
+ * overtakes: the first waits for a slot and for blocks for its whole prompt, and those behind it
+ * wait too.
+ *
+ * A sequence that the loop sent before its turn (seq.owed) is the first that waits. When it cannot
+ * start, one of those whom the loop named gives its slot and its blocks up, once, as for KV below.
+ *
+ * KV: blocks are taken when a step needs them, slabs are asked for when free blocks run out, and
+ * one slab ahead of that. When growth is refused, decode rows that need a block make the youngest
+ * sequence of the lowest priority give its blocks up (never the last one that has a slot). It keeps
+ * what it generated, waits until no step in flight names it, and later reads prompt and generated
+ * tokens as one prompt. A slab too many for kv_idle_release_us is emptied (moves in the plan) and
+ * given back; when nothing runs for that long, all are.
+ *
+ * End of a sequence: at once, when it is known. Steps in flight forget it; its slot is closed by
+ * the next plan and its blocks are retired (kv.h), so nothing of it is needed any more.
+ *
+ * One thread. Memory is taken in sched_init by the limits of the engine, none later.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/base/stats.h"
+#include "daemon/request/replica_select.h"
+#include "daemon/request/request.h"
+#include "daemon/sched/cost.h"
+#include "daemon/sched/kv.h"
+#include "gpu/gpu.h"
+
+#define SCHED_NEVER UINT64_MAX
+
+struct sched_options {
+    uint64_t itl_target_us;      /* what a step with decode rows may last; 0 = no bound */
+    uint32_t light_load_percent; /* of its time without them that prompts may add; 0 = no bound */
+    uint32_t chunk_every;        /* steps in which every started prompt advances, >= 1 */
+    uint64_t kv_idle_release_us; /* until unused slabs go back */
+    uint64_t stall_us;           /* a lone sequence that gets no KV for so long fails */
+};
+
+/* Called from within sched functions; none may call back into the scheduler. */
+struct sched_calls {
+    void *context;
+    /* One more slab of a group: 0, or a negative code and nothing has changed. */
+    int (*kv_grow)(void *context, uint32_t group, uint32_t *ret_slab);
+    void (*kv_shrink)(void *context, uint32_t group, uint32_t slab);
+    void (*progressed)(void *context, struct seq *seq); /* out_count has risen */
+    void (*ended)(void *context, struct seq *seq);      /* finish is set; forgotten here */
+};
+
+/* A step that was planned. Lives until `depth` further ones were submitted. */
+struct sched_step {
+    struct gpu_plan plan;
+    struct seq **row_seq; /* [rows]; NULL once the sequence has ended */
+    struct seq **opened;  /* [opens]: whom each open is for */
+    struct cost_work work;
+    double estimate_us;
+    time_us submitted_us;
+    uint32_t open_id_count;         /* of ids: stop tokens of the opens */
+    bool ahead;                     /* submitted while the step before it was in flight */
+    bool cut;                       /* decode rows were left out: the next plan begins with those */
+    bool evacuated[GPU_GROUPS_MAX]; /* nothing is left to move out of the group's victim */
+    /* What the plan points to. The first move_count appends re-point the moved blocks. */
+    uint32_t *closes;
+    struct gpu_move *moves;
+    struct gpu_slab *slabs;
+    struct gpu_open *opens;
+    struct gpu_append *appends;
+    struct gpu_row *rows;
+    int32_t *ids;
+    struct gpu_bias *bias;
+};
+
+/* A group's slabs: when to ask for more, and which one is on its way back. */
+struct sched_group {
+    time_us grow_after_us;   /* growth was refused: not asked again before */
+    time_us excess_since_us; /* more slabs than needed since; 0 = not */
+    uint32_t victim;         /* slab that is being emptied, or KV_NONE */
+    bool victim_evacuated;   /* all that was in it is moved or on its way out */
+};
+
+struct sched {
+    struct gpu_model model;
+    struct gpu_limits limits;
+    struct sched_options options;
+    struct sched_calls calls;
+    struct stats_worker *stats; /* borrowed */
+    struct kv kv;
+    struct cost cost;
+
+    /* Sequences, by phase; a sequence is on one list. */
+    struct list waiting; /* by priority, then order */
+    struct list prefill; /* likewise */
+    struct list decode;  /* who was left out last comes first */
+    struct list last;
+    struct list preempted;
+    uint32_t waiting_count, slot_count; /* on `waiting`; on `prefill` and `decode` */
+    uint64_t waiting_tokens; /* prefill_len of those waiting, and what is left of `prefill` */
+    uint64_t order_next;
+
+    uint32_t slots_max;   /* sequences that have a slot at a time */
+    uint32_t *slots_free; /* stack */
+    uint32_t slots_free_count;
+    uint32_t *closes_due; /* slots that the device has open and no sequence has */
+    uint32_t closes_due_count;
+    struct kv_table *tables; /* [slots_max], by slot */
+    uint32_t *table_memory;
+
+    struct gpu_slab *slabs_due; /* grown since the last submitted plan */
+    uint32_t slabs_due_count;
+
+    struct sched_step *steps;      /* [depth + 1], by step number */
+    uint64_t step_last, step_done; /* numbers of the last submitted and the last completed step */
+    uint64_t start_step;           /* last step that opened a sequence */
+    uint32_t chunk_min;            /* tokens of the chunk that a prompt is sure of */
+    uint32_t prefill_max;          /* prompts that are read at a time */
+    uint32_t tokens_cap;           /* <= tokens_max; less after scratch was refused */
+    time_us retry_us;              /* memory was refused: no plan before; 0 = not so */
+    uint64_t device_end_ns;        /* end of the last completed step */
+
+    struct sched_group group[GPU_GROUPS_MAX];
+    time_us idle_since_us; /* nothing at all here; 0 = not idle */
+    bool released;         /* everything has been given back since */
+    bool trim_wanted;
+    time_us stalled_since_us; /* a lone sequence gets no KV; 0 = not */
+};
+
+/* 0, -ERR_NO_MEMORY, or -ERR_BAD_CONFIG when the limits make no sense together. */
+int sched_init(struct sched *sched, const struct gpu_model *model, const struct gpu_limits *limits,
+               const struct sched_options *options, const struct sched_calls *calls,
+               struct stats_worker *stats, struct error *error);
+void sched_destroy(struct sched *sched); /* no sequence is left */
+
+/* A sequence was sent here. It may end within the call (nothing to compute). */
+void sched_add(struct sched *sched, struct seq *seq, time_us now_us);
+/* Ends a sequence that has not ended, with this reason. */
+void sched_cancel(struct sched *sched, struct seq *seq, enum finish reason, time_us now_us);
+/* Ends every sequence with FINISH_ERROR and this error, or with `finish` when error is NULL. Steps
+ * in flight are forgotten: only for a device that failed or was stopped. */
+void sched_end_all(struct sched *sched, enum finish finish, const struct error *error,
+                   time_us now_us);
+
+/* The next step, or NULL: nothing to do, or not now (sched_due_us says when by itself). At most
+ * limits.depth steps may be in flight. The plan stays valid until `depth` further ones were
+ * submitted. */
+const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us);
+void sched_submitted(struct sched *sched, time_us now_us);
+void sched_refused(struct sched *sched, time_us now_us);
+/* The device failed before it took the plan: what the plan changed is taken back. */
+void sched_dropped(struct sched *sched);
+
+/* Results of step step_done + 1. */
+void sched_complete(struct sched *sched, const struct gpu_results *results, time_us now_us);
+
+/* Housekeeping, after the plans of a turn: one slab ahead, slabs too many, all of them when idle.
+ * Returns true when memory went back because nothing runs: then the engine is to be trimmed. */
+bool sched_housekeep(struct sched *sched, time_us now_us);
+
+/* Unused memory goes back at the next housekeeping that finds nothing running. */
+void sched_trim(struct sched *sched);
+
+/* What can be added now. */
+struct replica_room sched_room(const struct sched *sched, time_us now_us);
+
+/* When something is due although no step ends and no message comes, or SCHED_NEVER. */
+time_us sched_due_us(const struct sched *sched);
+
+static inline uint32_t sched_in_flight(const struct sched *sched)
+{
+    return (uint32_t)(sched->step_last - sched->step_done);
+}
+
+/* Microseconds that the steps in flight should take together. */
+double sched_estimate_us(const struct sched *sched);

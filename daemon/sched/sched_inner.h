@@ -1,0 +1,79 @@
+/* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_kv.c
+ * (blocks and slabs), sched_flight.c (what becomes of the plan), sched_results.c. Nobody else
+ * includes this. */
+#pragma once
+
+#include "daemon/sched/sched.h"
+
+#define SCHED_RETRY_US 100000u /* until the device is asked again for memory that it refused */
+
+static inline struct sched_step *sched_step_of(struct sched *sched, uint64_t step)
+{
+    return &sched->steps[step % (sched->limits.depth + 1)];
+}
+
+static inline struct kv_table *sched_table(struct sched *sched, const struct seq *seq)
+{
+    return &sched->tables[seq->slot];
+}
+
+/* Positions whose KV is written when the last row of the sequence has run. */
+static inline uint32_t sched_final_len(const struct seq *seq)
+{
+    switch (seq->job) {
+    case JOB_GENERATE:
+        return seq->prompt_len + seq->sampling.max_tokens - 1;
+    case JOB_SCORE:
+        return seq->prompt_len - 1; /* the last token has no successor to score */
+    case JOB_EMBED:
+        break;
+    }
+    return seq->prompt_len;
+}
+
+static inline uint32_t sched_min(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint32_t sched_blocks_for(const struct sched *sched, uint32_t positions)
+{
+    return (positions + sched->kv.block_tokens - 1) / sched->kv.block_tokens;
+}
+
+/* sched.c */
+void sched_wait(struct sched *sched, struct seq *seq); /* onto `waiting` */
+void sched_unwait(struct sched *sched, struct seq *seq);
+/* Prompt tokens that are to be read, of started sequences and of those that wait here. */
+uint64_t sched_backlog(const struct sched *sched);
+void sched_release_slot(struct sched *sched, struct seq *seq);
+void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us now_us);
+void sched_end_error(struct sched *sched, struct seq *seq, const struct error *error,
+                     time_us now_us);
+
+/* sched_kv.c */
+/* Blocks for positions below `length`: takes what is missing and writes appends, as far as there
+ * are blocks; returns how many positions now have theirs. */
+uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *seq, uint32_t length,
+                     time_us now_us);
+/* Preempts until the decode rows of the next step have their blocks, or will when the steps in
+ * flight have ended. */
+void sched_make_room(struct sched *sched, time_us now_us);
+bool sched_preempt_youngest(struct sched *sched); /* false when only one has a slot */
+/* The first that waits was sent before its turn: whoever is to make way for it does, once. */
+void sched_make_way(struct sched *sched, time_us now_us);
+/* After preemption, when no step in flight names the sequence. */
+void sched_requeue(struct sched *sched, struct seq *seq);
+/* Adds the blocks per group that the rest of a started prompt will take. */
+void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *promised);
+/* Whether there are blocks for the whole prompt, beside what is promised to others. */
+bool sched_can_start(const struct sched *sched, const struct seq *seq, const uint64_t *promised,
+                     time_us now_us);
+void sched_plan_moves(struct sched *sched, struct sched_step *step);
+
+/* sched_plan.c */
+/* All that a plan did is taken back. */
+void sched_undo(struct sched *sched, struct sched_step *step);
+/* Nothing can run, and no step's end will change that: there is no KV. Someone gives way, or the
+ * only one waits for the device to have memory again, for so long. False: a later turn may. */
+bool sched_unstall(struct sched *sched, time_us now_us);

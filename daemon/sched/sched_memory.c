@@ -1,0 +1,363 @@
+/* Blocks and slabs of the scheduler: who gives way when there are too few, and what goes back when
+ * there are too many. */
+#include <assert.h>
+
+#include "daemon/sched/sched_inner.h"
+
+/* ---- growth -----------------------------------------------------------------------------------
+ */
+
+/* A slab on its way back is the cheapest source of blocks. */
+static bool spare_victim(struct sched *sched, uint32_t g)
+{
+    struct sched_group *group = &sched->group[g];
+    if (group->victim == KV_NONE)
+        return false;
+    kv_slab_open(&sched->kv, g, group->victim);
+    group->victim = KV_NONE;
+    group->excess_since_us = 0;
+    return true;
+}
+
+static uint32_t slabs_due(const struct sched *sched, uint32_t g)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < sched->slabs_due_count; i++)
+        count += sched->slabs_due[i].group == g;
+    return count;
+}
+
+/* A plan can tell of so many new slabs; a group that took them all would keep the others, which the
+ * same rows need, from growing. */
+static bool may_grow(const struct sched *sched, uint32_t g, time_us now_us)
+{
+    const struct kv_group *group = &sched->kv.group[g];
+    return group->slabs < group->slabs_max && now_us >= sched->group[g].grow_after_us &&
+           slabs_due(sched, g) < sched->limits.slabs_max / sched->kv.group_count;
+}
+
+static bool grow(struct sched *sched, uint32_t g, time_us now_us)
+{
+    uint32_t slab;
+    if (!may_grow(sched, g, now_us))
+        return false;
+    if (sched->calls.kv_grow(sched->calls.context, g, &slab) < 0) {
+        sched->group[g].grow_after_us = now_us + SCHED_RETRY_US;
+        sched->stats->kv_refused_total++;
+        return false;
+    }
+    kv_slab_add(&sched->kv, g, slab);
+    sched->slabs_due[sched->slabs_due_count++] = (struct gpu_slab){.group = g, .slab = slab};
+    sched->stats->kv_grown_total++;
+    sched->released = false;
+    return true;
+}
+
+static void shrink(struct sched *sched, uint32_t g, uint32_t slab)
+{
+    kv_slab_remove(&sched->kv, g, slab);
+    /* The device may not have been told of it yet. */
+    for (uint32_t i = 0; i < sched->slabs_due_count; i++)
+        if (sched->slabs_due[i].group == g && sched->slabs_due[i].slab == slab) {
+            sched->slabs_due[i] = sched->slabs_due[--sched->slabs_due_count];
+            break;
+        }
+    sched->calls.kv_shrink(sched->calls.context, g, slab);
+    sched->stats->kv_shrunk_total++;
+}
+
+static uint32_t take(struct sched *sched, uint32_t g, time_us now_us)
+{
+    uint32_t block = kv_take(&sched->kv, g);
+    if (block == KV_NONE && (spare_victim(sched, g) || grow(sched, g, now_us)))
+        block = kv_take(&sched->kv, g);
+    return block;
+}
+
+uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *seq, uint32_t length,
+                     time_us now_us)
+{
+    struct kv_table *table = sched_table(sched, seq);
+    uint32_t wanted = sched_blocks_for(sched, length);
+    for (;;) {
+        /* The group that is behind: when something runs out, all have come equally far. */
+        uint32_t behind = 0;
+        for (uint32_t g = 1; g < sched->kv.group_count; g++)
+            if (table->group[g].end < table->group[behind].end)
+                behind = g;
+        struct kv_run *run = &table->group[behind];
+        if (run->end >= wanted)
+            return length;
+        uint32_t block = KV_NONE;
+        if (step->plan.append_count < sched->limits.appends_max)
+            block = take(sched, behind, now_us);
+        if (block == KV_NONE)
+            return sched_min(length, run->end * sched->kv.block_tokens);
+        step->appends[step->plan.append_count++] = (struct gpu_append){
+            .slot = seq->slot, .group = behind, .index = run->end, .block = block};
+        run->blocks[run->end++] = block;
+    }
+}
+
+/* ---- preemption -------------------------------------------------------------------------------
+ */
+
+static bool gives_way_before(const struct seq *a, const struct seq *b)
+{
+    return a->priority != b->priority ? a->priority < b->priority : a->order > b->order;
+}
+
+static struct seq *youngest_of_lowest(const struct list *list, struct seq *best)
+{
+    list_each(link, list)
+    {
+        struct seq *seq = container_of(link, struct seq, run_link);
+        if (best == NULL || gives_way_before(seq, best))
+            best = seq;
+    }
+    return best;
+}
+
+static void preempt(struct sched *sched, struct seq *seq)
+{
+    list_remove(&seq->run_link);
+    sched_release_slot(sched, seq);
+    seq->preemptions++;
+    sched->stats->preemptions_total++;
+    if (seq->in_flight > 0) {
+        seq->phase = PHASE_PREEMPTED;
+        list_append(&sched->preempted, &seq->run_link);
+    } else {
+        sched_requeue(sched, seq);
+    }
+}
+
+bool sched_preempt_youngest(struct sched *sched)
+{
+    if (sched->slot_count < 2)
+        return false;
+    preempt(sched, youngest_of_lowest(&sched->decode, youngest_of_lowest(&sched->prefill, NULL)));
+    return true;
+}
+
+/* Those with a slot that may give it up for `first`; the sink alone, or all of the user's. */
+static struct seq *giver(const struct list *list, const struct seq *first, bool sink,
+                         struct seq *best)
+{
+    list_each(link, list)
+    {
+        struct seq *seq = container_of(link, struct seq, run_link);
+        bool meant = sink ? seq->sink == first->way_audience : seq->user_id == first->way_user;
+        if (meant && !seq->owed && (best == NULL || gives_way_before(seq, best)))
+            best = seq;
+    }
+    return best;
+}
+
+void sched_make_way(struct sched *sched, time_us now_us)
+{
+    const uint64_t promised[GPU_GROUPS_MAX] = {0};
+    if (list_empty(&sched->waiting))
+        return;
+    struct seq *first = container_of(sched->waiting.next, struct seq, run_link), *seq = NULL;
+    if (!first->owed || first->way_made ||
+        (sched->slots_free_count > 0 && sched_can_start(sched, first, promised, now_us)))
+        return;
+    first->way_made = true;
+    for (int sink = 1; sink >= 0 && !seq; sink--)
+        seq = giver(&sched->decode, first, sink, giver(&sched->prefill, first, sink, NULL));
+    if (seq)
+        preempt(sched, seq);
+}
+
+void sched_requeue(struct sched *sched, struct seq *seq)
+{
+    uint32_t answered = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
+    if (seq->job == JOB_GENERATE)
+        seq->prefill_len = seq->prompt_len + answered;
+    else if (seq->job == JOB_SCORE || seq->pooling == POOLING_ALL)
+        seq->emit_from = answered;
+    seq->num_computed = 0;
+    sched_wait(sched, seq);
+}
+
+/* Blocks that the decode rows of the next step need in each group: the same number, since all
+ * groups count positions alike. */
+static uint32_t decode_need(const struct sched *sched)
+{
+    uint32_t count = 0;
+    list_each(link, &sched->decode)
+    {
+        const struct seq *seq = container_of(link, struct seq, run_link);
+        count += seq->num_computed % sched->kv.block_tokens == 0;
+    }
+    return count;
+}
+
+void sched_make_room(struct sched *sched, time_us now_us)
+{
+    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
+        const struct kv_group *group = &sched->kv.group[g];
+        uint32_t need = decode_need(sched);
+        while (group->free < need && (spare_victim(sched, g) || grow(sched, g, now_us)))
+            continue;
+        while (group->free + group->retired < need && sched_preempt_youngest(sched))
+            need = decode_need(sched);
+    }
+}
+
+void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *promised)
+{
+    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
+        const struct kv_run *run = &sched->tables[seq->slot].group[g];
+        uint32_t all = kv_need(&sched->kv, g, seq->prefill_len, sched->limits.tokens_max);
+        uint32_t held = run->end - run->first;
+        promised[g] += all > held ? all - held : 0;
+    }
+}
+
+bool sched_can_start(const struct sched *sched, const struct seq *seq, const uint64_t *promised,
+                     time_us now_us)
+{
+    if (sched->slot_count == 0)
+        return true;
+    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
+        const struct kv_group *group = &sched->kv.group[g];
+        uint32_t all = kv_need(&sched->kv, g, seq->prefill_len + 1, sched->limits.tokens_max);
+        uint64_t there = group->free;
+        if (may_grow(sched, g, now_us))
+            there += (uint64_t)(group->slabs_max - group->slabs) * group->slab_blocks;
+        /* Those that go on need a block each, soon. */
+        if (all + promised[g] + sched->slot_count > there)
+            return false;
+    }
+    return true;
+}
+
+/* ---- giving back ------------------------------------------------------------------------------
+ */
+
+/* Moves what lies in the slab that is being emptied, as far as one plan holds it. */
+static bool move_out(struct sched *sched, struct sched_step *step, uint32_t g,
+                     const struct seq *seq)
+{
+    struct gpu_plan *plan = &step->plan;
+    struct kv_run *run = &sched->tables[seq->slot].group[g];
+    uint32_t slab_blocks = sched->kv.group[g].slab_blocks, victim = sched->group[g].victim;
+    for (uint32_t index = run->first; index < run->end; index++) {
+        uint32_t from = run->blocks[index];
+        if (from / slab_blocks != victim)
+            continue;
+        if (plan->move_count == sched->limits.moves_max ||
+            plan->append_count == sched->limits.appends_max / 2)
+            return false;
+        uint32_t to = kv_take(&sched->kv, g);
+        if (to == KV_NONE)
+            return false;
+        run->blocks[index] = to;
+        step->moves[plan->move_count++] = (struct gpu_move){.group = g, .from = from, .to = to};
+        step->appends[plan->append_count++] =
+            (struct gpu_append){.slot = seq->slot, .group = g, .index = index, .block = to};
+    }
+    return true;
+}
+
+void sched_plan_moves(struct sched *sched, struct sched_step *step)
+{
+    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
+        step->evacuated[g] = false;
+        /* A block may only go to a slab that the device knew before this plan. */
+        if (sched->group[g].victim == KV_NONE || sched->group[g].victim_evacuated ||
+            sched->slabs_due_count > 0)
+            continue;
+        bool all = true;
+        struct list *lists[] = {&sched->decode, &sched->prefill};
+        for (int i = 0; i < 2; i++)
+            list_each(link, lists[i]) all =
+                all && move_out(sched, step, g, container_of(link, struct seq, run_link));
+        step->evacuated[g] = all;
+    }
+}
+
+/* More slabs than the blocks in use fill, one more, and an eighth. */
+static bool excess(const struct kv_group *group)
+{
+    uint32_t filled = (group->used + group->slab_blocks - 1) / group->slab_blocks;
+    return group->slabs > filled + 1 + filled / 8;
+}
+
+static void choose_victim(struct sched *sched, uint32_t g)
+{
+    const struct kv_group *group = &sched->kv.group[g];
+    uint32_t slab = kv_slab_sparsest(&sched->kv, g);
+    if (slab == KV_NONE || sched->limits.moves_max == 0)
+        return;
+    kv_slab_close(&sched->kv, g, slab);
+    sched->group[g].victim = slab;
+    sched->group[g].victim_evacuated = false;
+    /* What is in it must fit elsewhere, and still leave a slab's worth free. */
+    if (group->free < group->slab[slab].used + group->slab_blocks)
+        spare_victim(sched, g);
+}
+
+static void tend_group(struct sched *sched, uint32_t g, time_us now_us)
+{
+    struct sched_group *state = &sched->group[g];
+    struct kv_group *group = &sched->kv.group[g];
+    if (!excess(group)) {
+        spare_victim(sched, g);
+        state->excess_since_us = 0;
+        if (group->free < group->slab_blocks && sched->slot_count > 0)
+            grow(sched, g, now_us);
+        return;
+    }
+    if (state->excess_since_us == 0)
+        state->excess_since_us = now_us;
+    if (now_us - state->excess_since_us < sched->options.kv_idle_release_us)
+        return;
+    uint32_t empty = kv_slab_empty(&sched->kv, g);
+    if (state->victim != KV_NONE && group->slab[state->victim].used == 0) {
+        empty = state->victim;
+        state->victim = KV_NONE;
+    }
+    if (empty != KV_NONE)
+        shrink(sched, g, empty);
+    else if (state->victim == KV_NONE)
+        choose_victim(sched, g);
+}
+
+static void release_all(struct sched *sched)
+{
+    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
+        uint32_t slab;
+        spare_victim(sched, g);
+        assert(sched->kv.group[g].used == 0);
+        while ((slab = kv_slab_empty(&sched->kv, g)) != KV_NONE)
+            shrink(sched, g, slab);
+        sched->group[g].excess_since_us = 0;
+    }
+    sched->released = true;
+    sched->trim_wanted = false;
+}
+
+void sched_trim(struct sched *sched)
+{
+    sched->trim_wanted = true;
+}
+
+bool sched_housekeep(struct sched *sched, time_us now_us)
+{
+    if (sched->slot_count > 0 || sched->waiting_count > 0 || sched_in_flight(sched) > 0) {
+        sched->idle_since_us = 0;
+        for (uint32_t g = 0; g < sched->kv.group_count; g++)
+            tend_group(sched, g, now_us);
+        return false;
+    }
+    if (sched->idle_since_us == 0)
+        sched->idle_since_us = now_us;
+    bool due = now_us - sched->idle_since_us >= sched->options.kv_idle_release_us;
+    if (!sched->trim_wanted && (sched->released || !due))
+        return false;
+    release_all(sched);
+    return true;
+}

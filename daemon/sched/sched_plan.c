@@ -1,0 +1,501 @@
+/* Building a step's plan. */
+#include <assert.h>
+#include <math.h>
+
+#include "daemon/sched/sched_inner.h"
+
+#define UNKNOWN_TOKENS 512u /* prompt tokens beside decode rows while costs are not known yet */
+
+struct builder {
+    struct sched *sched;
+    struct sched_step *step;
+    time_us now_us;
+    double target_us; /* bound of the step's cost for further prompt tokens */
+    uint32_t tokens_left, scores_left, embeds_left;
+    uint32_t partial; /* prompts that this step leaves partly read */
+    bool calm;        /* one prompt at a time is sure of a chunk in each step */
+    /* Of the above, kept for prompts whose turn must come. */
+    uint32_t tokens_kept, scores_kept, embeds_kept;
+};
+
+static bool per_position(const struct seq *seq)
+{
+    return seq->job == JOB_SCORE || (seq->job == JOB_EMBED && seq->pooling == POOLING_ALL);
+}
+
+/* What the row must give, told from where it ends. */
+static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
+{
+    bool ends = position + q_len >= seq->prefill_len;
+    unsigned want = seq->job == JOB_EMBED && seq->normalize ? GPU_NORMALIZE : 0;
+    switch (seq->job) {
+    case JOB_GENERATE:
+        if (!ends)
+            return 0;
+        return GPU_SAMPLE | (seq->sampling.logprobs >= 0 ? GPU_LOGPROBS : 0);
+    case JOB_SCORE:
+        return position >= seq->emit_from ? GPU_SCORE : 0;
+    case JOB_EMBED:
+        break;
+    }
+    if (seq->pooling == POOLING_ALL)
+        return position >= seq->emit_from ? want | GPU_EMBED_ALL : 0;
+    if (seq->pooling == POOLING_MEAN)
+        return GPU_POOL_ADD | (ends ? want | GPU_POOL_OUT : 0);
+    return ends ? want | GPU_EMBED_LAST : 0;
+}
+
+static int32_t token_at(const struct seq *seq, uint32_t position)
+{
+    return position < seq->prompt_len ? seq->prompt[position]
+                                      : seq->out_tokens[position - seq->prompt_len];
+}
+
+static struct gpu_row *put_row(struct builder *b, struct seq *seq, uint32_t q_len,
+                               enum gpu_input input)
+{
+    struct gpu_plan *plan = &b->step->plan;
+    struct gpu_row *row = &b->step->rows[plan->row_count];
+    b->step->row_seq[plan->row_count++] = seq;
+    *row = (struct gpu_row){.slot = seq->slot,
+                            .position = seq->num_computed,
+                            .q_len = q_len,
+                            .input = (uint16_t)input,
+                            .want = wants(seq, seq->num_computed, q_len),
+                            .ids = plan->id_count};
+    plan->token_count += q_len;
+    b->tokens_left -= q_len;
+    cost_add_row(&b->step->work, row->position, q_len);
+    return row;
+}
+
+static void put_prompt_row(struct builder *b, struct seq *seq, uint32_t q_len)
+{
+    struct gpu_plan *plan = &b->step->plan;
+    struct gpu_row *row = put_row(b, seq, q_len, GPU_IDS);
+    if (row->want & GPU_SCORE) {
+        row->score_count = q_len;
+        b->scores_left -= q_len;
+    }
+    if (row->want & GPU_EMBED_ALL)
+        b->embeds_left -= q_len;
+    else if (row->want & (GPU_EMBED_LAST | GPU_POOL_OUT))
+        b->embeds_left--;
+    uint32_t ids = q_len + (row->score_count > 0);
+    for (uint32_t i = 0; i < ids; i++)
+        b->step->ids[plan->id_count++] = token_at(seq, row->position + i);
+    if (row->position + q_len < seq->prefill_len)
+        b->partial++;
+}
+
+/* ---- prompts ----------------------------------------------------------------------------------
+ */
+
+/* What a prompt is sure of when its turn must come. */
+static uint32_t min_chunk(const struct sched *sched, const struct seq *seq)
+{
+    uint32_t chunk = sched_min(sched->chunk_min, seq->prefill_len - seq->num_computed);
+    if (seq->job == JOB_SCORE)
+        chunk = sched_min(chunk, sched->limits.scores_max / sched->prefill_max);
+    if (seq->job == JOB_EMBED && seq->pooling == POOLING_ALL)
+        chunk = sched_min(chunk, sched->limits.embeds_max / sched->prefill_max);
+    return chunk;
+}
+
+/* The most tokens of the prompt that limits other than time allow now. */
+static uint32_t chunk_bound(const struct builder *b, const struct seq *seq)
+{
+    uint32_t left = seq->prefill_len - seq->num_computed;
+    uint32_t ids_left = b->sched->limits.ids_max - b->step->plan.id_count;
+    uint32_t q_len = sched_min(left, b->tokens_left - sched_min(b->tokens_left, b->tokens_kept));
+    q_len = sched_min(q_len, ids_left > 0 ? ids_left - 1 : 0); /* one more for the last target */
+    uint32_t scores = b->scores_left - sched_min(b->scores_left, b->scores_kept);
+    uint32_t embeds = b->embeds_left - sched_min(b->embeds_left, b->embeds_kept);
+    if (per_position(seq)) {
+        if (seq->num_computed < seq->emit_from)
+            return sched_min(q_len, seq->emit_from - seq->num_computed);
+        return sched_min(q_len, seq->job == JOB_SCORE ? scores : embeds);
+    }
+    if (seq->job == JOB_EMBED && embeds == 0 && q_len == left)
+        q_len--; /* the end has to wait for an embedding row */
+    return q_len;
+}
+
+/* A chunk of at least `least` tokens if limits allow, more as far as time does; 0 when no row was
+ * made. */
+static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
+{
+    struct sched *sched = b->sched;
+    uint32_t bound = chunk_bound(b, seq), q_len = bound;
+    if (bound == 0 || b->step->plan.row_count == sched->limits.rows_max)
+        return 0;
+    if (isfinite(b->target_us)) {
+        q_len = cost_tokens(&sched->cost, &b->step->work, seq->num_computed, bound, b->target_us);
+        /* Crumbs cost a step's overhead each: rather nothing now and a whole chunk when due. */
+        if (q_len < sched_min(sched->chunk_min, bound))
+            q_len = 0;
+    }
+    if (q_len < least)
+        q_len = sched_min(least, bound);
+    if (q_len == 0)
+        return 0;
+    uint32_t reached = sched_reach(sched, b->step, seq, seq->num_computed + q_len, b->now_us);
+    if (reached <= seq->num_computed)
+        return 0;
+    q_len = sched_min(q_len, reached - seq->num_computed);
+    put_prompt_row(b, seq, q_len);
+    return q_len;
+}
+
+/* The chunk that is sure keeps the step within itl_target. */
+static bool is_cheap(const struct builder *b, const struct seq *seq)
+{
+    const struct sched *sched = b->sched;
+    uint32_t chunk = min_chunk(sched, seq);
+    return cost_tokens(&sched->cost, &b->step->work, seq->num_computed, chunk,
+                       (double)sched->options.itl_target_us) == chunk;
+}
+
+static bool is_due(const struct sched *sched, const struct seq *seq)
+{
+    return sched->step_last + 1 - seq->last_scheduled_step >= sched->options.chunk_every;
+}
+
+static void keep(struct builder *b, const struct seq *seq, bool hold)
+{
+    uint32_t chunk = min_chunk(b->sched, seq);
+    uint32_t scores = seq->job == JOB_SCORE ? chunk : 0;
+    uint32_t embeds = seq->job != JOB_EMBED ? 0 : seq->pooling == POOLING_ALL ? chunk : 1;
+    b->tokens_kept = hold ? b->tokens_kept + chunk : b->tokens_kept - chunk;
+    b->scores_kept = hold ? b->scores_kept + scores : b->scores_kept - scores;
+    b->embeds_kept = hold ? b->embeds_kept + embeds : b->embeds_kept - embeds;
+}
+
+static void keep_for_due(struct builder *b)
+{
+    list_each(link, &b->sched->prefill)
+    {
+        const struct seq *seq = container_of(link, struct seq, run_link);
+        if (is_due(b->sched, seq))
+            keep(b, seq, true);
+    }
+}
+
+static void add_prompts(struct builder *b)
+{
+    list_each(link, &b->sched->prefill)
+    {
+        struct seq *seq = container_of(link, struct seq, run_link);
+        bool due = is_due(b->sched, seq), first = link == b->sched->prefill.next;
+        if (due)
+            keep(b, seq, false);
+        bool sure = due || (first && b->calm && is_cheap(b, seq));
+        if (add_chunk(b, seq, sure ? min_chunk(b->sched, seq) : 0) == 0)
+            b->partial++;
+    }
+}
+
+/* ---- decode -----------------------------------------------------------------------------------
+ */
+
+/* On a pipeline, whether the row would make a stage wait: its token comes from a step that is still
+ * on its way through the others. */
+static bool is_early(const struct sched *sched, const struct seq *seq)
+{
+    return sched->step_last + 1 - seq->last_scheduled_step < sched->limits.stages;
+}
+
+/* The decode rows that a step takes at most. On a pipeline they are shared out over as many steps
+ * as there are stages, so that each has one to work at. */
+static uint32_t decode_share(const struct sched *sched)
+{
+    uint32_t stages = sched->limits.stages, all = 0;
+    if (stages == 1)
+        return UINT32_MAX;
+    list_each(link, &sched->decode) all++;
+    return (all + stages - 1) / stages;
+}
+
+static void add_decodes(struct builder *b, bool early_too)
+{
+    struct sched *sched = b->sched;
+    const uint32_t share = decode_share(sched);
+    list_each(link, &sched->decode)
+    {
+        struct seq *seq = container_of(link, struct seq, run_link);
+        if (b->tokens_left <= b->tokens_kept || b->step->plan.row_count == share) {
+            b->step->cut = true;
+            break;
+        }
+        if (!early_too && is_early(sched, seq))
+            continue;
+        uint32_t length = seq->num_computed + 1;
+        if (sched_reach(sched, b->step, seq, length, b->now_us) >= length)
+            put_row(b, seq, 1, GPU_LAST);
+    }
+}
+
+/* ---- new sequences ----------------------------------------------------------------------------
+ */
+
+static void put_open(struct builder *b, struct seq *seq)
+{
+    struct gpu_plan *plan = &b->step->plan;
+    const struct sampling *sampling = &seq->sampling;
+    bool generate = seq->job == JOB_GENERATE;
+    bool penalties =
+        generate && (sampling->repetition_penalty != 1 || sampling->presence_penalty != 0 ||
+                     sampling->frequency_penalty != 0);
+    bool pool = seq->job == JOB_EMBED && seq->pooling == POOLING_MEAN;
+    b->step->opened[plan->open_count] = seq;
+    b->step->opens[plan->open_count++] = (struct gpu_open){
+        .slot = seq->slot,
+        .flags = (penalties ? GPU_SLOT_PENALTIES : 0) | (pool ? GPU_SLOT_POOL : 0),
+        .seed = sampling->seed,
+        .temperature = sampling->temperature,
+        .top_p = sampling->top_p,
+        .min_p = sampling->min_p,
+        .top_k = sampling->top_k,
+        .repetition = sampling->repetition_penalty,
+        .presence = sampling->presence_penalty,
+        .frequency = sampling->frequency_penalty,
+        .prompt_len = seq->prompt_len,
+        .eos_from = sampling->ignore_eos ? UINT32_MAX : seq->prompt_len + sampling->min_tokens,
+        .stop_ids_first = plan->id_count,
+        .stop_ids_count = seq->stop_id_count,
+        .bias_first = plan->bias_count,
+        .bias_count = seq->bias_count,
+        .logprobs = sampling->logprobs > 0 ? (uint32_t)sampling->logprobs : 0};
+    for (uint32_t i = 0; i < seq->stop_id_count; i++)
+        b->step->ids[plan->id_count++] = seq->stop_ids[i];
+    for (uint32_t i = 0; i < seq->bias_count; i++)
+        b->step->bias[plan->bias_count++] = seq->bias[i];
+}
+
+static void start(struct builder *b, struct seq *seq)
+{
+    struct sched *sched = b->sched;
+    sched_unwait(sched, seq);
+    seq->phase = PHASE_PREFILL;
+    seq->slot = sched->slots_free[--sched->slots_free_count];
+    seq->num_computed = 0;
+    sched->slot_count++;
+    struct list *place = &sched->prefill;
+    while (place->prev != &sched->prefill) {
+        const struct seq *other = container_of(place->prev, struct seq, run_link);
+        if (other->priority > seq->priority ||
+            (other->priority == seq->priority && other->order < seq->order))
+            break;
+        place = place->prev;
+    }
+    list_insert_before(place, &seq->run_link);
+    put_open(b, seq);
+}
+
+/* The sequence goes back to where it waited. */
+static void undo_start(struct sched *sched, struct sched_step *step)
+{
+    struct seq *seq = step->opened[--step->plan.open_count];
+    list_remove(&seq->run_link);
+    sched->slots_free[sched->slots_free_count++] = seq->slot;
+    sched->slot_count--;
+    uint64_t since = seq->last_scheduled_step; /* it has waited all the time */
+    sched_wait(sched, seq);
+    seq->last_scheduled_step = since;
+}
+
+/* Takes back the appends from number `from` on. */
+static void undo_appends(struct sched *sched, struct sched_step *step, uint32_t from)
+{
+    while (step->plan.append_count > from) {
+        const struct gpu_append *append = &step->appends[--step->plan.append_count];
+        struct kv_run *run = &sched->tables[append->slot].group[append->group];
+        assert(append->index + 1 == run->end && run->end > run->first);
+        run->end--;
+        kv_put_back(&sched->kv, append->group, append->block);
+    }
+}
+
+static bool open_fits(const struct builder *b, const struct seq *seq)
+{
+    const struct gpu_plan *plan = &b->step->plan;
+    const struct gpu_limits *limits = &b->sched->limits;
+    return plan->open_count < limits->opens_max && plan->row_count < limits->rows_max &&
+           plan->id_count + seq->stop_id_count + 2 <= limits->ids_max &&
+           plan->bias_count + seq->bias_count <= limits->bias_max;
+}
+
+/* Whoever waits first is sure to begin, as those who have begun are sure to go on, however long the
+ * decode rows alone take. */
+static bool start_is_due(const struct sched *sched, const struct seq *seq)
+{
+    uint64_t since =
+        seq->last_scheduled_step > sched->start_step ? seq->last_scheduled_step : sched->start_step;
+    return sched->step_last + 1 - since >= sched->options.chunk_every;
+}
+
+/* In order, until one cannot start: nobody overtakes. */
+static void add_starts(struct builder *b)
+{
+    struct sched *sched = b->sched;
+    uint64_t promised[GPU_GROUPS_MAX] = {0};
+    list_each(link, &sched->prefill)
+        sched_promise(sched, container_of(link, struct seq, run_link), promised);
+    while (!list_empty(&sched->waiting) && sched->slots_free_count > 0 && b->tokens_left > 0) {
+        struct seq *seq = container_of(sched->waiting.next, struct seq, run_link);
+        uint32_t appends = b->step->plan.append_count, ids = b->step->plan.id_count,
+                 bias = b->step->plan.bias_count, partial = b->partial;
+        if (!open_fits(b, seq) || partial == sched->prefill_max ||
+            !sched_can_start(sched, seq, promised, b->now_us))
+            return;
+        bool due = b->step->plan.open_count == 0 && start_is_due(sched, seq);
+        bool first = list_empty(&sched->prefill);
+        start(b, seq);
+        bool sure = due || (first && b->calm && is_cheap(b, seq));
+        if (add_chunk(b, seq, sure ? min_chunk(sched, seq) : 0) == 0) {
+            undo_appends(sched, b->step, appends);
+            undo_start(sched, b->step);
+            b->step->plan.id_count = ids;
+            b->step->plan.bias_count = bias;
+            return;
+        }
+        sched_promise(sched, seq, promised);
+    }
+}
+
+/* ---- the step ---------------------------------------------------------------------------------
+ */
+
+void sched_undo(struct sched *sched, struct sched_step *step)
+{
+    undo_appends(sched, step, step->plan.move_count);
+    while (step->plan.move_count > 0) {
+        const struct gpu_move *move = &step->moves[--step->plan.move_count];
+        const struct gpu_append *patch = &step->appends[--step->plan.append_count];
+        sched->tables[patch->slot].group[patch->group].blocks[patch->index] = move->from;
+        kv_put_back(&sched->kv, move->group, move->to);
+    }
+    while (step->plan.open_count > 0)
+        undo_start(sched, step);
+    step->plan.row_count = 0;
+}
+
+static double target_us(const struct sched *sched)
+{
+    /* Without a decode row nobody waits for this step's tokens but those whose prompts it reads. */
+    if (sched->options.itl_target_us == 0 || list_empty(&sched->decode))
+        return INFINITY;
+    /* A sequence has a row in every so manieth step. */
+    return (double)sched->options.itl_target_us / sched->limits.stages;
+}
+
+/* Nobody waits for a slot, and half a step could read all prompts that are here. Then their chunks
+ * stay small beside decode rows, for an even flow of tokens. Under more load what waits is served
+ * soonest by steps as large as itl_target allows. */
+static bool is_light_load(const struct sched *sched)
+{
+    return sched->slots_free_count > sched->waiting_count &&
+           sched_backlog(sched) <= sched->limits.tokens_max / 2;
+}
+
+/* The decode rows are in the step. */
+static void bound_chunks(struct builder *b)
+{
+    const struct sched *sched = b->sched;
+    if (!isfinite(b->target_us))
+        return;
+    if (!cost_known(&sched->cost)) {
+        b->target_us = INFINITY;
+        b->tokens_left = sched_min(b->tokens_left, UNKNOWN_TOKENS + b->tokens_kept);
+    } else if (sched->options.light_load_percent > 0 && is_light_load(sched)) {
+        b->calm = true;
+        double alone_us = cost_predict_us(&sched->cost, &b->step->work);
+        double light_load_us = alone_us * (1 + sched->options.light_load_percent / 100.0);
+        b->target_us = fmin(b->target_us, light_load_us);
+    }
+}
+
+/* Windows have moved on. */
+static void drop_unseen(struct sched *sched)
+{
+    struct list *lists[] = {&sched->decode, &sched->prefill};
+    for (int i = 0; i < 2; i++)
+        list_each(link, lists[i])
+        {
+            struct seq *seq = container_of(link, struct seq, run_link);
+            kv_table_drop(&sched->kv, sched_table(sched, seq), seq->num_computed, sched->step_last);
+        }
+}
+
+static void build(struct sched *sched, struct sched_step *step, time_us now_us)
+{
+    struct builder b = {.sched = sched,
+                        .step = step,
+                        .now_us = now_us,
+                        .target_us = target_us(sched),
+                        .tokens_left = sched->tokens_cap,
+                        .scores_left = sched->limits.scores_max,
+                        .embeds_left = sched->limits.embeds_max};
+    step->plan = (struct gpu_plan){.step = sched->step_last + 1,
+                                   .closes = step->closes,
+                                   .moves = step->moves,
+                                   .slabs = step->slabs,
+                                   .opens = step->opens,
+                                   .appends = step->appends,
+                                   .rows = step->rows,
+                                   .ids = step->ids,
+                                   .bias = step->bias};
+    step->work = (struct cost_work){.rows = 0};
+    step->cut = false;
+    drop_unseen(sched); /* first: a block that is moved must not be dropped by the same step */
+    sched_plan_moves(sched, step);
+    keep_for_due(&b);
+    add_decodes(&b, false);
+    bound_chunks(&b);
+    add_prompts(&b);
+    add_starts(&b);
+    if (step->plan.row_count == 0)
+        add_decodes(&b, true); /* a stage that waits does no worse than one without a step */
+    for (uint32_t i = 0; i < sched->closes_due_count; i++)
+        step->closes[step->plan.close_count++] = sched->closes_due[i];
+    for (uint32_t i = 0; i < sched->slabs_due_count; i++)
+        step->slabs[step->plan.slab_count++] = sched->slabs_due[i];
+}
+
+bool sched_unstall(struct sched *sched, time_us now_us)
+{
+    if (sched_preempt_youngest(sched))
+        return true;
+    sched->retry_us = now_us + SCHED_RETRY_US;
+    if (sched->stalled_since_us == 0)
+        sched->stalled_since_us = now_us;
+    if (now_us - sched->stalled_since_us < sched->options.stall_us)
+        return false;
+    const struct list *list = !list_empty(&sched->decode)    ? &sched->decode
+                              : !list_empty(&sched->prefill) ? &sched->prefill
+                                                             : &sched->waiting;
+    struct error error = {.code = 0};
+    error_set(&error, ERR_DEVICE_MEMORY, "the device has had no memory for this sequence");
+    sched_end_error(sched, container_of(list->next, struct seq, run_link), &error, now_us);
+    sched->stalled_since_us = 0;
+    return true;
+}
+
+const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
+{
+    struct sched_step *step = sched_step_of(sched, sched->step_last + 1);
+    assert(sched_in_flight(sched) < sched->limits.depth);
+    while ((sched->slot_count > 0 || sched->waiting_count > 0) && now_us >= sched->retry_us) {
+        sched_make_room(sched, now_us);
+        sched_make_way(sched, now_us);
+        build(sched, step, now_us);
+        if (step->plan.row_count > 0) {
+            step->estimate_us = cost_predict_us(&sched->cost, &step->work);
+            return &step->plan;
+        }
+        sched_undo(sched, step);
+        if (sched_in_flight(sched) > 0 || !sched_unstall(sched, now_us))
+            break;
+    }
+    return NULL;
+}

@@ -1,0 +1,157 @@
+#include "daemon/service/sd_watchdog.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "daemon/service/event_loop.h"
+#include "daemon/service/sd_notify.h"
+#include "protocol/base/log.h"
+
+#define LOADING_PULSE_MS 5000u
+#define LOADING_STALL_US 120000000u /* without progress for so long, no more time is asked for */
+#define STATUS_MAX 400
+#define OWED_PULSE_MS 100u /* while the manager takes no word that it waits for */
+
+static bool healthy(const struct event_loop *loop, time_us now_us)
+{
+    for (uint32_t i = 0; i < loop->replica_count; i++)
+        if (!worker_healthy(loop->replicas[i]->worker, now_us))
+            return false;
+    return true;
+}
+
+/* What `systemctl status` shows. */
+static const char *status_text(const struct event_loop *loop, char *text, size_t size)
+{
+    const struct server *server = &loop->server;
+    snprintf(text, size,
+             "Serving %.128s on %.128s: %" PRIu64 " sequences, %" PRIu64 " of them waiting%s",
+             server->model.id, server->device, server->live_sequences, server->waiting.count,
+             loop->reload_failed ? "; the last reload failed, see the log" : "");
+    return text;
+}
+
+/* Loading may take long, but not without progress. */
+static void tell_loading(struct event_loop *loop, time_us now_us)
+{
+    uint32_t progress = loop->replica_count ? worker_progress(loop->replicas[0]->worker) : 0;
+    if (progress != loop->loading_progress || loop->loading_moved_us == 0) {
+        loop->loading_progress = progress;
+        loop->loading_moved_us = now_us;
+    }
+    if (now_us - loop->loading_moved_us < LOADING_STALL_US)
+        sd_notify_send("EXTEND_TIMEOUT_USEC=%u\nSTATUS=Loading the model, %u %%",
+                       4 * LOADING_PULSE_MS * 1000u, progress / 10);
+    else
+        sd_notify_send("STATUS=Loading the model, %u %%, without progress for %u s", progress / 10,
+                       (unsigned)((now_us - loop->loading_moved_us) / 1000000u));
+}
+
+static void feed_watchdog(struct event_loop *loop, time_us now_us)
+{
+    char text[STATUS_MAX];
+    if (!healthy(loop, now_us)) {
+        if (!loop->told_stuck) {
+            log_line(LOG_ERROR, "device",
+                     "a step makes no progress: the watchdog is no longer fed");
+            sd_notify_send("STATUS=A step makes no progress");
+        }
+        loop->told_stuck = true;
+        return;
+    }
+    loop->told_stuck = false;
+    if (loop->told_ready && loop->ending.stage == ENDING_NOT)
+        sd_notify_send("WATCHDOG=1\nSTATUS=%s", status_text(loop, text, sizeof(text)));
+    else
+        sd_notify_send("WATCHDOG=1");
+}
+
+static void on_pulse(uv_timer_t *timer);
+
+static uint64_t period_ms(void)
+{
+    uint64_t watchdog_ms = sd_notify_watchdog_us() / 2000;
+    return watchdog_ms ? watchdog_ms : LOADING_PULSE_MS;
+}
+
+/* What the manager waits for does not wait for the usual period; the timer goes back to that. */
+static void try_again_soon(struct event_loop *loop)
+{
+    uint64_t usual_ms = period_ms();
+    if (sd_notify_owes())
+        uv_timer_start(&loop->pulse, on_pulse, OWED_PULSE_MS,
+                       usual_ms < OWED_PULSE_MS ? usual_ms : OWED_PULSE_MS);
+    else if (uv_timer_get_repeat(&loop->pulse) == OWED_PULSE_MS)
+        uv_timer_start(&loop->pulse, on_pulse, usual_ms, usual_ms);
+}
+
+static void on_pulse(uv_timer_t *timer)
+{
+    struct event_loop *loop = timer->data;
+    time_us now_us = clock_now_us();
+    if (loop->server.phase == SERVER_LOADING) {
+        tell_loading(loop, now_us);
+    } else if (!loop->told_ready && loop->probe.state == SELF_TEST_REFUSED &&
+               loop->ending.stage == ENDING_NOT) {
+        self_test_ask(&loop->probe, &loop->server, now_us);
+        event_loop_touch(loop);
+    } else if (loop->told_ready && sd_notify_watchdog_us() == 0 && !sd_notify_owes()) {
+        uv_timer_stop(timer);
+    }
+    feed_watchdog(loop, now_us);
+    if (sd_notify_owes() || uv_is_active((const uv_handle_t *)timer))
+        try_again_soon(loop);
+    event_loop_turn(loop);
+}
+
+void sd_watchdog_start(struct event_loop *loop)
+{
+    if (sd_notify_enabled())
+        uv_timer_start(&loop->pulse, on_pulse, 0, period_ms());
+}
+
+void sd_watchdog_loaded(struct event_loop *loop, time_us now_us)
+{
+    if (loop->told_loaded)
+        return;
+    loop->told_loaded = true;
+    server_ready(&loop->server, now_us);
+    log_line(LOG_NOTICE, "loop", "%s on %s is ready after %" PRIu64 " ms", loop->server.model.id,
+             loop->server.device, (now_us - loop->server.started_us) / 1000);
+    if (sd_notify_enabled() && loop->ending.stage == ENDING_NOT) {
+        sd_notify_send("STATUS=The model is loaded, a first request is under way");
+        self_test_ask(&loop->probe, &loop->server, now_us);
+    }
+}
+
+void sd_watchdog_turn(struct event_loop *loop, time_us now_us)
+{
+    char text[STATUS_MAX];
+    if (!loop->probe.conn && loop->probe.state != SELF_TEST_REFUSED)
+        return;
+    if (loop->probe.state == SELF_TEST_ANSWERED) {
+        self_test_close(&loop->probe, now_us);
+        loop->told_ready = true;
+        sd_notify_send("READY=1\nSTATUS=%s", status_text(loop, text, sizeof(text)));
+        try_again_soon(loop);
+    } else if (loop->probe.state == SELF_TEST_REFUSED && loop->probe.conn) {
+        log_line(LOG_WARNING, "loop", "the first request was not answered and is asked again: %s",
+                 loop->probe.error.text);
+        self_test_close(&loop->probe, now_us);
+    }
+}
+
+void sd_watchdog_reloading(const struct event_loop *loop, time_us now_us)
+{
+    if (loop->told_ready)
+        sd_notify_send("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, now_us);
+}
+
+void sd_watchdog_reloaded(struct event_loop *loop)
+{
+    char text[STATUS_MAX];
+    if (!loop->told_ready)
+        return;
+    sd_notify_send("READY=1\nSTATUS=%s", status_text(loop, text, sizeof(text)));
+    try_again_soon(loop);
+}

@@ -1,0 +1,27 @@
+/* A request of the daemon's own: one token, asked and answered through the server as a client's
+ * would be, over a transport of memory. The service manager is told READY=1 once it was answered.
+ *
+ * loop thread. self_test_close() before the server is destroyed.
+ */
+#pragma once
+
+#include "daemon/net/conn.h"
+#include "protocol/base/error.h"
+
+#define SELF_TEST_ROOM 16384 /* no frame that answers it is larger */
+
+enum self_test_state { SELF_TEST_IDLE, SELF_TEST_ASKED, SELF_TEST_ANSWERED, SELF_TEST_REFUSED };
+
+struct self_test {
+    struct transport transport;
+    struct conn *conn; /* NULL once it is closed */
+    enum self_test_state state;
+    struct error error; /* while the state is SELF_TEST_REFUSED */
+    size_t length;
+    _Alignas(8) unsigned char answers[SELF_TEST_ROOM];
+};
+
+/* Asks. The answer changes the state in a later turn of the server, or at once. */
+void self_test_ask(struct self_test *probe, struct server *server, time_us now_us);
+/* More than once does nothing. */
+void self_test_close(struct self_test *probe, time_us now_us);

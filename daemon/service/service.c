@@ -1,0 +1,471 @@
+#include "daemon/service/service.h"
+
+#include <inttypes.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "daemon/base/option.h"
+#include "daemon/http/http_address.h"
+#include "daemon/net/listen.h"
+#include "daemon/sched/kv.h"
+#include "daemon/service/event_loop.h"
+#include "daemon/service/layout.h"
+#include "daemon/service/log_writer.h"
+#include "daemon/service/sd_notify.h"
+#include "daemon/worker/device_module.h"
+#include "protocol/base/log.h"
+#include "protocol/base/standard.h"
+
+/* Descriptors beside connections: sockets, eventfds, the device's. */
+#define DESCRIPTORS_OTHER 64u
+/* Blocks from this size on come from the system and go back to it, whatever was freed before. */
+#define MMAP_THRESHOLD (256 << 10)
+
+/* What SIGHUP reads again. */
+struct command_line {
+    int argc;
+    char **argv, **environment;
+};
+
+static int exit_code(int rc)
+{
+    switch (-rc) {
+    case ERR_USAGE:
+        return EXIT_USAGE;
+    case ERR_DEVICE:
+    case ERR_DEVICE_MEMORY:
+    case ERR_NO_MEMORY:
+    case ERR_IO:
+        return EXIT_DEVICE;
+    default:
+        return EXIT_CONFIG;
+    }
+}
+
+static int complain(int rc, const struct error *error)
+{
+    log_line(LOG_ERROR, "sluiced", "%s", error->text);
+    return exit_code(rc);
+}
+
+static int reload(void *context, const struct options *now, struct options **ret_next,
+                  struct error *error)
+{
+    const struct command_line *line = context;
+    struct option_command command;
+    struct options *next;
+    char unknown[64];
+    uint32_t gid;
+    int rc =
+        options_load(line->argc, line->argv, line->environment, &next, &command, unknown, error);
+    if (rc)
+        return rc;
+    rc = options_reloadable(now, next, error);
+    if (!rc)
+        rc = listen_group(next->admin_group, &gid, error);
+    if (rc) {
+        options_free(next);
+        return rc;
+    }
+    *ret_next = next;
+    return 0;
+}
+
+static void raise_file_limit(const struct options *options)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < options->connections_max + DESCRIPTORS_OTHER)
+        log_line(LOG_WARNING, "sluiced",
+                 "the file limit is %" PRIu64 ": fewer than %" PRIu64 " connections can be served",
+                 (uint64_t)limit.rlim_cur, options->connections_max);
+}
+
+static void say_what_to_try(void)
+{
+    fputs("sluiced serves one model over a Unix socket. It needs to be told which:\n\n"
+          "  sluiced --model DIR              a Hugging Face directory with config.json,\n"
+          "                                   safetensors and tokenizer.json\n"
+          "  sluiced --model synthetic:null   no model at all: requests go the whole way and\n"
+          "                                   are answered by a rule\n"
+          "  sluiced --model DIR --check      say whether a model can be used, load nothing\n"
+          "  sluiced --help                   all options\n\n"
+          "Then, from another terminal: sluice health; sluice generate --tokens 1,2,3\n",
+          stderr);
+}
+
+/* ---- model and device --------------------------------------------------------------------------
+ */
+
+struct service {
+    struct options *options;
+    struct event_loop loop;
+    const struct gpu_api *gpu;
+    int numbers[GPU_DEVICES_MAX];
+    uint32_t device_count;
+    struct layout layout;
+};
+
+static int find_device(struct service *service, struct error *error)
+{
+    int rc =
+        device_module_choose(service->options, service->numbers, &service->device_count, error);
+    return rc ? rc : device_module_load(service->options, &service->gpu, error);
+}
+
+/* As for one device, where the options leave it open. */
+static int check_model(const struct service *service, struct gpu_model *ret_model,
+                       struct error *error)
+{
+    const struct gpu_options options = device_module_options(service->options, service->numbers);
+    return service->gpu->check(&options, ret_model, error);
+}
+
+static uint64_t left_of(const struct options *options, uint64_t bytes)
+{
+    bytes = bytes > options->gpu_memory_reserve ? bytes - options->gpu_memory_reserve : 0;
+    return options->gpu_memory_max && bytes > options->gpu_memory_max ? options->gpu_memory_max
+                                                                      : bytes;
+}
+
+/* What no other process's leaving will mend: with all of their memory to ourselves, the devices
+ * would not do. */
+static int check_room(const struct service *service, const struct device_memory *memory,
+                      struct layout_facts facts, struct error *error)
+{
+    struct gpu_options options = device_module_options(service->options, service->numbers);
+    struct gpu_model model;
+    struct layout layout;
+    char reason[LAYOUT_REASON_MAX];
+    facts.memory_bytes = left_of(service->options, memory->total_bytes);
+    int rc = layout_choose(service->options, &facts, &layout, reason, error);
+    if (rc == -ERR_DEVICE_MEMORY)
+        rc = -(error->code = ERR_BAD_CONFIG);
+    if (rc)
+        return rc;
+    options.tp = layout.tp;
+    options.pp = layout.pp;
+    rc = service->gpu->check(&options, &model, error);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < model.group_count; i++)
+        facts.slab_bytes += model.groups[i].block_bytes * model.groups[i].slab_blocks;
+    return layout_check_room(&layout, &facts, error);
+}
+
+static int find_room(struct service *service, const struct gpu_model *model,
+                     struct layout_facts *ret_facts, struct error *error)
+{
+    struct device_memory memory;
+    struct layout_facts facts = {.named = service->options->gpus[0] != '\0',
+                                 .weight_bytes = model->weight_bytes};
+    int rc =
+        device_module_found(service->gpu, service->numbers, &service->device_count, &memory, error);
+    if (rc)
+        return rc;
+    facts.devices = service->device_count;
+    rc = check_room(service, &memory, facts, error);
+    facts.memory_bytes = left_of(service->options, memory.free_bytes);
+    *ret_facts = facts;
+    return rc;
+}
+
+static bool context_is_less(const struct service *service, const struct gpu_model *model)
+{
+    return service->options->context_max > model->context_max;
+}
+
+static int check(struct service *service, struct error *error)
+{
+    struct gpu_model model;
+    struct layout_facts facts;
+    int rc = find_device(service, error);
+    if (!rc)
+        rc = check_model(service, &model, error);
+    if (!rc)
+        rc = find_room(service, &model, &facts, error);
+    if (rc)
+        return rc;
+    printf("model        %s (%s, %s)\n", model.id, model.arch, model.dtype);
+    printf("device       %s\n", service->gpu->name);
+    printf("parameters   %" PRIu64 "\n", model.parameters);
+    printf("weights      %" PRIu64 " bytes\n", model.weight_bytes);
+    printf("vocabulary   %u\n", model.vocab);
+    printf("context      %u tokens", model.context_max);
+    if (context_is_less(service, &model))
+        printf(", the model's: context-max is %" PRIu64, service->options->context_max);
+    printf("\n");
+    return 0;
+}
+
+static int choose_layout(struct service *service, struct error *error)
+{
+    struct gpu_model model;
+    struct layout_facts facts;
+    char reason[LAYOUT_REASON_MAX];
+    int rc = check_model(service, &model, error);
+    if (!rc)
+        rc = find_room(service, &model, &facts, error);
+    if (!rc)
+        rc = layout_choose(service->options, &facts, &service->layout, reason, error);
+    if (rc)
+        return rc;
+    log_line(LOG_NOTICE, "device", "%s", reason);
+    if (context_is_less(service, &model))
+        log_line(LOG_WARNING, "sluiced",
+                 "context-max is %" PRIu64 ", the model supports %u tokens: that holds",
+                 service->options->context_max, model.context_max);
+    return 0;
+}
+
+/* What all replicas have in common is told of the first. */
+struct opened {
+    struct replica_worker *replicas[SERVER_REPLICAS_MAX];
+    uint32_t count;
+    struct gpu_model model;
+    struct gpu_limits limits;
+};
+
+static int open_replica(struct service *service, struct opened *opened, struct error *error)
+{
+    const uint32_t ranks = service->layout.tp * service->layout.pp;
+    const int *numbers = service->numbers + opened->count * ranks;
+    struct gpu_options options = device_module_options(service->options, numbers);
+    struct gpu_engine *engine;
+    options.tp = service->layout.tp;
+    options.pp = service->layout.pp;
+    int rc = service->gpu->open(&options, &engine, &opened->model, &opened->limits, error);
+    if (rc)
+        return rc;
+    rc = replica_make(service->gpu, engine, &opened->model, &opened->limits, service->options,
+                      &service->loop.completions, &opened->replicas[opened->count], error);
+    if (rc) {
+        service->gpu->close(engine);
+        return rc;
+    }
+    if (opened->replicas[opened->count]->trace)
+        trace_name(opened->replicas[opened->count]->trace, opened->count, numbers);
+    struct replica *base = &opened->replicas[opened->count++]->base;
+    memcpy(base->devices, numbers, ranks * sizeof(*numbers));
+    return 0;
+}
+
+static int open_replicas(struct service *service, struct error *error)
+{
+    struct event_loop *loop = &service->loop;
+    struct opened opened = {.count = 0};
+    struct replica *bases[SERVER_REPLICAS_MAX];
+    char name[96];
+    const uint32_t used = service->layout.dp * service->layout.tp * service->layout.pp;
+    int rc =
+        device_module_describe(service->gpu, service->numbers, used, name, sizeof(name), error);
+    while (!rc && opened.count < service->layout.dp)
+        rc = open_replica(service, &opened, error);
+    for (uint32_t i = 0; rc && i < opened.count; i++)
+        replica_free(opened.replicas[i]);
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < opened.count; i++)
+        bases[i] = &opened.replicas[i]->base;
+    server_serve(&loop->server, &opened.model, opened.limits.context_max,
+                 kv_length_max(&opened.model, &opened.limits), name, bases, opened.count);
+    return event_loop_start(loop, opened.replicas, opened.count, error);
+}
+
+/* ---- sockets -----------------------------------------------------------------------------------
+ */
+
+static int listen_own(struct service *service, struct error *error)
+{
+    char path[LISTEN_PATH_MAX];
+    struct listener listener;
+    const char *given = service->options->socket;
+    int rc = *given ? 0 : listen_default_path(path, error);
+    if (!rc)
+        rc = listen_open(*given ? given : path, &listener, error);
+    if (rc)
+        return rc;
+    rc = event_loop_listen(&service->loop, &listener, error);
+    if (rc)
+        listen_close(&listener);
+    return rc;
+}
+
+static int check_tcp(const struct options *options, const struct address *address,
+                     enum http_server_kind kind, struct error *error)
+{
+    if (!address->tcp || kind == HTTP_SERVER_METRICS || options->api_key_file[0] ||
+        (options->insecure_loopback && address->loopback))
+        return 0;
+    return error_set(
+        error, ERR_BAD_CONFIG,
+        "http: %s needs an api-key-file (or, on the loopback, insecure-loopback = yes)",
+        address->listener.name);
+}
+
+static int listen_http(struct service *service, const char *list, enum http_server_kind kind,
+                       uint64_t salt, struct error *error)
+{
+    int rc = *list ? event_loop_serve_http(&service->loop, salt, error) : 0;
+    while (!rc && *list) {
+        struct address address;
+        rc = address_open(&list, &address, error);
+        if (rc)
+            return rc;
+        rc = check_tcp(service->options, &address, kind, error);
+        if (!rc)
+            rc =
+                event_loop_listen_http(&service->loop, &address.listener, kind, address.tcp, error);
+        if (rc)
+            listen_close(&address.listener);
+    }
+    return rc;
+}
+
+static int listen_to_passed(struct service *service, const struct listener *passed, uint64_t salt,
+                            struct error *error)
+{
+    bool metrics = strcmp(passed->name, "metrics") == 0;
+    if (!metrics && strcmp(passed->name, "http") != 0)
+        return passed->tcp
+                   ? error_set(error, ERR_BAD_CONFIG,
+                               "the passed socket \"%s\" is no Unix socket, and named neither http "
+                               "nor metrics",
+                               passed->name)
+                   : event_loop_listen(&service->loop, passed, error);
+    if (!metrics && passed->tcp && !service->options->api_key_file[0])
+        return error_set(error, ERR_BAD_CONFIG,
+                         "the passed TCP socket \"http\" needs an "
+                         "api-key-file");
+    int rc = event_loop_serve_http(&service->loop, salt, error);
+    return rc ? rc
+              : event_loop_listen_http(&service->loop, passed,
+                                       metrics ? HTTP_SERVER_METRICS : HTTP_SERVER_API, passed->tcp,
+                                       error);
+}
+
+static int listen_all(struct service *service, uint64_t salt, struct error *error)
+{
+    const struct options *options = service->options;
+    struct listener passed[LISTEN_MAX];
+    uint32_t count;
+    int rc = listen_passed(passed, &count, error);
+    for (uint32_t i = 0; !rc && i < count; i++)
+        rc = listen_to_passed(service, &passed[i], salt, error);
+    if (!rc && (count == 0 || options->socket[0]))
+        rc = listen_own(service, error);
+    if (!rc)
+        rc = listen_http(service, options->http, HTTP_SERVER_API, salt, error);
+    return rc ? rc : listen_http(service, options->metrics, HTTP_SERVER_METRICS, salt, error);
+}
+
+/* ---- life --------------------------------------------------------------------------------------
+ */
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+    if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+        seed = clock_now_us() ^ (uint64_t)getpid() << 32;
+    return seed;
+}
+
+static int serve(struct service *service, struct command_line *line)
+{
+    struct error error;
+    int rc = find_device(service, &error);
+    if (!rc)
+        rc = event_loop_init(&service->loop, service->options, random_seed(), reload, line, &error);
+    if (rc) {
+        options_free(service->options);
+        return complain(rc, &error);
+    }
+    rc = listen_all(service, random_seed(), &error);
+    if (!rc)
+        rc = choose_layout(service, &error);
+    if (!rc)
+        rc = open_replicas(service, &error);
+    if (rc)
+        service->loop.exit_code = complain(rc, &error);
+    int code = rc ? service->loop.exit_code : event_loop_run(&service->loop);
+    event_loop_destroy(&service->loop);
+    return code;
+}
+
+/* And does not only tell something. */
+static bool serves(const struct option_command *command, const struct options *options)
+{
+    return !command->version && !command->help && !command->print_config && !command->check &&
+           options->model[0];
+}
+
+/* What was asked for is what stands on standard output. */
+static int printed(int code)
+{
+    int rc = standard_flush(stdout);
+    if (rc)
+        log_line(LOG_ERROR, "sluiced", "standard output: %s", strerror(-rc));
+    return rc && code == 0 ? EXIT_OUTPUT : code;
+}
+
+static int act(struct service *service, const struct option_command *command,
+               struct command_line *line)
+{
+    struct options *options = service->options;
+    struct error error;
+    int code = 0;
+    if (command->version) {
+        printf("sluiced %s\n", SLUICE_VERSION);
+    } else if (command->help) {
+        options_print_help(stdout);
+    } else if (command->print_config) {
+        options_print_config(options, stdout);
+    } else if (!options->model[0]) {
+        say_what_to_try();
+        code = EXIT_CONFIG;
+    } else if (command->check) {
+        int rc = check(service, &error);
+        code = rc ? complain(rc, &error) : 0;
+    } else {
+        raise_file_limit(options);
+        return serve(service, line); /* frees the options, which a reload may have changed */
+    }
+    options_free(options);
+    return printed(code);
+}
+
+int service_main(int argc, char **argv, char **environment)
+{
+    static struct service service; /* large, and there is one */
+    struct command_line line = {.argc = argc, .argv = argv, .environment = environment};
+    struct option_command command;
+    struct error error;
+    char unknown[64];
+    int rc = options_load(argc, argv, environment, &service.options, &command, unknown, &error);
+    if (rc)
+        return complain(rc, &error);
+    log_setup((enum log_level)options_log_level(service.options),
+              (enum log_format)service.options->log_format);
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+    signal(SIGPIPE, SIG_IGN);
+    rc = serves(&command, service.options) ? log_writer_start(&error) : 0;
+    if (!rc && unknown[0])
+        log_line(LOG_WARNING, "sluiced", "%s is no option and is ignored", unknown);
+    if (!rc)
+        rc = sd_notify_setup(&error);
+    if (rc) {
+        options_free(service.options);
+        return complain(rc, &error);
+    }
+    return act(&service, &command, &line);
+}

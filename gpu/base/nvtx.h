@@ -1,0 +1,6 @@
+/* Named ranges on this thread, for Nsight's timelines. Two bodies: mark_nvtx.c where the build asks
+ * for SLUICE_NVTX, mark_none.c elsewhere. Any thread; ranges nest. */
+#pragma once
+
+void nvtx_begin(const char *name); /* a constant string */
+void nvtx_end(void);

@@ -1,0 +1,166 @@
+#include "gpu/base/streams.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu/base/cuda_error.h"
+
+static_assert(STREAMS_TICKETS > GPU_DEPTH_MAX, "a step in flight keeps its ticket");
+
+static int create_streams(struct streams *lane, struct error *error)
+{
+    int least = 0, greatest = 0;
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest), error);
+    struct {
+        cudaStream_t *stream;
+        int priority;
+    } streams[] = {
+        {&lane->compute, greatest}, {&lane->copy_in, greatest}, {&lane->copy_out, greatest},
+        {&lane->notify, greatest},  {&lane->bulk_in, least},    {&lane->bulk_out, least},
+    };
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+        CUDA_TRY(cudaStreamCreateWithPriority(streams[i].stream, cudaStreamNonBlocking,
+                                              streams[i].priority),
+                 error);
+    return 0;
+}
+
+static int events_open(struct streams *lane, struct error *error)
+{
+    cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
+        CUDA_TRY(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming), error);
+    return 0;
+}
+
+int streams_open(struct streams *lane, int wake_fd, uint64_t profile_steps, struct error *error)
+{
+    memset(lane, 0, sizeof *lane);
+    lane->wake_fd = wake_fd;
+    for (uint32_t i = 0; i < STREAMS_TICKETS; i++)
+        lane->tickets[i].lane = lane;
+    int status = create_streams(lane, error);
+    if (!status)
+        status = events_open(lane, error);
+    if (!status)
+        status = profile_open(&lane->profile, profile_steps, error);
+    if (status)
+        streams_close(lane);
+    return status;
+}
+
+/* Errors are of no use here: either the device is lost and goes with the process, or these calls
+ * succeed. */
+void streams_close(struct streams *lane)
+{
+    profile_close(&lane->profile);
+    cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
+        if (*events[i])
+            (void)cudaEventDestroy(*events[i]);
+        *events[i] = NULL;
+    }
+    cudaStream_t *streams[] = {&lane->notify,  &lane->copy_out, &lane->copy_in,
+                               &lane->compute, &lane->bulk_in,  &lane->bulk_out};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
+        if (*streams[i])
+            (void)cudaStreamDestroy(*streams[i]);
+        *streams[i] = NULL;
+    }
+}
+
+static int copy(struct streams *lane, uint64_t step, enum profile_mark mark, void *to,
+                const void *from, size_t bytes, struct error *error)
+{
+    bool in = mark == PROFILE_IN_FIRST;
+    cudaStream_t stream = in ? lane->copy_in : lane->copy_out;
+    int status = profile_record(&lane->profile, step, mark, stream, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaMemcpyAsync(to, from, bytes, in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                             stream),
+             error);
+    return profile_record(&lane->profile, step, mark + 1, stream, error);
+}
+
+int streams_plan_in(struct streams *lane, uint64_t step, void *device, const void *pinned,
+                    size_t bytes, struct error *error)
+{
+    int status = copy(lane, step, PROFILE_IN_FIRST, device, pinned, bytes, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaEventRecord(lane->plan_there, lane->copy_in), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->compute, lane->plan_there, 0), error);
+    return 0;
+}
+
+int streams_results_there(struct streams *lane, uint64_t step, struct error *error)
+{
+    int status = profile_record(&lane->profile, step, PROFILE_COMPUTE_LAST, lane->compute, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaEventRecord(lane->results_there, lane->compute), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->copy_out, lane->results_there, 0), error);
+    return 0;
+}
+
+int streams_results_out(struct streams *lane, uint64_t step, void *pinned, const void *device,
+                        size_t bytes, struct error *error)
+{
+    int status = copy(lane, step, PROFILE_OUT_FIRST, pinned, device, bytes, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaEventRecord(lane->results_on_host, lane->copy_out), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->notify, lane->results_on_host, 0), error);
+    return 0;
+}
+
+static void step_ended(void *data)
+{
+    struct streams_ticket *ticket = data;
+    struct streams *lane = ticket->lane;
+    if (profile_covers(&lane->profile, ticket->step))
+        ticket->told_ns = profile_now_ns();
+    /* Release: who reads the number may read the step's results. */
+    atomic_store_explicit(&lane->completed, ticket->step, memory_order_release);
+    uint64_t one = 1;
+    while (write(lane->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue; /* a full eventfd is readable already */
+}
+
+int streams_notify(struct streams *lane, uint64_t step, struct error *error)
+{
+    struct streams_ticket *ticket = &lane->tickets[step % STREAMS_TICKETS];
+    ticket->step = step;
+    CUDA_TRY(cudaLaunchHostFunc(lane->notify, step_ended, ticket), error);
+    lane->notified = step;
+    return 0;
+}
+
+uint64_t streams_completed(const struct streams *lane)
+{
+    return atomic_load_explicit(&lane->completed, memory_order_acquire);
+}
+
+uint64_t streams_told_ns(const struct streams *lane, uint64_t step)
+{
+    const struct streams_ticket *ticket = &lane->tickets[step % STREAMS_TICKETS];
+    assert(ticket->step == step);
+    return ticket->told_ns;
+}
+
+int streams_synchronize(struct streams *lane, struct error *error)
+{
+    if (streams_completed(lane) != lane->notified)
+        atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
+    /* At start, when idle memory goes back, and at the end: never beside a step. One after the
+     * other in the order in which work passes from stream to stream, so that the last wait ends it
+     * all. */
+    cudaStream_t streams[] = {lane->copy_in,  lane->bulk_in,  lane->compute,
+                              lane->bulk_out, lane->copy_out, lane->notify};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+        CUDA_TRY(cudaStreamSynchronize(streams[i]), error);
+    return 0;
+}

@@ -1,0 +1,241 @@
+#include "gpu/engine/cuda_graph.h"
+
+#include <stdlib.h>
+
+#include "gpu/base/cuda_error.h"
+#include "gpu/engine/engine.h"
+#include "gpu/kernels/attention/attention.h"
+
+#define CONTEXT_FIRST ATTENTION_SPLIT /* up to here attention has nothing to combine */
+
+/* 1, 2, 4, 8, then three steps to each doubling at most: padded rows cost. */
+static uint32_t bucket_rows(uint32_t index)
+{
+    static const uint32_t rows[GRAPH_ROWS] = {1,   2,   4,   8,   12,  16,   24,   32,
+                                              48,  64,  96,  128, 160, 192,  224,  256,
+                                              320, 384, 448, 512, 768, 1024, 2048, 4096};
+    return rows[index];
+}
+
+static uint32_t bucket_context(const struct rank *rank, uint32_t index)
+{
+    uint64_t context = (uint64_t)CONTEXT_FIRST << 2 * index;
+    uint32_t most = rank->engine->facts.limits.context_max;
+    return context < most ? (uint32_t)context : most;
+}
+
+bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan, bool counts,
+                struct cuda_graph_key *ret)
+{
+    if (rank->graphs.off || !plan->row_count || plan->move_count ||
+        plan->token_count != plan->row_count)
+        return false;
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        if (row->want & ~(GPU_SAMPLE | GPU_LOGPROBS))
+            return false;
+        if (row->position + 1 > end)
+            end = row->position + 1;
+    }
+    struct cuda_graph_key key = {.counts = counts};
+    while (key.rows < GRAPH_ROWS && bucket_rows(key.rows) < plan->row_count)
+        key.rows++;
+    while (key.context < GRAPH_CONTEXTS && bucket_context(rank, key.context) < end)
+        key.context++;
+    if (key.rows == GRAPH_ROWS || key.context == GRAPH_CONTEXTS)
+        return false;
+    *ret = key;
+    return true;
+}
+
+static struct cuda_graph *graph_at(struct rank *rank, const struct cuda_graph_key *key)
+{
+    return &rank->graphs.table[key->rows][key->context][key->counts];
+}
+
+bool cuda_graph_exists(const struct rank *rank, const struct cuda_graph_key *key)
+{
+    return rank->graphs.table[key->rows][key->context][key->counts].exec != NULL;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The step's batch with the bucket's bounds. */
+static struct batch bucket_batch(const struct rank *rank, uint32_t rows, uint32_t context)
+{
+    struct batch batch = rank->state.batch;
+    batch.rows_max = batch.tokens_max = batch.samples_max =
+        least(rows, rank->engine->facts.limits.rows_max);
+    batch.scores_max = batch.embeds_max = batch.moves_max = 0;
+    batch.q_len_max = batch.decode_len_max = 1;
+    batch.context_max = bucket_context(rank, context);
+    return batch;
+}
+
+void cuda_graph_bound(const struct rank *rank, const struct cuda_graph_key *key, struct batch *ret)
+{
+    struct batch batch = bucket_batch(rank, bucket_rows(key->rows), key->context);
+    batch.seen = ret->seen;
+    *ret = batch;
+}
+
+/* What cannot be destroyed stays known: it is of a device that failed, and goes with the process. */
+static void graph_clear(struct cuda_graph *graph)
+{
+    if (graph->exec && cudaGraphExecDestroy(graph->exec) == cudaSuccess)
+        graph->exec = NULL;
+    if (graph->source && cudaGraphDestroy(graph->source) == cudaSuccess)
+        graph->source = NULL;
+    graph->expand = NULL;
+    graph->wanted = graph->refused = false;
+}
+
+static void graphs_clear(struct cuda_graphs *graphs)
+{
+    for (uint32_t i = 0; i < GRAPH_ROWS; i++) {
+        for (uint32_t j = 0; j < GRAPH_CONTEXTS; j++) {
+            graph_clear(&graphs->table[i][j][0]);
+            graph_clear(&graphs->table[i][j][1]);
+        }
+    }
+}
+
+int cuda_graph_drop(struct rank *rank, struct error *error)
+{
+    struct cuda_graphs *graphs = &rank->graphs;
+    graphs_clear(graphs);
+    if (!graphs->arena)
+        return 0;
+    int status = mem_arena_free(&rank->mem, graphs->arena, graphs->arena_bytes, error);
+    graphs->arena = NULL;
+    graphs->arena_bytes = 0;
+    return status;
+}
+
+/* Room for every bucket of this context. Graphs of the arena before are gone with it: a longer
+ * context than any before is rare. */
+static int arena_ensure(struct rank *rank, const struct cuda_graph_key *key, struct error *error)
+{
+    struct cuda_graphs *graphs = &rank->graphs;
+    struct batch batch = bucket_batch(rank, rank->engine->facts.limits.rows_max, key->context);
+    uint64_t bytes = program_scratch_bytes(&rank->program, &batch);
+    if (bytes <= graphs->arena_bytes)
+        return 0;
+    int status = cuda_graph_drop(rank, error);
+    if (!status)
+        status = mem_arena(&rank->mem, bytes, &graphs->arena, error);
+    if (status)
+        return status;
+    graphs->arena_bytes = bytes;
+    /* Kernels read rows up to a bucket's bound before they know how many there are. */
+    CUDA_TRY(cudaMemsetAsync(graphs->arena, 0, bytes, rank->lane.compute), error);
+    return 0;
+}
+
+static int expand_node(cudaGraph_t source, cudaGraphNode_t *ret, struct error *error)
+{
+    size_t count = 0;
+    CUDA_TRY(cudaGraphGetNodes(source, NULL, &count), error);
+    cudaGraphNode_t *nodes = calloc(count ? count : 1, sizeof *nodes);
+    if (!nodes)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %zu graph nodes", count);
+    cudaError_t failed = cudaGraphGetNodes(source, nodes, &count);
+    *ret = NULL;
+    for (size_t i = 0; failed == cudaSuccess && i < count && !*ret; i++) {
+        if (expand_is(nodes[i]))
+            *ret = nodes[i];
+    }
+    free(nodes);
+    if (failed != cudaSuccess)
+        return cuda_fail(failed, "cudaGraphGetNodes", error);
+    return *ret ? 0 : error_set(error, ERR_INTERNAL, "the captured step has no expand node");
+}
+
+/* What is captured is thrown away where a launch failed; the stream leaves the capture either way.
+ */
+static int capture(struct rank *rank, const struct launch *launch, cudaGraph_t *ret_source,
+                   struct error *error)
+{
+    cudaStream_t compute = rank->lane.compute;
+    CUDA_TRY(cudaStreamBeginCapture(compute, cudaStreamCaptureModeThreadLocal), error);
+    int status = program_run(&rank->program, launch, error);
+    cudaError_t failed = cudaStreamEndCapture(compute, ret_source);
+    enum cudaStreamCaptureStatus still = cudaStreamCaptureStatusNone;
+    if (failed != cudaSuccess && cudaStreamIsCapturing(compute, &still) == cudaSuccess &&
+        still != cudaStreamCaptureStatusNone)
+        (void)cudaStreamEndCapture(compute, ret_source);
+    if (!status && failed != cudaSuccess)
+        status = cuda_fail(failed, "cudaStreamEndCapture", error);
+    return status;
+}
+
+static int graph_make(struct rank *rank, const struct cuda_graph_key *key, const struct launch *eager,
+                      struct cuda_graph *graph, struct error *error)
+{
+    struct launch launch = {
+        .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
+        .wire = eager->wire,
+        .counts = key->counts,
+    };
+    int status = arena_ensure(rank, key, error);
+    if (status)
+        return status;
+    launch.scratch = rank->graphs.arena;
+    status = capture(rank, &launch, &graph->source, error);
+    if (!status)
+        status = expand_node(graph->source, &graph->expand, error);
+    if (status)
+        return status;
+    CUDA_TRY(cudaGraphInstantiate(&graph->exec, graph->source, 0), error);
+    CUDA_TRY(cudaGraphUpload(graph->exec, rank->lane.compute), error);
+    return 0;
+}
+
+void cuda_graph_capture(struct rank *rank, const struct cuda_graph_key *key, const struct launch *launch)
+{
+    struct cuda_graph *graph = graph_at(rank, key);
+    if (graph->exec || graph->refused)
+        return;
+    if (!graph->wanted) {
+        graph->wanted = true;
+        return;
+    }
+    struct error error;
+    int status = graph_make(rank, key, launch, graph, &error);
+    if (status) {
+        /* The arena may have taken all graphs with it, this one's place included. */
+        graph_clear(graph);
+        graph->refused = true;
+        engine_log(rank->engine, GPU_LOG_WARNING,
+                   "a decode step of %u rows stays without a graph: %s", bucket_rows(key->rows),
+                   error.text);
+        return;
+    }
+    rank_count(&rank->counters.captures, true);
+}
+
+void cuda_graph_place(struct rank *rank, const struct cuda_graph_key *key, struct launch *launch)
+{
+    launch->batch = bucket_batch(rank, bucket_rows(key->rows), key->context);
+    launch->scratch = rank->graphs.arena;
+}
+
+int cuda_graph_launch(struct rank *rank, const struct cuda_graph_key *key, const struct launch *launch,
+                 struct error *error)
+{
+    struct cuda_graph *graph = graph_at(rank, key);
+    struct launch bucket = {
+        .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
+        .wire = launch->wire,
+        .scratch = rank->graphs.arena,
+    };
+    struct step_begin_args expand = program_begin(&rank->program, &bucket);
+    CUDA_TRY(expand_retarget(graph->exec, graph->expand, &expand), error);
+    CUDA_TRY(cudaGraphLaunch(graph->exec, rank->lane.compute), error);
+    rank_count(&rank->counters.graph_steps, true);
+    return 0;
+}

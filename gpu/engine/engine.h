@@ -1,0 +1,118 @@
+/* The engine behind gpu/gpu.h: what one replica's ranks hold.
+ *
+ * A rank is one GPU with everything that its worker thread owns: lane, memory, slabs, the device's
+ * state, the rings. Fields are the rank thread's own, but those marked atomic, which any thread
+ * reads. The order of making is the order of the members, taking down is the reverse.
+ */
+#pragma once
+
+#include "gpu/comm/comm.h"
+#include "gpu/base/device.h"
+#include "gpu/engine/engine_config.h"
+#include "gpu/program/program.h"
+#include "gpu/gpu.h"
+#include "gpu/engine/cuda_graph.h"
+#include "gpu/base/streams.h"
+#include "gpu/memory/pools.h"
+#include "gpu/comm/pipeline_link.h"
+#include "gpu/engine/rings.h"
+#include "gpu/memory/slabs.h"
+#include "gpu/engine/slot_state.h"
+
+/* What the host remembers of a slot; the device has the rest. */
+struct rank_slot {
+    uint64_t row_step; /* the last step that had a row of it */
+    uint32_t logprobs;
+    bool open, penalties;
+};
+
+/* Scratch of a step that was reserved ahead. */
+struct rank_reserved {
+    uint64_t step; /* 0: nothing */
+    void *scratch; /* NULL: the step needs none */
+    uint64_t bytes;
+};
+
+struct rank_counters {
+    _Atomic uint64_t steps, graph_steps, captures, steps_ahead, pageable_copies;
+};
+
+struct rank {
+    struct gpu_engine *engine;
+    uint32_t number, stage, shard; /* number = stage * tp + shard */
+    int device;
+    bool started;
+    bool dead; /* a call failed in a way that the device does not come back from */
+    struct streams lane;
+    struct comm comm; /* open where there are several ranks and something to compute */
+    struct mem mem;
+    struct pipeline_link link;                      /* of a pipeline; else in no chain */
+    struct gpu_group groups[GPU_GROUPS_MAX]; /* the model's, with the layers of this stage */
+    struct ring ring;
+    struct state state;
+    struct weights weights;
+    struct program program;
+    struct slabs slabs[GPU_GROUPS_MAX];
+    struct cuda_graphs graphs;
+    struct rank_slot *slots; /* [slots_max] */
+    uint32_t penalty_slots;  /* open ones with penalties */
+    uint64_t submitted;      /* number of the last step */
+    struct rank_reserved reserved;
+    struct rank_counters counters;
+};
+
+struct gpu_engine {
+    struct engine_config facts;
+    struct mem_limits memory_limits;
+    uint64_t seed; /* of synthetic weights */
+    uint32_t profile_steps;
+    char *cache_dir; /* NULL: nothing is timed or kept */
+    uint32_t rank_count;
+    struct comm_group *comms[GPU_STAGES_MAX]; /* NULL: one rank per stage, or nothing to compute */
+    struct rank rank;         /* rank 0, the leader */
+    struct rank *more;        /* the others, from rank 1 on */
+    atomic_bool failed;       /* some rank is dead: nobody waits for its device any more */
+    _Atomic uint32_t progress; /* thousandths of the loading */
+    void (*log)(enum gpu_log_level level, const char *line);
+};
+
+static inline struct rank *engine_rank(const struct gpu_engine *engine, uint32_t number)
+{
+    const struct rank *rank = number ? &engine->more[number - 1] : &engine->rank;
+    return (struct rank *)rank;
+}
+
+/* The one whose samples are the step's results. */
+static inline struct rank *engine_sampler(const struct gpu_engine *engine)
+{
+    return engine_rank(engine, engine->rank_count - engine->facts.tp);
+}
+
+/* A counter has one writer, so a plain load and store do. */
+static inline void rank_count(_Atomic uint64_t *counter, bool one)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + one,
+                          memory_order_relaxed);
+}
+
+/* module.c: a line for the daemon's log. */
+void engine_log(const struct gpu_engine *engine, enum gpu_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* rank.c: as in gpu/gpu.h. */
+int rank_start(struct rank *rank, int wake_fd, struct error *error);
+void rank_stop(struct rank *rank);
+enum gpu_progress rank_query(struct rank *rank, struct error *error);
+int rank_trim(struct rank *rank, struct error *error);
+
+/* Says that the rank, and with it the engine, is of no use any more. */
+void rank_die(struct rank *rank);
+
+/* step.c */
+int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error);
+void step_release(struct rank *rank);
+int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
+
+/* plan.c: asserts what the plan must be, and notes what it opens and closes. */
+void plan_check(const struct rank *rank, const struct gpu_plan *plan);
+void plan_note(struct rank *rank, const struct gpu_plan *plan);

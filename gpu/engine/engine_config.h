@@ -1,0 +1,33 @@
+/* What the model and the options together come to: the numbers of gpu/gpu.h that are fixed at open.
+ *
+ * No device is touched. Owns the open model. Any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "gpu/gpu.h"
+#include "gpu/kernels/common/kernel.h"
+#include "gpu/models/model.h"
+#include "gpu/weights/weights.h"
+
+struct engine_config {
+    uint32_t tp, pp;     /* ranks that share each layer, and stages that share the layers out */
+    enum dtype dtype;    /* that the model is computed in, see device_dtype */
+    struct model source; /* owned */
+    uint32_t first[GPU_STAGES_MAX + 1]; /* layer of each stage, and one past the last */
+    struct gpu_model model;
+    struct gpu_limits limits;
+};
+
+/* ERR_BAD_MODEL, ERR_BAD_CONFIG or ERR_UNSUPPORTED with what is wrong. */
+int engine_config_make(const struct gpu_options *options, struct engine_config *ret,
+                       struct error *error);
+void engine_config_drop(struct engine_config *facts);
+
+/* The ops of a stage, in fresh memory; and where their weights come from, for its rank number
+ * `rank`. */
+int facts_stage(const struct engine_config *facts, uint32_t stage, struct op **ret_ops,
+                uint32_t *ret_count, struct error *error);
+struct weights_source facts_weights(const struct engine_config *facts, const struct op *ops,
+                                    uint32_t op_count, uint32_t rank);

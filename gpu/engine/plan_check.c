@@ -1,0 +1,128 @@
+#include <assert.h>
+
+#include "gpu/engine/engine.h"
+
+/* Everything here is our scheduler's work, so what is wrong is asserted. Ids and positions come
+ * from requests, but the daemon has checked them: a kernel must never see others. */
+
+static void counts_check(const struct gpu_limits *limits, const struct gpu_plan *plan)
+{
+    assert(plan->close_count <= limits->slots_max);
+    assert(plan->open_count <= limits->opens_max);
+    assert(plan->append_count <= limits->appends_max);
+    assert(plan->move_count <= limits->moves_max);
+    assert(plan->slab_count <= limits->slabs_max);
+    assert(plan->row_count <= limits->rows_max);
+    assert(plan->token_count <= limits->tokens_max);
+    assert(plan->id_count <= limits->ids_max);
+    assert(plan->bias_count <= limits->bias_max);
+}
+
+static void block_check(const struct rank *rank, uint32_t group, uint32_t block)
+{
+    assert(group < rank->engine->facts.model.group_count);
+    const struct slabs *slabs = &rank->slabs[group];
+    assert(block / slabs->slab_blocks < slabs->slabs_max);
+    assert(slabs->base[block / slabs->slab_blocks]);
+}
+
+static void blocks_check(const struct rank *rank, const struct gpu_plan *plan)
+{
+    const struct engine_config *facts = &rank->engine->facts;
+    for (uint32_t i = 0; i < plan->move_count; i++) {
+        block_check(rank, plan->moves[i].group, plan->moves[i].from);
+        block_check(rank, plan->moves[i].group, plan->moves[i].to);
+    }
+    for (uint32_t i = 0; i < plan->slab_count; i++) {
+        assert(plan->slabs[i].group < facts->model.group_count);
+        assert(plan->slabs[i].slab < rank->slabs[plan->slabs[i].group].slabs_max);
+        assert(rank->slabs[plan->slabs[i].group].base[plan->slabs[i].slab]);
+    }
+    for (uint32_t i = 0; i < plan->append_count; i++) {
+        const struct gpu_append *append = &plan->appends[i];
+        block_check(rank, append->group, append->block);
+        assert(append->slot < facts->limits.slots_max && rank->slots[append->slot].open);
+        assert((uint64_t)append->index * facts->model.block_tokens < facts->limits.context_max);
+    }
+}
+
+static void ids_check(const struct rank *rank, const struct gpu_plan *plan,
+                      const struct gpu_row *row)
+{
+    uint32_t count = row->q_len;
+    if (row->want & GPU_SCORE) {
+        assert(row->score_count <= row->q_len);
+        count += row->score_count == row->q_len;
+    }
+    assert(row->ids <= plan->id_count && count <= plan->id_count - row->ids);
+    for (uint32_t i = 0; i < count; i++)
+        assert((uint32_t)plan->ids[row->ids + i] < rank->engine->facts.model.vocab);
+}
+
+static void rows_check(const struct rank *rank, const struct gpu_plan *plan)
+{
+    const struct gpu_limits *limits = &rank->engine->facts.limits;
+    uint64_t tokens = 0, scores = 0, embeds = 0;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        assert(row->slot < limits->slots_max && rank->slots[row->slot].open);
+        assert(row->q_len >= 1 && row->q_len <= limits->context_max);
+        assert(row->position <= limits->context_max - row->q_len);
+        uint32_t embed = row->want & (GPU_POOL_OUT | GPU_EMBED_LAST | GPU_EMBED_ALL);
+        assert(!(embed & (embed - 1))); /* one kind of embedding at a time */
+        if (row->input == GPU_LAST)
+            assert(row->q_len == 1 && !(row->want & GPU_SCORE));
+        else
+            ids_check(rank, plan, row);
+        tokens += row->q_len;
+        scores += row->want & GPU_SCORE ? row->score_count : 0;
+        embeds += embed ? (embed == GPU_EMBED_ALL ? row->q_len : 1) : 0;
+    }
+    assert(tokens == plan->token_count);
+    assert(scores <= limits->scores_max && embeds <= limits->embeds_max);
+}
+
+static void opens_note(struct rank *rank, const struct gpu_plan *plan)
+{
+    const struct gpu_limits *limits = &rank->engine->facts.limits;
+    for (uint32_t i = 0; i < plan->open_count; i++) {
+        const struct gpu_open *open = &plan->opens[i];
+        assert(open->slot < limits->slots_max && !rank->slots[open->slot].open);
+        assert(open->logprobs <= GPU_LOGPROBS_MAX);
+        assert(open->stop_ids_count <= GPU_STOP_IDS_MAX && open->bias_count <= GPU_BIAS_MAX);
+        assert(open->stop_ids_first <= plan->id_count &&
+               open->stop_ids_count <= plan->id_count - open->stop_ids_first);
+        assert(open->bias_first <= plan->bias_count &&
+               open->bias_count <= plan->bias_count - open->bias_first);
+        bool penalties = open->flags & GPU_SLOT_PENALTIES;
+        rank->slots[open->slot] =
+            (struct rank_slot){.open = true, .penalties = penalties, .logprobs = open->logprobs};
+        rank->penalty_slots += penalties;
+    }
+}
+
+void plan_check(const struct rank *rank, const struct gpu_plan *plan)
+{
+    assert(plan->step == rank->submitted + 1);
+    assert(plan->step - streams_completed(&rank->lane) <= rank->engine->facts.limits.depth);
+    counts_check(&rank->engine->facts.limits, plan);
+}
+
+void plan_note(struct rank *rank, const struct gpu_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->close_count; i++) {
+        assert(plan->closes[i] < rank->engine->facts.limits.slots_max);
+        struct rank_slot *slot = &rank->slots[plan->closes[i]];
+        assert(slot->open);
+        rank->penalty_slots -= slot->penalties;
+        *slot = (struct rank_slot){0};
+    }
+    opens_note(rank, plan);
+    blocks_check(rank, plan);
+    rows_check(rank, plan);
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        struct rank_slot *slot = &rank->slots[plan->rows[i].slot];
+        assert(slot->row_step != plan->step); /* one row per slot */
+        slot->row_step = plan->step;
+    }
+}

@@ -1,0 +1,184 @@
+#include "gpu/engine/plan_pack.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define PACK_ALIGN 8
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + PACK_ALIGN - 1) / PACK_ALIGN * PACK_ALIGN;
+}
+
+size_t pack_bytes_max(const struct gpu_limits *limits)
+{
+    return align_up(sizeof(struct pack_head)) +
+           align_up(limits->slabs_max * sizeof(struct pack_slab)) +
+           align_up(limits->opens_max * sizeof(struct pack_open)) +
+           align_up(limits->appends_max * sizeof(struct gpu_append)) +
+           align_up(limits->moves_max * sizeof(struct gpu_move)) +
+           align_up(limits->rows_max * sizeof(struct pack_row)) +
+           align_up(limits->ids_max * sizeof(int32_t)) +
+           align_up(limits->bias_max * sizeof(struct gpu_bias));
+}
+
+size_t result_bytes_max(const struct gpu_limits *limits, uint32_t hidden)
+{
+    return sizeof(struct result_head) + limits->rows_max * sizeof(struct gpu_sample) +
+           limits->rows_max * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX +
+           limits->scores_max * sizeof(struct gpu_score) +
+           (size_t)limits->embeds_max * hidden * sizeof(float);
+}
+
+static uint32_t row_embeds(const struct gpu_row *row)
+{
+    if (row->want & GPU_EMBED_ALL)
+        return row->q_len;
+    return row->want & (GPU_EMBED_LAST | GPU_POOL_OUT) ? 1 : 0;
+}
+
+void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan, uint32_t hidden,
+                       bool tops)
+{
+    struct result_layout set = {0};
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        set.sample_count += row->want & GPU_SAMPLE ? 1 : 0;
+        set.score_count += row->want & GPU_SCORE ? row->score_count : 0;
+        set.embed_count += row_embeds(row);
+    }
+    size_t at = sizeof(struct result_head);
+    set.samples = (uint32_t)at;
+    at += set.sample_count * sizeof(struct gpu_sample);
+    if (tops) {
+        set.tops = (uint32_t)at;
+        at += set.sample_count * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX;
+    }
+    set.scores = (uint32_t)at;
+    at += set.score_count * sizeof(struct gpu_score);
+    set.embeds = (uint32_t)at;
+    at += (size_t)set.embed_count * hidden * sizeof(float);
+    set.bytes = (uint32_t)at;
+    *layout = set;
+}
+
+struct writer {
+    char *base;
+    size_t at;
+};
+
+static uint32_t section(struct writer *writer, size_t bytes)
+{
+    size_t at = writer->at;
+    writer->at = at + align_up(bytes);
+    return (uint32_t)at;
+}
+
+static uint32_t section_copy(struct writer *writer, const void *from, size_t bytes)
+{
+    uint32_t at = section(writer, bytes);
+    if (bytes)
+        memcpy(writer->base + at, from, bytes);
+    return at;
+}
+
+static void slabs_write(struct pack_slab *to, const struct pack_source *source)
+{
+    const struct gpu_plan *plan = source->plan;
+    for (uint32_t i = 0; i < plan->slab_count; i++) {
+        const struct gpu_slab *slab = &plan->slabs[i];
+        to[i] = (struct pack_slab){
+            .group = slab->group,
+            .slab = slab->slab,
+            .base = source->slab_base(source->context, slab->group, slab->slab),
+        };
+    }
+}
+
+static void open_write(struct pack_open *to, const struct gpu_open *open, const int32_t *ids)
+{
+    *to = (struct pack_open){
+        .slot = open->slot,
+        .bias_first = open->bias_first,
+        .state =
+            {
+                .flags = open->flags,
+                .logprobs = open->logprobs,
+                .seed = open->seed,
+                .temperature = open->temperature,
+                .top_p = open->top_p,
+                .min_p = open->min_p,
+                .top_k = open->top_k,
+                .repetition = open->repetition,
+                .presence = open->presence,
+                .frequency = open->frequency,
+                .prompt_len = open->prompt_len,
+                .eos_from = open->eos_from,
+                .bias_count = open->bias_count,
+                .stop_count = open->stop_ids_count,
+            },
+    };
+    if (open->stop_ids_count)
+        memcpy(to->state.stop_ids, ids + open->stop_ids_first, open->stop_ids_count * sizeof *ids);
+}
+
+static void rows_write(struct pack_row *to, const struct gpu_plan *plan,
+                       struct batch_counts *counts)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        bool sample = row->want & GPU_SAMPLE, score = row->want & GPU_SCORE;
+        to[i] = (struct pack_row){
+            .row = {.slot = row->slot,
+                    .position = row->position,
+                    .q_len = row->q_len,
+                    .token = counts->tokens,
+                    .want = row->want},
+            .ids = row->input == GPU_IDS ? row->ids : PACK_NONE,
+            .sample = sample ? counts->samples : PACK_NONE,
+            .score_first = counts->scores,
+            .score_count = score ? row->score_count : 0,
+            .embed_first = counts->embeds,
+            .embed_count = row_embeds(row),
+        };
+        counts->tokens += row->q_len;
+        counts->samples += sample;
+        counts->scores += to[i].score_count;
+        counts->embeds += to[i].embed_count;
+    }
+    counts->rows = plan->row_count;
+}
+
+size_t pack_write(void *to, const struct pack_source *source)
+{
+    const struct gpu_plan *plan = source->plan;
+    struct writer writer = {.base = to};
+    struct pack_head head = {
+        .step = plan->step,
+        .slab_count = plan->slab_count,
+        .open_count = plan->open_count,
+        .append_count = plan->append_count,
+        .move_count = plan->move_count,
+        .counts = {.moves = plan->move_count},
+        .result = source->result,
+        .result_samples = source->layout->samples,
+        .result_tops = source->layout->tops,
+        .tokens_in = source->tokens_in,
+        .tokens_out = source->tokens_out,
+    };
+    (void)section(&writer, sizeof head);
+    head.slabs = section(&writer, plan->slab_count * sizeof(struct pack_slab));
+    slabs_write((struct pack_slab *)(writer.base + head.slabs), source);
+    head.opens = section(&writer, plan->open_count * sizeof(struct pack_open));
+    for (uint32_t i = 0; i < plan->open_count; i++)
+        open_write((struct pack_open *)(writer.base + head.opens) + i, &plan->opens[i], plan->ids);
+    head.appends = section_copy(&writer, plan->appends, plan->append_count * sizeof *plan->appends);
+    head.moves = section_copy(&writer, plan->moves, plan->move_count * sizeof *plan->moves);
+    head.rows = section(&writer, plan->row_count * sizeof(struct pack_row));
+    rows_write((struct pack_row *)(writer.base + head.rows), plan, &head.counts);
+    head.ids = section_copy(&writer, plan->ids, plan->id_count * sizeof *plan->ids);
+    head.bias = section_copy(&writer, plan->bias, plan->bias_count * sizeof *plan->bias);
+    head.bytes = (uint32_t)writer.at;
+    memcpy(to, &head, sizeof head);
+    return writer.at;
+}

@@ -1,0 +1,328 @@
+#include <assert.h>
+#include <string.h>
+
+#include "gpu/base/cuda_error.h"
+#include "gpu/base/nvtx.h"
+#include "gpu/engine/engine.h"
+#include "gpu/kernels/attention/attention.h"
+
+/* One step on its way. */
+struct step {
+    struct rank *rank;
+    const struct gpu_plan *plan;
+    struct ring_place *place;
+    struct result_layout layout;
+    struct launch launch;
+    bool cuda_graph_fits; /* it may run as a graph */
+    bool graph_there;     /* and that is captured */
+    struct cuda_graph_key graph;
+    bool scratch_held;
+    uint64_t scratch_bytes;
+    uint64_t tokens_of; /* the step whose tokens come from the last stage; 0: none do */
+};
+
+static void batch_bound(const struct step *step, struct batch *batch)
+{
+    const struct gpu_plan *plan = step->plan;
+    const struct result_layout *layout = &step->layout;
+    *batch = step->rank->state.batch;
+    batch->rows_max = plan->row_count;
+    batch->tokens_max = plan->token_count;
+    batch->samples_max = layout->sample_count;
+    batch->scores_max = layout->score_count;
+    batch->embeds_max = layout->embed_count;
+    batch->moves_max = plan->move_count;
+    batch->q_len_max = batch->decode_len_max = batch->context_max = 0;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        if (row->q_len > batch->q_len_max)
+            batch->q_len_max = row->q_len;
+        if (row->q_len <= ATTENTION_DECODE_MAX && row->q_len > batch->decode_len_max)
+            batch->decode_len_max = row->q_len;
+        if (row->position + row->q_len > batch->context_max)
+            batch->context_max = row->position + row->q_len;
+    }
+}
+
+static bool plan_opens_penalties(const struct gpu_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->open_count; i++) {
+        if (plan->opens[i].flags & GPU_SLOT_PENALTIES)
+            return true;
+    }
+    return false;
+}
+
+/* All memory that the step needs; a graph has its own. When it cannot be had, nothing has happened.
+ */
+static int memory_take(struct step *step, struct error *error)
+{
+    struct rank *rank = step->rank;
+    struct launch *launch = &step->launch;
+    if (launch->counts) {
+        int status = state_seen_take(&rank->state, &rank->mem, error);
+        if (status)
+            return status;
+        launch->batch.seen = rank->state.batch.seen;
+    }
+    step->scratch_bytes = program_scratch_bytes(&rank->program, &launch->batch);
+    if (!step->scratch_bytes || step->graph_there)
+        return 0;
+    int status = mem_scratch(&rank->mem, step->scratch_bytes, &launch->scratch, error);
+    step->scratch_held = !status;
+    return status;
+}
+
+/* What was reserved for this very step is its memory. */
+static bool memory_reserved(struct step *step)
+{
+    struct rank_reserved *reserved = &step->rank->reserved;
+    if (reserved->step != step->plan->step)
+        return false;
+    step->launch.batch.seen = step->rank->state.batch.seen;
+    step->launch.scratch = reserved->scratch;
+    step->scratch_bytes = reserved->bytes;
+    step->scratch_held = reserved->scratch != NULL;
+    *reserved = (struct rank_reserved){0};
+    return true;
+}
+
+static int memory_give(struct step *step, struct error *error)
+{
+    if (!step->scratch_held)
+        return 0;
+    int status =
+        mem_scratch_free(&step->rank->mem, step->launch.scratch, step->scratch_bytes, error);
+    step->scratch_held = status != 0;
+    return status;
+}
+
+static bool plan_wants_tops(const struct rank *rank, const struct gpu_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        const struct gpu_row *row = &plan->rows[i];
+        if ((row->want & (GPU_SAMPLE | GPU_LOGPROBS)) == (GPU_SAMPLE | GPU_LOGPROBS) &&
+            rank->slots[row->slot].logprobs)
+            return true;
+    }
+    return false;
+}
+
+static bool plan_pools(const struct gpu_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        if (plan->rows[i].want & GPU_POOL_ADD)
+            return true;
+    }
+    return false;
+}
+
+static void *slab_base(const void *context, uint32_t group, uint32_t slab)
+{
+    const struct rank *rank = context;
+    return rank->slabs[group].base[slab];
+}
+
+/* The state of the layers between two stages, in the scratch that this step runs with. */
+static struct stage_state state_between(const struct step *step)
+{
+    struct launch launch = step->launch;
+    if (!step->plan->token_count)
+        return (struct stage_state){.residual = NULL};
+    if (step->graph_there)
+        cuda_graph_place(step->rank, &step->graph, &launch);
+    return program_state(&step->rank->program, &launch.batch, launch.scratch,
+                         step->plan->token_count);
+}
+
+static int kernels_run(struct step *step, struct error *error)
+{
+    struct rank *rank = step->rank;
+    const struct program *program = &rank->program;
+    cudaStream_t compute = rank->lane.compute;
+    struct stage_state between = {.residual = NULL};
+    int status = 0;
+    if (program->has_prev_stage || program->has_next_stage)
+        between = state_between(step);
+    if (step->tokens_of)
+        status = pipeline_link_await_tokens(&rank->link, step->tokens_of, compute, error);
+    if (!status && program->has_prev_stage)
+        status = pipeline_link_recv(&rank->link, step->plan->step, &between, compute, error);
+    if (!status)
+        status = step->graph_there ? cuda_graph_launch(rank, &step->graph, &step->launch, error)
+                                   : program_run(program, &step->launch, error);
+    if (!status && program->has_next_stage)
+        status = pipeline_link_send(&rank->link, step->plan->step, &between, compute, error);
+    return status ? status : memory_give(step, error);
+}
+
+/* Who only hands on has no results but the times of the step. */
+static int results_enqueue(const struct step *step, struct error *error)
+{
+    struct rank *rank = step->rank;
+    struct ring_place *place = step->place;
+    struct streams *lane = &rank->lane;
+    uint64_t number = step->plan->step;
+    size_t bytes = rank->program.has_next_stage ? sizeof(struct result_head) : place->layout.bytes;
+    int status = streams_results_there(lane, number, error);
+    if (!status && &rank->link == rank->link.last)
+        status = pipeline_link_return(&rank->link, number, lane->copy_out, error);
+    if (!status)
+        status =
+            streams_results_out(lane, number, place->result_pinned, place->result, bytes, error);
+    return status;
+}
+
+static int step_enqueue(struct step *step, size_t plan_bytes, struct error *error)
+{
+    struct rank *rank = step->rank;
+    struct ring_place *place = step->place;
+    struct streams *lane = &rank->lane;
+    uint64_t number = step->plan->step;
+    if (!mem_is_pinned(&rank->mem, place->plan_pinned, plan_bytes) ||
+        !mem_is_pinned(&rank->mem, place->result_pinned, place->layout.bytes))
+        rank_count(&rank->counters.pageable_copies, true);
+    int status = streams_plan_in(lane, number, place->plan, place->plan_pinned, plan_bytes, error);
+    if (!status)
+        status = kernels_run(step, error);
+    if (!status)
+        status = results_enqueue(step, error);
+    if (!status)
+        status = streams_notify(lane, number, error);
+    return status;
+}
+
+/* A decode row reads what was sampled in the last step that had its slot. Every step's tokens stand
+ * for those before it, too; of one that has ended for sure there is no need to have older ones. */
+static uint64_t tokens_of(const struct rank *rank, const struct gpu_plan *plan)
+{
+    uint64_t depth = rank->engine->facts.limits.depth, of = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < plan->row_count; i++) {
+        uint64_t step = rank->slots[plan->rows[i].slot].row_step;
+        if (plan->rows[i].input != GPU_LAST)
+            continue;
+        any = true;
+        of = step > of ? step : of;
+    }
+    if (any && of + depth < plan->step)
+        of = plan->step - depth;
+    return of;
+}
+
+/* After memory was taken: the plan takes effect on what the host keeps, and is written out. */
+static size_t step_write(struct step *step)
+{
+    struct rank *rank = step->rank;
+    struct ring_place *place = step->place;
+    const struct pipeline_link *link = &rank->link;
+    if (link->first == link && link->first)
+        step->tokens_of = tokens_of(rank, step->plan);
+    plan_note(rank, step->plan);
+    result_layout_set(&step->layout, step->plan, rank->engine->facts.model.hidden,
+                      plan_wants_tops(rank, step->plan));
+    place->layout = step->layout;
+    place->step = step->plan->step;
+    char *result = place->result;
+    step->launch.scores = (struct gpu_score *)(result + place->layout.scores);
+    step->launch.embeds = (float *)(result + place->layout.embeds);
+    struct pack_source source = {
+        .plan = step->plan,
+        .layout = &place->layout,
+        .result = place->result,
+        .tokens_in = step->tokens_of ? pipeline_link_tokens(link, step->tokens_of) : NULL,
+        .tokens_out =
+            link->last && link->last == link ? pipeline_link_tokens(link, step->plan->step) : NULL,
+        .slab_base = slab_base,
+        .context = rank,
+    };
+    size_t bytes = pack_write(place->plan_pinned, &source);
+    assert(bytes <= rank->ring.plan_bytes);
+    return bytes;
+}
+
+static void step_make(struct step *step, struct rank *rank, const struct gpu_plan *plan)
+{
+    plan_check(rank, plan);
+    *step = (struct step){.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
+    step->launch.wire = step->place->plan;
+    result_layout_set(&step->layout, plan, rank->engine->facts.model.hidden, false);
+    batch_bound(step, &step->launch.batch);
+    step->launch.counts =
+        !rank->program.has_next_stage && (rank->penalty_slots > 0 || plan_opens_penalties(plan));
+    step->launch.pools = plan_pools(plan);
+    step->cuda_graph_fits = cuda_graph_fits(rank, plan, step->launch.counts, &step->graph);
+    step->graph_there = step->cuda_graph_fits && cuda_graph_exists(rank, &step->graph);
+    if (step->cuda_graph_fits && rank->engine->rank_count > 1)
+        cuda_graph_bound(rank, &step->graph, &step->launch.batch);
+}
+
+int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error)
+{
+    struct step step;
+    if (rank->dead)
+        return error_set(error, ERR_DEVICE, "the device failed before");
+    step_make(&step, rank, plan);
+    assert(!rank->reserved.step);
+    int status = memory_take(&step, error);
+    if (status) {
+        if (status != -ERR_DEVICE_MEMORY)
+            rank_die(rank);
+        return status;
+    }
+    rank->reserved = (struct rank_reserved){
+        .step = plan->step, .scratch = step.launch.scratch, .bytes = step.scratch_bytes};
+    return 0;
+}
+
+void step_release(struct rank *rank)
+{
+    struct rank_reserved *reserved = &rank->reserved;
+    struct error ignored;
+    if (reserved->scratch && !rank->dead)
+        (void)mem_scratch_free(&rank->mem, reserved->scratch, reserved->bytes, &ignored);
+    *reserved = (struct rank_reserved){0};
+}
+
+/* Whatever the call said that failed: the step cannot be tried again. */
+static int lost(struct rank *rank, struct error *error)
+{
+    rank_die(rank);
+    if (error)
+        error->code = ERR_DEVICE;
+    return -ERR_DEVICE;
+}
+
+int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error)
+{
+    struct step step;
+    if (rank->dead)
+        return error_set(error, ERR_DEVICE, "the device failed before");
+    profile_begin(&rank->lane.profile, plan);
+    step_make(&step, rank, plan);
+    int status = memory_reserved(&step) ? 0 : memory_take(&step, error);
+    if (status) {
+        if (status != -ERR_DEVICE_MEMORY)
+            rank_die(rank);
+        return status;
+    }
+    size_t bytes = step_write(&step);
+    bool ahead = streams_completed(&rank->lane) != rank->submitted;
+    status = step_enqueue(&step, bytes, error);
+    if (status) {
+        /* Half a step is in the streams: nothing after it can be right. */
+        status = lost(rank, error);
+        (void)memory_give(&step, NULL);
+        return status;
+    }
+    profile_end(&rank->lane.profile, plan->step);
+    rank->submitted = plan->step;
+    rank_count(&rank->counters.steps, true);
+    rank_count(&rank->counters.steps_ahead, ahead);
+    if (step.cuda_graph_fits && !step.graph_there) {
+        nvtx_begin("capture");
+        cuda_graph_capture(rank, &step.graph, &step.launch);
+        nvtx_end();
+    }
+    return mem_housekeep(&rank->mem, error) ? lost(rank, error) : 0;
+}

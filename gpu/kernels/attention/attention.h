@@ -1,0 +1,39 @@
+/* Causal attention of a step's tokens over the blocks of their slots; grouped queries, optional
+ * window.
+ *
+ * out[t][h] = sum over positions p of softmax(scale * q[t][h] . k[p]) * v[p], p from the window's
+ * start to the token's own position. K and V of the step's own tokens are in the cache already
+ * (op_rope).
+ *
+ * A sequence is split at multiples of ATTENTION_SPLIT positions. Each split gives its maximum m,
+ * its sum l of exp(s - m) and its unscaled output o; splits are combined from the first to the
+ * last: M = max(m, m'), l = l * exp(m - M) + l' * exp(m' - M), o likewise; at the end o / l. So
+ * bits depend neither on the batch nor on how the prompt was cut into rows (CUDA: within the decode
+ * path of up to 16 rows, of more rows, and within the prefill path). Query head h reads KV head h /
+ * (heads / kv_heads). */
+#pragma once
+
+#include "gpu/kernels/common/batch.h"
+
+#define ATTENTION_SPLIT 256
+#define ATTENTION_DECODE_MAX 8 /* q_len up to this takes the decode path on CUDA */
+#define ATTENTION_HEAD_DIM_MAX 256
+
+struct attention_args {
+    struct batch batch;
+    struct kv_layer kv;
+    const void *q; /* [tokens_max][q_stride]: heads * head_dim, the q part of qkv */
+    void *out;     /* [tokens_max][out_stride] */
+    uint32_t q_stride, out_stride;
+    enum dtype dtype;                   /* of q and out */
+    uint32_t heads, kv_heads, head_dim; /* of this rank; heads is a multiple of kv_heads */
+    float scale;
+    void
+        *scratch; /* attention_scratch_bytes() of the scratch class, aligned; NULL when that is 0 */
+    size_t scratch_bytes;
+};
+
+/* Room for the splits' partial results, for these bounds. 0 on the CPU device. */
+OP_C size_t attention_scratch_bytes(const struct batch *bounds, uint32_t heads, uint32_t head_dim);
+
+OP_C cudaError_t op_attention(const struct attention_args *args, cudaStream_t stream);

@@ -1,0 +1,391 @@
+/* Rope, the write of K and V and decode attention in one kernel, on sm_90, for few rows of single
+ * tokens: bound by latency.
+ *
+ * A block per row, KV head and split; its eight warps attend as attention_decode.cu's do, to the
+ * same bits, warp w to positions 32 w and on. All keys and values but those of the row's own token
+ * were there before the step: they are asked for before the kernel waits for the product that gives
+ * q, k and v, and before it lets the product behind it start, whose weights they would come after.
+ * Then every warp takes the head's queries into registers and turns them there. The one whose
+ * positions the token is among turns its key beside them, as one more row, puts key and value into
+ * the cache, and what comes of them to its place among the others'.
+ *
+ * A ninth warp goes the same way ahead of the others, over nothing: a kernel that runs once per
+ * layer finds none of its instructions in the SM's caches, and behind the wait all would wait for
+ * them. Figures: tests/bench/EXPERIMENTS.md. */
+#include "gpu/kernels/attention/attention_decode_rope.cuh"
+#include "gpu/kernels/attention/attention_tuned.cuh"
+#include "gpu/kernels/attention/rope.cuh"
+#include "gpu/kernels/attention/rope_attention.cuh"
+#include "gpu/kernels/common/device_props.cuh"
+
+namespace HALF
+{
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+template <int HD>
+__device__ __forceinline__ void roped_norm(rope_pairs (&x)[HD / 64], const rope_args &rope,
+                                           const void *weight)
+{
+    uint32_t t = threadIdx.x % 4;
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < HD / 64; j++) {
+        float part = rope_squares(x[j]);
+        part += __shfl_xor_sync(FULL_MASK, part, 1);
+        part += __shfl_xor_sync(FULL_MASK, part, 2);
+        squares += part;
+    }
+    float scale = rope_scale(squares, HD, rope.eps);
+#pragma unroll
+    for (int j = 0; j < HD / 64; j++) {
+        uint32_t i = (4 * j + t) * 8; /* whole chunks: no end is near */
+        rope_norm(x[j], scale, load_float8(weight, i, SIZE_MAX, rope.norm_dtype),
+                  load_float8(weight, HD / 2 + i, SIZE_MAX, rope.norm_dtype));
+    }
+}
+
+/* A row's chunks 4 j + t, of which a lane so has both sides of its pairs, normed and turned. */
+template <int HD, bool NORMS>
+__device__ __forceinline__ void roped_turn(uint4 (&row)[HD / 32],
+                                           const float4 (&angles)[HD / 64][4],
+                                           const rope_args &rope, bool is_key)
+{
+    const int half = HD / 64;
+    const void *weight = is_key ? rope.k_norm : rope.q_norm;
+    rope_pairs x[half];
+#pragma unroll
+    for (int j = 0; j < half; j++)
+        x[j] = rope_unpack(row[j], row[j + half], DTYPE_HALF);
+    if (NORMS)
+        roped_norm<HD>(x, rope, weight);
+#pragma unroll
+    for (int j = 0; j < half; j++)
+        rope_turn(x[j], angles[j], row[j], row[j + half], DTYPE_HALF);
+}
+
+/* The rows turned, and the key written to the cache. */
+template <int HD, bool NORMS>
+__device__ __forceinline__ void roped_rows(uint4 (&q)[HD / 32], uint4 (&key)[HD / 32],
+                                           const roped_token<HD> &token, const roped_task &task,
+                                           const rope_args &rope, char *cache)
+{
+    uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    bool apart = task.owns && task.shape.group == ROPED_QUERIES;
+#pragma unroll
+    for (int j = 0; j < HD / 32; j++)
+        q[j] = token.row[j];
+#pragma unroll 1
+    for (bool more = apart;; more = false) {
+        roped_turn<HD, NORMS>(q, token.angles, rope, more || g == task.shape.group);
+        if (more || !apart)
+#pragma unroll
+            for (int j = 0; j < HD / 32; j++)
+                key[j] = q[j];
+        if (!more)
+            break;
+#pragma unroll
+        for (int j = 0; j < HD / 32; j++)
+            q[j] = roped_read(token.query + (4 * j + t) * 8, token.query);
+    }
+    if (task.real && task.owns && g == task.shape.group % ROPED_QUERIES)
+#pragma unroll
+        for (int j = 0; j < HD / 32; j++)
+            *reinterpret_cast<uint4 *>(cache + (4 * j + t) * 16) = key[j];
+}
+
+/* The token's own value, to its place among the others, which is zero, and to the cache. */
+template <int HD>
+__device__ __forceinline__ void roped_own(roped_lane<HD> &mine, const roped_task &task,
+                                          const uint4 (&value)[HD / 64], char *cache)
+{
+    uint32_t g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    bool has = t == task.own % 8 / 2;
+    uint32_t even = !has ? 0x4444 : task.own % 2 ? 0x1044 : 0x4410; /* 16 bits, and zeros */
+    uint32_t odd = !has ? 0x4444 : task.own % 2 ? 0x3244 : 0x4432;
+    uint32_t here[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        here[i] = task.own / 8 == i ? UINT32_MAX : 0;
+#pragma unroll
+    for (int m = 0; m < HD / 16; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint32_t word = __byte_perm(value_word<HD>(value, m, half), 0, m % 2 ? odd : even);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                mine.v[i / 2][m][i % 2 * 2 + half] |= word & here[i];
+        }
+    if (has && task.real)
+#pragma unroll
+        for (int j = 0; j < HD / 64; j++)
+            *reinterpret_cast<uint4 *>(cache + (8 * j + g) * 16) = value[j];
+}
+
+/* Scores of the warp's keys, as decode_scores() has them. The own key's come of a product of their
+ * own, whose column it has where it was turned, and go to its place. */
+template <int HD>
+__device__ __forceinline__ void roped_scores(float (&score)[KEY_TILES][4], const roped_task &task,
+                                             const roped_lane<HD> &mine, const uint4 (&q)[HD / 32],
+                                             const uint4 (&key)[HD / 32])
+{
+    uint32_t lane = threadIdx.x % WARP, t = lane % 4;
+    float part[KEY_TILES][4] = {}, own[4] = {}, own_part[4] = {};
+#pragma unroll
+    for (int j = 0; j < HD / 32; j++) {
+        const uint32_t row[4] = {q[j].x, q[j].z, q[j].y, q[j].w}; /* decode_set_q() */
+#pragma unroll
+        for (int k = 0; k < KEY_TILES; k++)
+            decode_multiply(score[k], part[k], row, mine.k[k][j]);
+        decode_multiply(own, own_part, row, key[j]);
+    }
+    if (task.owns) {
+        uint32_t column = task.shape.group % ROPED_QUERIES;
+        float value = column % 2 ? own[1] + own_part[3] : own[0] + own_part[2];
+        value = __shfl_sync(FULL_MASK, value, lane - t + column / 2);
+#pragma unroll
+        for (int k = 0; k < KEY_TILES; k++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                if (task.own == k * 8 + 2 * t + i) {
+                    score[k][i] = value;
+                    part[k][i + 2] = 0;
+                }
+    }
+#pragma unroll
+    for (int k = 0; k < KEY_TILES; k++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t position = task.position + k * 8 + 2 * t + i;
+            bool seen = position >= task.item.row.first && position <= task.item.row.last;
+            score[k][i] = seen ? score[k][i] + part[k][i + 2] : -INFINITY;
+        }
+}
+
+/* What a warp has of the split. */
+template <int HD> struct roped_part {
+    float out[HD / 16][4]; /* rows of tile m by queries 2 t and 2 t + 1 */
+    float most, sum;       /* of query g */
+};
+
+template <int HD, bool NORMS>
+__device__ __forceinline__ void rope_attention_rows(roped_part<HD> &part, roped_token<HD> &token,
+                                                    const roped_shared<HD> &shared,
+                                                    const roped_task &task, const attention_args &a,
+                                                    const rope_args &rope, char *cache)
+{
+    /* Nine warps have registers for keys or values beside the rows; for neither beside norms. */
+    const bool late = HD > 64, later = late && NORMS;
+    roped_lane<HD> mine;
+    uint4 q[HD / 32], key[HD / 32];
+    float score[KEY_TILES][4] = {};
+    roped_ask<HD>(token, task, a, rope);
+    if (!later)
+        roped_keys<HD>(mine, shared, task);
+    if (!late)
+        roped_values<HD>(mine, shared, task);
+    roped_rows<HD, NORMS>(q, key, token, task, rope, cache);
+    if (!late && task.owns)
+        roped_own<HD>(mine, task, token.value, cache + (a.kv.v - a.kv.k));
+    if (later)
+        roped_keys<HD>(mine, shared, task);
+    roped_scores<HD>(score, task, mine, q, key);
+    if (late)
+        roped_values<HD>(mine, shared, task);
+    if (late && task.owns)
+        roped_own<HD>(mine, task, token.value, cache + (a.kv.v - a.kv.k));
+    float unit = a.scale * ATTENTION_LOG2E;
+    part.most = tile_peak(score, 0) * unit;
+    part.sum = tile_sum(tile_weigh(score, 0, unit, origin_of(part.most)));
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        uint32_t low = pack(score[2 * c][0], score[2 * c][1], DTYPE_HALF);
+        uint32_t high = pack(score[2 * c + 1][0], score[2 * c + 1][1], DTYPE_HALF);
+#pragma unroll
+        for (int m = 0; m < HD / 16; m++) {
+            const uint32_t(&v)[4] = mine.v[c][m];
+            mma_half(part.out[m], v[0], v[1], v[2], v[3], low, high);
+        }
+    }
+}
+
+/* Four dimensions of a query in shared memory: turned so that lanes of two queries meet in no bank.
+ */
+__device__ __forceinline__ uint32_t merge_slot(uint32_t four, uint32_t query)
+{
+    return four ^ (query / 2 % 2);
+}
+
+/* The warp's results, to where they are merged. */
+template <int HD>
+__device__ __forceinline__ void roped_leave(roped_shared<HD> &shared, const roped_task &task,
+                                            const roped_part<HD> &part)
+{
+    uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    if (t == 0 && g < task.shape.group)
+        shared.stat[warp][g] = make_float2(part.most, part.sum);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t query = 2 * t + i;
+        if (query >= task.shape.group)
+            continue;
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int m = 0; m < HD / 16; m += 4) {
+                uint32_t four = HD == 64 ? 2 * g + half : 16 * half + 2 * g + m / 4;
+                shared.merge[warp][query][merge_slot(four, query)] =
+                    make_float4(part.out[m][half * 2 + i], part.out[m + 1][half * 2 + i],
+                                part.out[m + 2][half * 2 + i], part.out[m + 3][half * 2 + i]);
+            }
+    }
+}
+
+/* The warps' results of the split into one, as decode_merge does, and where they belong. */
+template <int HD>
+__device__ __forceinline__ void roped_merge(const roped_shared<HD> &shared, const roped_task &task,
+                                            const attention_args &a, const decode_scratch &scratch)
+{
+    const int values = HD / 64; /* per thread, of four queries at a time */
+    const attention_item &item = task.item;
+    uint32_t dimension = threadIdx.x * values % HD;
+#pragma unroll 1
+    for (uint32_t first = 0; first < task.shape.group; first += 4) {
+        uint32_t query = first + threadIdx.x * values / HD;
+        uint32_t head = item.head * task.shape.group + query;
+        float2 stat[DECODE_WARPS];
+        float most = -INFINITY, sum = 0, out[values] = {};
+#pragma unroll
+        for (int w = 0; w < DECODE_WARPS; w++) {
+            stat[w] = task.real ? shared.stat[w][query] : make_float2(0, 0);
+            most = fmaxf(most, stat[w].x);
+        }
+        float origin = origin_of(most);
+#pragma unroll
+        for (int w = 0; w < DECODE_WARPS; w++) {
+            const float *from = reinterpret_cast<const float *>(
+                                    &shared.merge[w][query][merge_slot(dimension / 4, query)]) +
+                                dimension % 4;
+            float factor = exp2_fast(stat[w].x - origin);
+            sum += stat[w].y * factor;
+#pragma unroll
+            for (int v = 0; v < values; v++)
+                out[v] += (task.real ? from[v] : 0) * factor;
+        }
+        if (!task.real || query >= task.shape.group)
+            continue;
+        if (item.record == PLAN_DIRECT) {
+            half_t *to = static_cast<half_t *>(a.out) + (size_t)item.row.token * a.out_stride +
+                         head * HD + dimension;
+            float inverse = attention_inverse(sum);
+#pragma unroll
+            for (int v = 0; v < values; v++)
+                to[v] = half_of(out[v] * inverse);
+            continue;
+        }
+        size_t record = item.record + (size_t)(item.split - item.row.split_first) * a.heads + head;
+        if (dimension == 0)
+            scratch.stat[record] = make_float2(most, sum);
+#pragma unroll
+        for (int v = 0; v < values; v++)
+            scratch.out[record * HD + dimension + v] = out[v];
+    }
+}
+
+#endif
+
+template <int HD, bool NORMS>
+__global__ void __launch_bounds__(ROPED_WARPS *WARP, 1)
+    roped_kernel(const __grid_constant__ struct rope_args rope,
+                 const __grid_constant__ struct attention_args a,
+                 const __grid_constant__ struct decode_scratch scratch, uint32_t splits_max,
+                 uint32_t block_shift)
+{
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    extern __shared__ __align__(128) char memory[];
+    roped_shared<HD> &shared = *reinterpret_cast<roped_shared<HD> *>(memory);
+    const struct batch_group &group = a.batch.groups[a.kv.group];
+    roped_task task = roped_find(a, group, splits_max);
+    if (!task.exists) {
+        grid_trigger();
+        grid_wait();
+        return;
+    }
+    roped_part<HD> part = {};
+    part.most = -INFINITY;
+    char *cache = NULL;
+    if (task.real && task.any) {
+        cache = roped_fetch<HD>(shared, task, a, group, block_shift);
+        /* Not before: the product behind asks for megabytes at once, and these would wait. */
+        grid_trigger();
+    }
+    roped_token<HD> token;
+    if (task.any)
+        roped_angles<HD>(token, task, rope);
+    if (task.real)
+        grid_wait();
+    if (task.any)
+        rope_attention_rows<HD, NORMS>(part, token, shared, task, a, rope, cache);
+    roped_leave<HD>(shared, task, part);
+    if (task.real)
+        attention_warps_sync();
+    roped_merge<HD>(shared, task, a, scratch);
+    if (scratch.row_record && blockIdx.y == 0 && task.item.head == 0 && threadIdx.x == 0)
+        scratch.row_record[task.item.index] = task.item.record;
+#endif
+}
+
+/* For loads of 16 bytes; norms are of both q and k, or there are none. */
+static bool roped_aligned(const struct rope_args *rope)
+{
+    uintptr_t all = reinterpret_cast<uintptr_t>(rope->angles) |
+                    reinterpret_cast<uintptr_t>(rope->q_norm) |
+                    reinterpret_cast<uintptr_t>(rope->k_norm);
+    return all % 16 == 0 && !rope->q_norm == !rope->k_norm;
+}
+
+/* Blocks that the bounds ask for: more than SMs, and splits are better attended in one stream. */
+static bool roped_can(const struct rope_args *rope, const struct attention_args *a, uint32_t splits)
+{
+    const struct batch &batch = a->batch;
+    bool single = batch.q_len_max == 1 && batch.decode_len_max == 1;
+    bool alike = rope->qkv == a->q && rope->stride == a->q_stride && rope->dtype == a->dtype;
+    return single && alike && roped_aligned(rope) && attention_decode_latency_can(a) &&
+           a->head_dim <= 128 && a->heads / a->kv_heads <= ROPED_QUERIES &&
+           batch.rows_max <= ATTENTION_FEW_ROWS &&
+           batch.rows_max * a->kv_heads * splits <= device_props()->processors;
+}
+
+template <int HD, bool NORMS>
+static cudaError_t roped_launch(const struct rope_args *rope, const struct attention_args *args,
+                                const struct decode_scratch &scratch, uint32_t splits,
+                                cudaStream_t stream)
+{
+    static struct device_once once;
+    cudaError_t result = device_allow(&once, roped_kernel<HD, NORMS>, device_props());
+    if (result != cudaSuccess)
+        return result;
+    result = launch(roped_kernel<HD, NORMS>, dim3(args->batch.rows_max * args->kv_heads, splits),
+                    ROPED_WARPS * WARP, sizeof(roped_shared<HD>), stream, *rope, *args, scratch,
+                    splits, (uint32_t)__builtin_ctz(args->batch.block_tokens));
+    return result == cudaSuccess && splits > 1 ? attention_combine(args, &scratch, stream) : result;
+}
+
+cudaError_t attention_decode_rope(const struct rope_args *rope, const struct attention_args *attend,
+                                  bool *ret_done, cudaStream_t stream)
+{
+    uint32_t splits = ceil_div(attend->batch.context_max, ATTENTION_SPLIT);
+    struct decode_scratch scratch = attention_decode_scratch(attend);
+    bool fits = splits <= 1 || attend->batch.rows_max * splits * attend->heads <= scratch.capacity;
+    *ret_done = fits && roped_can(rope, attend, splits);
+    if (!*ret_done)
+        return cudaSuccess;
+    bool norms = rope->q_norm;
+    if (attend->head_dim == 64)
+        return norms ? roped_launch<64, true>(rope, attend, scratch, splits, stream)
+                     : roped_launch<64, false>(rope, attend, scratch, splits, stream);
+    return norms ? roped_launch<128, true>(rope, attend, scratch, splits, stream)
+                 : roped_launch<128, false>(rope, attend, scratch, splits, stream);
+}
+
+} // namespace HALF

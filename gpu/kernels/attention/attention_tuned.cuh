@@ -1,0 +1,19 @@
+/* The bodies of attention for one 16-bit dtype (half_t.cuh), each with what it can be used for.
+ * They take the rows of `which`, or those that they are named for, and leave the others alone. */
+#pragma once
+
+#include "gpu/kernels/attention/attention.cuh"
+#include "gpu/kernels/common/half.cuh"
+
+namespace HALF
+{
+
+bool attention_decode_latency_can(const struct attention_args *args);
+cudaError_t attention_decode_latency(const struct attention_args *args, cudaStream_t stream);
+bool attention_prefill_can(const struct attention_args *args);
+cudaError_t attention_prefill(const struct attention_args *args, uint32_t which,
+                              cudaStream_t stream);
+bool attention_prefill_wgmma_can(const struct attention_args *args);
+cudaError_t attention_prefill_wgmma(const struct attention_args *args, cudaStream_t stream);
+
+} // namespace HALF

@@ -1,0 +1,184 @@
+/* Eight pairs a thread where 16-byte loads can be had; for other shapes a warp per token and head.
+ * Bound by latency for few tokens, by memory for many. The next kernel may start when this one has
+ * waited for those before it, not earlier: attention then reads what those have written without a
+ * wait of its own. */
+#include "gpu/kernels/common/device.cuh"
+#include "gpu/kernels/common/device_props.cuh"
+#include "gpu/kernels/attention/rope.cuh"
+#include "gpu/kernels/attention/rope.h"
+
+#define ROPE_WARPS 8
+#define ROPE_THREADS 128
+#define PAIRS_PER_LANE 4 /* head_dim up to 256 */
+
+__global__ void angle_kernel(struct angle_args a)
+{
+    grid_trigger();
+    grid_wait();
+    uint32_t token = blockIdx.x;
+    if (token >= a.batch.counts->tokens)
+        return;
+    uint32_t position = a.batch.token_position[token];
+    for (uint32_t pair = threadIdx.x; pair < a.pairs; pair += blockDim.x)
+        reinterpret_cast<float2 *>(a.angles)[(size_t)token * a.pairs + pair] =
+            rope_angle(position, a.inverse_frequency[pair], a.attention);
+}
+
+/* Where position `position` of a slot's sequence starts, of one KV head. */
+__device__ static char *kv_place(const struct rope_args &a, uint32_t slot, uint32_t position,
+                                 uint32_t head, uint64_t part)
+{
+    const struct batch_group &group = a.batch.groups[a.kv.group];
+    uint32_t size = a.batch.block_tokens;
+    uint32_t block = group.tables[(size_t)slot * group.blocks_max + position / size];
+    char *base = static_cast<char *>(group.slabs[block / group.slab_blocks]) +
+                 (block % group.slab_blocks) * group.block_bytes + part;
+    return base + ((size_t)head * size + position % size) * a.head_dim *
+                      (a.kv.dtype == DTYPE_F32 ? 4 : 2);
+}
+
+__global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args a)
+{
+    grid_wait();
+    grid_trigger();
+    uint32_t token = blockIdx.x, lane = threadIdx.x % WARP;
+    uint32_t part = blockIdx.y * ROPE_WARPS + threadIdx.x / WARP; /* q heads, k heads, v heads */
+    if (token >= a.batch.counts->tokens || part >= a.heads + 2 * a.kv_heads)
+        return;
+    uint32_t row = a.batch.token_row[token], slot = a.batch.rows[row].slot;
+    uint32_t position = a.batch.token_position[token], pairs = a.head_dim / 2;
+    size_t from = (size_t)token * a.stride + (size_t)part * a.head_dim;
+
+    if (part >= a.heads + a.kv_heads) {
+        char *to = kv_place(a, slot, position, part - a.heads - a.kv_heads, a.kv.v);
+        for (uint32_t i = lane; i < a.head_dim; i += WARP)
+            store_value(to, i, a.kv.dtype, load_value(a.qkv, from + i, a.dtype));
+        return;
+    }
+    bool is_q = part < a.heads;
+    const void *weight = is_q ? a.q_norm : a.k_norm;
+    float low[PAIRS_PER_LANE], high[PAIRS_PER_LANE], squares = 0;
+#pragma unroll
+    for (int j = 0; j < PAIRS_PER_LANE; j++) {
+        uint32_t i = lane + j * WARP;
+        low[j] = i < pairs ? load_value(a.qkv, from + i, a.dtype) : 0.0f;
+        high[j] = i < pairs ? load_value(a.qkv, from + pairs + i, a.dtype) : 0.0f;
+        squares += low[j] * low[j] + high[j] * high[j];
+    }
+    float scale = weight ? rsqrtf(warp_sum(squares) / (float)a.head_dim + a.eps) : 1.0f;
+    char *cache = is_q ? NULL : kv_place(a, slot, position, part - a.heads, a.kv.k);
+#pragma unroll
+    for (int j = 0; j < PAIRS_PER_LANE; j++) {
+        uint32_t i = lane + j * WARP;
+        if (i >= pairs)
+            break;
+        if (weight) {
+            low[j] *= scale * load_value(weight, i, a.norm_dtype);
+            high[j] *= scale * load_value(weight, pairs + i, a.norm_dtype);
+        }
+        float2 angle = reinterpret_cast<const float2 *>(a.angles)[(size_t)token * pairs + i];
+        float first = low[j] * angle.x - high[j] * angle.y;
+        float second = high[j] * angle.x + low[j] * angle.y;
+        if (is_q) {
+            store_value(a.qkv, from + i, a.dtype, first);
+            store_value(a.qkv, from + pairs + i, a.dtype, second);
+        } else {
+            store_value(cache, i, a.kv.dtype, unless_infinite(first, a.kv.dtype));
+            store_value(cache, pairs + i, a.kv.dtype, unless_infinite(second, a.kv.dtype));
+        }
+    }
+}
+
+/* Wherever they lie. */
+__device__ __forceinline__ float8 norm_weights(const void *weight, uint32_t i, enum dtype dtype)
+{
+    float8 out;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        out.v[j] = load_value(weight, i + j, dtype);
+    return out;
+}
+
+/* 16-bit values everywhere. `chunks`, of eight pairs each per head, is a power of two up to 16, so
+ * that a head's threads are neighbours in a warp. */
+__global__ void __launch_bounds__(ROPE_THREADS)
+    rope_wide_kernel(struct rope_args a, uint32_t chunks)
+{
+    grid_wait();
+    grid_trigger();
+    uint32_t token = blockIdx.x, item = blockIdx.y * ROPE_THREADS + threadIdx.x;
+    uint32_t part = item / chunks, pairs = a.head_dim / 2, i = item % chunks * 8;
+    if (part >= a.heads + 2 * a.kv_heads)
+        return;
+    /* Tokens up to the bound can be read, whether they exist or not: no wait for the count. */
+    char *at = static_cast<char *>(a.qkv) + ((size_t)token * a.stride + part * a.head_dim + i) * 2;
+    uint4 low = *reinterpret_cast<const uint4 *>(at);
+    uint4 high = *reinterpret_cast<const uint4 *>(at + pairs * 2);
+    if (token >= a.batch.counts->tokens)
+        return;
+    char *to = at;
+    if (part >= a.heads) {
+        bool is_k = part < a.heads + a.kv_heads;
+        uint32_t head = part - a.heads - (is_k ? 0 : a.kv_heads);
+        /* Where all rows have one token, one look-up less, of four that wait for each other. */
+        uint32_t row = a.batch.q_len_max == 1 ? token : a.batch.token_row[token];
+        to = kv_place(a, a.batch.rows[row].slot, a.batch.token_position[token], head,
+                      is_k ? a.kv.k : a.kv.v) +
+             i * 2;
+        if (!is_k) {
+            *reinterpret_cast<uint4 *>(to) = low;
+            *reinterpret_cast<uint4 *>(to + pairs * 2) = high;
+            return;
+        }
+    }
+    rope_pairs x = rope_unpack(low, high, a.dtype);
+    const void *weight = part < a.heads ? a.q_norm : a.k_norm;
+    if (weight) {
+        float squares = rope_squares(x);
+        uint32_t lanes = ((1u << chunks) - 1) << threadIdx.x % WARP / chunks * chunks;
+        for (uint32_t offset = 1; offset < chunks; offset *= 2)
+            squares += __shfl_xor_sync(lanes, squares, offset);
+        rope_norm(x, rope_scale(squares, a.head_dim, a.eps), norm_weights(weight, i, a.norm_dtype),
+                  norm_weights(weight, pairs + i, a.norm_dtype));
+    }
+    const float4 *from =
+        reinterpret_cast<const float4 *>(a.angles + ((size_t)token * pairs + i) * 2);
+    const float4 angles[4] = {from[0], from[1], from[2], from[3]};
+    rope_turn(x, angles, low, high, a.dtype);
+    *reinterpret_cast<uint4 *>(to) = low;
+    *reinterpret_cast<uint4 *>(to + pairs * 2) = high;
+}
+
+static bool rope_is_wide(const struct rope_args *a)
+{
+    uint32_t chunks = a->head_dim / 16;
+    return a->dtype != DTYPE_F32 && a->kv.dtype == a->dtype && a->head_dim % 16 == 0 &&
+           chunks > 0 && chunks <= 16 && (chunks & (chunks - 1)) == 0 && a->stride % 8 == 0 &&
+           reinterpret_cast<uintptr_t>(a->qkv) % 16 == 0 &&
+           reinterpret_cast<uintptr_t>(a->angles) % 16 == 0;
+}
+
+cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream)
+{
+    return launch(angle_kernel, dim3(args->batch.tokens_max), 64, 0, stream, *args);
+}
+
+cudaError_t op_rope(const struct rope_args *args, cudaStream_t stream)
+{
+    unsigned parts = args->heads + 2 * args->kv_heads;
+    if (rope_is_wide(args)) {
+        /* As attention needs it: an SM that must divide its memory anew has to be idle first. */
+        static struct device_once once;
+        uint64_t bit = 1ull << device_props()->ordinal % DEVICE_PROPS_MAX;
+        if (!(once.done.fetch_or(bit, std::memory_order_relaxed) & bit))
+            (void)cudaFuncSetAttribute(rope_wide_kernel,
+                                       cudaFuncAttributePreferredSharedMemoryCarveout,
+                                       cudaSharedmemCarveoutMaxShared);
+        return launch(
+            rope_wide_kernel,
+            dim3(args->batch.tokens_max, ceil_div(parts * (args->head_dim / 16), ROPE_THREADS)),
+            ROPE_THREADS, 0, stream, *args, args->head_dim / 16);
+    }
+    return launch(rope_kernel, dim3(args->batch.tokens_max, ceil_div(parts, ROPE_WARPS)),
+                  ROPE_WARPS * WARP, 0, stream, *args);
+}

@@ -1,0 +1,35 @@
+/* Rotary embedding of q and k, and the write of K and V into the cache.
+ *
+ * op_angle runs once per step, op_rope once per layer. Per token and head: RMSNorm of q and k where
+ * the model has it (Qwen3); then for pair i of head_dim / 2, elements (i, i + head_dim / 2):
+ *     (a, b) -> (a * cos - b * sin, b * cos + a * sin)
+ * with cos and sin of position * inverse_frequency[i], times the attention factor. q is rounded
+ * once, where it is stored, in place; K and V go to the blocks of the row's slot and are not
+ * written back. */
+#pragma once
+
+#include "gpu/kernels/common/batch.h"
+
+struct angle_args {
+    struct batch batch;
+    const float *inverse_frequency; /* [pairs], fixed memory */
+    float attention;
+    uint32_t pairs;
+    float *angles; /* [tokens_max][pairs][2]: cos, sin */
+};
+
+struct rope_args {
+    struct batch batch;
+    struct kv_layer kv;
+    void *qkv; /* [tokens_max][stride]: q [heads][head_dim], k and v [kv_heads][head_dim] each */
+    uint32_t stride;
+    enum dtype dtype;
+    uint32_t heads, kv_heads, head_dim; /* of this rank */
+    const float *angles;
+    const void *q_norm, *k_norm; /* [head_dim]; NULL: none */
+    enum dtype norm_dtype;
+    float eps;
+};
+
+OP_C cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream);
+OP_C cudaError_t op_rope(const struct rope_args *args, cudaStream_t stream);

@@ -1,0 +1,95 @@
+#include "gpu/kernels/attention/rope.h"
+
+#include <math.h>
+
+#include "gpu/kernels/attention/attention.h"
+#include "gpu/kernels/cpu/body.h"
+
+static void angle_token(const void *params, uint32_t token)
+{
+    const struct angle_args *args = params;
+    if (token >= ((const struct batch_counts *)dev(args->batch.counts))->tokens)
+        return;
+    float position = (float)((const uint32_t *)dev(args->batch.token_position))[token];
+    const float *frequency = dev(args->inverse_frequency);
+    float *out = body_at(args->angles, DTYPE_F32, token, 2 * (size_t)args->pairs);
+    for (uint32_t i = 0; i < args->pairs; i++) {
+        float angle = position * frequency[i];
+        out[2 * i] = cosf(angle) * args->attention;
+        out[2 * i + 1] = sinf(angle) * args->attention;
+    }
+}
+
+cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream)
+{
+    return body_launch(stream, "angle", angle_token, args, sizeof *args, args->batch.tokens_max);
+}
+
+static void rope_norm(const struct rope_args *args, float *head, const void *weight)
+{
+    float lanes[SIMD_LANES] = {0}, wide[ATTENTION_HEAD_DIM_MAX];
+    simd_best()->squares(lanes, head, args->head_dim);
+    float scale = 1.0f / sqrtf(simd_add_lanes(lanes) / (float)args->head_dim + args->eps);
+    number_widen(wide, dev(weight), args->norm_dtype, args->head_dim);
+    for (uint32_t i = 0; i < args->head_dim; i++)
+        head[i] = head[i] * scale * wide[i];
+}
+
+static void rope_turn(float *head, const float *angles, uint32_t pairs)
+{
+    for (uint32_t i = 0; i < pairs; i++) {
+        float cosine = angles[2 * i], sine = angles[2 * i + 1];
+        float a = head[i], b = head[i + pairs];
+        head[i] = a * cosine - b * sine;
+        head[i + pairs] = b * cosine + a * sine;
+    }
+}
+
+/* Where the token's K (or V, by `offset`) of KV head 0 goes. */
+static char *rope_target(const struct rope_args *args, uint32_t token, uint64_t offset)
+{
+    const struct batch *batch = &args->batch;
+    const struct batch_group *group = &batch->groups[args->kv.group];
+    const struct batch_row *rows = dev(batch->rows);
+    uint32_t slot = rows[((const uint32_t *)dev(batch->token_row))[token]].slot;
+    uint32_t position = ((const uint32_t *)dev(batch->token_position))[token];
+    uint32_t block = body_table(group, slot, position / batch->block_tokens);
+    return body_block(group, block) + offset +
+           (size_t)(position % batch->block_tokens) * args->head_dim * dtype_bytes(args->kv.dtype);
+}
+
+static void rope_token(const void *params, uint32_t token)
+{
+    const struct rope_args *args = params;
+    if (token >= ((const struct batch_counts *)dev(args->batch.counts))->tokens)
+        return;
+    float head[ATTENTION_HEAD_DIM_MAX];
+    uint32_t dim = args->head_dim, heads = args->heads, kv_heads = args->kv_heads;
+    const float *angles = body_at(args->angles, DTYPE_F32, token, dim);
+    char *qkv = body_at(args->qkv, args->dtype, token, args->stride);
+    size_t kv_step = (size_t)args->batch.block_tokens * dim * dtype_bytes(args->kv.dtype);
+    char *k = rope_target(args, token, args->kv.k), *v = rope_target(args, token, args->kv.v);
+    for (uint32_t h = 0; h < heads + 2 * kv_heads; h++) {
+        void *at = number_at(qkv, args->dtype, (size_t)h * dim);
+        const void *norm = h < heads ? args->q_norm : args->k_norm;
+        number_widen(head, at, args->dtype, dim);
+        if (h >= heads + kv_heads) {
+            number_round(v + (h - heads - kv_heads) * kv_step, head, args->kv.dtype, dim);
+            continue;
+        }
+        if (norm)
+            rope_norm(args, head, norm);
+        rope_turn(head, angles, dim / 2);
+        if (h < heads)
+            number_round(at, head, args->dtype, dim);
+        else
+            number_round(k + (h - heads) * kv_step, head, args->kv.dtype, dim);
+    }
+}
+
+cudaError_t op_rope(const struct rope_args *args, cudaStream_t stream)
+{
+    if (args->head_dim > ATTENTION_HEAD_DIM_MAX || args->head_dim % 2)
+        return cudaErrorInvalidValue;
+    return body_launch(stream, "rope", rope_token, args, sizeof *args, args->batch.tokens_max);
+}

@@ -1,0 +1,108 @@
+/* A step as kernels see it: what every row and token is, and the state of the slots.
+ *
+ * All of it is in device memory at addresses that never change, so that captured launches stay
+ * valid; the first kernel of a step (expand) writes it from the plan. Kernels get struct batch by
+ * value. The `max` members are the host's bounds for this launch (a bucket's size, or the exact
+ * count of an eager step); true counts are in *counts.
+ *
+ * Lists that kernels index by token run in the order of rows; a row's tokens are consecutive.
+ */
+#pragma once
+
+#include "gpu/gpu.h"
+#include "gpu/kernels/common/kernel.h"
+
+struct batch_counts {
+    uint32_t rows, tokens, samples, scores, embeds, moves;
+    uint32_t reserved[2];
+};
+
+struct batch_row {
+    uint32_t slot;
+    uint32_t position; /* of the row's first token */
+    uint32_t q_len;    /* at least 1 */
+    uint32_t token;    /* number of its first token in the step */
+    uint32_t want;     /* GPU_SAMPLE ... */
+    uint32_t reserved[3];
+};
+
+/* One embedding of the results. */
+struct batch_embed {
+    uint32_t row;
+    uint32_t token; /* whose final hidden state it is; unused for the mean */
+    uint32_t mean; /* 1: the slot's sum over positions 0 .. position + q_len - 1, by their number */
+    uint32_t normalize;
+};
+
+/* A sequence, from open to close. Written by expand, except where said. */
+struct batch_slot {
+    int32_t last;      /* token sampled last; written by op_sample, read by expand */
+    uint32_t finished; /* `last` is an end token; written by op_sample */
+    uint32_t flags;    /* GPU_SLOT_PENALTIES, GPU_SLOT_POOL */
+    uint32_t logprobs; /* the n likeliest are wanted too, at most GPU_LOGPROBS_MAX */
+    uint64_t seed;
+    float temperature; /* 0: greedy */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    int32_t top_k;     /* 0: off */
+    float repetition;  /* 1: off */
+    float presence, frequency;
+    uint32_t prompt_len; /* tokens at positions from here on count as output */
+    uint32_t
+        eos_from; /* end tokens are masked for sampled positions below this; UINT32_MAX: always */
+    uint32_t bias_count;
+    uint32_t stop_count;
+    uint32_t reserved;
+    int32_t stop_ids[GPU_STOP_IDS_MAX];
+};
+
+/* KV of a layer group. Block b starts at
+ *     (char *)slabs[b / slab_blocks] + (b % slab_blocks) * block_bytes
+ * and holds, for each layer of the group, K and then V of block_tokens positions:
+ *     [layer][K, V][kv_heads][block_tokens][head_dim]
+ * so that one head's keys of one block are one contiguous piece (for head_dim 128 in 16 bits and 32
+ * positions: 8 KiB). block_bytes is a multiple of 256. A slot's table entry j is the block of
+ * positions j * block_tokens and on; entries below a window's reach may be stale and are not read.
+ */
+struct batch_group {
+    const uint32_t *tables; /* [slots_max][blocks_max] block numbers */
+    void *const *slabs; /* [slabs_max] base addresses, 256-aligned; stale where there is no slab */
+    uint64_t block_bytes;
+    uint32_t blocks_max;  /* table entries per slot */
+    uint32_t slab_blocks; /* blocks per slab */
+    uint32_t window;      /* a token sees itself and the window - 1 tokens before it; 0: all */
+    uint32_t reserved;
+};
+
+struct batch {
+    const struct batch_counts *counts;
+    const struct batch_row *rows;     /* [rows] */
+    const int32_t *token_id;          /* [tokens], every one within the vocabulary */
+    const uint32_t *token_row;        /* [tokens] */
+    const uint32_t *token_position;   /* [tokens] */
+    const uint32_t *sample_row;       /* [samples] rows with GPU_SAMPLE, in order */
+    const uint32_t *sample_token;     /* [samples] the last token of each */
+    const uint32_t *score_token;      /* [scores] the token whose successor is scored */
+    const int32_t *score_target;      /* [scores] */
+    const struct batch_embed *embeds; /* [embeds] */
+    const struct gpu_move *moves;     /* [moves] */
+    struct batch_slot *slots;         /* [slots_max] */
+    const struct gpu_bias *bias;      /* [slots_max][GPU_BIAS_MAX] */
+    uint16_t *seen; /* [slots_max][vocab], see count.h; only of slots with penalties */
+    float *pool;    /* [slots_max][hidden] sums; only of slots with GPU_SLOT_POOL */
+    uint32_t
+        *next_item; /* a word, 0 between kernels: op_attention and op_sample count by it; CUDA */
+    struct batch_group groups[GPU_GROUPS_MAX];
+    uint32_t block_tokens; /* a power of two, 16 to 256 */
+    uint32_t rows_max, tokens_max, samples_max, scores_max, embeds_max, moves_max;
+    uint32_t q_len_max;      /* of any row; up to ATTENTION_DECODE_MAX takes the decode path */
+    uint32_t context_max;    /* of position + q_len of any row */
+    uint32_t decode_len_max; /* of the q_len of rows that take the decode path; 0: there are none */
+};
+
+/* Where a layer's K and V are inside a block of its group, in bytes. */
+struct kv_layer {
+    uint64_t k, v;
+    uint32_t group;
+    enum dtype dtype;
+};

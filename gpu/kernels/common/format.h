@@ -1,0 +1,42 @@
+/* How the elements of a weight lie in memory, as a table: what a matrix costs, where it can be cut,
+ * and which of a matmul's backends may read it (product.h) follow from a row of it.
+ *
+ * Scales are not part of a format but of a weight (op.h): the same elements come with one scale for
+ * all, for a row, or for a block of rows and columns of any size. Any thread. */
+#pragma once
+
+#include <stdint.h>
+
+#include "gpu/kernels/common/dtype.h"
+
+/* Plain ones have the numbers of their dtypes, by which kernels read them. */
+enum format { FORMAT_F32, FORMAT_BF16, FORMAT_F16, FORMATS };
+
+struct format_info {
+    const char *name;
+    uint32_t block_elements; /* of a row, that lie together and are not cut */
+    uint32_t block_bytes;
+    enum dtype dtype; /* of an element, once it is read */
+};
+
+static inline struct format_info format_info(enum format format)
+{
+    static const struct format_info table[FORMATS] = {
+        {"f32", 1, 4, DTYPE_F32},
+        {"bf16", 1, 2, DTYPE_BF16},
+        {"f16", 1, 2, DTYPE_F16},
+    };
+    return table[format];
+}
+
+/* A matrix whose elements are numbers of that dtype. */
+static inline enum format format_plain(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 ? FORMAT_F32 : dtype == DTYPE_BF16 ? FORMAT_BF16 : FORMAT_F16;
+}
+
+static inline uint64_t format_bytes(enum format format, uint64_t n, uint64_t k)
+{
+    struct format_info info = format_info(format);
+    return n * ((k + info.block_elements - 1) / info.block_elements) * info.block_bytes;
+}

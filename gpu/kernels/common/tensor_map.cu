@@ -1,0 +1,40 @@
+#include "gpu/kernels/common/tensor_map.cuh"
+
+typedef decltype(&cuTensorMapEncodeTiled) encode_fn;
+
+/* The driver's function, by its name: the module is not linked with the driver's library. */
+static encode_fn find()
+{
+    void *found = NULL;
+    cudaDriverEntryPointQueryResult result;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                         &result) != cudaSuccess ||
+        result != cudaDriverEntryPointSuccess)
+        return NULL;
+    return reinterpret_cast<encode_fn>(found);
+}
+
+static encode_fn encode()
+{
+    static const encode_fn found = find();
+    return found;
+}
+
+bool tensor_map_can()
+{
+    return encode() != NULL;
+}
+
+cudaError_t tensor_map(CUtensorMap *map, const void *data, enum dtype dtype, uint32_t rows,
+                       uint32_t k, uint32_t stride, uint32_t box_rows)
+{
+    cuuint64_t sizes[] = {k, rows}, strides[] = {(cuuint64_t)stride * 2};
+    cuuint32_t box[] = {64, box_rows}, steps[] = {1, 1};
+    CUresult result = encode()(
+        map,
+        dtype == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2,
+        const_cast<void *>(data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}

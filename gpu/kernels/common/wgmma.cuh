@@ -1,0 +1,124 @@
+/* Matrix products of four warps (sm_90a). They run by themselves: registers and shared memory that
+ * a product uses are left alone between wgmma_begin() and the wgmma_wait() that covers it. */
+#pragma once
+
+#include "gpu/kernels/common/mma.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* An operand in shared memory with rows of 128 bytes, swizzled: 16-byte unit u of row r is at
+ * u ^ (r % 8); groups of eight rows are 1024 bytes apart. `lead` is the distance, in bytes, from 64
+ * columns to the next 64, where the operand runs along its columns (V); unused otherwise. */
+__device__ __forceinline__ uint64_t wgmma_operand(uint32_t address, uint32_t lead)
+{
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 | 64ull << 32 |
+           1ull << 62;
+}
+
+__device__ __forceinline__ void wgmma_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int PENDING> __device__ __forceinline__ void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+/* The compiler may not move what touches these registers across this place. */
+template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT])
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        asm volatile("" : "+f"(c[i])::"memory");
+}
+
+/* Registers of an instruction's text, and what they are. */
+#define WGMMA_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define WGMMA_32 WGMMA_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define WGMMA_48 WGMMA_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define WGMMA_56 WGMMA_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define WGMMA_64 WGMMA_56 ",%56,%57,%58,%59,%60,%61,%62,%63"
+#define WGMMA_96                                                                                   \
+    WGMMA_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                  \
+             "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define WGMMA_112                                                                                  \
+    WGMMA_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
+#define WGMMA_C8(c, i)                                                                             \
+    "+f"((c)[i]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]), "+f"((c)[(i) + 4]),  \
+        "+f"((c)[(i) + 5]), "+f"((c)[(i) + 6]), "+f"((c)[(i) + 7])
+#define WGMMA_C32(c) WGMMA_C8(c, 0), WGMMA_C8(c, 8), WGMMA_C8(c, 16), WGMMA_C8(c, 24)
+#define WGMMA_C48(c) WGMMA_C32(c), WGMMA_C8(c, 32), WGMMA_C8(c, 40)
+#define WGMMA_C56(c) WGMMA_C48(c), WGMMA_C8(c, 48)
+#define WGMMA_C64(c) WGMMA_C56(c), WGMMA_C8(c, 56)
+#define WGMMA_C96(c)                                                                               \
+    WGMMA_C64(c), WGMMA_C8(c, 64), WGMMA_C8(c, 72), WGMMA_C8(c, 80), WGMMA_C8(c, 88)
+#define WGMMA_C112(c) WGMMA_C96(c), WGMMA_C8(c, 96), WGMMA_C8(c, 104)
+#define WGMMA_TEXT(columns)                                                                        \
+    "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." HALF_PTX "." HALF_PTX " {"
+
+/* c (64 rows, twice as many columns as it has registers; thread layout of mma_half's c, 16 rows
+ * per warp) = a b, + c where `add`: a in shared memory along k, b along k. */
+__device__ __forceinline__ void wgmma_multiply(float (&c)[48], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %50, 0;\n" WGMMA_TEXT("96") WGMMA_48
+                 "}, %48, %49, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C48(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void wgmma_multiply(float (&c)[56], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %58, 0;\n" WGMMA_TEXT("112") WGMMA_56
+                 "}, %56, %57, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C56(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void wgmma_multiply(float (&c)[64], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n" WGMMA_TEXT("128") WGMMA_64
+                 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C64(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void wgmma_multiply(float (&c)[96], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n" WGMMA_TEXT("192") WGMMA_96
+                 "}, %96, %97, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C96(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void wgmma_multiply(float (&c)[112], uint64_t a, uint64_t b, int add)
+{
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %114, 0;\n" WGMMA_TEXT("224") WGMMA_112
+                 "}, %112, %113, add, 1, 1, 0, 0;\n}\n"
+                 : WGMMA_C112(c)
+                 : "l"(a), "l"(b), "r"(add));
+}
+
+/* c += a b: a in registers (layout of mma_half's a), b in shared memory along its columns. */
+__device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, uint32_t a1,
+                                                     uint32_t a2, uint32_t a3, uint64_t b)
+{
+    asm volatile(WGMMA_TEXT("128") WGMMA_64 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;\n"
+                 : WGMMA_C64(c)
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
+
+__device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, uint32_t a1,
+                                                    uint32_t a2, uint32_t a3, uint64_t b)
+{
+    asm volatile(WGMMA_TEXT("64") WGMMA_32 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;\n"
+                 : WGMMA_C32(c)
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
+
+#endif

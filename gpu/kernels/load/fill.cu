@@ -1,0 +1,48 @@
+/* Runs once per weight, bound by memory and, in 16-bit dtypes, by integer arithmetic. The same rule
+ * as fill_cpu.c, step by step: tests compare the bits. */
+#include "gpu/kernels/load/fill.h"
+#include "gpu/kernels/load/tensor_slice.cuh"
+
+#define FILL_SCALE (1.0f / 209.02153f) /* of the sum of eight uniform bytes */
+
+__host__ __device__ static uint64_t fill_mix(uint64_t value)
+{
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+}
+
+__device__ static float fill_value(uint64_t key, uint64_t element, float mean, float step)
+{
+    uint64_t hash = fill_mix(key + (element + 1) * 0x9e3779b97f4a7c15u);
+    uint64_t pairs = (hash & 0x00ff00ff00ff00ffu) + (hash >> 8 & 0x00ff00ff00ff00ffu);
+    int sum = (int)(pairs * 0x0001000100010001u >> 48);
+    return __fadd_rn(mean, __fmul_rn((float)(sum - 1020), step));
+}
+
+__global__ void fill_kernel(struct fill_args a, uint64_t key, float step)
+{
+    grid_trigger();
+    grid_wait();
+    const struct tensor_slice &place = a.place;
+    uint32_t turn = gridDim.y * blockDim.x;
+    for (uint32_t row = blockIdx.x; row < place.rows; row += gridDim.x) {
+        uint64_t first = (place.row + row) * place.width + place.column;
+        for (uint32_t i = (blockIdx.y * blockDim.x + threadIdx.x) * 8; i < place.columns;
+             i += turn * 8) {
+            size_t to = place_target(place, row, i);
+            float8 value;
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                value.v[j] = fill_value(key, first + i + j, a.mean, step);
+            store_float8(a.to, to, to - i + place.columns, a.to_dtype, value);
+        }
+    }
+}
+
+cudaError_t op_fill(const struct fill_args *args, cudaStream_t stream)
+{
+    uint64_t key = fill_mix(args->seed + fill_mix(args->tensor + 1));
+    return launch(fill_kernel, slice_grid(args->place), SLICE_THREADS, 0, stream, *args, key,
+                  args->deviation * FILL_SCALE);
+}

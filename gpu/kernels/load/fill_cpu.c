@@ -1,0 +1,51 @@
+#include "gpu/kernels/load/fill.h"
+
+#include "gpu/kernels/cpu/body.h"
+
+#define FILL_PIECE 1024
+#define FILL_SCALE (1.0f / 209.02153f) /* of the sum of eight uniform bytes */
+
+static uint64_t fill_mix(uint64_t value)
+{
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+}
+
+static float fill_value(uint64_t key, uint64_t element, float mean, float step)
+{
+    uint64_t hash = fill_mix(key + (element + 1) * 0x9e3779b97f4a7c15u);
+    uint64_t pairs = (hash & 0x00ff00ff00ff00ffu) + (hash >> 8 & 0x00ff00ff00ff00ffu);
+    int32_t sum = (int32_t)(pairs * 0x0001000100010001u >> 48);
+    return mean + (float)(sum - 1020) * step;
+}
+
+static void fill_row(const struct fill_args *args, uint32_t i)
+{
+    const struct tensor_slice *place = &args->place;
+    float value[FILL_PIECE], step = args->deviation * FILL_SCALE;
+    uint64_t key = fill_mix(args->seed + fill_mix(args->tensor + 1));
+    uint64_t first = (place->row + i) * place->width + place->column;
+    size_t target = place->to + (size_t)(i / place->run) * place->step + i % place->run;
+    void *to = body_at(args->to, args->to_dtype, target, place->to_stride);
+    for (uint32_t j = 0; j < place->columns; j += FILL_PIECE) {
+        uint32_t count = place->columns - j < FILL_PIECE ? place->columns - j : FILL_PIECE;
+        for (uint32_t c = 0; c < count; c++)
+            value[c] = fill_value(key, first + j + c, args->mean, step);
+        number_round(number_at(to, args->to_dtype, j), value, args->to_dtype, count);
+    }
+}
+
+static void fill_share(const void *params, uint32_t index)
+{
+    const struct fill_args *args = params;
+    uint32_t share = body_share(args->place.columns);
+    for (uint32_t i = 0; i < share && index * share + i < args->place.rows; i++)
+        fill_row(args, index * share + i);
+}
+
+cudaError_t op_fill(const struct fill_args *args, cudaStream_t stream)
+{
+    return body_launch(stream, "fill", fill_share, args, sizeof *args,
+                       body_shares(args->place.rows, args->place.columns));
+}

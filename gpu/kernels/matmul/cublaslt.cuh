@@ -1,0 +1,43 @@
+/* A product as cuBLASLt sees it, and the algorithms that were chosen so far. */
+#pragma once
+
+#include <cublasLt.h>
+
+#include "gpu/kernels/common/device_props.cuh"
+#include "gpu/kernels/matmul/cublaslt_tune.h"
+#include "gpu/kernels/matmul/matmul.cuh"
+
+/* What a choice depends on. */
+struct lt_shape {
+    uint32_t rows, n, k;
+    uint8_t w_dtype, x_dtype, y_dtype, bias;
+};
+
+/* The library's descriptors, in place: nothing is allocated. Row-major matrices are its
+ * column-major ones transposed, so y^T = w x^T. */
+struct lt_problem {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t w, x, y;
+    size_t workspace_bytes;
+    uint32_t align_w, align_x, align_y; /* bytes, a power of two up to 256 */
+    struct lt_shape shape;
+};
+
+/* The current device's handle, made at the first call; NULL on failure. */
+cublasLtHandle_t lt_handle();
+
+bool lt_describe(const struct matmul_args *args, struct lt_problem *ret_problem);
+
+/* The candidates of a problem, best guess first; their number. */
+int lt_candidates(cublasLtHandle_t handle, struct lt_problem *problem,
+                  cublasLtMatmulHeuristicResult_t *candidates, int max);
+
+cudaError_t lt_run(cublasLtHandle_t handle, struct lt_problem *problem,
+                   const struct matmul_args *args, const cublasLtMatmulAlgo_t *algorithm,
+                   cudaStream_t stream);
+
+/* The timed choice for the shape (by rows: the nearest from above); false: none. */
+bool tune_find(const struct lt_shape *shape, uint32_t *ret_rows, uint32_t *ret_choice);
+
+/* A later tune_find may answer otherwise: forgets what was planned. */
+void lt_forget();

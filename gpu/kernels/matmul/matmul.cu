@@ -1,0 +1,53 @@
+/* Which way a product goes: by the table of what there is, the fastest first. */
+#include "gpu/kernels/matmul/matmul.cuh"
+
+static bool any_can(const struct matmul_args *args)
+{
+    return !args->gated && !args->norm_out.weight && !args->norm_in.squares &&
+           (!args->adds || args->y_dtype == DTYPE_F32);
+}
+
+static bool lt_can(const struct matmul_args *args)
+{
+    return args->rows.max > GEMV_ROWS_MAX && any_can(args) && matmul_lt_can(args);
+}
+
+#define BF16 MATMUL_READS(FORMAT_BF16)
+#define F16 MATMUL_READS(FORMAT_F16)
+#define F32 MATMUL_READS(FORMAT_F32)
+
+static const struct matmul_backend backends[] = {
+    {"small bf16", BF16, false, bf16::gemv_can, bf16::gemv},
+    {"small f16", F16, false, f16::gemv_can, f16::gemv},
+    {"gated bf16", BF16, false, bf16::matmul_gated_can, bf16::matmul_gated},
+    {"gated f16", F16, false, f16::matmul_gated_can, f16::matmul_gated},
+    {"split bf16", BF16, false, bf16::matmul_split_can, bf16::matmul_split},
+    {"split f16", F16, false, f16::matmul_split_can, f16::matmul_split},
+    {"cublaslt", BF16 | F16 | F32, false, lt_can, matmul_lt},
+    {"any", BF16 | F16 | F32, false, any_can, matmul_any},
+};
+
+#define BACKENDS (sizeof backends / sizeof backends[0])
+
+bool matmul_fuses(const struct matmul_args *args)
+{
+    for (size_t i = 0; i < BACKENDS; i++) {
+        if (matmul_backend_can(&backends[i], args))
+            return true;
+    }
+    return false;
+}
+
+cudaError_t op_matmul(const struct matmul_args *args, cudaStream_t stream)
+{
+    for (size_t i = 0; i < BACKENDS; i++) {
+        if (!matmul_backend_can(&backends[i], args))
+            continue;
+        if (args->rows.max == 0 || args->w.n == 0)
+            return cudaSuccess;
+        cudaError_t result = backends[i].run(args, stream);
+        if (result != cudaErrorNotSupported)
+            return result;
+    }
+    return cudaErrorNotSupported;
+}

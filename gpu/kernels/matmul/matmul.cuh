@@ -1,0 +1,30 @@
+/* The bodies of op_matmul; each says for what it can be used. */
+#pragma once
+
+#include "gpu/kernels/common/device.cuh"
+#include "gpu/kernels/matmul/matmul.h"
+
+/* Of the namespace's dtype on sm_90: up to GEMV_ROWS_MAX rows; gate and up of more, up to
+ * MATMUL_GATED_MAX; 193 to 256 rows that are added to the residual, where the device suits. */
+#define MATMUL_OF_HALF                                                                             \
+    bool gemv_can(const struct matmul_args *args);                                                 \
+    cudaError_t gemv(const struct matmul_args *args, cudaStream_t stream);                         \
+    bool matmul_gated_can(const struct matmul_args *args);                                         \
+    cudaError_t matmul_gated(const struct matmul_args *args, cudaStream_t stream);                 \
+    bool matmul_split_can(const struct matmul_args *args);                                         \
+    cudaError_t matmul_split(const struct matmul_args *args, cudaStream_t stream);
+namespace bf16
+{
+MATMUL_OF_HALF
+}
+namespace f16
+{
+MATMUL_OF_HALF
+}
+
+/* Any number of rows by cuBLASLt. cudaErrorNotSupported: it has no way for this shape. */
+bool matmul_lt_can(const struct matmul_args *args);
+cudaError_t matmul_lt(const struct matmul_args *args, cudaStream_t stream);
+
+/* Any shape and dtype, slowly. */
+cudaError_t matmul_any(const struct matmul_args *args, cudaStream_t stream);

@@ -1,0 +1,85 @@
+/* y[r][n] = sum over k of x[r][k] * w[n][k], + bias[n]: the products of all layers, and the logits.
+ *
+ * CPU: every output is one float32 dot product over 16 lanes: lane l sums the products of k = l,
+ * l + 16, ... in order, multiply and add rounded apart; the lanes are added in a fixed tree (8
+ * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to GEMV_ROWS_MAX rows
+ * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
+ * the workspace given here, except where other kernels of our own are faster: gate and up of up to
+ * MATMUL_GATED_MAX rows (matmul_gated.cu), some that add to the residual (matmul_split.cu).
+ *
+ * The output is the partial sum of this rank where the weight is sharded along k; bias is then
+ * given on one rank only.
+ *
+ * A step of few rows is as long as its weights take to come, and what its small kernels keep them
+ * waiting. So a product can do what stands behind it, where matmul_fuses() says so: SwiGLU of its
+ * outputs (of up to MATMUL_GATED_MAX rows), or the add to the residual (on CUDA of any number of
+ * rows: the norm behind it then has half as much to move); and, with the product behind that, the
+ * norm between them:
+ *     W (x * g / rms(x)) = W (x * g) / rms(x)
+ * where the one that adds hands on x * g and the sums of squares, and the other scales what it has
+ * summed. */
+#pragma once
+
+#include "gpu/kernels/common/kernel.h"
+
+#define GEMV_ROWS_MAX 16
+#define MATMUL_GATED_MAX 256
+#define MATMUL_WORKSPACE_BYTES (32u << 20) /* what launchers want, per stream; less is slower */
+#define MATMUL_PARTS 160                   /* sums of squares of a row, at most one per block */
+
+/* With `adds`: of what y then holds, times the norm's weight, in the dtype of w; and the sums of
+ * its squares, as the product that owes the rest of the norm reads them. */
+struct matmul_norm_out {
+    const void *weight; /* [n]; NULL: nothing is handed on */
+    void *out;          /* [max][out_stride] */
+    float *squares;     /* [max][MATMUL_PARTS] */
+    uint32_t out_stride;
+    enum dtype weight_dtype;
+};
+
+/* x was handed on: results are scaled by 1 / sqrt(mean of squares + eps), before the bias. */
+struct matmul_norm_in {
+    const float *squares; /* NULL: x is the input as it is */
+    float eps;
+};
+
+struct matmul_args {
+    struct row_range rows; /* more than *count rows, up to max, may be computed */
+    struct weight w;
+    const void *bias; /* [w.n]; NULL: none */
+    const void *x;    /* [max][x_stride] */
+    void *y;          /* [max][y_stride]; logits are F32 */
+    uint32_t x_stride, y_stride;
+    enum dtype x_dtype, y_dtype, bias_dtype;
+    void *workspace; /* scratch, one per concurrent stream, aligned; NULL and 0 on the CPU device */
+    size_t workspace_bytes;
+    bool gated; /* w is gate, then up, n / 2 each: y[r][i] = silu(gate) * up, i < n / 2, unrounded
+                 * in between; silu(x) = x / (1 + exp(-x)) */
+    bool adds;  /* to what y holds, which is float32: in the order y + (sum + bias) */
+    struct matmul_norm_out norm_out;
+    struct matmul_norm_in norm_in;
+};
+
+/* One way to make a product. op_matmul takes the first of its device's table that can; one that
+ * says cudaErrorNotSupported all the same leaves it to the next. */
+struct matmul_backend {
+    const char *name;
+    uint32_t formats; /* of w: a bit for each */
+    bool scales;      /* also weights that are not plain */
+    bool (*can)(const struct matmul_args *args);
+    cudaError_t (*run)(const struct matmul_args *args, cudaStream_t stream);
+};
+
+#define MATMUL_READS(format) (1u << (format))
+
+static inline bool matmul_backend_can(const struct matmul_backend *backend,
+                                      const struct matmul_args *args)
+{
+    return (backend->formats >> args->w.format & 1) &&
+           (backend->scales || weight_is_plain(&args->w)) && backend->can(args);
+}
+
+/* Whether op_matmul is `gated`, `adds`, hands on or pays what is owed for such arguments; else
+ * they are refused. Never on the CPU device, which has nothing to gain. */
+OP_C bool matmul_fuses(const struct matmul_args *args);
+OP_C cudaError_t op_matmul(const struct matmul_args *args, cudaStream_t stream);

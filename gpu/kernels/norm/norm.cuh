@@ -1,0 +1,35 @@
+/* What all norms do alike, so that a row has the same bits wherever it is normed. */
+#pragma once
+
+#include "gpu/kernels/common/device.cuh"
+
+#define NORM_THREADS 1024 /* eight values of a row each, and of longer rows eight more per turn */
+
+/* The threads among which the squares of a row are dealt; their sums are added by block_sum(). */
+static inline unsigned norm_threads(uint32_t size)
+{
+    return threads_for(size, NORM_THREADS);
+}
+
+__device__ __forceinline__ float norm_squares(float squares, const float8 &value)
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        squares = __fmaf_rn(value.v[j], value.v[j], squares);
+    return squares;
+}
+
+__device__ __forceinline__ float norm_scale(float squares, uint32_t size, float eps)
+{
+    return rsqrtf(squares / (float)size + eps);
+}
+
+__device__ __forceinline__ float8 norm_scaled(const float8 &value, float scale,
+                                              const float8 &weight)
+{
+    float8 out;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        out.v[j] = value.v[j] * scale * weight.v[j];
+    return out;
+}

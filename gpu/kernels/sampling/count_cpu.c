@@ -1,0 +1,31 @@
+#include "gpu/kernels/sampling/count.h"
+
+#include "gpu/kernels/cpu/body.h"
+
+static void count_row(const void *params, uint32_t index)
+{
+    const struct count_args *args = params;
+    const struct batch *batch = &args->batch;
+    if (index >= ((const struct batch_counts *)dev(batch->counts))->rows)
+        return;
+    const struct batch_row *row = (const struct batch_row *)dev(batch->rows) + index;
+    const struct batch_slot *slot = (const struct batch_slot *)dev(batch->slots) + row->slot;
+    if (!(slot->flags & GPU_SLOT_PENALTIES))
+        return;
+    uint16_t *seen = (uint16_t *)dev(batch->seen) + (size_t)row->slot * args->vocab;
+    const int32_t *ids = (const int32_t *)dev(batch->token_id) + row->token;
+    if (!row->position)
+        memset(seen, 0, args->vocab * sizeof *seen);
+    for (uint32_t i = 0; i < row->q_len; i++) {
+        uint16_t *entry = seen + ids[i];
+        if (row->position + i < slot->prompt_len)
+            *entry |= COUNT_PROMPT;
+        else if ((*entry & COUNT_MAX) < COUNT_MAX)
+            ++*entry;
+    }
+}
+
+cudaError_t op_count(const struct count_args *args, cudaStream_t stream)
+{
+    return body_launch(stream, "count", count_row, args, sizeof *args, args->batch.rows_max);
+}

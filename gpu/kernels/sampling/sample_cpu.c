@@ -1,0 +1,185 @@
+#include "gpu/kernels/sampling/sample.h"
+
+#include <math.h>
+
+#include "gpu/kernels/cpu/body.h"
+#include "gpu/kernels/cpu/choose.h"
+#include "gpu/kernels/sampling/count.h"
+#include "gpu/kernels/step/step_end.h"
+
+/* A row's raw distribution, and the copy that penalties and the like change. */
+struct sample_row {
+    const struct sample_args *args;
+    const float *logits;
+    float *scores;
+    struct batch_slot *slot;
+    uint32_t slot_index;
+    uint32_t position; /* of the sampled token */
+    float greatest, log_sum;
+};
+
+static float sample_logprob(const struct sample_row *row, uint32_t token)
+{
+    return row->logits[token] - row->greatest - row->log_sum;
+}
+
+static bool sample_is_end(const struct sample_row *row, int32_t token)
+{
+    for (uint32_t i = 0; i < row->args->eos_count; i++)
+        if (row->args->eos[i] == token)
+            return true;
+    for (uint32_t i = 0; i < row->slot->stop_count; i++)
+        if (row->slot->stop_ids[i] == token)
+            return true;
+    return false;
+}
+
+static void sample_penalties(const struct sample_row *row)
+{
+    const struct batch_slot *slot = row->slot;
+    uint32_t vocab = row->args->vocab;
+    const uint16_t *seen =
+        (const uint16_t *)dev(row->args->batch.seen) + (size_t)row->slot_index * vocab;
+    for (uint32_t i = 0; i < vocab; i++) {
+        if (!seen[i])
+            continue;
+        float score = row->scores[i], count = (float)(seen[i] & COUNT_MAX);
+        score = score > 0 ? score / slot->repetition : score * slot->repetition;
+        if (count > 0)
+            score = score - slot->presence - slot->frequency * count;
+        row->scores[i] = score;
+    }
+}
+
+static void sample_mask(const struct sample_row *row, int32_t token)
+{
+    if ((uint32_t)token < row->args->vocab)
+        row->scores[token] = -INFINITY;
+}
+
+static void sample_adjust(const struct sample_row *row)
+{
+    const struct batch_slot *slot = row->slot;
+    memcpy(row->scores, row->logits, row->args->vocab * sizeof *row->scores);
+    if (slot->flags & GPU_SLOT_PENALTIES)
+        sample_penalties(row);
+    const struct gpu_bias *bias = (const struct gpu_bias *)dev(row->args->batch.bias) +
+                                  (size_t)row->slot_index * GPU_BIAS_MAX;
+    for (uint32_t i = 0; i < slot->bias_count; i++)
+        if ((uint32_t)bias[i].token < row->args->vocab)
+            row->scores[bias[i].token] += bias[i].value;
+    if (row->position < slot->eos_from) {
+        for (uint32_t i = 0; i < row->args->eos_count; i++)
+            sample_mask(row, row->args->eos[i]);
+        for (uint32_t i = 0; i < slot->stop_count; i++)
+            sample_mask(row, slot->stop_ids[i]);
+    }
+}
+
+static uint32_t sample_choose(const struct sample_row *row)
+{
+    const struct batch_slot *slot = row->slot;
+    uint32_t vocab = row->args->vocab;
+    sample_adjust(row);
+    if (!(slot->temperature > 0))
+        return choose_greatest(row->scores, vocab);
+    for (uint32_t i = 0; i < vocab; i++) {
+        float score = row->scores[i] / slot->temperature;
+        row->scores[i] = score == score ? score : -INFINITY;
+    }
+    struct choose choose = {
+        .scores = row->scores,
+        .vocab = vocab,
+        .top_k = slot->top_k > 0 ? (uint32_t)slot->top_k : 0,
+        .top_p = slot->top_p,
+        .min_p = slot->min_p,
+        .seed = slot->seed,
+        .position = row->position,
+    };
+    return choose_draw(&choose);
+}
+
+/* The n likeliest, by insertion: a token enters behind those that are as likely. */
+static uint32_t sample_top(const struct sample_row *row, uint32_t wanted, struct gpu_top *tops)
+{
+    uint32_t count = 0;
+    wanted = wanted < GPU_LOGPROBS_MAX ? wanted : GPU_LOGPROBS_MAX;
+    for (uint32_t i = 0; wanted && i < row->args->vocab; i++) {
+        float logit = row->logits[i];
+        if (!(logit == logit) || (count == wanted && logit <= row->logits[tops[count - 1].token]))
+            continue;
+        uint32_t at = count < wanted ? count++ : count - 1;
+        for (; at && row->logits[tops[at - 1].token] < logit; at--)
+            tops[at] = tops[at - 1];
+        tops[at].token = (int32_t)i;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        tops[i].logprob = sample_logprob(row, (uint32_t)tops[i].token);
+    return count;
+}
+
+/* To where the step's control says, if there is one. */
+static void sample_result(const struct sample_args *args, struct gpu_sample **ret_samples,
+                          struct gpu_top **ret_tops)
+{
+    if (!args->control)
+        return;
+    const struct step_control *control = dev(args->control);
+    char *result = dev(control->result);
+    *ret_samples = (struct gpu_sample *)(result + control->result_samples);
+    if (control->result_tops)
+        *ret_tops = (struct gpu_top *)(result + control->result_tops);
+}
+
+static void sample_index(const void *params, uint32_t index)
+{
+    const struct sample_args *args = params;
+    const struct batch *batch = &args->batch;
+    if (index >= ((const struct batch_counts *)dev(batch->counts))->samples)
+        return;
+    uint32_t from = ((const uint32_t *)dev(batch->sample_row))[index];
+    const struct batch_row *of = (const struct batch_row *)dev(batch->rows) + from;
+    struct sample_row row = {
+        .args = args,
+        .logits = body_at(args->logits, DTYPE_F32, index, args->stride),
+        .scores = body_at(args->scratch, DTYPE_F32, index, args->vocab),
+        .slot = (struct batch_slot *)dev(batch->slots) + of->slot,
+        .slot_index = of->slot,
+        .position = of->position + of->q_len,
+    };
+    float lanes[SIMD_LANES] = {0};
+    row.greatest = row.logits[choose_greatest(row.logits, args->vocab)];
+    simd_best()->exps(lanes, NULL, row.logits, row.greatest, args->vocab);
+    row.log_sum = logf(simd_add_lanes(lanes));
+
+    struct gpu_sample *sample = dev(args->samples);
+    struct gpu_top *tops = dev(args->tops);
+    sample_result(args, &sample, &tops);
+    sample += index;
+    tops += (size_t)index * GPU_LOGPROBS_MAX;
+    uint32_t token = sample_choose(&row);
+    sample->token = (int32_t)token;
+    sample->finished = sample_is_end(&row, (int32_t)token);
+    sample->logprob = sample_logprob(&row, token);
+    sample->top_count = sample_top(&row, row.slot->logprobs, tops);
+    row.slot->last = sample->token;
+    row.slot->finished = sample->finished;
+}
+
+size_t sample_scratch_bytes(uint32_t samples_max, uint32_t vocab)
+{
+    return (size_t)samples_max * vocab * sizeof(float);
+}
+
+cudaError_t op_sample(const struct sample_args *args, cudaStream_t stream)
+{
+    if (args->scratch_bytes < sample_scratch_bytes(args->batch.samples_max, args->vocab))
+        return cudaErrorInvalidValue;
+    cudaError_t result =
+        body_launch(stream, "sample", sample_index, args, sizeof *args, args->batch.samples_max);
+    struct step_end_args publish = {.control = args->control,
+                                    .counts = args->batch.counts,
+                                    .slots = args->batch.slots,
+                                    .slots_max = args->slots_max};
+    return result == cudaSuccess && args->control ? op_step_end(&publish, stream) : result;
+}

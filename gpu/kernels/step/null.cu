@@ -1,0 +1,108 @@
+/* A thread per row and per result: a row's states are a chain, and nothing here is worth more. */
+#include "gpu/kernels/common/device.cuh"
+#include "gpu/kernels/step/null.h"
+
+#define NULL_THREADS 64
+
+__device__ static uint64_t *state_at(const struct batch &batch, uint32_t slot, uint32_t position)
+{
+    const struct batch_group &group = batch.groups[0];
+    uint32_t block = group.tables[(size_t)slot * group.blocks_max + position / batch.block_tokens];
+    char *base = static_cast<char *>(group.slabs[block / group.slab_blocks]) +
+                 (block % group.slab_blocks) * group.block_bytes;
+    return reinterpret_cast<uint64_t *>(base) + position % batch.block_tokens;
+}
+
+__global__ void null_rows_kernel(struct null_args a)
+{
+    grid_trigger();
+    grid_wait();
+    const struct batch &batch = a.batch;
+    uint32_t number = blockIdx.x * blockDim.x + threadIdx.x;
+    if (number >= batch.counts->rows)
+        return;
+    struct batch_row row = batch.rows[number];
+    float *pool = batch.pool + (size_t)row.slot * NULL_HIDDEN;
+    uint64_t state = row.position ? *state_at(batch, row.slot, row.position - 1) : NULL_START;
+    for (uint32_t i = 0; i < row.q_len; i++) {
+        uint32_t position = row.position + i;
+        state = null_state(state, batch.token_id[row.token + i]);
+        *state_at(batch, row.slot, position) = state;
+        a.states[row.token + i] = state;
+        if (!(row.want & GPU_POOL_ADD))
+            continue;
+        for (uint32_t e = 0; e < NULL_HIDDEN; e++)
+            pool[e] = (position ? pool[e] : 0) + null_hidden(state, e);
+    }
+}
+
+__device__ static void sample_run(const struct null_args &a, uint32_t number)
+{
+    const struct batch &batch = a.batch;
+    struct batch_row row = batch.rows[batch.sample_row[number]];
+    struct batch_slot *slot = &batch.slots[row.slot];
+    uint64_t state = a.states[batch.sample_token[number]];
+    bool may_end = row.position + row.q_len >= slot->eos_from;
+    int32_t token = null_sample(state, may_end);
+    bool stop = token == NULL_END;
+    for (uint32_t i = 0; i < slot->stop_count; i++)
+        stop = stop || slot->stop_ids[i] == token;
+    uint32_t tops = row.want & GPU_LOGPROBS ? slot->logprobs : 0;
+    struct gpu_sample sample = {token, may_end && stop, null_logprob(state, token), tops};
+    a.samples[number] = sample;
+    for (uint32_t i = 0; i < tops; i++) {
+        struct gpu_top top = {null_top(state, i), null_logprob(state, null_top(state, i))};
+        a.tops[(size_t)number * GPU_LOGPROBS_MAX + i] = top;
+    }
+    slot->last = token;
+    slot->finished = sample.finished;
+}
+
+__device__ static void embed_run(const struct null_args &a, uint32_t number)
+{
+    struct batch_embed embed = a.batch.embeds[number];
+    struct batch_row row = a.batch.rows[embed.row];
+    const float *pool = a.batch.pool + (size_t)row.slot * NULL_HIDDEN;
+    float *out = a.embeds + (size_t)number * NULL_HIDDEN, squares = 0;
+    for (uint32_t i = 0; i < NULL_HIDDEN; i++) {
+        out[i] = embed.mean ? pool[i] / (float)(row.position + row.q_len)
+                            : null_hidden(a.states[embed.token], i);
+        squares += out[i] * out[i];
+    }
+    for (uint32_t i = 0; i < NULL_HIDDEN && embed.normalize && squares > 0; i++)
+        out[i] /= sqrtf(squares);
+}
+
+__global__ void null_results_kernel(struct null_args a)
+{
+    grid_trigger();
+    grid_wait();
+    const struct batch &batch = a.batch;
+    uint32_t number = blockIdx.x * blockDim.x + threadIdx.x;
+    if (number < batch.counts->samples)
+        sample_run(a, number);
+    if (number < batch.counts->scores) {
+        uint64_t state = a.states[batch.score_token[number]];
+        int32_t top = null_top(state, 0);
+        struct gpu_score score = {null_logprob(state, batch.score_target[number]), top,
+                                  null_logprob(state, top), 0};
+        a.scores[number] = score;
+    }
+    if (number < batch.counts->embeds)
+        embed_run(a, number);
+}
+
+cudaError_t op_null(const struct null_args *args, cudaStream_t stream)
+{
+    return launch(null_rows_kernel, dim3(ceil_div(args->batch.rows_max, NULL_THREADS)),
+                  NULL_THREADS, 0, stream, *args);
+}
+
+cudaError_t op_null_results(const struct null_args *args, cudaStream_t stream)
+{
+    const struct batch &batch = args->batch;
+    uint32_t count = batch.samples_max > batch.scores_max ? batch.samples_max : batch.scores_max;
+    count = count > batch.embeds_max ? count : batch.embeds_max;
+    return launch(null_results_kernel, dim3(ceil_div(count, NULL_THREADS)), NULL_THREADS, 0, stream,
+                  *args);
+}

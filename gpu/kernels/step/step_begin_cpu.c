@@ -1,0 +1,154 @@
+#include "gpu/kernels/step/step_begin.h"
+
+#include <string.h>
+
+#include "gpu/emu/emu.h"
+#include "gpu/kernels/common/clock_cpu.h"
+
+/* Everything here is device memory, read through dev(). */
+static void tables_write(const struct pack_head *wire, const struct batch *batch)
+{
+    const char *base = (const char *)wire;
+    const struct pack_slab *slabs = (const struct pack_slab *)(base + wire->slabs);
+    for (uint32_t i = 0; i < wire->slab_count; i++) {
+        void **addresses = dev(batch->groups[slabs[i].group].slabs);
+        addresses[slabs[i].slab] = slabs[i].base;
+    }
+    const struct pack_open *opens = (const struct pack_open *)(base + wire->opens);
+    const struct gpu_bias *bias = (const struct gpu_bias *)(base + wire->bias);
+    for (uint32_t i = 0; i < wire->open_count; i++) {
+        const struct pack_open *open = &opens[i];
+        struct batch_slot *slots = dev(batch->slots);
+        slots[open->slot] = open->state;
+        struct gpu_bias *to = dev(batch->bias + (size_t)open->slot * GPU_BIAS_MAX);
+        if (open->state.bias_count)
+            memcpy(to, bias + open->bias_first, open->state.bias_count * sizeof *to);
+    }
+    const struct gpu_append *appends = (const struct gpu_append *)(base + wire->appends);
+    for (uint32_t i = 0; i < wire->append_count; i++) {
+        const struct gpu_append *append = &appends[i];
+        const struct batch_group *group = &batch->groups[append->group];
+        uint32_t *table = dev(group->tables + (size_t)append->slot * group->blocks_max);
+        table[append->index] = append->block;
+    }
+}
+
+static void tokens_write(const struct pack_head *wire, const struct batch *batch,
+                         const struct pack_row *row, uint32_t number)
+{
+    const struct batch_slot *slot = (const struct batch_slot *)dev(batch->slots) + row->row.slot;
+    const int32_t *ids = (const int32_t *)((const char *)wire + wire->ids) + row->ids;
+    const int32_t *others = wire->tokens_in ? dev(wire->tokens_in) : NULL;
+    int32_t previous = others ? others[row->row.slot] : slot->last;
+    int32_t *token_id = dev(batch->token_id + row->row.token);
+    uint32_t *token_row = dev(batch->token_row + row->row.token);
+    uint32_t *token_position = dev(batch->token_position + row->row.token);
+    for (uint32_t i = 0; i < row->row.q_len; i++) {
+        token_id[i] = row->ids == PACK_NONE ? previous : ids[i];
+        token_row[i] = number;
+        token_position[i] = row->row.position + i;
+    }
+    uint32_t *score_token = dev(batch->score_token + row->score_first);
+    int32_t *score_target = dev(batch->score_target + row->score_first);
+    for (uint32_t i = 0; i < row->score_count; i++) {
+        score_token[i] = row->row.token + i;
+        score_target[i] = ids[i + 1];
+    }
+}
+
+static void lists_write(const struct batch *batch, const struct pack_row *row, uint32_t number)
+{
+    uint32_t last = row->row.token + row->row.q_len - 1;
+    if (row->sample != PACK_NONE) {
+        ((uint32_t *)dev(batch->sample_row))[row->sample] = number;
+        ((uint32_t *)dev(batch->sample_token))[row->sample] = last;
+    }
+    struct batch_embed *embeds = dev(batch->embeds + row->embed_first);
+    bool all = row->row.want & GPU_EMBED_ALL;
+    for (uint32_t i = 0; i < row->embed_count; i++) {
+        embeds[i] = (struct batch_embed){
+            .row = number,
+            .token = all ? row->row.token + i : last,
+            .mean = row->row.want & GPU_POOL_OUT ? 1 : 0,
+            .normalize = row->row.want & GPU_NORMALIZE ? 1 : 0,
+        };
+    }
+}
+
+static bool row_fits(const struct batch *batch, const struct pack_row *row)
+{
+    return row->row.token <= batch->tokens_max &&
+           row->row.q_len <= batch->tokens_max - row->row.token && row->row.q_len > 0 &&
+           (row->sample == PACK_NONE || row->sample < batch->samples_max) &&
+           row->score_first <= batch->scores_max &&
+           row->score_count <= batch->scores_max - row->score_first &&
+           row->embed_first <= batch->embeds_max &&
+           row->embed_count <= batch->embeds_max - row->embed_first;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static void expand(const void *data, uint32_t index)
+{
+    (void)index;
+    const struct step_begin_args *args = data;
+    const struct batch *batch = &args->batch;
+    const struct pack_head *wire = dev(args->wire);
+    *(struct step_control *)dev(args->control) = (struct step_control){
+        .step = wire->step,
+        .start_ns = clock_now_ns(),
+        .result = wire->result,
+        .result_samples = wire->result_samples,
+        .result_tops = wire->result_tops,
+        .tokens_out = wire->tokens_out,
+    };
+    tables_write(wire, batch);
+    struct batch_counts counts = wire->counts;
+    counts.rows = least(counts.rows, batch->rows_max);
+    counts.tokens = least(counts.tokens, batch->tokens_max);
+    counts.samples = least(counts.samples, batch->samples_max);
+    counts.scores = least(counts.scores, batch->scores_max);
+    counts.embeds = least(counts.embeds, batch->embeds_max);
+    counts.moves = least(counts.moves, batch->moves_max);
+    *(struct batch_counts *)dev(batch->counts) = counts;
+    const char *base = (const char *)wire;
+    if (counts.moves)
+        memcpy(dev(batch->moves), base + wire->moves, counts.moves * sizeof *batch->moves);
+    const struct pack_row *rows = (const struct pack_row *)(base + wire->rows);
+    struct batch_row *to = dev(batch->rows);
+    for (uint32_t i = 0; i < counts.rows; i++) {
+        if (!row_fits(batch, &rows[i]))
+            break;
+        to[i] = rows[i].row;
+        tokens_write(wire, batch, &rows[i], i);
+        lists_write(batch, &rows[i], i);
+    }
+}
+
+bool expand_begins(const struct step_begin_args *args)
+{
+    (void)args;
+    return false;
+}
+
+cudaError_t op_step_begin(const struct step_begin_args *args, cudaStream_t stream)
+{
+    if (args->first.table.data)
+        return cudaErrorInvalidValue;
+    return emu_launch(stream, "expand", expand, args, sizeof *args, 1);
+}
+
+bool expand_is(cudaGraphNode_t node)
+{
+    const char *name = emu_graph_node_name(node);
+    return name && !strcmp(name, "expand");
+}
+
+cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
+                            const struct step_begin_args *args)
+{
+    return emu_graph_set_args(exec, node, args, sizeof *args);
+}

@@ -1,0 +1,371 @@
+#include "gpu/memory/pools.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "gpu/base/cuda_error.h"
+#include "gpu/base/device.h"
+
+/* Of mem_housekeep at a time: its calls take as long as there are slabs to return. */
+#define TEND_BYTES (512u << 20)
+
+static uint64_t number(const _Atomic uint64_t *at)
+{
+    return atomic_load_explicit(at, memory_order_relaxed);
+}
+
+/* One writer, so a plain load and store do. */
+static void number_set(_Atomic uint64_t *at, uint64_t value)
+{
+    atomic_store_explicit(at, value, memory_order_relaxed);
+}
+
+static void number_add(_Atomic uint64_t *at, uint64_t value)
+{
+    number_set(at, number(at) + value);
+}
+
+static void number_subtract(_Atomic uint64_t *at, uint64_t value)
+{
+    assert(number(at) >= value);
+    number_set(at, number(at) - value);
+}
+
+static uint64_t apart(uint64_t whole, uint64_t part)
+{
+    return whole > part ? whole - part : 0;
+}
+
+static int pool_open(cudaMemPool_t *ret_pool, int device, struct error *error)
+{
+    struct cudaMemPoolProps props = {
+        .allocType = cudaMemAllocationTypePinned,
+        .handleTypes = cudaMemHandleTypeNone,
+        .location = {.type = cudaMemLocationTypeDevice, .id = device},
+    };
+    CUDA_TRY(cudaMemPoolCreate(ret_pool, &props), error);
+    uint64_t keep_all = UINT64_MAX;
+    int off = 0, on = 1;
+    CUDA_TRY(cudaMemPoolSetAttribute(*ret_pool, cudaMemPoolAttrReleaseThreshold, &keep_all), error);
+    CUDA_TRY(cudaMemPoolSetAttribute(*ret_pool, cudaMemPoolReuseFollowEventDependencies, &on),
+             error);
+    CUDA_TRY(cudaMemPoolSetAttribute(*ret_pool, cudaMemPoolReuseAllowOpportunistic, &off), error);
+    CUDA_TRY(cudaMemPoolSetAttribute(*ret_pool, cudaMemPoolReuseAllowInternalDependencies, &off),
+             error);
+    return 0;
+}
+
+static int device_ask(struct mem *mem, struct error *error)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes), error);
+    number_set(&mem->numbers.device_free, free_bytes);
+    number_set(&mem->numbers.device_total, total_bytes);
+    return 0;
+}
+
+int mem_open(struct mem *mem, int device, cudaStream_t stream, const struct mem_limits *limits,
+             struct error *error)
+{
+    memset(mem, 0, sizeof *mem);
+    mem->limits = *limits;
+    mem->stream = stream;
+    int status = pool_open(&mem->scratch, device, error);
+    if (!status)
+        status = pool_open(&mem->kv, device, error);
+    if (!status)
+        status = device_ask(mem, error);
+    if (!status) {
+        cudaError_t failed = cudaEventCreateWithFlags(&mem->given, cudaEventDisableTiming);
+        if (failed != cudaSuccess)
+            status = cuda_fail(failed, "cudaEventCreateWithFlags", error);
+    }
+    if (status)
+        mem_close(mem);
+    return status;
+}
+
+void mem_close(struct mem *mem)
+{
+    while (mem->fixed_count)
+        mem_fixed_free(mem, mem->fixed[0].base);
+    while (mem->pinned_count)
+        mem_pinned_free(mem, mem->pinned[0].base);
+    if (mem->scratch)
+        (void)cudaMemPoolDestroy(mem->scratch);
+    if (mem->kv)
+        (void)cudaMemPoolDestroy(mem->kv);
+    if (mem->given)
+        (void)cudaEventDestroy(mem->given);
+    mem->scratch = mem->kv = NULL;
+    mem->given = NULL;
+}
+
+static uint64_t held(const struct mem *mem)
+{
+    return number(&mem->numbers.fixed) + number(&mem->numbers.kv_held) +
+           number(&mem->numbers.scratch_held);
+}
+
+/* Whether the limits leave room for `growth` more bytes from the device. */
+static int room(struct mem *mem, uint64_t growth, struct error *error)
+{
+    const struct mem_limits *limits = &mem->limits;
+    mem->own_limit = limits->memory_max && held(mem) + growth > limits->memory_max;
+    if (mem->own_limit)
+        return error_limit(error, ERR_DEVICE_MEMORY, limits->memory_max, held(mem) + growth,
+                           "gpu-memory-max of %" PRIu64 " bytes leaves no room for %" PRIu64
+                           " more: at least %" PRIu64 " are needed",
+                           limits->memory_max, growth, held(mem) + growth);
+    if (!limits->memory_reserve)
+        return 0;
+    int status = device_ask(mem, error);
+    if (status)
+        return status;
+    uint64_t device_free = number(&mem->numbers.device_free);
+    mem->own_limit =
+        limits->memory_reserve + held(mem) + growth > number(&mem->numbers.device_total);
+    if (device_free < limits->memory_reserve || device_free - limits->memory_reserve < growth)
+        return error_limit(error, ERR_DEVICE_MEMORY, limits->memory_reserve, device_free,
+                           "%" PRIu64 " bytes are free on the device and %" PRIu64
+                           " stay reserved (gpu-memory-reserve): no room for %" PRIu64 " more",
+                           device_free, limits->memory_reserve, growth);
+    return 0;
+}
+
+static bool range_take(struct mem_range *ranges, uint32_t *count, const void *base,
+                       uint64_t *ret_bytes)
+{
+    for (uint32_t i = 0; i < *count; i++) {
+        if (ranges[i].base != base)
+            continue;
+        *ret_bytes = ranges[i].bytes;
+        ranges[i] = ranges[--*count];
+        return true;
+    }
+    return false;
+}
+
+int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    assert(mem->fixed_count < MEM_FIXED_MAX && bytes > 0);
+    int status = room(mem, bytes, error);
+    if (status)
+        return status;
+    void *base = NULL;
+    /* May wait for the whole device: before the first step alone, as with cudaHostAlloc, and
+     * counted where it is not. */
+    CUDA_TRY(cudaMalloc(&base, bytes), error);
+    mem->fixed[mem->fixed_count++] = (struct mem_range){base, bytes};
+    number_add(&mem->numbers.fixed, bytes);
+    number_add(&mem->numbers.late, mem->settled);
+    *ret = base;
+    return 0;
+}
+
+int mem_pinned(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    assert(mem->pinned_count < MEM_FIXED_MAX && bytes > 0);
+    void *base = NULL;
+    CUDA_TRY(cudaHostAlloc(&base, bytes, cudaHostAllocDefault), error);
+    mem->pinned[mem->pinned_count++] = (struct mem_range){base, bytes};
+    number_add(&mem->numbers.pinned, bytes);
+    number_add(&mem->numbers.late, mem->settled);
+    *ret = base;
+    return 0;
+}
+
+bool mem_is_pinned(const struct mem *mem, const void *at, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < mem->pinned_count; i++) {
+        const struct mem_range *range = &mem->pinned[i];
+        uint64_t offset = (uint64_t)((uintptr_t)at - (uintptr_t)range->base);
+        if ((uintptr_t)at >= (uintptr_t)range->base && offset <= range->bytes &&
+            bytes <= range->bytes - offset)
+            return true;
+    }
+    return false;
+}
+
+void mem_settle(struct mem *mem)
+{
+    mem->settled = true;
+}
+
+void mem_fixed_free(struct mem *mem, void *base)
+{
+    uint64_t bytes = 0;
+    if (!range_take(mem->fixed, &mem->fixed_count, base, &bytes))
+        return;
+    /* Waits for the device: staging before the first step, the rest after the last one. */
+    (void)cudaFree(base);
+    number_subtract(&mem->numbers.fixed, bytes);
+}
+
+void mem_pinned_free(struct mem *mem, void *base)
+{
+    uint64_t bytes = 0;
+    if (!range_take(mem->pinned, &mem->pinned_count, base, &bytes))
+        return;
+    /* Waits for the device, as cudaFree() does, and at the same times. */
+    (void)cudaFreeHost(base);
+    number_subtract(&mem->numbers.pinned, bytes);
+}
+
+static int held_ask(cudaMemPool_t pool, _Atomic uint64_t *at, struct error *error)
+{
+    uint64_t reserved = 0;
+    CUDA_TRY(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved), error);
+    number_set(at, reserved);
+    return 0;
+}
+
+/* Before memory is asked for once more: what the pools hold unused goes back, which neither blocks
+ * nor synchronises, it returns what the host has seen completed. For a slab some scratch is kept:
+ * what another process takes at once would be missing for every step to come. */
+static int make_room(struct mem *mem, cudaMemPool_t pool, struct error *error)
+{
+    uint64_t keep =
+        pool == mem->kv ? number(&mem->numbers.scratch_used) + device_traits.scratch_keep_bytes : 0;
+    CUDA_TRY(cudaMemPoolTrimTo(mem->scratch, keep), error);
+    CUDA_TRY(cudaMemPoolTrimTo(mem->kv, 0), error);
+    int status = held_ask(mem->scratch, &mem->numbers.scratch_held, error);
+    return status ? status : held_ask(mem->kv, &mem->numbers.kv_held, error);
+}
+
+/* Takes from a pool; asks for room where the pool has to grow. When the device has none, the pools
+ * give way and the call is tried once more. */
+static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used_at,
+                     _Atomic uint64_t *held_at, uint64_t bytes, void **ret, struct error *error)
+{
+    bool grows = number(used_at) + bytes > number(held_at);
+    void *base = NULL;
+    for (int attempt = 0;; attempt++) {
+        /* What the pool holds unused may still not serve: it can be in pieces too small. */
+        int status = grows ? room(mem, apart(number(used_at) + bytes, number(held_at)), error) : 0;
+        if (!status) {
+            cudaError_t failed = cudaMallocFromPoolAsync(&base, bytes, pool, mem->stream);
+            if (failed == cudaSuccess)
+                break;
+            status = cuda_fail(failed, "cudaMallocFromPoolAsync", error);
+        }
+        if (status != -ERR_DEVICE_MEMORY || attempt)
+            return status;
+        status = make_room(mem, pool, error);
+        if (status)
+            return status;
+        grows = true;
+    }
+    int status = grows ? held_ask(pool, held_at, error) : 0;
+    if (status) {
+        (void)cudaFreeAsync(base, mem->stream);
+        return status;
+    }
+    number_add(used_at, bytes);
+    *ret = base;
+    return 0;
+}
+
+int mem_scratch(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    return pool_take(mem, mem->scratch, &mem->numbers.scratch_used, &mem->numbers.scratch_held,
+                     bytes, ret, error);
+}
+
+int mem_scratch_free(struct mem *mem, void *base, uint64_t bytes, struct error *error)
+{
+    CUDA_TRY(cudaFreeAsync(base, mem->stream), error);
+    number_subtract(&mem->numbers.scratch_used, bytes);
+    return 0;
+}
+
+int mem_arena(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    int status = mem_scratch(mem, bytes, ret, error);
+    if (!status)
+        number_add(&mem->numbers.graphs, bytes);
+    return status;
+}
+
+int mem_arena_free(struct mem *mem, void *base, uint64_t bytes, struct error *error)
+{
+    int status = mem_scratch_free(mem, base, bytes, error);
+    if (!status)
+        number_subtract(&mem->numbers.graphs, bytes);
+    return status;
+}
+
+int mem_slab(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
+{
+    uint64_t used = number(&mem->numbers.kv_used);
+    if (mem->limits.kv_max && used + bytes > mem->limits.kv_max)
+        return error_limit(error, ERR_DEVICE_MEMORY, mem->limits.kv_max, used + bytes,
+                           "kv-max of %" PRIu64 " bytes is reached", mem->limits.kv_max);
+    return pool_take(mem, mem->kv, &mem->numbers.kv_used, &mem->numbers.kv_held, bytes, ret, error);
+}
+
+int mem_slab_free(struct mem *mem, void *base, uint64_t bytes, struct error *error)
+{
+    CUDA_TRY(cudaFreeAsync(base, mem->stream), error);
+    number_subtract(&mem->numbers.kv_used, bytes);
+    mem->slabs_freed = true;
+    return 0;
+}
+
+/* A pool lets go only of what the host has seen the stream pass; steps are told by a host function,
+ * which does not count. Asking an event does, and waits for nothing. */
+int mem_housekeep(struct mem *mem, struct error *error)
+{
+    if (mem->slabs_given) {
+        cudaError_t passed = cudaEventQuery(mem->given);
+        if (passed == cudaErrorNotReady)
+            return 0;
+        CUDA_TRY(passed, error);
+        uint64_t before = number(&mem->numbers.kv_held);
+        uint64_t keep = number(&mem->numbers.kv_used);
+        if (before > keep && before - keep > TEND_BYTES)
+            keep = before - TEND_BYTES;
+        CUDA_TRY(cudaMemPoolTrimTo(mem->kv, keep), error);
+        int status = held_ask(mem->kv, &mem->numbers.kv_held, error);
+        if (status)
+            return status;
+        mem->slabs_given = number(&mem->numbers.kv_held) < before;
+    }
+    if (!mem->slabs_given && mem->slabs_freed) {
+        CUDA_TRY(cudaEventRecord(mem->given, mem->stream), error);
+        mem->slabs_given = true;
+        mem->slabs_freed = false;
+    }
+    return 0;
+}
+
+int mem_trim(struct mem *mem, struct error *error)
+{
+    CUDA_TRY(cudaMemPoolTrimTo(mem->scratch, 0), error);
+    CUDA_TRY(cudaMemPoolTrimTo(mem->kv, 0), error);
+    int status = held_ask(mem->scratch, &mem->numbers.scratch_held, error);
+    if (!status)
+        status = held_ask(mem->kv, &mem->numbers.kv_held, error);
+    if (!status)
+        status = device_ask(mem, error);
+    return status;
+}
+
+/* The numbers are read one by one while their writer goes on. */
+void mem_read(const struct mem *mem, struct gpu_memory *ret)
+{
+    const struct mem_numbers *numbers = &mem->numbers;
+    uint64_t arenas = number(&numbers->graphs); /* in the scratch pool, told apart here */
+    *ret = (struct gpu_memory){
+        .weights = number(&numbers->fixed),
+        .kv_used = number(&numbers->kv_used),
+        .kv_held = number(&numbers->kv_held),
+        .scratch_used = apart(number(&numbers->scratch_used), arenas),
+        .scratch_held = apart(number(&numbers->scratch_held), arenas),
+        .graphs = arenas,
+        .pinned = number(&numbers->pinned),
+        .device_free = number(&numbers->device_free),
+        .device_total = number(&numbers->device_total),
+    };
+}

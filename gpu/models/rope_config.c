@@ -1,0 +1,235 @@
+#include "gpu/models/rope_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/checkpoint/config_field.h"
+#include "gpu/models/config.h"
+
+#define THETA_MIN 1.001
+#define THETA_MAX 1e12
+#define FACTOR_MAX 4096.0
+
+struct parameters {
+    enum model_rope_kind kind;
+    double theta;
+    double factor; /* 0: not given */
+    double original;
+    double low, high;                         /* llama3 */
+    double beta_fast, beta_slow;              /* yarn, as all that follows */
+    double attention, mscale, mscale_all_dim; /* 0: not given */
+    bool truncate;
+};
+
+static int read_kind(const struct fields *rope, enum model_rope_kind *ret)
+{
+    static const char *const names[] = {"default", "linear", "llama3", "yarn"};
+    const char *key = field_get(rope, "rope_type") ? "rope_type" : "type";
+    const char *name = "default";
+    int rc = field_string(rope, key, &name);
+    if (rc)
+        return rc;
+    for (int i = 0; i < 4; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *ret = (enum model_rope_kind)i;
+            return 0;
+        }
+    return field_refuse(rope, key, field_get(rope, key),
+                        "a supported kind of rope (default, linear, llama3, yarn)");
+}
+
+static int refuse_partial(const struct fields *fields)
+{
+    double factor = 1;
+    int rc = field_number(fields, "partial_rotary_factor", 0, 1, &factor);
+    if (rc)
+        return rc;
+    if (factor < 1)
+        return field_refuse(fields, "partial_rotary_factor",
+                            field_get(fields, "partial_rotary_factor"),
+                            "supported (heads are rotated whole)");
+    return 0;
+}
+
+static int read_original(const struct fields *rope, struct parameters *p)
+{
+    return field_number(rope, "original_max_position_embeddings", 1, MODEL_CONTEXT_MAX,
+                        &p->original);
+}
+
+static int read_llama3(const struct fields *rope, struct parameters *p)
+{
+    static const char *const required[] = {"factor", "low_freq_factor", "high_freq_factor"};
+    for (int i = 0; i < 3; i++) {
+        int rc = field_require(rope, required[i]);
+        if (rc)
+            return rc;
+    }
+    int rc = read_original(rope, p);
+    if (rc == 0)
+        rc = field_number(rope, "low_freq_factor", 1e-3, 1e6, &p->low);
+    if (rc == 0)
+        rc = field_number(rope, "high_freq_factor", 1e-3, 1e6, &p->high);
+    if (rc == 0 && p->high <= p->low)
+        return field_refuse(rope, "high_freq_factor", field_get(rope, "high_freq_factor"),
+                            "over low_freq_factor");
+    return rc;
+}
+
+static int read_yarn(const struct fields *rope, struct parameters *p)
+{
+    int rc = read_original(rope, p);
+    if (rc == 0)
+        rc = field_number(rope, "beta_fast", 1e-3, 1e6, &p->beta_fast);
+    if (rc == 0)
+        rc = field_number(rope, "beta_slow", 1e-3, 1e6, &p->beta_slow);
+    if (rc == 0 && p->beta_fast < p->beta_slow)
+        return field_refuse(rope, "beta_fast", field_get(rope, "beta_fast"),
+                            "at least beta_slow (32 and 1 where not given)");
+    if (rc == 0)
+        rc = field_number(rope, "attention_factor", 1e-3, 1e3, &p->attention);
+    if (rc == 0)
+        rc = field_number(rope, "mscale", 0, 1e3, &p->mscale);
+    if (rc == 0)
+        rc = field_number(rope, "mscale_all_dim", 0, 1e3, &p->mscale_all_dim);
+    if (rc == 0)
+        rc = field_flag(rope, "truncate", &p->truncate);
+    if (rc == 0 && p->factor == 0) {
+        rc = field_require(rope, "original_max_position_embeddings");
+    }
+    return rc;
+}
+
+/* The dictionary in either spelling; rope_scaling wins where both are given, as in transformers. */
+static int find_dictionary(const struct fields *top, struct fields *ret_rope)
+{
+    const char *name = field_get(top, "rope_scaling") ? "rope_scaling" : "rope_parameters";
+    const json *given = field_get(top, name);
+    *ret_rope = (struct fields){given, top->file, name, top->error};
+    if (!given)
+        return 0;
+    if (!json_is_object(given))
+        return field_refuse(top, name, given, "an object");
+    for (const json *member = json_child(given); member; member = json_next(member))
+        if (json_is_object(member))
+            return field_refuse(ret_rope, json_key(member), member,
+                                "supported (one set of parameters for all layers is)");
+    return 0;
+}
+
+static int read_parameters(const struct fields *top, double context, struct parameters *p)
+{
+    struct fields rope;
+    int rc = find_dictionary(top, &rope);
+    *p = (struct parameters){
+        .theta = 10000, .original = context, .beta_fast = 32, .beta_slow = 1, .truncate = true};
+    if (rc == 0)
+        rc = field_number(top, "rope_theta", THETA_MIN, THETA_MAX, &p->theta);
+    if (rc == 0)
+        rc = field_number(&rope, "rope_theta", THETA_MIN, THETA_MAX, &p->theta);
+    if (rc == 0)
+        rc = refuse_partial(top);
+    if (rc == 0)
+        rc = refuse_partial(&rope);
+    if (rc == 0)
+        rc = read_kind(&rope, &p->kind);
+    if (rc || p->kind == MODEL_ROPE_DEFAULT)
+        return rc;
+    rc = field_number(&rope, "factor", 1, FACTOR_MAX, &p->factor);
+    if (rc)
+        return rc;
+    if (p->kind == MODEL_ROPE_LINEAR)
+        return field_require(&rope, "factor");
+    rc = p->kind == MODEL_ROPE_LLAMA3 ? read_llama3(&rope, p) : read_yarn(&rope, p);
+    if (rc)
+        return rc;
+    if (p->factor == 0)
+        p->factor = context / p->original;
+    if (p->factor < 1 || p->factor > FACTOR_MAX)
+        return error_set(top->error, ERR_BAD_MODEL,
+                         "%s: %s.original_max_position_embeddings: %.0f with "
+                         "max_position_embeddings %.0f gives a factor out of 1 to %.0f",
+                         top->file, rope.parent, p->original, context, FACTOR_MAX);
+    return 0;
+}
+
+static double llama3_frequency(const struct parameters *p, double frequency)
+{
+    double wavelength = 2 * M_PI / frequency;
+    if (wavelength < p->original / p->high)
+        return frequency;
+    if (wavelength > p->original / p->low)
+        return frequency / p->factor;
+    double smooth = (p->original / wavelength - p->low) / (p->high - p->low);
+    return (1 - smooth) * frequency / p->factor + smooth * frequency;
+}
+
+/* The pair whose wavelength makes `rotations` turns over the original context. */
+static double yarn_dimension(const struct parameters *p, double rotations, double head_dim)
+{
+    return head_dim * log(p->original / (rotations * 2 * M_PI)) / (2 * log(p->theta));
+}
+
+static void yarn_range(const struct parameters *p, double head_dim, double *ret_low,
+                       double *ret_high)
+{
+    double low = yarn_dimension(p, p->beta_fast, head_dim);
+    double high = yarn_dimension(p, p->beta_slow, head_dim);
+    if (p->truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, head_dim - 1);
+    *ret_low = low;
+    *ret_high = low == high ? high + 0.001 : high;
+}
+
+static double yarn_scale(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+static double yarn_attention(const struct parameters *p)
+{
+    if (p->attention > 0)
+        return p->attention;
+    if (p->mscale > 0 && p->mscale_all_dim > 0)
+        return yarn_scale(p->factor, p->mscale) / yarn_scale(p->factor, p->mscale_all_dim);
+    return yarn_scale(p->factor, 1);
+}
+
+static void fill(const struct parameters *p, uint32_t head_dim, struct model_rope *rope)
+{
+    double low = 0, high = 1;
+    if (p->kind == MODEL_ROPE_YARN)
+        yarn_range(p, head_dim, &low, &high);
+    for (uint32_t i = 0; i < rope->pairs; i++) {
+        double frequency = pow(p->theta, -2.0 * i / head_dim);
+        if (p->kind == MODEL_ROPE_LINEAR) {
+            frequency /= p->factor;
+        } else if (p->kind == MODEL_ROPE_LLAMA3) {
+            frequency = llama3_frequency(p, frequency);
+        } else if (p->kind == MODEL_ROPE_YARN) {
+            double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
+            frequency = frequency / p->factor * ramp + frequency * (1 - ramp);
+        }
+        rope->inverse_frequency[i] = (float)frequency;
+    }
+    rope->attention = p->kind == MODEL_ROPE_YARN ? (float)yarn_attention(p) : 1;
+}
+
+int rope_read(const struct fields *top, struct model_config *config)
+{
+    struct parameters p;
+    int rc = read_parameters(top, config->context_max, &p);
+    if (rc)
+        return rc;
+    config->rope = (struct model_rope){.kind = p.kind, .pairs = config->head_dim / 2};
+    fill(&p, config->head_dim, &config->rope);
+    /* Published with max_position_embeddings of the original: the extension is what yarn is for. */
+    if (p.kind == MODEL_ROPE_YARN)
+        config->context_max = (uint32_t)fmin(p.factor * p.original, MODEL_CONTEXT_MAX);
+    return 0;
+}

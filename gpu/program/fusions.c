@@ -1,0 +1,558 @@
+/* What a device has for several ops at once, and how each op runs alone. */
+#include "gpu/base/cuda_error.h"
+#include "gpu/base/device.h"
+#include "gpu/kernels/activation/swiglu.h"
+#include "gpu/kernels/attention/rope_attention.h"
+#include "gpu/kernels/sampling/count.h"
+#include "gpu/kernels/sampling/gather.h"
+#include "gpu/kernels/sampling/mean_pool.h"
+#include "gpu/kernels/sampling/sample.h"
+#include "gpu/kernels/sampling/score.h"
+#include "gpu/kernels/step/copy_blocks.h"
+#include "gpu/kernels/step/embed.h"
+#include "gpu/kernels/step/null.h"
+#include "gpu/kernels/step/step_end.h"
+#include "gpu/program/walk.h"
+
+#define OVERLAP_ROWS 512 /* of a step whose sums over ranks are made in halves */
+
+typedef const struct op *const *op_run; /* consecutive ops of the list */
+
+static cudaStream_t stream_of(const struct walk *walk)
+{
+    return walk->program->stream;
+}
+
+/* ---- begin ---- */
+
+static int begin(struct walk *walk, op_run ops, struct error *error)
+{
+    (void)ops;
+    struct step_begin_args args = walk_expand(walk, NULL);
+    CUDA_TRY(op_step_begin(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static int copy_blocks(struct walk *walk, op_run ops, struct error *error)
+{
+    (void)ops;
+    struct copy_blocks_args args = {.batch = walk->launch->batch};
+    if (args.batch.moves_max)
+        CUDA_TRY(op_copy_blocks(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static bool begin_model_can(const struct walk *walk, op_run ops)
+{
+    struct step_begin_args args = walk_expand(walk, ops);
+    return expand_begins(&args);
+}
+
+static int begin_model(struct walk *walk, op_run ops, struct error *error)
+{
+    struct step_begin_args args = walk_expand(walk, ops);
+    CUDA_TRY(op_step_begin(&args, stream_of(walk)), error);
+    return copy_blocks(walk, ops + 1, error);
+}
+
+static int embed(struct walk *walk, op_run ops, struct error *error)
+{
+    struct embed_args args = {
+        .batch = walk->launch->batch,
+        .table = *walk_weight(walk, ops[0]->weight),
+        .out = walk_value(walk, ops[0]->out),
+        .stride = walk_list(walk)->hidden,
+        .out_dtype = scratch_dtype(walk->program, ops[0]->out),
+    };
+    CUDA_TRY(op_embed(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static int angles(struct walk *walk, op_run ops, struct error *error)
+{
+    const struct model_rope *rope = &walk_list(walk)->ropes[ops[0]->rope.table];
+    struct angle_args args = {
+        .batch = walk->launch->batch,
+        .inverse_frequency = walk->program->weights->inverse_frequency[ops[0]->rope.table],
+        .attention = rope->attention,
+        .pairs = rope->pairs,
+        .angles = walk_value(walk, ops[0]->out),
+    };
+    CUDA_TRY(op_angle(&args, stream_of(walk)), error);
+    return 0;
+}
+
+/* ---- products ---- */
+
+static int product(const struct walk *walk, const struct matmul_args *args, struct error *error)
+{
+    CUDA_TRY(op_matmul(args, stream_of(walk)), error);
+    return 0;
+}
+
+static int matmul(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = walk_product(walk, ops[0]);
+    return product(walk, &args, error);
+}
+
+static bool matmul_add_can(const struct walk *walk, op_run ops)
+{
+    struct matmul_args args = walk_product(walk, ops[0]);
+    bool exact = args.y_dtype == DTYPE_F32;
+    walk_add(walk, ops[1], &args);
+    return exact && matmul_fuses(&args);
+}
+
+static int matmul_add(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = walk_product(walk, ops[0]);
+    walk_add(walk, ops[1], &args);
+    return product(walk, &args, error);
+}
+
+static int matmul_add_norm_out(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = walk_product(walk, ops[0]);
+    walk_add(walk, ops[1], &args);
+    walk_norm_out(walk, ops[2], &args);
+    return product(walk, &args, error);
+}
+
+static int norm_in_matmul(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = walk_product(walk, ops[1]);
+    walk_norm_in(walk, ops[0], &args);
+    return product(walk, &args, error);
+}
+
+static struct matmul_args activated(const struct walk *walk, const struct op *matmul_op,
+                                    const struct op *activation)
+{
+    struct matmul_args args = walk_product(walk, matmul_op);
+    walk_activate(walk, activation, &args);
+    return args;
+}
+
+static bool matmul_activation_can(const struct walk *walk, op_run ops)
+{
+    struct matmul_args args = activated(walk, ops[0], ops[1]);
+    return ops[1]->activation.kind == ACTIVATION_SILU && matmul_fuses(&args);
+}
+
+static int matmul_activation(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = activated(walk, ops[0], ops[1]);
+    return product(walk, &args, error);
+}
+
+static bool norm_in_matmul_activation_can(const struct walk *walk, op_run ops)
+{
+    return matmul_activation_can(walk, ops + 1);
+}
+
+static int norm_in_matmul_activation(struct walk *walk, op_run ops, struct error *error)
+{
+    struct matmul_args args = activated(walk, ops[1], ops[2]);
+    walk_norm_in(walk, ops[0], &args);
+    return product(walk, &args, error);
+}
+
+static int activation(struct walk *walk, op_run ops, struct error *error)
+{
+    uint32_t size = walk_list(walk)->values[ops[0]->out].width;
+    struct swiglu_args args = {
+        .rows = walk->rows,
+        .in = walk_value(walk, ops[0]->in[0]),
+        .out = walk_value(walk, ops[0]->out),
+        .size = size,
+        .in_stride = 2 * size,
+        .out_stride = size,
+        .dtype = scratch_dtype(walk->program, ops[0]->out),
+    };
+    CUDA_TRY(op_swiglu(&args, stream_of(walk)), error);
+    return 0;
+}
+
+/* ---- norms, and what is added to the residual ---- */
+
+static int add_norm_run(const struct walk *walk, const struct op *add, const struct op *norm,
+                        struct error *error)
+{
+    struct norm_args args = walk_norm(walk, add, norm);
+    CUDA_TRY(op_norm(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static int add(struct walk *walk, op_run ops, struct error *error)
+{
+    return add_norm_run(walk, ops[0], NULL, error);
+}
+
+static int norm(struct walk *walk, op_run ops, struct error *error)
+{
+    return add_norm_run(walk, NULL, ops[0], error);
+}
+
+static bool add_norm_can(const struct walk *walk, op_run ops)
+{
+    (void)walk;
+    return ops[1]->in[0] == ops[0]->out;
+}
+
+static int add_norm(struct walk *walk, op_run ops, struct error *error)
+{
+    return add_norm_run(walk, ops[0], ops[1], error);
+}
+
+/* ---- attention ---- */
+
+static struct kv_layer kv_of(const struct walk *walk, const struct op *attention)
+{
+    const struct program *program = walk->program;
+    uint64_t bytes = (uint64_t)attention->attention.kv_heads * program->block_tokens *
+                     attention->attention.head_dim * dtype_bytes(program->dtype);
+    uint64_t layer = attention->attention.layer;
+    return (struct kv_layer){.k = layer * 2 * bytes,
+                             .v = (layer * 2 + 1) * bytes,
+                             .group = attention->attention.group,
+                             .dtype = program->dtype};
+}
+
+static const struct list_value *value_of(const struct walk *walk, value_id value)
+{
+    return &walk_list(walk)->values[value];
+}
+
+/* q, k and v stand side by side in one row. ops: ROPE, KV_WRITE, ATTENTION. */
+static bool rope_attention_can(const struct walk *walk, op_run ops)
+{
+    const struct list_value *q = value_of(walk, ops[0]->in[0]), *k = value_of(walk, ops[0]->in[1]);
+    const struct list_value *v = value_of(walk, ops[1]->in[1]);
+    return q->of != LIST_NONE && q->of == k->of && q->of == v->of && q->first == 0 &&
+           k->first == q->width && v->first == k->first + k->width &&
+           ops[1]->in[0] == ops[0]->in[1] && ops[2]->in[0] == ops[0]->in[0] &&
+           ops[0]->rope.head_dim == ops[2]->attention.head_dim;
+}
+
+static bool heads_rope_attention_can(const struct walk *walk, op_run ops)
+{
+    return ops[0]->in[0] == ops[2]->in[0] && ops[1]->in[0] == ops[2]->in[1] &&
+           ops[0]->norm.eps == ops[1]->norm.eps && rope_attention_can(walk, ops + 2);
+}
+
+/* The norms of heads: NULL: none. */
+static int rope_attention_run(const struct walk *walk, const struct op *q_norm,
+                              const struct op *k_norm, op_run ops, struct error *error)
+{
+    const struct op *op = ops[2];
+    const struct list_value *q = value_of(walk, op->in[0]);
+    uint32_t stride = value_of(walk, q->of)->width;
+    struct rope_args rope = {
+        .batch = walk->launch->batch,
+        .kv = kv_of(walk, op),
+        .qkv = walk_value(walk, q->of),
+        .stride = stride,
+        .dtype = walk->program->dtype,
+        .heads = op->attention.heads,
+        .kv_heads = op->attention.kv_heads,
+        .head_dim = op->attention.head_dim,
+        .angles = walk_value(walk, ops[0]->in[2]),
+        .q_norm = q_norm ? walk_weight(walk, q_norm->weight)->data : NULL,
+        .k_norm = k_norm ? walk_weight(walk, k_norm->weight)->data : NULL,
+        .norm_dtype = walk->program->weights->vector,
+        .eps = q_norm ? q_norm->norm.eps : 0,
+    };
+    struct attention_args attend = {
+        .batch = walk->launch->batch,
+        .kv = rope.kv,
+        .q = rope.qkv,
+        .out = walk_value(walk, op->out),
+        .q_stride = stride,
+        .out_stride = value_of(walk, op->out)->width,
+        .dtype = rope.dtype,
+        .heads = rope.heads,
+        .kv_heads = rope.kv_heads,
+        .head_dim = rope.head_dim,
+        .scale = op->attention.scale,
+        .scratch = walk_value(walk, op->in[1]),
+        .scratch_bytes = walk->layout.size[op->in[1]],
+    };
+    CUDA_TRY(op_rope_attention(&rope, &attend, stream_of(walk)), error);
+    return 0;
+}
+
+static int rope_attention(struct walk *walk, op_run ops, struct error *error)
+{
+    return rope_attention_run(walk, NULL, NULL, ops, error);
+}
+
+static int heads_rope_attention(struct walk *walk, op_run ops, struct error *error)
+{
+    return rope_attention_run(walk, ops[0], ops[1], ops + 2, error);
+}
+
+/* ---- ranks ---- */
+
+static bool posts(const struct walk *walk, op_run ops)
+{
+    (void)ops;
+    return walk->class.posts;
+}
+
+static bool posts_not(const struct walk *walk, op_run ops)
+{
+    return !posts(walk, ops);
+}
+
+static int all_reduce(struct walk *walk, op_run ops, struct error *error)
+{
+    value_id sum = ops[0]->out;
+    uint64_t count = (uint64_t)walk->rows.max * value_of(walk, sum)->width;
+    struct comm *comm = walk->program->comm;
+    int status = comm_sum(comm, walk_value(walk, sum), count, scratch_dtype(walk->program, sum),
+                          stream_of(walk), error);
+    return status ? status : comm_join(comm, stream_of(walk), error);
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* In a long step one half travels while the other is computed. */
+static int matmul_all_reduce(struct walk *walk, op_run ops, struct error *error)
+{
+    struct comm *comm = walk->program->comm;
+    uint32_t most = walk->rows.max, half = most >= OVERLAP_ROWS ? (most + 1) / 2 : most;
+    struct matmul_args args = walk_product(walk, ops[0]);
+    int status = 0;
+    for (uint32_t first = 0; !status && first < most; first += half) {
+        args.rows = (struct row_range){
+            .count = walk->rows.count, .first = first, .max = least(half, most - first)};
+        args.x = walk_row(walk, ops[0]->in[0], first);
+        args.y = walk_row(walk, ops[0]->out, first);
+        status = product(walk, &args, error);
+        if (!status)
+            status = comm_sum(comm, args.y, (uint64_t)args.rows.max * args.w.n, args.y_dtype,
+                              stream_of(walk), error);
+    }
+    return status ? status : comm_join(comm, stream_of(walk), error);
+}
+
+static int all_reduce_add(struct walk *walk, op_run ops, struct error *error)
+{
+    struct norm_args args = walk_norm(walk, ops[1], NULL);
+    return p2p_allreduce_norm(&walk->program->comm->p2p, &args, stream_of(walk), error);
+}
+
+static bool all_reduce_add_norm_can(const struct walk *walk, op_run ops)
+{
+    return walk->class.posts && add_norm_can(walk, ops + 1);
+}
+
+static int all_reduce_add_norm(struct walk *walk, op_run ops, struct error *error)
+{
+    struct norm_args args = walk_norm(walk, ops[1], ops[2]);
+    return p2p_allreduce_norm(&walk->program->comm->p2p, &args, stream_of(walk), error);
+}
+
+/* Each rank's slice of the vocabulary; the others' peer to peer, or by adding up over zeros. */
+static int matmul_all_gather(struct walk *walk, op_run ops, struct error *error)
+{
+    struct comm *comm = walk->program->comm;
+    float *logits = walk_value(walk, ops[0]->out);
+    uint32_t vocab = walk_list(walk)->vocab;
+    uint64_t count = (uint64_t)walk->rows.max * vocab;
+    bool sums = !p2p_can_gather(&comm->p2p);
+    if (sums)
+        CUDA_TRY(cudaMemsetAsync(logits, 0, count * sizeof(float), stream_of(walk)), error);
+    int status = matmul(walk, ops, error);
+    if (status)
+        return status;
+    if (!sums)
+        return p2p_all_gather(&comm->p2p, walk->rows, logits, vocab, stream_of(walk), error);
+    status = comm_sum(comm, logits, count, DTYPE_F32, stream_of(walk), error);
+    return status ? status : comm_join(comm, stream_of(walk), error);
+}
+
+/* ---- behind the layers ---- */
+
+static int pool(struct walk *walk, op_run ops, struct error *error)
+{
+    const struct launch *launch = walk->launch;
+    struct mean_pool_args args = {
+        .batch = launch->batch,
+        .hidden = walk_value(walk, ops[0]->in[0]),
+        .size = walk_list(walk)->hidden,
+        .stride = walk_list(walk)->hidden,
+        .dtype = walk->program->dtype,
+        .out = launch->embeds,
+    };
+    if (launch->pools)
+        CUDA_TRY(op_mean_pool_add(&args, stream_of(walk)), error);
+    if (launch->batch.embeds_max)
+        CUDA_TRY(op_mean_pool_out(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static int gather(struct walk *walk, op_run ops, struct error *error)
+{
+    const struct batch *batch = &walk->launch->batch;
+    uint32_t size = walk_list(walk)->hidden;
+    struct gather_args args = {
+        .rows = walk->rows,
+        .index = ops[0]->rows == ROWS_SCORED ? batch->score_token : batch->sample_token,
+        .in = walk_value(walk, ops[0]->in[0]),
+        .out = walk_value(walk, ops[0]->out),
+        .size = size,
+        .in_stride = size,
+        .out_stride = size,
+        .dtype = walk->program->dtype,
+    };
+    CUDA_TRY(op_gather(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static int score(struct walk *walk, op_run ops, struct error *error)
+{
+    struct score_args args = {
+        .rows = walk->rows,
+        .logits = walk_value(walk, ops[0]->in[0]),
+        .stride = walk_list(walk)->vocab,
+        .vocab = walk_list(walk)->vocab,
+        .targets = walk->launch->batch.score_target,
+        .scores = walk->launch->scores,
+    };
+    CUDA_TRY(op_score(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static int count(struct walk *walk, op_run ops, struct error *error)
+{
+    (void)ops;
+    struct count_args args = {.batch = walk->launch->batch, .vocab = walk_list(walk)->vocab};
+    if (walk->launch->counts)
+        CUDA_TRY(op_count(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static int sample_run(const struct walk *walk, const struct op *op,
+                      const struct step_control *control, struct error *error)
+{
+    const struct program *program = walk->program;
+    struct sample_args args = {
+        .batch = walk->launch->batch,
+        .logits = walk_value(walk, op->in[0]),
+        .stride = walk_list(walk)->vocab,
+        .vocab = walk_list(walk)->vocab,
+        .eos_count = program->eos_count,
+        .samples = program->samples,
+        .tops = program->tops,
+        .control = control,
+        .slots_max = program->slots_max,
+        .scratch = walk_value(walk, op->in[1]),
+        .scratch_bytes = walk->layout.size[op->in[1]],
+    };
+    for (uint32_t i = 0; i < args.eos_count; i++)
+        args.eos[i] = program->eos[i];
+    CUDA_TRY(op_sample(&args, stream_of(walk)), error);
+    return 0;
+}
+
+static int sample(struct walk *walk, op_run ops, struct error *error)
+{
+    return sample_run(walk, ops[0], NULL, error);
+}
+
+static int end(struct walk *walk, op_run ops, struct error *error)
+{
+    (void)ops;
+    const struct program *program = walk->program;
+    const struct batch *batch = &walk->launch->batch;
+    struct step_end_args args = {
+        .control = program->control,
+        .counts = batch->counts,
+        .samples = program->samples,
+        .tops = program->tops,
+        .samples_max = program->has_next_stage ? 0 : batch->samples_max,
+        .slots = batch->slots,
+        .slots_max = program->slots_max,
+    };
+    CUDA_TRY(op_step_end(&args, stream_of(walk)), error);
+    return 0;
+}
+
+/* The sampler brings the step's results to their place, where there is anything to sample. */
+static int sample_end(struct walk *walk, op_run ops, struct error *error)
+{
+    if (!walk->launch->batch.samples_max)
+        return end(walk, ops + 1, error);
+    return sample_run(walk, ops[0], walk->program->control, error);
+}
+
+static int null(struct walk *walk, op_run ops, struct error *error)
+{
+    const struct program *program = walk->program;
+    struct null_args args = {
+        .batch = walk->launch->batch,
+        .samples = program->samples,
+        .tops = program->tops,
+        .scores = walk->launch->scores,
+        .embeds = walk->launch->embeds,
+        .states = walk_value(walk, ops[0]->out),
+    };
+    CUDA_TRY(op_null(&args, stream_of(walk)), error);
+    CUDA_TRY(op_null_results(&args, stream_of(walk)), error);
+    return 0;
+}
+
+/* ---- the table ---- */
+
+#define SEVERAL(does, inner_ops, must, asked, ...)                                                 \
+    {                                                                                              \
+        .name = #does, .kinds = {__VA_ARGS__}, .inner = inner_ops, .needed = must, .can = asked,   \
+        .count = sizeof((uint8_t[]){__VA_ARGS__}), .run = does                                     \
+    }
+#define ALONE(op, does)                                                                            \
+    {                                                                                              \
+        .name = #does, .kinds = {op}, .count = 1, .run = does                                      \
+    }
+
+const struct fusion fusions[] = {
+    SEVERAL(begin_model, 0, false, begin_model_can, OP_BEGIN, OP_COPY_BLOCKS, OP_EMBED, OP_ANGLES,
+            OP_NORM),
+    SEVERAL(heads_rope_attention, 0, true, heads_rope_attention_can, OP_HEAD_NORM, OP_HEAD_NORM,
+            OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
+    SEVERAL(matmul_add_norm_out, 1, false, NULL, OP_MATMUL, OP_ADD, OP_NORM_OUT),
+    SEVERAL(norm_in_matmul_activation, 2, false, norm_in_matmul_activation_can, OP_NORM_IN,
+            OP_MATMUL, OP_ACTIVATION),
+    SEVERAL(rope_attention, 0, true, rope_attention_can, OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
+    SEVERAL(all_reduce_add_norm, 1, false, all_reduce_add_norm_can, OP_ALL_REDUCE, OP_ADD, OP_NORM),
+    SEVERAL(norm_in_matmul, 0, false, NULL, OP_NORM_IN, OP_MATMUL),
+    SEVERAL(matmul_activation, 1, false, matmul_activation_can, OP_MATMUL, OP_ACTIVATION),
+    SEVERAL(matmul_add, 1, false, matmul_add_can, OP_MATMUL, OP_ADD),
+    SEVERAL(matmul_all_reduce, 0, false, posts_not, OP_MATMUL, OP_ALL_REDUCE),
+    SEVERAL(matmul_all_gather, 0, true, NULL, OP_MATMUL, OP_ALL_GATHER),
+    SEVERAL(all_reduce_add, 1, false, posts, OP_ALL_REDUCE, OP_ADD),
+    SEVERAL(add_norm, 0, false, add_norm_can, OP_ADD, OP_NORM),
+    SEVERAL(sample_end, 0, false, NULL, OP_SAMPLE, OP_END),
+    ALONE(OP_BEGIN, begin),
+    ALONE(OP_COPY_BLOCKS, copy_blocks),
+    ALONE(OP_EMBED, embed),
+    ALONE(OP_ANGLES, angles),
+    ALONE(OP_NORM, norm),
+    ALONE(OP_MATMUL, matmul),
+    ALONE(OP_ACTIVATION, activation),
+    ALONE(OP_ADD, add),
+    ALONE(OP_ALL_REDUCE, all_reduce),
+    ALONE(OP_POOL, pool),
+    ALONE(OP_GATHER, gather),
+    ALONE(OP_COUNT, count),
+    ALONE(OP_SAMPLE, sample),
+    ALONE(OP_SCORE, score),
+    ALONE(OP_END, end),
+    ALONE(OP_NULL, null),
+};
+
+const uint32_t fusion_count = sizeof fusions / sizeof fusions[0];

@@ -1,0 +1,157 @@
+#include "gpu/program/program.h"
+
+#include <stdlib.h>
+
+#include "gpu/program/walk.h"
+
+static void use(struct program *program, value_id value)
+{
+    const struct list_value *values = program->list->values;
+    if (value == LIST_NONE)
+        return;
+    program->used[value] = true;
+    if (values[value].of != LIST_NONE)
+        program->used[values[value].of] = true;
+}
+
+static void lists_free(struct program *program)
+{
+    for (uint32_t i = 0; i < FUSE_CLASSES; i++) {
+        free(program->lists[i].at);
+        program->lists[i] = (struct fused_list){.at = NULL};
+    }
+}
+
+int program_fuse(struct program *program, struct error *error)
+{
+    int status = 0;
+    lists_free(program);
+    for (uint32_t i = 0; !status && i < FUSE_CLASSES; i++) {
+        struct fuse_class class = {.rows = i / 4, .posts = i / 2 % 2, .single = i % 2};
+        status = fuse_make(program, &class, &program->lists[i], error);
+    }
+    return status;
+}
+
+int program_open(struct program *program, struct error *error)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        for (int j = 0; j < 3; j++)
+            use(program, op->in[j]);
+        use(program, op->out);
+    }
+    return program_fuse(program, error);
+}
+
+void program_close(struct program *program)
+{
+    lists_free(program);
+    free(program->ops);
+    program->ops = NULL;
+}
+
+uint64_t program_block_bytes(const struct op_list *list, const struct op *ops, uint32_t op_count,
+                             uint32_t group, uint32_t block_tokens, enum dtype dtype)
+{
+    const struct list_group *of = &list->groups[group];
+    uint64_t position = of->position_bytes, layers = of->layers;
+    if (!position) {
+        position = 2 * (uint64_t)of->kv_heads * of->head_dim * dtype_bytes(dtype);
+        layers = 0;
+        for (uint32_t i = 0; i < op_count; i++)
+            layers += ops[i].kind == OP_ATTENTION && ops[i].attention.group == group;
+    }
+    uint64_t bytes = layers * position * block_tokens;
+    if (of->position_bytes)
+        return bytes;
+    return mem_round(bytes ? bytes : 1); /* a stage may have no layer of the group */
+}
+
+uint64_t program_scratch_bytes(const struct program *program, const struct batch *batch)
+{
+    struct scratch_layout layout;
+    if (!batch->tokens_max)
+        return 0;
+    scratch_layout_make(&layout, program, batch);
+    return layout.bytes;
+}
+
+struct stage_state program_state(const struct program *program, const struct batch *batch,
+                                 void *scratch, uint32_t tokens)
+{
+    struct scratch_layout layout;
+    const struct op_list *list = program->list;
+    scratch_layout_make(&layout, program, batch);
+    return (struct stage_state){.residual = (char *)scratch + layout.at[list->residual],
+                                .bytes = (uint64_t)tokens * list->hidden * sizeof(float)};
+}
+
+static const struct fused_list *list_of(const struct program *program, const struct walk *walk)
+{
+    return &program->lists[fuse_class_index(&walk->class)];
+}
+
+struct step_begin_args program_begin(const struct program *program, const struct launch *launch)
+{
+    struct walk walk;
+    walk_begin(&walk, program, launch);
+    const struct fused *first = &list_of(program, &walk)->at[0];
+    return walk_expand(&walk, first->how->count > 1 ? first->ops : NULL);
+}
+
+/* What every step has, with tokens or without. */
+static bool is_frame(const struct fused *fused)
+{
+    uint8_t first = fused->how->kinds[0], last = fused->how->kinds[fused->how->count - 1];
+    return first == OP_BEGIN || first == OP_COPY_BLOCKS || last == OP_END;
+}
+
+/* Ops over scored rows, `count` of them, for a chunk of rows at a time. */
+static int scored_run(struct walk *walk, const struct fused *fused, uint32_t count,
+                      struct error *error)
+{
+    uint32_t chunk = walk->layout.logit_rows, most = walk->launch->batch.scores_max;
+    int status = 0;
+    for (uint32_t first = 0; !status && first < most; first += chunk) {
+        walk->rows = walk_rows(walk, ROWS_SCORED);
+        walk->rows.first = first;
+        walk->rows.max = chunk < most - first ? chunk : most - first;
+        for (uint32_t i = 0; !status && i < count; i++)
+            status = fused[i].how->run(walk, fused[i].ops, error);
+    }
+    return status;
+}
+
+static int fused_run(struct walk *walk, const struct fused *fused, struct error *error)
+{
+    walk->rows = walk_rows(walk, fused->ops[0]->rows);
+    if (!walk->rows.max && !is_frame(fused))
+        return 0;
+    return fused->how->run(walk, fused->ops, error);
+}
+
+static uint32_t scored_count(const struct fused_list *list, uint32_t first)
+{
+    uint32_t count = 0;
+    while (first + count < list->count && list->at[first + count].ops[0]->rows == ROWS_SCORED)
+        count++;
+    return count;
+}
+
+int program_run(const struct program *program, const struct launch *launch, struct error *error)
+{
+    struct walk walk;
+    int status = 0;
+    walk_begin(&walk, program, launch);
+    const struct fused_list *list = list_of(program, &walk);
+    if (program->comm && launch->batch.tokens_max)
+        comm_begin(program->comm);
+    for (uint32_t i = 0; !status && i < list->count;) {
+        uint32_t scored = scored_count(list, i);
+        status = scored ? scored_run(&walk, &list->at[i], scored, error)
+                        : fused_run(&walk, &list->at[i], error);
+        i += scored ? scored : 1;
+    }
+    return status;
+}

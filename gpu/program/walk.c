@@ -1,0 +1,177 @@
+#include "gpu/program/walk.h"
+
+#include "gpu/base/device.h"
+
+void walk_begin(struct walk *walk, const struct program *program, const struct launch *launch)
+{
+    walk->program = program;
+    walk->launch = launch;
+    walk->class = fuse_class_of(program, &launch->batch);
+    scratch_layout_make(&walk->layout, program, &launch->batch);
+    walk->rows = walk_rows(walk, ROWS_TOKENS);
+}
+
+struct row_range walk_rows(const struct walk *walk, enum op_rows rows)
+{
+    const struct batch *batch = &walk->launch->batch;
+    const struct batch_counts *counts = batch->counts;
+    switch (rows) {
+    case ROWS_SCORED:
+        return (struct row_range){.count = &counts->scores, .max = batch->scores_max};
+    case ROWS_SAMPLED:
+        return (struct row_range){.count = &counts->samples, .max = batch->samples_max};
+    case ROWS_TOKENS:
+        break;
+    }
+    return (struct row_range){.count = &counts->tokens, .max = batch->tokens_max};
+}
+
+static value_id base_of(const struct op_list *list, value_id value)
+{
+    return list->values[value].of == LIST_NONE ? value : list->values[value].of;
+}
+
+void *walk_value(const struct walk *walk, value_id value)
+{
+    if (value == LIST_NONE || !walk->layout.size[base_of(walk_list(walk), value)])
+        return NULL;
+    return (char *)walk->launch->scratch + walk->layout.at[value];
+}
+
+void *walk_row(const struct walk *walk, value_id value, uint32_t row)
+{
+    uint64_t width = walk_list(walk)->values[value].width;
+    return (char *)walk_value(walk, value) +
+           row * width * dtype_bytes(scratch_dtype(walk->program, value));
+}
+
+static uint32_t width_of(const struct walk *walk, value_id value)
+{
+    return walk_list(walk)->values[value].width;
+}
+
+/* A table that is the head as well is whole on every rank, which reads its own rows of it. */
+static struct weight head_rows(const struct walk *walk, const struct op *matmul)
+{
+    const struct weights *weights = walk->program->weights;
+    struct weight w = weights->at[matmul->weight];
+    if (walk_list(walk)->weights[matmul->weight].split == SPLIT_VOCABULARY)
+        return w;
+    w.n = weights->vocabulary_rows;
+    w.data =
+        (const char *)w.data + format_bytes(w.format, weights->vocabulary_first, w.k);
+    return w;
+}
+
+struct matmul_args walk_product(const struct walk *walk, const struct op *matmul)
+{
+    const struct program *program = walk->program;
+    bool head = matmul->matmul.split == SPLIT_VOCABULARY;
+    /* Of a sum the bias is rank 0's to add. */
+    bool biased = matmul->bias != LIST_NONE &&
+                  (matmul->matmul.split != SPLIT_COLUMNS || !program->comm || !program->comm->rank);
+    struct matmul_args args = {
+        .rows = walk->rows,
+        .w = head ? head_rows(walk, matmul) : *walk_weight(walk, matmul->weight),
+        .bias = biased ? walk_weight(walk, matmul->bias)->data : NULL,
+        .x = walk_value(walk, matmul->in[0]),
+        .y = walk_value(walk, matmul->out),
+        .x_stride = width_of(walk, matmul->in[0]),
+        .y_stride = width_of(walk, matmul->out),
+        .x_dtype = scratch_dtype(program, matmul->in[0]),
+        .y_dtype = scratch_dtype(program, matmul->out),
+        .bias_dtype = program->weights->vector,
+        .workspace_bytes = device_traits.workspace_bytes,
+    };
+    if (head)
+        args.y = (float *)args.y + program->weights->vocabulary_first;
+    if (device_traits.workspace_bytes)
+        args.workspace = (char *)walk->launch->scratch + walk->layout.workspace;
+    return args;
+}
+
+void walk_norm_out(const struct walk *walk, const struct op *norm, struct matmul_args *args)
+{
+    args->norm_out = (struct matmul_norm_out){
+        .weight = walk_weight(walk, norm->weight)->data,
+        .out = walk_value(walk, norm->out),
+        .squares = walk_value(walk, walk_list(walk)->squares),
+        .out_stride = norm->norm.size,
+        .weight_dtype = walk->program->weights->vector,
+    };
+}
+
+void walk_norm_in(const struct walk *walk, const struct op *norm, struct matmul_args *args)
+{
+    args->norm_in.squares = walk_value(walk, walk_list(walk)->squares);
+    args->norm_in.eps = norm->norm.eps;
+}
+
+void walk_activate(const struct walk *walk, const struct op *activation, struct matmul_args *args)
+{
+    args->gated = true;
+    args->y = walk_value(walk, activation->out);
+    args->y_stride = width_of(walk, activation->out);
+}
+
+void walk_add(const struct walk *walk, const struct op *add, struct matmul_args *args)
+{
+    args->adds = true;
+    args->y = walk_value(walk, add->out);
+    args->y_dtype = DTYPE_F32;
+}
+
+struct norm_args walk_norm(const struct walk *walk, const struct op *add, const struct op *norm)
+{
+    const struct program *program = walk->program;
+    value_id residual = add ? add->out : norm->in[0];
+    uint32_t size = width_of(walk, residual);
+    enum dtype delta = add ? scratch_dtype(program, add->in[0]) : DTYPE_F32;
+    value_id sum = walk_list(walk)->sum;
+    return (struct norm_args){
+        .rows = walk->rows,
+        .residual = walk_value(walk, residual),
+        .delta = add ? walk_value(walk, add->in[0]) : NULL,
+        .weight = norm ? walk_weight(walk, norm->weight)->data : NULL,
+        .out = norm ? walk_value(walk, norm->out) : NULL,
+        .size = size,
+        .residual_stride = size,
+        .delta_stride = size,
+        .out_stride = size,
+        .residual_dtype = scratch_dtype(program, residual),
+        .delta_dtype = add ? delta : scratch_dtype(program, sum),
+        .weight_dtype = program->weights->vector,
+        .out_dtype = program->dtype,
+        .eps = norm ? norm->norm.eps : 0,
+    };
+}
+
+/* ops: BEGIN, COPY_BLOCKS, EMBED, ANGLES, NORM. */
+static struct step_begin_first first_of(const struct walk *walk, const struct op *const *ops)
+{
+    const struct op *embed = ops[2], *angles = ops[3], *norm = ops[4];
+    const struct model_rope *rope = &walk_list(walk)->ropes[angles->rope.table];
+    return (struct step_begin_first){
+        .table = *walk_weight(walk, embed->weight),
+        .residual = walk_value(walk, embed->out),
+        .norm = walk_weight(walk, norm->weight)->data,
+        .x = walk_value(walk, norm->out),
+        .inverse_frequency = walk->program->weights->inverse_frequency[angles->rope.table],
+        .angles = walk_value(walk, angles->out),
+        .pairs = rope->pairs,
+        .attention = rope->attention,
+        .eps = norm->norm.eps,
+        .norm_dtype = walk->program->weights->vector,
+        .x_dtype = walk->program->dtype,
+    };
+}
+
+struct step_begin_args walk_expand(const struct walk *walk, const struct op *const *ops)
+{
+    struct step_begin_args args = {.wire = walk->launch->wire,
+                               .batch = walk->launch->batch,
+                               .control = walk->program->control};
+    if (ops)
+        args.first = first_of(walk, ops);
+    return args;
+}

@@ -1,0 +1,283 @@
+#include "gpu/weights/weights.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/memory/arena.h"
+
+enum dtype weights_dtype(enum model_dtype dtype)
+{
+    return dtype == MODEL_F32 ? DTYPE_F32 : dtype == MODEL_BF16 ? DTYPE_BF16 : DTYPE_F16;
+}
+
+static enum dtype source_dtype(const struct weights_source *source, uint16_t tensor)
+{
+    return weights_dtype(source->checkpoint ? checkpoint_tensor(source->checkpoint, tensor)->dtype
+                                            : source->own);
+}
+
+/* The dtype that a weight is kept in. */
+static enum dtype kept_dtype(const struct weights_source *source, const struct list_weight *weight)
+{
+    if (weight->kind != WEIGHT_MATRIX || source->dtype != DTYPE_F32)
+        return source->dtype;
+    enum dtype first = source_dtype(source, weight->parts[0].tensor);
+    for (uint32_t i = 1; i < weight->part_count; i++) {
+        if (source_dtype(source, weight->parts[i].tensor) != first)
+            return DTYPE_F32;
+    }
+    return first;
+}
+
+/* What this rank has of so many rows or columns that are shared out. */
+struct share {
+    uint32_t first, count;
+};
+
+static struct share share_of(const struct weights_source *source, uint32_t size, enum split split)
+{
+    uint32_t ranks = source->list->ranks;
+    /* Of a vocabulary the last rank's may be smaller. */
+    uint32_t count = split == SPLIT_VOCABULARY ? (size + ranks - 1) / ranks : size / ranks;
+    uint32_t first = source->rank * count;
+    return (struct share){first, count < size - first ? count : size - first};
+}
+
+static struct share rows_of(const struct weights_source *source, const struct list_weight *weight,
+                            uint32_t rows)
+{
+    bool shared = weight->split == SPLIT_ROWS || weight->split == SPLIT_VOCABULARY;
+    return shared ? share_of(source, rows, weight->split) : (struct share){0, rows};
+}
+
+static struct share columns_of(const struct weights_source *source,
+                               const struct list_weight *weight)
+{
+    return weight->split == SPLIT_COLUMNS ? share_of(source, weight->columns, SPLIT_COLUMNS)
+                                          : (struct share){0, weight->columns};
+}
+
+/* ---- the order of memory ---- */
+
+static bool op_takes(const struct op *op, uint32_t weight)
+{
+    return op->weight == weight || op->bias == weight;
+}
+
+static bool is_taken(const struct weights_source *source, uint32_t weight)
+{
+    for (uint32_t i = 0; i < source->op_count; i++) {
+        if (op_takes(&source->ops[i], weight))
+            return true;
+    }
+    return false;
+}
+
+/* Before the layers, one of them, behind them. */
+static int32_t layer_order(const struct list_weight *weight)
+{
+    return weight->layer == LAYER_FIRST ? -1 : weight->layer < 0 ? INT16_MAX : weight->layer;
+}
+
+/* Inside a layer matrices come first, then norms, then biases: what is small lies together. */
+static bool stands_before(const struct list_weight *a, const struct list_weight *b)
+{
+    if (layer_order(a) != layer_order(b))
+        return layer_order(a) < layer_order(b);
+    return a->layer >= 0 && a->kind < b->kind;
+}
+
+/* What this rank's ops take, in the order of memory; *ret_count of them. They come nearly in
+ * order. */
+static weight_id *order_make(const struct weights_source *source, uint32_t *ret_count)
+{
+    const struct list_weight *weights = source->list->weights;
+    weight_id *order = calloc(source->list->weight_count + 1, sizeof *order);
+    uint32_t count = 0;
+    for (uint32_t i = 0; order && i < source->list->weight_count; i++) {
+        uint32_t at = count;
+        if (!is_taken(source, i))
+            continue;
+        for (; at > 0 && stands_before(&weights[i], &weights[order[at - 1]]); at--)
+            order[at] = order[at - 1];
+        order[at] = (weight_id)i;
+        count++;
+    }
+    *ret_count = count;
+    return order;
+}
+
+/* ---- memory ---- */
+
+static struct weight weight_cut(struct arena *cutter, const struct weights_source *source,
+                                const struct list_weight *like)
+{
+    struct weight weight = {.format = format_plain(kept_dtype(source, like)),
+                            .k = columns_of(source, like).count};
+    for (uint32_t i = 0; i < like->part_count; i++)
+        weight.n += rows_of(source, like, like->parts[i].rows).count;
+    weight.data = cut(cutter, format_bytes(weight.format, weight.n, weight.k));
+    return weight;
+}
+
+static void ropes_cut(struct weights *weights, struct arena *cutter, const struct op_list *list)
+{
+    for (uint32_t i = 0; i < list->rope_count; i++)
+        weights->inverse_frequency[i] = cut(cutter, list->ropes[i].pairs * sizeof(float));
+}
+
+/* The bytes; with a base and an array, the addresses as well. */
+static uint64_t weights_cut(struct weights *weights, char *base,
+                            const struct weights_source *source, const weight_id *order,
+                            uint32_t count)
+{
+    const struct op_list *list = source->list;
+    struct arena cutter = {.base = base};
+    bool ropes = false; /* tables stand behind the layers */
+    weights->vector = source->dtype;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct list_weight *like = &list->weights[order[i]];
+        if (!ropes && like->layer == LAYER_LAST)
+            ropes_cut(weights, &cutter, list);
+        ropes = ropes || like->layer == LAYER_LAST;
+        struct weight weight = weight_cut(&cutter, source, like);
+        if (weights->at)
+            weights->at[order[i]] = weight;
+    }
+    if (!ropes)
+        ropes_cut(weights, &cutter, list);
+    struct share head = share_of(source, list->vocab, SPLIT_VOCABULARY);
+    weights->vocabulary_first = head.first;
+    weights->vocabulary_rows = head.count;
+    return cutter.at;
+}
+
+uint64_t weights_bytes(const struct weights_source *source)
+{
+    struct weights weights = {0};
+    uint32_t count;
+    weight_id *order = order_make(source, &count);
+    uint64_t bytes = order ? weights_cut(&weights, NULL, source, order, count) : 0;
+    free(order);
+    return bytes;
+}
+
+static int memory_take(struct weights *weights, struct mem *mem,
+                       const struct weights_source *source, const weight_id *order, uint32_t count,
+                       struct error *error)
+{
+    uint64_t bytes = weights_cut(weights, NULL, source, order, count);
+    uint64_t device_free = atomic_load_explicit(&mem->numbers.device_free, memory_order_relaxed);
+    if (bytes > device_free)
+        return error_limit(error, ERR_DEVICE_MEMORY, device_free, bytes,
+                           "the weights take %" PRIu64 " bytes, and %" PRIu64
+                           " are free on the device",
+                           bytes, device_free);
+    int status = mem_fixed(mem, bytes, &weights->memory, error);
+    if (!status)
+        (void)weights_cut(weights, weights->memory, source, order, count);
+    return status;
+}
+
+int weights_open(struct weights *weights, struct mem *mem, const struct weights_source *source,
+                 struct error *error)
+{
+    uint32_t count = 0;
+    *weights = (struct weights){.at = NULL};
+    if (!op_list_computes(source->list))
+        return 0;
+    weight_id *order = order_make(source, &count);
+    weights->at = calloc(source->list->weight_count, sizeof *weights->at);
+    int status = order && weights->at
+                     ? memory_take(weights, mem, source, order, count, error)
+                     : error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights",
+                                 source->list->weight_count);
+    free(order);
+    return status;
+}
+
+void weights_close(struct weights *weights)
+{
+    free(weights->at);
+    weights->at = NULL;
+}
+
+/* ---- parts ---- */
+
+/* Of a matrix: rows of the tensor below one another. */
+static struct tensor_slice matrix_place(const struct weights_source *source,
+                                        const struct list_weight *weight,
+                                        const struct list_part *part, uint32_t to)
+{
+    struct share rows = rows_of(source, weight, part->rows);
+    struct share columns = columns_of(source, weight);
+    return (struct tensor_slice){.row = part->row + rows.first,
+                                 .rows = rows.count,
+                                 .column = columns.first,
+                                 .columns = columns.count,
+                                 .width = weight->columns,
+                                 .to = to,
+                                 .run = rows.count,
+                                 .step = rows.count,
+                                 .to_stride = columns.count};
+}
+
+/* A vector is one row. */
+static struct tensor_slice vector_place(const struct weights_source *source,
+                                        const struct list_weight *weight,
+                                        const struct list_part *part)
+{
+    struct share rows = rows_of(source, weight, part->rows);
+    return (struct tensor_slice){.rows = 1,
+                                 .column = part->row + rows.first,
+                                 .columns = rows.count,
+                                 .width = source->list->tensors[part->tensor].rows,
+                                 .run = 1,
+                                 .step = 1,
+                                 .to_stride = rows.count};
+}
+
+static void parts_add(struct weights_part *parts, size_t *count,
+                      const struct weights_source *source, const struct list_weight *like,
+                      const struct weight *weight)
+{
+    bool matrix = like->kind == WEIGHT_MATRIX;
+    uint32_t to = 0;
+    for (uint32_t i = 0; i < like->part_count; i++) {
+        const struct list_part *part = &like->parts[i];
+        char *at = (char *)weight->data;
+        parts[(*count)++] = (struct weights_part){
+            .tensor = part->tensor,
+            .to = matrix ? at : at + format_bytes(weight->format, to, 1),
+            .to_dtype = format_info(weight->format).dtype,
+            .place =
+                matrix ? matrix_place(source, like, part, to) : vector_place(source, like, part),
+            .mean = like->mean,
+            .deviation = like->deviation,
+        };
+        to += rows_of(source, like, part->rows).count;
+    }
+}
+
+int weights_parts(const struct weights *weights, const struct weights_source *source,
+                  struct weights_part **ret_parts, size_t *ret_count, struct error *error)
+{
+    const struct op_list *list = source->list;
+    uint32_t count = 0;
+    size_t added = 0;
+    weight_id *order = order_make(source, &count);
+    struct weights_part *parts = calloc((size_t)LIST_PARTS_MAX * (count + 1), sizeof *parts);
+    if (!order || !parts) {
+        free(order);
+        free(parts);
+        return error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights", count);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        parts_add(parts, &added, source, &list->weights[order[i]], &weights->at[order[i]]);
+    free(order);
+    *ret_parts = parts;
+    *ret_count = added;
+    return 0;
+}

@@ -1,0 +1,61 @@
+/* A model's weights on the device: in the device's dtypes, in one piece of fixed memory.
+ *
+ * Which there are the rank's ops say (op_list.h). Tensors that a list puts into one weight stand
+ * below one another in one matrix, so that they are one product. A rank of a tensor-parallel group
+ * has its part of each weight as the weight says; a stage of a pipeline those that its ops name.
+ * Where the device computes in float32, matrices stay in the 16-bit dtype of the file: they are
+ * exact there, and half as many bytes to read. Norms and biases are in the compute dtype.
+ *
+ * Thread: the rank's own. Memory is mem's, the arrays are this module's.
+ */
+#pragma once
+
+#include "gpu/checkpoint/checkpoint.h"
+#include "gpu/graph/op_list.h"
+#include "gpu/kernels/load/tensor_slice.h"
+#include "gpu/memory/pools.h"
+
+struct weights {
+    struct weight *at;         /* by weight_id; without data: not this rank's. A vector has k 1 */
+    uint32_t vocabulary_first; /* token of the first row of the head that is this rank's */
+    uint32_t vocabulary_rows;  /* and how many */
+    const float *inverse_frequency[LIST_ROPES_MAX];
+    enum dtype vector; /* of norms and biases */
+    void *memory;
+};
+
+/* Where they come from: a checkpoint, or for a synthetic model a seed. */
+struct weights_source {
+    const struct op_list *list;
+    const struct op *ops; /* of the rank */
+    uint32_t op_count;
+    const struct checkpoint *checkpoint; /* NULL: synthetic */
+    enum model_dtype own;                /* of a synthetic model's tensors */
+    enum dtype dtype;                    /* that the device computes in */
+    uint64_t seed;
+    uint32_t rank; /* of list->ranks */
+};
+
+/* One tensor's rows of the source and their place in a weight. */
+struct weights_part {
+    uint16_t tensor;
+    void *to; /* device */
+    enum dtype to_dtype;
+    struct tensor_slice place;
+    float mean, deviation; /* of synthetic values */
+};
+
+/* A checkpoint's dtype as kernels name it. */
+enum dtype weights_dtype(enum model_dtype dtype);
+
+/* Of this rank. */
+uint64_t weights_bytes(const struct weights_source *source);
+
+/* Memory and addresses; nothing is filled. ERR_DEVICE_MEMORY names both numbers. */
+int weights_open(struct weights *weights, struct mem *mem, const struct weights_source *source,
+                 struct error *error);
+void weights_close(struct weights *weights);
+
+/* Every part, in the order of memory. The caller frees the array. */
+int weights_parts(const struct weights *weights, const struct weights_source *source,
+                  struct weights_part **ret_parts, size_t *ret_count, struct error *error);

@@ -1,5 +1,0 @@
-#pragma once
-
-#include <check.h>
-
-Suite *group_suite(void);

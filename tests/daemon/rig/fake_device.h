@@ -1,0 +1,84 @@
+/* A device for tests of scheduler and worker: it keeps slots, block tables and the content of every
+ * KV block (the token that was read there), checks each plan against the contract of gpu/gpu.h, and
+ * gives answers that depend on every block that a row may see. A block that is lost, shared, given
+ * back or overwritten too early therefore shows as a wrong answer or as a fault.
+ *
+ * Steps are kept and run when the test says so (fake_run), in order, as late as the test likes.
+ * What is wrong is noted, not asserted, since calls may come from a worker's thread: fake_fault()
+ * tells.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/request/request.h"
+#include "gpu/gpu.h"
+
+#define FAKE_HIDDEN 4u
+#define FAKE_VOCAB 1000
+#define FAKE_EOS 7
+
+struct fake_shape {
+    uint32_t depth, slots_max, tokens_max, context_max;
+    uint32_t block_tokens, group_count, window; /* window: of group 1 */
+    uint32_t slab_blocks, slabs_max;
+    uint32_t scores_max, embeds_max, moves_max;
+    uint32_t stages; /* 0: 1 */
+};
+
+/* What goes wrong; may be changed at any time. */
+struct fake_knobs {
+    uint32_t grow_refused;    /* of 100 asked */
+    uint32_t scratch_refused; /* of 100 submitted */
+    uint32_t slabs_max;       /* fewer than the model says: other tenants hold the rest */
+    uint64_t fail_step;       /* submit of this step reports a dead device; 0 = none */
+    bool dead;                /* the device died: query says so, nothing completes */
+    uint32_t eos_every;       /* one in so many tokens ends a sequence; 0 = none */
+    uint64_t step_ns;         /* per token, and 10 times that per step */
+    bool at_once;             /* steps run within submit */
+    uint32_t overflow_from;   /* positions from here on give no finite number; 0 = none */
+};
+
+struct fake_counts {
+    uint64_t submitted, completed, rows, decode_rows, trims, grown, shrunk, queries;
+    uint32_t slabs;      /* that exist */
+    uint32_t open_slots; /* as the device knows */
+    uint64_t tokens_most;
+};
+
+struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed);
+void fake_destroy(struct gpu_engine *engine);
+const struct gpu_model *fake_model(const struct gpu_engine *engine);
+const struct gpu_limits *fake_limits(const struct gpu_engine *engine);
+struct fake_knobs *fake_knobs(struct gpu_engine *engine);
+struct fake_counts fake_counts(struct gpu_engine *engine);
+const char *fake_fault(struct gpu_engine *engine); /* "" when all was right */
+
+/* Runs the oldest submitted step; false when there is none. Writes to the wake descriptor. */
+bool fake_run(struct gpu_engine *engine);
+uint32_t fake_pending(struct gpu_engine *engine);
+
+extern const struct gpu_api fake_api;
+
+/* ---- sequences and their right answers --------------------------------------------------------
+ */
+
+struct fake_options {
+    enum job job;
+    enum pooling pooling;
+    uint32_t prompt_len, max_tokens, min_tokens;
+    int32_t priority;
+    bool ignore_eos;
+    int32_t logprobs;
+    uint64_t seed; /* of the prompt */
+};
+
+struct seq *fake_seq(const struct fake_options *options, time_us now_us);
+void fake_seq_free(struct seq *seq);
+/* "" when what the sequence got so far is right, and complete if it finished by itself. */
+const char *fake_check(const struct gpu_engine *engine, const struct seq *seq);
+
+uint64_t fake_random(uint64_t *state);
+/* 0 .. bound - 1 */
+uint32_t fake_below(uint64_t *state, uint32_t bound);

@@ -1,0 +1,79 @@
+/* What the files of the fake device share; see fake_device.h. Calls hold the engine's lock. */
+#pragma once
+
+#include <pthread.h>
+
+#include "tests/daemon/rig/fake_device.h"
+
+#define FAKE_RING (GPU_DEPTH_MAX + 1)
+#define FAKE_POISON (-77) /* a position of a block that nobody wrote since the block was taken */
+
+struct fake_slot {
+    bool open;
+    struct gpu_open settings;
+    int32_t stop_ids[GPU_STOP_IDS_MAX];
+    int32_t last; /* sampled token */
+    bool has_last;
+    uint32_t *table[GPU_GROUPS_MAX]; /* logical block -> block, KV_NONE */
+    float pool[FAKE_HIDDEN];
+    uint32_t pool_count;
+};
+
+struct fake_step {
+    struct gpu_plan plan;
+    struct gpu_sample *samples;
+    struct gpu_top *tops;
+    struct gpu_score *scores;
+    float *rows;
+    uint32_t sample_count, score_count, row_count;
+    uint64_t start_ns, end_ns;
+};
+
+struct slab_state {
+    bool exists, announced;
+    uint64_t gone_after; /* step that may still use it */
+};
+
+struct gpu_engine {
+    struct fake_shape shape;
+    struct gpu_model model;
+    struct gpu_limits limits;
+    struct fake_knobs knobs;
+    struct fake_counts counts;
+    pthread_mutex_t lock;
+    uint64_t random;
+    struct fake_slot *slots;
+    bool *open_told;                   /* as plans have it, ahead of what ran */
+    uint32_t **told[GPU_GROUPS_MAX];   /* [slot][index]: block tables as plans have them */
+    uint64_t *touched[GPU_GROUPS_MAX]; /* [block]: last step whose rows or moves touch it */
+    int32_t *
+        content[GPU_GROUPS_MAX]; /* [block * block_tokens] token at each position, or FAKE_POISON */
+    struct slab_state *slabs[GPU_GROUPS_MAX];
+    struct fake_step steps[FAKE_RING];
+    uint64_t submitted, completed, now_ns;
+    int wake_fd;
+    char fault[256];
+};
+
+/* Notes what is wrong with a plan; the first note stays. */
+void fake_fail(struct gpu_engine *engine, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* fake_rule.c: the answers, made from all that a row sees. Contexts are hashed token by token. */
+uint64_t fake_mix(uint64_t hash, int32_t token);
+/* The token after a context whose full hash and window hash are these, at position `position`. */
+int32_t fake_rule(uint64_t full, uint64_t window, const struct gpu_open *settings,
+                  uint32_t position, uint32_t eos_every);
+float fake_score(uint64_t full, int32_t target);
+float fake_embed(uint64_t full, uint32_t dimension);
+
+/* fake_plan.c: a plan against the contract of gpu/gpu.h, and a copy of it until the step runs. */
+void fake_check_bounds(struct gpu_engine *engine, const struct gpu_plan *plan);
+void fake_check_deltas(struct gpu_engine *engine, const struct gpu_plan *plan);
+void fake_check_rows(struct gpu_engine *engine, const struct gpu_plan *plan);
+void fake_keep_step(struct gpu_engine *engine, const struct gpu_plan *plan);
+void fake_step_free(struct fake_step *step);
+
+/* fake_run.c */
+void fake_poison(struct gpu_engine *engine, uint32_t group, uint32_t slab);
+void fake_run_locked(struct gpu_engine *engine);

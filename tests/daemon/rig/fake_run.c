@@ -1,0 +1,195 @@
+#include "tests/daemon/rig/fake_inner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/sched/kv.h"
+
+static int32_t *at(struct gpu_engine *engine, const struct fake_slot *slot, uint32_t group,
+                   uint32_t position)
+{
+    uint32_t tokens = engine->shape.block_tokens, block = slot->table[group][position / tokens];
+    if (block == KV_NONE) {
+        fake_fail(engine, "no block for position %u in group %u", position, group);
+        block = 0;
+    }
+    return &engine->content[group][(size_t)block * tokens + position % tokens];
+}
+
+/* What a query at `position` sees. */
+static void look(struct gpu_engine *engine, const struct fake_slot *slot, uint32_t position,
+                 uint64_t *ret_full, uint64_t *ret_window)
+{
+    uint64_t full = 1, window = 2;
+    for (uint32_t i = 0; i <= position; i++)
+        full = fake_mix(full, *at(engine, slot, 0, i));
+    if (engine->shape.group_count > 1) {
+        uint32_t width = engine->shape.window;
+        for (uint32_t i = position + 1 > width ? position + 1 - width : 0; i <= position; i++)
+            window = fake_mix(window, *at(engine, slot, 1, i));
+    }
+    *ret_full = full;
+    *ret_window = window;
+}
+
+/* A log-probability, or a part of an embedding, at this position. */
+static float number(const struct gpu_engine *engine, uint32_t position, float value)
+{
+    uint32_t from = engine->knobs.overflow_from;
+    return from && position >= from ? NAN : value;
+}
+
+static bool is_end(const struct fake_slot *slot, int32_t token)
+{
+    for (uint32_t i = 0; i < slot->settings.stop_ids_count; i++)
+        if (slot->stop_ids[i] == token)
+            return true;
+    return token == FAKE_EOS;
+}
+
+static void sample(struct gpu_engine *engine, struct fake_step *step, struct fake_slot *slot,
+                   uint32_t position)
+{
+    uint64_t full, window;
+    look(engine, slot, position, &full, &window);
+    int32_t token = fake_rule(full, window, &slot->settings, position + 1, engine->knobs.eos_every);
+    slot->last = token;
+    slot->has_last = true;
+    struct gpu_top *tops = &step->tops[step->sample_count * GPU_LOGPROBS_MAX];
+    for (uint32_t i = 0; i < slot->settings.logprobs; i++)
+        tops[i] = (struct gpu_top){.token = token + (int32_t)i, .logprob = -(float)i};
+    step->samples[step->sample_count++] =
+        (struct gpu_sample){.token = token,
+                            .finished = is_end(slot, token),
+                            .logprob = number(engine, position, (float)-token),
+                            .top_count = slot->settings.logprobs};
+}
+
+static void embed(struct gpu_engine *engine, struct fake_step *step, struct fake_slot *slot,
+                  const struct gpu_row *row, uint32_t position)
+{
+    uint64_t full, window;
+    bool ends = position + 1 == row->position + row->q_len;
+    if (!(row->want & (GPU_POOL_ADD | GPU_EMBED_ALL)) && !(row->want & GPU_EMBED_LAST && ends))
+        return;
+    look(engine, slot, position, &full, &window);
+    slot->pool_count += (row->want & GPU_POOL_ADD) != 0;
+    for (uint32_t d = 0; d < FAKE_HIDDEN; d++)
+        slot->pool[d] += row->want & GPU_POOL_ADD ? fake_embed(full, d) : 0;
+    bool out = (row->want & GPU_EMBED_ALL) || (ends && row->want & (GPU_EMBED_LAST | GPU_POOL_OUT));
+    if (!out)
+        return;
+    float *to = &step->rows[step->row_count++ * FAKE_HIDDEN];
+    for (uint32_t d = 0; d < FAKE_HIDDEN; d++)
+        to[d] = number(engine, position,
+                       row->want & GPU_POOL_OUT ? slot->pool[d] / (float)slot->pool_count
+                                                : fake_embed(full, d));
+}
+
+static void run_row(struct gpu_engine *engine, struct fake_step *step, const struct gpu_row *row)
+{
+    struct fake_slot *slot = &engine->slots[row->slot];
+    const int32_t *ids = step->plan.ids + row->ids;
+    if (row->input == GPU_LAST && !slot->has_last)
+        fake_fail(engine, "slot %u has no last token", row->slot);
+    for (uint32_t i = 0; i < row->q_len; i++)
+        for (uint32_t g = 0; g < engine->shape.group_count; g++)
+            *at(engine, slot, g, row->position + i) = row->input == GPU_LAST ? slot->last : ids[i];
+    for (uint32_t i = 0; i < row->q_len; i++) {
+        uint64_t full, window;
+        if (i < row->score_count) {
+            look(engine, slot, row->position + i, &full, &window);
+            step->scores[step->score_count++] = (struct gpu_score){
+                .logprob = number(engine, row->position + i, fake_score(full, ids[1 + i])),
+                .top_token = ids[1 + i]};
+        }
+        embed(engine, step, slot, row, row->position + i);
+    }
+    if (row->want & GPU_SAMPLE)
+        sample(engine, step, slot, row->position + row->q_len - 1);
+}
+
+static void run_opens(struct gpu_engine *engine, const struct gpu_plan *plan)
+{
+    uint32_t blocks = engine->shape.context_max / engine->shape.block_tokens + 1;
+    for (uint32_t i = 0; i < plan->open_count; i++) {
+        const struct gpu_open *settings = &plan->opens[i];
+        struct fake_slot *slot = &engine->slots[settings->slot];
+        slot->open = true;
+        slot->settings = *settings;
+        slot->has_last = false;
+        slot->pool_count = 0;
+        memset(slot->pool, 0, sizeof(slot->pool));
+        memcpy(slot->stop_ids, plan->ids + settings->stop_ids_first,
+               settings->stop_ids_count * sizeof(int32_t));
+        for (uint32_t g = 0; g < engine->shape.group_count; g++)
+            for (uint32_t b = 0; b < blocks; b++)
+                slot->table[g][b] = KV_NONE;
+    }
+}
+
+static void run_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
+{
+    uint32_t tokens = engine->shape.block_tokens;
+    for (uint32_t i = 0; i < plan->close_count; i++)
+        engine->slots[plan->closes[i]].open = false;
+    for (uint32_t i = 0; i < plan->move_count; i++) {
+        const struct gpu_move *move = &plan->moves[i];
+        memcpy(&engine->content[move->group][(size_t)move->to * tokens],
+               &engine->content[move->group][(size_t)move->from * tokens],
+               tokens * sizeof(int32_t));
+    }
+    run_opens(engine, plan);
+    for (uint32_t i = 0; i < plan->append_count; i++) {
+        const struct gpu_append *append = &plan->appends[i];
+        engine->slots[append->slot].table[append->group][append->index] = append->block;
+    }
+}
+
+void fake_poison(struct gpu_engine *engine, uint32_t group, uint32_t slab)
+{
+    size_t count = (size_t)engine->shape.slab_blocks * engine->shape.block_tokens;
+    for (size_t i = 0; i < count; i++)
+        engine->content[group][slab * count + i] = FAKE_POISON;
+}
+
+void fake_run_locked(struct gpu_engine *engine)
+{
+    struct fake_step *step = &engine->steps[(engine->completed + 1) % FAKE_RING];
+    run_deltas(engine, &step->plan);
+    for (uint32_t i = 0; i < step->plan.row_count; i++)
+        run_row(engine, step, &step->plan.rows[i]);
+    step->start_ns = engine->now_ns;
+    engine->now_ns += engine->knobs.step_ns * (10 + step->plan.token_count);
+    step->end_ns = engine->now_ns;
+    engine->completed++;
+    engine->counts.completed++;
+    for (uint32_t g = 0; g < engine->shape.group_count; g++)
+        for (uint32_t slab = 0; slab < engine->shape.slabs_max; slab++)
+            if (engine->slabs[g][slab].gone_after == engine->completed)
+                fake_poison(engine, g, slab);
+    if (engine->wake_fd >= 0) {
+        ssize_t written = write(engine->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+        (void)written;
+    }
+}
+
+bool fake_run(struct gpu_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool any = engine->completed < engine->submitted && !engine->knobs.dead;
+    if (any)
+        fake_run_locked(engine);
+    pthread_mutex_unlock(&engine->lock);
+    return any;
+}
+
+uint32_t fake_pending(struct gpu_engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    uint32_t pending = (uint32_t)(engine->submitted - engine->completed);
+    pthread_mutex_unlock(&engine->lock);
+    return pending;
+}

@@ -1,0 +1,138 @@
+/* Sequences as the scheduler has them, and what the device must have answered. */
+#include "tests/daemon/rig/fake_inner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct seq *fake_seq(const struct fake_options *options, time_us now_us)
+{
+    struct seq *seq = calloc(1, sizeof(*seq));
+    uint64_t random = options->seed;
+    int32_t *prompt = calloc(options->prompt_len, sizeof(*prompt));
+    for (uint32_t i = 0; i < options->prompt_len; i++)
+        prompt[i] = 10 + (int32_t)fake_below(&random, FAKE_VOCAB - 10);
+    uint32_t out =
+        options->prompt_len > options->max_tokens ? options->prompt_len : options->max_tokens;
+    uint32_t tops = options->logprobs > 0 ? (uint32_t)options->logprobs : 1;
+    seq->id = options->seed;
+    seq->job = options->job;
+    seq->pooling = options->pooling;
+    seq->priority = options->priority;
+    seq->arrived_us = now_us;
+    seq->sampling = (struct sampling){.top_p = 1,
+                                      .repetition_penalty = 1,
+                                      .seed = options->seed,
+                                      .max_tokens = options->max_tokens,
+                                      .min_tokens = options->min_tokens,
+                                      .ignore_eos = options->ignore_eos,
+                                      .logprobs = options->logprobs,
+                                      .n = 1};
+    seq->prompt = prompt;
+    seq->prompt_len = options->prompt_len;
+    seq->out_tokens = calloc(out, sizeof(*seq->out_tokens));
+    seq->out_logprobs = calloc(out, sizeof(*seq->out_logprobs));
+    seq->out_tops = calloc((size_t)out * tops, sizeof(*seq->out_tops));
+    seq->out_scores = calloc(out, sizeof(*seq->out_scores));
+    seq->out_rows = calloc((size_t)out * FAKE_HIDDEN, sizeof(*seq->out_rows));
+    seq->failure = calloc(1, sizeof(*seq->failure));
+    return seq;
+}
+
+void fake_seq_free(struct seq *seq)
+{
+    free((void *)seq->prompt);
+    free(seq->out_tokens);
+    free(seq->out_logprobs);
+    free(seq->out_tops);
+    free(seq->out_scores);
+    free(seq->out_rows);
+    free(seq->failure);
+    free(seq);
+}
+
+static int32_t known(const struct seq *seq, uint32_t position)
+{
+    return position < seq->prompt_len ? seq->prompt[position]
+                                      : seq->out_tokens[position - seq->prompt_len];
+}
+
+static uint64_t hash_of(const struct seq *seq, uint64_t start, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++)
+        start = fake_mix(start, known(seq, i));
+    return start;
+}
+
+static const char *check_tokens(const struct gpu_engine *engine, const struct seq *seq,
+                                uint32_t count, bool complete)
+{
+    struct gpu_open settings = {.seed = seq->sampling.seed,
+                                .eos_from = seq->sampling.ignore_eos
+                                                ? UINT32_MAX
+                                                : seq->prompt_len + seq->sampling.min_tokens};
+    uint32_t width = engine->shape.window;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t length = seq->prompt_len + i;
+        uint64_t window = 2, full = hash_of(seq, 1, 0, length);
+        if (engine->shape.group_count > 1)
+            window = hash_of(seq, 2, length > width ? length - width : 0, length);
+        int32_t token = fake_rule(full, window, &settings, length, engine->knobs.eos_every);
+        if (seq->out_tokens[i] != token)
+            return "a wrong token";
+        if (token == FAKE_EOS && i + 1 < count)
+            return "tokens after the end token";
+        if (seq->sampling.logprobs >= 0 && seq->out_logprobs[i] != (float)-token)
+            return "a wrong logprob";
+        for (int32_t t = 0; t < seq->sampling.logprobs; t++)
+            if (seq->out_tops[(size_t)i * (size_t)seq->sampling.logprobs + (size_t)t].token !=
+                token + t)
+                return "wrong likeliest tokens";
+    }
+    if (!complete)
+        return "";
+    if (seq->finish == FINISH_LENGTH)
+        return count == seq->sampling.max_tokens ? "" : "length without max_tokens";
+    return count > 0 && seq->out_tokens[count - 1] == FAKE_EOS ? "" : "stop without an end token";
+}
+
+static const char *check_embed(const struct seq *seq, uint32_t count)
+{
+    float sum[FAKE_HIDDEN] = {0};
+    for (uint32_t p = 0; p < seq->prompt_len; p++) {
+        uint64_t full = hash_of(seq, 1, 0, p + 1);
+        for (uint32_t d = 0; d < FAKE_HIDDEN; d++) {
+            sum[d] += fake_embed(full, d);
+            if (seq->pooling == POOLING_ALL && p < count &&
+                seq->out_rows[p * FAKE_HIDDEN + d] != fake_embed(full, d))
+                return "a wrong embedding row";
+            if (seq->pooling == POOLING_LAST && count == 1 && p + 1 == seq->prompt_len &&
+                seq->out_rows[d] != fake_embed(full, d))
+                return "a wrong embedding";
+        }
+    }
+    for (uint32_t d = 0; d < FAKE_HIDDEN; d++)
+        if (seq->pooling == POOLING_MEAN && count == 1 &&
+            seq->out_rows[d] != sum[d] / (float)seq->prompt_len)
+            return "a wrong mean";
+    return "";
+}
+
+const char *fake_check(const struct gpu_engine *engine, const struct seq *seq)
+{
+    uint32_t count = atomic_load(&seq->out_count);
+    bool complete =
+        seq->stamps.ended_us > 0 && (seq->finish == FINISH_STOP || seq->finish == FINISH_LENGTH);
+    if (seq->job == JOB_GENERATE)
+        return check_tokens(engine, seq, count, complete);
+    uint32_t all = seq->job == JOB_SCORE         ? seq->prompt_len - 1
+                   : seq->pooling == POOLING_ALL ? seq->prompt_len
+                                                 : 1;
+    if (complete && (count != all || seq->finish != FINISH_STOP))
+        return "ended before everything was answered";
+    if (seq->job == JOB_EMBED)
+        return check_embed(seq, count);
+    for (uint32_t i = 0; i < count; i++)
+        if (seq->out_scores[i].logprob != fake_score(hash_of(seq, 1, 0, i + 1), seq->prompt[i + 1]))
+            return "a wrong score";
+    return "";
+}

@@ -1,0 +1,167 @@
+/* Random work, random faults, many seeds: what must hold whatever happens. */
+#include <stdlib.h>
+
+#include "tests/daemon/replica_suites.h"
+#include "tests/daemon/sched/sched_rig.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define SEEDS 30 /* one thread runs all of it */
+#else
+#define SEEDS 300
+#endif
+/* In one process, whose start and end take longer than they do under a sanitizer. */
+#define AT_A_TIME 10
+
+static struct fake_shape random_shape(uint64_t *random)
+{
+    static const uint32_t blocks[] = {1, 4, 8, 16}, slabs[] = {1, 2, 5, 8, 70};
+    uint32_t block_tokens = blocks[fake_below(random, 4)];
+    uint32_t slab_blocks = slabs[fake_below(random, 5)];
+    uint32_t context_max = 64 + fake_below(random, 64);
+    uint32_t enough = context_max / block_tokens / slab_blocks + 1; /* for one sequence */
+    uint32_t stages = 1 + (fake_below(random, 3) ? 0 : fake_below(random, 4));
+    return (struct fake_shape){.depth = stages + fake_below(random, 2),
+                               .stages = stages,
+                               .slots_max = 1 + fake_below(random, 12),
+                               .tokens_max = 1 + fake_below(random, 120),
+                               .context_max = context_max,
+                               .block_tokens = block_tokens,
+                               .group_count = 1 + fake_below(random, 2),
+                               .window = 1 + fake_below(random, 40),
+                               .slab_blocks = slab_blocks,
+                               .slabs_max = enough + fake_below(random, 3 * enough),
+                               .scores_max = 1 + fake_below(random, 60),
+                               .embeds_max = 1 + fake_below(random, 20),
+                               .moves_max = fake_below(random, 20)};
+}
+
+static struct fake_options random_options(uint64_t *random, const struct fake_shape *shape)
+{
+    uint32_t job = fake_below(random, 6);
+    uint32_t prompt_len = 1 + fake_below(random, shape->context_max - 1);
+    if (fake_below(random, 3) > 0)
+        prompt_len = 1 + prompt_len % 12;
+    return (struct fake_options){.job = job == 0   ? JOB_SCORE
+                                        : job == 1 ? JOB_EMBED
+                                                   : JOB_GENERATE,
+                                 .pooling = (enum pooling)fake_below(random, 3),
+                                 .prompt_len = prompt_len,
+                                 .max_tokens =
+                                     1 + fake_below(random, shape->context_max - prompt_len),
+                                 .min_tokens = fake_below(random, 4),
+                                 .priority = (int32_t)fake_below(random, 3) - 1,
+                                 .ignore_eos = fake_below(random, 4) == 0,
+                                 .logprobs = (int32_t)fake_below(random, 4) - 1,
+                                 .seed = fake_random(random)};
+}
+
+/* Of one of three audiences; at times sent before its turn, for another's. */
+static void add_one(struct rig *rig, const struct fake_shape *shape, uint64_t *random)
+{
+    struct fake_options options = random_options(random, shape);
+    bool owed = fake_below(random, 8) == 0;
+    if (owed)
+        options.priority = WAITING_PRIORITY_OWED;
+    struct seq *seq = rig->seqs[rig_add(rig, &options)];
+    seq->sink = fake_below(random, 3);
+    seq->user_id = seq->sink / 2;
+    seq->owed = owed;
+    seq->way_audience = fake_below(random, 3);
+    seq->way_user = fake_below(random, 2);
+}
+
+static void cancel_one(struct rig *rig, uint64_t *random)
+{
+    if (rig->seq_count == 0)
+        return;
+    uint32_t i = fake_below(random, rig->seq_count);
+    if (rig->ended[i] > 0)
+        return;
+    sched_cancel(&rig->sched, rig->seqs[i], FINISH_CANCELLED, rig->now_us);
+    ck_assert_uint_eq(rig->ended[i], 1);
+}
+
+static void random_turn(struct rig *rig, const struct fake_shape *shape, uint64_t *random)
+{
+    switch (fake_below(random, 12)) {
+    case 0:
+    case 1:
+        if (rig->seq_count < RIG_SEQS_MAX / 4)
+            add_one(rig, shape, random);
+        break;
+    case 2:
+        if (fake_below(random, 3) == 0)
+            cancel_one(rig, random);
+        break;
+    case 3:
+        rig->now_us += fake_below(random, 2000);
+        break;
+    case 4:
+        rig_tend(rig);
+        break;
+    case 5:
+    case 6:
+    case 7:
+        rig_complete(rig);
+        break;
+    default:
+        rig_submit(rig);
+        break;
+    }
+}
+
+static void faults(struct rig *rig, uint64_t *random)
+{
+    struct fake_knobs *knobs = fake_knobs(rig->engine);
+    knobs->grow_refused = fake_below(random, 2) * fake_below(random, 100);
+    knobs->scratch_refused = fake_below(random, 3) == 0 ? fake_below(random, 60) : 0;
+}
+
+static void run(int seed)
+{
+    uint64_t random = (uint64_t)seed;
+    struct fake_shape shape = random_shape(&random);
+    struct rig rig;
+    rig_open(&rig, &shape, (uint64_t)seed);
+    rig.sched.options.itl_target_us = fake_below(&random, 2) * (10 + fake_below(&random, 200));
+    rig.sched.options.chunk_every = 1 + fake_below(&random, 5);
+    fake_knobs(rig.engine)->eos_every = fake_below(&random, 3) * 10;
+    for (uint32_t turn = 0; turn < 800; turn++) {
+        if (turn % 100 == 0)
+            faults(&rig, &random);
+        random_turn(&rig, &shape, &random);
+        ck_assert_msg(*rig_check_kv(&rig) == '\0', "seed %d: %s", seed, rig_check_kv(&rig));
+        ck_assert_msg(*fake_fault(rig.engine) == '\0', "seed %d: %s", seed, fake_fault(rig.engine));
+    }
+    fake_knobs(rig.engine)->grow_refused = fake_knobs(rig.engine)->scratch_refused = 0;
+    rig_finish(&rig);
+    const char *wrong = rig_check_answers(&rig, true);
+    ck_assert_msg(*wrong == '\0', "seed %d: %s", seed, wrong);
+    while (rig_complete(&rig))
+        continue;
+    rig_tend(&rig);
+    rig.now_us += rig.sched.options.kv_idle_release_us;
+    rig_tend(&rig);
+    ck_assert_uint_eq(fake_counts(rig.engine).slabs, 0);
+    ck_assert_uint_eq(rig.sched.kv.group[0].used, 0);
+    ck_assert_uint_eq(rig.sched.slots_free_count, rig.sched.slots_max);
+    ck_assert_uint_eq(sched_due_us(&rig.sched), SCHED_NEVER);
+    rig_close(&rig);
+}
+
+START_TEST(nothing_is_lost_whatever_happens)
+{
+    for (int seed = _i * AT_A_TIME; seed < (_i + 1) * AT_A_TIME; seed++)
+        run(seed);
+}
+END_TEST
+
+Suite *sched_random_suite(void)
+{
+    Suite *suite = suite_create("sched, at random");
+    TCase *tcase = tcase_create("seeds");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, nothing_is_lost_whatever_happens, 0, SEEDS / AT_A_TIME);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,173 @@
+#include "tests/daemon/sched/sched_rig.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rig_grow(void *context, uint32_t group, uint32_t *ret_slab)
+{
+    struct rig *rig = context;
+    return fake_api.kv_grow(rig->engine, group, ret_slab, NULL);
+}
+
+static void rig_shrink(void *context, uint32_t group, uint32_t slab)
+{
+    struct rig *rig = context;
+    fake_api.kv_shrink(rig->engine, group, slab, NULL);
+}
+
+static void rig_progressed(void *context, struct seq *seq)
+{
+    (void)context;
+    ck_assert_uint_gt(atomic_load(&seq->out_count), 0);
+}
+
+static void rig_ended(void *context, struct seq *seq)
+{
+    struct rig *rig = context;
+    for (uint32_t i = 0; i < rig->seq_count; i++)
+        if (rig->seqs[i] == seq)
+            rig->ended[i]++;
+    rig->ended_count++;
+}
+
+struct fake_shape rig_shape(void)
+{
+    return (struct fake_shape){.depth = 2,
+                               .slots_max = 16,
+                               .tokens_max = 256,
+                               .context_max = 256,
+                               .block_tokens = 8,
+                               .group_count = 1,
+                               .slab_blocks = 8,
+                               .slabs_max = 64,
+                               .scores_max = 64,
+                               .embeds_max = 32,
+                               .moves_max = 16};
+}
+
+void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed)
+{
+    memset(rig, 0, sizeof(*rig));
+    rig->engine = fake_create(shape, seed);
+    rig->now_us = 1000000;
+    struct sched_options options = {
+        .itl_target_us = 0, .chunk_every = 4, .kv_idle_release_us = 1000, .stall_us = UINT64_MAX};
+    struct sched_calls calls = {.context = rig,
+                                .kv_grow = rig_grow,
+                                .kv_shrink = rig_shrink,
+                                .progressed = rig_progressed,
+                                .ended = rig_ended};
+    struct error error;
+    int rc = sched_init(&rig->sched, fake_model(rig->engine), fake_limits(rig->engine), &options,
+                        &calls, &rig->stats, &error);
+    ck_assert_int_eq(rc, 0);
+}
+
+void rig_close(struct rig *rig)
+{
+    ck_assert_str_eq(fake_fault(rig->engine), "");
+    for (uint32_t i = 0; i < rig->seq_count; i++)
+        fake_seq_free(rig->seqs[i]);
+    sched_destroy(&rig->sched);
+    fake_destroy(rig->engine);
+}
+
+uint32_t rig_add(struct rig *rig, const struct fake_options *options)
+{
+    ck_assert_uint_lt(rig->seq_count, RIG_SEQS_MAX);
+    struct seq *seq = fake_seq(options, rig->now_us);
+    rig->seqs[rig->seq_count++] = seq;
+    sched_add(&rig->sched, seq, rig->now_us);
+    return rig->seq_count - 1;
+}
+
+bool rig_submit(struct rig *rig)
+{
+    if (sched_in_flight(&rig->sched) == rig->sched.limits.depth)
+        return false;
+    const struct gpu_plan *plan = sched_plan(&rig->sched, rig->now_us);
+    if (plan == NULL)
+        return false;
+    int rc = fake_api.submit(rig->engine, 0, plan, NULL);
+    if (rc == 0)
+        sched_submitted(&rig->sched, rig->now_us);
+    else
+        sched_refused(&rig->sched, rig->now_us);
+    return rc == 0;
+}
+
+bool rig_complete(struct rig *rig)
+{
+    struct gpu_results results;
+    if (!fake_run(rig->engine))
+        return false;
+    rig->now_us += 100;
+    fake_api.results(rig->engine, rig->sched.step_done + 1, &results);
+    sched_complete(&rig->sched, &results, rig->now_us);
+    return true;
+}
+
+void rig_tend(struct rig *rig)
+{
+    if (!sched_housekeep(&rig->sched, rig->now_us))
+        return;
+    rig->trims++;
+    ck_assert_int_eq(fake_api.trim(rig->engine, NULL), 0);
+}
+
+void rig_finish(struct rig *rig)
+{
+    for (uint32_t turn = 0; turn < 200000; turn++) {
+        bool submitted = rig_submit(rig);
+        if (!submitted && !rig_complete(rig)) {
+            time_us due = sched_due_us(&rig->sched);
+            if (rig->ended_count == rig->seq_count)
+                return;
+            ck_assert_msg(due != SCHED_NEVER, "nothing to do, but not all have ended");
+            rig->now_us = due > rig->now_us ? due : rig->now_us;
+        }
+        rig_tend(rig);
+    }
+    ck_abort_msg("it never ends");
+}
+
+const char *rig_check_kv(const struct rig *rig)
+{
+    const struct sched *sched = &rig->sched;
+    const char *wrong = "";
+    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
+        const struct kv_group *group = &sched->kv.group[g];
+        uint8_t *seen = calloc((size_t)group->slab_blocks * group->slabs_max, 1);
+        uint32_t held = 0, used = 0, free_count = 0;
+        for (uint32_t slot = 0; slot < sched->slots_max; slot++) {
+            const struct kv_run *run = &sched->tables[slot].group[g];
+            for (uint32_t i = run->first; i < run->end; i++, held++)
+                if (seen[run->blocks[i]]++ || group->references[run->blocks[i]] != 1)
+                    wrong = "a block is held twice";
+        }
+        for (uint32_t slab = 0; slab < group->slabs_max; slab++) {
+            used += group->slab[slab].exists ? group->slab[slab].used : 0;
+            if (group->slab[slab].exists && !group->slab[slab].closed)
+                free_count += group->slab_blocks - group->slab[slab].used;
+        }
+        if (held + group->retired != group->used || used != group->used)
+            wrong = "blocks were lost";
+        if (free_count != group->free)
+            wrong = "free blocks are miscounted";
+        free(seen);
+    }
+    return wrong;
+}
+
+const char *rig_check_answers(const struct rig *rig, bool all)
+{
+    for (uint32_t i = 0; i < rig->seq_count; i++) {
+        const char *wrong = fake_check(rig->engine, rig->seqs[i]);
+        if (wrong[0] != '\0')
+            return wrong;
+        if (rig->ended[i] > 1 || (all && rig->ended[i] != 1))
+            return "a sequence did not end exactly once";
+    }
+    return "";
+}

@@ -1,0 +1,37 @@
+/* A scheduler on a fake device, driven by hand: what the worker does, without mailboxes and
+ * threads. */
+#pragma once
+
+#include "daemon/sched/sched.h"
+#include "tests/daemon/rig/fake_device.h"
+
+#define RIG_SEQS_MAX 400
+
+struct rig {
+    struct gpu_engine *engine;
+    struct sched sched;
+    struct stats_worker stats;
+    time_us now_us;
+    struct seq *seqs[RIG_SEQS_MAX]; /* all that were added */
+    uint32_t seq_count, ended_count;
+    uint32_t ended[RIG_SEQS_MAX]; /* how often each was told to have ended */
+    uint32_t trims;
+};
+
+struct fake_shape rig_shape(void); /* one that is small and has no peculiarity */
+void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed);
+void rig_close(struct rig *rig);
+uint32_t rig_add(struct rig *rig, const struct fake_options *options); /* its index */
+
+/* Plans and submits one step, if there is something to plan and room for it in flight. */
+bool rig_submit(struct rig *rig);
+/* Runs and completes the oldest step. */
+bool rig_complete(struct rig *rig);
+void rig_tend(struct rig *rig);
+/* Submits and completes, always as many steps in flight as allowed, until nothing is left to do. */
+void rig_finish(struct rig *rig);
+
+/* The blocks of all tables, each held once, none lost; "" when so. */
+const char *rig_check_kv(const struct rig *rig);
+/* What all sequences got, and that each ended at most once (exactly once with `all`). */
+const char *rig_check_answers(const struct rig *rig, bool all);

@@ -1,8 +1,0 @@
-#include "tests/daemon/steady_suite.h"
-#include "tests/runner.h"
-
-int main(void)
-{
-    SRunner *runner = srunner_create(steady_suite());
-    return runner_run(runner);
-}

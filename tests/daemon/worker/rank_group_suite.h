@@ -1,0 +1,5 @@
+#pragma once
+
+#include <check.h>
+
+Suite *rank_group_suite(void);

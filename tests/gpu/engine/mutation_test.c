@@ -1,0 +1,214 @@
+/* The check against transformers can fail: each mistake that an engine could make moves the scores
+ * by at least ten times the tolerance. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/gpu/gpu_suites.h"
+#include "tests/gpu/rig/reference.h"
+#include "tests/gpu/rig/rig.h"
+
+#define LAYER "model.layers."
+
+static struct engine_client talk;
+static struct engine_client_job jobs[REFERENCE_PROMPTS];
+static struct reference reference;
+
+static struct rank *rank(void)
+{
+    return &talk.engine->rank;
+}
+
+static struct op_list *list(void)
+{
+    return &talk.engine->facts.source.list;
+}
+
+static struct weight *weight(const char *tensor)
+{
+    return rig_weight(rank(), tensor);
+}
+
+static void model_open(const char *name)
+{
+    ck_assert(rig_setup());
+    ck_assert(reference_read(name, &reference));
+    struct gpu_options options = {.model = reference.directory,
+                                  .dtype = rig_dtype,
+                                  .tokens_max = 512,
+                                  .slots_max = 16,
+                                  .slab_bytes = 8u << 20};
+    ck_assert_int_eq(engine_client_open(&talk, &options, false), 0);
+}
+
+static struct rig_error error_run(void)
+{
+    rig_score_jobs(jobs, &reference);
+    ck_assert_int_eq(engine_client_run(&talk, jobs, REFERENCE_PROMPTS), 0);
+    return rig_compare(jobs, &reference);
+}
+
+static void plain_frequencies(double theta)
+{
+    struct model_rope *rope = &list()->ropes[0];
+    rope->attention = 1;
+    for (uint32_t i = 0; i < rope->pairs; i++)
+        rope->inverse_frequency[i] = (float)pow(theta, -(double)i / rope->pairs);
+}
+
+static void rope_unscaled(void)
+{
+    plain_frequencies(10000);
+}
+
+static void rope_unscaled_llama3(void)
+{
+    plain_frequencies(500000);
+}
+
+static void rope_shifted(void)
+{
+    struct model_rope *rope = &list()->ropes[0];
+    memmove(rope->inverse_frequency, rope->inverse_frequency + 1,
+            (rope->pairs - 1) * sizeof(float));
+}
+
+static void window_wider(void)
+{
+    for (uint32_t i = 0; i < talk.model.group_count; i++)
+        talk.engine->facts.model.groups[i].window += talk.engine->facts.model.groups[i].window > 0;
+}
+
+static void blocks_swapped(void)
+{
+    talk.swap_blocks = true;
+    talk.chunk = 40;
+}
+
+/* The columns of o and the rows of q go round by one head, so that each query head meets the KV
+ * head of the one after it. */
+static void heads_shifted(void)
+{
+    struct weight *q = weight(LAYER "0.self_attn.q_proj.weight");
+    struct weight *o = weight(LAYER "0.self_attn.o_proj.weight");
+    uint32_t width = o->k, head = list()->groups[0].head_dim;
+    static char from[1 << 20], to[1 << 20];
+    uint32_t bytes = dtype_bytes(format_info(q->format).dtype);
+    size_t row = (size_t)q->k * bytes, line = (size_t)o->k * bytes;
+    rig_fetch(from, q->data, width * row);
+    for (uint32_t i = 0; i < width; i++)
+        memcpy(to + (i + head) % width * row, from + i * row, row);
+    rig_store((void *)q->data, to, width * row);
+    rig_fetch(from, o->data, o->n * line);
+    for (uint32_t i = 0; i < o->n; i++) {
+        for (uint32_t j = 0; j < width; j++)
+            memcpy(to + i * line + (j + head) % width * bytes, from + i * line + j * bytes, bytes);
+    }
+    rig_store((void *)o->data, to, o->n * line);
+}
+
+static void qkv_bias_dropped(void)
+{
+    weight(LAYER "0.self_attn.q_proj.bias")->data = NULL;
+}
+
+static void down_bias_dropped(void)
+{
+    weight(LAYER "1.mlp.down_proj.bias")->data = NULL;
+}
+
+static void o_bias_dropped(void)
+{
+    weight(LAYER "1.self_attn.o_proj.bias")->data = NULL;
+}
+
+static void gate_up_bias_dropped(void)
+{
+    weight(LAYER "0.mlp.gate_proj.bias")->data = NULL;
+}
+
+static void input_norm_ignored(void)
+{
+    weight(LAYER "1.input_layernorm.weight")->data = NULL;
+}
+
+static void post_norm_ignored(void)
+{
+    weight(LAYER "0.post_attention_layernorm.weight")->data = NULL;
+}
+
+static void q_norm_ignored(void)
+{
+    weight(LAYER "1.self_attn.q_norm.weight")->data = NULL;
+}
+
+static void k_norm_ignored(void)
+{
+    weight(LAYER "0.self_attn.k_norm.weight")->data = NULL;
+}
+
+static void final_norm_ignored(void)
+{
+    weight("model.norm.weight")->data = NULL;
+}
+
+static void nothing(void)
+{
+}
+
+static const struct {
+    const char *what, *model;
+    void (*before)(void), (*after)(void); /* gpu_start */
+} mutations[] = {
+    {"a block-table entry swapped", "llama-default-bf16", blocks_swapped, nothing},
+    {"rope off by one", "llama-default-bf16", rope_shifted, nothing},
+    {"linear scaling ignored", "llama-linear-f16", rope_unscaled, nothing},
+    {"llama3 scaling ignored", "llama-llama3-f32", rope_unscaled_llama3, nothing},
+    {"yarn ignored", "qwen3-yarn-bf16", rope_unscaled, nothing},
+    {"window one off", "mistral-window-bf16", window_wider, nothing},
+    {"window one off beside full layers", "qwen2-window-bf16", window_wider, nothing},
+    {"GQA map shifted", "llama-default-bf16", nothing, heads_shifted},
+    {"bias of q, k and v dropped", "qwen2-default-bf16", nothing, qkv_bias_dropped},
+    {"bias of o dropped", "llama-bias-bf16", nothing, o_bias_dropped},
+    {"bias of gate and up dropped", "llama-bias-bf16", nothing, gate_up_bias_dropped},
+    {"bias of down dropped", "llama-bias-bf16", nothing, down_bias_dropped},
+    {"norm before attention ignored", "mistral-full-f16", nothing, input_norm_ignored},
+    {"norm before the MLP ignored", "llama-mqa-f16", nothing, post_norm_ignored},
+    {"norm of q ignored", "qwen3-default-bf16", nothing, q_norm_ignored},
+    {"norm of k ignored", "qwen3-default-f32", nothing, k_norm_ignored},
+    {"last norm ignored", "llama-mha-bf16", nothing, final_norm_ignored},
+};
+#define MUTATIONS (int)(sizeof mutations / sizeof mutations[0])
+
+static struct rig_error mutated(const char *model, void (*before)(void), void (*after)(void))
+{
+    model_open(model);
+    before();
+    ck_assert_int_eq(engine_client_start(&talk), 0);
+    after();
+    struct rig_error error = error_run();
+    engine_client_close(&talk);
+    return error;
+}
+
+START_TEST(a_mutation_is_seen)
+{
+    int i = _i * ENGINE_CLIENT_THIN;
+    struct rig_error error = mutated(mutations[i].model, mutations[i].before, mutations[i].after);
+    ck_assert_msg(rig_wrong(error, &reference), "%s: mean %g, worst %g only", mutations[i].what,
+                  error.mean, error.max);
+    error = mutated(mutations[i].model, nothing, nothing);
+    ck_assert_msg(rig_right(error, &reference), "%s: mean %g, worst %g", mutations[i].model,
+                  error.mean, error.max);
+}
+END_TEST
+
+Suite *mutation_suite(void)
+{
+    Suite *suite = suite_create("mutation");
+    TCase *tcase = tcase_create("mutation");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, a_mutation_is_seen, 0,
+                        (MUTATIONS + ENGINE_CLIENT_THIN - 1) / ENGINE_CLIENT_THIN);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

@@ -1,0 +1,131 @@
+/* Rope, KV write and attention against doubles: head sizes, dtypes, groups of query heads, windows.
+ */
+#include <math.h>
+
+#include "gpu/kernels/attention/rope.h"
+#include "tests/gpu/kernels/attention.h"
+#include "tests/gpu/kernels/suites.h"
+
+struct attention_case {
+    uint32_t heads, kv_heads, head_dim, block_tokens, window;
+    enum dtype dtype, kv_dtype;
+    bool normed;
+    float factor;
+    double tolerance;
+};
+
+static const struct attention_case cases[] = {
+    {4, 2, 64, 32, 0, DTYPE_F32, DTYPE_F32, false, 1, 2e-5},
+    {8, 1, 128, 64, 0, DTYPE_F32, DTYPE_F32, true, 1, 2e-5},
+    {3, 3, 80, 16, 0, DTYPE_F32, DTYPE_F32, false, 1.2f, 2e-5},
+    {12, 1, 96, 32, 40, DTYPE_F32, DTYPE_F32, false, 1, 2e-5},
+    {2, 2, 256, 32, 300, DTYPE_F32, DTYPE_F32, false, 1, 2e-5},
+    {6, 2, 10, 16, 1, DTYPE_F32, DTYPE_F32, true, 1, 2e-5},
+    {4, 2, 64, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2},
+    {4, 2, 64, 32, 0, DTYPE_F16, DTYPE_F16, true, 1, 4e-3},
+    {4, 4, 16, 256, 64, DTYPE_F32, DTYPE_F16, false, 1, 4e-3},
+    {8, 1, 128, 64, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2},
+    {6, 2, 128, 16, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3},
+    {8, 1, 64, 256, 0, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2},
+    {14, 2, 64, 32, 300, DTYPE_F16, DTYPE_F16, true, 1, 4e-3},
+};
+
+static void check_rows(const struct attention *a, const struct scene *scene, const float *out,
+                       uint32_t window, double tolerance)
+{
+    double want[2 * ATTENTION_PAIRS_MAX];
+    for (uint32_t r = 0; r < scene->counts.rows; r++) {
+        const struct batch_row *row = &scene->rows[r];
+        for (uint32_t t = 0; t < row->q_len; t += t + 20 < row->q_len ? 19 : 1) {
+            uint32_t head = (t + r) % a->heads;
+            const float *got = out + ((size_t)(row->token + t) * a->heads + head) * a->head_dim;
+            attention_want(a, window, row->slot, row->position + t, head, want);
+            for (uint32_t i = 0; i < a->head_dim; i++)
+                ck_assert_msg(fabs((double)got[i] - want[i]) <= tolerance,
+                              "slot %u position %u head %u: %.9g, not %.9g", row->slot,
+                              row->position + t, head, (double)got[i], want[i]);
+        }
+    }
+}
+
+START_TEST(attention_is_that_of_plain_doubles)
+{
+    const struct attention_case *c = &cases[_i];
+    rig_begin();
+    struct scene scene = {.slots = 5,
+                          .length_max = 600,
+                          .block_tokens = c->block_tokens,
+                          .window = c->window,
+                          .layers = 2,
+                          .kv_heads = c->kv_heads,
+                          .head_dim = c->head_dim,
+                          .kv_dtype = c->kv_dtype};
+    scene_begin(&scene);
+    struct attention a = {.heads = c->heads,
+                          .kv_heads = c->kv_heads,
+                          .head_dim = c->head_dim,
+                          .group = c->window ? 1 : 0,
+                          .layer = (uint32_t)_i % 2,
+                          .dtype = c->dtype,
+                          .normed = c->normed,
+                          .factor = c->factor};
+    attention_begin(&a);
+    float *out = malloc((size_t)SCENE_TOKENS_MAX * a.heads * a.head_dim * sizeof *out);
+    static const uint32_t first[5] = {1, 255, 33, 257, 16};
+    static const uint32_t then[5] = {1, 2, 200, 8, 0};
+    uint32_t length[5] = {0};
+    for (uint32_t step = 0; step < 4; step++) {
+        scene.counts = (struct batch_counts){0};
+        for (uint32_t slot = 0; slot < 5; slot++) {
+            uint32_t q_len = step ? step == 1 ? then[slot] : 1 : first[slot];
+            if (q_len)
+                scene_row(&scene, slot, length[slot], q_len, 0);
+            length[slot] += q_len;
+        }
+        scene_step(&scene);
+        attention_run(&a, &scene, out);
+        check_rows(&a, &scene, out, c->window, c->tolerance);
+    }
+    free(out);
+    scene_end(&scene);
+}
+END_TEST
+
+/* Attention sees only differences of positions; this sees the positions themselves. */
+START_TEST(angles_are_those_of_the_token_s_own_position)
+{
+    static const float frequency[3] = {1.0f, 0.03f, 0.0007f};
+    float angles[5 * 6];
+    rig_begin();
+    struct scene scene = {.slots = 2, .vocab = 2, .hidden = 1};
+    scene_begin(&scene);
+    scene_row(&scene, 1, 100000, 3, 0);
+    scene_row(&scene, 0, 0, 2, 0);
+    scene_step(&scene);
+    struct angle_args args = {.batch = scene.batch,
+                              .inverse_frequency = rig_new(frequency, sizeof frequency),
+                              .attention = 1.5f,
+                              .pairs = 3,
+                              .angles = rig_new(NULL, sizeof angles)};
+    OK(op_angle(&args, rig_stream));
+    rig_read(angles, args.angles, sizeof angles);
+    for (uint32_t t = 0; t < 5; t++)
+        for (uint32_t i = 0; i < 3; i++) {
+            float angle = (float)(t < 3 ? 100000 + t : t - 3) * frequency[i];
+            ck_assert(fabs((double)angles[t * 6 + 2 * i] - 1.5 * cos((double)angle)) < 1e-6);
+            ck_assert(fabs((double)angles[t * 6 + 2 * i + 1] - 1.5 * sin((double)angle)) < 1e-6);
+        }
+    scene_end(&scene);
+}
+END_TEST
+
+Suite *attention_suite(void)
+{
+    Suite *suite = suite_create("kernels: attention");
+    TCase *tcase = tcase_create("attend");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, sizeof cases / sizeof *cases);
+    tcase_add_test(tcase, angles_are_those_of_the_token_s_own_position);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}

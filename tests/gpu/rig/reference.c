@@ -1,0 +1,89 @@
+#include "tests/gpu/rig/reference.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol/base/json.h"
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+uint32_t reference_names(char names[64][64])
+{
+    DIR *directory = opendir(REFERENCE_DATA);
+    if (!directory)
+        return 0;
+    uint32_t count = 0;
+    for (struct dirent *entry; count < 64 && (entry = readdir(directory));) {
+        if (strchr(entry->d_name, '-') && strlen(entry->d_name) < 64)
+            strcpy(names[count++], entry->d_name);
+    }
+    closedir(directory);
+    qsort(names, count, sizeof names[0], compare);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i += ENGINE_CLIENT_THIN, kept++)
+        memmove(names[kept], names[i], sizeof names[0]);
+    return kept;
+}
+
+static uint32_t floats(const json *list, float *to, uint32_t max)
+{
+    uint32_t count = 0;
+    for (const json *value = json_child(list); value && count < max; value = json_next(value))
+        to[count++] = (float)json_number(value);
+    return count;
+}
+
+static uint32_t ids(const json *list, int32_t *to, uint32_t max)
+{
+    uint32_t count = 0;
+    for (const json *value = json_child(list); value && count < max; value = json_next(value))
+        to[count++] = (int32_t)json_number(value);
+    return count;
+}
+
+static void prompt_read(const json *from, struct reference_prompt *to)
+{
+    to->count = ids(json_get(from, "tokens"), to->tokens, REFERENCE_TOKENS);
+    (void)floats(json_get(from, "logprobs"), to->logprobs, REFERENCE_TOKENS);
+    const json *greedy = json_get(from, "greedy");
+    (void)ids(json_get(greedy, "tokens"), to->greedy, REFERENCE_GREEDY);
+    (void)floats(json_get(greedy, "logprobs"), to->greedy_logprobs, REFERENCE_GREEDY);
+    (void)floats(json_get(greedy, "margins"), to->margins, REFERENCE_GREEDY);
+    to->detailed = json_get(from, "hidden_last") != NULL;
+    (void)ids(json_get(from, "top_ids"), to->top_ids, REFERENCE_TOKENS);
+    (void)floats(json_get(from, "top_logprobs"), to->top_logprobs, REFERENCE_TOKENS);
+    to->hidden = floats(json_get(from, "hidden_last"), to->hidden_last, REFERENCE_HIDDEN);
+    (void)floats(json_get(from, "hidden_mean"), to->hidden_mean, REFERENCE_HIDDEN);
+}
+
+bool reference_read(const char *name, struct reference *ret)
+{
+    memset(ret, 0, sizeof *ret);
+    snprintf(ret->directory, sizeof ret->directory, "%s/%s", REFERENCE_DATA, name);
+    char path[300];
+    snprintf(path, sizeof path, "%s/reference.json", ret->directory);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return false;
+    static char text[1 << 20];
+    size_t length = fread(text, 1, sizeof text, file);
+    fclose(file);
+    json *document = NULL;
+    struct json_bounds bounds = {.bytes_max = sizeof text, .depth_max = 8};
+    struct error error;
+    if (json_parse(text, length, bounds, &document, &error))
+        return false;
+    ret->bf16_mean_error = json_number(json_get(document, "bf16_mean_error"));
+    ret->bf16_max_error = json_number(json_get(document, "bf16_max_error"));
+    uint32_t count = 0;
+    const json *prompt = json_child(json_get(document, "prompts"));
+    for (; prompt && count < REFERENCE_PROMPTS; prompt = json_next(prompt))
+        prompt_read(prompt, &ret->prompts[count++]);
+    json_free(document);
+    return count == REFERENCE_PROMPTS;
+}

@@ -1,0 +1,39 @@
+/* What transformers says of the checkpoints in tests/model/data, see reference.py there. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define REFERENCE_DATA "tests/model/data"
+#define REFERENCE_PROMPTS 8
+#define REFERENCE_TOKENS 320
+#define REFERENCE_GREEDY 48
+#define REFERENCE_HIDDEN 128
+
+struct reference_prompt {
+    uint32_t count;
+    int32_t tokens[REFERENCE_TOKENS];
+    float logprobs[REFERENCE_TOKENS]; /* [count - 1] */
+    int32_t greedy[REFERENCE_GREEDY];
+    float greedy_logprobs[REFERENCE_GREEDY], margins[REFERENCE_GREEDY];
+    bool detailed; /* the following are there */
+    int32_t top_ids[REFERENCE_TOKENS];
+    float top_logprobs[REFERENCE_TOKENS];
+    uint32_t hidden;
+    float hidden_last[REFERENCE_HIDDEN], hidden_mean[REFERENCE_HIDDEN];
+};
+
+struct reference {
+    char directory[256];
+    double bf16_mean_error, bf16_max_error;
+    struct reference_prompt prompts[REFERENCE_PROMPTS];
+};
+
+/* Of so many checkpoints, and other cases of a kind, one is tested. */
+#ifndef ENGINE_CLIENT_THIN
+#define ENGINE_CLIENT_THIN 1
+#endif
+
+/* The names of the checkpoints to test, sorted; their number. */
+uint32_t reference_names(char names[64][64]);
+bool reference_read(const char *name, struct reference *ret);

@@ -1,0 +1,319 @@
+#include "tests/sim/invariants.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/engine/engine.h"
+
+#define NOBODY UINT32_MAX
+/* Steps that an open sequence may be passed over: each prompt's turn comes every 8th step, and
+ * decode rows that do not fit a step take turns. */
+#define PATIENCE 40u
+
+struct slot {
+    bool open, sampled;
+    uint32_t length;   /* positions written by plans so far */
+    uint64_t row_step; /* last step that had a row of it */
+    uint32_t *blocks[GPU_GROUPS_MAX];
+    uint32_t count[GPU_GROUPS_MAX];
+};
+
+struct group {
+    uint32_t *owner; /* [blocks], slot or NOBODY */
+    uint8_t *there;  /* [slabs]: 1 grown, 2 and told to the device */
+    uint32_t blocks;
+};
+
+struct request_table {
+    const struct gpu_engine *engine;
+    struct gpu_model model;
+    struct gpu_limits limits;
+    struct slot *slots;
+    struct group groups[GPU_GROUPS_MAX];
+    uint64_t step;
+};
+
+static struct {
+    struct scene *scene;
+    bool fair;
+    uint32_t count;
+    struct request_table ledgers[INVARIANTS_ENGINES];
+    struct invariants_figures figures;
+    uint32_t dead_count;
+    struct gpu_engine *dead[INVARIANTS_ENGINES];
+} books;
+
+#define WRONG(...) scene_fail(books.scene, "plan: " __VA_ARGS__)
+
+static void *make(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+static struct request_table *find(const struct gpu_engine *engine)
+{
+    for (uint32_t i = 0; i < books.count; i++)
+        if (books.ledgers[i].engine == engine)
+            return &books.ledgers[i];
+    abort();
+}
+
+static bool windowed(const struct request_table *ledger, uint32_t group)
+{
+    return ledger->model.groups[group].window != 0;
+}
+
+/* ---- the parts of a plan -----------------------------------------------------------------------
+ */
+
+static void close_slot(struct request_table *ledger, uint32_t number)
+{
+    struct slot *slot = &ledger->slots[number];
+    if (number >= ledger->limits.slots_max || !slot->open) {
+        WRONG("slot %u is closed and was not open", number);
+        return;
+    }
+    slot->open = false;
+    for (uint32_t g = 0; g < ledger->model.group_count; g++)
+        for (uint32_t i = 0; i < slot->count[g]; i++)
+            if (ledger->groups[g].owner[slot->blocks[g][i]] == number)
+                ledger->groups[g].owner[slot->blocks[g][i]] = NOBODY;
+}
+
+/* The block may be given to somebody. */
+static bool check_free(const struct request_table *ledger, uint32_t g, uint32_t block)
+{
+    const struct group *group = &ledger->groups[g];
+    uint32_t slab = block / ledger->model.groups[g].slab_blocks;
+    if (block >= group->blocks || group->there[slab] != 2)
+        WRONG("block %u of group %u lies in no slab that the device knows", block, g);
+    else if (group->owner[block] != NOBODY && !windowed(ledger, g))
+        WRONG("block %u of group %u is slot %u's already", block, g, group->owner[block]);
+    else
+        return true;
+    return false;
+}
+
+static void append(struct request_table *ledger, const struct gpu_append *append)
+{
+    struct slot *slot = &ledger->slots[append->slot];
+    uint32_t g = append->group;
+    if (!slot->open || append->index > slot->count[g]) {
+        WRONG("block %u is appended to slot %u at %u, which has %u", append->block, append->slot,
+              append->index, slot->count[g]);
+        return;
+    }
+    if (!check_free(ledger, g, append->block))
+        return;
+    if (append->index < slot->count[g])
+        ledger->groups[g].owner[slot->blocks[g][append->index]] = NOBODY;
+    else
+        slot->count[g]++;
+    slot->blocks[g][append->index] = append->block;
+    ledger->groups[g].owner[append->block] = append->slot;
+}
+
+static void check_move(const struct request_table *ledger, const struct gpu_move *move)
+{
+    if (ledger->groups[move->group].owner[move->from] == NOBODY && !windowed(ledger, move->group))
+        WRONG("block %u of group %u is moved and is nobody's", move->from, move->group);
+    (void)check_free(ledger, move->group, move->to);
+}
+
+static void check_row(struct request_table *ledger, const struct gpu_row *row, uint64_t step)
+{
+    struct slot *slot = &ledger->slots[row->slot];
+    if (row->slot >= ledger->limits.slots_max || !slot->open) {
+        WRONG("a row of slot %u, which is not open", row->slot);
+        return;
+    }
+    if (slot->row_step == step && slot->length > 0)
+        WRONG("two rows of slot %u in step %" PRIu64, row->slot, step);
+    if (row->position != slot->length || row->q_len == 0)
+        WRONG("slot %u has %u positions, its row is %u at %u", row->slot, slot->length, row->q_len,
+              row->position);
+    if (row->input == GPU_LAST && !slot->sampled)
+        WRONG("a row of slot %u reads a token that was not sampled", row->slot);
+    slot->length = row->position + row->q_len;
+    slot->row_step = step;
+    slot->sampled = row->want & GPU_SAMPLE;
+    for (uint32_t g = 0; g < ledger->model.group_count; g++)
+        if (slot->count[g] * ledger->model.block_tokens < slot->length)
+            WRONG("slot %u writes position %u and has %u blocks of group %u", row->slot,
+                  slot->length - 1, slot->count[g], g);
+}
+
+static void check_patience(const struct request_table *ledger, uint64_t step)
+{
+    for (uint32_t i = 0; books.fair && i < ledger->limits.slots_max; i++)
+        if (ledger->slots[i].open && step - ledger->slots[i].row_step > PATIENCE)
+            WRONG("slot %u has had no row since step %" PRIu64 ", this is %" PRIu64, i,
+                  ledger->slots[i].row_step, step);
+}
+
+/* Slabs may be given back although the slots that had blocks there are closed by the next plan
+ * only: after its closes and moves, nobody may be left in one. */
+static void check_slabs(const struct request_table *ledger)
+{
+    for (uint32_t g = 0; g < ledger->model.group_count; g++) {
+        const struct group *group = &ledger->groups[g];
+        for (uint32_t block = 0; block < group->blocks && !windowed(ledger, g); block++)
+            if (group->owner[block] != NOBODY &&
+                !group->there[block / ledger->model.groups[g].slab_blocks])
+                WRONG("slot %u holds block %u of group %u, whose slab was given back",
+                      group->owner[block], block, g);
+    }
+}
+
+static void follow(struct request_table *ledger, const struct gpu_plan *plan)
+{
+    if (plan->step != ledger->step + 1)
+        WRONG("step %" PRIu64 " follows %" PRIu64, plan->step, ledger->step);
+    ledger->step = plan->step;
+    for (uint32_t i = 0; i < plan->close_count; i++)
+        close_slot(ledger, plan->closes[i]);
+    for (uint32_t i = 0; i < plan->slab_count; i++) {
+        uint8_t *there = &ledger->groups[plan->slabs[i].group].there[plan->slabs[i].slab];
+        if (*there != 1)
+            WRONG("slab %u is new to the device and was not grown", plan->slabs[i].slab);
+        *there = 2;
+    }
+    for (uint32_t i = 0; i < plan->move_count; i++)
+        check_move(ledger, &plan->moves[i]);
+    for (uint32_t i = 0; i < plan->open_count; i++) {
+        struct slot *slot = &ledger->slots[plan->opens[i].slot];
+        if (slot->open)
+            WRONG("slot %u is opened and is open", plan->opens[i].slot);
+        slot->open = true;
+        slot->sampled = false;
+        slot->length = 0;
+        slot->row_step = plan->step;
+        memset(slot->count, 0, sizeof(slot->count));
+    }
+    for (uint32_t i = 0; i < plan->append_count && !books.scene->failed; i++)
+        append(ledger, &plan->appends[i]);
+    for (uint32_t i = 0; i < plan->row_count && !books.scene->failed; i++)
+        check_row(ledger, &plan->rows[i], plan->step);
+    check_slabs(ledger);
+    check_patience(ledger, plan->step);
+    books.figures.steps++;
+    books.figures.rows += plan->row_count;
+    books.figures.moves += plan->move_count;
+    scene_note(books.scene, "step", plan->step, plan->row_count);
+}
+
+/* ---- the table ---------------------------------------------------------------------------------
+ */
+
+static int submit(struct gpu_engine *engine, uint32_t rank, const struct gpu_plan *plan,
+                  struct error *error)
+{
+    int rc = gpu_module.submit(engine, rank, plan, error);
+    if (rc == 0 && rank == 0)
+        follow(find(engine), plan);
+    else
+        scene_note(books.scene, "refused", plan->step, (uint64_t)-rc);
+    return rc;
+}
+
+static int grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab, struct error *error)
+{
+    struct request_table *ledger = find(engine);
+    int rc = gpu_module.kv_grow(engine, group, ret_slab, error);
+    scene_note(books.scene, "grow", group, (uint64_t)-rc);
+    books.figures.refused += rc != 0;
+    if (rc != 0)
+        return rc;
+    books.figures.grown++;
+    if (*ret_slab >= ledger->model.groups[group].slabs_max ||
+        ledger->groups[group].there[*ret_slab])
+        WRONG("slab %u was given twice", *ret_slab);
+    else
+        ledger->groups[group].there[*ret_slab] = 1;
+    return 0;
+}
+
+static int shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab, struct error *error)
+{
+    struct request_table *ledger = find(engine);
+    if (!ledger->groups[group].there[slab])
+        WRONG("slab %u is given back and is not there", slab);
+    ledger->groups[group].there[slab] = 0;
+    books.figures.shrunk++;
+    scene_note(books.scene, "shrink", group, slab);
+    return gpu_module.kv_shrink(engine, group, slab, error);
+}
+
+/* An engine whose device failed keeps its memory, for host functions that may be late. Here none
+ * is: the device is set up anew before these books end. */
+static void close_engine(struct gpu_engine *engine)
+{
+    if (engine->rank.dead)
+        books.dead[books.dead_count++] = engine;
+    gpu_module.close(engine);
+}
+
+void invariants_begin(struct scene *scene, bool fair)
+{
+    invariants_end();
+    books.scene = scene;
+    books.fair = fair;
+}
+
+void invariants_end(void)
+{
+    for (uint32_t i = 0; i < books.count; i++) {
+        struct request_table *ledger = &books.ledgers[i];
+        for (uint32_t s = 0; s < ledger->limits.slots_max; s++)
+            for (uint32_t g = 0; g < ledger->model.group_count; g++)
+                free(ledger->slots[s].blocks[g]);
+        free(ledger->slots);
+        for (uint32_t g = 0; g < ledger->model.group_count; g++) {
+            free(ledger->groups[g].owner);
+            free(ledger->groups[g].there);
+        }
+    }
+    for (uint32_t i = 0; i < books.dead_count; i++)
+        free(books.dead[i]);
+    memset(&books, 0, sizeof(books));
+}
+
+void invariants_add(const struct gpu_engine *engine, const struct gpu_model *model,
+                    const struct gpu_limits *limits)
+{
+    struct request_table *ledger = &books.ledgers[books.count++];
+    *ledger = (struct request_table){.engine = engine, .model = *model, .limits = *limits};
+    ledger->slots = make(limits->slots_max, sizeof(*ledger->slots));
+    uint32_t blocks = limits->context_max / model->block_tokens + 2;
+    for (uint32_t s = 0; s < limits->slots_max; s++)
+        for (uint32_t g = 0; g < model->group_count; g++)
+            ledger->slots[s].blocks[g] = make(blocks, sizeof(uint32_t));
+    for (uint32_t g = 0; g < model->group_count; g++) {
+        struct group *group = &ledger->groups[g];
+        group->blocks = model->groups[g].slabs_max * model->groups[g].slab_blocks;
+        group->owner = make(group->blocks, sizeof(uint32_t));
+        group->there = make(model->groups[g].slabs_max, 1);
+        for (uint32_t i = 0; i < group->blocks; i++)
+            group->owner[i] = NOBODY;
+    }
+}
+
+const struct gpu_api *invariants_api(void)
+{
+    static struct gpu_api api;
+    api = gpu_module;
+    api.submit = submit;
+    api.kv_grow = grow;
+    api.kv_shrink = shrink;
+    api.close = close_engine;
+    return &api;
+}
+
+struct invariants_figures invariants_figures(void)
+{
+    return books.figures;
+}
