@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/api/metrics.h"
+#include "daemon/api/session.h"
 #include "daemon/api/status.h"
 #include "daemon/api/submit.h"
 #include "daemon/request/request_table.h"
@@ -15,23 +16,23 @@
 /* STATS that one connection may have waiting. */
 #define ASKS_MAX 16u
 
-static void answer(struct conn *conn, uint8_t type, uint64_t client_id, const char *head,
+static void answer(struct session *session, uint8_t type, uint64_t client_id, const char *head,
                    size_t length, time_us now_us)
 {
     size_t size = FRAME_HEADER_SIZE + frame_pad(length);
-    void *room = conn_output(conn, size);
+    void *room = conn_output(&session->conn, size);
     if (!room)
         return;
-    conn->tokens_request = 0;
+    session->conn.tokens_request = 0;
     size_t used = message_encode_control(room, size, type, FRAME_FLAG_ANSWER | FRAME_FLAG_LAST,
                                          client_id, head, length);
-    conn_output_done(conn, used, true, now_us);
+    conn_output_done(&session->conn, used, true, now_us);
 }
 
-static void refuse(struct conn *conn, const struct frame *frame, const struct error *error,
+static void refuse(struct session *session, const struct frame *frame, const struct error *error,
                    time_us now_us)
 {
-    conn_error(conn, frame->id, MESSAGE_NO_SEQUENCE, true, error, now_us);
+    conn_error(&session->conn, frame->id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 
 /* ---- cancel ------------------------------------------------------------------------------------
@@ -39,36 +40,37 @@ static void refuse(struct conn *conn, const struct frame *frame, const struct er
 
 /* By the client's own number there is no answer but the ends of its sequences. What has ended
  * already is a race and no mistake, by either number. */
-static int cancel(struct conn *conn, const struct frame *frame, time_us now_us, struct error *error)
+static int cancel(struct session *session, const struct frame *frame, time_us now_us,
+                  struct error *error)
 {
-    struct server *server = conn->server;
+    struct server *server = session->server;
     uint64_t id;
     int rc = message_decode_cancel(frame, &id, error);
     if (rc)
         return rc;
     struct request *request = id ? request_table_find(server, id)
-                                 : request_table_find_client(server, &conn->sink, frame->id);
+                                 : request_table_find_client(server, &session->sink, frame->id);
     if (!request && id >= server->next_request)
         return error_set(error, ERR_NOT_FOUND, "there is no request %" PRIu64, id);
-    if (request && id && !conn->peer.admin && request->user != conn->sink.user)
+    if (request && id && !session->conn.peer.admin && request->user != session->sink.user)
         return error_set(error, ERR_DENIED, "request %" PRIu64 " is another user's", id);
     if (request)
         request_table_cancel_request(server, request, now_us);
     else if (!id)
-        submit_cancel(conn, frame->id, now_us);
+        submit_cancel(session, frame->id, now_us);
     if (id)
-        answer(conn, FRAME_CANCEL, frame->id, "", 0, now_us);
+        answer(session, FRAME_CANCEL, frame->id, "", 0, now_us);
     return 0;
 }
 
 /* ---- stats -------------------------------------------------------------------------------------
  */
 
-static void refuse_memory(struct conn *conn, uint64_t client_id, time_us now_us)
+static void refuse_memory(struct session *session, uint64_t client_id, time_us now_us)
 {
     struct error error;
     error_set(&error, ERR_NO_MEMORY, "no memory for the answer");
-    conn_error(conn, client_id, MESSAGE_NO_SEQUENCE, true, &error, now_us);
+    conn_error(&session->conn, client_id, MESSAGE_NO_SEQUENCE, true, &error, now_us);
 }
 
 static void write_page(struct json_writer *writer, const void *context)
@@ -79,165 +81,153 @@ static void write_page(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
-static void answer_prometheus(struct conn *conn, uint64_t client_id, time_us now_us)
+static void answer_prometheus(struct session *session, uint64_t client_id, time_us now_us)
 {
     struct out page = {0}, answered = {0};
-    metrics_write(&page, conn->server, now_us);
+    metrics_write(&page, session->server, now_us);
     out_json(&answered, write_page, &page);
     if (page.failed || answered.failed)
-        refuse_memory(conn, client_id, now_us);
+        refuse_memory(session, client_id, now_us);
     else
-        answer(conn, FRAME_STATS, client_id, answered.buffer.data, answered.buffer.length, now_us);
+        answer(session, FRAME_STATS, client_id, answered.buffer.data, answered.buffer.length,
+               now_us);
     out_clear(&page);
     out_clear(&answered);
 }
 
-static void answer_stats(struct conn *conn, uint64_t client_id, const struct message_stats *want,
-                         time_us now_us)
+static void answer_stats(struct session *session, uint64_t client_id,
+                         const struct message_stats *want, time_us now_us)
 {
-    struct server *server = conn->server;
+    struct server *server = session->server;
     uint32_t listed =
         server->live_requests < STATUS_REQUESTS_MAX ? server->live_requests : STATUS_REQUESTS_MAX;
     size_t size = STATUS_SIZE_MAX + (want->requests ? listed * STATUS_REQUEST_SIZE_MAX : 0) +
                   (want->buckets ? STATUS_BUCKETS_SIZE_MAX : 0);
     if (want->prometheus) {
-        answer_prometheus(conn, client_id, now_us);
+        answer_prometheus(session, client_id, now_us);
         return;
     }
     char *text = malloc(size);
     if (!text) {
-        refuse_memory(conn, client_id, now_us);
+        refuse_memory(session, client_id, now_us);
         return;
     }
     struct json_writer writer;
     json_writer_init(&writer, text, size);
-    status_stats(server, &conn->peer, want, &writer, now_us);
-    answer(conn, FRAME_STATS, client_id, text, writer.used < size ? writer.used : size, now_us);
+    status_stats(server, &session->conn.peer, want, &writer, now_us);
+    answer(session, FRAME_STATS, client_id, text, writer.used < size ? writer.used : size, now_us);
     free(text);
 }
 
-static void ask_workers(struct server *server, time_us now_us)
+/* A STATS that waits for the workers' figures. */
+struct stats_ask {
+    struct stats_waiter waiter;
+    struct list link;        /* session.stats_asks */
+    struct session *session; /* NULL once the client is gone */
+    uint64_t client_id;
+    struct message_stats want;
+};
+
+static void fresh(struct stats_waiter *waiter, time_us now_us)
 {
-    server->stats_asked_us = now_us;
-    server->stats_awaited = server->replica_count;
-    for (uint32_t i = 0; i < server->replica_count; i++)
-        server->replicas[i]->api->ask_stats(server->replicas[i]);
+    struct stats_ask *ask = container_of(waiter, struct stats_ask, waiter);
+    if (ask->session) {
+        list_remove(&ask->link);
+        ask->session->stats_asked--;
+        answer_stats(ask->session, ask->client_id, &ask->want, now_us);
+    }
+    free(ask);
 }
 
-void control_stats(struct server *server, time_us now_us)
+void control_forget(struct session *session)
 {
     struct list *link;
-    server->stats_asked_us = 0;
-    while ((link = list_take(&server->stats_asks))) {
-        struct stats_ask *ask = container_of(link, struct stats_ask, link);
-        if (ask->conn) {
-            ask->conn->stats_asked--;
-            answer_stats(ask->conn, ask->client_id, &ask->want, now_us);
-        }
-        free(ask);
-    }
-    while ((link = list_take(&server->stats_waiters))) {
-        struct stats_waiter *waiter = container_of(link, struct stats_waiter, link);
-        waiter->done(waiter, now_us);
-    }
+    while ((link = list_take(&session->stats_asks)))
+        container_of(link, struct stats_ask, link)->session = NULL;
+    session->stats_asked = 0;
 }
 
-void control_wait_stats(struct server *server, struct stats_waiter *waiter, time_us now_us)
+static int stats(struct session *session, const struct frame *frame, time_us now_us,
+                 struct error *error)
 {
-    if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED) {
-        waiter->done(waiter, now_us);
-        return;
-    }
-    list_append(&server->stats_waiters, &waiter->link);
-    if (!server->stats_asked_us)
-        ask_workers(server, now_us);
-}
-
-static int stats(struct conn *conn, const struct frame *frame, time_us now_us, struct error *error)
-{
-    struct server *server = conn->server;
     struct message_stats want;
     int rc = message_decode_stats(frame, &want, error);
     if (rc)
         return rc;
-    if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED) {
-        answer_stats(conn, frame->id, &want, now_us);
-        return 0;
-    }
-    if (conn->stats_asked >= ASKS_MAX)
-        return error_limit(error, ERR_BUSY, ASKS_MAX, conn->stats_asked,
+    if (session->stats_asked >= ASKS_MAX)
+        return error_limit(error, ERR_BUSY, ASKS_MAX, session->stats_asked,
                            "%u answers are on their way already", ASKS_MAX);
     struct stats_ask *ask = malloc(sizeof(*ask));
     if (!ask)
         return error_set(error, ERR_NO_MEMORY, "no memory for the answer");
-    *ask = (struct stats_ask){.conn = conn, .client_id = frame->id, .want = want};
-    list_append(&server->stats_asks, &ask->link);
-    conn->stats_asked++;
-    if (!server->stats_asked_us)
-        ask_workers(server, now_us);
+    *ask = (struct stats_ask){
+        .waiter.done = fresh, .session = session, .client_id = frame->id, .want = want};
+    list_append(&session->stats_asks, &ask->link);
+    session->stats_asked++;
+    server_ask_stats(session->server, &ask->waiter, now_us);
     return 0;
 }
 
 /* ---- the rest ----------------------------------------------------------------------------------
  */
 
-static void answer_status(struct conn *conn, const struct frame *frame, time_us now_us)
+static void answer_status(struct session *session, const struct frame *frame, time_us now_us)
 {
     char text[STATUS_SIZE_MAX / 4];
     struct json_writer writer;
     json_writer_init(&writer, text, sizeof(text));
     if (frame->type == FRAME_MODEL)
-        status_model(conn->server, &writer);
+        status_model(session->server, &writer);
     else
-        status_health(conn->server, &writer, now_us);
-    answer(conn, frame->type, frame->id, text, writer.used, now_us);
+        status_health(session->server, &writer, now_us);
+    answer(session, frame->type, frame->id, text, writer.used, now_us);
 }
 
-static int drain_or_resume(struct conn *conn, const struct frame *frame, time_us now_us,
+static int drain_or_resume(struct session *session, const struct frame *frame, time_us now_us,
                            struct error *error)
 {
     bool drain = frame->type == FRAME_DRAIN;
-    if (!conn->peer.admin)
+    if (!session->conn.peer.admin)
         return error_set(error, ERR_DENIED,
                          "%s is for root, the daemon's user and members of admin-group",
                          drain ? "drain" : "resume");
-    if (!drain && conn->server->ending)
+    if (!drain && session->server->ending)
         return error_set(error, ERR_DRAINING, "the daemon ends: there is no going back");
     if (drain)
-        server_drain(conn->server);
+        server_drain(session->server);
     else
-        server_resume(conn->server);
-    log_line(LOG_NOTICE, "server", "uid %u %s", conn->peer.uid,
+        server_resume(session->server);
+    log_line(LOG_NOTICE, "server", "uid %u %s", session->conn.peer.uid,
              drain ? "lets the daemon drain: no new work is accepted"
                    : "ended the draining: work is accepted again");
-    answer_status(conn, frame, now_us);
+    answer_status(session, frame, now_us);
     return 0;
 }
 
-static int control(struct conn *conn, const struct frame *frame, time_us now_us,
+static int control(struct session *session, const struct frame *frame, time_us now_us,
                    struct error *error)
 {
     switch (frame->type) {
     case FRAME_CANCEL:
-        return cancel(conn, frame, now_us, error);
+        return cancel(session, frame, now_us, error);
     case FRAME_STATS:
-        return stats(conn, frame, now_us, error);
+        return stats(session, frame, now_us, error);
     case FRAME_HEALTH:
     case FRAME_MODEL:
-        answer_status(conn, frame, now_us);
+        answer_status(session, frame, now_us);
         return 0;
     case FRAME_DRAIN:
     case FRAME_RESUME:
-        return drain_or_resume(conn, frame, now_us, error);
+        return drain_or_resume(session, frame, now_us, error);
     default:
         return error_set(error, ERR_BAD_STATE, "a client does not send messages of type %u",
                          frame->type);
     }
 }
 
-void control_frame(struct conn *conn, const struct frame *frame, time_us now_us)
+void control_frame(struct session *session, const struct frame *frame, time_us now_us)
 {
     struct error error;
-    if (control(conn, frame, now_us, &error))
-        refuse(conn, frame, &error, now_us);
+    if (control(session, frame, now_us, &error))
+        refuse(session, frame, &error, now_us);
 }

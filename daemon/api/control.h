@@ -9,15 +9,11 @@
 
 #include "protocol/base/clock.h"
 
-struct conn;
+struct session;
 struct frame;
-struct server;
-struct stats_waiter;
 
 /* A whole frame of a greeted connection, of any type that no other file takes. Answers, also what
  * is wrong with it. */
-void control_frame(struct conn *conn, const struct frame *frame, time_us now_us);
-/* `done` is called once the workers' figures are fresh, or now where they cannot be. */
-void control_wait_stats(struct server *server, struct stats_waiter *waiter, time_us now_us);
-/* Answers everybody who waits for them. */
-void control_stats(struct server *server, time_us now_us);
+void control_frame(struct session *session, const struct frame *frame, time_us now_us);
+/* The session goes: nobody waits for its STATS any more. */
+void control_forget(struct session *session);

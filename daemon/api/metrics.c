@@ -5,11 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/api/control.h"
 #include "daemon/api/metrics.h"
 #include "daemon/api/status.h"
 #include "daemon/base/stats.h"
-#include "daemon/http/exchange.h"
 #include "daemon/request/server.h"
 #include "gpu/gpu.h"
 
@@ -215,24 +213,4 @@ void metrics_write(struct out *out, struct server *server, time_us now_us)
                   &last);
     }
     put_rest(out, server, workers, now_us);
-}
-
-static void answer(struct exchange *exchange, time_us now_us)
-{
-    metrics_write(&exchange->out, exchange->http->server, now_us);
-    exchange_status(exchange, 200, "text/plain; version=0.0.4; charset=utf-8");
-    exchange_finish(exchange);
-}
-
-static void figures(struct stats_waiter *waiter, time_us now_us)
-{
-    struct exchange *exchange = container_of(waiter, struct exchange, stats);
-    answer(exchange, now_us);
-    exchange_touch(exchange); /* whoever carries it is woken after the turn */
-}
-
-void metrics_begin(struct exchange *exchange, time_us now_us)
-{
-    exchange->stats.done = figures;
-    control_wait_stats(exchange->http->server, &exchange->stats, now_us);
 }

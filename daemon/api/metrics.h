@@ -2,7 +2,7 @@
  */
 #pragma once
 
-#include "daemon/http/out.h"
+#include "daemon/api/out.h"
 #include "protocol/base/clock.h"
 
 struct server;

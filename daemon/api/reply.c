@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "daemon/net/conn.h"
+#include "daemon/api/session.h"
 #include "daemon/request/request.h"
 #include "daemon/request/request_table.h"
 #include "daemon/request/server.h"
@@ -43,18 +43,20 @@ static uint32_t portion(uint32_t count, size_t size)
 
 /* The header of the TOKENS frame at the end of the output, which this record joins; a new one when
  * the last frame is another, or is full. */
-static int tokens_frame(struct conn *conn, const struct request *request, size_t record)
+static int tokens_frame(struct session *session, const struct request *request, size_t record)
 {
-    size_t open = conn->tokens_request == request->id ? conn->out.end - conn->tokens_at : 0;
+    size_t open = session->conn.tokens_request == request->id
+                      ? session->conn.out.end - session->conn.tokens_at
+                      : 0;
     if (open > 0 && open + record <= REPLY_BYTES_MAX)
-        return conn_output(conn, record) ? 0 : -ERR_CLOSED;
-    conn->tokens_request = 0;
-    unsigned char *room = conn_output(conn, FRAME_HEADER_SIZE + record);
+        return conn_output(&session->conn, record) ? 0 : -ERR_CLOSED;
+    session->conn.tokens_request = 0;
+    unsigned char *room = conn_output(&session->conn, FRAME_HEADER_SIZE + record);
     if (!room)
         return -ERR_CLOSED;
-    conn->tokens_at = conn->out.end;
-    conn->tokens_request = request->id;
-    conn->out.end += FRAME_HEADER_SIZE;
+    session->conn.tokens_at = session->conn.out.end;
+    session->conn.tokens_request = request->id;
+    session->conn.out.end += FRAME_HEADER_SIZE;
     return 0;
 }
 
@@ -85,7 +87,7 @@ static void read_text(struct seq *seq, uint32_t count, struct message_tokens *re
     record->text_length = (uint32_t)length;
 }
 
-static void reply_tokens(struct conn *conn, struct seq *seq, uint32_t count, time_us now_us)
+static void reply_tokens(struct session *session, struct seq *seq, uint32_t count, time_us now_us)
 {
     uint32_t top = seq->sampling.logprobs > 0 ? (uint32_t)seq->sampling.logprobs : 0;
     _Static_assert(REPLY_BYTES_MAX / sizeof(int32_t) <= TOKENS_COUNT_MAX, "a count is 16 bits");
@@ -105,25 +107,25 @@ static void reply_tokens(struct conn *conn, struct seq *seq, uint32_t count, tim
     if (has_text(seq))
         read_text(seq, count, &record);
     size_t length = message_tokens_size(&record);
-    if (count + record.text_length == 0 || tokens_frame(conn, seq->request, length))
+    if (count + record.text_length == 0 || tokens_frame(session, seq->request, length))
         return;
-    message_put_tokens(conn->out.bytes + conn->out.end, length, &record);
+    message_put_tokens(session->conn.out.bytes + session->conn.out.end, length, &record);
     seq->sent_count += count;
     if (record.text_length > 0)
         text_stream_told(seq->transcript, record.text_length);
-    size_t payload = conn->out.end + length - conn->tokens_at - FRAME_HEADER_SIZE;
-    frame_encode_header(conn->out.bytes + conn->tokens_at, FRAME_TOKENS, 0, seq->request->client_id,
-                        0, (uint32_t)payload);
-    conn_output_done(conn, length, true, now_us);
+    size_t payload = session->conn.out.end + length - session->conn.tokens_at - FRAME_HEADER_SIZE;
+    frame_encode_header(session->conn.out.bytes + session->conn.tokens_at, FRAME_TOKENS, 0,
+                        seq->request->client_id, 0, (uint32_t)payload);
+    conn_output_done(&session->conn, length, true, now_us);
 }
 
 /* ---- scores and embeddings ---------------------------------------------------------------------
  */
 
-static void reply_result(struct conn *conn, struct seq *seq, uint32_t count, time_us now_us)
+static void reply_result(struct session *session, struct seq *seq, uint32_t count, time_us now_us)
 {
     bool score = seq->job == JOB_SCORE;
-    uint32_t width = score ? 0 : conn->server->model.hidden;
+    uint32_t width = score ? 0 : session->server->model.hidden;
     size_t size = score ? sizeof(*seq->out_scores) : width * sizeof(float);
     count = portion(count, size);
     struct message_result result = {
@@ -136,13 +138,13 @@ static void reply_result(struct conn *conn, struct seq *seq, uint32_t count, tim
         .rows = score ? NULL : seq->out_rows + (size_t)seq->sent_count * width,
     };
     size_t room_size = FRAME_HEADER_SIZE + 24 + frame_pad(count * size);
-    void *room = conn_output(conn, room_size);
+    void *room = conn_output(&session->conn, room_size);
     if (!room)
         return;
-    conn->tokens_request = 0;
+    session->conn.tokens_request = 0;
     size_t used = message_encode_result(room, room_size, seq->request->client_id, &result);
     seq->sent_count += count;
-    conn_output_done(conn, used, true, now_us);
+    conn_output_done(&session->conn, used, true, now_us);
 }
 
 /* ---- the end -----------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ static uint64_t since(time_us from, time_us to)
     return to > from && from > 0 ? to - from : 0;
 }
 
-static void reply_done(struct conn *conn, struct seq *seq, uint16_t flags, time_us now_us)
+static void reply_done(struct session *session, struct seq *seq, uint16_t flags, time_us now_us)
 {
     const struct seq_stamps *stamps = &seq->stamps;
     struct message_done done = {
@@ -166,25 +168,25 @@ static void reply_done(struct conn *conn, struct seq *seq, uint16_t flags, time_
         .first_token_us = since(seq->arrived_us, stamps->first_token_us),
         .total_us = since(seq->arrived_us, stamps->ended_us),
     };
-    void *room = conn_output(conn, DONE_FRAME_MAX);
+    void *room = conn_output(&session->conn, DONE_FRAME_MAX);
     if (!room)
         return;
-    conn->tokens_request = 0;
+    session->conn.tokens_request = 0;
     size_t used = message_encode_done(room, DONE_FRAME_MAX, seq->request->client_id, flags, &done);
-    conn_output_done(conn, used, true, now_us);
+    conn_output_done(&session->conn, used, true, now_us);
 }
 
-void reply_seq(struct conn *conn, struct seq *seq, time_us now_us)
+void reply_seq(struct session *session, struct seq *seq, time_us now_us)
 {
     bool ended = seq->state == SEQ_ENDED;
     /* Without streaming all is told at the end, tokens of a failed sequence never. */
     bool tell = ended ? seq->finish != FINISH_ERROR || seq->request->stream : seq->request->stream;
     uint32_t count = tell ? available(seq) : 0;
     if (tell && seq->job == JOB_GENERATE && (count > 0 || (ended && has_text(seq))))
-        reply_tokens(conn, seq, count, now_us);
+        reply_tokens(session, seq, count, now_us);
     else if (count > 0)
-        reply_result(conn, seq, count, now_us);
-    if (conn->closing || conn->closed || (tell && more(seq)))
+        reply_result(session, seq, count, now_us);
+    if (session->conn.closing || session->conn.closed || (tell && more(seq)))
         return;
     if (ended && tell && has_text(seq) && seq->transcript->failed) {
         seq->finish = FINISH_ERROR;
@@ -193,13 +195,14 @@ void reply_seq(struct conn *conn, struct seq *seq, time_us now_us)
     if (ended) {
         bool last = seq->request->seq_unfreed == 1;
         if (seq->finish == FINISH_ERROR)
-            conn_error(conn, seq->request->client_id, seq->number, last, seq->failure, now_us);
+            conn_error(&session->conn, seq->request->client_id, seq->number, last, seq->failure,
+                       now_us);
         else
-            reply_done(conn, seq, last ? FRAME_FLAG_LAST : 0, now_us);
-        if (conn->closing || conn->closed)
+            reply_done(session, seq, last ? FRAME_FLAG_LAST : 0, now_us);
+        if (session->conn.closing || session->conn.closed)
             return;
     }
     list_remove(&seq->wait_link);
     if (ended)
-        request_table_release(conn->server, seq);
+        request_table_release(session->server, seq);
 }

@@ -6,9 +6,9 @@
 
 #include "protocol/base/clock.h"
 
-struct conn;
+struct session;
 struct seq;
 
-/* Encodes news of the first sequence in conn->ready, a frame's worth at most, and takes it off the
- * list when nothing is left to tell now. After its DONE or ERROR the sequence is released. */
-void reply_seq(struct conn *conn, struct seq *seq, time_us now_us);
+/* Encodes news of the first sequence in session->ready, a frame's worth at most, and takes it off
+ * the list when nothing is left to tell now. After its DONE or ERROR the sequence is released. */
+void reply_seq(struct session *session, struct seq *seq, time_us now_us);

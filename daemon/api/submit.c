@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api/session.h"
 #include "daemon/request/encoder.h"
 #include "daemon/request/request_builder.h"
 #include "daemon/request/request_table.h"
@@ -13,9 +14,9 @@
 #define ACCEPT_FRAME_MAX 128u
 
 struct submit {
-    struct list link; /* conn.submits, while it waits for its tokens */
+    struct list link; /* session.submits, while it waits for its tokens */
     struct server *server;
-    struct conn *conn; /* NULL once it is gone, or was told how this ended */
+    struct session *session; /* NULL once it is gone, or was told how this ended */
     uint64_t client_id;
     time_us arrived_us;
     struct message_submit message; /* owned */
@@ -24,9 +25,9 @@ struct submit {
     size_t *chat_end; /* owned; where each of them ends */
 };
 
-static struct submit *find(struct conn *conn, uint64_t client_id)
+static struct submit *find(struct session *session, uint64_t client_id)
 {
-    list_each(link, &conn->submits)
+    list_each(link, &session->submits)
     {
         struct submit *submit = container_of(link, struct submit, link);
         if (submit->client_id == client_id)
@@ -35,10 +36,11 @@ static struct submit *find(struct conn *conn, uint64_t client_id)
     return NULL;
 }
 
-static void refuse(struct conn *conn, uint64_t client_id, const struct error *error, time_us now_us)
+static void refuse(struct session *session, uint64_t client_id, const struct error *error,
+                   time_us now_us)
 {
-    request_builder_refused(conn->server, error);
-    conn_error(conn, client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
+    request_builder_refused(session->server, error);
+    conn_error(&session->conn, client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 
 /* ---- from a batch to a request -----------------------------------------------------------------
@@ -90,31 +92,31 @@ static int make_request(struct request_builder *intake, struct submit *submit, s
         return rc;
     intake->request->arrived_us = submit->arrived_us;
     intake->request->deadline_us = deadline_of(submit);
-    return request_builder_admit(intake, &submit->conn->sink, error);
+    return request_builder_admit(intake, &submit->session->sink, error);
 }
 
 /* The tokens of all its prompts are there. */
 static void accept(struct submit *submit, time_us now_us)
 {
-    struct conn *conn = submit->conn;
+    struct session *session = submit->session;
     struct request_builder intake = {.server = submit->server};
     struct error error;
     if (make_request(&intake, submit, &error)) {
         request_builder_drop(&intake);
-        refuse(conn, submit->client_id, &error, now_us);
+        refuse(session, submit->client_id, &error, now_us);
         return;
     }
-    void *room = conn_output(conn, ACCEPT_FRAME_MAX);
+    void *room = conn_output(&session->conn, ACCEPT_FRAME_MAX);
     if (!room) {
         request_builder_drop(&intake);
         return;
     }
     struct request *request = intake.request;
-    request_builder_name(&intake, submit->client_id, conn->sink.user);
-    conn->tokens_request = 0;
+    request_builder_name(&intake, submit->client_id, session->sink.user);
+    session->conn.tokens_request = 0;
     size_t used = message_encode_accept(room, ACCEPT_FRAME_MAX, submit->client_id, request->id);
-    conn_output_done(conn, used, false, now_us);
-    request_builder_enter(&intake, &conn->sink);
+    conn_output_done(&session->conn, used, false, now_us);
+    request_builder_enter(&intake, &session->sink);
 }
 
 /* ---- texts -------------------------------------------------------------------------------------
@@ -134,16 +136,16 @@ static void submit_free(struct submit *submit)
 /* It ended before it was accepted: that is all its client hears of it. */
 static void tell_end(struct submit *submit, const struct error *error, time_us now_us)
 {
-    struct conn *conn = submit->conn;
-    submit->conn = NULL;
+    struct session *session = submit->session;
+    submit->session = NULL;
     list_remove(&submit->link);
-    conn_error(conn, submit->client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
+    conn_error(&session->conn, submit->client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 
 static void ended(struct encoder *encoding, const struct error *error, time_us now_us)
 {
     struct submit *submit = container_of(encoding, struct submit, encoding);
-    if (!submit->conn)
+    if (!submit->session)
         return;
     if (error->code == ERR_DEADLINE)
         submit->server->counts.texts_deadline_total++;
@@ -155,15 +157,15 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
 static void encoded(struct encoder *encoding)
 {
     struct submit *submit = container_of(encoding, struct submit, encoding);
-    struct conn *conn = submit->conn;
+    struct session *session = submit->session;
     time_us now_us =
         submit->server->turn_us > submit->arrived_us ? submit->server->turn_us : submit->arrived_us;
-    if (conn && encoding->error.code) {
+    if (session && encoding->error.code) {
         struct error error;
         error_limit(&error, encoding->error.code, encoding->error.limit, encoding->error.value,
                     "prompt %u: %s", encoding->failed, encoding->error.text);
-        refuse(conn, submit->client_id, &error, now_us);
-    } else if (conn) {
+        refuse(session, submit->client_id, &error, now_us);
+    } else if (session) {
         accept(submit, now_us);
     }
     submit_free(submit);
@@ -211,7 +213,7 @@ static int take_chats(struct submit *submit, const json *chat, struct error *err
 static int encode(struct submit *submit, const json *text, const json *chat, struct error *error)
 {
     struct encoder *encoding = &submit->encoding;
-    struct user *user = submit->conn->sink.user;
+    struct user *user = submit->session->sink.user;
     uint32_t sequences = submit->message.result_count;
     const struct model_text *language = submit->server->language;
     int rc = chat ? model_text_chats(language, error) : model_text_texts(language, error);
@@ -229,12 +231,12 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     encoding->deadline_us = deadline_of(submit);
     encoding->sequences = sequences;
     encoding->errand.admits = true;
-    return encoder_start(encoding, &submit->conn->sink, encoded, error);
+    return encoder_start(encoding, &submit->session->sink, encoded, error);
 }
 
-void submit_cancel(struct conn *conn, uint64_t client_id, time_us now_us)
+void submit_cancel(struct session *session, uint64_t client_id, time_us now_us)
 {
-    struct submit *submit = find(conn, client_id);
+    struct submit *submit = find(session, client_id);
     struct error error;
     if (!submit)
         return;
@@ -244,12 +246,12 @@ void submit_cancel(struct conn *conn, uint64_t client_id, time_us now_us)
     encoder_drop(&submit->encoding);
 }
 
-void submit_forget(struct conn *conn)
+void submit_forget(struct session *session)
 {
     struct list *link;
-    while ((link = list_take(&conn->submits))) {
+    while ((link = list_take(&session->submits))) {
         struct submit *submit = container_of(link, struct submit, link);
-        submit->conn = NULL;
+        submit->session = NULL;
         encoder_drop(&submit->encoding);
     }
 }
@@ -257,49 +259,50 @@ void submit_forget(struct conn *conn)
 /* ---- frames ------------------------------------------------------------------------------------
  */
 
-static int read_frame(struct conn *conn, const struct frame *frame, struct message_submit *message,
-                      struct error *error)
+static int read_frame(struct session *session, const struct frame *frame,
+                      struct message_submit *message, struct error *error)
 {
-    struct server *server = conn->server;
+    struct server *server = session->server;
     const struct message_limits limits = request_builder_limits(server);
     const struct sampling sampling = request_builder_defaults(server);
     int rc = request_builder_phase(server, error);
     if (!rc && frame->id == 0)
         rc = error_set(error, ERR_BAD_FRAME, "a request needs an id other than 0");
-    if (!rc && (request_table_find_client(server, &conn->sink, frame->id) || find(conn, frame->id)))
+    if (!rc &&
+        (request_table_find_client(server, &session->sink, frame->id) || find(session, frame->id)))
         rc = error_set(error, ERR_BAD_STATE, "a request with this id is still running");
     if (!rc)
         rc = message_decode_submit(frame, &limits, &sampling, message, error);
     return rc;
 }
 
-void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us)
+void submit_frame(struct session *session, const struct frame *frame, time_us now_us)
 {
     struct message_submit message;
     struct error error;
     struct submit *submit = NULL;
-    int rc = read_frame(conn, frame, &message, &error);
+    int rc = read_frame(session, frame, &message, &error);
     if (!rc && !(submit = calloc(1, sizeof(*submit)))) {
         message_submit_free(&message);
         rc = error_set(&error, ERR_NO_MEMORY, "no memory for a batch");
     }
     if (rc) {
-        refuse(conn, frame->id, &error, now_us);
+        refuse(session, frame->id, &error, now_us);
         return;
     }
     const json *text = message_submit_texts(&message), *chat = message_submit_chats(&message);
-    submit->server = conn->server;
-    submit->conn = conn;
+    submit->server = session->server;
+    submit->session = session;
     submit->client_id = frame->id;
     submit->arrived_us = now_us;
     submit->message = message;
-    list_append(&conn->submits, &submit->link);
+    list_append(&session->submits, &submit->link);
     if (!text && !chat) {
         accept(submit, now_us);
     } else if (!encode(submit, text, chat, &error)) {
         return; /* encoded() has it, or had it */
     } else {
-        refuse(conn, frame->id, &error, now_us);
+        refuse(session, frame->id, &error, now_us);
     }
     submit_free(submit);
 }

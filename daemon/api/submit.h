@@ -13,12 +13,12 @@
 
 #include "protocol/base/clock.h"
 
-struct conn;
+struct session;
 struct frame;
 
 /* A whole frame of a greeted connection. Answers, also what is wrong with it. */
-void submit_frame(struct conn *conn, const struct frame *frame, time_us now_us);
+void submit_frame(struct session *session, const struct frame *frame, time_us now_us);
 /* Ends one whose texts wait for a thread, or are being tokenized. */
-void submit_cancel(struct conn *conn, uint64_t client_id, time_us now_us);
+void submit_cancel(struct session *session, uint64_t client_id, time_us now_us);
 /* The connection goes: nobody waits for those any more. */
-void submit_forget(struct conn *conn);
+void submit_forget(struct session *session);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api/session.h"
 #include "daemon/request/encoder.h"
 #include "daemon/request/server.h"
 #include "protocol/frame.h"
@@ -12,9 +13,9 @@
 #define WAITING_MAX 16u
 
 struct question {
-    struct list link; /* conn.texts */
+    struct list link; /* session.texts */
     struct server *server;
-    struct conn *conn; /* NULL once it is gone */
+    struct session *session; /* NULL once it is gone */
     uint64_t client_id;
     time_us arrived_us;
     struct encoder encoding;
@@ -22,21 +23,23 @@ struct question {
     char text[]; /* of encoding.texts[0] */
 };
 
-static void refuse(struct conn *conn, uint64_t client_id, const struct error *error, time_us now_us)
+static void refuse(struct session *session, uint64_t client_id, const struct error *error,
+                   time_us now_us)
 {
-    conn_error(conn, client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
+    conn_error(&session->conn, client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 
 /* Room for an answer with so many bytes of payload. An answer that the connection can never hold is
  * refused; NULL also when it had to be closed. */
-static void *answer_room(struct conn *conn, uint64_t client_id, size_t payload, time_us now_us)
+static void *answer_room(struct session *session, uint64_t client_id, size_t payload,
+                         time_us now_us)
 {
-    size_t size = message_text_size(payload), max = conn->server->options->output_max;
+    size_t size = message_text_size(payload), max = session->server->options->output_max;
     struct error error;
     if (size <= max)
-        return conn_output(conn, size);
+        return conn_output(&session->conn, size);
     error_limit(&error, ERR_TOO_LARGE, max, size, "the answer has %zu bytes (output-max)", size);
-    refuse(conn, client_id, &error, now_us);
+    refuse(session, client_id, &error, now_us);
     return NULL;
 }
 
@@ -45,14 +48,14 @@ static void *answer_room(struct conn *conn, uint64_t client_id, size_t payload, 
 
 static void answer_tokens(struct question *question, time_us now_us)
 {
-    struct conn *conn = question->conn;
+    struct session *session = question->session;
     const struct encoder_text *text = &question->encoding.texts[0];
     size_t payload = text->count * sizeof(int32_t);
-    void *room = answer_room(conn, question->client_id, payload, now_us);
+    void *room = answer_room(session, question->client_id, payload, now_us);
     if (!room)
         return;
-    conn->tokens_request = 0;
-    conn_output_done(conn,
+    session->conn.tokens_request = 0;
+    conn_output_done(&session->conn,
                      message_encode_tokenized(room, message_text_size(payload), question->client_id,
                                               text->ids, text->count),
                      true, now_us);
@@ -62,7 +65,7 @@ static void question_free(struct question *question)
 {
     if (list_linked(&question->link)) {
         list_remove(&question->link);
-        question->conn->text_count--;
+        question->session->text_count--;
     }
     encoder_free(&question->encoding);
     free(question);
@@ -73,9 +76,9 @@ static void encoded(struct encoder *encoding)
     struct question *question = container_of(encoding, struct question, encoding);
     time_us turn_us = question->server->turn_us;
     time_us now_us = turn_us > question->arrived_us ? turn_us : question->arrived_us;
-    if (question->conn && encoding->error.code)
-        refuse(question->conn, question->client_id, &encoding->error, now_us);
-    else if (question->conn)
+    if (question->session && encoding->error.code)
+        refuse(question->session, question->client_id, &encoding->error, now_us);
+    else if (question->session)
         answer_tokens(question, now_us);
     question_free(question);
 }
@@ -90,13 +93,13 @@ static int render(struct encoder *encoding, uint32_t index, struct error *error)
 static void ended(struct encoder *encoding, const struct error *error, time_us now_us)
 {
     struct question *question = container_of(encoding, struct question, encoding);
-    struct conn *conn = question->conn;
-    if (!conn)
+    struct session *session = question->session;
+    if (!session)
         return;
     list_remove(&question->link);
-    conn->text_count--;
-    question->conn = NULL;
-    refuse(conn, question->client_id, error, now_us);
+    session->text_count--;
+    question->session = NULL;
+    refuse(session, question->client_id, error, now_us);
 }
 
 static int start(struct question *question, const struct message_tokenize *message,
@@ -116,45 +119,45 @@ static int start(struct question *question, const struct message_tokenize *messa
     }
     encoding->end = ended;
     encoding->sequences = 1;
-    return encoder_start(encoding, &question->conn->sink, encoded, error);
+    return encoder_start(encoding, &question->session->sink, encoded, error);
 }
 
-static int tokenize(struct conn *conn, const struct frame *frame, time_us now_us,
+static int tokenize(struct session *session, const struct frame *frame, time_us now_us,
                     struct error *error)
 {
     struct message_tokenize message;
     int rc = message_decode_tokenize(frame, &message, error);
     if (!rc && message.chat)
-        rc = model_text_chats(conn->server->language, error);
-    if (!rc && conn->text_count >= WAITING_MAX)
-        rc = error_limit(error, ERR_BUSY, WAITING_MAX, conn->text_count,
+        rc = model_text_chats(session->server->language, error);
+    if (!rc && session->text_count >= WAITING_MAX)
+        rc = error_limit(error, ERR_BUSY, WAITING_MAX, session->text_count,
                          "%u texts wait for the tokenizer already", WAITING_MAX);
     if (rc)
         return rc;
     struct question *question = calloc(1, sizeof(*question) + message.length);
     if (!question)
         return error_set(error, ERR_NO_MEMORY, "no memory for a text");
-    question->server = conn->server;
-    question->conn = conn;
+    question->server = session->server;
+    question->session = session;
     question->client_id = frame->id;
     question->arrived_us = now_us;
     question->length = message.length;
     memcpy(question->text, message.text, message.length);
-    list_append(&conn->texts, &question->link);
-    conn->text_count++;
+    list_append(&session->texts, &question->link);
+    session->text_count++;
     rc = start(question, &message, error);
     if (rc)
         question_free(question); /* else encoded() has it, or had it */
     return rc;
 }
 
-void tokenize_forget(struct conn *conn)
+void tokenize_forget(struct session *session)
 {
     struct list *link;
-    conn->text_count = 0;
-    while ((link = list_take(&conn->texts))) {
+    session->text_count = 0;
+    while ((link = list_take(&session->texts))) {
         struct question *question = container_of(link, struct question, link);
-        question->conn = NULL;
+        question->session = NULL;
         encoder_drop(&question->encoding);
     }
 }
@@ -162,10 +165,10 @@ void tokenize_forget(struct conn *conn)
 /* ---- to text -----------------------------------------------------------------------------------
  */
 
-static int detokenize(struct conn *conn, const struct frame *frame, time_us now_us,
+static int detokenize(struct session *session, const struct frame *frame, time_us now_us,
                       struct error *error)
 {
-    struct server *server = conn->server;
+    struct server *server = session->server;
     struct message_detokenize message;
     char *text;
     size_t length;
@@ -175,10 +178,10 @@ static int detokenize(struct conn *conn, const struct frame *frame, time_us now_
                                server->limits.context_max, message.special, &text, &length, error);
     if (rc)
         return rc;
-    void *room = answer_room(conn, frame->id, length, now_us);
+    void *room = answer_room(session, frame->id, length, now_us);
     if (room) {
-        conn->tokens_request = 0;
-        conn_output_done(conn,
+        session->conn.tokens_request = 0;
+        conn_output_done(&session->conn,
                          message_encode_detokenized(room, message_text_size(length), frame->id,
                                                     text, (uint32_t)length),
                          true, now_us);
@@ -187,16 +190,16 @@ static int detokenize(struct conn *conn, const struct frame *frame, time_us now_
     return 0;
 }
 
-void tokenize_frame(struct conn *conn, const struct frame *frame, time_us now_us)
+void tokenize_frame(struct session *session, const struct frame *frame, time_us now_us)
 {
     struct error error;
     int rc = 0;
     if (frame->id == 0)
         rc = error_set(&error, ERR_BAD_FRAME, "a question needs an id other than 0");
     else if (frame->type == FRAME_TOKENIZE)
-        rc = tokenize(conn, frame, now_us, &error);
+        rc = tokenize(session, frame, now_us, &error);
     else
-        rc = detokenize(conn, frame, now_us, &error);
+        rc = detokenize(session, frame, now_us, &error);
     if (rc)
-        refuse(conn, frame->id, &error, now_us);
+        refuse(session, frame->id, &error, now_us);
 }

@@ -10,10 +10,10 @@
 
 #include "protocol/base/clock.h"
 
-struct conn;
+struct session;
 struct frame;
 
 /* A whole frame of a greeted connection. Answers, also what is wrong with it. */
-void tokenize_frame(struct conn *conn, const struct frame *frame, time_us now_us);
+void tokenize_frame(struct session *session, const struct frame *frame, time_us now_us);
 /* The connection goes: nobody waits for the answers any more. */
-void tokenize_forget(struct conn *conn);
+void tokenize_forget(struct session *session);

@@ -18,7 +18,7 @@ void body_drop(struct exchange *exchange)
         server->load.input -= exchange->body_counted;
         exchange->sink.user->load.input -= exchange->body_counted;
         exchange->body_counted = 0;
-        server->input_freed = true;
+        server->conns.input_freed = true;
     }
     buffer_free(&exchange->body);
 }

@@ -71,7 +71,7 @@ struct exchange *exchange_open(struct http *http, const struct exchange_peer *pe
     exchange->created_s = (uint64_t)time(NULL);
     exchange->sink.news = on_news;
     exchange->sink.admin = peer->admin;
-    exchange->sink.number = server->next_conn++;
+    exchange->sink.number = server->conns.next_number++;
     list_init(&exchange->sink.requests);
     list_init(&exchange->ready);
     snprintf(exchange->answer_id, sizeof(exchange->answer_id), "%016llx%08llx",

@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/api/out.h"
 #include "daemon/http/http.h"
-#include "daemon/http/out.h"
 #include "daemon/http/query.h"
 #include "daemon/request/encoder.h"
 #include "daemon/request/request.h"

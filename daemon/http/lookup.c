@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api/metrics.h"
 #include "daemon/api/status.h"
 #include "daemon/http/exchange.h"
 #include "daemon/request/server.h"
@@ -159,4 +160,22 @@ void lookup_detokenize(struct exchange *exchange, time_us now_us)
     decoded.text = text;
     give(exchange, 200, put_decoded, &decoded);
     free(text);
+}
+
+/* ---- /metrics ----------------------------------------------------------------------------------
+ */
+
+static void figures(struct stats_waiter *waiter, time_us now_us)
+{
+    struct exchange *exchange = container_of(waiter, struct exchange, stats);
+    metrics_write(&exchange->out, exchange->http->server, now_us);
+    exchange_status(exchange, 200, "text/plain; version=0.0.4; charset=utf-8");
+    exchange_finish(exchange);
+    exchange_touch(exchange); /* whoever carries it is woken after the turn */
+}
+
+void metrics_begin(struct exchange *exchange, time_us now_us)
+{
+    exchange->stats.done = figures;
+    server_ask_stats(exchange->http->server, &exchange->stats, now_us);
 }

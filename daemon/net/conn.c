@@ -2,15 +2,10 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/api/control.h"
-#include "daemon/request/request_table.h"
-#include "daemon/api/reply.h"
-#include "daemon/request/server.h"
-#include "daemon/api/submit.h"
-#include "daemon/api/tokenize.h"
 #include "protocol/base/log.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"
@@ -18,11 +13,12 @@
 /* Half frames up to this size count against no bound but the number of connections. */
 #define INPUT_FREE 4096u
 #define OUTPUT_START 2048u
+#define TRIM_CONNECTIONS 64u /* fewer leave little */
 /* What an ERROR frame takes at most, so that the reason still fits behind a full output. */
 #define ERROR_FRAME_MAX 2048u
 _Static_assert(ERROR_FRAME_MAX >= FRAME_HEADER_SIZE + 2 * ERROR_TEXT_MAX + 512,
                "an error's text doubles at most when it is escaped");
-_Static_assert(SERVER_RECEIVE_SIZE % 8 == 0, "frames in place stay aligned");
+_Static_assert(CONN_RECEIVE_SIZE % 8 == 0, "frames in place stay aligned");
 
 static void later(struct list *list, struct list *link, time_us *since_us, time_us now_us)
 {
@@ -36,10 +32,10 @@ static void unlink_if(struct list *link)
         list_remove(link);
 }
 
-static void mark_dirty(struct conn *conn)
+void conn_mark_dirty(struct conn *conn)
 {
     if (!list_linked(&conn->dirty_link))
-        list_append(&conn->server->dirty, &conn->dirty_link);
+        list_append(&conn->set->dirty, &conn->dirty_link);
 }
 
 size_t conn_unsent(const struct conn *conn)
@@ -49,7 +45,7 @@ size_t conn_unsent(const struct conn *conn)
 
 static bool output_high(const struct conn *conn)
 {
-    return conn_unsent(conn) >= conn->server->options->output_high;
+    return conn_unsent(conn) >= conn->set->options->output_high;
 }
 
 /* Tells the transport what the connection now waits for, if that has changed. */
@@ -69,16 +65,15 @@ static void watch(struct conn *conn)
 
 static void count_input(struct conn *conn, size_t counted)
 {
-    struct server *server = conn->server;
-    server->load.input += counted - conn->in_counted;
-    conn->sink.user->load.input += counted - conn->in_counted;
+    *conn->set->input += counted - conn->in_counted;
+    *conn->user_input += counted - conn->in_counted;
     conn->in_counted = counted;
 }
 
 static void drop_input(struct conn *conn)
 {
     if (conn->in_counted > 0)
-        conn->server->input_freed = true;
+        conn->set->input_freed = true;
     count_input(conn, 0);
     free(conn->in.bytes);
     conn->in = (struct conn_buffer){0};
@@ -88,8 +83,8 @@ static void drop_input(struct conn *conn)
 
 static bool input_fits(const struct conn *conn, size_t more)
 {
-    uint64_t max = conn->server->options->input_max;
-    return conn->server->load.input + more <= max && conn->sink.user->load.input + more <= max / 2;
+    uint64_t max = conn->set->options->input_max;
+    return *conn->set->input + more <= max && *conn->user_input + more <= max / 2;
 }
 
 /* Makes the buffer of the half frame larger than what it holds. The size follows what has come, and
@@ -104,7 +99,7 @@ static int grow_input(struct conn *conn, struct error *error)
     size_t counted = size > INPUT_FREE ? size : 0;
     if (counted > conn->in_counted && !input_fits(conn, counted - conn->in_counted)) {
         if (!conn->starved)
-            list_append(&conn->server->starved, &conn->starve_link);
+            list_append(&conn->set->starved, &conn->starve_link);
         conn->starved = true;
         return 0;
     }
@@ -127,7 +122,7 @@ static int keep_input(struct conn *conn, const unsigned char *rest, size_t lengt
     }
     if (began) {
         unlink_if(&conn->half_link);
-        later(&conn->server->half, &conn->half_link, &conn->half_us, now_us);
+        later(&conn->set->half, &conn->half_link, &conn->half_us, now_us);
     }
     if (conn->in.bytes) {
         memmove(conn->in.bytes, rest, length);
@@ -155,44 +150,8 @@ void *conn_room(struct conn *conn, size_t *ret_size)
         *ret_size = conn->in.size - conn->in.end;
         return conn->in.bytes + conn->in.end;
     }
-    *ret_size = input_fits(conn, SERVER_RECEIVE_SIZE) ? SERVER_RECEIVE_SIZE : INPUT_FREE;
-    return conn->server->receive;
-}
-
-static int greet(struct conn *conn, const struct frame *frame, time_us now_us, struct error *error)
-{
-    struct message_hello hello;
-    if (frame->type != FRAME_HELLO)
-        return error_set(error, ERR_BAD_STATE, "the first message must be HELLO");
-    int rc = message_decode_hello(frame, &hello, error);
-    if (rc)
-        return rc;
-    if (hello.version_min > FRAME_VERSION || hello.version_max < FRAME_VERSION)
-        return error_set(error, ERR_BAD_VERSION,
-                         "the client speaks protocol versions %u to %u, this daemon %u",
-                         hello.version_min, hello.version_max, (unsigned)FRAME_VERSION);
-    conn->greeting = CONN_GREETED;
-    list_remove(&conn->greet_link);
-    server_welcome(conn, now_us);
-    return 0;
-}
-
-static void handle(struct conn *conn, const struct frame *frame, time_us now_us)
-{
-    struct error error;
-    int rc = 0;
-    if (conn->greeting == CONN_NEW)
-        rc = greet(conn, frame, now_us, &error);
-    else if (frame->type == FRAME_SUBMIT)
-        submit_frame(conn, frame, now_us);
-    else if (frame->type == FRAME_TOKENIZE || frame->type == FRAME_DETOKENIZE)
-        tokenize_frame(conn, frame, now_us);
-    else if (frame->type == FRAME_HELLO)
-        rc = error_set(&error, ERR_BAD_STATE, "a second HELLO");
-    else
-        control_frame(conn, frame, now_us);
-    if (rc)
-        conn_refuse(conn, &error, now_us);
+    *ret_size = input_fits(conn, CONN_RECEIVE_SIZE) ? CONN_RECEIVE_SIZE : INPUT_FREE;
+    return conn->set->receive;
 }
 
 /* Handles whole frames, as long as there is room for their answers; how many bytes they took. */
@@ -204,11 +163,11 @@ static size_t parse(struct conn *conn, const unsigned char *bytes, size_t length
         struct frame frame;
         struct error error;
         size_t used;
-        switch (frame_decode(bytes + at, length - at, conn->server->options->frame_max, &frame,
-                             &used, &error)) {
+        switch (frame_decode(bytes + at, length - at, conn->set->options->frame_max, &frame, &used,
+                             &error)) {
         case FRAME_OK:
             at += used;
-            handle(conn, &frame, now_us);
+            conn->handler->frame(conn, &frame, now_us);
             break;
         case FRAME_MORE:
             conn->in_need = used;
@@ -229,7 +188,7 @@ static void take(struct conn *conn, size_t fresh, time_us now_us)
     bool own = conn->in.bytes != NULL;
     if (own)
         conn->in.end += fresh;
-    const unsigned char *bytes = own ? conn->in.bytes : conn->server->receive;
+    const unsigned char *bytes = own ? conn->in.bytes : conn->set->receive;
     size_t length = own ? conn->in.end : fresh;
     size_t used = parse(conn, bytes, length, now_us);
     if (conn->closed)
@@ -244,7 +203,7 @@ static void take(struct conn *conn, size_t fresh, time_us now_us)
 void conn_received(struct conn *conn, size_t length, time_us now_us)
 {
     assert(!conn->closed && length > 0);
-    conn->server->counts.bytes_in_total += length;
+    conn->set->counts->bytes_in_total += length;
     take(conn, length, now_us);
 }
 
@@ -260,10 +219,11 @@ void conn_ended(struct conn *conn, time_us now_us)
         conn_refuse(conn, &error, now_us);
     }
     watch(conn);
-    mark_dirty(conn);
+    conn_mark_dirty(conn);
 }
 
-void conn_feed(struct conn *conn, time_us now_us)
+/* Room for input was given back, `starved` ends. */
+static void feed(struct conn *conn, time_us now_us)
 {
     if (conn->closed || conn->closing || !conn->in.bytes)
         return;
@@ -303,16 +263,16 @@ void *conn_output(struct conn *conn, size_t size)
 {
     if (conn->closed || conn->closing)
         return NULL;
-    if (conn_unsent(conn) + size > conn->server->options->output_max) {
+    if (conn_unsent(conn) + size > conn->set->options->output_max) {
         struct error error;
-        error_limit(&error, ERR_SLOW_READER, conn->server->options->output_max, conn_unsent(conn),
+        error_limit(&error, ERR_SLOW_READER, conn->set->options->output_max, conn_unsent(conn),
                     "%zu bytes of answers were not read (output-max)", conn_unsent(conn));
-        conn->server->counts.slow_readers_total++;
-        conn_refuse(conn, &error, conn->server->turn_us);
+        conn->set->counts->slow_readers_total++;
+        conn_refuse(conn, &error, conn->set->turn_us);
         return NULL;
     }
     if (grow_output(conn, size)) {
-        conn_close(conn, conn->server->turn_us);
+        conn_close(conn, conn->set->turn_us);
         return NULL;
     }
     return conn->out.bytes + conn->out.end;
@@ -325,21 +285,21 @@ void conn_output_done(struct conn *conn, size_t used, bool urgent, time_us now_u
     if (urgent)
         conn->urgent = true;
     else if (!list_linked(&conn->held_link))
-        later(&conn->server->held, &conn->held_link, &conn->held_us, now_us);
-    mark_dirty(conn);
+        later(&conn->set->held, &conn->held_link, &conn->held_us, now_us);
+    conn_mark_dirty(conn);
 }
 
 /* What the reader did not take yet; since when it takes nothing is written down. */
 static void sent(struct conn *conn, size_t length, time_us now_us)
 {
     struct conn_buffer *out = &conn->out;
-    conn->server->counts.bytes_out_total += length;
+    conn->set->counts->bytes_out_total += length;
     out->start += length;
     conn->tokens_request = 0;
     if (length > 0 || !list_linked(&conn->stall_link)) {
         unlink_if(&conn->stall_link);
         if (out->start < out->end)
-            later(&conn->server->stalled, &conn->stall_link, &conn->stall_us, now_us);
+            later(&conn->set->stalled, &conn->stall_link, &conn->stall_us, now_us);
     }
     if (out->start < out->end)
         return;
@@ -353,7 +313,7 @@ static void sent(struct conn *conn, size_t length, time_us now_us)
 static void send_output(struct conn *conn, time_us now_us)
 {
     bool hold =
-        !conn->urgent && list_linked(&conn->held_link) && now_us - conn->held_us < SERVER_HOLD_US;
+        !conn->urgent && list_linked(&conn->held_link) && now_us - conn->held_us < CONN_HOLD_US;
     if (conn_unsent(conn) == 0 || hold || conn->writing)
         return;
     unlink_if(&conn->held_link);
@@ -367,36 +327,33 @@ static void send_output(struct conn *conn, time_us now_us)
     sent(conn, (size_t)taken, now_us);
 }
 
-/* Everything that was asked for: of somebody who will ask nothing more, the connection's end. */
-static bool answered(const struct conn *conn)
+bool conn_roomy(const struct conn *conn)
 {
-    return list_empty(&conn->sink.requests) && list_empty(&conn->submits) &&
-           list_empty(&conn->texts) && conn->stats_asked == 0;
+    return !conn->closed && !conn->closing && !output_high(conn);
 }
 
-void conn_deliver(struct conn *conn, time_us now_us)
+static void deliver(struct conn *conn, time_us now_us)
 {
     unlink_if(&conn->dirty_link);
     if (conn->closed)
         return;
-    while (!list_empty(&conn->ready) && !output_high(conn) && !conn->closing)
-        reply_seq(conn, container_of(conn->ready.next, struct seq, wait_link), now_us);
+    conn->handler->fill(conn, now_us);
     if (!conn->closed)
         send_output(conn, now_us);
     if (conn->closed)
         return;
-    bool over = conn->closing || (conn->ended && answered(conn));
+    bool over = conn->closing || (conn->ended && conn->handler->answered(conn));
     if (over && conn_unsent(conn) == 0) {
         conn_close(conn, now_us);
         return;
     }
-    if (!list_empty(&conn->ready) && !output_high(conn))
-        mark_dirty(conn);
+    if (conn->handler->pending(conn) && !output_high(conn))
+        conn_mark_dirty(conn);
     bool read_again = !conn->reading;
     watch(conn);
     /* Frames that were left in the buffer because their answers had no room. */
     if (read_again && conn->reading && conn->in.bytes && conn->in_need == 0)
-        conn_feed(conn, now_us);
+        feed(conn, now_us);
 }
 
 void conn_writable(struct conn *conn, time_us now_us)
@@ -408,15 +365,7 @@ void conn_writable(struct conn *conn, time_us now_us)
     conn->transport->api->watch(conn->transport, conn->reading, false);
     send_output(conn, now_us);
     if (!conn->closed)
-        mark_dirty(conn);
-}
-
-void conn_news(struct response_sink *sink, struct seq *seq)
-{
-    struct conn *conn = container_of(sink, struct conn, sink);
-    if (!list_linked(&seq->wait_link))
-        list_append(&conn->ready, &seq->wait_link);
-    mark_dirty(conn);
+        conn_mark_dirty(conn);
 }
 
 void conn_error(struct conn *conn, uint64_t client_id, uint32_t sequence, bool last,
@@ -435,29 +384,18 @@ void conn_error(struct conn *conn, uint64_t client_id, uint32_t sequence, bool l
 /* ---- the end -----------------------------------------------------------------------------------
  */
 
-static void cancel_requests(struct conn *conn, time_us now_us)
-{
-    struct list *link;
-    /* What has ended but was not told yet is released, the rest is cancelled and ends untold. */
-    while ((link = list_take(&conn->sink.requests)))
-        request_table_orphan(conn->server, container_of(link, struct request, sink_link), now_us);
-    assert(list_empty(&conn->ready));
-    submit_forget(conn);
-    tokenize_forget(conn);
-}
-
 void conn_refuse(struct conn *conn, const struct error *error, time_us now_us)
 {
     struct message_error message = {.sequence = MESSAGE_NO_SEQUENCE, .error = *error};
     if (conn->closed || conn->closing)
         return;
     /* The code and not the text, which may name a field that the client made up. */
-    log_line(LOG_INFO, "conn", "connection %" PRIu64 " of uid %u is closed: %s", conn->sink.number,
+    log_line(LOG_INFO, "conn", "connection %" PRIu64 " of uid %u is closed: %s", conn->number,
              conn->peer.uid, error_name(error->code));
     conn->closing = true;
     conn->tokens_request = 0;
     unlink_if(&conn->greet_link);
-    cancel_requests(conn, now_us);
+    conn->handler->abandon(conn, now_us);
     if (grow_output(conn, ERROR_FRAME_MAX)) {
         conn_close(conn, now_us);
         return;
@@ -470,11 +408,10 @@ void conn_refuse(struct conn *conn, const struct error *error, time_us now_us)
 
 void conn_close(struct conn *conn, time_us now_us)
 {
-    struct server *server = conn->server;
     if (conn->closed)
         return;
     conn->closed = true;
-    cancel_requests(conn, now_us);
+    conn->handler->abandon(conn, now_us);
     drop_input(conn);
     free(conn->out.bytes);
     conn->out = (struct conn_buffer){0};
@@ -483,11 +420,124 @@ void conn_close(struct conn *conn, time_us now_us)
     unlink_if(&conn->stall_link);
     unlink_if(&conn->greet_link);
     unlink_if(&conn->starve_link);
-    server_forget(server, conn);
+    list_remove(&conn->conn_link);
+    conn->set->count--;
+    conn->handler->gone(conn);
+    list_append(&conn->set->dead, &conn->conn_link);
     conn->transport->api->close(conn->transport);
 }
 
 void conn_lost(struct conn *conn, time_us now_us)
 {
     conn_close(conn, now_us);
+}
+
+/* ---- all of them -------------------------------------------------------------------------------
+ */
+
+int conn_set_init(struct conn_set *set, const struct options *options, struct stats_loop *counts,
+                  uint64_t *input, time_us now_us, struct error *error)
+{
+    *set = (struct conn_set){.options = options,
+                             .counts = counts,
+                             .input = input,
+                             .turn_us = now_us,
+                             .next_number = 1,
+                             .receive = malloc(CONN_RECEIVE_SIZE)};
+    if (!set->receive)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the receive buffer");
+    struct list *const lists[] = {&set->conns,   &set->dirty, &set->dead,     &set->held,
+                                  &set->stalled, &set->half,  &set->greeting, &set->starved};
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        list_init(lists[i]);
+    return 0;
+}
+
+void conn_set_destroy(struct conn_set *set, time_us now_us)
+{
+    while (!list_empty(&set->conns))
+        conn_close(container_of(set->conns.next, struct conn, conn_link), now_us);
+    conn_set_bury(set);
+    free(set->receive);
+    set->receive = NULL;
+}
+
+void conn_open(struct conn *conn, struct conn_set *set, const struct conn_handler *handler,
+               struct transport *transport, const struct peer *peer, uint64_t *user_input,
+               time_us now_us)
+{
+    conn->set = set;
+    conn->handler = handler;
+    conn->transport = transport;
+    conn->number = set->next_number++;
+    conn->peer = *peer;
+    conn->user_input = user_input;
+    conn->reading = true;
+    list_append(&set->conns, &conn->conn_link);
+    later(&set->greeting, &conn->greet_link, &conn->greet_us, now_us);
+    if (set->peak < ++set->count)
+        set->peak = set->count;
+    transport->api->watch(transport, true, false);
+}
+
+void conn_greeted(struct conn *conn)
+{
+    unlink_if(&conn->greet_link);
+}
+
+/* Those of a list as it is now: what comes onto it meanwhile waits for the next round. */
+static void take_round(struct list *round, struct list *list)
+{
+    list_init(round);
+    while (!list_empty(list))
+        list_append(round, list_take(list));
+}
+
+void conn_set_feed(struct conn_set *set, time_us now_us)
+{
+    struct list retry, *link;
+    if (!set->input_freed)
+        return;
+    set->input_freed = false;
+    take_round(&retry, &set->starved);
+    while ((link = list_take(&retry)))
+        feed(container_of(link, struct conn, starve_link), now_us);
+}
+
+void conn_set_deliver(struct conn_set *set, time_us now_us)
+{
+    struct list round;
+    take_round(&round, &set->dirty);
+    /* A connection that has more to say than one write takes comes again in the next turn. */
+    while (!list_empty(&round))
+        deliver(container_of(round.next, struct conn, dirty_link), now_us);
+}
+
+/* What many connections leave lies in holes below what still lives, and the allocator keeps it:
+ * once most of them are gone, it is given back. */
+void conn_set_bury(struct conn_set *set)
+{
+    struct list *link;
+    bool any = !list_empty(&set->dead);
+    while ((link = list_take(&set->dead))) {
+        struct conn *conn = container_of(link, struct conn, conn_link);
+        conn->handler->release(conn);
+    }
+    if (!any || set->peak < TRIM_CONNECTIONS || set->count >= set->peak / 8)
+        return;
+    malloc_trim(0);
+    /* What is left of many goes the same way once it is gone. */
+    set->peak = set->count;
+    if (set->peak >= TRIM_CONNECTIONS / 8 && set->peak < TRIM_CONNECTIONS)
+        set->peak = TRIM_CONNECTIONS;
+}
+
+bool conn_set_idle(const struct conn_set *set)
+{
+    list_each(link, &set->conns)
+    {
+        if (conn_unsent(container_of(link, struct conn, conn_link)) > 0)
+            return false;
+    }
+    return true;
 }

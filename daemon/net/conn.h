@@ -1,23 +1,23 @@
-/* A connection: bytes in, frames out, and the requests that it owns.
+/* A connection: bytes in, frames out. What the frames mean is its handler's (daemon/api/session.c).
  *
  * It knows no socket. Bytes come and go through a transport: daemon/net/uv_transport.c puts a Unix
  * socket behind it, the tests a piece of memory, the simulation a seeded network.
  *
  * Way in: the transport asks conn_room() where the next bytes belong, puts them there and calls
  * conn_received(). Frames are decoded and handled in place. While no frame is half received, that
- * is the server's one receive buffer, so an idle connection holds no memory for input. A half frame
+ * is the one receive buffer of all, so an idle connection holds no memory for input. A half frame
  * moves to a buffer of the connection's own, which starts at a multiple of 8 and grows with what
  * has really come, never with what a header promises.
  *
- * Way out: nothing is encoded before there is room for it. Sequences with news wait in `ready`;
- * once a turn conn_deliver() turns them into frames until the output holds `output-high` bytes, and
- * sends all of it by one write. What does not fit stays where it is, as numbers in the sequence, so
- * that a slow reader costs what it asked for and no more. Above the high-water mark the connection
- * is not read.
+ * Way out: nothing is encoded before there is room for it. Once a turn conn_deliver() has the
+ * handler encode what it has until the output holds `output-high` bytes, and sends all of it by one
+ * write. What does not fit stays where it is, so that a slow reader costs what it asked for and no
+ * more. Above the high-water mark the connection is not read.
  *
- * Lifetime: server_accept() makes it. conn_close() may be called any number of times and from
- * anywhere below conn_received(); it cancels what the connection owns and closes the transport. The
- * memory goes at the end of the turn, so a caller may still look at conn->closed.
+ * Lifetime: embedded in what its handler makes of it, and begun by conn_open(). conn_close() may be
+ * called any number of times and from anywhere below conn_received(); it has the handler abandon
+ * what the connection asked for, and closes the transport. The handler frees it at the end of the
+ * turn, so a caller may still look at conn->closed.
  *
  * loop thread
  */
@@ -28,13 +28,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/request/request.h"
+#include "daemon/base/option.h"
+#include "daemon/base/stats.h"
 #include "protocol/base/clock.h"
 #include "protocol/base/error.h"
 #include "protocol/base/list.h"
+#include "protocol/frame.h"
+
+/* Bytes that one read takes at most; frames that come whole are handled where they were read. */
+#define CONN_RECEIVE_SIZE (256u << 10)
+/* How long an output that is not urgent waits for company, so that both go by one write. */
+#define CONN_HOLD_US 2000u
 
 struct conn;
-struct server;
 
 /* Where the bytes go. An implementation embeds it. */
 struct transport {
@@ -67,14 +73,47 @@ struct conn_buffer {
     size_t size, start, end;
 };
 
-enum conn_greeting { CONN_NEW, CONN_GREETED };
+/* What a connection is for. Every call but `release` may close the connection. */
+struct conn_handler {
+    /* A whole frame, in place: its payload is gone after the call. */
+    void (*frame)(struct conn *conn, const struct frame *frame, time_us now_us);
+    /* There is room: encodes what there is to tell, as far as conn_roomy(). */
+    void (*fill)(struct conn *conn, time_us now_us);
+    /* Whether there is more to tell. */
+    bool (*pending)(const struct conn *conn);
+    /* Everything that was asked for is told: of somebody who asks nothing more, it is the end. */
+    bool (*answered)(const struct conn *conn);
+    /* It is closing: what was asked for is cancelled and not told. May come twice. */
+    void (*abandon)(struct conn *conn, time_us now_us);
+    /* It is closed, and on no list any more: what it counted is given back. */
+    void (*gone)(struct conn *conn);
+    /* The end of the turn: its memory goes. */
+    void (*release)(struct conn *conn);
+};
+
+/* All connections, and what they share. Lists in the order of time, since the delays are the same
+ * for all (timeouts.h). */
+struct conn_set {
+    const struct options *options; /* borrowed */
+    struct stats_loop *counts;     /* borrowed */
+    uint64_t *input;  /* bytes of half frames and of texts, of all that count; borrowed */
+    bool input_freed; /* the starved may try again */
+    time_us turn_us;  /* of the present or last turn */
+    uint64_t next_number;
+    uint32_t count, peak; /* peak: since freed memory was last given back */
+    struct list conns, dirty, dead;
+    struct list held, stalled, half, greeting;
+    struct list starved;
+    unsigned char *receive; /* the shared receive buffer */
+};
 
 struct conn {
-    struct server *server;
+    struct conn_set *set;
+    const struct conn_handler *handler;
     struct transport *transport;
-    struct response_sink sink;
+    uint64_t number;      /* for the log; never used again */
+    uint64_t *user_input; /* bytes of its user's that count as set->input does; borrowed */
     struct peer peer;
-    enum conn_greeting greeting;
     bool closed;
     bool closing; /* an ERROR of the connection is on its way out; nothing is read any more */
     bool ended;   /* the client says no more; it is closed once all it asked for is answered */
@@ -91,22 +130,36 @@ struct conn {
     size_t tokens_at;        /* offset of its header in out.bytes */
     uint64_t tokens_request; /* daemon-wide id, 0 = there is none */
 
-    struct list ready;    /* seq.wait_link: sequences with news */
-    uint32_t stats_asked; /* STATS that wait for the worker's figures */
-    struct list submits;  /* whose texts are being tokenized; see daemon/api/submit.c */
-    struct list texts;    /* TOKENIZE that wait for their tokens; see daemon/api/tokenize.c */
-    uint32_t text_count;  /* of those */
-
-    struct list conn_link;  /* server.conns */
-    struct list dirty_link; /* server.dirty: has output or news */
-    /* Lists in the order of time, since their delays are the same for all. */
-    struct list held_link;   /* server.held: an ACCEPT that waits for company */
-    struct list stall_link;  /* server.stalled: output that the reader does not take */
-    struct list half_link;   /* server.half: a half frame */
-    struct list greet_link;  /* server.greeting: no HELLO yet */
-    struct list starve_link; /* server.starved */
+    struct list conn_link;   /* set->conns, then set->dead */
+    struct list dirty_link;  /* set->dirty: has output or something to tell */
+    struct list held_link;   /* set->held: an output that waits for company */
+    struct list stall_link;  /* set->stalled: output that the reader does not take */
+    struct list half_link;   /* set->half: a half frame */
+    struct list greet_link;  /* set->greeting: its handler has not said conn_greeted() */
+    struct list starve_link; /* set->starved */
     time_us held_us, stall_us, half_us, greet_us; /* when it got onto the list */
 };
+
+/* The options, counts and input outlive the set. */
+int conn_set_init(struct conn_set *set, const struct options *options, struct stats_loop *counts,
+                  uint64_t *input, time_us now_us, struct error *error);
+/* Every connection is closed and its memory gone. */
+void conn_set_destroy(struct conn_set *set, time_us now_us);
+/* Those that waited for room for their input go on, where some was given back. */
+void conn_set_feed(struct conn_set *set, time_us now_us);
+/* Each dirty connection tells and writes, once. */
+void conn_set_deliver(struct conn_set *set, time_us now_us);
+/* The end of a turn: closed connections' memory goes. */
+void conn_set_bury(struct conn_set *set);
+/* All output is with the transports. */
+bool conn_set_idle(const struct conn_set *set);
+
+/* Begins a connection: all else of `conn` is zero. It waits for its greeting from now on. */
+void conn_open(struct conn *conn, struct conn_set *set, const struct conn_handler *handler,
+               struct transport *transport, const struct peer *peer, uint64_t *user_input,
+               time_us now_us);
+/* It has said who it is. */
+void conn_greeted(struct conn *conn);
 
 /* Where the next bytes go, and how many there may be; NULL when none are wanted now. */
 void *conn_room(struct conn *conn, size_t *ret_size);
@@ -134,11 +187,9 @@ void conn_error(struct conn *conn, uint64_t client_id, uint32_t sequence, bool l
 void conn_refuse(struct conn *conn, const struct error *error, time_us now_us);
 void conn_close(struct conn *conn, time_us now_us);
 
-/* The connection as a sink. */
-void conn_news(struct response_sink *sink, struct seq *seq);
-/* Encodes news and sends; called by server_turn() for each dirty connection. */
-void conn_deliver(struct conn *conn, time_us now_us);
-/* Room for input was given back, `starved` ends. */
-void conn_feed(struct conn *conn, time_us now_us);
+/* The handler has something to tell. */
+void conn_mark_dirty(struct conn *conn);
+/* Whether more may be encoded now. */
+bool conn_roomy(const struct conn *conn);
 
 size_t conn_unsent(const struct conn *conn);

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-#include "daemon/request/server.h"
+#include "daemon/net/conn.h"
 #include "protocol/base/log.h"
 
 static void close_late(struct conn *conn, int code, const char *what, time_us now_us)
@@ -23,20 +23,19 @@ static struct conn *late(struct list *list, size_t link_offset, size_t since_off
     time_us since_us = *(time_us *)(void *)(conn + since_offset);
     return since_us + delay_us <= now_us ? (struct conn *)(void *)conn : NULL;
 }
-#define LATE(server, list, link, since, delay, now)                                                \
-    late(&(server)->list, offsetof(struct conn, link), offsetof(struct conn, since), delay, now)
+#define LATE(set, list, link, since, delay, now)                                                   \
+    late(&(set)->list, offsetof(struct conn, link), offsetof(struct conn, since), delay, now)
 
-void timeouts_expire(struct server *server, time_us now_us)
+void timeouts_expire(struct conn_set *set, time_us now_us)
 {
-    const struct options *options = server->options;
+    const struct options *options = set->options;
     struct conn *conn;
-    while (
-        (conn = LATE(server, greeting, greet_link, greet_us, options->handshake_timeout, now_us)))
+    while ((conn = LATE(set, greeting, greet_link, greet_us, options->handshake_timeout, now_us)))
         close_late(conn, ERR_TIMEOUT, "no HELLO came in time (handshake-timeout)", now_us);
-    while ((conn = LATE(server, half, half_link, half_us, options->frame_timeout, now_us))) {
+    while ((conn = LATE(set, half, half_link, half_us, options->frame_timeout, now_us))) {
         if (conn->in_need == 0) { /* it waits for us, not for the client */
             list_remove(&conn->half_link);
-            list_append(&server->half, &conn->half_link);
+            list_append(&set->half, &conn->half_link);
             conn->half_us = now_us;
             continue;
         }
@@ -44,20 +43,19 @@ void timeouts_expire(struct server *server, time_us now_us)
         close_late(conn, ERR_TIMEOUT, "the rest of a message did not come in time (frame-timeout)",
                    now_us);
     }
-    while ((conn = LATE(server, stalled, stall_link, stall_us, options->stall_timeout, now_us))) {
+    while ((conn = LATE(set, stalled, stall_link, stall_us, options->stall_timeout, now_us))) {
         /* There is no telling somebody who does not read. */
         log_line(LOG_NOTICE, "conn",
                  "connection %" PRIu64 " of uid %u did not read its answers for "
                  "%" PRIu64 " ms and is closed",
-                 conn->sink.number, conn->peer.uid, options->stall_timeout / 1000);
-        server->counts.slow_readers_total++;
+                 conn->number, conn->peer.uid, options->stall_timeout / 1000);
+        set->counts->slow_readers_total++;
         conn_close(conn, now_us);
     }
-    while ((conn = LATE(server, held, held_link, held_us, SERVER_HOLD_US, now_us))) {
+    while ((conn = LATE(set, held, held_link, held_us, CONN_HOLD_US, now_us))) {
         conn->urgent = true;
         list_remove(&conn->held_link);
-        if (!list_linked(&conn->dirty_link))
-            list_append(&server->dirty, &conn->dirty_link);
+        conn_mark_dirty(conn);
     }
 }
 
@@ -71,16 +69,16 @@ static void earlier(time_us *due_us, const struct list *list, size_t link_offset
     if (*due_us == 0 || at_us < *due_us)
         *due_us = at_us;
 }
-#define EARLIER(due, server, list, link, since, delay)                                             \
-    earlier(due, &(server)->list, offsetof(struct conn, link), offsetof(struct conn, since), delay)
+#define EARLIER(due, set, list, link, since, delay)                                                \
+    earlier(due, &(set)->list, offsetof(struct conn, link), offsetof(struct conn, since), delay)
 
-time_us timeouts_due(const struct server *server)
+time_us timeouts_due(const struct conn_set *set)
 {
-    const struct options *options = server->options;
+    const struct options *options = set->options;
     time_us due_us = 0;
-    EARLIER(&due_us, server, greeting, greet_link, greet_us, options->handshake_timeout);
-    EARLIER(&due_us, server, half, half_link, half_us, options->frame_timeout);
-    EARLIER(&due_us, server, stalled, stall_link, stall_us, options->stall_timeout);
-    EARLIER(&due_us, server, held, held_link, held_us, SERVER_HOLD_US);
+    EARLIER(&due_us, set, greeting, greet_link, greet_us, options->handshake_timeout);
+    EARLIER(&due_us, set, half, half_link, half_us, options->frame_timeout);
+    EARLIER(&due_us, set, stalled, stall_link, stall_us, options->stall_timeout);
+    EARLIER(&due_us, set, held, held_link, held_us, CONN_HOLD_US);
     return due_us;
 }

@@ -8,8 +8,8 @@
 
 #include "protocol/base/clock.h"
 
-struct server;
+struct conn_set;
 
-void timeouts_expire(struct server *server, time_us now_us);
+void timeouts_expire(struct conn_set *set, time_us now_us);
 /* When the first of them is due; 0 = none is waited for. */
-time_us timeouts_due(const struct server *server);
+time_us timeouts_due(const struct conn_set *set);

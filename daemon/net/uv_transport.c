@@ -5,13 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/service/event_loop.h"
 #include "protocol/base/list.h"
 #include "protocol/base/log.h"
 
 struct link {
     struct transport transport;
-    struct event_loop *loop;
+    struct uv_transports *set;
     struct conn *conn; /* NULL once it is closed */
     uv_poll_t poll;
     int fd;
@@ -43,7 +42,7 @@ static void read_some(struct link *link)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct link *link = container_of(poll, struct link, poll);
-    event_loop_touch(link->loop);
+    *link->set->touched = true;
     if (status < 0) {
         conn_lost(link->conn, clock_now_us());
         return;
@@ -80,7 +79,7 @@ static void link_watch(struct transport *transport, bool reading, bool writing)
 static void on_closed(uv_handle_t *handle)
 {
     struct link *link = container_of((uv_poll_t *)handle, struct link, poll);
-    link->loop->links.count--;
+    link->set->count--;
     free(link);
 }
 
@@ -95,10 +94,10 @@ static void link_close(struct transport *transport)
 static const struct transport_api link_api = {
     .send = link_send, .watch = link_watch, .close = link_close};
 
-void uv_transport_open(struct event_loop *loop, int fd, const struct peer *peer)
+void uv_transport_open(struct uv_transports *set, int fd, const struct peer *peer)
 {
     struct link *link = calloc(1, sizeof(*link));
-    if (!link || uv_poll_init(&loop->uv, &link->poll, fd) != 0) {
+    if (!link || uv_poll_init(set->uv, &link->poll, fd) != 0) {
         log_line(LOG_WARNING, "conn", "a connection of uid %u is closed: no memory for it",
                  peer->uid);
         free(link);
@@ -106,8 +105,8 @@ void uv_transport_open(struct event_loop *loop, int fd, const struct peer *peer)
         return;
     }
     link->transport.api = &link_api;
-    link->loop = loop;
+    link->set = set;
     link->fd = fd;
-    loop->links.count++;
-    link->conn = server_accept(&loop->server, &link->transport, peer, clock_now_us());
+    set->count++;
+    link->conn = set->accept(set->context, &link->transport, peer);
 }

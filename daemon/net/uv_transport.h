@@ -1,4 +1,4 @@
-/* Links: connections of Unix sockets as transports of the server, over libuv's poll handles.
+/* Connections of Unix sockets as transports, over libuv's poll handles.
  *
  * loop thread. A link is made with its connection and goes in its handle's close callback.
  */
@@ -9,11 +9,14 @@
 
 #include "daemon/net/conn.h"
 
-struct event_loop;
-
 struct uv_transports {
+    uv_loop_t *uv;
+    bool *touched; /* set when something happened: a turn is due */
+    /* Takes a connection in: NULL when it was refused, and the transport closed. */
+    struct conn *(*accept)(void *context, struct transport *transport, const struct peer *peer);
+    void *context;
     uint32_t count; /* handles that are not closed */
 };
 
 /* Takes the descriptor over. What cannot be served is closed. */
-void uv_transport_open(struct event_loop *loop, int fd, const struct peer *peer);
+void uv_transport_open(struct uv_transports *set, int fd, const struct peer *peer);

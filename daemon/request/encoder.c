@@ -134,7 +134,7 @@ static void over(struct errand *errand)
     request_builder_unhold(server, encoding->user, encoding->sequences);
     server->load.input -= encoding->counted;
     encoding->user->load.input -= encoding->counted;
-    server->input_freed = true;
+    server->conns.input_freed = true;
     users_put(&server->users, encoding->user);
     encoding->done(encoding);
 }

@@ -2,12 +2,10 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/api/control.h"
 #include "daemon/net/timeouts.h"
 #include "daemon/request/dispatcher.h"
 #include "daemon/request/errand.h"
@@ -20,8 +18,6 @@
 
 #define RETRY_MIN_MS 10u
 #define RETRY_MAX_MS 10000u
-#define WELCOME_FRAME_MAX 2048u
-#define TRIM_CONNECTIONS 64u /* fewer leave little */
 
 static void limits_from_options(struct server *server)
 {
@@ -49,18 +45,14 @@ int server_init(struct server *server, const struct options *options,
                               .seed = seed,
                               .next_request = 1,
                               .next_seq = 1,
-                              .next_conn = 1,
                               .started_us = now_us,
                               .turn_us = now_us};
-    server->receive = malloc(SERVER_RECEIVE_SIZE);
-    if (!server->receive)
-        return error_set(error, ERR_NO_MEMORY, "no memory for the receive buffer");
-    struct list *const lists[] = {&server->conns,         &server->dirty,   &server->dead,
-                                  &server->held,          &server->stalled, &server->half,
-                                  &server->greeting,      &server->starved, &server->stats_asks,
-                                  &server->stats_waiters, &server->errands};
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-        list_init(lists[i]);
+    int rc =
+        conn_set_init(&server->conns, options, &server->counts, &server->load.input, now_us, error);
+    if (rc)
+        return rc;
+    list_init(&server->stats_waiters);
+    list_init(&server->errands);
     waiting_init(&server->waiting);
     deadlines_init(&server->deadlines);
     backlog_init(&server->backlog, 1);
@@ -126,17 +118,13 @@ bool server_idle(const struct server *server)
 {
     if (server->live_requests > 0 || server->encodings > 0)
         return false;
-    list_each(link, &server->conns)
-    {
-        if (conn_unsent(container_of(link, struct conn, conn_link)) > 0)
-            return false;
-    }
-    return true;
+    return conn_set_idle(&server->conns);
 }
 
 void server_reload(struct server *server, const struct options *options)
 {
     server->options = options;
+    server->conns.options = options;
     limits_from_options(server);
 }
 
@@ -157,120 +145,8 @@ uint64_t server_draw(struct server *server)
     return x ^ (x >> 31);
 }
 
-/* ---- connections -------------------------------------------------------------------------------
+/* ---- the end of all ----------------------------------------------------------------------------
  */
-
-/* The reason to somebody who got no connection, as far as it can be said by one write. */
-static void turn_away(struct transport *transport, const struct error *error)
-{
-    struct message_error message = {.sequence = MESSAGE_NO_SEQUENCE, .error = *error};
-    unsigned char frame[2048];
-    size_t length = message_encode_error(frame, sizeof(frame), 0, FRAME_FLAG_LAST, &message);
-    transport->api->send(transport, frame, length);
-    transport->api->close(transport);
-}
-
-struct conn *server_accept(struct server *server, struct transport *transport,
-                           const struct peer *peer, time_us now_us)
-{
-    struct error error;
-    struct conn *conn = NULL;
-    struct user *user = NULL;
-    int rc = admission_conn(&server->limits, server->load.connections, &error);
-    if (!rc) {
-        conn = calloc(1, sizeof(*conn));
-        user = users_get(&server->users, peer->uid);
-        if (!conn || !user)
-            rc = error_set(&error, ERR_NO_MEMORY, "no memory for a connection");
-    }
-    if (rc) {
-        free(conn);
-        if (user)
-            users_put(&server->users, user);
-        error.retry_after_ms = server_retry_ms(server);
-        server->counts.connections_refused_total++;
-        turn_away(transport, &error);
-        return NULL;
-    }
-    conn->server = server;
-    conn->transport = transport;
-    conn->sink.number = server->next_conn++;
-    conn->peer = *peer;
-    conn->sink.user = user;
-    conn->sink.news = conn_news;
-    conn->sink.admin = peer->admin;
-    conn->reading = true;
-    list_init(&conn->ready);
-    list_init(&conn->sink.requests);
-    list_init(&conn->submits);
-    list_init(&conn->texts);
-    list_append(&server->conns, &conn->conn_link);
-    list_append(&server->greeting, &conn->greet_link);
-    conn->greet_us = now_us;
-    server->load.connections++;
-    if (server->connections_peak < server->load.connections)
-        server->connections_peak = server->load.connections;
-    user->load.connections++;
-    server->counts.connections_total++;
-    transport->api->watch(transport, true, false);
-    return conn;
-}
-
-void server_welcome(struct conn *conn, time_us now_us)
-{
-    struct server *server = conn->server;
-    struct message_welcome welcome = {
-        .version = FRAME_VERSION,
-        .frame_max = server->options->frame_max,
-        .batch_max = server->limits.batch_max,
-        .context_max = server->limits.context_max,
-        .vocabulary = server->model.vocab,
-        .logprobs_max = server->limits.logprobs_max,
-        .n_max = server->limits.n_max,
-        .text = model_text_texts(server->language, NULL) == 0,
-    };
-    snprintf(welcome.model, sizeof(welcome.model), "%.*s", MESSAGE_NAME_MAX - 1, server->model.id);
-    snprintf(welcome.device, sizeof(welcome.device), "%.*s", MESSAGE_NAME_MAX - 1, server->device);
-    void *room = conn_output(conn, WELCOME_FRAME_MAX);
-    if (room)
-        conn_output_done(conn, message_encode_welcome(room, WELCOME_FRAME_MAX, &welcome), true,
-                         now_us);
-}
-
-void server_forget(struct server *server, struct conn *conn)
-{
-    list_each(link, &server->stats_asks)
-    {
-        struct stats_ask *ask = container_of(link, struct stats_ask, link);
-        if (ask->conn == conn)
-            ask->conn = NULL;
-    }
-    list_remove(&conn->conn_link);
-    server->load.connections--;
-    conn->sink.user->load.connections--;
-    users_put(&server->users, conn->sink.user);
-    conn->sink.user = NULL;
-    list_append(&server->dead, &conn->conn_link);
-}
-
-/* What many connections leave lies in holes below what still lives, and the allocator keeps it:
- * once most of them are gone, it is given back. */
-static void bury(struct server *server)
-{
-    struct list *link;
-    bool any = !list_empty(&server->dead);
-    while ((link = list_take(&server->dead)))
-        free(container_of(link, struct conn, conn_link));
-    if (any && server->connections_peak >= TRIM_CONNECTIONS &&
-        server->load.connections < server->connections_peak / 8) {
-        malloc_trim(0);
-        /* What is left of many goes the same way once it is gone. */
-        server->connections_peak = server->load.connections;
-        if (server->connections_peak >= TRIM_CONNECTIONS / 8 &&
-            server->connections_peak < TRIM_CONNECTIONS)
-            server->connections_peak = TRIM_CONNECTIONS;
-    }
-}
 
 void server_cancel_all(struct server *server, time_us now_us)
 {
@@ -305,7 +181,7 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
 /* ---- the turn ----------------------------------------------------------------------------------
  */
 
-static unsigned take_outbox(struct server *server, time_us now_us)
+static unsigned take_completions(struct server *server, time_us now_us)
 {
     unsigned control = 0, flags;
     struct mailbox_link *chain = completion_drain(server->completions, &control);
@@ -329,20 +205,6 @@ static void expire_deadlines(struct server *server, time_us now_us)
                              now_us);
 }
 
-static void feed_starved(struct server *server, time_us now_us)
-{
-    if (!server->input_freed)
-        return;
-    server->input_freed = false;
-    struct list retry;
-    list_init(&retry);
-    while (!list_empty(&server->starved))
-        list_append(&retry, list_take(&server->starved));
-    struct list *link;
-    while ((link = list_take(&retry)))
-        conn_feed(container_of(link, struct conn, starve_link), now_us);
-}
-
 /* Once a turn, and before output is written: the device works meanwhile. */
 static void wake_replicas(struct server *server)
 {
@@ -354,15 +216,37 @@ static void wake_replicas(struct server *server)
     }
 }
 
-static void deliver(struct server *server, time_us now_us)
+/* ---- figures of the workers --------------------------------------------------------------------
+ */
+
+static void ask_workers(struct server *server, time_us now_us)
 {
-    struct list round;
-    list_init(&round);
-    while (!list_empty(&server->dirty))
-        list_append(&round, list_take(&server->dirty));
-    /* A connection that has more to say than one write takes comes again in the next turn. */
-    while (!list_empty(&round))
-        conn_deliver(container_of(round.next, struct conn, dirty_link), now_us);
+    server->stats_asked_us = now_us;
+    server->stats_awaited = server->replica_count;
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        server->replicas[i]->api->ask_stats(server->replicas[i]);
+}
+
+void server_ask_stats(struct server *server, struct stats_waiter *waiter, time_us now_us)
+{
+    if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED) {
+        waiter->done(waiter, now_us);
+        return;
+    }
+    list_append(&server->stats_waiters, &waiter->link);
+    if (!server->stats_asked_us)
+        ask_workers(server, now_us);
+}
+
+/* Answers everybody who waits for them. */
+static void tell_stats(struct server *server, time_us now_us)
+{
+    struct list *link;
+    server->stats_asked_us = 0;
+    while ((link = list_take(&server->stats_waiters))) {
+        struct stats_waiter *waiter = container_of(link, struct stats_waiter, link);
+        waiter->done(waiter, now_us);
+    }
 }
 
 /* What comes of them would be refused. */
@@ -376,32 +260,32 @@ static void refuse_drained(struct server *server, time_us now_us)
 
 unsigned server_turn(struct server *server, time_us now_us)
 {
-    server->turn_us = now_us;
-    unsigned control = take_outbox(server, now_us);
+    server->turn_us = server->conns.turn_us = now_us;
+    unsigned control = take_completions(server, now_us);
     expire_deadlines(server, now_us);
     errands_expire(server, now_us);
     refuse_drained(server, now_us);
-    timeouts_expire(server, now_us);
-    feed_starved(server, now_us);
+    timeouts_expire(&server->conns, now_us);
+    conn_set_feed(&server->conns, now_us);
     dispatch(server, now_us);
     wake_replicas(server);
     if (control & COMPLETION_STATS && server->stats_awaited > 0)
         server->stats_awaited--;
     if (server->stats_asked_us &&
         (server->stats_awaited == 0 || server->stats_asked_us + SERVER_STATS_US <= now_us))
-        control_stats(server, now_us);
-    deliver(server, now_us);
+        tell_stats(server, now_us);
+    conn_set_deliver(&server->conns, now_us);
     wake_replicas(server); /* who was found gone while writing is cancelled */
-    bury(server);
+    conn_set_bury(&server->conns);
     return control;
 }
 
 time_us server_due(const struct server *server)
 {
     const struct deadline *first = deadlines_first(&server->deadlines);
-    time_us due_us = timeouts_due(server);
+    time_us due_us = timeouts_due(&server->conns);
     bool unpark = server->results_freed && !list_empty(&server->waiting.parked);
-    if (!list_empty(&server->dirty) || unpark)
+    if (!list_empty(&server->conns.dirty) || unpark)
         return server->turn_us;
     if (first && (!due_us || first->at_us < due_us))
         due_us = first->at_us;
@@ -416,17 +300,11 @@ time_us server_due(const struct server *server)
 
 void server_destroy(struct server *server, time_us now_us)
 {
-    while (!list_empty(&server->conns))
-        conn_close(container_of(server->conns.next, struct conn, conn_link), now_us);
-    take_outbox(server, now_us);
-    bury(server);
-    struct list *link;
-    while ((link = list_take(&server->stats_asks)))
-        free(container_of(link, struct stats_ask, link));
+    conn_set_destroy(&server->conns, now_us);
+    take_completions(server, now_us);
+    tell_stats(server, now_us);
     assert(server->live_requests == 0 && server->encodings == 0);
     deadlines_destroy(&server->deadlines);
     backlog_destroy(&server->backlog);
     tokenizer_scratch_free(server->scratch);
-    free(server->receive);
-    server->receive = NULL;
 }

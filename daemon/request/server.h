@@ -1,13 +1,14 @@
 /* The logic of the loop: what happens between bytes that came and bytes that go. No libuv here.
  *
- * Whoever drives it (daemon/service/event_loop.c, a test, the simulation) hands in connections (server_accept,
- * conn_received, conn_ended, conn_writable, conn_lost) and calls server_turn() once after each batch of them,
- * when the completion queue was written to, and when server_due() has come. A turn never blocks. Time comes
- * in as a parameter, and nothing here asks the system for anything but memory.
+ * Whoever drives it (daemon/service/event_loop.c, a test, the simulation) hands in connections
+ * (session_accept, conn_received, conn_ended, conn_writable, conn_lost) and calls server_turn()
+ * once after each batch of them, when the completion queue was written to, and when server_due()
+ * has come. A turn never blocks. Time comes in as a parameter, and nothing here asks the system for
+ * anything but memory.
  *
- * Way of a sequence: request_make() -> waiting queue -> replica's mailbox -> completion queue -> its
- * connection's `ready` list -> frames -> freed with its request. Whatever happens, it ends exactly
- * once, in daemon/request/request_table.c.
+ * Way of a sequence: request_make() -> waiting queue -> replica's mailbox -> completion queue ->
+ * its connection's `ready` list -> frames -> freed with its request. Whatever happens, it ends
+ * exactly once, in daemon/request/request_table.c.
  *
  * loop thread, all of it.
  */
@@ -16,38 +17,34 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/request/admission.h"
 #include "daemon/base/background.h"
-#include "daemon/request/backlog.h"
+#include "daemon/base/option.h"
+#include "daemon/base/stats.h"
 #include "daemon/net/conn.h"
+#include "daemon/request/admission.h"
+#include "daemon/request/backlog.h"
 #include "daemon/request/deadlines.h"
 #include "daemon/request/grant.h"
 #include "daemon/request/index.h"
 #include "daemon/request/model_text.h"
-#include "daemon/base/option.h"
-#include "daemon/worker/completion_queue.h"
 #include "daemon/request/replica_select.h"
 #include "daemon/request/request.h"
-#include "daemon/base/stats.h"
 #include "daemon/request/users.h"
 #include "daemon/request/wait_queue.h"
+#include "daemon/worker/completion_queue.h"
 #include "protocol/message.h"
 
-/* Bytes that one read takes at most; frames that come whole are handled where they were read. */
-#define SERVER_RECEIVE_SIZE (256u << 10)
 #define SERVER_REPLICAS_MAX 16
 /* Listening sockets, and how long the word about one is. */
 #define SERVER_SOCKETS_MAX 8
 #define SERVER_LOST_MAX 256
-/* How long an ACCEPT waits for the answer itself, so that both go by one write. */
-#define SERVER_HOLD_US 2000u
 /* How long STATS waits for the workers' figures before it takes the last ones. */
 #define SERVER_STATS_US 250000u
 
 enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED };
 
-/* How the server reaches a replica. daemon/worker/replica.c puts a worker behind it, a test its own.
- * Ownership of the sequence goes with send, and comes back through the completion queue. */
+/* How the server reaches a replica. daemon/worker/replica.c puts a worker behind it, a test its
+ * own. Ownership of the sequence goes with send, and comes back through the completion queue. */
 struct replica {
     const struct replica_api *api;
     uint32_t rank_count; /* devices that share the model */
@@ -73,25 +70,17 @@ struct replica_api {
     bool (*healthy)(const struct replica *replica, time_us now_us);
 };
 
-/* A STATS that waits for the workers' figures. */
-struct stats_ask {
-    struct list link;
-    struct conn *conn; /* NULL once the client is gone */
-    uint64_t client_id;
-    struct message_stats want;
-};
-
-/* Somebody else who waits for them; embedded there. */
+/* Somebody who waits for the workers' figures; embedded there. */
 struct stats_waiter {
     struct list link;
     void (*done)(struct stats_waiter *waiter, time_us now_us); /* off the list by then */
 };
 
 struct server {
-    const struct options *options;   /* borrowed; server_reload() puts another */
+    const struct options *options;     /* borrowed; server_reload() puts another */
     const struct model_text *language; /* borrowed; NULL: there are no texts */
-    struct background *background;   /* borrowed; NULL: long work is done at once */
-    struct admission_limits limits;      /* made from options and model */
+    struct background *background;     /* borrowed; NULL: long work is done at once */
+    struct admission_limits limits;    /* made from options and model */
     struct gpu_model model;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
@@ -117,33 +106,30 @@ struct server {
     uint32_t owed;      /* sequences that replicas hold which were sent before their turn */
     bool results_freed; /* parked connections may try again */
     struct index by_id, by_client;
-    uint64_t next_request, next_seq, next_conn;
+    uint64_t next_request, next_seq;
     uint64_t seed;           /* state of what draws seeds */
     uint32_t live_requests;  /* not freed */
     uint64_t live_sequences; /* accepted and not ended */
     double wait_us;          /* smoothed time between two sequences that leave the waiting queue */
     time_us left_us;         /* when the last one did */
 
-    struct list conns, dirty, dead;
-    uint32_t connections_peak; /* since freed memory was last given back */
-    struct backlog backlog;    /* what waits for a thread */
-    struct list errands;       /* errand.link, all there are */
-    uint32_t encodings;        /* how many: texts and bodies that are off the loop */
-    bool encodings_heavy;      /* one of them left memory to be given back */
-    struct tokenizer_scratch *scratch;         /* of those that are not; NULL until the first */
-    struct list held, stalled, half, greeting; /* oldest first: one delay each for all of them */
-    struct list starved;
-    bool input_freed; /* the starved may try again */
-    struct list stats_asks, stats_waiters;
+    struct conn_set conns;
+    struct backlog backlog;            /* what waits for a thread */
+    struct list errands;               /* errand.link, all there are */
+    uint32_t encodings;                /* how many: texts and bodies that are off the loop */
+    bool encodings_heavy;              /* one of them left memory to be given back */
+    struct tokenizer_scratch *scratch; /* of those that are not; NULL until the first */
+    struct list stats_waiters;
     time_us stats_asked_us; /* of the first; 0 = none */
     uint32_t stats_awaited; /* replicas that have not answered */
-    unsigned char *receive; /* the shared receive buffer */
     struct stats_loop counts;
 };
 
-/* seed: where drawn seeds begin. The options, the completion queue and, later, the replicas outlive it. */
-int server_init(struct server *server, const struct options *options, struct completion_queue *completions,
-                uint64_t seed, time_us now_us, struct error *error);
+/* seed: where drawn seeds begin. The options, the completion queue and, later, the replicas outlive
+ * it. */
+int server_init(struct server *server, const struct options *options,
+                struct completion_queue *completions, uint64_t seed, time_us now_us,
+                struct error *error);
 /* Closes every connection and frees all requests; no replica holds a sequence any more. */
 void server_destroy(struct server *server, time_us now_us);
 
@@ -154,11 +140,6 @@ void server_serve(struct server *server, const struct gpu_model *model, uint32_t
                   uint32_t replica_count);
 /* The weights are loaded: waiting work starts. */
 void server_ready(struct server *server, time_us now_us);
-
-/* A connection over this transport. NULL when it is refused: then the reason was sent, and the
- * transport closed. */
-struct conn *server_accept(struct server *server, struct transport *transport,
-                           const struct peer *peer, time_us now_us);
 
 /* Outbox, deadlines, waiting work to replicas, output to connections. Returns what the workers told
  * beside their sequences, a set of enum completion_control. */
@@ -186,9 +167,8 @@ void server_reload(struct server *server, const struct options *options);
 /* ---- between the files of the server ----------------------------------------------------------
  */
 
-void server_welcome(struct conn *conn, time_us now_us);
-/* A closed connection leaves the server's lists; its memory goes at the end of the turn. */
-void server_forget(struct server *server, struct conn *conn);
+/* `done` is called once the workers' figures are fresh, or now where they cannot be. */
+void server_ask_stats(struct server *server, struct stats_waiter *waiter, time_us now_us);
 /* When somebody who was refused for now should come back. */
 uint32_t server_retry_ms(const struct server *server);
 /* The next of the drawn seeds. */

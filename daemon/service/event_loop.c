@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/api/session.h"
 #include "daemon/service/guard.h"
 #include "daemon/service/log_writer.h"
 #include "daemon/service/sd_notify.h"
@@ -104,7 +105,7 @@ static void advance(struct event_loop *loop, time_us now_us)
 {
     const struct ending_facts facts = {
         .idle = server_idle(&loop->server) && http_server_idle(&loop->front),
-        .greeting = !list_empty(&loop->server.greeting),
+        .greeting = !list_empty(&loop->server.conns.greeting),
         .stopped = workers_are(loop, WORKER_STOPPED),
         .texts = loop->server.encodings > 0,
         .file = loop->trace_file.busy,
@@ -347,7 +348,7 @@ static void take_client(struct event_loop *loop, const struct event_loop_listene
     if (source->http)
         http_server_accept(&loop->front, fd, source->kind, false, &peer);
     else
-        uv_transport_open(loop, fd, &peer);
+        uv_transport_open(&loop->links, fd, &peer);
 }
 
 void loop_accept(struct event_loop_listener *listener)
@@ -466,6 +467,13 @@ static int find_descriptors(struct error *error)
                : 0;
 }
 
+static struct conn *accept_session(void *context, struct transport *transport,
+                                   const struct peer *peer)
+{
+    struct event_loop *loop = context;
+    return session_accept(&loop->server, transport, peer, clock_now_us());
+}
+
 int event_loop_init(struct event_loop *loop, struct options *options, uint64_t seed,
                     int (*reload_options)(void *context, const struct options *now,
                                           struct options **ret_next, struct error *error),
@@ -475,6 +483,8 @@ int event_loop_init(struct event_loop *loop, struct options *options, uint64_t s
     loop->reload = reload_options;
     loop->context = context;
     completion_init(&loop->completions, wake, loop);
+    loop->links = (struct uv_transports){
+        .uv = &loop->uv, .touched = &loop->touched, .accept = accept_session, .context = loop};
     int rc = listen_group(options->admin_group, &loop->admin_gid, error);
     if (!rc)
         rc = server_init(&loop->server, options, &loop->completions, seed, clock_now_us(), error);

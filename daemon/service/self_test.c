@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/api/session.h"
 #include "daemon/request/server.h"
 #include "protocol/message.h"
 
@@ -106,7 +107,7 @@ void self_test_ask(struct self_test *probe, struct server *server, time_us now_u
     size_t length = encode(bytes, sizeof(bytes)), room;
     self_test_close(probe, now_us);
     *probe = (struct self_test){.transport.api = &self_test_api, .state = SELF_TEST_ASKED};
-    probe->conn = server_accept(server, &probe->transport, &self, now_us);
+    probe->conn = session_accept(server, &probe->transport, &self, now_us);
     void *place = probe->conn ? conn_room(probe->conn, &room) : NULL;
     if (!place) { /* what the server sent, if anything, said why */
         if (probe->state == SELF_TEST_ASKED)

@@ -8,6 +8,8 @@
 #include "daemon/net/conn.h"
 #include "protocol/base/error.h"
 
+struct server;
+
 #define SELF_TEST_ROOM 16384 /* no frame that answers it is larger */
 
 enum self_test_state { SELF_TEST_IDLE, SELF_TEST_ASKED, SELF_TEST_ANSWERED, SELF_TEST_REFUSED };

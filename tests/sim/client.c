@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api/session.h"
 #include "tests/sim/threads.h"
 
 #define CALM_US 4000u /* between two looks of somebody who waits */
@@ -102,7 +103,7 @@ static void connect(struct guest *guest)
     guest->excused = false;
     guest->close_code = 0;
     guest->read_us = 0;
-    guest->line.conn = server_accept(guest->server, &guest->line.transport, &peer, scene->now_us);
+    guest->line.conn = session_accept(guest->server, &guest->line.transport, &peer, scene->now_us);
     scene_note(scene, "connect", guest->number, guest->line.conn != NULL);
     if (guest->manner != GUEST_WILD || !scene_one_in(scene, 20)) {
         hello(guest);
@@ -173,8 +174,8 @@ static void take_ask(struct guest *guest, struct guest_ask *ask, const struct fr
     }
     int code = message.error.code;
     bool failing = guest->mood->device_failed && error_retry(code) == RETRY_LATER;
-    bool draining = code == ERR_DRAINING &&
-                    (ask->type == FRAME_SUBMIT || ask->text || guest->mood->ending);
+    bool draining =
+        code == ERR_DRAINING && (ask->type == FRAME_SUBMIT || ask->text || guest->mood->ending);
     bool unread = ask->text && (code == ERR_BUSY || code == ERR_NO_MEMORY);
     if (code != ask->code && code != ask->or_code && !failing && !draining && !unread)
         WRONG("type %u was refused with %s, must be %s: %s", ask->type, error_name(code),

@@ -322,7 +322,7 @@ static void advance(struct host *host)
 {
     const struct server *server = &host->server;
     const struct ending_facts facts = {.idle = server_idle(server),
-                                       .greeting = !list_empty(&server->greeting),
+                                       .greeting = !list_empty(&server->conns.greeting),
                                        .stopped = all_stopped(host),
                                        .texts = server->encodings > 0,
                                        .file = host->file_hangs};
@@ -361,7 +361,7 @@ void host_server_turn(struct host *host)
     advance(host);
     time_us due_us = due(host);
     /* What output made room for is the next turn's. */
-    bool more = !list_empty(&host->server.dirty) || host->server.results_freed;
+    bool more = !list_empty(&host->server.conns.dirty) || host->server.results_freed;
     bool over = !host->touched && !more && due_us && due_us <= host->server.turn_us;
     /* Once may be: what came with this turn's output is the next one's. */
     host->overdue = over ? host->overdue + 1 : 0;

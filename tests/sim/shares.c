@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/api/session.h"
 #define WRONG(...) scene_fail(shares->scene, "shares: " __VA_ARGS__)
 
 void shares_init(struct shares *shares, struct scene *scene)
@@ -64,16 +65,16 @@ static void look_at_user(struct shares *shares, const struct server *server,
     look(shares, server, 2 * user->id + 2, served, waits, server->users.count);
 }
 
-static void look_at_conn(struct shares *shares, const struct server *server,
-                         const struct conn *conn)
+static void look_at_session(struct shares *shares, const struct server *server,
+                            const struct session *session)
 {
     uint64_t served = 0;
     bool waits = false;
     for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
-        served += conn->sink.waiting.lanes[i].turn.used;
-        waits |= conn->sink.waiting.lanes[i].turn.waits;
+        served += session->sink.waiting.lanes[i].turn.used;
+        waits |= session->sink.waiting.lanes[i].turn.waits;
     }
-    look(shares, server, 2 * conn->sink.number + 1, served, waits,
+    look(shares, server, 2 * session->sink.number + 1, served, waits,
          (uint64_t)server->users.count * server->load.connections);
 }
 
@@ -142,7 +143,7 @@ void shares_check(struct shares *shares, const struct server *server)
     for (uint32_t i = 0; i < USER_BUCKETS && server->waiting.share > 0; i++)
         list_each(link, &server->users.buckets[i])
             look_at_user(shares, server, container_of(link, struct user, bucket_link));
-    list_each(link, &server->conns) if (server->waiting.share > 0)
-        look_at_conn(shares, server, container_of(link, struct conn, conn_link));
+    list_each(link, &server->conns.conns) if (server->waiting.share > 0)
+        look_at_session(shares, server, container_of(link, struct session, conn.conn_link));
     forget(shares);
 }

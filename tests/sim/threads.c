@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "daemon/api/session.h"
 #include "daemon/net/conn.h"
 #include "daemon/request/users.h"
 
@@ -167,10 +168,10 @@ static void check_wanted(const struct threads *threads)
 {
     const struct server *server = threads->server;
     uint64_t asked = 0, wanted = 0;
-    list_each(link, &server->conns)
+    list_each(link, &server->conns.conns)
     {
-        const struct conn *conn = container_of(link, struct conn, conn_link);
-        asked += length(&conn->submits) + length(&conn->texts);
+        const struct session *session = container_of(link, struct session, conn.conn_link);
+        asked += length(&session->submits) + length(&session->texts);
     }
     list_each(link, &server->errands)
     {

@@ -147,8 +147,8 @@ START_TEST(acceptance_is_told_soon_even_without_tokens)
         &(struct ask){.job = JOB_GENERATE, .id = 1, .count = 1, .length = 3, .max_tokens = 1});
     world_turn(&world);
     ck_assert(!client_next(&client, &frame));
-    ck_assert_uint_eq(server_due(&world.server), world.now_us - 1 + SERVER_HOLD_US);
-    world_pass(&world, SERVER_HOLD_US);
+    ck_assert_uint_eq(server_due(&world.server), world.now_us - 1 + CONN_HOLD_US);
+    world_pass(&world, CONN_HOLD_US);
     ck_assert(client_next(&client, &frame));
     ck_assert_uint_eq(frame.type, FRAME_ACCEPT);
     client_free(&client);

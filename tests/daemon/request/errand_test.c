@@ -130,7 +130,7 @@ static void expect_error(struct client *from, uint64_t id, int code)
 static uint64_t accepted(struct client *from)
 {
     struct frame frame;
-    world_pass(&world, SERVER_HOLD_US);
+    world_pass(&world, CONN_HOLD_US);
     return client_find(from, FRAME_ACCEPT, &frame) ? frame.id : 0;
 }
 

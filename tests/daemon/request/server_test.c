@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "daemon/api/session.h"
 static struct world world;
 static struct client client, other;
 
@@ -42,6 +43,12 @@ static uint64_t next_accept(struct client *of)
     ck_assert(client_find(of, FRAME_ACCEPT, &frame));
     ck_assert_int_eq(message_decode_accept(&frame, &request, &error), 0);
     return request;
+}
+
+/* The session that a connection is of. */
+static const struct session *session_of_conn(const struct conn *conn)
+{
+    return container_of(conn, struct session, conn);
 }
 
 START_TEST(tokens_come_in_order_and_the_end_tells_the_times)
@@ -133,7 +140,7 @@ START_TEST(waiting_work_is_cancelled_at_once)
 {
     world.replica.room = 0;
     client_ask(&client, &one);
-    world_pass(&world, SERVER_HOLD_US);
+    world_pass(&world, CONN_HOLD_US);
     client_control(&client, FRAME_CANCEL, 1, "");
     world_turn(&world);
     ck_assert_int_eq(next_finish(&client), FINISH_CANCELLED);
@@ -732,7 +739,7 @@ START_TEST(a_full_replica_makes_way_for_a_user_that_has_nothing_there)
     ck_assert_uint_eq(seq->user_id, 2000);
     ck_assert(seq->owed);
     ck_assert_int_eq(seq->priority, WAITING_PRIORITY_OWED);
-    ck_assert_uint_eq(seq->way_audience, client.conn->sink.number);
+    ck_assert_uint_eq(seq->way_audience, session_of_conn(client.conn)->sink.number);
     ck_assert_uint_eq(seq->way_user, 1000);
     /* The next one waits for its turn: a user is owed its part, and no more. */
     struct ask more = one;
@@ -803,7 +810,7 @@ static const struct ask rows = {
 static void check_results(uint64_t conn_max)
 {
     ck_assert_uint_le(world.server.load.results, RESULTS_MAX);
-    ck_assert_uint_le(client.conn->sink.results, conn_max);
+    ck_assert_uint_le(session_of_conn(client.conn)->sink.results, conn_max);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < world.replica.count; i++)
         sum += world.replica.held[i]->result_bytes;
@@ -867,8 +874,8 @@ START_TEST(many_who_do_not_read_leave_room_for_one_who_does)
         world_step(&world, 1000);
     ck_assert_uint_eq(done_count(&client), 100);
     ck_assert_uint_eq(done_count(&other), 100);
-    world_pass(&world, SERVER_HOLD_US); /* those that were told nothing yet are now */
-    world_pass(&world, 31000000);       /* stall-timeout */
+    world_pass(&world, CONN_HOLD_US); /* those that were told nothing yet are now */
+    world_pass(&world, 31000000);     /* stall-timeout */
     for (uint32_t i = 0; i < 20; i++) {
         ck_assert_ptr_null(idle[i].conn);
         client_free(&idle[i]);

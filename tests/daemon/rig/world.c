@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/api/session.h"
 #include "daemon/base/option_table.h"
 
 /* ---- replica -----------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ void client_connect(struct world *world, struct client *client, uint32_t uid, bo
     client->transport.api = &client_api;
     client->world = world;
     client->takes = SIZE_MAX;
-    struct conn *conn = server_accept(&world->server, &client->transport, &peer, world->now_us);
+    struct conn *conn = session_accept(&world->server, &client->transport, &peer, world->now_us);
     client->conn = conn;
 }
 

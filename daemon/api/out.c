@@ -1,4 +1,4 @@
-#include "daemon/http/out.h"
+#include "daemon/api/out.h"
 
 #include <stdarg.h>
 #include <stdint.h>
