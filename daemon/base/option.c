@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "daemon/base/option_table.h"
-#include "daemon/request/grant.h"
+#include "daemon/base/grant.h"
 #include "protocol/base/log.h"
 #include "protocol/base/utf8.h"
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/http/api_key.h"
+#include "daemon/base/api_key.h"
 #include "protocol/base/clock.h"
 #include "protocol/base/list.h"
 

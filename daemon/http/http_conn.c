@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "daemon/http/http_server_inner.h"
-#include "daemon/service/event_loop.h"
+#include "daemon/request/server.h"
 #include "protocol/base/log.h"
 
 #define IN_START ((size_t)4096)
@@ -112,7 +112,7 @@ static bool open_exchange(struct http_conn *conn)
         .admin = conn->admin,
         .tcp = conn->tcp,
         .metrics_only = conn->kind == HTTP_SERVER_METRICS,
-        .metrics_apart = front->loop->options->metrics[0] != '\0',
+        .metrics_apart = front->http.server->options->metrics[0] != '\0',
     };
     conn->headed = conn->whole = conn->head_only = false;
     conn->exchange = exchange_open(&front->http, &peer, clock_now_us());

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/http/http_server_inner.h"
-#include "daemon/service/event_loop.h"
+#include "daemon/request/server.h"
 
 /* What is left of a client's bytes after the last answer is thrown away for so long. */
 #define LINGER_US 1000000u
@@ -28,7 +28,7 @@ void http_server_mark(struct http_conn *conn)
 {
     if (!list_linked(&conn->due_link))
         list_append(&conn->front->due, &conn->due_link);
-    event_loop_touch(conn->front->loop);
+    *conn->front->loop.touched = true;
 }
 
 static void wake(struct http *http, struct exchange *exchange)
@@ -66,13 +66,13 @@ void http_server_drop(struct http_conn *conn)
     conn->front->http.server->load.connections--;
     uv_close((uv_handle_t *)&conn->poll, on_closed);
     close(conn->fd); /* libuv no longer looks at it */
-    event_loop_touch(conn->front->loop);
+    *conn->front->loop.touched = true;
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct http_conn *conn = container_of(poll, struct http_conn, poll);
-    event_loop_touch(conn->front->loop);
+    *conn->front->loop.touched = true;
     if (status < 0 || events == UV_PRIORITIZED)
         http_server_drop(conn); /* an error, or both sides are closed */
     else if (events & UV_READABLE)
@@ -94,7 +94,7 @@ static struct http_conn *make(struct http_server *front, int fd)
     struct http_conn *conn = calloc(1, sizeof(*conn));
     if (!conn)
         return NULL;
-    if (uv_poll_init(&front->loop->uv, &conn->poll, fd) != 0) {
+    if (uv_poll_init(front->loop.uv, &conn->poll, fd) != 0) {
         free(conn);
         return NULL;
     }
@@ -160,7 +160,7 @@ static void give_up(struct http_conn *conn)
 
 static void expire(struct http_server *front, time_us now_us)
 {
-    const struct options *options = front->loop->options;
+    const struct options *options = front->http.server->options;
     struct http_conn *conn;
     while ((conn = first_late(&front->heads, options->frame_timeout, now_us)) ||
            (conn = first_late(&front->bodies, options->frame_timeout, now_us)))
@@ -186,14 +186,14 @@ static void on_timer(uv_timer_t *timer)
 {
     struct http_server *front = timer->data;
     front->armed_us = 0;
-    event_loop_touch(front->loop);
-    event_loop_turn(front->loop);
+    *front->loop.touched = true;
+    front->loop.turn(front->loop.context);
 }
 
 /* A timer that stands earlier than needed stays: it costs one empty turn, moving it costs more. */
 static void arm(struct http_server *front, time_us now_us)
 {
-    const struct options *options = front->loop->options;
+    const struct options *options = front->http.server->options;
     time_us due_us = 0;
     earlier(&due_us, &front->heads, options->frame_timeout);
     earlier(&due_us, &front->bodies, options->frame_timeout);
@@ -202,7 +202,7 @@ static void arm(struct http_server *front, time_us now_us)
     if (!due_us || (front->armed_us && front->armed_us <= due_us))
         return;
     front->armed_us = due_us;
-    uv_update_time(&front->loop->uv);
+    uv_update_time(front->loop.uv);
     /* Never 0: libuv does not leave its timers while a callback arms one that is due at once. */
     uv_timer_start(&front->timer, on_timer, due_us > now_us ? (due_us - now_us + 999) / 1000 : 1,
                    0);
@@ -218,8 +218,8 @@ void http_server_turn(struct http_server *front, time_us now_us)
     if (!front->open)
         return;
     if (http_turn(&front->http, now_us))
-        event_loop_touch(
-            front->loop); /* what was told frees places, and what was cancelled is to be sent */
+        *front->loop.touched =
+            true; /* what was told frees places, and what was cancelled is to be sent */
     expire(front, now_us);
     list_init(&round);
     while ((link = list_take(&front->due)))
@@ -227,18 +227,18 @@ void http_server_turn(struct http_server *front, time_us now_us)
     while ((link = list_take(&round)))
         http_server_go(container_of(link, struct http_conn, due_link));
     if (!list_empty(&front->http.dirty))
-        event_loop_touch(front->loop);
+        *front->loop.touched = true;
     arm(front, now_us);
 }
 
-int http_server_open(struct http_server *front, struct event_loop *loop, uint64_t salt,
-                     struct error *error)
+int http_server_open(struct http_server *front, const struct loop_ref *loop, struct server *server,
+                     uint64_t salt, struct error *error)
 {
-    const struct options *options = loop->options;
+    const struct options *options = server->options;
     struct list *const lists[] = {&front->conns,  &front->due,     &front->heads,
                                   &front->bodies, &front->stalled, &front->lingering};
-    *front = (struct http_server){.loop = loop};
-    http_init(&front->http, &loop->server, salt, wake);
+    *front = (struct http_server){.loop = *loop};
+    http_init(&front->http, server, salt, wake);
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
     front->http.free_loopback = options->insecure_loopback;
@@ -246,7 +246,7 @@ int http_server_open(struct http_server *front, struct event_loop *loop, uint64_
         options->api_key_file[0] ? keys_load(&front->http.keys, options->api_key_file, error) : 0;
     if (rc)
         return rc;
-    uv_timer_init(&loop->uv, &front->timer);
+    uv_timer_init(loop->uv, &front->timer);
     front->timer.data = front;
     front->open = true;
     return 0;

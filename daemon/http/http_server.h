@@ -14,25 +14,24 @@
 
 #include "daemon/http/http.h"
 #include "daemon/net/conn.h"
-
-struct event_loop;
+#include "daemon/net/loop_ref.h"
 
 struct http_server {
-    struct event_loop *loop;
+    struct loop_ref loop;
     struct http http;
     bool open; /* else there is no HTTP */
     uv_timer_t timer;
     time_us armed_us;  /* when it is due; 0: it is not */
     struct list conns; /* all of them */
-    struct list due;   /* http_server_conn.due_link: with news */
-    /* http_server_conn.wait_link, oldest first: a head is awaited, a body, a reader, a last
+    struct list due;   /* http_conn.due_link: with news */
+    /* http_conn.wait_link, oldest first: a head is awaited, a body, a reader, a last
      * goodbye. */
     struct list heads, bodies, stalled, lingering;
 };
 
 /* Before the first listener. */
-int http_server_open(struct http_server *front, struct event_loop *loop, uint64_t salt,
-                     struct error *error);
+int http_server_open(struct http_server *front, const struct loop_ref *loop, struct server *server,
+                     uint64_t salt, struct error *error);
 /* Nothing waits for the device any more. One that was never opened is allowed. */
 void http_server_close(struct http_server *front);
 

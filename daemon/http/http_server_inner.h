@@ -1,5 +1,5 @@
-/* Between the files of the front: one connection, and how it is moved on. Private to front.c and
- * front_conn.c. loop thread
+/* Between the files of the front: one connection, and how it is moved on. Private to http_server.c and
+ * http_conn.c. loop thread
  *
  *   HEAD    bytes of a head are awaited, or there are some of it; nothing else reads requests
  *   BODY    the head is read, the exchange takes the body as it comes
@@ -20,7 +20,7 @@ enum http_server_state { HTTP_CONN_HEAD, HTTP_CONN_BODY, HTTP_CONN_ANSWER, HTTP_
 
 struct http_conn {
     struct http_server *front;
-    struct list link;      /* front.conns */
+    struct list link;      /* http_server.conns */
     struct list wait_link; /* front.heads, bodies, stalled or lingering; of one at most */
     struct list due_link;  /* front.due */
     time_us wait_us;       /* since when it is there */

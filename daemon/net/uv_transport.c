@@ -42,7 +42,7 @@ static void read_some(struct link *link)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct link *link = container_of(poll, struct link, poll);
-    *link->set->touched = true;
+    *link->set->loop.touched = true;
     if (status < 0) {
         conn_lost(link->conn, clock_now_us());
         return;
@@ -97,7 +97,7 @@ static const struct transport_api link_api = {
 void uv_transport_open(struct uv_transports *set, int fd, const struct peer *peer)
 {
     struct link *link = calloc(1, sizeof(*link));
-    if (!link || uv_poll_init(set->uv, &link->poll, fd) != 0) {
+    if (!link || uv_poll_init(set->loop.uv, &link->poll, fd) != 0) {
         log_line(LOG_WARNING, "conn", "a connection of uid %u is closed: no memory for it",
                  peer->uid);
         free(link);

@@ -8,10 +8,10 @@
 #include <uv.h>
 
 #include "daemon/net/conn.h"
+#include "daemon/net/loop_ref.h"
 
 struct uv_transports {
-    uv_loop_t *uv;
-    bool *touched; /* set when something happened: a turn is due */
+    struct loop_ref loop;
     /* Takes a connection in: NULL when it was refused, and the transport closed. */
     struct conn *(*accept)(void *context, struct transport *transport, const struct peer *peer);
     void *context;

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/request/deadlines.h"
+#include "daemon/base/deadlines.h"
 #include "protocol/base/clock.h"
 #include "protocol/base/list.h"
 

@@ -5,20 +5,11 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
-#define REPLICA_NONE UINT32_MAX
+#include "daemon/base/replica_api.h"
 
-/* What a replica can take now, less what was sent to it and not yet seen there. */
-struct replica_room {
-    bool ready;              /* loaded, not failed */
-    uint32_t sequences;      /* more of them that would start at once */
-    uint64_t kv_tokens;      /* positions that free blocks, and such as may be had, would hold */
-    uint64_t prefill_tokens; /* that may be added before prompts would queue up there */
-    uint64_t wait_us;        /* predicted time until a sequence sent now begins */
-    bool empty;              /* nothing at all is there: takes whatever can fit at all */
-};
+#define REPLICA_NONE UINT32_MAX
 
 /* The room's index: among those that take a sequence of so many prompt tokens, the shortest wait
  * first, then the most free KV; REPLICA_NONE when all are full. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/request/deadlines.h"
+#include "daemon/base/deadlines.h"
 #include "daemon/request/text_stream.h"
 
 _Static_assert(MESSAGE_STOP_IDS_MAX == GPU_STOP_IDS_MAX, "what is admitted must fit a plan");

@@ -23,8 +23,8 @@
 #include "daemon/net/conn.h"
 #include "daemon/request/admission.h"
 #include "daemon/request/backlog.h"
-#include "daemon/request/deadlines.h"
-#include "daemon/request/grant.h"
+#include "daemon/base/deadlines.h"
+#include "daemon/base/grant.h"
 #include "daemon/request/index.h"
 #include "daemon/request/model_text.h"
 #include "daemon/request/replica_select.h"
@@ -42,33 +42,6 @@
 #define SERVER_STATS_US 250000u
 
 enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED };
-
-/* How the server reaches a replica. daemon/worker/replica.c puts a worker behind it, a test its
- * own. Ownership of the sequence goes with send, and comes back through the completion queue. */
-struct replica {
-    const struct replica_api *api;
-    uint32_t rank_count; /* devices that share the model */
-    int devices[GPU_DEVICES_MAX];
-    bool mailed; /* in this turn: is woken at its end */
-};
-struct replica_api {
-    /* What can be sent now. */
-    struct replica_room (*room)(const struct replica *replica);
-    void (*send)(struct replica *replica, struct seq *seq);
-    /* seq->cancel_reason is set; once per sequence. */
-    void (*cancel)(struct replica *replica, struct seq *seq);
-    void (*wake)(struct replica *replica); /* once a turn, after any number of these two */
-    /* Asks for fresh figures: COMPLETION_STATS follows. */
-    void (*ask_stats)(struct replica *replica);
-    const struct stats_worker *(*stats)(struct replica *replica); /* the last there are */
-    /* Figures of one rank's device, and of all of them together. */
-    void (*memory)(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory);
-    void (*counters)(const struct replica *replica, struct gpu_counters *ret_counters);
-    /* Thousandths of the loading that are done. */
-    uint32_t (*progress)(const struct replica *replica);
-    /* False when its device failed or is stuck. */
-    bool (*healthy)(const struct replica *replica, time_us now_us);
-};
 
 /* Somebody who waits for the workers' figures; embedded there. */
 struct stats_waiter {

@@ -16,10 +16,9 @@
 #include <stdint.h>
 
 #include "daemon/request/turns.h"
+#include "daemon/base/priority.h"
 #include "protocol/base/list.h"
 
-#define WAITING_PRIORITY_MIN (-8)
-#define WAITING_PRIORITY_MAX 7
 #define WAITING_LEVELS (WAITING_PRIORITY_MAX - WAITING_PRIORITY_MIN + 1)
 /* What a sequence has while a replica holds it that was sent before its turn: above all others. */
 #define WAITING_PRIORITY_OWED (WAITING_PRIORITY_MAX + 1)

@@ -47,8 +47,8 @@
 #include <stdint.h>
 
 #include "daemon/base/stats.h"
-#include "daemon/request/replica_select.h"
-#include "daemon/request/request.h"
+#include "daemon/base/replica_api.h"
+#include "daemon/base/seq.h"
 #include "daemon/sched/cost.h"
 #include "daemon/sched/kv.h"
 #include "gpu/gpu.h"

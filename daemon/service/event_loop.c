@@ -423,9 +423,22 @@ int event_loop_listen(struct event_loop *loop, const struct listener *listener, 
     return add_listener(loop, &made, error);
 }
 
+static void take_turn(void *context)
+{
+    event_loop_turn(context);
+}
+
+static struct loop_ref reference(struct event_loop *loop)
+{
+    return (struct loop_ref){
+        .uv = &loop->uv, .touched = &loop->touched, .turn = take_turn, .context = loop};
+}
+
 int event_loop_serve_http(struct event_loop *loop, uint64_t salt, struct error *error)
 {
-    return loop->front.open ? 0 : http_server_open(&loop->front, loop, salt, error);
+    const struct loop_ref below = reference(loop);
+    return loop->front.open ? 0
+                            : http_server_open(&loop->front, &below, &loop->server, salt, error);
 }
 
 int event_loop_listen_http(struct event_loop *loop, const struct listener *listener,
@@ -483,8 +496,8 @@ int event_loop_init(struct event_loop *loop, struct options *options, uint64_t s
     loop->reload = reload_options;
     loop->context = context;
     completion_init(&loop->completions, wake, loop);
-    loop->links = (struct uv_transports){
-        .uv = &loop->uv, .touched = &loop->touched, .accept = accept_session, .context = loop};
+    loop->links =
+        (struct uv_transports){.loop = reference(loop), .accept = accept_session, .context = loop};
     int rc = listen_group(options->admin_group, &loop->admin_gid, error);
     if (!rc)
         rc = server_init(&loop->server, options, &loop->completions, seed, clock_now_us(), error);

@@ -1,6 +1,6 @@
 #include "daemon/worker/completion_queue.h"
 
-#include "daemon/request/request.h"
+#include "daemon/base/seq.h"
 #include "protocol/base/list.h"
 
 void completion_init(struct completion_queue *completions, void (*wake)(void *context),

@@ -5,7 +5,8 @@
  */
 #pragma once
 
-#include "daemon/request/server.h"
+#include "daemon/base/option.h"
+#include "daemon/base/replica_api.h"
 #include "daemon/worker/worker.h"
 #include "gpu/gpu.h"
 

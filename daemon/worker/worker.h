@@ -21,8 +21,8 @@
 #include <stdint.h>
 
 #include "daemon/base/stats.h"
-#include "daemon/request/replica_select.h"
-#include "daemon/request/request.h"
+#include "daemon/base/replica_api.h"
+#include "daemon/base/seq.h"
 #include "daemon/sched/sched.h"
 #include "daemon/worker/completion_queue.h"
 #include "daemon/worker/trace.h"

@@ -26,9 +26,14 @@
 
 #include "gpu/base/profile.h"
 #include "gpu/memory/pools.h"
-#include "gpu/program/program.h"
 
 #define PIPELINE_LINK_PLACES (GPU_DEPTH_MAX + 1)
+
+/* What one stage hands to the next, in the scratch of a step. */
+struct stage_state {
+    void *residual;
+    uint64_t bytes; /* of the step's tokens, not of its bounds */
+};
 
 struct pipeline_link {
     struct pipeline_link *before, *after; /* NULL: none */

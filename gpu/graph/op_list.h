@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "gpu/gpu.h"
-#include "gpu/models/rope_config.h"
+#include "gpu/graph/rope_table.h"
 
 #define LIST_NAME_MAX 96
 #define LIST_VALUES_MAX 256

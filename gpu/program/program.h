@@ -14,6 +14,7 @@
 #pragma once
 
 #include "gpu/comm/comm.h"
+#include "gpu/comm/pipeline_link.h"
 #include "gpu/graph/op_list.h"
 #include "gpu/kernels/step/step_begin.h"
 #include "gpu/program/fuse.h"
@@ -50,12 +51,6 @@ struct launch {
     void *scratch; /* program_scratch_bytes */
     bool counts;   /* some slot keeps count of tokens */
     bool pools;    /* some row adds to its slot's sum */
-};
-
-/* What one stage hands to the next, in the scratch of a step. */
-struct stage_state {
-    void *residual;
-    uint64_t bytes; /* of the step's tokens, not of its bounds */
 };
 
 int program_open(struct program *program, struct error *error);

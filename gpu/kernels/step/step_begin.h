@@ -15,7 +15,7 @@
 #pragma once
 
 #include "gpu/kernels/common/batch.h"
-#include "gpu/engine/plan_pack.h"
+#include "gpu/kernels/step/packed_plan.h"
 
 /* What the step's last kernel (publish) needs to know of the plan. Fixed memory. */
 struct step_control {

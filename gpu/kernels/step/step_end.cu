@@ -1,5 +1,5 @@
 /* One block; bound by latency. */
-#include "gpu/engine/plan_pack.h"
+#include "gpu/kernels/step/packed_plan.h"
 #include "gpu/kernels/common/clock.cuh"
 #include "gpu/kernels/common/device.cuh"
 #include "gpu/kernels/step/step_end.h"

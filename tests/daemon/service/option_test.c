@@ -1,6 +1,6 @@
 #include "daemon/base/option.h"
-#include "daemon/http/api_key.h"
-#include "daemon/request/grant.h"
+#include "daemon/base/api_key.h"
+#include "daemon/base/grant.h"
 
 #include <stdio.h>
 #include <stdlib.h>

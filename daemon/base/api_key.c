@@ -1,4 +1,4 @@
-#include "daemon/http/api_key.h"
+#include "daemon/base/api_key.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "daemon/request/deadlines.h"
+#include "daemon/base/deadlines.h"
 
 #include <stdlib.h>
 

@@ -1,12 +1,12 @@
-#include "daemon/request/grant.h"
+#include "daemon/base/grant.h"
 
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/http/api_key.h"
-#include "daemon/request/wait_queue.h"
+#include "daemon/base/api_key.h"
+#include "daemon/base/priority.h"
 
 #define ENTRY_MAX 128 /* bytes */
 #define KEY_PREFIX "key/"

@@ -1,0 +1,5 @@
+/* The priorities that a request may have: the highest is served first. */
+#pragma once
+
+#define WAITING_PRIORITY_MIN (-8)
+#define WAITING_PRIORITY_MAX 7

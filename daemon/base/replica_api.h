@@ -1,0 +1,51 @@
+/* What the dispatcher knows of a replica: a table of calls, behind which a worker stands, or a
+ * test. loop thread, all calls.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/gpu.h"
+#include "protocol/base/clock.h"
+
+struct replica;
+struct seq;
+struct stats_worker;
+
+/* What a replica can take now, less what was sent to it and not yet seen there. */
+struct replica_room {
+    bool ready;              /* loaded, not failed */
+    uint32_t sequences;      /* more of them that would start at once */
+    uint64_t kv_tokens;      /* positions that free blocks, and such as may be had, would hold */
+    uint64_t prefill_tokens; /* that may be added before prompts would queue up there */
+    uint64_t wait_us;        /* predicted time until a sequence sent now begins */
+    bool empty;              /* nothing at all is there: takes whatever can fit at all */
+};
+
+/* How the server reaches a replica. daemon/worker/replica.c puts a worker behind it, a test its
+ * own. Ownership of the sequence goes with send, and comes back through the completion queue. */
+struct replica {
+    const struct replica_api *api;
+    uint32_t rank_count; /* devices that share the model */
+    int devices[GPU_DEVICES_MAX];
+    bool mailed; /* in this turn: is woken at its end */
+};
+struct replica_api {
+    /* What can be sent now. */
+    struct replica_room (*room)(const struct replica *replica);
+    void (*send)(struct replica *replica, struct seq *seq);
+    /* seq->cancel_reason is set; once per sequence. */
+    void (*cancel)(struct replica *replica, struct seq *seq);
+    void (*wake)(struct replica *replica); /* once a turn, after any number of these two */
+    /* Asks for fresh figures: COMPLETION_STATS follows. */
+    void (*ask_stats)(struct replica *replica);
+    const struct stats_worker *(*stats)(struct replica *replica); /* the last there are */
+    /* Figures of one rank's device, and of all of them together. */
+    void (*memory)(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory);
+    void (*counters)(const struct replica *replica, struct gpu_counters *ret_counters);
+    /* Thousandths of the loading that are done. */
+    uint32_t (*progress)(const struct replica *replica);
+    /* False when its device failed or is stuck. */
+    bool (*healthy)(const struct replica *replica, time_us now_us);
+};

@@ -1,0 +1,119 @@
+/* A sequence, the unit of scheduling: one continuation of one prompt of a request.
+ *
+ * It has one owner at a time. The loop makes it, keeps it while it waits, and hands it to a
+ * replica's worker by pushing it into the worker's mailbox; the worker hands it back by pushing it
+ * into the completion queue with COMPLETION_ENDED. What the other side may read meanwhile is said
+ * per field. Mailbox links are embedded, so handing over, cancelling and completing cannot fail.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "daemon/base/deadlines.h"
+#include "daemon/base/mailbox.h"
+#include "gpu/gpu.h"
+#include "protocol/base/clock.h"
+#include "protocol/base/error.h"
+#include "protocol/base/list.h"
+#include "protocol/message.h"
+
+struct replica;
+struct request;
+struct text_stream;
+struct waiting_lane;
+struct waiting_share;
+
+/* Where a sequence is while the worker has it. */
+enum seq_phase {
+    PHASE_WAITING,  /* for a slot; also after preemption, when no step in flight names it */
+    PHASE_PREFILL,  /* has a slot, its prompt is not yet read */
+    PHASE_DECODE,   /* has a slot, each step gives a token */
+    PHASE_DRAINING, /* its last row is in flight, its slot is already given up */
+    PHASE_PREEMPTED /* gave up its slot; rows in flight still count */
+};
+
+enum seq_state { SEQ_WAITING, SEQ_SENT, SEQ_RUNNING, SEQ_PREEMPTED, SEQ_ENDED };
+
+/* Times of one sequence, for timings, histograms and the log; 0 = did not happen. */
+struct seq_stamps {
+    time_us scheduled_us;   /* worker: first step that contained it was planned */
+    time_us first_token_us; /* worker: its first token was there */
+    time_us last_token_us;
+    time_us ended_us;
+};
+
+struct seq {
+    /* Set by the loop before SENT, read by everyone afterwards, never changed. */
+    struct request *request; /* loop only: the worker must not follow it */
+    uint64_t id;             /* daemon-wide number, for the log */
+    uint32_t number;         /* within the request, as the client counts */
+    uint64_t user_id;        /* for fairness and logs */
+    uint64_t sink;           /* number of its sink */
+    /* Sent before its turn: for it the youngest of this sink's sequences gives its slot up, or
+     * else of this user's. Its priority is above all others' then. */
+    bool owed;
+    uint64_t way_audience, way_user;
+    enum job job;
+    enum pooling pooling;
+    bool normalize;
+    int32_t priority;
+    time_us arrived_us, deadline_us;
+    struct sampling sampling; /* seed and max_tokens are always set here */
+    const int32_t *prompt;    /* owned by the request, prompt_len ids */
+    uint32_t prompt_len;
+    uint32_t stop_id_count, bias_count;
+    const int32_t *stop_ids;
+    const struct gpu_bias *bias;
+
+    /* Written by the worker, read by the loop up to `out_count` (release and acquire).
+     * Made by the loop when the sequence is sent; room for sampling.max_tokens, or for the prompt's
+     * scores or embedding rows. Pages not written cost nothing. */
+    atomic_uint out_count; /* tokens, scores or embedding rows */
+    int32_t *out_tokens;
+    float *out_logprobs;      /* with sampling.logprobs >= 0 */
+    struct gpu_top *out_tops; /* [max_tokens][sampling.logprobs], with logprobs > 0 */
+    struct message_score *out_scores;
+    float *out_rows; /* embed: rows of `hidden` floats */
+
+    /* Set by the worker before it pushes the sequence with COMPLETION_ENDED. */
+    enum finish finish;
+    struct error *failure; /* loop's memory, filled by the worker when finish is FINISH_ERROR */
+    struct seq_stamps stamps;
+    uint32_t preemptions;
+
+    /* Mailbox links. in and cancel (at most once): loop -> worker. out: worker -> loop. */
+    struct mailbox_link in_link, cancel_link, out_link;
+    enum finish cancel_reason; /* set before cancel_link is pushed: how the sequence then ends */
+    atomic_uint out_flags; /* enum completion_flag, one word so that nothing is lost; see completion
+                              queue.h */
+
+    /* Loop only. */
+    enum seq_state state;
+    struct list wait_link;       /* waiting queue, then its sink's news */
+    struct waiting_share *share; /* whom its tokens are charged to, */
+    struct waiting_lane *lane;   /* and this connection; NULL once that is gone */
+    bool low;                    /* taken by the share of lower priorities */
+    uint32_t charged;            /* of out_count */
+    uint64_t result_bytes;       /* counted in struct load from its sending to its release */
+    struct deadline deadline;
+    uint32_t sent_count; /* of out_count: already encoded into the connection's output */
+    void *out;           /* what all out_ pointers and `failure` point into; owned */
+    bool cancel_sent;
+    bool released; /* told, or nobody is there to tell */
+    struct replica *replica;
+    struct text_stream *transcript; /* its text; NULL when nobody asks for that */
+
+    /* Worker only; zero when the sequence is sent. See daemon/sched/sched.h. */
+    struct list run_link;
+    enum seq_phase phase;
+    uint64_t order;        /* of arrival at this worker: the greatest is the youngest */
+    uint32_t slot;         /* while PHASE_PREFILL or PHASE_DECODE */
+    uint32_t num_computed; /* positions whose KV is written by steps planned so far */
+    uint32_t prefill_len;  /* prompt, or prompt and generated tokens after preemption */
+    uint32_t emit_from;    /* score, embed all: positions below were answered before a preemption */
+    uint32_t in_flight;    /* rows of it in steps not completed */
+    uint64_t last_scheduled_step; /* last step that advanced it, or when it began to wait */
+    bool way_made;                /* owed: once */
+};
