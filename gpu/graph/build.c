@@ -228,7 +228,7 @@ void build_layer(struct build *b, uint32_t layer)
     b->block = LIST_NONE;
 }
 
-weight_id build_embed(struct build *b, const char *table)
+weight_id build_embed(struct build *b, const char *table, float scale)
 {
     struct op_list *list = &b->list;
     struct list_weight like = {.columns = list->hidden};
@@ -236,7 +236,9 @@ weight_id build_embed(struct build *b, const char *table)
     list->residual = value_common(b, list->hidden, VALUE_F32);
     list->normed = value_common(b, list->hidden, VALUE_COMPUTE);
     weight_id weight = weight_put(b, &like, PARTS({table, list->vocab}), ".weight");
-    op_put(b, OP_EMBED, LIST_NONE, list->residual)->weight = weight;
+    struct op *op = op_put(b, OP_EMBED, LIST_NONE, list->residual);
+    op->weight = weight;
+    op->scale.by = scale;
     return weight;
 }
 
@@ -407,20 +409,20 @@ value_id build_activation(struct build *b, value_id x, enum activation_kind kind
     return out;
 }
 
-void build_add(struct build *b, value_id x)
+void build_add(struct build *b, value_id x, float scale)
 {
-    op_put(b, OP_ADD, x, b->list.residual);
+    op_put(b, OP_ADD, x, b->list.residual)->scale.by = scale;
     b->block = LIST_NONE;
 }
 
 /* Logits of the rows that are picked. A table that is the head as well is on every rank whole. */
-static void logits_put(struct build *b, weight_id head)
+static void logits_put(struct build *b, weight_id head, float scale)
 {
     struct op_list *list = &b->list;
     b->block = LIST_NONE;
     value_id picked = value_block(b, list->hidden, VALUE_COMPUTE);
     list->logits = value_block(b, list->vocab, VALUE_F32);
-    op_put(b, OP_GATHER, list->normed, picked);
+    op_put(b, OP_GATHER, list->normed, picked)->scale.by = scale;
     struct op *op = op_put(b, OP_MATMUL, picked, list->logits);
     op->weight = head;
     op->matmul.split = SPLIT_VOCABULARY;
@@ -428,7 +430,7 @@ static void logits_put(struct build *b, weight_id head)
         op_put(b, OP_ALL_GATHER, list->logits, list->logits);
 }
 
-void build_head(struct build *b, const char *norm, float eps, const char *head, weight_id embed)
+void build_head(struct build *b, const struct build_head *head)
 {
     struct op_list *list = &b->list;
     b->layer = LAYER_LAST;
@@ -436,17 +438,19 @@ void build_head(struct build *b, const char *norm, float eps, const char *head, 
         b->status =
             error_limit(&b->error, ERR_BAD_CONFIG, list->vocab, list->ranks,
                         "tp is %u: a vocabulary of %u is too small", list->ranks, list->vocab);
-    value_id x = build_norm(b, list->residual, norm, NORM_RMS, eps);
+    value_id x = build_norm(b, list->residual, head->norm, NORM_RMS, head->eps);
     struct list_weight like = {.columns = list->hidden, .split = SPLIT_VOCABULARY};
-    weight_id weight = head ? weight_put(b, &like, PARTS({head, list->vocab}), ".weight") : embed;
+    weight_id weight = head->head
+                           ? weight_put(b, &like, PARTS({head->head, list->vocab}), ".weight")
+                           : head->embed;
     op_put(b, OP_POOL, x, LIST_NONE);
     b->rows = ROWS_SCORED;
-    logits_put(b, weight);
+    logits_put(b, weight, head->scale);
     op_put(b, OP_SCORE, list->logits, LIST_NONE);
     b->rows = ROWS_TOKENS;
     op_put(b, OP_COUNT, LIST_NONE, LIST_NONE);
     b->rows = ROWS_SAMPLED;
-    logits_put(b, weight);
+    logits_put(b, weight, head->scale);
     struct list_value scratch = {
         .type = VALUE_SAMPLE_SCRATCH, .rows = VALUE_OF_PICKED, .of = LIST_NONE};
     value_id room = value_put(b, scratch);

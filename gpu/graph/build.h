@@ -50,8 +50,8 @@ int build_end(struct build *b, struct op_list *ret, struct error *error);
 /* From here on ops are of this layer. */
 void build_layer(struct build *b, uint32_t layer);
 
-/* Before the layers: rows of the table become the residual. Its weight. */
-weight_id build_embed(struct build *b, const char *table);
+/* Before the layers: rows of the table, times `scale`, become the residual. Its weight. */
+weight_id build_embed(struct build *b, const char *table, float scale);
 void build_rope_table(struct build *b, const struct model_rope *rope);
 
 /* Of the residual, or of another value in place. */
@@ -69,11 +69,18 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
                          const struct build_attention *attention);
 /* Two halves, the activated one first, become one. */
 value_id build_activation(struct build *b, value_id x, enum activation_kind kind);
-void build_add(struct build *b, value_id x);
+/* x, times `scale`, is added to the residual. */
+void build_add(struct build *b, value_id x, float scale);
 
-/* Behind the layers: the last norm, embeddings, scores and samples. Without `head` the logits are
- * by the table `embed`. */
-void build_head(struct build *b, const char *norm, float eps, const char *head, weight_id embed);
+/* Behind the layers: the last norm, embeddings, scores and samples. */
+struct build_head {
+    const char *norm;
+    float eps;
+    const char *head; /* NULL: the logits are by the table `embed` */
+    weight_id embed;
+    float scale; /* of the logits */
+};
+void build_head(struct build *b, const struct build_head *head);
 
 /* All of the model that computes nothing. */
 void build_null(struct build *b, uint32_t state_bytes);

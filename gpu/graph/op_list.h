@@ -116,6 +116,9 @@ struct op {
             enum activation_kind kind;
         } activation;
         struct {
+            float by;
+        } scale; /* OP_EMBED, OP_ADD, OP_GATHER */
+        struct {
             uint16_t table; /* OP_ANGLES, OP_ROPE */
             uint32_t head_dim;
         } rope; /* in[2]: the angles */

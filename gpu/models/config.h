@@ -47,12 +47,14 @@ struct model_config {
     uint32_t layers, hidden, intermediate, heads, kv_heads, head_dim, vocab;
     uint32_t context_max; /* positions that the model is meant for, yarn's extension included */
     float norm_eps;
-    float attention_scale; /* head_dim ^ -0.5 */
+    float attention_scale;                                           /* head_dim ^ -0.5 */
+    float embedding_multiplier, residual_multiplier, logits_scaling; /* 1 but for Granite */
     bool qkv_bias, o_bias, mlp_bias;
     bool qk_norm; /* RMSNorm over each head of q and k, before rope */
     bool tied;    /* the output matrix is the embedding */
     struct model_rope rope;
     uint32_t window[MODEL_LAYERS_MAX]; /* of each layer; 0: it sees all */
+    bool no_rope[MODEL_LAYERS_MAX];    /* the layer's q and k are not rotated */
     int32_t bos_id;                    /* -1: none */
     uint32_t eos_count;
     int32_t eos_ids[MODEL_EOS_MAX]; /* of config.json and generation_config.json, each once */
@@ -62,7 +64,11 @@ struct model_config {
 /* Before anything is read. */
 #define MODEL_CONFIG_EMPTY                                                                         \
     {                                                                                              \
-        .norm_eps = 1e-6f, .bos_id = -1, .sampling = {.top_p = 1, .repetition = 1 }                \
+        .norm_eps = 1e-6f, .embedding_multiplier = 1, .residual_multiplier = 1,                    \
+        .logits_scaling = 1, .bos_id = -1, .sampling = {                                           \
+            .top_p = 1,                                                                            \
+            .repetition = 1                                                                        \
+        }                                                                                          \
     }
 
 /* Reads directory/config.json and, where it exists, directory/generation_config.json.

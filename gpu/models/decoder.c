@@ -6,12 +6,14 @@
 #define DEFAULT_WINDOW 4096
 #define WINDOW_LAYERS 28
 
-static void attention(struct build *b, const struct model_config *c, uint32_t layer)
+enum { TABLE_ROPE, TABLE_STILL };
+
+static void attention(struct build *b, const struct model_config *c,
+                      const struct decoder_names *names, uint32_t layer)
 {
-    const struct build_part qkv_parts[LIST_PARTS_MAX] = {
-        {"self_attn.q_proj", c->heads * c->head_dim},
-        {"self_attn.k_proj", c->kv_heads * c->head_dim},
-        {"self_attn.v_proj", c->kv_heads * c->head_dim}};
+    const struct build_part qkv_parts[LIST_PARTS_MAX] = {{names->q, c->heads * c->head_dim},
+                                                         {names->k, c->kv_heads * c->head_dim},
+                                                         {names->v, c->kv_heads * c->head_dim}};
     struct build_attention attention = {.window = c->window[layer],
                                         .heads = c->heads,
                                         .kv_heads = c->kv_heads,
@@ -24,37 +26,63 @@ static void attention(struct build *b, const struct model_config *c, uint32_t la
         build_head_norm(b, q, "self_attn.q_norm", c->head_dim, c->norm_eps);
         build_head_norm(b, k, "self_attn.k_norm", c->head_dim, c->norm_eps);
     }
-    build_rope(b, q, k, 0, c->head_dim);
+    build_rope(b, q, k, c->no_rope[layer] ? TABLE_STILL : TABLE_ROPE, c->head_dim);
     value_id a = build_attention(b, q, k, v, &attention);
-    build_add(b,
-              build_matmul(b, a, SPLIT_COLUMNS, c->o_bias, PARTS({"self_attn.o_proj", c->hidden})));
+    value_id o =
+        build_matmul(b, a, SPLIT_COLUMNS, c->o_bias, PARTS({"self_attn.o_proj", c->hidden}));
+    build_add(b, o, c->residual_multiplier);
 }
 
-static void mlp(struct build *b, const struct model_config *c)
+/* Layers without rope turn by no angle, which leaves every element as it is, to the bit. */
+static void still_table(struct build *b, const struct model_config *config)
 {
-    const struct build_part halves[LIST_PARTS_MAX] = {{"mlp.gate_proj", c->intermediate},
-                                                      {"mlp.up_proj", c->intermediate}};
+    struct model_rope still = {.pairs = config->rope.pairs, .attention = 1};
+    bool any = false;
+    for (uint32_t i = 0; i < config->layers; i++)
+        any = any || config->no_rope[i];
+    if (any)
+        build_rope_table(b, &still);
+}
+
+static void mlp(struct build *b, const struct model_config *c, const struct decoder_names *names)
+{
+    const struct build_part halves[LIST_PARTS_MAX] = {{names->gate, c->intermediate},
+                                                      {names->up, c->intermediate}};
     value_id x = build_norm(b, b->list.residual, "post_attention_layernorm", NORM_RMS, c->norm_eps);
     value_id up = build_matmul(b, x, SPLIT_ROWS, c->mlp_bias, halves);
     value_id y = build_activation(b, up, ACTIVATION_SILU);
-    build_add(b,
-              build_matmul(b, y, SPLIT_COLUMNS, c->mlp_bias, PARTS({"mlp.down_proj", c->hidden})));
-}
-
-void decoder_layer(struct build *b, const struct model_config *config, uint32_t layer)
-{
-    build_layer(b, layer);
-    attention(b, config, layer);
-    mlp(b, config);
+    value_id down =
+        build_matmul(b, y, SPLIT_COLUMNS, c->mlp_bias, PARTS({"mlp.down_proj", c->hidden}));
+    build_add(b, down, c->residual_multiplier);
 }
 
 void decoder_build(struct build *b, const struct model_config *config)
 {
-    weight_id embed = build_embed(b, "model.embed_tokens");
+    static const struct decoder_names names = {.q = "self_attn.q_proj",
+                                               .k = "self_attn.k_proj",
+                                               .v = "self_attn.v_proj",
+                                               .gate = "mlp.gate_proj",
+                                               .up = "mlp.up_proj"};
+    decoder_build_of(b, config, &names);
+}
+
+void decoder_build_of(struct build *b, const struct model_config *config,
+                      const struct decoder_names *names)
+{
+    weight_id embed = build_embed(b, "model.embed_tokens", config->embedding_multiplier);
     build_rope_table(b, &config->rope);
-    for (uint32_t i = 0; i < config->layers; i++)
-        decoder_layer(b, config, i);
-    build_head(b, "model.norm", config->norm_eps, config->tied ? NULL : "lm_head", embed);
+    still_table(b, config);
+    for (uint32_t i = 0; i < config->layers; i++) {
+        build_layer(b, i);
+        attention(b, config, names, i);
+        mlp(b, config, names);
+    }
+    struct build_head head = {.norm = "model.norm",
+                              .eps = config->norm_eps,
+                              .head = config->tied ? NULL : "lm_head",
+                              .embed = embed,
+                              .scale = 1 / config->logits_scaling};
+    build_head(b, &head);
 }
 
 /* ---- keys ---- */

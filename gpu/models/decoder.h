@@ -5,8 +5,14 @@
 #include "gpu/models/family.h"
 
 /* config's qkv_bias, o_bias, mlp_bias, qk_norm and windows say what is in it. */
-void decoder_layer(struct build *b, const struct model_config *config, uint32_t layer);
 void decoder_build(struct build *b, const struct model_config *config);
+
+/* The same with tensors of other names; parts of one name take its rows in turn. */
+struct decoder_names {
+    const char *q, *k, *v, *gate, *up;
+};
+void decoder_build_of(struct build *b, const struct model_config *config,
+                      const struct decoder_names *names);
 
 /* num_key_value_heads; absent: all heads, or refused where it is required. */
 int decoder_kv_heads(const struct fields *fields, bool required, struct model_config *config);

@@ -45,7 +45,7 @@ static int copy_blocks(struct walk *walk, op_run ops, struct error *error)
 static bool begin_model_can(const struct walk *walk, op_run ops)
 {
     struct step_begin_args args = walk_expand(walk, ops);
-    return expand_begins(&args);
+    return ops[2]->scale.by == 1 && expand_begins(&args);
 }
 
 static int begin_model(struct walk *walk, op_run ops, struct error *error)
@@ -63,6 +63,7 @@ static int embed(struct walk *walk, op_run ops, struct error *error)
         .out = walk_value(walk, ops[0]->out),
         .stride = walk_list(walk)->hidden,
         .out_dtype = scratch_dtype(walk->program, ops[0]->out),
+        .scale = ops[0]->scale.by,
     };
     CUDA_TRY(op_embed(&args, stream_of(walk)), error);
     return 0;
@@ -99,7 +100,7 @@ static int matmul(struct walk *walk, op_run ops, struct error *error)
 static bool matmul_add_can(const struct walk *walk, op_run ops)
 {
     struct matmul_args args = walk_product(walk, ops[0]);
-    bool exact = args.y_dtype == DTYPE_F32;
+    bool exact = args.y_dtype == DTYPE_F32 && ops[1]->scale.by == 1;
     walk_add(walk, ops[1], &args);
     return exact && matmul_fuses(&args);
 }
@@ -409,6 +410,7 @@ static int gather(struct walk *walk, op_run ops, struct error *error)
         .in_stride = size,
         .out_stride = size,
         .dtype = walk->program->dtype,
+        .scale = ops[0]->scale.by,
     };
     CUDA_TRY(op_gather(&args, stream_of(walk)), error);
     return 0;

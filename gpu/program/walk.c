@@ -58,8 +58,7 @@ static struct weight head_rows(const struct walk *walk, const struct op *matmul)
     if (walk_list(walk)->weights[matmul->weight].split == SPLIT_VOCABULARY)
         return w;
     w.n = weights->vocabulary_rows;
-    w.data =
-        (const char *)w.data + format_bytes(w.format, weights->vocabulary_first, w.k);
+    w.data = (const char *)w.data + format_bytes(w.format, weights->vocabulary_first, w.k);
     return w;
 }
 
@@ -143,6 +142,7 @@ struct norm_args walk_norm(const struct walk *walk, const struct op *add, const 
         .weight_dtype = program->weights->vector,
         .out_dtype = program->dtype,
         .eps = norm ? norm->norm.eps : 0,
+        .delta_scale = add ? add->scale.by : 1,
     };
 }
 
@@ -169,8 +169,8 @@ static struct step_begin_first first_of(const struct walk *walk, const struct op
 struct step_begin_args walk_expand(const struct walk *walk, const struct op *const *ops)
 {
     struct step_begin_args args = {.wire = walk->launch->wire,
-                               .batch = walk->launch->batch,
-                               .control = walk->program->control};
+                                   .batch = walk->launch->batch,
+                                   .control = walk->program->control};
     if (ops)
         args.first = first_of(walk, ops);
     return args;

@@ -11,6 +11,13 @@
 #define QWEN2 "\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\""
 #define QWEN3 "\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\""
 
+#define PHI3 "\"architectures\":[\"Phi3ForCausalLM\"],\"model_type\":\"phi3\""
+
+#define GRANITE "\"architectures\":[\"GraniteForCausalLM\"],\"model_type\":\"granite\""
+
+#define SMOLLM3                                                                                    \
+    "\"architectures\":[\"SmolLM3ForCausalLM\"],\"model_type\":\"smollm3\",\"rope_theta\":5000000"
+
 struct refusal {
     const char *changes;
     const char *text; /* the whole message behind "config.json: " */
@@ -20,13 +27,17 @@ static const struct refusal refusals[] = {
     /* what is not computed here, by name */
     {"\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\"",
      "architectures: \"GPT2LMHeadModel\" is not supported (LlamaForCausalLM, MistralForCausalLM, "
-     "Qwen2ForCausalLM and Qwen3ForCausalLM are)"},
+     "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM and "
+     "SmolLM3ForCausalLM are)"},
     {"\"-architectures\":0,\"model_type\":\"gemma2\"",
-     "model_type: \"gemma2\" is not supported (llama, mistral, qwen2 and qwen3 are)"},
+     "model_type: \"gemma2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite and "
+     "smollm3 "
+     "are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForSequenceClassification\"]",
      "architectures: \"LlamaForSequenceClassification\" is not supported (LlamaForCausalLM, "
-     "MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM are)"},
+     "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
+     "GraniteForCausalLM and SmolLM3ForCausalLM are)"},
     {"\"model_type\":\"mistral\"",
      "model_type: \"mistral\" is not the type of the class under architectures"},
     {"\"architectures\":\"LlamaForCausalLM\"",
@@ -64,6 +75,20 @@ static const struct refusal refusals[] = {
     {MISTRAL ",\"num_local_experts\":8", "num_local_experts: 8 is not supported for mistral"},
     {QWEN2 ",\"use_qk_norm\":true", "use_qk_norm: true is not supported for qwen2"},
     {QWEN3 ",\"no_rope_layers\":[1,0]", "no_rope_layers: a list is not supported for qwen3"},
+    {PHI3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}",
+     "rope_scaling.type: \"yarn\" is not supported for phi3 (default is)"},
+    {GRANITE ",\"residual_multiplier\":0",
+     "residual_multiplier: 0 is not a number from 0.000001 to 1000000"},
+    {GRANITE ",\"num_local_experts\":32", "num_local_experts: 32 is not supported for granite"},
+    {SMOLLM3 ",\"use_sliding_window\":true",
+     "use_sliding_window: true is not supported for smollm3"},
+    {SMOLLM3 ",\"no_rope_layers\":[1]",
+     "no_rope_layers: a list is not a list of num_hidden_layers numbers"},
+    {SMOLLM3 ",\"no_rope_layers\":[1,2]", "no_rope_layers: 2 is not 0 or 1"},
+    {"\"architectures\":[\"SmolLM3ForCausalLM\"],\"model_type\":\"smollm3\"",
+     "rope_theta: missing"},
+    {PHI3 ",\"partial_rotary_factor\":0.75",
+     "partial_rotary_factor: 0.75 is not supported (heads are rotated whole)"},
     /* sizes: missing, of the wrong type, out of range */
     {"\"-num_hidden_layers\":0", "num_hidden_layers: missing"},
     {"\"-hidden_size\":0", "hidden_size: missing"},
@@ -77,8 +102,7 @@ static const struct refusal refusals[] = {
     {"\"hidden_size\":-32", "hidden_size: -32 is not a whole number from 1 to 65536"},
     {"\"hidden_size\":32.5", "hidden_size: 32.5 is not a whole number from 1 to 65536"},
     {"\"hidden_size\":65537", "hidden_size: 65537 is not a whole number from 1 to 65536"},
-    {"\"hidden_size\":1e300",
-     "hidden_size: 1e+300 is not a whole number from 1 to 65536"},
+    {"\"hidden_size\":1e300", "hidden_size: 1e+300 is not a whole number from 1 to 65536"},
     {"\"num_hidden_layers\":257", "num_hidden_layers: 257 is not a whole number from 1 to 256"},
     {"\"num_hidden_layers\":true", "num_hidden_layers: true is not a whole number from 1 to 256"},
     {"\"vocab_size\":[256]", "vocab_size: a list is not a whole number from 1 to 1048576"},
@@ -241,6 +265,9 @@ static const struct {
     {"\"logits_scaling\":1,\"num_local_experts\":0,\"use_qk_norm\":false,\"clip_qkv\":null",
      "llama", 8, 2, 0, 0, 0, 0, 0},
     {MISTRAL ",\"head_dim\":128", "mistral", 128, 2, 0, 0, 0, 0, 0},
+    {PHI3 ",\"-num_key_value_heads\":0,\"attention_bias\":true", "phi3", 8, 4, 0, 0, 0, 0, 0},
+    {GRANITE ",\"attention_bias\":true,\"logits_scaling\":8", "granite", 8, 2, 1, 1, 0, 0, 0},
+    {SMOLLM3, "smollm3", 8, 2, 0, 0, 0, 0, 1},
     {QWEN2, "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN2 ",\"attention_bias\":false,\"mlp_bias\":true", "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN3, "qwen3", 128, 2, 0, 0, 0, 1, 0},
@@ -273,6 +300,8 @@ static const struct {
     {MISTRAL ",\"num_hidden_layers\":4", {4096, 4096, 4096, 4096}, 1},
     {MISTRAL ",\"num_hidden_layers\":4,\"sliding_window\":null", {0, 0, 0, 0}, 1},
     {MISTRAL ",\"num_hidden_layers\":4,\"sliding_window\":16", {16, 16, 16, 16}, 1},
+    {PHI3 ",\"num_hidden_layers\":4", {0, 0, 0, 0}, 1},
+    {PHI3 ",\"num_hidden_layers\":4,\"sliding_window\":16", {16, 16, 16, 16}, 1},
     {QWEN2 ",\"num_hidden_layers\":4,\"sliding_window\":16", {0, 0, 0, 0}, 1},
     {QWEN2 ",\"num_hidden_layers\":4,\"sliding_window\":16,\"use_sliding_window\":true",
      {0, 0, 0, 0},
@@ -317,6 +346,39 @@ START_TEST(each_layer_is_in_the_group_of_its_window)
     }
     for (uint32_t group = 0; group < list.group_count; group++)
         ck_assert_uint_eq(list.groups[group].layers, layers[group]);
+    op_list_free(&list);
+}
+END_TEST
+
+static const struct {
+    const char *changes;
+    bool rope[5]; /* of the layers */
+} ropes[] = {
+    {SMOLLM3 ",\"num_hidden_layers\":5", {true, true, true, false, true}},
+    {SMOLLM3 ",\"num_hidden_layers\":5,\"no_rope_layer_interval\":2",
+     {true, false, true, false, true}},
+    {SMOLLM3 ",\"num_hidden_layers\":5,\"no_rope_layers\":[0,1,1,0,0]",
+     {false, true, true, false, false}},
+    {"\"num_hidden_layers\":5", {true, true, true, true, true}},
+};
+
+START_TEST(layers_without_rope_turn_by_no_angle)
+{
+    struct model_config config;
+    struct op_list list;
+    struct error error = {0};
+    ck_assert_msg(config_with(ropes[_i].changes, &config, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(model_list(&config, 1, &list, &error), 0);
+    uint32_t layers = 0;
+    for (uint32_t i = 0; i < list.op_count; i++) {
+        const struct op *op = &list.ops[i];
+        if (op->kind != OP_ROPE)
+            continue;
+        float slowest = list.ropes[op->rope.table].inverse_frequency[config.rope.pairs - 1];
+        ck_assert_int_eq(slowest > 0, ropes[_i].rope[op->layer]);
+        layers++;
+    }
+    ck_assert_uint_eq(layers, 5);
     op_list_free(&list);
 }
 END_TEST
@@ -412,6 +474,8 @@ Suite *config_suite(void)
                         sizeof(variants) / sizeof(variants[0]));
     tcase_add_loop_test(tcase, each_layer_is_in_the_group_of_its_window, 0,
                         sizeof(windows) / sizeof(windows[0]));
+    tcase_add_loop_test(tcase, layers_without_rope_turn_by_no_angle, 0,
+                        sizeof(ropes) / sizeof(ropes[0]));
     tcase_add_loop_test(tcase, both_spellings_of_rope_give_the_same_frequencies, 0,
                         sizeof(spellings) / sizeof(spellings[0]));
     tcase_add_test(tcase, rope_scaling_wins_over_rope_parameters);

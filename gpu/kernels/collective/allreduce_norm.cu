@@ -122,7 +122,8 @@ __device__ __forceinline__ void take_row(const struct allreduce_norm_args &args,
         float8 sum = sum_parts<RANKS, WIDE>(args, row, i);
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            value[turn].v[j] = round_value(value[turn].v[j] + sum.v[j], a.residual_dtype);
+            value[turn].v[j] =
+                round_value(value[turn].v[j] + norm_delta(sum.v[j], a), a.residual_dtype);
         squares = norm_squares(squares, value[turn]);
         store_float8(a.residual, residual + i, residual + a.size, a.residual_dtype, value[turn]);
     }

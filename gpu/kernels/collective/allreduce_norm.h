@@ -1,5 +1,5 @@
 /* The sum over all ranks of their parts of delta, and op_norm with it, in one pass:
- *     residual[r] += part_0[r] + part_1[r] + ...                 (rounded to residual_dtype)
+ *     residual[r] += (part_0[r] + part_1[r] + ...) * delta_scale (rounded to residual_dtype)
  *     out[r] = residual[r] / sqrt(mean(residual[r]^2) + eps) * weight
  * Parts are added in float32 and in the order of ranks, so all ranks get the same bits.
  *

@@ -44,7 +44,8 @@ template <int TURNS> __global__ void norm_kernel(struct norm_args a)
         if (a.delta) {
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                value[turn].v[j] = round_value(value[turn].v[j] + add[turn].v[j], a.residual_dtype);
+                value[turn].v[j] =
+                    round_value(value[turn].v[j] + norm_delta(add[turn].v[j], a), a.residual_dtype);
             store_float8(a.residual, residual + i, residual + a.size, a.residual_dtype,
                          value[turn]);
         }

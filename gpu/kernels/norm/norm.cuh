@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gpu/kernels/common/device.cuh"
+#include "gpu/kernels/norm/norm.h"
 
 #define NORM_THREADS 1024 /* eight values of a row each, and of longer rows eight more per turn */
 
@@ -9,6 +10,12 @@
 static inline unsigned norm_threads(uint32_t size)
 {
     return threads_for(size, NORM_THREADS);
+}
+
+/* What is added: rounded apart, as the CPU does. */
+__device__ __forceinline__ float norm_delta(float delta, const struct norm_args &a)
+{
+    return a.delta_scale != 0 ? __fmul_rn(delta, a.delta_scale) : delta;
 }
 
 __device__ __forceinline__ float norm_squares(float squares, const float8 &value)

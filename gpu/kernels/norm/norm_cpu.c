@@ -10,6 +10,7 @@ static float norm_add(const struct norm_args *args, uint32_t row, void *residual
 {
     const struct simd *simd = simd_best();
     float lanes[SIMD_LANES] = {0}, sum[NORM_PIECE], other[NORM_PIECE];
+    float scale = args->delta_scale != 0 ? args->delta_scale : 1;
     for (uint32_t i = 0; i < args->size; i += NORM_PIECE) {
         uint32_t count = args->size - i < NORM_PIECE ? args->size - i : NORM_PIECE;
         void *at = number_at(residual, args->residual_dtype, i);
@@ -17,7 +18,7 @@ static float norm_add(const struct norm_args *args, uint32_t row, void *residual
         if (delta) {
             delta(context, row, i, count, other);
             for (uint32_t j = 0; j < count; j++)
-                sum[j] += other[j];
+                sum[j] += other[j] * scale;
             number_round(at, sum, args->residual_dtype, count);
             number_widen(sum, at, args->residual_dtype, count);
         }

@@ -12,8 +12,13 @@ __global__ void gather_kernel(struct gather_args a)
         return;
     size_t from = (size_t)a.index[a.rows.first + row] * a.in_stride;
     size_t to = (size_t)row * a.out_stride;
-    store_float8(a.out, to + i, to + a.size, a.dtype,
-                load_float8(a.in, from + i, from + a.size, a.dtype));
+    float8 value = load_float8(a.in, from + i, from + a.size, a.dtype);
+    if (a.scale != 0) {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            value.v[j] *= a.scale;
+    }
+    store_float8(a.out, to + i, to + a.size, a.dtype, value);
 }
 
 cudaError_t op_gather(const struct gather_args *args, cudaStream_t stream)

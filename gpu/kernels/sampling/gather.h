@@ -1,4 +1,4 @@
-/* out[i] = in[index[first + i]]: the rows that need logits. */
+/* out[i] = in[index[first + i]] * scale: the rows that need logits. */
 #pragma once
 
 #include "gpu/kernels/common/kernel.h"
@@ -10,6 +10,7 @@ struct gather_args {
     void *out;             /* [max][out_stride] */
     uint32_t size, in_stride, out_stride;
     enum dtype dtype;
+    float scale; /* 0 stands for 1 */
 };
 
 OP_C cudaError_t op_gather(const struct gather_args *args, cudaStream_t stream);

@@ -13,6 +13,11 @@ __global__ void embed_kernel(struct embed_args a)
     size_t from = (size_t)a.batch.token_id[token] * a.table.k, to = (size_t)token * a.stride;
     float8 value =
         load_float8(a.table.data, from + i, from + a.table.k, (enum dtype)a.table.format);
+    if (a.scale != 0) {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            value.v[j] *= a.scale;
+    }
     store_float8(a.out, to + i, to + a.table.k, a.out_dtype, value);
 }
 

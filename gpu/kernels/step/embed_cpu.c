@@ -15,6 +15,8 @@ static void embed_row(const struct embed_args *args, uint32_t token)
     for (uint32_t i = 0; i < size; i += EMBED_PIECE) {
         uint32_t count = size - i < EMBED_PIECE ? size - i : EMBED_PIECE;
         number_widen(wide, number_at(from, dtype, i), dtype, count);
+        for (uint32_t j = 0; j < count && args->scale != 0; j++)
+            wide[j] *= args->scale;
         number_round(number_at(to, args->out_dtype, i), wide, args->out_dtype, count);
     }
 }

@@ -1,9 +1,13 @@
 /* Real models on the CPU device give what transformers gives in float32. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gpu/emu/emu.h"
 #include "tests/gpu/gpu_suites.h"
+#include "tests/gpu/packed.h"
 #include "tests/gpu/rig/engine_client.h"
 #include "tests/gpu/rig/reference.h"
 #include "tests/gpu/rig/rig.h"
@@ -128,6 +132,44 @@ START_TEST(embeddings_are_the_final_hidden_states_of_transformers)
 }
 END_TEST
 
+/* The log-probability of the last token after tokens whose first ones stand in this order, or in
+ * the other. */
+static float last_score(bool turned)
+{
+    static int32_t tokens[REFERENCE_TOKENS];
+    const struct reference_prompt *prompt = &reference.prompts[REFERENCE_PROMPTS - 2];
+    uint32_t count = prompt->count;
+    for (uint32_t i = 0; i < count; i++)
+        tokens[i] = prompt->tokens[turned && i + 2 < count ? count - 3 - i : i];
+    jobs[0] = (struct engine_client_job){.prompt = tokens, .prompt_len = count, .score = true};
+    jobs_run(1);
+    return jobs[0].scores[count - 2].logprob;
+}
+
+/* One layer that does not know of positions sees a set of tokens. */
+START_TEST(a_layer_without_rope_knows_no_order)
+{
+    char from[256], file[300], directory[] = "/tmp/unrotated.XXXXXX";
+    setup(1);
+    ck_assert(reference_read("llama-mha-bf16", &reference));
+    memcpy(from, reference.directory, sizeof from);
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    bool made = (_i ? rotated_make : unrotated_make)(from, "llama", directory);
+    struct gpu_options options = {.model = directory, .tokens_max = 512, .slots_max = 64};
+    int status = made ? engine_client_open(&talk, &options, false) : -1;
+    for (int i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "%s/%s", directory, i ? "config.json" : "model.safetensors");
+        (void)unlink(file);
+    }
+    (void)rmdir(directory);
+    ck_assert_msg(made && status == 0, "%s", talk.error.text);
+    ck_assert_int_eq(engine_client_start(&talk), 0);
+    float off = fabsf(last_score(false) - last_score(true));
+    ck_assert_msg(_i ? off > 10 * TOLERANCE : off < TOLERANCE, "%g", (double)off);
+    engine_client_close(&talk);
+}
+END_TEST
+
 Suite *reference_suite(void)
 {
     Suite *suite = suite_create("reference");
@@ -138,6 +180,7 @@ Suite *reference_suite(void)
     tcase_add_loop_test(tcase, greedy_tokens_are_those_of_transformers, 0, (int)name_count);
     tcase_add_loop_test(tcase, embeddings_are_the_final_hidden_states_of_transformers, 0,
                         (int)name_count);
+    tcase_add_loop_test(tcase, a_layer_without_rope_knows_no_order, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }

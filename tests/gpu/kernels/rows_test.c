@@ -18,19 +18,22 @@ struct norm_case {
     uint32_t max, count, size;
     enum dtype residual, delta, out;
     bool has_delta, has_weight, in_place;
+    float delta_scale; /* 0: none is given */
 };
 
 static const struct norm_case norm_cases[] = {
-    {1, 1, 1, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false},
-    {5, 3, 100, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, true},
-    {200, 131, 64, DTYPE_F32, DTYPE_BF16, DTYPE_F32, true, true, false},
-    {4, 4, 2048, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, true, true, true},
-    {4, 4, 1031, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, false, true, false},
-    {3, 2, 515, DTYPE_F16, DTYPE_F16, DTYPE_F16, true, false, false},
-    {7, 6, 512, DTYPE_F32, DTYPE_F32, DTYPE_F16, true, true, false},
-    {3, 0, 515, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false},
+    {1, 1, 1, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false, 0},
+    {5, 3, 100, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, true, 0},
+    {200, 131, 64, DTYPE_F32, DTYPE_BF16, DTYPE_F32, true, true, false, 0},
+    {4, 4, 2048, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, true, true, true, 0},
+    {4, 4, 1031, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, false, true, false, 0},
+    {3, 2, 515, DTYPE_F16, DTYPE_F16, DTYPE_F16, true, false, false, 0},
+    {7, 6, 512, DTYPE_F32, DTYPE_F32, DTYPE_F16, true, true, false, 0},
+    {3, 0, 515, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false, 0},
+    {9, 7, 96, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false, 0.22f},
+    {4, 4, 2048, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, true, true, false, 0.22f},
     /* more rows than a GPU takes at once */
-    {540, 531, 4088, DTYPE_F32, DTYPE_F32, DTYPE_BF16, false, true, false},
+    {540, 531, 4088, DTYPE_F32, DTYPE_F32, DTYPE_BF16, false, true, false, 0},
 };
 
 static double norm_scale(const struct tensor *residual, uint32_t row, double eps)
@@ -70,7 +73,9 @@ START_TEST(norm_adds_then_scales_by_the_root_mean_square)
         .weight_dtype = DTYPE_BF16,
         .out_dtype = c->out,
         .eps = 1e-5f,
+        .delta_scale = c->delta_scale,
     };
+    double delta_scale = c->delta_scale != 0 ? (double)c->delta_scale : 1;
     OK(op_norm(&args, rig_stream));
     tensor_read(&residual);
     if (!c->in_place)
@@ -81,8 +86,9 @@ START_TEST(norm_adds_then_scales_by_the_root_mean_square)
         for (uint32_t i = 0; i < c->size; i++) {
             double want = (double)tensor_at(&before, row, i);
             if (c->has_delta && row < c->count)
-                want += (double)tensor_at(&added, row, i);
-            check_close((double)tensor_at(&residual, row, i), want, c->residual, 0);
+                want += (double)tensor_at(&added, row, i) * delta_scale;
+            check_close((double)tensor_at(&residual, row, i), want, c->residual,
+                        c->delta_scale != 0 ? 1e-6 : 0);
             want = (double)tensor_at(&residual, row, i) * scale;
             if (c->has_weight)
                 want *= (double)tensor_at(&weight, 0, i);
@@ -169,6 +175,8 @@ END_TEST
 START_TEST(gather_takes_rows_by_index_from_the_first_of_a_chunk)
 {
     rig_begin();
+    static const float scales[] = {0, 1, 0.125f}; /* 0 stands for 1 */
+    float scale = scales[_i], by = scale != 0 ? scale : 1;
     uint32_t index[20], total = 17, first = 8, max = 6, size = 33;
     struct tensor in = tensor_random(DTYPE_BF16, 50, size, 1);
     struct tensor out = tensor_poison(DTYPE_BF16, max, size);
@@ -183,14 +191,15 @@ START_TEST(gather_takes_rows_by_index_from_the_first_of_a_chunk)
                                    .size = size,
                                    .in_stride = in.stride,
                                    .out_stride = out.stride,
-                                   .dtype = DTYPE_BF16};
+                                   .dtype = DTYPE_BF16,
+                                   .scale = scale};
         OK(cudaMemsetAsync(out.device, 0xa5, (size_t)max * out.stride * 2, rig_stream));
         OK(op_gather(&args, rig_stream));
         ck_assert(tensor_untouched(&out, here));
         tensor_read(&out);
         for (uint32_t i = 0; i < here; i++)
             for (uint32_t j = 0; j < size; j++)
-                ck_assert(tensor_at(&out, i, j) == tensor_at(&in, index[first + i], j));
+                ck_assert(tensor_at(&out, i, j) == by * tensor_at(&in, index[first + i], j));
     }
     rig_end();
 }
@@ -205,7 +214,7 @@ Suite *rows_suite(void)
     tcase_add_loop_test(tcase, swiglu_is_silu_of_the_gate_times_up, 0, 10);
     tcase_add_test(tcase, swiglu_of_many_rows);
     tcase_add_test(tcase, swiglu_gives_infinity_where_f16_ends);
-    tcase_add_test(tcase, gather_takes_rows_by_index_from_the_first_of_a_chunk);
+    tcase_add_loop_test(tcase, gather_takes_rows_by_index_from_the_first_of_a_chunk, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
 }

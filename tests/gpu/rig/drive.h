@@ -43,8 +43,8 @@ struct drive {
     struct gpu_model model;
     struct gpu_limits limits;
     int wake_fd;
-    bool stepping;        /* the stepper engine: rig_step is called here */
-    bool graphs;          /* mostly steps that can be captured, and captures on */
+    bool stepping; /* the stepper engine: rig_step is called here */
+    bool graphs;   /* mostly steps that can be captured, and captures on */
     bool profiling;
     bool use_ids;         /* decode rows may carry ids instead of the slot's last token */
     uint32_t target_seqs; /* live ones to strive for */
