@@ -87,7 +87,7 @@ struct seq {
     struct mailbox_link in_link, cancel_link, out_link;
     enum finish cancel_reason; /* set before cancel_link is pushed: how the sequence then ends */
     atomic_uint out_flags; /* enum completion_flag, one word so that nothing is lost; see completion
-                              queue.h */
+                              mailbox.h */
 
     /* Loop only. */
     enum seq_state state;

@@ -1,4 +1,4 @@
-/* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_kv.c
+/* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_memory.c
  * (blocks and slabs), sched_flight.c (what becomes of the plan), sched_results.c. Nobody else
  * includes this. */
 #pragma once
@@ -51,7 +51,7 @@ void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us
 void sched_end_error(struct sched *sched, struct seq *seq, const struct error *error,
                      time_us now_us);
 
-/* sched_kv.c */
+/* sched_memory.c */
 /* Blocks for positions below `length`: takes what is missing and writes appends, as far as there
  * are blocks; returns how many positions now have theirs. */
 uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *seq, uint32_t length,

@@ -10,34 +10,20 @@
 
 #include "daemon/api/session.h"
 #include "daemon/service/guard.h"
+#include "daemon/service/listeners.h"
 #include "daemon/service/log_writer.h"
 #include "daemon/service/sd_notify.h"
 #include "daemon/service/sd_watchdog.h"
 #include "protocol/base/log.h"
 
 #define DESCRIPTORS_FIRST 12 /* that an event loop takes, and some */
-#define RESUME_MS 100u       /* when nobody can be accepted */
-#define ACCEPTS_MAX 64       /* per iteration, so that accepting starves nobody */
 
 /* ---- the end -----------------------------------------------------------------------------------
  */
 
-static void close_listeners(struct event_loop *loop)
-{
-    for (uint32_t i = 0; i < loop->listener_count; i++) {
-        struct event_loop_listener *listener = &loop->listeners[i];
-        if (!listener->open)
-            continue;
-        listener->open = false;
-        reach_close(listener);
-        uv_close((uv_handle_t *)&listener->poll, NULL);
-        listen_close(&listener->socket);
-    }
-}
-
 static void leave(struct event_loop *loop, int code)
 {
-    close_listeners(loop);
+    listeners_close(loop);
     log_writer_flush();
     _exit(code);
 }
@@ -299,130 +285,6 @@ static void wake(void *context)
     uv_async_send(&loop->wake);
 }
 
-/* ---- listeners ---------------------------------------------------------------------------------
- */
-
-/* Somebody waits and there is no descriptor for him: he is let in and out, not left to spin on. */
-static bool turn_away(struct event_loop *loop, const struct listener *listener)
-{
-    if (loop->spare_fd >= 0)
-        close(loop->spare_fd);
-    int fd = listen_accept(listener);
-    if (fd >= 0)
-        close(fd);
-    loop->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    log_line(LOG_WARNING, "conn", "no file descriptor is left: a connection was closed");
-    loop->server.counts.connections_refused_total++;
-    return true;
-}
-
-static void on_resume(uv_timer_t *timer);
-
-/* Who waits goes on waiting: the socket stays readable, and the loop does not spin on it. */
-static void pause_listener(struct event_loop_listener *listener, int why)
-{
-    log_line(LOG_WARNING, "conn", "accepting on %s failed, and is tried again in %u ms: %s",
-             listener->socket.name, RESUME_MS, strerror(why));
-    listener->paused = true;
-    uv_poll_stop(&listener->poll);
-    uv_timer_start(&listener->loop->resume, on_resume, RESUME_MS, 0);
-}
-
-static void take_client(struct event_loop *loop, const struct event_loop_listener *source, int fd)
-{
-    const struct listener *listener = &source->socket;
-    struct peer peer = {0};
-    struct error error;
-    if (source->tcp) {
-        http_server_accept(&loop->front, fd, source->kind, true, &peer);
-        return;
-    }
-    if (listen_peer(fd, loop->admin_gid, &peer, &error)) {
-        log_line(LOG_WARNING, "conn", "%s: the connection is closed", error.text);
-        close(fd);
-        return;
-    }
-    peer.via = listener->name;
-    if (source->http)
-        http_server_accept(&loop->front, fd, source->kind, false, &peer);
-    else
-        uv_transport_open(&loop->links, fd, &peer);
-}
-
-void loop_accept(struct event_loop_listener *listener)
-{
-    struct event_loop *loop = listener->loop;
-    event_loop_touch(loop);
-    for (int i = 0; i < ACCEPTS_MAX; i++) {
-        int fd = listen_accept(&listener->socket);
-        if (fd >= 0) {
-            take_client(loop, listener, fd);
-            continue;
-        }
-        if (fd == -EAGAIN || fd == -EWOULDBLOCK)
-            return;
-        if ((fd != -EMFILE && fd != -ENFILE) || !turn_away(loop, &listener->socket))
-            pause_listener(listener, -fd);
-        return;
-    }
-}
-
-static void on_listen(uv_poll_t *poll, int status, int events)
-{
-    (void)events;
-    if (status >= 0)
-        loop_accept(container_of(poll, struct event_loop_listener, poll));
-}
-
-void loop_watch(struct event_loop_listener *listener)
-{
-    uv_poll_start(&listener->poll, UV_READABLE, on_listen); /* fails for closing handles alone */
-}
-
-/* A socket of systemd's is left to the next daemon when this one is drained. */
-static void on_resume(uv_timer_t *timer)
-{
-    struct event_loop *loop = timer->data;
-    for (uint32_t i = 0; i < loop->listener_count; i++) {
-        struct event_loop_listener *listener = &loop->listeners[i];
-        bool left = loop->server.draining && listener->socket.passed;
-        if (listener->open && listener->paused && !left)
-            loop_watch(listener);
-        listener->paused = false;
-    }
-}
-
-static int add_listener(struct event_loop *loop, const struct event_loop_listener *made,
-                        struct error *error)
-{
-    if (loop->listener_count == LISTEN_MAX)
-        return error_set(error, ERR_BAD_CONFIG, "more than %d listening sockets", LISTEN_MAX);
-    struct event_loop_listener *entry = &loop->listeners[loop->listener_count];
-    *entry = *made;
-    entry->loop = loop;
-    int rc = uv_poll_init(&loop->uv, &entry->poll, entry->socket.fd);
-    if (rc == 0)
-        rc = uv_poll_start(&entry->poll, UV_READABLE, on_listen);
-    if (rc != 0)
-        return error_set(error, ERR_IO, "cannot watch %s: %s", entry->socket.name, uv_strerror(rc));
-    entry->open = true;
-    loop->listener_count++;
-    log_line(LOG_NOTICE, "loop", "listening on %s%s", entry->socket.name,
-             !entry->http                         ? ""
-             : entry->kind == HTTP_SERVER_METRICS ? " (metrics)"
-                                                  : " (http)");
-    reach_open(entry);
-    return 0;
-}
-
-int event_loop_listen(struct event_loop *loop, const struct listener *listener, struct error *error)
-{
-    const struct event_loop_listener made = {.socket = *listener};
-    return add_listener(loop, &made, error);
-}
-
 static void take_turn(void *context)
 {
     event_loop_turn(context);
@@ -439,14 +301,6 @@ int event_loop_serve_http(struct event_loop *loop, uint64_t salt, struct error *
     const struct loop_ref below = reference(loop);
     return loop->front.open ? 0
                             : http_server_open(&loop->front, &below, &loop->server, salt, error);
-}
-
-int event_loop_listen_http(struct event_loop *loop, const struct listener *listener,
-                           enum http_server_kind kind, bool tcp, struct error *error)
-{
-    const struct event_loop_listener made = {
-        .socket = *listener, .http = true, .kind = kind, .tcp = tcp};
-    return add_listener(loop, &made, error);
 }
 
 /* ---- life --------------------------------------------------------------------------------------
@@ -591,7 +445,7 @@ static void close_handle(uv_handle_t *handle, void *context)
 /* From here on nobody turns the loop for its own sake, and signals are the guard's. */
 void event_loop_destroy(struct event_loop *loop)
 {
-    close_listeners(loop);
+    listeners_close(loop);
     guard_allow("a worker's thread", ENDING_CLOSE_US, EXIT_DEVICE);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         worker_join(loop->replicas[i]->worker);

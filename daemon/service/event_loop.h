@@ -100,9 +100,6 @@ int event_loop_start(struct event_loop *loop, struct replica_worker *const *repl
 int event_loop_run(struct event_loop *loop);
 void event_loop_destroy(struct event_loop *loop);
 
-/* Takes what waits to be accepted; looks for it from now on, also where the socket is another. */
-void loop_accept(struct event_loop_listener *listener);
-void loop_watch(struct event_loop_listener *listener);
 /* The turn, if one is due: the loop may go to sleep after a timer's callback without the check
  * phase that takes it. What is due again at once then comes in the next iteration, never by a timer
  * of 0 ms: libuv calls timers until none is due, and one that arms itself so keeps it from looking

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/service/event_loop.h"
+#include "daemon/service/listeners.h"
 #include "protocol/base/list.h"
 #include "protocol/base/log.h"
 
@@ -79,10 +80,10 @@ static bool again(struct event_loop_listener *listener, struct error *error)
         error_set(error, ERR_BAD_CONFIG, "systemd passed it: restart its socket unit");
         return false;
     }
-    loop_accept(listener); /* who is in the old one's queue */
+    listeners_accept(listener); /* who is in the old one's queue */
     uv_poll_stop(&listener->poll);
     int rc = listen_again(&listener->socket, error);
-    loop_watch(listener);
+    listeners_watch(listener);
     return rc == 0;
 }
 

@@ -1,4 +1,4 @@
-/* What the service manager is told while the loop runs (the words of the end are loop.c's): that
+/* What the service manager is told while the loop runs (the words of the end are event_loop.c's): that
  * loading goes on, that a first request was answered, that steps complete or nothing is to do.
  *
  * loop thread. The timer runs only where somebody listens: while the model is loading or the first

@@ -6,7 +6,7 @@
  *   notify                       host function(n)
  *
  * Ranks that share a model have two more: for large sums (comm.h), and from stage to stage
- * (relay.h).
+ * (pipeline_link.h).
  *
  * compute has the greatest priority. copy_in and copy_out carry a step's control only; bulk_in and
  * bulk_out everything large (weights). All are created non-blocking; the legacy default stream is

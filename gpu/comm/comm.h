@@ -1,5 +1,5 @@
 /* What the ranks of a tensor-parallel group do together: sums over all of them. Small ones, and
- * logits, go peer to peer (post.h); this is how large ones go.
+ * logits, go peer to peer (p2p_group.h); this is how large ones go.
  *
  * A sum runs on a communication stream of the greatest priority, joined to the compute stream by
  * events both ways: it begins after what compute holds, and compute goes on beside it until

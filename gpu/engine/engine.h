@@ -113,6 +113,6 @@ int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *e
 void step_release(struct rank *rank);
 int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
 
-/* plan.c: asserts what the plan must be, and notes what it opens and closes. */
+/* plan_check.c: asserts what the plan must be, and notes what it opens and closes. */
 void plan_check(const struct rank *rank, const struct gpu_plan *plan);
 void plan_note(struct rank *rank, const struct gpu_plan *plan);

@@ -78,7 +78,7 @@ enum value_type {
     VALUE_F32,
     VALUE_SUM,               /* what is added to the residual, see list.sums_rounded */
     VALUE_STATE,             /* 8 bytes */
-    VALUE_ATTENTION_SCRATCH, /* as large as the op says, see attend.h */
+    VALUE_ATTENTION_SCRATCH, /* as large as the op says, see attention.h */
     VALUE_SAMPLE_SCRATCH,
 };
 

@@ -2,14 +2,14 @@
  * has it.
  *
  * What changes which values exist is decided here, once for each class of steps; which kernel
- * computes the same values is the launcher's choice (product.cu, attend.cu). A fusion is a row of a
+ * computes the same values is the launcher's choice (matmul.cu, attention.cu). A fusion is a row of a
  * table (fusions.c): consecutive ops, what it can, how it runs. Where several match, the longest is
  * taken; none whose inner values somebody else reads. Ops that nothing takes are launched alone,
  * and give the same on a device that fuses nothing.
  *
  * A norm between a product that adds to the residual and one that reads it can be done by the two:
  * it is split into NORM_OUT, what the first hands on, and NORM_IN, what the second still owes
- * (product.h).
+ * (matmul.h).
  */
 #pragma once
 

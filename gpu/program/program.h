@@ -4,7 +4,7 @@
  *
  * Rows are ragged: decode rows and chunks of prompts alike. Logits exist only for positions that
  * sample or are scored, and of scored ones for a chunk of rows at a time. On one of several ranks
- * small sums are made by the norm behind them (post.h), large ones by the communicator (comm.h), in
+ * small sums are made by the norm behind them (p2p_group.h), large ones by the communicator (comm.h), in
  * a long step in two halves of its rows, so that one half travels while the other is computed.
  * Between two stages of a pipeline goes the residual.
  *

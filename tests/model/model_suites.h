@@ -1,4 +1,4 @@
-/* The suites of gpu/model, one per file. */
+/* The suites of gpu/models and gpu/checkpoint, one per file. */
 #pragma once
 
 #include <check.h>

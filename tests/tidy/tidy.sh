@@ -29,27 +29,16 @@ includes daemon 'daemon/|gpu/|protocol/'
 # A kernel's CUDA body and its CPU body know nothing of each other, and the engine nothing of either.
 while IFS= read -r line; do
     breach "$line: only CPU bodies include the emulation"
-done < <(grep -nE '#\s*include\s+"gpu/emu/' gpu/*.[ch] gpu/kernels/*.h gpu/kernels/*.cu 2>/dev/null |
-    grep -vE '_cpu\.[ch]:')
+done < <(grep -nE '#\s*include\s+"gpu/emu/' $(git ls-files gpu | grep -E '\.(c|h|cu|cuh)$' | grep -vE '^gpu/(emu|kernels/cpu)/|_cpu\.[ch]$'))
 while IFS= read -r line; do
     breach "$line: which runtime it is, is CMake's choice"
-done < <(grep -nE '#\s*if.*(CUDA|EMU|CPU_DEVICE)' gpu/*.c 2>/dev/null)
+done < <(grep -nE '#\s*if.*(CUDA|EMU|CPU_DEVICE)' $(git ls-files 'gpu/*.c' | grep -v '^gpu/emu/'))
 
-# A model's words are in its family's file: the engine knows ops, values and weights. And the engine
-# calls down: a family makes a list and knows nothing of what runs it, kernels know nothing of lists.
+# A model's words are in its family's file: the engine knows ops, values and weights. (Who may use whom: folders.sh.)
 while IFS= read -r line; do
     breach "$line: a model's word outside gpu/models"
 done < <(git grep -nE '[a-z]_proj\b|gate_up|layernorm|lm_head|embed_tokens|model_type|num_hidden' -- \
     'gpu/*.[ch]' 'gpu/*.cu' 'gpu/*.cuh' 'gpu/*.def' ':!gpu/models' 2>/dev/null)
-while IFS= read -r line; do
-    breach "$line: calls go engine, graph, weights, kernels; and engine, models, graph's list"
-done < <(
-    grep -nE '#\s*include\s+"gpu/(graph|models|model|engine|weights|loader)' gpu/kernels/* 2>/dev/null
-    grep -nE '#\s*include\s+"gpu/(models|engine|rank|facts|step|graph\.h)' gpu/graph/* 2>/dev/null
-    grep -nE '#\s*include\s+"gpu/' gpu/models/* |
-        grep -vE '"gpu/(models/|model/|graph/(op_list\.h|build\.h|ops\.def)|kernels/null_rule\.h)'
-    grep -nE '#\s*include\s+"gpu/models/config\.h"' gpu/*.[ch] gpu/graph/* gpu/kernels/* 2>/dev/null)
-
 # No header includes itself, over however many others: tsort names those that go in a circle.
 while IFS= read -r line; do
     breach "${line#tsort: }: in a circle of includes"

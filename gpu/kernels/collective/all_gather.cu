@@ -1,5 +1,5 @@
 /* Every block puts its share of this rank's columns before it waits for others', and there are no
- * more blocks than SMs: see reduce.cu. Chunks of 16 bytes where the slices allow it. */
+ * more blocks than SMs: see allreduce_norm.cu. Chunks of 16 bytes where the slices allow it. */
 #include "gpu/kernels/collective/all_gather.h"
 #include "gpu/kernels/collective/inbox.cuh"
 #include "gpu/kernels/common/device_props.cuh"

@@ -1,7 +1,7 @@
 /* How the elements of a weight lie in memory, as a table: what a matrix costs, where it can be cut,
- * and which of a matmul's backends may read it (product.h) follow from a row of it.
+ * and which of a matmul's backends may read it (matmul.h) follow from a row of it.
  *
- * Scales are not part of a format but of a weight (op.h): the same elements come with one scale for
+ * Scales are not part of a format but of a weight (kernel.h): the same elements come with one scale for
  * all, for a row, or for a block of rows and columns of any size. Any thread. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* Walking over a part of a tensor and its place in a fused weight; see place.h. */
+/* Walking over a part of a tensor and its place in a fused weight; see tensor_slice.h. */
 #pragma once
 
 #include "gpu/kernels/common/device.cuh"

@@ -1,4 +1,4 @@
-/* Timing cuBLASLt's candidates, and the file of the winners; the format is in tune.h. */
+/* Timing cuBLASLt's candidates, and the file of the winners; the format is in cublaslt_tune.h. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* The norm between two products of few rows, half of it done by each (product.h): of the one before
+/* The norm between two products of few rows, half of it done by each (matmul.h): of the one before
  * it, what it hands on; of the one behind it, the scale of each row. */
 #pragma once
 

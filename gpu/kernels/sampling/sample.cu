@@ -304,7 +304,7 @@ __device__ static void sample_one(const struct sample_args &a, const struct samp
     }
 }
 
-/* Whole block, at its end. The last block to come ends the step: see publish.cu. */
+/* Whole block, at its end. The last block to come ends the step: see step_end.cu. */
 __device__ static void publish(const struct sample_args &a, const struct step_control &control)
 {
     __shared__ bool last;

@@ -393,7 +393,7 @@ cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
     return emu_graph_set_args(exec, node, args, sizeof *args);
 }
 
-/* ---- products: what product.cu says on a device of 132 processors of sm_90 ---- */
+/* ---- products: what matmul.cu says on a device of 132 processors of sm_90 ---- */
 
 static bool aligned(const struct matmul_args *a)
 {

@@ -1,4 +1,4 @@
-/* Of the module for initcheck (product.cu): slabs of keys and values begin as NaN, where the
+/* Of the module for initcheck (matmul.cu): slabs of keys and values begin as NaN, where the
  * product leaves them as they come (--wrap=mem_slab).
  *
  * Attention reads whole pieces of a block, and makes nothing of positions that no query sees, the
