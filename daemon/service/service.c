@@ -457,6 +457,9 @@ int service_main(int argc, char **argv, char **environment)
     log_setup((enum log_level)options_log_level(service.options),
               (enum log_format)service.options->log_format);
     mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+    /* Small ones are merged when they are freed. Kept apart, they would hold the end of a pool thread's
+     * heap, which malloc_trim() does not give back. */
+    mallopt(M_MXFAST, 0);
     signal(SIGPIPE, SIG_IGN);
     rc = serves(&command, service.options) ? log_writer_start(&error) : 0;
     if (!rc && unknown[0])

@@ -34,7 +34,8 @@ CONFIG_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+    "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM",
+    "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM"}
 
 BASE = dict(
     vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -95,6 +96,16 @@ SPECS = [
     spec(27, "qwen3-yarn-bf16", "qwen3", "BF16", YARN, 4, **SMALL),
     spec(28, "qwen3-linear-f16", "qwen3", "F16", LINEAR, 5, **SMALL),
     spec(29, "qwen3-llama3-bf16", "qwen3", "BF16", LLAMA3, 4, **SMALL),
+    spec(30, "phi3-window-bf16", "phi3", "BF16", DEFAULT, 4, sliding_window=16),
+    spec(31, "phi3-full-f16", "phi3", "F16", DEFAULT, 5, sliding_window=None, **SMALL),
+    spec(32, "granite-bias-bf16", "granite", "BF16", DEFAULT, 4, embedding_multiplier=6.0,
+         residual_multiplier=0.45, attention_multiplier=0.11, logits_scaling=3.0, attention_bias=True, mlp_bias=True),
+    spec(33, "granite-tied-f16", "granite", "F16", DEFAULT, 5, embedding_multiplier=3.0,
+         residual_multiplier=0.7, attention_multiplier=0.16, logits_scaling=8.0, **SMALL),
+    spec(34, "smollm3-list-bf16", "smollm3", "BF16", DEFAULT, 4, num_hidden_layers=3,
+         no_rope_layers=[1, 0, 1], tie_word_embeddings=True),
+    spec(35, "smollm3-interval-f16", "smollm3", "F16", DEFAULT, 5, no_rope_layer_interval=2,
+         tie_word_embeddings=False, num_attention_heads=2, num_key_value_heads=1),
 ]
 
 # Rope of real models and of corners: frequencies only.

@@ -56,12 +56,13 @@ __global__ void planted_unwritten_kernel(volatile unsigned *at)
     at[1] = at[0] + 1;
 }
 
+/* All of a warp, for half of it: who is not named must not come. */
 __global__ void planted_barrier_kernel(volatile unsigned *at)
 {
-    if (threadIdx.x < 48) {
-        __syncthreads();
-        *at = threadIdx.x;
-    }
+    unsigned half = __ballot_sync(0xffffffffu, threadIdx.x % 32 < 16);
+    *at = threadIdx.x;
+    __syncwarp(half);
+    *at = threadIdx.x + 1;
 }
 
 cudaError_t fault_overrun(void *at, size_t bytes, cudaStream_t stream)

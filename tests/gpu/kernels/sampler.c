@@ -5,7 +5,8 @@
 void sampler_begin(struct sampler *sampler, uint32_t vocab)
 {
     *sampler = (struct sampler){.vocab = vocab, .stride = vocab + rig_between(0, 5)};
-    size_t count = (size_t)SCENE_ROWS_MAX * sampler->stride;
+    /* Up to the bound of a batch, which may lie above its count (scene.c): rows there may be read. */
+    size_t count = (size_t)(SCENE_ROWS_MAX + SCENE_BOUND_SLACK) * sampler->stride;
     sampler->logits = calloc(count, sizeof(float));
     sampler->device = rig_new(NULL, count * sizeof(float));
     sampler->samples = rig_new(NULL, sizeof sampler->sample);

@@ -121,7 +121,7 @@ void scene_step(struct scene *scene)
     rig_wait();
     batch->rows_max = scene->counts.rows + rig_between(0, 3);
     batch->tokens_max = scene->counts.tokens + rig_between(0, 3);
-    batch->samples_max = scene->counts.samples + rig_between(0, 3);
+    batch->samples_max = scene->counts.samples + rig_between(0, SCENE_BOUND_SLACK);
     batch->q_len_max = batch->decode_len_max = 0;
     batch->context_max = 0;
     for (uint32_t r = 0; r < scene->counts.rows; r++) {

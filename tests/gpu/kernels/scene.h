@@ -12,6 +12,7 @@
 
 #define SCENE_TOKENS_MAX 1024
 #define SCENE_ROWS_MAX 64
+#define SCENE_BOUND_SLACK 3 /* how far the bound of samples may lie above their count */
 
 struct scene {
     uint32_t slots, length_max, block_tokens, window;
