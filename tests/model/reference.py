@@ -284,6 +284,7 @@ def rounded(value):
 
 
 def reference(item, directory):
+    seed = item["seed"]
     for gain in (1.0, 0.85, 0.7, 0.6, 0.5):
         model, prompts = build(item, seed, directory, gain)
         low, mean, worst = bf16_error(directory, model, prompts)
