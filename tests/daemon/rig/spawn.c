@@ -108,6 +108,16 @@ bool spawn_logged(const struct spawn *spawn, const char *text)
     return memmem(log, length, text, strlen(text)) != NULL;
 }
 
+bool spawn_logs(const struct spawn *spawn, const char *text)
+{
+    for (int tries = 0; tries < SPAWN_PATIENCE_MS / 10 && spawn->pid > 0; tries++) {
+        if (spawn_logged(spawn, text))
+            return true;
+        poll(NULL, 0, 10);
+    }
+    return spawn_logged(spawn, text);
+}
+
 uint32_t spawn_descriptors(const struct spawn *spawn)
 {
     char path[64];

@@ -31,6 +31,8 @@ void spawn_await_ready(struct spawn *spawn);
 int spawn_wait(struct spawn *spawn);
 /* Whether its log holds the text. */
 bool spawn_logged(const struct spawn *spawn, const char *text);
+/* The same of a daemon that lives: a thread of its own writes the log, a moment later. */
+bool spawn_logs(const struct spawn *spawn, const char *text);
 uint32_t spawn_descriptors(const struct spawn *spawn);
 uint64_t spawn_resident(const struct spawn *spawn); /* bytes */
 uint64_t spawn_peak(const struct spawn *spawn);     /* the most that it ever was */

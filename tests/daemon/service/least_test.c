@@ -131,7 +131,7 @@ static void try(const struct option *option, uint64_t least)
     int code = outcome("synthetic:null", option->name, value);
     ck_assert_msg(code == 0 || code == 78, "--%s %s: exit code %d", option->name, value, code);
     if (code)
-        ck_assert_msg(spawn_logged(&spawn, option->name), "--%s %s: not named", option->name,
+        ck_assert_msg(spawn_logs(&spawn, option->name), "--%s %s: not named", option->name,
                       value);
     ck_assert_msg(checked("synthetic:null", option->name, value) == code, "--%s %s --check",
                   option->name, value);
@@ -204,9 +204,9 @@ END_TEST
 START_TEST(a_context_beyond_the_models_is_told)
 {
     ck_assert_int_eq(outcome("synthetic:null", "context-max", "100000"), 0);
-    ck_assert(spawn_logged(&spawn, "context-max is 100000, the model supports 8192 tokens"));
+    ck_assert(spawn_logs(&spawn, "context-max is 100000, the model supports 8192 tokens"));
     ck_assert_int_eq(checked("synthetic:null", "context-max", "100000"), 0);
-    ck_assert(spawn_logged(&spawn, "8192 tokens, the model's: context-max is 100000"));
+    ck_assert(spawn_logs(&spawn, "8192 tokens, the model's: context-max is 100000"));
     ck_assert_int_eq(checked("synthetic:null", "context-max", "8192"), 0);
     ck_assert(!spawn_logged(&spawn, "context-max is 8192"));
 }

@@ -102,7 +102,7 @@ START_TEST(a_socket_that_is_removed_is_there_again)
         ck_assert_int_eq(stat(spawn.socket, &status), 0);
         ck_assert_int_eq(status.st_mode & 07777, 0620);
     }
-    ck_assert(spawn_logged(&spawn, "was gone, and is listened on again"));
+    ck_assert(spawn_logs(&spawn, "was gone, and is listened on again"));
     wire_close(&wire);
     kill(spawn.pid, SIGTERM);
     ck_assert_int_eq(spawn_wait(&spawn), 0);

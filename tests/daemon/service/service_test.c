@@ -186,8 +186,8 @@ START_TEST(options_are_read_again_whole_or_not_at_all)
         ck_assert_uint_eq(welcome.batch_max, steps[i].batch_max);
         wire_close(&wire);
     }
-    ck_assert(spawn_logged(&spawn, "config:2: n-max: a whole number"));
-    ck_assert(spawn_logged(&spawn, "tp cannot change while the daemon runs"));
+    ck_assert(spawn_logs(&spawn, "config:2: n-max: a whole number"));
+    ck_assert(spawn_logs(&spawn, "tp cannot change while the daemon runs"));
 }
 END_TEST
 
@@ -636,7 +636,7 @@ START_TEST(the_service_manager_is_told_in_order)
     const char *at = manager_await(manager.all, "STATUS=Loading the model");
     at = manager_await(at, "STATUS=The model is loaded, a first request is under way\n");
     at = manager_await(at, "READY=1\nSTATUS=Serving synthetic:null on ");
-    ck_assert(spawn_logged(&spawn, "job=generate")); /* it was answered by then */
+    ck_assert(spawn_logs(&spawn, "job=generate")); /* it was answered by then */
     at = manager_await(at, "WATCHDOG=1\nSTATUS=Serving");
     kill(spawn.pid, SIGHUP);
     at = manager_await(at, "RELOADING=1\nMONOTONIC_USEC=");
@@ -703,7 +703,7 @@ START_TEST(a_stuck_device_leaves_the_watchdog_unfed)
     size_t before = manager.length;
     manager_take(0);
     ck_assert_msg(manager.length == before, "told after it was stuck: %s", at);
-    ck_assert(spawn_logged(&spawn, "the watchdog is no longer fed"));
+    ck_assert(spawn_logs(&spawn, "the watchdog is no longer fed"));
     wire_close(&wire);
     manager_close();
 }
