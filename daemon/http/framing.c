@@ -306,7 +306,7 @@ enum framing_status framing_head(char *bytes, size_t length, size_t *scanned,
         return status;
     char *line = bytes + leading(bytes, length);
     for (uint32_t count = 0; status == FRAMING_OK && *line != '\r'; count++) {
-        char *stop = strchr(line, '\r'); /* find_end() saw it, and no zero before it */
+        char *stop = memchr(line, '\r', (size_t)(bytes + end - line)); /* find_end() saw it */
         *stop = '\0';
         if (count > FRAMING_FIELDS_MAX)
             return refuse(ret_refusal, 431, "the head has more than 128 lines");
