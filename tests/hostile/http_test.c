@@ -143,7 +143,7 @@ static void start(const char *model, const char *input_max, const struct canary_
                                      "--log-level",
                                      "debug",
                                      "--frame-timeout",
-                                     "1s",
+                                     SCENE_FRAME_TIMEOUT,
                                      "--stall-timeout",
                                      "1s",
                                      "--connections-max",
