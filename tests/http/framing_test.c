@@ -257,6 +257,7 @@ Suite *framing_suite(void)
 {
     Suite *suite = suite_create("framing");
     TCase *tcase = tcase_create("framing");
+    tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, a_head_is_read_or_refused_the_same_in_any_pieces, 0, (int)HEADS);
     tcase_add_test(tcase, a_zero_byte_is_refused_wherever_it_stands);
     tcase_add_test(tcase, a_head_has_a_largest_size);

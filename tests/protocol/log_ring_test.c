@@ -96,6 +96,7 @@ Suite *log_ring_suite(void)
 {
     Suite *suite = suite_create("log_ring");
     TCase *tcase = tcase_create("log_ring");
+    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, lines_come_out_whole_and_in_order_however_the_ring_turns);
     tcase_add_test(tcase, after_a_dropped_line_further_ones_are_until_the_gap_is_told);
     tcase_add_test(tcase, a_flood_leaves_room_for_graver_lines);

@@ -257,6 +257,7 @@ Suite *backlog_suite(void)
 {
     Suite *suite = suite_create("backlog");
     TCase *tcase = tcase_create("backlog");
+    tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, users_take_turns_and_each_is_served_in_order);
     tcase_add_test(tcase, a_users_connections_take_turns);
     tcase_add_test(tcase, small_ones_go_first_and_large_ones_are_not_starved);

@@ -357,6 +357,7 @@ Suite *errand_suite(void)
 {
     Suite *suite = suite_create("errand");
     TCase *tcase = tcase_create("errand");
+    tcase_set_timeout(tcase, 120); /* a flood, under a sanitizer on a busy machine */
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_deadline_is_answered_while_the_text_waits_and_it_is_never_read);
     tcase_add_test(tcase,
