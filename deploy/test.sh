@@ -11,9 +11,12 @@ deploy/deps.sh
 cmake --preset "$preset" -G Ninja > /dev/null
 cmake --build --preset "$preset" --parallel "$(nproc)"
 
+# What a test may take at most is for a machine that has nothing else to do, and no sanitizer.
+export CK_TIMEOUT_MULTIPLIER=3
 run=()
 case "$preset" in
 asan | ubsan | tsan)
+    export CK_TIMEOUT_MULTIPLIER=10
     run=(setarch "$(uname -m)" -R)
     here=$PWD
     # Without the last one gcc 12's leak checker dies on thread-local memory of a module that dlopen() loaded.
