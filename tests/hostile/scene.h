@@ -10,6 +10,11 @@
 #include "tests/hostile/canary.h"
 
 #define SCENE_SETTLE_MS 20000
+#if defined(__SANITIZE_THREAD__)
+#define SCENE_TOO_SLOW true /* ten megabytes beside the canary outlast frame-timeout */
+#else
+#define SCENE_TOO_SLOW false
+#endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SCENE_RESIDENT_KNOWN false /* what is freed stays with the sanitizer */
 #define SCENE_FRAME_TIMEOUT "15s" /* they make reading ten megabytes many times as long */
