@@ -17,7 +17,7 @@
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SCENE_RESIDENT_KNOWN false /* what is freed stays with the sanitizer */
-#define SCENE_FRAME_TIMEOUT "15s" /* they make reading ten megabytes many times as long */
+#define SCENE_FRAME_TIMEOUT "2s" /* they make reading ten megabytes many times as long */
 #else
 #define SCENE_RESIDENT_KNOWN true
 #define SCENE_FRAME_TIMEOUT "1s"
