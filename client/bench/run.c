@@ -131,8 +131,8 @@ static void prepare(struct crew_member *member, struct record *records, void **c
     driver_start(driver, 0, team->start_us);
 }
 
-/* By the wall clock, whose jumps only move the progress line: ThreadSanitizer knows this join, and not
- * the one that takes a clock. */
+/* By the wall clock, whose jumps only move the progress line: ThreadSanitizer knows this join, and
+ * not the one that takes a clock. */
 static void join(const struct run *run, struct crew_member *member)
 {
     struct timespec until;

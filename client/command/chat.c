@@ -9,17 +9,17 @@
 #include <unistd.h>
 
 #include "client/command/chat_history.h"
-#include "client/command/connect.h"
-#include "client/command/input.h"
-#include "client/command/interrupt.h"
-#include "client/command/output.h"
+#include "client/terminal/connect.h"
+#include "client/terminal/input.h"
+#include "client/terminal/interrupt.h"
+#include "client/terminal/output.h"
 
 struct chat {
     const struct settings *settings;
     sluice_client *client; /* NULL: not connected */
     struct input input;
     struct output output;
-    struct talk talk;
+    struct chat_history history;
     bool terminal; /* somebody types */
     enum status status;
     bool over; /* no further question */
@@ -103,7 +103,7 @@ static int submit(struct chat *chat, uint64_t *ret_id)
     sluice_params params;
     sluice_batch batch;
     sluice_prompt prompt = {0};
-    prompt.chat = talk_conversation(&chat->talk, &prompt.chat_length);
+    prompt.chat = chat_history_text(&chat->history, &prompt.chat_length);
     work_params(&chat->settings->work, &params);
     sluice_batch_init(&batch);
     batch.prompts = &prompt;
@@ -131,9 +131,9 @@ static void conclude(struct chat *chat, size_t mark, const sluice_error *error)
         say("%s: %s", sluice_error_name(error->code), error->text);
         fail(chat, status_of_error(error));
     }
-    if (!answered ||
-        talk_add(&chat->talk, "assistant", said > 0 ? (const char *)chat->answer.bytes : "", said))
-        talk_back(&chat->talk, mark);
+    if (!answered || chat_history_add(&chat->history, "assistant",
+                                      said > 0 ? (const char *)chat->answer.bytes : "", said))
+        chat_history_rewind(&chat->history, mark);
     if (chat->output.broken && !chat->over)
         leave(chat, interrupt_came() ? STATUS_INTERRUPTED : STATUS_SERVER);
 }
@@ -150,7 +150,7 @@ static enum status connect_again(struct chat *chat)
 
 static void ask(struct chat *chat, const char *text, size_t length)
 {
-    size_t mark = talk_mark(&chat->talk);
+    size_t mark = chat_history_mark(&chat->history);
     uint64_t id;
     enum status status = connect_again(chat);
     if (status) {
@@ -158,7 +158,7 @@ static void ask(struct chat *chat, const char *text, size_t length)
         chat->over = !chat->terminal;
         return;
     }
-    if (talk_add(&chat->talk, "user", text, length)) {
+    if (chat_history_add(&chat->history, "user", text, length)) {
         say("out of memory");
         leave(chat, STATUS_SERVER);
         return;
@@ -224,7 +224,7 @@ static bool is_blank(const char *text, size_t length)
 static void converse(struct chat *chat)
 {
     const char *system = chat->settings->system;
-    if (system && talk_add(&chat->talk, "system", system, strlen(system))) {
+    if (system && chat_history_add(&chat->history, "system", system, strlen(system))) {
         say("out of memory");
         leave(chat, STATUS_SERVER);
     }
@@ -260,7 +260,7 @@ enum status chat_command(const struct command *command, const struct settings *s
     converse(&chat);
     sluice_close(chat.client);
     input_close(&chat.input);
-    talk_free(&chat.talk);
+    chat_history_free(&chat.history);
     buffer_free(&chat.answer);
     buffer_free(&chat.output.buffer);
     return chat.status;

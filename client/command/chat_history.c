@@ -18,46 +18,47 @@ static size_t write_message(char *buffer, size_t size, const char *role, const c
     return writer.used;
 }
 
-static void put(struct talk *talk, const char *text)
+static void put(struct chat_history *history, const char *text)
 {
-    memcpy(talk->json.bytes + talk->json.end, text, strlen(text));
-    talk->json.end += strlen(text);
+    memcpy(history->json.bytes + history->json.end, text, strlen(text));
+    history->json.end += strlen(text);
 }
 
-int talk_add(struct talk *talk, const char *role, const char *text, size_t length)
+int chat_history_add(struct chat_history *history, const char *role, const char *text,
+                     size_t length)
 {
     size_t size = write_message(NULL, 0, role, text, length);
-    int rc = buffer_reserve(&talk->json, size + sizeof(start) + sizeof(finish));
+    int rc = buffer_reserve(&history->json, size + sizeof(start) + sizeof(finish));
     if (rc)
         return rc;
-    put(talk, buffer_used(&talk->json) > 0 ? "," : start);
-    write_message((char *)talk->json.bytes + talk->json.end, size, role, text, length);
-    talk->json.end += size;
+    put(history, buffer_used(&history->json) > 0 ? "," : start);
+    write_message((char *)history->json.bytes + history->json.end, size, role, text, length);
+    history->json.end += size;
     return 0;
 }
 
-size_t talk_mark(const struct talk *talk)
+size_t chat_history_mark(const struct chat_history *history)
 {
-    return talk->json.end;
+    return history->json.end;
 }
 
-void talk_back(struct talk *talk, size_t mark)
+void chat_history_rewind(struct chat_history *history, size_t mark)
 {
-    talk->json.end = mark;
+    history->json.end = mark;
 }
 
-const char *talk_conversation(struct talk *talk, size_t *ret_length)
+const char *chat_history_text(struct chat_history *history, size_t *ret_length)
 {
-    size_t end = talk->json.end;
-    if (buffer_reserve(&talk->json, sizeof(finish)))
+    size_t end = history->json.end;
+    if (buffer_reserve(&history->json, sizeof(finish)))
         return NULL;
-    put(talk, finish);
-    talk->json.end = end;
+    put(history, finish);
+    history->json.end = end;
     *ret_length = end + strlen(finish);
-    return (const char *)talk->json.bytes;
+    return (const char *)history->json.bytes;
 }
 
-void talk_free(struct talk *talk)
+void chat_history_free(struct chat_history *history)
 {
-    buffer_free(&talk->json);
+    buffer_free(&history->json);
 }

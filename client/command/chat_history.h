@@ -3,17 +3,18 @@
 
 #include <stddef.h>
 
-#include "client/buffer.h"
+#include "client/net/buffer.h"
 
-struct talk {
+struct chat_history {
     struct buffer json; /* {"messages":[{...},{...}, without its end */
 };
 
 /* Negative without memory; then nothing was added. Bytes that are no UTF-8 become U+FFFD. */
-int talk_add(struct talk *talk, const char *role, const char *text, size_t length);
+int chat_history_add(struct chat_history *history, const char *role, const char *text,
+                     size_t length);
 /* Where it stands, and back to there. */
-size_t talk_mark(const struct talk *talk);
-void talk_back(struct talk *talk, size_t mark);
+size_t chat_history_mark(const struct chat_history *history);
+void chat_history_rewind(struct chat_history *history, size_t mark);
 /* The whole; valid until the next call. NULL without memory. */
-const char *talk_conversation(struct talk *talk, size_t *ret_length);
-void talk_free(struct talk *talk);
+const char *chat_history_text(struct chat_history *history, size_t *ret_length);
+void chat_history_free(struct chat_history *history);

@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/bench/bench.h"
+#include "client/command/bench.h"
 #include "client/command/chat.h"
 #include "client/command/control.h"
-#include "client/command/job.h"
-#include "client/command/texts.h"
+#include "client/command/tokenize.h"
+#include "client/command/top.h"
+#include "client/job/job.h"
+#include "client/option/bench_options.h"
 #include "client/sluice.h"
-#include "client/top/top.h"
 #include "protocol/base/standard.h"
 
 static enum status run_job(const struct command *command, const struct settings *settings, int argc,
@@ -69,10 +70,10 @@ const struct command commands[] = {
      chat_groups, chat_command},
     {"tokenize", "[--prompt TEXT | --file PATH] [options]", "texts to token numbers",
      "Prints the numbers with commas between. With --json an object: count, tokens.",
-     tokenize_groups, texts_tokenize},
+     tokenize_groups, tokenize_command},
     {"detokenize", "[--tokens 1,2,3 | --file PATH] [options]", "token numbers to text",
      "Prints the text, and nothing else into a pipe. With --json an object: text.",
-     detokenize_groups, texts_detokenize},
+     detokenize_groups, detokenize_command},
     {"score", PROMPT, "log-probabilities of prompts",
      "Prints, for every token of a prompt from the second on: its position, its log-probability,\n"
      "the likeliest token there, and that one's. Of a file, the prompt's index stands first. With\n"

@@ -1,9 +1,9 @@
 /* The program's commands: each with its options, from one table. */
 #pragma once
 
-#include "client/command/option.h"
-#include "client/command/settings.h"
-#include "client/command/status.h"
+#include "client/option/option.h"
+#include "client/option/settings.h"
+#include "client/terminal/status.h"
 
 struct command {
     const char *name;

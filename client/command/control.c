@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/command/connect.h"
+#include "client/command/top.h"
 #include "client/command/view.h"
-#include "client/top/top.h"
+#include "client/terminal/connect.h"
 
 static const struct json_bounds bounds = {.bytes_max = 4u << 20, .depth_max = 16};
 

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "client/address.h"
+#include "client/net/address.h"
 #include "client/sluice.h"
 #include "tests/client/client_suites.h"
 #include "tests/client/stub.h"

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "client/request/session.h"
+
 void peer_open(struct peer *peer)
 {
     struct error error;
@@ -12,7 +14,7 @@ void peer_open(struct peer *peer)
     memset(peer, 0, sizeof(*peer));
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     peer->fd = pair[1];
-    ck_assert_int_eq(client_make(pair[0], &peer->client, &error), 0);
+    ck_assert_int_eq(session_make(pair[0], &peer->client, &error), 0);
 }
 
 size_t peer_welcome(void *out, size_t size)

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "client/client.h"
+#include "client/net/connection.h"
 #include "client/sluice.h"
 #include "protocol/message.h"
 

@@ -1,5 +1,5 @@
 /* How a long batch adapts to the room that the daemon has. */
-#include "client/command/window.h"
+#include "client/job/window.h"
 #include "tests/client/command_suites.h"
 
 #define START_US 1000000u
@@ -75,12 +75,12 @@ START_TEST(patience_ends_when_nothing_else_happens)
     window_init(&window);
     window_sent(&window, START_US);
     window_sent(&window, START_US);
-    ck_assert(window_refused(&window, 10, START_US + WINDOW_PATIENCE_US - 1));
-    ck_assert(!window_refused(&window, 10, START_US + WINDOW_PATIENCE_US));
+    ck_assert(window_refused(&window, 10, START_US + WINDOW_TIMEOUT_US - 1));
+    ck_assert(!window_refused(&window, 10, START_US + WINDOW_TIMEOUT_US));
     window_sent(&window, START_US);
-    window_ended(&window, START_US + WINDOW_PATIENCE_US);
+    window_ended(&window, START_US + WINDOW_TIMEOUT_US);
     window_sent(&window, START_US);
-    ck_assert(window_refused(&window, 10, START_US + WINDOW_PATIENCE_US + 1));
+    ck_assert(window_refused(&window, 10, START_US + WINDOW_TIMEOUT_US + 1));
 }
 END_TEST
 

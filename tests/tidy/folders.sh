@@ -39,7 +39,7 @@ allowed() {
         !(($1 " " $2) in edge) { print $3 ": " $1 " may not use " $2 }' | sort -u
 }
 
-sources() { git ls-files daemon gpu protocol | grep -E '\.(c|h|cu|cuh|def)$'; }
+sources() { git ls-files client daemon gpu protocol | grep -E '\.(c|h|cu|cuh|def)$'; }
 
 while IFS= read -r line; do
     breach "$line"
@@ -52,7 +52,7 @@ done < <(sources | grep -E '\.(c|cu)$' | grep -v '^gpu/models/' | sed -E 's,/[^/
 
 # Which folder defines a symbol, and which uses it: of all object files under the build's own folders.
 if [ -n "$build" ] && command -v nm > /dev/null; then
-    objects=$(cd "$build" && find daemon gpu protocol -name '*.c.o' | grep -E 'CMakeFiles/sluice[a-z_]*\.dir/' |
+    objects=$(cd "$build" && find client daemon gpu protocol -name '*.c.o' | grep -E 'CMakeFiles/sluice[a-z_]*\.dir/' |
         grep -vE 'sluice_emu_audit' | while read -r object; do # of sources that are still there
         source=$(sed -E 's,/CMakeFiles/[^/]*\.dir/,/,; s,\.o$,,' <<< "$object")
         [ -f "$OLDPWD/$source" ] && echo "$object"

@@ -1,0 +1,11 @@
+/* Results as the user reads them. */
+#pragma once
+
+#include "client/job/item.h"
+#include "client/terminal/output.h"
+
+/* What of an item in turn is not printed yet; with its end the line is closed. Returns whether all
+ * of it is out. */
+bool render_plain(struct output *output, struct item *item, int job, bool whole);
+/* One object per result, one line each. */
+void render_json(struct output *output, const struct item *item, int job);

@@ -1,0 +1,214 @@
+#include "client/option/settings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_DEPTH 4
+#define LINE_BYTES_MAX (64u << 20)
+#define WHOLE_MAX 9007199254740992.0
+
+#define AT(field) offsetof(struct settings, field)
+
+const struct option settings_connection[] = {
+    {"socket", "PATH", OPTION_TEXT, AT(socket), 0, 0, false,
+     "the daemon's socket; else $SLUICE_SOCKET, $XDG_RUNTIME_DIR/sluice.sock, "
+     "/run/sluice/sluice.sock"},
+    {"instance", "NAME", OPTION_TEXT, AT(instance), 0, 0, false,
+     "the same as --socket /run/sluice/NAME.sock; also -i NAME"},
+    {0}};
+
+const struct option settings_json[] = {
+    {"json", NULL, OPTION_SWITCH, AT(json), 0, 0, false, "write JSON, one object per line"}, {0}};
+
+const struct option settings_stats[] = {
+    {"requests", NULL, OPTION_SWITCH, AT(requests), 0, 0, false,
+     "also list your requests that are not finished (an admin: all)"},
+    {"watch", NULL, OPTION_SWITCH, AT(watch), 0, 0, false,
+     "a line per second with rates, and latencies of that second"},
+    {"prometheus", NULL, OPTION_SWITCH, AT(prometheus), 0, 0, false,
+     "the text that Prometheus reads"},
+    {0}};
+
+const struct option settings_input[] = {
+    {"prompt", "TEXT", OPTION_TEXT, AT(work.prompt), 0, 0, true,
+     "the prompt as text; needs a model with a tokenizer"},
+    {"tokens", "1,2,3", OPTION_TOKENS, AT(work.tokens), 0, 0, true, "the prompt as token numbers"},
+    {"file", "PATH", OPTION_TEXT, AT(file), 0, 0, false,
+     "many prompts: one JSON object per line with prompt or tokens and any of the options marked "
+     "*; "
+     "- is standard input"},
+    {"priority", "P", OPTION_WHOLE, AT(work.priority), -8, 7, true,
+     "* -8 to 7, higher goes first (0)"},
+    {"deadline-ms", "N", OPTION_WHOLE, AT(work.deadline_ms), 0, 1099511627776.0, true,
+     "* give up after N milliseconds (0: never)"},
+    {0}};
+
+const struct option settings_sampling[] = {
+    {"max-tokens", "N", OPTION_WHOLE, AT(work.max_tokens), 0, INT32_MAX, true,
+     "* generate at most N tokens (0: as many as the context holds)"},
+    {"min-tokens", "N", OPTION_WHOLE, AT(work.min_tokens), 0, INT32_MAX, true,
+     "* do not stop before N tokens"},
+    {"temperature", "T", OPTION_REAL, AT(work.temperature), 0, 100, true, "* 0 is greedy"},
+    {"top-k", "K", OPTION_WHOLE, AT(work.top_k), 0, INT32_MAX, true,
+     "* choose among the K likeliest (0: all)"},
+    {"top-p", "P", OPTION_REAL, AT(work.top_p), 0, 1, true,
+     "* choose among the likeliest that make up P (1: all)"},
+    {"min-p", "M", OPTION_REAL, AT(work.min_p), 0, 1, true,
+     "* choose among those at least M times as likely as the likeliest (0: all)"},
+    {"repetition-penalty", "X", OPTION_REAL, AT(work.repetition_penalty), 0, 100, true,
+     "* 1 is off"},
+    {"presence-penalty", "X", OPTION_REAL, AT(work.presence_penalty), -100, 100, true,
+     "* 0 is off"},
+    {"frequency-penalty", "X", OPTION_REAL, AT(work.frequency_penalty), -100, 100, true,
+     "* 0 is off"},
+    {"seed", "S", OPTION_WHOLE, AT(work.seed), 0, WHOLE_MAX, true,
+     "* same seed, same choices (else drawn)"},
+    {"stop", "STR", OPTION_LIST, AT(work.stop), 0, 0, true,
+     "* stop before this text; may be given up to 16 times (a list in a file)"},
+    {"ignore-eos", NULL, OPTION_SWITCH, AT(work.ignore_eos), 0, 0, true,
+     "* go on after the model's end token"},
+    {0}};
+
+const struct option settings_results[] = {
+    {"logprobs", "N", OPTION_WHOLE, AT(work.logprobs), 0, 20, true,
+     "* log-probabilities, with --json: of each token, and of the N likeliest"},
+    {"n", "N", OPTION_WHOLE, AT(work.n), 1, 128, true, "* N results per prompt (1)"},
+    {"no-stream", NULL, OPTION_OFF, AT(stream), 0, 0, false,
+     "print a result when it is whole, not as it comes"},
+    {0}};
+
+const struct option settings_embed[] = {
+    {"pooling", "P", OPTION_TEXT, AT(work.pooling), 0, 0, false, "last, mean or all (last)"},
+    {"no-normalize", NULL, OPTION_OFF, AT(work.normalize), 0, 0, false,
+     "leave the rows as long as they are"},
+    {0}};
+
+#define SPECIAL(help)                                                                              \
+    {                                                                                              \
+        "no-special", NULL, OPTION_OFF, AT(special), 0, 0, false, help                             \
+    }
+#define TEXT_FILE(help)                                                                            \
+    {                                                                                              \
+        "file", "PATH", OPTION_TEXT, AT(file), 0, 0, false, help                                   \
+    }
+
+const struct option settings_tokenize[] = {
+    {"prompt", "TEXT", OPTION_TEXT, AT(work.prompt), 0, 0, false, "the text"},
+    TEXT_FILE("a file whose bytes are the text; - is standard input (-)"),
+    {"chat", NULL, OPTION_SWITCH, AT(conversation), 0, 0, false,
+     "it is a conversation, {\"messages\":[...]}, for the model's chat template"},
+    SPECIAL("leave out the tokens that the model puts around a text"),
+    {0}};
+
+const struct option settings_detokenize[] = {
+    {"tokens", "1,2,3", OPTION_TOKENS, AT(work.tokens), 0, 0, false, "the token numbers"},
+    TEXT_FILE("a file with numbers, commas or white space between; - is standard input (-)"),
+    SPECIAL("leave out special tokens"),
+    {0}};
+
+const struct option settings_chat[] = {{"system", "TEXT", OPTION_TEXT, AT(system), 0, 0, false,
+                                        "what the model is told before the conversation begins"},
+                                       {0}};
+
+void settings_init(struct settings *settings)
+{
+    *settings = (struct settings){
+        .work =
+            {
+                .temperature = NAN,
+                .top_p = NAN,
+                .min_p = NAN,
+                .repetition_penalty = NAN,
+                .presence_penalty = NAN,
+                .frequency_penalty = NAN,
+                .max_tokens = -1,
+                .min_tokens = -1,
+                .top_k = -1,
+                .seed = -1,
+                .logprobs = -1,
+                .n = 1,
+                .normalize = 1,
+                .pooling = "last",
+            },
+        .stream = 1,
+        .special = 1,
+    };
+    bench_options_init(&settings->bench);
+}
+
+static int check_prompt(const struct work *work, struct error *error)
+{
+    if (work->prompt && work->tokens.count > 0)
+        return error_set(error, ERR_USAGE, "both a prompt and tokens");
+    if (work->prompt ? !*work->prompt : work->tokens.count == 0)
+        return error_set(error, ERR_USAGE, "neither a prompt nor tokens, or they are empty");
+    return 0;
+}
+
+int work_read(const struct option_group *groups, const struct work *common, const char *line,
+              size_t length, struct work *ret_work, struct error *error)
+{
+    static const struct json_bounds bounds = {.bytes_max = LINE_BYTES_MAX, .depth_max = LINE_DEPTH};
+    struct work work = *common;
+    int rc = json_parse(line, length, bounds, &work.document, error);
+    if (rc)
+        return rc;
+    if (!json_is_object(work.document))
+        rc = error_set(error, ERR_USAGE, "not a JSON object");
+    else
+        rc = option_read(groups, &work, work.document, error);
+    if (!rc)
+        rc = check_prompt(&work, error);
+    if (rc) {
+        work_clear(&work);
+        return rc;
+    }
+    /* A document of tokens is many times their own size, and only texts are borrowed from it. */
+    if (!work.prompt && work.stop.count == 0) {
+        json_free(work.document);
+        work.document = NULL;
+    }
+    *ret_work = work;
+    return 0;
+}
+
+void work_clear(struct work *work)
+{
+    free(work->tokens.tokens);
+    work->tokens = (struct option_tokens){0};
+    json_free(work->document);
+    work->document = NULL;
+}
+
+void work_params(const struct work *work, sluice_params *ret_params)
+{
+    sluice_params_init(ret_params);
+    ret_params->temperature = work->temperature;
+    ret_params->top_p = work->top_p;
+    ret_params->min_p = work->min_p;
+    ret_params->repetition_penalty = work->repetition_penalty;
+    ret_params->presence_penalty = work->presence_penalty;
+    ret_params->frequency_penalty = work->frequency_penalty;
+    ret_params->top_k = work->top_k;
+    ret_params->seed = work->seed;
+    ret_params->max_tokens = work->max_tokens;
+    ret_params->min_tokens = work->min_tokens;
+    ret_params->logprobs = (int)work->logprobs;
+    ret_params->ignore_eos = work->ignore_eos;
+    ret_params->n = (int)work->n;
+    ret_params->stop = work->stop.texts;
+    ret_params->stop_count = work->stop.count;
+}
+
+int work_pooling(const struct work *work, int *ret_pooling, struct error *error)
+{
+    static const char *const names[] = {"last", "mean", "all"};
+    for (int i = 0; i < 3; i++) {
+        if (!strcmp(work->pooling, names[i])) {
+            *ret_pooling = i;
+            return 0;
+        }
+    }
+    return error_set(error, ERR_USAGE, "pooling is last, mean or all");
+}

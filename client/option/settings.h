@@ -1,0 +1,51 @@
+/* What a command line, or a line of a batch file, asks for. */
+#pragma once
+
+#include "client/bench/options.h"
+#include "client/option/option.h"
+#include "client/sluice.h"
+
+/* One prompt and how to treat it. */
+struct work {
+    const char *prompt;
+    struct option_tokens tokens;
+    double temperature, top_p, min_p;
+    double repetition_penalty, presence_penalty, frequency_penalty;
+    int64_t max_tokens, min_tokens, top_k, seed, logprobs, n, priority, deadline_ms;
+    int ignore_eos, normalize;
+    const char *pooling;
+    struct option_list stop;
+    json *document; /* from which the texts are borrowed; NULL on the command line */
+};
+
+struct settings {
+    struct work work; /* first: options that lines may have find their place in both */
+    const char *socket, *instance;
+    const char *file;
+    int json, stream;
+    int requests, watch, prometheus;
+    int conversation, special; /* tokenize, detokenize */
+    const char *system;        /* chat */
+    struct bench_options bench;
+};
+
+extern const struct option settings_connection[]; /* where the daemon is */
+extern const struct option settings_json[];
+extern const struct option settings_stats[];
+extern const struct option settings_input[];    /* prompts and what all jobs know */
+extern const struct option settings_sampling[]; /* generate, chat */
+extern const struct option settings_results[];  /* generate */
+extern const struct option settings_tokenize[];
+extern const struct option settings_detokenize[];
+extern const struct option settings_chat[];
+extern const struct option settings_embed[];
+
+void settings_init(struct settings *settings);
+
+/* A copy of the command line's work with the fields of one line over it; work_clear() it. */
+int work_read(const struct option_group *groups, const struct work *common, const char *line,
+              size_t length, struct work *ret_work, struct error *error);
+void work_clear(struct work *work);
+/* The library's view of it; borrows from the work. */
+void work_params(const struct work *work, sluice_params *ret_params);
+int work_pooling(const struct work *work, int *ret_pooling, struct error *error);
