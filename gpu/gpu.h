@@ -24,8 +24,9 @@
 #include <stdint.h>
 
 #include "protocol/base/error.h"
+#include "protocol/base/sampler.h"
 
-#define GPU_ABI 5u
+#define GPU_ABI 6u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -71,8 +72,7 @@ struct gpu_model {
     int32_t eos[GPU_EOS_MAX];
     int32_t bos; /* -1 = none */
     /* Defaults of generation_config.json. */
-    float temperature, top_p, min_p, repetition;
-    int32_t top_k;
+    struct sampler sampler;
     uint32_t max_tokens; /* 0 = not said */
 };
 
@@ -106,7 +106,7 @@ struct gpu_options {
 
 /* ---- plan ------------------------------------------------------------------------------------ */
 
-#define GPU_SLOT_PENALTIES 0x1u /* repetition, presence or frequency is on: counts are kept */
+#define GPU_SLOT_PENALTIES 0x1u /* a penalty is on: counts are kept */
 #define GPU_SLOT_POOL 0x2u      /* embed with mean pooling: a running sum is kept */
 
 /* A sequence enters the device. It stays until its slot is closed; preemption closes it, a later
@@ -115,10 +115,7 @@ struct gpu_open {
     uint32_t slot;
     uint32_t flags;
     uint64_t seed;       /* random numbers are a function of (seed, position of the sampled token) */
-    float temperature;   /* 0 = greedy */
-    float top_p, min_p;  /* 1 and 0 = off */
-    int32_t top_k;       /* 0 = off */
-    float repetition, presence, frequency;
+    struct sampler sampler;
     uint32_t prompt_len; /* tokens at positions from here on count as output (penalties) */
     uint32_t eos_from;   /* the end tokens are masked for sampled positions below this one;
                             UINT32_MAX = always (ignore_eos) */

@@ -18,6 +18,7 @@
 
 #include "protocol/base/error.h"
 #include "protocol/base/json.h"
+#include "protocol/base/sampler.h"
 #include "protocol/frame.h"
 
 #define MESSAGE_NAME_MAX 128     /* model id, device and client names, bytes with the terminator */
@@ -59,13 +60,7 @@ struct message_welcome {
 /* What a sequence asks for. A field that was not given keeps the value that stood there before
  * decoding: the daemon fills in the model's defaults first. */
 struct sampling {
-    float temperature; /* 0 = greedy */
-    int32_t top_k;     /* 0 = off */
-    float top_p;       /* 1 = off */
-    float min_p;       /* 0 = off */
-    float repetition_penalty;
-    float presence_penalty;
-    float frequency_penalty;
+    struct sampler sampler;
     uint64_t seed;
     bool seed_given; /* otherwise the daemon draws one */
     uint32_t max_tokens; /* 0 = as many as the context holds */

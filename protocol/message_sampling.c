@@ -26,20 +26,29 @@ struct field {
     {                                                                                              \
 #name, kind, offsetof(struct sampling, name), min, max                                     \
     }
+#define SAMPLER(name, kind, min, max)                                                              \
+    {                                                                                              \
+#name, kind, offsetof(struct sampling, sampler.name), min, max                             \
+    }
 
 static const struct field fields[] = {
     FIELD(max_tokens, UINT, 0, INT32_MAX),
-    FIELD(temperature, REAL, 0, 100),
-    FIELD(top_p, POSITIVE, 0, 1),
-    FIELD(top_k, INT, 0, INT32_MAX),
-    FIELD(min_p, REAL, 0, 1),
-    FIELD(repetition_penalty, POSITIVE, 0, 100),
-    FIELD(presence_penalty, REAL, -100, 100),
-    FIELD(frequency_penalty, REAL, -100, 100),
+    SAMPLER(temperature, REAL, 0, 100),
+    SAMPLER(top_p, POSITIVE, 0, 1),
+    SAMPLER(top_k, INT, 0, INT32_MAX),
+    SAMPLER(min_p, REAL, 0, 1),
+    SAMPLER(repetition_penalty, POSITIVE, 0, 100),
+    SAMPLER(presence_penalty, REAL, -100, 100),
+    SAMPLER(frequency_penalty, REAL, -100, 100),
     FIELD(min_tokens, UINT, 0, INT32_MAX),
 };
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static bool is_real(const struct field *field)
+{
+    return field->kind == REAL || field->kind == POSITIVE;
+}
 
 /* The bounds of all REAL fields are whole, and so is what the text says. */
 static int read_real(const json *value, const struct field *field, float *ret, struct error *error)
@@ -60,7 +69,7 @@ static int read_field(const json *value, const struct field *field, struct sampl
                       struct error *error)
 {
     char *place = (char *)sampling + field->offset;
-    if (field->kind == REAL || field->kind == POSITIVE)
+    if (is_real(field))
         return read_real(value, field, (float *)(void *)place, error);
     int64_t number;
     int rc =
@@ -262,19 +271,14 @@ int message_bias(const json *bias, uint32_t vocabulary, struct message_bias *ent
 
 struct sampling sampling_unset(void)
 {
-    return (struct sampling){
-        .temperature = NAN,
-        .top_k = UNSET_INT,
-        .top_p = NAN,
-        .min_p = NAN,
-        .repetition_penalty = NAN,
-        .presence_penalty = NAN,
-        .frequency_penalty = NAN,
-        .max_tokens = UNSET_UINT,
-        .min_tokens = UNSET_UINT,
-        .logprobs = UNSET_INT,
-        .n = 0,
-    };
+    struct sampling sampling = {.logprobs = UNSET_INT};
+    for (size_t i = 0; i < FIELDS; i++) {
+        const float real = NAN;
+        const int32_t number = fields[i].kind == UINT ? (int32_t)UNSET_UINT : UNSET_INT;
+        char *place = (char *)&sampling + fields[i].offset;
+        memcpy(place, is_real(&fields[i]) ? (const void *)&real : &number, sizeof(number));
+    }
+    return sampling;
 }
 
 static void write_field(struct json_writer *writer, const struct field *field,
@@ -356,10 +360,9 @@ bool sampling_equal(const struct message_prompt *a, const struct message_prompt 
     for (size_t i = 0; i < FIELDS; i++) {
         const char *left = (const char *)x + fields[i].offset;
         const char *right = (const char *)y + fields[i].offset;
-        bool real = fields[i].kind == REAL || fields[i].kind == POSITIVE;
-        if (real ? !same_real(*(const float *)(const void *)left,
-                              *(const float *)(const void *)right)
-                 : memcmp(left, right, sizeof(int32_t)) != 0)
+        if (is_real(&fields[i]) ? !same_real(*(const float *)(const void *)left,
+                                             *(const float *)(const void *)right)
+                                : memcmp(left, right, sizeof(int32_t)) != 0)
             return false;
     }
     if (x->seed_given != y->seed_given || (x->seed_given && x->seed != y->seed) ||

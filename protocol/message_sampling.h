@@ -1,5 +1,5 @@
-/* The fields of a prompt beside its tokens or text: how it is sampled and where it stops. Private
- * to the message_submit files. */
+/* The fields of a prompt beside its tokens or text: how it is sampled and where it stops. For
+ * whatever reads or writes a prompt: the message_submit files, and HTTP's bodies. */
 #pragma once
 
 #include "protocol/message.h"

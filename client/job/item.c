@@ -39,7 +39,7 @@ static void clear_result(struct result *result)
 void item_init(struct item *item, struct job *job, const struct work *work, size_t bytes)
 {
     *item = (struct item){.work = *work, .job = job, .input = bytes, .bytes = bytes};
-    item->result_count = item->open = (uint32_t)work->n;
+    item->result_count = item->open = (uint32_t)work->params.n;
     item->results = calloc(item->result_count, sizeof(*item->results));
     if (!item->results) {
         say("out of memory");

@@ -116,7 +116,7 @@ static void put_logprobs(struct json_writer *writer, const struct item *item,
                          const struct result *result)
 {
     const float *logprobs = (const float *)(const void *)result->logprobs.bytes;
-    if (item->work.logprobs < 0) {
+    if (item->work.params.logprobs < 0) {
         json_put_null(writer, "logprobs");
         return;
     }
@@ -124,7 +124,7 @@ static void put_logprobs(struct json_writer *writer, const struct item *item,
     for (size_t i = 0; i < item_count(&result->logprobs, sizeof(*logprobs)); i++)
         json_put_double(writer, NULL, (double)logprobs[i]);
     json_close(writer, ']');
-    if (item->work.logprobs > 0) {
+    if (item->work.params.logprobs > 0) {
         put_tops(writer, result, true);
         put_tops(writer, result, false);
     }

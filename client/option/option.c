@@ -24,7 +24,7 @@ static int bad(const struct option *option, struct error *error, const char *wha
 
 static int out_of_range(const struct option *option, struct error *error)
 {
-    const char *kind = option->kind == OPTION_WHOLE ? "a whole number, " : "";
+    const char *kind = option->kind != OPTION_REAL ? "a whole number, " : "";
     char min[NUMBER_SHOWN_MAX], max[NUMBER_SHOWN_MAX];
     number_show(min, option->min);
     number_show(max, option->max);
@@ -36,10 +36,12 @@ static int out_of_range(const struct option *option, struct error *error)
 static int set_number(const struct option *option, void *into, double number, struct error *error)
 {
     if (!(number >= option->min && number <= option->max) ||
-        (option->kind == OPTION_WHOLE && number != floor(number)))
+        (option->kind != OPTION_REAL && number != floor(number)))
         return out_of_range(option, error);
     if (option->kind == OPTION_WHOLE)
         *(int64_t *)place_of(option, into) = (int64_t)number;
+    else if (option->kind == OPTION_INT)
+        *(int *)place_of(option, into) = (int)number;
     else
         *(double *)place_of(option, into) = number;
     return 0;
@@ -109,6 +111,7 @@ static int set_text(const struct option *option, void *into, const char *text, s
         *(int *)place_of(option, into) = option->kind == OPTION_SWITCH;
         return 0;
     case OPTION_WHOLE:
+    case OPTION_INT:
     case OPTION_REAL:
         rc = parse_number(option, text, &number, error);
         return rc ? rc : set_number(option, into, number, error);
@@ -159,6 +162,7 @@ static int set_json(const struct option *option, void *into, const json *value, 
         *(int *)place_of(option, into) = json_bool(value);
         return 0;
     case OPTION_WHOLE:
+    case OPTION_INT:
     case OPTION_REAL:
         return json_is_number(value) ? set_number(option, into, json_number(value), error)
                                      : out_of_range(option, error);

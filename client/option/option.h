@@ -1,9 +1,9 @@
 /* Options: one table per group, from which command lines are parsed, lines of a batch file read,
  * and help is printed.
  *
- * A value goes to `offset` bytes into the struct that a caller names: SWITCH to an int, WHOLE to an
- * int64_t, REAL to a double, TEXT to a const char *, LIST to a struct option_list, TOKENS to a
- * struct option_tokens. Texts are borrowed from the command line or the JSON document.
+ * A value goes to `offset` bytes into the struct that a caller names: SWITCH and INT to an int,
+ * WHOLE to an int64_t, REAL to a double, TEXT to a const char *, LIST to a struct option_list,
+ * TOKENS to a struct option_tokens. Texts are borrowed from the command line or the JSON document.
  */
 #pragma once
 
@@ -20,6 +20,7 @@ enum option_kind {
     OPTION_SWITCH,
     OPTION_OFF,
     OPTION_WHOLE,
+    OPTION_INT,
     OPTION_REAL,
     OPTION_TEXT,
     OPTION_LIST,
@@ -41,7 +42,7 @@ struct option {
     const char *value; /* how --help calls it: "N"; NULL for switches */
     enum option_kind kind;
     size_t offset;
-    double min, max; /* of WHOLE and REAL, both included */
+    double min, max; /* of WHOLE, INT and REAL, both included */
     bool in_file;    /* a line of --file may have it */
     const char *help;
 };

@@ -1,6 +1,5 @@
 #include "client/option/settings.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,35 +44,35 @@ const struct option settings_input[] = {
     {0}};
 
 const struct option settings_sampling[] = {
-    {"max-tokens", "N", OPTION_WHOLE, AT(work.max_tokens), 0, INT32_MAX, true,
+    {"max-tokens", "N", OPTION_WHOLE, AT(work.params.max_tokens), 0, INT32_MAX, true,
      "* generate at most N tokens (0: as many as the context holds)"},
-    {"min-tokens", "N", OPTION_WHOLE, AT(work.min_tokens), 0, INT32_MAX, true,
+    {"min-tokens", "N", OPTION_WHOLE, AT(work.params.min_tokens), 0, INT32_MAX, true,
      "* do not stop before N tokens"},
-    {"temperature", "T", OPTION_REAL, AT(work.temperature), 0, 100, true, "* 0 is greedy"},
-    {"top-k", "K", OPTION_WHOLE, AT(work.top_k), 0, INT32_MAX, true,
+    {"temperature", "T", OPTION_REAL, AT(work.params.temperature), 0, 100, true, "* 0 is greedy"},
+    {"top-k", "K", OPTION_WHOLE, AT(work.params.top_k), 0, INT32_MAX, true,
      "* choose among the K likeliest (0: all)"},
-    {"top-p", "P", OPTION_REAL, AT(work.top_p), 0, 1, true,
+    {"top-p", "P", OPTION_REAL, AT(work.params.top_p), 0, 1, true,
      "* choose among the likeliest that make up P (1: all)"},
-    {"min-p", "M", OPTION_REAL, AT(work.min_p), 0, 1, true,
+    {"min-p", "M", OPTION_REAL, AT(work.params.min_p), 0, 1, true,
      "* choose among those at least M times as likely as the likeliest (0: all)"},
-    {"repetition-penalty", "X", OPTION_REAL, AT(work.repetition_penalty), 0, 100, true,
+    {"repetition-penalty", "X", OPTION_REAL, AT(work.params.repetition_penalty), 0, 100, true,
      "* 1 is off"},
-    {"presence-penalty", "X", OPTION_REAL, AT(work.presence_penalty), -100, 100, true,
+    {"presence-penalty", "X", OPTION_REAL, AT(work.params.presence_penalty), -100, 100, true,
      "* 0 is off"},
-    {"frequency-penalty", "X", OPTION_REAL, AT(work.frequency_penalty), -100, 100, true,
+    {"frequency-penalty", "X", OPTION_REAL, AT(work.params.frequency_penalty), -100, 100, true,
      "* 0 is off"},
-    {"seed", "S", OPTION_WHOLE, AT(work.seed), 0, WHOLE_MAX, true,
+    {"seed", "S", OPTION_WHOLE, AT(work.params.seed), 0, WHOLE_MAX, true,
      "* same seed, same choices (else drawn)"},
     {"stop", "STR", OPTION_LIST, AT(work.stop), 0, 0, true,
      "* stop before this text; may be given up to 16 times (a list in a file)"},
-    {"ignore-eos", NULL, OPTION_SWITCH, AT(work.ignore_eos), 0, 0, true,
+    {"ignore-eos", NULL, OPTION_SWITCH, AT(work.params.ignore_eos), 0, 0, true,
      "* go on after the model's end token"},
     {0}};
 
 const struct option settings_results[] = {
-    {"logprobs", "N", OPTION_WHOLE, AT(work.logprobs), 0, 20, true,
+    {"logprobs", "N", OPTION_INT, AT(work.params.logprobs), 0, 20, true,
      "* log-probabilities, with --json: of each token, and of the N likeliest"},
-    {"n", "N", OPTION_WHOLE, AT(work.n), 1, 128, true, "* N results per prompt (1)"},
+    {"n", "N", OPTION_INT, AT(work.params.n), 1, 128, true, "* N results per prompt (1)"},
     {"no-stream", NULL, OPTION_OFF, AT(stream), 0, 0, false,
      "print a result when it is whole, not as it comes"},
     {0}};
@@ -114,26 +113,11 @@ const struct option settings_chat[] = {{"system", "TEXT", OPTION_TEXT, AT(system
 void settings_init(struct settings *settings)
 {
     *settings = (struct settings){
-        .work =
-            {
-                .temperature = NAN,
-                .top_p = NAN,
-                .min_p = NAN,
-                .repetition_penalty = NAN,
-                .presence_penalty = NAN,
-                .frequency_penalty = NAN,
-                .max_tokens = -1,
-                .min_tokens = -1,
-                .top_k = -1,
-                .seed = -1,
-                .logprobs = -1,
-                .n = 1,
-                .normalize = 1,
-                .pooling = "last",
-            },
+        .work = {.normalize = 1, .pooling = "last"},
         .stream = 1,
         .special = 1,
     };
+    sluice_params_init(&settings->work.params);
     bench_options_init(&settings->bench);
 }
 
@@ -183,20 +167,7 @@ void work_clear(struct work *work)
 
 void work_params(const struct work *work, sluice_params *ret_params)
 {
-    sluice_params_init(ret_params);
-    ret_params->temperature = work->temperature;
-    ret_params->top_p = work->top_p;
-    ret_params->min_p = work->min_p;
-    ret_params->repetition_penalty = work->repetition_penalty;
-    ret_params->presence_penalty = work->presence_penalty;
-    ret_params->frequency_penalty = work->frequency_penalty;
-    ret_params->top_k = work->top_k;
-    ret_params->seed = work->seed;
-    ret_params->max_tokens = work->max_tokens;
-    ret_params->min_tokens = work->min_tokens;
-    ret_params->logprobs = (int)work->logprobs;
-    ret_params->ignore_eos = work->ignore_eos;
-    ret_params->n = (int)work->n;
+    *ret_params = work->params;
     ret_params->stop = work->stop.texts;
     ret_params->stop_count = work->stop.count;
 }

@@ -9,10 +9,9 @@
 struct work {
     const char *prompt;
     struct option_tokens tokens;
-    double temperature, top_p, min_p;
-    double repetition_penalty, presence_penalty, frequency_penalty;
-    int64_t max_tokens, min_tokens, top_k, seed, logprobs, n, priority, deadline_ms;
-    int ignore_eos, normalize;
+    sluice_params params; /* but for stop strings */
+    int64_t priority, deadline_ms;
+    int normalize;
     const char *pooling;
     struct option_list stop;
     json *document; /* from which the texts are borrowed; NULL on the command line */
@@ -46,6 +45,6 @@ void settings_init(struct settings *settings);
 int work_read(const struct option_group *groups, const struct work *common, const char *line,
               size_t length, struct work *ret_work, struct error *error);
 void work_clear(struct work *work);
-/* The library's view of it; borrows from the work. */
+/* The parameters with its stop strings, which are borrowed from the work. */
 void work_params(const struct work *work, sluice_params *ret_params);
 int work_pooling(const struct work *work, int *ret_pooling, struct error *error);

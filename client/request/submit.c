@@ -99,16 +99,18 @@ static int check_params(const sluice_params *params, uint32_t index, struct erro
     return 0;
 }
 
+/* The one place where the program's parameters become the wire's. */
 static void copy_sampling(struct sampling *sampling, const sluice_params *params)
 {
-    sampling->temperature = (float)params->temperature;
-    sampling->top_p = (float)params->top_p;
-    sampling->min_p = (float)params->min_p;
-    sampling->repetition_penalty = (float)params->repetition_penalty;
-    sampling->presence_penalty = (float)params->presence_penalty;
-    sampling->frequency_penalty = (float)params->frequency_penalty;
-    if (params->top_k >= 0)
-        sampling->top_k = (int32_t)params->top_k;
+    sampling->sampler = (struct sampler){
+        .temperature = (float)params->temperature,
+        .top_p = (float)params->top_p,
+        .min_p = (float)params->min_p,
+        .top_k = params->top_k >= 0 ? (int32_t)params->top_k : sampling->sampler.top_k,
+        .repetition_penalty = (float)params->repetition_penalty,
+        .presence_penalty = (float)params->presence_penalty,
+        .frequency_penalty = (float)params->frequency_penalty,
+    };
     if (params->max_tokens >= 0)
         sampling->max_tokens = (uint32_t)params->max_tokens;
     if (params->min_tokens >= 0)

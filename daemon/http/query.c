@@ -167,7 +167,7 @@ static int read_stream_options(struct query *query, const json *value,
     return 0;
 }
 
-/* The sampling fields by the names of the daemon's own protocol. */
+/* One that the daemon's own protocol has by this name. */
 static int read_sampling(struct query *query, const json *value,
                          const struct message_limits *limits, struct error *error)
 {
@@ -179,7 +179,7 @@ static int read_top_k(struct query *query, const json *value, const struct messa
                       struct error *error)
 {
     if (json_is_number(value) && json_number(value) == -1) {
-        query->common.sampling.top_k = 0; /* others write "off" so */
+        query->common.sampling.sampler.top_k = 0; /* others write "off" so */
         return 0;
     }
     return read_sampling(query, value, limits, error);
@@ -345,21 +345,8 @@ static const struct field fields[] = {
     {"add_special_tokens", COMPLETION | EMBEDDING | TOKENIZE, read_add_special},
     {"max_tokens", GENERATE, read_max_tokens},
     {"max_completion_tokens", CHAT, read_max_tokens},
-    {"min_tokens", GENERATE, read_sampling},
-    {"temperature", GENERATE, read_sampling},
-    {"top_p", GENERATE, read_sampling},
     {"top_k", GENERATE, read_top_k},
-    {"min_p", GENERATE, read_sampling},
-    {"repetition_penalty", GENERATE, read_sampling},
-    {"presence_penalty", GENERATE, read_sampling},
-    {"frequency_penalty", GENERATE, read_sampling},
-    {"seed", GENERATE, read_sampling},
-    {"n", GENERATE, read_sampling},
     {"stop", GENERATE, read_stop},
-    {"stop_token_ids", GENERATE, read_sampling},
-    {"ignore_eos", GENERATE, read_sampling},
-    {"logit_bias", GENERATE, read_sampling},
-    {"logprobs", COMPLETION, read_sampling},
     {"logprobs", CHAT, read_logprobs_flag},
     {"top_logprobs", CHAT, read_top_logprobs},
     {"echo", COMPLETION, read_echo},
@@ -414,6 +401,13 @@ static int read_member(struct query *query, const json *member, const struct mes
             return json_is_null(member) ? 0 : fields[i].read(query, member, limits, error);
     if (json_is_null(member))
         return 0;
+    /* All others that say how to sample have the names of the daemon's own protocol. */
+    bool known = false;
+    int rc = GENERATE & 1u << query->kind
+                 ? sampling_read(member, limits, &query->common, &known, error)
+                 : 0;
+    if (rc || known)
+        return rc;
     return error_set(error, ERR_UNKNOWN_FIELD, "%.64s is not supported", name);
 }
 

@@ -24,17 +24,7 @@ int request_builder_phase(const struct server *server, struct error *error)
 
 struct sampling request_builder_defaults(const struct server *server)
 {
-    const struct gpu_model *model = &server->model;
-    struct sampling sampling = {
-        .temperature = model->temperature,
-        .top_k = model->top_k,
-        .top_p = model->top_p > 0 ? model->top_p : 1,
-        .min_p = model->min_p,
-        .repetition_penalty = model->repetition > 0 ? model->repetition : 1,
-        .logprobs = -1,
-        .n = 1,
-    };
-    return sampling;
+    return (struct sampling){.sampler = server->model.sampler, .logprobs = -1, .n = 1};
 }
 
 struct message_limits request_builder_limits(const struct server *server)

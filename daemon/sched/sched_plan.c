@@ -243,22 +243,17 @@ static void put_open(struct builder *b, struct seq *seq)
     struct gpu_plan *plan = &b->step->plan;
     const struct sampling *sampling = &seq->sampling;
     bool generate = seq->job == JOB_GENERATE;
+    const struct sampler *sampler = &sampling->sampler;
     bool penalties =
-        generate && (sampling->repetition_penalty != 1 || sampling->presence_penalty != 0 ||
-                     sampling->frequency_penalty != 0);
+        generate && (sampler->repetition_penalty != 1 || sampler->presence_penalty != 0 ||
+                     sampler->frequency_penalty != 0);
     bool pool = seq->job == JOB_EMBED && seq->pooling == POOLING_MEAN;
     b->step->opened[plan->open_count] = seq;
     b->step->opens[plan->open_count++] = (struct gpu_open){
         .slot = seq->slot,
         .flags = (penalties ? GPU_SLOT_PENALTIES : 0) | (pool ? GPU_SLOT_POOL : 0),
         .seed = sampling->seed,
-        .temperature = sampling->temperature,
-        .top_p = sampling->top_p,
-        .min_p = sampling->min_p,
-        .top_k = sampling->top_k,
-        .repetition = sampling->repetition_penalty,
-        .presence = sampling->presence_penalty,
-        .frequency = sampling->frequency_penalty,
+        .sampler = *sampler,
         .prompt_len = seq->prompt_len,
         .eos_from = sampling->ignore_eos ? UINT32_MAX : seq->prompt_len + sampling->min_tokens,
         .stop_ids_first = plan->id_count,

@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "gpu/base/device.h"
-#include "gpu/program/program.h"
+#include "gpu/graph/stages.h"
 #include "gpu/kernels/step/null_rule.h"
 #include "gpu/models/family.h"
 #include "gpu/models/synthetic.h"
-#include "gpu/graph/stages.h"
+#include "gpu/program/program.h"
 
 #define SLOTS_MAX 4096
 #define TOKENS_MAX 65536
@@ -132,8 +132,8 @@ static void id_set(struct gpu_model *model, const char *name)
     snprintf(model->id, sizeof model->id, "%.*s", (int)(end - first), name + first);
 }
 
-int facts_stage(const struct engine_config *facts, uint32_t stage, struct op **ret_ops, uint32_t *ret_count,
-                struct error *error)
+int facts_stage(const struct engine_config *facts, uint32_t stage, struct op **ret_ops,
+                uint32_t *ret_count, struct error *error)
 {
     return op_list_stage(&facts->source.list, facts->first[stage], facts->first[stage + 1], ret_ops,
                          ret_count, error);
@@ -198,12 +198,8 @@ static void model_fill(const struct engine_config *facts, const struct gpu_optio
         .group_count = list->group_count,
         .eos_count = config->eos_count,
         .bos = config->bos_id,
-        .temperature = config->sampling.temperature,
-        .top_p = config->sampling.top_p,
-        .min_p = config->sampling.min_p,
-        .repetition = config->sampling.repetition,
-        .top_k = (int32_t)config->sampling.top_k,
-        .max_tokens = config->sampling.max_tokens,
+        .sampler = config->sampler,
+        .max_tokens = config->max_tokens,
     };
     id_set(model, options->model);
     snprintf(model->arch, sizeof model->arch, "%s", config->family->type);
@@ -226,7 +222,8 @@ static enum model_dtype own_dtype(const struct model *source)
                               : source->config.dtype;
 }
 
-static int model_read(struct engine_config *facts, const struct gpu_options *options, struct error *error)
+static int model_read(struct engine_config *facts, const struct gpu_options *options,
+                      struct error *error)
 {
     facts->tp = options->tp ? options->tp : 1;
     facts->pp = options->pp ? options->pp : 1;
@@ -257,13 +254,15 @@ static int least_check(const struct engine_config *facts, const struct gpu_optio
     return 0;
 }
 
-/* The part of kv-max; whole numbers, so that what holds a block of each group gives each its own. */
+/* The part of kv-max; whole numbers, so that what holds a block of each group gives each its own.
+ */
 static uint64_t share_of(uint64_t kv_max, uint64_t block, uint64_t sum)
 {
     return kv_max / sum * block + kv_max % sum * block / sum;
 }
 
-static int groups_set(struct engine_config *facts, const struct gpu_options *options, struct error *error)
+static int groups_set(struct engine_config *facts, const struct gpu_options *options,
+                      struct error *error)
 {
     struct gpu_model *model = &facts->model;
     uint64_t slab_bytes = options->slab_bytes ? options->slab_bytes
@@ -285,7 +284,8 @@ static int groups_set(struct engine_config *facts, const struct gpu_options *opt
     return status;
 }
 
-int engine_config_make(const struct gpu_options *options, struct engine_config *ret, struct error *error)
+int engine_config_make(const struct gpu_options *options, struct engine_config *ret,
+                       struct error *error)
 {
     struct engine_config facts = {0};
     int status = options_check(options, error);

@@ -18,6 +18,7 @@
 #include "gpu/checkpoint/model_dtype.h"
 #include "gpu/models/rope_config.h"
 #include "protocol/base/error.h"
+#include "protocol/base/sampler.h"
 
 #define MODEL_LAYERS_MAX 256
 #define MODEL_HIDDEN_MAX 65536 /* also q and kv width */
@@ -26,17 +27,6 @@
 #define MODEL_VOCAB_MAX 1048576
 #define MODEL_EOS_MAX 16
 #define MODEL_CONFIG_BYTES_MAX (1u << 20)
-
-/* What a request takes where it is silent (generation_config.json): greedy unless do_sample is
- * true, and no limit that the file does not name. */
-struct model_sampling {
-    float temperature;   /* 0: greedy */
-    float top_p;         /* 1: off */
-    float min_p;         /* 0: off */
-    float repetition;    /* 1: off */
-    uint32_t top_k;      /* 0: off */
-    uint32_t max_tokens; /* 0: not said */
-};
 
 struct family;
 
@@ -58,17 +48,17 @@ struct model_config {
     int32_t bos_id;                    /* -1: none */
     uint32_t eos_count;
     int32_t eos_ids[MODEL_EOS_MAX]; /* of config.json and generation_config.json, each once */
-    struct model_sampling sampling;
+    /* What a request takes where it is silent (generation_config.json): greedy unless do_sample is
+     * true, and no limit that the file does not name. */
+    struct sampler sampler;
+    uint32_t max_tokens; /* 0: not said */
 };
 
 /* Before anything is read. */
 #define MODEL_CONFIG_EMPTY                                                                         \
     {                                                                                              \
         .norm_eps = 1e-6f, .embedding_multiplier = 1, .residual_multiplier = 1,                    \
-        .logits_scaling = 1, .bos_id = -1, .sampling = {                                           \
-            .top_p = 1,                                                                            \
-            .repetition = 1                                                                        \
-        }                                                                                          \
+        .logits_scaling = 1, .bos_id = -1, .sampler = SAMPLER_GREEDY                               \
     }
 
 /* Reads directory/config.json and, where it exists, directory/generation_config.json.

@@ -60,11 +60,11 @@ int generation_read(const struct fields *fields, struct model_config *config)
         rc = field_integer(fields, "max_new_tokens", 1, MODEL_CONTEXT_MAX, &max_tokens);
     if (rc)
         return rc;
-    config->sampling = (struct model_sampling){.temperature = sample ? (float)temperature : 0,
-                                               .top_p = (float)top_p,
-                                               .min_p = (float)min_p,
-                                               .repetition = (float)repetition,
-                                               .top_k = (uint32_t)top_k,
-                                               .max_tokens = (uint32_t)max_tokens};
+    config->sampler = (struct sampler){.temperature = sample ? (float)temperature : 0,
+                                       .top_p = (float)top_p,
+                                       .min_p = (float)min_p,
+                                       .top_k = (int32_t)top_k,
+                                       .repetition_penalty = (float)repetition};
+    config->max_tokens = (uint32_t)max_tokens;
     return 0;
 }

@@ -79,8 +79,8 @@ static void prompts(uint32_t first, uint32_t rows)
     for (uint32_t i = 0; i < rows; i++) {
         uint32_t slot = first + i;
         opens[i] = (struct gpu_open){.slot = slot,
-                                     .top_p = 1,
-                                     .repetition = 1,
+                                     .sampler.top_p = 1,
+                                     .sampler.repetition_penalty = 1,
                                      .prompt_len = PROMPT,
                                      .eos_from = UINT32_MAX};
         row[i] = (struct gpu_row){

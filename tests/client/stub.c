@@ -228,7 +228,7 @@ static void take_submit(struct stub *stub, size_t index, const struct frame *fra
                                                  .stop_max = 16,
                                                  .json_depth_max = 8,
                                                  .vocabulary = NULL_VOCAB};
-    const struct sampling defaults = {.logprobs = -1, .n = 1, .max_tokens = 16, .top_p = 1};
+    const struct sampling defaults = {.logprobs = -1, .n = 1, .max_tokens = 16, .sampler.top_p = 1};
     struct conn *conn = &stub->conns[index];
     struct message_submit submit;
     struct error error;

@@ -191,8 +191,11 @@ static void check_submit(const struct frame *frame)
                                                  .stop_max = 16,
                                                  .json_depth_max = 8,
                                                  .vocabulary = VOCABULARY};
-    static const struct sampling defaults = {
-        .temperature = 1, .top_p = 1, .repetition_penalty = 1, .logprobs = -1, .n = 1};
+    static const struct sampling defaults = {.sampler.temperature = 1,
+                                             .sampler.top_p = 1,
+                                             .sampler.repetition_penalty = 1,
+                                             .logprobs = -1,
+                                             .n = 1};
     static struct message_prompt prompts[PROMPTS_MAX];
     struct message_submit submit;
     size_t before = 0; /* tokens, or bytes of chats, of the prompts before */

@@ -41,8 +41,8 @@ static void check_numbers(const struct model_config *config)
     for (uint32_t i = 0; i < config->eos_count; i++)
         FUZZ_CHECK(config->eos_ids[i] >= 0 && (uint32_t)config->eos_ids[i] < config->vocab);
     FUZZ_CHECK(config->bos_id >= -1 && config->bos_id < (int64_t)config->vocab);
-    FUZZ_CHECK(config->sampling.temperature >= 0 && config->sampling.top_p > 0);
-    FUZZ_CHECK(config->sampling.top_p <= 1 && config->sampling.repetition > 0);
+    FUZZ_CHECK(config->sampler.temperature >= 0 && config->sampler.top_p > 0);
+    FUZZ_CHECK(config->sampler.top_p <= 1 && config->sampler.repetition_penalty > 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

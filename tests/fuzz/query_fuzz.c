@@ -78,7 +78,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                           .stop_max = 4,
                                           .json_depth_max = 8,
                                           .vocabulary = 1000};
-    const struct sampling defaults = {.top_p = 1, .repetition_penalty = 1, .logprobs = -1, .n = 1};
+    const struct sampling defaults = {
+        .sampler.top_p = 1, .sampler.repetition_penalty = 1, .logprobs = -1, .n = 1};
     struct query query;
     struct error error;
     if (size == 0)

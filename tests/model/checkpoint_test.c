@@ -151,8 +151,8 @@ START_TEST(the_demo_model_opens)
     ck_assert_uint_eq(op_list_elements(&model.list), 2429184);
     ck_assert_uint_eq(model.config.eos_count, 1);
     ck_assert_int_eq(model.config.eos_ids[0], 256);
-    ck_assert_uint_eq(model.config.sampling.max_tokens, 16);
-    ck_assert_float_eq(model.config.sampling.temperature, 0);
+    ck_assert_uint_eq(model.config.max_tokens, 16);
+    ck_assert_float_eq(model.config.sampler.temperature, 0);
     model_drop(&model);
 }
 END_TEST

@@ -240,9 +240,9 @@ START_TEST(a_plain_llama_has_what_its_fields_say)
     ck_assert_uint_eq(config.window[1], 0);
     ck_assert_int_eq(config.bos_id, -1);
     ck_assert_uint_eq(config.eos_count, 0);
-    ck_assert_float_eq(config.sampling.temperature, 0);
-    ck_assert_float_eq(config.sampling.top_p, 1);
-    ck_assert_float_eq(config.sampling.repetition, 1);
+    ck_assert_float_eq(config.sampler.temperature, 0);
+    ck_assert_float_eq(config.sampler.top_p, 1);
+    ck_assert_float_eq(config.sampler.repetition_penalty, 1);
 }
 END_TEST
 

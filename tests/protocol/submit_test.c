@@ -15,10 +15,10 @@ static const struct message_limits limits = {.batch_max = 8,
                                              .json_depth_max = 6,
                                              .vocabulary = 100};
 
-static const struct sampling defaults = {.temperature = 0.25f,
-                                         .top_k = 7,
-                                         .top_p = 0.5f,
-                                         .repetition_penalty = 1,
+static const struct sampling defaults = {.sampler.temperature = 0.25f,
+                                         .sampler.top_k = 7,
+                                         .sampler.top_p = 0.5f,
+                                         .sampler.repetition_penalty = 1,
                                          .max_tokens = 33,
                                          .logprobs = -1,
                                          .n = 1};
@@ -259,8 +259,9 @@ START_TEST(what_is_not_given_has_its_default)
     ck_assert_uint_eq(submit.deadline_ms, 0);
     ck_assert_int_eq(submit.pooling, POOLING_LAST);
     ck_assert_int_eq(message_submit_prompt(&submit, 0, &prompt, &error), 0);
-    ck_assert(prompt.sampling.temperature == 0.25f && prompt.sampling.top_p == 0.5f);
-    ck_assert_int_eq(prompt.sampling.top_k, 7);
+    ck_assert(prompt.sampling.sampler.temperature == 0.25f &&
+              prompt.sampling.sampler.top_p == 0.5f);
+    ck_assert_int_eq(prompt.sampling.sampler.top_k, 7);
     ck_assert_uint_eq(prompt.sampling.max_tokens, 33);
     ck_assert_int_eq(prompt.sampling.logprobs, -1);
     ck_assert(prompt.sampling.seed_given && prompt.sampling.seed == 0);
@@ -361,13 +362,13 @@ START_TEST(what_is_encoded_is_decoded)
     const uint32_t bias_counts[] = {0, 2};
     struct message_prompt prompts[2] = {
         {.sampling = sampling_unset(), .tokens = five, .token_count = 5},
-        {.sampling = {.temperature = 0.7f,
-                      .top_k = 1,
-                      .top_p = 0.1f,
-                      .min_p = 0.05f,
-                      .repetition_penalty = 1.1f,
-                      .presence_penalty = -2,
-                      .frequency_penalty = 0.3f,
+        {.sampling = {.sampler.temperature = 0.7f,
+                      .sampler.top_k = 1,
+                      .sampler.top_p = 0.1f,
+                      .sampler.min_p = 0.05f,
+                      .sampler.repetition_penalty = 1.1f,
+                      .sampler.presence_penalty = -2,
+                      .sampler.frequency_penalty = 0.3f,
                       .seed = 1ull << 53,
                       .seed_given = true,
                       .max_tokens = 12,
@@ -409,12 +410,14 @@ START_TEST(what_is_encoded_is_decoded)
     ck_assert_mem_eq(&prompt.sampling, &defaults, sizeof(defaults));
     ck_assert_int_eq(message_submit_prompt(&submit, 1, &prompt, &error), 0);
     const struct sampling *sent = &prompts[1].sampling, *got = &prompt.sampling;
-    ck_assert(got->temperature == sent->temperature && got->top_p == sent->top_p);
-    ck_assert(got->min_p == sent->min_p && got->repetition_penalty == sent->repetition_penalty);
-    ck_assert(got->presence_penalty == sent->presence_penalty);
-    ck_assert(got->frequency_penalty == sent->frequency_penalty);
+    ck_assert(got->sampler.temperature == sent->sampler.temperature &&
+              got->sampler.top_p == sent->sampler.top_p);
+    ck_assert(got->sampler.min_p == sent->sampler.min_p &&
+              got->sampler.repetition_penalty == sent->sampler.repetition_penalty);
+    ck_assert(got->sampler.presence_penalty == sent->sampler.presence_penalty);
+    ck_assert(got->sampler.frequency_penalty == sent->sampler.frequency_penalty);
     ck_assert(got->seed == sent->seed && got->seed_given && got->ignore_eos);
-    ck_assert(got->top_k == 1 && got->max_tokens == 12 && got->min_tokens == 3);
+    ck_assert(got->sampler.top_k == 1 && got->max_tokens == 12 && got->min_tokens == 3);
     ck_assert(got->logprobs == 5 && got->n == 3);
     ck_assert_mem_eq(prompt.tokens, five + 1, 8);
     ck_assert_uint_eq(prompt.stop_count, 2);

@@ -120,7 +120,7 @@ START_TEST(submit_of_tokens_stands_on_the_page)
     for (int i = 0; i < 2; i++) {
         ck_assert_ptr_null(prompts[i].text);
         ck_assert_uint_eq(prompts[i].sampling.max_tokens, 16);
-        ck_assert(prompts[i].sampling.temperature == 0);
+        ck_assert(prompts[i].sampling.sampler.temperature == 0);
     }
     assert_encodes_again("submit", 7, &submit, prompts);
     message_submit_free(&submit);
@@ -143,7 +143,7 @@ START_TEST(submit_of_texts_stands_on_the_page)
     ck_assert_uint_eq(prompts[0].stop_count, 0);
     ck_assert_str_eq(prompts[1].text, "caf\xc3\xa9");
     ck_assert_uint_eq(prompts[1].sampling.max_tokens, 8);
-    ck_assert(prompts[1].sampling.temperature == 0.5f);
+    ck_assert(prompts[1].sampling.sampler.temperature == 0.5f);
     ck_assert(prompts[1].sampling.seed_given && prompts[1].sampling.seed == 42);
     ck_assert_uint_eq(prompts[1].stop_count, 1);
     ck_assert_uint_eq(prompts[1].stop_length[0], 1);

@@ -140,7 +140,7 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
             encode_chat(order, question, prompt, chats[i], CHAT_MAX);
         if (order->job == JOB_GENERATE) {
             struct sampling *sampling = &prompt->sampling;
-            sampling->temperature = question->temperature;
+            sampling->sampler.temperature = question->temperature;
             sampling->seed = question->seed;
             sampling->seed_given = true;
             sampling->max_tokens = order->seqs[seq].max_tokens;

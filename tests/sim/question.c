@@ -121,9 +121,9 @@ static struct gpu_open opening(const struct question *question)
 {
     return (struct gpu_open){
         .seed = question->seed,
-        .temperature = question->temperature,
-        .top_p = 1,
-        .repetition = 1,
+        .sampler.temperature = question->temperature,
+        .sampler.top_p = 1,
+        .sampler.repetition_penalty = 1,
         .eos_from = question->ignore_eos ? UINT32_MAX : question->prompt_len + question->min_tokens,
         .logprobs = QUESTION_TOPS,
     };
@@ -196,8 +196,8 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
                                         .depth = 1,
                                         .slots_max = 8,
                                         .context_max = context_max};
-    if (emu_setup(&(struct emu_options){
-            .engine = EMU_STEPPER, .devices = 2, .memory_bytes = 256u << 20}))
+    if (emu_setup(
+            &(struct emu_options){.engine = EMU_STEPPER, .devices = 2, .memory_bytes = 256u << 20}))
         return error_set(error, ERR_NO_MEMORY, "no emulated device");
     int rc = engine_client_open(&talk, &options, true);
     if (!rc)

@@ -41,12 +41,7 @@ struct batch_slot {
     uint32_t flags;    /* GPU_SLOT_PENALTIES, GPU_SLOT_POOL */
     uint32_t logprobs; /* the n likeliest are wanted too, at most GPU_LOGPROBS_MAX */
     uint64_t seed;
-    float temperature; /* 0: greedy */
-    float top_p;       /* 1: off */
-    float min_p;       /* 0: off */
-    int32_t top_k;     /* 0: off */
-    float repetition;  /* 1: off */
-    float presence, frequency;
+    struct sampler sampler;
     uint32_t prompt_len; /* tokens at positions from here on count as output */
     uint32_t
         eos_from; /* end tokens are masked for sampled positions below this; UINT32_MAX: always */

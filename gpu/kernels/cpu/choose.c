@@ -86,10 +86,10 @@ static struct cut cut_at(const struct choose *c, const struct cut *within, bool 
 static struct cut cut_of(const struct choose *c, float greatest)
 {
     struct cut cut = {0, c->vocab};
-    if (c->top_k && c->top_k < c->vocab)
-        cut = cut_at(c, &cut, false, greatest, c->top_k);
-    if (c->top_p < 1.0f) {
-        double mass = (double)mass_within(c, &cut, greatest) * (double)c->top_p;
+    if (c->sampler->top_k > 0 && (uint32_t)c->sampler->top_k < c->vocab)
+        cut = cut_at(c, &cut, false, greatest, (uint32_t)c->sampler->top_k);
+    if (c->sampler->top_p < 1.0f) {
+        double mass = (double)mass_within(c, &cut, greatest) * (double)c->sampler->top_p;
         uint64_t target = (uint64_t)mass;
         target += (double)target < mass;
         cut = cut_at(c, &cut, true, greatest, target ? target : 1);
@@ -128,7 +128,7 @@ uint32_t choose_draw(const struct choose *c)
     uint32_t best = choose_greatest(c->scores, c->vocab), words[4], block = UINT32_MAX, ties = 0;
     float greatest = c->scores[best], best_score = -INFINITY;
     struct cut cut = cut_of(c, greatest);
-    float least = c->min_p > 0 ? logf(c->min_p) : -INFINITY;
+    float least = c->sampler->min_p > 0 ? logf(c->sampler->min_p) : -INFINITY;
     for (uint32_t i = 0; i < c->vocab; i++) {
         float score = c->scores[i];
         if (!cut_keeps(&cut, key_of(score), &ties) || !(score - greatest >= least) ||

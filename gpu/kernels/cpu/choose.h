@@ -5,11 +5,12 @@
 
 #include <stdint.h>
 
+#include "protocol/base/sampler.h"
+
 struct choose {
     const float *scores;
     uint32_t vocab;
-    uint32_t top_k;     /* 0: off */
-    float top_p, min_p; /* 1 and 0: off */
+    const struct sampler *sampler; /* of which the temperature is in the scores, penalties, too */
     uint64_t seed;
     uint32_t position; /* of the token that is drawn */
 };

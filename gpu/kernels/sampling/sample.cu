@@ -161,9 +161,11 @@ __device__ static void adjust(const struct sample_args &a, const struct batch_sl
             if (!seen[i])
                 continue;
             float score = logits[i], count = (float)(seen[i] & COUNT_MAX);
-            score = score > 0 ? score / slot.repetition : score * slot.repetition;
+            score = score > 0 ? score / slot.sampler.repetition_penalty
+                              : score * slot.sampler.repetition_penalty;
             if (count > 0)
-                score = score - slot.presence - slot.frequency * count;
+                score =
+                    score - slot.sampler.presence_penalty - slot.sampler.frequency_penalty * count;
             logits[i] = score;
         }
     }
@@ -201,22 +203,23 @@ __device__ static uint32_t draw(const struct batch_slot &slot, uint32_t position
                                 uint32_t vocab, struct sample_shared *shared)
 {
     for (uint32_t i = threadIdx.x; i < vocab; i += CUT_THREADS) {
-        float score = scores[i] / slot.temperature;
+        float score = scores[i] / slot.sampler.temperature;
         scores[i] = isnan(score) ? -INFINITY : score;
     }
     __syncthreads();
     best top = greatest_of(scores, vocab, shared);
     cut kept = {0, vocab - 1};
-    if (slot.top_k > 0 && (uint32_t)slot.top_k < vocab)
-        kept = cut_at(scores, vocab, kept, false, top.value, (uint32_t)slot.top_k, &shared->cut);
-    if (slot.top_p < 1.0f) {
+    if (slot.sampler.top_k > 0 && (uint32_t)slot.sampler.top_k < vocab)
+        kept = cut_at(scores, vocab, kept, false, top.value, (uint32_t)slot.sampler.top_k,
+                      &shared->cut);
+    if (slot.sampler.top_p < 1.0f) {
         double weight = (double)cut_mass(scores, vocab, kept, top.value, &shared->cut) *
-                        (double)slot.top_p;
+                        (double)slot.sampler.top_p;
         unsigned long long target = (unsigned long long)weight;
         target += (double)target < weight;
         kept = cut_at(scores, vocab, kept, true, top.value, target ? target : 1, &shared->cut);
     }
-    float least = slot.min_p > 0 ? logf(slot.min_p) : -INFINITY;
+    float least = slot.sampler.min_p > 0 ? logf(slot.sampler.min_p) : -INFINITY;
     best drawn = best_none();
     for (uint32_t i = threadIdx.x; i < vocab; i += CUT_THREADS) {
         float score = scores[i];
@@ -250,7 +253,7 @@ __device__ static struct sample_row row_of(const struct sample_args &a, uint32_t
     of.flags = of.slot->flags;
     of.bias_count = of.slot->bias_count;
     of.eos_from = of.slot->eos_from;
-    of.temperature = of.slot->temperature;
+    of.temperature = of.slot->sampler.temperature;
     char *result = static_cast<char *>(control.result);
     of.sample = a.samples + number;
     of.tops = a.tops + (size_t)number * GPU_LOGPROBS_MAX;

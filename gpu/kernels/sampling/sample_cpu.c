@@ -44,9 +44,11 @@ static void sample_penalties(const struct sample_row *row)
         if (!seen[i])
             continue;
         float score = row->scores[i], count = (float)(seen[i] & COUNT_MAX);
-        score = score > 0 ? score / slot->repetition : score * slot->repetition;
+        score = score > 0 ? score / slot->sampler.repetition_penalty
+                          : score * slot->sampler.repetition_penalty;
         if (count > 0)
-            score = score - slot->presence - slot->frequency * count;
+            score =
+                score - slot->sampler.presence_penalty - slot->sampler.frequency_penalty * count;
         row->scores[i] = score;
     }
 }
@@ -81,18 +83,16 @@ static uint32_t sample_choose(const struct sample_row *row)
     const struct batch_slot *slot = row->slot;
     uint32_t vocab = row->args->vocab;
     sample_adjust(row);
-    if (!(slot->temperature > 0))
+    if (!(slot->sampler.temperature > 0))
         return choose_greatest(row->scores, vocab);
     for (uint32_t i = 0; i < vocab; i++) {
-        float score = row->scores[i] / slot->temperature;
+        float score = row->scores[i] / slot->sampler.temperature;
         row->scores[i] = score == score ? score : -INFINITY;
     }
     struct choose choose = {
         .scores = row->scores,
         .vocab = vocab,
-        .top_k = slot->top_k > 0 ? (uint32_t)slot->top_k : 0,
-        .top_p = slot->top_p,
-        .min_p = slot->min_p,
+        .sampler = &slot->sampler,
         .seed = slot->seed,
         .position = row->position,
     };

@@ -19,8 +19,8 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
     seq->pooling = options->pooling;
     seq->priority = options->priority;
     seq->arrived_us = now_us;
-    seq->sampling = (struct sampling){.top_p = 1,
-                                      .repetition_penalty = 1,
+    seq->sampling = (struct sampling){.sampler.top_p = 1,
+                                      .sampler.repetition_penalty = 1,
                                       .seed = options->seed,
                                       .max_tokens = options->max_tokens,
                                       .min_tokens = options->min_tokens,

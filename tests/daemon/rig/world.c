@@ -171,8 +171,8 @@ void world_make(struct world *world)
                                            .vocab = 1000,
                                            .context_max = 4096,
                                            .hidden = WORLD_HIDDEN,
-                                           .top_p = 1,
-                                           .repetition = 1};
+                                           .sampler.top_p = 1,
+                                           .sampler.repetition_penalty = 1};
     memset(world, 0, sizeof(*world));
     world->now_us = 1000000;
     ck_assert_int_eq(options_defaults(&world->options, &error), 0);

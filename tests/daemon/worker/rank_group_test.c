@@ -86,8 +86,10 @@ static int submit_one(void)
         return -ERR_DEVICE_MEMORY;
     if (first) { /* a follower may read the last plan still */
         append = (struct gpu_append){.block = slab.slab * model.groups[0].slab_blocks};
-        open =
-            (struct gpu_open){.eos_from = UINT32_MAX, .top_p = 1, .repetition = 1, .prompt_len = 3};
+        open = (struct gpu_open){.eos_from = UINT32_MAX,
+                                 .sampler.top_p = 1,
+                                 .sampler.repetition_penalty = 1,
+                                 .prompt_len = 3};
     }
     *row = (struct gpu_row){.input = first ? GPU_IDS : GPU_LAST,
                             .position = first ? 0 : (uint32_t)step + 2,

@@ -81,9 +81,9 @@ static void samples_make(void)
             .prompt_len = prompt->count,
             .generate = OUTPUT,
             .open = {.seed = i,
-                     .temperature = i % 2 ? 0.8f : 0,
-                     .top_p = i % 3 ? 1 : 0.9f,
-                     .repetition = i % 4 ? 1 : 1.2f,
+                     .sampler.temperature = i % 2 ? 0.8f : 0,
+                     .sampler.top_p = i % 3 ? 1 : 0.9f,
+                     .sampler.repetition_penalty = i % 4 ? 1 : 1.2f,
                      .flags = i % 4 ? 0 : GPU_SLOT_PENALTIES,
                      .eos_from = UINT32_MAX},
         };
@@ -148,10 +148,11 @@ START_TEST(greedy_tokens_are_the_likeliest_or_nearly)
     model_open("qwen3-window-bf16");
     static int32_t forced[REFERENCE_PROMPTS][ENGINE_CLIENT_TOKENS];
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        jobs[i] = (struct engine_client_job){.prompt = reference.prompts[i].tokens,
-                                             .prompt_len = reference.prompts[i].count,
-                                             .generate = OUTPUT,
-                                             .open = {.eos_from = UINT32_MAX, .repetition = 1}};
+        jobs[i] = (struct engine_client_job){
+            .prompt = reference.prompts[i].tokens,
+            .prompt_len = reference.prompts[i].count,
+            .generate = OUTPUT,
+            .open = {.eos_from = UINT32_MAX, .sampler.repetition_penalty = 1}};
     jobs_run(REFERENCE_PROMPTS);
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
         memcpy(forced[i], jobs[i].tokens, sizeof forced[i]);
@@ -188,13 +189,13 @@ START_TEST(what_overflows_gives_no_finite_result)
     matrix_fill(rig_weight(&talk.engine->rank, _i ? "model.layers.0.mlp.gate_proj.weight"
                                                   : "model.layers.0.self_attn.q_proj.weight"));
     for (uint32_t i = 0; i < 24; i++) /* steps of few rows and of many */
-        jobs[i] =
-            (struct engine_client_job){.prompt = reference.prompts[i % REFERENCE_PROMPTS].tokens,
-                                       .prompt_len = reference.prompts[i % REFERENCE_PROMPTS].count,
-                                       .generate = i % 3 ? 0 : 4 + i,
-                                       .score = i % 3 == 1,
-                                       .embed = i % 3 == 2 ? GPU_EMBED_LAST : 0,
-                                       .open = {.temperature = i % 2 ? 0.8f : 0, .top_p = 1}};
+        jobs[i] = (struct engine_client_job){
+            .prompt = reference.prompts[i % REFERENCE_PROMPTS].tokens,
+            .prompt_len = reference.prompts[i % REFERENCE_PROMPTS].count,
+            .generate = i % 3 ? 0 : 4 + i,
+            .score = i % 3 == 1,
+            .embed = i % 3 == 2 ? GPU_EMBED_LAST : 0,
+            .open = {.sampler.temperature = i % 2 ? 0.8f : 0, .sampler.top_p = 1}};
     jobs_run(24);
     for (uint32_t i = 0; i < 24; i++) {
         for (uint32_t j = 0; j < jobs[i].sampled; j++)

@@ -38,9 +38,9 @@ static void jobs_make(void)
         jobs[3 * i].score = true;
         jobs[3 * i + 1].generate = OUTPUT;
         jobs[3 * i + 1].open = (struct gpu_open){.seed = i,
-                                                 .temperature = i % 2 ? 0.8f : 0,
-                                                 .top_p = i % 3 ? 0.9f : 1,
-                                                 .repetition = i % 4 ? 1 : 1.2f,
+                                                 .sampler.temperature = i % 2 ? 0.8f : 0,
+                                                 .sampler.top_p = i % 3 ? 0.9f : 1,
+                                                 .sampler.repetition_penalty = i % 4 ? 1 : 1.2f,
                                                  .flags = i % 4 ? 0 : GPU_SLOT_PENALTIES,
                                                  .eos_from = UINT32_MAX,
                                                  .logprobs = i % 3};

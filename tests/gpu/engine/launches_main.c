@@ -66,8 +66,11 @@ static bool blocks_make(struct gpu_plan *plan, uint32_t blocks)
 static void row_make(struct gpu_plan *plan, const struct step *step, uint32_t slot)
 {
     uint32_t blocks = (step->q_len + talk.model.block_tokens - 1) / talk.model.block_tokens;
-    opens[plan->open_count++] = (struct gpu_open){
-        .slot = slot, .flags = step->flags, .repetition = 1, .top_p = 1, .prompt_len = step->q_len};
+    opens[plan->open_count++] = (struct gpu_open){.slot = slot,
+                                                  .flags = step->flags,
+                                                  .sampler.repetition_penalty = 1,
+                                                  .sampler.top_p = 1,
+                                                  .prompt_len = step->q_len};
     for (uint32_t group = 0; group < talk.model.group_count; group++) {
         for (uint32_t i = 0; i < blocks; i++)
             appends[plan->append_count++] = (struct gpu_append){

@@ -71,10 +71,11 @@ START_TEST(greedy_tokens_are_those_of_transformers)
 {
     model_open(_i);
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        jobs[i] = (struct engine_client_job){.prompt = reference.prompts[i].tokens,
-                                             .prompt_len = reference.prompts[i].count,
-                                             .generate = REFERENCE_GREEDY,
-                                             .open = {.eos_from = UINT32_MAX, .repetition = 1}};
+        jobs[i] = (struct engine_client_job){
+            .prompt = reference.prompts[i].tokens,
+            .prompt_len = reference.prompts[i].count,
+            .generate = REFERENCE_GREEDY,
+            .open = {.eos_from = UINT32_MAX, .sampler.repetition_penalty = 1}};
     jobs_run(REFERENCE_PROMPTS);
     static int32_t forced[REFERENCE_PROMPTS][ENGINE_CLIENT_TOKENS];
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++) {

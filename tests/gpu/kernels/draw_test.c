@@ -10,7 +10,7 @@
 #define STEPS_MIN 12 /* with fewer, frequencies say nothing */
 
 static struct scene scene;
-static struct sampler sampler;
+static struct sampler_rig sampler;
 
 static void begin(uint32_t vocab)
 {
@@ -75,10 +75,10 @@ START_TEST(kept_tokens_come_as_often_as_they_should_and_others_never)
     begin(7);
     for (uint32_t i = 0; i < SCENE_ROWS_MAX; i++) {
         struct batch_slot *slot = &scene.slot[i];
-        slot->temperature = kept[_i].temperature;
-        slot->top_k = kept[_i].top_k;
-        slot->top_p = kept[_i].top_p;
-        slot->min_p = kept[_i].min_p;
+        slot->sampler.temperature = kept[_i].temperature;
+        slot->sampler.top_k = kept[_i].top_k;
+        slot->sampler.top_p = kept[_i].top_p;
+        slot->sampler.min_p = kept[_i].min_p;
         slot->seed = 1000 + i;
         for (uint32_t j = 0; j < 7; j++)
             sampler_row(&sampler, i)[j] = 3 + logf((float)chances[j]);
@@ -137,10 +137,10 @@ START_TEST(large_vocabularies_keep_what_sorting_would_keep)
     begin(VOCAB);
     for (uint32_t i = 0; i < VOCAB; i++)
         scores[i] = _i % 2 ? roundf(rig_normal() * 4) / 2 : rig_normal() * 2;
-    struct choose choose = {
-        .scores = scores, .vocab = VOCAB, .top_k = 100u << _i / 2, .top_p = 0.8f, .seed = 7};
+    const struct sampler cut = {.top_k = 100 << _i / 2, .top_p = 0.8f};
+    struct choose choose = {.scores = scores, .vocab = VOCAB, .sampler = &cut, .seed = 7};
     uint32_t different = 0, last = VOCAB;
-    sort(choose.top_k, 0.8, may_keep);
+    sort((uint32_t)cut.top_k, 0.8, may_keep);
     for (choose.position = 0; choose.position < 200; choose.position++) {
         uint32_t token = choose_draw(&choose);
         ck_assert(may_keep[token]);
@@ -161,8 +161,8 @@ START_TEST(a_draw_depends_on_seed_position_and_logits_alone)
         sampler_row(&sampler, 0)[j] = rig_normal();
     for (uint32_t i = 0; i < SCENE_ROWS_MAX; i++) {
         memcpy(sampler_row(&sampler, i), sampler_row(&sampler, 0), vocab * sizeof(float));
-        scene.slot[i].temperature = 1;
-        scene.slot[i].top_p = 0.95f;
+        scene.slot[i].sampler.temperature = 1;
+        scene.slot[i].sampler.top_p = 0.95f;
         scene.slot[i].seed = i / 2 * 1000003u; /* pairs have the same */
     }
     run_step(12);

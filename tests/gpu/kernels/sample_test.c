@@ -7,7 +7,7 @@
 #include "tests/gpu/kernels/suites.h"
 
 static struct scene scene;
-static struct sampler sampler;
+static struct sampler_rig sampler;
 
 static void begin(uint32_t vocab)
 {
@@ -95,7 +95,7 @@ START_TEST(results_go_to_the_step_s_own_place_and_end_it)
         scene.slot[i].logprobs = i;
         scene.slot[i].last = -1 - (int32_t)i;
     }
-    scene.slot[4].temperature = 1;
+    scene.slot[4].sampler.temperature = 1;
     scene_step(&scene);
     random_logits(3);
     sampler_run(&sampler, &scene);
@@ -108,7 +108,7 @@ START_TEST(results_go_to_the_step_s_own_place_and_end_it)
         .result_tops = tops ? offsetof(__typeof__(result), tops) : 0,
         .tokens_out = others ? out : NULL,
     };
-    struct sampler alone = sampler;
+    struct sampler_rig alone = sampler;
     sampler.control = rig_new(&control, sizeof control);
     scene_step(&scene);
     sampler_run(&sampler, &scene);
@@ -158,10 +158,10 @@ START_TEST(penalties_follow_what_was_seen)
     struct batch_slot *slot = &scene.slot[0];
     *slot = (struct batch_slot){.flags = GPU_SLOT_PENALTIES,
                                 .prompt_len = 20,
-                                .top_p = 1,
-                                .repetition = 1.3f,
-                                .presence = 0.5f,
-                                .frequency = 0.25f};
+                                .sampler.top_p = 1,
+                                .sampler.repetition_penalty = 1.3f,
+                                .sampler.presence_penalty = 0.5f,
+                                .sampler.frequency_penalty = 0.25f};
     uint32_t length = (uint32_t[]){1, 20, 21, 60, 200}[_i];
     feed(length, 7, ids);
     uint16_t seen[4 * 61];
@@ -262,7 +262,7 @@ START_TEST(what_is_no_number_is_never_taken)
     for (uint32_t i = 0; i < 4; i++) {
         for (uint32_t j = 0; j < 9; j++)
             sampler_row(&sampler, i)[j] = j == 5 && i != 3 ? 1 + (float)i : NAN;
-        scene.slot[i].temperature = i == 1 ? 0.7f : 0;
+        scene.slot[i].sampler.temperature = i == 1 ? 0.7f : 0;
         scene_row(&scene, i, 3, 1, GPU_SAMPLE);
     }
     scene_step(&scene);
@@ -299,7 +299,7 @@ START_TEST(scores_are_log_probabilities_of_targets_and_the_likeliest)
         OK(op_score(&args, rig_stream));
     }
     rig_read(scores, device_scores, sizeof scores);
-    sampler = (struct sampler){.vocab = vocab, .stride = logits.stride, .logits = logits.host};
+    sampler = (struct sampler_rig){.vocab = vocab, .stride = logits.stride, .logits = logits.host};
     for (uint32_t i = 0; i < total; i++) {
         uint32_t best = 0;
         for (uint32_t j = 1; j < vocab; j++)

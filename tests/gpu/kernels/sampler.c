@@ -2,9 +2,9 @@
 
 #include <math.h>
 
-void sampler_begin(struct sampler *sampler, uint32_t vocab)
+void sampler_begin(struct sampler_rig *sampler, uint32_t vocab)
 {
-    *sampler = (struct sampler){.vocab = vocab, .stride = vocab + rig_between(0, 5)};
+    *sampler = (struct sampler_rig){.vocab = vocab, .stride = vocab + rig_between(0, 5)};
     /* Up to the bound of a batch, which may lie above its count (scene.c): rows there may be read. */
     size_t count = (size_t)(SCENE_ROWS_MAX + SCENE_BOUND_SLACK) * sampler->stride;
     sampler->logits = calloc(count, sizeof(float));
@@ -13,17 +13,17 @@ void sampler_begin(struct sampler *sampler, uint32_t vocab)
     sampler->tops = rig_new(NULL, sizeof sampler->top);
 }
 
-void sampler_end(struct sampler *sampler)
+void sampler_end(struct sampler_rig *sampler)
 {
     free(sampler->logits);
 }
 
-float *sampler_row(const struct sampler *sampler, uint32_t index)
+float *sampler_row(const struct sampler_rig *sampler, uint32_t index)
 {
     return sampler->logits + (size_t)index * sampler->stride;
 }
 
-void sampler_run(struct sampler *sampler, const struct scene *scene)
+void sampler_run(struct sampler_rig *sampler, const struct scene *scene)
 {
     size_t scratch = sample_scratch_bytes(scene->batch.samples_max, sampler->vocab);
     struct sample_args args = {
@@ -58,7 +58,7 @@ void sampler_run(struct sampler *sampler, const struct scene *scene)
         ck_assert_uint_eq(sampler->sample[i].top_count, 0xa5a5a5a5u);
 }
 
-double sampler_logprob(const struct sampler *sampler, uint32_t index, uint32_t token)
+double sampler_logprob(const struct sampler_rig *sampler, uint32_t index, uint32_t token)
 {
     const float *logits = sampler_row(sampler, index);
     double greatest = -INFINITY, sum = 0;

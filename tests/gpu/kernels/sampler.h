@@ -4,7 +4,7 @@
 #include "gpu/kernels/sampling/sample.h"
 #include "tests/gpu/kernels/scene.h"
 
-struct sampler {
+struct sampler_rig {
     uint32_t vocab, stride, eos_count;
     int32_t eos[GPU_EOS_MAX];
     float *logits; /* [SCENE_ROWS_MAX][stride]: set before sampler_run, kept by it */
@@ -14,10 +14,10 @@ struct sampler {
     struct gpu_top top[SCENE_ROWS_MAX][GPU_LOGPROBS_MAX];
 };
 
-void sampler_begin(struct sampler *sampler, uint32_t vocab);
-void sampler_end(struct sampler *sampler);
-void sampler_run(struct sampler *sampler, const struct scene *scene); /* after scene_step */
-float *sampler_row(const struct sampler *sampler, uint32_t index);
+void sampler_begin(struct sampler_rig *sampler, uint32_t vocab);
+void sampler_end(struct sampler_rig *sampler);
+void sampler_run(struct sampler_rig *sampler, const struct scene *scene); /* after scene_step */
+float *sampler_row(const struct sampler_rig *sampler, uint32_t index);
 
 /* log softmax of a row, in doubles. */
-double sampler_logprob(const struct sampler *sampler, uint32_t index, uint32_t token);
+double sampler_logprob(const struct sampler_rig *sampler, uint32_t index, uint32_t token);

@@ -60,7 +60,7 @@ void scene_begin(struct scene *scene)
     scene->slot = calloc(scene->slots, sizeof *scene->slot);
     scene->bias = calloc((size_t)scene->slots * GPU_BIAS_MAX, sizeof *scene->bias);
     for (uint32_t i = 0; i < scene->slots; i++)
-        scene->slot[i] = (struct batch_slot){.top_p = 1, .repetition = 1};
+        scene->slot[i] = (struct batch_slot){.sampler.top_p = 1, .sampler.repetition_penalty = 1};
     if (scene->kv_heads) {
         make_group(scene, &batch->groups[0], 0);
         make_group(scene, &batch->groups[1], scene->window);

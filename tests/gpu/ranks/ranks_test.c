@@ -145,10 +145,10 @@ static void jobs_generate(void)
                                              .prompt_len = reference.prompts[i].count,
                                              .generate = REFERENCE_GREEDY,
                                              .open = {.eos_from = UINT32_MAX,
-                                                      .repetition = 1,
+                                                      .sampler.repetition_penalty = 1,
                                                       .seed = i,
-                                                      .temperature = 0.8f,
-                                                      .top_p = 0.9f}};
+                                                      .sampler.temperature = 0.8f,
+                                                      .sampler.top_p = 0.9f}};
 }
 
 /* Sampled tokens and their log-probabilities of a run, decode steps as graphs. */

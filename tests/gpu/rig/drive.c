@@ -288,7 +288,7 @@ static void seq_open(struct drive *drive, struct draft *draft, struct drive_seq 
     *open = (struct gpu_open){
         .slot = seq->slot,
         .flags = seq->flags,
-        .repetition = 1,
+        .sampler.repetition_penalty = 1,
         .prompt_len = seq->prompt_len,
         .eos_from = seq->eos_from,
         .logprobs = seq->logprobs,

@@ -48,9 +48,9 @@ static int seq_open(struct flow *flow, struct draft *draft, uint32_t seq, struct
     draft->opens[draft->plan.open_count++] =
         (struct gpu_open){.slot = seq,
                           .seed = seq,
-                          .temperature = seq % 2 ? 0.8f : 0,
-                          .top_p = 0.9f,
-                          .repetition = 1,
+                          .sampler.temperature = seq % 2 ? 0.8f : 0,
+                          .sampler.top_p = 0.9f,
+                          .sampler.repetition_penalty = 1,
                           .prompt_len = flow->reference->prompts[seq].count,
                           .eos_from = UINT32_MAX};
     for (uint32_t group = 0; group < flow->model.group_count; group++) {
