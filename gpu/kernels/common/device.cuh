@@ -38,33 +38,23 @@ __device__ __forceinline__ void prefetch_l2(const void *place)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(place));
 }
 
-/* Blocks in clusters of so many along x. */
 template <class... Params, class... Args>
-cudaError_t launch_in(uint32_t cluster, void (*kernel)(Params...), dim3 grid, unsigned threads,
-                      size_t shared, cudaStream_t stream, Args... args)
+cudaError_t launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared,
+                   cudaStream_t stream, Args... args)
 {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0)
         return cudaSuccess;
-    cudaLaunchAttribute attributes[2];
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim = {cluster, 1, 1};
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = cluster > 1 ? 2 : 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
     return cudaLaunchKernelEx(&config, kernel, Params(args)...);
-}
-
-template <class... Params, class... Args>
-cudaError_t launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared,
-                   cudaStream_t stream, Args... args)
-{
-    return launch_in(1, kernel, grid, threads, shared, stream, args...);
 }
 
 /* Rows of this launch that exist. */

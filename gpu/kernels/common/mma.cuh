@@ -221,31 +221,6 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, ui
                  : "memory");
 }
 
-__device__ __forceinline__ uint32_t cluster_rank()
-{
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-/* All threads of all blocks of the cluster. */
-__device__ __forceinline__ void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-/* To shared memory of another block of the cluster, which has the address in its own. */
-__device__ __forceinline__ void store_shared_at(uint32_t to, uint32_t rank, const float4 &value)
-{
-    asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "st.shared::cluster.v4.f32 [there], {%2,%3,%4,%5};\n"
-                 "}" ::"r"(to),
-                 "r"(rank), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
-                 : "memory");
-}
-
 /* Registers of a warpgroup, from here on; a multiple of 8. One branch per role, in one if/else. */
 template <int COUNT> __device__ __forceinline__ void registers_more()
 {

@@ -21,8 +21,6 @@ static const struct matmul_backend backends[] = {
     {"small f16", F16, false, f16::gemv_can, f16::gemv},
     {"gated bf16", BF16, false, bf16::matmul_gated_can, bf16::matmul_gated},
     {"gated f16", F16, false, f16::matmul_gated_can, f16::matmul_gated},
-    {"split bf16", BF16, false, bf16::matmul_split_can, bf16::matmul_split},
-    {"split f16", F16, false, f16::matmul_split_can, f16::matmul_split},
     {"cublaslt", BF16 | F16 | F32, false, lt_can, matmul_lt},
     {"any", BF16 | F16 | F32, false, any_can, matmul_any},
 };

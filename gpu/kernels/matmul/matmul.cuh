@@ -5,14 +5,12 @@
 #include "gpu/kernels/matmul/matmul.h"
 
 /* Of the namespace's dtype on sm_90: up to GEMV_ROWS_MAX rows; gate and up of more, up to
- * MATMUL_GATED_MAX; 193 to 256 rows that are added to the residual, where the device suits. */
+ * MATMUL_GATED_MAX. */
 #define MATMUL_OF_HALF                                                                             \
     bool gemv_can(const struct matmul_args *args);                                                 \
     cudaError_t gemv(const struct matmul_args *args, cudaStream_t stream);                         \
     bool matmul_gated_can(const struct matmul_args *args);                                         \
-    cudaError_t matmul_gated(const struct matmul_args *args, cudaStream_t stream);                 \
-    bool matmul_split_can(const struct matmul_args *args);                                         \
-    cudaError_t matmul_split(const struct matmul_args *args, cudaStream_t stream);
+    cudaError_t matmul_gated(const struct matmul_args *args, cudaStream_t stream);
 namespace bf16
 {
 MATMUL_OF_HALF

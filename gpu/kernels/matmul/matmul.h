@@ -4,8 +4,8 @@
  * l + 16, ... in order, multiply and add rounded apart; the lanes are added in a fixed tree (8
  * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to GEMV_ROWS_MAX rows
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
- * the workspace given here, except where other kernels of our own are faster: gate and up of up to
- * MATMUL_GATED_MAX rows (matmul_gated.cu), some that add to the residual (matmul_split.cu).
+ * the workspace given here, except gate and up of up to MATMUL_GATED_MAX rows, where one of our own
+ * is faster (matmul_gated.cu).
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.
