@@ -182,17 +182,17 @@ __device__ __forceinline__ void small_multiply_some(float (&sum)[CHAINS][4],
     }
 }
 
-template <int HALVES>
+/* A chunk: even numbers of steps are known, down to half of what one may have, which is what chunks
+ * of a long k have. */
+template <int COUNT, int HALVES>
 __device__ __forceinline__ void small_multiply(float (&sum)[CHAINS][4],
                                                const uint4 (&x)[STEPS][HALVES], uint32_t weights,
                                                uint32_t count)
 {
-    if (count == 512)
-        small_multiply_all<16>(sum, x, weights);
-    else if (count == 448) /* 14,336 in four turns */
-        small_multiply_all<14>(sum, x, weights);
-    else if (count == 256)
-        small_multiply_all<8>(sum, x, weights);
+    if (count == COUNT * 32)
+        small_multiply_all<COUNT>(sum, x, weights);
+    else if constexpr (COUNT > STEPS / 2)
+        small_multiply<COUNT - 2>(sum, x, weights, count);
     else
         small_multiply_some(sum, x, weights, count);
 }
@@ -368,8 +368,8 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
                     break;
                 barrier_wait(shared_address(&full[warp][stage]), phase);
                 uint32_t from = ring + stage * stage_bytes;
-                small_multiply(sum[slot], x, from + lane / 4 * shape.row_bytes + lane % 4 * 16,
-                               count);
+                small_multiply<STEPS>(
+                    sum[slot], x, from + lane / 4 * shape.row_bytes + lane % 4 * 16, count);
                 if (small_more(ahead, shape)) {
                     reads_before_copy();
                     __syncwarp();

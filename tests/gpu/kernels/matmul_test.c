@@ -157,6 +157,8 @@ static const struct fused_case fused_cases[] = {
     {70, 70, 28676, 64, true, false, false},   {200, 200, 14000, 64, true, false, false},
     {150, 150, 14784, 64, true, false, false}, {33, 33, 16388, 200, true, false, false},
     {140, 140, 25400, 72, true, false, false}, {256, 256, 4096, 72, false, true, false},
+    {2, 2, 40, 3072, false, true, false},      {16, 15, 48, 2560, true, false, false},
+    {9, 9, 35, 5632, false, true, false},
 };
 
 static double sum_of(const struct matmul_args *args, const struct tensor *w, const struct tensor *x,
