@@ -16,7 +16,7 @@
  * The order of k inside a product is permuted to suit 16-byte loads: lane t has values 8t .. 8t + 7
  * of every 32. What a row gets depends neither on the other rows nor on their number. */
 #include "gpu/kernels/common/device_props.cuh"
-#include "gpu/kernels/common/mma.cuh"
+#include "gpu/kernels/common/ring.cuh"
 #include "gpu/kernels/matmul/matmul_norm.cuh"
 
 namespace HALF
@@ -31,9 +31,9 @@ namespace HALF
 #define STEPS (CHUNK_MAX / 32)
 #define LOADS 8    /* of weights ahead, where the number of steps is known */
 #define TOGETHER 4 /* steps, where it is not */
-#define STAGES_MAX 8
+#define GEMV_STAGES_MAX 8
 /* What is not dynamic, up to where the dynamic part may begin. */
-#define SMALL_FIXED ((SMALL_WARPS * STAGES_MAX * 8 + GEMV_ROWS_MAX * 4 + 127) / 128 * 128)
+#define SMALL_FIXED ((SMALL_WARPS * GEMV_STAGES_MAX * 8 + GEMV_ROWS_MAX * 4 + 127) / 128 * 128)
 
 struct small_shape {
     uint32_t units;         /* where gate and up go together: pairs of them */
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
 {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
     extern __shared__ __align__(128) char memory[];
-    __shared__ uint64_t full[SMALL_WARPS][STAGES_MAX];
+    __shared__ uint64_t barriers[SMALL_WARPS][GEMV_STAGES_MAX];
     __shared__ float scales[GEMV_ROWS_MAX];
     float *merge = reinterpret_cast<float *>(memory);
     /* Of all lanes the same, as the compiler shall know. */
@@ -330,18 +330,16 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
     uint32_t lane = threadIdx.x % WARP, stage_bytes = UNIT * shape.row_bytes;
     uint32_t ring = shared_address(memory) + SMALL_WARPS * GROUP * HALVES * 8 * UNIT * 4 +
                     warp * shape.stages * stage_bytes;
+    uint32_t full = shared_address(barriers[warp]);
     if (warp_elect()) {
-#pragma unroll
-        for (uint32_t i = 0; i < STAGES_MAX; i++)
-            barrier_init(shared_address(&full[warp][i]), 1);
+        ring_init(full, GEMV_STAGES_MAX, 1);
         barrier_init_done();
     }
     __syncwarp();
     uint64_t policy = __shfl_sync(FULL_MASK, policy_once(), 0);
     small_cursor ahead = {blockIdx.x, warp, 0}, at = ahead;
     for (uint32_t i = 0; i < shape.stages && small_more(ahead, shape); i++) {
-        small_fetch(a, shape, ahead, ring + i * stage_bytes, shared_address(&full[warp][i]),
-                    policy);
+        small_fetch(a, shape, ahead, ring + i * stage_bytes, full + i * 8, policy);
         small_next(ahead, shape, warp);
     }
     grid_wait();
@@ -351,7 +349,8 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
     for (int half = 0; half < HALVES; half++)
         if (a.norm_in.squares)
             norm_in[half] = norm_ask(a, half * 8 + warp, shape.parts);
-    uint32_t rows = span_rows(a.rows), stage = 0, phase = 0, loaded = UINT32_MAX;
+    uint32_t rows = span_rows(a.rows), loaded = UINT32_MAX;
+    ring_cursor now = {0, 0};
     uint4 x[STEPS][HALVES];
     float squares[HALVES] = {};
     for (; at.unit_first < shape.units; at.unit_first += (GROUP >> shape.paired) * gridDim.x) {
@@ -366,18 +365,17 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
             for (int slot = 0; slot < GROUP; slot++) {
                 if (small_unit(shape, at.unit_first, slot) >= shape.units)
                     break;
-                barrier_wait(shared_address(&full[warp][stage]), phase);
-                uint32_t from = ring + stage * stage_bytes;
-                small_multiply<STEPS>(
-                    sum[slot], x, from + lane / 4 * shape.row_bytes + lane % 4 * 16, count);
+                ring_wait_full(full, now);
+                uint32_t from = ring + now.stage * stage_bytes;
+                small_multiply<STEPS>(sum[slot], x,
+                                      from + lane / 4 * shape.row_bytes + lane % 4 * 16, count);
                 if (small_more(ahead, shape)) {
                     reads_before_copy();
                     __syncwarp();
-                    small_fetch(a, shape, ahead, from, shared_address(&full[warp][stage]), policy);
+                    small_fetch(a, shape, ahead, from, ring_barrier(full, now), policy);
                     small_next(ahead, shape, warp);
                 }
-                if (++stage == shape.stages)
-                    stage = 0, phase ^= 1;
+                ring_next(now, shape.stages);
             }
         }
         if (a.norm_in.squares && at.unit_first == blockIdx.x) {
@@ -423,10 +421,8 @@ static cudaError_t small_launch(const struct matmul_args *args, cudaStream_t str
     shape.chunks = ceil_div(k, shape.chunk);
     shape.row_bytes = shape.chunk * 2 + (shape.chunk % 64 ? 0 : 64);
     uint32_t merge = SMALL_WARPS * GROUP * HALVES * 8 * UNIT * 4;
-    uint32_t room = device->shared_max - merge - SMALL_FIXED - 128;
-    shape.stages = room / (SMALL_WARPS * UNIT * shape.row_bytes);
-    if (shape.stages > STAGES_MAX)
-        shape.stages = STAGES_MAX;
+    shape.stages = ring_stages(device->shared_max - merge - SMALL_FIXED - 128,
+                               SMALL_WARPS * UNIT * shape.row_bytes, GEMV_STAGES_MAX);
     static struct device_once once;
     cudaError_t result = device_allow(&once, small_kernel<HALVES>, device, SMALL_FIXED);
     if (result != cudaSuccess)
