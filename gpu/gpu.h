@@ -65,6 +65,8 @@ struct gpu_model {
     uint32_t hidden, layers;
     uint32_t ranks; /* devices of the engine */
     uint64_t parameters, weight_bytes; /* of all ranks together */
+    uint64_t step_parameters; /* of the matrices that every step multiplies by, the head's too */
+    uint64_t kv_token_bytes;  /* K and V of one token in all layers, of all ranks together */
     uint32_t block_tokens;
     uint32_t group_count;
     struct gpu_group groups[GPU_GROUPS_MAX];

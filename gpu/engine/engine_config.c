@@ -183,6 +183,20 @@ static int stages_add(struct engine_config *facts, struct error *error)
     return 0;
 }
 
+/* Of all ranks; a model that multiplies by nothing keeps bytes of its own. */
+static uint64_t kv_token_bytes(const struct engine_config *facts)
+{
+    const struct op_list *list = &facts->source.list;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < list->group_count; i++) {
+        const struct list_group *group = &list->groups[i];
+        uint64_t vectors = 2 * (uint64_t)group->kv_heads * group->head_dim * facts->tp;
+        bytes += group->layers * (group->position_bytes ? group->position_bytes
+                                                        : vectors * dtype_bytes(facts->dtype));
+    }
+    return bytes;
+}
+
 static void model_fill(const struct engine_config *facts, const struct gpu_options *options,
                        struct gpu_model *model)
 {
@@ -194,6 +208,8 @@ static void model_fill(const struct engine_config *facts, const struct gpu_optio
         .hidden = list->hidden,
         .layers = list->layers,
         .parameters = op_list_elements(list),
+        .step_parameters = stages_cost(list),
+        .kv_token_bytes = kv_token_bytes(facts),
         .block_tokens = computes(facts) ? device_traits.block_tokens : NULL_BLOCK_TOKENS,
         .group_count = list->group_count,
         .eos_count = config->eos_count,

@@ -19,6 +19,11 @@ static uint64_t cost(const struct op_list *list, uint32_t first, uint32_t end)
     return elements;
 }
 
+uint64_t stages_cost(const struct op_list *list)
+{
+    return cost(list, 0, list->layers);
+}
+
 /* The others share out what the last one leaves. */
 static void first_set(const struct op_list *list, uint32_t stages, uint32_t last, uint32_t *first)
 {

@@ -9,6 +9,9 @@
 
 #include "gpu/graph/op_list.h"
 
+/* The cost of all layers. */
+uint64_t stages_cost(const struct op_list *list);
+
 /* Sets first[0 .. stages]: stage s has the layers first[s] up to first[s + 1]. ERR_BAD_CONFIG with
  * fewer layers than stages. */
 int stages_split(const struct op_list *list, uint32_t stages, uint32_t *first, struct error *error);

@@ -8,6 +8,7 @@
 #include "gpu/models/family.h"
 
 #define PREFIX "synthetic:"
+#define NAMES_MAX 1024 /* of a list of all shapes in a message */
 
 /* The published config.json of each model, without its end tokens: random weights mean nothing by
  * them, and a load test wants the lengths that it asked for. */
@@ -56,6 +57,29 @@ static const struct {
      "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
      "\"num_key_value_heads\":8,\"vocab_size\":32000,\"max_position_embeddings\":32768,"
      "\"rms_norm_eps\":1e-5,\"sliding_window\":4096,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
+    {"phi-3-mini",
+     "{\"architectures\":[\"Phi3ForCausalLM\"],\"hidden_size\":3072,\"intermediate_size\":8192,"
+     "\"num_hidden_layers\":32,\"num_attention_heads\":32,\"num_key_value_heads\":32,"
+     "\"vocab_size\":32064,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-5,"
+     "\"sliding_window\":2047,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
+    {"phi-4",
+     "{\"architectures\":[\"Phi3ForCausalLM\"],\"hidden_size\":5120,\"intermediate_size\":17920,"
+     "\"num_hidden_layers\":40,\"num_attention_heads\":40,\"num_key_value_heads\":10,"
+     "\"vocab_size\":100352,\"max_position_embeddings\":16384,\"rms_norm_eps\":1e-5,"
+     "\"dtype\":\"bfloat16\",\"rope_theta\":250000}"},
+    {"granite-3.1-8b",
+     "{\"architectures\":[\"GraniteForCausalLM\"],\"hidden_size\":4096,"
+     "\"intermediate_size\":12800,\"num_hidden_layers\":40,\"num_attention_heads\":32,"
+     "\"num_key_value_heads\":8,\"vocab_size\":49155,\"max_position_embeddings\":131072,"
+     "\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\","
+     "\"rope_theta\":5000000,\"attention_multiplier\":0.0078125,\"embedding_multiplier\":12,"
+     "\"residual_multiplier\":0.22,\"logits_scaling\":16}"},
+    {"smollm3-3b",
+     "{\"architectures\":[\"SmolLM3ForCausalLM\"],\"hidden_size\":2048,"
+     "\"intermediate_size\":11008,\"num_hidden_layers\":36,\"num_attention_heads\":16,"
+     "\"num_key_value_heads\":4,\"vocab_size\":128256,\"max_position_embeddings\":65536,"
+     "\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\","
+     "\"rope_theta\":5000000,\"no_rope_layer_interval\":4}"},
     {"tiny-wide", /* heads for four devices */
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"
@@ -82,9 +106,9 @@ const char *synthetic_name(size_t i)
 
 static int refuse_name(const char *name, struct error *error)
 {
-    char known[256];
+    char known[NAMES_MAX] = "";
     size_t used = 0;
-    for (size_t i = 0; i < SHAPES; i++)
+    for (size_t i = 0; i < SHAPES && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "",
                                  shapes[i].name);
     return error_set(error, ERR_BAD_MODEL, "synthetic shape \"%.64s\" is unknown (known: %s)", name,

@@ -22,7 +22,7 @@ import time
 
 import record
 
-FOLDER = tempfile.mkdtemp()
+FOLDER = tempfile.mkdtemp() if __name__ == "__main__" else ""
 SOCKET = os.path.join(FOLDER, "sluice.sock")
 CACHE = os.environ.get("SLUICE_CACHE_DIR") or os.path.join(FOLDER, "cache")
 HIDDEN, VOCAB, KV_BYTES = 4096, 128256, 131072  # of llama-3.1-8b: KV per token in 16 bits
@@ -30,12 +30,17 @@ WEIGHT_BYTES = 2 * 32 * (6144 * 4096 + 4096 * 4096 + 3 * 4096 * 14336) + 2 * VOC
 SMALL_BYTES = 2 * 16 * (3072 * 2048 + 2048 * 2048 + 3 * 2048 * 8192) + 2 * VOCAB * 2048  # of llama-3.2-1b
 SMALL_KV_BYTES = 32768
 
-limits, table, records, failures = {"flops": 738e12}, [], [], []
+# A synthetic shape of each family beside Llama (gpu/models/synthetic.c); a new family adds its shape's name.
+FAMILIES = ("phi-3-mini", "phi-4", "granite-3.1-8b", "smollm3-3b")
+FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
+
+limits, table, records, failures = {"flops": 738e12}, [], {"gpu": [], "gpu-families": []}, []
+shares = {}  # of its limit, that the 8B reaches, by rows
 
 
-def row(what, text, gate, good, limit=""):
+def row(what, text, gate, good, limit="", kept="gpu"):
     table.append((what, text, gate, limit))
-    records.append(record.row(what, text, gate, limit, good))
+    records[kept].append(record.row(what, text, gate, limit, good))
     if not good:
         failures.append(what)
     print(f"{'ok    ' if good else 'SHORT '} {what}: {text}   (gate {gate}{', limit ' + limit if limit else ''})",
@@ -109,6 +114,9 @@ class Control:
     def stats(self):
         return Poll(self.ask(9, {"buckets": True}))
 
+    def model(self):
+        return self.ask(11, {})
+
 
 class Poll:
     HISTS = ("step_compute", "step_gap", "inter_token_latency", "time_to_first_token")
@@ -173,9 +181,9 @@ class Daemon:
         self.process.wait(60)
 
 
-def prompts(count, tokens, out, seed=1):
+def prompts(count, tokens, out, seed=1, vocab=VOCAB):
     rng = random.Random(seed)
-    return [{"tokens": [rng.randrange(VOCAB - 256) for _ in range(tokens)], "max_tokens": out, "ignore_eos": True}
+    return [{"tokens": [rng.randrange(vocab - 256) for _ in range(tokens)], "max_tokens": out, "ignore_eos": True}
             for _ in range(count)]
 
 
@@ -203,19 +211,26 @@ class Steady:
                f"{100 * self.ahead / self.steps:.0f} % enqueued ahead)"
 
 
-def floor_rate(rows, context=192):
+def floor_rate(rows, context=192, weights=WEIGHT_BYTES, kv=KV_BYTES):
     """Tokens a second where products run at the products' rate or the weights' bytes at the read rate."""
-    products = max(WEIGHT_BYTES / limits["read"], rows * WEIGHT_BYTES / limits["flops"])
-    return rows / (products + rows * context * KV_BYTES / limits["read"])
+    products = max(weights / limits["read"], rows * weights / limits["flops"])
+    return rows / (products + rows * context * kv / limits["read"])
 
 
 # ---- rows
 
+def steady_one(daemon, vocab=VOCAB):
+    polls = [poll for _ in range(4) for poll in daemon.run(prompts(1, 120, 136, vocab=vocab))]
+    return Steady(polls[1:], 1, 300)
+
+
+def steady_many(daemon, rows, vocab=VOCAB):
+    daemon.run(prompts(rows, 104, 24, vocab=vocab))
+    return Steady([poll for _ in range(2) for poll in daemon.run(prompts(rows, 104, 152, vocab=vocab))], rows)
+
+
 def single(daemon, name, weights, kv, gate, share):
-    polls = []
-    for _ in range(4):
-        polls += daemon.run(prompts(1, 120, 136))
-    steady = Steady(polls[1:], 1, 300)
+    steady = steady_one(daemon)
     rate = (weights + 192 * kv) / steady.step_us * 1e6
     limit = limits["read"] / (weights + 192 * kv)
     good = steady.rate >= gate and (not share or rate >= share * limits["read"])
@@ -224,10 +239,26 @@ def single(daemon, name, weights, kv, gate, share):
 
 
 def decode(daemon, rows, gate):
-    daemon.run(prompts(rows, 104, 24))
-    steady = Steady([poll for _ in range(2) for poll in daemon.run(prompts(rows, 104, 152))], rows)
+    steady = steady_many(daemon, rows)
+    shares[rows] = steady.rate / floor_rate(rows)
     row(f"decode, batch {rows}", steady.text(), f"{gate:,} tok/s" if gate else "none", steady.rate >= gate,
         f"{floor_rate(rows):,.0f}")
+
+
+def family(daemon):
+    """One sequence beside the read rate, many beside their limit; sizes are what the daemon says of the model."""
+    model = daemon.control.model()
+    vocab, weights, kv = model["vocabulary"], 2 * model["step_parameters"], model["kv_token_bytes"]
+    daemon.run(prompts(FAMILY_ROWS, 128, 8, vocab=vocab))
+    one, many = steady_one(daemon, vocab), steady_many(daemon, FAMILY_ROWS, vocab)
+    reads = (weights + 192 * kv) / one.step_us * 1e6 / limits["read"]
+    limit = floor_rate(FAMILY_ROWS, weights=weights, kv=kv)
+    share, asked = many.rate / limit, FAMILY_SHARE * shares[FAMILY_ROWS]
+    row(f"{model['model'].partition(':')[2]}, decode, batch 1 / {FAMILY_ROWS}",
+        f"{one.rate:,.0f} tok/s, {100 * reads:.1f} % of the read rate / {many.rate:,.0f} tok/s, {100 * share:.1f} % of "
+        f"its limit (8B {100 * shares[FAMILY_ROWS]:.1f} %; {one.step_us / 1000:.3f} and {many.step_us / 1000:.3f} ms)",
+        f"{100 * FAMILY_READS:.0f} % / {100 * asked:.1f} %", reads >= FAMILY_READS and share >= asked,
+        f"{limits['read'] / (weights + 192 * kv):,.0f} / {limit:,.0f}", "gpu-families")
 
 
 def gap(daemon):
@@ -372,11 +403,23 @@ def attempt(name, what, *args):
         row(name, f"failed: {error}", "", False)
 
 
+def families_run(build, names, options):
+    for name in names:
+        daemon = None
+        try:
+            daemon = Daemon(build, "synthetic:" + name, *options)
+            family(daemon)
+        except Exception as error:
+            row(name, f"failed: {error}", "", False, kept="gpu-families")
+        if daemon:
+            daemon.stop()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
-    parser.add_argument("--only", default="", help="kernels, 1b, first, " + ", ".join(LARGE))
+    parser.add_argument("--only", default="", help=", ".join(["kernels, 1b, first, families", *LARGE, *FAMILIES]))
     args, options = parser.parse_known_args()  # the rest is the daemon's
     build, only = os.path.abspath(args.build), args.only.split(",") if args.only else []
     if args.limits:
@@ -385,7 +428,8 @@ def main():
         attempt("kernels", kernels, build)
     elif "read" not in limits:
         bench_kernels(build, "read")
-    wanted = [name for name in LARGE if not only or name in only]
+    families = [name for name in FAMILIES if not only or "families" in only or name in only]
+    wanted = [name for name in LARGE if not only or name in only or families and name == str(FAMILY_ROWS)]
     if wanted or "first" in only:
         daemon = Daemon(build, "synthetic:llama-3.1-8b", *options)
         if not only or "first" in only:
@@ -398,13 +442,16 @@ def main():
         daemon = Daemon(build, "synthetic:llama-3.2-1b", *options)
         attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)
         daemon.stop()
+    families_run(build, families, options)
     print("\n| what | figure | gate | limit |\n| --- | --- | --- | --- |")
     for line in table:
         print("| " + " | ".join(line) + " |")
     print(f"\n{len(failures)} short" + (": " + "; ".join(failures) if failures else ""))
-    if not only:
-        record.keep("gpu", records, build, round(limits["read"] / 1e9))
+    for name, rows in records.items():
+        if not only or name == "gpu-families" and "families" in only:
+            record.keep(name, rows, build, round(limits["read"] / 1e9))
     return 1 if failures else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every figure of the table of speeds on one GPU, in one command of a few minutes:
 #     tests/bench/gpu.sh [--checks] [--only ROW,ROW...] [BUILD] [LIMITS]
+# (--only families, or a shape's name: each family beside the 8B of the same run.)
 # BUILD is a build of the cuda preset (.build/cuda, made where it is missing); LIMITS a program that prints
 # "name value unit" lines of what the GPU can do at best (hbm_read and cublasLt_bf16_8B_layer_M4096_flops are used);
 # without it the read rate that bench_kernels measures is the limit. --checks ends with tests/gpu/run.sh.
@@ -27,7 +28,7 @@ cublas=$(find /usr/local/cuda*/ -name 'libcublasLt.so.13' 2> /dev/null | head -1
 export LD_LIBRARY_PATH=$PWD/.offline/lib:$PWD/.carry/lib:${cublas:+$(dirname "$cublas"):}${LD_LIBRARY_PATH:-}
 
 status=0
-timeout 420 python3 tests/bench/gpu.py "$build" --only "$only" ${limits:+--limits "$limits"} || status=1
+timeout 900 python3 tests/bench/gpu.py "$build" --only "$only" ${limits:+--limits "$limits"} || status=1
 if [ $checks -eq 1 ]; then
     tests/gpu/run.sh "$build" || status=1
 fi

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ sys.path.append(sys.path.pop(0))  # Python's own tokenize goes before ours
 import unittest
 from unittest import mock
 
+import gpu
 import record
 import results
 
@@ -65,6 +67,38 @@ class Records(unittest.TestCase):
                 kept = json.load(file)
         self.assertEqual((done.returncode, done.stdout), (3, "ratio: 1.5\n"))
         self.assertEqual((kept["command"], kept["rows"]), ("tests/y.sh", [record.row("ratio", "1.5", good=False)]))
+
+    def test_floors_of_two_sizes_are_in_proportion(self):
+        with mock.patch.dict(gpu.limits, {"read": 1e12, "flops": 1e15}):
+            self.assertAlmostEqual(gpu.floor_rate(128, weights=1e10, kv=1e5), 2 * gpu.floor_rate(128, weights=2e10, kv=2e5))
+            self.assertAlmostEqual(gpu.floor_rate(1, weights=1e10, kv=0), 100)
+            self.assertAlmostEqual(gpu.floor_rate(10000, weights=1e10, kv=0), 1e5)
+
+
+class Families(unittest.TestCase):
+    """What gpu.py measures beside the 8B."""
+
+    MODELS = os.path.join(HERE, "../../gpu/models")
+    BEFORE = {"llama", "mistral", "qwen2", "qwen3", "null"}  # that have rows of their own, or had none asked for
+
+    def text(self, name):
+        with open(os.path.join(self.MODELS, name)) as file:
+            return file.read()
+
+    def shapes(self):
+        source = re.sub(r'"\s+"', "", self.text("synthetic.c")).replace('\\"', '"')
+        return dict(re.findall(r'\{"([^"]+)",[^{]*"\{"architectures":\["(\w+)"\]', source))
+
+    def test_each_family_has_a_shape_that_is_measured(self):
+        shapes, lacking = self.shapes(), []
+        self.assertEqual(shapes["llama-3.1-8b"], "LlamaForCausalLM")
+        measured = {shapes.get(name) for name in gpu.FAMILIES}
+        self.assertNotIn(None, measured)
+        for name in re.findall(r"FAMILY\((\w+)\)", self.text("families.def")):
+            found = re.findall(r'\.architecture = "(\w+)"', self.text(name + ".c"))
+            if name not in self.BEFORE and not measured & set(found):
+                lacking.append(name)
+        self.assertEqual(lacking, [])
 
 
 if __name__ == "__main__":

@@ -125,6 +125,16 @@ START_TEST(what_is_said_of_a_model_is_what_its_files_say)
     ck_assert_str_eq(model.id, "synthetic:llama-3.1-8b");
     ck_assert_uint_eq(model.parameters, 8030261248u);
     ck_assert_str_eq(model.dtype, "f32");
+    /* Of a layer qkv, o, gate, up and down; the head; the table of tokens is only looked up. */
+    uint64_t layer = 4096ull * (6144 + 4096 + 3 * 14336);
+    ck_assert_uint_eq(model.step_parameters, 32 * layer + 128256ull * 4096);
+    ck_assert_uint_eq(model.kv_token_bytes, 32 * 2 * 8 * 128 * sizeof(float));
+    options.tp = options.pp = 2; /* all ranks together */
+    struct gpu_model parts;
+    ck_assert_int_eq(gpu_module.check(&options, &parts, &error), 0);
+    ck_assert_uint_eq(parts.step_parameters, model.step_parameters);
+    ck_assert_uint_eq(parts.kv_token_bytes, model.kv_token_bytes);
+    options.tp = options.pp = 1;
     for (options.dtype = GPU_DTYPE_BF16; options.dtype <= GPU_DTYPE_F16; options.dtype++) {
         ck_assert_int_eq(gpu_module.check(&options, &model, &error), -ERR_BAD_CONFIG);
         ck_assert_ptr_nonnull(strstr(error.text, "float32"));
