@@ -6,6 +6,8 @@
             the CPU device both runs give the same, and a layout without shards gives what one device gives
 - starts    200 daemons on two devices each, of which each pair has its turn, shared, as stages and as replicas, a
             dozen at a time: each becomes ready, answers and ends by itself
+- families  a reference checkpoint of each family (tests/model/data), shared by two devices and in two stages, beside
+            one device
 - sanitized compute-sanitizer's memcheck over requests to a model shared by two GPUs, and to one in two stages
 
 All of them when none is named; sanitized with cuda alone. Prints what it saw; exit 1 if any does not hold, 77 where
@@ -13,7 +15,9 @@ there are not two GPUs. Needs nothing but Python's own library, and compute-sani
 """
 
 import concurrent.futures
+import glob
 import itertools
+import json
 import os
 import random
 import shutil
@@ -38,10 +42,10 @@ def daemon_on(model, dp=1, tp=1, pp=1, first=0, **more):
     return Daemon(BUILD, model, *where, *dtype, "--dp", str(dp), "--tp", str(tp), "--pp", str(pp), device=DEVICE, **more)
 
 
-def answers(daemon, length=60):
+def answers(daemon, length=60, vocab=500):
     rng = random.Random(3)
-    prompts = [[rng.randrange(500) for _ in range(n)] for n in (5, 40, 90, 120)]
-    lines = [{"tokens": [rng.randrange(500) for _ in range(9)], "max_tokens": length, "ignore_eos": True}
+    prompts = [[rng.randrange(vocab) for _ in range(n)] for n in (5, 40, 90, 120)]
+    lines = [{"tokens": [rng.randrange(vocab) for _ in range(9)], "max_tokens": length, "ignore_eos": True}
              for _ in range(8)]
     return daemon.logprobs(prompts), [result["tokens"] for result in daemon.run("generate", lines)]
 
@@ -70,19 +74,45 @@ def right():
             layout(model, one[model], dp, tp, pp)
 
 
-def layout(model, one, dp, tp, pp):
+def layout(model, one, dp, tp, pp, **asked):
     daemon = daemon_on(model, dp, tp, pp)
-    first, second = answers(daemon), answers(daemon)
+    first, second = answers(daemon, **asked), answers(daemon, **asked)
     code = daemon.stop()
     mean, most = distance(one[0], first[0])
     again = distance(one[0], second[0])[1]
     same = sum(a == b for a, b in zip(one[1], first[1]))
     check(len(one[0]) > 200 and mean <= MEAN_MAX and max(most, again) <= WORST_MAX and code == 0,
-          f"dp {dp}, tp {tp}, pp {pp}: {len(one[0])} log-probabilities beside one device's, off by {mean:.6f}, at most "
+          f"{os.path.basename(model)}, dp {dp}, tp {tp}, pp {pp}: {len(one[0])} log-probabilities beside one device's, off by {mean:.6f}, at most "
           f"{most:.6f}; {same} of {len(one[1])} texts the same; run again: "
           f"{'the same' if first == second else 'not the same'}")
     if DEVICE == "cpu":
         check(first == second and (tp > 1 or first == one), "  equal to the last digit")
+
+
+def checkpoints():
+    """Of each family the first whose heads two devices can share, and whose layers two stages."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(__file__), "../model/data/*-*"))):
+        with open(os.path.join(path, "config.json")) as file:
+            config = json.load(file)
+        config = config.get("text_config", config)
+        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+        if heads % 2 == 0 and config["num_hidden_layers"] > 1:
+            found.setdefault(os.path.basename(path).partition("-")[0], path)
+    return found
+
+
+def families():
+    names = {os.path.basename(path).partition("-")[0]
+             for path in glob.glob(os.path.join(os.path.dirname(__file__), "../model/data/*-*"))}
+    found = checkpoints()
+    check(set(found) == names, f"{len(found)} of {len(names)} families have a checkpoint that two devices can share")
+    for name, path in found.items():
+        daemon = daemon_on(path)
+        one = answers(daemon, 12, 250)
+        check(daemon.stop() == 0, f"{name} on one device ends by itself")
+        for tp, pp in ((2, 1), (1, 2)):
+            layout(path, one, 1, tp, pp, length=12, vocab=250)
 
 
 def start(number):
@@ -133,9 +163,9 @@ def main():
     if DEVICES < 2:
         print(f"SKIPPED: there are {DEVICES} GPUs")
         return 77
-    for part in sys.argv[3:] or ("right", "starts", "sanitized"):
+    for part in sys.argv[3:] or ("right", "families", "starts", "sanitized"):
         try:
-            {"right": right, "starts": starts, "sanitized": sanitized}[part]()
+            {"right": right, "families": families, "starts": starts, "sanitized": sanitized}[part]()
         except Exception as error:  # the others are worth their time all the same
             check(False, f"{part}: {error!r}")
         finally:

@@ -18,7 +18,7 @@ static struct drive drive;
 static struct engine_client talk;
 static struct engine_client_job jobs[ENGINE_CLIENT_JOBS], first[ENGINE_CLIENT_JOBS];
 static struct reference reference;
-static char names[64][64];
+static char names[REFERENCES_MAX][REFERENCE_NAME];
 
 static void model_open(const char *name)
 {

@@ -167,7 +167,7 @@ static void weights_run(struct digest_book *book, uint32_t tp, uint32_t pp)
 
 int main(int argc, char **argv)
 {
-    static char names[64][64];
+    static char names[REFERENCES_MAX][REFERENCE_NAME];
     struct digest_book book;
     if (!digest_open(&book, BITS, argc, argv)) {
         fprintf(stderr, "usage: %s [--write FILE]\n", argv[0]);

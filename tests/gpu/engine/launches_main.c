@@ -181,7 +181,7 @@ int main(int argc, char **argv)
 {
     static const char *const shapes[] = {"tiny",       "tiny-wide",  "llama-3.2-1b", "llama-3.1-8b",
                                          "qwen2.5-7b", "qwen3-0.6b", "mistral-7b"};
-    static char names[64][64];
+    static char names[REFERENCES_MAX][REFERENCE_NAME];
     struct digest_book book;
     const char *path = getenv("LAUNCHES_SHOW");
     FILE *show = path ? fopen(path, "w") : NULL;

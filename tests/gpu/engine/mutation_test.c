@@ -151,6 +151,114 @@ static void final_norm_ignored(void)
     weight("model.norm.weight")->data = NULL;
 }
 
+/* ---- what the ops of a list say ---- */
+
+/* The first of a kind at or behind one; NULL: there is none. */
+static struct op *op_next(struct op *from, enum op_kind kind)
+{
+    struct op *end = list()->ops + list()->op_count;
+    struct op *at = from ? from : list()->ops;
+    while (at < end && at->kind != kind)
+        at++;
+    return at < end ? at : NULL;
+}
+
+static void scale_set(enum op_kind kind, float by)
+{
+    uint32_t seen = 0;
+    for (struct op *op = op_next(NULL, kind); op; op = op_next(op + 1, kind), seen++)
+        op->scale.by = by;
+    ck_assert_uint_gt(seen, 0);
+}
+
+static void embedding_multiplier_dropped(void)
+{
+    scale_set(OP_EMBED, 1);
+}
+
+static void residual_multiplier_dropped(void)
+{
+    scale_set(OP_ADD, 1);
+}
+
+static void one_residual_multiplier_dropped(void)
+{
+    op_next(NULL, OP_ADD)->scale.by = 1;
+}
+
+static void logits_scaling_dropped(void)
+{
+    scale_set(OP_GATHER, 1);
+}
+
+static void logits_scaling_turned_over(void)
+{
+    scale_set(OP_GATHER, 1 / op_next(NULL, OP_GATHER)->scale.by);
+}
+
+static void attention_multiplier_dropped(void)
+{
+    for (struct op *op = op_next(NULL, OP_ATTENTION); op; op = op_next(op + 1, OP_ATTENTION))
+        op->attention.scale = 1 / sqrtf((float)op->attention.head_dim);
+}
+
+/* From layer to layer: as it is not. */
+static void rope_turned(int16_t layer)
+{
+    struct op *op = op_next(NULL, OP_ROPE);
+    ck_assert_uint_eq(list()->rope_count, 2);
+    while (op && op->layer != layer)
+        op = op_next(op + 1, OP_ROPE);
+    ck_assert_ptr_nonnull(op);
+    op->rope.table = 1 - op->rope.table;
+    op->in[2] = list()->angles[op->rope.table];
+}
+
+static void still_layer_rotated(void)
+{
+    rope_turned(1);
+}
+
+static void rotated_layer_still(void)
+{
+    rope_turned(0);
+}
+
+static void still_layer_one_off(void)
+{
+    rope_turned(1);
+    rope_turned(2);
+}
+
+/* Two parts of one tensor, as large as each other, in each other's place. */
+static void parts_swapped(const char *tensor, uint32_t a, uint32_t b)
+{
+    struct list_weight *weight = &list()->weights[op_list_weight(list(), tensor)];
+    ck_assert_uint_eq(weight->parts[a].rows, weight->parts[b].rows);
+    ck_assert_uint_eq(weight->parts[a].tensor, weight->parts[b].tensor);
+    uint32_t row = weight->parts[a].row;
+    weight->parts[a].row = weight->parts[b].row;
+    weight->parts[b].row = row;
+}
+
+static void fused_k_and_v_swapped(void)
+{
+    parts_swapped(LAYER "0.self_attn.qkv_proj.weight", 1, 2);
+}
+
+/* q's first rows are those of k: what stands behind takes turns the wrong way. */
+static void fused_q_one_head_off(void)
+{
+    struct list_weight *weight =
+        &list()->weights[op_list_weight(list(), LAYER "0.self_attn.qkv_proj.weight")];
+    weight->parts[0].row += list()->groups[0].head_dim;
+}
+
+static void fused_gate_and_up_swapped(void)
+{
+    parts_swapped(LAYER "1.mlp.gate_up_proj.weight", 0, 1);
+}
+
 static void nothing(void)
 {
 }
@@ -176,6 +284,21 @@ static const struct {
     {"norm of q ignored", "qwen3-default-bf16", nothing, q_norm_ignored},
     {"norm of k ignored", "qwen3-default-f32", nothing, k_norm_ignored},
     {"last norm ignored", "llama-mha-bf16", nothing, final_norm_ignored},
+    {"window of Phi-3 one off", "phi3-window-bf16", window_wider, nothing},
+    {"fused k and v swapped", "phi3-full-f16", fused_k_and_v_swapped, nothing},
+    {"fused q a head off", "phi3-window-bf16", fused_q_one_head_off, nothing},
+    {"fused gate and up swapped", "phi3-window-bf16", fused_gate_and_up_swapped, nothing},
+    {"embedding multiplier left out", "granite-bias-bf16", embedding_multiplier_dropped, nothing},
+    {"residual multiplier left out", "granite-tied-f16", residual_multiplier_dropped, nothing},
+    {"one residual multiplier left out", "granite-bias-bf16", one_residual_multiplier_dropped,
+     nothing},
+    {"attention multiplier left out", "granite-tied-f16", attention_multiplier_dropped, nothing},
+    {"logits not divided", "granite-bias-bf16", logits_scaling_dropped, nothing},
+    {"logits multiplied", "granite-tied-f16", logits_scaling_turned_over, nothing},
+    {"bias of o of Granite dropped", "granite-bias-bf16", nothing, o_bias_dropped},
+    {"a layer without rope rotated", "smollm3-interval-f16", still_layer_rotated, nothing},
+    {"a layer with rope not rotated", "smollm3-list-bf16", rotated_layer_still, nothing},
+    {"another layer without rope", "smollm3-list-bf16", still_layer_one_off, nothing},
 };
 #define MUTATIONS (int)(sizeof mutations / sizeof mutations[0])
 

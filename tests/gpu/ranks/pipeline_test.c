@@ -20,7 +20,7 @@ static struct engine_client_job jobs[ENGINE_CLIENT_JOBS];
 static struct reference reference;
 static struct flow_answers expected, answers;
 static struct error error;
-static char names[64][64];
+static char names[REFERENCES_MAX][REFERENCE_NAME];
 static uint32_t name_count;
 
 static void setup(enum emu_engine engine, uint64_t seed)

@@ -18,13 +18,13 @@
 #include "tests/runner.h"
 
 #define CHECKPOINT "llama-default-bf16"
-#define EVERY 4 /* of so many checkpoints one; ranks_test.c and pipeline_test.c have them all */
+#define EACH 2 /* checkpoints of a family; ranks_test.c and pipeline_test.c have them all */
 #define HOLD_US 100000
 
 static struct reference reference;
 static struct flow_answers one, answers;
 static struct error error;
-static char names[64][64];
+static char names[REFERENCES_MAX][REFERENCE_NAME];
 static uint32_t name_count;
 
 /* Heads or layers of the small checkpoints do not go so far for four. */
@@ -141,7 +141,7 @@ static bool score(const char *name, uint32_t tp, uint32_t pp, void (*mistake)(st
 
 START_TEST(a_layout_scores_as_transformers_does)
 {
-    const char *name = names[_i / SCORED * EVERY];
+    const char *name = names[_i / SCORED];
     uint32_t tp = layouts[_i % SCORED].tp, pp = layouts[_i % SCORED].pp;
     if (!rig_several(tp * pp))
         RUNNER_SKIP("fewer than %u devices", tp * pp);
@@ -316,11 +316,11 @@ Suite *several_suite(void)
 {
     Suite *suite = suite_create("several");
     TCase *tcase = tcase_create("several");
-    name_count = reference_names(names);
+    name_count = reference_families(names, EACH);
     tcase_set_timeout(tcase, 120);
     /* Sanitizers see more of shards and stages in the suites of ranks and of pipelines. */
     int layouts_seen = ENGINE_CLIENT_THIN > 1 ? 2 : LAYOUTS;
-    int names_seen = ENGINE_CLIENT_THIN > 1 ? 1 : ((int)name_count + EVERY - 1) / EVERY;
+    int names_seen = ENGINE_CLIENT_THIN > 1 ? 1 : (int)name_count;
     tcase_add_loop_test(tcase, a_layout_scores_as_one_device_does, 0,
                         ENGINE_CLIENT_THIN > 1 ? 3 : WAYS);
     tcase_add_loop_test(tcase, a_layout_scores_as_transformers_does, 0, SCORED * names_seen);

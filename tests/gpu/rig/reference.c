@@ -1,5 +1,6 @@
 #include "tests/gpu/rig/reference.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,21 +13,37 @@ static int compare(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-uint32_t reference_names(char names[64][64])
+uint32_t reference_names(char names[REFERENCES_MAX][REFERENCE_NAME])
 {
     DIR *directory = opendir(REFERENCE_DATA);
     if (!directory)
         return 0;
     uint32_t count = 0;
-    for (struct dirent *entry; count < 64 && (entry = readdir(directory));) {
-        if (strchr(entry->d_name, '-') && strlen(entry->d_name) < 64)
-            strcpy(names[count++], entry->d_name);
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        if (!strchr(entry->d_name, '-'))
+            continue;
+        assert(count < REFERENCES_MAX && strlen(entry->d_name) < REFERENCE_NAME);
+        strcpy(names[count++], entry->d_name);
     }
     closedir(directory);
     qsort(names, count, sizeof names[0], compare);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < count; i += ENGINE_CLIENT_THIN, kept++)
         memmove(names[kept], names[i], sizeof names[0]);
+    return kept;
+}
+
+uint32_t reference_families(char names[REFERENCES_MAX][REFERENCE_NAME], uint32_t each)
+{
+    uint32_t count = reference_names(names), kept = 0, seen = 0;
+    char family[REFERENCE_NAME] = "";
+    for (uint32_t i = 0; i < count; i++) {
+        size_t length = strcspn(names[i], "-") + 1;
+        seen = strncmp(family, names[i], length) ? 0 : seen + 1;
+        memcpy(family, names[i], length);
+        if (seen < each)
+            memmove(names[kept++], names[i], sizeof names[0]);
+    }
     return kept;
 }
 

@@ -5,6 +5,8 @@
 #include <stdint.h>
 
 #define REFERENCE_DATA "tests/model/data"
+#define REFERENCES_MAX 256 /* checkpoints */
+#define REFERENCE_NAME 64
 #define REFERENCE_PROMPTS 8
 #define REFERENCE_TOKENS 320
 #define REFERENCE_GREEDY 48
@@ -34,6 +36,8 @@ struct reference {
 #define ENGINE_CLIENT_THIN 1
 #endif
 
-/* The names of the checkpoints to test, sorted; their number. */
-uint32_t reference_names(char names[64][64]);
+/* The names of the checkpoints to test, all that are there, sorted; their number. */
+uint32_t reference_names(char names[REFERENCES_MAX][REFERENCE_NAME]);
+/* Of those the first `each` of each family, by what stands before the first "-". */
+uint32_t reference_families(char names[REFERENCES_MAX][REFERENCE_NAME], uint32_t each);
 bool reference_read(const char *name, struct reference *ret);
