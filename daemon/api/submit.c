@@ -154,12 +154,10 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
     tell_end(submit, error, now_us);
 }
 
-static void encoded(struct encoder *encoding)
+static void encoded(struct encoder *encoding, time_us now_us)
 {
     struct submit *submit = container_of(encoding, struct submit, encoding);
     struct session *session = submit->session;
-    time_us now_us =
-        submit->server->turn_us > submit->arrived_us ? submit->server->turn_us : submit->arrived_us;
     if (session && encoding->error.code) {
         struct error error;
         error_limit(&error, encoding->error.code, encoding->error.limit, encoding->error.value,
@@ -231,7 +229,7 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     encoding->deadline_us = deadline_of(submit);
     encoding->sequences = sequences;
     encoding->errand.admits = true;
-    return encoder_start(encoding, &submit->session->sink, encoded, error);
+    return encoder_start(encoding, &submit->session->sink, encoded, submit->arrived_us, error);
 }
 
 void submit_cancel(struct session *session, uint64_t client_id, time_us now_us)

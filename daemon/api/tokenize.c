@@ -71,11 +71,9 @@ static void question_free(struct question *question)
     free(question);
 }
 
-static void encoded(struct encoder *encoding)
+static void encoded(struct encoder *encoding, time_us now_us)
 {
     struct question *question = container_of(encoding, struct question, encoding);
-    time_us turn_us = question->server->turn_us;
-    time_us now_us = turn_us > question->arrived_us ? turn_us : question->arrived_us;
     if (question->session && encoding->error.code)
         refuse(question->session, question->client_id, &encoding->error, now_us);
     else if (question->session)
@@ -119,7 +117,7 @@ static int start(struct question *question, const struct message_tokenize *messa
     }
     encoding->end = ended;
     encoding->sequences = 1;
-    return encoder_start(encoding, &question->session->sink, encoded, error);
+    return encoder_start(encoding, &question->session->sink, encoded, question->arrived_us, error);
 }
 
 static int tokenize(struct session *session, const struct frame *frame, time_us now_us,

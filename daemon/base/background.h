@@ -9,11 +9,12 @@
 #include <stdint.h>
 
 #include "daemon/base/halt.h"
+#include "protocol/base/clock.h"
 
 /* Embedded in what the work is about, which stays until `done` was called. */
 struct task {
     void (*work)(struct task *task); /* on a thread of its own; touches nothing of the loop's */
-    void (*done)(struct task *task); /* on the loop, in a later iteration */
+    void (*done)(struct task *task, time_us now_us); /* on the loop, in a later iteration */
     struct halt halt; /* `work` looks at it while it is long, and ends soon with the code set */
 };
 

@@ -121,12 +121,10 @@ static void end(struct errand *errand, const struct error *error, time_us now_us
     exchange_end(exchange_of(errand), error);
 }
 
-static void over(struct errand *errand)
+static void over(struct errand *errand, time_us now_us)
 {
     struct exchange *exchange = exchange_of(errand);
     struct server *server = exchange->http->server;
-    time_us turn_us = server->turn_us;
-    time_us now_us = turn_us > exchange->arrived_us ? turn_us : exchange->arrived_us;
     request_builder_unhold(server, exchange->sink.user, 1);
     exchange->elsewhere = false;
     if (exchange->closed) {
@@ -142,7 +140,7 @@ static void over(struct errand *errand)
 static const struct errand_api api = {.work = work, .end = end, .over = over};
 
 /* Waits for a thread that reads it. */
-static int leave(struct exchange *exchange, struct error *error)
+static int leave(struct exchange *exchange, time_us now_us, struct error *error)
 {
     struct server *server = exchange->http->server;
     struct user *user = exchange->sink.user;
@@ -159,7 +157,7 @@ static int leave(struct exchange *exchange, struct error *error)
     request_builder_hold(server, user, 1);
     exchange->elsewhere = true;
     rc = errand_start(errand, &api, server, &exchange->sink, exchange->body.length,
-                      ms ? exchange->arrived_us + ms * 1000 : 0, error);
+                      ms ? exchange->arrived_us + ms * 1000 : 0, now_us, error);
     if (rc) {
         request_builder_unhold(server, user, 1);
         exchange->elsewhere = false;
@@ -186,7 +184,7 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
     if (!server->background || (!chat && exchange->body.length <= INLINE_MAX)) {
         read_query(reading);
         begin(exchange, now_us);
-    } else if (leave(exchange, &error)) {
+    } else if (leave(exchange, now_us, &error)) {
         body_drop(exchange);
         exchange_refuse(exchange, &error, "");
     }

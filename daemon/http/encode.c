@@ -3,11 +3,9 @@
 #include "daemon/request/request_builder.h"
 #include "daemon/request/server.h"
 
-static void encoded(struct encoder *encoding)
+static void encoded(struct encoder *encoding, time_us now_us)
 {
     struct exchange *exchange = container_of(encoding, struct exchange, encoding);
-    time_us turn_us = exchange->http->server->turn_us;
-    time_us now_us = turn_us > exchange->arrived_us ? turn_us : exchange->arrived_us;
     bool before = exchange->encoding_on;
     exchange->encoding_on = false;
     if (exchange->closed) {
@@ -32,7 +30,7 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
     exchange_end(container_of(encoding, struct exchange, encoding), error);
 }
 
-static int start(struct exchange *exchange, struct error *error)
+static int start(struct exchange *exchange, time_us now_us, struct error *error)
 {
     struct server *server = exchange->http->server;
     struct encoder *encoding = &exchange->encoding;
@@ -58,7 +56,7 @@ static int start(struct exchange *exchange, struct error *error)
         encoding->texts[i].add_special = query->add_special;
     }
     exchange->encoding_on = true;
-    rc = encoder_start(encoding, &exchange->sink, encoded, error);
+    rc = encoder_start(encoding, &exchange->sink, encoded, now_us, error);
     if (rc)
         exchange->encoding_on = false;
     return rc;
@@ -72,6 +70,6 @@ void encode_begin(struct exchange *exchange,
     exchange->encoded = done;
     if (!query->chat.messages && !query->prompts[0].text)
         done(exchange, now_us);
-    else if (start(exchange, &error))
+    else if (start(exchange, now_us, &error))
         exchange_refuse(exchange, &error, "");
 }

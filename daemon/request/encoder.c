@@ -126,7 +126,7 @@ static void end(struct errand *errand, const struct error *error, time_us now_us
     encoding->end(encoding, error, now_us);
 }
 
-static void over(struct errand *errand)
+static void over(struct errand *errand, time_us now_us)
 {
     struct encoder *encoding = container_of(errand, struct encoder, errand);
     struct server *server = encoding->server;
@@ -136,7 +136,7 @@ static void over(struct errand *errand)
     encoding->user->load.input -= encoding->counted;
     server->conns.input_freed = true;
     users_put(&server->users, encoding->user);
-    encoding->done(encoding);
+    encoding->done(encoding, now_us);
 }
 
 static const struct errand_api api = {.work = work, .end = end, .over = over};
@@ -174,7 +174,8 @@ int encoder_render(struct encoder *encoding, uint32_t index, const char *text, s
     return rc;
 }
 
-static int leave(struct encoder *encoding, struct response_sink *sink, struct error *error)
+static int leave(struct encoder *encoding, struct response_sink *sink, time_us now_us,
+                 struct error *error)
 {
     struct server *server = encoding->server;
     struct user *user = encoding->user;
@@ -199,7 +200,7 @@ static int leave(struct encoder *encoding, struct response_sink *sink, struct er
         return rc;
     count(encoding, true);
     rc = errand_start(&encoding->errand, &api, server, sink, encoding->bytes, encoding->deadline_us,
-                      error);
+                      now_us, error);
     if (rc)
         count(encoding, false);
     return rc; /* without an error it may be over */
@@ -211,7 +212,8 @@ void encoder_drop(struct encoder *encoding)
 }
 
 int encoder_start(struct encoder *encoding, struct response_sink *sink,
-                  void (*done)(struct encoder *encoding), struct error *error)
+                  void (*done)(struct encoder *encoding, time_us now_us), time_us now_us,
+                  struct error *error)
 {
     struct server *server = encoding->server;
     encoding->user = sink->user;
@@ -219,10 +221,10 @@ int encoder_start(struct encoder *encoding, struct response_sink *sink,
     for (uint32_t i = 0; i < encoding->text_count; i++)
         encoding->bytes += encoding->texts[i].length;
     if (server->background && (encoding->prepare || encoding->bytes > ENCODER_INLINE_MAX))
-        return leave(encoding, sink, error);
+        return leave(encoding, sink, now_us, error);
     if (!server->scratch)
         server->scratch = tokenizer_scratch_new();
     encode_all(encoding, server->scratch);
-    done(encoding);
+    done(encoding, now_us);
     return 0;
 }

@@ -33,7 +33,7 @@ struct encoder {
     struct errand errand;
     struct server *server;
     struct user *user; /* the sink's: that may be gone before this is done */
-    void (*done)(struct encoder *encoding);
+    void (*done)(struct encoder *encoding, time_us now_us);
     /* Off the loop it ended before it was done: as errand_api.end; `done` follows, and means only
      * that no thread looks at it any more. */
     void (*end)(struct encoder *encoding, const struct error *error, time_us now_us);
@@ -61,7 +61,8 @@ int encoder_make(struct encoder *encoding, struct server *server, uint32_t count
 /* Calls `done` once, now or later; then error.code says how it went. Negative when it cannot be
  * begun: then `done` is not called. `end` is set. */
 int encoder_start(struct encoder *encoding, struct response_sink *sink,
-                  void (*done)(struct encoder *encoding), struct error *error);
+                  void (*done)(struct encoder *encoding, time_us now_us), time_us now_us,
+                  struct error *error);
 /* Nobody waits for it any more: drops what is off the loop. `done` follows, or has been called when
  * this returns. */
 void encoder_drop(struct encoder *encoding);

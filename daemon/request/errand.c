@@ -17,16 +17,16 @@ static void work(struct task *task)
     errand->api->work(errand);
 }
 
-static void finish(struct errand *errand)
+static void finish(struct errand *errand, time_us now_us)
 {
     struct server *server = errand->server;
-    backlog_remove(&server->backlog, &errand->item, server->turn_us);
+    backlog_remove(&server->backlog, &errand->item, now_us);
     list_remove(&errand->link);
     server->encodings--;
-    errand->api->over(errand);
+    errand->api->over(errand, now_us);
 }
 
-static void drop(struct errand *errand, int code)
+static void drop(struct errand *errand, int code, time_us now_us)
 {
     struct server *server = errand->server; /* NULL before it was started */
     if (errand->dropped || errand->item.state == BACKLOG_OUT)
@@ -39,7 +39,7 @@ static void drop(struct errand *errand, int code)
         return;
     }
     server->counts.texts_dropped_total++;
-    finish(errand);
+    finish(errand, now_us);
 }
 
 /* Ends by itself: whoever waits is told. */
@@ -48,11 +48,11 @@ static void end(struct errand *errand, const struct error *error, time_us now_us
     /* Those who are told may close a connection, and drop what they have no part in any more. */
     backlog_forget(&errand->server->backlog, &errand->item);
     errand->api->end(errand, error, now_us);
-    drop(errand, error->code);
+    drop(errand, error->code, now_us);
 }
 
 /* As many as threads are free. */
-static void start_next(struct server *server)
+static void start_next(struct server *server, time_us now_us)
 {
     struct backlog_item *item;
     while ((item = backlog_take(&server->backlog))) {
@@ -62,22 +62,23 @@ static void start_next(struct server *server)
             continue;
         error_set(&error, ERR_NO_MEMORY, "no memory for a task");
         errand->dropped = true;
-        errand->api->end(errand, &error, server->turn_us);
-        finish(errand);
+        errand->api->end(errand, &error, now_us);
+        finish(errand, now_us);
     }
 }
 
 /* The thread is done with it. */
-static void come_back(struct task *task)
+static void come_back(struct task *task, time_us now_us)
 {
     struct errand *errand = container_of(task, struct errand, task);
     struct server *server = errand->server;
-    finish(errand);
-    start_next(server);
+    finish(errand, now_us);
+    start_next(server, now_us);
 }
 
 int errand_start(struct errand *errand, const struct errand_api *api, struct server *server,
-                 struct response_sink *sink, size_t size, time_us deadline_us, struct error *error)
+                 struct response_sink *sink, size_t size, time_us deadline_us, time_us now_us,
+                 struct error *error)
 {
     uint32_t threads = server->background->threads;
     errand->api = api;
@@ -91,13 +92,15 @@ int errand_start(struct errand *errand, const struct errand_api *api, struct ser
         return rc;
     list_append(&server->errands, &errand->link);
     server->encodings++;
-    start_next(server);
+    start_next(server, now_us);
     return 0;
 }
 
 void errand_drop(struct errand *errand)
 {
-    drop(errand, ERR_CANCELLED);
+    const struct server *server = errand->server;
+    /* Nobody is told anything of it: any time will do. */
+    drop(errand, ERR_CANCELLED, server ? server->turn_us : 0);
 }
 
 void errands_expire(struct server *server, time_us now_us)

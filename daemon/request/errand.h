@@ -27,7 +27,7 @@ struct errand_api {
     /* It has ended before it was done: whoever waits is told, and is not told again. */
     void (*end)(struct errand *errand, const struct error *error, time_us now_us);
     /* No thread looks at it any more: its memory may go. */
-    void (*over)(struct errand *errand);
+    void (*over)(struct errand *errand, time_us now_us);
 };
 
 /* Embedded in what it is about. */
@@ -44,7 +44,8 @@ struct errand {
 /* Takes the errand over, for this sink, which drops it before it goes. size: bytes of what it
  * reads. Negative, and nothing was done, when there is no memory for it. */
 int errand_start(struct errand *errand, const struct errand_api *api, struct server *server,
-                 struct response_sink *sink, size_t size, time_us deadline_us, struct error *error);
+                 struct response_sink *sink, size_t size, time_us deadline_us, time_us now_us,
+                 struct error *error);
 /* Nobody waits for it any more; it may be over when this returns. Nothing, where it has not begun
  * or is over. */
 void errand_drop(struct errand *errand);

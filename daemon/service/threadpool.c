@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "protocol/base/clock.h"
 #include "protocol/base/error.h"
 #include "protocol/base/list.h"
 
@@ -28,7 +29,7 @@ static void on_worked(uv_work_t *work, int status)
     (void)status; /* nothing cancels work */
     handle->pool->worked(handle->pool->context);
     free(handle);
-    task->done(task);
+    task->done(task, clock_now_us());
 }
 
 static int run(struct background *background, struct task *task)

@@ -36,7 +36,7 @@ void site_work(struct site *site)
 {
     for (uint32_t i = 0; i < site->held_count; i++) {
         site->held[i]->work(site->held[i]);
-        site->held[i]->done(site->held[i]);
+        site->held[i]->done(site->held[i], site->world.now_us);
     }
     site->held_count = 0;
 }

@@ -199,7 +199,7 @@ START_TEST(a_rendering_is_stopped_when_its_client_goes)
     caller_free(&caller);
     site.held[0]->work(site.held[0]);
     ck_assert_int_eq(exchange->reading.error.code, ERR_CANCELLED);
-    site.held[0]->done(site.held[0]);
+    site.held[0]->done(site.held[0], site.world.now_us);
     site.held_count = 0;
     ck_assert_uint_eq(site.world.server.encodings, 0);
     ck_assert_uint_eq(site.world.server.load.input, 0);

@@ -194,8 +194,6 @@ void host_close(struct host *host)
 /* ---- what can happen ---------------------------------------------------------------------------
  */
 
-#define OVERDUE_MAX 3 /* turns, one after the other */
-
 static bool halted(const struct host *host, uint32_t replica)
 {
     return host->stopped[replica] ||
@@ -345,8 +343,32 @@ static void advance(struct host *host)
     host->over |= act == ENDING_RETURN || act == ENDING_ABANDON;
 }
 
+/* A list of connections, and when each came onto it: what is behind a later one is found too late.
+ */
+#define CHECK_ORDER(host, list, link, since)                                                       \
+    do {                                                                                           \
+        time_us last_us = 0;                                                                       \
+        list_each(at, &(host)->server.conns.list)                                                  \
+        {                                                                                          \
+            time_us at_us = container_of(at, struct conn, link)->since;                            \
+            if (at_us < last_us)                                                                   \
+                scene_fail((host)->scene, "a connection is " #list " since earlier than the one "  \
+                                          "before it");                                            \
+            last_us = at_us;                                                                       \
+        }                                                                                          \
+    } while (0)
+
+static void check_order(const struct host *host)
+{
+    CHECK_ORDER(host, held, held_link, held_us);
+    CHECK_ORDER(host, half, half_link, half_us);
+    CHECK_ORDER(host, stalled, stall_link, stall_us);
+    CHECK_ORDER(host, greeting, greet_link, greet_us);
+}
+
 void host_server_turn(struct host *host)
 {
+    check_order(host);
     host->touched = false;
     scene_note(host->scene, "server", host->server.live_sequences, host->server.load.sequences);
     unsigned control = server_turn(&host->server, host->scene->now_us);
@@ -360,12 +382,13 @@ void host_server_turn(struct host *host)
         device_failed(host);
     advance(host);
     time_us due_us = due(host);
-    /* What output made room for is the next turn's. */
+    /* Nothing may be due any more. What waits for a time was written down with the clock of that
+     * moment, and a delay above 0 after it: so each list is in the order of its times, the turn
+     * finds all that are not later than itself, and what it writes down itself is later. Left are
+     * what was touched since, and what output made room for, which are the next turn's. */
     bool more = !list_empty(&host->server.conns.dirty) || host->server.results_freed;
     bool over = !host->touched && !more && due_us && due_us <= host->server.turn_us;
-    /* Once may be: what came with this turn's output is the next one's. */
-    host->overdue = over ? host->overdue + 1 : 0;
-    if (host->overdue > OVERDUE_MAX)
+    if (over)
         scene_fail(host->scene, "a turn leaves something due that it did not do: it would spin");
 }
 

@@ -1,17 +1,17 @@
 /* The daemon in a simulated run: the real server and connections, real replicas with workers that
- * take their turns here, the real engine on the stepped emulation. What daemon/service/event_loop.c does around
- * them, this does with the scene's clock.
+ * take their turns here, the real engine on the stepped emulation. What daemon/service/event_loop.c
+ * does around them, this does with the scene's clock.
  *
  * One thread. Lifetime: host_open, host_close; several may follow each other, as processes do.
  */
 #pragma once
 
-#include "daemon/service/ending.h"
+#include "daemon/base/option.h"
 #include "daemon/request/errand.h"
 #include "daemon/request/model_text.h"
-#include "daemon/base/option.h"
-#include "daemon/worker/replica.h"
 #include "daemon/request/server.h"
+#include "daemon/service/ending.h"
+#include "daemon/worker/replica.h"
 #include "tests/sim/scene.h"
 #include "tests/sim/shares.h"
 #include "tests/sim/threads.h"
@@ -46,7 +46,6 @@ struct host {
     bool stopped[HOST_REPLICAS];
     uint32_t replica_count;
     bool touched; /* a turn of the server is due */
-    uint32_t overdue; /* turns that left something due, one after the other */
     bool turned;  /* it has just taken one */
     uint32_t
         device_us;    /* what one piece of the device's work takes at most, by the scene's clock */

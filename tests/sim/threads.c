@@ -124,7 +124,7 @@ bool threads_end(struct threads *threads, bool all)
         scene_note(scene, "done", (uint64_t)(slot - threads->slots), errand->dropped);
         slot->task = NULL;
         task->work(task);
-        task->done(task);
+        task->done(task, scene->now_us);
         return true;
     }
     return false;

@@ -55,7 +55,7 @@ static void work(void)
     struct task *task = running[0];
     memmove(running, running + 1, --running_count * sizeof(running[0]));
     task->work(task);
-    task->done(task);
+    task->done(task, world.now_us);
 }
 
 static void work_all(void)
@@ -337,6 +337,19 @@ START_TEST(without_memory_for_a_thread_it_is_refused)
 }
 END_TEST
 
+/* Times are written down in order, or what is behind a later one would be found too late. */
+START_TEST(an_accept_is_held_from_when_its_text_was_read)
+{
+    chat(&client, 1, "A", 1, 0);
+    world.now_us += 5000;
+    work();
+    ck_assert(!list_empty(&world.server.conns.held));
+    const struct conn *conn = container_of(world.server.conns.held.next, struct conn, held_link);
+    ck_assert_uint_eq(conn->held_us, world.now_us);
+    world_turn(&world);
+}
+END_TEST
+
 START_TEST(stats_say_what_waits_for_a_thread)
 {
     struct frame frame;
@@ -371,6 +384,7 @@ Suite *errand_suite(void)
     tcase_add_test(tcase, a_failed_device_answers_texts_that_wait);
     tcase_add_test(tcase, without_memory_for_a_thread_it_is_refused);
     tcase_add_test(tcase, stats_say_what_waits_for_a_thread);
+    tcase_add_test(tcase, an_accept_is_held_from_when_its_text_was_read);
     suite_add_tcase(suite, tcase);
     return suite;
 }
