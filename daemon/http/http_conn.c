@@ -96,6 +96,8 @@ void http_server_read(struct http_conn *conn)
         if (conn->state == HTTP_CONN_HEAD && conn->in_length == 0)
             http_server_wait(conn, &conn->front->heads); /* from a head's first byte to its last */
         conn->in_length += (size_t)got;
+        conn->wait_bytes += (size_t)got;
+        conn->heard_us = clock_now_us();
     } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
         http_server_drop(conn);
     }

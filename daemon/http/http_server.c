@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/http/http_server_inner.h"
+#include "daemon/net/timeouts.h"
 #include "daemon/request/server.h"
 
 /* What is left of a client's bytes after the last answer is thrown away for so long. */
@@ -22,6 +23,7 @@ void http_server_wait(struct http_conn *conn, struct list *list)
     if (list)
         list_append(list, &conn->wait_link);
     conn->wait_us = clock_now_us();
+    conn->wait_bytes = 0;
 }
 
 void http_server_mark(struct http_conn *conn)
@@ -138,17 +140,30 @@ static struct http_conn *first_late(struct list *list, time_us delay_us, time_us
     return conn && conn->wait_us + delay_us <= now_us ? conn : NULL;
 }
 
-/* What lies in the socket already came in time: the one who is late may be us. */
+/* Who has more time after all, as timeouts.h says, waits on: in the order of time. */
+static bool give_time(struct http_conn *conn, struct list *list, time_us now_us)
+{
+    struct http_server *front = conn->front;
+    time_us over_us = conn->wait_us + front->http.server->options->frame_timeout;
+    time_us more_us = conn->wait_bytes * TIMEOUTS_BYTE_US;
+    if (!more_us && conn->heard_us > front->expired_us && over_us + TIMEOUTS_LATE_US <= now_us)
+        more_us = now_us - conn->wait_us;
+    if (!more_us)
+        return false;
+    conn->wait_us += more_us;
+    conn->wait_bytes = 0;
+    list_remove(&conn->wait_link);
+    struct list *last = list->prev;
+    while (last != list && container_of(last, struct http_conn, wait_link)->wait_us > conn->wait_us)
+        last = last->prev;
+    list_insert_before(last->next, &conn->wait_link);
+    return true;
+}
+
 static void give_up(struct http_conn *conn)
 {
     static const struct framing_refusal late = {
         408, ERR_TIMEOUT, "the rest of the request did not come in time (frame-timeout)"};
-    const time_us since_us = conn->wait_us;
-    http_server_read(conn);
-    if (!conn->closed)
-        http_server_go(conn);
-    if (conn->closed || conn->wait_us != since_us) /* it waits for something else now */
-        return;
     if (conn->state == HTTP_CONN_HEAD && conn->in_length == 0) {
         http_server_drop(conn); /* it asked for nothing */
         return;
@@ -161,16 +176,19 @@ static void give_up(struct http_conn *conn)
 static void expire(struct http_server *front, time_us now_us)
 {
     const struct options *options = front->http.server->options;
+    struct list *const halves[] = {&front->heads, &front->bodies};
     struct http_conn *conn;
-    while ((conn = first_late(&front->heads, options->frame_timeout, now_us)) ||
-           (conn = first_late(&front->bodies, options->frame_timeout, now_us)))
-        give_up(conn);
+    for (int i = 0; i < 2; i++)
+        while ((conn = first_late(halves[i], options->frame_timeout, now_us)))
+            if (!give_time(conn, halves[i], now_us))
+                give_up(conn);
     while ((conn = first_late(&front->stalled, options->stall_timeout, now_us))) {
         front->http.server->counts.slow_readers_total++;
         http_server_drop(conn);
     }
     while ((conn = first_late(&front->lingering, LINGER_US, now_us)))
         http_server_drop(conn);
+    front->expired_us = now_us;
 }
 
 static void earlier(time_us *due_us, const struct list *list, time_us delay_us)
@@ -187,7 +205,7 @@ static void on_timer(uv_timer_t *timer)
     struct http_server *front = timer->data;
     front->armed_us = 0;
     *front->loop.touched = true;
-    front->loop.turn(front->loop.context);
+    front->loop.soon(front->loop.context);
 }
 
 /* A timer that stands earlier than needed stays: it costs one empty turn, moving it costs more. */

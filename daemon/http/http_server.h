@@ -27,6 +27,7 @@ struct http_server {
     /* http_conn.wait_link, oldest first: a head is awaited, a body, a reader, a last
      * goodbye. */
     struct list heads, bodies, stalled, lingering;
+    time_us expired_us; /* when it was last looked who is late */
 };
 
 /* Before the first listener. */

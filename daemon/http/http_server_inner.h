@@ -24,6 +24,8 @@ struct http_conn {
     struct list wait_link; /* front.heads, bodies, stalled or lingering; of one at most */
     struct list due_link;  /* front.due */
     time_us wait_us;       /* since when it is there */
+    uint64_t wait_bytes;   /* that came since then, and were not yet worth time to it */
+    time_us heard_us;      /* when the last of them came */
     enum http_server_kind kind;
     bool tcp, admin; /* admin: root, the daemon's user, a member of admin-group */
     uint64_t user;

@@ -123,6 +123,7 @@ static int keep_input(struct conn *conn, const unsigned char *rest, size_t lengt
     if (began) {
         unlink_if(&conn->half_link);
         later(&conn->set->half, &conn->half_link, &conn->half_us, now_us);
+        conn->half_bytes = 0;
     }
     if (conn->in.bytes) {
         memmove(conn->in.bytes, rest, length);
@@ -204,6 +205,8 @@ void conn_received(struct conn *conn, size_t length, time_us now_us)
 {
     assert(!conn->closed && length > 0);
     conn->set->counts->bytes_in_total += length;
+    conn->half_bytes += length;
+    conn->heard_us = now_us;
     take(conn, length, now_us);
 }
 

@@ -104,6 +104,7 @@ struct conn_set {
     struct list conns, dirty, dead;
     struct list held, stalled, half, greeting;
     struct list starved;
+    time_us expired_us;     /* when it was last looked who is late */
     unsigned char *receive; /* the shared receive buffer */
 };
 
@@ -138,6 +139,8 @@ struct conn {
     struct list greet_link;  /* set->greeting: its handler has not said conn_greeted() */
     struct list starve_link; /* set->starved */
     time_us held_us, stall_us, half_us, greet_us; /* when it got onto the list */
+    uint64_t half_bytes; /* that came since half_us, and were not yet worth time to it */
+    time_us heard_us;    /* when the last bytes came */
 };
 
 /* The options, counts and input outlive the set. */

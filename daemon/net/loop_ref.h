@@ -7,6 +7,8 @@
 struct loop_ref {
     uv_loop_t *uv;
     bool *touched;               /* set when something happened: a turn is due */
-    void (*turn)(void *context); /* the turn, if one is due: for callbacks of timers */
+    /* For callbacks of timers: the turn comes in this iteration, once descriptors were looked at, so
+     * that nobody is late whose bytes lie there. */
+    void (*soon)(void *context);
     void *context;
 };

@@ -26,6 +26,29 @@ static struct conn *late(struct list *list, size_t link_offset, size_t since_off
 #define LATE(set, list, link, since, delay, now)                                                   \
     late(&(set)->list, offsetof(struct conn, link), offsetof(struct conn, since), delay, now)
 
+/* Who has more time after all waits on, in the order of time. */
+static bool give_time(struct conn_set *set, struct conn *conn, time_us now_us)
+{
+    time_us over_us = conn->half_us + set->options->frame_timeout;
+    time_us more_us = conn->half_bytes * TIMEOUTS_BYTE_US;
+    bool ours = conn->in_need == 0; /* it waits for us, not for the client */
+    if (!more_us && conn->heard_us > set->expired_us && over_us + TIMEOUTS_LATE_US <= now_us)
+        ours = true;
+    if (ours)
+        more_us = now_us - conn->half_us;
+    if (!more_us)
+        return false;
+    conn->half_us += more_us;
+    conn->half_bytes = 0;
+    list_remove(&conn->half_link);
+    struct list *last = set->half.prev;
+    while (last != &set->half &&
+           container_of(last, struct conn, half_link)->half_us > conn->half_us)
+        last = last->prev;
+    list_insert_before(last->next, &conn->half_link);
+    return true;
+}
+
 void timeouts_expire(struct conn_set *set, time_us now_us)
 {
     const struct options *options = set->options;
@@ -33,12 +56,8 @@ void timeouts_expire(struct conn_set *set, time_us now_us)
     while ((conn = LATE(set, greeting, greet_link, greet_us, options->handshake_timeout, now_us)))
         close_late(conn, ERR_TIMEOUT, "no HELLO came in time (handshake-timeout)", now_us);
     while ((conn = LATE(set, half, half_link, half_us, options->frame_timeout, now_us))) {
-        if (conn->in_need == 0) { /* it waits for us, not for the client */
-            list_remove(&conn->half_link);
-            list_append(&set->half, &conn->half_link);
-            conn->half_us = now_us;
+        if (give_time(set, conn, now_us))
             continue;
-        }
         list_remove(&conn->half_link);
         close_late(conn, ERR_TIMEOUT, "the rest of a message did not come in time (frame-timeout)",
                    now_us);
@@ -57,6 +76,7 @@ void timeouts_expire(struct conn_set *set, time_us now_us)
         list_remove(&conn->held_link);
         conn_mark_dirty(conn);
     }
+    set->expired_us = now_us;
 }
 
 static void earlier(time_us *due_us, const struct list *list, size_t link_offset,

@@ -2,11 +2,16 @@
  * for their reading, and how long an ACCEPT waits for company. Private to the server's files.
  *
  * Each delay is the same for all, so each list is in the order of time and only its first is looked
- * at. loop thread
+ * at. The rest of a message has more than its delay for as much of it as has come: who sends a
+ * megabit a second is never late, however slowly we read it. Nor is anybody of whom we have just
+ * heard when we look that much later than we meant to: then its time begins anew. loop thread
  */
 #pragma once
 
 #include "protocol/base/clock.h"
+
+#define TIMEOUTS_BYTE_US 8u        /* that each byte of a message gives for the rest of it */
+#define TIMEOUTS_LATE_US 100000u /* this late, our clock says nothing about a client */
 
 struct conn_set;
 

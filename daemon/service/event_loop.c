@@ -206,18 +206,23 @@ static void tell_asked(void *context)
 /* ---- turns -------------------------------------------------------------------------------------
  */
 
-static void on_due(uv_timer_t *timer)
-{
-    struct event_loop *loop = timer->data;
-    loop->due_us = 0;
-    event_loop_touch(loop);
-    event_loop_turn(loop);
-}
-
 /* The turn stops it: while it is active, the loop looks at descriptors and does not wait. */
 static void on_again(uv_idle_t *idle)
 {
     event_loop_touch(idle->data);
+}
+
+void event_loop_soon(struct event_loop *loop)
+{
+    event_loop_touch(loop);
+    uv_idle_start(&loop->again, on_again);
+}
+
+static void on_due(uv_timer_t *timer)
+{
+    struct event_loop *loop = timer->data;
+    loop->due_us = 0;
+    event_loop_soon(loop);
 }
 
 /* What is due by now comes in the next iteration, which looks at descriptors first. A timer that
@@ -239,7 +244,7 @@ static void arm(struct event_loop *loop, time_us now_us)
     uv_timer_start(&loop->due, on_due, (due_us - now_us + 999) / 1000, 0);
 }
 
-void event_loop_turn(struct event_loop *loop)
+static void take_turn(struct event_loop *loop)
 {
     time_us now_us = clock_now_us();
     if (!loop->touched)
@@ -264,7 +269,7 @@ void event_loop_turn(struct event_loop *loop)
 
 static void on_check(uv_check_t *check)
 {
-    event_loop_turn(check->data);
+    take_turn(check->data);
 }
 
 static void on_wake(uv_async_t *async)
@@ -285,15 +290,15 @@ static void wake(void *context)
     uv_async_send(&loop->wake);
 }
 
-static void take_turn(void *context)
+static void take_turn_soon(void *context)
 {
-    event_loop_turn(context);
+    event_loop_soon(context);
 }
 
 static struct loop_ref reference(struct event_loop *loop)
 {
     return (struct loop_ref){
-        .uv = &loop->uv, .touched = &loop->touched, .turn = take_turn, .context = loop};
+        .uv = &loop->uv, .touched = &loop->touched, .soon = take_turn_soon, .context = loop};
 }
 
 int event_loop_serve_http(struct event_loop *loop, uint64_t salt, struct error *error)

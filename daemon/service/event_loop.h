@@ -100,11 +100,12 @@ int event_loop_start(struct event_loop *loop, struct replica_worker *const *repl
 int event_loop_run(struct event_loop *loop);
 void event_loop_destroy(struct event_loop *loop);
 
-/* The turn, if one is due: the loop may go to sleep after a timer's callback without the check
- * phase that takes it. What is due again at once then comes in the next iteration, never by a timer
- * of 0 ms: libuv calls timers until none is due, and one that arms itself so keeps it from looking
- * at anything else. */
-void event_loop_turn(struct event_loop *loop);
+/* For callbacks of timers: the turn comes in this iteration, after descriptors were looked at and
+ * without a sleep. Should the loop have been late, because the machine or the process stood still,
+ * then what clients did meanwhile is seen before anybody's time is over. What is due again at once
+ * comes that way, too, never by a timer of 0 ms: libuv calls timers until none is due, and one that
+ * arms itself so keeps it from looking at anything else. */
+void event_loop_soon(struct event_loop *loop);
 
 /* A turn is due in this iteration. */
 static inline void event_loop_touch(struct event_loop *loop)

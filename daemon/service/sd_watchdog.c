@@ -101,7 +101,8 @@ static void on_pulse(uv_timer_t *timer)
     feed_watchdog(loop, now_us);
     if (sd_notify_owes() || uv_is_active((const uv_handle_t *)timer))
         try_again_soon(loop);
-    event_loop_turn(loop);
+    if (loop->touched)
+        event_loop_soon(loop);
 }
 
 void sd_watchdog_start(struct event_loop *loop)

@@ -10,17 +10,10 @@
 #include "tests/hostile/canary.h"
 
 #define SCENE_SETTLE_MS 20000
-#if defined(__SANITIZE_THREAD__)
-#define SCENE_TOO_SLOW true /* ten megabytes beside the canary outlast frame-timeout */
-#else
-#define SCENE_TOO_SLOW false
-#endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SCENE_RESIDENT_KNOWN false /* what is freed stays with the sanitizer */
-#define SCENE_FRAME_TIMEOUT "2s" /* they make reading ten megabytes many times as long */
 #else
 #define SCENE_RESIDENT_KNOWN true
-#define SCENE_FRAME_TIMEOUT "1s"
 #endif
 
 struct scene {

@@ -256,6 +256,73 @@ START_TEST(a_half_frame_held_open_is_closed_in_time)
 }
 END_TEST
 
+/* Piece by piece: until it is closed, or all is there. */
+static void put_slowly(const unsigned char *bytes, size_t length, time_us every_us)
+{
+    for (size_t at = 0; at < length && client.conn && !client.closed; at += 4096) {
+        client_put(&client, bytes + at, length - at < 4096 ? length - at : 4096, 0);
+        world_pass(&world, every_us);
+    }
+}
+
+START_TEST(who_sends_a_megabit_a_second_is_never_late)
+{
+    static _Alignas(8) unsigned char bytes[1u << 20];
+    struct client silent;
+    const struct ask ask = {
+        .job = JOB_GENERATE, .id = 1, .count = 100, .length = 500, .max_tokens = 1, .first = 3};
+    size_t length = ask_encode(&ask, bytes, sizeof(bytes));
+    world_set(&world, "frame-timeout", "1s");
+    client_open(&world, &client, 1000);
+    client_open(&world, &silent, 2000);
+    client_put(&client, bytes, 4096, 0);
+    client_put(&silent, bytes, 4096, 0);
+    time_us begun_us = world.now_us;
+    put_slowly(bytes + 4096, length - 4096, 32000);
+    ck_assert_uint_gt(world.now_us - begun_us, 1500000);
+    ck_assert(!client.closed);
+    ck_assert_uint_eq(world.server.live_sequences, 100);
+    ck_assert_int_eq(client_error(&silent), ERR_TIMEOUT); /* its own time was over meanwhile */
+    /* At half of that what comes gives half a second for each. */
+    begun_us = world.now_us;
+    put_slowly(bytes, length, 65536);
+    ck_assert_int_eq(client_error(&client), ERR_TIMEOUT);
+    ck_assert_uint_gt(world.now_us - begun_us, 1900000);
+    ck_assert_uint_lt(world.now_us - begun_us, 2200000);
+    client_free(&silent);
+    client_free(&client);
+}
+END_TEST
+
+/* It stood still, or had something else to do, and what came meanwhile it has only just read. */
+START_TEST(nobody_is_late_because_the_daemon_was)
+{
+    static _Alignas(8) unsigned char bytes[1u << 16];
+    struct client silent;
+    const struct ask ask = {
+        .job = JOB_GENERATE, .id = 1, .count = 1, .length = 500, .max_tokens = 1, .first = 3};
+    size_t length = ask_encode(&ask, bytes, sizeof(bytes));
+    client_open(&world, &client, 1000);
+    client_open(&world, &silent, 2000);
+    client_put(&client, bytes, 8, 0);
+    client_put(&silent, bytes, 8, 0);
+    world_turn(&world);
+    world.now_us += 10 * world.options->frame_timeout;
+    client_put(&client, bytes + 8, 8, 0);
+    world_turn(&world);
+    ck_assert_int_eq(client_error(&silent), ERR_TIMEOUT);
+    ck_assert(!client.closed);
+    world_pass(&world, world.options->frame_timeout - 1000);
+    client_put(&client, bytes + 16, length - 32, 0);
+    ck_assert(!client.closed);
+    /* From then on it is. */
+    world_pass(&world, 1000000);
+    ck_assert_int_eq(client_error(&client), ERR_TIMEOUT);
+    client_free(&silent);
+    client_free(&client);
+}
+END_TEST
+
 START_TEST(input_of_one_user_leaves_room_for_another)
 {
     static _Alignas(8) unsigned char bytes[1u << 20];
@@ -448,6 +515,8 @@ Suite *conn_suite(void)
     tcase_add_test(tcase, another_version_is_refused_by_both_numbers);
     tcase_add_test(tcase, who_never_says_hello_is_closed_in_time);
     tcase_add_test(tcase, a_half_frame_held_open_is_closed_in_time);
+    tcase_add_test(tcase, who_sends_a_megabit_a_second_is_never_late);
+    tcase_add_test(tcase, nobody_is_late_because_the_daemon_was);
     tcase_add_test(tcase, input_of_one_user_leaves_room_for_another);
     tcase_add_test(tcase, who_waits_for_room_goes_on_when_there_is_some);
     tcase_add_test(tcase, a_slow_reader_is_not_read_and_keeps_its_answers);
