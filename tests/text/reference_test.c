@@ -11,11 +11,19 @@
 #include "tests/text/file.h"
 #include "tests/text/text_suites.h"
 
-#define SEQUENCES 2000
-#define IDS_MAX 2048
+#define IDS_MAX 16384
 #define TEXT_MAX 65536
 
-static const char *const styles[] = {"gpt2", "llama3", "qwen2", "llama2", "mistral", "mixed"};
+static const struct {
+    const char *name, *strings;
+    uint32_t sequences;
+} styles[] = {
+    {"gpt2", "strings.bin", 2000},   {"llama3", "strings.bin", 2000}, {"qwen2", "strings.bin", 2000},
+    {"llama2", "strings.bin", 2000}, {"mistral", "strings.bin", 2000}, {"mixed", "strings.bin", 2000},
+    {"gemma", "later.bin", 250},     {"phi3", "later.bin", 250},       {"phi4", "later.bin", 250},
+    {"phi4mini", "later.bin", 250},  {"olmo2", "later.bin", 250},      {"starcoder2", "later.bin", 250},
+    {"smollm3", "later.bin", 250},   {"glm4", "later.bin", 250},
+};
 #define STYLES ((int)(sizeof(styles) / sizeof(styles[0])))
 
 struct reference {
@@ -48,12 +56,12 @@ static struct reference open_reference(int style, size_t sums)
 {
     char name[64];
     size_t length;
-    struct reference reference = {.style = styles[style]};
-    snprintf(name, sizeof(name), "%s.json", styles[style]);
+    struct reference reference = {.style = styles[style].name};
+    snprintf(name, sizeof(name), "%s.json", styles[style].name);
     reference.tokenizer = file_tokenizer(name);
     reference.scratch = tokenizer_scratch_new();
     ck_assert_ptr_nonnull(reference.scratch);
-    snprintf(name, sizeof(name), "%s.crc", styles[style]);
+    snprintf(name, sizeof(name), "%s.crc", styles[style].name);
     reference.sums = file_read(name, &length);
     ck_assert_uint_eq(length, sums * sizeof(uint32_t));
     return reference;
@@ -99,9 +107,9 @@ START_TEST(strings_have_the_ids_and_the_text_of_the_reference)
     static int32_t ids[IDS_MAX];
     static char text[TEXT_MAX];
     size_t length, at = sizeof(uint32_t);
-    char *strings = file_read("strings.bin", &length);
+    char *strings = file_read(styles[_i].strings, &length);
     uint32_t count = count_strings(strings);
-    struct reference reference = open_reference(_i, 2 * (count + SEQUENCES));
+    struct reference reference = open_reference(_i, 2 * (count + styles[_i].sequences));
     struct error error = {0};
     for (uint32_t i = 0; i < count; i++) {
         uint16_t bytes;
@@ -142,10 +150,10 @@ START_TEST(any_sequence_of_ids_has_the_text_of_the_reference)
     static char text[TEXT_MAX];
     int32_t ids[32];
     size_t length;
-    char *strings = file_read("strings.bin", &length);
+    char *strings = file_read(styles[_i].strings, &length);
     uint32_t count = count_strings(strings), state = 1;
-    struct reference reference = open_reference(_i, 2 * (count + SEQUENCES));
-    for (uint32_t i = 0; i < SEQUENCES; i++) {
+    struct reference reference = open_reference(_i, 2 * (count + styles[_i].sequences));
+    for (uint32_t i = 0; i < styles[_i].sequences; i++) {
         size_t found = next_sequence(&state, tokenizer_bound(reference.tokenizer), ids);
         for (uint32_t skip = 0; skip < 2; skip++) {
             size_t decoded = decode(&reference, ids, found, skip, text);

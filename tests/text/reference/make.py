@@ -3,6 +3,7 @@
 `tokenizers` package gives for each on 20,000 strings. Run once, by hand; the results are committed.
 
     pip install tokenizers && python3 tests/text/reference/make.py          # writes the data
+    python3 tests/text/reference/make.py gemma phi3                         # of these styles alone
     python3 tests/text/reference/make.py show STYLE INDEX                   # the right ids of one string
 """
 import json
@@ -13,22 +14,28 @@ import zlib
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from strings import SPECIAL, Strings
+from strings import LATER_SPECIAL, Strings
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 STRINGS, SEQUENCES, VOCAB = 20000, 2000, 1500
+LATER_STRINGS, LATER_LONG, LATER_SEQUENCES, SMALL = 2500, 25, 250, 900  # of the later styles, and their tokens
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+# Of tokenizers with 200,000 tokens (Phi-4-mini): words by their case, with what is contracted behind.
+UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+BEHIND = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+CASES = (rf"[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]*[{LOWER}]+{BEHIND}|[^\r\n\p{{L}}\p{{N}}]?[{UPPER}]+[{LOWER}]*{BEHIND}"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
-def train(pre, alphabet, seed):
+def train(pre, alphabet, seed, size=VOCAB):
     """Merges learned from generated text; vocab in the order in which they were learned."""
     strings = Strings(seed)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB, initial_alphabet=alphabet, show_progress=False,
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False,
                                   limit_alphabet=max(len(alphabet), 400))
     # A file with a NUL in a token is none that we take.
     tokenizer.train_from_iterator((strings.next().replace("\0", "") for _ in range(30000)), trainer)
@@ -83,10 +90,10 @@ def bytes_alphabet():
     return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def trained_bytes(pattern, seed):
+def trained_bytes(pattern, seed, size=VOCAB):
     pre = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"),
                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    return train(pre, bytes_alphabet(), seed)
+    return train(pre, bytes_alphabet(), seed, size)
 
 
 def strings_of(merges):
@@ -123,9 +130,9 @@ def qwen2():
                     post_processor=byte_level(), decoder=byte_level())
 
 
-def trained_spaces(seed):
-    head = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % b for b in range(256)]
-    tokens, merges = train(pre_tokenizers.Metaspace(), [], seed)
+def trained_spaces(seed, first=("<unk>", "<s>", "</s>"), size=VOCAB):
+    head = [*first] + ["<0x%02X>" % b for b in range(256)]
+    tokens, merges = train(pre_tokenizers.Metaspace(), [], seed, size)
     return head + [t for t in tokens if t not in head], merges
 
 
@@ -167,7 +174,110 @@ def mixed():
                     decoder={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True})
 
 
+def runs(text, most):
+    """A token for each run of a text, and how each is merged: the longest come first, as they are published."""
+    return [text * i for i in range(2, most + 1)], [[text * i, text * (n - i)] for n in range(2, most + 1) for i in range(1, n)]
+
+
+def gemma():
+    """A text is one piece: spaces are replaced before anything could be cut at them. Runs of line ends and of
+    spaces are tokens, of added ones too."""
+    lines, line_merges = runs("\n", 14)
+    spaces, space_merges = runs("▁", 14)
+    first = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "[@BOS@]", "<unused0>", "<unused1>", "<unused12>",
+             "<start_of_turn>", "<end_of_turn>"]
+    tags = ["<table>", "<h1>", "</h1>"]
+    tokens, merges = trained_spaces(7, [*first, "\n", *lines, *spaces, *tags], 1200)
+    extra = added(0, first, tokens) + added(0, ["\n", *lines, *spaces, *tags], tokens)
+    for token in extra[len(first):]:
+        token["special"] = False
+    return document(tokens, line_merges + space_merges + [m for m in merges if m not in space_merges], extra,
+                    model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
+                    normalizer={"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+                    pre_tokenizer={"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+                                   "invert": False},
+                    post_processor=template(["<bos>"], [], {"<bos>": tokens.index("<bos>")}),
+                    decoder={"type": "Sequence", "decoders": SPACE_DECODER["decoders"][:3]})
+
+
+def phi3():
+    """Llama 2's, with tokens that take the white space behind them."""
+    tokens, merges = trained_spaces(8, size=SMALL)
+    behind = {"rstrip": True}
+    texts = ["<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>", "<|tag|>"]
+    extra = added(0, ["<unk>", "<s>", "</s>"], **{"s": {"rstrip": False}})
+    extra[2].update(rstrip=True, special=False)
+    extra += added(len(tokens), texts, endoftext={}, assistant=behind, system=behind, user=behind, end=behind,
+                   tag={"rstrip": True, "lstrip": True, "single_word": True})
+    return document(tokens, strings_of(merges), extra,
+                    model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
+                    normalizer={"type": "Sequence", "normalizers": [
+                        {"type": "Prepend", "prepend": "▁"},
+                        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+                    post_processor=template([], [], {}), decoder=SPACE_DECODER)
+
+
+def kept(pattern):
+    """What the pattern finds is kept and all else left out, of which there is nothing."""
+    return {"type": "Sequence", "pretokenizers": [split(pattern, "Removed", True), byte_level(False, False)]}
+
+
+def phi4():
+    tokens, merges = trained_bytes(LLAMA3, 9, SMALL)
+    round_about = {"lstrip": True, "rstrip": True}
+    extra = added(len(tokens), ["<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>", "<|dummy_0|>"],
+                  endoftext=round_about, im_start=round_about, im_sep=round_about, im_end=round_about)
+    return document(tokens, merges, extra, pre_tokenizer=kept(LLAMA3), post_processor=byte_level(), decoder=byte_level())
+
+
+def phi4mini():
+    tokens, merges = trained_bytes(CASES, 10, SMALL)
+    extra = added(len(tokens), ["<|endoftext|>", "<|tool|>", "<|/tool|>", "<|user|>"], tool={"rstrip": True, "special": False})
+    return document(tokens, merges, extra, pre_tokenizer=kept(CASES), post_processor=byte_level(), decoder=byte_level())
+
+
+def olmo2():
+    tokens, merges = trained_bytes(LLAMA3, 11, SMALL)
+    extra = added(len(tokens), ["<|endoftext|>", "|||IP_ADDRESS|||", "<|im_start|>", "<|im_end|>"],
+                  **{"IP_ADDRESS": {"special": False, "normalized": True}})
+    return document(tokens, merges, extra, normalizer={"type": "NFC"}, pre_tokenizer=kept(LLAMA3), decoder=byte_level())
+
+
+def starcoder2():
+    """Granite's, too: each digit stands alone, the rest is cut as by GPT-2."""
+    pre = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                   pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    tokens, merges = train(pre, bytes_alphabet(), 12, SMALL)
+    extra = added(len(tokens), ["<|endoftext|>", "<fim_prefix>", "<|start_of_role|>", "<|end_of_role|>", "<file_sep>"])
+    return document(tokens, strings_of(merges), extra, pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        {"type": "Digits", "individual_digits": True}, byte_level()]}, decoder=byte_level(True))
+
+
+def smollm3():
+    tokens, merges = trained_bytes(LLAMA3, 13, SMALL)
+    plain = {"special": False}
+    extra = added(len(tokens), ["<|begin_of_text|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>"],
+                  think=plain, tool_call=plain)
+    return document(tokens, merges, extra, model={"ignore_merges": True}, pre_tokenizer={
+        "type": "Sequence", "pretokenizers": [split(LLAMA3), byte_level(False, False)]},
+        post_processor={"type": "Sequence", "processors": [byte_level(True)]}, decoder=byte_level())
+
+
+def glm4():
+    tokens, merges = trained_bytes(LLAMA3, 14, SMALL)
+    texts = ["<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>", "<|assistant|>",
+             "<|observation|>", "<|begin_of_image|>"]
+    extra = added(len(tokens), texts)
+    ids = {t["content"]: t["id"] for t in extra}
+    return document(tokens, merges, extra, model={"ignore_merges": True}, pre_tokenizer={
+        "type": "Sequence", "pretokenizers": [split(LLAMA3), byte_level(False, False)]},
+        post_processor={"type": "Sequence", "processors": [byte_level(True), template(["[gMASK]", "<sop>"], [], ids)]},
+        decoder=byte_level())
+
+
 STYLES = {"gpt2": gpt2, "llama3": llama3, "qwen2": qwen2, "llama2": llama2, "mistral": mistral, "mixed": mixed}
+LATER = {"gemma": gemma, "phi3": phi3, "phi4": phi4, "phi4mini": phi4mini, "olmo2": olmo2, "starcoder2": starcoder2,
+         "smollm3": smollm3, "glm4": glm4}
 
 
 def test_strings():
@@ -180,10 +290,26 @@ def test_strings():
     return out
 
 
-def sequences(bound):
+def later_strings():
+    strings, out = Strings(2025, LATER_SPECIAL), []
+    while len(out) < LATER_STRINGS - LATER_LONG:
+        text = strings.next()
+        if len(text.encode()) <= 400:
+            out.append(text)
+    return out + [strings.long() for _ in range(LATER_LONG)]
+
+
+def write_strings(name, strings):
+    with open(DATA / name, "wb") as out:
+        out.write(struct.pack("<I", len(strings)))
+        for text in strings:
+            out.write(struct.pack("<H", len(text.encode())) + text.encode())
+
+
+def sequences(bound, count=SEQUENCES):
     """Ids of the generator that the test repeats in C: x = x * 1664525 + 1013904223 mod 2^32."""
     state = 1
-    for _ in range(SEQUENCES):
+    for _ in range(count):
         ids = []
         state = (state * 1664525 + 1013904223) % 2 ** 32
         for _ in range(1 + (state >> 16) % 24):
@@ -205,16 +331,16 @@ def main():
     DATA.mkdir(exist_ok=True)
     if sys.argv[1:2] == ["show"]:
         tokenizer = Tokenizer.from_file(str(DATA / (sys.argv[2] + ".json")))
-        text = test_strings()[int(sys.argv[3])]
+        text = (later_strings if sys.argv[2] in LATER else test_strings)()[int(sys.argv[3])]
         encoding = tokenizer.encode(text)
         print(ascii(text), encoding.ids, encoding.tokens, ascii(tokenizer.decode(encoding.ids, skip_special_tokens=False)), sep="\n")
         return
-    strings = test_strings()
-    with open(DATA / "strings.bin", "wb") as out:
-        out.write(struct.pack("<I", len(strings)))
-        for text in strings:
-            out.write(struct.pack("<H", len(text.encode())) + text.encode())
-    for name, make in STYLES.items():
+    first, later = test_strings(), later_strings()
+    write_strings("strings.bin", first)
+    write_strings("later.bin", later)
+    for name in sys.argv[1:] or [*STYLES, *LATER]:
+        strings, count = (later, LATER_SEQUENCES) if name in LATER else (first, SEQUENCES)
+        make = LATER.get(name) or STYLES[name]
         path = DATA / (name + ".json")
         path.write_text(json.dumps(make(), ensure_ascii=False, separators=(",", ":")) + "\n")
         tokenizer = Tokenizer.from_file(str(path))
@@ -223,7 +349,7 @@ def main():
             for encoding in tokenizer.encode_batch(strings):
                 out.write(struct.pack("<II", crc_ids(encoding.ids),
                                       crc_text(tokenizer.decode(encoding.ids, skip_special_tokens=False))))
-            for ids in sequences(bound):
+            for ids in sequences(bound, count):
                 out.write(struct.pack("<II", crc_text(tokenizer.decode(ids, skip_special_tokens=False)),
                                       crc_text(tokenizer.decode(ids, skip_special_tokens=True))))
 

@@ -5,6 +5,11 @@ import unicodedata
 SPECIAL = ["<|endoftext|>", "<|begin_of_text|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>",
            "<tool_call>", "</tool_call>", "<s>", "</s>", "<unk>", "[INST]", "[/INST]", "<0x41>",
            "<mask>", "word", "Éclair", "<l>", "<r>", "<0xE2>", "<|", "|>"]
+LATER_SPECIAL = ["<start_of_turn>", "<end_of_turn>", "<bos>", "<unused1>", "<unused12>", "<table>", "<h1>", "[@BOS@]", "\n\n\n",
+                 "▁▁▁", "</s>", "<s>", "<|user|>", "<|end|>", "<|assistant|>", "<|tag|>", "a<|tag|>", "<|im_start|>", "<|im_sep|>",
+                 "<|im_end|>", "<|dummy_0|>", "<|endoftext|>", "<|tool|>", "<|/tool|>", "|||IP_ADDRESS|||", "<fim_prefix>",
+                 "<|start_of_role|>", "<|end_of_role|>", "<file_sep>", "<think>", "</think>", "<tool_call>", "[gMASK]<sop>",
+                 "[gMASK]", "<sop>", "<eop>", "<|system|>", "<|observation|>", "[MASK]", "<0xE2>", "<unk>", "<|", "|||"]
 CODE = ["int main(void)\n{\n    return 0;\n}\n", "for (size_t i = 0; i < n; i++)\n\tsum += a[i];\n",
         "def f(x, *args, **kw):\n    return x ** 2 # square\n", "#include <stdio.h>\n",
         "if (a && b || !c) { goto out; }", "std::vector<std::pair<int, char>> v{{1, 'a'}};",
@@ -36,8 +41,9 @@ def assigned():
 
 
 class Strings:
-    def __init__(self, seed):
+    def __init__(self, seed, special=SPECIAL):
         self.random = random.Random(seed)
+        self.special_texts = special
         self.assigned = assigned()
 
     def spaces(self):
@@ -70,6 +76,16 @@ class Strings:
         r = self.random
         return "".join(r.choice(WORDS) for _ in range(r.randrange(8, 30)))
 
+    def long(self):
+        """Up to 8 KiB that end nowhere: a character, a word or a few of them, again and again, or any words."""
+        r = self.random
+        unit = r.choice([lambda: r.choice("a1-é你▁\n "), lambda: r.choice(WORDS), lambda: r.choice(WORDS) + r.choice(WORDS),
+                         lambda: r.choice(CJK), lambda: "".join(r.choice("abcdefgh") for _ in range(r.randrange(2, 6)))])()
+        whole = unit * (r.randrange(1000, 8000) // len(unit.encode()))
+        if r.random() < 0.5:
+            return whole
+        return "".join(r.choice(WORDS + [unit]) for _ in range(r.randrange(200, 1500)))[:7000]
+
     def noise(self):
         r = self.random
         return "".join(chr(r.choice(self.assigned)) for _ in range(r.randrange(1, 9)))
@@ -86,7 +102,7 @@ class Strings:
 
     def special(self):
         r = self.random
-        return r.choice(["", " ", "  ", "\n"]) + r.choice(SPECIAL) + r.choice(["", "", " ", " \n"])
+        return r.choice(["", " ", "  ", "\n"]) + r.choice(self.special_texts) + r.choice(["", "", " ", " \n"])
 
     def marks(self):
         r = self.random
