@@ -98,11 +98,11 @@ static enum kind kind_of(const char *file)
 }
 
 /* How many cases of the kind were there to be checked. */
-static int check_cases(enum kind kind)
+static int check_cases(const char *from, enum kind kind)
 {
     size_t length;
     int line = 0, checked = 0;
-    char *cases = file_read("chat.jsonl", &length);
+    char *cases = file_read(from, &length);
     for (char *at = cases, *end; *at; at = end + 1) {
         json *given;
         size_t bytes = 0;
@@ -130,19 +130,26 @@ static int check_cases(enum kind kind)
 
 START_TEST(snippets_render_as_the_reference)
 {
-    ck_assert_int_gt(check_cases(SNIPPET), 60);
+    ck_assert_int_gt(check_cases("chat.jsonl", SNIPPET), 60);
 }
 END_TEST
 
 START_TEST(our_own_templates_render_as_the_reference)
 {
-    ck_assert_int_eq(check_cases(OWN), 432);
+    ck_assert_int_eq(check_cases("chat.jsonl", OWN), 432);
+}
+END_TEST
+
+/* What Gemma's, Phi's, OLMo's, Granite's, SmolLM3's and GLM-4's templates do, in our words. */
+START_TEST(templates_of_other_families_render_as_the_reference)
+{
+    ck_assert_int_eq(check_cases("families.jsonl", OWN), 476);
 }
 END_TEST
 
 START_TEST(published_templates_render_as_the_reference)
 {
-    int checked = check_cases(PUBLISHED);
+    int checked = check_cases("chat.jsonl", PUBLISHED);
     if (checked == 0)
         fprintf(stderr, "chat: no templates found, set SLUICE_TEMPLATES; not checked\n");
     else
@@ -307,6 +314,7 @@ Suite *chat_suite(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, snippets_render_as_the_reference);
     tcase_add_test(tests, our_own_templates_render_as_the_reference);
+    tcase_add_test(tests, templates_of_other_families_render_as_the_reference);
     tcase_add_test(tests, published_templates_render_as_the_reference);
     tcase_add_loop_test(tests, what_is_not_known_is_refused_by_name_and_line, 0,
                         (int)(sizeof(refusals) / sizeof(refusals[0])));

@@ -3,7 +3,10 @@
 published ones, and for snippets.
 
     pip install transformers jinja2 && python3 tests/text/reference/chat.py TEMPLATES
+    python3 tests/text/reference/chat.py families
 
+`families`: tests/text/data/families.jsonl alone, of templates/families: what the templates of Gemma, Phi, OLMo, Granite,
+SmolLM3 and GLM-4 do, in our words.
 TEMPLATES is a folder of published templates (*.jinja); they are read from there by the test too, and are
 not part of this project. A case whose rendering fails has no output."""
 import datetime
@@ -61,6 +64,24 @@ CONVERSATIONS = {
     "role": [say("developer", "x")],
     "nothing": [],
 }
+WORD = {"type": "text", "text": " a word "}
+LATER = {  # of families/, with some of those above
+    "thought": [say("user", "q"), say("assistant", "<think>\nhm\n</think>\n\nyes"), say("user", "and?"),
+                say("assistant", "<think>x</think>no")],
+    "reasoned": [say("user", "q"), say("assistant", "\n\nyes", reasoning_content="because")],
+    "no think": [say("system", "Short. /no_think"), say("user", "q"), say("assistant", "\na")],
+    "override": [say("system", "Only this. /think /system_override  "), say("user", "q")],
+    "parts": [say("system", [WORD]), say("user", [{"type": "image"}, WORD, WORD]), say("assistant", "ok")],
+    "meta": [say("user", "q"), say("assistant", "{}", metadata="clock"), say("observation", "12:00"), say("assistant", "noon")],
+    "own tools": [say("system", "s", tools='[{"name": "clock"}]', functions="clock()"), say("user", "q /nothink")],
+    "number": [say("user", 5)],
+}
+LATER_EXTRAS = {
+    "plain": {}, "tools": {"tools": [dict(CLOCK, x="é"), CLOCK]}, "thinking": {"thinking": True, "enable_thinking": True},
+    "not thinking": {"enable_thinking": False, "python_tools": ["def f(): pass"], "xml_tools": [CLOCK]},
+    "documents": {"texts": [{"text": "one"}, {"text": "two\n"}], "controls": {"citations": True, "length": "short"}, "tools": [CLOCK]},
+}
+LATER_USES = ["one", "system", "turns", "empty system", "call", "call none", "call text", "call dict", "order", "twice", "nothing"]
 EXTRAS = {"plain": {}, "tools": {"tools": [WEATHER, CLOCK]}, "no tools": {"tools": []},
           "builtin": {"builtin_tools": ["code_interpreter", "clock"], "tools": [CLOCK]},
           "system tools": {"tools": [WEATHER], "tools_in_user_message": False, "date_string": "1 Jan 2000"}}
@@ -186,6 +207,26 @@ def render(source, variables):
         return None
 
 
+def write(name, cases):
+    with open(DATA / name, "w") as out:
+        for case in cases:
+            out.write(json.dumps(case, ensure_ascii=False, separators=(",", ":")) + "\n")
+    print(len(cases), "cases,", sum(c["output"] is None for c in cases), "without output")
+
+
+def families(add):
+    conversations = {**{name: CONVERSATIONS[name] for name in LATER_USES}, **LATER}
+    for path in sorted((DATA / "templates/families").glob("*.jinja")):
+        for conversation, messages in conversations.items():
+            for what, extra in LATER_EXTRAS.items():
+                if conversation not in ("one", "call text", *LATER) and what not in ("plain", "thinking"):
+                    continue
+                extra = dict(extra)
+                tools = extra.pop("tools", None)
+                add(path.read_text(), messages, tools, what != "thinking", extra, file="templates/families/" + path.name,
+                    what="%s, %s" % (conversation, what))
+
+
 def main():
     chat_template_utils.datetime = Clock
     cases = []
@@ -195,6 +236,11 @@ def main():
                          add_generation_prompt=prompt)
         cases.append(dict(where, messages=messages, tools=tools, prompt=prompt, extra=extra,
                           output=render(template, variables)))
+
+    if sys.argv[1:] == ["families"]:
+        families(add)
+        write("families.jsonl", cases)
+        return
 
     own = sorted((DATA / "templates").glob("*.jinja"))
     for path in own + sorted(pathlib.Path(sys.argv[1]).glob("*.jinja")):
@@ -208,10 +254,7 @@ def main():
                         what="%s, %s" % (conversation, what))
     for source in snippets():
         add(source, [], None, False, VARIABLES, source=source)
-    with open(DATA / "chat.jsonl", "w") as out:
-        for case in cases:
-            out.write(json.dumps(case, ensure_ascii=False, separators=(",", ":")) + "\n")
-    print(len(cases), "cases,", sum(c["output"] is None for c in cases), "without output")
+    write("chat.jsonl", cases)
 
 
 if __name__ == "__main__":
