@@ -19,12 +19,12 @@
  * that are about to end, and the combining kernel's, that wait for this one. */
 #define LEFT_BYTES (8u << 10)
 
-/* Rows of the decode path; rows of several splits leave records. `whole`: they may not fit. */
 namespace HALF
 {
+
+/* Rows of the decode path; rows of several splits leave records. `whole`: they may not fit. */
 cudaError_t attention_warps(const struct attention_args *args, const struct decode_scratch *scratch,
                             bool whole, cudaStream_t stream);
-}
 
 template <int HD> struct warp_shape {
     static const int warps = HD > 128 ? 4 : 8;
@@ -427,3 +427,5 @@ __device__ __forceinline__ void warp_store(const decode_state<HD, TILES> &s,
 }
 
 #endif
+
+} // namespace HALF

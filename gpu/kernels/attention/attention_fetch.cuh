@@ -17,6 +17,9 @@
 #define RING_BYTES_MAX (128u << 10)
 #define MERGE_ROWS 4 /* queries merged over the warps at a time */
 
+namespace HALF
+{
+
 /* What the warps' results of a split are put together in. */
 template <int HD, int TILES> struct decode_merged {
     float2 stat[DECODE_WARPS][8 * TILES];
@@ -191,3 +194,5 @@ __device__ static void decode_items(const attention_args &a, const struct batch_
 }
 
 #endif
+
+} // namespace HALF

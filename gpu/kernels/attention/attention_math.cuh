@@ -2,7 +2,7 @@
  *
  * Scores are S = Q K^T, so that the eight values that one load brings of a key are operands as they
  * lie; there are fewer queries than the tile has rows, but the tensor cores have nothing else to
- * do. Outputs are O^T = V^T P^T, so that the few queries are the half_t side, and what a lane has
+ * do. Outputs are O^T = V^T P^T, so that the few queries are the narrow side, and what a lane has
  * of S is what it needs of P^T. Bulk copies cannot swizzle; the operands are taken by 16-byte loads
  * and the order of head dimensions inside the products is permuted to fit: K meets Q in chunks of
  * eight dimensions (lane t has chunks 4j + t), rows of O^T are dealt so that lane g has chunks next
@@ -14,6 +14,9 @@
 
 #include "gpu/kernels/attention/attention_fetch.cuh"
 
+namespace HALF
+{
+
 struct decode_scratch {   /* of the scratch buffer */
     uint32_t *row_record; /* [rows_max] a row's first record, or PLAN_DIRECT */
     float2 *stat;         /* [capacity] maximum (of scores in powers of two) and sum */
@@ -21,17 +24,12 @@ struct decode_scratch {   /* of the scratch buffer */
     uint32_t capacity;
 };
 
-namespace HALF
-{
-
 struct decode_scratch attention_decode_scratch(const struct attention_args *args);
 
 /* Behind a kernel that left records: puts each row's splits together, from the first to the last.
  */
 cudaError_t attention_combine(const struct attention_args *args,
                               const struct decode_scratch *scratch, cudaStream_t stream);
-
-} // namespace HALF
 
 /* Where exponents of scores below `most` count from. */
 __device__ __forceinline__ float origin_of(float most)
@@ -481,3 +479,5 @@ __device__ __forceinline__ void decode_store(const decode_fold<HD, TILES> &fold,
 }
 
 #endif
+
+} // namespace HALF

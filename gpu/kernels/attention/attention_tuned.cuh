@@ -1,4 +1,4 @@
-/* The bodies of attention for one 16-bit dtype (half_t.cuh), each with what it can be used for.
+/* The bodies of attention for one 16-bit dtype (half.cuh), each with what it can be used for.
  * They take the rows of `which`, or those that they are named for, and leave the others alone. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* The body of op_rope_attention for one 16-bit dtype (half_t.cuh): *ret_done says whether it was
+/* The body of op_rope_attention for one 16-bit dtype (half.cuh): *ret_done says whether it was
  * one for it. */
 #pragma once
 

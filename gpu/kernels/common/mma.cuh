@@ -11,6 +11,9 @@ __device__ __forceinline__ uint32_t shared_address(const void *pointer)
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+namespace HALF
+{
+
 /* c += a * b: a is 16 x 16 (rows g and g + 8; columns 2t, 2t + 1 and 2t + 8, 2t + 9), b 16 x 8
  * (the same columns of a as rows; column g), c 16 x 8 (rows g, g + 8; columns 2t, 2t + 1), where
  * g = lane / 4 and t = lane % 4. */
@@ -22,6 +25,8 @@ __device__ __forceinline__ void mma_half(float (&c)[4], uint32_t a0, uint32_t a1
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+
+} // namespace HALF
 
 __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t address)
 {

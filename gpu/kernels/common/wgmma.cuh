@@ -62,47 +62,27 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 #define WGMMA_TEXT(columns)                                                                        \
     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." HALF_PTX "." HALF_PTX " {"
 
+namespace HALF
+{
+
 /* c (64 rows, twice as many columns as it has registers; thread layout of mma_half's c, 16 rows
- * per warp) = a b, + c where `add`: a in shared memory along k, b along k. */
-__device__ __forceinline__ void wgmma_multiply(float (&c)[48], uint64_t a, uint64_t b, int add)
-{
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %50, 0;\n" WGMMA_TEXT("96") WGMMA_48
-                 "}, %48, %49, add, 1, 1, 0, 0;\n}\n"
-                 : WGMMA_C48(c)
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void wgmma_multiply(float (&c)[56], uint64_t a, uint64_t b, int add)
-{
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %58, 0;\n" WGMMA_TEXT("112") WGMMA_56
-                 "}, %56, %57, add, 1, 1, 0, 0;\n}\n"
-                 : WGMMA_C56(c)
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void wgmma_multiply(float (&c)[64], uint64_t a, uint64_t b, int add)
-{
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n" WGMMA_TEXT("128") WGMMA_64
-                 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
-                 : WGMMA_C64(c)
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void wgmma_multiply(float (&c)[96], uint64_t a, uint64_t b, int add)
-{
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %98, 0;\n" WGMMA_TEXT("192") WGMMA_96
-                 "}, %96, %97, add, 1, 1, 0, 0;\n}\n"
-                 : WGMMA_C96(c)
-                 : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void wgmma_multiply(float (&c)[112], uint64_t a, uint64_t b, int add)
-{
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %114, 0;\n" WGMMA_TEXT("224") WGMMA_112
-                 "}, %112, %113, add, 1, 1, 0, 0;\n}\n"
-                 : WGMMA_C112(c)
-                 : "l"(a), "l"(b), "r"(add));
-}
+ * per warp) = a b, + c where `add`: a in shared memory along k, b along k. Operands of the text are
+ * numbers: behind those of c come a, b and add. */
+#define WGMMA_MULTIPLY(registers, b_number, add_number, columns)                                   \
+    __device__ __forceinline__ void wgmma_multiply(float (&c)[registers], uint64_t a, uint64_t b,  \
+                                                   int add)                                        \
+    {                                                                                              \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add_number                          \
+                     ", 0;\n" WGMMA_TEXT(columns) WGMMA_##registers "}, %" #registers              \
+                     ", %" #b_number ", add, 1, 1, 0, 0;\n}\n"                                     \
+                     : WGMMA_C##registers(c)                                                       \
+                     : "l"(a), "l"(b), "r"(add));                                                  \
+    }
+WGMMA_MULTIPLY(48, 49, 50, "96")
+WGMMA_MULTIPLY(56, 57, 58, "112")
+WGMMA_MULTIPLY(64, 65, 66, "128")
+WGMMA_MULTIPLY(96, 97, 98, "192")
+WGMMA_MULTIPLY(112, 113, 114, "224")
 
 /* c += a b: a in registers (layout of mma_half's a), b in shared memory along its columns. */
 __device__ __forceinline__ void wgmma_values_step(float (&c)[64], uint32_t a0, uint32_t a1,
@@ -120,5 +100,7 @@ __device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, u
                  : WGMMA_C32(c)
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
+
+} // namespace HALF
 
 #endif

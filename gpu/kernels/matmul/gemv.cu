@@ -398,7 +398,7 @@ bool gemv_can(const struct matmul_args *a)
                    reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
     bool gated = !a->gated || a->w.n % (2 * UNIT) == 0;
     return device_props()->major == 9 && aligned && gated && a->rows.max <= GEMV_ROWS_MAX &&
-           a->w.format == FORMAT_NARROW && a->x_dtype == DTYPE_HALF &&
+           a->w.format == FORMAT_HALF && a->x_dtype == DTYPE_HALF &&
            (!a->adds || a->y_dtype == DTYPE_F32) && matmul_norm_can(a, device_props()->processors);
 }
 

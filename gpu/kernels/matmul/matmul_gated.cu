@@ -219,7 +219,7 @@ bool matmul_gated_can(const struct matmul_args *a)
                   reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
     return device_props()->major == 9 && a->gated && plain && copied &&
            a->rows.max > GEMV_ROWS_MAX && a->rows.max <= MATMUL_GATED_MAX && a->w.n % 4 == 0 &&
-           a->y_stride % 2 == 0 && a->w.format == FORMAT_NARROW && a->x_dtype == DTYPE_HALF &&
+           a->y_stride % 2 == 0 && a->w.format == FORMAT_HALF && a->x_dtype == DTYPE_HALF &&
            a->y_dtype == DTYPE_HALF;
 }
 
