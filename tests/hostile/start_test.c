@@ -152,15 +152,30 @@ END_TEST
 /* ---- few descriptors ---------------------------------------------------------------------------
  */
 
-/* With each one more it gets a little further. */
+/* With each one more it gets a little further: files of the model, keys, sockets, a profile. */
 START_TEST(a_start_that_lacks_descriptors_is_worth_another)
 {
     struct spawn *spawn = &scene.spawn;
+    char keys[96], http[112], profile[96];
+    snprintf(keys, sizeof(keys), "%s/keys", spawn->directory);
+    snprintf(http, sizeof(http), "unix:%s/h.sock", spawn->directory);
+    snprintf(profile, sizeof(profile), "%s/profile", spawn->directory);
+    FILE *file = fopen(keys, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs("a key-0123456789abcdef0123456789\n", file);
+    fclose(file);
+    const char *const arguments[] = {"--model",         "deploy/demo-model",
+                                     "--device",        "cpu",
+                                     "--cpu-threads",   "1",
+                                     "--http",          http,
+                                     "--api-key-file",  keys,
+                                     "--profile-steps", "3",
+                                     profile,           NULL};
     int starved = 0, status = 0;
     unsigned descriptors;
     for (descriptors = 4; descriptors < 64; descriptors++) {
         spawn->descriptors = descriptors;
-        spawn_start(spawn, null_model, NULL);
+        spawn_start(spawn, arguments, NULL);
         while (!waitpid(spawn->pid, &status, WNOHANG) && !spawn_logged(spawn, "is ready after"))
             usleep(5000);
         if (spawn_logged(spawn, "is ready after"))
@@ -175,8 +190,11 @@ START_TEST(a_start_that_lacks_descriptors_is_worth_another)
     }
     ck_assert_uint_lt(descriptors, 64);
     ck_assert_int_ge(starved, 5);
+    ck_assert(!spawn_logged(spawn, "texts are refused"));
     kill(spawn->pid, SIGTERM);
     ck_assert_int_eq(spawn_wait(spawn), 0);
+    unlink(keys);
+    unlink(profile);
 }
 END_TEST
 
