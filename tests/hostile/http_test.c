@@ -689,6 +689,10 @@ static const struct {
     {"{% set n = namespace(t='x') %}{% for i in range(64) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
      "bytes"},
     {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "deep"},
+    /* Two lists of 2^29 ends, shared. */
+    {"{% set n = namespace(a=[1], b=[1]) %}{% for i in range(29) %}{% set n.a = [n.a, n.a] %}"
+     "{% set n.b = [n.b, n.b] %}{% endfor %}{{ n.a == n.b }}",
+     "more than"},
 };
 
 #define HELLO "{\"messages\":[{\"role\":\"user\",\"content\":\"" BAD_CANARY "\"}]}"
