@@ -57,6 +57,17 @@ struct message_welcome {
     char device[MESSAGE_NAME_MAX];
 };
 
+/* What a request asks for with all its prompts. */
+struct request_params {
+    enum job job;
+    int32_t priority;     /* -8 .. 7; higher goes first */
+    uint64_t deadline_ms; /* from arrival; 0 = none */
+    bool stream;          /* TOKENS as they come; otherwise all at the end */
+    bool want_text;       /* answers carry text beside tokens */
+    bool normalize;       /* embed */
+    enum pooling pooling; /* embed */
+};
+
 /* What a sequence asks for. A field that was not given keeps the value that stood there before
  * decoding: the daemon fills in the model's defaults first. */
 struct sampling {
@@ -100,13 +111,7 @@ struct message_prompt {
  *  "pooling":"last","normalize":true}                    embed only
  */
 struct message_submit {
-    enum job job;
-    int32_t priority;     /* -8 .. 7; higher goes first */
-    uint64_t deadline_ms; /* from arrival; 0 = none */
-    bool stream;          /* TOKENS as they come; otherwise all at the end */
-    bool want_text;       /* answers carry text beside tokens */
-    enum pooling pooling;
-    bool normalize;
+    struct request_params params;
     uint32_t prompt_count;
     uint32_t
         result_count; /* of all prompts, n each; one whose n is wrong is refused when it is read */
@@ -151,11 +156,7 @@ int message_bias(const json *bias, uint32_t vocabulary, struct message_bias *ent
  * returns 0 also when the head is over FRAME_HEAD_MAX: the batch must be split then. */
 struct sampling sampling_unset(void);
 struct message_submit_out {
-    enum job job;
-    int32_t priority;
-    uint64_t deadline_ms;
-    bool stream, want_text, normalize;
-    enum pooling pooling;
+    struct request_params params;
     uint32_t prompt_count;
     const struct message_prompt *prompts; /* all tokens, all texts, or all chats */
     const struct message_bias *const *bias; /* per prompt, may be NULL */

@@ -56,15 +56,15 @@ static int read_own(const json *member, struct message_submit *submit, struct li
     } else if (strcmp(name, "priority") == 0) {
         rc = json_integer(member, name, PRIORITY_MIN, PRIORITY_MAX, &number, error);
         if (!rc)
-            submit->priority = (int32_t)number;
+            submit->params.priority = (int32_t)number;
     } else if (strcmp(name, "deadline_ms") == 0) {
         rc = json_integer(member, name, 0, (int64_t)DEADLINE_MAX_MS, &number, error);
         if (!rc)
-            submit->deadline_ms = (uint64_t)number;
+            submit->params.deadline_ms = (uint64_t)number;
     } else if (strcmp(name, "stream") == 0) {
-        rc = head_bool(member, name, &submit->stream, error);
+        rc = head_bool(member, name, &submit->params.stream, error);
     } else if (strcmp(name, "text") == 0) {
-        rc = head_bool(member, name, &submit->want_text, error);
+        rc = head_bool(member, name, &submit->params.want_text, error);
     } else {
         *ret_known = false;
     }
@@ -80,11 +80,11 @@ static int read_embed(const json *head, const json *member, struct message_submi
         unsigned pooling;
         int rc = head_choice(head, name, pooling_names, &pooling, error);
         if (!rc)
-            submit->pooling = (enum pooling)pooling;
+            submit->params.pooling = (enum pooling)pooling;
         return rc;
     }
     if (strcmp(name, "normalize") == 0)
-        return head_bool(member, name, &submit->normalize, error);
+        return head_bool(member, name, &submit->params.normalize, error);
     *ret_known = false;
     return 0;
 }
@@ -104,9 +104,10 @@ static int read_members(const json *head, const struct message_limits *limits,
             return rc;
         if (!own && !embed && !sampling)
             return head_unknown(json_key(member), error);
-        if ((embed && submit->job != JOB_EMBED) || (sampling && submit->job != JOB_GENERATE))
+        if ((embed && submit->params.job != JOB_EMBED) ||
+            (sampling && submit->params.job != JOB_GENERATE))
             return error_set(error, ERR_BAD_VALUE, "%s does not belong to the job %s",
-                             json_key(member), job_name(submit->job));
+                             json_key(member), job_name(submit->params.job));
     }
     return sampling_check(&common->sampling, error);
 }
@@ -210,7 +211,7 @@ static int read_head(const struct frame *frame, const json *head,
     struct lists lists = {0};
     unsigned job = 0;
     int rc = head_choice(head, "job", job_names, &job, error);
-    submit->job = (enum job)job;
+    submit->params.job = (enum job)job;
     if (!rc)
         rc = read_members(head, limits, submit, &cursor->common, &lists, error);
     if (!rc)
@@ -234,7 +235,7 @@ int message_decode_submit(const struct frame *frame, const struct message_limits
                           const struct sampling *defaults, struct message_submit *ret_submit,
                           struct error *error)
 {
-    struct message_submit submit = {.stream = true, .normalize = true};
+    struct message_submit submit = {.params = {.stream = true, .normalize = true}};
     struct cursor cursor = {.common.sampling = *defaults, .limits = *limits};
     assert(frame->type == FRAME_SUBMIT && defaults->n > 0);
     int rc = head_open(frame, limits->json_depth_max, &submit.document, error);
@@ -341,7 +342,7 @@ int message_submit_prompt(struct message_submit *submit, uint32_t index,
     take_content(cursor, &prompt);
     if (each)
         cursor->each = json_next(each);
-    if (read_prompt(cursor, each, submit->job, &prompt, &found))
+    if (read_prompt(cursor, each, submit->params.job, &prompt, &found))
         return name_prompt(index, &found, error);
     *ret_prompt = prompt;
     return 0;

@@ -54,22 +54,22 @@ static void write_prompts(struct json_writer *writer, const struct message_submi
 static void write_head(struct json_writer *writer, const struct message_submit_out *submit)
 {
     json_open(writer, NULL, '{');
-    json_put_text(writer, "job", job_name(submit->job));
-    if (submit->priority)
-        json_put_int(writer, "priority", submit->priority);
-    if (submit->deadline_ms)
-        json_put_uint(writer, "deadline_ms", submit->deadline_ms);
-    json_put_bool(writer, "stream", submit->stream);
-    if (submit->want_text)
+    json_put_text(writer, "job", job_name(submit->params.job));
+    if (submit->params.priority)
+        json_put_int(writer, "priority", submit->params.priority);
+    if (submit->params.deadline_ms)
+        json_put_uint(writer, "deadline_ms", submit->params.deadline_ms);
+    json_put_bool(writer, "stream", submit->params.stream);
+    if (submit->params.want_text)
         json_put_bool(writer, "text", true);
     write_prompts(writer, submit);
-    if (submit->job == JOB_EMBED) {
-        json_put_text(writer, "pooling", pooling_names[submit->pooling]);
-        json_put_bool(writer, "normalize", submit->normalize);
+    if (submit->params.job == JOB_EMBED) {
+        json_put_text(writer, "pooling", pooling_names[submit->params.pooling]);
+        json_put_bool(writer, "normalize", submit->params.normalize);
     }
-    if (submit->job == JOB_GENERATE && all_alike(submit)) {
+    if (submit->params.job == JOB_GENERATE && all_alike(submit)) {
         sampling_write(writer, &submit->prompts[0], bias_of(submit, 0), bias_count(submit, 0));
-    } else if (submit->job == JOB_GENERATE) {
+    } else if (submit->params.job == JOB_GENERATE) {
         json_open(writer, "each", '[');
         for (uint32_t i = 0; i < submit->prompt_count; i++) {
             json_open(writer, NULL, '{');

@@ -245,13 +245,13 @@ static int draft_make(const sluice_batch *batch, struct draft *draft, struct err
         return rc;
     size_t count = batch->prompt_count;
     draft->out = (struct message_submit_out){
-        .job = (enum job)batch->job,
-        .priority = batch->priority,
-        .deadline_ms = batch->deadline_ms,
-        .stream = batch->stream != 0,
-        .want_text = batch->want_text != 0,
-        .normalize = batch->normalize != 0,
-        .pooling = (enum pooling)batch->pooling,
+        .params.job = (enum job)batch->job,
+        .params.priority = batch->priority,
+        .params.deadline_ms = batch->deadline_ms,
+        .params.stream = batch->stream != 0,
+        .params.want_text = batch->want_text != 0,
+        .params.normalize = batch->normalize != 0,
+        .params.pooling = (enum pooling)batch->pooling,
         .prompt_count = (uint32_t)count,
     };
     draft->prompts = calloc(count, sizeof(*draft->prompts));

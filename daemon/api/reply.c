@@ -124,7 +124,7 @@ static void reply_tokens(struct session *session, struct seq *seq, uint32_t coun
 
 static void reply_result(struct session *session, struct seq *seq, uint32_t count, time_us now_us)
 {
-    bool score = seq->job == JOB_SCORE;
+    bool score = seq->params.job == JOB_SCORE;
     uint32_t width = score ? 0 : session->server->model.hidden;
     size_t size = score ? sizeof(*seq->out_scores) : width * sizeof(float);
     count = portion(count, size);
@@ -162,7 +162,7 @@ static void reply_done(struct session *session, struct seq *seq, uint16_t flags,
         .sequence = seq->number,
         .finish = seq->finish,
         .prompt_tokens = seq->prompt_len,
-        .completion_tokens = seq->job == JOB_GENERATE ? seq->sent_count : 0,
+        .completion_tokens = seq->params.job == JOB_GENERATE ? seq->sent_count : 0,
         .queued_us =
             since(seq->arrived_us, stamps->scheduled_us ? stamps->scheduled_us : stamps->ended_us),
         .first_token_us = since(seq->arrived_us, stamps->first_token_us),
@@ -180,9 +180,10 @@ void reply_seq(struct session *session, struct seq *seq, time_us now_us)
 {
     bool ended = seq->state == SEQ_ENDED;
     /* Without streaming all is told at the end, tokens of a failed sequence never. */
-    bool tell = ended ? seq->finish != FINISH_ERROR || seq->request->stream : seq->request->stream;
+    bool tell = ended ? seq->finish != FINISH_ERROR || seq->request->params.stream
+                      : seq->request->params.stream;
     uint32_t count = tell ? available(seq) : 0;
-    if (tell && seq->job == JOB_GENERATE && (count > 0 || (ended && has_text(seq))))
+    if (tell && seq->params.job == JOB_GENERATE && (count > 0 || (ended && has_text(seq))))
         reply_tokens(session, seq, count, now_us);
     else if (count > 0)
         reply_result(session, seq, count, now_us);

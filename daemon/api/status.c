@@ -274,8 +274,8 @@ static void put_request(struct json_writer *writer, const struct request *reques
     json_open(writer, NULL, '{');
     json_put_uint(writer, "request", request->id);
     json_put_uint(writer, "uid", request->user->id);
-    json_put_text(writer, "job", job_name(request->job));
-    json_put_int(writer, "priority", request->priority);
+    json_put_text(writer, "job", job_name(request->params.job));
+    json_put_int(writer, "priority", request->params.priority);
     json_put_uint(writer, "sequences", request->seq_count);
     json_put_uint(writer, "waiting", waiting);
     json_put_uint(writer, "running", running);

@@ -48,15 +48,8 @@ static void refuse(struct session *session, uint64_t client_id, const struct err
 
 static int add_prompts(struct request_builder *intake, struct submit *submit, struct error *error)
 {
-    struct request *request = intake->request;
     struct message_submit *message = &submit->message;
     const struct encoder_text *texts = submit->encoding.texts;
-    request->job = message->job;
-    request->priority = message->priority;
-    request->stream = message->stream;
-    request->want_text = message->want_text;
-    request->normalize = message->normalize;
-    request->pooling = message->pooling;
     for (uint32_t i = 0; i < message->prompt_count; i++) {
         struct message_prompt prompt;
         struct error found;
@@ -72,12 +65,6 @@ static int add_prompts(struct request_builder *intake, struct submit *submit, st
     return 0;
 }
 
-static time_us deadline_of(const struct submit *submit)
-{
-    uint64_t ms = submit->message.deadline_ms;
-    return ms > 0 ? submit->arrived_us + ms * 1000 : 0;
-}
-
 static int make_request(struct request_builder *intake, struct submit *submit, struct error *error)
 {
     const struct message_submit *message = &submit->message;
@@ -85,14 +72,10 @@ static int make_request(struct request_builder *intake, struct submit *submit, s
     if (!rc)
         rc = request_builder_open(intake, submit->server,
                                   (uint64_t)message->prompt_count * message->common->sampling.n,
-                                  error);
+                                  &message->params, submit->arrived_us, error);
     if (!rc)
         rc = add_prompts(intake, submit, error);
-    if (rc)
-        return rc;
-    intake->request->arrived_us = submit->arrived_us;
-    intake->request->deadline_us = deadline_of(submit);
-    return request_builder_admit(intake, &submit->session->sink, error);
+    return rc ? rc : request_builder_admit(intake, &submit->session->sink, error);
 }
 
 /* The tokens of all its prompts are there. */
@@ -226,7 +209,7 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     if (rc)
         return rc;
     encoding->end = ended;
-    encoding->deadline_us = deadline_of(submit);
+    encoding->deadline_us = request_deadline(&submit->message.params, submit->arrived_us);
     encoding->sequences = sequences;
     encoding->errand.admits = true;
     return encoder_start(encoding, &submit->session->sink, encoded, submit->arrived_us, error);

@@ -55,10 +55,8 @@ struct seq {
      * else of this user's. Its priority is above all others' then. */
     bool owed;
     uint64_t way_audience, way_user;
-    enum job job;
-    enum pooling pooling;
-    bool normalize;
-    int32_t priority;
+    struct request_params params; /* its request's */
+    int32_t priority;             /* theirs, or that of who is owed */
     time_us arrived_us, deadline_us;
     struct sampling sampling; /* seed and max_tokens are always set here */
     const int32_t *prompt;    /* owned by the request, prompt_len ids */

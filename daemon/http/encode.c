@@ -48,8 +48,7 @@ static int start(struct exchange *exchange, time_us now_us, struct error *error)
     encoding->end = ended;
     encoding->sequences = (uint32_t)sequences;
     encoding->errand.admits = admits;
-    if (query->deadline_ms > 0)
-        encoding->deadline_us = exchange->arrived_us + query->deadline_ms * 1000;
+    encoding->deadline_us = request_deadline(&query->params, exchange->arrived_us);
     for (uint32_t i = 0; i < query->prompt_count; i++) {
         encoding->texts[i].text = query->prompts[i].text;
         encoding->texts[i].length = query->prompts[i].length;

@@ -34,7 +34,7 @@ static int add_prompts(struct exchange *exchange, struct request_builder *intake
     const struct query *query = &exchange->query;
     const struct encoder *encoding = &exchange->encoding;
     uint32_t count = encoding->texts ? encoding->text_count : query->prompt_count;
-    bool score = intake->request->job == JOB_SCORE;
+    bool score = intake->request->params.job == JOB_SCORE;
     for (uint32_t i = 0; i < count; i++) {
         struct message_prompt prompt = score ? scoring(query) : query->common;
         bool text = encoding->texts != NULL;
@@ -54,25 +54,21 @@ static int make_request(struct exchange *exchange, struct request_builder *intak
     struct server *server = exchange->http->server;
     struct query *query = &exchange->query;
     uint64_t results = job == JOB_SCORE ? query->prompt_count : query_results(query);
+    struct request_params params = query->params;
+    params.job = job;
+    params.normalize = job == JOB_EMBED;
+    params.want_text = job == JOB_GENERATE;
     int rc = request_builder_phase(server, error);
     if (!rc)
-        rc = request_builder_open(intake, server, results > 0 ? results : 1, error);
+        rc = request_builder_open(intake, server, results > 0 ? results : 1, &params,
+                                  exchange->arrived_us, error);
     if (rc)
         return rc;
     struct request *request = intake->request;
-    request->job = job;
-    request->pooling = POOLING_LAST;
-    request->normalize = job == JOB_EMBED;
-    request->stream = query->stream;
-    request->want_text = job == JOB_GENERATE;
-    request->together = !query->stream || job == JOB_SCORE;
+    request->together = !params.stream || job == JOB_SCORE;
     if (job == JOB_EMBED)
         request->answer_bytes =
             results * server->model.hidden * (query->base64 ? ELEMENT_BASE64 : ELEMENT_TEXT);
-    request->priority = query->priority;
-    request->arrived_us = exchange->arrived_us;
-    if (query->deadline_ms > 0)
-        request->deadline_us = exchange->arrived_us + query->deadline_ms * 1000;
     if (query->kind == QUERY_COMPLETION && !query->max_given && server->model.max_tokens == 0)
         query->common.sampling.max_tokens = QUERY_COMPLETION_TOKENS;
     rc = add_prompts(exchange, intake, error);
@@ -106,7 +102,7 @@ static void submit(struct exchange *exchange, time_us now_us)
     request_builder_name(&intake, 1, exchange->sink.user);
     exchange->request = intake.request;
     exchange->unended = intake.request->seq_count;
-    if (exchange->query.stream) {
+    if (exchange->query.params.stream) {
         exchange->streaming = true;
         exchange_status(exchange, 200, "text/event-stream");
     }
@@ -154,7 +150,7 @@ static const struct error *failure_of(const struct request *request)
 static const char *loss_of(const struct exchange *exchange)
 {
     const struct request *request = exchange->request;
-    for (uint32_t i = 0; request->job != JOB_GENERATE && i < request->seq_count; i++)
+    for (uint32_t i = 0; request->params.job != JOB_GENERATE && i < request->seq_count; i++)
         if (request->seqs[i].finish != FINISH_STOP)
             return finish_name(request->seqs[i].finish);
     return NULL;
@@ -207,7 +203,7 @@ static void tell_whole(struct exchange *exchange, time_us now_us)
         error_set(&error, strcmp(loss, "deadline") == 0 ? ERR_DEADLINE : ERR_DRAINING,
                   "the request ended early: %s", loss);
         exchange_refuse(exchange, &error, "");
-    } else if (exchange->request->job == JOB_SCORE) {
+    } else if (exchange->request->params.job == JOB_SCORE) {
         go_on(exchange, now_us);
         return;
     } else {

@@ -143,7 +143,7 @@ static int read_model(struct query *query, const json *value, const struct messa
         (void)limits;                                                                              \
         return read_flag(value, &query->field, error);                                             \
     }
-FLAG(stream, stream)
+FLAG(stream, params.stream)
 FLAG(echo, echo)
 FLAG(add_special, add_special)
 FLAG(logprobs_flag, logprobs)
@@ -230,7 +230,7 @@ static int read_priority(struct query *query, const json *value,
     (void)limits;
     int rc = json_integer(value, "priority", -8, 7, &priority, error);
     if (!rc)
-        query->priority = (int32_t)priority;
+        query->params.priority = (int32_t)priority;
     return rc;
 }
 
@@ -241,7 +241,7 @@ static int read_deadline(struct query *query, const json *value,
     (void)limits;
     int rc = json_integer(value, "deadline_ms", 0, INT64_C(1) << 40, &deadline, error);
     if (!rc)
-        query->deadline_ms = (uint64_t)deadline;
+        query->params.deadline_ms = (uint64_t)deadline;
     return rc;
 }
 
@@ -428,11 +428,11 @@ static int check(struct query *query, struct error *error)
         sampling->logprobs = -1;
     else if (query->kind == QUERY_CHAT && sampling->logprobs < 0)
         sampling->logprobs = 0;
-    if (query_scores(query) && (query->stream || sampling->logprobs > 1)) {
-        snprintf(query->param, sizeof(query->param), query->stream ? "stream" : "logprobs");
+    if (query_scores(query) && (query->params.stream || sampling->logprobs > 1)) {
+        snprintf(query->param, sizeof(query->param), query->params.stream ? "stream" : "logprobs");
         return error_set(error, ERR_UNSUPPORTED, "echo with logprobs: %s",
-                         query->stream ? "streams are not supported"
-                                       : "prompts have no more than the likeliest token, 1");
+                         query->params.stream ? "streams are not supported"
+                                              : "prompts have no more than the likeliest token, 1");
     }
     if (query->max_given && sampling->max_tokens == 0) {
         snprintf(query->param, sizeof(query->param), "max_tokens");

@@ -34,12 +34,11 @@ struct query {
     enum query_kind kind;
     json *document;    /* owned; what is borrowed from: the rest of it was freed */
     const char *model; /* NULL: not given */
-    bool stream, include_usage, echo, base64;
+    bool include_usage, echo, base64;
     bool add_special;
     bool logprobs; /* chat says by a second field how many */
     bool max_given;
-    int32_t priority;
-    uint64_t deadline_ms;
+    struct request_params params; /* stream, priority and deadline; the job follows from the kind */
     struct message_prompt common; /* sampling, stop strings and tokens, bias */
     struct query_prompt *prompts;
     uint32_t prompt_count;

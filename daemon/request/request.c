@@ -82,6 +82,7 @@ int request_add(struct request *request, const struct message_prompt *prompt, co
         return rc;
     for (uint32_t result = 0; result < n; result++) {
         struct seq *seq = &request->seqs[request->seq_count++];
+        seq->params = request->params;
         seq->sampling = prompt->sampling;
         seq->sampling.seed = seed_of(prompt->sampling.seed, result);
         seq->prompt = tokens;
@@ -103,10 +104,7 @@ void request_seal(struct request *request, uint64_t first_seq_id, uint64_t user_
         seq->id = first_seq_id + i;
         seq->number = i;
         seq->user_id = user_id;
-        seq->job = request->job;
-        seq->pooling = request->pooling;
-        seq->normalize = request->normalize;
-        seq->priority = request->priority;
+        seq->priority = request->params.priority;
         seq->arrived_us = request->arrived_us;
         seq->deadline_us = request->deadline_us;
         deadline_init(&seq->deadline);
@@ -143,7 +141,7 @@ uint32_t seq_out_count(const struct seq *seq)
 
 uint32_t seq_out_max(const struct seq *seq)
 {
-    switch (seq->job) {
+    switch (seq->params.job) {
     case JOB_GENERATE:
         return seq->sampling.max_tokens;
     case JOB_SCORE:
@@ -151,12 +149,13 @@ uint32_t seq_out_max(const struct seq *seq)
     case JOB_EMBED:
         break;
     }
-    return seq->pooling == POOLING_ALL ? seq->prompt_len : 1;
+    return seq->params.pooling == POOLING_ALL ? seq->prompt_len : 1;
 }
 
 uint64_t seq_tokens(const struct seq *seq)
 {
-    return (uint64_t)seq->prompt_len + (seq->job == JOB_GENERATE ? seq->sampling.max_tokens : 0);
+    return (uint64_t)seq->prompt_len +
+           (seq->params.job == JOB_GENERATE ? seq->sampling.max_tokens : 0);
 }
 
 static size_t aligned(size_t size)
@@ -174,13 +173,13 @@ static struct result_room result_room(const struct seq *seq, uint32_t hidden)
     /* At most 2^32 elements of some 160 bytes each: far from the end of size_t. */
     size_t count = seq_out_max(seq);
     struct result_room room = {.failure = aligned(sizeof(*seq->failure))};
-    if (seq->job == JOB_GENERATE) {
+    if (seq->params.job == JOB_GENERATE) {
         room.tokens = aligned(count * sizeof(*seq->out_tokens));
         if (seq->sampling.logprobs >= 0)
             room.logprobs = aligned(count * sizeof(*seq->out_logprobs));
         if (seq->sampling.logprobs > 0)
             room.tops = aligned(count * (size_t)seq->sampling.logprobs * sizeof(*seq->out_tops));
-    } else if (seq->job == JOB_SCORE) {
+    } else if (seq->params.job == JOB_SCORE) {
         room.scores = aligned(count * sizeof(*seq->out_scores));
     } else {
         room.rows = aligned(count * hidden * sizeof(*seq->out_rows));

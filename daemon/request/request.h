@@ -52,13 +52,10 @@ struct request {
     struct user *user;          /* whose bounds it counts against */
     struct list sink_link, user_link;
     struct list id_link, client_link; /* the server's indexes, by id and by the client's own */
-    enum job job;
-    int32_t priority;
-    bool stream, want_text, normalize;
+    struct request_params params;
     bool together;         /* one answer when all have ended: its results are kept until then */
     uint64_t answer_bytes; /* together: its results at most, and what is known of the answer */
     uint64_t result_bytes; /* together: that, from the first sending until all are released */
-    enum pooling pooling;
     time_us arrived_us;
     time_us deadline_us; /* 0 = none */
     uint32_t seq_count;
@@ -73,6 +70,12 @@ struct request {
 
 /* ---- loop thread ------------------------------------------------------------------------------
  */
+
+/* When it ends at the latest; 0 = never. */
+static inline time_us request_deadline(const struct request_params *params, time_us arrived_us)
+{
+    return params->deadline_ms > 0 ? arrived_us + params->deadline_ms * 1000 : 0;
+}
 
 /* A request without sequences, with room for `seq_room` of them; all else is zero. */
 int request_make(uint32_t seq_room, struct request **ret_request, struct error *error);

@@ -40,11 +40,18 @@ struct message_limits request_builder_limits(const struct server *server)
 }
 
 int request_builder_open(struct request_builder *intake, struct server *server, uint64_t sequences,
+                         const struct request_params *params, time_us arrived_us,
                          struct error *error)
 {
     uint32_t most = server->limits.batch_max;
     *intake = (struct request_builder){.server = server};
-    return request_make(sequences < most ? (uint32_t)sequences : most, &intake->request, error);
+    int rc = request_make(sequences < most ? (uint32_t)sequences : most, &intake->request, error);
+    if (rc)
+        return rc;
+    intake->request->params = *params;
+    intake->request->arrived_us = arrived_us;
+    intake->request->deadline_us = request_deadline(params, arrived_us);
+    return 0;
 }
 
 void request_builder_drop(struct request_builder *intake)
@@ -108,7 +115,7 @@ static int add_text(struct request_builder *intake, const struct message_prompt 
 {
     struct server *server = intake->server;
     struct request *request = intake->request;
-    bool wanted = request->want_text && request->job == JOB_GENERATE;
+    bool wanted = request->params.want_text && request->params.job == JOB_GENERATE;
     if (!wanted && prompt->stop_count == 0)
         return 0;
     int rc = model_text_texts(server->language, error);
@@ -126,8 +133,8 @@ int request_builder_prompt(struct request_builder *intake, struct message_prompt
     const int32_t *stop_ids = NULL, *kept = NULL;
     const struct gpu_bias *bias = NULL;
     uint32_t bias_count = 0, first = request->seq_count;
-    int rc = admission_prompt(&server->limits, request->job, token_count, server->model.max_tokens,
-                              &prompt->sampling, error);
+    int rc = admission_prompt(&server->limits, request->params.job, token_count,
+                              server->model.max_tokens, &prompt->sampling, error);
     if (!rc)
         rc = keep_ids(intake, prompt, &stop_ids, error);
     if (!rc)
@@ -139,11 +146,8 @@ int request_builder_prompt(struct request_builder *intake, struct message_prompt
     if (!prompt->sampling.seed_given)
         prompt->sampling.seed = server_draw(server);
     rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
-    for (uint32_t i = first; !rc && i < request->seq_count; i++) {
-        request->seqs[i].job = request->job; /* seq_tokens() asks for it */
-        request->seqs[i].pooling = request->pooling;
+    for (uint32_t i = first; !rc && i < request->seq_count; i++)
         intake->total += seq_tokens(&request->seqs[i]);
-    }
     return rc ? rc : add_text(intake, prompt, first, error);
 }
 
@@ -171,7 +175,7 @@ int request_builder_admit(struct request_builder *intake, const struct response_
     const struct user *user = sink->user;
     int rc = admission_priority(grants_priority(&server->grants, user->id, sink->admin,
                                                 (int32_t)server->options->priority_max),
-                                request->priority, error);
+                                request->params.priority, error);
     if (!rc)
         rc = admission_results(intake, error);
     if (!rc)

@@ -32,13 +32,14 @@ struct message_limits request_builder_limits(const struct server *server);
 
 /* sequences: how many are expected. */
 int request_builder_open(struct request_builder *intake, struct server *server, uint64_t sequences,
+                         const struct request_params *params, time_us arrived_us,
                          struct error *error);
 /* The prompt's n sequences; everything is copied. Tokens are those of the prompt, or of its text.
  */
 int request_builder_prompt(struct request_builder *intake, struct message_prompt *prompt,
                            const int32_t *tokens, uint32_t token_count, struct error *error);
-/* The whole against what its user may, and against what that and all of them hold. arrived_us,
- * deadline_us, priority and what its results are told as are set. */
+/* The whole against what its user may, and against what that and all of them hold. What its results
+ * are told as is set. */
 int request_builder_admit(struct request_builder *intake, const struct response_sink *sink,
                           struct error *error);
 /* The request's daemon-wide number is known from here on. */

@@ -101,7 +101,7 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
 static void charge(struct server *server, struct seq *seq)
 {
     uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
-    if (seq->job == JOB_GENERATE && count > seq->charged)
+    if (seq->params.job == JOB_GENERATE && count > seq->charged)
         waiting_charge(&server->waiting, seq, count - seq->charged);
     seq->charged = count;
 }
@@ -152,7 +152,7 @@ static void count_end(struct server *server, const struct seq *seq)
         [FINISH_ERROR] = &server->counts.finished_error_total,
     };
     struct request *request = seq->request;
-    uint32_t out = seq->job == JOB_GENERATE ? seq_out_count(seq) : 0;
+    uint32_t out = seq->params.job == JOB_GENERATE ? seq_out_count(seq) : 0;
     (*totals[seq->finish])++;
     request->finished[seq->finish]++;
     request->prompt_tokens += seq->prompt_len;
@@ -182,9 +182,10 @@ static void log_request(const struct server *server, const struct request *reque
     log_line(LOG_INFO, "request",
              "%" PRIu64 " uid=%" PRIu64 " job=%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
              " tokens=%" PRIu64 " queued_us=%" PRIu64 " total_us=%" PRIu64,
-             request->id, request->user->id, job_name(request->job), request->priority,
-             request->seq_count, ends, request->prompt_tokens, request->out_tokens,
-             (scheduled ? scheduled : now_us) - request->arrived_us, now_us - request->arrived_us);
+             request->id, request->user->id, job_name(request->params.job),
+             request->params.priority, request->seq_count, ends, request->prompt_tokens,
+             request->out_tokens, (scheduled ? scheduled : now_us) - request->arrived_us,
+             now_us - request->arrived_us);
 }
 
 /* Where stop strings are looked for, they decide how it has ended. */
@@ -274,7 +275,7 @@ void request_table_progress(struct server *server, struct seq *seq, time_us now_
         return;
     if (text_stream_stops(seq->transcript) && text_stream_read(seq, seq_out_count(seq)))
         request_table_cancel(server, seq, FINISH_STOP, now_us);
-    if (seq->request->stream)
+    if (seq->request->params.stream)
         sink->news(sink, seq);
 }
 

@@ -173,10 +173,11 @@ void sched_unwait(struct sched *sched, struct seq *seq)
 
 void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
 {
-    assert(seq->prompt_len > 0 && (seq->job != JOB_GENERATE || seq->sampling.max_tokens > 0));
+    assert(seq->prompt_len > 0 &&
+           (seq->params.job != JOB_GENERATE || seq->sampling.max_tokens > 0));
     assert(sched_final_len(seq) <= sched->limits.context_max);
     seq->order = sched->order_next++;
-    seq->prefill_len = seq->job == JOB_GENERATE ? seq->prompt_len : sched_final_len(seq);
+    seq->prefill_len = seq->params.job == JOB_GENERATE ? seq->prompt_len : sched_final_len(seq);
     sched_wait(sched, seq);
     if (seq->prefill_len == 0) /* the score of a single token: nothing to compute */
         sched_end(sched, seq, FINISH_STOP, now_us);

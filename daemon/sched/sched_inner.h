@@ -20,7 +20,7 @@ static inline struct kv_table *sched_table(struct sched *sched, const struct seq
 /* Positions whose KV is written when the last row of the sequence has run. */
 static inline uint32_t sched_final_len(const struct seq *seq)
 {
-    switch (seq->job) {
+    switch (seq->params.job) {
     case JOB_GENERATE:
         return seq->prompt_len + seq->sampling.max_tokens - 1;
     case JOB_SCORE:

@@ -173,9 +173,9 @@ void sched_make_way(struct sched *sched, time_us now_us)
 void sched_requeue(struct sched *sched, struct seq *seq)
 {
     uint32_t answered = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
-    if (seq->job == JOB_GENERATE)
+    if (seq->params.job == JOB_GENERATE)
         seq->prefill_len = seq->prompt_len + answered;
-    else if (seq->job == JOB_SCORE || seq->pooling == POOLING_ALL)
+    else if (seq->params.job == JOB_SCORE || seq->params.pooling == POOLING_ALL)
         seq->emit_from = answered;
     seq->num_computed = 0;
     sched_wait(sched, seq);

@@ -20,15 +20,16 @@ struct builder {
 
 static bool per_position(const struct seq *seq)
 {
-    return seq->job == JOB_SCORE || (seq->job == JOB_EMBED && seq->pooling == POOLING_ALL);
+    return seq->params.job == JOB_SCORE ||
+           (seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_ALL);
 }
 
 /* What the row must give, told from where it ends. */
 static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
 {
     bool ends = position + q_len >= seq->prefill_len;
-    unsigned want = seq->job == JOB_EMBED && seq->normalize ? GPU_NORMALIZE : 0;
-    switch (seq->job) {
+    unsigned want = seq->params.job == JOB_EMBED && seq->params.normalize ? GPU_NORMALIZE : 0;
+    switch (seq->params.job) {
     case JOB_GENERATE:
         if (!ends)
             return 0;
@@ -38,9 +39,9 @@ static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
     case JOB_EMBED:
         break;
     }
-    if (seq->pooling == POOLING_ALL)
+    if (seq->params.pooling == POOLING_ALL)
         return position >= seq->emit_from ? want | GPU_EMBED_ALL : 0;
-    if (seq->pooling == POOLING_MEAN)
+    if (seq->params.pooling == POOLING_MEAN)
         return GPU_POOL_ADD | (ends ? want | GPU_POOL_OUT : 0);
     return ends ? want | GPU_EMBED_LAST : 0;
 }
@@ -95,9 +96,9 @@ static void put_prompt_row(struct builder *b, struct seq *seq, uint32_t q_len)
 static uint32_t min_chunk(const struct sched *sched, const struct seq *seq)
 {
     uint32_t chunk = sched_min(sched->chunk_min, seq->prefill_len - seq->num_computed);
-    if (seq->job == JOB_SCORE)
+    if (seq->params.job == JOB_SCORE)
         chunk = sched_min(chunk, sched->limits.scores_max / sched->prefill_max);
-    if (seq->job == JOB_EMBED && seq->pooling == POOLING_ALL)
+    if (seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_ALL)
         chunk = sched_min(chunk, sched->limits.embeds_max / sched->prefill_max);
     return chunk;
 }
@@ -114,9 +115,9 @@ static uint32_t chunk_bound(const struct builder *b, const struct seq *seq)
     if (per_position(seq)) {
         if (seq->num_computed < seq->emit_from)
             return sched_min(q_len, seq->emit_from - seq->num_computed);
-        return sched_min(q_len, seq->job == JOB_SCORE ? scores : embeds);
+        return sched_min(q_len, seq->params.job == JOB_SCORE ? scores : embeds);
     }
-    if (seq->job == JOB_EMBED && embeds == 0 && q_len == left)
+    if (seq->params.job == JOB_EMBED && embeds == 0 && q_len == left)
         q_len--; /* the end has to wait for an embedding row */
     return q_len;
 }
@@ -164,8 +165,10 @@ static bool is_due(const struct sched *sched, const struct seq *seq)
 static void keep(struct builder *b, const struct seq *seq, bool hold)
 {
     uint32_t chunk = min_chunk(b->sched, seq);
-    uint32_t scores = seq->job == JOB_SCORE ? chunk : 0;
-    uint32_t embeds = seq->job != JOB_EMBED ? 0 : seq->pooling == POOLING_ALL ? chunk : 1;
+    uint32_t scores = seq->params.job == JOB_SCORE ? chunk : 0;
+    uint32_t embeds = seq->params.job != JOB_EMBED         ? 0
+                      : seq->params.pooling == POOLING_ALL ? chunk
+                                                           : 1;
     b->tokens_kept = hold ? b->tokens_kept + chunk : b->tokens_kept - chunk;
     b->scores_kept = hold ? b->scores_kept + scores : b->scores_kept - scores;
     b->embeds_kept = hold ? b->embeds_kept + embeds : b->embeds_kept - embeds;
@@ -242,12 +245,12 @@ static void put_open(struct builder *b, struct seq *seq)
 {
     struct gpu_plan *plan = &b->step->plan;
     const struct sampling *sampling = &seq->sampling;
-    bool generate = seq->job == JOB_GENERATE;
+    bool generate = seq->params.job == JOB_GENERATE;
     const struct sampler *sampler = &sampling->sampler;
     bool penalties =
         generate && (sampler->repetition_penalty != 1 || sampler->presence_penalty != 0 ||
                      sampler->frequency_penalty != 0);
-    bool pool = seq->job == JOB_EMBED && seq->pooling == POOLING_MEAN;
+    bool pool = seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_MEAN;
     b->step->opened[plan->open_count] = seq;
     b->step->opens[plan->open_count++] = (struct gpu_open){
         .slot = seq->slot,

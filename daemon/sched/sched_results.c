@@ -106,7 +106,7 @@ static bool take_rows(struct sched *sched, struct seq *seq, const float *rows, u
                       time_us now_us)
 {
     uint32_t number = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
-    uint32_t all = seq->pooling == POOLING_ALL ? seq->prompt_len : 1;
+    uint32_t all = seq->params.pooling == POOLING_ALL ? seq->prompt_len : 1;
     size_t hidden = sched->model.hidden;
     assert(number + count <= all);
     if (!all_finite(rows, count * hidden))

@@ -91,9 +91,9 @@ static size_t encode(unsigned char *buffer, size_t size)
         .sampling = sampling_unset(), .tokens = &token, .token_count = 1};
     prompt.sampling.max_tokens = 1;
     prompt.sampling.ignore_eos = true;
-    const struct message_submit_out submit = {.job = JOB_GENERATE,
-                                              .priority = WAITING_PRIORITY_MAX,
-                                              .normalize = true,
+    const struct message_submit_out submit = {.params.job = JOB_GENERATE,
+                                              .params.priority = WAITING_PRIORITY_MAX,
+                                              .params.normalize = true,
                                               .prompt_count = 1,
                                               .prompts = &prompt};
     size_t length = message_encode_hello(buffer, size, &hello);

@@ -180,7 +180,7 @@ static void open_conn(struct load *load, struct conn *conn, const char *path)
     struct message_prompt prompt = {
         .sampling = sampling_unset(), .tokens = zeros, .token_count = PROMPT_TOKENS};
     const struct message_submit_out submit = {
-        .job = JOB_GENERATE, .prompt_count = 1, .prompts = &prompt};
+        .params.job = JOB_GENERATE, .prompt_count = 1, .prompts = &prompt};
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = conn};
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     conn->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

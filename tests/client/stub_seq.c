@@ -37,9 +37,9 @@ struct stub_seq *stub_seq_make(const struct message_submit *submit,
     struct stub_seq *seq = calloc(1, sizeof(*seq) + count * sizeof(int32_t));
     if (!seq)
         abort();
-    seq->job = submit->job;
-    seq->pooling = submit->pooling;
-    seq->text = submit->want_text;
+    seq->job = submit->params.job;
+    seq->pooling = submit->params.pooling;
+    seq->text = submit->params.want_text;
     seq->sampling = prompt->sampling;
     seq->first_token = hangs(prompt) ? STUB_HANG_TOKEN : token_of(prompt, 0);
     seq->prompt_count = count;

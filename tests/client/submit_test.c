@@ -73,9 +73,9 @@ START_TEST(every_parameter_arrives)
     ck_assert(peer_next(&peer, &frame));
     ck_assert_int_eq(message_decode_submit(&frame, &limits, &none, &submit, &error), 0);
     ck_assert_int_eq(message_submit_prompt(&submit, 0, &got, &error), 0);
-    ck_assert_int_eq(submit.priority, -3);
-    ck_assert_uint_eq(submit.deadline_ms, 5000);
-    ck_assert(!submit.stream && submit.want_text);
+    ck_assert_int_eq(submit.params.priority, -3);
+    ck_assert_uint_eq(submit.params.deadline_ms, 5000);
+    ck_assert(!submit.params.stream && submit.params.want_text);
     ck_assert_float_eq(got.sampling.sampler.temperature, 0.5f);
     ck_assert_float_eq(got.sampling.sampler.top_p, 0.75f);
     ck_assert_float_eq(got.sampling.sampler.min_p, 0.25f);

@@ -233,9 +233,9 @@ static size_t encode_generate(void *buffer, size_t size)
         prompts[i].sampling.max_tokens = TOKENS;
         prompts[i].sampling.ignore_eos = true;
     }
-    const struct message_submit_out submit = {.job = JOB_GENERATE,
-                                              .stream = true,
-                                              .normalize = true,
+    const struct message_submit_out submit = {.params.job = JOB_GENERATE,
+                                              .params.stream = true,
+                                              .params.normalize = true,
                                               .prompt_count = PROMPTS,
                                               .prompts = prompts};
     return message_encode_submit(buffer, size, 1, &submit);

@@ -145,22 +145,15 @@ static void check_prompt(const struct frame *frame, const struct message_submit 
     }
     if (prompt->bias)
         message_bias(prompt->bias, VOCABULARY, bias, MESSAGE_BIAS_MAX, &bias_count, &error);
-    FUZZ_CHECK(submit->job == JOB_GENERATE || prompt->stop_count == 0);
+    FUZZ_CHECK(submit->params.job == JOB_GENERATE || prompt->stop_count == 0);
 }
 
 /* The prompts as a client would send them are accepted again. */
 static void check_again(const struct message_submit *submit, const struct message_prompt *prompts,
                         const struct message_limits *limits, const struct sampling *defaults)
 {
-    struct message_submit_out request = {.job = submit->job,
-                                         .priority = submit->priority,
-                                         .deadline_ms = submit->deadline_ms,
-                                         .stream = submit->stream,
-                                         .want_text = submit->want_text,
-                                         .normalize = submit->normalize,
-                                         .pooling = submit->pooling,
-                                         .prompt_count = submit->prompt_count,
-                                         .prompts = prompts};
+    struct message_submit_out request = {
+        .params = submit->params, .prompt_count = submit->prompt_count, .prompts = prompts};
     struct message_submit again;
     struct message_prompt prompt;
     struct frame frame;
@@ -169,7 +162,8 @@ static void check_again(const struct message_submit *submit, const struct messag
     FUZZ_CHECK(bytes && message_encode_submit(bytes, size, 1, &request) == size);
     FUZZ_CHECK(frame_decode(bytes, size, size, &frame, &used, &error) == FRAME_OK);
     FUZZ_CHECK(message_decode_submit(&frame, limits, defaults, &again, &error) == 0);
-    FUZZ_CHECK(again.prompt_count == submit->prompt_count && again.job == submit->job);
+    FUZZ_CHECK(again.prompt_count == submit->prompt_count &&
+               again.params.job == submit->params.job);
     for (uint32_t i = 0; i < again.prompt_count; i++) {
         FUZZ_CHECK(message_submit_prompt(&again, i, &prompt, &error) == 0);
         FUZZ_CHECK(prompt.token_count == prompts[i].token_count);

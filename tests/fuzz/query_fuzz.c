@@ -54,7 +54,7 @@ static void check_deadline(const struct query *query, const char *body, size_t l
 {
     struct body_deadline deadline = {0};
     hint_read(&deadline, body, length);
-    FUZZ_CHECK(deadline.ms == 0 || deadline.ms == query->deadline_ms);
+    FUZZ_CHECK(deadline.ms == 0 || deadline.ms == query->params.deadline_ms);
 }
 
 /* As the native protocol carries it. */

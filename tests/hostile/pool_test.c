@@ -73,9 +73,9 @@ static size_t encode_chat(void *buffer, size_t size, uint64_t id, uint32_t turns
     struct message_prompt prompt = {
         .sampling = sampling_unset(), .chat = chat, .chat_length = (uint32_t)length};
     prompt.sampling.max_tokens = 1;
-    const struct message_submit_out submit = {.job = JOB_GENERATE,
-                                              .stream = true,
-                                              .normalize = true,
+    const struct message_submit_out submit = {.params.job = JOB_GENERATE,
+                                              .params.stream = true,
+                                              .params.normalize = true,
                                               .prompt_count = 1,
                                               .prompts = &prompt};
     return message_encode_submit(buffer, size, id, &submit);

@@ -190,9 +190,9 @@ static void submit(uint64_t id, const char *first, const char *second)
     prompts[1] = prompts[0];
     prompts[1].chat = second;
     prompts[1].chat_length = second ? (uint32_t)strlen(second) : 0;
-    const struct message_submit_out out = {.job = JOB_GENERATE,
-                                           .want_text = true,
-                                           .normalize = true,
+    const struct message_submit_out out = {.params.job = JOB_GENERATE,
+                                           .params.want_text = true,
+                                           .params.normalize = true,
                                            .prompt_count = second ? 2 : 1,
                                            .prompts = prompts};
     size_t length = message_encode_submit(bytes, sizeof(bytes), id, &out);

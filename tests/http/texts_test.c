@@ -36,10 +36,10 @@ static void submit(uint64_t id, const char *text, const char *stop, uint32_t max
         prompt.stop[0] = stop;
         prompt.stop_length[0] = (uint32_t)strlen(stop);
     }
-    const struct message_submit_out out = {.job = JOB_GENERATE,
-                                           .stream = stream,
-                                           .want_text = true,
-                                           .normalize = true,
+    const struct message_submit_out out = {.params.job = JOB_GENERATE,
+                                           .params.stream = stream,
+                                           .params.want_text = true,
+                                           .params.normalize = true,
                                            .prompt_count = 1,
                                            .prompts = &prompt};
     size_t length = message_encode_submit(frame, sizeof(frame), id, &out);

@@ -254,10 +254,10 @@ START_TEST(what_is_not_given_has_its_default)
     struct message_prompt prompt;
     head_frame_fill(&built, FRAME_SUBMIT, G "\"seed\":0}", five, sizeof(five));
     ck_assert_int_eq(message_decode_submit(&built.frame, &limits, &defaults, &submit, &error), 0);
-    ck_assert(submit.stream && !submit.want_text && submit.normalize);
-    ck_assert_int_eq(submit.priority, 0);
-    ck_assert_uint_eq(submit.deadline_ms, 0);
-    ck_assert_int_eq(submit.pooling, POOLING_LAST);
+    ck_assert(submit.params.stream && !submit.params.want_text && submit.params.normalize);
+    ck_assert_int_eq(submit.params.priority, 0);
+    ck_assert_uint_eq(submit.params.deadline_ms, 0);
+    ck_assert_int_eq(submit.params.pooling, POOLING_LAST);
     ck_assert_int_eq(message_submit_prompt(&submit, 0, &prompt, &error), 0);
     ck_assert(prompt.sampling.sampler.temperature == 0.25f &&
               prompt.sampling.sampler.top_p == 0.5f);
@@ -383,10 +383,10 @@ START_TEST(what_is_encoded_is_decoded)
          .stop_length = {2, 3},
          .stop_id_count = 1,
          .stop_ids = {42}}};
-    struct message_submit_out request = {.job = JOB_GENERATE,
-                                         .priority = -8,
-                                         .deadline_ms = 123456,
-                                         .want_text = true,
+    struct message_submit_out request = {.params.job = JOB_GENERATE,
+                                         .params.priority = -8,
+                                         .params.deadline_ms = 123456,
+                                         .params.want_text = true,
                                          .prompt_count = 2,
                                          .prompts = prompts,
                                          .bias = bias,
@@ -403,9 +403,9 @@ START_TEST(what_is_encoded_is_decoded)
     struct message_prompt prompt;
     ck_assert_int_eq(frame_decode(bytes, size, size, &frame, &used, &error), FRAME_OK);
     ck_assert_int_eq(message_decode_submit(&frame, &limits, &defaults, &submit, &error), 0);
-    ck_assert_int_eq(submit.priority, -8);
-    ck_assert_uint_eq(submit.deadline_ms, 123456);
-    ck_assert(!submit.stream && submit.want_text);
+    ck_assert_int_eq(submit.params.priority, -8);
+    ck_assert_uint_eq(submit.params.deadline_ms, 123456);
+    ck_assert(!submit.params.stream && submit.params.want_text);
     ck_assert_int_eq(message_submit_prompt(&submit, 0, &prompt, &error), 0);
     ck_assert_mem_eq(&prompt.sampling, &defaults, sizeof(defaults));
     ck_assert_int_eq(message_submit_prompt(&submit, 1, &prompt, &error), 0);
@@ -443,7 +443,7 @@ START_TEST(a_head_over_its_limit_is_not_encoded)
     struct message_prompt prompt = {
         .sampling = sampling_unset(), .text = text, .text_length = length};
     struct message_submit_out request = {
-        .job = JOB_GENERATE, .prompt_count = 1, .prompts = &prompt};
+        .params.job = JOB_GENERATE, .prompt_count = 1, .prompts = &prompt};
     ck_assert_uint_eq(message_encode_submit(buffer, 2 * length, 1, &request), 0);
     prompt.text_length = length - 100;
     ck_assert_uint_gt(message_encode_submit(buffer, 2 * length, 1, &request), 0);

@@ -89,15 +89,8 @@ static void decode_submit(const char *name, uint64_t id, struct message_submit *
 static void assert_encodes_again(const char *name, uint64_t id, const struct message_submit *submit,
                                  const struct message_prompt *prompts)
 {
-    struct message_submit_out again = {.job = submit->job,
-                                       .priority = submit->priority,
-                                       .deadline_ms = submit->deadline_ms,
-                                       .stream = submit->stream,
-                                       .want_text = submit->want_text,
-                                       .normalize = submit->normalize,
-                                       .pooling = submit->pooling,
-                                       .prompt_count = submit->prompt_count,
-                                       .prompts = prompts};
+    struct message_submit_out again = {
+        .params = submit->params, .prompt_count = submit->prompt_count, .prompts = prompts};
     assert_bytes(name, message_encode_submit(out, sizeof(out), id, &again));
     ck_assert_uint_eq(message_submit_size_bound(&again), wire_named(name)->length);
 }
@@ -108,10 +101,10 @@ START_TEST(submit_of_tokens_stands_on_the_page)
     struct message_submit submit;
     struct message_prompt prompts[2];
     decode_submit("submit", 7, &submit, prompts);
-    ck_assert_int_eq(submit.job, JOB_GENERATE);
-    ck_assert_int_eq(submit.priority, 2);
-    ck_assert_uint_eq(submit.deadline_ms, 5000);
-    ck_assert(submit.stream && !submit.want_text);
+    ck_assert_int_eq(submit.params.job, JOB_GENERATE);
+    ck_assert_int_eq(submit.params.priority, 2);
+    ck_assert_uint_eq(submit.params.deadline_ms, 5000);
+    ck_assert(submit.params.stream && !submit.params.want_text);
     ck_assert_uint_eq(submit.prompt_count, 2);
     ck_assert_uint_eq(prompts[0].token_count, 3);
     ck_assert_mem_eq(prompts[0].tokens, first, sizeof(first));
@@ -132,8 +125,8 @@ START_TEST(submit_of_texts_stands_on_the_page)
     struct message_submit submit;
     struct message_prompt prompts[2];
     decode_submit("submit_texts", 8, &submit, prompts);
-    ck_assert_int_eq(submit.job, JOB_GENERATE);
-    ck_assert(!submit.stream && submit.want_text);
+    ck_assert_int_eq(submit.params.job, JOB_GENERATE);
+    ck_assert(!submit.params.stream && submit.params.want_text);
     ck_assert_uint_eq(submit.prompt_count, 2);
     ck_assert_str_eq(prompts[0].text, "12+30=");
     ck_assert_uint_eq(prompts[0].text_length, 6);
@@ -173,9 +166,9 @@ START_TEST(submit_to_embed_stands_on_the_page)
     struct message_submit submit;
     struct message_prompt prompt;
     decode_submit("submit_embed", 9, &submit, &prompt);
-    ck_assert_int_eq(submit.job, JOB_EMBED);
-    ck_assert_int_eq(submit.pooling, POOLING_MEAN);
-    ck_assert(submit.normalize);
+    ck_assert_int_eq(submit.params.job, JOB_EMBED);
+    ck_assert_int_eq(submit.params.pooling, POOLING_MEAN);
+    ck_assert(submit.params.normalize);
     ck_assert_uint_eq(prompt.token_count, 3);
     assert_encodes_again("submit_embed", 9, &submit, &prompt);
     message_submit_free(&submit);

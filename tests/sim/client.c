@@ -432,8 +432,10 @@ static void send_long_text(struct guest *guest)
         memset(text, 'a', LONG_TEXT);
         const struct message_prompt prompt = {
             .sampling = sampling_unset(), .text = text, .text_length = LONG_TEXT};
-        const struct message_submit_out submit = {
-            .job = JOB_SCORE, .normalize = true, .prompt_count = 1, .prompts = &prompt};
+        const struct message_submit_out submit = {.params.job = JOB_SCORE,
+                                                  .params.normalize = true,
+                                                  .prompt_count = 1,
+                                                  .prompts = &prompt};
         line_put(&guest->line, buffer,
                  message_encode_submit(buffer, sizeof(buffer), ask->id, &submit));
     }

@@ -153,12 +153,12 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
         }
         seq += order->prompt_n[i];
     }
-    const struct message_submit_out submit = {.job = order->job,
-                                              .priority = order->priority,
-                                              .deadline_ms = order->deadline_ms,
-                                              .stream = order->stream,
-                                              .normalize = order->normalize,
-                                              .pooling = order->pooling,
+    const struct message_submit_out submit = {.params.job = order->job,
+                                              .params.priority = order->priority,
+                                              .params.deadline_ms = order->deadline_ms,
+                                              .params.stream = order->stream,
+                                              .params.normalize = order->normalize,
+                                              .params.pooling = order->pooling,
                                               .prompt_count = order->prompt_count,
                                               .prompts = prompts};
     return message_encode_submit(buffer, size, order->id, &submit);

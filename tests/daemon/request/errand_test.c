@@ -91,10 +91,10 @@ static void chat(struct client *from, uint64_t id, const char *text, uint32_t ti
     struct message_prompt prompt = {
         .sampling = sampling_unset(), .chat = conversation, .chat_length = (uint32_t)length + 4};
     prompt.sampling.max_tokens = 1;
-    const struct message_submit_out submit = {.job = JOB_GENERATE,
-                                              .deadline_ms = deadline_ms,
-                                              .stream = true,
-                                              .normalize = true,
+    const struct message_submit_out submit = {.params.job = JOB_GENERATE,
+                                              .params.deadline_ms = deadline_ms,
+                                              .params.stream = true,
+                                              .params.normalize = true,
                                               .prompt_count = 1,
                                               .prompts = &prompt};
     size_t size = message_encode_submit(frame, sizeof(frame), id, &submit);

@@ -15,8 +15,8 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
         options->prompt_len > options->max_tokens ? options->prompt_len : options->max_tokens;
     uint32_t tops = options->logprobs > 0 ? (uint32_t)options->logprobs : 1;
     seq->id = options->seed;
-    seq->job = options->job;
-    seq->pooling = options->pooling;
+    seq->params.job = options->job;
+    seq->params.pooling = options->pooling;
     seq->priority = options->priority;
     seq->arrived_us = now_us;
     seq->sampling = (struct sampling){.sampler.top_p = 1,
@@ -102,16 +102,16 @@ static const char *check_embed(const struct seq *seq, uint32_t count)
         uint64_t full = hash_of(seq, 1, 0, p + 1);
         for (uint32_t d = 0; d < FAKE_HIDDEN; d++) {
             sum[d] += fake_embed(full, d);
-            if (seq->pooling == POOLING_ALL && p < count &&
+            if (seq->params.pooling == POOLING_ALL && p < count &&
                 seq->out_rows[p * FAKE_HIDDEN + d] != fake_embed(full, d))
                 return "a wrong embedding row";
-            if (seq->pooling == POOLING_LAST && count == 1 && p + 1 == seq->prompt_len &&
+            if (seq->params.pooling == POOLING_LAST && count == 1 && p + 1 == seq->prompt_len &&
                 seq->out_rows[d] != fake_embed(full, d))
                 return "a wrong embedding";
         }
     }
     for (uint32_t d = 0; d < FAKE_HIDDEN; d++)
-        if (seq->pooling == POOLING_MEAN && count == 1 &&
+        if (seq->params.pooling == POOLING_MEAN && count == 1 &&
             seq->out_rows[d] != sum[d] / (float)seq->prompt_len)
             return "a wrong mean";
     return "";
@@ -122,14 +122,14 @@ const char *fake_check(const struct gpu_engine *engine, const struct seq *seq)
     uint32_t count = atomic_load(&seq->out_count);
     bool complete =
         seq->stamps.ended_us > 0 && (seq->finish == FINISH_STOP || seq->finish == FINISH_LENGTH);
-    if (seq->job == JOB_GENERATE)
+    if (seq->params.job == JOB_GENERATE)
         return check_tokens(engine, seq, count, complete);
-    uint32_t all = seq->job == JOB_SCORE         ? seq->prompt_len - 1
-                   : seq->pooling == POOLING_ALL ? seq->prompt_len
-                                                 : 1;
+    uint32_t all = seq->params.job == JOB_SCORE         ? seq->prompt_len - 1
+                   : seq->params.pooling == POOLING_ALL ? seq->prompt_len
+                                                        : 1;
     if (complete && (count != all || seq->finish != FINISH_STOP))
         return "ended before everything was answered";
-    if (seq->job == JOB_EMBED)
+    if (seq->params.job == JOB_EMBED)
         return check_embed(seq, count);
     for (uint32_t i = 0; i < count; i++)
         if (seq->out_scores[i].logprob != fake_score(hash_of(seq, 1, 0, i + 1), seq->prompt[i + 1]))

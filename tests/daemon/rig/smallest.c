@@ -26,7 +26,7 @@ static bool served(const struct spawn *spawn)
     prompt.sampling.max_tokens = 1;
     prompt.sampling.ignore_eos = true;
     const struct message_submit_out submit = {
-        .job = JOB_GENERATE, .normalize = true, .prompt_count = 1, .prompts = &prompt};
+        .params.job = JOB_GENERATE, .params.normalize = true, .prompt_count = 1, .prompts = &prompt};
     _Alignas(8) unsigned char bytes[4096];
     size_t length = message_encode_hello(bytes, sizeof(bytes), &hello), at = 0, used = 0;
     length += message_encode_submit(bytes + length, sizeof(bytes) - length, 1, &submit);

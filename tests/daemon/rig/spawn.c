@@ -260,9 +260,9 @@ size_t wire_encode_generate(void *buffer, size_t size, uint64_t id, uint32_t cou
         prompts[i].sampling.max_tokens = max_tokens;
         prompts[i].sampling.ignore_eos = true;
     }
-    const struct message_submit_out submit = {.job = JOB_GENERATE,
-                                              .stream = true,
-                                              .normalize = true,
+    const struct message_submit_out submit = {.params.job = JOB_GENERATE,
+                                              .params.stream = true,
+                                              .params.normalize = true,
                                               .prompt_count = count,
                                               .prompts = prompts};
     size_t length = message_encode_submit(buffer, size, id, &submit);

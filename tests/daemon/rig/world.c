@@ -146,7 +146,7 @@ void world_step(struct world *world, uint32_t tokens)
             give(seq, i);
         seq->out_count = next;
         if (next == max) {
-            end(self, at, seq->job == JOB_GENERATE ? FINISH_LENGTH : FINISH_STOP, 0);
+            end(self, at, seq->params.job == JOB_GENERATE ? FINISH_LENGTH : FINISH_STOP, 0);
         } else {
             completion_visit(&world->completions, seq, 0);
             at++;
@@ -388,12 +388,12 @@ size_t ask_encode(const struct ask *ask, void *buffer, size_t size)
                 prompts[i].sampling.n = ask->n;
         }
     }
-    const struct message_submit_out submit = {.job = ask->job,
-                                              .priority = ask->priority,
-                                              .deadline_ms = ask->deadline_ms,
-                                              .stream = !ask->whole,
-                                              .normalize = true,
-                                              .pooling = ask->pooling,
+    const struct message_submit_out submit = {.params.job = ask->job,
+                                              .params.priority = ask->priority,
+                                              .params.deadline_ms = ask->deadline_ms,
+                                              .params.stream = !ask->whole,
+                                              .params.normalize = true,
+                                              .params.pooling = ask->pooling,
                                               .prompt_count = ask->count,
                                               .prompts = prompts};
     size_t used = message_encode_submit(buffer, size, ask->id, &submit);

@@ -202,8 +202,10 @@ static void serve_requests(const char *steps, const char *path, const char *way)
         .sampling = sampling_unset(), .tokens = tokens, .token_count = 3};
     prompt.sampling.max_tokens = 40;
     prompt.sampling.ignore_eos = true;
-    const struct message_submit_out submit = {
-        .job = JOB_GENERATE, .normalize = true, .prompt_count = 1, .prompts = &prompt};
+    const struct message_submit_out submit = {.params.job = JOB_GENERATE,
+                                              .params.normalize = true,
+                                              .prompt_count = 1,
+                                              .prompts = &prompt};
     struct wire wire;
     struct frame frame;
     spawn_start(&spawn, arguments, NULL);
