@@ -19,14 +19,10 @@ static int check_payload(const struct frame *frame, uint64_t count, size_t unit,
 
 static int check_text(const char *text, size_t length, struct error *error)
 {
-    for (size_t at = 0; at < length;) {
-        size_t step = text[at] ? utf8_length((const unsigned char *)text + at, length - at) : 0;
-        if (step == 0)
-            return error_set(error, ERR_BAD_VALUE,
-                             "the text is not UTF-8, or has a NUL, at byte %zu", at);
-        at += step;
-    }
-    return 0;
+    size_t valid = utf8_valid(text, length);
+    return valid == length ? 0
+                           : error_set(error, ERR_BAD_VALUE,
+                                       "the text is not UTF-8, or has a NUL, at byte %zu", valid);
 }
 
 static int check_tokens(const int32_t *tokens, uint32_t count, uint32_t vocabulary,
@@ -179,30 +175,34 @@ int message_decode_detokenize(const struct frame *frame, uint32_t vocabulary,
     return 0;
 }
 
+/* An answer: a number that measures the payload, and nothing else. */
+static int read_answer(const struct frame *frame, const char *name, size_t unit,
+                       uint32_t *ret_count, struct error *error)
+{
+    const char *const names[] = {name, NULL};
+    json *head;
+    int rc = open_head(frame, names, unit, 0, &head, ret_count, error);
+    if (!rc)
+        json_free(head);
+    return rc;
+}
+
 int message_decode_tokenized(const struct frame *frame, const int32_t **ret_tokens,
                              uint32_t *ret_count, struct error *error)
 {
-    static const char *const names[] = {"count", NULL};
-    json *head;
     assert(frame->type == FRAME_TOKENIZE);
-    int rc = open_head(frame, names, sizeof(int32_t), 0, &head, ret_count, error);
-    if (rc)
-        return rc;
-    json_free(head);
-    *ret_tokens = (const int32_t *)(const void *)frame->payload;
-    return 0;
+    int rc = read_answer(frame, "count", sizeof(int32_t), ret_count, error);
+    if (!rc)
+        *ret_tokens = (const int32_t *)(const void *)frame->payload;
+    return rc;
 }
 
 int message_decode_detokenized(const struct frame *frame, const char **ret_text,
                                uint32_t *ret_length, struct error *error)
 {
-    static const char *const names[] = {"bytes", NULL};
-    json *head;
     assert(frame->type == FRAME_DETOKENIZE);
-    int rc = open_head(frame, names, 1, 0, &head, ret_length, error);
-    if (rc)
-        return rc;
-    json_free(head);
-    *ret_text = (const char *)frame->payload;
-    return 0;
+    int rc = read_answer(frame, "bytes", 1, ret_length, error);
+    if (!rc)
+        *ret_text = (const char *)frame->payload;
+    return rc;
 }

@@ -299,7 +299,7 @@ static void wait_turn(struct job *job)
     struct pollfd fds[3] = {
         {events ? sluice_client_fd(job->client) : -1, events, 0},
         {job->give_up_us ? -1 : interrupt_fd(), POLLIN, 0},
-        {can_read ? job->source.fd : -1, POLLIN, 0},
+        {can_read ? job->source.input.fd : -1, POLLIN, 0},
     };
     poll(fds, 3, poll_timeout_ms(job));
     job->now_us = clock_now_us();

@@ -5,19 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/net/buffer.h"
 #include "client/option/settings.h"
+#include "client/terminal/input.h"
 
 struct source {
     const struct option_group *groups;
     const struct settings *settings;
-    const char *name; /* of the file, for messages; NULL: the command line's one prompt */
-    int fd;
-    bool ended, regular;
+    struct input input; /* its name is NULL for the command line's one prompt */
+    bool regular;
     uint64_t line; /* the last one that was taken */
     uint64_t size; /* bytes; 0 = not known */
-    struct buffer buffer;
-    size_t searched; /* bytes of it that hold no end of line */
 };
 
 enum source_state { SOURCE_WORK, SOURCE_WAIT, SOURCE_END, SOURCE_BAD };

@@ -55,15 +55,11 @@ void sluice_batch_init(sluice_batch *batch)
 static int check_text(const char *text, size_t length, const char *what, uint32_t index,
                       struct error *error)
 {
-    for (size_t at = 0; at < length;) {
-        size_t step = text[at] ? utf8_length((const unsigned char *)text + at, length - at) : 0;
-        if (step == 0)
-            return error_set(error, ERR_BAD_VALUE,
-                             "%s of prompt %u is not UTF-8, or has a NUL, at byte %zu", what, index,
-                             at);
-        at += step;
-    }
-    return 0;
+    size_t valid = utf8_valid(text, length);
+    if (valid == length)
+        return 0;
+    return error_set(error, ERR_BAD_VALUE,
+                     "%s of prompt %u is not UTF-8, or has a NUL, at byte %zu", what, index, valid);
 }
 
 static int check_whole(int64_t value, int64_t max, const char *name, uint32_t index,

@@ -10,7 +10,9 @@
 int input_open(struct input *input, const char *path, struct error *error)
 {
     bool standard = !path || !strcmp(path, "-");
-    *input = (struct input){.fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)};
+    *input = (struct input){.name = standard ? "standard input" : path,
+                            .fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC),
+                            .max = INPUT_MAX};
     if (input->fd < 0)
         return error_set(error, ERR_USAGE, "%s: %s", path, strerrordesc_np(errno));
     return 0;
@@ -26,16 +28,16 @@ void input_close(struct input *input)
 
 int input_more(struct input *input, struct error *error)
 {
-    if (buffer_used(&input->buffer) > INPUT_MAX)
-        return error_limit(error, ERR_USAGE, INPUT_MAX, buffer_used(&input->buffer),
-                           "more than %u MiB at once", INPUT_MAX >> 20);
+    if (buffer_used(&input->buffer) > input->max)
+        return error_limit(error, ERR_USAGE, input->max, buffer_used(&input->buffer),
+                           "%s: more than %zu MiB at once", input->name, input->max >> 20);
     if (buffer_reserve(&input->buffer, READ_SIZE))
         return error_set(error, ERR_NO_MEMORY, "out of memory");
     ssize_t count = read(input->fd, input->buffer.bytes + input->buffer.end, READ_SIZE);
     if (count < 0 && errno == EINTR)
         return 0;
     if (count < 0)
-        return error_set(error, ERR_USAGE, "the input: %s", strerrordesc_np(errno));
+        return error_set(error, ERR_USAGE, "%s: %s", input->name, strerrordesc_np(errno));
     input->ended = count == 0;
     input->buffer.end += (size_t)count;
     return 0;
@@ -49,9 +51,13 @@ const char *input_line(struct input *input, size_t *ret_length)
     if (used == 0)
         return NULL;
     const char *text = (const char *)input->buffer.bytes + input->buffer.start;
-    const char *end = memchr(text, '\n', used);
+    const char *end = used > input->searched
+                          ? memchr(text + input->searched, '\n', used - input->searched)
+                          : NULL;
+    input->searched = used;
     if (!end && !input->ended)
         return NULL;
+    input->searched = 0;
     *ret_length = end ? (size_t)(end - text) : used;
     input->taken = *ret_length + (end != NULL);
     return text;

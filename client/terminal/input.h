@@ -1,4 +1,4 @@
-/* A descriptor from which lines are read, or all there is. Memory is bounded by INPUT_MAX. */
+/* A descriptor from which lines are read, or all there is. Memory is bounded by `max`. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,10 +10,13 @@
 #define INPUT_MAX (16u << 20)
 
 struct input {
+    const char *name; /* for messages */
     int fd;
     bool ended;
     struct buffer buffer;
-    size_t taken; /* bytes of the line that was given last */
+    size_t max;      /* bytes that are kept at once: INPUT_MAX, unless its owner says otherwise */
+    size_t searched; /* bytes that hold no end of line */
+    size_t taken;    /* bytes of the line that was given last */
 };
 
 /* path NULL or "-": standard input. */

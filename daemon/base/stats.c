@@ -13,12 +13,6 @@ const struct stats_entry stats_table[] = {
     ENTRY(name, unit, help, STATS_GAUGE, STATS_WORKER, stats_worker)
 #define WORKER_HIST(name, help) ENTRY(name, "us", help, STATS_HIST, STATS_WORKER, stats_worker)
 #include "daemon/base/stats.def"
-#undef LOOP_COUNTER
-#undef LOOP_GAUGE
-#undef LOOP_HIST
-#undef WORKER_COUNTER
-#undef WORKER_GAUGE
-#undef WORKER_HIST
 #undef ENTRY
 };
 

@@ -22,12 +22,6 @@ struct stats_loop {
 #define WORKER_GAUGE STATS_NONE_3
 #define WORKER_HIST STATS_NONE_2
 #include "daemon/base/stats.def"
-#undef LOOP_COUNTER
-#undef LOOP_GAUGE
-#undef LOOP_HIST
-#undef WORKER_COUNTER
-#undef WORKER_GAUGE
-#undef WORKER_HIST
 };
 
 struct stats_worker {
@@ -38,12 +32,6 @@ struct stats_worker {
 #define WORKER_GAUGE(name, unit, help) uint64_t name;
 #define WORKER_HIST(name, help) struct hist name;
 #include "daemon/base/stats.def"
-#undef LOOP_COUNTER
-#undef LOOP_GAUGE
-#undef LOOP_HIST
-#undef WORKER_COUNTER
-#undef WORKER_GAUGE
-#undef WORKER_HIST
 };
 
 enum stats_kind { STATS_COUNTER, STATS_GAUGE, STATS_HIST };

@@ -61,22 +61,34 @@ int field_require(const struct fields *fields, const char *name)
                      parent_of(fields), dot_of(fields), name);
 }
 
+/* Whether the field is given, with a number in range; `wanted` says which one is refused otherwise.
+ */
+static int field_range(const struct fields *fields, const char *name, double min, double max,
+                       bool whole, bool *ret_given, double *ret_number)
+{
+    const json *given = field_get(fields, name);
+    double number = json_number(given);
+    *ret_given = given;
+    *ret_number = number;
+    if (!given || (json_is_number(given) && number >= min && number <= max &&
+                   (!whole || number == (double)(int64_t)number)))
+        return 0;
+    char wanted[96], low[NUMBER_SHOWN_MAX], high[NUMBER_SHOWN_MAX];
+    number_show(low, min);
+    number_show(high, max);
+    snprintf(wanted, sizeof(wanted), "a %snumber from %s to %s", whole ? "whole " : "", low, high);
+    return field_refuse(fields, name, given, wanted);
+}
+
 int field_integer(const struct fields *fields, const char *name, int64_t min, int64_t max,
                   int64_t *value)
 {
-    const json *given = field_get(fields, name);
-    if (!given)
-        return 0;
-    double number = json_number(given);
-    if (!json_is_number(given) || !(number >= (double)min && number <= (double)max) ||
-        number != (double)(int64_t)number) {
-        char wanted[96];
-        snprintf(wanted, sizeof(wanted), "a whole number from %lld to %lld", (long long)min,
-                 (long long)max);
-        return field_refuse(fields, name, given, wanted);
-    }
-    *value = (int64_t)number;
-    return 0;
+    bool given;
+    double number;
+    int rc = field_range(fields, name, (double)min, (double)max, true, &given, &number);
+    if (rc == 0 && given)
+        *value = (int64_t)number;
+    return rc;
 }
 
 int field_size(const struct fields *fields, const char *name, uint32_t max, uint32_t *value)
@@ -91,19 +103,12 @@ int field_size(const struct fields *fields, const char *name, uint32_t max, uint
 int field_number(const struct fields *fields, const char *name, double min, double max,
                  double *value)
 {
-    const json *given = field_get(fields, name);
-    if (!given)
-        return 0;
-    double number = json_number(given);
-    if (!json_is_number(given) || !(number >= min && number <= max)) {
-        char wanted[96], low[NUMBER_SHOWN_MAX], high[NUMBER_SHOWN_MAX];
-        number_show(low, min);
-        number_show(high, max);
-        snprintf(wanted, sizeof(wanted), "a number from %s to %s", low, high);
-        return field_refuse(fields, name, given, wanted);
-    }
-    *value = number;
-    return 0;
+    bool given;
+    double number;
+    int rc = field_range(fields, name, min, max, false, &given, &number);
+    if (rc == 0 && given)
+        *value = number;
+    return rc;
 }
 
 int field_flag(const struct fields *fields, const char *name, bool *value)

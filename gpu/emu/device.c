@@ -213,15 +213,21 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle)
     return cudaSuccess;
 }
 
+/* What a query or a synchronise may not touch: streams under capture, and any by a capturing
+ * thread. */
+static cudaError_t host_may_ask(struct CUstream_st *stream)
+{
+    if (!stream)
+        return call_fail(cudaErrorInvalidResourceHandle);
+    cudaError_t error = capture_refuses(stream);
+    return error == cudaSuccess ? capture_forbids() : error;
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 {
     ENTER(cudaStreamSynchronize);
     struct CUstream_st *stream = stream_from(handle);
-    if (!stream)
-        return call_fail(cudaErrorInvalidResourceHandle);
-    cudaError_t error = capture_refuses(stream);
-    if (error == cudaSuccess)
-        error = capture_forbids();
+    cudaError_t error = host_may_ask(stream);
     if (error != cudaSuccess)
         return error;
     stream_await(stream, stream_issued(stream));
@@ -236,11 +242,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
     ENTER(cudaStreamQuery);
     struct CUstream_st *stream = stream_from(handle);
-    if (!stream)
-        return call_fail(cudaErrorInvalidResourceHandle);
-    cudaError_t error = capture_refuses(stream);
-    if (error == cudaSuccess)
-        error = capture_forbids();
+    cudaError_t error = host_may_ask(stream);
     if (error != cudaSuccess)
         return error;
     return stream_done(stream, stream_issued(stream)) ? cudaSuccess : call_fail(cudaErrorNotReady);

@@ -151,11 +151,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
     return error == cudaSuccess ? error : call_fail(error);
 }
 
-/* What a query or a synchronise may not touch: captured events, and any event by a capturing
- * thread. */
-static cudaError_t host_may_ask(const struct event_place *place)
+/* Where the event stands, for a query or a synchronise, which may not touch captured events, and no
+ * event by a capturing thread. */
+static cudaError_t host_asks(struct CUevent_st *event, struct event_place *ret_place)
 {
-    if (place->capture_id) {
+    if (!event)
+        return call_fail(cudaErrorInvalidResourceHandle);
+    *ret_place = event_place(event);
+    if (ret_place->capture_id) {
         (void)capture_forbids(); /* and the capture is spoilt */
         return call_fail(cudaErrorCapturedEvent);
     }
@@ -166,10 +169,8 @@ cudaError_t cudaEventQuery(cudaEvent_t handle)
 {
     ENTER(cudaEventQuery);
     struct CUevent_st *event = event_from(handle);
-    if (!event)
-        return call_fail(cudaErrorInvalidResourceHandle);
-    struct event_place place = event_place(event);
-    cudaError_t error = host_may_ask(&place);
+    struct event_place place;
+    cudaError_t error = host_asks(event, &place);
     if (error != cudaSuccess)
         return error;
     if (place.stream && !stream_done(place.stream, place.seq))
@@ -181,10 +182,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 {
     ENTER(cudaEventSynchronize);
     struct CUevent_st *event = event_from(handle);
-    if (!event)
-        return call_fail(cudaErrorInvalidResourceHandle);
-    struct event_place place = event_place(event);
-    cudaError_t error = host_may_ask(&place);
+    struct event_place place;
+    cudaError_t error = host_asks(event, &place);
     if (error != cudaSuccess)
         return error;
     if (place.stream)

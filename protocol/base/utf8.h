@@ -35,3 +35,13 @@ static inline size_t utf8_length(const unsigned char *text, size_t left)
             return 0;
     return length;
 }
+
+/* Bytes before the first that is no UTF-8, or a NUL; all `length` where there is none. */
+static inline size_t utf8_valid(const char *text, size_t length)
+{
+    size_t at = 0, step;
+    while (at < length && text[at] &&
+           (step = utf8_length((const unsigned char *)text + at, length - at)) > 0)
+        at += step;
+    return at;
+}

@@ -8,10 +8,9 @@ static void convert_row(const struct convert_args *args, uint32_t i)
 {
     const struct tensor_slice *place = &args->place;
     float wide[CONVERT_PIECE];
-    size_t target = place->to + (size_t)(i / place->run) * place->step + i % place->run;
     const void *from =
         number_at(dev(args->from), args->from_dtype, (size_t)i * place->width + place->column);
-    void *to = body_at(args->to, args->to_dtype, target, place->to_stride);
+    void *to = body_at(args->to, args->to_dtype, tensor_slice_row(place, i), place->to_stride);
     if (args->from_dtype == args->to_dtype) {
         memcpy(to, from, (size_t)place->columns * dtype_bytes(args->to_dtype));
         return;

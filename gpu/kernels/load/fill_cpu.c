@@ -26,8 +26,7 @@ static void fill_row(const struct fill_args *args, uint32_t i)
     float value[FILL_PIECE], step = args->deviation * FILL_SCALE;
     uint64_t key = fill_mix(args->seed + fill_mix(args->tensor + 1));
     uint64_t first = (place->row + i) * place->width + place->column;
-    size_t target = place->to + (size_t)(i / place->run) * place->step + i % place->run;
-    void *to = body_at(args->to, args->to_dtype, target, place->to_stride);
+    void *to = body_at(args->to, args->to_dtype, tensor_slice_row(place, i), place->to_stride);
     for (uint32_t j = 0; j < place->columns; j += FILL_PIECE) {
         uint32_t count = place->columns - j < FILL_PIECE ? place->columns - j : FILL_PIECE;
         for (uint32_t c = 0; c < count; c++)

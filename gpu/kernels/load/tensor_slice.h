@@ -15,3 +15,9 @@ struct tensor_slice {
     uint32_t to, run, step;
     uint32_t to_stride; /* elements between the target's rows */
 };
+
+/* The target's row for the part's row i. */
+static inline uint64_t tensor_slice_row(const struct tensor_slice *place, uint32_t i)
+{
+    return place->to + (uint64_t)(i / place->run) * place->step + i % place->run;
+}
