@@ -57,15 +57,33 @@ START_TEST(a_given_socket_is_the_only_one)
 }
 END_TEST
 
+/* Whatever daemon this machine has: not the system's own socket, but another that is not there. */
 START_TEST(a_failure_names_every_path_and_why)
+{
+    struct address address;
+    struct error failure;
+    char expected[ADDRESS_PATH_MAX + 32];
+    int fd;
+    address_find(NULL, &address);
+    ck_assert_uint_eq(address.count, 2);
+    snprintf(address.paths[1], sizeof(address.paths[1]), "%s/system.sock", folder);
+    ck_assert_int_eq(address_connect(&address, 0, &fd, &failure), -ERR_CONNECT);
+    for (uint32_t i = 0; i < address.count; i++) {
+        snprintf(expected, sizeof(expected), "%s: no such socket", address.paths[i]);
+        ck_assert_msg(strstr(failure.text, expected), "%s", failure.text);
+    }
+    ck_assert_ptr_nonnull(strstr(failure.text, "is sluiced running?"));
+}
+END_TEST
+
+START_TEST(a_failure_is_told_by_its_number)
 {
     sluice_client *client;
     sluice_error error;
+    setenv("SLUICE_SOCKET", "/tmp/from-environment", 1);
     ck_assert_int_eq(sluice_connect(NULL, 1000, &client, &error), -SLUICE_E_CONNECT);
-    ck_assert_ptr_nonnull(strstr(error.text, folder));
-    ck_assert_ptr_nonnull(strstr(error.text, "/run/sluice/sluice.sock: no such socket"));
-    ck_assert_ptr_nonnull(strstr(error.text, "is sluiced running?"));
     ck_assert_int_eq(error.code, SLUICE_E_CONNECT);
+    ck_assert_ptr_nonnull(strstr(error.text, "/tmp/from-environment: no such socket"));
 }
 END_TEST
 
@@ -192,6 +210,7 @@ Suite *address_suite(void)
     tcase_add_test(tcase, the_users_socket_comes_before_the_systems);
     tcase_add_test(tcase, a_given_socket_is_the_only_one);
     tcase_add_test(tcase, a_failure_names_every_path_and_why);
+    tcase_add_test(tcase, a_failure_is_told_by_its_number);
     tcase_add_test(tcase, a_path_too_long_for_a_socket_is_not_cut);
     tcase_add_test(tcase, a_missing_permission_says_which_group_has_it);
     tcase_add_test(tcase, the_first_that_accepts_is_taken);
