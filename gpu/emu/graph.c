@@ -23,7 +23,7 @@ struct CUgraph_st {
     struct device *device;
     uint32_t branches;
     int priority[GRAPH_BRANCHES_MAX];
-    uint32_t count, room;
+    uint32_t count, capacity;
     struct CUgraphNode_st **node;
 };
 
@@ -91,13 +91,13 @@ static struct CUgraphNode_st *node_make(const struct work *work, const void *arg
 int32_t graph_append(struct CUgraph_st *graph, uint32_t branch, const struct work *work,
                      const void *args, size_t size, int32_t after)
 {
-    if (graph->count == graph->room) {
-        uint32_t room = graph->room ? graph->room * 2 : 64;
-        struct CUgraphNode_st **bigger = realloc(graph->node, room * sizeof(*bigger));
+    if (graph->count == graph->capacity) {
+        uint32_t capacity = graph->capacity ? graph->capacity * 2 : 64;
+        struct CUgraphNode_st **bigger = realloc(graph->node, capacity * sizeof(*bigger));
         if (!bigger)
             return -1;
         graph->node = bigger;
-        graph->room = room;
+        graph->capacity = capacity;
     }
     struct CUgraphNode_st *node = node_make(work, args, size);
     if (!node)

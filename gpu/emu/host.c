@@ -19,24 +19,24 @@ struct range {
 static struct {
     struct lock lock;
     struct range *range;
-    uint32_t count, room;
+    uint32_t count, capacity;
     char key; /* order.h: the array may move in any thread */
 } host;
 
 static bool add(void *address, size_t bytes, bool allocated)
 {
     lock_take(&host.lock);
-    if (host.count == host.room) {
-        uint32_t room = host.room ? host.room * 2 : 16;
+    if (host.count == host.capacity) {
+        uint32_t capacity = host.capacity ? host.capacity * 2 : 16;
         order_take(&host.key);
-        struct range *bigger = realloc(host.range, room * sizeof(*bigger));
+        struct range *bigger = realloc(host.range, capacity * sizeof(*bigger));
         if (bigger) {
             host.range = bigger;
-            host.room = room;
+            host.capacity = capacity;
         }
         order_give(&host.key);
     }
-    bool fits = host.count < host.room;
+    bool fits = host.count < host.capacity;
     if (fits)
         host.range[host.count++] =
             (struct range){.begin = (uintptr_t)address, .bytes = bytes, .allocated = allocated};

@@ -5,6 +5,7 @@
 #include "gpu/base/cuda_error.h"
 #include "gpu/engine/engine.h"
 #include "gpu/kernels/attention/attention.h"
+#include "protocol/base/minimum.h"
 
 #define CONTEXT_FIRST ATTENTION_SPLIT /* up to here attention has nothing to combine */
 
@@ -59,17 +60,12 @@ bool cuda_graph_exists(const struct rank *rank, const struct cuda_graph_key *key
     return rank->graphs.table[key->rows][key->context][key->counts].exec != NULL;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The step's batch with the bucket's bounds. */
 static struct batch bucket_batch(const struct rank *rank, uint32_t rows, uint32_t context)
 {
     struct batch batch = rank->state.batch;
     batch.rows_max = batch.tokens_max = batch.samples_max =
-        least(rows, rank->engine->facts.limits.rows_max);
+        min_u32(rows, rank->engine->facts.limits.rows_max);
     batch.scores_max = batch.embeds_max = batch.moves_max = 0;
     batch.q_len_max = batch.decode_len_max = 1;
     batch.context_max = bucket_context(rank, context);

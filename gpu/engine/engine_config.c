@@ -12,6 +12,7 @@
 #include "gpu/models/family.h"
 #include "gpu/models/synthetic.h"
 #include "gpu/program/program.h"
+#include "protocol/base/minimum.h"
 
 #define SLOTS_MAX 4096
 #define TOKENS_MAX 65536
@@ -23,11 +24,6 @@
 #define STATE_SLAB_BYTES (64u << 10) /* of a model that keeps some bytes of a position alone */
 
 static_assert(MODEL_EOS_MAX == GPU_EOS_MAX, "every end token of a config has room");
-
-static uint32_t least(uint64_t a, uint64_t b)
-{
-    return (uint32_t)(a < b ? a : b);
-}
 
 /* Blocks of 16 to 256 positions, a power of two: kernels count on it. */
 static int block_tokens_set(struct gpu_model *model, const struct gpu_options *options,
@@ -50,10 +46,11 @@ static void slabs_set(struct gpu_group *group, uint64_t block_bytes, uint64_t sl
     if (share && slab_bytes > share)
         slab_bytes = share;
     group->block_bytes = block_bytes;
-    group->slab_blocks = slab_bytes > block_bytes ? least(slab_bytes / block_bytes, 1u << 20) : 1;
+    group->slab_blocks =
+        slab_bytes > block_bytes ? (uint32_t)min_u64(slab_bytes / block_bytes, 1u << 20) : 1;
     /* Twice what the slots can hold: blocks that are kept for their content have room too. */
     uint64_t slabs = 2 * ((blocks + group->slab_blocks - 1) / group->slab_blocks);
-    group->slabs_max = least(slabs, SLABS_MAX);
+    group->slabs_max = (uint32_t)min_u64(slabs, SLABS_MAX);
     /* What kv-max forbids does not exist: admission tells by it what can never fit. */
     uint64_t fit = share / (group->slab_blocks * block_bytes);
     assert(!share || fit > 0); /* it holds a block, and a slab is no larger than it */
@@ -107,7 +104,7 @@ static void limits_set(struct engine_config *facts, const struct gpu_options *op
         .slabs_max = SLABS_PER_STEP_MAX,
         .bias_max = BIAS_PER_STEP_MAX,
         .scores_max = tokens,
-        .embeds_max = embeds < 1 ? 1 : least(tokens, embeds),
+        .embeds_max = embeds < 1 ? 1 : (uint32_t)min_u64(tokens, embeds),
         .context_max = model->context_max,
         .depth = (options->depth ? options->depth : DEPTH_DEFAULT) + facts->pp - 1,
         .stages = facts->pp,

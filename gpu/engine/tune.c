@@ -81,25 +81,24 @@ static uint32_t shapes_list(const struct rank *rank, struct shape shapes[SHAPES_
     return count;
 }
 
-struct room {
-    char *base;
+struct tune_scratch {
     uint64_t x, y, workspace, bytes; /* offsets; bytes of all */
 };
 
-static struct room room_of(const struct shape *shape, uint32_t rows)
+static struct tune_scratch tune_scratch_of(const struct shape *shape, uint32_t rows)
 {
-    struct room room = {0};
+    struct tune_scratch out = {0};
     const struct matmul_args *args = &shape->args;
-    room.y = mem_round((uint64_t)rows * args->w.k * dtype_bytes(args->x_dtype));
-    room.workspace = room.y + mem_round((uint64_t)rows * args->w.n * dtype_bytes(args->y_dtype));
-    room.bytes = room.workspace + device_traits.workspace_bytes;
-    return room;
+    out.y = mem_round((uint64_t)rows * args->w.k * dtype_bytes(args->x_dtype));
+    out.workspace = out.y + mem_round((uint64_t)rows * args->w.n * dtype_bytes(args->y_dtype));
+    out.bytes = out.workspace + device_traits.workspace_bytes;
+    return out;
 }
 
 static int shape_time(struct rank *rank, const struct shape *shape, uint32_t rows, bool *ret_timed,
                       struct error *error)
 {
-    struct room room = room_of(shape, rows);
+    struct tune_scratch scratch = tune_scratch_of(shape, rows);
     struct matmul_args args = shape->args;
     args.rows = (struct row_range){.count = &rank->state.batch.counts->tokens, .max = rows};
     args.y = args.workspace = NULL;
@@ -108,23 +107,23 @@ static int shape_time(struct rank *rank, const struct shape *shape, uint32_t row
     if (!*ret_timed)
         return 0;
     void *base = NULL;
-    int status = mem_scratch(&rank->mem, room.bytes, &base, error);
+    int status = mem_scratch(&rank->mem, scratch.bytes, &base, error);
     if (status)
         return status;
-    char *x = (char *)base + room.x;
+    char *x = (char *)base + scratch.x;
     args.x = x;
-    args.y = (char *)base + room.y;
-    args.workspace = (char *)base + room.workspace;
+    args.y = (char *)base + scratch.y;
+    args.workspace = (char *)base + scratch.workspace;
     cudaStream_t compute = rank->lane.compute;
     /* What is multiplied is of no interest, but zeros would take less power than a step has to. */
     uint64_t most = format_bytes(args.w.format, args.w.n, args.w.k);
-    cudaError_t failed = cudaMemsetAsync(x, 0, room.y, compute);
+    cudaError_t failed = cudaMemsetAsync(x, 0, scratch.y, compute);
     if (failed == cudaSuccess)
-        failed = cudaMemcpyAsync(x, args.w.data, room.y < most ? room.y : most,
+        failed = cudaMemcpyAsync(x, args.w.data, scratch.y < most ? scratch.y : most,
                                  cudaMemcpyDeviceToDevice, compute);
     if (failed == cudaSuccess)
         failed = tune_matmul(&args, shape->data, shape->data_count, compute);
-    status = mem_scratch_free(&rank->mem, base, room.bytes, error);
+    status = mem_scratch_free(&rank->mem, base, scratch.bytes, error);
     return failed == cudaSuccess ? status : cuda_fail(failed, "tune_matmul", error);
 }
 

@@ -3,11 +3,7 @@
 #include "gpu/base/cuda_error.h"
 #include "gpu/kernels/attention/attention.h"
 #include "gpu/engine/engine.h"
-
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
+#include "protocol/base/minimum.h"
 
 /* Bounds of a step. */
 struct shape {
@@ -25,7 +21,7 @@ static struct batch batch_of(const struct rank *rank, struct shape shape)
     batch.scores_max = batch.embeds_max = batch.moves_max = 0;
     batch.q_len_max = shape.tokens - shape.rows + 1;
     batch.decode_len_max = shape.tokens == shape.rows;
-    batch.context_max = least(ATTENTION_SPLIT + 1, limits->context_max);
+    batch.context_max = min_u32(ATTENTION_SPLIT + 1, limits->context_max);
     return batch;
 }
 

@@ -109,7 +109,7 @@ static uint64_t held(const struct mem *mem)
 }
 
 /* Whether the limits leave room for `growth` more bytes from the device. */
-static int room(struct mem *mem, uint64_t growth, struct error *error)
+static int limits_check(struct mem *mem, uint64_t growth, struct error *error)
 {
     const struct mem_limits *limits = &mem->limits;
     mem->own_limit = limits->memory_max && held(mem) + growth > limits->memory_max;
@@ -150,7 +150,7 @@ static bool range_take(struct mem_range *ranges, uint32_t *count, const void *ba
 int mem_fixed(struct mem *mem, uint64_t bytes, void **ret, struct error *error)
 {
     assert(mem->fixed_count < MEM_FIXED_MAX && bytes > 0);
-    int status = room(mem, bytes, error);
+    int status = limits_check(mem, bytes, error);
     if (status)
         return status;
     void *base = NULL;
@@ -243,7 +243,7 @@ static int pool_take(struct mem *mem, cudaMemPool_t pool, _Atomic uint64_t *used
     void *base = NULL;
     for (int attempt = 0;; attempt++) {
         /* What the pool holds unused may still not serve: it can be in pieces too small. */
-        int status = grows ? room(mem, apart(number(used_at) + bytes, number(held_at)), error) : 0;
+        int status = grows ? limits_check(mem, apart(number(used_at) + bytes, number(held_at)), error) : 0;
         if (!status) {
             cudaError_t failed = cudaMallocFromPoolAsync(&base, bytes, pool, mem->stream);
             if (failed == cudaSuccess)

@@ -13,6 +13,7 @@
 #include "gpu/kernels/step/null.h"
 #include "gpu/kernels/step/step_end.h"
 #include "gpu/program/walk.h"
+#include "protocol/base/minimum.h"
 
 #define OVERLAP_ROWS 512 /* of a step whose sums over ranks are made in halves */
 
@@ -316,11 +317,6 @@ static int all_reduce(struct walk *walk, op_run ops, struct error *error)
     return status ? status : comm_join(comm, stream_of(walk), error);
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* In a long step one half travels while the other is computed. */
 static int matmul_all_reduce(struct walk *walk, op_run ops, struct error *error)
 {
@@ -330,7 +326,7 @@ static int matmul_all_reduce(struct walk *walk, op_run ops, struct error *error)
     int status = 0;
     for (uint32_t first = 0; !status && first < most; first += half) {
         args.rows = (struct row_range){
-            .count = walk->rows.count, .first = first, .max = least(half, most - first)};
+            .count = walk->rows.count, .first = first, .max = min_u32(half, most - first)};
         args.x = walk_row(walk, ops[0]->in[0], first);
         args.y = walk_row(walk, ops[0]->out, first);
         status = product(walk, &args, error);

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(SWIGLU_THREADS) swiglu_kernel(struct swiglu_ar
         gate[e] = load_float8(a.in, in + i, in + a.size, a.dtype);
         up[e] = load_float8(a.in, in + a.size + i, in + 2 * (size_t)a.size, a.dtype);
     }
-    if (row >= span_rows(a.rows)) /* rows up to the bound can be read: no wait for the count */
+    if (row >= range_rows(a.rows)) /* rows up to the bound can be read: no wait for the count */
         return;
 #pragma unroll
     for (int e = 0; e < EIGHTS; e++) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(SWIGLU_THREADS, SWIGLU_BLOCKS)
 {
     grid_trigger();
     grid_wait();
-    uint32_t rows = span_rows(a.rows), row = blockIdx.x;
+    uint32_t rows = range_rows(a.rows), row = blockIdx.x;
     uint32_t i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     if (i >= a.size)
         return;

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(THREADS, 1) collect_kernel(struct all_gather_a
     grid_trigger();
     grid_wait();
     widths<Chunk> width(a);
-    uint32_t rows = span_rows(a.rows);
+    uint32_t rows = range_rows(a.rows);
     put<Chunk>(a, width, rows);
     bool going = true;
     for (uint32_t i = 1; going && i < a.inboxes.ranks; i++)

@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(NORM_THREADS, 1) reduce_kernel(struct allreduc
     __shared__ float scratch[WARP];
     grid_trigger();
     grid_wait();
-    uint32_t rows = span_rows(args.norm.rows);
+    uint32_t rows = range_rows(args.norm.rows);
     for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x)
         put_row<WIDE>(args, row);
     for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x)

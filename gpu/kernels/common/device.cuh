@@ -58,13 +58,13 @@ cudaError_t launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_
 }
 
 /* Rows of this launch that exist. */
-__device__ __forceinline__ uint32_t span_rows(const struct row_range &span)
+__device__ __forceinline__ uint32_t range_rows(const struct row_range &range)
 {
-    uint32_t count = *span.count;
-    if (count <= span.first)
+    uint32_t count = *range.count;
+    if (count <= range.first)
         return 0;
-    count -= span.first;
-    return count < span.max ? count : span.max;
+    count -= range.first;
+    return count < range.max ? count : range.max;
 }
 
 __device__ __forceinline__ float load_value(const void *base, size_t index, enum dtype dtype)

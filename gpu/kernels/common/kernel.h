@@ -65,7 +65,7 @@ static inline bool weight_is_plain(const struct weight *weight)
 }
 
 /* Rows of which the device knows how many: min(max, *count - first), none when *count <= first.
- * Row i of the op's operands is row i of this span, whatever `first` is; lists that run over all
+ * Row i of the op's operands is row i of this range, whatever `first` is; lists that run over all
  * rows of a step are read at first + i. */
 struct row_range {
     const uint32_t *count; /* device memory */

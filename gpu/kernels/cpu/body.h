@@ -17,12 +17,12 @@ static inline cudaError_t body_launch(cudaStream_t stream, const char *name,
                               : emu_launch(stream, name, kernel, args, size, (uint32_t)count);
 }
 
-/* Rows of the span that exist. */
-static inline uint32_t body_rows(const struct row_range *span)
+/* Rows of the range that exist. */
+static inline uint32_t body_rows(const struct row_range *range)
 {
-    uint32_t count = *(const uint32_t *)dev(span->count);
-    uint32_t rows = count > span->first ? count - span->first : 0;
-    return rows < span->max ? rows : span->max;
+    uint32_t count = *(const uint32_t *)dev(range->count);
+    uint32_t rows = count > range->first ? count - range->first : 0;
+    return rows < range->max ? rows : range->max;
 }
 
 /* Row `row` of a device buffer, `stride` elements a row. */

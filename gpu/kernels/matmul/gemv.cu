@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
     for (int half = 0; half < HALVES; half++)
         if (a.norm_in.squares)
             norm_in[half] = norm_ask(a, half * 8 + warp, shape.parts);
-    uint32_t rows = span_rows(a.rows), loaded = UINT32_MAX;
+    uint32_t rows = range_rows(a.rows), loaded = UINT32_MAX;
     ring_cursor now = {0, 0};
     uint4 x[STEPS][HALVES];
     float squares[HALVES] = {};

@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(ANY_WARPS *WARP)
 {
     grid_wait();
     grid_trigger();
-    uint32_t rows = span_rows(a.rows), first = blockIdx.y * ANY_ROWS;
+    uint32_t rows = range_rows(a.rows), first = blockIdx.y * ANY_ROWS;
     uint32_t n = blockIdx.x * ANY_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (n >= a.w.n || first >= rows)
         return;

@@ -33,7 +33,7 @@ template <int TURNS> __global__ void norm_kernel(struct norm_args a)
         if (a.delta)
             add[turn] = load_float8(a.delta, delta + i, delta + a.size, a.delta_dtype);
     }
-    if (row >= span_rows(a.rows)) /* rows up to the bound can be read: no wait for the count */
+    if (row >= range_rows(a.rows)) /* rows up to the bound can be read: no wait for the count */
         return;
     float squares = 0;
 #pragma unroll
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_rows_kernel(struct norm_arg
     if (a.weight && i < a.size)
         weight = load_float8(a.weight, i, a.size, a.weight_dtype);
     grid_wait();
-    uint32_t rows = span_rows(a.rows), row = blockIdx.x;
+    uint32_t rows = range_rows(a.rows), row = blockIdx.x;
     auto load = [&](float8 &to) {
         size_t from = (size_t)row * a.residual_stride;
         if (row < rows && i < a.size)

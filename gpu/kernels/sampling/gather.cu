@@ -8,7 +8,7 @@ __global__ void gather_kernel(struct gather_args a)
     grid_wait();
     uint32_t row = blockIdx.x;
     uint32_t i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
-    if (row >= span_rows(a.rows) || i >= a.size)
+    if (row >= range_rows(a.rows) || i >= a.size)
         return;
     size_t from = (size_t)a.index[a.rows.first + row] * a.in_stride;
     size_t to = (size_t)row * a.out_stride;

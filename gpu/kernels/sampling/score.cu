@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(SCORE_THREADS) score_kernel(struct score_args 
     grid_trigger();
     grid_wait();
     uint32_t row = blockIdx.x;
-    if (row >= span_rows(a.rows))
+    if (row >= range_rows(a.rows))
         return;
     const float *logits = a.logits + (size_t)row * a.stride;
     best top = best_none();

@@ -4,6 +4,7 @@
 
 #include "gpu/emu/emu.h"
 #include "gpu/kernels/common/clock_cpu.h"
+#include "protocol/base/minimum.h"
 
 /* Everything here is device memory, read through dev(). */
 static void tables_write(const struct pack_head *wire, const struct batch *batch)
@@ -86,11 +87,6 @@ static bool row_fits(const struct batch *batch, const struct pack_row *row)
            row->embed_count <= batch->embeds_max - row->embed_first;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static void expand(const void *data, uint32_t index)
 {
     (void)index;
@@ -107,12 +103,12 @@ static void expand(const void *data, uint32_t index)
     };
     tables_write(wire, batch);
     struct batch_counts counts = wire->counts;
-    counts.rows = least(counts.rows, batch->rows_max);
-    counts.tokens = least(counts.tokens, batch->tokens_max);
-    counts.samples = least(counts.samples, batch->samples_max);
-    counts.scores = least(counts.scores, batch->scores_max);
-    counts.embeds = least(counts.embeds, batch->embeds_max);
-    counts.moves = least(counts.moves, batch->moves_max);
+    counts.rows = min_u32(counts.rows, batch->rows_max);
+    counts.tokens = min_u32(counts.tokens, batch->tokens_max);
+    counts.samples = min_u32(counts.samples, batch->samples_max);
+    counts.scores = min_u32(counts.scores, batch->scores_max);
+    counts.embeds = min_u32(counts.embeds, batch->embeds_max);
+    counts.moves = min_u32(counts.moves, batch->moves_max);
     *(struct batch_counts *)dev(batch->counts) = counts;
     const char *base = (const char *)wire;
     if (counts.moves)
