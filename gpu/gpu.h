@@ -137,7 +137,7 @@ struct gpu_move {
 };
 
 struct gpu_slab {
-    uint32_t group, slab; /* became valid since the last plan (gpu_kv_grow) */
+    uint32_t group, slab; /* became valid since the last plan (kv_grow) */
 };
 
 struct gpu_bias {
@@ -167,7 +167,7 @@ struct gpu_row {
                              ids[ids + 1 + i]; plan->ids holds q_len + 1 ids when it equals q_len */
 };
 
-/* One step. A slot stands in at most one row. Arrays are borrowed until gpu_submit returns. Order of
+/* One step. A slot stands in at most one row. Arrays are borrowed until submit() returns. Order of
  * effect: closes, moves, slabs, opens, appends, rows. */
 struct gpu_plan {
     uint64_t step; /* 1, 2, 3, ... without gaps */

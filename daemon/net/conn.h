@@ -9,7 +9,7 @@
  * moves to a buffer of the connection's own, which starts at a multiple of 8 and grows with what
  * has really come, never with what a header promises.
  *
- * Way out: nothing is encoded before there is room for it. Once a turn conn_deliver() has the
+ * Way out: nothing is encoded before there is room for it. Once a turn conn_set_deliver() has the
  * handler encode what it has until the output holds `output-high` bytes, and sends all of it by one
  * write. What does not fit stays where it is, so that a slow reader costs what it asked for and no
  * more. Above the high-water mark the connection is not read.

@@ -24,7 +24,7 @@
 #include "daemon/request/server.h"
 #include "daemon/service/trace_file.h"
 
-/* Exit codes: sysexits.h's, as service managers know them. */
+/* Exit codes: <sysexits.h>'s, as service managers know them. */
 #define EXIT_DEVICE 75 /* EX_TEMPFAIL: a restart may help */
 #define EXIT_CONFIG 78 /* EX_CONFIG: it will not */
 

@@ -33,8 +33,8 @@ struct device_memory {
 /* Turns a count of 0 into that of the devices there are. ERR_BAD_CONFIG when one does not exist. */
 int device_module_found(const struct gpu_api *api, const int *numbers, uint32_t *count,
                  struct device_memory *ret_memory, struct error *error);
-/* What gpu_open and gpu_check are given for one replica, tp and pp as the options say; borrows from
- * options and numbers. */
+/* What open() and check() of the module are given for one replica, tp and pp as the options say;
+ * borrows from options and numbers. */
 struct gpu_options device_module_options(const struct options *options, const int *numbers);
 /* "NVIDIA H200 x2"; logs each device that is used. ERR_BAD_CONFIG when one does not exist. */
 int device_module_describe(const struct gpu_api *api, const int *numbers, uint32_t count, char *name,

@@ -1,7 +1,7 @@
 /* The ranks of a group reach into each other's memory: small sums, and logits, without a library.
  *
  * Every rank has fixed memory that the others write: a pair of inboxes for sums and a pair for
- * slices of logits, each pair taking turns (kernels/inbox.h). What is enqueued here runs on the
+ * slices of logits, each pair taking turns (kernels/collective/inbox.h). What is enqueued here runs on the
  * compute stream like any kernel, and goes into graphs. A step makes an even number of sums, so the
  * turn at its begin is always the first.
  *

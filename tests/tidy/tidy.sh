@@ -60,6 +60,12 @@ while IFS= read -r line; do
     breach "$line: figures are for tests/bench"
 done < <(git grep -nE '[0-9] (us|tok/s|[GT]B/s|TFLOP/s)\b' -- gpu/kernels '*.md' ':!tests/bench' ':!README.md' 2>/dev/null)
 
+# Names of files in comments and pages are those of files.
+while IFS= read -r line; do
+    breach "$line: no such file"
+done < <(awk -f tests/tidy/names.awk <(git ls-files 2>/dev/null) \
+    $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.def' '*.md' 2>/dev/null))
+
 while IFS= read -r name; do
     breach "$name: not one of the top level's"
 done < <(git ls-files 2>/dev/null | sed 's,/.*,,' | sort -u |

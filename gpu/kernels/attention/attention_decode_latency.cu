@@ -1,6 +1,6 @@
 /* Decode attention on sm_90: rows of few queries, bound by reading keys and values once. Here for
- * steps of few rows, of which there are few items (attention_plan.cuh); attention_warp.cu is for
- * more.
+ * steps of few rows, of which there are few items (attention_plan.cuh);
+ * attention_decode_throughput.cu is for more.
  *
  * One block per SM, for as long as there are items. Eight warps attend, warp w to
  * positions 32 w and on of a split of 256. Three warps fetch for them: bulk copies of 32 positions
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
 
 /* Of few rows there is a thread per dimension, which reads many splits at a time: latency. Of many
  * a warp per query, and registers few enough that blocks stand beside those of the warps' kernel
- * (attention_warp.cu) and wait there: of 32 rows and 32 heads all of them do. */
+ * (attention_decode_throughput.cu) and wait there: of 32 rows and 32 heads all of them do. */
 template <int HD, bool MANY> struct combine_shape {
     static const int each = MANY ? HD / WARP : 1; /* dimensions of a thread */
     static const int splits = MANY ? 8 : WARP;    /* read at a time */

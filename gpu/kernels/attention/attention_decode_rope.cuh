@@ -1,5 +1,5 @@
 /* Rope and decode attention in one: what a warp is to do, and what it brings for that, to shared
- * memory and from there to registers, as mma_half takes it (attention_roped.cu). */
+ * memory and from there to registers, as mma_half takes it (attention_decode_rope.cu). */
 #pragma once
 
 #include "gpu/kernels/attention/attention_decode_throughput.cuh"

@@ -1,7 +1,8 @@
 /* Decode attention on sm_90, of more than ATTENTION_FEW_ROWS rows; bound by memory.
  *
  * One block per SM, whose warps work each for itself on items (attention_plan.cuh), so that no warp
- * waits for another and memory is kept busy where sequences are short, too: attention_warp.cuh.
+ * waits for another and memory is kept busy where sequences are short, too
+ * (attention_decode_throughput.cuh).
  * What a block knows of the step, and keys and values that earlier steps wrote, are read while
  * op_rope ends.
  *

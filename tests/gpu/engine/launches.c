@@ -28,7 +28,7 @@
 
 #define PIECES_MAX 8192
 #define PROCESSORS 132
-#define UNIT 8 /* outputs of a unit, as in matmul_small.cu */
+#define UNIT 8 /* outputs of a unit, as in gemv.cu */
 
 static struct {
     uint64_t digest;

@@ -212,7 +212,7 @@ static void all_sums_skipped(struct gpu_engine *engine)
     rig_without(engine_rank(engine, 1), OP_ALL_REDUCE);
 }
 
-/* The waits that comm.h and relay.h draw. */
+/* The waits that comm.h and pipeline_link.h draw. */
 static void sum_of_what_is_not_there(struct gpu_engine *engine)
 {
     struct rank *rank = engine_rank(engine, 0);
