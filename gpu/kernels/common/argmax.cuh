@@ -35,13 +35,7 @@ __device__ __forceinline__ best warp_best(best mine)
 /* For all threads of the block; scratch holds one per warp. */
 __device__ __forceinline__ best block_best(best mine, best *scratch)
 {
-    unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
-    mine = warp_best(mine);
-    __syncthreads();
-    if (lane == 0)
-        scratch[warp] = mine;
-    __syncthreads();
-    return warp_best(lane < warps ? scratch[lane] : best_none());
+    return block_reduce(mine, best_none(), scratch, [](best of) { return warp_best(of); });
 }
 
 /* Maximum m and sum of exp(x - m), merged pairwise. */
@@ -70,11 +64,6 @@ __device__ __forceinline__ mass warp_mass(mass mine)
 
 __device__ __forceinline__ mass block_mass(mass mine, mass *scratch)
 {
-    unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
-    mine = warp_mass(mine);
-    __syncthreads();
-    if (lane == 0)
-        scratch[warp] = mine;
-    __syncthreads();
-    return warp_mass(lane < warps ? scratch[lane] : mass{-INFINITY, 0.0f});
+    return block_reduce(mine, mass{-INFINITY, 0.0f}, scratch,
+                        [](mass of) { return warp_mass(of); });
 }

@@ -188,17 +188,26 @@ __device__ __forceinline__ float warp_sum(float value)
     return value;
 }
 
-/* The sum over the block, for all its threads; `scratch` holds a float per warp. Order: lanes by
- * halves, then warps by halves. Called by whole blocks; safe to call again with the same scratch. */
-__device__ __forceinline__ float block_sum(float value, float *scratch)
+/* Of the block, what `of_warp` makes of a warp's values, for all threads: of the warps' results
+ * again, with `none` where there is no warp; `scratch` holds one per warp. Called by whole blocks;
+ * safe to call again with the same scratch. */
+template <class Value, class OfWarp>
+__device__ __forceinline__ Value block_reduce(Value mine, Value none, Value *scratch,
+                                              OfWarp of_warp)
 {
     unsigned warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
-    value = warp_sum(value);
+    mine = of_warp(mine);
     __syncthreads();
     if (lane == 0)
-        scratch[warp] = value;
+        scratch[warp] = mine;
     __syncthreads();
-    return warp_sum(lane < warps ? scratch[lane] : 0.0f);
+    return of_warp(lane < warps ? scratch[lane] : none);
+}
+
+/* The sum; its order: lanes by halves, then warps by halves. */
+__device__ __forceinline__ float block_sum(float value, float *scratch)
+{
+    return block_reduce(value, 0.0f, scratch, [](float of) { return warp_sum(of); });
 }
 
 /* Threads for one item of `size` values, eight of them per thread and turn. */
