@@ -91,9 +91,13 @@ static void forget(struct shares *shares)
 /* ---- results -----------------------------------------------------------------------------------
  */
 
-static void check_request(struct shares *shares, const struct request *request, uint64_t *results,
-                          uint32_t *running)
+static void check_request(struct shares *shares, const struct server *server,
+                          const struct request *request, uint64_t *results, uint32_t *running)
 {
+    const struct response_sink *sink = request->sink; /* NULL once its client is gone */
+    if (sink && sink->results > server->limits.results_max / 4)
+        WRONG("a connection holds %" PRIu64 " bytes of results of %" PRIu64, sink->results,
+              server->limits.results_max);
     *results += request->result_bytes;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *seq = &request->seqs[i];
@@ -115,7 +119,8 @@ static void check_results(struct shares *shares, const struct server *server)
             uint64_t results = 0;
             uint32_t running = 0;
             list_each(request, &user->requests) check_request(
-                shares, container_of(request, struct request, user_link), &results, &running);
+                shares, server, container_of(request, struct request, user_link), &results,
+                &running);
             if (results != user->load.results || running != user->load.running)
                 WRONG("user %" PRIu64 " is charged for %" PRIu64 " bytes and %u sequences, and "
                       "holds %" PRIu64 " and %u",
