@@ -101,5 +101,8 @@ int main(void)
     expect(EXIT_FAILURE, 1, 1, 1);
     expect(EXIT_FAILURE, 0, 1, 1);
     expect(EXIT_FAILURE, 0, 0, 0); /* a program that runs nothing has shown nothing */
+    setenv("CK_RUN_SUITE", "of another program", 1);
+    expect(RUNNER_SKIPPED, 1, 0, 0);
+    unsetenv("CK_RUN_SUITE");
     return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 
 build=${1:-.build/release}
 if nm -D "$build/daemon/sluiced" | grep -E '__(asan|tsan|ubsan)_' > /dev/null; then
-    echo "a sanitizer's memory is not ours"
+    echo "SKIPPED demo_memory: a sanitizer's memory is not ours"
     exit 77
 fi
 source tests/demo/daemon.sh

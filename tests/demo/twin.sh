@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 tasks=$1
-python3 -c '' 2> /dev/null || { echo "no python3 here"; exit 77; }
+python3 -c '' 2> /dev/null || { echo "SKIPPED demo_tasks_twin: no python3 here"; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1
 python3 deploy/demo-model/tasks.py --count 1000 --seed 5 | "$tasks" check
 "$tasks" print 5 1000 | python3 -c '

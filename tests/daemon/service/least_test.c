@@ -68,11 +68,17 @@ static void try(const struct option *option, uint64_t least)
                   option->name, value);
 }
 
+static const struct option *limit(int number)
+{
+    for (uint32_t i = 0; i < option_count; i++)
+        if (is_limit(&option_table[i]) && number-- == 0)
+            return &option_table[i];
+    return NULL;
+}
+
 START_TEST(a_limit_at_its_least_is_refused_or_serves)
 {
-    const struct option *option = &option_table[_i];
-    if (!is_limit(option))
-        return;
+    const struct option *option = limit(_i);
     try(option, option->min);
     /* 0 is something else there. */
     if (option->min == 0)
@@ -149,7 +155,10 @@ Suite *least_suite(void)
     TCase *tcase = tcase_create("least");
     tcase_set_timeout(tcase, 240);
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, a_limit_at_its_least_is_refused_or_serves, 0, (int)option_count);
+    int limits = 0;
+    while (limit(limits))
+        limits++;
+    tcase_add_loop_test(tcase, a_limit_at_its_least_is_refused_or_serves, 0, limits);
     tcase_add_loop_test(tcase, what_is_said_to_be_needed_at_least_is_enough, 0,
                         (int)(sizeof(sizes) / sizeof(sizes[0])));
     tcase_add_test(tcase, a_context_beyond_the_models_is_told);
