@@ -4,39 +4,23 @@
  * macros call through here (--wrap).
  */
 #include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "tests/parts.h"
 
 void __real__tcase_add_test(TCase *tcase, const TTest *test, int signal, int exit_value, int start,
                             int end);
 void __wrap__tcase_add_test(TCase *tcase, const TTest *test, int signal, int exit_value, int start,
                             int end);
 
-static int part = -1, parts;
-static int turns; /* that were dealt out */
-
-static void read_part(void)
-{
-    const char *text = getenv("RUNNER_PART");
-    char rest;
-    part = 0;
-    parts = 1;
-    if (!text)
-        return;
-    if (sscanf(text, "%d/%d%c", &part, &parts, &rest) != 2 || part < 1 || part > parts) {
-        fprintf(stderr, "RUNNER_PART=%s: not I/N with I from 1 to N\n", text);
-        exit(EXIT_FAILURE);
-    }
-    part--;
-}
+static struct parts parts; /* parts.parts is 0 until it was read */
 
 void __wrap__tcase_add_test(TCase *tcase, const TTest *test, int signal, int exit_value, int start,
                             int end)
 {
-    if (part < 0)
-        read_part();
+    if (!parts.parts)
+        parts = parts_read();
     for (int i = start; i < end; i++) {
-        if (turns++ % parts == part)
+        if (parts_turn(&parts))
             __real__tcase_add_test(tcase, test, signal, exit_value, i, i + 1);
     }
 }

@@ -116,7 +116,7 @@ static void ways_run(struct digest_book *book, const char *name, bool again)
 
 static void checkpoint_run(struct digest_book *book, const char *name)
 {
-    if (reference_read(name, &reference))
+    if (digest_turn(book, name) && reference_read(name, &reference))
         ways_run(book, name, false);
 }
 
@@ -125,7 +125,7 @@ static void again_run(struct digest_book *book, const char *name, const char *ty
                       bool (*make)(const char *from, const char *type, const char *directory))
 {
     char from[256], file[300], directory[] = "/tmp/packed.XXXXXX";
-    if (!reference_read(name, &reference) || !mkdtemp(directory))
+    if (!digest_turn(book, "") || !reference_read(name, &reference) || !mkdtemp(directory))
         return;
     memcpy(from, reference.directory, sizeof from);
     snprintf(reference.directory, sizeof reference.directory, "%s", directory);
@@ -146,9 +146,16 @@ static void weights_run(struct digest_book *book, uint32_t tp, uint32_t pp)
     struct gpu_options options = {
         .model = "synthetic:tiny-wide", .tp = tp, .pp = pp, .seed = 5, .slots_max = 8};
     static char bytes[4 << 20];
-    if (!rig_emu(EMU_THREADS, RIG_DEVICES, 0) || engine_client_open(&talk, &options, false) ||
-        engine_client_start(&talk))
+    char way[32];
+    snprintf(way, sizeof way, "weights/tp%u/pp%u", tp, pp);
+    if (!digest_turn(book, way))
         return;
+    if (!rig_emu(EMU_THREADS, RIG_DEVICES, 0) || engine_client_open(&talk, &options, false) ||
+        engine_client_start(&talk)) {
+        printf("%s: %s\n", way, talk.error.text);
+        book->different++;
+        return;
+    }
     for (uint32_t i = 0; i < talk.ranks; i++) {
         const struct mem *mem = &engine_rank(talk.engine, i)->mem;
         const void *memory = engine_rank(talk.engine, i)->weights.memory;
@@ -156,7 +163,7 @@ static void weights_run(struct digest_book *book, uint32_t tp, uint32_t pp)
         char line[128];
         for (uint32_t j = 0; j < mem->fixed_count; j++)
             size = mem->fixed[j].base == memory ? mem->fixed[j].bytes : size;
-        snprintf(line, sizeof line, "weights/tp%u/pp%u/rank%u", tp, pp, i);
+        snprintf(line, sizeof line, "%s/rank%u", way, i);
         if (!size || size > sizeof bytes)
             continue;
         rig_fetch(bytes, memory, size);

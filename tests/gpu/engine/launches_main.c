@@ -127,10 +127,17 @@ static void engine_run(struct digest_book *book, const struct gpu_options *optio
     if (show)
         fprintf(show, "== %s\n", layout);
     open_rows = 0;
-    if (emu_setup(&setup) != cudaSuccess || engine_client_open(&talk, options, false))
+    if (emu_setup(&setup) != cudaSuccess) {
+        printf("%s: no emulation\n", layout);
+        book->different++;
         return;
-    if (engine_client_start(&talk)) {
+    }
+    int status = engine_client_open(&talk, options, false);
+    if (status == -ERR_BAD_CONFIG) /* the layout does not suit the model */
+        return;
+    if (status || engine_client_start(&talk)) {
         printf("%s: %s\n", layout, talk.error.text);
+        book->different++;
         return;
     }
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -159,7 +166,7 @@ static void model_run(struct digest_book *book, const char *model, const char *l
         uint32_t tp, pp;
     } layouts[] = {{1, 1}, {2, 1}, {1, 2}, {2, 2}};
     const char *wanted = getenv("LAUNCHES_MODEL");
-    if (wanted && strcmp(wanted, label))
+    if ((wanted && strcmp(wanted, label)) || !digest_turn(book, label))
         return;
     for (size_t i = 0; i < dtypes * sizeof layouts / sizeof *layouts; i++) {
         bool f16 = i % dtypes;
