@@ -6,6 +6,7 @@ int main(void)
 {
     SRunner *runner = srunner_create(admission_suite());
     srunner_add_suite(runner, backlog_suite());
+    srunner_add_suite(runner, cancel_suite());
     srunner_add_suite(runner, conn_suite());
     srunner_add_suite(runner, deadline_suite());
     srunner_add_suite(runner, device_suite());
@@ -14,11 +15,15 @@ int main(void)
     srunner_add_suite(runner, layout_suite());
     srunner_add_suite(runner, least_suite());
     srunner_add_suite(runner, listen_suite());
+    srunner_add_suite(runner, log_suite());
     srunner_add_suite(runner, log_writer_suite());
+    srunner_add_suite(runner, manager_suite());
     srunner_add_suite(runner, option_suite());
     srunner_add_suite(runner, reach_suite());
+    srunner_add_suite(runner, result_suite());
     srunner_add_suite(runner, server_suite());
     srunner_add_suite(runner, service_suite());
+    srunner_add_suite(runner, share_suite());
     srunner_add_suite(runner, standard_suite());
     srunner_add_suite(runner, trace_suite());
     srunner_add_suite(runner, waiting_suite());

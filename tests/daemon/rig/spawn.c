@@ -242,6 +242,16 @@ void wire_find(struct wire *wire, uint8_t type, struct frame *ret_frame)
     ck_abort_msg("the stream ended before a frame of type %u", type);
 }
 
+struct message_done wire_done(struct wire *wire)
+{
+    struct message_done message;
+    struct frame frame;
+    struct error error;
+    wire_find(wire, FRAME_DONE, &frame);
+    ck_assert_int_eq(message_decode_done(&frame, &message, &error), 0);
+    return message;
+}
+
 void wire_control(struct wire *wire, uint8_t type, const char *head)
 {
     unsigned char buffer[1024];

@@ -55,6 +55,8 @@ void wire_send(struct wire *wire, const void *bytes, size_t length);
 bool wire_next(struct wire *wire, struct frame *ret_frame);
 /* Skips to the next of that type. */
 void wire_find(struct wire *wire, uint8_t type, struct frame *ret_frame);
+/* Skips to the next DONE. */
+struct message_done wire_done(struct wire *wire);
 void wire_control(struct wire *wire, uint8_t type, const char *head);
 /* Prompts of five tokens, each to give `max_tokens`, as one SUBMIT: its length. At most 64. */
 size_t wire_encode_generate(void *buffer, size_t size, uint64_t id, uint32_t count,
