@@ -2,7 +2,7 @@
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/device.h"
 #include "gpu/kernels/activation/swiglu.h"
-#include "gpu/kernels/attention/rope_attention.h"
+#include "gpu/kernels/attention/rope.h"
 #include "gpu/kernels/sampling/count.h"
 #include "gpu/kernels/sampling/gather.h"
 #include "gpu/kernels/sampling/mean_pool.h"
@@ -12,6 +12,7 @@
 #include "gpu/kernels/step/embed.h"
 #include "gpu/kernels/step/null.h"
 #include "gpu/kernels/step/step_end.h"
+#include "gpu/program/attend.h"
 #include "gpu/program/walk.h"
 #include "protocol/base/minimum.h"
 
@@ -207,94 +208,12 @@ static int add_norm(struct walk *walk, op_run ops, struct error *error)
     return add_norm_run(walk, ops[0], ops[1], error);
 }
 
-/* ---- attention ---- */
-
-static struct kv_layer kv_of(const struct walk *walk, const struct op *attention)
-{
-    const struct program *program = walk->program;
-    uint64_t bytes = (uint64_t)attention->attention.kv_heads * program->block_tokens *
-                     attention->attention.head_dim * dtype_bytes(program->dtype);
-    uint64_t layer = attention->attention.layer;
-    return (struct kv_layer){.k = layer * 2 * bytes,
-                             .v = (layer * 2 + 1) * bytes,
-                             .group = attention->attention.group,
-                             .dtype = program->dtype};
-}
+/* ---- ranks ---- */
 
 static const struct list_value *value_of(const struct walk *walk, value_id value)
 {
     return &walk_list(walk)->values[value];
 }
-
-/* q, k and v stand side by side in one row. ops: ROPE, KV_WRITE, ATTENTION. */
-static bool rope_attention_can(const struct walk *walk, op_run ops)
-{
-    const struct list_value *q = value_of(walk, ops[0]->in[0]), *k = value_of(walk, ops[0]->in[1]);
-    const struct list_value *v = value_of(walk, ops[1]->in[1]);
-    return q->of != LIST_NONE && q->of == k->of && q->of == v->of && q->first == 0 &&
-           k->first == q->width && v->first == k->first + k->width &&
-           ops[1]->in[0] == ops[0]->in[1] && ops[2]->in[0] == ops[0]->in[0] &&
-           ops[0]->rope.head_dim == ops[2]->attention.head_dim;
-}
-
-static bool heads_rope_attention_can(const struct walk *walk, op_run ops)
-{
-    return ops[0]->in[0] == ops[2]->in[0] && ops[1]->in[0] == ops[2]->in[1] &&
-           ops[0]->norm.eps == ops[1]->norm.eps && rope_attention_can(walk, ops + 2);
-}
-
-/* The norms of heads: NULL: none. */
-static int rope_attention_run(const struct walk *walk, const struct op *q_norm,
-                              const struct op *k_norm, op_run ops, struct error *error)
-{
-    const struct op *op = ops[2];
-    const struct list_value *q = value_of(walk, op->in[0]);
-    uint32_t stride = value_of(walk, q->of)->width;
-    struct rope_args rope = {
-        .batch = walk->launch->batch,
-        .kv = kv_of(walk, op),
-        .qkv = walk_value(walk, q->of),
-        .stride = stride,
-        .dtype = walk->program->dtype,
-        .heads = op->attention.heads,
-        .kv_heads = op->attention.kv_heads,
-        .head_dim = op->attention.head_dim,
-        .angles = walk_value(walk, ops[0]->in[2]),
-        .q_norm = q_norm ? walk_weight(walk, q_norm->weight)->data : NULL,
-        .k_norm = k_norm ? walk_weight(walk, k_norm->weight)->data : NULL,
-        .norm_dtype = walk->program->weights->vector,
-        .eps = q_norm ? q_norm->norm.eps : 0,
-    };
-    struct attention_args attend = {
-        .batch = walk->launch->batch,
-        .kv = rope.kv,
-        .q = rope.qkv,
-        .out = walk_value(walk, op->out),
-        .q_stride = stride,
-        .out_stride = value_of(walk, op->out)->width,
-        .dtype = rope.dtype,
-        .heads = rope.heads,
-        .kv_heads = rope.kv_heads,
-        .head_dim = rope.head_dim,
-        .scale = op->attention.scale,
-        .scratch = walk_value(walk, op->in[1]),
-        .scratch_bytes = walk->layout.size[op->in[1]],
-    };
-    CUDA_TRY(op_rope_attention(&rope, &attend, stream_of(walk)), error);
-    return 0;
-}
-
-static int rope_attention(struct walk *walk, op_run ops, struct error *error)
-{
-    return rope_attention_run(walk, NULL, NULL, ops, error);
-}
-
-static int heads_rope_attention(struct walk *walk, op_run ops, struct error *error)
-{
-    return rope_attention_run(walk, ops[0], ops[1], ops + 2, error);
-}
-
-/* ---- ranks ---- */
 
 static bool posts(const struct walk *walk, op_run ops)
 {
@@ -520,12 +439,12 @@ static int null(struct walk *walk, op_run ops, struct error *error)
 const struct fusion fusions[] = {
     SEVERAL(begin_model, 0, false, begin_model_can, OP_BEGIN, OP_COPY_BLOCKS, OP_EMBED, OP_ANGLES,
             OP_NORM),
-    SEVERAL(heads_rope_attention, 0, true, heads_rope_attention_can, OP_HEAD_NORM, OP_HEAD_NORM,
+    SEVERAL(attend_heads_rope, 0, false, attend_heads_rope_can, OP_HEAD_NORM, OP_HEAD_NORM,
             OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
     SEVERAL(matmul_add_norm_out, 1, false, NULL, OP_MATMUL, OP_ADD, OP_NORM_OUT),
     SEVERAL(norm_in_matmul_activation, 2, false, norm_in_matmul_activation_can, OP_NORM_IN,
             OP_MATMUL, OP_ACTIVATION),
-    SEVERAL(rope_attention, 0, true, rope_attention_can, OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
+    SEVERAL(attend_rope, 0, false, attend_rope_can, OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
     SEVERAL(all_reduce_add_norm, 1, false, all_reduce_add_norm_can, OP_ALL_REDUCE, OP_ADD, OP_NORM),
     SEVERAL(norm_in_matmul, 0, false, NULL, OP_NORM_IN, OP_MATMUL),
     SEVERAL(matmul_activation, 1, false, matmul_activation_can, OP_MATMUL, OP_ACTIVATION),
@@ -541,6 +460,10 @@ const struct fusion fusions[] = {
     ALONE(OP_ANGLES, angles),
     ALONE(OP_NORM, norm),
     ALONE(OP_MATMUL, matmul),
+    ALONE(OP_HEAD_NORM, attend_head_norm),
+    ALONE(OP_ROPE, attend_rotate),
+    ALONE(OP_KV_WRITE, attend_kv_write),
+    ALONE(OP_ATTENTION, attend),
     ALONE(OP_ACTIVATION, activation),
     ALONE(OP_ADD, add),
     ALONE(OP_ALL_REDUCE, all_reduce),

@@ -25,8 +25,9 @@ __global__ void angle_kernel(struct angle_args a)
 }
 
 /* Where position `position` of a slot's sequence starts, of one KV head. */
-__device__ static char *kv_place(const struct rope_args &a, uint32_t slot, uint32_t position,
-                                 uint32_t head, uint64_t part)
+template <class Args>
+__device__ static char *kv_place(const Args &a, uint32_t slot, uint32_t position, uint32_t head,
+                                 uint64_t part)
 {
     const struct batch_group &group = a.batch.groups[a.kv.group];
     uint32_t size = a.batch.block_tokens;
@@ -180,5 +181,100 @@ cudaError_t op_rope(const struct rope_args *args, cudaStream_t stream)
             ROPE_THREADS, 0, stream, *args, args->head_dim / 16);
     }
     return launch(rope_kernel, dim3(args->batch.tokens_max, ceil_div(parts, ROPE_WARPS)),
+                  ROPE_WARPS * WARP, 0, stream, *args);
+}
+
+/* ---- each part alone: a warp per row and head -------------------------------------------------
+ * The next kernel may start when this one has waited, as behind op_rope: attention asks for the
+ * batch and for old keys before its own wait. */
+
+#define VALUES_PER_LANE (2 * PAIRS_PER_LANE)
+
+__global__ void __launch_bounds__(ROPE_WARPS *WARP) head_norm_kernel(struct head_norm_args a)
+{
+    grid_wait();
+    grid_trigger();
+    uint32_t row = blockIdx.x, lane = threadIdx.x % WARP;
+    uint32_t head = blockIdx.y * ROPE_WARPS + threadIdx.x / WARP;
+    if (row >= range_rows(a.rows) || head >= a.heads)
+        return;
+    size_t from = (size_t)row * a.stride + (size_t)head * a.head_dim;
+    float value[VALUES_PER_LANE], squares = 0;
+#pragma unroll
+    for (int j = 0; j < VALUES_PER_LANE; j++) {
+        uint32_t i = lane + j * WARP;
+        value[j] = i < a.head_dim ? load_value(a.x, from + i, a.dtype) : 0.0f;
+        squares += value[j] * value[j];
+    }
+    float scale = rsqrtf(warp_sum(squares) / (float)a.head_dim + a.eps);
+#pragma unroll
+    for (int j = 0; j < VALUES_PER_LANE; j++) {
+        uint32_t i = lane + j * WARP;
+        if (i < a.head_dim)
+            store_value(a.x, from + i, a.dtype,
+                        value[j] * (scale * load_value(a.weight, i, a.weight_dtype)));
+    }
+}
+
+__global__ void __launch_bounds__(ROPE_WARPS *WARP) rotate_kernel(struct rotate_args a)
+{
+    grid_wait();
+    grid_trigger();
+    uint32_t row = blockIdx.x, lane = threadIdx.x % WARP;
+    uint32_t part = blockIdx.y * ROPE_WARPS + threadIdx.x / WARP, pairs = a.head_dim / 2;
+    if (row >= range_rows(a.rows) || part >= a.heads + a.kv_heads)
+        return;
+    bool is_q = part < a.heads;
+    void *x = is_q ? a.q : a.k;
+    size_t from = (size_t)row * (is_q ? a.q_stride : a.k_stride) +
+                  (size_t)(is_q ? part : part - a.heads) * a.head_dim;
+    for (uint32_t i = lane; i < pairs; i += WARP) {
+        float low = load_value(x, from + i, a.dtype);
+        float high = load_value(x, from + pairs + i, a.dtype);
+        float2 angle = reinterpret_cast<const float2 *>(a.angles)[(size_t)row * pairs + i];
+        store_value(x, from + i, a.dtype, low * angle.x - high * angle.y);
+        store_value(x, from + pairs + i, a.dtype, high * angle.x + low * angle.y);
+    }
+}
+
+__global__ void __launch_bounds__(ROPE_WARPS *WARP) kv_write_kernel(struct kv_write_args a)
+{
+    grid_wait();
+    grid_trigger();
+    uint32_t token = blockIdx.x, lane = threadIdx.x % WARP;
+    uint32_t part = blockIdx.y * ROPE_WARPS + threadIdx.x / WARP;
+    if (token >= a.batch.counts->tokens || part >= 2 * a.kv_heads)
+        return;
+    bool is_k = part < a.kv_heads;
+    uint32_t head = is_k ? part : part - a.kv_heads;
+    const void *x = is_k ? a.k : a.v;
+    size_t from = (size_t)token * (is_k ? a.k_stride : a.v_stride) + (size_t)head * a.head_dim;
+    char *to = kv_place(a, a.batch.rows[a.batch.token_row[token]].slot,
+                        a.batch.token_position[token], head, is_k ? a.kv.k : a.kv.v);
+    for (uint32_t i = lane; i < a.head_dim; i += WARP) {
+        float value = load_value(x, from + i, a.dtype);
+        store_value(to, i, a.kv.dtype, is_k ? unless_infinite(value, a.kv.dtype) : value);
+    }
+}
+
+cudaError_t op_head_norm(const struct head_norm_args *args, cudaStream_t stream)
+{
+    if (args->head_dim > VALUES_PER_LANE * WARP)
+        return cudaErrorInvalidValue;
+    return launch(head_norm_kernel, dim3(args->rows.max, ceil_div(args->heads, ROPE_WARPS)),
+                  ROPE_WARPS * WARP, 0, stream, *args);
+}
+
+cudaError_t op_rotate(const struct rotate_args *args, cudaStream_t stream)
+{
+    unsigned parts = args->heads + args->kv_heads;
+    return launch(rotate_kernel, dim3(args->rows.max, ceil_div(parts, ROPE_WARPS)),
+                  ROPE_WARPS * WARP, 0, stream, *args);
+}
+
+cudaError_t op_kv_write(const struct kv_write_args *args, cudaStream_t stream)
+{
+    return launch(kv_write_kernel,
+                  dim3(args->batch.tokens_max, ceil_div(2 * args->kv_heads, ROPE_WARPS)),
                   ROPE_WARPS * WARP, 0, stream, *args);
 }

@@ -33,3 +33,39 @@ struct rope_args {
 
 OP_C cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream);
 OP_C cudaError_t op_rope(const struct rope_args *args, cudaStream_t stream);
+
+/* The three parts of op_rope, for layers that are built otherwise. Each rounds what it stores, so
+ * in 16 bits the results are not op_rope's to the bit; in float32 they are. */
+
+/* RMSNorm of each head, in place. */
+struct head_norm_args {
+    struct row_range rows;
+    void *x; /* [max][stride]: heads * head_dim of each row */
+    uint32_t stride, heads, head_dim;
+    enum dtype dtype;
+    const void *weight; /* [head_dim] */
+    enum dtype weight_dtype;
+    float eps;
+};
+
+/* Rotation of q and k, in place. */
+struct rotate_args {
+    struct row_range rows;
+    void *q, *k; /* [max][q_stride], [max][k_stride] */
+    uint32_t q_stride, k_stride, heads, kv_heads, head_dim;
+    enum dtype dtype;
+    const float *angles; /* as op_angle gives them */
+};
+
+/* K and V to the blocks of their rows' slots. */
+struct kv_write_args {
+    struct batch batch;
+    struct kv_layer kv;
+    const void *k, *v; /* [tokens_max][k_stride], [tokens_max][v_stride] */
+    uint32_t k_stride, v_stride, kv_heads, head_dim;
+    enum dtype dtype;
+};
+
+OP_C cudaError_t op_head_norm(const struct head_norm_args *args, cudaStream_t stream);
+OP_C cudaError_t op_rotate(const struct rotate_args *args, cudaStream_t stream);
+OP_C cudaError_t op_kv_write(const struct kv_write_args *args, cudaStream_t stream);

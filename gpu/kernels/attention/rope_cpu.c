@@ -25,13 +25,14 @@ cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream)
     return body_launch(stream, "angle", angle_token, args, sizeof *args, args->batch.tokens_max);
 }
 
-static void rope_norm(const struct rope_args *args, float *head, const void *weight)
+static void head_norm(float *head, uint32_t head_dim, const void *weight, enum dtype dtype,
+                      float eps)
 {
     float lanes[SIMD_LANES] = {0}, wide[ATTENTION_HEAD_DIM_MAX];
-    simd_best()->squares(lanes, head, args->head_dim);
-    float scale = 1.0f / sqrtf(simd_add_lanes(lanes) / (float)args->head_dim + args->eps);
-    number_widen(wide, dev(weight), args->norm_dtype, args->head_dim);
-    for (uint32_t i = 0; i < args->head_dim; i++)
+    simd_best()->squares(lanes, head, head_dim);
+    float scale = 1.0f / sqrtf(simd_add_lanes(lanes) / (float)head_dim + eps);
+    number_widen(wide, dev(weight), dtype, head_dim);
+    for (uint32_t i = 0; i < head_dim; i++)
         head[i] = head[i] * scale * wide[i];
 }
 
@@ -46,16 +47,16 @@ static void rope_turn(float *head, const float *angles, uint32_t pairs)
 }
 
 /* Where the token's K (or V, by `offset`) of KV head 0 goes. */
-static char *rope_target(const struct rope_args *args, uint32_t token, uint64_t offset)
+static char *kv_target(const struct batch *batch, const struct kv_layer *kv, uint32_t head_dim,
+                       uint32_t token, uint64_t offset)
 {
-    const struct batch *batch = &args->batch;
-    const struct batch_group *group = &batch->groups[args->kv.group];
+    const struct batch_group *group = &batch->groups[kv->group];
     const struct batch_row *rows = dev(batch->rows);
     uint32_t slot = rows[((const uint32_t *)dev(batch->token_row))[token]].slot;
     uint32_t position = ((const uint32_t *)dev(batch->token_position))[token];
     uint32_t block = body_table(group, slot, position / batch->block_tokens);
     return body_block(group, block) + offset +
-           (size_t)(position % batch->block_tokens) * args->head_dim * dtype_bytes(args->kv.dtype);
+           (size_t)(position % batch->block_tokens) * head_dim * dtype_bytes(kv->dtype);
 }
 
 static void rope_token(const void *params, uint32_t token)
@@ -68,7 +69,8 @@ static void rope_token(const void *params, uint32_t token)
     const float *angles = body_at(args->angles, DTYPE_F32, token, dim);
     char *qkv = body_at(args->qkv, args->dtype, token, args->stride);
     size_t kv_step = (size_t)args->batch.block_tokens * dim * dtype_bytes(args->kv.dtype);
-    char *k = rope_target(args, token, args->kv.k), *v = rope_target(args, token, args->kv.v);
+    char *k = kv_target(&args->batch, &args->kv, dim, token, args->kv.k);
+    char *v = kv_target(&args->batch, &args->kv, dim, token, args->kv.v);
     for (uint32_t h = 0; h < heads + 2 * kv_heads; h++) {
         void *at = number_at(qkv, args->dtype, (size_t)h * dim);
         const void *norm = h < heads ? args->q_norm : args->k_norm;
@@ -78,7 +80,7 @@ static void rope_token(const void *params, uint32_t token)
             continue;
         }
         if (norm)
-            rope_norm(args, head, norm);
+            head_norm(head, dim, norm, args->norm_dtype, args->eps);
         rope_turn(head, angles, dim / 2);
         if (h < heads)
             number_round(at, head, args->dtype, dim);
@@ -92,4 +94,82 @@ cudaError_t op_rope(const struct rope_args *args, cudaStream_t stream)
     if (args->head_dim > ATTENTION_HEAD_DIM_MAX || args->head_dim % 2)
         return cudaErrorInvalidValue;
     return body_launch(stream, "rope", rope_token, args, sizeof *args, args->batch.tokens_max);
+}
+
+/* ---- each part alone ---- */
+
+static void head_norm_row(const void *params, uint32_t row)
+{
+    const struct head_norm_args *args = params;
+    if (row >= body_rows(&args->rows))
+        return;
+    float head[ATTENTION_HEAD_DIM_MAX];
+    void *x = body_at(args->x, args->dtype, row, args->stride);
+    for (uint32_t h = 0; h < args->heads; h++) {
+        void *at = number_at(x, args->dtype, (size_t)h * args->head_dim);
+        number_widen(head, at, args->dtype, args->head_dim);
+        head_norm(head, args->head_dim, args->weight, args->weight_dtype, args->eps);
+        number_round(at, head, args->dtype, args->head_dim);
+    }
+}
+
+cudaError_t op_head_norm(const struct head_norm_args *args, cudaStream_t stream)
+{
+    if (args->head_dim > ATTENTION_HEAD_DIM_MAX)
+        return cudaErrorInvalidValue;
+    return body_launch(stream, "head_norm", head_norm_row, args, sizeof *args, args->rows.max);
+}
+
+static void rotate_row(const void *params, uint32_t row)
+{
+    const struct rotate_args *args = params;
+    if (row >= body_rows(&args->rows))
+        return;
+    float head[ATTENTION_HEAD_DIM_MAX];
+    uint32_t dim = args->head_dim;
+    const float *angles = body_at(args->angles, DTYPE_F32, row, dim);
+    for (uint32_t h = 0; h < args->heads + args->kv_heads; h++) {
+        bool is_q = h < args->heads;
+        void *x = body_at(is_q ? args->q : args->k, args->dtype, row,
+                          is_q ? args->q_stride : args->k_stride);
+        void *at = number_at(x, args->dtype, (size_t)(is_q ? h : h - args->heads) * dim);
+        number_widen(head, at, args->dtype, dim);
+        rope_turn(head, angles, dim / 2);
+        number_round(at, head, args->dtype, dim);
+    }
+}
+
+cudaError_t op_rotate(const struct rotate_args *args, cudaStream_t stream)
+{
+    if (args->head_dim > ATTENTION_HEAD_DIM_MAX || args->head_dim % 2)
+        return cudaErrorInvalidValue;
+    return body_launch(stream, "rotate", rotate_row, args, sizeof *args, args->rows.max);
+}
+
+static void kv_write_token(const void *params, uint32_t token)
+{
+    const struct kv_write_args *args = params;
+    if (token >= ((const struct batch_counts *)dev(args->batch.counts))->tokens)
+        return;
+    float head[ATTENTION_HEAD_DIM_MAX];
+    uint32_t dim = args->head_dim;
+    size_t step = (size_t)args->batch.block_tokens * dim * dtype_bytes(args->kv.dtype);
+    for (int part = 0; part < 2; part++) {
+        const void *x = part ? body_at(args->v, args->dtype, token, args->v_stride)
+                             : body_at(args->k, args->dtype, token, args->k_stride);
+        char *to =
+            kv_target(&args->batch, &args->kv, dim, token, part ? args->kv.v : args->kv.k);
+        for (uint32_t h = 0; h < args->kv_heads; h++) {
+            number_widen(head, number_at(x, args->dtype, (size_t)h * dim), args->dtype, dim);
+            number_round(to + h * step, head, args->kv.dtype, dim);
+        }
+    }
+}
+
+cudaError_t op_kv_write(const struct kv_write_args *args, cudaStream_t stream)
+{
+    if (args->head_dim > ATTENTION_HEAD_DIM_MAX)
+        return cudaErrorInvalidValue;
+    return body_launch(stream, "kv_write", kv_write_token, args, sizeof *args,
+                       args->batch.tokens_max);
 }

@@ -316,6 +316,27 @@ cudaError_t op_mean_pool_out(const struct mean_pool_args *a, cudaStream_t stream
     return cudaSuccess;
 }
 
+static void attend_note(const struct attention_args *a)
+{
+    note("attend %s %s %s %s %u %u %d %u %u %u %a %s %zu", batch_text(&a->batch), kv_text(&a->kv),
+         name(a->q), name(a->out), a->q_stride, a->out_stride, (int)a->dtype, a->heads, a->kv_heads,
+         a->head_dim, (double)a->scale, name(a->scratch), a->scratch_bytes);
+}
+
+OP(head_norm, "head_norm %s %s %u %u %u %d %s %d %a", rows_text(a->rows), name(a->x), a->stride, a->heads,
+   a->head_dim, (int)a->dtype, name(a->weight), (int)a->weight_dtype, (double)a->eps)
+OP(rotate, "rotate %s %s %s %u %u %u %u %u %d %s", rows_text(a->rows), name(a->q), name(a->k), a->q_stride,
+   a->k_stride, a->heads, a->kv_heads, a->head_dim, (int)a->dtype, name(a->angles))
+OP(kv_write, "kv_write %s %s %s %s %u %u %u %u %d", batch_text(&a->batch), kv_text(&a->kv), name(a->k),
+   name(a->v), a->k_stride, a->v_stride, a->kv_heads, a->head_dim, (int)a->dtype)
+
+cudaError_t op_attention(const struct attention_args *a, cudaStream_t stream)
+{
+    (void)stream;
+    attend_note(a);
+    return cudaSuccess;
+}
+
 cudaError_t op_rope_attention(const struct rope_args *r, const struct attention_args *a,
                            cudaStream_t stream)
 {
@@ -323,9 +344,7 @@ cudaError_t op_rope_attention(const struct rope_args *r, const struct attention_
     note("rope %s %s %s %u %d %u %u %u %s %s %s %d %a", batch_text(&r->batch), kv_text(&r->kv),
          name(r->qkv), r->stride, (int)r->dtype, r->heads, r->kv_heads, r->head_dim,
          name(r->angles), name(r->q_norm), name(r->k_norm), (int)r->norm_dtype, (double)r->eps);
-    note("attend %s %s %s %s %u %u %d %u %u %u %a %s %zu", batch_text(&a->batch), kv_text(&a->kv),
-         name(a->q), name(a->out), a->q_stride, a->out_stride, (int)a->dtype, a->heads, a->kv_heads,
-         a->head_dim, (double)a->scale, name(a->scratch), a->scratch_bytes);
+    attend_note(a);
     return cudaSuccess;
 }
 
