@@ -246,6 +246,12 @@ void build_rope_table(struct build *b, const struct model_rope *rope)
 {
     struct op_list *list = &b->list;
     b->layer = LAYER_EVERY;
+    if (list->rope_count == LIST_ROPES_MAX) {
+        if (!b->status)
+            b->status = error_set(&b->error, ERR_BAD_MODEL,
+                                  "layers have more than %d tables of angles", LIST_ROPES_MAX);
+        return;
+    }
     value_id angles = value_common(b, rope->pairs * 2, VALUE_F32);
     op_put(b, OP_ANGLES, LIST_NONE, angles)->rope.table = (uint16_t)list->rope_count;
     list->angles[list->rope_count] = angles;
@@ -396,6 +402,7 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
         op->attention.kv_heads = kv_heads;
         op->attention.head_dim = head_dim;
         op->attention.scale = attention->scale;
+        op->attention.softcap = attention->softcap;
         if (i)
             op->in[1] = room;
     }
@@ -416,18 +423,20 @@ void build_add(struct build *b, value_id x, float scale)
 }
 
 /* Logits of the rows that are picked. A table that is the head as well is on every rank whole. */
-static void logits_put(struct build *b, weight_id head, float scale)
+static void logits_put(struct build *b, weight_id weight, const struct build_head *head)
 {
     struct op_list *list = &b->list;
     b->block = LIST_NONE;
     value_id picked = value_block(b, list->hidden, VALUE_COMPUTE);
     list->logits = value_block(b, list->vocab, VALUE_F32);
-    op_put(b, OP_GATHER, list->normed, picked)->scale.by = scale;
+    op_put(b, OP_GATHER, list->normed, picked)->scale.by = head->scale;
     struct op *op = op_put(b, OP_MATMUL, picked, list->logits);
-    op->weight = head;
+    op->weight = weight;
     op->matmul.split = SPLIT_VOCABULARY;
     if (list->ranks > 1)
         op_put(b, OP_ALL_GATHER, list->logits, list->logits);
+    if (head->softcap != 0)
+        op_put(b, OP_SOFTCAP, list->logits, list->logits)->softcap.cap = head->softcap;
 }
 
 void build_head(struct build *b, const struct build_head *head)
@@ -445,12 +454,12 @@ void build_head(struct build *b, const struct build_head *head)
                            : head->embed;
     op_put(b, OP_POOL, x, LIST_NONE);
     b->rows = ROWS_SCORED;
-    logits_put(b, weight, head->scale);
+    logits_put(b, weight, head);
     op_put(b, OP_SCORE, list->logits, LIST_NONE);
     b->rows = ROWS_TOKENS;
     op_put(b, OP_COUNT, LIST_NONE, LIST_NONE);
     b->rows = ROWS_SAMPLED;
-    logits_put(b, weight, head->scale);
+    logits_put(b, weight, head);
     struct list_value scratch = {
         .type = VALUE_SAMPLE_SCRATCH, .rows = VALUE_OF_PICKED, .of = LIST_NONE};
     value_id room = value_put(b, scratch);

@@ -26,6 +26,7 @@ struct build_attention {
     uint32_t window; /* a token sees itself and the window - 1 tokens before it; 0: all */
     uint32_t heads, kv_heads, head_dim;
     float scale;
+    float softcap; /* of scores: s = softcap * tanh(s / softcap); 0: none */
 };
 
 struct build {
@@ -78,7 +79,8 @@ struct build_head {
     float eps;
     const char *head; /* NULL: the logits are by the table `embed` */
     weight_id embed;
-    float scale; /* of the logits */
+    float scale;   /* of the logits */
+    float softcap; /* of the logits, behind `scale`: x = softcap * tanh(x / softcap); 0: none */
 };
 void build_head(struct build *b, const struct build_head *head);
 

@@ -125,8 +125,11 @@ struct op {
         struct {
             uint16_t group, layer; /* of KV; the layer's number among the group's */
             uint32_t heads, kv_heads, head_dim;
-            float scale;
+            float scale, softcap;
         } attention; /* OP_KV_WRITE too */
+        struct {
+            float cap;
+        } softcap;
     };
 };
 

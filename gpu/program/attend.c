@@ -68,6 +68,7 @@ static struct attention_args attend_of(const struct walk *walk, const struct op 
         .kv_heads = op->attention.kv_heads,
         .head_dim = op->attention.head_dim,
         .scale = op->attention.scale,
+        .softcap = op->attention.softcap,
         .scratch = walk_value(walk, op->in[1]),
         .scratch_bytes = walk->layout.size[op->in[1]],
     };

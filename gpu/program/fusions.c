@@ -8,6 +8,7 @@
 #include "gpu/kernels/sampling/mean_pool.h"
 #include "gpu/kernels/sampling/sample.h"
 #include "gpu/kernels/sampling/score.h"
+#include "gpu/kernels/sampling/softcap.h"
 #include "gpu/kernels/step/copy_blocks.h"
 #include "gpu/kernels/step/embed.h"
 #include "gpu/kernels/step/null.h"
@@ -331,6 +332,18 @@ static int gather(struct walk *walk, op_run ops, struct error *error)
     return 0;
 }
 
+static int softcap(struct walk *walk, op_run ops, struct error *error)
+{
+    uint32_t size = walk_list(walk)->vocab;
+    struct softcap_args args = {.rows = walk->rows,
+                                .x = walk_value(walk, ops[0]->out),
+                                .size = size,
+                                .stride = size,
+                                .cap = ops[0]->softcap.cap};
+    CUDA_TRY(op_softcap(&args, stream_of(walk)), error);
+    return 0;
+}
+
 static int score(struct walk *walk, op_run ops, struct error *error)
 {
     struct score_args args = {
@@ -469,6 +482,7 @@ const struct fusion fusions[] = {
     ALONE(OP_ALL_REDUCE, all_reduce),
     ALONE(OP_POOL, pool),
     ALONE(OP_GATHER, gather),
+    ALONE(OP_SOFTCAP, softcap),
     ALONE(OP_COUNT, count),
     ALONE(OP_SAMPLE, sample),
     ALONE(OP_SCORE, score),

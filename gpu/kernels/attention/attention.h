@@ -1,9 +1,10 @@
 /* Causal attention of a step's tokens over the blocks of their slots; grouped queries, optional
- * window.
+ * window, optional cap of scores.
  *
  * out[t][h] = sum over positions p of softmax(scale * q[t][h] . k[p]) * v[p], p from the window's
  * start to the token's own position. K and V of the step's own tokens are in the cache already
- * (op_rope).
+ * (op_rope). With a cap a score s, scale included, is softcap * tanh(s / softcap) instead, and no
+ * number where s was infinite.
  *
  * A sequence is split at multiples of ATTENTION_SPLIT positions. Each split gives its maximum m,
  * its sum l of exp(s - m) and its unscaled output o; splits are combined from the first to the
@@ -28,6 +29,7 @@ struct attention_args {
     enum dtype dtype;                   /* of q and out */
     uint32_t heads, kv_heads, head_dim; /* of this rank; heads is a multiple of kv_heads */
     float scale;
+    float softcap; /* 0: none */
     void
         *scratch; /* attention_scratch_bytes() of the scratch class, aligned; NULL when that is 0 */
     size_t scratch_bytes;

@@ -2,6 +2,7 @@
  * head dimensions. A block per token and head; all arithmetic in float32. Bound by
  * instructions: it is here to be right, not fast. */
 #include "gpu/kernels/attention/attention.cuh"
+#include "gpu/kernels/common/softcap.cuh"
 
 #define ANY_THREADS 128
 #define DIMS_PER_THREAD (ATTENTION_HEAD_DIM_MAX / ANY_THREADS)
@@ -67,11 +68,14 @@ __global__ void __launch_bounds__(ANY_THREADS)
         for (int j = 0; j < KEYS_PER_THREAD; j++) {
             uint32_t position = base + threadIdx.x + j * ANY_THREADS;
             score[j] = -INFINITY;
-            if (position >= first && position <= last)
+            if (position >= first && position <= last) {
                 score[j] = a.scale * dot(q,
                                          attention_place(group, row.table, block_shift, position,
                                                          kv_head, a.kv.k, row_bytes),
                                          a.head_dim, a.kv.dtype);
+                if (a.softcap != 0)
+                    score[j] = softcap_of(score[j], a.softcap);
+            }
             peak = fmaxf(peak, score[j]);
         }
         peak = block_max(peak, scratch);

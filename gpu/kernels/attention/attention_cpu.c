@@ -67,6 +67,8 @@ static void attention_scores(const struct attention_args *args, struct attention
         for (uint32_t h = 0; h < state->heads; h++)
             for (uint32_t i = 0; i < piece.count; i++)
                 state->weight[h][offset + i] *= args->scale;
+        for (uint32_t h = 0; args->softcap != 0 && h < state->heads; h++)
+            simd_softcap(&state->weight[h][offset], args->softcap, piece.count);
     }
 }
 

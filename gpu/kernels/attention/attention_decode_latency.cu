@@ -46,7 +46,7 @@ __device__ __forceinline__ void decode_release(uint64_t *empty, uint32_t stages,
         stage = 0, phase ^= 1;
 }
 
-template <int HD, int TILES>
+template <int HD, int TILES, bool CAP>
 __device__ static void decode_attention(const attention_args &a, const struct batch_group &group,
                                         const decode_scratch &scratch,
                                         decode_shared<HD, TILES> &shared, const plan_shape &shape,
@@ -59,6 +59,7 @@ __device__ static void decode_attention(const attention_args &a, const struct ba
     uint32_t slot = 0, slot_phase = 0;
     decode_state<HD, TILES> s;
     decode_fold<HD, TILES> fold;
+    const score_scale scale = score_scale_of<CAP>(a.scale, a.softcap);
     for (uint32_t number = blockIdx.x; number < total; number += gridDim.x) {
         items_sync(slot, false);
         barrier_wait(shared_address(&shared.item_full[slot]), slot_phase);
@@ -81,12 +82,13 @@ __device__ static void decode_attention(const attention_args &a, const struct ba
             bool any = position <= item.row.last && position + SPAN > item.row.first;
             if (any) {
                 barrier_wait(shared_address(&shared.full[warp][stage]), phase);
-                decode_scores(s, score, item, group.window, position, ring + stage * part);
+                decode_scores<CAP>(s, score, item, group.window, position, ring + stage * part,
+                                   scale);
                 decode_release(shared.empty[warp], stages, stage, phase);
             } else {
                 decode_unseen(score);
             }
-            decode_softmax<HD, TILES>(s, score, a.scale * ATTENTION_LOG2E);
+            decode_softmax<HD, TILES>(s, score, scale.unit);
             if (any) {
                 barrier_wait(shared_address(&shared.full[warp][stage]), phase);
                 decode_values(s, score, item, position, ring + stage * part);
@@ -124,7 +126,7 @@ __device__ static void decode_tell(const attention_args &a, const struct batch_g
 
 #endif
 
-template <int HD, int TILES>
+template <int HD, int TILES, bool CAP>
 __global__ void __launch_bounds__(DECODE_THREADS, 1)
     decode_kernel(const __grid_constant__ struct attention_args a,
                   const __grid_constant__ struct decode_scratch scratch, uint32_t stages,
@@ -154,7 +156,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
     }
     if (threadIdx.x < DECODE_WARPS * WARP) {
         registers_more<224>();
-        decode_attention<HD, TILES>(a, group, scratch, shared, shape, ring, stages);
+        decode_attention<HD, TILES, CAP>(a, group, scratch, shared, shape, ring, stages);
         if (blockIdx.x == gridDim.x - 1 && scratch.row_record)
             decode_tell(a, group, scratch, shared.plan, shape);
     } else {
@@ -314,12 +316,13 @@ bool attention_decode_latency_can(const struct attention_args *args)
     const struct device_props *device = device_props();
     uint32_t dim = args->head_dim;
     return device->major == 9 && args->dtype == DTYPE_HALF && args->kv.dtype == DTYPE_HALF &&
-           (dim == 64 || dim == 128 || dim == 256) && args->q_stride % 8 == 0 &&
+           (dim == 64 || dim == 128 || dim == 256) && (args->softcap == 0 || dim > 64) &&
+           args->q_stride % 8 == 0 &&
            reinterpret_cast<uintptr_t>(args->q) % 16 == 0;
 }
 
-template <int HD, int TILES>
-static cudaError_t decode_launch(const struct attention_args *args,
+template <int HD, int TILES, bool CAP>
+static cudaError_t decode_launch_kind(const struct attention_args *args,
                                  const struct decode_scratch &scratch, cudaStream_t stream)
 {
     const struct device_props *device = device_props();
@@ -331,12 +334,20 @@ static cudaError_t decode_launch(const struct attention_args *args,
     if (stages > 1 && stages * stage > RING_BYTES_MAX)
         stages = static_cast<uint32_t>(RING_BYTES_MAX / stage);
     static struct device_once once;
-    cudaError_t result = device_allow(&once, decode_kernel<HD, TILES>, device);
+    cudaError_t result = device_allow(&once, decode_kernel<HD, TILES, CAP>, device);
     if (result != cudaSuccess)
         return result;
-    return launch(decode_kernel<HD, TILES>, dim3(device->processors), DECODE_THREADS,
+    return launch(decode_kernel<HD, TILES, CAP>, dim3(device->processors), DECODE_THREADS,
                   fixed + stage * stages, stream, *args, scratch, stages,
                   (uint32_t)__builtin_ctz(args->batch.block_tokens));
+}
+
+template <int HD, int TILES>
+static cudaError_t decode_launch(const struct attention_args *args,
+                                 const struct decode_scratch &scratch, cudaStream_t stream)
+{
+    return args->softcap != 0 ? decode_launch_kind<HD, TILES, (HD > 64)>(args, scratch, stream)
+                              : decode_launch_kind<HD, TILES, false>(args, scratch, stream);
 }
 
 template <int HD>

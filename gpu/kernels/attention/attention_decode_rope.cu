@@ -351,7 +351,7 @@ static bool roped_can(const struct rope_args *rope, const struct attention_args 
     bool single = batch.q_len_max == 1 && batch.decode_len_max == 1;
     bool alike = rope->qkv == a->q && rope->stride == a->q_stride && rope->dtype == a->dtype;
     return single && alike && roped_aligned(rope) && attention_decode_latency_can(a) &&
-           a->head_dim <= 128 && a->heads / a->kv_heads <= ROPED_QUERIES &&
+           a->head_dim <= 128 && a->softcap == 0 && a->heads / a->kv_heads <= ROPED_QUERIES &&
            batch.rows_max <= ATTENTION_FEW_ROWS &&
            batch.rows_max * a->kv_heads * splits <= device_props()->processors;
 }

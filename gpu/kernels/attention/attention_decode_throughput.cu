@@ -20,7 +20,7 @@ namespace HALF
 /* WHOLE: records may not fit (attention_plan.cuh); other launches do not pay for the registers.
  * Before grid_wait only what kernels before op_rope have written is read: op_rope lets this one
  * start when it has waited for those itself. */
-template <int HD, int TILES, bool WHOLE>
+template <int HD, int TILES, bool WHOLE, bool CAP>
 __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
     warps_kernel(const __grid_constant__ struct attention_args a,
                  const __grid_constant__ struct decode_scratch scratch, uint32_t ring_bytes,
@@ -85,13 +85,13 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
         attention_item item = plan_item(shared.plan, a.batch, group, world.shape, number, entry);
         warp_load_q(s, a, item, world.shape);
         decode_positions(s, item, world.shape);
-        warp_split(world, fetch, s, item, item.split, stage, phase);
+        warp_split<CAP>(world, fetch, s, item, item.split, stage, phase);
         if (WHOLE && item.split + 1 < item.split_end) {
             decode_state<HD, TILES> all;
             warp_clear(all);
             warp_fold(all, s);
             for (uint32_t split = item.split + 1; split < item.split_end; split++) {
-                warp_split(world, fetch, s, item, split, stage, phase);
+                warp_split<CAP>(world, fetch, s, item, split, stage, phase);
                 warp_fold(all, s);
             }
             warp_store(all, a, scratch, item, world.shape);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
 #endif
 }
 
-template <int HD, int TILES, bool WHOLE>
+template <int HD, int TILES, bool WHOLE, bool CAP>
 static cudaError_t warps_launch(const struct attention_args *args,
                                 const struct decode_scratch &scratch, cudaStream_t stream)
 {
@@ -110,10 +110,10 @@ static cudaError_t warps_launch(const struct attention_args *args,
     size_t fixed = sizeof(warp_shared<HD>) + 128 + LEFT_BYTES;
     uint32_t ring_bytes = static_cast<uint32_t>(device->shared_max - fixed) / 128 * 128;
     static struct device_once once;
-    cudaError_t result = device_allow(&once, warps_kernel<HD, TILES, WHOLE>, device);
+    cudaError_t result = device_allow(&once, warps_kernel<HD, TILES, WHOLE, CAP>, device);
     if (result != cudaSuccess)
         return result;
-    return launch(warps_kernel<HD, TILES, WHOLE>, dim3(device->processors),
+    return launch(warps_kernel<HD, TILES, WHOLE, CAP>, dim3(device->processors),
                   warp_shape<HD>::warps * WARP, fixed - LEFT_BYTES + ring_bytes, stream, *args,
                   scratch, ring_bytes, (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
@@ -123,8 +123,12 @@ static cudaError_t warps_launch_tiles(const struct attention_args *args,
                                       const struct decode_scratch &scratch, bool whole,
                                       cudaStream_t stream)
 {
-    return whole ? warps_launch<HD, TILES, true>(args, scratch, stream)
-                 : warps_launch<HD, TILES, false>(args, scratch, stream);
+    const bool can_cap = HD > 64; /* attention_decode_latency_can() */
+    if (args->softcap != 0)
+        return whole ? warps_launch<HD, TILES, true, can_cap>(args, scratch, stream)
+                     : warps_launch<HD, TILES, false, can_cap>(args, scratch, stream);
+    return whole ? warps_launch<HD, TILES, true, false>(args, scratch, stream)
+                 : warps_launch<HD, TILES, false, false>(args, scratch, stream);
 }
 
 template <int HD>

@@ -307,13 +307,13 @@ __device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
 }
 
 /* One split: its spans from the first to the last. */
-template <int HD, int TILES>
+template <bool CAP, int HD, int TILES>
 __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &fetch,
                                            decode_state<HD, TILES> &s, const attention_item &item,
                                            uint32_t split, uint32_t &stage, uint32_t &phase)
 {
     const uint32_t part = warp_shape<HD>::part;
-    float unit = world.args->scale * ATTENTION_LOG2E;
+    const score_scale scale = score_scale_of<CAP>(world.args->scale, world.args->softcap);
     uint32_t begin = split * ATTENTION_SPLIT, end = begin + ATTENTION_SPLIT - 1;
     uint32_t from = item.row.first > begin ? item.row.first : begin;
     uint32_t to = item.row.last < end ? item.row.last : end;
@@ -321,13 +321,14 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
     for (uint32_t span = from / SPAN; span <= to / SPAN; span++) {
         float score[KEY_TILES][4];
         barrier_wait(world.full + stage * 8, phase);
-        decode_scores(s, score, item, world.group->window, span * SPAN, world.ring + stage * part);
+        decode_scores<CAP>(s, score, item, world.group->window, span * SPAN,
+                           world.ring + stage * part, scale);
         reads_before_copy();
         __syncwarp();
         fetch_part<HD>(world, fetch, true);
         if (++stage == world.stages)
             stage = 0, phase ^= 1;
-        warp_softmax<HD, TILES>(s, score, unit);
+        warp_softmax<HD, TILES>(s, score, scale.unit);
         barrier_wait(world.full + stage * 8, phase);
         decode_values(s, score, item, span * SPAN, world.ring + stage * part);
         reads_before_copy();

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "gpu/kernels/attention/attention_fetch.cuh"
+#include "gpu/kernels/common/softcap.cuh"
 
 namespace HALF
 {
@@ -130,10 +131,11 @@ __device__ __forceinline__ void decode_multiply(float (&score)[4], float (&part)
 
 /* Scores of a span: score[k][2n], score[k][2n + 1] are those of the lane's query of tile n and its
  * two keys of eight. Keys that a query does not see count nothing, whatever is there. */
-template <int HD, int TILES>
+template <bool CAP, int HD, int TILES>
 __device__ __forceinline__ void
 decode_scores(const decode_state<HD, TILES> &s, float (&score)[KEY_TILES][4],
-              const attention_item &item, uint32_t window, uint32_t position, uint32_t stage)
+              const attention_item &item, uint32_t window, uint32_t position, uint32_t stage,
+              const score_scale &scale)
 {
     const int most = 4, steps = HD / 32 < most ? HD / 32 : most; /* whose keys are in registers */
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
@@ -173,6 +175,12 @@ decode_scores(const decode_state<HD, TILES> &s, float (&score)[KEY_TILES][4],
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 score[k][i] += part[k][i + 2];
+    if (CAP)
+#pragma unroll
+        for (int k = 0; k < KEY_TILES; k++)
+#pragma unroll
+            for (int i = 0; i < 2 * TILES; i++)
+                score[k][i] = score_capped(score[k][i], scale);
     /* Some key of the span is unseen by some query. */
     if (position + SPAN - 1 <= item.row.position && !(window && position + window <= item.row.last))
         return;

@@ -11,6 +11,7 @@
 #include "gpu/kernels/attention/attention_tuned.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/mma.cuh"
+#include "gpu/kernels/common/softcap.cuh"
 
 namespace HALF
 {
@@ -70,6 +71,15 @@ __device__ __forceinline__ void prefill_scores(const prefill_state<HD> &s,
             mma_half(score[n], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[0], b[1]);
             mma_half(score[n + 1], s.q[k][0], s.q[k][1], s.q[k][2], s.q[k][3], b[2], b[3]);
         }
+}
+
+__device__ __forceinline__ void prefill_cap(float (&score)[KEYS / 8][4], const score_scale &scale)
+{
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            score[n][i] = score_capped(score[n][i], scale);
 }
 
 /* The running softmax of two queries per thread (rows g and g + 8): scores become weights. */
@@ -227,7 +237,7 @@ prefill_store(const prefill_state<HD> &s, const struct attention_args &a,
     }
 }
 
-template <int HD, bool SHORTS>
+template <int HD, bool SHORTS, bool CAP>
 __global__ void __launch_bounds__(PREFILL_THREADS)
     prefill_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift)
 {
@@ -259,7 +269,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
     /* Warps without queries only fetch. In the widest kernel the branch costs long rows 28 %. */
     bool busy = (HD > 128 && !SHORTS) || warp * 16 < block.queries;
     prefill_load_q(s, a, block, query);
-    float unit = a.scale * ATTENTION_LOG2E;
+    const score_scale scale = score_scale_of<CAP>(a.scale, a.softcap);
     for (uint32_t at = begin; at <= end; at++) {
         uint32_t now = stages == 2 ? (at - begin) % 2 * part : 0;
         if (stages == 2 && at < end)
@@ -273,9 +283,11 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
         float score[KEYS / 8][4];
         if (busy)
             prefill_scores(s, score, keys + now);
+        if (CAP && busy)
+            prefill_cap(score, scale);
         prefill_mask(score, block, query, at * KEYS);
         if (busy)
-            prefill_softmax(s, score, unit);
+            prefill_softmax(s, score, scale.unit);
         copy_async_wait<2>();
         __syncthreads();
         if (busy)
@@ -301,33 +313,43 @@ bool attention_prefill_can(const struct attention_args *args)
                    reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
     return device->major >= 8 && args->dtype == DTYPE_HALF && args->kv.dtype == DTYPE_HALF &&
            aligned && args->heads / args->kv_heads <= QUERIES &&
-           (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256);
+           (dim == 128 || dim == 256 ||
+            (args->softcap == 0 && (dim == 64 || dim == 80 || dim == 96)));
 }
 
-template <int HD, bool SHORTS>
+template <int HD, bool SHORTS, bool CAP>
 static cudaError_t prefill_launch_kind(const struct attention_args *a, cudaStream_t stream)
 {
     static struct device_once once;
-    cudaError_t result = device_allow(&once, prefill_kernel<HD, SHORTS>, device_props(), 256 + 64);
+    cudaError_t result = device_allow(&once, prefill_kernel<HD, SHORTS, CAP>, device_props(), 256 + 64);
     if (result != cudaSuccess)
         return result;
     uint32_t size = SHORTS ? QUERIES / (a->heads / a->kv_heads) : QUERIES;
-    return launch(prefill_kernel<HD, SHORTS>,
+    return launch(prefill_kernel<HD, SHORTS, CAP>,
                   dim3(SHORTS ? a->kv_heads : a->heads, tile_bound(&a->batch, size, SHORTS)),
                   PREFILL_THREADS, prefill_shape<HD>::bytes, stream, *a,
                   (uint32_t)__builtin_ctz(a->batch.block_tokens));
+}
+
+template <int HD, bool CAP>
+static cudaError_t prefill_launch_cap(const struct attention_args *a, uint32_t which,
+                                  cudaStream_t stream)
+{
+    cudaError_t result = cudaSuccess;
+    if (which & ATTENTION_PREFILL)
+        result = prefill_launch_kind<HD, false, CAP>(a, stream);
+    if (result == cudaSuccess && (which & ATTENTION_DECODE))
+        result = prefill_launch_kind<HD, true, CAP>(a, stream);
+    return result;
 }
 
 template <int HD>
 static cudaError_t prefill_launch(const struct attention_args *a, uint32_t which,
                                   cudaStream_t stream)
 {
-    cudaError_t result = cudaSuccess;
-    if (which & ATTENTION_PREFILL)
-        result = prefill_launch_kind<HD, false>(a, stream);
-    if (result == cudaSuccess && (which & ATTENTION_DECODE))
-        result = prefill_launch_kind<HD, true>(a, stream);
-    return result;
+    return a->softcap != 0
+               ? prefill_launch_cap<HD, (HD == 128 || HD == 256)>(a, which, stream)
+               : prefill_launch_cap<HD, false>(a, which, stream);
 }
 
 cudaError_t attention_prefill(const struct attention_args *args, uint32_t which,

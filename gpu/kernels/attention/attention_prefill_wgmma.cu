@@ -12,6 +12,7 @@
 #include "gpu/kernels/attention/attention_tile.cuh"
 #include "gpu/kernels/attention/attention_tuned.cuh"
 #include "gpu/kernels/common/device_props.cuh"
+#include "gpu/kernels/common/softcap.cuh"
 #include "gpu/kernels/common/wgmma.cuh"
 
 namespace HALF
@@ -173,6 +174,14 @@ __device__ __forceinline__ void wgmma_scores(wgmma_state<HD> &s, uint32_t q, uin
     wgmma_commit();
 }
 
+template <int HD>
+__device__ __forceinline__ void wgmma_cap(wgmma_state<HD> &s, const score_scale &scale)
+{
+#pragma unroll
+    for (int j = 0; j < KEYS / 2; j++)
+        s.score[j] = score_capped(s.score[j], scale);
+}
+
 template <int HD> __device__ __forceinline__ void wgmma_values(wgmma_state<HD> &s, uint32_t v)
 {
 #pragma unroll
@@ -255,14 +264,14 @@ __device__ __forceinline__ void wgmma_store(const wgmma_state<HD> &s,
 }
 
 /* One of the first two groups. */
-template <int HD>
+template <int HD, bool CAP>
 __device__ static void wgmma_consume(const struct attention_args &a, uint32_t window,
                                      wgmma_shared<HD> &shared, const wgmma_work &work)
 {
     uint32_t group = threadIdx.x / GROUP_THREADS, lane = threadIdx.x % WARP;
     uint32_t query = group * GROUP_QUERIES + threadIdx.x % GROUP_THREADS / WARP * 16 + lane / 4;
     uint32_t q = shared_address(shared.q[group]);
-    float unit = a.scale * ATTENTION_LOG2E;
+    const score_scale scale = score_scale_of<CAP>(a.scale, a.softcap);
     wgmma_state<HD> s;
     s.most[0] = s.most[1] = -INFINITY;
     s.sum[0] = s.sum[1] = 0;
@@ -278,7 +287,9 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
     wgmma_hold(s.score);
     if (lane == 0)
         barrier_arrive(shared_address(&shared.k_empty[0]));
-    wgmma_softmax(s, work, window, work.tile, query, unit);
+    if (CAP)
+        wgmma_cap(s, scale);
+    wgmma_softmax(s, work, window, work.tile, query, scale.unit);
     wgmma_pack(s);
     uint32_t count = work.tile_end - work.tile;
     for (uint32_t i = 1; i < count; i++) {
@@ -294,7 +305,9 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
         wgmma_hold(s.score);
         if (lane == 0)
             barrier_arrive(shared_address(&shared.k_empty[buffer]));
-        wgmma_softmax(s, work, window, work.tile + i, query, unit);
+        if (CAP)
+            wgmma_cap(s, scale);
+        wgmma_softmax(s, work, window, work.tile + i, query, scale.unit);
         wgmma_wait<0>();
         wgmma_hold(s.out);
         if (lane == 0)
@@ -315,7 +328,7 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
 
 #endif
 
-template <int HD>
+template <int HD, bool CAP>
 __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     wgmma_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift)
 {
@@ -352,7 +365,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     work.kv_head = blockIdx.x / (a.heads / a.kv_heads);
     if (threadIdx.x < CONSUMERS * GROUP_THREADS) {
         registers_more<232>();
-        wgmma_consume<HD>(a, group.window, shared, work);
+        wgmma_consume<HD, CAP>(a, group.window, shared, work);
     } else {
         registers_less<40>();
         wgmma_produce<HD>(a, group, shared, work, block_shift);
@@ -364,26 +377,29 @@ bool attention_prefill_wgmma_can(const struct attention_args *args)
 {
     uint32_t dim = args->head_dim;
     return device_props()->major == 9 && args->dtype == DTYPE_HALF &&
-           args->kv.dtype == DTYPE_HALF && (dim == 64 || dim == 128) && args->q_stride % 8 == 0 &&
+           args->kv.dtype == DTYPE_HALF && ((dim == 64 && args->softcap == 0) || dim == 128) && args->q_stride % 8 == 0 &&
            args->out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args->q) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
 }
 
-template <int HD>
+template <int HD, bool CAP>
 static cudaError_t wgmma_launch(const struct attention_args *args, cudaStream_t stream)
 {
     static struct device_once once;
-    cudaError_t result = device_allow(&once, wgmma_kernel<HD>, device_props(), 2048);
+    cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP>, device_props(), 2048);
     if (result != cudaSuccess)
         return result;
-    return launch(wgmma_kernel<HD>, dim3(args->heads, tile_bound(&args->batch, QUERIES, false)),
+    return launch(wgmma_kernel<HD, CAP>, dim3(args->heads, tile_bound(&args->batch, QUERIES, false)),
                   WGMMA_THREADS, sizeof(wgmma_shared<HD>) + 1024, stream, *args,
                   (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
 
 cudaError_t attention_prefill_wgmma(const struct attention_args *args, cudaStream_t stream)
 {
-    return args->head_dim == 64 ? wgmma_launch<64>(args, stream) : wgmma_launch<128>(args, stream);
+    if (args->head_dim == 64)
+        return wgmma_launch<64, false>(args, stream);
+    return args->softcap != 0 ? wgmma_launch<128, true>(args, stream)
+                              : wgmma_launch<128, false>(args, stream);
 }
 
 } // namespace HALF

@@ -180,6 +180,13 @@ __device__ __forceinline__ void store_float8(void *base, size_t index, size_t en
             store_value(base, index + i, dtype, value.v[i]);
 }
 
+__device__ __forceinline__ float exp2_fast(float value)
+{
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value));
+    return out;
+}
+
 __device__ __forceinline__ float warp_sum(float value)
 {
 #pragma unroll

@@ -98,13 +98,6 @@ template <int PENDING> __device__ __forceinline__ void copy_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-__device__ __forceinline__ float exp2_fast(float value)
-{
-    float out;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value));
-    return out;
-}
-
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 /* One lane of a whole warp, always the same, of which the compiler knows that it is alone. */

@@ -58,3 +58,19 @@ float simd_exp(float x)
     simd_base.exps(lanes, &out, &x, 0.0f, 1);
     return out;
 }
+
+#define SOFTCAP_PIECE 256
+
+void simd_softcap(float *x, float cap, size_t count)
+{
+    float power[SOFTCAP_PIECE];
+    for (size_t first = 0; first < count; first += SOFTCAP_PIECE) {
+        float lanes[SIMD_LANES] = {0}, *at = x + first;
+        size_t some = count - first < SOFTCAP_PIECE ? count - first : SOFTCAP_PIECE;
+        for (size_t i = 0; i < some; i++)
+            power[i] = 2 * (at[i] / cap);
+        simd_best()->exps(lanes, power, power, 0, some);
+        for (size_t i = 0; i < some; i++)
+            at[i] = cap * (1 - 2 / (power[i] + 1)) + (at[i] - at[i]);
+    }
+}

@@ -55,5 +55,8 @@ const struct simd *simd_variant(uint32_t index);
 
 float simd_add_lanes(const float lanes[SIMD_LANES]);
 float simd_exp(float x); /* one element, as `exps` has it */
+/* x = cap * tanh(x / cap), of what is infinite NaN: what overflowed must not pass for a number. The
+ * error is a unit of float32 of the cap, not of the result. */
+void simd_softcap(float *x, float cap, size_t count);
 
 extern const struct simd simd_base, simd_avx2, simd_avx512;

@@ -22,6 +22,7 @@
 #include "gpu/kernels/attention/rope_attention.h"
 #include "gpu/kernels/sampling/sample.h"
 #include "gpu/kernels/sampling/score.h"
+#include "gpu/kernels/sampling/softcap.h"
 #include "gpu/kernels/activation/swiglu.h"
 #include "gpu/kernels/matmul/cublaslt_tune.h"
 #include "tests/gpu/engine/digest.h"
@@ -269,6 +270,7 @@ OP(gather, "gather %s %s %s %s %u %u %u %d", rows_text(a->rows), name(a->index),
 OP(count, "count %s %u", batch_text(&a->batch), a->vocab)
 OP(score, "score %s %s %u %u %s %s", rows_text(a->rows), name(a->logits), a->stride, a->vocab,
    name(a->targets), name(a->scores))
+OP(softcap, "softcap %s %s %u %u %a", rows_text(a->rows), name(a->x), a->size, a->stride, (double)a->cap)
 OP(copy_blocks, "move %s", batch_text(&a->batch))
 OP(step_end, "publish %s %s %s %s %s %u %u", name(a->control), name(a->counts), name(a->samples),
    name(a->tops), name(a->slots), a->samples_max, a->slots_max)
@@ -321,6 +323,8 @@ static void attend_note(const struct attention_args *a)
     note("attend %s %s %s %s %u %u %d %u %u %u %a %s %zu", batch_text(&a->batch), kv_text(&a->kv),
          name(a->q), name(a->out), a->q_stride, a->out_stride, (int)a->dtype, a->heads, a->kv_heads,
          a->head_dim, (double)a->scale, name(a->scratch), a->scratch_bytes);
+    if (a->softcap != 0)
+        note("attend_softcap %a", (double)a->softcap);
 }
 
 OP(head_norm, "head_norm %s %s %u %u %u %d %s %d %a", rows_text(a->rows), name(a->x), a->stride, a->heads,

@@ -60,7 +60,52 @@ static void upload_qkv(const struct attention *a, const struct scene *scene)
     free(stored);
 }
 
-/* Rope and attention as two ops, or as one. */
+static void *element(const struct attention *a, uint32_t first)
+{
+    return (char *)a->qkv + first * dtype_bytes(a->dtype);
+}
+
+static void parts_launch(const struct attention *a, const struct scene *scene,
+                         const struct kv_layer *kv)
+{
+    uint32_t q_width = a->heads * a->head_dim, kv_width = a->kv_heads * a->head_dim;
+    struct row_range rows = {.count = &scene->batch.counts->tokens, .max = scene->batch.tokens_max};
+    for (uint32_t i = 0; i < 2 && a->normed; i++) {
+        struct head_norm_args norm = {.rows = rows,
+                                      .x = element(a, i ? q_width : 0),
+                                      .stride = a->stride,
+                                      .heads = i ? a->kv_heads : a->heads,
+                                      .head_dim = a->head_dim,
+                                      .dtype = a->dtype,
+                                      .weight = i ? a->device_k_weight : a->device_q_weight,
+                                      .weight_dtype = DTYPE_F32,
+                                      .eps = EPS};
+        OK(op_head_norm(&norm, rig_stream));
+    }
+    struct rotate_args rotate = {.rows = rows,
+                                 .q = a->qkv,
+                                 .k = element(a, q_width),
+                                 .q_stride = a->stride,
+                                 .k_stride = a->stride,
+                                 .heads = a->heads,
+                                 .kv_heads = a->kv_heads,
+                                 .head_dim = a->head_dim,
+                                 .dtype = a->dtype,
+                                 .angles = a->angles};
+    OK(op_rotate(&rotate, rig_stream));
+    struct kv_write_args write = {.batch = scene->batch,
+                                  .kv = *kv,
+                                  .k = element(a, q_width),
+                                  .v = element(a, q_width + kv_width),
+                                  .k_stride = a->stride,
+                                  .v_stride = a->stride,
+                                  .kv_heads = a->kv_heads,
+                                  .head_dim = a->head_dim,
+                                  .dtype = a->dtype};
+    OK(op_kv_write(&write, rig_stream));
+}
+
+/* Rope and attention as two ops, or as one; or as all their parts. */
 static void launch(const struct attention *a, const struct scene *scene, void *scratch,
                    size_t scratch_bytes, bool apart)
 {
@@ -97,10 +142,16 @@ static void launch(const struct attention *a, const struct scene *scene, void *s
         .kv_heads = a->kv_heads,
         .head_dim = a->head_dim,
         .scale = 1.0f / sqrtf((float)a->head_dim),
+        .softcap = a->softcap,
         .scratch = scratch,
         .scratch_bytes = scratch_bytes,
     };
     OK(op_angle(&angle, rig_stream));
+    if (a->in_parts) {
+        parts_launch(a, scene, &kv);
+        OK(op_attention(&attend, rig_stream));
+        return;
+    }
     if (!apart) {
         OK(op_rope_attention(&rope, &attend, rig_stream));
         return;
@@ -175,7 +226,10 @@ void attention_want(const struct attention *a, uint32_t window, uint32_t slot, u
         want_head(a, slot, p, a->heads + a->kv_heads + kv_head, v);
         for (uint32_t i = 0; i < dim; i++)
             score += q[i] * k[i];
-        double weight = exp(score / sqrt(dim));
+        score /= sqrt(dim);
+        if (a->softcap != 0)
+            score = (double)a->softcap * tanh(score / (double)a->softcap);
+        double weight = exp(score);
         sum += weight;
         for (uint32_t i = 0; i < dim; i++)
             ret_out[i] += weight * v[i];

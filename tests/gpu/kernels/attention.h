@@ -11,6 +11,8 @@ struct attention {
     enum dtype dtype;
     bool normed; /* q and k */
     float factor;
+    bool in_parts; /* norm, rotation, write and attention as ops of their own */
+    float softcap; /* 0: none */
     uint32_t same_slot; /* slot same_slot - 1 has the inputs of slot 77; 0: none has */
     /* Made by attention_begin. */
     float frequency[ATTENTION_PAIRS_MAX];

@@ -12,23 +12,36 @@ struct attention_case {
     bool normed;
     float factor;
     double tolerance;
+    float softcap;
 };
 
 static const struct attention_case cases[] = {
-    {4, 2, 64, 32, 0, DTYPE_F32, DTYPE_F32, false, 1, 2e-5},
-    {8, 1, 128, 64, 0, DTYPE_F32, DTYPE_F32, true, 1, 2e-5},
-    {3, 3, 80, 16, 0, DTYPE_F32, DTYPE_F32, false, 1.2f, 2e-5},
-    {12, 1, 96, 32, 40, DTYPE_F32, DTYPE_F32, false, 1, 2e-5},
-    {2, 2, 256, 32, 300, DTYPE_F32, DTYPE_F32, false, 1, 2e-5},
-    {6, 2, 10, 16, 1, DTYPE_F32, DTYPE_F32, true, 1, 2e-5},
-    {4, 2, 64, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2},
-    {4, 2, 64, 32, 0, DTYPE_F16, DTYPE_F16, true, 1, 4e-3},
-    {4, 4, 16, 256, 64, DTYPE_F32, DTYPE_F16, false, 1, 4e-3},
-    {8, 1, 128, 64, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2},
-    {6, 2, 128, 16, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3},
-    {8, 1, 64, 256, 0, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2},
-    {14, 2, 64, 32, 300, DTYPE_F16, DTYPE_F16, true, 1, 4e-3},
+    {4, 2, 64, 32, 0, DTYPE_F32, DTYPE_F32, false, 1, 2e-5, 0},
+    {8, 1, 128, 64, 0, DTYPE_F32, DTYPE_F32, true, 1, 2e-5, 0},
+    {3, 3, 80, 16, 0, DTYPE_F32, DTYPE_F32, false, 1.2f, 2e-5, 0},
+    {12, 1, 96, 32, 40, DTYPE_F32, DTYPE_F32, false, 1, 2e-5, 0},
+    {2, 2, 256, 32, 300, DTYPE_F32, DTYPE_F32, false, 1, 2e-5, 0},
+    {6, 2, 10, 16, 1, DTYPE_F32, DTYPE_F32, true, 1, 2e-5, 0},
+    {4, 2, 64, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
+    {4, 2, 64, 32, 0, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0},
+    {4, 4, 16, 256, 64, DTYPE_F32, DTYPE_F16, false, 1, 4e-3, 0},
+    {8, 1, 128, 64, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
+    {6, 2, 128, 16, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 0},
+    {8, 1, 64, 256, 0, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 0},
+    {14, 2, 64, 32, 300, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0},
+    /* heads of 256, and scores that reach their cap, in each kernel that knows it */
+    {4, 2, 256, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
+    {16, 2, 256, 64, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 0},
+    {4, 2, 10, 32, 300, DTYPE_F32, DTYPE_F32, false, 1, 2e-5, 1.5f},
+    {4, 2, 256, 32, 40, DTYPE_F32, DTYPE_F32, true, 1, 2e-5, 0.5f},
+    {4, 2, 256, 32, 0, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0.75f},
+    {8, 1, 256, 64, 300, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 1.5f},
+    {6, 2, 128, 16, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 1.5f},
+    {12, 1, 128, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0.75f},
+    {4, 2, 64, 32, 300, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 1.5f},
 };
+#define MANY_ROWS 18
+#define CASES (int)(sizeof cases / sizeof cases[0])
 
 static void check_rows(const struct attention *a, const struct scene *scene, const float *out,
                        uint32_t window, double tolerance)
@@ -48,11 +61,34 @@ static void check_rows(const struct attention *a, const struct scene *scene, con
     }
 }
 
+/* Rows of all lengths; then some get more, and then single tokens. Of many rows most are short. */
+static void steps_check(const struct attention_case *c, struct attention *a, struct scene *scene)
+{
+    static const uint32_t first[5] = {1, 255, 33, 257, 16}, then[5] = {1, 2, 200, 8, 0};
+    float *out = malloc((size_t)SCENE_TOKENS_MAX * a->heads * a->head_dim * sizeof *out);
+    uint32_t length[MANY_ROWS] = {0};
+    for (uint32_t step = 0; step < 4; step++) {
+        scene->counts = (struct batch_counts){0};
+        for (uint32_t slot = 0; slot < scene->slots; slot++) {
+            uint32_t some = slot < 5 ? step ? then[slot] : first[slot] : 1 + slot % 3;
+            uint32_t q_len = step > 1 ? 1 : some;
+            if (q_len)
+                scene_row(scene, slot, length[slot], q_len, 0);
+            length[slot] += q_len;
+        }
+        scene_step(scene);
+        attention_run(a, scene, out);
+        check_rows(a, scene, out, c->window, c->tolerance);
+    }
+    free(out);
+}
+
+/* Each case by the ops that do several things, by each alone, and in steps of many rows. */
 START_TEST(attention_is_that_of_plain_doubles)
 {
-    const struct attention_case *c = &cases[_i];
+    const struct attention_case *c = &cases[_i % CASES];
     rig_begin();
-    struct scene scene = {.slots = 5,
+    struct scene scene = {.slots = _i / CASES == 2 ? MANY_ROWS : 5,
                           .length_max = 600,
                           .block_tokens = c->block_tokens,
                           .window = c->window,
@@ -68,25 +104,11 @@ START_TEST(attention_is_that_of_plain_doubles)
                           .layer = (uint32_t)_i % 2,
                           .dtype = c->dtype,
                           .normed = c->normed,
-                          .factor = c->factor};
+                          .factor = c->factor,
+                          .in_parts = _i / CASES == 1,
+                          .softcap = c->softcap};
     attention_begin(&a);
-    float *out = malloc((size_t)SCENE_TOKENS_MAX * a.heads * a.head_dim * sizeof *out);
-    static const uint32_t first[5] = {1, 255, 33, 257, 16};
-    static const uint32_t then[5] = {1, 2, 200, 8, 0};
-    uint32_t length[5] = {0};
-    for (uint32_t step = 0; step < 4; step++) {
-        scene.counts = (struct batch_counts){0};
-        for (uint32_t slot = 0; slot < 5; slot++) {
-            uint32_t q_len = step ? step == 1 ? then[slot] : 1 : first[slot];
-            if (q_len)
-                scene_row(&scene, slot, length[slot], q_len, 0);
-            length[slot] += q_len;
-        }
-        scene_step(&scene);
-        attention_run(&a, &scene, out);
-        check_rows(&a, &scene, out, c->window, c->tolerance);
-    }
-    free(out);
+    steps_check(c, &a, &scene);
     scene_end(&scene);
 }
 END_TEST
@@ -124,7 +146,7 @@ Suite *attention_suite(void)
     Suite *suite = suite_create("kernels: attention");
     TCase *tcase = tcase_create("attend");
     tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, sizeof cases / sizeof *cases);
+    tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, 3 * CASES);
     tcase_add_test(tcase, angles_are_those_of_the_token_s_own_position);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -1,10 +1,11 @@
-/* Ops that work row by row: norm, swiglu, gather. */
+/* Ops that work row by row: norm, swiglu, gather, softcap. */
 #include <math.h>
 
 #include "gpu/kernels/activation/swiglu.h"
 #include "gpu/kernels/cpu/number.h"
 #include "gpu/kernels/norm/norm.h"
 #include "gpu/kernels/sampling/gather.h"
+#include "gpu/kernels/sampling/softcap.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
@@ -205,6 +206,62 @@ START_TEST(gather_takes_rows_by_index_from_the_first_of_a_chunk)
 }
 END_TEST
 
+/* Values far above and below the cap, an aligned and an odd width; the error is the cap's. */
+START_TEST(softcap_is_the_cap_s_share_that_tanh_gives)
+{
+    static const struct {
+        uint32_t size, max, count, first;
+        float cap, deviation;
+    } cases[] = {{1, 1, 1, 0, 30, 60},  {256, 5, 4, 0, 30, 20},    {515, 9, 12, 4, 2, 3},
+                 {31, 3, 0, 0, 50, 1},  {4096, 2, 2, 0, 15, 0.01f}, {70001, 3, 3, 0, 30, 90}};
+    rig_begin();
+    uint32_t size = cases[_i].size, max = cases[_i].max;
+    uint32_t count = cases[_i].count - cases[_i].first;
+    double cap = (double)cases[_i].cap;
+    struct tensor x = tensor_random(DTYPE_F32, max, size, cases[_i].deviation);
+    struct tensor before = x;
+    before.host = malloc((size_t)max * x.stride * sizeof(float));
+    memcpy(before.host, x.host, (size_t)max * x.stride * sizeof(float));
+    struct softcap_args args = {.rows = rig_span(cases[_i].count, cases[_i].first, max),
+                                .x = x.device,
+                                .size = size,
+                                .stride = x.stride,
+                                .cap = cases[_i].cap};
+    OK(op_softcap(&args, rig_stream));
+    tensor_read(&x);
+    for (uint32_t row = 0; row < max; row++)
+        for (uint32_t i = 0; i < x.stride; i++) {
+            float was = before.host[(size_t)row * x.stride + i];
+            float got = x.host[(size_t)row * x.stride + i];
+            if (row < count && i < size)
+                ck_assert(fabs((double)got - cap * tanh((double)was / cap)) <= cap * 4e-7);
+            else
+                ck_assert(!memcmp(&got, &was, sizeof got));
+        }
+    free(before.host);
+    rig_end();
+}
+END_TEST
+
+/* A model that overflows must not be heard as one that is sure. */
+START_TEST(softcap_keeps_what_is_no_finite_number_from_being_one)
+{
+    rig_begin();
+    float x[8] = {INFINITY, -INFINITY, NAN, 3e38f, -3e38f, 0, 1e-6f, 30};
+    struct softcap_args args = {.rows = rig_span(1, 0, 1),
+                                .x = rig_new(x, sizeof x),
+                                .size = 8,
+                                .stride = 8,
+                                .cap = 30};
+    OK(op_softcap(&args, rig_stream));
+    rig_read(x, args.x, sizeof x);
+    for (uint32_t i = 0; i < 3; i++)
+        ck_assert(isnan(x[i]));
+    ck_assert(x[3] == 30 && x[4] == -30 && x[5] == 0);
+    rig_end();
+}
+END_TEST
+
 Suite *rows_suite(void)
 {
     Suite *suite = suite_create("kernels: rows");
@@ -215,6 +272,8 @@ Suite *rows_suite(void)
     tcase_add_test(tcase, swiglu_of_many_rows);
     tcase_add_test(tcase, swiglu_gives_infinity_where_f16_ends);
     tcase_add_loop_test(tcase, gather_takes_rows_by_index_from_the_first_of_a_chunk, 0, 3);
+    tcase_add_loop_test(tcase, softcap_is_the_cap_s_share_that_tanh_gives, 0, 6);
+    tcase_add_test(tcase, softcap_keeps_what_is_no_finite_number_from_being_one);
     suite_add_tcase(suite, tcase);
     return suite;
 }
