@@ -4,10 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/text/bpe_cut.h"
 #include "daemon/text/bpe_merge.h"
 #include "daemon/text/codepoint.h"
 
-#define CUT_MIN 64 /* shorter pieces are not worth looking for seams */
+#define CUT_MIN 64   /* shorter pieces are not worth looking for seams */
+#define CUT_TRIES 64 /* from a window's end; from there on the distance doubles */
+#define CUT_WORK 32  /* for each byte of a window: to find its end */
+#define CUT_WORK_LEAST 65536
+#define SYMBOLS_MORE 8 /* than a window's: of its last character, and <unk> */
 
 #define CACHE_WORDS 8192
 #define CACHE_KEY_MAX 26
@@ -44,9 +49,7 @@ static enum bpe_outcome put(struct bpe_ids *ids, uint32_t id)
     return BPE_DONE;
 }
 
-/* The token of the symbol at `at`, which is moved past it; IDMAP_NONE when no token is that symbol.
- */
-static uint32_t symbol_at(const struct bpe *bpe, const char *piece, size_t *at)
+uint32_t bpe_symbol_at(const struct bpe *bpe, const char *piece, size_t *at)
 {
     if (bpe->flags.byte_level)
         return bpe->byte_ids[(unsigned char)piece[(*at)++]];
@@ -55,8 +58,13 @@ static uint32_t symbol_at(const struct bpe *bpe, const char *piece, size_t *at)
     return vocab_find(&bpe->words, piece + start, *at - start);
 }
 
+static struct bpe_symbol symbol_of(uint32_t id, uint32_t at)
+{
+    return (struct bpe_symbol){.id = id, .at = at};
+}
+
 /* The tokens <0xHH> of an unknown character, when all of its bytes have one. */
-static size_t fall_back(const struct bpe *bpe, const char *bytes, size_t count,
+static size_t fall_back(const struct bpe *bpe, const char *bytes, size_t count, uint32_t at,
                         struct bpe_symbol *symbols)
 {
     if (!bpe->flags.byte_fallback)
@@ -65,54 +73,115 @@ static size_t fall_back(const struct bpe *bpe, const char *bytes, size_t count,
         if (bpe->byte_ids[(unsigned char)bytes[i]] == IDMAP_NONE)
             return 0;
     for (size_t i = 0; i < count; i++)
-        symbols[i].id = bpe->byte_ids[(unsigned char)bytes[i]];
+        symbols[i] = symbol_of(bpe->byte_ids[(unsigned char)bytes[i]], at);
     return count;
 }
 
 /* Known characters, bytes of unknown ones, and <unk>, which waits for the next known character
- * before it takes its place. That order is the reference's, byte fallback included. */
+ * before it takes its place. That order is the reference's, byte fallback included. It ends with
+ * the text, *ret_bytes of it, or the character by which there are `most` symbols. */
 static size_t make_symbols(const struct bpe *bpe, const char *piece, size_t length,
-                           struct bpe_symbol *symbols)
+                           struct bpe_symbol *symbols, size_t most, size_t *ret_bytes)
 {
+    const struct bpe_symbol unk = symbol_of(bpe->unk, UINT32_MAX);
     size_t count = 0, at = 0;
     bool unk_waits = false;
-    while (at < length) {
+    while (at < length && count < most) {
         size_t start = at;
-        uint32_t id = symbol_at(bpe, piece, &at);
+        uint32_t id = bpe_symbol_at(bpe, piece, &at);
         if (id == IDMAP_NONE) {
-            size_t bytes = fall_back(bpe, piece + start, at - start, symbols + count);
+            size_t bytes =
+                fall_back(bpe, piece + start, at - start, (uint32_t)start, symbols + count);
             count += bytes;
             if (bytes > 0 || bpe->unk == IDMAP_NONE)
                 continue;
             if (unk_waits && !bpe->flags.fuse_unk)
-                symbols[count++].id = bpe->unk;
+                symbols[count++] = unk;
             unk_waits = true;
             continue;
         }
         if (unk_waits)
-            symbols[count++].id = bpe->unk;
+            symbols[count++] = unk;
         unk_waits = false;
-        symbols[count++].id = id;
+        symbols[count++] = symbol_of(id, (uint32_t)start);
     }
     if (unk_waits)
-        symbols[count++].id = bpe->unk;
+        symbols[count++] = unk;
+    *ret_bytes = at;
     return count;
+}
+
+static enum bpe_outcome put_symbols(const struct bpe_symbol *symbols, size_t count,
+                                    struct bpe_ids *ids)
+{
+    if (count > ids->max - ids->count)
+        return BPE_FULL;
+    for (size_t i = 0; i < count; i++)
+        ids->ids[ids->count++] = (int32_t)symbols[i].id;
+    return BPE_DONE;
+}
+
+/* How many of the tokens that a window came to are the whole piece's, too, whatever comes: those in
+ * front of a certain cut in its second half; 0: there is none. The nearest to the end are tried,
+ * then some farther away. */
+static size_t certain_tokens(const struct bpe *bpe, const struct bpe_symbol *symbols, size_t count,
+                             size_t window, const char *piece, size_t length,
+                             const struct halt *halt)
+{
+    struct bpe_cut cut = {.bpe = bpe,
+                          .piece = piece,
+                          .length = length,
+                          .budget = window * CUT_WORK + CUT_WORK_LEAST,
+                          .halt = halt};
+    for (size_t back = 1; back < count; back += back < CUT_TRIES ? 1 : back) {
+        const struct bpe_symbol *left = &symbols[count - back - 1], *right = left + 1;
+        if (right->at < window / 2 || cut.budget == 0)
+            return 0;
+        if (left->at < right->at && bpe_cut_certain(&cut, left->id, left->at, right->at))
+            return count - back;
+    }
+    return 0;
+}
+
+/* The first `window` symbols of a piece, or all that it has. *ret_bytes of it are dealt with: 0
+ * where the window has no certain cut. */
+static enum bpe_outcome merge_window(const struct bpe *bpe, struct bpe_scratch *scratch,
+                                     const char *piece, size_t length, size_t window,
+                                     struct bpe_ids *ids, size_t *ret_bytes)
+{
+    size_t room = (length < window ? length : window) + SYMBOLS_MORE;
+    if (!bpe_scratch_reserve(scratch, room))
+        return BPE_NO_MEMORY;
+    struct bpe_symbol *symbols = scratch->symbols;
+    size_t bytes, count = make_symbols(bpe, piece, length, symbols, window, &bytes);
+    if (bytes == length)
+        count = count > 1 ? bpe_merge_symbols(bpe, scratch, count) : count;
+    else
+        count = bpe_merge_long(bpe, scratch, count);
+    if (length >= CUT_MIN && halt_code(scratch->halt))
+        return BPE_HALTED;
+    if (bytes < length) {
+        count = certain_tokens(bpe, symbols, count, bytes, piece, length, scratch->halt);
+        bytes = count > 0 ? symbols[count].at : 0;
+    }
+    *ret_bytes = bytes;
+    return put_symbols(symbols, count, ids);
 }
 
 static enum bpe_outcome merge_piece(const struct bpe *bpe, struct bpe_scratch *scratch,
                                     const char *piece, size_t length, struct bpe_ids *ids)
 {
-    if (!bpe_scratch_reserve(scratch, length + 1))
-        return BPE_NO_MEMORY;
-    size_t count = make_symbols(bpe, piece, length, scratch->symbols);
-    if (count > 1)
-        count = bpe_merge_symbols(bpe, scratch, count);
-    if (length >= CUT_MIN && halt_code(scratch->halt))
-        return BPE_HALTED;
-    if (count > ids->max - ids->count)
-        return BPE_FULL;
-    for (size_t i = 0; i < count; i++)
-        ids->ids[ids->count++] = (int32_t)scratch->symbols[i].id;
+    const size_t least = scratch->window ? scratch->window : BPE_WINDOW;
+    size_t window = least, bytes = 0;
+    for (size_t done = 0; done < length; done += bytes) {
+        enum bpe_outcome outcome =
+            merge_window(bpe, scratch, piece + done, length - done, window, ids, &bytes);
+        if (outcome != BPE_DONE)
+            return outcome;
+        if (bytes == 0 && window == BPE_WINDOW_MAX)
+            return BPE_ENDLESS;
+        window = bytes > 0 ? least : window < BPE_WINDOW_MAX / 2 ? 2 * window : BPE_WINDOW_MAX;
+    }
     return BPE_DONE;
 }
 
@@ -162,7 +231,8 @@ static enum bpe_outcome encode_word(const struct bpe *bpe, struct bpe_scratch *s
 }
 
 /* The code of the symbol at `at`, which is moved past it, and whether it is a token: beside a
- * symbol that is none there is no seam, for what stands for it depends on its neighbours. */
+ * symbol that is none there is a seam only where its bytes stand for it and merge with nothing, for
+ * else what stands for it depends on its neighbours. */
 static bool code_at(const struct bpe *bpe, const char *piece, size_t *at, uint32_t *ret_code)
 {
     if (bpe->flags.byte_level) {
@@ -182,7 +252,7 @@ static size_t part_end(const struct bpe *bpe, const char *piece, size_t length, 
     while (at < length) {
         size_t seam = at;
         bool right_known = code_at(bpe, piece, &at, &right);
-        if (left_known && right_known && !bpe_joinable(bpe, left, right))
+        if (left_known && right_known ? !bpe_joinable(bpe, left, right) : bpe->bytes_alone)
             return seam;
         left = right;
         left_known = right_known;

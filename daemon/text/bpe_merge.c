@@ -27,6 +27,7 @@ bool bpe_init(struct bpe *bpe, size_t merges_max)
     if (!bpe->merges || !bpe->joinable || !bpe->known)
         return false;
     bpe->merges_mask = (uint32_t)(room - 1);
+    bpe->longest = CODEPOINT_BYTES_MAX;
     for (size_t i = 0; i < room; i++)
         bpe->merges[i].left = IDMAP_NONE;
     for (uint32_t id = 0; id < bpe->words.bound; id++) {
@@ -74,11 +75,34 @@ bool bpe_add_merge(struct bpe *bpe, const struct bpe_merge *merge)
             (entry->left != merge->left || entry->right != merge->right))
             continue;
         *entry = *merge;
+        size_t length = 0;
+        (void)vocab_text(&bpe->words, merge->id, &length);
+        bpe->longest = length > bpe->longest ? length : bpe->longest;
         uint32_t bit = bpe_seam(last_code(bpe, merge->left), first_code(bpe, merge->right));
         bpe->joinable[bit / 64] |= (uint64_t)1 << bit % 64;
         return true;
     }
     return false;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+    return (left > right) - (left < right);
+}
+
+void bpe_ready(struct bpe *bpe)
+{
+    uint32_t sorted[256];
+    memcpy(sorted, bpe->byte_ids, sizeof sorted);
+    qsort(sorted, 256, sizeof sorted[0], compare_ids);
+    bpe->bytes_alone = bpe->flags.byte_fallback && sorted[255] != IDMAP_NONE;
+    for (size_t i = 0; bpe->bytes_alone && i <= bpe->merges_mask; i++) {
+        const struct bpe_merge *merge = &bpe->merges[i];
+        bpe->bytes_alone = merge->left == IDMAP_NONE ||
+                           (!bsearch(&merge->left, sorted, 256, sizeof sorted[0], compare_ids) &&
+                            !bsearch(&merge->right, sorted, 256, sizeof sorted[0], compare_ids));
+    }
 }
 
 static const struct bpe_merge *find(const struct bpe *bpe, uint32_t left, uint32_t right)
@@ -129,7 +153,7 @@ static void rate(const struct bpe *bpe, struct bpe_symbol *left)
     left->next = merge ? merge->id : 0;
 }
 
-static size_t merge_short(const struct bpe *bpe, struct bpe_symbol *symbols, size_t count)
+size_t bpe_merge_short(const struct bpe *bpe, struct bpe_symbol *symbols, size_t count)
 {
     for (size_t i = 0; i + 1 < count; i++)
         rate(bpe, &symbols[i]);
@@ -184,7 +208,7 @@ static bool offer(const struct bpe *bpe, const struct bpe_symbol *symbols, uint3
 
 /* Each merge takes one entry off and puts at most two on, so twice the room always suffices. A
  * place whose pair has changed since is known by its rank: a rank belongs to one pair. */
-static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t count)
+static void merge_by_heap(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t count)
 {
     struct bpe_symbol *symbols = scratch->symbols;
     uint64_t *heap = scratch->heap, entry;
@@ -230,13 +254,19 @@ static void merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, uint3
     }
 }
 
+size_t bpe_merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, size_t count)
+{
+    merge_by_heap(bpe, scratch, (uint32_t)count);
+    size_t left = 0;
+    for (size_t i = 0; i < count; i = scratch->symbols[i].next, left++) {
+        scratch->symbols[left].id = scratch->symbols[i].id;
+        scratch->symbols[left].at = scratch->symbols[i].at;
+    }
+    return left;
+}
+
 size_t bpe_merge_symbols(const struct bpe *bpe, struct bpe_scratch *scratch, size_t count)
 {
-    if (count <= SHORT_MAX)
-        return merge_short(bpe, scratch->symbols, count);
-    merge_long(bpe, scratch, (uint32_t)count);
-    size_t left = 0;
-    for (size_t i = 0; i < count; i = scratch->symbols[i].next)
-        scratch->symbols[left++].id = scratch->symbols[i].id;
-    return left;
+    return count <= SHORT_MAX ? bpe_merge_short(bpe, scratch->symbols, count)
+                              : bpe_merge_long(bpe, scratch, count);
 }

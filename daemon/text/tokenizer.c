@@ -114,6 +114,11 @@ static int take_piece(struct piece_sink *sink, const char *piece, size_t length,
         return too_many(encoding);
     case BPE_HALTED:
         return halt_error(encoding->scratch->halt, error);
+    case BPE_ENDLESS:
+        return error_limit(error, ERR_TOO_LARGE, BPE_WINDOW_MAX, length,
+                           "the text has more than %u symbols in a row without a place where it "
+                           "could be cut",
+                           BPE_WINDOW_MAX);
     case BPE_NO_MEMORY:
         break;
     }

@@ -243,6 +243,7 @@ static int load_model(struct loader *loader)
         return code;
     if (bpe->flags.byte_fallback)
         find_fallback_ids(loader->tokenizer);
+    bpe_ready(bpe);
     if (!unk)
         return 0;
     bpe->unk = vocab_find(&loader->tokenizer->vocab, unk, strlen(unk));

@@ -16,18 +16,29 @@
 
 static const struct {
     const char *name, *parts;
+    bool fallback; /* characters, and bytes of unknown ones */
 } files[] = {
-    {"one piece of bytes", "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
-                           "\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\"}"},
-    {"words", "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-              "\"decoder\":{\"type\":\"ByteLevel\"}"},
+    {"one piece of bytes",
+     "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+     "\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\"}",
+     false},
+    {"words",
+     "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+     "\"decoder\":{\"type\":\"ByteLevel\"}",
+     false},
     {"normalised and split",
      "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":"
      "\"Replace\","
      "\"pattern\":{\"String\":\"aab\"},\"content\":\"aaaabaa\"}]},\"pre_tokenizer\":{\"type\":"
      "\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"String\":\"b\"},"
      "\"behavior\":\"MergedWithPrevious\",\"invert\":false},{\"type\":\"ByteLevel\","
-     "\"add_prefix_space\":true,\"use_regex\":false}]},\"decoder\":{\"type\":\"ByteLevel\"}"},
+     "\"add_prefix_space\":true,\"use_regex\":false}]},\"decoder\":{\"type\":\"ByteLevel\"}",
+     false},
+    {"one piece of characters",
+     "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\\u2581\"},"
+     "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":"
+     "\"MergedWithPrevious\",\"invert\":false}",
+     true},
 };
 #define FILES (sizeof(files) / sizeof(files[0]))
 
@@ -50,7 +61,7 @@ static void fail(const char *what, uint64_t found, uint64_t allowed)
 static const struct work_bounds bounds = {
     .spare = 200000,
     .per_step = 1200,
-    .held_max = TEXT_MAX * 400 + (4 << 20),
+    .held_max = TEXT_MAX * 64 + (8 << 20),
     .halt_max = 700000,
     .over = fail,
 };
@@ -58,22 +69,27 @@ static const struct work_bounds bounds = {
 /* ---- tokenizers --------------------------------------------------------------------------------
  */
 
-static size_t put_byte(char *at, unsigned byte, unsigned *other)
+static size_t put_byte(char *at, unsigned byte, unsigned *other, bool fallback)
 {
+    if (fallback)
+        return (size_t)sprintf(at, "\"<0x%02X>\":%u,", byte, byte);
     bool prints = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
     return (size_t)sprintf(at, "\"\\u%04x\":%u,", prints ? byte : (*other)++, byte);
 }
 
 /* All bytes, runs of a and of spaces that double, and added tokens that take white space along. */
-static struct tokenizer *make(const char *parts)
+static struct tokenizer *make(const char *parts, bool fallback)
 {
     char *file = malloc(65536), *at = file;
     unsigned other = 0x100, id = 256;
     struct tokenizer *tokenizer = NULL;
     struct error error = {0};
-    at += sprintf(at, "{%s,\"model\":{\"type\":\"BPE\",\"vocab\":{", parts);
+    at += sprintf(at, "{%s,\"model\":{\"type\":\"BPE\",\"byte_fallback\":%s,\"vocab\":{", parts,
+                  fallback ? "true" : "false");
     for (unsigned byte = 0; byte < 256; byte++)
-        at += put_byte(at, byte, &other);
+        at += put_byte(at, byte, &other, fallback);
+    for (unsigned i = 0; fallback && i < 3; i++)
+        at += sprintf(at, "\"%s\":%u,", (const char *const[]){"a", "b", "\\u2581"}[i], id++);
     for (unsigned length = 2; length <= 32; length *= 2) {
         at += sprintf(at, "\"%.*s\":%u,", (int)length, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", id++);
         at += sprintf(at, "\"%.*sb\":%u%s", (int)length, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", id++,
@@ -192,7 +208,7 @@ int main(int count, char **words)
         return EXIT_FAILURE;
     alarm(LAST_RESORT_S);
     for (size_t i = 0; i < FILES; i++)
-        tokenizers[i] = make(files[i].parts);
+        tokenizers[i] = make(files[i].parts, files[i].fallback);
     for (suite.seed = first; suite.seed <= last; suite.seed++)
         check(tokenizers, text, ids);
     for (size_t i = 0; i < FILES; i++)

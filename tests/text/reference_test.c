@@ -18,11 +18,13 @@ static const struct {
     const char *name, *strings;
     uint32_t sequences;
 } styles[] = {
-    {"gpt2", "strings.bin", 2000},   {"llama3", "strings.bin", 2000}, {"qwen2", "strings.bin", 2000},
-    {"llama2", "strings.bin", 2000}, {"mistral", "strings.bin", 2000}, {"mixed", "strings.bin", 2000},
-    {"gemma", "later.bin", 250},     {"phi3", "later.bin", 250},       {"phi4", "later.bin", 250},
-    {"phi4mini", "later.bin", 250},  {"olmo2", "later.bin", 250},      {"starcoder2", "later.bin", 250},
-    {"smollm3", "later.bin", 250},   {"glm4", "later.bin", 250},
+    {"gpt2", "strings.bin", 2000},    {"llama3", "strings.bin", 2000},
+    {"qwen2", "strings.bin", 2000},   {"llama2", "strings.bin", 2000},
+    {"mistral", "strings.bin", 2000}, {"mixed", "strings.bin", 2000},
+    {"gemma", "later.bin", 250},      {"phi3", "later.bin", 250},
+    {"phi4", "later.bin", 250},       {"phi4mini", "later.bin", 250},
+    {"olmo2", "later.bin", 250},      {"starcoder2", "later.bin", 250},
+    {"smollm3", "later.bin", 250},    {"glm4", "later.bin", 250},
 };
 #define STYLES ((int)(sizeof(styles) / sizeof(styles[0])))
 

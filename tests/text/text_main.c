@@ -11,5 +11,6 @@ int main(void)
     srunner_add_suite(runner, regex_suite());
     srunner_add_suite(runner, stop_suite());
     srunner_add_suite(runner, tokenizer_suite());
+    srunner_add_suite(runner, window_suite());
     return runner_run(runner);
 }

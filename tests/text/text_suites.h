@@ -8,3 +8,4 @@ Suite *reference_suite(void);
 Suite *regex_suite(void);
 Suite *stop_suite(void);
 Suite *tokenizer_suite(void);
+Suite *window_suite(void);
