@@ -145,13 +145,12 @@ static bool give_time(struct http_conn *conn, struct list *list, time_us now_us)
 {
     struct http_server *front = conn->front;
     time_us over_us = conn->wait_us + front->http.server->options->frame_timeout;
-    time_us more_us = conn->wait_bytes * TIMEOUTS_BYTE_US;
-    if (!more_us && conn->heard_us > front->expired_us && over_us + TIMEOUTS_LATE_US <= now_us)
-        more_us = now_us - conn->wait_us;
+    bool ours = !conn->wait_bytes && conn->heard_us > front->expired_us &&
+                over_us + TIMEOUTS_LATE_US <= now_us;
+    time_us more_us = timeouts_given(&conn->wait_bytes, now_us - conn->wait_us, ours);
     if (!more_us)
         return false;
     conn->wait_us += more_us;
-    conn->wait_bytes = 0;
     list_remove(&conn->wait_link);
     struct list *last = list->prev;
     while (last != list && container_of(last, struct http_conn, wait_link)->wait_us > conn->wait_us)

@@ -30,16 +30,14 @@ static struct conn *late(struct list *list, size_t link_offset, size_t since_off
 static bool give_time(struct conn_set *set, struct conn *conn, time_us now_us)
 {
     time_us over_us = conn->half_us + set->options->frame_timeout;
-    time_us more_us = conn->half_bytes * TIMEOUTS_BYTE_US;
     bool ours = conn->in_need == 0; /* it waits for us, not for the client */
-    if (!more_us && conn->heard_us > set->expired_us && over_us + TIMEOUTS_LATE_US <= now_us)
+    if (!conn->half_bytes && conn->heard_us > set->expired_us &&
+        over_us + TIMEOUTS_LATE_US <= now_us)
         ours = true;
-    if (ours)
-        more_us = now_us - conn->half_us;
+    time_us more_us = timeouts_given(&conn->half_bytes, now_us - conn->half_us, ours);
     if (!more_us)
         return false;
     conn->half_us += more_us;
-    conn->half_bytes = 0;
     list_remove(&conn->half_link);
     struct list *last = set->half.prev;
     while (last != &set->half &&

@@ -8,10 +8,24 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "protocol/base/clock.h"
 
-#define TIMEOUTS_BYTE_US 8u        /* that each byte of a message gives for the rest of it */
+#define TIMEOUTS_BYTE_US 8u      /* that each byte of a message gives for the rest of it */
 #define TIMEOUTS_LATE_US 100000u /* this late, our clock says nothing about a client */
+
+/* What who has waited for so long gets: all of it where the wait was `ours`, else what its bytes
+ * are worth, up to now: the rest of them they are worth later. So nobody waits since a time to
+ * come, and whoever begins now stands behind all others. */
+static inline time_us timeouts_given(uint64_t *bytes, time_us waited_us, bool ours)
+{
+    time_us worth_us = *bytes * TIMEOUTS_BYTE_US;
+    time_us given_us = ours || worth_us > waited_us ? waited_us : worth_us;
+    *bytes = ours ? 0 : *bytes - given_us / TIMEOUTS_BYTE_US;
+    return given_us;
+}
 
 struct conn_set;
 
