@@ -409,10 +409,12 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
     return out;
 }
 
-value_id build_activation(struct build *b, value_id x, enum activation_kind kind)
+value_id build_activation(struct build *b, value_id x, enum activation_kind kind, bool gated)
 {
-    value_id out = value_block(b, width_of(b, x) / 2, VALUE_COMPUTE);
-    op_put(b, OP_ACTIVATION, x, out)->activation.kind = kind;
+    value_id out = value_block(b, width_of(b, x) / (gated ? 2 : 1), VALUE_COMPUTE);
+    struct op *op = op_put(b, OP_ACTIVATION, x, out);
+    op->activation.kind = kind;
+    op->activation.gated = gated;
     return out;
 }
 

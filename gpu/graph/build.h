@@ -68,8 +68,8 @@ value_id build_part(struct build *b, value_id x, uint32_t part);
 void build_rope(struct build *b, value_id q, value_id k, uint16_t table, uint32_t head_dim);
 value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
                          const struct build_attention *attention);
-/* Two halves, the activated one first, become one. */
-value_id build_activation(struct build *b, value_id x, enum activation_kind kind);
+/* Gated: two halves, the activated one first, become one. Else each element. */
+value_id build_activation(struct build *b, value_id x, enum activation_kind kind, bool gated);
 /* x, times `scale`, is added to the residual. */
 void build_add(struct build *b, value_id x, float scale);
 

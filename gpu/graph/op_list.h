@@ -96,7 +96,7 @@ struct list_value {
 };
 
 enum norm_kind { NORM_RMS };
-enum activation_kind { ACTIVATION_SILU };
+enum activation_kind { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
 
 struct op {
     uint8_t kind, rows;
@@ -114,6 +114,7 @@ struct op {
         } matmul;
         struct {
             enum activation_kind kind;
+            bool gated; /* of two halves; else of each element */
         } activation;
         struct {
             float by;

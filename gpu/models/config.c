@@ -87,16 +87,23 @@ static int read_dtype(const struct fields *fields, struct model_config *config)
                         "supported (bfloat16, float16 and float32 are)");
 }
 
-static int read_activation(const struct fields *fields)
+static int read_activation(const struct fields *fields, struct model_config *config)
 {
-    const char *name = "silu";
-    int rc = field_string(fields, "hidden_act", &name);
+    static const char *const names[] = {
+        [ACTIVATION_SILU] = "silu", [ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh"};
+    const struct family *family = config->family;
+    const char *key = family->activation_key ? family->activation_key : "hidden_act";
+    const char *name = names[family->activation];
+    int rc = field_string(fields, key, &name);
     if (rc)
         return rc;
-    if (strcmp(name, "silu") != 0)
-        return field_refuse(fields, "hidden_act", field_get(fields, "hidden_act"),
-                            "supported (silu is)");
-    return 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) {
+            config->activation = (enum activation_kind)i;
+            return 0;
+        }
+    return field_refuse(fields, key, field_get(fields, key),
+                        "supported (silu and gelu_pytorch_tanh are)");
 }
 
 #define SIZE(key, member, most)                                                                    \
@@ -197,7 +204,7 @@ static int read_config(const struct fields *fields, struct model_config *config)
     if (rc == 0)
         rc = read_dtype(fields, config);
     if (rc == 0)
-        rc = read_activation(fields);
+        rc = read_activation(fields, config);
     if (rc == 0)
         rc = read_keys(fields, shared_keys, config);
     if (rc == 0)

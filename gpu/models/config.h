@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "gpu/checkpoint/model_dtype.h"
+#include "gpu/graph/op_list.h"
 #include "gpu/models/rope_config.h"
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
@@ -40,6 +41,7 @@ struct model_config {
     float attention_scale;                                           /* head_dim ^ -0.5 */
     float embedding_multiplier, residual_multiplier, logits_scaling; /* 1 but for Granite */
     bool qkv_bias, o_bias, mlp_bias;
+    enum activation_kind activation;
     bool qk_norm; /* RMSNorm over each head of q and k, before rope */
     bool tied;    /* the output matrix is the embedding */
     struct model_rope rope;

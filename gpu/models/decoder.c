@@ -50,7 +50,7 @@ static void mlp(struct build *b, const struct model_config *c, const struct deco
                                                       {names->up, c->intermediate}};
     value_id x = build_norm(b, b->list.residual, "post_attention_layernorm", NORM_RMS, c->norm_eps);
     value_id up = build_matmul(b, x, SPLIT_ROWS, c->mlp_bias, halves);
-    value_id y = build_activation(b, up, ACTIVATION_SILU);
+    value_id y = build_activation(b, up, c->activation, true);
     value_id down =
         build_matmul(b, y, SPLIT_COLUMNS, c->mlp_bias, PARTS({"mlp.down_proj", c->hidden}));
     build_add(b, down, c->residual_multiplier);

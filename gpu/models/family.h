@@ -34,6 +34,8 @@ struct family {
     const char *type;         /* model_type */
     const char *architecture; /* NULL: no checkpoint is of it */
     const struct config_key *keys;
+    const char *activation_key;      /* NULL: hidden_act */
+    enum activation_kind activation; /* where the key is absent */
     int (*rules)(const struct fields *fields, struct model_config *config);
     void (*build)(struct build *b, const struct model_config *config);
 };

@@ -1,7 +1,7 @@
 /* What a device has for several ops at once, and how each op runs alone. */
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/device.h"
-#include "gpu/kernels/activation/swiglu.h"
+#include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/attention/rope.h"
 #include "gpu/kernels/sampling/count.h"
 #include "gpu/kernels/sampling/gather.h"
@@ -141,7 +141,7 @@ static struct matmul_args activated(const struct walk *walk, const struct op *ma
 static bool matmul_activation_can(const struct walk *walk, op_run ops)
 {
     struct matmul_args args = activated(walk, ops[0], ops[1]);
-    return ops[1]->activation.kind == ACTIVATION_SILU && matmul_fuses(&args);
+    return matmul_fuses(&args);
 }
 
 static int matmul_activation(struct walk *walk, op_run ops, struct error *error)
@@ -165,16 +165,18 @@ static int norm_in_matmul_activation(struct walk *walk, op_run ops, struct error
 static int activation(struct walk *walk, op_run ops, struct error *error)
 {
     uint32_t size = walk_list(walk)->values[ops[0]->out].width;
-    struct swiglu_args args = {
+    struct activation_args args = {
         .rows = walk->rows,
         .in = walk_value(walk, ops[0]->in[0]),
         .out = walk_value(walk, ops[0]->out),
         .size = size,
-        .in_stride = 2 * size,
+        .in_stride = walk_list(walk)->values[ops[0]->in[0]].width,
         .out_stride = size,
         .dtype = scratch_dtype(walk->program, ops[0]->out),
+        .kind = walk_activation(ops[0]),
+        .gated = ops[0]->activation.gated,
     };
-    CUDA_TRY(op_swiglu(&args, stream_of(walk)), error);
+    CUDA_TRY(op_activation(&args, stream_of(walk)), error);
     return 0;
 }
 

@@ -106,9 +106,16 @@ void walk_norm_in(const struct walk *walk, const struct op *norm, struct matmul_
     args->norm_in.eps = norm->norm.eps;
 }
 
+enum activation walk_activation(const struct op *activation)
+{
+    return activation->activation.kind == ACTIVATION_SILU ? ACTIVATE_SILU : ACTIVATE_GELU_TANH;
+}
+
 void walk_activate(const struct walk *walk, const struct op *activation, struct matmul_args *args)
 {
-    args->gated = true;
+    args->gated = activation->activation.gated;
+    args->activates = !activation->activation.gated;
+    args->activation = walk_activation(activation);
     args->y = walk_value(walk, activation->out);
     args->y_stride = width_of(walk, activation->out);
 }

@@ -37,6 +37,8 @@ struct matmul_args walk_product(const struct walk *walk, const struct op *matmul
 /* What a norm between two products adds to the one before it, and to the one behind it. */
 void walk_norm_out(const struct walk *walk, const struct op *norm, struct matmul_args *args);
 void walk_norm_in(const struct walk *walk, const struct op *norm, struct matmul_args *args);
+/* As kernels name it. */
+enum activation walk_activation(const struct op *activation);
 /* The result goes through the activation. */
 void walk_activate(const struct walk *walk, const struct op *activation, struct matmul_args *args);
 /* The result is added to the residual. */

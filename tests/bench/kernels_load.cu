@@ -3,7 +3,7 @@
  * is the fastest. And what the norm and SwiGLU take, with what they read in the L2 as in a step. */
 #include <math.h>
 
-#include "gpu/kernels/activation/swiglu.h"
+#include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/matmul/cublaslt.cuh"
 #include "gpu/kernels/norm/norm.h"
 #include "tests/bench/kernels.cuh"
@@ -135,8 +135,9 @@ static void candidates(struct matmul_of (&all)[PRODUCTS])
 static void small_figure(uint32_t rows, char *memory)
 {
     uint32_t *count = to_device(std::vector<uint32_t>(1, rows));
-    struct swiglu_args swiglu = {
-        {count, 0, rows}, memory, memory + (64u << 20), 14336, 28672, 14336, half_t};
+    struct activation_args swiglu = {
+        {count, 0, rows}, memory, memory + (64u << 20), 14336, 28672, 14336, half_t,
+        ACTIVATE_SILU,    true};
     struct norm_args norm = {{count, 0, rows},
                              memory,
                              memory + (64u << 20),
@@ -153,7 +154,7 @@ static void small_figure(uint32_t rows, char *memory)
                              1e-5f};
     double swiglu_us = 1e3 / LAYERS * time_graph_ms([&] {
                            for (int i = 0; i < LAYERS; i++)
-                               MUST(op_swiglu(&swiglu, stream));
+                               MUST(op_activation(&swiglu, stream));
                        });
     double norm_us[2];
     for (enum dtype delta : {DTYPE_F32, half_t}) {
@@ -175,8 +176,15 @@ static void small_figure(uint32_t rows, char *memory)
 static double gated_us(struct matmul_of &p, uint32_t *count, void *out, bool fused)
 {
     struct matmul_args args = p.args;
-    struct swiglu_args swiglu = {
-        {count, 0, args.rows.max}, args.y, out, args.w.n / 2, args.w.n, args.w.n / 2, half_t};
+    struct activation_args swiglu = {{count, 0, args.rows.max},
+                                     args.y,
+                                     out,
+                                     args.w.n / 2,
+                                     args.w.n,
+                                     args.w.n / 2,
+                                     half_t,
+                                     ACTIVATE_SILU,
+                                     true};
     args.rows.count = count;
     if (fused) {
         args.gated = true;
@@ -191,7 +199,7 @@ static double gated_us(struct matmul_of &p, uint32_t *count, void *out, bool fus
                 continue;
             }
             MUST(lt_run(lt_handle(), &p.problem, &args, &p.candidates[p.choice].algo, stream));
-            MUST(op_swiglu(&swiglu, stream));
+            MUST(op_activation(&swiglu, stream));
         }
     };
     return 1e3 / LAYERS * time_graph_ms(layers, 61);

@@ -43,8 +43,9 @@ struct simd {
     /* Adds exp(x - shift) to lanes; `out` takes the terms and may be x, or NULL. Arguments below
      * -87 give 0, and so does NaN. */
     void (*exps)(float lanes[SIMD_LANES], float *out, const float *x, float shift, size_t count);
-    /* out = silu(gate) * up */
-    void (*swiglu)(float *out, const float *gate, const float *up, size_t count);
+    /* out = f(x), and times `up`, unless that is NULL; see activation.h. `out` may be x. */
+    void (*silu)(float *out, const float *x, const float *up, size_t count);
+    void (*gelu)(float *out, const float *x, const float *up, size_t count);
 };
 
 /* The widest variant of this machine. */

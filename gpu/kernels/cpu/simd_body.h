@@ -25,4 +25,4 @@ typedef uint16_t vh __attribute__((vector_size(2 * SIMD_WIDTH)));
 #include "gpu/kernels/cpu/simd_panel.h"
 #include "gpu/kernels/cpu/simd_values.h"
 
-const struct simd SIMD_VARIANT = {SIMD_NAME, panel, values, squares, exps, swiglu};
+const struct simd SIMD_VARIANT = {SIMD_NAME, panel, values, squares, exps, silu, gelu};

@@ -134,22 +134,50 @@ static void exps(float lanes[SIMD_LANES], float *out, const float *x, float shif
         store(lanes + part * SIMD_WIDTH, sum[part]);
 }
 
-static void swiglu(float *out, const float *gate, const float *up, size_t count)
+/* f(x) = x / (1 + exp(y)), see activation.h; y: */
+ALWAYS vf silu_exponent(vf x)
+{
+    return -x;
+}
+
+ALWAYS vf gelu_exponent(vf x)
+{
+    return x * (x * x * -0.0713548163f - 1.59576912f);
+}
+
+typedef vf exponent_of(vf x);
+
+/* In one place, so that all have the same loop and the same end; `up` may be NULL. */
+ALWAYS void activate(float *out, const float *x, const float *up, size_t count, exponent_of *of)
 {
     size_t i = 0;
-    told_read(gate, DTYPE_F32, 0, 1, count);
-    told_read(up, DTYPE_F32, 0, 1, count);
+    told_read(x, DTYPE_F32, 0, 1, count);
+    if (up)
+        told_read(up, DTYPE_F32, 0, 1, count);
     told_write(out, 0, 1, count);
     for (; i + SIMD_WIDTH <= count; i += SIMD_WIDTH) {
-        vf g = load(gate + i);
-        store(out + i, g / (1.0f + vexp(-g)) * load(up + i));
+        vf value = load(x + i);
+        value = value / (1.0f + vexp(of(value)));
+        store(out + i, up ? value * load(up + i) : value);
     }
     if (i < count) {
         float padded[2][SIMD_WIDTH] = {{0}};
-        memcpy(padded[0], gate + i, (count - i) * sizeof *gate);
-        memcpy(padded[1], up + i, (count - i) * sizeof *up);
-        vf g = load(padded[0]);
-        store(padded[0], g / (1.0f + vexp(-g)) * load(padded[1]));
+        memcpy(padded[0], x + i, (count - i) * sizeof *x);
+        if (up)
+            memcpy(padded[1], up + i, (count - i) * sizeof *up);
+        vf value = load(padded[0]);
+        value = value / (1.0f + vexp(of(value)));
+        store(padded[0], up ? value * load(padded[1]) : value);
         memcpy(out + i, padded[0], (count - i) * sizeof *out);
     }
+}
+
+static void silu(float *out, const float *x, const float *up, size_t count)
+{
+    activate(out, x, up, count, silu_exponent);
+}
+
+static void gelu(float *out, const float *x, const float *up, size_t count)
+{
+    activate(out, x, up, count, gelu_exponent);
 }

@@ -15,6 +15,7 @@
  *
  * The order of k inside a product is permuted to suit 16-byte loads: lane t has values 8t .. 8t + 7
  * of every 32. What a row gets depends neither on the other rows nor on their number. */
+#include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/ring.cuh"
 #include "gpu/kernels/matmul/matmul_norm.cuh"
@@ -257,8 +258,8 @@ __device__ __forceinline__ void small_hand_squares(const struct matmul_args &a, 
 }
 
 /* The warps' sums of a group of units, added in the order of the warps. `squares`: of what is
- * handed on, added up. */
-template <int HALVES>
+ * handed on, added up. KIND: of gate; other than SiLU, of each output where none is gate. */
+template <int HALVES, enum activation KIND>
 __device__ __forceinline__ void small_store(const struct matmul_args &a, const small_shape &shape,
                                             float (&sum)[GROUP][CHAINS][4], float *merge,
                                             const float *scales, float (&squares)[HALVES],
@@ -304,7 +305,9 @@ __device__ __forceinline__ void small_store(const struct matmul_args &a, const s
             float up = small_sum<HALVES>(merge, own.at + HALVES * 8 * UNIT) * scale;
             if (a.bias)
                 up += load_value(a.bias, a.w.n / 2 + own.n, a.bias_dtype);
-            y = y / (1.0f + expf(-y)) * up;
+            y = y / (1.0f + expf(activation_exponent<KIND>(y))) * up;
+        } else if (KIND != ACTIVATE_SILU) {
+            y = y / (1.0f + expf(activation_exponent<KIND>(y)));
         }
         if (a.adds)
             y += before[half];
@@ -316,7 +319,7 @@ __device__ __forceinline__ void small_store(const struct matmul_args &a, const s
 
 #endif
 
-template <int HALVES>
+template <int HALVES, enum activation KIND>
 __global__ void __launch_bounds__(SMALL_THREADS, 1)
     small_kernel(const __grid_constant__ struct matmul_args a, const small_shape shape)
 {
@@ -384,7 +387,7 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
                 scales[half * 8 + warp] =
                     norm_scale_of(a, norm_in[half]); /* of all lanes the same */
         }
-        small_store<HALVES>(a, shape, sum, merge, scales, squares, rows, at.unit_first);
+        small_store<HALVES, KIND>(a, shape, sum, merge, scales, squares, rows, at.unit_first);
     }
     if (a.norm_out.weight)
         small_hand_squares<HALVES>(a, rows, squares, merge);
@@ -397,8 +400,9 @@ bool gemv_can(const struct matmul_args *a)
                    reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
                    reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
     bool gated = !a->gated || a->w.n % (2 * UNIT) == 0;
-    return device_props()->major == 9 && aligned && gated && a->rows.max <= GEMV_ROWS_MAX &&
-           a->w.format == FORMAT_HALF && a->x_dtype == DTYPE_HALF &&
+    bool alone = !a->activates || (!a->gated && !a->adds && a->activation != ACTIVATE_SILU);
+    return device_props()->major == 9 && aligned && gated && alone &&
+           a->rows.max <= GEMV_ROWS_MAX && a->w.format == FORMAT_HALF && a->x_dtype == DTYPE_HALF &&
            (!a->adds || a->y_dtype == DTYPE_F32) && matmul_norm_can(a, device_props()->processors);
 }
 
@@ -409,7 +413,7 @@ static uint32_t small_blocks(uint32_t units)
     return units < most ? units : most;
 }
 
-template <int HALVES>
+template <int HALVES, enum activation KIND>
 static cudaError_t small_launch(const struct matmul_args *args, cudaStream_t stream)
 {
     const struct device_props *device = device_props();
@@ -424,18 +428,27 @@ static cudaError_t small_launch(const struct matmul_args *args, cudaStream_t str
     shape.stages = ring_stages(device->shared_max - merge - SMALL_FIXED - 128,
                                SMALL_WARPS * UNIT * shape.row_bytes, GEMV_STAGES_MAX);
     static struct device_once once;
-    cudaError_t result = device_allow(&once, small_kernel<HALVES>, device, SMALL_FIXED);
+    cudaError_t result = device_allow(&once, small_kernel<HALVES, KIND>, device, SMALL_FIXED);
     if (result != cudaSuccess)
         return result;
     shape.parts = small_blocks(ceil_div(k, UNIT)); /* of the product that handed x on */
-    return launch(small_kernel<HALVES>, dim3(small_blocks(shape.units)), SMALL_THREADS,
+    return launch(small_kernel<HALVES, KIND>, dim3(small_blocks(shape.units)), SMALL_THREADS,
                   merge + shape.stages * SMALL_WARPS * UNIT * shape.row_bytes, stream, *args,
                   shape);
 }
 
+template <enum activation KIND>
+static cudaError_t small_rows(const struct matmul_args *args, cudaStream_t stream)
+{
+    return args->rows.max <= 8 ? small_launch<1, KIND>(args, stream)
+                               : small_launch<2, KIND>(args, stream);
+}
+
 cudaError_t gemv(const struct matmul_args *args, cudaStream_t stream)
 {
-    return args->rows.max <= 8 ? small_launch<1>(args, stream) : small_launch<2>(args, stream);
+    bool silu = args->activation == ACTIVATE_SILU || !(args->gated || args->activates);
+    return silu ? small_rows<ACTIVATE_SILU>(args, stream)
+                : small_rows<ACTIVATE_GELU_TANH>(args, stream);
 }
 
 } // namespace HALF

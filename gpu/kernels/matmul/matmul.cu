@@ -3,7 +3,7 @@
 
 static bool any_can(const struct matmul_args *args)
 {
-    return !args->gated && !args->norm_out.weight && !args->norm_in.squares &&
+    return !args->gated && !args->activates && !args->norm_out.weight && !args->norm_in.squares &&
            (!args->adds || args->y_dtype == DTYPE_F32);
 }
 

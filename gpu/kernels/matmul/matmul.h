@@ -11,7 +11,7 @@
  * given on one rank only.
  *
  * A step of few rows is as long as its weights take to come, and what its small kernels keep them
- * waiting. So a product can do what stands behind it, where matmul_fuses() says so: SwiGLU of its
+ * waiting. So a product can do what stands behind it, where matmul_fuses() says so: activate its
  * outputs (of up to MATMUL_GATED_MAX rows), or the add to the residual (on CUDA of any number of
  * rows: the norm behind it then has half as much to move); and, with the product behind that, the
  * norm between them:
@@ -20,6 +20,7 @@
  * summed. */
 #pragma once
 
+#include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/common/kernel.h"
 
 #define GEMV_ROWS_MAX 16
@@ -53,9 +54,11 @@ struct matmul_args {
     enum dtype x_dtype, y_dtype, bias_dtype;
     void *workspace; /* scratch, one per concurrent stream, aligned; NULL and 0 on the CPU device */
     size_t workspace_bytes;
-    bool gated; /* w is gate, then up, n / 2 each: y[r][i] = silu(gate) * up, i < n / 2, unrounded
-                 * in between; silu(x) = x / (1 + exp(-x)) */
-    bool adds;  /* to what y holds, which is float32: in the order y + (sum + bias) */
+    bool gated;     /* w is gate, then up, n / 2 each: y[r][i] = f(gate) * up, i < n / 2, unrounded
+                     * in between */
+    bool activates; /* y[r][i] = f(sum), unrounded before; not with the others */
+    enum activation activation; /* f, of either: activation.h */
+    bool adds; /* to what y holds, which is float32: in the order y + (sum + bias) */
     struct matmul_norm_out norm_out;
     struct matmul_norm_in norm_in;
 };

@@ -69,7 +69,8 @@ static void matmul_block(const void *params, uint32_t index)
 
 static bool matmul_plain(const struct matmul_args *args)
 {
-    return !args->gated && !args->adds && !args->norm_out.weight && !args->norm_in.squares;
+    return !args->gated && !args->activates && !args->adds && !args->norm_out.weight &&
+           !args->norm_in.squares;
 }
 
 static cudaError_t matmul_panels(const struct matmul_args *args, cudaStream_t stream)

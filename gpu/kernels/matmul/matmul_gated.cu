@@ -1,4 +1,4 @@
-/* gate and up of 17 to 256 rows on sm_90, with SwiGLU of what they give: bound by power where rows
+/* gate and up of 17 to 256 rows on sm_90, with what they give activated: bound by power where rows
  * are many, else by reading the weights once.
  *
  * A tile is up to 192 rows of x, or half of more, and as many outputs as suit the number of SMs:
@@ -15,7 +15,7 @@
  * What a row gets depends neither on the other rows nor on their number. At 256 rows the power
  * limit brings the clocks down, so whatever else takes energy costs time. How long it takes beside
  * cuBLASLt's (`bench_kernels gated`), and what lost: tests/bench/EXPERIMENTS.md. */
-#include "gpu/kernels/activation/swiglu.cuh"
+#include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/ring.cuh"
 #include "gpu/kernels/common/tensor_map.cuh"
@@ -157,7 +157,7 @@ __device__ __forceinline__ void gated_multiply(float (&c)[WIDTH / 2], const gate
 }
 
 /* c: gate of half the columns, then up of the same; the thread's rows are `row` and row + 8. */
-template <int WIDTH>
+template <int WIDTH, enum activation KIND>
 __device__ __forceinline__ void gated_store(const gated_args &a, const float (&c)[WIDTH / 2],
                                             uint32_t row, uint32_t rows, uint32_t channel)
 {
@@ -173,14 +173,15 @@ __device__ __forceinline__ void gated_store(const gated_args &a, const float (&c
             if (to < a.channels)
                 *reinterpret_cast<uint32_t *>(static_cast<half_t *>(a.y) +
                                               (size_t)row * a.y_stride + to) =
-                    pack(gated(c[at], c[up + at]), gated(c[at + 1], c[up + at + 1]), DTYPE_HALF);
+                    pack(activated<KIND>(c[at]) * c[up + at],
+                         activated<KIND>(c[at + 1]) * c[up + at + 1], DTYPE_HALF);
         }
     }
 }
 
 #endif
 
-template <int GROUPS, int WIDTH>
+template <int GROUPS, int WIDTH, enum activation KIND>
 __global__ void __launch_bounds__((GROUPS + 1) * GROUP_THREADS, 1)
     gated_kernel(const __grid_constant__ struct gated_args a)
 {
@@ -205,8 +206,8 @@ __global__ void __launch_bounds__((GROUPS + 1) * GROUP_THREADS, 1)
     grid_wait();
     for (uint32_t turn = 0; gated_find<WIDTH>(a, turn, tile); turn++) {
         gated_multiply<rows, WIDTH>(c, a, ring, at, group);
-        gated_store<WIDTH>(a, c, tile.row + row, min(tile.row + a.block_rows, a.rows),
-                           tile.channel + lane % 4 * 2);
+        gated_store<WIDTH, KIND>(a, c, tile.row + row, min(tile.row + a.block_rows, a.rows),
+                                 tile.channel + lane % 4 * 2);
     }
 #endif
 }
@@ -217,13 +218,13 @@ bool matmul_gated_can(const struct matmul_args *a)
     bool copied = tensor_map_can() && a->w.k > 0 && a->w.k % 8 == 0 && a->x_stride % 8 == 0 &&
                   reinterpret_cast<uintptr_t>(a->x) % 16 == 0 &&
                   reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
-    return device_props()->major == 9 && a->gated && plain && copied &&
+    return device_props()->major == 9 && a->gated && !a->activates && plain && copied &&
            a->rows.max > GEMV_ROWS_MAX && a->rows.max <= MATMUL_GATED_MAX && a->w.n % 4 == 0 &&
            a->y_stride % 2 == 0 && a->w.format == FORMAT_HALF && a->x_dtype == DTYPE_HALF &&
            a->y_dtype == DTYPE_HALF;
 }
 
-template <int GROUPS, int WIDTH>
+template <int GROUPS, int WIDTH, enum activation KIND>
 static cudaError_t gated_launch(const struct matmul_args *args, uint32_t blocks,
                                 cudaStream_t stream)
 {
@@ -240,7 +241,8 @@ static cudaError_t gated_launch(const struct matmul_args *args, uint32_t blocks,
     a.channels = args->w.n / 2;
     a.blocks = blocks;
     a.tiles = blocks * ceil_div(a.channels, WIDTH / 2);
-    cudaError_t result = device_allow(&once, gated_kernel<GROUPS, WIDTH>, device, GATED_FIXED);
+    cudaError_t result =
+        device_allow(&once, gated_kernel<GROUPS, WIDTH, KIND>, device, GATED_FIXED);
     if (result == cudaSuccess)
         result =
             tensor_map(&a.x, args->x, DTYPE_HALF, a.rows, args->w.k, args->x_stride, a.block_rows);
@@ -250,7 +252,7 @@ static cudaError_t gated_launch(const struct matmul_args *args, uint32_t blocks,
     if (result != cudaSuccess)
         return result;
     uint32_t grid = a.tiles < device->processors ? a.tiles : device->processors;
-    return launch(gated_kernel<GROUPS, WIDTH>, dim3(grid), (GROUPS + 1) * GROUP_THREADS,
+    return launch(gated_kernel<GROUPS, WIDTH, KIND>, dim3(grid), (GROUPS + 1) * GROUP_THREADS,
                   STAGE_ALIGNMENT + a.stages * stage_bytes, stream, a);
 }
 
@@ -261,7 +263,7 @@ static uint32_t gated_columns(const struct matmul_args *args, uint32_t blocks, u
 }
 
 /* The width that takes least; of equals the widest, which reads x least often. */
-template <int GROUPS>
+template <int GROUPS, enum activation KIND>
 static cudaError_t gated_width(const struct matmul_args *args, uint32_t blocks, cudaStream_t stream)
 {
     static const uint32_t widths[] = {96, 112, 128, 192, 224};
@@ -273,23 +275,30 @@ static cudaError_t gated_width(const struct matmul_args *args, uint32_t blocks, 
             best = width;
     if constexpr (GROUPS < 3) {
         if (best == 224)
-            return gated_launch<GROUPS, 224>(args, blocks, stream);
+            return gated_launch<GROUPS, 224, KIND>(args, blocks, stream);
         if (best == 192)
-            return gated_launch<GROUPS, 192>(args, blocks, stream);
+            return gated_launch<GROUPS, 192, KIND>(args, blocks, stream);
     }
-    return best == 128   ? gated_launch<GROUPS, 128>(args, blocks, stream)
-           : best == 112 ? gated_launch<GROUPS, 112>(args, blocks, stream)
-                         : gated_launch<GROUPS, 96>(args, blocks, stream);
+    return best == 128   ? gated_launch<GROUPS, 128, KIND>(args, blocks, stream)
+           : best == 112 ? gated_launch<GROUPS, 112, KIND>(args, blocks, stream)
+                         : gated_launch<GROUPS, 96, KIND>(args, blocks, stream);
+}
+
+template <enum activation KIND>
+static cudaError_t gated_groups(const struct matmul_args *args, cudaStream_t stream)
+{
+    uint32_t groups = ceil_div(args->rows.max, GROUP_ROWS);
+    if (groups == 1)
+        return gated_width<1, KIND>(args, 1, stream);
+    if (groups == 3)
+        return gated_width<3, KIND>(args, 1, stream);
+    return gated_width<2, KIND>(args, groups / 2, stream);
 }
 
 cudaError_t matmul_gated(const struct matmul_args *args, cudaStream_t stream)
 {
-    uint32_t groups = ceil_div(args->rows.max, GROUP_ROWS);
-    if (groups == 1)
-        return gated_width<1>(args, 1, stream);
-    if (groups == 3)
-        return gated_width<3>(args, 1, stream);
-    return gated_width<2>(args, groups / 2, stream);
+    return args->activation == ACTIVATE_SILU ? gated_groups<ACTIVATE_SILU>(args, stream)
+                                             : gated_groups<ACTIVATE_GELU_TANH>(args, stream);
 }
 
 } // namespace HALF

@@ -14,7 +14,7 @@ namespace HALF
 /* F16 has not the range for values that are yet to be scaled. */
 static inline bool matmul_norm_can(const struct matmul_args *a, uint32_t processors)
 {
-    bool norm_out = !a->norm_out.weight || (a->adds && !a->gated);
+    bool norm_out = !a->norm_out.weight || (a->adds && !a->gated && !a->activates);
     return (!a->norm_out.weight && !a->norm_in.squares) ||
            (norm_out && DTYPE_HALF == DTYPE_BF16 && processors <= MATMUL_PARTS);
 }

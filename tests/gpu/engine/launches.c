@@ -23,7 +23,7 @@
 #include "gpu/kernels/sampling/sample.h"
 #include "gpu/kernels/sampling/score.h"
 #include "gpu/kernels/sampling/softcap.h"
-#include "gpu/kernels/activation/swiglu.h"
+#include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/matmul/cublaslt_tune.h"
 #include "tests/gpu/engine/digest.h"
 
@@ -248,6 +248,12 @@ static const char *inboxes_text(const struct inboxes *inboxes)
     return text;
 }
 
+static const char *activation_text(enum activation kind, bool gated)
+{
+    bool silu = kind == ACTIVATE_SILU;
+    return gated ? (silu ? "swiglu" : "geglu") : (silu ? "silu" : "gelu");
+}
+
 /* ---- the ops ---- */
 
 /* What a launcher of an op does that only notes. The texts are those that the digests were made of,
@@ -263,8 +269,8 @@ static const char *inboxes_text(const struct inboxes *inboxes)
 OP(embed, "embed %s %s %s %u %d", batch_text(&a->batch), weight_text(&a->table), name(a->out), a->stride,
    (int)a->out_dtype)
 OP(norm, "norm %s", norm_text(a))
-OP(swiglu, "swiglu %s %s %s %u %u %u %d", rows_text(a->rows), name(a->in), name(a->out), a->size,
-   a->in_stride, a->out_stride, (int)a->dtype)
+OP(activation, "%s %s %s %s %u %u %u %d", activation_text(a->kind, a->gated), rows_text(a->rows), name(a->in),
+   name(a->out), a->size, a->in_stride, a->out_stride, (int)a->dtype)
 OP(gather, "gather %s %s %s %s %u %u %u %d", rows_text(a->rows), name(a->index), name(a->in), name(a->out),
    a->size, a->in_stride, a->out_stride, (int)a->dtype)
 OP(count, "count %s %u", batch_text(&a->batch), a->vocab)
@@ -428,26 +434,28 @@ static bool aligned(const struct matmul_args *a)
 
 static bool small_can(const struct matmul_args *a)
 {
-    bool norm_out = !a->norm_out.weight || (a->adds && !a->gated);
+    bool norm_out = !a->norm_out.weight || (a->adds && !a->gated && !a->activates);
     bool norms =
         (!a->norm_out.weight && !a->norm_in.squares) ||
         (norm_out && format_info(a->w.format).dtype == DTYPE_BF16 && PROCESSORS <= MATMUL_PARTS);
     bool gated = !a->gated || a->w.n % (2 * UNIT) == 0;
-    return aligned(a) && gated && a->rows.max <= GEMV_ROWS_MAX &&
+    bool alone = !a->activates || (!a->gated && !a->adds && a->activation != ACTIVATE_SILU);
+    return aligned(a) && gated && alone && a->rows.max <= GEMV_ROWS_MAX &&
            (!a->adds || a->y_dtype == DTYPE_F32) && norms;
 }
 
 static bool gated_can(const struct matmul_args *a)
 {
     bool plain = !a->adds && !a->bias && !a->norm_out.weight && !a->norm_in.squares;
-    return a->gated && plain && a->rows.max > GEMV_ROWS_MAX &&
+    return a->gated && !a->activates && plain && a->rows.max > GEMV_ROWS_MAX &&
            a->rows.max <= MATMUL_GATED_MAX && a->w.n % 4 == 0 && a->y_stride % 2 == 0 &&
            a->y_dtype == format_info(a->w.format).dtype && aligned(a);
 }
 
 bool matmul_fuses(const struct matmul_args *args)
 {
-    bool plain = !args->gated && !args->norm_out.weight && !args->norm_in.squares;
+    bool plain = !args->gated && !args->activates && !args->norm_out.weight &&
+                 !args->norm_in.squares;
     return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) || small_can(args) ||
            gated_can(args);
 }
@@ -457,6 +465,9 @@ cudaError_t op_matmul(const struct matmul_args *a, cudaStream_t stream)
     (void)stream;
     if (!matmul_fuses(a))
         note("NOT SUPPORTED");
+    bool silu = a->activation == ACTIVATE_SILU; /* as all were, once */
+    if (a->activates || (a->gated && !silu))
+        note("with %s", activation_text(a->activation, a->gated));
     note("product %s %s %s %s %s %u %u %d%d%d %s %zu %d%d hands %s %s %s %u %d owed %s %a",
          rows_text(a->rows), weight_text(&a->w), name(a->bias), name(a->x), name(a->y), a->x_stride,
          a->y_stride, (int)a->x_dtype, (int)a->y_dtype, (int)a->bias_dtype, name(a->workspace),

@@ -117,7 +117,14 @@ END_TEST
 struct fused_case {
     uint32_t rows, count, n, k;
     bool gated, adds, bias;
+    bool activates; /* each output, by GELU */
 };
+
+static double activation_of(enum activation kind, double x)
+{
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    return kind == ACTIVATE_SILU ? x / (1 + exp(-x)) : x / (1 + exp(-2 * u)); /* 1 + tanh */
+}
 
 static struct matmul_args matmul_of(struct row_range rows, const struct tensor *w, uint32_t n,
                                     uint32_t k, const struct tensor *x, const struct tensor *y)
@@ -145,20 +152,39 @@ static struct tensor aligned_rows(enum dtype dtype, uint32_t rows, uint32_t size
 
 /* Above GEMV_ROWS_MAX all rows up to the bound may be computed, so all of them exist. */
 static const struct fused_case fused_cases[] = {
-    {1, 1, 4320, 200, true, false, false},     {8, 5, 48, 2048, true, false, true},
-    {7, 7, 2160, 576, true, false, true},      {16, 11, 2176, 1544, true, false, false},
-    {1, 1, 64, 14336, false, true, false},     {16, 13, 1061, 640, false, true, true},
-    {3, 3, 33, 264, false, true, true},        {4, 1, 1090, 4096, false, true, false},
-    {40, 40, 128, 512, false, true, false},    {24, 24, 61, 40, false, true, true},
-    {17, 17, 4, 8, true, false, false},        {64, 64, 1000, 72, true, false, false},
-    {128, 128, 196, 1032, true, false, false}, {129, 129, 96, 4096, true, false, false},
-    {256, 256, 388, 576, true, false, false},  {130, 130, 48, 64, true, false, true},
-    {19, 19, 13732, 136, true, false, false},  {20, 20, 24004, 72, true, false, false},
-    {70, 70, 28676, 64, true, false, false},   {200, 200, 14000, 64, true, false, false},
-    {150, 150, 14784, 64, true, false, false}, {33, 33, 16388, 200, true, false, false},
-    {140, 140, 25400, 72, true, false, false}, {256, 256, 4096, 72, false, true, false},
-    {2, 2, 40, 3072, false, true, false},      {16, 15, 48, 2560, true, false, false},
-    {9, 9, 35, 5632, false, true, false},
+    {1, 1, 4320, 200, true, false, false, false},
+    {8, 5, 48, 2048, true, false, true, false},
+    {7, 7, 2160, 576, true, false, true, false},
+    {16, 11, 2176, 1544, true, false, false, false},
+    {1, 1, 64, 14336, false, true, false, false},
+    {16, 13, 1061, 640, false, true, true, false},
+    {3, 3, 33, 264, false, true, true, false},
+    {4, 1, 1090, 4096, false, true, false, false},
+    {40, 40, 128, 512, false, true, false, false},
+    {24, 24, 61, 40, false, true, true, false},
+    {17, 17, 4, 8, true, false, false, false},
+    {64, 64, 1000, 72, true, false, false, false},
+    {128, 128, 196, 1032, true, false, false, false},
+    {129, 129, 96, 4096, true, false, false, false},
+    {256, 256, 388, 576, true, false, false, false},
+    {130, 130, 48, 64, true, false, true, false},
+    {19, 19, 13732, 136, true, false, false, false},
+    {20, 20, 24004, 72, true, false, false, false},
+    {70, 70, 28676, 64, true, false, false, false},
+    {200, 200, 14000, 64, true, false, false, false},
+    {150, 150, 14784, 64, true, false, false, false},
+    {33, 33, 16388, 200, true, false, false, false},
+    {140, 140, 25400, 72, true, false, false, false},
+    {256, 256, 4096, 72, false, true, false, false},
+    {2, 2, 40, 3072, false, true, false, false},
+    {16, 15, 48, 2560, true, false, false, false},
+    {9, 9, 35, 5632, false, true, false, false},
+    /* of no two halves: with few rows alone */
+    {1, 1, 4320, 200, false, false, true, true},
+    {8, 5, 45, 2048, false, false, false, true},
+    {16, 11, 1090, 576, false, false, true, true},
+    {17, 17, 64, 64, false, false, false, true},
+    {256, 256, 64, 64, false, false, true, true},
 };
 
 static double sum_of(const struct matmul_args *args, const struct tensor *w, const struct tensor *x,
@@ -174,10 +200,19 @@ static double sum_of(const struct matmul_args *args, const struct tensor *w, con
     return sum;
 }
 
+/* A product's activation of what has `error`: what is wanted, and how far off it may be. */
+static double activated(enum activation kind, double x, double error, double *ret_slack)
+{
+    double want = activation_of(kind, x), power = kind == ACTIVATE_SILU ? 1 : 1 + x * x * x * x;
+    *ret_slack = 1.15 * error + fabs(want) * 1e-6 * power + 0x1p-116; /* at the exponent's bound */
+    return want;
+}
+
 START_TEST(a_product_gates_and_adds_where_the_device_can)
 {
-    const struct fused_case *c = &fused_cases[_i / 2];
+    const struct fused_case *c = &fused_cases[_i / 4];
     enum dtype dtype = _i % 2 ? DTYPE_BF16 : DTYPE_F16;
+    enum activation kind = _i / 2 % 2 || c->activates ? ACTIVATE_GELU_TANH : ACTIVATE_SILU;
     rig_begin();
     uint32_t width = c->gated ? c->n / 2 : c->n;
     struct tensor w = tensor_random(dtype, 1, c->n * c->k, 0.1f);
@@ -190,6 +225,8 @@ START_TEST(a_product_gates_and_adds_where_the_device_can)
     struct matmul_args args = matmul_of(rig_span(c->count, 0, c->rows), &w, c->n, c->k, &x, &y);
     args.bias = c->bias ? bias.device : NULL;
     args.gated = c->gated;
+    args.activates = c->activates;
+    args.activation = kind;
     args.adds = c->adds;
     size_t elements = (size_t)c->rows * y.stride;
     float *before = malloc(elements * sizeof *before);
@@ -197,6 +234,7 @@ START_TEST(a_product_gates_and_adds_where_the_device_can)
     bool fuses = matmul_fuses(&args);
     if (rig_gates_many && many && !c->bias)
         ck_assert(fuses);
+    ck_assert(!c->activates || !fuses || c->rows <= GEMV_ROWS_MAX);
     ck_assert_int_eq(op_matmul(&args, rig_stream), fuses ? cudaSuccess : cudaErrorNotSupported);
     if (!c->adds)
         ck_assert(tensor_untouched(&y, fuses ? c->count : 0));
@@ -207,9 +245,11 @@ START_TEST(a_product_gates_and_adds_where_the_device_can)
             double want = sum_of(&args, &w, &x, &bias, row, n, &size), slack = size * unit;
             if (c->gated) {
                 double gate = want, up = sum_of(&args, &w, &x, &bias, row, width + n, &up_size);
-                want = gate / (1 + exp(-gate)) * up;
-                slack = 1.1 * slack * fabs(up) + up_size * unit * fabs(gate) + fabs(want) * 1e-6;
+                want = activated(kind, gate, slack, &slack) * up;
+                slack = slack * fabs(up) + up_size * unit * fabs(gate);
             }
+            if (c->activates)
+                want = activated(kind, want, slack, &slack);
             if (c->adds)
                 want += (double)before[(size_t)row * y.stride + n];
             check_close((double)tensor_at(&y, row, n), want, y.dtype, slack);
@@ -225,11 +265,15 @@ END_TEST
 struct normed_case {
     uint32_t rows, count, middle; /* middle: outputs of the one, inputs of the other */
     bool gated, bias;
+    bool gelu; /* of what is gated, else of each output; else SiLU of what is gated */
 };
 
 static const struct normed_case normed_cases[] = {
-    {1, 1, 4096, true, false}, {4, 3, 2048, false, true},  {8, 8, 264, true, true},
-    {9, 7, 8, false, false},   {16, 16, 1064, true, true}, {16, 2, 5120, false, false},
+    {1, 1, 4096, true, false, false},  {4, 3, 2048, false, true, false},
+    {8, 8, 264, true, true, false},    {9, 7, 8, false, false, false},
+    {16, 16, 1064, true, true, false}, {16, 2, 5120, false, false, false},
+    {3, 3, 2048, true, true, true},    {11, 9, 264, true, false, true},
+    {5, 4, 2048, false, true, true},   {16, 16, 1064, false, false, true},
 };
 
 #define NORMED_K 64 /* inputs of the one */
@@ -278,10 +322,11 @@ static void check_normed(const struct matmul_args *args, const struct tensor *w,
             double gate = want, up = sum_of(&plain, w, x, bias, row, width + n, &up_size) * scale;
             if (args->bias)
                 up += (double)tensor_at(bias, 0, width + n);
-            want = gate / (1 + exp(-gate)) * up;
-            slack =
-                1.1 * slack * fabs(up) + up_size * scale * unit * fabs(gate) + fabs(want) * 1e-6;
+            want = activated(args->activation, gate, slack, &slack) * up;
+            slack = slack * fabs(up) + up_size * scale * unit * fabs(gate);
         }
+        if (args->activates)
+            want = activated(args->activation, want, slack, &slack);
         check_close((double)tensor_at(y, row, n), want, y->dtype, slack);
     }
 }
@@ -308,6 +353,8 @@ START_TEST(two_products_do_the_norm_between_them_where_the_device_can)
     struct matmul_args reader = matmul_of(rows, &w2, NORMED_N, c->middle, &handed, &y);
     reader.bias = c->bias ? bias.device : NULL;
     reader.gated = c->gated;
+    reader.activates = c->gelu && !c->gated;
+    reader.activation = c->gelu ? ACTIVATE_GELU_TANH : ACTIVATE_SILU;
     reader.norm_in = (struct matmul_norm_in){.squares = squares, .eps = NORMED_EPS};
     bool fuses = matmul_fuses(&giver);
     ck_assert_int_eq(fuses, matmul_fuses(&reader));
@@ -373,7 +420,7 @@ START_TEST(a_gated_row_of_many_has_the_same_bits_whatever_their_number)
     rig_begin();
     static const uint32_t sizes[] = {256, 17, 64, 100, 190, 255};
     /* Of 28672 outputs, tiles of 190 rows are of another width. */
-    const uint32_t n = _i ? 28672 : 1000, k = _i ? 72 : 600, first = 17;
+    const uint32_t n = _i % 2 ? 28672 : 1000, k = _i % 2 ? 72 : 600, first = 17;
     struct tensor w = tensor_random(DTYPE_BF16, 1, n * k, 0.1f);
     struct tensor x = aligned_rows(DTYPE_BF16, sizes[0], k);
     tensor_align(8);
@@ -384,6 +431,7 @@ START_TEST(a_gated_row_of_many_has_the_same_bits_whatever_their_number)
         struct row_range span = rig_span(sizes[i], 0, sizes[i]);
         struct matmul_args args = matmul_of(span, &w, n, k, &x, &y);
         args.gated = true;
+        args.activation = (enum activation)(_i / 2);
         OK(cudaMemsetAsync(y.device, 0x3f, (size_t)sizes[0] * y.stride * 2, rig_stream));
         bool fuses = matmul_fuses(&args);
         ck_assert_int_eq(op_matmul(&args, rig_stream), fuses ? cudaSuccess : cudaErrorNotSupported);
@@ -424,11 +472,11 @@ Suite *matmul_suite(void)
                         sizeof shapes / sizeof *shapes);
     tcase_add_test(tcase, a_row_has_the_same_bits_alone_and_among_others_on_any_number_of_threads);
     tcase_add_loop_test(tcase, a_product_gates_and_adds_where_the_device_can, 0,
-                        2 * sizeof fused_cases / sizeof *fused_cases);
+                        4 * sizeof fused_cases / sizeof *fused_cases);
     tcase_add_loop_test(tcase, two_products_do_the_norm_between_them_where_the_device_can, 0,
                         2 * sizeof normed_cases / sizeof *normed_cases);
     tcase_add_test(tcase, a_row_is_handed_on_with_the_same_bits_alone_and_among_others);
-    tcase_add_loop_test(tcase, a_gated_row_of_many_has_the_same_bits_whatever_their_number, 0, 2);
+    tcase_add_loop_test(tcase, a_gated_row_of_many_has_the_same_bits_whatever_their_number, 0, 4);
     tcase_add_test(tcase, weights_with_scales_zeros_or_an_order_are_refused);
     suite_add_tcase(suite, tcase);
     return suite;

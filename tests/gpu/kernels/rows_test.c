@@ -1,7 +1,7 @@
-/* Ops that work row by row: norm, swiglu, gather, softcap. */
+/* Ops that work row by row: norm, activation, gather, softcap. */
 #include <math.h>
 
-#include "gpu/kernels/activation/swiglu.h"
+#include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/cpu/number.h"
 #include "gpu/kernels/norm/norm.h"
 #include "gpu/kernels/sampling/gather.h"
@@ -103,43 +103,100 @@ START_TEST(norm_adds_then_scales_by_the_root_mean_square)
 }
 END_TEST
 
-static void swiglu_check(enum dtype dtype, uint32_t size, uint32_t max, uint32_t count)
+static double activation_of(enum activation kind, double x)
 {
-    struct tensor in = tensor_random(dtype, max, 2 * size, 4);
-    struct tensor out = tensor_poison(dtype, max, size);
-    struct swiglu_args args = {.rows = rig_span(count, 0, max),
-                               .in = in.device,
-                               .out = out.device,
-                               .size = size,
-                               .in_stride = in.stride,
-                               .out_stride = out.stride,
-                               .dtype = dtype};
-    OK(op_swiglu(&args, rig_stream));
-    ck_assert(tensor_untouched(&out, count));
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    return kind == ACTIVATE_SILU ? x / (1 + exp(-x)) : x / (1 + exp(-2 * u)); /* 1 + tanh */
+}
+
+struct activation_case {
+    enum dtype dtype;
+    uint32_t size, max, count;
+    enum activation kind;
+    bool gated;
+};
+
+static void activation_check(const struct activation_case *c)
+{
+    struct tensor in = tensor_random(c->dtype, c->max, (c->gated ? 2 : 1) * c->size, 4);
+    struct tensor out = tensor_poison(c->dtype, c->max, c->size);
+    struct activation_args args = {.rows = rig_span(c->count, 0, c->max),
+                                   .in = in.device,
+                                   .out = out.device,
+                                   .size = c->size,
+                                   .in_stride = in.stride,
+                                   .out_stride = out.stride,
+                                   .dtype = c->dtype,
+                                   .kind = c->kind,
+                                   .gated = c->gated};
+    OK(op_activation(&args, rig_stream));
+    ck_assert(tensor_untouched(&out, c->count));
     tensor_read(&out);
-    for (uint32_t row = 0; row < count; row += rows_step(count))
-        for (uint32_t i = 0; i < size; i++) {
-            double gate = (double)tensor_at(&in, row, i);
-            double want = gate / (1 + exp(-gate)) * (double)tensor_at(&in, row, size + i);
-            check_close((double)tensor_at(&out, row, i), want, dtype, fabs(want) * 1e-6);
+    for (uint32_t row = 0; row < c->count; row += rows_step(c->count))
+        for (uint32_t i = 0; i < c->size; i++) {
+            double x = (double)tensor_at(&in, row, i), want = activation_of(c->kind, x);
+            double slack = fabs(want) * 1e-6;
+            if (c->kind == ACTIVATE_GELU_TANH) /* far below 0 all is in the exponent's rounding, */
+                slack = slack * (1 + x * x * x * x) + 0x1p-116; /* and then in its bound */
+            double up = c->gated ? (double)tensor_at(&in, row, c->size + i) : 1;
+            check_close((double)tensor_at(&out, row, i), want * up, c->dtype, slack * fabs(up));
         }
 }
 
-START_TEST(swiglu_is_silu_of_the_gate_times_up)
+START_TEST(activation_is_silu_or_gelu_and_times_up_where_gated)
 {
     static const uint32_t sizes[] = {1, 15, 1024, 2500, 16};
     rig_begin();
-    swiglu_check((enum dtype)(_i % 3), sizes[_i % 5], 9, (uint32_t)_i);
+    for (int i = 0; i < 4; i++)
+        activation_check(&(struct activation_case){(enum dtype)(_i % 3), sizes[_i % 5], 9,
+                                                   (uint32_t)_i, (enum activation)(i % 2), i / 2});
     rig_end();
 }
 END_TEST
 
 /* More rows than a GPU takes at once: it goes through them in turns. */
-START_TEST(swiglu_of_many_rows)
+START_TEST(activation_of_many_rows)
 {
     rig_begin();
     tensor_align(8);
-    swiglu_check(DTYPE_BF16, 16, 26000, 25977);
+    activation_check(
+        &(struct activation_case){DTYPE_BF16, 16, 26000, 25977, (enum activation)(_i % 2), _i / 2});
+    rig_end();
+}
+END_TEST
+
+/* As many as are one for each processor and more, but not so many that they are taken in turns. */
+START_TEST(activation_of_some_rows)
+{
+    rig_begin();
+    activation_check(
+        &(struct activation_case){DTYPE_F16, 2056, 300, 291, (enum activation)(_i % 2), _i / 2});
+    rig_end();
+}
+END_TEST
+
+/* What is too great for the exponent is x or nothing, as it is meant. */
+START_TEST(activation_of_the_greatest_numbers)
+{
+    static const float from[] = {-3e38f, -1e20f, -1e5f, -100, 0, 100, 1e5f, 1e20f};
+    rig_begin();
+    float in[8], out[8];
+    memcpy(in, from, sizeof in);
+    for (int kind = 0; kind < 2; kind++) {
+        struct activation_args args = {.rows = rig_span(1, 0, 1),
+                                       .in = rig_new(in, sizeof in),
+                                       .out = rig_new(in, sizeof out),
+                                       .size = 8,
+                                       .in_stride = 8,
+                                       .out_stride = 8,
+                                       .dtype = DTYPE_F32,
+                                       .kind = (enum activation)kind};
+        OK(op_activation(&args, rig_stream));
+        rig_read(out, args.out, sizeof out);
+        for (int i = 0; i < 8; i++)
+            ck_assert_msg(in[i] > 0 ? out[i] == in[i] : fabsf(out[i]) <= 5, "%d: %g of %g", kind,
+                          (double)out[i], (double)in[i]);
+    }
     rig_end();
 }
 END_TEST
@@ -153,14 +210,16 @@ START_TEST(swiglu_gives_infinity_where_f16_ends)
         in[i] = f16_round(i % 2 ? 300.0f : 2.0f);
         in[8 + i] = f16_round(i % 4 == 3 ? -300.0f : 300.0f);
     }
-    struct swiglu_args args = {.rows = rig_span(1, 0, 1),
-                               .in = rig_new(in, sizeof in),
-                               .out = rig_new(in, sizeof out),
-                               .size = 8,
-                               .in_stride = 16,
-                               .out_stride = 8,
-                               .dtype = DTYPE_F16};
-    OK(op_swiglu(&args, rig_stream));
+    struct activation_args args = {.rows = rig_span(1, 0, 1),
+                                   .in = rig_new(in, sizeof in),
+                                   .out = rig_new(in, sizeof out),
+                                   .size = 8,
+                                   .in_stride = 16,
+                                   .out_stride = 8,
+                                   .dtype = DTYPE_F16,
+                                   .kind = ACTIVATE_SILU,
+                                   .gated = true};
+    OK(op_activation(&args, rig_stream));
     rig_read(out, args.out, sizeof out);
     for (uint32_t i = 0; i < 8; i++) {
         float value = f16_widen(out[i]);
@@ -268,8 +327,10 @@ Suite *rows_suite(void)
     TCase *tcase = tcase_create("rows");
     tcase_add_loop_test(tcase, norm_adds_then_scales_by_the_root_mean_square, 0,
                         sizeof norm_cases / sizeof *norm_cases);
-    tcase_add_loop_test(tcase, swiglu_is_silu_of_the_gate_times_up, 0, 10);
-    tcase_add_test(tcase, swiglu_of_many_rows);
+    tcase_add_loop_test(tcase, activation_is_silu_or_gelu_and_times_up_where_gated, 0, 10);
+    tcase_add_loop_test(tcase, activation_of_many_rows, 0, 4);
+    tcase_add_loop_test(tcase, activation_of_some_rows, 0, 4);
+    tcase_add_test(tcase, activation_of_the_greatest_numbers);
     tcase_add_test(tcase, swiglu_gives_infinity_where_f16_ends);
     tcase_add_loop_test(tcase, gather_takes_rows_by_index_from_the_first_of_a_chunk, 0, 3);
     tcase_add_loop_test(tcase, softcap_is_the_cap_s_share_that_tanh_gives, 0, 6);

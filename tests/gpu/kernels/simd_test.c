@@ -70,7 +70,11 @@ START_TEST(sums_along_a_row_have_the_same_bits_in_every_variant)
         memset(out, 0, sizeof got[0]);
         simd->squares(out, numbers, count);
         simd->exps(out + 16, out + 64, numbers, 0.5f, count);
-        simd->swiglu(out + 64 + COUNT_MAX_HERE, numbers, others, count);
+        simd->silu(out + 64 + COUNT_MAX_HERE, numbers, others, count);
+        float *behind = out + 64 + 2 * COUNT_MAX_HERE + 9 * 256; /* values' sums */
+        simd->gelu(behind, numbers, others, count);
+        simd->silu(behind + COUNT_MAX_HERE, numbers, NULL, count);
+        simd->gelu(behind + 2 * COUNT_MAX_HERE, numbers, NULL, count);
         struct simd_values values = {
             .v = halves,
             .p = numbers,
@@ -83,7 +87,7 @@ START_TEST(sums_along_a_row_have_the_same_bits_in_every_variant)
         };
         simd->values(&values);
         if (v)
-            check_same("squares, exps, swiglu or values", simd);
+            check_same("squares, exps, silu, gelu or values", simd);
     }
 }
 END_TEST

@@ -24,7 +24,10 @@ static float *const touched[] = {
     &some[COUNT - 1],                        /* squares' x */
     &some[COUNT - 1],                        /* exps' x */
     &out[COUNT - 1],                         /* its out */
-    &some[COUNT - 1],                        /* swiglu's gate */
+    &some[COUNT - 1],                        /* silu's x */
+    &other[COUNT - 1],                       /* its up */
+    &out[COUNT - 1],                         /* its out */
+    &some[COUNT - 1],                        /* gelu's x */
     &other[COUNT - 1],                       /* its up */
     &out[COUNT - 1],                         /* its out */
 };
@@ -43,8 +46,10 @@ static void run(const struct simd *simd, int what)
         simd->squares(lanes, some, COUNT);
     else if (what <= 9)
         simd->exps(lanes, out, some, 0, COUNT);
+    else if (what <= 12)
+        simd->silu(out, some, other, COUNT);
     else
-        simd->swiglu(out, some, other, COUNT);
+        simd->gelu(out, some, other, COUNT);
 }
 
 static void *touch(void *element)
