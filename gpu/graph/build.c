@@ -132,6 +132,7 @@ static void parts_put(struct build *b, struct list_weight *weight, const struct 
         struct list_part *part = &weight->parts[weight->part_count++];
         bool again = i > 0 && !strcmp(parts[i].tensor, parts[i - 1].tensor);
         part->rows = parts[i].rows;
+        part->order = parts[i].order;
         part->row = again ? part[-1].row + part[-1].rows : 0;
         part->tensor =
             again ? part[-1].tensor
@@ -160,10 +161,43 @@ static weight_id weight_put(struct build *b, const struct list_weight *like,
     return (weight_id)list->weight_count++;
 }
 
-static weight_id norm_put(struct build *b, const char *name, uint32_t size, enum weight_kind kind)
+static weight_id norm_put(struct build *b, const char *name, uint32_t size, enum weight_kind kind,
+                          struct head_order order)
 {
     struct list_weight like = {.columns = 1, .kind = kind, .mean = 1};
-    return weight_put(b, &like, PARTS({name, size}), ".weight");
+    return weight_put(b, &like, PARTS({name, size, order}), ".weight");
+}
+
+/* The weight of the product that gave x; NULL: none did. */
+static const struct list_weight *product_of(const struct build *b, value_id x)
+{
+    const struct op_list *list = &b->list;
+    uint32_t at = list->op_count;
+    while (at > 0 && (list->ops[at - 1].kind != OP_MATMUL || list->ops[at - 1].out != x))
+        at--;
+    return b->status || !at ? NULL : &list->weights[list->ops[at - 1].weight];
+}
+
+/* What a product's parts before that one give of each row. */
+static uint32_t part_first(const struct build *b, const struct list_weight *weight, uint32_t part)
+{
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < part; i++)
+        first += weight->parts[i].rows;
+    return first / (weight->split == SPLIT_ROWS ? b->list.ranks : 1);
+}
+
+/* Of the elements of a value, as the product that gave it has its rows. */
+static struct head_order order_of(const struct build *b, value_id x)
+{
+    const struct list_value *value = b->status ? NULL : &b->list.values[x];
+    const struct list_weight *weight =
+        value ? product_of(b, value->of == LIST_NONE ? x : value->of) : NULL;
+    for (uint32_t i = 0; weight && i < weight->part_count; i++) {
+        if (part_first(b, weight, i) == value->first)
+            return weight->parts[i].order;
+    }
+    return (struct head_order){0};
 }
 
 /* ---- ops ---- */
@@ -272,7 +306,7 @@ static void sums_put(struct build *b)
 value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_kind kind, float eps)
 {
     value_id out = x == b->list.residual ? b->list.normed : x;
-    weight_id id = norm_put(b, weight, width_of(b, x), WEIGHT_NORM);
+    weight_id id = norm_put(b, weight, width_of(b, x), WEIGHT_NORM, (struct head_order){0});
     struct op *op = op_put(b, OP_NORM, x, out);
     op->weight = id;
     op->norm.kind = kind;
@@ -283,7 +317,7 @@ value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_k
 
 void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t head_dim, float eps)
 {
-    weight_id id = norm_put(b, weight, head_dim, WEIGHT_HEAD_NORM);
+    weight_id id = norm_put(b, weight, head_dim, WEIGHT_HEAD_NORM, order_of(b, x));
     struct op *op = op_put(b, OP_HEAD_NORM, x, x);
     op->weight = id;
     op->norm.kind = NORM_RMS;
@@ -332,20 +366,14 @@ value_id build_matmul(struct build *b, value_id x, enum split split, bool bias,
 
 value_id build_part(struct build *b, value_id x, uint32_t part)
 {
-    const struct op_list *list = &b->list;
-    uint32_t at = list->op_count, first = 0;
-    while (at > 0 && (list->ops[at - 1].kind != OP_MATMUL || list->ops[at - 1].out != x))
-        at--;
-    if (b->status || !at)
+    const struct list_weight *weight = product_of(b, x);
+    if (!weight)
         return LIST_NONE;
-    const struct list_weight *weight = &list->weights[list->ops[at - 1].weight];
-    uint32_t ranks = weight->split == SPLIT_ROWS ? list->ranks : 1;
-    for (uint32_t i = 0; i < part; i++)
-        first += weight->parts[i].rows / ranks;
+    uint32_t ranks = weight->split == SPLIT_ROWS ? b->list.ranks : 1;
     return value_put(b, (struct list_value){.width = weight->parts[part].rows / ranks,
-                                            .type = list->values[x].type,
+                                            .type = b->list.values[x].type,
                                             .of = x,
-                                            .first = first});
+                                            .first = part_first(b, weight, part)});
 }
 
 void build_rope(struct build *b, value_id q, value_id k, uint16_t table, uint32_t head_dim)

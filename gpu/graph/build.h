@@ -14,8 +14,11 @@
 struct build_part {
     const char *tensor;
     uint32_t rows;
+    struct head_order order; /* of q and k, where it is not that of the kernels */
 };
 
+/* Parts leave out the order that most have not: who includes this is not warned of it. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #define PARTS(...)                                                                                 \
     (const struct build_part[LIST_PARTS_MAX])                                                      \
     {                                                                                              \
@@ -58,7 +61,7 @@ void build_rope_table(struct build *b, const struct model_rope *rope);
 /* Of the residual, or of another value in place. */
 value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_kind kind,
                     float eps);
-/* Of each head of a value, in place. */
+/* Of each head of a value, in place; its weight takes the order of the value's rows. */
 void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t head_dim, float eps);
 /* COLUMNS: each rank has a part of each sum; what is given is the sum, to be added. */
 value_id build_matmul(struct build *b, value_id x, enum split split, bool bias,

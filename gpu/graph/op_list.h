@@ -55,10 +55,19 @@ struct list_tensor {
     uint32_t number;              /* of its synthetic values */
 };
 
+/* How a model has the elements of a head that are rotated: the first `rotary`, in pairs that are
+ * half of those apart, or adjacent. Kernels rotate element i with element i + head_dim / 2, so such
+ * rows change places while they are loaded (kernels/load/tensor_slice.h). */
+struct head_order {
+    uint32_t head_dim, rotary; /* head_dim 0: as it stands */
+    bool adjacent;
+};
+
 /* Rows of a tensor; parts of one tensor take its rows in turn. */
 struct list_part {
     uint16_t tensor;
     uint32_t row, rows;
+    struct head_order order;
 };
 
 /* Parts that stand below one another in one matrix, or behind one another in a vector. */

@@ -10,7 +10,8 @@
 enum model_rope_kind { MODEL_ROPE_DEFAULT, MODEL_ROPE_LINEAR, MODEL_ROPE_LLAMA3, MODEL_ROPE_YARN };
 
 /* Rotation of pair i (elements i and i + head_dim / 2 of a head) at position p:
- * angle = p * inverse_frequency[i] in float32, cosine and sine times `attention`. */
+ * angle = p * inverse_frequency[i] in float32, cosine and sine times `attention`. A pair whose
+ * frequency is 0 is not turned, nor multiplied by that. */
 struct model_rope {
     enum model_rope_kind kind;
     uint32_t pairs;  /* head_dim / 2 */

@@ -224,6 +224,7 @@ static int piece_send(const struct staging *staging, const struct loader *loader
     args.place.column = 0;
     args.place.width = args.place.columns;
     args.place.to += piece->row;
+    args.place.order.first = piece->row;
     CUDA_TRY(op_convert(&args, lane->compute), error);
     CUDA_TRY(cudaEventRecord(converted, lane->compute), error);
     return 0;

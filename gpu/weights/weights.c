@@ -206,6 +206,13 @@ void weights_close(struct weights *weights)
 
 /* ---- parts ---- */
 
+static struct slice_order order_of(const struct list_part *part)
+{
+    return (struct slice_order){.head_dim = part->order.head_dim,
+                                .rotary = part->order.rotary,
+                                .adjacent = part->order.adjacent};
+}
+
 /* Of a matrix: rows of the tensor below one another. */
 static struct tensor_slice matrix_place(const struct weights_source *source,
                                         const struct list_weight *weight,
@@ -221,15 +228,25 @@ static struct tensor_slice matrix_place(const struct weights_source *source,
                                  .to = to,
                                  .run = rows.count,
                                  .step = rows.count,
-                                 .to_stride = columns.count};
+                                 .to_stride = columns.count,
+                                 .order = order_of(part)};
 }
 
-/* A vector is one row. */
+/* A vector is one row; one column where its elements change their order. */
 static struct tensor_slice vector_place(const struct weights_source *source,
                                         const struct list_weight *weight,
                                         const struct list_part *part)
 {
     struct share rows = rows_of(source, weight, part->rows);
+    if (part->order.head_dim)
+        return (struct tensor_slice){.row = part->row + rows.first,
+                                     .rows = rows.count,
+                                     .columns = 1,
+                                     .width = 1,
+                                     .run = rows.count,
+                                     .step = rows.count,
+                                     .to_stride = 1,
+                                     .order = order_of(part)};
     return (struct tensor_slice){.rows = 1,
                                  .column = part->row + rows.first,
                                  .columns = rows.count,

@@ -10,5 +10,6 @@ int main(void)
     srunner_add_suite(runner, wait_suite());
     srunner_add_suite(runner, graph_suite());
     srunner_add_suite(runner, start_suite());
+    srunner_add_suite(runner, load_suite());
     return runner_run(runner);
 }

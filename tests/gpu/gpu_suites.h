@@ -8,6 +8,7 @@ Suite *device_suite(void);
 Suite *dtype_suite(void);
 Suite *engine_suite(void);
 Suite *graph_suite(void);
+Suite *load_suite(void);
 Suite *memory_suite(void);
 Suite *mutation_suite(void);
 Suite *pipeline_suite(void);

@@ -9,11 +9,13 @@ struct rope_pairs {
     float2 low[4], high[4];
 };
 
-/* Cosine and sine of a pair, times the attention factor. */
+/* Cosine and sine of a pair, times the attention factor; of one that is not turned, 1 and 0. */
 __device__ __forceinline__ float2 rope_angle(uint32_t position, float inverse_frequency,
                                              float attention)
 {
     float sine, cosine;
+    if (inverse_frequency == 0)
+        attention = 1;
     sincosf((float)position * inverse_frequency, &sine, &cosine);
     return make_float2(cosine * attention, sine * attention);
 }

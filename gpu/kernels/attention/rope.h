@@ -3,7 +3,8 @@
  * op_angle runs once per step, op_rope once per layer. Per token and head: RMSNorm of q and k where
  * the model has it (Qwen3); then for pair i of head_dim / 2, elements (i, i + head_dim / 2):
  *     (a, b) -> (a * cos - b * sin, b * cos + a * sin)
- * with cos and sin of position * inverse_frequency[i], times the attention factor. q is rounded
+ * with cos and sin of position * inverse_frequency[i], times the attention factor; where that is 0,
+ * the pair is neither turned nor multiplied. q is rounded
  * once, where it is stored, in place; K and V go to the blocks of the row's slot and are not
  * written back. */
 #pragma once

@@ -14,9 +14,9 @@ static void angle_token(const void *params, uint32_t token)
     const float *frequency = dev(args->inverse_frequency);
     float *out = body_at(args->angles, DTYPE_F32, token, 2 * (size_t)args->pairs);
     for (uint32_t i = 0; i < args->pairs; i++) {
-        float angle = position * frequency[i];
-        out[2 * i] = cosf(angle) * args->attention;
-        out[2 * i + 1] = sinf(angle) * args->attention;
+        float angle = position * frequency[i], factor = frequency[i] == 0 ? 1 : args->attention;
+        out[2 * i] = cosf(angle) * factor;
+        out[2 * i + 1] = sinf(angle) * factor;
     }
 }
 

@@ -7,8 +7,7 @@
 __device__ __forceinline__ size_t place_target(const struct tensor_slice &place, uint32_t row,
                                                uint32_t column)
 {
-    uint32_t to = place.to + row / place.run * place.step + row % place.run;
-    return (size_t)to * place.to_stride + column;
+    return (size_t)tensor_slice_row(&place, row) * place.to_stride + column;
 }
 
 /* A block per row where it stays within the grid's bounds; kernels stride over the rest. */

@@ -223,8 +223,12 @@ static const char *kv_text(const struct kv_layer *kv)
 static const char *place_text(const struct tensor_slice *p)
 {
     char *text = text_next();
-    snprintf(text, TEXT_BYTES, "place(%" PRIu64 " %u %u %u %u %u %u %u %u)", p->row, p->rows,
-             p->column, p->columns, p->width, p->to, p->run, p->step, p->to_stride);
+    int used =
+        snprintf(text, TEXT_BYTES, "place(%" PRIu64 " %u %u %u %u %u %u %u %u)", p->row, p->rows,
+                 p->column, p->columns, p->width, p->to, p->run, p->step, p->to_stride);
+    if (p->order.head_dim)
+        snprintf(text + used, TEXT_BYTES - (size_t)used, " order(%u %u %d %u)", p->order.head_dim,
+                 p->order.rotary, p->order.adjacent, p->order.first);
     return text;
 }
 

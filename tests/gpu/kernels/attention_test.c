@@ -116,8 +116,8 @@ END_TEST
 /* Attention sees only differences of positions; this sees the positions themselves. */
 START_TEST(angles_are_those_of_the_token_s_own_position)
 {
-    static const float frequency[3] = {1.0f, 0.03f, 0.0007f};
-    float angles[5 * 6];
+    static const float frequency[4] = {1.0f, 0.03f, 0.0007f, 0}; /* the last is not turned */
+    float angles[5 * 8];
     rig_begin();
     struct scene scene = {.slots = 2, .vocab = 2, .hidden = 1};
     scene_begin(&scene);
@@ -127,15 +127,16 @@ START_TEST(angles_are_those_of_the_token_s_own_position)
     struct angle_args args = {.batch = scene.batch,
                               .inverse_frequency = rig_new(frequency, sizeof frequency),
                               .attention = 1.5f,
-                              .pairs = 3,
+                              .pairs = 4,
                               .angles = rig_new(NULL, sizeof angles)};
     OK(op_angle(&args, rig_stream));
     rig_read(angles, args.angles, sizeof angles);
     for (uint32_t t = 0; t < 5; t++)
-        for (uint32_t i = 0; i < 3; i++) {
-            float angle = (float)(t < 3 ? 100000 + t : t - 3) * frequency[i];
-            ck_assert(fabs((double)angles[t * 6 + 2 * i] - 1.5 * cos((double)angle)) < 1e-6);
-            ck_assert(fabs((double)angles[t * 6 + 2 * i + 1] - 1.5 * sin((double)angle)) < 1e-6);
+        for (uint32_t i = 0; i < 4; i++) {
+            double angle = (double)((float)(t < 3 ? 100000 + t : t - 3) * frequency[i]);
+            double factor = i < 3 ? 1.5 : 1;
+            ck_assert(fabs((double)angles[t * 8 + 2 * i] - factor * cos(angle)) < 1e-6);
+            ck_assert(fabs((double)angles[t * 8 + 2 * i + 1] - factor * sin(angle)) < 1e-6);
         }
     scene_end(&scene);
 }

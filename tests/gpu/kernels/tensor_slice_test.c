@@ -46,6 +46,65 @@ START_TEST(convert_puts_rows_and_columns_where_they_belong)
 }
 END_TEST
 
+/* Heads of 16 elements of which 12 are turned; where a model has each, by where it is wanted. */
+#define HEAD 16
+static const uint32_t halves_from[HEAD] = {0, 1, 2, 3, 4, 5, 12, 13, 6, 7, 8, 9, 10, 11, 14, 15};
+static const uint32_t adjacent_from[HEAD] = {0, 2, 4, 6, 8, 10, 12, 13, 1, 3, 5, 7, 9, 11, 14, 15};
+static const uint32_t whole_from[HEAD] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+
+static const struct {
+    struct slice_order order;
+    const uint32_t *from;
+} orders[] = {
+    {{.head_dim = HEAD, .rotary = 12}, halves_from},
+    {{.head_dim = HEAD, .rotary = 12, .adjacent = true}, adjacent_from},
+    {{.head_dim = HEAD, .rotary = HEAD, .adjacent = true}, whole_from},
+};
+#define ORDERS (int)(sizeof orders / sizeof *orders)
+
+/* Row `row` of a part's target, in the tensor's rows. */
+static uint32_t ordered_from(int i, uint32_t row)
+{
+    return row / HEAD * HEAD + orders[i].from[row % HEAD];
+}
+
+/* In pieces that end inside a head, as a loader's do. */
+START_TEST(rows_of_heads_change_places_when_they_are_converted)
+{
+    const uint32_t rows = 3 * HEAD, columns = _i / ORDERS ? 1 : 37, before = 5;
+    static const uint32_t ends[] = {0, 7, 30, 31, 48};
+    rig_begin();
+    float *values = malloc(rows * columns * sizeof *values);
+    for (uint32_t i = 0; i < rows * columns; i++)
+        values[i] = rig_normal();
+    struct tensor to = tensor_poison(DTYPE_F32, before + rows, columns);
+    for (int piece = 0; piece < 4; piece++) {
+        struct convert_args args = {
+            .place = {.rows = ends[piece + 1] - ends[piece],
+                      .columns = columns,
+                      .width = columns,
+                      .to = before + ends[piece],
+                      .run = rows,
+                      .step = rows,
+                      .to_stride = to.stride,
+                      .order = orders[_i % ORDERS].order},
+            .from = rig_new(values + ends[piece] * columns,
+                            (ends[piece + 1] - ends[piece]) * columns * sizeof *values),
+            .to = to.device,
+        };
+        args.place.order.first = ends[piece];
+        OK(op_convert(&args, rig_stream));
+    }
+    tensor_read(&to);
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t j = 0; j < columns; j++)
+            ck_assert(tensor_at(&to, before + i, j) ==
+                      values[ordered_from(_i % ORDERS, i) * columns + j]);
+    free(values);
+    rig_end();
+}
+END_TEST
+
 static struct tensor filled(uint64_t row, uint32_t rows, uint32_t column, uint32_t columns,
                             uint32_t tensor, uint64_t seed)
 {
@@ -116,11 +175,43 @@ START_TEST(a_filled_element_depends_on_seed_tensor_row_and_column_alone)
 }
 END_TEST
 
+START_TEST(rows_of_heads_change_places_when_they_are_filled)
+{
+    rig_begin();
+    struct tensor plain = filled(20, 3 * HEAD, 100, 50, 1, 7);
+    struct tensor to = tensor_poison(DTYPE_F32, 3 * HEAD, 50);
+    struct fill_args args = {
+        .place = {.row = 20,
+                  .rows = 3 * HEAD,
+                  .column = 100,
+                  .columns = 50,
+                  .width = 4096,
+                  .run = 3 * HEAD,
+                  .step = 3 * HEAD,
+                  .to_stride = to.stride,
+                  .order = orders[_i].order},
+        .to = to.device,
+        .tensor = 1,
+        .seed = 7,
+        .mean = 0.5f,
+        .deviation = 0.02f,
+    };
+    OK(op_fill(&args, rig_stream));
+    tensor_read(&to);
+    for (uint32_t i = 0; i < 3 * HEAD; i++)
+        for (uint32_t j = 0; j < 50; j++)
+            ck_assert(tensor_at(&to, i, j) == tensor_at(&plain, ordered_from(_i, i), j));
+    rig_end();
+}
+END_TEST
+
 Suite *place_suite(void)
 {
     Suite *suite = suite_create("kernels: weights");
     TCase *tcase = tcase_create("place");
     tcase_add_loop_test(tcase, convert_puts_rows_and_columns_where_they_belong, 0, 9);
+    tcase_add_loop_test(tcase, rows_of_heads_change_places_when_they_are_converted, 0, 2 * ORDERS);
+    tcase_add_loop_test(tcase, rows_of_heads_change_places_when_they_are_filled, 0, ORDERS);
     tcase_add_test(tcase, filled_weights_are_normal);
     tcase_add_test(tcase, a_filled_element_depends_on_seed_tensor_row_and_column_alone);
     suite_add_tcase(suite, tcase);
