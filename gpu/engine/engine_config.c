@@ -240,7 +240,8 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
 {
     facts->tp = options->tp ? options->tp : 1;
     facts->pp = options->pp ? options->pp : 1;
-    int status = model_load(options->model, facts->tp, &facts->source, error);
+    int status = model_load(options->model, facts->tp, options->context_max, &facts->source,
+                            error);
     if (!status && computes(facts)) /* else each stage is all of the model */
         status = stages_split(&facts->source.list, facts->pp, facts->first, error);
     return status ? status

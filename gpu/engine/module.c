@@ -159,6 +159,17 @@ static int ranks_make(struct gpu_engine *engine, const int *devices, struct erro
     return status;
 }
 
+/* One set from a sequence's beginning to its end; --context-max says which. */
+static void tell_rope(const struct gpu_engine *engine)
+{
+    const struct model *source = &engine->facts.source;
+    if (source->config.rope_original)
+        engine_log(engine, GPU_LOG_NOTICE,
+                   "longrope: the %s factors, for a context of %u tokens (up to %u: the short ones)",
+                   source->long_rope ? "long" : "short", engine->facts.model.context_max,
+                   source->config.rope_original);
+}
+
 static int module_open(const struct gpu_options *options, struct gpu_engine **ret_engine,
                        struct gpu_model *ret_model, struct gpu_limits *ret_limits,
                        struct error *error)
@@ -190,6 +201,7 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     engine->log = options->log;
     engine->seed = options->seed;
     engine->profile_steps = options->profile_steps;
+    tell_rope(engine);
     *ret_engine = engine;
     *ret_model = engine->facts.model;
     *ret_limits = engine->facts.limits;

@@ -44,7 +44,15 @@ struct model_config {
     enum activation_kind activation;
     bool qk_norm; /* RMSNorm over each head of q and k, before rope */
     bool tied;    /* the output matrix is the embedding */
+    /* Of a head the part that is rotated: what the family says where the files do not; 0: all, and
+     * files that say less are refused. */
+    float rotary_factor;
+    uint32_t rotary; /* elements of a head that are */
+    bool adjacent;   /* elements 2 i and 2 i + 1 are a pair, not those half of `rotary` apart */
+    bool longrope_by_names; /* the kinds "su" and "yarn" are longrope, too */
     struct model_rope rope;
+    struct model_rope rope_long; /* longrope: in place of `rope` where the context is longer than */
+    uint32_t rope_original;      /* so many positions, see rope_choose; 0: another kind */
     uint32_t window[MODEL_LAYERS_MAX]; /* of each layer; 0: it sees all */
     bool no_rope[MODEL_LAYERS_MAX];    /* the layer's q and k are not rotated */
     int32_t bos_id;                    /* -1: none */

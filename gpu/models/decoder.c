@@ -8,12 +8,21 @@
 
 enum { TABLE_ROPE, TABLE_STILL };
 
+struct head_order decoder_order(const struct model_config *config)
+{
+    if (config->rotary == config->head_dim && !config->adjacent)
+        return (struct head_order){0};
+    return (struct head_order){config->head_dim, config->rotary, config->adjacent};
+}
+
 static void attention(struct build *b, const struct model_config *c,
                       const struct decoder_names *names, uint32_t layer)
 {
-    const struct build_part qkv_parts[LIST_PARTS_MAX] = {{names->q, c->heads * c->head_dim},
-                                                         {names->k, c->kv_heads * c->head_dim},
-                                                         {names->v, c->kv_heads * c->head_dim}};
+    const struct head_order order = decoder_order(c);
+    const struct build_part qkv_parts[LIST_PARTS_MAX] = {
+        {names->q, c->heads * c->head_dim, order},
+        {names->k, c->kv_heads * c->head_dim, order},
+        {names->v, c->kv_heads * c->head_dim}};
     struct build_attention attention = {.window = c->window[layer],
                                         .heads = c->heads,
                                         .kv_heads = c->kv_heads,

@@ -14,6 +14,9 @@ struct decoder_names {
 void decoder_build_of(struct build *b, const struct model_config *config,
                       const struct decoder_names *names);
 
+/* How config's heads are rotated, for the parts that are q and k. */
+struct head_order decoder_order(const struct model_config *config);
+
 /* num_key_value_heads; absent: all heads, or refused where it is required. */
 int decoder_kv_heads(const struct fields *fields, bool required, struct model_config *config);
 /* head_dim; absent: `otherwise`, 0: hidden over heads. */

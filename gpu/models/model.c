@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "gpu/models/family.h"
+#include "gpu/models/rope_config.h"
 #include "gpu/models/synthetic.h"
 
 #define HEAD "lm_head.weight"
@@ -38,10 +39,12 @@ static int match(struct model *model, struct error *error)
     return status;
 }
 
-static int directory_open(const char *name, uint32_t ranks, struct model *model,
-                          struct error *error)
+static int directory_open(const char *name, uint32_t ranks, uint32_t context_max,
+                          struct model *model, struct error *error)
 {
     int status = model_config_load(name, &model->config, error);
+    if (!status)
+        model->long_rope = rope_choose(&model->config, context_max);
     if (!status) /* what can be told of the config alone comes first */
         status = model_list(&model->config, ranks, &model->list, error);
     if (!status)
@@ -56,14 +59,16 @@ static int directory_open(const char *name, uint32_t ranks, struct model *model,
     return status ? status : match(model, error);
 }
 
-int model_load(const char *name, uint32_t ranks, struct model *ret, struct error *error)
+int model_load(const char *name, uint32_t ranks, uint32_t context_max, struct model *ret,
+               struct error *error)
 {
     struct model model = {.checkpoint = NULL};
     int status;
     if (!synthetic_is(name)) {
-        status = directory_open(name, ranks, &model, error);
+        status = directory_open(name, ranks, context_max, &model, error);
     } else {
         status = synthetic_config(name, &model.config, error);
+        model.long_rope = !status && rope_choose(&model.config, context_max);
         if (!status)
             status = model_list(&model.config, ranks, &model.list, error);
     }

@@ -1,5 +1,5 @@
-/* Phi-3 and Phi-4, those whose heads are rotated whole and whose rope is plain: q, k and v are one
- * tensor, as are gate and up, and all layers have one window, where there is one. */
+/* Phi-3 and Phi-4: q, k and v are one tensor, as are gate and up, all layers have one window, where
+ * there is one, and of each head a part may be rotated (Phi-4-mini). */
 #include <string.h>
 
 #include "gpu/models/decoder.h"
@@ -13,18 +13,23 @@ static const struct config_key keys[] = {
     {.name = NULL},
 };
 
-/* By "su" and "yarn" transformers means longrope for this class, and has no others. */
-static int refuse_scaled(const struct fields *fields)
+/* The class has longrope, which its files also call "su" and "yarn", and no other scaling. Its
+ * original length is 4096 where no file says it; who publishes longrope says it, at the top. */
+static int longrope(const struct fields *fields, struct model_config *config)
 {
     const char *name = field_get(fields, "rope_scaling") ? "rope_scaling" : "rope_parameters";
     struct fields rope = {field_get(fields, name), fields->file, name, fields->error};
+    config->longrope_by_names = true;
+    config->rotary_factor = 1;
     if (!rope.object || !json_is_object(rope.object))
         return 0;
     const char *key = field_get(&rope, "rope_type") ? "rope_type" : "type";
     const json *kind = field_get(&rope, key);
-    if (!kind || !strcmp(json_string(kind), "default"))
+    if (!json_is_string(kind) || !strcmp(json_string(kind), "default"))
         return 0;
-    return field_refuse(&rope, key, kind, "supported for phi3 (default is)");
+    if (!strcmp(json_string(kind), "linear") || !strcmp(json_string(kind), "llama3"))
+        return field_refuse(&rope, key, kind, "supported for phi3 (default and longrope are)");
+    return field_require(fields, "original_max_position_embeddings");
 }
 
 static int rules(const struct fields *fields, struct model_config *config)
@@ -36,7 +41,7 @@ static int rules(const struct fields *fields, struct model_config *config)
     if (rc == 0)
         rc = field_size(fields, "sliding_window", MODEL_CONTEXT_MAX, &window);
     if (rc == 0)
-        rc = refuse_scaled(fields);
+        rc = longrope(fields, config);
     for (uint32_t layer = 0; layer < config->layers; layer++)
         config->window[layer] = window;
     if (!field_get(fields, "rms_norm_eps"))

@@ -10,6 +10,7 @@
 #define THETA_MIN 1.001
 #define THETA_MAX 1e12
 #define FACTOR_MAX 4096.0
+#define LONG_FACTOR_MAX 1e5 /* of one pair */
 
 struct parameters {
     enum model_rope_kind kind;
@@ -20,35 +21,49 @@ struct parameters {
     double beta_fast, beta_slow;              /* yarn, as all that follows */
     double attention, mscale, mscale_all_dim; /* 0: not given */
     bool truncate;
+    double short_factors[MODEL_ROPE_PAIRS_MAX], long_factors[MODEL_ROPE_PAIRS_MAX]; /* longrope */
 };
 
-static int read_kind(const struct fields *rope, enum model_rope_kind *ret)
+static int read_kind(const struct fields *rope, const struct model_config *config,
+                     enum model_rope_kind *ret)
 {
-    static const char *const names[] = {"default", "linear", "llama3", "yarn"};
+    static const char *const names[] = {"default", "linear", "llama3", "yarn", "longrope"};
     const char *key = field_get(rope, "rope_type") ? "rope_type" : "type";
     const char *name = "default";
     int rc = field_string(rope, key, &name);
     if (rc)
         return rc;
-    for (int i = 0; i < 4; i++)
+    if (config->longrope_by_names && (!strcmp(name, "su") || !strcmp(name, "yarn")))
+        name = "longrope";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0) {
             *ret = (enum model_rope_kind)i;
             return 0;
         }
     return field_refuse(rope, key, field_get(rope, key),
-                        "a supported kind of rope (default, linear, llama3, yarn)");
+                        "a supported kind of rope (default, linear, llama3, yarn, longrope)");
 }
 
-static int refuse_partial(const struct fields *fields)
+#define PARTIAL "partial_rotary_factor"
+
+/* config->rotary. The dictionary's wins where both are given. */
+static int read_partial(const struct fields *top, const struct fields *rope,
+                        struct model_config *config)
 {
-    double factor = 1;
-    int rc = field_number(fields, "partial_rotary_factor", 0, 1, &factor);
+    const struct fields *said = field_get(rope, PARTIAL) ? rope : top;
+    double factor = config->rotary_factor > 0 ? (double)config->rotary_factor : 1;
+    int rc = field_number(top, PARTIAL, 0, 1, &factor);
+    if (rc == 0)
+        rc = field_number(rope, PARTIAL, 0, 1, &factor);
     if (rc)
         return rc;
-    if (factor < 1)
-        return field_refuse(fields, "partial_rotary_factor",
-                            field_get(fields, "partial_rotary_factor"),
+    if (factor < 1 && config->rotary_factor <= 0)
+        return field_refuse(said, PARTIAL, field_get(said, PARTIAL),
                             "supported (heads are rotated whole)");
+    config->rotary = (uint32_t)(config->head_dim * factor);
+    if (config->rotary < 2 || config->rotary % 2)
+        return field_refuse(said, PARTIAL, field_get(said, PARTIAL),
+                            "one by which an even number of a head's elements is rotated");
     return 0;
 }
 
@@ -101,6 +116,43 @@ static int read_yarn(const struct fields *rope, struct parameters *p)
     return rc;
 }
 
+static int read_factors(const struct fields *rope, const char *key, uint32_t pairs, double *ret)
+{
+    char wanted[64];
+    const json *list = field_get(rope, key);
+    uint32_t i = 0;
+    int rc = field_require(rope, key);
+    if (rc)
+        return rc;
+    snprintf(wanted, sizeof wanted, "a list of %u numbers from 0.001 to %.0f", pairs,
+             LONG_FACTOR_MAX);
+    if (!json_is_array(list) || json_count(list) != pairs)
+        return field_refuse(rope, key, list, wanted);
+    for (const json *one = json_child(list); one; one = json_next(one)) {
+        if (!json_is_number(one) || !(json_number(one) >= 1e-3) ||
+            json_number(one) > LONG_FACTOR_MAX)
+            return field_refuse(rope, key, one, wanted);
+        ret[i++] = json_number(one);
+    }
+    return 0;
+}
+
+/* What stands at the top is the original length, whatever the dictionary says. */
+static int read_long(const struct fields *top, const struct fields *rope, uint32_t pairs,
+                     struct parameters *p)
+{
+    static const char name[] = "original_max_position_embeddings";
+    int rc =
+        field_number(field_get(top, name) ? top : rope, name, 2, MODEL_CONTEXT_MAX, &p->original);
+    if (rc == 0)
+        rc = field_number(rope, "attention_factor", 1e-3, 1e3, &p->attention);
+    if (rc == 0)
+        rc = read_factors(rope, "short_factor", pairs, p->short_factors);
+    if (rc == 0)
+        rc = read_factors(rope, "long_factor", pairs, p->long_factors);
+    return rc;
+}
+
 /* The dictionary in either spelling; rope_scaling wins where both are given, as in transformers. */
 static int find_dictionary(const struct fields *top, struct fields *ret_rope)
 {
@@ -118,8 +170,24 @@ static int find_dictionary(const struct fields *top, struct fields *ret_rope)
     return 0;
 }
 
-static int read_parameters(const struct fields *top, double context, struct parameters *p)
+/* llama3 and yarn: how much longer than the original the context is. */
+static int check_factor(const struct fields *top, const struct fields *rope, double context,
+                        struct parameters *p)
 {
+    if (p->factor == 0)
+        p->factor = context / p->original;
+    if (p->factor < 1 || p->factor > FACTOR_MAX)
+        return error_set(top->error, ERR_BAD_MODEL,
+                         "%s: %s.original_max_position_embeddings: %.0f with "
+                         "max_position_embeddings %.0f gives a factor out of 1 to %.0f",
+                         top->file, rope->parent, p->original, context, FACTOR_MAX);
+    return 0;
+}
+
+static int read_parameters(const struct fields *top, struct model_config *config,
+                           struct parameters *p)
+{
+    const double context = config->context_max;
     struct fields rope;
     int rc = find_dictionary(top, &rope);
     *p = (struct parameters){
@@ -129,11 +197,9 @@ static int read_parameters(const struct fields *top, double context, struct para
     if (rc == 0)
         rc = field_number(&rope, "rope_theta", THETA_MIN, THETA_MAX, &p->theta);
     if (rc == 0)
-        rc = refuse_partial(top);
+        rc = read_partial(top, &rope, config);
     if (rc == 0)
-        rc = refuse_partial(&rope);
-    if (rc == 0)
-        rc = read_kind(&rope, &p->kind);
+        rc = read_kind(&rope, config, &p->kind);
     if (rc || p->kind == MODEL_ROPE_DEFAULT)
         return rc;
     rc = field_number(&rope, "factor", 1, FACTOR_MAX, &p->factor);
@@ -141,17 +207,10 @@ static int read_parameters(const struct fields *top, double context, struct para
         return rc;
     if (p->kind == MODEL_ROPE_LINEAR)
         return field_require(&rope, "factor");
+    if (p->kind == MODEL_ROPE_LONG)
+        return read_long(top, &rope, config->rotary / 2, p);
     rc = p->kind == MODEL_ROPE_LLAMA3 ? read_llama3(&rope, p) : read_yarn(&rope, p);
-    if (rc)
-        return rc;
-    if (p->factor == 0)
-        p->factor = context / p->original;
-    if (p->factor < 1 || p->factor > FACTOR_MAX)
-        return error_set(top->error, ERR_BAD_MODEL,
-                         "%s: %s.original_max_position_embeddings: %.0f with "
-                         "max_position_embeddings %.0f gives a factor out of 1 to %.0f",
-                         top->file, rope.parent, p->original, context, FACTOR_MAX);
-    return 0;
+    return rc ? rc : check_factor(top, &rope, context, p);
 }
 
 static double llama3_frequency(const struct parameters *p, double frequency)
@@ -200,13 +259,24 @@ static double yarn_attention(const struct parameters *p)
     return yarn_scale(p->factor, 1);
 }
 
-static void fill(const struct parameters *p, uint32_t head_dim, struct model_rope *rope)
+static double long_attention(const struct parameters *p, double context)
 {
-    double low = 0, high = 1;
+    double factor = p->factor > 0 ? p->factor : context / p->original;
+    if (p->attention > 0)
+        return p->attention;
+    return factor <= 1 ? 1 : sqrt(1 + log(factor) / log(p->original));
+}
+
+/* `factors` of the pairs: longrope's. Pairs behind the rotated ones keep a frequency of 0. */
+static void fill(const struct parameters *p, const struct model_config *config,
+                 const double *factors, struct model_rope *rope)
+{
+    double low = 0, high = 1, rotary = config->rotary;
+    *rope = (struct model_rope){.kind = p->kind, .pairs = config->head_dim / 2, .attention = 1};
     if (p->kind == MODEL_ROPE_YARN)
-        yarn_range(p, head_dim, &low, &high);
-    for (uint32_t i = 0; i < rope->pairs; i++) {
-        double frequency = pow(p->theta, -2.0 * i / head_dim);
+        yarn_range(p, rotary, &low, &high);
+    for (uint32_t i = 0; i < config->rotary / 2; i++) {
+        double frequency = pow(p->theta, -2.0 * i / rotary);
         if (p->kind == MODEL_ROPE_LINEAR) {
             frequency /= p->factor;
         } else if (p->kind == MODEL_ROPE_LLAMA3) {
@@ -214,22 +284,41 @@ static void fill(const struct parameters *p, uint32_t head_dim, struct model_rop
         } else if (p->kind == MODEL_ROPE_YARN) {
             double ramp = fmin(fmax((i - low) / (high - low), 0), 1);
             frequency = frequency / p->factor * ramp + frequency * (1 - ramp);
+        } else if (p->kind == MODEL_ROPE_LONG) {
+            frequency /= factors[i];
         }
         rope->inverse_frequency[i] = (float)frequency;
     }
-    rope->attention = p->kind == MODEL_ROPE_YARN ? (float)yarn_attention(p) : 1;
+    if (p->kind == MODEL_ROPE_YARN)
+        rope->attention = (float)yarn_attention(p);
+    if (p->kind == MODEL_ROPE_LONG)
+        rope->attention = (float)long_attention(p, config->context_max);
 }
 
 int rope_read(const struct fields *top, struct model_config *config)
 {
     struct parameters p;
-    int rc = read_parameters(top, config->context_max, &p);
+    int rc = read_parameters(top, config, &p);
     if (rc)
         return rc;
-    config->rope = (struct model_rope){.kind = p.kind, .pairs = config->head_dim / 2};
-    fill(&p, config->head_dim, &config->rope);
+    fill(&p, config, p.short_factors, &config->rope);
+    if (p.kind == MODEL_ROPE_LONG) {
+        fill(&p, config, p.long_factors, &config->rope_long);
+        config->rope_original = (uint32_t)p.original;
+    }
     /* Published with max_position_embeddings of the original: the extension is what yarn is for. */
     if (p.kind == MODEL_ROPE_YARN)
         config->context_max = (uint32_t)fmin(p.factor * p.original, MODEL_CONTEXT_MAX);
     return 0;
+}
+
+bool rope_choose(struct model_config *config, uint32_t context_max)
+{
+    uint32_t context = config->context_max;
+    if (context_max && context_max < context)
+        context = context_max;
+    bool is_long = config->rope_original && context > config->rope_original;
+    if (is_long)
+        config->rope = config->rope_long;
+    return is_long;
 }

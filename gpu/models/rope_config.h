@@ -1,7 +1,9 @@
-/* Rope parameters to inverse frequencies: default, linear, llama3 and yarn, in both spellings of
- * config.json (rope_theta with rope_scaling, and rope_parameters). Any thread.
+/* Rope parameters to inverse frequencies: default, linear, llama3, yarn and longrope, in both
+ * spellings of config.json (rope_theta with rope_scaling, and rope_parameters). Any thread.
  */
 #pragma once
+
+#include <stdbool.h>
 
 #include "gpu/graph/rope_table.h"
 
@@ -9,5 +11,12 @@ struct fields;
 struct model_config;
 
 /* Fills config->rope from the top-level fields; head_dim and context_max (max_position_embeddings)
- * are set already. With yarn, context_max grows to factor times the original length. */
+ * are set already, as is what the family says of rotary_factor. With yarn, context_max grows to
+ * factor times the original length. */
 int rope_read(const struct fields *top, struct model_config *config);
+
+/* longrope has two sets of frequencies, and a sequence keeps to one: that of the longest sequence
+ * there can be, `context_max` tokens (0, and at most: the model's), though transformers turns to
+ * the other when a sequence grows beyond the original length. The set becomes config->rope; true:
+ * it is the one for long contexts. Other kinds have but one. */
+bool rope_choose(struct model_config *config, uint32_t context_max);

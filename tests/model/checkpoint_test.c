@@ -14,7 +14,7 @@ static struct model open_directory(const char *directory)
 {
     struct error error = {0};
     struct model model;
-    ck_assert_msg(model_load(directory, 1, &model, &error) == 0, "%s: %s", directory, error.text);
+    ck_assert_msg(model_load(directory, 1, 0, &model, &error) == 0, "%s: %s", directory, error.text);
     return model;
 }
 

@@ -13,6 +13,11 @@
 
 #define PHI3 "\"architectures\":[\"Phi3ForCausalLM\"],\"model_type\":\"phi3\""
 
+#define LONGROPE(original, short_factors, long_factors)                                            \
+    PHI3 ",\"original_max_position_embeddings\":" original                                         \
+         ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":" short_factors           \
+         ",\"long_factor\":" long_factors "}"
+
 #define GRANITE "\"architectures\":[\"GraniteForCausalLM\"],\"model_type\":\"granite\""
 
 #define SMOLLM3                                                                                    \
@@ -58,10 +63,10 @@ static const struct refusal refusals[] = {
      "quantization_config: an object is not supported (weights in BF16, F16 and F32 are)"},
     {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
      "rope_scaling.type: \"dynamic\" is not a supported kind of rope (default, linear, llama3, "
-     "yarn)"},
-    {"\"rope_parameters\":{\"rope_type\":\"longrope\"}",
-     "rope_parameters.rope_type: \"longrope\" is not a supported kind of rope (default, linear, "
-     "llama3, yarn)"},
+     "yarn, longrope)"},
+    {"\"rope_parameters\":{\"rope_type\":\"su\"}",
+     "rope_parameters.rope_type: \"su\" is not a supported kind of rope (default, linear, "
+     "llama3, yarn, longrope)"},
     {"\"partial_rotary_factor\":0.5",
      "partial_rotary_factor: 0.5 is not supported (heads are rotated whole)"},
     {"\"rope_parameters\":{\"partial_rotary_factor\":0.25}",
@@ -76,8 +81,19 @@ static const struct refusal refusals[] = {
     {MISTRAL ",\"num_local_experts\":8", "num_local_experts: 8 is not supported for mistral"},
     {QWEN2 ",\"use_qk_norm\":true", "use_qk_norm: true is not supported for qwen2"},
     {QWEN3 ",\"no_rope_layers\":[1,0]", "no_rope_layers: a list is not supported for qwen3"},
+    {PHI3 ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}",
+     "rope_scaling.type: \"linear\" is not supported for phi3 (default and longrope are)"},
     {PHI3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}",
-     "rope_scaling.type: \"yarn\" is not supported for phi3 (default is)"},
+     "original_max_position_embeddings: missing"},
+    {LONGROPE("64", "[1,1,1,1]", "null"), "rope_scaling.long_factor: missing"},
+    {LONGROPE("64", "[1,1,1]", "[1,1,1,1]"),
+     "rope_scaling.short_factor: a list is not a list of 4 numbers from 0.001 to 100000"},
+    {LONGROPE("64", "[1,1,1,1]", "[1,1,1,0]"),
+     "rope_scaling.long_factor: 0 is not a list of 4 numbers from 0.001 to 100000"},
+    {LONGROPE("64", "[1,1,1,1]", "[1,1,\"2\",1]"),
+     "rope_scaling.long_factor: \"2\" is not a list of 4 numbers from 0.001 to 100000"},
+    {LONGROPE("1", "[1,1,1,1]", "[1,1,1,1]"),
+     "original_max_position_embeddings: 1 is not a number from 2 to 16777216"},
     {GRANITE ",\"residual_multiplier\":0",
      "residual_multiplier: 0 is not a number from 0.000001 to 1000000"},
     {GRANITE ",\"num_local_experts\":32", "num_local_experts: 32 is not supported for granite"},
@@ -88,8 +104,14 @@ static const struct refusal refusals[] = {
     {SMOLLM3 ",\"no_rope_layers\":[1,2]", "no_rope_layers: 2 is not 0 or 1"},
     {"\"architectures\":[\"SmolLM3ForCausalLM\"],\"model_type\":\"smollm3\"",
      "rope_theta: missing"},
-    {PHI3 ",\"partial_rotary_factor\":0.75",
-     "partial_rotary_factor: 0.75 is not supported (heads are rotated whole)"},
+    {PHI3 ",\"partial_rotary_factor\":0.4",
+     "partial_rotary_factor: 0.4 is not one by which an even number of a head's elements is "
+     "rotated"},
+    {PHI3 ",\"partial_rotary_factor\":0.1",
+     "partial_rotary_factor: 0.1 is not one by which an even number of a head's elements is "
+     "rotated"},
+    {PHI3 ",\"rope_parameters\":{\"partial_rotary_factor\":1.5}",
+     "rope_parameters.partial_rotary_factor: 1.5 is not a number from 0 to 1"},
     /* sizes: missing, of the wrong type, out of range */
     {"\"-num_hidden_layers\":0", "num_hidden_layers: missing"},
     {"\"-hidden_size\":0", "hidden_size: missing"},
@@ -444,6 +466,45 @@ START_TEST(rope_scaling_wins_over_rope_parameters)
 }
 END_TEST
 
+/* What a context of so many tokens is rotated by; head_dim is 8. */
+static const struct {
+    const char *changes;
+    uint32_t context_max;
+    bool is_long;
+    double slowest, attention; /* of the last pair that is rotated */
+} longropes[] = {
+    {LONGROPE("64", "[1,1,1,2]", "[1,1,1,4]"), 0, true, 0.001 / 4, 1.224744871391589},
+    {LONGROPE("64", "[1,1,1,2]", "[1,1,1,4]"), 65, true, 0.001 / 4, 1.224744871391589},
+    {LONGROPE("64", "[1,1,1,2]", "[1,1,1,4]"), 64, false, 0.001 / 2, 1.224744871391589},
+    {LONGROPE("512", "[1,1,1,2]", "[1,1,1,4]"), 0, false, 0.001 / 2, 1},
+    {LONGROPE("512", "[1,1,1,2]", "[1,1,1,4]"), 5000, false, 0.001 / 2, 1},
+    {LONGROPE("64", "[1,1,2]", "[1,1,4]") ",\"partial_rotary_factor\":0.75", 0, true,
+     0.0021544346900318843 / 4, 1.224744871391589},
+    {"\"rope_scaling\":{\"rope_type\":\"longrope\",\"original_max_position_embeddings\":8,"
+     "\"factor\":"
+     "8,\"short_factor\":[1,1,1,2],\"long_factor\":[1,1,1,4]}",
+     0, true, 0.001 / 4, 1.4142135623730951},
+    {PHI3 ",\"original_max_position_embeddings\":4,\"rope_parameters\":{\"type\":\"su\","
+          "\"attention_factor\":1.5,\"original_max_position_embeddings\":1000,"
+          "\"short_factor\":[1,1,1,2],\"long_factor\":[1,1,1,4]}",
+     0, true, 0.001 / 4, 1.5},
+    {PHI3, 0, false, 0.001, 1},
+};
+
+START_TEST(longrope_is_by_the_longest_sequence_there_can_be)
+{
+    struct model_config config;
+    struct error error = {0};
+    ck_assert_msg(config_with(longropes[_i].changes, &config, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(rope_choose(&config, longropes[_i].context_max), longropes[_i].is_long);
+    double slowest = (double)config.rope.inverse_frequency[config.rotary / 2 - 1];
+    ck_assert_double_eq_tol(slowest, longropes[_i].slowest, 1e-9);
+    ck_assert_double_eq_tol((double)config.rope.attention, longropes[_i].attention, 1e-6);
+    for (uint32_t i = config.rotary / 2; i < config.rope.pairs; i++)
+        ck_assert(config.rope.inverse_frequency[i] == 0);
+}
+END_TEST
+
 static const struct {
     const char *changes;
     enum model_dtype dtype;
@@ -480,6 +541,8 @@ Suite *config_suite(void)
     tcase_add_loop_test(tcase, both_spellings_of_rope_give_the_same_frequencies, 0,
                         sizeof(spellings) / sizeof(spellings[0]));
     tcase_add_test(tcase, rope_scaling_wins_over_rope_parameters);
+    tcase_add_loop_test(tcase, longrope_is_by_the_longest_sequence_there_can_be, 0,
+                        sizeof(longropes) / sizeof(longropes[0]));
     tcase_add_loop_test(tcase, the_dtype_is_read_under_its_new_and_its_old_name, 0,
                         sizeof(dtypes) / sizeof(dtypes[0]));
     suite_add_tcase(suite, tcase);

@@ -260,7 +260,7 @@ static void break_it(const struct breakage *breakage)
 static int load(const char *path, struct error *error)
 {
     struct model model;
-    int rc = model_load(path, 1, &model, error);
+    int rc = model_load(path, 1, 0, &model, error);
     if (rc == 0)
         model_drop(&model);
     return rc;

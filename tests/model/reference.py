@@ -50,6 +50,12 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_fact
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=64)
 YARN_TUNED = dict(YARN, beta_fast=16.0, beta_slow=2.0, truncate=False, attention_factor=1.2)
 YARN_MSCALE = dict(YARN, mscale=0.9, mscale_all_dim=0.6)
+LONG_FACTORS = [1.0 + 0.9 * i for i in range(12)]
+SHORT_FACTORS = [1.0 + 0.05 * i for i in range(12)]
+LONGROPE = dict(rope_type="longrope", rope_theta=10000.0, short_factor=SHORT_FACTORS, long_factor=LONG_FACTORS)
+SU = dict(rope_type="su", rope_theta=10000.0, short_factor=[1.0 + 0.1 * i for i in range(16)],
+          long_factor=[2.0 + i for i in range(16)], attention_factor=1.19,
+          original_max_position_embeddings=512)
 
 
 def spec(seed, name, arch, dtype, rope, spelling, shards=1, **fields):
@@ -106,6 +112,15 @@ SPECS = [
          no_rope_layers=[1, 0, 1], tie_word_embeddings=True),
     spec(35, "smollm3-interval-f16", "smollm3", "F16", DEFAULT, 5, no_rope_layer_interval=2,
          tie_word_embeddings=False, num_attention_heads=2, num_key_value_heads=1),
+    # of a context longer than the original one, so the long factors; the other of one as long
+    spec(60, "phi3-long-bf16", "phi3", "BF16", LONGROPE, 4, hidden_size=64, num_attention_heads=2,
+         num_key_value_heads=1, head_dim=None, partial_rotary_factor=0.75, original_max_position_embeddings=64,
+         sliding_window=None, tie_word_embeddings=True),
+    spec(61, "phi3-short-f16", "phi3", "F16", SU, 4, hidden_size=64, num_attention_heads=2,
+         num_key_value_heads=2, head_dim=None, original_max_position_embeddings=512, sliding_window=40),
+    spec(62, "phi3-partial-f32", "phi3", "F32", DEFAULT, 5, hidden_size=64, num_attention_heads=2,
+         num_key_value_heads=1, head_dim=None, partial_rotary_factor=0.5, sliding_window=None,
+         tie_word_embeddings=True),
 ]
 
 # Rope of real models and of corners: frequencies only.
@@ -208,7 +223,22 @@ def load(directory, dtype, device):
     missing = [k for k in info["missing_keys"] if k != "lm_head.weight"]
     if missing or info["unexpected_keys"] or info["mismatched_keys"]:
         raise RuntimeError(f"loading: {info}")
+    keep_to_long(model)
     return model.to(device).eval()
+
+
+def keep_to_long(model):
+    """longrope: where the context is longer than the original one, sluiced takes the long factors from the first
+    token on (models/rope_config.h); transformers turns to them as a sequence grows, and so never may here."""
+    rotary, config = model.model.rotary_emb, model.config
+    if getattr(rotary, "rope_type", "default") != "longrope":
+        return
+    original = config.rope_parameters["original_max_position_embeddings"]
+    if config.max_position_embeddings > original:
+        frequencies, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["longrope"](
+            config, "cpu", seq_len=original + 1)
+        rotary.long_inv_freq = rotary.original_inv_freq = frequencies
+        rotary.inv_freq.copy_(frequencies)
 
 
 def logits_of(model, tokens):

@@ -145,6 +145,34 @@ START_TEST(what_is_said_of_a_model_is_what_its_files_say)
 }
 END_TEST
 
+static char told[512];
+
+static void tell(enum gpu_log_level level, const char *line)
+{
+    if (level == GPU_LOG_NOTICE && strstr(line, "longrope"))
+        snprintf(told, sizeof told, "%s", line);
+}
+
+/* Of one checkpoint, by --context-max. */
+START_TEST(the_log_says_which_factors_longrope_takes)
+{
+    static const char *const lines[] = {
+        "longrope: the long factors, for a context of 512 tokens (up to 64: the short ones)",
+        "longrope: the short factors, for a context of 64 tokens (up to 64: the short ones)", ""};
+    struct gpu_options options = {.model = _i < 2 ? "tests/model/data/phi3-long-bf16" : models[2],
+                                  .context_max = _i == 1 ? 64 : 0,
+                                  .log = tell};
+    struct gpu_engine *engine = NULL;
+    struct gpu_model facts;
+    struct gpu_limits limits;
+    struct error error = {0};
+    setup();
+    ck_assert_msg(!gpu_module.open(&options, &engine, &facts, &limits, &error), "%s", error.text);
+    ck_assert_str_eq(told, lines[_i]);
+    gpu_module.close(engine);
+}
+END_TEST
+
 Suite *start_suite(void)
 {
     Suite *suite = suite_create("start");
@@ -153,6 +181,7 @@ Suite *start_suite(void)
     tcase_add_loop_test(tcase, any_call_may_fail_while_starting, 0, 3);
     tcase_add_test(tcase, weights_that_do_not_fit_are_refused_with_both_numbers);
     tcase_add_test(tcase, what_is_said_of_a_model_is_what_its_files_say);
+    tcase_add_loop_test(tcase, the_log_says_which_factors_longrope_takes, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
 }
