@@ -67,6 +67,23 @@ static const struct {
      "\"num_hidden_layers\":40,\"num_attention_heads\":40,\"num_key_value_heads\":10,"
      "\"vocab_size\":100352,\"max_position_embeddings\":16384,\"rms_norm_eps\":1e-5,"
      "\"dtype\":\"bfloat16\",\"rope_theta\":250000}"},
+    {"phi-4-mini",
+     "{\"architectures\":[\"Phi3ForCausalLM\"],\"hidden_size\":3072,\"intermediate_size\":8192,"
+     "\"num_hidden_layers\":32,\"num_attention_heads\":24,\"num_key_value_heads\":8,"
+     "\"vocab_size\":200064,\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-5,"
+     "\"original_max_position_embeddings\":4096,\"partial_rotary_factor\":0.75,"
+     "\"sliding_window\":262144,\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\","
+     "\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":["
+     "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+     "1,1,1,1,1,1"
+     "],\"long_factor\":["
+     "1,1.118320672,1.250641126,1.398617824,1.564103225,1.74916897,1.956131817,"
+     "2.187582649,2.446418898,2.735880826,3.059592084,3.421605075,3.826451687,4.279200023,"
+     "4.785517845,5.351743533,5.984965424,6.693110555,7.485043894,8.370679318,9.36110372,"
+     "10.4687158,11.70738129,13.09260651,14.64173252,16.37415215,18.31155283,20.47818807,"
+     "22.90118105,25.61086418,28.64115884,32.03,32.1,32.13,32.23,32.6,32.61,32.64,32.66,"
+     "32.7,32.71,32.93,32.97,33.28,33.49,33.5,44.16,47.77"
+     "]}}"},
     {"granite-3.1-8b",
      "{\"architectures\":[\"GraniteForCausalLM\"],\"hidden_size\":4096,"
      "\"intermediate_size\":12800,\"num_hidden_layers\":40,\"num_attention_heads\":32,"

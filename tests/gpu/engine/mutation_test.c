@@ -259,6 +259,37 @@ static void fused_gate_and_up_swapped(void)
     parts_swapped(LAYER "1.mlp.gate_up_proj.weight", 0, 1);
 }
 
+/* Rows of q and k as the file has them, and the kernels not. */
+static void order_left_out(void)
+{
+    for (uint32_t i = 0; i < list()->weight_count; i++) {
+        for (uint32_t j = 0; j < list()->weights[i].part_count; j++)
+            list()->weights[i].parts[j].order = (struct head_order){0};
+    }
+}
+
+/* Pairs behind the rotated ones are turned as well. */
+static void rotated_whole(void)
+{
+    plain_frequencies(10000);
+}
+
+/* longrope's frequencies without their factors. */
+static void long_factors_left_out(void)
+{
+    struct model_rope *rope = &list()->ropes[0];
+    uint32_t rotated = 0;
+    while (rotated < rope->pairs && rope->inverse_frequency[rotated] > 0)
+        rotated++;
+    for (uint32_t i = 0; i < rotated; i++)
+        rope->inverse_frequency[i] = (float)pow(10000, -(double)i / rotated);
+}
+
+static void rope_attention_left_out(void)
+{
+    list()->ropes[0].attention = 1;
+}
+
 static void nothing(void)
 {
 }
@@ -288,6 +319,12 @@ static const struct {
     {"fused k and v swapped", "phi3-full-f16", fused_k_and_v_swapped, nothing},
     {"fused q a head off", "phi3-window-bf16", fused_q_one_head_off, nothing},
     {"fused gate and up swapped", "phi3-window-bf16", fused_gate_and_up_swapped, nothing},
+    {"order of q and k left out", "phi3-partial-f32", order_left_out, nothing},
+    {"heads rotated whole", "phi3-partial-f32", rotated_whole, nothing},
+    {"order left out beside longrope", "phi3-long-bf16", order_left_out, nothing},
+    {"long factors left out", "phi3-long-bf16", long_factors_left_out, nothing},
+    {"short factors left out", "phi3-short-f16", long_factors_left_out, nothing},
+    {"attention factor of longrope left out", "phi3-short-f16", rope_attention_left_out, nothing},
     {"embedding multiplier left out", "granite-bias-bf16", embedding_multiplier_dropped, nothing},
     {"residual multiplier left out", "granite-tied-f16", residual_multiplier_dropped, nothing},
     {"one residual multiplier left out", "granite-bias-bf16", one_residual_multiplier_dropped,
