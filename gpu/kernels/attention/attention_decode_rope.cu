@@ -41,7 +41,7 @@ __device__ __forceinline__ void roped_norm(rope_pairs (&x)[HD / 64], const rope_
     for (int j = 0; j < HD / 64; j++) {
         uint32_t i = (4 * j + t) * 8; /* whole chunks: no end is near */
         rope_norm(x[j], scale, load_float8(weight, i, SIZE_MAX, rope.norm_dtype),
-                  load_float8(weight, HD / 2 + i, SIZE_MAX, rope.norm_dtype));
+                  load_float8(weight, HD / 2 + i, SIZE_MAX, rope.norm_dtype), rope.norm_offset);
     }
 }
 

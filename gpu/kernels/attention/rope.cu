@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args
         if (i >= pairs)
             break;
         if (weight) {
-            low[j] *= scale * load_value(weight, i, a.norm_dtype);
-            high[j] *= scale * load_value(weight, pairs + i, a.norm_dtype);
+            low[j] *= scale * (load_value(weight, i, a.norm_dtype) + a.norm_offset);
+            high[j] *= scale * (load_value(weight, pairs + i, a.norm_dtype) + a.norm_offset);
         }
         float2 angle = reinterpret_cast<const float2 *>(a.angles)[(size_t)token * pairs + i];
         float first = low[j] * angle.x - high[j] * angle.y;
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(ROPE_THREADS)
         for (uint32_t offset = 1; offset < chunks; offset *= 2)
             squares += __shfl_xor_sync(lanes, squares, offset);
         rope_norm(x, rope_scale(squares, a.head_dim, a.eps), norm_weights(weight, i, a.norm_dtype),
-                  norm_weights(weight, pairs + i, a.norm_dtype));
+                  norm_weights(weight, pairs + i, a.norm_dtype), a.norm_offset);
     }
     const float4 *from =
         reinterpret_cast<const float4 *>(a.angles + ((size_t)token * pairs + i) * 2);
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) head_norm_kernel(struct head
         uint32_t i = lane + j * WARP;
         if (i < a.head_dim)
             store_value(a.x, from + i, a.dtype,
-                        value[j] * (scale * load_value(a.weight, i, a.weight_dtype)));
+                        value[j] * (scale * (load_value(a.weight, i, a.weight_dtype) + a.offset)));
     }
 }
 

@@ -53,14 +53,14 @@ __device__ __forceinline__ float rope_scale(float squares, uint32_t head_dim, fl
 
 /* `low` and `high`: the norm's weights of what x has. */
 __device__ __forceinline__ void rope_norm(rope_pairs &x, float scale, const float8 &low,
-                                          const float8 &high)
+                                          const float8 &high, float offset)
 {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        x.low[j].x *= scale * low.v[2 * j];
-        x.low[j].y *= scale * low.v[2 * j + 1];
-        x.high[j].x *= scale * high.v[2 * j];
-        x.high[j].y *= scale * high.v[2 * j + 1];
+        x.low[j].x *= scale * (low.v[2 * j] + offset);
+        x.low[j].y *= scale * (low.v[2 * j + 1] + offset);
+        x.high[j].x *= scale * (high.v[2 * j] + offset);
+        x.high[j].y *= scale * (high.v[2 * j + 1] + offset);
     }
 }
 

@@ -29,7 +29,7 @@ struct rope_args {
     const float *angles;
     const void *q_norm, *k_norm; /* [head_dim]; NULL: none */
     enum dtype norm_dtype;
-    float eps;
+    float eps, norm_offset; /* of the norms' weights: 0, or 1 */
 };
 
 OP_C cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream);
@@ -46,7 +46,7 @@ struct head_norm_args {
     enum dtype dtype;
     const void *weight; /* [head_dim] */
     enum dtype weight_dtype;
-    float eps;
+    float eps, offset; /* of the weight: 0, or 1 */
 };
 
 /* Rotation of q and k, in place. */

@@ -26,14 +26,14 @@ cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream)
 }
 
 static void head_norm(float *head, uint32_t head_dim, const void *weight, enum dtype dtype,
-                      float eps)
+                      float eps, float offset)
 {
     float lanes[SIMD_LANES] = {0}, wide[ATTENTION_HEAD_DIM_MAX];
     simd_best()->squares(lanes, head, head_dim);
     float scale = 1.0f / sqrtf(simd_add_lanes(lanes) / (float)head_dim + eps);
     number_widen(wide, dev(weight), dtype, head_dim);
     for (uint32_t i = 0; i < head_dim; i++)
-        head[i] = head[i] * scale * wide[i];
+        head[i] = head[i] * scale * (offset + wide[i]);
 }
 
 static void rope_turn(float *head, const float *angles, uint32_t pairs)
@@ -80,7 +80,7 @@ static void rope_token(const void *params, uint32_t token)
             continue;
         }
         if (norm)
-            head_norm(head, dim, norm, args->norm_dtype, args->eps);
+            head_norm(head, dim, norm, args->norm_dtype, args->eps, args->norm_offset);
         rope_turn(head, angles, dim / 2);
         if (h < heads)
             number_round(at, head, args->dtype, dim);
@@ -108,7 +108,7 @@ static void head_norm_row(const void *params, uint32_t row)
     for (uint32_t h = 0; h < args->heads; h++) {
         void *at = number_at(x, args->dtype, (size_t)h * args->head_dim);
         number_widen(head, at, args->dtype, args->head_dim);
-        head_norm(head, args->head_dim, args->weight, args->weight_dtype, args->eps);
+        head_norm(head, args->head_dim, args->weight, args->weight_dtype, args->eps, args->offset);
         number_round(at, head, args->dtype, args->head_dim);
     }
 }
@@ -157,8 +157,7 @@ static void kv_write_token(const void *params, uint32_t token)
     for (int part = 0; part < 2; part++) {
         const void *x = part ? body_at(args->v, args->dtype, token, args->v_stride)
                              : body_at(args->k, args->dtype, token, args->k_stride);
-        char *to =
-            kv_target(&args->batch, &args->kv, dim, token, part ? args->kv.v : args->kv.k);
+        char *to = kv_target(&args->batch, &args->kv, dim, token, part ? args->kv.v : args->kv.k);
         for (uint32_t h = 0; h < args->kv_heads; h++) {
             number_widen(head, number_at(x, args->dtype, (size_t)h * dim), args->dtype, dim);
             number_round(to + h * step, head, args->kv.dtype, dim);

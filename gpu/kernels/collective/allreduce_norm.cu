@@ -103,44 +103,72 @@ __device__ __forceinline__ float8 sum_parts(const struct allreduce_norm_args &ar
     return sum;
 }
 
-template <int TURNS, int RANKS, bool WIDE>
+/* A row's sums of what is added, which are normed before. */
+template <int TURNS>
+__device__ __forceinline__ void norm_sums(float8 (&sum)[TURNS], const struct norm_args &a,
+                                          float *scratch)
+{
+    float squares = 0;
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++)
+        squares = norm_squares(squares, sum[turn]);
+    float scale = norm_scale(block_sum(squares, scratch), a.size, a.delta_eps);
+#pragma unroll
+    for (int turn = 0; turn < TURNS; turn++) {
+        uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
+        float8 weight =
+            norm_weights(a.delta_weight, i, a.size, a.weight_dtype, a.delta_offset);
+        sum[turn] = norm_scaled_delta(sum[turn], scale, weight, a);
+    }
+}
+
+template <int TURNS, int RANKS, bool WIDE, bool BEHIND>
 __device__ __forceinline__ void take_row(const struct allreduce_norm_args &args, uint32_t row, float *scratch)
 {
     const struct norm_args &a = args.norm;
     size_t residual = (size_t)row * a.residual_stride, out = (size_t)row * a.out_stride;
-    float8 value[TURNS], weight[TURNS];
+    float8 value[TURNS], weight[TURNS], sum[TURNS];
     float squares = 0;
+    if (BEHIND) {
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++) {
+            uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
+            sum[turn] = {};
+            if (i < a.size)
+                sum[turn] = sum_parts<RANKS, WIDE>(args, row, i);
+        }
+        norm_sums(sum, a, scratch);
+    }
 #pragma unroll
     for (int turn = 0; turn < TURNS; turn++) {
         uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
         if (i >= a.size)
             break;
         value[turn] = load_float8(a.residual, residual + i, residual + a.size, a.residual_dtype);
-        weight[turn] = {{1, 1, 1, 1, 1, 1, 1, 1}};
-        if (a.weight && a.out)
-            weight[turn] = load_float8(a.weight, i, a.size, a.weight_dtype);
-        float8 sum = sum_parts<RANKS, WIDE>(args, row, i);
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            value[turn].v[j] =
-                round_value(value[turn].v[j] + norm_delta(sum.v[j], a), a.residual_dtype);
+        weight[turn] = norm_weights(a.out ? a.weight : NULL, i, a.size, a.weight_dtype, a.offset);
+        if (!BEHIND)
+            sum[turn] = sum_parts<RANKS, WIDE>(args, row, i);
+        norm_add(value[turn], sum[turn], a);
         squares = norm_squares(squares, value[turn]);
         store_float8(a.residual, residual + i, residual + a.size, a.residual_dtype, value[turn]);
     }
     if (!a.out)
         return;
-    float scale = norm_scale(block_sum(squares, scratch), a.size, a.eps);
+    float scale = 1;
+    if (!BEHIND || a.form == NORM_SCALED)
+        scale = norm_scale(block_sum(squares, scratch), a.size, a.eps);
 #pragma unroll
     for (int turn = 0; turn < TURNS; turn++) {
         uint32_t i = (turn * blockDim.x + threadIdx.x) * 8;
         if (i >= a.size)
             break;
-        store_float8(a.out, out + i, out + a.size, a.out_dtype,
-                    norm_scaled(value[turn], scale, weight[turn]));
+        if (!BEHIND || a.form == NORM_SCALED)
+            value[turn] = norm_scaled(value[turn], scale, weight[turn]);
+        store_float8(a.out, out + i, out + a.size, a.out_dtype, value[turn]);
     }
 }
 
-template <int TURNS, int RANKS, bool WIDE>
+template <int TURNS, int RANKS, bool WIDE, bool BEHIND>
 __global__ void __launch_bounds__(NORM_THREADS, 1) reduce_kernel(struct allreduce_norm_args args)
 {
     __shared__ float scratch[WARP];
@@ -150,30 +178,40 @@ __global__ void __launch_bounds__(NORM_THREADS, 1) reduce_kernel(struct allreduc
     for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x)
         put_row<WIDE>(args, row);
     for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x)
-        take_row<TURNS, RANKS, WIDE>(args, row, scratch);
+        take_row<TURNS, RANKS, WIDE, BEHIND>(args, row, scratch);
 }
 
-template <int TURNS, bool WIDE>
+template <int TURNS, bool WIDE, bool BEHIND>
 static cudaError_t reduce_for(const struct allreduce_norm_args *args, cudaStream_t stream)
 {
     uint32_t rows = args->norm.rows.max, most = device_props()->processors;
     dim3 grid(rows < most ? rows : most);
     unsigned threads = norm_threads(args->norm.size);
     if (args->inboxes.ranks <= 2)
-        return launch(reduce_kernel<TURNS, 2, WIDE>, grid, threads, 0, stream, *args);
+        return launch(reduce_kernel<TURNS, 2, WIDE, BEHIND>, grid, threads, 0, stream, *args);
     if (args->inboxes.ranks <= 4)
-        return launch(reduce_kernel<TURNS, 4, WIDE>, grid, threads, 0, stream, *args);
-    return launch(reduce_kernel<TURNS, INBOX_RANKS_MAX, WIDE>, grid, threads, 0, stream, *args);
+        return launch(reduce_kernel<TURNS, 4, WIDE, BEHIND>, grid, threads, 0, stream, *args);
+    return launch(reduce_kernel<TURNS, INBOX_RANKS_MAX, WIDE, BEHIND>, grid, threads, 0, stream,
+                  *args);
+}
+
+template <bool BEHIND>
+static cudaError_t reduce(const struct allreduce_norm_args *args, cudaStream_t stream)
+{
+    bool wide = args->norm.delta_dtype == DTYPE_F32, twice = args->norm.size > NORM_THREADS * 8;
+    if (wide)
+        return twice ? reduce_for<2, true, BEHIND>(args, stream)
+                     : reduce_for<1, true, BEHIND>(args, stream);
+    return twice ? reduce_for<2, false, BEHIND>(args, stream)
+                 : reduce_for<1, false, BEHIND>(args, stream);
 }
 
 cudaError_t op_allreduce_norm(const struct allreduce_norm_args *args, cudaStream_t stream)
 {
     const struct norm_args *a = &args->norm;
-    if (a->size > ALLREDUCE_SIZE_MAX || args->inboxes.ranks > INBOX_RANKS_MAX ||
+    if (allreduce_norm_refused(args) || a->size > ALLREDUCE_SIZE_MAX ||
+        args->inboxes.ranks > INBOX_RANKS_MAX ||
         (a->size | a->delta_stride | a->residual_stride | a->out_stride) % ALLREDUCE_STEP)
         return cudaErrorInvalidValue;
-    bool wide = a->delta_dtype == DTYPE_F32, twice = a->size > NORM_THREADS * 8;
-    if (wide)
-        return twice ? reduce_for<2, true>(args, stream) : reduce_for<1, true>(args, stream);
-    return twice ? reduce_for<2, false>(args, stream) : reduce_for<1, false>(args, stream);
+    return a->delta_normed ? reduce<true>(args, stream) : reduce<false>(args, stream);
 }

@@ -25,8 +25,9 @@ static void put_share(const void *params, uint32_t index)
     }
 }
 
-/* What it takes of the others' parts it leaves empty. */
-static void take(const void *context, uint32_t row, uint32_t first, uint32_t count, float *ret)
+/* What it takes of the others' parts for the last time it leaves empty. */
+static void take(const void *context, uint32_t row, uint32_t first, uint32_t count, bool last,
+                 float *ret)
 {
     const struct allreduce_norm_args *args = context;
     const struct norm_args *norm = &args->norm;
@@ -41,7 +42,7 @@ static void take(const void *context, uint32_t row, uint32_t first, uint32_t cou
         number_widen(sender ? part : ret, at, dtype, count);
         for (uint32_t i = 0; sender && i < count; i++)
             ret[i] += part[i];
-        if (sender != inboxes->rank)
+        if (last && sender != inboxes->rank)
             memset(at, INBOX_EMPTY, (size_t)count * dtype_bytes(dtype));
     }
 }
@@ -56,6 +57,8 @@ static void take_share(const void *params, uint32_t index)
 
 cudaError_t op_allreduce_norm(const struct allreduce_norm_args *args, cudaStream_t stream)
 {
+    if (allreduce_norm_refused(args))
+        return cudaErrorInvalidValue;
     uint32_t shares = body_shares(args->norm.rows.max, args->norm.size);
     cudaError_t status = body_launch(stream, "reduce put", put_share, args, sizeof *args, shares);
     if (status == cudaSuccess)

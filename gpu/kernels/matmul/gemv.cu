@@ -275,7 +275,8 @@ __device__ __forceinline__ void small_store(const struct matmul_args &a, const s
         if (a.adds && own.valid) /* asked for here, needed below */
             before[half] = static_cast<const float *>(a.y)[(size_t)own.row * a.y_stride + own.n];
         if (a.norm_out.weight && own.valid)
-            weight[half] = load_value(a.norm_out.weight, own.n, a.norm_out.weight_dtype);
+            weight[half] = load_value(a.norm_out.weight, own.n, a.norm_out.weight_dtype) +
+                           a.norm_out.offset;
     }
     __syncthreads(); /* the group before has been read */
 #pragma unroll

@@ -28,14 +28,15 @@
 #define MATMUL_WORKSPACE_BYTES (32u << 20) /* what launchers want, per stream; less is slower */
 #define MATMUL_PARTS 160                   /* sums of squares of a row, at most one per block */
 
-/* With `adds`: of what y then holds, times the norm's weight, in the dtype of w; and the sums of
- * its squares, as the product that owes the rest of the norm reads them. */
+/* With `adds`: of what y then holds, times the norm's weight (offset + weight), in the dtype of w;
+ * and the sums of its squares, as the product that owes the rest of the norm reads them. */
 struct matmul_norm_out {
     const void *weight; /* [n]; NULL: nothing is handed on */
     void *out;          /* [max][out_stride] */
     float *squares;     /* [max][MATMUL_PARTS] */
     uint32_t out_stride;
     enum dtype weight_dtype;
+    float offset;
 };
 
 /* x was handed on: results are scaled by 1 / sqrt(mean of squares + eps), before the bias. */

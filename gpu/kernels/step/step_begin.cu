@@ -152,6 +152,19 @@ __device__ static void write_angles(const struct step_begin_first &first, const 
         to[pair] = rope_angle(row.position, first.inverse_frequency[pair], first.attention);
 }
 
+/* Of the first norm; ones where there is none. */
+__device__ __forceinline__ float8 first_weights(const struct step_begin_first &first, uint32_t i)
+{
+    float8 weight = {{1, 1, 1, 1, 1, 1, 1, 1}};
+    if (!first.norm)
+        return weight;
+    weight = load_whole(first.norm, i, first.norm_dtype);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        weight.v[j] += first.offset;
+    return weight;
+}
+
 /* Rows of single tokens, block x = 0 has none: y = 0 makes the residual and norms it, eight values
  * a thread, y = 1 all else. */
 __global__ void __launch_bounds__(NORM_THREADS)
@@ -165,7 +178,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
     grid_trigger();
     float8 weight = {};
     if (embeds && i < size) {
-        weight = load_whole(first.norm, i, first.norm_dtype);
+        weight = first_weights(first, i);
         prefetch_l2(first.residual + i);
     }
     grid_wait();
@@ -191,7 +204,9 @@ __global__ void __launch_bounds__(NORM_THREADS)
     float8 value = {};
     if (i < size)
         value = load_whole(first.table.data, from + i, (enum dtype)first.table.format);
-    float scale = norm_scale(block_sum(norm_squares(0, value), scratch), size, first.eps);
+    float scale = 1;
+    if (first.norm)
+        scale = norm_scale(block_sum(norm_squares(0, value), scratch), size, first.eps);
     if (i >= size)
         return;
     store_whole(first.residual, to + i, DTYPE_F32, value);

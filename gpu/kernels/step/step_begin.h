@@ -1,10 +1,10 @@
 /* The first kernel of a step: the plan becomes the device's state and batch.
  *
  * Order of effect: slabs, opens, appends; then counts, rows, tokens and the lists over them, moves
- * included (op_copy_blocks runs after). A row without ids takes its slot's last sampled token, so the host
- * need not know it: from the slot, or from the plan's `tokens_in`, where another device samples.
- * Writes everything that struct batch points at but KV, seen and pool, and the step's control;
- * nothing beyond the bounds of `batch`, whatever the plan says.
+ * included (op_copy_blocks runs after). A row without ids takes its slot's last sampled token, so
+ * the host need not know it: from the slot, or from the plan's `tokens_in`, where another device
+ * samples. Writes everything that struct batch points at but KV, seen and pool, and the step's
+ * control; nothing beyond the bounds of `batch`, whatever the plan says.
  *
  * Where all rows are single tokens it can begin with the model as well (`first`): a row's token is
  * known by whoever has read its row, and three small kernels less stand before the first product.
@@ -29,12 +29,12 @@ struct step_control {
 struct step_begin_first {
     struct weight table; /* n = vocabulary, k = hidden; without data: none of this is asked for */
     float *residual;     /* [tokens_max][hidden]: the token's row of the table */
-    const void *norm;    /* [hidden]: the first norm's weight */
+    const void *norm;    /* [hidden]: the first norm's weight; NULL: x is the residual as it is */
     void *x;             /* [tokens_max][hidden]: the normed residual */
     const float *inverse_frequency; /* [pairs] */
     float *angles;                  /* [tokens_max][pairs][2] */
     uint32_t pairs;
-    float attention, eps;
+    float attention, eps, offset; /* offset: of the norm's weight */
     enum dtype norm_dtype, x_dtype;
 };
 
@@ -45,8 +45,8 @@ struct step_begin_args {
     struct step_begin_first first;
 };
 
-/* Whether op_step_begin does what `first` asks for; else it is refused. Never on the CPU device, which
- * has nothing to gain. */
+/* Whether op_step_begin does what `first` asks for; else it is refused. Never on the CPU device,
+ * which has nothing to gain. */
 OP_C bool expand_begins(const struct step_begin_args *args);
 
 OP_C cudaError_t op_step_begin(const struct step_begin_args *args, cudaStream_t stream);
@@ -54,6 +54,7 @@ OP_C cudaError_t op_step_begin(const struct step_begin_args *args, cudaStream_t 
 /* Whether a graph's node is the one that op_step_begin captured. */
 OP_C bool expand_is(cudaGraphNode_t node);
 
-/* From the graph's next launch on; `node` is that one, `args` but for the plan's address as captured. */
+/* From the graph's next launch on; `node` is that one, `args` but for the plan's address as
+ * captured. */
 OP_C cudaError_t expand_retarget(cudaGraphExec_t exec, cudaGraphNode_t node,
                                  const struct step_begin_args *args);

@@ -20,6 +20,15 @@ static float input(const struct attention *a, uint32_t slot, uint32_t position, 
     return exact;
 }
 
+/* With the offset it is what is wanted. */
+static void *weight_new(const struct attention *a, const float *weight)
+{
+    float stored[2 * ATTENTION_PAIRS_MAX];
+    for (uint32_t i = 0; i < a->head_dim; i++)
+        stored[i] = weight[i] - a->norm_offset;
+    return rig_new(stored, a->head_dim * sizeof(float));
+}
+
 void attention_begin(struct attention *a)
 {
     uint32_t pairs = a->head_dim / 2;
@@ -32,8 +41,8 @@ void attention_begin(struct attention *a)
         a->k_weight[i] = 1 + 0.1f * rig_normal();
     }
     a->device_frequency = rig_new(a->frequency, pairs * sizeof(float));
-    a->device_q_weight = rig_new(a->q_weight, a->head_dim * sizeof(float));
-    a->device_k_weight = rig_new(a->k_weight, a->head_dim * sizeof(float));
+    a->device_q_weight = weight_new(a, a->q_weight);
+    a->device_k_weight = weight_new(a, a->k_weight);
     a->qkv = rig_new(NULL, (size_t)SCENE_TOKENS_MAX * a->stride * dtype_bytes(a->dtype));
     a->out = rig_new(NULL, (size_t)SCENE_TOKENS_MAX * a->out_stride * dtype_bytes(a->dtype));
     a->angles = rig_new(NULL, (size_t)SCENE_TOKENS_MAX * a->head_dim * sizeof(float));
@@ -79,7 +88,8 @@ static void parts_launch(const struct attention *a, const struct scene *scene,
                                       .dtype = a->dtype,
                                       .weight = i ? a->device_k_weight : a->device_q_weight,
                                       .weight_dtype = DTYPE_F32,
-                                      .eps = EPS};
+                                      .eps = EPS,
+                                      .offset = a->norm_offset};
         OK(op_head_norm(&norm, rig_stream));
     }
     struct rotate_args rotate = {.rows = rows,
@@ -129,6 +139,7 @@ static void launch(const struct attention *a, const struct scene *scene, void *s
         .k_norm = a->normed ? a->device_k_weight : NULL,
         .norm_dtype = DTYPE_F32,
         .eps = EPS,
+        .norm_offset = a->norm_offset,
     };
     struct attention_args attend = {
         .batch = scene->batch,

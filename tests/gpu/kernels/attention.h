@@ -10,6 +10,7 @@ struct attention {
     uint32_t heads, kv_heads, head_dim, group, layer;
     enum dtype dtype;
     bool normed; /* q and k */
+    float norm_offset;
     float factor;
     bool in_parts; /* norm, rotation, write and attention as ops of their own */
     float softcap; /* 0: none */

@@ -104,6 +104,7 @@ START_TEST(attention_is_that_of_plain_doubles)
                           .layer = (uint32_t)_i % 2,
                           .dtype = c->dtype,
                           .normed = c->normed,
+                          .norm_offset = _i % 2 ? 1 : 0,
                           .factor = c->factor,
                           .in_parts = _i / CASES == 1,
                           .softcap = c->softcap};

@@ -5,6 +5,7 @@
 
 #include "gpu/kernels/collective/all_gather.h"
 #include "gpu/kernels/collective/allreduce_norm.h"
+#include "gpu/kernels/collective/allreduce_wide_norm.h"
 #include "gpu/kernels/cpu/number.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
@@ -92,36 +93,65 @@ static void *numbers(enum dtype dtype, size_t count, float *host)
 static const struct reduce_case {
     uint32_t ranks, size;
     enum dtype dtype;
+    float offset;       /* of the norm's weight */
+    bool behind, round; /* what is added is normed before; the residual is not */
 } reduce_cases[] = {
-    {2, 64, DTYPE_F32},    {2, 4096, DTYPE_BF16}, {3, 1000, DTYPE_BF16},
-    {4, 2048, DTYPE_BF16}, {4, 520, DTYPE_F32},   {8, 256, DTYPE_BF16},
-    {2, 9216, DTYPE_BF16}, {5, 128, DTYPE_F16},   {1, 64, DTYPE_BF16},
+    {2, 64, DTYPE_F32, 0, false, false},    {2, 4096, DTYPE_BF16, 0, false, false},
+    {3, 1000, DTYPE_BF16, 0, false, false}, {4, 2048, DTYPE_BF16, 1, false, false},
+    {4, 520, DTYPE_F32, 0, false, false},   {8, 256, DTYPE_BF16, 0, false, false},
+    {2, 9216, DTYPE_BF16, 0, false, false}, {5, 128, DTYPE_F16, 0, false, false},
+    {1, 64, DTYPE_BF16, 0, false, false},   {2, 64, DTYPE_F32, 0, true, false},
+    {2, 4096, DTYPE_BF16, 1, true, false},  {3, 1000, DTYPE_F16, 0, true, true},
+    {8, 256, DTYPE_F32, 0, true, true},     {4, 9216, DTYPE_BF16, 0, true, false},
+    {2, 9216, DTYPE_F32, 0, true, true},    {1, 64, DTYPE_BF16, 1, true, true},
 };
 
 static float part_host[INBOX_RANKS_MAX][ROWS * WIDEST];
-static float residual_host[ROWS * WIDEST], weight_host[WIDEST];
+static float residual_host[ROWS * WIDEST], weight_host[WIDEST], behind_host[WIDEST];
 static float got[ROWS * WIDEST], first[ROWS * WIDEST];
 static float out_host[2][ROWS * WIDEST];
+
+static double parts_sum(const struct reduce_case *c, size_t at, double *ret_size)
+{
+    double sum = 0;
+    *ret_size = 0;
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        sum += (double)part_host[r][at];
+        *ret_size += fabs((double)part_host[r][at]);
+    }
+    return sum;
+}
+
+/* What a norm scales the sums of a row by; 1 where there is none. */
+static double behind_scale(const struct reduce_case *c, uint32_t row)
+{
+    double squares = 0, size;
+    for (uint32_t i = 0; i < c->size; i++)
+        squares += pow(parts_sum(c, (size_t)row * c->size + i, &size), 2);
+    return c->behind ? 1 / sqrt(squares / c->size + 1e-4) : 1;
+}
 
 /* Sums over ranks, in their order, against doubles; the residual as it was before. */
 static void reduce_check(const struct reduce_case *c, uint32_t count, const float *residual,
                          const float *out)
 {
+    double unit = c->dtype == DTYPE_F32 ? 0x1p-23 : c->dtype == DTYPE_F16 ? 0x1p-11 : 0x1p-8;
     for (uint32_t row = 0; row < count; row++) {
         const float *now = residual + (size_t)row * c->size;
-        double squares = 0;
+        double squares = 0, behind = behind_scale(c, row);
         for (uint32_t i = 0; i < c->size; i++)
             squares += (double)now[i] * (double)now[i];
-        double scale = 1 / sqrt(squares / c->size + 1e-5);
+        double scale = c->round ? 1 : 1 / sqrt(squares / c->size + 1e-5);
         for (uint32_t i = 0; i < c->size; i++) {
             size_t at = (size_t)row * c->size + i;
-            double want = (double)residual_host[at], size = fabs(want);
-            for (uint32_t r = 0; r < c->ranks; r++) {
-                want += (double)part_host[r][at];
-                size += fabs((double)part_host[r][at]);
-            }
-            check_close((double)now[i], want, DTYPE_F32, size * c->ranks * 0x1p-24);
-            want = (double)now[i] * scale * (double)weight_host[i];
+            double size, before = (double)residual_host[at], add = parts_sum(c, at, &size);
+            double by = c->behind ? behind * (double)(c->offset + behind_host[i]) : 1;
+            double slack = (size * fabs(by) + fabs(before)) * c->ranks * 0x1p-23;
+            if (c->behind) /* rounded as it is added, and its sum of squares in float32 */
+                slack += fabs(add * by) * (unit + 0x1p-21);
+            check_close((double)now[i], before + add * by, DTYPE_F32, slack);
+            double weight = c->round ? 1 : (double)(c->offset + weight_host[i]);
+            double want = (double)now[i] * scale * weight;
             check_close((double)out[at], want, c->dtype, fabs(want) * 1e-6);
         }
     }
@@ -134,6 +164,7 @@ START_TEST(ranks_add_their_parts_and_norm_the_residual)
     rig_begin();
     ranks_begin(c->ranks, (bytes + 15) / 16 * 16);
     void *weight = numbers(DTYPE_BF16, c->size, weight_host);
+    void *behind = numbers(DTYPE_BF16, c->size, behind_host);
     void *residual[INBOX_RANKS_MAX];
     residual[0] = numbers(DTYPE_F32, all, residual_host);
     for (uint32_t r = 1; r < c->ranks; r++)
@@ -153,7 +184,13 @@ START_TEST(ranks_add_their_parts_and_norm_the_residual)
                                                     .delta_dtype = c->dtype,
                                                     .weight_dtype = DTYPE_BF16,
                                                     .out_dtype = c->dtype,
-                                                    .eps = 1e-5f}};
+                                                    .eps = 1e-5f,
+                                                    .form = c->round ? NORM_ROUNDED : NORM_SCALED,
+                                                    .offset = c->offset,
+                                                    .delta_normed = c->behind,
+                                                    .delta_weight = behind,
+                                                    .delta_eps = 1e-4f,
+                                                    .delta_offset = c->offset}};
         for (uint32_t i = 0; i < c->ranks; i++) {
             uint32_t r = (i + turn) % c->ranks; /* who comes first changes */
             args.inboxes = inboxes_of(r, turn);
@@ -177,6 +214,96 @@ START_TEST(ranks_add_their_parts_and_norm_the_residual)
         }
         memcpy(residual_host, got, all * sizeof(float));
         free(stored);
+    }
+    ranks_end();
+    rig_end();
+}
+END_TEST
+
+static const struct wide_case {
+    uint32_t ranks, size[WIDE_VALUES]; /* of a rank */
+    enum dtype dtype;
+    float offset;
+    uint32_t rows;
+} wide_cases[] = {
+    {2, {64, 32}, DTYPE_F32, 0, ROWS},    {2, {2048, 512}, DTYPE_BF16, 0, ROWS},
+    {3, {1000, 100}, DTYPE_F16, 1, ROWS}, {4, {20, 12}, DTYPE_BF16, 0, ROWS},
+    {8, {256, 256}, DTYPE_BF16, 1, ROWS}, {1, {64, 8}, DTYPE_F32, 0, ROWS},
+    {2, {9000, 24}, DTYPE_BF16, 0, ROWS}, {2, {16, 17000}, DTYPE_F32, 0, ROWS},
+    {2, {64, 32}, DTYPE_BF16, 0, 150}, /* more than a GPU has blocks for at once */
+};
+
+/* One row of one rank, against doubles over all ranks' columns. */
+static void wide_check(const struct wide_case *c, struct tensor *was, struct tensor *now,
+                       struct tensor (*weight)[WIDE_VALUES], uint32_t rank, uint32_t row)
+{
+    for (uint32_t v = 0, at = 0; v < WIDE_VALUES; at += c->size[v++]) {
+        double squares = 0;
+        for (uint32_t r = 0; r < c->ranks; r++)
+            for (uint32_t i = 0; i < c->size[v]; i++)
+                squares += pow((double)tensor_at(&was[r], row, at + i), 2);
+        double scale = 1 / sqrt(squares / (c->size[v] * c->ranks) + 1e-5);
+        for (uint32_t i = 0; i < c->size[v]; i++) {
+            double w = (double)(c->offset + tensor_at(&weight[rank][v], 0, i));
+            double want = (double)tensor_at(&was[rank], row, at + i) * scale * w;
+            check_close((double)tensor_at(&now[rank], row, at + i), want, c->dtype,
+                        fabs(want) * 2e-6);
+        }
+    }
+}
+
+/* Columns behind both values, and rows at and beyond the count, stay. */
+static void wide_rest_check(const struct wide_case *c, const struct tensor *was,
+                            const struct tensor *now, uint32_t count)
+{
+    uint32_t width = c->size[0] + c->size[1];
+    for (uint32_t row = 0; row < now->rows; row++)
+        for (uint32_t i = row < count ? width : 0; i < now->stride; i++)
+            ck_assert(tensor_at(now, row, i) == tensor_at(was, row, i));
+}
+
+START_TEST(ranks_norm_two_values_over_all_their_columns)
+{
+    const struct wide_case *c = &wide_cases[_i];
+    rig_begin();
+    ranks_begin(c->ranks, c->rows * WIDE_VALUES * sizeof(float));
+    struct tensor weight[INBOX_RANKS_MAX][WIDE_VALUES];
+    for (uint32_t i = 0; i < c->ranks * WIDE_VALUES; i++)
+        weight[i / WIDE_VALUES][i % WIDE_VALUES] =
+            tensor_random(DTYPE_BF16, 1, c->size[i % WIDE_VALUES], 1);
+    for (uint32_t turn = 0; turn < 3; turn++) {
+        uint32_t count = (1 + c->rows / 2 * turn) % (c->rows + 1);
+        struct tensor was[INBOX_RANKS_MAX], now[INBOX_RANKS_MAX];
+        for (uint32_t r = 0; r < c->ranks; r++) {
+            was[r] = now[r] = tensor_random(c->dtype, c->rows, c->size[0] + c->size[1] + 5, 2);
+            now[r].host = malloc((size_t)c->rows * now[r].stride * sizeof(float));
+        }
+        for (uint32_t i = 0; i < c->ranks; i++) {
+            uint32_t r = (i + turn) % c->ranks; /* who comes first changes */
+            struct allreduce_wide_norm_args args = {
+                .norm = {.rows = rig_span(count, 0, c->rows),
+                         .at = was[r].device,
+                         .stride = was[r].stride,
+                         .dtype = c->dtype,
+                         .weight_dtype = DTYPE_BF16,
+                         .value = {{0, c->size[0], weight[r][0].device},
+                                   {c->size[0], c->size[1], weight[r][1].device}},
+                         .ranks = c->ranks,
+                         .squares = rig_new(NULL, c->rows * WIDE_VALUES * sizeof(float)),
+                         .eps = 1e-5f,
+                         .offset = c->offset},
+                .inboxes = inboxes_of(r, 0)}; /* the one: they have met in between */
+            OK(op_allreduce_wide_norm(&args, ranks.stream[r]));
+        }
+        ranks_wait();
+        for (uint32_t r = 0; r < c->ranks; r++) {
+            tensor_read(&now[r]);
+            for (uint32_t row = 0; row < count; row++)
+                wide_check(c, was, now, weight, r, row);
+            wide_rest_check(c, &was[r], &now[r], count);
+        }
+        for (uint32_t r = 0; r < c->ranks; r++)
+            free(now[r].host);
     }
     ranks_end();
     rig_end();
@@ -260,7 +387,17 @@ START_TEST(who_waits_for_a_rank_that_failed_is_let_go)
                                       .width = size,
                                       .share = size / 2,
                                       .inboxes = inboxes_of(0, 1)};
-    OK(_i ? op_all_gather(&collect, ranks.stream[0]) : op_allreduce_norm(&reduce, ranks.stream[0]));
+    struct allreduce_wide_norm_args wide = {.norm = {.rows = rig_span(ROWS, 0, ROWS),
+                                                     .at = residual,
+                                                     .stride = size,
+                                                     .value = {{0, 64, NULL}, {64, 64, NULL}},
+                                                     .ranks = 2,
+                                                     .squares = part},
+                                            .inboxes = inboxes_of(0, 0)};
+    wide.norm.dtype = DTYPE_F32;
+    OK(_i == 2 ? op_allreduce_wide_norm(&wide, ranks.stream[0])
+       : _i    ? op_all_gather(&collect, ranks.stream[0])
+               : op_allreduce_norm(&reduce, ranks.stream[0]));
     usleep(50000);
     ck_assert_str_eq(cudaGetErrorName(cudaStreamQuery(ranks.stream[0])), "cudaErrorNotReady");
     *(volatile uint32_t *)ranks.let_go = 1;
@@ -279,10 +416,12 @@ Suite *exchange_suite(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, ranks_add_their_parts_and_norm_the_residual, 0,
                         sizeof reduce_cases / sizeof *reduce_cases);
+    tcase_add_loop_test(tcase, ranks_norm_two_values_over_all_their_columns, 0,
+                        sizeof wide_cases / sizeof *wide_cases);
     tcase_add_loop_test(tcase, slices_of_all_ranks_make_whole_rows, 0,
                         sizeof collect_cases / sizeof *collect_cases);
     if (rig_kernels_wait)
-        tcase_add_loop_test(tcase, who_waits_for_a_rank_that_failed_is_let_go, 0, 2);
+        tcase_add_loop_test(tcase, who_waits_for_a_rank_that_failed_is_let_go, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -264,7 +264,7 @@ END_TEST
 /* Two products with a norm between them, of which each does a half. */
 struct normed_case {
     uint32_t rows, count, middle; /* middle: outputs of the one, inputs of the other */
-    bool gated, bias;
+    bool gated, bias; /* with a bias the norm's weight has an offset, too */
     bool gelu; /* of what is gated, else of each output; else SiLU of what is gated */
 };
 
@@ -281,24 +281,25 @@ static const struct normed_case normed_cases[] = {
 #define NORMED_EPS 1e-5f
 
 static struct matmul_norm_out handing(const struct tensor *weight, const struct tensor *out,
-                                      float *squares)
+                                      float *squares, float offset)
 {
     return (struct matmul_norm_out){.weight = weight->device,
                                     .out = out->device,
                                     .squares = squares,
                                     .out_stride = out->stride,
-                                    .weight_dtype = weight->dtype};
+                                    .weight_dtype = weight->dtype,
+                                    .offset = offset};
 }
 
 /* What a norm of `residual` gives, rounded where the two products round it. */
-static double *normed(const struct tensor *residual, const struct tensor *weight, uint32_t row,
-                      double *ret_scale)
+static double *normed(const struct tensor *residual, const struct tensor *weight, double offset,
+                      uint32_t row, double *ret_scale)
 {
     double *out = malloc(residual->size * sizeof *out), squares = 0;
     for (uint32_t i = 0; i < residual->size; i++) {
         double value = (double)tensor_at(residual, row, i);
         squares += value * value;
-        out[i] = value * (double)tensor_at(weight, 0, i);
+        out[i] = value * (offset + (double)tensor_at(weight, 0, i));
     }
     *ret_scale = 1 / sqrt(squares / residual->size + (double)NORMED_EPS);
     return out;
@@ -349,7 +350,7 @@ START_TEST(two_products_do_the_norm_between_them_where_the_device_can)
     struct row_range rows = rig_span(c->count, 0, c->rows);
     struct matmul_args giver = matmul_of(rows, &w1, c->middle, NORMED_K, &x, &residual);
     giver.adds = true;
-    giver.norm_out = handing(&weight, &handed, squares);
+    giver.norm_out = handing(&weight, &handed, squares, c->bias ? 1 : 0);
     struct matmul_args reader = matmul_of(rows, &w2, NORMED_N, c->middle, &handed, &y);
     reader.bias = c->bias ? bias.device : NULL;
     reader.gated = c->gated;
@@ -366,7 +367,7 @@ START_TEST(two_products_do_the_norm_between_them_where_the_device_can)
     tensor_read(&handed);
     tensor_read(&y);
     for (uint32_t row = 0; fuses && row < c->count; row++) {
-        double scale, *want = normed(&residual, &weight, row, &scale);
+        double scale, *want = normed(&residual, &weight, c->bias ? 1 : 0, row, &scale);
         for (uint32_t i = 0; i < c->middle; i++)
             check_close((double)tensor_at(&handed, row, i), want[i], dtype,
                         fabs(want[i]) * 0x1p-23);
@@ -395,7 +396,7 @@ START_TEST(a_row_is_handed_on_with_the_same_bits_alone_and_among_others)
             struct row_range span = rig_span(few ? 1 : rows, 0, few ? 1 : rows);
             struct matmul_args args = matmul_of(span, &w, n, k, &x, &residual);
             args.adds = true;
-            args.norm_out = handing(&weight, &out, parts + (size_t)row * MATMUL_PARTS);
+            args.norm_out = handing(&weight, &out, parts + (size_t)row * MATMUL_PARTS, 0);
             args.x = (char *)x.device + (size_t)row * x.stride * 2;
             args.y = (char *)residual.device + (size_t)row * residual.stride * 4;
             args.norm_out.out = (char *)out.device + (size_t)row * out.stride * 2;

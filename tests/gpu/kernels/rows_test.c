@@ -1,9 +1,8 @@
-/* Ops that work row by row: norm, activation, gather, softcap. */
+/* Ops that work row by row: activation, gather, softcap. */
 #include <math.h>
 
 #include "gpu/kernels/activation/activation.h"
 #include "gpu/kernels/cpu/number.h"
-#include "gpu/kernels/norm/norm.h"
 #include "gpu/kernels/sampling/gather.h"
 #include "gpu/kernels/sampling/softcap.h"
 #include "tests/gpu/kernels/rig.h"
@@ -14,94 +13,6 @@ static uint32_t rows_step(uint32_t rows)
 {
     return rows / 250 * 2 + 1;
 }
-
-struct norm_case {
-    uint32_t max, count, size;
-    enum dtype residual, delta, out;
-    bool has_delta, has_weight, in_place;
-    float delta_scale; /* 0: none is given */
-};
-
-static const struct norm_case norm_cases[] = {
-    {1, 1, 1, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false, 0},
-    {5, 3, 100, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, true, 0},
-    {200, 131, 64, DTYPE_F32, DTYPE_BF16, DTYPE_F32, true, true, false, 0},
-    {4, 4, 2048, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16, true, true, true, 0},
-    {4, 4, 1031, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, false, true, false, 0},
-    {3, 2, 515, DTYPE_F16, DTYPE_F16, DTYPE_F16, true, false, false, 0},
-    {7, 6, 512, DTYPE_F32, DTYPE_F32, DTYPE_F16, true, true, false, 0},
-    {3, 0, 515, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false, 0},
-    {9, 7, 96, DTYPE_F32, DTYPE_F32, DTYPE_F32, true, true, false, 0.22f},
-    {4, 4, 2048, DTYPE_F32, DTYPE_BF16, DTYPE_BF16, true, true, false, 0.22f},
-    /* more rows than a GPU takes at once */
-    {540, 531, 4088, DTYPE_F32, DTYPE_F32, DTYPE_BF16, false, true, false, 0},
-};
-
-static double norm_scale(const struct tensor *residual, uint32_t row, double eps)
-{
-    double squares = 0;
-    for (uint32_t i = 0; i < residual->size; i++)
-        squares += pow((double)tensor_at(residual, row, i), 2);
-    return 1 / sqrt(squares / residual->size + eps);
-}
-
-START_TEST(norm_adds_then_scales_by_the_root_mean_square)
-{
-    const struct norm_case *c = &norm_cases[_i];
-    rig_begin();
-    struct tensor residual = tensor_random(c->residual, c->max, c->size, 2);
-    struct tensor delta = tensor_random(c->delta, c->max, c->size, 1);
-    struct tensor weight = tensor_random(DTYPE_BF16, 1, c->size, 1);
-    struct tensor out = c->in_place ? delta : tensor_poison(c->out, c->max, c->size);
-    struct tensor before = residual;
-    before.host = malloc((size_t)c->max * residual.stride * sizeof(float));
-    memcpy(before.host, residual.host, (size_t)c->max * residual.stride * sizeof(float));
-    struct tensor added = delta;
-    added.host = malloc((size_t)c->max * delta.stride * sizeof(float));
-    memcpy(added.host, delta.host, (size_t)c->max * delta.stride * sizeof(float));
-    struct norm_args args = {
-        .rows = rig_span(c->count, 0, c->max),
-        .residual = residual.device,
-        .delta = c->has_delta ? delta.device : NULL,
-        .weight = c->has_weight ? weight.device : NULL,
-        .out = out.device,
-        .size = c->size,
-        .residual_stride = residual.stride,
-        .delta_stride = delta.stride,
-        .out_stride = out.stride,
-        .residual_dtype = c->residual,
-        .delta_dtype = c->delta,
-        .weight_dtype = DTYPE_BF16,
-        .out_dtype = c->out,
-        .eps = 1e-5f,
-        .delta_scale = c->delta_scale,
-    };
-    double delta_scale = c->delta_scale != 0 ? (double)c->delta_scale : 1;
-    OK(op_norm(&args, rig_stream));
-    tensor_read(&residual);
-    if (!c->in_place)
-        ck_assert(tensor_untouched(&out, c->count));
-    tensor_read(&out);
-    for (uint32_t row = 0; row < c->max; row += rows_step(c->max)) {
-        double scale = norm_scale(&residual, row, 1e-5);
-        for (uint32_t i = 0; i < c->size; i++) {
-            double want = (double)tensor_at(&before, row, i);
-            if (c->has_delta && row < c->count)
-                want += (double)tensor_at(&added, row, i) * delta_scale;
-            check_close((double)tensor_at(&residual, row, i), want, c->residual,
-                        c->delta_scale != 0 ? 1e-6 : 0);
-            want = (double)tensor_at(&residual, row, i) * scale;
-            if (c->has_weight)
-                want *= (double)tensor_at(&weight, 0, i);
-            if (row < c->count)
-                check_close((double)tensor_at(&out, row, i), want, c->out, fabs(want) * 1e-6);
-        }
-    }
-    free(before.host);
-    free(added.host);
-    rig_end();
-}
-END_TEST
 
 static double activation_of(enum activation kind, double x)
 {
@@ -325,8 +236,6 @@ Suite *rows_suite(void)
 {
     Suite *suite = suite_create("kernels: rows");
     TCase *tcase = tcase_create("rows");
-    tcase_add_loop_test(tcase, norm_adds_then_scales_by_the_root_mean_square, 0,
-                        sizeof norm_cases / sizeof *norm_cases);
     tcase_add_loop_test(tcase, activation_is_silu_or_gelu_and_times_up_where_gated, 0, 10);
     tcase_add_loop_test(tcase, activation_of_many_rows, 0, 4);
     tcase_add_loop_test(tcase, activation_of_some_rows, 0, 4);

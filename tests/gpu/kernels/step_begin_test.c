@@ -82,8 +82,10 @@ static void run(const struct step_begin_args *args, struct expanded *ret)
 
 static const uint32_t sizes[] = {64, 200, 2048, 4096, 8192};
 
+/* A third of them have an offset of the norm's weight, and a third no norm. */
 START_TEST(expand_begins_with_the_bits_of_embed_angle_and_norm)
 {
+    bool rounds = _i % 3 == 2;
     uint32_t hidden = sizes[_i % 5], rows = _i % 2 ? 1 : 17, max = rows + 3,
              pairs = _i % 3 ? 64 : 7;
     enum dtype dtype = _i % 4 < 2 ? DTYPE_BF16 : DTYPE_F16;
@@ -122,7 +124,8 @@ START_TEST(expand_begins_with_the_bits_of_embed_angle_and_norm)
                             .n = VOCAB,
                             .k = hidden},
                   .residual = residual[0],
-                  .norm = weight.device,
+                  .norm = rounds ? NULL : weight.device,
+                  .offset = _i % 3 ? 1 : 0,
                   .x = x[0],
                   .inverse_frequency = rig_new(frequency, sizeof frequency),
                   .angles = angles[0],
@@ -159,7 +162,9 @@ START_TEST(expand_begins_with_the_bits_of_embed_angle_and_norm)
                              .residual_dtype = DTYPE_F32,
                              .weight_dtype = DTYPE_BF16,
                              .out_dtype = dtype,
-                             .eps = first.eps};
+                             .eps = first.eps,
+                             .form = rounds ? NORM_ROUNDED : NORM_SCALED,
+                             .offset = first.offset};
     OK(op_embed(&embed, rig_stream));
     OK(op_angle(&angle, rig_stream));
     OK(op_norm(&norm, rig_stream));
