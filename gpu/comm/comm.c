@@ -43,7 +43,7 @@ void comm_abort(struct comm_group *group)
     comm_body_abort(group);
 }
 
-int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, uint32_t vocab,
+int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, struct p2p_model model,
               struct mem *mem, struct error *error)
 {
     int least = 0, greatest = 0;
@@ -52,7 +52,7 @@ int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, uint32
     CUDA_TRY(cudaStreamCreateWithPriority(&comm->stream, cudaStreamNonBlocking, greatest), error);
     CUDA_TRY(cudaEventCreateWithFlags(&comm->there, cudaEventDisableTiming), error);
     CUDA_TRY(cudaEventCreateWithFlags(&comm->summed, cudaEventDisableTiming), error);
-    int status = p2p_open(&comm->p2p, &group->office, rank, vocab, mem, error);
+    int status = p2p_open(&comm->p2p, &group->office, rank, model, mem, error);
     return status ? status : comm_body_open(comm, mem, error);
 }
 

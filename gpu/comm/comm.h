@@ -50,7 +50,7 @@ void comm_abort(struct comm_group *group);
 
 /* The rank's own thread, its device current, in rank_start; the group is complete once all ranks
  * have started. On failure, comm_close. */
-int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, uint32_t vocab,
+int comm_open(struct comm *comm, struct comm_group *group, uint32_t rank, struct p2p_model model,
               struct mem *mem, struct error *error);
 void comm_close(struct comm *comm);
 

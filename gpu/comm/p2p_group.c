@@ -1,11 +1,13 @@
 #include "gpu/comm/p2p_group.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/device.h"
 #include "gpu/kernels/collective/all_gather.h"
 #include "gpu/kernels/collective/allreduce_norm.h"
+#include "gpu/kernels/collective/allreduce_wide_norm.h"
 
 /* A device that cannot be asked is not reached; its start will say why. */
 static bool reach(struct p2p_group *office)
@@ -89,7 +91,15 @@ static uint64_t slice_row_bytes(const struct p2p *p2p, uint32_t vocab)
     return (uint64_t)slice_of(vocab, p2p->office->ranks) * sizeof(float);
 }
 
-int p2p_open(struct p2p *p2p, struct p2p_group *office, uint32_t rank, uint32_t vocab,
+/* A rank's part for as many rows as sums can have: a sum's row is ALLREDUCE_STEP values of two
+ * bytes at least. */
+static uint64_t wide_part_bytes(void)
+{
+    uint64_t rows = device_traits.post_bytes / (ALLREDUCE_STEP * sizeof(uint16_t));
+    return mem_round(rows * WIDE_VALUES * sizeof(float));
+}
+
+int p2p_open(struct p2p *p2p, struct p2p_group *office, uint32_t rank, struct p2p_model model,
              struct mem *mem, struct error *error)
 {
     *p2p = (struct p2p){.office = office, .rank = rank};
@@ -98,10 +108,11 @@ int p2p_open(struct p2p *p2p, struct p2p_group *office, uint32_t rank, uint32_t 
     int status = peers_reach(p2p, error);
     if (status)
         return status;
-    uint64_t row = slice_row_bytes(p2p, vocab), part = device_traits.slice_bytes;
+    uint64_t row = slice_row_bytes(p2p, model.vocab), part = device_traits.slice_bytes;
     p2p->turn_bytes = office->ranks * device_traits.post_bytes;
     p2p->slice_bytes = office->ranks * mem_round(part > row ? part : row);
-    uint64_t bytes = 2 * (p2p->turn_bytes + p2p->slice_bytes);
+    p2p->wide_bytes = model.wide ? office->ranks * wide_part_bytes() : 0;
+    uint64_t bytes = 2 * (p2p->turn_bytes + p2p->slice_bytes) + p2p->wide_bytes;
     void *memory = NULL, *let_go = NULL;
     status = mem_fixed(mem, bytes, &memory, error);
     if (!status)
@@ -170,6 +181,18 @@ int p2p_allreduce_norm(struct p2p *p2p, const struct norm_args *norm, cudaStream
         .inboxes = inboxes_at(p2p, p2p->sums++ % 2 * p2p->turn_bytes, p2p->turn_bytes),
     };
     CUDA_TRY(op_allreduce_norm(&args, stream), error);
+    return 0;
+}
+
+int p2p_allreduce_wide_norm(struct p2p *p2p, const struct wide_norm_args *norm, cudaStream_t stream,
+                            struct error *error)
+{
+    uint64_t at = 2 * (p2p->turn_bytes + p2p->slice_bytes);
+    struct allreduce_wide_norm_args args = {.norm = *norm,
+                                            .inboxes = inboxes_at(p2p, at, p2p->wide_bytes)};
+    uint64_t bytes = (uint64_t)norm->rows.max * WIDE_VALUES * sizeof(float);
+    assert(bytes <= args.inboxes.part_bytes);
+    CUDA_TRY(op_allreduce_wide_norm(&args, stream), error);
     return 0;
 }
 

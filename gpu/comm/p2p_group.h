@@ -3,7 +3,8 @@
  * Every rank has fixed memory that the others write: a pair of inboxes for sums and a pair for
  * slices of logits, each pair taking turns (kernels/collective/inbox.h). What is enqueued here runs on the
  * compute stream like any kernel, and goes into graphs. A step makes an even number of sums, so the
- * turn at its begin is always the first.
+ * turn at its begin is always the first. A model with norms over the width of all ranks has one
+ * inbox more, for their sums of squares (allreduce_wide_norm.h).
  *
  * Where the devices cannot reach each other, or are more than an inbox has parts, nothing goes by
  * post: p2p_can_allreduce() and p2p_can_gather() say so, to all ranks alike.
@@ -17,6 +18,7 @@
 
 #include "gpu/kernels/collective/inbox.h"
 #include "gpu/kernels/norm/norm.h"
+#include "gpu/kernels/norm/wide_norm.h"
 #include "gpu/memory/pools.h"
 
 struct p2p_group {
@@ -38,6 +40,7 @@ struct p2p {
     uint64_t sum_bytes;    /* of the largest sum that goes peer to peer; 0: none does */
     uint64_t turn_bytes;   /* from one inbox for sums to the other */
     uint64_t slice_bytes;  /* from one inbox for logits to the other */
+    uint64_t wide_bytes;   /* of the inbox for sums of squares; 0: there is none */
     uint32_t sums, slices; /* of this step so far */
 };
 
@@ -48,9 +51,15 @@ void p2p_group_close(struct p2p_group *office); /* after every p2p_close */
 /* Any thread: kernels that wait for a failed rank's numbers stop waiting. */
 void p2p_group_abort(struct p2p_group *office);
 
-/* The rank's thread, its device current, in rank_start. `vocab`: of the logits. The memory is
- * there once cudaStreamPerThread was waited for. On failure, p2p_close. */
-int p2p_open(struct p2p *p2p, struct p2p_group *office, uint32_t rank, uint32_t vocab,
+/* What a model's ranks hand each other. */
+struct p2p_model {
+    uint32_t vocab; /* of the logits */
+    bool wide;      /* p2p_allreduce_wide_norm is called */
+};
+
+/* The rank's thread, its device current, in rank_start. The memory is there once
+ * cudaStreamPerThread was waited for. On failure, p2p_close. */
+int p2p_open(struct p2p *p2p, struct p2p_group *office, uint32_t rank, struct p2p_model model,
              struct mem *mem, struct error *error);
 void p2p_close(struct p2p *p2p);
 
@@ -62,6 +71,10 @@ bool p2p_can_allreduce(const struct p2p *p2p, uint32_t rows, uint32_t size, enum
 /* op_norm, its delta being the sum of all ranks'. */
 int p2p_allreduce_norm(struct p2p *p2p, const struct norm_args *norm, cudaStream_t stream,
                        struct error *error);
+
+/* op_wide_norm over the ranks' columns together; where sums of as many rows go peer to peer. */
+int p2p_allreduce_wide_norm(struct p2p *p2p, const struct wide_norm_args *norm, cudaStream_t stream,
+                            struct error *error);
 
 /* Whether logits are made whole peer to peer. */
 bool p2p_can_gather(const struct p2p *p2p);

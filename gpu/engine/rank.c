@@ -102,9 +102,9 @@ static int links_open(struct rank *rank, struct error *error)
 {
     const struct engine_config *facts = &rank->engine->facts;
     struct comm_group *comms = rank->engine->comms[rank->stage];
-    int status =
-        comms ? comm_open(&rank->comm, comms, rank->shard, facts->model.vocab, &rank->mem, error)
-              : 0;
+    struct p2p_model model = {.vocab = facts->model.vocab,
+                              .wide = op_list_has(&facts->source.list, OP_WIDE_NORM)};
+    int status = comms ? comm_open(&rank->comm, comms, rank->shard, model, &rank->mem, error) : 0;
     if (status || !rank->link.first)
         return status;
     struct pipeline_link_limits limits = {

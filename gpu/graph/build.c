@@ -1,5 +1,6 @@
 #include "gpu/graph/build.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,11 +162,14 @@ static weight_id weight_put(struct build *b, const struct list_weight *like,
     return (weight_id)list->weight_count++;
 }
 
-static weight_id norm_put(struct build *b, const char *name, uint32_t size, enum weight_kind kind,
-                          struct head_order order)
+/* Synthetic ones leave what was normed as it is. */
+static weight_id norm_put(struct build *b, struct build_part part, enum norm_kind kind,
+                          const struct list_weight *of)
 {
-    struct list_weight like = {.columns = 1, .kind = kind, .mean = 1};
-    return weight_put(b, &like, PARTS({name, size, order}), ".weight");
+    struct list_weight like = *of;
+    like.columns = 1;
+    like.mean = kind == NORM_RMS_PLUS_ONE ? 0 : 1;
+    return weight_put(b, &like, PARTS(part), ".weight");
 }
 
 /* The weight of the product that gave x; NULL: none did. */
@@ -303,26 +307,82 @@ static void sums_put(struct build *b)
     list->sums_rounded = list->ranks > 1;
 }
 
+static void reduce(struct build *b, value_id sum)
+{
+    if (b->list.ranks > 1)
+        op_put(b, OP_ALL_REDUCE, sum, sum);
+}
+
 value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_kind kind, float eps)
 {
+    const struct list_weight plain = {.kind = WEIGHT_NORM};
+    const struct list_weight bias = {.kind = WEIGHT_BIAS, .columns = 1};
     value_id out = x == b->list.residual ? b->list.normed : x;
-    weight_id id = norm_put(b, weight, width_of(b, x), WEIGHT_NORM, (struct head_order){0});
+    uint32_t size = width_of(b, x);
+    assert(b->status || x == b->list.residual || x == b->list.sum);
+    weight_id id = norm_put(b, (struct build_part){.tensor = weight, .rows = size}, kind, &plain);
+    weight_id own = LIST_NONE;
+    if (kind == NORM_LAYER)
+        own = weight_put(b, &bias, PARTS({weight, size}), ".bias");
     struct op *op = op_put(b, OP_NORM, x, out);
     op->weight = id;
+    op->bias = own;
     op->norm.kind = kind;
     op->norm.eps = eps;
-    op->norm.size = width_of(b, x);
+    op->norm.size = size;
     return out;
 }
 
-void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t head_dim, float eps)
+value_id build_round(struct build *b)
 {
-    weight_id id = norm_put(b, weight, head_dim, WEIGHT_HEAD_NORM, order_of(b, x));
+    op_put(b, OP_ROUND, b->list.residual, b->list.normed);
+    return b->list.normed;
+}
+
+void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t head_dim,
+                     enum norm_kind kind, float eps)
+{
+    const struct list_weight head = {.kind = WEIGHT_HEAD_NORM};
+    assert(kind != NORM_LAYER);
+    weight_id id = norm_put(b, (struct build_part){weight, head_dim, order_of(b, x)}, kind, &head);
     struct op *op = op_put(b, OP_HEAD_NORM, x, x);
     op->weight = id;
-    op->norm.kind = NORM_RMS;
+    op->norm.kind = kind;
     op->norm.eps = eps;
     op->norm.size = head_dim;
+}
+
+/* Of each row of x and y a sum, which ranks that share their columns add up. */
+static value_id squares_put(struct build *b, value_id x, value_id y)
+{
+    if (b->list.ranks == 1)
+        return LIST_NONE;
+    value_id squares = value_block(b, 2, VALUE_F32);
+    op_put(b, OP_SQUARES, x, squares)->in[1] = y;
+    reduce(b, squares);
+    return squares;
+}
+
+void build_wide_norm(struct build *b, value_id x, value_id y, const char *wx, const char *wy,
+                     enum norm_kind kind, float eps)
+{
+    const struct list_weight shared = {.kind = WEIGHT_NORM, .split = SPLIT_ROWS};
+    const struct list_value *values = b->list.values;
+    uint32_t ranks = b->list.ranks;
+    assert(kind != NORM_LAYER);
+    assert(b->status || (values[x].of != LIST_NONE && values[x].of == values[y].of));
+    const struct build_part parts[] = {{wx, width_of(b, x) * ranks, order_of(b, x)},
+                                       {wy, width_of(b, y) * ranks, order_of(b, y)}};
+    weight_id of_x = norm_put(b, parts[0], kind, &shared);
+    weight_id of_y = norm_put(b, parts[1], kind, &shared);
+    value_id squares = squares_put(b, x, y);
+    struct op *op = op_put(b, OP_WIDE_NORM, x, x);
+    op->in[1] = y;
+    op->in[2] = squares;
+    op->weight = of_x;
+    op->bias = of_y;
+    op->norm.kind = kind;
+    op->norm.eps = eps;
 }
 
 /* What all ranks' rows together are, and a rank's. */
@@ -332,12 +392,6 @@ static uint32_t rows_of(const struct build *b, const struct build_part *parts, e
     for (uint32_t i = 0; i < LIST_PARTS_MAX && parts[i].tensor; i++)
         rows += parts[i].rows;
     return split == SPLIT_ROWS ? rows / b->list.ranks : rows;
-}
-
-static void reduce(struct build *b, value_id sum)
-{
-    if (b->list.ranks > 1)
-        op_put(b, OP_ALL_REDUCE, sum, sum);
 }
 
 value_id build_matmul(struct build *b, value_id x, enum split split, bool bias,
@@ -477,7 +531,7 @@ void build_head(struct build *b, const struct build_head *head)
         b->status =
             error_limit(&b->error, ERR_BAD_CONFIG, list->vocab, list->ranks,
                         "tp is %u: a vocabulary of %u is too small", list->ranks, list->vocab);
-    value_id x = build_norm(b, list->residual, head->norm, NORM_RMS, head->eps);
+    value_id x = build_norm(b, list->residual, head->norm, head->kind, head->eps);
     struct list_weight like = {.columns = list->hidden, .split = SPLIT_VOCABULARY};
     weight_id weight = head->head
                            ? weight_put(b, &like, PARTS({head->head, list->vocab}), ".weight")

@@ -58,11 +58,20 @@ void build_layer(struct build *b, uint32_t layer);
 weight_id build_embed(struct build *b, const char *table, float scale);
 void build_rope_table(struct build *b, const struct model_rope *rope);
 
-/* Of the residual, or of another value in place. */
+/* Of the residual, or, in place, of the sum that COLUMNS gave: a norm behind attention or an MLP,
+ * before what it norms is added. NORM_LAYER has a bias of the weight's name. */
 value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_kind kind,
                     float eps);
-/* Of each head of a value, in place; its weight takes the order of the value's rows. */
-void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t head_dim, float eps);
+/* The residual without a norm, as products read it. */
+value_id build_round(struct build *b);
+/* Of each head of a value, in place; its weight takes the order of the value's rows. Not
+ * NORM_LAYER. */
+void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t head_dim,
+                     enum norm_kind kind, float eps);
+/* Of x and of y, in place, each over its whole width, all ranks' parts of it together: they are
+ * parts of one value that ROWS gave; their weights take the order of its rows. Not NORM_LAYER. */
+void build_wide_norm(struct build *b, value_id x, value_id y, const char *wx, const char *wy,
+                     enum norm_kind kind, float eps);
 /* COLUMNS: each rank has a part of each sum; what is given is the sum, to be added. */
 value_id build_matmul(struct build *b, value_id x, enum split split, bool bias,
                       const struct build_part *parts);
@@ -79,6 +88,7 @@ void build_add(struct build *b, value_id x, float scale);
 /* Behind the layers: the last norm, embeddings, scores and samples. */
 struct build_head {
     const char *norm;
+    enum norm_kind kind; /* NORM_RMS by default */
     float eps;
     const char *head; /* NULL: the logits are by the table `embed` */
     weight_id embed;

@@ -30,6 +30,14 @@ uint64_t op_list_elements(const struct op_list *list)
     return elements;
 }
 
+bool op_list_has(const struct op_list *list, enum op_kind kind)
+{
+    uint32_t i = 0;
+    while (i < list->op_count && list->ops[i].kind != kind)
+        i++;
+    return i < list->op_count;
+}
+
 weight_id op_list_weight(const struct op_list *list, const char *tensor)
 {
     for (uint32_t i = 0; i < list->weight_count; i++) {

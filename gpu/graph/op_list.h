@@ -104,7 +104,8 @@ struct list_value {
     uint32_t heads, head_dim; /* VALUE_ATTENTION_SCRATCH */
 };
 
-enum norm_kind { NORM_RMS };
+/* What x, one row of it, becomes: x / rms(x) * w; * (1 + w); (x - mean) / deviation * w + bias. */
+enum norm_kind { NORM_RMS, NORM_RMS_PLUS_ONE, NORM_LAYER };
 enum activation_kind { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
 
 struct op {
@@ -117,7 +118,7 @@ struct op {
             enum norm_kind kind;
             float eps;
             uint32_t size; /* OP_HEAD_NORM: of a head */
-        } norm;
+        } norm;            /* NORM_LAYER: op.bias; OP_WIDE_NORM: see ops.def */
         struct {
             enum split split; /* COLUMNS: every rank has a part of each sum */
         } matmul;
@@ -177,6 +178,7 @@ static inline bool op_list_computes(const struct op_list *list)
 {
     return list->weight_count > 0;
 }
+bool op_list_has(const struct op_list *list, enum op_kind kind);
 /* The weight that has a part of that name, LIST_NONE: there is none. */
 weight_id op_list_weight(const struct op_list *list, const char *tensor);
 /* The tensor that the first product reads: what a model's matrices come in is its dtype. */

@@ -32,8 +32,8 @@ static void attention(struct build *b, const struct model_config *c,
     value_id qkv = build_matmul(b, x, SPLIT_ROWS, c->qkv_bias, qkv_parts);
     value_id q = build_part(b, qkv, 0), k = build_part(b, qkv, 1), v = build_part(b, qkv, 2);
     if (c->qk_norm) {
-        build_head_norm(b, q, "self_attn.q_norm", c->head_dim, c->norm_eps);
-        build_head_norm(b, k, "self_attn.k_norm", c->head_dim, c->norm_eps);
+        build_head_norm(b, q, "self_attn.q_norm", c->head_dim, NORM_RMS, c->norm_eps);
+        build_head_norm(b, k, "self_attn.k_norm", c->head_dim, NORM_RMS, c->norm_eps);
     }
     build_rope(b, q, k, c->no_rope[layer] ? TABLE_STILL : TABLE_ROPE, c->head_dim);
     value_id a = build_attention(b, q, k, v, &attention);

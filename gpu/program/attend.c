@@ -42,7 +42,7 @@ bool attend_rope_can(const struct walk *walk, op_run ops)
 bool attend_heads_rope_can(const struct walk *walk, op_run ops)
 {
     return ops[0]->in[0] == ops[2]->in[0] && ops[1]->in[0] == ops[2]->in[1] &&
-           ops[0]->norm.eps == ops[1]->norm.eps &&
+           ops[0]->norm.eps == ops[1]->norm.eps && ops[0]->norm.kind == ops[1]->norm.kind &&
            ops[0]->norm.size == ops[4]->attention.head_dim &&
            ops[1]->norm.size == ops[0]->norm.size && attend_rope_can(walk, ops + 2);
 }
@@ -94,6 +94,7 @@ static int rope_run(const struct walk *walk, const struct op *q_norm,
         .k_norm = k_norm ? walk_weight(walk, k_norm->weight)->data : NULL,
         .norm_dtype = walk->program->weights->vector,
         .eps = q_norm ? q_norm->norm.eps : 0,
+        .norm_offset = q_norm ? walk_offset(q_norm) : 0,
     };
     CUDA_TRY(op_rope_attention(&rope, &attend, stream_of(walk)), error);
     return 0;
@@ -122,6 +123,7 @@ int attend_head_norm(struct walk *walk, op_run ops, struct error *error)
         .weight = walk_weight(walk, op->weight)->data,
         .weight_dtype = walk->program->weights->vector,
         .eps = op->norm.eps,
+        .offset = walk_offset(op),
     };
     CUDA_TRY(op_head_norm(&args, stream_of(walk)), error);
     return 0;

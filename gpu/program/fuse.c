@@ -71,7 +71,7 @@ static bool norm_splits(const struct pass *pass, uint32_t norm)
     struct matmul_args giver = walk_product(walk, items[0].op);
     struct matmul_args reader = walk_product(walk, items[3].op);
     if (items[1].op->scale.by != 1 || giver.y_dtype != DTYPE_F32 ||
-        items[2].op->norm.kind != NORM_RMS || !walk_value(walk, walk_list(walk)->squares) ||
+        items[2].op->norm.kind == NORM_LAYER || !walk_value(walk, walk_list(walk)->squares) ||
         items[3].op->in[0] != items[2].op->out || read_later(pass, norm + 2, items[2].op->out))
         return false;
     walk_add(walk, items[1].op, &giver);

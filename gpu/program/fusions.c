@@ -14,12 +14,10 @@
 #include "gpu/kernels/step/null.h"
 #include "gpu/kernels/step/step_end.h"
 #include "gpu/program/attend.h"
-#include "gpu/program/walk.h"
+#include "gpu/program/norms.h"
 #include "protocol/base/minimum.h"
 
 #define OVERLAP_ROWS 512 /* of a step whose sums over ranks are made in halves */
-
-typedef const struct op *const *op_run; /* consecutive ops of the list */
 
 static cudaStream_t stream_of(const struct walk *walk)
 {
@@ -48,7 +46,8 @@ static int copy_blocks(struct walk *walk, op_run ops, struct error *error)
 static bool begin_model_can(const struct walk *walk, op_run ops)
 {
     struct step_begin_args args = walk_expand(walk, ops);
-    return ops[2]->scale.by == 1 && expand_begins(&args);
+    bool simple = ops[4]->kind == OP_ROUND || ops[4]->norm.kind != NORM_LAYER;
+    return ops[2]->scale.by == 1 && simple && expand_begins(&args);
 }
 
 static int begin_model(struct walk *walk, op_run ops, struct error *error)
@@ -180,37 +179,6 @@ static int activation(struct walk *walk, op_run ops, struct error *error)
     return 0;
 }
 
-/* ---- norms, and what is added to the residual ---- */
-
-static int add_norm_run(const struct walk *walk, const struct op *add, const struct op *norm,
-                        struct error *error)
-{
-    struct norm_args args = walk_norm(walk, add, norm);
-    CUDA_TRY(op_norm(&args, stream_of(walk)), error);
-    return 0;
-}
-
-static int add(struct walk *walk, op_run ops, struct error *error)
-{
-    return add_norm_run(walk, ops[0], NULL, error);
-}
-
-static int norm(struct walk *walk, op_run ops, struct error *error)
-{
-    return add_norm_run(walk, NULL, ops[0], error);
-}
-
-static bool add_norm_can(const struct walk *walk, op_run ops)
-{
-    (void)walk;
-    return ops[1]->in[0] == ops[0]->out;
-}
-
-static int add_norm(struct walk *walk, op_run ops, struct error *error)
-{
-    return add_norm_run(walk, ops[0], ops[1], error);
-}
-
 /* ---- ranks ---- */
 
 static const struct list_value *value_of(const struct walk *walk, value_id value)
@@ -257,23 +225,6 @@ static int matmul_all_reduce(struct walk *walk, op_run ops, struct error *error)
                               stream_of(walk), error);
     }
     return status ? status : comm_join(comm, stream_of(walk), error);
-}
-
-static int all_reduce_add(struct walk *walk, op_run ops, struct error *error)
-{
-    struct norm_args args = walk_norm(walk, ops[1], NULL);
-    return p2p_allreduce_norm(&walk->program->comm->p2p, &args, stream_of(walk), error);
-}
-
-static bool all_reduce_add_norm_can(const struct walk *walk, op_run ops)
-{
-    return walk->class.posts && add_norm_can(walk, ops + 1);
-}
-
-static int all_reduce_add_norm(struct walk *walk, op_run ops, struct error *error)
-{
-    struct norm_args args = walk_norm(walk, ops[1], ops[2]);
-    return p2p_allreduce_norm(&walk->program->comm->p2p, &args, stream_of(walk), error);
 }
 
 /* Each rank's slice of the vocabulary; the others' peer to peer, or by adding up over zeros. */
@@ -454,33 +405,50 @@ static int null(struct walk *walk, op_run ops, struct error *error)
 const struct fusion fusions[] = {
     SEVERAL(begin_model, 0, false, begin_model_can, OP_BEGIN, OP_COPY_BLOCKS, OP_EMBED, OP_ANGLES,
             OP_NORM),
+    SEVERAL(begin_model, 0, false, begin_model_can, OP_BEGIN, OP_COPY_BLOCKS, OP_EMBED, OP_ANGLES,
+            OP_ROUND),
     SEVERAL(attend_heads_rope, 0, false, attend_heads_rope_can, OP_HEAD_NORM, OP_HEAD_NORM,
             OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
+    SEVERAL(norms_reduce_behind_add_norm, 3, false, norms_reduce_behind_add_norm_can, OP_ALL_REDUCE,
+            OP_NORM, OP_ADD, OP_NORM),
+    SEVERAL(norms_reduce_behind_add_norm, 3, false, norms_reduce_behind_add_norm_can, OP_ALL_REDUCE,
+            OP_NORM, OP_ADD, OP_ROUND),
     SEVERAL(matmul_add_norm_out, 1, false, NULL, OP_MATMUL, OP_ADD, OP_NORM_OUT),
     SEVERAL(norm_in_matmul_activation, 2, false, norm_in_matmul_activation_can, OP_NORM_IN,
             OP_MATMUL, OP_ACTIVATION),
     SEVERAL(attend_rope, 0, false, attend_rope_can, OP_ROPE, OP_KV_WRITE, OP_ATTENTION),
-    SEVERAL(all_reduce_add_norm, 1, false, all_reduce_add_norm_can, OP_ALL_REDUCE, OP_ADD, OP_NORM),
+    SEVERAL(norms_reduce_add_norm, 1, false, norms_reduce_add_norm_can, OP_ALL_REDUCE, OP_ADD,
+            OP_NORM),
+    SEVERAL(norms_reduce_behind_add, 3, false, norms_reduce_behind_add_can, OP_ALL_REDUCE, OP_NORM,
+            OP_ADD),
+    SEVERAL(norms_reduce_wide, 3, false, posts, OP_SQUARES, OP_ALL_REDUCE, OP_WIDE_NORM),
+    SEVERAL(norms_behind_add_norm, 1, false, norms_behind_add_norm_can, OP_NORM, OP_ADD, OP_NORM),
+    SEVERAL(norms_behind_add_norm, 1, false, norms_behind_add_norm_can, OP_NORM, OP_ADD, OP_ROUND),
     SEVERAL(norm_in_matmul, 0, false, NULL, OP_NORM_IN, OP_MATMUL),
     SEVERAL(matmul_activation, 1, false, matmul_activation_can, OP_MATMUL, OP_ACTIVATION),
     SEVERAL(matmul_add, 1, false, matmul_add_can, OP_MATMUL, OP_ADD),
     SEVERAL(matmul_all_reduce, 0, false, posts_not, OP_MATMUL, OP_ALL_REDUCE),
     SEVERAL(matmul_all_gather, 0, true, NULL, OP_MATMUL, OP_ALL_GATHER),
-    SEVERAL(all_reduce_add, 1, false, posts, OP_ALL_REDUCE, OP_ADD),
-    SEVERAL(add_norm, 0, false, add_norm_can, OP_ADD, OP_NORM),
+    SEVERAL(norms_reduce_add, 1, false, posts, OP_ALL_REDUCE, OP_ADD),
+    SEVERAL(norms_behind_add, 1, false, norms_behind_add_can, OP_NORM, OP_ADD),
+    SEVERAL(norms_add_norm, 0, false, norms_add_norm_can, OP_ADD, OP_NORM),
+    SEVERAL(norms_add_norm, 0, false, norms_add_norm_can, OP_ADD, OP_ROUND),
     SEVERAL(sample_end, 0, false, NULL, OP_SAMPLE, OP_END),
     ALONE(OP_BEGIN, begin),
     ALONE(OP_COPY_BLOCKS, copy_blocks),
     ALONE(OP_EMBED, embed),
     ALONE(OP_ANGLES, angles),
-    ALONE(OP_NORM, norm),
+    ALONE(OP_NORM, norms_norm),
+    ALONE(OP_ROUND, norms_norm),
+    ALONE(OP_SQUARES, norms_squares),
+    ALONE(OP_WIDE_NORM, norms_wide),
     ALONE(OP_MATMUL, matmul),
     ALONE(OP_HEAD_NORM, attend_head_norm),
     ALONE(OP_ROPE, attend_rotate),
     ALONE(OP_KV_WRITE, attend_kv_write),
     ALONE(OP_ATTENTION, attend),
     ALONE(OP_ACTIVATION, activation),
-    ALONE(OP_ADD, add),
+    ALONE(OP_ADD, norms_add),
     ALONE(OP_ALL_REDUCE, all_reduce),
     ALONE(OP_POOL, pool),
     ALONE(OP_GATHER, gather),

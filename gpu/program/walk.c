@@ -97,6 +97,7 @@ void walk_norm_out(const struct walk *walk, const struct op *norm, struct matmul
         .squares = walk_value(walk, walk_list(walk)->squares),
         .out_stride = norm->norm.size,
         .weight_dtype = walk->program->weights->vector,
+        .offset = walk_offset(norm),
     };
 }
 
@@ -127,6 +128,31 @@ void walk_add(const struct walk *walk, const struct op *add, struct matmul_args 
     args->y_dtype = DTYPE_F32;
 }
 
+/* What `norm`, which may be a ROUND, makes of the row. */
+static void norm_becomes(const struct walk *walk, const struct op *norm, struct norm_args *args)
+{
+    args->out = walk_value(walk, norm->out);
+    args->out_dtype = scratch_dtype(walk->program, norm->out);
+    if (norm->kind == OP_ROUND) {
+        args->form = NORM_ROUNDED;
+        return;
+    }
+    args->weight = walk_weight(walk, norm->weight)->data;
+    args->eps = norm->norm.eps;
+    args->offset = walk_offset(norm);
+    args->form = norm->norm.kind == NORM_LAYER ? NORM_CENTERED : NORM_SCALED;
+    if (norm->bias != LIST_NONE)
+        args->bias = walk_weight(walk, norm->bias)->data;
+}
+
+void walk_norm_behind(const struct walk *walk, const struct op *behind, struct norm_args *args)
+{
+    args->delta_normed = true;
+    args->delta_weight = walk_weight(walk, behind->weight)->data;
+    args->delta_eps = behind->norm.eps;
+    args->delta_offset = walk_offset(behind);
+}
+
 struct norm_args walk_norm(const struct walk *walk, const struct op *add, const struct op *norm)
 {
     const struct program *program = walk->program;
@@ -134,12 +160,10 @@ struct norm_args walk_norm(const struct walk *walk, const struct op *add, const 
     uint32_t size = width_of(walk, residual);
     enum dtype delta = add ? scratch_dtype(program, add->in[0]) : DTYPE_F32;
     value_id sum = walk_list(walk)->sum;
-    return (struct norm_args){
+    struct norm_args args = {
         .rows = walk->rows,
         .residual = walk_value(walk, residual),
         .delta = add ? walk_value(walk, add->in[0]) : NULL,
-        .weight = norm ? walk_weight(walk, norm->weight)->data : NULL,
-        .out = norm ? walk_value(walk, norm->out) : NULL,
         .size = size,
         .residual_stride = size,
         .delta_stride = size,
@@ -148,12 +172,41 @@ struct norm_args walk_norm(const struct walk *walk, const struct op *add, const 
         .delta_dtype = add ? delta : scratch_dtype(program, sum),
         .weight_dtype = program->weights->vector,
         .out_dtype = program->dtype,
-        .eps = norm ? norm->norm.eps : 0,
         .delta_scale = add ? add->scale.by : 1,
     };
+    if (norm)
+        norm_becomes(walk, norm, &args);
+    return args;
 }
 
-/* ops: BEGIN, COPY_BLOCKS, EMBED, ANGLES, NORM. */
+struct wide_norm_args walk_wide_norm(const struct walk *walk, const struct op *op)
+{
+    const struct op_list *list = walk_list(walk);
+    value_id base = list->values[op->in[0]].of;
+    bool norms = op->kind == OP_WIDE_NORM;
+    struct wide_norm_args args = {
+        .rows = walk->rows,
+        .at = walk_value(walk, base),
+        .stride = width_of(walk, base),
+        .dtype = scratch_dtype(walk->program, base),
+        .weight_dtype = walk->program->weights->vector,
+        .ranks = list->ranks,
+        .squares = walk_value(walk, norms ? op->in[2] : op->out),
+    };
+    for (int i = 0; i < WIDE_VALUES; i++) {
+        args.value[i].first = list->values[op->in[i]].first;
+        args.value[i].size = width_of(walk, op->in[i]);
+    }
+    if (!norms)
+        return args;
+    args.value[0].weight = walk_weight(walk, op->weight)->data;
+    args.value[1].weight = walk_weight(walk, op->bias)->data;
+    args.eps = op->norm.eps;
+    args.offset = walk_offset(op);
+    return args;
+}
+
+/* ops: BEGIN, COPY_BLOCKS, EMBED, ANGLES, NORM or ROUND. */
 static struct step_begin_first first_of(const struct walk *walk, const struct op *const *ops)
 {
     const struct op *embed = ops[2], *angles = ops[3], *norm = ops[4];
@@ -161,13 +214,14 @@ static struct step_begin_first first_of(const struct walk *walk, const struct op
     return (struct step_begin_first){
         .table = *walk_weight(walk, embed->weight),
         .residual = walk_value(walk, embed->out),
-        .norm = walk_weight(walk, norm->weight)->data,
+        .norm = norm->kind == OP_NORM ? walk_weight(walk, norm->weight)->data : NULL,
         .x = walk_value(walk, norm->out),
         .inverse_frequency = walk->program->weights->inverse_frequency[angles->rope.table],
         .angles = walk_value(walk, angles->out),
         .pairs = rope->pairs,
         .attention = rope->attention,
-        .eps = norm->norm.eps,
+        .eps = norm->kind == OP_NORM ? norm->norm.eps : 0,
+        .offset = norm->kind == OP_NORM ? walk_offset(norm) : 0,
         .norm_dtype = walk->program->weights->vector,
         .x_dtype = walk->program->dtype,
     };

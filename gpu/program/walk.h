@@ -4,6 +4,7 @@
 
 #include "gpu/kernels/matmul/matmul.h"
 #include "gpu/kernels/norm/norm.h"
+#include "gpu/kernels/norm/wide_norm.h"
 #include "gpu/program/scratch_layout.h"
 
 struct walk {
@@ -28,6 +29,12 @@ static inline const struct weight *walk_weight(const struct walk *walk, weight_i
     return &walk->program->weights->at[weight];
 }
 
+/* What a norm adds to its weight. */
+static inline float walk_offset(const struct op *norm)
+{
+    return norm->norm.kind == NORM_RMS_PLUS_ONE ? 1 : 0;
+}
+
 /* A value's address; NULL where it has no room. */
 void *walk_value(const struct walk *walk, value_id value);
 /* And its row. */
@@ -44,8 +51,12 @@ void walk_activate(const struct walk *walk, const struct op *activation, struct 
 /* The result is added to the residual. */
 void walk_add(const struct walk *walk, const struct op *add, struct matmul_args *args);
 
-/* `add`, `norm`: NULL: not that part. */
+/* `add`, `norm` or ROUND: NULL: not that part. */
 struct norm_args walk_norm(const struct walk *walk, const struct op *add, const struct op *norm);
+/* What is added is normed before. */
+void walk_norm_behind(const struct walk *walk, const struct op *behind, struct norm_args *args);
+/* Of WIDE_NORM, or of SQUARES. */
+struct wide_norm_args walk_wide_norm(const struct walk *walk, const struct op *op);
 
 /* Of the step's first kernel; the ops behind BEGIN and COPY_BLOCKS: NULL, or what it does as well.
  */

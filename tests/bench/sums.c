@@ -184,7 +184,8 @@ static void open_member(struct member *member)
     MUST(cudaEventCreateWithFlags(&member->end, cudaEventDefault));
     must(mem_open(&member->mem, (int)member->rank, member->stream, &(struct mem_limits){0}, &error),
          &error);
-    must(comm_open(&member->comm, member->bench->group, member->rank, VOCAB, &member->mem, &error),
+    must(comm_open(&member->comm, member->bench->group, member->rank,
+                   (struct p2p_model){.vocab = VOCAB}, &member->mem, &error),
          &error);
     MUST(cudaStreamSynchronize(cudaStreamPerThread));
     for (int i = 0; i < 4; i++)

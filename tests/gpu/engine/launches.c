@@ -19,6 +19,7 @@
 #include "gpu/kernels/matmul/matmul.h"
 #include "gpu/kernels/step/step_end.h"
 #include "gpu/kernels/collective/allreduce_norm.h"
+#include "gpu/kernels/collective/allreduce_wide_norm.h"
 #include "gpu/kernels/attention/rope_attention.h"
 #include "gpu/kernels/sampling/sample.h"
 #include "gpu/kernels/sampling/score.h"
@@ -235,10 +236,28 @@ static const char *place_text(const struct tensor_slice *p)
 static const char *norm_text(const struct norm_args *a)
 {
     static char text[2 * TEXT_BYTES];
-    snprintf(text, sizeof text, "%s %s %s %s %s %u %u %u %u %d%d%d%d %a", rows_text(a->rows),
-             name(a->residual), name(a->delta), name(a->weight), name(a->out), a->size,
-             a->residual_stride, a->delta_stride, a->out_stride, (int)a->residual_dtype,
-             (int)a->delta_dtype, (int)a->weight_dtype, (int)a->out_dtype, (double)a->eps);
+    int used =
+        snprintf(text, sizeof text, "%s %s %s %s %s %u %u %u %u %d%d%d%d %a", rows_text(a->rows),
+                 name(a->residual), name(a->delta), name(a->weight), name(a->out), a->size,
+                 a->residual_stride, a->delta_stride, a->out_stride, (int)a->residual_dtype,
+                 (int)a->delta_dtype, (int)a->weight_dtype, (int)a->out_dtype, (double)a->eps);
+    if (a->form != NORM_SCALED || a->offset != 0 || a->bias)
+        used += snprintf(text + used, sizeof text - (size_t)used, " form %d %a %s", (int)a->form,
+                         (double)a->offset, name(a->bias));
+    if (a->delta_normed)
+        snprintf(text + used, sizeof text - (size_t)used, " behind %s %a %a", name(a->delta_weight),
+                 (double)a->delta_eps, (double)a->delta_offset);
+    return text;
+}
+
+static const char *wide_norm_text(const struct wide_norm_args *a)
+{
+    static char text[2 * TEXT_BYTES];
+    snprintf(text, sizeof text, "%s %s %u %d%d %u+%u %s %u+%u %s %u %s %a %a", rows_text(a->rows),
+             name(a->at), a->stride, (int)a->dtype, (int)a->weight_dtype, a->value[0].first,
+             a->value[0].size, name(a->value[0].weight), a->value[1].first, a->value[1].size,
+             name(a->value[1].weight), a->ranks, name(a->squares), (double)a->eps,
+             (double)a->offset);
     return text;
 }
 
@@ -273,6 +292,7 @@ static const char *activation_text(enum activation kind, bool gated)
 OP(embed, "embed %s %s %s %u %d", batch_text(&a->batch), weight_text(&a->table), name(a->out), a->stride,
    (int)a->out_dtype)
 OP(norm, "norm %s", norm_text(a))
+OP(wide_norm, "wide norm %s", wide_norm_text(a))
 OP(activation, "%s %s %s %s %u %u %u %d", activation_text(a->kind, a->gated), rows_text(a->rows), name(a->in),
    name(a->out), a->size, a->in_stride, a->out_stride, (int)a->dtype)
 OP(gather, "gather %s %s %s %s %u %u %u %d", rows_text(a->rows), name(a->index), name(a->in), name(a->out),
@@ -285,6 +305,7 @@ OP(copy_blocks, "move %s", batch_text(&a->batch))
 OP(step_end, "publish %s %s %s %s %s %u %u", name(a->control), name(a->counts), name(a->samples),
    name(a->tops), name(a->slots), a->samples_max, a->slots_max)
 OP(allreduce_norm, "reduce %s %s", norm_text(&a->norm), inboxes_text(&a->inboxes))
+OP(allreduce_wide_norm, "reduce wide %s %s", wide_norm_text(&a->norm), inboxes_text(&a->inboxes))
 OP(all_gather, "collect %s %s %u %u %s", rows_text(a->rows), name(a->x), a->width, a->share,
    inboxes_text(&a->inboxes))
 OP(convert, "convert %s %s %s %d %d", place_text(&a->place), name(a->from), name(a->to), (int)a->from_dtype,
@@ -292,6 +313,13 @@ OP(convert, "convert %s %s %s %d %d", place_text(&a->place), name(a->from), name
 OP(fill, "fill %s %s %d %u %" PRIu64 " %a %a", place_text(&a->place), name(a->to), (int)a->to_dtype,
    a->tensor, a->seed, (double)a->mean, (double)a->deviation)
 OP(null, "null %s %s", batch_text(&a->batch), name(a->states))
+
+cudaError_t op_squares(const struct wide_norm_args *a, cudaStream_t stream)
+{
+    (void)stream;
+    note("squares %s", wide_norm_text(a));
+    return cudaSuccess;
+}
 
 cudaError_t op_null_results(const struct null_args *a, cudaStream_t stream)
 {
@@ -358,6 +386,8 @@ cudaError_t op_rope_attention(const struct rope_args *r, const struct attention_
     note("rope %s %s %s %u %d %u %u %u %s %s %s %d %a", batch_text(&r->batch), kv_text(&r->kv),
          name(r->qkv), r->stride, (int)r->dtype, r->heads, r->kv_heads, r->head_dim,
          name(r->angles), name(r->q_norm), name(r->k_norm), (int)r->norm_dtype, (double)r->eps);
+    if (r->norm_offset != 0)
+        note("the heads' norms with %a", (double)r->norm_offset);
     attend_note(a);
     return cudaSuccess;
 }
@@ -398,6 +428,8 @@ static void expand_note(const char *what, const struct step_begin_args *a)
          name(a->control), weight_text(&f->table), name(f->residual), name(f->norm), name(f->x),
          name(f->inverse_frequency), name(f->angles), f->pairs, (double)f->attention,
          (double)f->eps, (int)f->norm_dtype, (int)f->x_dtype);
+    if (f->offset != 0)
+        note("the norm with %a", (double)f->offset);
 }
 
 static void nothing(const void *args, uint32_t index)
@@ -478,6 +510,8 @@ cudaError_t op_matmul(const struct matmul_args *a, cudaStream_t stream)
          a->workspace_bytes, a->gated, a->adds, name(a->norm_out.weight), name(a->norm_out.out),
          name(a->norm_out.squares), a->norm_out.out_stride, (int)a->norm_out.weight_dtype,
          name(a->norm_in.squares), (double)a->norm_in.eps);
+    if (a->norm_out.offset != 0)
+        note("handed with %a", (double)a->norm_out.offset);
     return cudaSuccess;
 }
 
