@@ -18,6 +18,7 @@ static const struct {
     {"synthetic:mistral-7b", 7241732096, 32768, 4096},
     {"synthetic:phi-3-mini", 3821079552, 4096, 2047},
     {"synthetic:phi-4", 14659507200, 16384, 0},
+    {"synthetic:phi-4-mini", 3836021760, 131072, 262144},
     {"synthetic:granite-3.1-8b", 8170848256, 131072, 0},
     {"synthetic:smollm3-3b", 3075098624, 65536, 0},
     {"synthetic:tiny", 2492672, 4096, 0},
@@ -64,7 +65,8 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
     ck_assert_str_eq(
         error.text,
         "synthetic shape \"gpt-2\" is unknown (known: tiny, llama-3.2-1b, llama-3.1-8b, "
-        "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, phi-3-mini, phi-4, granite-3.1-8b, "
+        "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, phi-3-mini, phi-4, phi-4-mini, "
+        "granite-3.1-8b, "
         "smollm3-3b, tiny-wide)");
 }
 END_TEST
