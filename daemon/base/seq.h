@@ -92,7 +92,7 @@ struct seq {
     struct list wait_link;       /* waiting queue, then its sink's news */
     struct waiting_share *share; /* whom its tokens are charged to, */
     struct waiting_lane *lane;   /* and this connection; NULL once that is gone */
-    bool low;                    /* taken by the share of lower priorities */
+    bool low, top;               /* taken while higher priorities waited; while only lower ones did */
     uint32_t charged;            /* of out_count */
     uint64_t result_bytes;       /* counted in struct load from its sending to its release */
     struct deadline deadline;

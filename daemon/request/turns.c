@@ -75,6 +75,8 @@ void turns_add(struct turns *turns, struct turn *turn)
 {
     assert(!turn->waits);
     turn->waits = true;
+    (void)turns_first(turns);
+    turns->count++;
     if (turn->used < turns->floor)
         turn->used = turns->floor;
     put(turns, turn);
@@ -84,6 +86,7 @@ void turns_remove(struct turns *turns, struct turn *turn)
 {
     assert(turn->waits);
     turn->waits = false;
+    turns->count--;
     take(turns, turn);
 }
 
@@ -95,7 +98,14 @@ struct turn *turns_first(struct turns *turns)
         take(turns, turn);
         put(turns, turn);
     }
-    if (turns->root)
+    if (turns->root && turns->floor < turns->root->key)
         turns->floor = turns->root->key;
     return turns->root;
+}
+
+void turns_pass(struct turns *turns, uint64_t given)
+{
+    turns->rest += given;
+    turns->floor += turns->rest / turns->count;
+    turns->rest %= turns->count;
 }

@@ -3,7 +3,9 @@
  * The least counter is first; of equal ones, who came first. A counter rises by turn_charge()
  * whenever something was used, also while its owner stands here or is away. Who comes, or comes
  * back, starts at least where those who stand here are, so that staying away saves nothing up;
- * what it owes it still owes.
+ * what it owes it still owes. Whatever is given to one of them raises where others may start by
+ * its part for each of them: who owes something waits only until newcomers start behind it, even
+ * if new ones come for ever.
  *
  * A pairing heap with embedded links: adding takes constant time, taking out logarithmic time. Owns
  * and allocates nothing. One thread.
@@ -25,12 +27,16 @@ struct turn {
 /* Zeroed memory is nobody. */
 struct turns {
     struct turn *root;
-    uint64_t floor; /* the least counter that was seen here last */
+    uint64_t floor; /* where newcomers start at least */
+    uint64_t rest;  /* of what was given, not in `floor` yet */
     uint64_t number;
+    uint32_t count;
 };
 
 void turns_add(struct turns *turns, struct turn *turn);
 void turns_remove(struct turns *turns, struct turn *turn);
+/* So much was given to one of them, who still stands here. */
+void turns_pass(struct turns *turns, uint64_t given);
 /* NULL: nobody. */
 struct turn *turns_first(struct turns *turns);
 

@@ -31,13 +31,9 @@ static uint32_t level_of(const struct waiting_share *share)
     return (uint32_t)(share - share->user->shares);
 }
 
-/* Those below the highest begin to wait: the share is theirs from now on, not of before. */
 static void begin_level(struct waiting *waiting, uint32_t level)
 {
-    uint32_t before = waiting->level_bits;
     waiting->level_bits |= 1u << level;
-    if (before && !(before & (before - 1)) && waiting->low_used < waiting->top_used)
-        waiting->low_used = waiting->top_used;
     if (waiting->level_used[level] < waiting->level_floor)
         waiting->level_used[level] = waiting->level_floor;
 }
@@ -114,25 +110,27 @@ void waiting_unpark(struct waiting *waiting)
 /* ---- whose turn it is --------------------------------------------------------------------------
  */
 
-/* Of the levels in `bits`, the one that has used least of what is shared among them. */
-static uint32_t least_used(const struct waiting *waiting, uint32_t bits)
+/* The level that has used least while others waited. */
+static uint32_t least_used(const struct waiting *waiting)
 {
-    uint32_t best = highest(bits);
-    for (uint32_t left = bits & ~(1u << best); left; left &= ~(1u << highest(left)))
+    uint32_t best = highest(waiting->level_bits);
+    for (uint32_t left = waiting->level_bits & ~(1u << best); left; left &= ~(1u << highest(left)))
         if (waiting->level_used[highest(left)] < waiting->level_used[best])
             best = highest(left);
     return best;
 }
 
-static uint32_t low_bits(const struct waiting *waiting)
+static bool several(uint32_t bits)
 {
-    return waiting->level_bits & ~(1u << highest(waiting->level_bits));
+    return bits & (bits - 1);
 }
 
-/* Lower priorities have their share ahead of them. */
-static bool low_turn(const struct waiting *waiting)
+/* The share is due. Then the one that has used least goes, even the highest: it was a lower one
+ * maybe, until the one above it had gone. */
+static bool share_is_due(const struct waiting *waiting)
 {
-    return waiting->share > 0 && low_bits(waiting) && waiting->low_used < waiting->top_used;
+    return waiting->share > 0 && several(waiting->level_bits) &&
+           waiting->low_used < waiting->top_used;
 }
 
 static struct seq *first_of(struct waiting_share *share)
@@ -146,8 +144,7 @@ struct seq *waiting_first(struct waiting *waiting)
 {
     if (!waiting->level_bits)
         return NULL;
-    uint32_t level =
-        low_turn(waiting) ? least_used(waiting, low_bits(waiting)) : highest(waiting->level_bits);
+    uint32_t level = share_is_due(waiting) ? least_used(waiting) : highest(waiting->level_bits);
     struct turn *turn = turns_first(&waiting->levels[level]);
     return first_of(container_of(turn, struct waiting_share, turn));
 }
@@ -157,12 +154,12 @@ struct seq *waiting_first(struct waiting *waiting)
 
 void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens)
 {
-    if (seq->low) {
+    if (seq->low)
         waiting->low_used += tokens * (100 - waiting->share);
-        waiting->level_used[level_of(seq->share)] += tokens;
-    } else {
+    else if (seq->top)
         waiting->top_used += tokens * waiting->share;
-    }
+    if (seq->low || seq->top)
+        waiting->level_used[level_of(seq->share)] += tokens;
     waiting->used += tokens;
     turn_charge(&seq->share->turn, tokens);
     if (seq->lane)
@@ -171,10 +168,13 @@ void waiting_charge(struct waiting *waiting, struct seq *seq, uint64_t tokens)
 
 void waiting_take(struct waiting *waiting, struct seq *seq, uint64_t tokens)
 {
-    uint32_t level = level_of(seq->share);
+    uint32_t level = level_of(seq->share), least = least_used(waiting);
     seq->low = waiting->level_bits >> level > 1;
-    if (seq->low && waiting->level_floor < waiting->level_used[level])
-        waiting->level_floor = waiting->level_used[level];
+    seq->top = !seq->low && several(waiting->level_bits);
+    if (waiting->level_floor < waiting->level_used[least])
+        waiting->level_floor = waiting->level_used[least];
+    turns_pass(&waiting->levels[level], tokens);
+    turns_pass(&seq->share->lanes, tokens);
     waiting_remove(waiting, seq);
     waiting_charge(waiting, seq, tokens);
 }

@@ -59,8 +59,10 @@ struct waiting {
     uint64_t count;      /* parked ones included */
     uint64_t used;       /* tokens that were charged, to whomever */
     uint32_t share;      /* percent of the tokens that lower priorities get together */
-    /* What the highest priority and those below it have used, each weighted by the other's share,
-     * and per level its part of the latter. Those below save nothing up, either. */
+    /* What was used by those that were taken before lower priorities that waited, and by those that
+     * were taken before higher ones, each weighted by the other's share; and per level. What is used
+     * while nobody waits at another level counts nowhere, so nothing is saved up; and what was
+     * passed over while it waited is due until it is given, whoever comes and goes above it. */
     uint64_t top_used, low_used;
     uint64_t level_used[WAITING_LEVELS], level_floor;
 };

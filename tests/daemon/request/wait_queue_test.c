@@ -268,6 +268,64 @@ START_TEST(who_comes_one_at_a_time_gets_no_more_than_the_share)
 }
 END_TEST
 
+/* One above that always comes in time for the next place, and goes with it. */
+START_TEST(who_comes_above_one_at_a_time_starves_nobody_below)
+{
+    uint32_t before = 0;
+    waiting.share = shares[_i];
+    struct seq *low = push_heavy(1, 0, 0, 10);
+    do {
+        push_heavy(0, 0, 3, 10);
+        ck_assert_uint_le(++before, 100 / shares[_i] + 1);
+    } while (take_seq() != low);
+}
+END_TEST
+
+/* It is never the highest when the share is due, and the share goes to one below it. */
+START_TEST(who_is_between_two_that_come_and_go_is_not_starved)
+{
+    uint32_t before = 0;
+    waiting.share = 5;
+    struct seq *middle = push_heavy(1, 0, 0, 10);
+    for (struct seq *taken = NULL; taken != middle; taken = take_seq()) {
+        bool due = waiting.low_used < waiting.top_used;
+        push_heavy(due ? 2 : 0, 0, due ? -3 : 3, 10);
+        ck_assert_uint_le(++before, 5);
+    }
+}
+END_TEST
+
+#define NEWCOMERS 2000
+
+static struct waiting_conn newcomers[NEWCOMERS];
+
+static void push_newcomer(uint32_t number)
+{
+    ck_assert_uint_lt(number, NEWCOMERS);
+    struct seq *seq = &seqs[used];
+    cost[used++] = 1;
+    seq->priority = 0;
+    waiting_push(&waiting, &users[0], &newcomers[number], seq);
+}
+
+/* A connection that has used much and still wants something, and another one always waits that is
+ * new and starts where nobody has used anything: as each request of HTTP is. */
+START_TEST(who_owes_something_waits_no_longer_than_newcomers_take_as_much)
+{
+    struct seq *first = push_heavy(0, 0, 0, 1);
+    uint32_t next = 0;
+    memset(newcomers, 0, sizeof(newcomers));
+    ck_assert_ptr_eq(take_seq(), first);
+    push_newcomer(next++);
+    waiting_charge(&waiting, first, 500);
+    struct seq *second = push_heavy(0, 0, 0, 1);
+    do
+        push_newcomer(next++);
+    while (take_seq() != second);
+    ck_assert_uint_ge(next, 500); /* but it is what it owes */
+}
+END_TEST
+
 START_TEST(without_a_share_the_highest_goes_first_always)
 {
     waiting.share = 0;
@@ -363,6 +421,10 @@ Suite *waiting_suite(void)
     tcase_add_test(tcase, two_connections_get_no_more_than_one);
     tcase_add_loop_test(tcase, lower_priorities_get_their_share_under_a_flood, 0,
                         (int)(sizeof(shares) / sizeof(shares[0])));
+    tcase_add_loop_test(tcase, who_comes_above_one_at_a_time_starves_nobody_below, 0,
+                        (int)(sizeof(shares) / sizeof(shares[0])));
+    tcase_add_test(tcase, who_is_between_two_that_come_and_go_is_not_starved);
+    tcase_add_test(tcase, who_owes_something_waits_no_longer_than_newcomers_take_as_much);
     tcase_add_test(tcase, a_share_is_not_saved_up);
     tcase_add_test(tcase, who_comes_one_at_a_time_gets_no_more_than_the_share);
     tcase_add_test(tcase, without_a_share_the_highest_goes_first_always);
