@@ -115,11 +115,14 @@ static void open_replica(struct host *host, struct gpu_model *model, struct gpu_
         return;
     }
     invariants_add(engine, model, limits);
+    struct replica_worker **made = &host->replicas[host->replica_count];
     if (replica_make(invariants_api(), engine, model, limits, host->options, &host->completions,
-                     &host->replicas[host->replica_count], &error))
+                     made, &error)) {
         scene_fail(host->scene, "%s", error.text);
-    else
-        host->replica_count++;
+        return;
+    }
+    (*made)->base.api = shares_api(&host->shares, (*made)->base.api);
+    host->replica_count++;
 }
 
 void host_open(struct host *host, struct scene *scene, const struct host_setup *setup)
@@ -129,7 +132,7 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     struct error error;
     memset(host, 0, sizeof(*host));
     host->scene = scene;
-    shares_init(&host->shares, scene);
+    shares_init(&host->shares, scene, &host->server);
     host->device_us = scene_one_in(scene, 3) ? 1000 : 30;
     if (options_defaults(&host->options, &error))
         abort();
@@ -371,9 +374,10 @@ void host_server_turn(struct host *host)
     check_order(host);
     host->touched = false;
     scene_note(host->scene, "server", host->server.live_sequences, host->server.load.sequences);
+    shares_begin(&host->shares);
     unsigned control = server_turn(&host->server, host->scene->now_us);
     host->turned = true;
-    shares_check(&host->shares, &host->server);
+    shares_check(&host->shares);
     if (control & COMPLETION_READY && all_ready(host)) {
         server_ready(&host->server, host->scene->now_us);
         host->touched = true;

@@ -4,78 +4,184 @@
 #include <string.h>
 
 #include "daemon/api/session.h"
+#include "daemon/worker/completion_queue.h"
+
 #define WRONG(...) scene_fail(shares->scene, "shares: " __VA_ARGS__)
 
-void shares_init(struct shares *shares, struct scene *scene)
-{
-    memset(shares, 0, sizeof(*shares));
-    shares->scene = scene;
-}
+static struct shares *present; /* whose replicas these are */
 
-/* ---- turns -------------------------------------------------------------------------------------
+/* ---- who ---------------------------------------------------------------------------------------
  */
 
-/* Tokens that others may use before its turn must have come: in each priority each rival may have a
- * sequence before it; where there are lower priorities, that is their share of all. Some more,
- * since tokens are charged after they came. What others run gives way to a user; between
- * connections only where one has several. */
-static uint64_t bound(const struct shares *shares, const struct server *server,
-                      const struct shares_watch *watch, uint64_t rivals)
+static uint64_t user_name(uint64_t id)
 {
-    uint64_t levels = (uint64_t)__builtin_popcount(watch->levels);
-    uint64_t turns = levels * rivals * shares->most;
-    uint64_t running = watch->who % 2 ? watch->running : 1;
-    return (levels > 1 ? turns * 100 / server->waiting.share : turns) +
-           shares->most * (running + 2) + 8 * levels;
+    return 2 * id + 2;
 }
 
-static void look(struct shares *shares, const struct server *server, uint64_t who, uint64_t served,
-                 bool waits, uint64_t rivals)
+static uint64_t sink_name(uint64_t number)
 {
-    struct shares_watch *watch = NULL;
+    return 2 * number + 1;
+}
+
+static struct shares_watch *find(struct shares *shares, uint64_t who)
+{
     for (uint32_t i = 0; i < SHARES_WATCHED; i++)
-        if (shares->watch[i].who == who || (!watch && !shares->watch[i].who))
-            watch = &shares->watch[i];
-    if (!watch) {
+        if (shares->watch[i].who == who)
+            return &shares->watch[i];
+    return NULL;
+}
+
+static uint32_t level_of(const struct seq *seq)
+{
+    return (uint32_t)(seq->share - seq->share->user->shares);
+}
+
+static const struct turn *turn_of(const struct user *user, const struct session *session,
+                                  uint32_t level)
+{
+    return user ? &user->waiting.shares[level].turn : &session->sink.waiting.lanes[level].turn;
+}
+
+/* For each user, and each connection. */
+static void each(struct shares *shares, void (*look)(struct shares *shares, const struct user *user,
+                                                     const struct session *session))
+{
+    for (uint32_t i = 0; i < USER_BUCKETS; i++)
+        list_each(link, &shares->server->users.buckets[i])
+            look(shares, container_of(link, struct user, bucket_link), NULL);
+    list_each(link, &shares->server->conns.conns)
+        look(shares, NULL, container_of(link, struct session, conn.conn_link));
+}
+
+/* ---- the books against the server's counters ---------------------------------------------------
+ *
+ * A counter is what was charged, but for one thing: who begins to wait starts at the floor of those
+ * that it waits among, if that is more. A floor never falls, so a counter that is ahead of the
+ * books lies between the floor of when they were last compared and the present one. And nobody
+ * begins below all those who waited then and wait now: the floor is not below the least of these.
+ */
+
+static uint64_t floor_of(const struct shares *shares, const struct session *session, uint32_t level)
+{
+    if (!session)
+        return shares->server->waiting.levels[level].floor;
+    return session->sink.user->waiting.shares[level].lanes.floor;
+}
+
+static uint64_t last_floor(struct shares *shares, const struct session *session, uint32_t level)
+{
+    if (!session)
+        return shares->floor[level];
+    const struct shares_watch *user = find(shares, user_name(session->sink.user->id));
+    return user ? user->floor[level] : 0;
+}
+
+static void look_at(struct shares *shares, const struct user *user, const struct session *session)
+{
+    uint64_t who = user ? user_name(user->id) : sink_name(session->sink.number);
+    struct shares_watch *watch = find(shares, who);
+    if (!watch && !(watch = find(shares, 0))) {
         WRONG("too many to watch");
         return;
     }
-    if (watch->who != who || !waits || watch->served != served)
-        *watch = (struct shares_watch){.who = who, .served = served, .since = server->waiting.used};
+    bool fresh = watch->who != who;
+    if (fresh)
+        *watch = (struct shares_watch){.who = who,
+                                       .user = session ? user_name(session->sink.user->id) : 0};
     watch->seen = true;
-    watch->levels |= server->waiting.level_bits;
-    if (watch->running < server->load.running)
-        watch->running = server->load.running;
-    uint64_t passed = server->waiting.used - watch->since;
-    uint64_t right = bound(shares, server, watch, rivals);
-    if (passed > right)
-        WRONG("somebody waits while others use %" PRIu64 " tokens, at most %" PRIu64 " are right",
-              passed, right);
+    for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
+        const struct turn *turn = turn_of(user, session, i);
+        uint64_t used = turn->used;
+        watch->stays[i] = watch->waits[i] && turn->waits && turn->number == watch->number[i];
+        if (used == watch->used[i])
+            continue;
+        bool raised = used > watch->used[i] && used >= last_floor(shares, session, i) &&
+                      used <= floor_of(shares, session, i);
+        if (!raised && !(fresh && user)) /* what a user owes is remembered while it is away */
+            WRONG("%s %" PRIu64 " has used %" PRIu64
+                  " tokens of priority %u by its counter, %" PRIu64 " by the books",
+                  user ? "user" : "connection", who / 2, used, i, watch->used[i]);
+        watch->used[i] = used;
+    }
 }
 
-static void look_at_user(struct shares *shares, const struct server *server,
-                         const struct user *user)
+/* The least key of those who waited among these at the last look; 0 where none of them has stayed
+ * all the time, since nobody may have been there when others came. */
+static uint64_t least_waiting(const struct shares *shares, uint64_t user, uint32_t level)
 {
-    uint64_t served = 0;
-    bool waits = false;
-    for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
-        served += user->waiting.shares[i].turn.used;
-        waits |= user->waiting.shares[i].turn.waits;
+    uint64_t least = UINT64_MAX;
+    bool stays = false;
+    for (uint32_t i = 0; i < SHARES_WATCHED; i++) {
+        const struct shares_watch *watch = &shares->watch[i];
+        if (!watch->who || watch->user != user || !watch->waits[level])
+            continue;
+        stays |= watch->stays[level];
+        if (watch->key[level] < least)
+            least = watch->key[level];
     }
-    look(shares, server, 2 * user->id + 2, served, waits, server->users.count);
+    return stays ? least : 0;
 }
 
-static void look_at_session(struct shares *shares, const struct server *server,
-                            const struct session *session)
+static void look_at_newcomer(struct shares *shares, const struct user *user,
+                             const struct session *session)
 {
-    uint64_t served = 0;
-    bool waits = false;
+    uint64_t who = user ? user_name(user->id) : sink_name(session->sink.number);
+    const struct shares_watch *watch = find(shares, who);
     for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
-        served += session->sink.waiting.lanes[i].turn.used;
-        waits |= session->sink.waiting.lanes[i].turn.waits;
+        if (watch->waits[i] || !turn_of(user, session, i)->waits)
+            continue;
+        uint64_t least = least_waiting(shares, watch->user, i);
+        if (watch->used[i] < least)
+            WRONG("somebody begins to wait at %" PRIu64 " where all others had used %" PRIu64,
+                  watch->used[i], least);
     }
-    look(shares, server, 2 * session->sink.number + 1, served, waits,
-         (uint64_t)server->users.count * server->load.connections);
+}
+
+static void note(struct shares *shares, const struct user *user, const struct session *session)
+{
+    uint64_t who = user ? user_name(user->id) : sink_name(session->sink.number);
+    struct shares_watch *watch = find(shares, who);
+    for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
+        const struct turn *turn = turn_of(user, session, i);
+        watch->waits[i] = turn->waits;
+        watch->key[i] = turn->key;
+        watch->number[i] = turn->number;
+        if (user)
+            watch->floor[i] = user->waiting.shares[i].lanes.floor;
+    }
+}
+
+static void look_at_levels(struct shares *shares)
+{
+    const struct waiting *waiting = &shares->server->waiting;
+    for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
+        uint64_t used = waiting->level_used[i];
+        bool raised = used > shares->level_used[i] && used >= shares->level_floor &&
+                      used <= waiting->level_floor;
+        if (used != shares->level_used[i] && !raised)
+            WRONG("priority %u has used %" PRIu64 " tokens while others waited, by the books "
+                  "%" PRIu64,
+                  i, used, shares->level_used[i]);
+        shares->level_used[i] = used;
+        shares->floor[i] = waiting->levels[i].floor;
+    }
+    shares->level_floor = waiting->level_floor;
+    if (waiting->used != shares->used || waiting->top_used != shares->top_used ||
+        waiting->low_used != shares->low_used)
+        WRONG("%" PRIu64 " tokens are used, weighted %" PRIu64 " before others and %" PRIu64
+              " by the share, by the books %" PRIu64 ", %" PRIu64 " and %" PRIu64,
+              waiting->used, waiting->top_used, waiting->low_used, shares->used, shares->top_used,
+              shares->low_used);
+}
+
+static void compare(struct shares *shares)
+{
+    each(shares, look_at);
+    if (shares->scene->failed)
+        return;
+    each(shares, look_at_newcomer);
+    each(shares, note);
+    look_at_levels(shares);
 }
 
 /* Who was not seen has gone. */
@@ -88,28 +194,215 @@ static void forget(struct shares *shares)
     }
 }
 
+/* ---- what is charged ---------------------------------------------------------------------------
+ */
+
+static void charge(struct shares *shares, const struct shares_due *due)
+{
+    const uint64_t names[] = {user_name(due->user), due->sink ? sink_name(due->sink) : 0};
+    uint64_t share = shares->server->waiting.share;
+    for (int i = 0; i < 2; i++) {
+        struct shares_watch *watch = names[i] ? find(shares, names[i]) : NULL;
+        if (watch)
+            watch->used[due->level] += due->tokens;
+    }
+    shares->used += due->tokens;
+    shares->low_used += due->low ? due->tokens * (100 - share) : 0;
+    shares->top_used += due->top ? due->tokens * share : 0;
+    shares->level_used[due->level] += due->low || due->top ? due->tokens : 0;
+}
+
+static struct shares_due due_of(const struct seq *seq, uint64_t tokens)
+{
+    return (struct shares_due){.user = seq->user_id,
+                               .sink = seq->lane ? seq->sink : 0,
+                               .level = level_of(seq),
+                               .low = seq->low,
+                               .top = seq->top,
+                               .tokens = tokens};
+}
+
+/* What the server will hear of in this turn: nothing else happens while it lasts. An end is heard
+ * of once a cancel that is on its way was seen, too. */
+static void foresee(struct shares *shares, const struct seq *seq)
+{
+    unsigned flags = atomic_load_explicit(&seq->out_flags, memory_order_acquire);
+    bool crossed =
+        flags & COMPLETION_ENDED && seq->cancel_sent && !(flags & COMPLETION_CANCEL_SEEN);
+    if (seq->state != SEQ_SENT || seq->job != JOB_GENERATE || !(flags & COMPLETION_QUEUED) ||
+        crossed)
+        return;
+    if (shares->due_count == SHARES_DUE) {
+        WRONG("too many are running");
+        return;
+    }
+    uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
+    shares->due[shares->due_count++] = due_of(seq, count - seq->charged);
+}
+
+static void settle(struct shares *shares)
+{
+    for (uint32_t i = 0; i < shares->due_count; i++)
+        charge(shares, &shares->due[i]);
+    shares->due_count = 0;
+}
+
+/* All that has come is charged. */
+static void check_charged(struct shares *shares, const struct seq *seq)
+{
+    unsigned flags = atomic_load_explicit(&seq->out_flags, memory_order_acquire);
+    uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
+    if (seq->state == SEQ_SENT && !(flags & COMPLETION_ENDED) && seq->charged != count)
+        WRONG("%u tokens of a sequence are charged, it has %u", seq->charged, count);
+}
+
+static void each_seq(struct shares *shares,
+                     void (*look)(struct shares *shares, const struct seq *seq))
+{
+    for (uint32_t i = 0; i < USER_BUCKETS; i++)
+        list_each(at, &shares->server->users.buckets[i])
+        {
+            const struct user *user = container_of(at, struct user, bucket_link);
+            list_each(link, &user->requests)
+            {
+                const struct request *request = container_of(link, struct request, user_link);
+                for (uint32_t k = 0; k < request->seq_count; k++)
+                    look(shares, &request->seqs[k]);
+            }
+        }
+}
+
+/* ---- whose turn it is --------------------------------------------------------------------------
+ *
+ * Where several priorities wait and the weighted use of lower ones is below that of those that went
+ * before them, the priority goes that has used least meanwhile, else the highest; of it the user
+ * that has used least; of the user the connection.
+ *
+ * The bound that follows. Somebody waits with counter c among rivals with counters v. While it
+ * does, a rival is sent something only with v <= c. So what it is charged in that time is at most
+ * (c - v), the prompt of the sequence that takes it past c, and what its sequences that run then
+ * still generate. A rival that comes begins at the floor, which each of these prompts raises by its
+ * part for each who waits; past c it finds nobody to overtake. So newcomers are given at most
+ * (c - floor) tokens of prompts for each who waits. The same holds between priorities for turns of
+ * the share, of which there is one whenever top_used exceeds low_used; and what goes before a
+ * priority that waits raises top_used, by `share` of 100 of its tokens: so it is at most
+ * (low_used - top_used) / share, (100 - share) / share of what the share itself is charged
+ * meanwhile, and one sequence more for each that runs. There is no other term: a sequence that is
+ * sent by another rule fails here, whatever has been used.
+ */
+
+static bool several(uint32_t bits)
+{
+    return bits & (bits - 1);
+}
+
+static void check_level(struct shares *shares, const struct seq *seq)
+{
+    const struct waiting *waiting = &shares->server->waiting;
+    uint32_t level = level_of(seq), bits = waiting->level_bits | 1u << level;
+    bool due = waiting->share > 0 && several(bits) && shares->low_used < shares->top_used;
+    for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
+        if (!(bits >> i & 1))
+            continue;
+        if (due && shares->level_used[i] < shares->level_used[level])
+            WRONG("priority %u has its share, and %u has used less", level, i);
+        if (!due && i > level)
+            WRONG("priority %u goes before %u, and its share is not due", level, i);
+    }
+    if (seq->low != (bits >> level > 1) || seq->top != (!seq->low && several(bits)))
+        WRONG("a sequence of priority %u is taken for another class than it is of", level);
+}
+
+static void check_users(struct shares *shares, const struct seq *seq)
+{
+    const struct request *request = seq->request;
+    uint32_t level = level_of(seq);
+    uint64_t used = find(shares, user_name(request->user->id))->used[level];
+    uint64_t conn_used = find(shares, sink_name(request->sink->number))->used[level];
+    for (uint32_t i = 0; i < USER_BUCKETS; i++)
+        list_each(link, &shares->server->users.buckets[i])
+        {
+            const struct user *user = container_of(link, struct user, bucket_link);
+            if (turn_of(user, NULL, level)->waits &&
+                find(shares, user_name(user->id))->used[level] < used)
+                WRONG("user %" PRIu64 " is passed over", user->id);
+        }
+    list_each(link, &shares->server->conns.conns)
+    {
+        const struct session *session = container_of(link, struct session, conn.conn_link);
+        if (session->sink.user == request->user && turn_of(NULL, session, level)->waits &&
+            find(shares, sink_name(session->sink.number))->used[level] < conn_used)
+            WRONG("connection %" PRIu64 " is passed over", session->sink.number);
+    }
+}
+
+/* What the one that gives its slot up has to have computed once more. */
+static uint64_t loss(struct shares *shares, const struct seq *owed)
+{
+    const struct seq *youngest = NULL;
+    list_each(at, &shares->server->conns.conns)
+    {
+        const struct session *session = container_of(at, struct session, conn.conn_link);
+        if (session->sink.number != owed->way_audience)
+            continue;
+        list_each(link, &session->sink.requests)
+        {
+            const struct request *request = container_of(link, struct request, sink_link);
+            for (uint32_t i = 0; i < request->seq_count; i++)
+                if (request->seqs[i].state == SEQ_SENT && !request->seqs[i].owed &&
+                    !request->seqs[i].cancel_sent)
+                    youngest = &request->seqs[i];
+        }
+    }
+    if (!youngest)
+        WRONG("a sequence is sent before its turn, and nobody gives way");
+    return youngest ? (uint64_t)youngest->prompt_len + seq_out_count(youngest) : 0;
+}
+
+static void send(struct replica *replica, struct seq *seq)
+{
+    struct shares *shares = present;
+    settle(shares);
+    if (!shares->scene->failed) {
+        check_level(shares, seq);
+        check_users(shares, seq);
+        struct shares_due due = due_of(seq, seq->prompt_len + (seq->owed ? loss(shares, seq) : 0));
+        charge(shares, &due);
+        compare(shares);
+    }
+    shares->replicas->send(replica, seq);
+}
+
+/* Asked for once before anything is sent in a turn: who had been parked waits again. */
+static struct replica_room room(const struct replica *replica)
+{
+    settle(present);
+    if (!present->scene->failed)
+        compare(present);
+    return present->replicas->room(replica);
+}
+
 /* ---- results -----------------------------------------------------------------------------------
  */
 
-static void check_request(struct shares *shares, const struct server *server,
-                          const struct request *request, uint64_t *results, uint32_t *running)
+static void check_request(struct shares *shares, const struct request *request, uint64_t *results,
+                          uint32_t *running)
 {
     const struct response_sink *sink = request->sink; /* NULL once its client is gone */
-    if (sink && sink->results > server->limits.results_max / 4)
-        WRONG("a connection holds %" PRIu64 " bytes of results of %" PRIu64, sink->results,
-              server->limits.results_max);
+    uint64_t most = shares->server->limits.results_max;
+    if (sink && sink->results > most / 4)
+        WRONG("a connection holds %" PRIu64 " bytes of results of %" PRIu64, sink->results, most);
     *results += request->result_bytes;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *seq = &request->seqs[i];
         *results += seq->released ? 0 : seq->result_bytes;
         *running += seq->state == SEQ_SENT;
-        if (seq->state != SEQ_WAITING && shares->most < seq->prompt_len + seq->charged)
-            shares->most = seq->prompt_len + seq->charged;
     }
 }
 
-static void check_results(struct shares *shares, const struct server *server)
+static void check_results(struct shares *shares)
 {
+    const struct server *server = shares->server;
     uint64_t all = 0;
     uint32_t all_running = 0;
     for (uint32_t i = 0; i < USER_BUCKETS; i++)
@@ -119,8 +412,7 @@ static void check_results(struct shares *shares, const struct server *server)
             uint64_t results = 0;
             uint32_t running = 0;
             list_each(request, &user->requests) check_request(
-                shares, server, container_of(request, struct request, user_link), &results,
-                &running);
+                shares, container_of(request, struct request, user_link), &results, &running);
             if (results != user->load.results || running != user->load.running)
                 WRONG("user %" PRIu64 " is charged for %" PRIu64 " bytes and %u sequences, and "
                       "holds %" PRIu64 " and %u",
@@ -138,17 +430,38 @@ static void check_results(struct shares *shares, const struct server *server)
         WRONG("%" PRIu64 " bytes of results, at most %" PRIu64, all, server->limits.results_max);
 }
 
-void shares_check(struct shares *shares, const struct server *server)
+void shares_init(struct shares *shares, struct scene *scene, const struct server *server)
 {
-    check_results(shares, server);
+    memset(shares, 0, sizeof(*shares));
+    shares->scene = scene;
+    shares->server = server;
+}
+
+const struct replica_api *shares_api(struct shares *shares, const struct replica_api *real)
+{
+    static struct replica_api api;
+    present = shares;
+    shares->replicas = real;
+    api = *real;
+    api.send = send;
+    api.room = room;
+    return &api;
+}
+
+void shares_begin(struct shares *shares)
+{
+    compare(shares);
+    each_seq(shares, foresee);
+}
+
+void shares_check(struct shares *shares)
+{
+    const struct server *server = shares->server;
+    settle(shares);
+    compare(shares);
+    forget(shares);
+    each_seq(shares, check_charged);
+    check_results(shares);
     shares->parked += !list_empty(&server->waiting.parked);
     shares->owed += server->owed > 0;
-    if (server->phase != SERVER_READY && server->phase != SERVER_DRAINING)
-        return;
-    for (uint32_t i = 0; i < USER_BUCKETS && server->waiting.share > 0; i++)
-        list_each(link, &server->users.buckets[i])
-            look_at_user(shares, server, container_of(link, struct user, bucket_link));
-    list_each(link, &server->conns.conns) if (server->waiting.share > 0)
-        look_at_session(shares, server, container_of(link, struct session, conn.conn_link));
-    forget(shares);
 }

@@ -1,8 +1,13 @@
-/* Whether nobody is passed over, and results have room: looked at after every turn of the server.
+/* Whether turns and shares are what daemon/README.md says: books of our own beside the server's, of
+ * what each user and connection has used at each priority, and of what priorities have used while
+ * others waited. They know only what was sent and what was generated. Whenever a sequence is sent,
+ * and around every turn of the server, its counters must be those of the books to the token, and
+ * who is sent must be the one whose turn it is by the books. That is the whole rule; what others
+ * may use before somebody's turn follows from it (shares.c).
  *
- * Who has work that waits, and is not parked for results that were not read, is given something
- * before the others have used so many tokens that it has surely had its turn. Bytes of results are
- * what is held, never more than may be, and no user holds more than its half.
+ * Bytes of results are what is held, never more than may be, and no user holds more than its half.
+ *
+ * One thread; the books of one run at a time.
  */
 #pragma once
 
@@ -10,23 +15,42 @@
 #include "tests/sim/scene.h"
 
 #define SHARES_WATCHED 64
+#define SHARES_DUE 512
 
-/* Of a user or a connection: since when it has waited without being given anything. */
+/* A user or a connection. */
 struct shares_watch {
-    uint64_t who;     /* 0: nobody */
-    uint64_t served;  /* its counters, all together */
-    uint64_t since;   /* what all had used then */
-    uint32_t levels;  /* at which anybody waited meanwhile */
-    uint32_t running; /* sequences on the devices, at most */
+    uint64_t who;                   /* 0: nobody */
+    uint64_t used[WAITING_LEVELS];  /* by our books */
+    uint64_t floor[WAITING_LEVELS]; /* a user's: where its connections start at least */
+    uint64_t user;                  /* a connection's; 0: it is a user */
+    uint64_t key[WAITING_LEVELS], number[WAITING_LEVELS]; /* of its turn, at the last look */
+    bool waits[WAITING_LEVELS], stays[WAITING_LEVELS];    /* then; and without a pause since */
     bool seen;
+};
+
+/* What is to be charged in this turn. */
+struct shares_due {
+    uint64_t user, sink; /* sink 0: its client has gone */
+    uint32_t level;
+    bool low, top;
+    uint64_t tokens;
 };
 
 struct shares {
     struct scene *scene;
+    const struct server *server;
+    const struct replica_api *replicas; /* the real ones */
     struct shares_watch watch[SHARES_WATCHED];
-    uint64_t most;         /* tokens of the largest sequence so far */
+    struct shares_due due[SHARES_DUE];
+    uint32_t due_count;
+    uint64_t used, top_used, low_used, level_used[WAITING_LEVELS];
+    uint64_t floor[WAITING_LEVELS], level_floor;
     uint64_t parked, owed; /* how often that was seen */
 };
 
-void shares_init(struct shares *shares, struct scene *scene);
-void shares_check(struct shares *shares, const struct server *server);
+void shares_init(struct shares *shares, struct scene *scene, const struct server *server);
+/* The replica's table of calls, with the books in between. */
+const struct replica_api *shares_api(struct shares *shares, const struct replica_api *real);
+/* Before and after a turn of the server. */
+void shares_begin(struct shares *shares);
+void shares_check(struct shares *shares);
