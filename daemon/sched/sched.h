@@ -2,6 +2,17 @@
  * no clock; memory of the device is asked for through two callbacks, ended and progressed sequences
  * are told through two more, so that a test or a simulation can stand in for all of them.
  *
+ * One invariant holds between calls: computed <= len. `computed` (seq.num_computed) counts positions
+ * whose KV is written by the steps that were submitted; `len` counts tokens that are known or being
+ * sampled: prompt, results, and rows in flight that sample. A row takes it nearer to `len`, one that
+ * reaches it samples, and `len` grows. So the phases are no more than how far behind a sequence is:
+ *  - waiting: computed = 0, nothing in flight;
+ *  - prefill: computed < len = what is to be read, which is prompt and all results so far;
+ *  - decode: computed = len - 1, whether or not the host has seen the last tokens;
+ *  - draining: computed is all that will ever be, and the rest is in flight;
+ *  - preempted: rows of it are in flight, and then it waits, with computed = 0.
+ * sched_check() says whether that is so; the simulation asks after every turn of a worker.
+ *
  * A step is made in three calls: sched_plan builds it and changes nothing that matters, then either
  * sched_submitted (it is in flight now) or sched_refused (the device had no scratch memory for it:
  * all is as before, and the next plan will be smaller). sched_complete takes its results, in order.
@@ -197,3 +208,6 @@ static inline uint32_t sched_in_flight(const struct sched *sched)
 
 /* Microseconds that the steps in flight should take together. */
 double sched_estimate_us(const struct sched *sched);
+
+/* What is wrong with the invariant above, in words; "" when it holds. For tests, between calls. */
+const char *sched_check(const struct sched *sched);

@@ -9,6 +9,7 @@
 #include "daemon/sched/kv.h"
 #include "daemon/text/template/chat.h"
 #include "daemon/worker/device_module.h"
+#include "daemon/worker/worker_inner.h"
 #include "gpu/emu/emu.h"
 #include "tests/sim/invariants.h"
 
@@ -228,6 +229,9 @@ void host_worker_turn(struct host *host, uint32_t replica)
     }
     host->woken[replica] = false;
     host->stopped[replica] = !worker_turn(worker, host->scene->now_us);
+    const char *wrong = sched_check(&worker->sched);
+    if (*wrong)
+        scene_fail(host->scene, "scheduler: %s", wrong);
 }
 
 static void earlier(time_us *due_us, time_us at_us)

@@ -131,6 +131,7 @@ static void run(int seed)
             faults(&rig, &random);
         random_turn(&rig, &shape, &random);
         ck_assert_msg(*rig_check_kv(&rig) == '\0', "seed %d: %s", seed, rig_check_kv(&rig));
+        ck_assert_str_eq(sched_check(&rig.sched), "");
         ck_assert_msg(*fake_fault(rig.engine) == '\0', "seed %d: %s", seed, fake_fault(rig.engine));
     }
     fake_knobs(rig.engine)->grow_refused = fake_knobs(rig.engine)->scratch_refused = 0;
