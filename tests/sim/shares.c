@@ -176,6 +176,8 @@ static void look_at_levels(struct shares *shares)
 
 static void compare(struct shares *shares)
 {
+    for (uint32_t i = 0; i < SHARES_WATCHED; i++) /* who has gone is not looked at */
+        memset(shares->watch[i].stays, 0, sizeof(shares->watch[i].stays));
     each(shares, look_at);
     if (shares->scene->failed)
         return;
