@@ -55,7 +55,7 @@ static const char *check_seq(const struct sched *sched, const struct seq *seq)
     struct rows rows = rows_of(sched, seq);
     uint32_t out = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
     uint32_t len =
-        seq->job == JOB_GENERATE ? seq->prompt_len + out + rows.sampled : seq->prefill_len;
+        seq->params.job == JOB_GENERATE ? seq->prompt_len + out + rows.sampled : seq->prefill_len;
     if (seq->num_computed > len)
         return "more is computed than there is";
     if (seq->in_flight != rows.all)

@@ -231,7 +231,7 @@ static void foresee(struct shares *shares, const struct seq *seq)
     unsigned flags = atomic_load_explicit(&seq->out_flags, memory_order_acquire);
     bool crossed =
         flags & COMPLETION_ENDED && seq->cancel_sent && !(flags & COMPLETION_CANCEL_SEEN);
-    if (seq->state != SEQ_SENT || seq->job != JOB_GENERATE || !(flags & COMPLETION_QUEUED) ||
+    if (seq->state != SEQ_SENT || seq->params.job != JOB_GENERATE || !(flags & COMPLETION_QUEUED) ||
         crossed)
         return;
     if (shares->due_count == SHARES_DUE) {
