@@ -2,12 +2,12 @@
  * tokens: bound by latency.
  *
  * A block per row, KV head and split; its eight warps attend as attention_decode_latency.cu's do, to
- * the same bits, warp w to positions 32 w and on. All keys and values but those of the row's own token
- * were there before the step: they are asked for before the kernel waits for the product that gives
- * q, k and v, and before it lets the product behind it start, whose weights they would come after.
- * Then every warp takes the head's queries into registers and turns them there. The one whose
- * positions the token is among turns its key beside them, as one more row, puts key and value into
- * the cache, and what comes of them to its place among the others'.
+ * the same bits, warp w to positions 32 w and on. All keys and values but those of the row's own
+ * token were there before the step: they are asked for before the kernel waits for the product that
+ * gives q, k and v, and before it lets the product behind it start, whose weights they would come
+ * after. Then every warp takes the head's queries into registers and turns them there. The one
+ * whose positions the token is among turns its key beside them, as one more row, puts key and value
+ * into the cache, and what comes of them to its place among the others'.
  *
  * A ninth warp goes the same way ahead of the others, over nothing: a kernel that runs once per
  * layer finds none of its instructions in the SM's caches, and behind the wait all would wait for
