@@ -37,13 +37,11 @@ struct decode_scratch attention_decode_scratch(const struct attention_args *args
 
 /* The warp is done with a stage of its ring, and goes to the next. Every lane says so for itself:
  * that one may speak for all after __syncwarp() is beyond racecheck. */
-__device__ __forceinline__ void decode_release(uint64_t *empty, uint32_t stages, uint32_t &stage,
-                                               uint32_t &phase)
+__device__ __forceinline__ void decode_release(uint32_t empty, uint32_t stages, ring_cursor &at)
 {
     reads_before_copy();
-    barrier_arrive(shared_address(&empty[stage]));
-    if (++stage == stages)
-        stage = 0, phase ^= 1;
+    ring_give_back(empty, at);
+    ring_next(at, stages);
 }
 
 template <int HD, int TILES, bool CAP>
@@ -53,21 +51,24 @@ __device__ static void decode_attention(const attention_args &a, const struct ba
                                         uint32_t ring, uint32_t stages)
 {
     const uint32_t part = decode_shared<HD, TILES>::part;
-    uint32_t warp = threadIdx.x / WARP, stage = 0, phase = 0;
+    uint32_t warp = threadIdx.x / WARP;
+    uint32_t full = shared_address(shared.barriers[warp].full);
+    uint32_t empty = shared_address(shared.barriers[warp].empty);
+    ring_cursor at = {0, 0};
     uint32_t total = shared.plan.items[plan_entries(shared.plan)];
     ring += warp * stages * part;
-    uint32_t slot = 0, slot_phase = 0;
+    ring_cursor slot = {0, 0}; /* of the items */
     decode_state<HD, TILES> s;
     decode_fold<HD, TILES> fold;
     const score_scale scale = score_scale_of<CAP>(a.scale, a.softcap);
     for (uint32_t number = blockIdx.x; number < total; number += gridDim.x) {
-        items_sync(slot, false);
-        barrier_wait(shared_address(&shared.item_full[slot]), slot_phase);
-        attention_item item = shared.item[slot];
+        items_sync(slot.stage, false);
+        ring_wait_full(shared_address(shared.item_full), slot);
+        attention_item item = shared.item[slot.stage];
         uint32_t rows = item.row.q_len * shape.group - item.tile * shape.tile_rows;
         if (rows > shape.tile_rows)
             rows = shape.tile_rows;
-        decode_load_q(s, shared.q[slot]);
+        decode_load_q(s, shared.q[slot.stage]);
         decode_positions(s, item, shape);
         for (uint32_t split = item.split; split < item.split_end; split++) {
 #pragma unroll
@@ -81,27 +82,26 @@ __device__ static void decode_attention(const attention_args &a, const struct ba
             uint32_t position = split * ATTENTION_SPLIT + warp * SPAN;
             bool any = position <= item.row.last && position + SPAN > item.row.first;
             if (any) {
-                barrier_wait(shared_address(&shared.full[warp][stage]), phase);
-                decode_scores<CAP>(s, score, item, group.window, position, ring + stage * part,
+                ring_wait_full(full, at);
+                decode_scores<CAP>(s, score, item, group.window, position, ring + at.stage * part,
                                    scale);
-                decode_release(shared.empty[warp], stages, stage, phase);
+                decode_release(empty, stages, at);
             } else {
                 decode_unseen(score);
             }
             decode_softmax<HD, TILES>(s, score, scale.unit);
             if (any) {
-                barrier_wait(shared_address(&shared.full[warp][stage]), phase);
-                decode_values(s, score, item, position, ring + stage * part);
-                decode_release(shared.empty[warp], stages, stage, phase);
+                ring_wait_full(full, at);
+                decode_values(s, score, item, position, ring + at.stage * part);
+                decode_release(empty, stages, at);
             }
             decode_merge(fold, s, shared, rows, split == item.split);
         }
         if (number + ITEMS * gridDim.x < total) { /* else nobody waits for it */
             reads_before_copy();
-            items_arrive(slot, true);
+            items_arrive(slot.stage, true);
         }
-        if (++slot == ITEMS)
-            slot = 0, slot_phase ^= 1;
+        ring_next(slot, ITEMS);
         decode_store(fold, a, scratch, item, shape, rows);
     }
 }
@@ -139,14 +139,12 @@ __global__ void __launch_bounds__(DECODE_THREADS, 1)
     const struct batch_group &group = a.batch.groups[a.kv.group];
     plan_shape shape = {a.kv_heads, a.heads / a.kv_heads, 8 * TILES};
     grid_trigger();
-    if (threadIdx.x < DECODE_WARPS)
-        for (uint32_t i = 0; i < stages; i++) {
-            barrier_init(shared_address(&shared.full[threadIdx.x][i]), 1);
-            barrier_init(shared_address(&shared.empty[threadIdx.x][i]), WARP);
-        }
+    if (threadIdx.x < DECODE_WARPS) {
+        ring_init(shared_address(shared.barriers[threadIdx.x].full), DECODE_STAGES_MAX, 1);
+        ring_init(shared_address(shared.barriers[threadIdx.x].empty), DECODE_STAGES_MAX, WARP);
+    }
     if (threadIdx.x == 0)
-        for (int i = 0; i < ITEMS; i++)
-            barrier_init(shared_address(&shared.item_full[i]), 1);
+        ring_init(shared_address(shared.item_full), ITEMS, 1);
     barrier_init_done();
     grid_wait();
     plan_count(shared.plan, a.batch, group, shape, false);
@@ -326,13 +324,10 @@ static cudaError_t decode_launch_kind(const struct attention_args *args,
                                  const struct decode_scratch &scratch, cudaStream_t stream)
 {
     const struct device_props *device = device_props();
-    size_t fixed = sizeof(decode_shared<HD, TILES>) + 128;
-    size_t stage = (size_t)DECODE_WARPS * decode_shared<HD, TILES>::part;
-    uint32_t stages = static_cast<uint32_t>((device->shared_max - fixed) / stage);
-    if (stages > STAGES_MAX)
-        stages = STAGES_MAX;
-    if (stages > 1 && stages * stage > RING_BYTES_MAX)
-        stages = static_cast<uint32_t>(RING_BYTES_MAX / stage);
+    uint32_t fixed = sizeof(decode_shared<HD, TILES>) + 128, left = device->shared_max - fixed;
+    uint32_t stage = DECODE_WARPS * decode_shared<HD, TILES>::part;
+    uint32_t stages =
+        ring_stages(left < RING_BYTES_MAX ? left : RING_BYTES_MAX, stage, DECODE_STAGES_MAX);
     static struct device_once once;
     cudaError_t result = device_allow(&once, decode_kernel<HD, TILES, CAP>, device);
     if (result != cudaSuccess)

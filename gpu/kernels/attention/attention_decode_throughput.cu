@@ -42,8 +42,7 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
     grid_trigger();
     /* By one lane: what lanes make that are left out by a predicate, synccheck takes for real. */
     if (threadIdx.x % WARP == 0)
-        for (uint32_t i = 0; i < WARP_STAGES_MAX; i++)
-            barrier_init(world.full + i * 8, 1);
+        ring_init(world.full, WARP_STAGES_MAX, 1);
     barrier_init_done();
     plan_count(shared.plan, a.batch, group, world.shape, false);
     if (WHOLE && shared.plan.records[plan_entries(shared.plan)] > scratch.capacity) {
@@ -57,8 +56,9 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
     /* The rings of warps that have nothing to do are the others'. */
     uint32_t active = (world.total + gridDim.x - 1) / gridDim.x;
     active = active < 1 ? 1 : active > warp_shape<HD>::warps ? warp_shape<HD>::warps : active;
-    uint32_t stages = ring_bytes / (active * warp_shape<HD>::part);
-    world.stages = stages = stages < WARP_STAGES_MAX ? stages : WARP_STAGES_MAX;
+    uint32_t stages =
+        ring_stages(ring_bytes, active * warp_shape<HD>::part, WARP_STAGES_MAX);
+    world.stages = stages;
     world.ring = (shared_address(memory) + sizeof(shared) + 127) / 128 * 128 +
                  warp * stages * warp_shape<HD>::part;
     warp_fetch fetch;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
     }
     if (!waited)
         grid_wait();
-    uint32_t stage = 0, phase = 0;
+    ring_cursor at = {0, 0};
     decode_state<HD, TILES> s;
     for (;;) {
         uint32_t entry, number = fetch_item(fetch, &entry);
@@ -85,13 +85,13 @@ __global__ void __launch_bounds__(warp_shape<HD>::warps *WARP, 1)
         attention_item item = plan_item(shared.plan, a.batch, group, world.shape, number, entry);
         warp_load_q(s, a, item, world.shape);
         decode_positions(s, item, world.shape);
-        warp_split<CAP>(world, fetch, s, item, item.split, stage, phase);
+        warp_split<CAP>(world, fetch, s, item, item.split, at);
         if (WHOLE && item.split + 1 < item.split_end) {
             decode_state<HD, TILES> all;
             warp_clear(all);
             warp_fold(all, s);
             for (uint32_t split = item.split + 1; split < item.split_end; split++) {
-                warp_split<CAP>(world, fetch, s, item, split, stage, phase);
+                warp_split<CAP>(world, fetch, s, item, split, at);
                 warp_fold(all, s);
             }
             warp_store(all, a, scratch, item, world.shape);

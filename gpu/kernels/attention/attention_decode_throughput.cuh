@@ -114,7 +114,7 @@ __device__ __forceinline__ const char *part_keys(const warp_world &world, const 
 struct warp_fetch {
     warp_part now, next;
     const char *keys; /* of the lane's piece of `now` */
-    uint32_t stage;
+    ring_cursor to;   /* the stage that is filled next, behind which none is waited for */
     uint32_t known;   /* of `next`: 0 nothing, 1 its number was asked for, 2 its blocks, 3 slabs */
     uint32_t taken;   /* lane 0: the answer to the first question */
     uint32_t queue;   /* lane i: items i, i + WARP, ... that this warp fetches */
@@ -149,7 +149,7 @@ __device__ __forceinline__ void fetch_turn(const warp_world &world, warp_fetch &
 template <int HD>
 __device__ __forceinline__ void fetch_begin(const warp_world &world, warp_fetch &fetch)
 {
-    fetch.stage = 0;
+    fetch.to = {0, 0};
     fetch.queued = fetch.attended = 0;
     fetch.next = part_find(world, world.first, UINT32_MAX);
     part_slab(world, fetch.next);
@@ -218,8 +218,8 @@ __device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &
     uint64_t keys = reinterpret_cast<uint64_t>(fetch.keys);
     uint64_t keys_low = __shfl_sync(FULL_MASK, keys, low);
     uint64_t keys_high = __shfl_sync(FULL_MASK, keys, low + 1);
-    uint32_t barrier = world.full + fetch.stage * 8;
-    uint32_t to = world.ring + fetch.stage * warp_shape<HD>::part;
+    uint32_t barrier = ring_barrier(world.full, fetch.to);
+    uint32_t to = world.ring + fetch.to.stage * warp_shape<HD>::part;
     bool joined = world.block_shift > 4 && rows_low && rows_high; /* next to each other */
     uint64_t values = fetch.values ? world.args->kv.v - world.args->kv.k : 0;
     if (warp_elect()) {
@@ -233,8 +233,7 @@ __device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &
                       barrier, world.policy);
     }
     __syncwarp();
-    if (++fetch.stage == world.stages)
-        fetch.stage = 0;
+    ring_next(fetch.to, world.stages);
     bool turn = fetch.values && fetch.now.span == fetch.now.span_last;
     if (!turn) {
         fetch.now.span += fetch.values;
@@ -310,7 +309,7 @@ __device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
 template <bool CAP, int HD, int TILES>
 __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &fetch,
                                            decode_state<HD, TILES> &s, const attention_item &item,
-                                           uint32_t split, uint32_t &stage, uint32_t &phase)
+                                           uint32_t split, ring_cursor &at)
 {
     const uint32_t part = warp_shape<HD>::part;
     const score_scale scale = score_scale_of<CAP>(world.args->scale, world.args->softcap);
@@ -320,22 +319,20 @@ __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &
     warp_clear(s);
     for (uint32_t span = from / SPAN; span <= to / SPAN; span++) {
         float score[KEY_TILES][4];
-        barrier_wait(world.full + stage * 8, phase);
+        ring_wait_full(world.full, at);
         decode_scores<CAP>(s, score, item, world.group->window, span * SPAN,
-                           world.ring + stage * part, scale);
+                           world.ring + at.stage * part, scale);
         reads_before_copy();
         __syncwarp();
         fetch_part<HD>(world, fetch, true);
-        if (++stage == world.stages)
-            stage = 0, phase ^= 1;
+        ring_next(at, world.stages);
         warp_softmax<HD, TILES>(s, score, scale.unit);
-        barrier_wait(world.full + stage * 8, phase);
-        decode_values(s, score, item, span * SPAN, world.ring + stage * part);
+        ring_wait_full(world.full, at);
+        decode_values(s, score, item, span * SPAN, world.ring + at.stage * part);
         reads_before_copy();
         __syncwarp();
         fetch_part<HD>(world, fetch, true);
-        if (++stage == world.stages)
-            stage = 0, phase ^= 1;
+        ring_next(at, world.stages);
     }
 #pragma unroll
     for (int n = 0; n < TILES; n++)

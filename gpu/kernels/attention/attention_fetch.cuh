@@ -2,16 +2,16 @@
 #pragma once
 
 #include "gpu/kernels/attention/attention_plan.cuh"
-#include "gpu/kernels/common/mma.cuh"
+#include "gpu/kernels/common/ring.cuh"
 
 #define DECODE_WARPS 8
 /* Registers are dealt to groups of four warps: two that attend, one that brings. */
 #define DECODE_THREADS ((DECODE_WARPS + 4) * WARP)
 #define ITEMS 2 /* looked up ahead */
 #define FETCH_WARPS 3
-#define PIECE 16         /* positions that are next to each other in every cache */
-#define SPAN (2 * PIECE) /* of a split, per warp */
-#define STAGES_MAX 4     /* of a ring, each K or V of one warp's part of a split */
+#define PIECE 16            /* positions that are next to each other in every cache */
+#define SPAN (2 * PIECE)    /* of a split, per warp */
+#define DECODE_STAGES_MAX 4 /* of a ring, each K or V of one warp's part of a split */
 /* Of all rings. More only lengthens the queue in which look-ups stand, too: with 192 KiB decode
  * attention took 1 to 4 % longer. */
 #define RING_BYTES_MAX (128u << 10)
@@ -29,7 +29,7 @@ template <int HD, int TILES> struct decode_merged {
 template <int HD, int TILES> struct decode_shared : decode_merged<HD, TILES> {
     static const uint32_t piece = PIECE * HD * 2, part = 2 * piece; /* bytes of K, or V */
     attention_plan plan;
-    uint64_t full[DECODE_WARPS][STAGES_MAX], empty[DECODE_WARPS][STAGES_MAX];
+    ring_barriers<DECODE_STAGES_MAX> barriers[DECODE_WARPS];
     uint64_t item_full[ITEMS]; /* its queries are there */
     attention_item item[ITEMS];
     alignas(16) half_t q[ITEMS][8 * TILES][HD];
@@ -40,9 +40,9 @@ template <int HD, int TILES> struct decode_shared : decode_merged<HD, TILES> {
 
 /* What a lane of a fetching warp is to fetch: its warp's part of one split. */
 struct fetch_part {
-    uint32_t position, head, span;
-    uint32_t block[2]; /* of the lower and the upper 16 positions */
-    bool low, high;    /* which of them are wanted */
+    uint32_t position, head, splits; /* splits: of the item */
+    uint32_t block[2];               /* of the lower and the upper 16 positions */
+    bool low, high;                  /* which of them are wanted */
 };
 
 /* Asks for the block numbers, and does not wait for them: under load that takes microseconds, for
@@ -62,7 +62,7 @@ __device__ __forceinline__ fetch_part fetch_look_up(const attention_args &a,
     exists = exists && mine && split < item.split_end;
     out.position = split * ATTENTION_SPLIT + warp * SPAN;
     out.head = item.head;
-    out.span = plan.whole ? item.split_end - item.split : 1;
+    out.splits = plan.whole ? item.split_end - item.split : 1;
     out.low = exists && out.position <= item.row.last && out.position + PIECE > item.row.first;
     out.high =
         exists && out.position + PIECE <= item.row.last && out.position + SPAN > item.row.first;
@@ -87,7 +87,8 @@ __device__ static void decode_fetch(const attention_args &a, const struct batch_
     uint32_t total = shared.plan.items[plan_entries(shared.plan)];
     uint32_t step = gridDim.x * (shared.plan.whole ? 1 : 2), base = blockIdx.x, turn = 0;
     uint32_t lane = threadIdx.x % WARP, warp = fetcher + FETCH_WARPS * (lane % 4);
-    uint32_t second = lane / 4 % 2, stage = 0, use = 0; /* the next of this lane's ring */
+    uint32_t second = lane / 4 % 2;
+    ring_cursor mine_at = {0, 0}; /* the next of this lane's ring */
     bool mine = lane < 8 && lane % 4 < FETCH_WARPS && warp < DECODE_WARPS;
     uint64_t policy = policy_once(), to_v = a.kv.v - a.kv.k;
     if (base >= total)
@@ -105,7 +106,7 @@ __device__ static void decode_fetch(const attention_args &a, const struct batch_
             k[1] = attention_place_in(group, now.block[1], block_shift, now.position + PIECE,
                                       now.head, a.kv.k, HD * 2);
         turn += 2;
-        if (turn >= now.span)
+        if (turn >= now.splits)
             turn = 0, base += step;
         if (base < total)
             next = fetch_look_up(a, group, shared.plan, shape, block_shift, base, turn, second,
@@ -119,14 +120,13 @@ __device__ static void decode_fetch(const attention_args &a, const struct batch_
                 continue;
             uint64_t k_low = __shfl_sync(FULL_MASK, reinterpret_cast<uint64_t>(k[0]), asked);
             uint64_t k_high = __shfl_sync(FULL_MASK, reinterpret_cast<uint64_t>(k[1]), asked);
-            uint32_t to_stage = __shfl_sync(FULL_MASK, stage, asked);
-            uint32_t before = __shfl_sync(FULL_MASK, use, asked);
+            ring_cursor at = {__shfl_sync(FULL_MASK, mine_at.stage, asked),
+                              __shfl_sync(FULL_MASK, mine_at.phase, asked)};
             if (lane == 0) {
                 uint32_t of = fetcher + FETCH_WARPS * (asked % 4);
-                uint32_t full = shared_address(&shared.full[of][to_stage]);
-                uint32_t to = ring + (of * stages + to_stage) * part;
-                if (before)
-                    barrier_wait(shared_address(&shared.empty[of][to_stage]), (before - 1) & 1);
+                uint32_t full = ring_barrier(shared_address(shared.barriers[of].full), at);
+                uint32_t to = ring + (of * stages + at.stage) * part;
+                ring_wait_empty(shared_address(shared.barriers[of].empty), at);
                 barrier_expect(full, (low & bit ? half : 0) + (high & bit ? half : 0));
                 if (low & bit)
                     copy_bulk(to, reinterpret_cast<const char *>(k_low + offset),
@@ -135,8 +135,8 @@ __device__ static void decode_fetch(const attention_args &a, const struct batch_
                     copy_bulk(to + half, reinterpret_cast<const char *>(k_high + offset), half,
                               full, policy);
             }
-            if (lane % 4 == asked % 4 && ++stage == stages)
-                stage = 0, use++;
+            if (lane % 4 == asked % 4)
+                ring_next(mine_at, stages);
             __syncwarp();
         }
     }

@@ -25,11 +25,11 @@ template <uint32_t MOST> struct ring_barriers {
 };
 
 /* How many stages fit, of `most` that are of use. */
-__host__ __device__ __forceinline__ uint32_t ring_stages(size_t bytes, size_t stage_bytes,
+__host__ __device__ __forceinline__ uint32_t ring_stages(uint32_t bytes, uint32_t stage_bytes,
                                                          uint32_t most)
 {
-    size_t stages = bytes / stage_bytes;
-    return stages < most ? static_cast<uint32_t>(stages) : most;
+    uint32_t stages = bytes / stage_bytes;
+    return stages < most ? stages : most;
 }
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
