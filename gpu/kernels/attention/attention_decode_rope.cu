@@ -1,8 +1,8 @@
 /* Rope, the write of K and V and decode attention in one kernel, on sm_90, for few rows of single
  * tokens: bound by latency.
  *
- * A block per row, KV head and split; its eight warps attend as attention_decode_latency.cu's do, to
- * the same bits, warp w to positions 32 w and on. All keys and values but those of the row's own
+ * A block per row, KV head and split; its eight warps attend as attention_decode_latency.cu's do,
+ * to the same bits, warp w to positions 32 w and on. All keys and values but those of the row's own
  * token were there before the step: they are asked for before the kernel waits for the product that
  * gives q, k and v, and before it lets the product behind it start, whose weights they would come
  * after. Then every warp takes the head's queries into registers and turns them there. The one
