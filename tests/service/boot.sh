@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The packages on a real systemd: a container is made with mmdebstrap, booted with systemd-nspawn, and
 # tests/service/inside.sh runs in it.
-#     tests/service/boot.sh          (root; the first time also the network, for the container's packages)
+#     tests/service/boot.sh [PACKAGES]    (root; the first time also the network, for the container's packages)
+# PACKAGES is a folder of packages that were built before; without it they are built.
 # Exit 0 when all holds, 77 and a line that starts with SKIPPED where it cannot run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,9 +17,10 @@ for tool in systemd-nspawn mmdebstrap dpkg-deb; do
 done
 unshare --mount --pid --fork true 2> /dev/null || skip "namespaces cannot be made here"
 
-deploy/packages.sh > /dev/null 2>&1
+packages=${1:-.build/packages}
+[ $# -gt 0 ] || deploy/packages.sh > /dev/null 2>&1
 cache=.build/boot
-depends=$(for package in .build/packages/*.deb; do dpkg-deb -f "$package" Depends; done |
+depends=$(for package in "$packages"/*.deb; do dpkg-deb -f "$package" Depends; done |
     sed 's/([^)]*)//g' | tr ',' '\n' | tr -d ' ' | grep -vE '^(lib)?sluice' | sort -u | paste -sd,)
 base=$cache/base-$(md5sum <<< "$depends" | cut -c1-8).tar
 mkdir -p "$cache"
@@ -35,8 +37,8 @@ tar -xf "$base" -C "$root" --exclude='./dev/*'
 
 # A later version of the same, for the upgrade.
 mkdir -p "$root/test/now" "$root/test/next"
-cp .build/packages/*.deb "$root/test/now/"
-for package in .build/packages/*.deb; do
+cp "$packages"/*.deb "$root/test/now/"
+for package in "$packages"/*.deb; do
     dpkg-deb -R "$package" "$root/test/unpacked"
     sed -i -E 's/^Version: .*/&+next/; s/((libsluice0|sluiced) \(= [^)]*)\)/\1+next)/' "$root/test/unpacked/DEBIAN/control"
     dpkg-deb -b "$root/test/unpacked" "$root/test/next" > /dev/null
