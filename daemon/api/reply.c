@@ -22,13 +22,13 @@ static uint32_t available(const struct seq *seq)
 
 static bool has_text(const struct seq *seq)
 {
-    return seq->transcript && seq->transcript->wanted;
+    return seq->text_stream && seq->text_stream->wanted;
 }
 
 /* Whether something is left to tell before the end. */
 static bool more(const struct seq *seq)
 {
-    return available(seq) > 0 || (has_text(seq) && seq->transcript->text.length > 0);
+    return available(seq) > 0 || (has_text(seq) && seq->text_stream->text.length > 0);
 }
 
 /* How many of `count` results of this size go into one frame; at least one always does. */
@@ -71,19 +71,19 @@ static size_t token_size(const struct seq *seq, uint32_t top)
  * characters. */
 static void read_text(struct seq *seq, uint32_t count, struct message_tokens *record)
 {
-    struct text_stream *transcript = seq->transcript;
+    struct text_stream *stream = seq->text_stream;
     bool all = seq->state == SEQ_ENDED && seq->sent_count + count == seq_out_count(seq);
     text_stream_read(seq, seq->sent_count + count);
     if (all)
         text_stream_finish(seq);
-    size_t length = transcript->text.length;
+    size_t length = stream->text.length;
     if (length > REPLY_BYTES_MAX / 2) {
         length = REPLY_BYTES_MAX / 2;
-        while (((unsigned char)transcript->text.data[length] & 0xc0) == 0x80)
+        while (((unsigned char)stream->text.data[length] & 0xc0) == 0x80)
             length--;
     }
     record->flags |= TOKENS_TEXT;
-    record->text = transcript->text.data;
+    record->text = stream->text.data;
     record->text_length = (uint32_t)length;
 }
 
@@ -112,7 +112,7 @@ static void reply_tokens(struct session *session, struct seq *seq, uint32_t coun
     message_put_tokens(session->conn.out.bytes + session->conn.out.end, length, &record);
     seq->sent_count += count;
     if (record.text_length > 0)
-        text_stream_told(seq->transcript, record.text_length);
+        text_stream_told(seq->text_stream, record.text_length);
     size_t payload = session->conn.out.end + length - session->conn.tokens_at - FRAME_HEADER_SIZE;
     frame_encode_header(session->conn.out.bytes + session->conn.tokens_at, FRAME_TOKENS, 0,
                         seq->request->client_id, 0, (uint32_t)payload);
@@ -189,7 +189,7 @@ void reply_seq(struct session *session, struct seq *seq, time_us now_us)
         reply_result(session, seq, count, now_us);
     if (session->conn.closing || session->conn.closed || (tell && more(seq)))
         return;
-    if (ended && tell && has_text(seq) && seq->transcript->failed) {
+    if (ended && tell && has_text(seq) && seq->text_stream->failed) {
         seq->finish = FINISH_ERROR;
         error_set(seq->failure, ERR_NO_MEMORY, "no memory for the text of a sequence");
     }

@@ -46,7 +46,7 @@ static void refuse(struct session *session, uint64_t client_id, const struct err
 /* ---- from a batch to a request -----------------------------------------------------------------
  */
 
-static int add_prompts(struct request_builder *intake, struct submit *submit, struct error *error)
+static int add_prompts(struct request_builder *builder, struct submit *submit, struct error *error)
 {
     struct message_submit *message = &submit->message;
     const struct encoder_text *texts = submit->encoding.texts;
@@ -56,7 +56,7 @@ static int add_prompts(struct request_builder *intake, struct submit *submit, st
         int rc = message_submit_prompt(message, i, &prompt, error);
         if (rc)
             return rc;
-        rc = request_builder_prompt(intake, &prompt, texts ? texts[i].ids : prompt.tokens,
+        rc = request_builder_prompt(builder, &prompt, texts ? texts[i].ids : prompt.tokens,
                                     texts ? texts[i].count : prompt.token_count, &found);
         if (rc)
             return error_limit(error, found.code, found.limit, found.value, "prompt %u: %s", i,
@@ -65,41 +65,41 @@ static int add_prompts(struct request_builder *intake, struct submit *submit, st
     return 0;
 }
 
-static int make_request(struct request_builder *intake, struct submit *submit, struct error *error)
+static int make_request(struct request_builder *builder, struct submit *submit, struct error *error)
 {
     const struct message_submit *message = &submit->message;
     int rc = request_builder_phase(submit->server, error);
     if (!rc)
-        rc = request_builder_open(intake, submit->server,
+        rc = request_builder_open(builder, submit->server,
                                   (uint64_t)message->prompt_count * message->common->sampling.n,
                                   &message->params, submit->arrived_us, error);
     if (!rc)
-        rc = add_prompts(intake, submit, error);
-    return rc ? rc : request_builder_admit(intake, &submit->session->sink, error);
+        rc = add_prompts(builder, submit, error);
+    return rc ? rc : request_builder_admit(builder, &submit->session->sink, error);
 }
 
 /* The tokens of all its prompts are there. */
 static void accept(struct submit *submit, time_us now_us)
 {
     struct session *session = submit->session;
-    struct request_builder intake = {.server = submit->server};
+    struct request_builder builder = {.server = submit->server};
     struct error error;
-    if (make_request(&intake, submit, &error)) {
-        request_builder_drop(&intake);
+    if (make_request(&builder, submit, &error)) {
+        request_builder_drop(&builder);
         refuse(session, submit->client_id, &error, now_us);
         return;
     }
     void *room = conn_output(&session->conn, ACCEPT_FRAME_MAX);
     if (!room) {
-        request_builder_drop(&intake);
+        request_builder_drop(&builder);
         return;
     }
-    struct request *request = intake.request;
-    request_builder_name(&intake, submit->client_id, session->sink.user);
+    struct request *request = builder.request;
+    request_builder_name(&builder, submit->client_id, session->sink.user);
     session->conn.tokens_request = 0;
     size_t used = message_encode_accept(room, ACCEPT_FRAME_MAX, submit->client_id, request->id);
     conn_output_done(&session->conn, used, false, now_us);
-    request_builder_enter(&intake, &session->sink);
+    request_builder_enter(&builder, &session->sink);
 }
 
 /* ---- texts -------------------------------------------------------------------------------------

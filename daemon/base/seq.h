@@ -54,7 +54,7 @@ struct seq {
     /* Sent before its turn: for it the youngest of this sink's sequences gives its slot up, or
      * else of this user's. Its priority is above all others' then. */
     bool owed;
-    uint64_t way_audience, way_user;
+    uint64_t way_sink, way_user;
     struct request_params params; /* its request's */
     int32_t priority;             /* theirs, or that of who is owed */
     time_us arrived_us, deadline_us;
@@ -101,7 +101,7 @@ struct seq {
     bool cancel_sent;
     bool released; /* told, or nobody is there to tell */
     struct replica *replica;
-    struct text_stream *transcript; /* its text; NULL when nobody asks for that */
+    struct text_stream *text_stream; /* its text; NULL when nobody asks for that */
 
     /* Worker only; zero when the sequence is sent. See daemon/sched/sched.h. */
     struct list run_link;

@@ -57,8 +57,8 @@ static size_t token_text(const struct exchange *exchange, int32_t token, char *t
 uint32_t answer_tokens(const struct seq *seq)
 {
     uint32_t count = seq_out_count(seq);
-    const struct gpu_model *model = seq->transcript->model;
-    if (count == 0 || seq->finish != FINISH_STOP || seq->transcript->end != TEXT_STREAM_NO_END)
+    const struct gpu_model *model = seq->text_stream->model;
+    if (count == 0 || seq->finish != FINISH_STOP || seq->text_stream->end != TEXT_STREAM_NO_END)
         return count;
     int32_t last = seq->out_tokens[count - 1];
     for (uint32_t i = 0; i < model->eos_count; i++)
@@ -363,7 +363,7 @@ void answer_whole(struct json_writer *writer, const void *context)
     json_open(writer, "choices", '[');
     for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *seq = &request->seqs[i];
-        const struct buffer *text = &seq->transcript->text;
+        const struct buffer *text = &seq->text_stream->text;
         const struct piece piece = {.exchange = exchange,
                                     .seq = seq,
                                     .text = text->length > 0 ? text->data : "",

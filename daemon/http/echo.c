@@ -38,7 +38,7 @@ void echo_text(struct exchange *exchange, const struct seq *seq, struct buffer *
 
 void echo_before(struct exchange *exchange, struct seq *seq)
 {
-    struct buffer *own = &seq->transcript->text, all = {0};
+    struct buffer *own = &seq->text_stream->text, all = {0};
     echo_text(exchange, seq, &all);
     exchange->out.failed |=
         !buffer_append(&all, own->length > 0 ? own->data : "", own->length, SIZE_MAX);

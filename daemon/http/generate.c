@@ -28,19 +28,19 @@ static struct message_prompt scoring(const struct query *query)
     return prompt;
 }
 
-static int add_prompts(struct exchange *exchange, struct request_builder *intake,
+static int add_prompts(struct exchange *exchange, struct request_builder *builder,
                        struct error *error)
 {
     const struct query *query = &exchange->query;
     const struct encoder *encoding = &exchange->encoding;
     uint32_t count = encoding->texts ? encoding->text_count : query->prompt_count;
-    bool score = intake->request->params.job == JOB_SCORE;
+    bool score = builder->request->params.job == JOB_SCORE;
     for (uint32_t i = 0; i < count; i++) {
         struct message_prompt prompt = score ? scoring(query) : query->common;
         bool text = encoding->texts != NULL;
         const int32_t *tokens = text ? encoding->texts[i].ids : query->prompts[i].tokens;
         uint32_t length = text ? encoding->texts[i].count : query->prompts[i].count;
-        int rc = request_builder_prompt(intake, &prompt, tokens, length, error);
+        int rc = request_builder_prompt(builder, &prompt, tokens, length, error);
         if (rc)
             return rc;
         exchange->prompt_tokens += score ? 0 : length;
@@ -48,7 +48,7 @@ static int add_prompts(struct exchange *exchange, struct request_builder *intake
     return 0;
 }
 
-static int make_request(struct exchange *exchange, struct request_builder *intake, enum job job,
+static int make_request(struct exchange *exchange, struct request_builder *builder, enum job job,
                         struct error *error)
 {
     struct server *server = exchange->http->server;
@@ -60,53 +60,53 @@ static int make_request(struct exchange *exchange, struct request_builder *intak
     params.want_text = job == JOB_GENERATE;
     int rc = request_builder_phase(server, error);
     if (!rc)
-        rc = request_builder_open(intake, server, results > 0 ? results : 1, &params,
+        rc = request_builder_open(builder, server, results > 0 ? results : 1, &params,
                                   exchange->arrived_us, error);
     if (rc)
         return rc;
-    struct request *request = intake->request;
+    struct request *request = builder->request;
     request->together = !params.stream || job == JOB_SCORE;
     if (job == JOB_EMBED)
         request->answer_bytes =
             results * server->model.hidden * (query->base64 ? ELEMENT_BASE64 : ELEMENT_TEXT);
     if (query->kind == QUERY_COMPLETION && !query->max_given && server->model.max_tokens == 0)
         query->common.sampling.max_tokens = QUERY_COMPLETION_TOKENS;
-    rc = add_prompts(exchange, intake, error);
-    return rc ? rc : request_builder_admit(intake, &exchange->sink, error);
+    rc = add_prompts(exchange, builder, error);
+    return rc ? rc : request_builder_admit(builder, &exchange->sink, error);
 }
 
 /* All prompts are tokens now. */
 static void submit(struct exchange *exchange, time_us now_us)
 {
-    struct request_builder intake = {.server = exchange->http->server};
+    struct request_builder builder = {.server = exchange->http->server};
     struct error error;
     bool score = query_scores(&exchange->query) && !exchange->scores;
     (void)now_us;
-    int rc = make_request(exchange, &intake,
+    int rc = make_request(exchange, &builder,
                           score                                     ? JOB_SCORE
                           : exchange->query.kind == QUERY_EMBEDDING ? JOB_EMBED
                                                                     : JOB_GENERATE,
                           &error);
     if (!rc && !score) {
-        exchange->choices = calloc(intake.request->seq_count, sizeof(*exchange->choices));
+        exchange->choices = calloc(builder.request->seq_count, sizeof(*exchange->choices));
         if (!exchange->choices)
             rc = error_set(&error, ERR_NO_MEMORY, "no memory for an answer");
     }
     if (!score || rc)
         encoder_free(&exchange->encoding);
     if (rc) {
-        request_builder_drop(&intake);
+        request_builder_drop(&builder);
         exchange_refuse(exchange, &error, "");
         return;
     }
-    request_builder_name(&intake, 1, exchange->sink.user);
-    exchange->request = intake.request;
-    exchange->unended = intake.request->seq_count;
+    request_builder_name(&builder, 1, exchange->sink.user);
+    exchange->request = builder.request;
+    exchange->unended = builder.request->seq_count;
     if (exchange->query.params.stream) {
         exchange->streaming = true;
         exchange_status(exchange, 200, "text/event-stream");
     }
-    request_builder_enter(&intake, &exchange->sink);
+    request_builder_enter(&builder, &exchange->sink);
 }
 
 void generate_begin(struct exchange *exchange, time_us now_us)
@@ -167,7 +167,7 @@ static void answer(struct exchange *exchange)
         if (exchange->query.echo)
             echo_before(exchange, seq);
         exchange->completion_tokens += seq_out_count(seq);
-        exchange->out.failed |= seq->transcript->failed;
+        exchange->out.failed |= seq->text_stream->failed;
     }
     exchange_status(exchange, 200, "application/json");
     out_json(&exchange->out, embed ? answer_embeddings : answer_whole, exchange);
@@ -248,7 +248,7 @@ static void finish_choice(struct exchange *exchange, struct seq *seq)
 static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_us)
 {
     struct choice *choice = &exchange->choices[seq->number];
-    struct buffer *text = &seq->transcript->text;
+    struct buffer *text = &seq->text_stream->text;
     bool ended = seq->state == SEQ_ENDED;
     if (ended && seq->finish == FINISH_ERROR) {
         break_stream(exchange, seq, now_us);
@@ -282,7 +282,7 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
     choice->begun = true;
     seq->sent_count += count;
     if (text->length > 0)
-        text_stream_told(seq->transcript, text->length);
+        text_stream_told(seq->text_stream, text->length);
     if (all)
         list_remove(&seq->wait_link);
     if (piece.end)

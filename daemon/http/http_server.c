@@ -130,7 +130,7 @@ void http_server_accept(struct http_server *front, int fd, enum http_server_kind
     http_server_go(conn); /* watches it */
 }
 
-/* ---- patience ----------------------------------------------------------------------------------
+/* ---- timeouts ----------------------------------------------------------------------------------
  */
 
 static struct http_conn *first_late(struct list *list, time_us delay_us, time_us now_us)

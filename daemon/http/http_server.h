@@ -1,5 +1,5 @@
 /* The front: sockets of HTTP/1.1 in the loop. framing.h says where requests begin and end, what to
- * answer is daemon/http/exchange.c's; here bytes are moved, and patience is kept: with heads and
+ * answer is daemon/http/exchange.c's; here bytes are moved, and timeouts are kept: with heads and
  * bodies (frame-timeout, from the first byte to the last), and with clients that do not read
  * (stall-timeout).
  *

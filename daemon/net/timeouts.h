@@ -1,4 +1,4 @@
-/* Patience: how long connections may keep the server waiting for HELLO, for the rest of a frame, or
+/* Timeouts: how long connections may keep the server waiting for HELLO, for the rest of a frame, or
  * for their reading, and how long an ACCEPT waits for company. Private to the server's files.
  *
  * Each delay is the same for all, so each list is in the order of time and only its first is looked

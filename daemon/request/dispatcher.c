@@ -119,7 +119,7 @@ static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
         return false;
     seq->owed = true;
     seq->priority = WAITING_PRIORITY_OWED;
-    seq->way_audience = victim->sink;
+    seq->way_sink = victim->sink;
     seq->way_user = victim->user_id;
     server->owed++;
     server->counts.owed_total++;

@@ -136,7 +136,7 @@ void seq_state_set(struct seq *seq, enum seq_state state)
 uint32_t seq_out_count(const struct seq *seq)
 {
     uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
-    return seq->transcript && seq->transcript->end < count ? seq->transcript->end : count;
+    return seq->text_stream && seq->text_stream->end < count ? seq->text_stream->end : count;
 }
 
 uint32_t seq_out_max(const struct seq *seq)
@@ -195,7 +195,7 @@ static size_t room_size(const struct result_room *room)
 uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden)
 {
     struct result_room room = result_room(seq, hidden);
-    return room_size(&room) + (seq->transcript ? (uint64_t)seq_out_max(seq) * TEXT_PER_TOKEN : 0);
+    return room_size(&room) + (seq->text_stream ? (uint64_t)seq_out_max(seq) * TEXT_PER_TOKEN : 0);
 }
 
 int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)

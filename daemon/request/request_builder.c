@@ -39,34 +39,34 @@ struct message_limits request_builder_limits(const struct server *server)
     };
 }
 
-int request_builder_open(struct request_builder *intake, struct server *server, uint64_t sequences,
+int request_builder_open(struct request_builder *builder, struct server *server, uint64_t sequences,
                          const struct request_params *params, time_us arrived_us,
                          struct error *error)
 {
     uint32_t most = server->limits.batch_max;
-    *intake = (struct request_builder){.server = server};
-    int rc = request_make(sequences < most ? (uint32_t)sequences : most, &intake->request, error);
+    *builder = (struct request_builder){.server = server};
+    int rc = request_make(sequences < most ? (uint32_t)sequences : most, &builder->request, error);
     if (rc)
         return rc;
-    intake->request->params = *params;
-    intake->request->arrived_us = arrived_us;
-    intake->request->deadline_us = request_deadline(params, arrived_us);
+    builder->request->params = *params;
+    builder->request->arrived_us = arrived_us;
+    builder->request->deadline_us = request_deadline(params, arrived_us);
     return 0;
 }
 
-void request_builder_drop(struct request_builder *intake)
+void request_builder_drop(struct request_builder *builder)
 {
-    if (intake->request)
-        request_free(intake->request);
-    intake->request = NULL;
+    if (builder->request)
+        request_free(builder->request);
+    builder->request = NULL;
 }
 
 /* Copies what a prompt borrows from the document. */
-static int keep_ids(struct request_builder *intake, const struct message_prompt *prompt,
+static int keep_ids(struct request_builder *builder, const struct message_prompt *prompt,
                     const int32_t **ret_ids, struct error *error)
 {
     size_t size = prompt->stop_id_count * sizeof(int32_t);
-    int32_t *ids = size > 0 ? request_keep(intake->request, size) : NULL;
+    int32_t *ids = size > 0 ? request_keep(builder->request, size) : NULL;
     if (size > 0 && !ids)
         return error_set(error, ERR_NO_MEMORY, "no memory for stop tokens");
     if (size > 0)
@@ -75,17 +75,17 @@ static int keep_ids(struct request_builder *intake, const struct message_prompt 
     return 0;
 }
 
-static int keep_bias(struct request_builder *intake, const struct message_prompt *prompt,
+static int keep_bias(struct request_builder *builder, const struct message_prompt *prompt,
                      const struct gpu_bias **ret_bias, uint32_t *ret_count, struct error *error)
 {
     struct message_bias entries[MESSAGE_BIAS_MAX];
     uint32_t count = 0;
     struct gpu_bias *bias = NULL;
-    int rc = prompt->bias ? message_bias(prompt->bias, intake->server->model.vocab, entries,
+    int rc = prompt->bias ? message_bias(prompt->bias, builder->server->model.vocab, entries,
                                          MESSAGE_BIAS_MAX, &count, error)
                           : 0;
     if (!rc && count > 0) {
-        bias = request_keep(intake->request, count * sizeof(*bias));
+        bias = request_keep(builder->request, count * sizeof(*bias));
         if (!bias)
             rc = error_set(error, ERR_NO_MEMORY, "no memory for a logit bias");
     }
@@ -98,10 +98,10 @@ static int keep_bias(struct request_builder *intake, const struct message_prompt
     return rc;
 }
 
-static int keep_tokens(struct request_builder *intake, const int32_t *tokens, uint32_t count,
+static int keep_tokens(struct request_builder *builder, const int32_t *tokens, uint32_t count,
                        const int32_t **ret_tokens, struct error *error)
 {
-    int32_t *kept = request_keep(intake->request, count * sizeof(*kept));
+    int32_t *kept = request_keep(builder->request, count * sizeof(*kept));
     if (!kept)
         return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", count);
     memcpy(kept, tokens, count * sizeof(*kept));
@@ -110,11 +110,11 @@ static int keep_tokens(struct request_builder *intake, const int32_t *tokens, ui
 }
 
 /* Its text, where text is wanted or is to be looked for stop strings. */
-static int add_text(struct request_builder *intake, const struct message_prompt *prompt,
+static int add_text(struct request_builder *builder, const struct message_prompt *prompt,
                     uint32_t first, struct error *error)
 {
-    struct server *server = intake->server;
-    struct request *request = intake->request;
+    struct server *server = builder->server;
+    struct request *request = builder->request;
     bool wanted = request->params.want_text && request->params.job == JOB_GENERATE;
     if (!wanted && prompt->stop_count == 0)
         return 0;
@@ -125,38 +125,38 @@ static int add_text(struct request_builder *intake, const struct message_prompt 
                             server->language->tokenizer, &server->model, error);
 }
 
-int request_builder_prompt(struct request_builder *intake, struct message_prompt *prompt,
+int request_builder_prompt(struct request_builder *builder, struct message_prompt *prompt,
                            const int32_t *tokens, uint32_t token_count, struct error *error)
 {
-    struct server *server = intake->server;
-    struct request *request = intake->request;
+    struct server *server = builder->server;
+    struct request *request = builder->request;
     const int32_t *stop_ids = NULL, *kept = NULL;
     const struct gpu_bias *bias = NULL;
     uint32_t bias_count = 0, first = request->seq_count;
     int rc = admission_prompt(&server->limits, request->params.job, token_count,
                               server->model.max_tokens, &prompt->sampling, error);
     if (!rc)
-        rc = keep_ids(intake, prompt, &stop_ids, error);
+        rc = keep_ids(builder, prompt, &stop_ids, error);
     if (!rc)
-        rc = keep_bias(intake, prompt, &bias, &bias_count, error);
+        rc = keep_bias(builder, prompt, &bias, &bias_count, error);
     if (!rc)
-        rc = keep_tokens(intake, tokens, token_count, &kept, error);
+        rc = keep_tokens(builder, tokens, token_count, &kept, error);
     if (rc)
         return rc;
     if (!prompt->sampling.seed_given)
         prompt->sampling.seed = server_draw(server);
     rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
     for (uint32_t i = first; !rc && i < request->seq_count; i++)
-        intake->total += seq_tokens(&request->seqs[i]);
-    return rc ? rc : add_text(intake, prompt, first, error);
+        builder->total += seq_tokens(&request->seqs[i]);
+    return rc ? rc : add_text(builder, prompt, first, error);
 }
 
 /* Whether what it comes to can be kept until it is read: each result by itself, or the answer that
  * they make together. */
-static int admission_results(struct request_builder *intake, struct error *error)
+static int admission_results(struct request_builder *builder, struct error *error)
 {
-    struct server *server = intake->server;
-    struct request *request = intake->request;
+    struct server *server = builder->server;
+    struct request *request = builder->request;
     uint64_t most = 0;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         uint64_t bytes = seq_result_bytes(&request->seqs[i], server->model.hidden);
@@ -167,40 +167,40 @@ static int admission_results(struct request_builder *intake, struct error *error
                             error);
 }
 
-int request_builder_admit(struct request_builder *intake, const struct response_sink *sink,
+int request_builder_admit(struct request_builder *builder, const struct response_sink *sink,
                           struct error *error)
 {
-    struct server *server = intake->server;
-    struct request *request = intake->request;
+    struct server *server = builder->server;
+    struct request *request = builder->request;
     const struct user *user = sink->user;
     int rc = admission_priority(grants_priority(&server->grants, user->id, sink->admin,
                                                 (int32_t)server->options->priority_max),
                                 request->params.priority, error);
     if (!rc)
-        rc = admission_results(intake, error);
+        rc = admission_results(builder, error);
     if (!rc)
         rc = admission_batch(&server->limits, &server->load, &user->load, request->seq_count,
-                             intake->total, server_retry_ms(server), error);
+                             builder->total, server_retry_ms(server), error);
     if (!rc && request->deadline_us)
         rc = deadlines_reserve(&server->deadlines, request->seq_count, error);
     return rc;
 }
 
-void request_builder_name(struct request_builder *intake, uint64_t client_id,
+void request_builder_name(struct request_builder *builder, uint64_t client_id,
                           const struct user *user)
 {
-    struct server *server = intake->server;
-    struct request *request = intake->request;
+    struct server *server = builder->server;
+    struct request *request = builder->request;
     request->id = server->next_request++;
     request->client_id = client_id;
     request_seal(request, server->next_seq, user->id);
     server->next_seq += request->seq_count;
 }
 
-void request_builder_enter(struct request_builder *intake, struct response_sink *sink)
+void request_builder_enter(struct request_builder *builder, struct response_sink *sink)
 {
-    request_table_enter(intake->server, intake->request, sink);
-    intake->request = NULL;
+    request_table_enter(builder->server, builder->request, sink);
+    builder->request = NULL;
 }
 
 int request_builder_room(const struct server *server, const struct user *user, uint64_t sequences,

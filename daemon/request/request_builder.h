@@ -1,5 +1,5 @@
-/* Intake: from typed prompts to a request in the waiting queue, or to an error that says why not.
- * The one way in, for SUBMIT frames and for HTTP.
+/* The builder of requests: from typed prompts to a request in the waiting queue, or to an error
+ * that says why not. The one way in, for SUBMIT frames and for HTTP.
  *
  * request_builder_open(), then for each prompt request_builder_prompt(), then
  * request_builder_admit(), then request_builder_enter(), which cannot fail. Nothing is kept before
@@ -31,22 +31,22 @@ struct sampling request_builder_defaults(const struct server *server);
 struct message_limits request_builder_limits(const struct server *server);
 
 /* sequences: how many are expected. */
-int request_builder_open(struct request_builder *intake, struct server *server, uint64_t sequences,
+int request_builder_open(struct request_builder *builder, struct server *server, uint64_t sequences,
                          const struct request_params *params, time_us arrived_us,
                          struct error *error);
 /* The prompt's n sequences; everything is copied. Tokens are those of the prompt, or of its text.
  */
-int request_builder_prompt(struct request_builder *intake, struct message_prompt *prompt,
+int request_builder_prompt(struct request_builder *builder, struct message_prompt *prompt,
                            const int32_t *tokens, uint32_t token_count, struct error *error);
 /* The whole against what its user may, and against what that and all of them hold. What its results
  * are told as is set. */
-int request_builder_admit(struct request_builder *intake, const struct response_sink *sink,
+int request_builder_admit(struct request_builder *builder, const struct response_sink *sink,
                           struct error *error);
 /* The request's daemon-wide number is known from here on. */
-void request_builder_name(struct request_builder *intake, uint64_t client_id,
+void request_builder_name(struct request_builder *builder, uint64_t client_id,
                           const struct user *user);
-void request_builder_enter(struct request_builder *intake, struct response_sink *sink);
-void request_builder_drop(struct request_builder *intake);
+void request_builder_enter(struct request_builder *builder, struct response_sink *sink);
+void request_builder_drop(struct request_builder *builder);
 /* Before its texts are read: whether so many sequences would have a place in the queue now. */
 int request_builder_room(const struct server *server, const struct user *user, uint64_t sequences,
                          struct error *error);

@@ -191,10 +191,10 @@ static void log_request(const struct server *server, const struct request *reque
 /* Where stop strings are looked for, they decide how it has ended. */
 static void end_text(struct seq *seq)
 {
-    struct text_stream *transcript = seq->transcript;
-    if (text_stream_stops(transcript) && text_stream_finish(seq))
+    struct text_stream *stream = seq->text_stream;
+    if (text_stream_stops(stream) && text_stream_finish(seq))
         seq->finish = FINISH_STOP;
-    if (transcript && transcript->failed) {
+    if (stream && stream->failed) {
         seq->finish = FINISH_ERROR;
         error_set(seq->failure, ERR_NO_MEMORY, "no memory for the text of a sequence");
     }
@@ -273,7 +273,7 @@ void request_table_progress(struct server *server, struct seq *seq, time_us now_
     charge(server, seq);
     if (!sink)
         return;
-    if (text_stream_stops(seq->transcript) && text_stream_read(seq, seq_out_count(seq)))
+    if (text_stream_stops(seq->text_stream) && text_stream_read(seq, seq_out_count(seq)))
         request_table_cancel(server, seq, FINISH_STOP, now_us);
     if (seq->request->params.stream)
         sink->news(sink, seq);

@@ -114,8 +114,8 @@ void server_serve(struct server *server, const struct gpu_model *model, uint32_t
 /* The weights are loaded: waiting work starts. */
 void server_ready(struct server *server, time_us now_us);
 
-/* Outbox, deadlines, waiting work to replicas, output to connections. Returns what the workers told
- * beside their sequences, a set of enum completion_control. */
+/* What the workers told, deadlines, waiting work to replicas, output to connections. Returns what
+ * the workers told beside their sequences, a set of enum completion_control. */
 unsigned server_turn(struct server *server, time_us now_us);
 /* When the next turn is due even if nothing happens; 0 = never. */
 time_us server_due(const struct server *server);

@@ -47,22 +47,22 @@ int text_stream_make(struct seq *seqs, uint32_t count, const struct message_prom
     size_t room = detokenizer_room(tokenizer);
     int rc = make_stops(prompt, &stops, error);
     for (uint32_t i = 0; !rc && i < count; i++) {
-        struct text_stream *transcript = calloc(1, sizeof(*transcript) + 2 * room + STOP_BYTES_MAX);
-        if (!transcript) {
+        struct text_stream *stream = calloc(1, sizeof(*stream) + 2 * room + STOP_BYTES_MAX);
+        if (!stream) {
             rc = error_set(error, ERR_NO_MEMORY, "no memory for the text of a sequence");
             break;
         }
-        transcript->model = model;
-        transcript->piece = (char *)(transcript + 1);
-        transcript->wanted = wanted;
-        transcript->end = TEXT_STREAM_NO_END;
-        detokenizer_init(&transcript->detokenizer, tokenizer, true);
-        transcript->stops = stops;
+        stream->model = model;
+        stream->piece = (char *)(stream + 1);
+        stream->wanted = wanted;
+        stream->end = TEXT_STREAM_NO_END;
+        detokenizer_init(&stream->detokenizer, tokenizer, true);
+        stream->stops = stops;
         if (stops) {
             stops->references++;
-            stop_init(&transcript->stop, stops->set);
+            stop_init(&stream->stop, stops->set);
         }
-        seqs[i].transcript = transcript;
+        seqs[i].text_stream = stream;
     }
     drop_stops(stops);
     return rc;
@@ -70,19 +70,19 @@ int text_stream_make(struct seq *seqs, uint32_t count, const struct message_prom
 
 void text_stream_free(struct seq *seq)
 {
-    struct text_stream *transcript = seq->transcript;
-    if (!transcript)
+    struct text_stream *stream = seq->text_stream;
+    if (!stream)
         return;
-    drop_stops(transcript->stops);
-    buffer_free(&transcript->text);
-    free(transcript);
-    seq->transcript = NULL;
+    drop_stops(stream->stops);
+    buffer_free(&stream->text);
+    free(stream);
+    seq->text_stream = NULL;
 }
 
 /* A token that ends the sequence has no text. Where end tokens are masked none was sampled. */
 static bool is_end(const struct seq *seq, int32_t token)
 {
-    const struct gpu_model *model = seq->transcript->model;
+    const struct gpu_model *model = seq->text_stream->model;
     for (uint32_t i = 0; i < model->eos_count; i++)
         if (model->eos[i] == token)
             return true;
@@ -92,63 +92,63 @@ static bool is_end(const struct seq *seq, int32_t token)
     return false;
 }
 
-static void append(struct text_stream *transcript, const char *text, size_t length)
+static void append(struct text_stream *stream, const char *text, size_t length)
 {
-    if (transcript->wanted && !buffer_append(&transcript->text, text, length, SIZE_MAX))
-        transcript->failed = true;
+    if (stream->wanted && !buffer_append(&stream->text, text, length, SIZE_MAX))
+        stream->failed = true;
 }
 
 /* Takes a piece of text; true when a stop string ends in it. */
-static bool take(struct text_stream *transcript, size_t length, bool look)
+static bool take(struct text_stream *stream, size_t length, bool look)
 {
-    char *certain = transcript->piece + length;
+    char *certain = stream->piece + length;
     size_t certain_length = length;
     int found = -1;
     if (look)
-        found = stop_push(&transcript->stop, transcript->piece, length, certain, &certain_length);
+        found = stop_push(&stream->stop, stream->piece, length, certain, &certain_length);
     else
-        certain = transcript->piece;
-    append(transcript, certain, certain_length);
+        certain = stream->piece;
+    append(stream, certain, certain_length);
     return found >= 0;
 }
 
 bool text_stream_read(struct seq *seq, uint32_t count)
 {
-    struct text_stream *transcript = seq->transcript;
-    while (transcript->read < count && transcript->end == TEXT_STREAM_NO_END) {
-        int32_t token = seq->out_tokens[transcript->read++];
+    struct text_stream *stream = seq->text_stream;
+    while (stream->read < count && stream->end == TEXT_STREAM_NO_END) {
+        int32_t token = seq->out_tokens[stream->read++];
         if (is_end(seq, token))
             continue;
-        size_t length = detokenizer_push(&transcript->detokenizer, token, transcript->piece);
+        size_t length = detokenizer_push(&stream->detokenizer, token, stream->piece);
         /* As long as min_tokens asks for more, nothing is looked for. */
-        bool look = transcript->stops && transcript->read > seq->sampling.min_tokens;
-        if (take(transcript, length, look))
-            transcript->end = transcript->read;
+        bool look = stream->stops && stream->read > seq->sampling.min_tokens;
+        if (take(stream, length, look))
+            stream->end = stream->read;
     }
-    return transcript->end != TEXT_STREAM_NO_END;
+    return stream->end != TEXT_STREAM_NO_END;
 }
 
 bool text_stream_finish(struct seq *seq)
 {
-    struct text_stream *transcript = seq->transcript;
+    struct text_stream *stream = seq->text_stream;
     uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
     bool found = text_stream_read(seq, count);
-    if (found || transcript->finished)
+    if (found || stream->finished)
         return found;
-    transcript->finished = true;
-    size_t length = detokenizer_finish(&transcript->detokenizer, transcript->piece);
-    if (take(transcript, length, transcript->stops != NULL)) {
-        transcript->end = transcript->read;
+    stream->finished = true;
+    size_t length = detokenizer_finish(&stream->detokenizer, stream->piece);
+    if (take(stream, length, stream->stops != NULL)) {
+        stream->end = stream->read;
         return true;
     }
-    if (transcript->stops)
-        append(transcript, transcript->piece, stop_finish(&transcript->stop, transcript->piece));
+    if (stream->stops)
+        append(stream, stream->piece, stop_finish(&stream->stop, stream->piece));
     return false;
 }
 
-void text_stream_told(struct text_stream *transcript, size_t bytes)
+void text_stream_told(struct text_stream *stream, size_t bytes)
 {
-    struct buffer *text = &transcript->text;
+    struct buffer *text = &stream->text;
     text->length -= bytes;
     if (text->length > 0)
         memmove(text->data, text->data + bytes, text->length);

@@ -58,9 +58,9 @@ bool text_stream_read(struct seq *seq, uint32_t count);
  * string was found, now or before. */
 bool text_stream_finish(struct seq *seq);
 /* The first bytes of the text were told. */
-void text_stream_told(struct text_stream *transcript, size_t bytes);
+void text_stream_told(struct text_stream *stream, size_t bytes);
 
-static inline bool text_stream_stops(const struct text_stream *transcript)
+static inline bool text_stream_stops(const struct text_stream *stream)
 {
-    return transcript && transcript->stops;
+    return stream && stream->stops;
 }

@@ -147,7 +147,7 @@ static struct seq *giver(const struct list *list, const struct seq *first, bool 
     list_each(link, list)
     {
         struct seq *seq = container_of(link, struct seq, run_link);
-        bool meant = sink ? seq->sink == first->way_audience : seq->user_id == first->way_user;
+        bool meant = sink ? seq->sink == first->way_sink : seq->user_id == first->way_user;
         if (meant && !seq->owed && (best == NULL || gives_way_before(seq, best)))
             best = seq;
     }

@@ -67,6 +67,15 @@ while IFS= read -r line; do
 done < <(awk -f tests/tidy/names.awk <(git ls-files 2>/dev/null) \
     $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.def' '*.md' 2>/dev/null))
 
+# And each source of these three has its place in a page of its folder.
+for folder in client daemon protocol; do
+    pages=$(git ls-files "$folder/*README.md" | xargs cat)
+    while IFS= read -r file; do
+        noun=$(basename "$file" .c)
+        [[ $pages == *"$noun.c"* || $pages == *"$noun.h"* ]] || breach "$file: no page of $folder/ names it"
+    done < <(git ls-files "$folder/*.c")
+done
+
 while IFS= read -r name; do
     breach "$name: not one of the top level's"
 done < <(git ls-files | sed 's,/.*,,' | sort -u |

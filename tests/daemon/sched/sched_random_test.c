@@ -66,7 +66,7 @@ static void add_one(struct rig *rig, const struct fake_shape *shape, uint64_t *r
     seq->sink = fake_below(random, 3);
     seq->user_id = seq->sink / 2;
     seq->owed = owed;
-    seq->way_audience = fake_below(random, 3);
+    seq->way_sink = fake_below(random, 3);
     seq->way_user = fake_below(random, 2);
 }
 

@@ -317,7 +317,7 @@ START_TEST(the_youngest_of_the_lowest_priority_gives_way)
 END_TEST
 
 /* One sequence that the loop sent before its turn, for which this sink's or user's give way. */
-static uint32_t add_owed(uint64_t way_audience, uint64_t way_user)
+static uint32_t add_owed(uint64_t way_sink, uint64_t way_user)
 {
     struct fake_options options = generate(5, 3);
     options.priority = WAITING_PRIORITY_OWED;
@@ -325,7 +325,7 @@ static uint32_t add_owed(uint64_t way_audience, uint64_t way_user)
     rig.seqs[index]->owed = true;
     rig.seqs[index]->sink = 99;
     rig.seqs[index]->user_id = 99;
-    rig.seqs[index]->way_audience = way_audience;
+    rig.seqs[index]->way_sink = way_sink;
     rig.seqs[index]->way_user = way_user;
     return index;
 }
