@@ -24,8 +24,8 @@ namespace HALF
 #define GROUP_QUERIES 64
 #define QUERIES (GROUP_QUERIES * CONSUMERS)
 #define KEYS 128
-/* A tile's number says its buffer and the turn, where loops over tiles are written out: no cursor of
- * common/ring.cuh is kept. */
+/* A tile's number says its buffer and the turn, in loops over tiles that are written out: no cursor
+ * of common/ring.cuh is kept. */
 #define BUFFERS 2
 
 template <int HD> struct wgmma_shared {
