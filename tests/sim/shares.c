@@ -345,7 +345,7 @@ static uint64_t loss(struct shares *shares, const struct seq *owed)
     list_each(at, &shares->server->conns.conns)
     {
         const struct session *session = container_of(at, struct session, conn.conn_link);
-        if (session->sink.number != owed->way_audience)
+        if (session->sink.number != owed->way_sink)
             continue;
         list_each(link, &session->sink.requests)
         {
