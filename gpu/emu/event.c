@@ -169,7 +169,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle)
 {
     ENTER(cudaEventQuery);
     struct CUevent_st *event = event_from(handle);
-    struct event_place place;
+    struct event_place place = {.stream = NULL};
     cudaError_t error = host_asks(event, &place);
     if (error != cudaSuccess)
         return error;
@@ -182,7 +182,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 {
     ENTER(cudaEventSynchronize);
     struct CUevent_st *event = event_from(handle);
-    struct event_place place;
+    struct event_place place = {.stream = NULL};
     cudaError_t error = host_asks(event, &place);
     if (error != cudaSuccess)
         return error;

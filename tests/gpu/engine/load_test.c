@@ -34,8 +34,8 @@ static struct op_list list_of(uint32_t ranks, bool adjacent)
         &b, b.list.normed, SPLIT_ROWS, true,
         PARTS({"qkv", Q_ROWS, order}, {"qkv", KV_ROWS, order}, {"qkv", KV_ROWS, {0, 0, false}}));
     value_id q = build_part(&b, qkv, 0), k = build_part(&b, qkv, 1), v = build_part(&b, qkv, 2);
-    build_head_norm(&b, q, "q_norm", HEAD, 1e-5f);
-    build_head_norm(&b, k, "k_norm", HEAD, 1e-5f);
+    build_head_norm(&b, q, "q_norm", HEAD, NORM_RMS, 1e-5f);
+    build_head_norm(&b, k, "k_norm", HEAD, NORM_RMS, 1e-5f);
     build_rope(&b, q, k, 0, HEAD);
     build_attention(&b, q, k, v, &attention);
     build_head(&b, &(struct build_head){.norm = "norm", .embed = embed, .scale = 1});
