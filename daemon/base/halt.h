@@ -31,6 +31,12 @@ static inline int halt_code(const struct halt *halt)
     return halt ? atomic_load_explicit(&halt->code, memory_order_relaxed) : 0;
 }
 
+/* The same, looked at once in HALT_LOOK bytes: by who has gone from one place to another. */
+static inline int halt_between(const struct halt *halt, size_t from, size_t to)
+{
+    return from / HALT_LOOK != to / HALT_LOOK ? halt_code(halt) : 0;
+}
+
 /* The same as an error. */
 static inline int halt_error(const struct halt *halt, struct error *error)
 {

@@ -120,17 +120,25 @@ static bool stands_alone(const char *text, size_t length, size_t start, size_t e
     return end == length || !is_word(codepoint_next(text, &end));
 }
 
-static size_t spaces_before(const char *text, size_t at, size_t least)
+static bool stopped(struct added_cursor *cursor)
+{
+    if (++cursor->looked < HALT_LOOK)
+        return false;
+    cursor->looked = 0;
+    return halt_code(cursor->halt) != 0;
+}
+
+static size_t spaces_before(struct added_cursor *cursor, const char *text, size_t at, size_t least)
 {
     size_t start;
-    while (at > least && codepoint_is_space(codepoint_before(text, at, &start)))
+    while (at > least && !stopped(cursor) && codepoint_is_space(codepoint_before(text, at, &start)))
         at = start;
     return at;
 }
 
-static size_t spaces_after(const char *text, size_t at, size_t length)
+static size_t spaces_after(struct added_cursor *cursor, const char *text, size_t at, size_t length)
 {
-    for (size_t next = at; next < length; at = next)
+    for (size_t next = at; next < length && !stopped(cursor); at = next)
         if (!codepoint_is_space(codepoint_next(text, &next)))
             break;
     return at;
@@ -141,17 +149,9 @@ static size_t past_spaces(struct added_cursor *cursor, const char *text, size_t 
 {
     if (at < cursor->spaces_start || at > cursor->spaces_end || cursor->spaces_end == 0) {
         cursor->spaces_start = at;
-        cursor->spaces_end = spaces_after(text, at, length);
+        cursor->spaces_end = spaces_after(cursor, text, at, length);
     }
     return cursor->spaces_end;
-}
-
-static bool stopped(struct added_cursor *cursor)
-{
-    if (++cursor->looked < HALT_LOOK)
-        return false;
-    cursor->looked = 0;
-    return halt_code(cursor->halt) != 0;
 }
 
 bool added_next(const struct added_set *set, struct added_cursor *cursor, const char *text,
@@ -168,7 +168,7 @@ bool added_next(const struct added_set *set, struct added_cursor *cursor, const 
         if (!token || (token->single_word && !stands_alone(text, length, start, end)))
             continue;
         if (token->lstrip)
-            start = spaces_before(text, start, cursor->taken);
+            start = spaces_before(cursor, text, start, cursor->taken);
         if (token->rstrip)
             end = past_spaces(cursor, text, end, length);
         cursor->taken = end;

@@ -79,15 +79,17 @@ static size_t fall_back(const struct bpe *bpe, const char *bytes, size_t count, 
 
 /* Known characters, bytes of unknown ones, and <unk>, which waits for the next known character
  * before it takes its place. That order is the reference's, byte fallback included. It ends with
- * the text, *ret_bytes of it, or the character by which there are `most` symbols. */
+ * the text, *ret_bytes of it, or the character by which there are `most` symbols, or once halted.
+ */
 static size_t make_symbols(const struct bpe *bpe, const char *piece, size_t length,
-                           struct bpe_symbol *symbols, size_t most, size_t *ret_bytes)
+                           struct bpe_symbol *symbols, size_t most, const struct halt *halt,
+                           size_t *ret_bytes)
 {
     const struct bpe_symbol unk = symbol_of(bpe->unk, UINT32_MAX);
-    size_t count = 0, at = 0;
+    size_t count = 0, at = 0, start = 0;
     bool unk_waits = false;
-    while (at < length && count < most) {
-        size_t start = at;
+    while (at < length && count < most && !halt_between(halt, start, at)) {
+        start = at;
         uint32_t id = bpe_symbol_at(bpe, piece, &at);
         if (id == IDMAP_NONE) {
             size_t bytes =
@@ -153,7 +155,7 @@ static enum bpe_outcome merge_window(const struct bpe *bpe, struct bpe_scratch *
     if (!bpe_scratch_reserve(scratch, room))
         return BPE_NO_MEMORY;
     struct bpe_symbol *symbols = scratch->symbols;
-    size_t bytes, count = make_symbols(bpe, piece, length, symbols, window, &bytes);
+    size_t bytes, count = make_symbols(bpe, piece, length, symbols, window, scratch->halt, &bytes);
     if (bytes == length)
         count = count > 1 ? bpe_merge_symbols(bpe, scratch, count) : count;
     else
@@ -243,14 +245,17 @@ static bool code_at(const struct bpe *bpe, const char *piece, size_t *at, uint32
     return bpe->known[*ret_code / 64] >> *ret_code % 64 & 1;
 }
 
-/* The end of the part that begins at `start`. */
-static size_t part_end(const struct bpe *bpe, const char *piece, size_t length, size_t start)
+/* The end of the part that begins at `start`; any place once the halt is set. */
+static size_t part_end(const struct bpe *bpe, const struct halt *halt, const char *piece,
+                       size_t length, size_t start)
 {
     uint32_t left, right;
     size_t at = start;
     bool left_known = code_at(bpe, piece, &at, &left);
     while (at < length) {
         size_t seam = at;
+        if (halt_between(halt, at, at + 1))
+            return seam;
         bool right_known = code_at(bpe, piece, &at, &right);
         if (left_known && right_known ? !bpe_joinable(bpe, left, right) : bpe->bytes_alone)
             return seam;
@@ -271,9 +276,9 @@ enum bpe_outcome bpe_encode(const struct bpe *bpe, struct bpe_scratch *scratch, 
             return put(ids, whole);
     }
     for (size_t start = 0, end; start < length; start = end) {
+        end = part_end(bpe, scratch->halt, piece, length, start);
         if (halt_code(scratch->halt))
             return BPE_HALTED;
-        end = part_end(bpe, piece, length, start);
         enum bpe_outcome outcome = bpe->flags.ignore_merges
                                        ? merge_piece(bpe, scratch, piece + start, end - start, ids)
                                        : encode_word(bpe, scratch, piece + start, end - start, ids);

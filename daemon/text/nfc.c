@@ -57,11 +57,13 @@ static bool begins_stretch(uint32_t code)
     return old_starter(code);
 }
 
-bool nfc_is_clean(const char *text, size_t length)
+bool nfc_is_clean(const char *text, size_t length, const struct halt *halt)
 {
-    for (size_t at = 0; at < length;)
+    for (size_t at = 0, last = 0; at < length && !halt_between(halt, last, at);) {
+        last = at;
         if (!begins_stretch(codepoint_next(text, &at)))
             return false;
+    }
     return true;
 }
 
@@ -103,16 +105,22 @@ static void insertion_sort(int32_t *codes, size_t count)
     }
 }
 
-/* By counting: a hostile text may put a million marks behind one letter. */
-static void counting_sort(int32_t *codes, size_t count, int32_t *sorted)
+/* By counting: a hostile text may put a million marks behind one letter. Once halted they stand in
+ * any order. */
+static void counting_sort(int32_t *codes, size_t count, int32_t *sorted, const struct halt *halt)
 {
     size_t starts[257] = {0};
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count && !halt_between(halt, i, i + 1); i++)
         starts[(combining_class(codes[i]) & 0xff) + 1]++;
+    if (halt_code(halt))
+        return; /* not all are counted */
     for (size_t class = 1; class < 257; class ++)
         starts[class] += starts[class - 1];
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (halt_between(halt, i, i + 1))
+            return;
         sorted[starts[combining_class(codes[i]) & 0xff]++] = codes[i];
+    }
     memcpy(codes, sorted, count * sizeof(*codes));
 }
 
@@ -120,10 +128,11 @@ static void order_marks(struct nfc_scratch *scratch, size_t count)
 {
     for (size_t i = 0; i < count;) {
         size_t end = i;
-        while (end < count && combining_class(scratch->codes[end]) > 0)
+        while (end < count && combining_class(scratch->codes[end]) > 0 &&
+               !halt_between(scratch->halt, end, end + 1))
             end++;
         if (end - i > INSERTION_MAX)
-            counting_sort(scratch->codes + i, end - i, scratch->sorted);
+            counting_sort(scratch->codes + i, end - i, scratch->sorted, scratch->halt);
         else
             insertion_sort(scratch->codes + i, end - i);
         i = end + 1;
@@ -168,8 +177,11 @@ static bool append_stretch(struct nfc_scratch *scratch, const char *text, size_t
                                                          UTF8PROC_COMPOSE | UTF8PROC_STABLE);
     if (composed < 0 || !buffer_reserve(out, (size_t)composed * CODEPOINT_BYTES_MAX, max))
         return false;
-    for (utf8proc_ssize_t i = 0; i < composed; i++)
+    for (utf8proc_ssize_t i = 0; i < composed; i++) {
+        if (halt_between(scratch->halt, (size_t)i, (size_t)i + 1))
+            return false;
         out->length += codepoint_put((uint32_t)scratch->codes[i], out->data + out->length);
+    }
     return true;
 }
 
@@ -181,6 +193,8 @@ bool nfc_append(struct nfc_scratch *scratch, const char *text, size_t length, st
     while (at < length) {
         size_t here = at;
         uint32_t code = codepoint_next(text, &at);
+        if (halt_between(scratch->halt, here, at))
+            return false;
         if (!begins_stretch(code)) {
             changing = true;
             continue;

@@ -21,8 +21,9 @@ struct nfc_scratch {
 
 void nfc_scratch_free(struct nfc_scratch *scratch);
 
-/* True for text that certainly is in normal form, which most is; quicker than nfc_append. */
-bool nfc_is_clean(const char *text, size_t length);
+/* True for text that certainly is in normal form, which most is; quicker than nfc_append. True,
+ * too, once the halt is set. */
+bool nfc_is_clean(const char *text, size_t length, const struct halt *halt);
 
 /* Appends the normal form of valid UTF-8. False: over `max`, out of memory, or halted. */
 bool nfc_append(struct nfc_scratch *scratch, const char *text, size_t length, struct buffer *out,

@@ -72,17 +72,20 @@ void normalizer_scratch_free(struct normalizer_scratch *scratch)
     nfc_scratch_free(&scratch->nfc);
 }
 
-static bool replace(const struct normalizer_step *step, const char *text, size_t length,
-                    struct buffer *out)
+/* False, too, once the halt is set. */
+static bool replace(const struct normalizer_step *step, const struct halt *halt, const char *text,
+                    size_t length, struct buffer *out)
 {
     const char *end = text + length, *found;
-    while ((found = search_text(text, (size_t)(end - text), step->pattern, step->pattern_length))) {
+    while ((found = search_until(halt, text, (size_t)(end - text), step->pattern,
+                                 step->pattern_length))) {
         if (!buffer_append(out, text, (size_t)(found - text), NORMALIZER_OUTPUT_MAX) ||
             !buffer_append(out, step->content, step->content_length, NORMALIZER_OUTPUT_MAX))
             return false;
         text = found + step->pattern_length;
     }
-    return buffer_append(out, text, (size_t)(end - text), NORMALIZER_OUTPUT_MAX);
+    return !halt_code(halt) &&
+           buffer_append(out, text, (size_t)(end - text), NORMALIZER_OUTPUT_MAX);
 }
 
 static bool run_step(const struct normalizer_step *step, struct nfc_scratch *nfc, const char *text,
@@ -95,7 +98,7 @@ static bool run_step(const struct normalizer_step *step, struct nfc_scratch *nfc
         return buffer_append(out, step->content, step->content_length, NORMALIZER_OUTPUT_MAX) &&
                buffer_append(out, text, length, NORMALIZER_OUTPUT_MAX);
     case NORMALIZER_REPLACE:
-        return replace(step, text, length, out);
+        return replace(step, nfc->halt, text, length, out);
     }
     return false;
 }
@@ -110,7 +113,7 @@ int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratc
         int code = halt_error(scratch->halt, error);
         if (code)
             return code;
-        if (step->kind == NORMALIZER_NFC && nfc_is_clean(text, length))
+        if (step->kind == NORMALIZER_NFC && nfc_is_clean(text, length, scratch->halt))
             continue;
         out->length = 0;
         if (!run_step(step, &scratch->nfc, text, length, out)) {

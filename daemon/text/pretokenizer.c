@@ -52,9 +52,10 @@ static int find(struct run *run, const struct pretokenizer_step *step, const cha
     if (step->regex)
         return regex_find(step->regex, run->scratch->regex, text, length, from, ret_start, ret_end,
                           run->error);
-    const char *found = search_text(text + from, length - from, step->text, step->text_length);
+    const char *found =
+        search_until(run->scratch->halt, text + from, length - from, step->text, step->text_length);
     if (!found)
-        return 0;
+        return halt_error(run->scratch->halt, run->error);
     *ret_start = (size_t)(found - text);
     *ret_end = *ret_start + step->text_length;
     return 1;
@@ -132,17 +133,19 @@ static int too_long(struct run *run, size_t length)
                        "the text does not fit once spaces are replaced");
 }
 
-static bool replace_spaces(const struct pretokenizer_step *step, const char *text, size_t length,
-                           struct buffer *out)
+/* False, too, once the halt is set. */
+static bool replace_spaces(const struct pretokenizer_step *step, const struct halt *halt,
+                           const char *text, size_t length, struct buffer *out)
 {
     const char *end = text + length, *space;
-    while ((space = memchr(text, ' ', (size_t)(end - text)))) {
+    while ((space = search_until(halt, text, (size_t)(end - text), " ", 1))) {
         if (!buffer_append(out, text, (size_t)(space - text), PRETOKENIZER_OUTPUT_MAX) ||
             !buffer_append(out, step->text, step->text_length, PRETOKENIZER_OUTPUT_MAX))
             return false;
         text = space + 1;
     }
-    return buffer_append(out, text, (size_t)(end - text), PRETOKENIZER_OUTPUT_MAX);
+    return !halt_code(halt) &&
+           buffer_append(out, text, (size_t)(end - text), PRETOKENIZER_OUTPUT_MAX);
 }
 
 static int metaspace(struct run *run, size_t index, const char *text, size_t length, bool first)
@@ -155,13 +158,15 @@ static int metaspace(struct run *run, size_t index, const char *text, size_t len
                                (step->prepend == METASPACE_FIRST && first));
     out->length = 0;
     if ((prepend && !buffer_append(out, step->text, step->text_length, PRETOKENIZER_OUTPUT_MAX)) ||
-        !replace_spaces(step, text, length, out))
-        return too_long(run, length);
+        !replace_spaces(step, run->scratch->halt, text, length, out)) {
+        int code = halt_error(run->scratch->halt, run->error);
+        return code ? code : too_long(run, length);
+    }
     size_t start = 0, at = 0;
     int code = 0;
     while (step->cut && !code && at < out->length) {
-        const char *found =
-            search_text(out->data + at, out->length - at, step->text, step->text_length);
+        const char *found = search_until(run->scratch->halt, out->data + at, out->length - at,
+                                         step->text, step->text_length);
         if (!found)
             break;
         size_t end = (size_t)(found - out->data);

@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "daemon/base/halt.h"
+
+#define SEARCH_BYTES (16u << 10) /* between two looks at a halt */
+
 /* `needle` has at least one byte. NULL: not there. */
 static inline const char *search_text(const char *text, size_t length, const char *needle,
                                       size_t needle_length)
@@ -18,4 +22,20 @@ static inline const char *search_text(const char *text, size_t length, const cha
         found++;
     }
     return NULL;
+}
+
+/* The same; NULL, too, once the halt is set. */
+static inline const char *search_until(const struct halt *halt, const char *text, size_t length,
+                                       const char *needle, size_t needle_length)
+{
+    const char *found = NULL;
+    while (!found && length >= needle_length && !halt_code(halt)) {
+        size_t most = SEARCH_BYTES + needle_length - 1, part = length < most ? length : most;
+        found = search_text(text, part, needle, needle_length);
+        if (part == length)
+            break;
+        text += SEARCH_BYTES;
+        length -= SEARCH_BYTES;
+    }
+    return found;
 }

@@ -176,7 +176,7 @@ static int encode_text(struct encoder *encoding, const char *text, size_t length
                                   : encode_between(encoding, text + done, length - done, done == 0);
 }
 
-static int check_text(const char *text, size_t length, struct error *error)
+static int check_text(const char *text, size_t length, const struct halt *halt, struct error *error)
 {
     if (length > TOKENIZER_TEXT_MAX)
         return error_limit(error, ERR_TOO_LARGE, TOKENIZER_TEXT_MAX, length,
@@ -184,6 +184,8 @@ static int check_text(const char *text, size_t length, struct error *error)
     for (size_t at = 0, step; at < length; at += step)
         if ((step = utf8_length((const unsigned char *)text + at, length - at)) == 0)
             return error_set(error, ERR_BAD_VALUE, "the text is no UTF-8 at byte %zu", at);
+        else if (halt_between(halt, at, at + step))
+            return halt_error(halt, error);
     return 0;
 }
 
@@ -198,7 +200,7 @@ int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch
                                .error = error};
     assert(!scratch->tokenizer || scratch->tokenizer == tokenizer);
     scratch->tokenizer = tokenizer;
-    int code = check_text(text, length, error);
+    int code = check_text(text, length, scratch->halt, error);
     if (!code && add_special)
         code = put_ids(&encoding, tokenizer->affix.prefix, tokenizer->affix.prefix_count);
     if (!code)

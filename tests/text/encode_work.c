@@ -13,6 +13,8 @@
 
 #define LAST_RESORT_S 240
 #define TEXT_MAX 60000
+#define LONG_MAX 600000 /* of one text in LONG_EACH: what is looked at once in a text is seen */
+#define LONG_EACH 30
 
 static const struct {
     const char *name, *parts;
@@ -61,7 +63,7 @@ static void fail(const char *what, uint64_t found, uint64_t allowed)
 static const struct work_bounds bounds = {
     .spare = 200000,
     .per_step = 1200,
-    .held_max = TEXT_MAX * 64 + (8 << 20),
+    .held_max = LONG_MAX * 40 + (8 << 20),
     .halt_max = 700000,
     .over = fail,
 };
@@ -146,10 +148,11 @@ static size_t draw_text(uint64_t *chance, char *text)
                                          "\xc2\xa0",
                                          "A1"};
     size_t used = 0;
+    size_t most = suite.seed % LONG_EACH == 0 ? LONG_MAX : TEXT_MAX;
     for (uint32_t i = chance_between(chance, 1, 4); i > 0; i--) {
         const char *thing = things[chance_below(chance, sizeof(things) / sizeof(things[0]))];
         size_t length = strlen(thing);
-        uint32_t times = chance_between(chance, 1, (uint32_t)(TEXT_MAX / 4 / length));
+        uint32_t times = chance_between(chance, 1, (uint32_t)(most / 4 / length));
         for (; times > 0; times--, used += length)
             memcpy(text + used, thing, length);
     }
@@ -171,7 +174,7 @@ static int encode(const struct tokenizer *tokenizer, const char *text, int32_t *
     tokenizer_scratch_halt(scratch, &halt);
     work_begin(&bounds, &halt, halt_at);
     work_steps(&suite.length);
-    int code = tokenizer_encode(tokenizer, scratch, text, suite.length, true, ids, TEXT_MAX * 9,
+    int code = tokenizer_encode(tokenizer, scratch, text, suite.length, true, ids, LONG_MAX * 9,
                                 &count, &error);
     *ret_work = work_end();
     tokenizer_scratch_free(scratch);
@@ -201,8 +204,8 @@ int main(int count, char **words)
 {
     unsigned long long first = 1, last = 60;
     struct tokenizer *tokenizers[FILES];
-    char *text = malloc(TEXT_MAX);
-    int32_t *ids = malloc(TEXT_MAX * 9 * sizeof(*ids));
+    char *text = malloc(LONG_MAX);
+    int32_t *ids = malloc(LONG_MAX * 9 * sizeof(*ids));
     bool seeds = count == 3 && strcmp(words[1], "--seeds") == 0;
     if (!text || !ids || (seeds && sscanf(words[2], "%llu..%llu", &first, &last) != 2))
         return EXIT_FAILURE;
