@@ -39,6 +39,8 @@ static void attention(struct build *b, const struct model_config *c,
     value_id a = build_attention(b, q, k, v, &attention);
     value_id o =
         build_matmul(b, a, SPLIT_COLUMNS, c->o_bias, PARTS({"self_attn.o_proj", c->hidden}));
+    if (names->behind_attention)
+        build_norm(b, o, names->behind_attention, NORM_RMS, c->norm_eps);
     build_add(b, o, c->residual_multiplier);
 }
 
@@ -62,6 +64,8 @@ static void mlp(struct build *b, const struct model_config *c, const struct deco
     value_id y = build_activation(b, up, c->activation, true);
     value_id down =
         build_matmul(b, y, SPLIT_COLUMNS, c->mlp_bias, PARTS({"mlp.down_proj", c->hidden}));
+    if (names->behind_mlp)
+        build_norm(b, down, names->behind_mlp, NORM_RMS, c->norm_eps);
     build_add(b, down, c->residual_multiplier);
 }
 

@@ -97,6 +97,17 @@ static const struct {
      "\"num_key_value_heads\":4,\"vocab_size\":128256,\"max_position_embeddings\":65536,"
      "\"rms_norm_eps\":1e-6,\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\","
      "\"rope_theta\":5000000,\"no_rope_layer_interval\":4}"},
+    {"olmo-2-7b",
+     "{\"architectures\":[\"Olmo2ForCausalLM\"],\"hidden_size\":4096,"
+     "\"intermediate_size\":11008,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
+     "\"num_key_value_heads\":32,\"vocab_size\":100352,\"max_position_embeddings\":4096,"
+     "\"rms_norm_eps\":1e-6,\"dtype\":\"bfloat16\",\"rope_theta\":500000}"},
+    {"glm-4-9b",
+     "{\"architectures\":[\"Glm4ForCausalLM\"],\"hidden_size\":4096,"
+     "\"intermediate_size\":13696,\"num_hidden_layers\":40,\"num_attention_heads\":32,"
+     "\"num_key_value_heads\":2,\"head_dim\":128,\"vocab_size\":151552,"
+     "\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-5,\"attention_bias\":true,"
+     "\"partial_rotary_factor\":0.5,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
     {"tiny-wide", /* heads for four devices */
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"

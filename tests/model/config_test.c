@@ -23,6 +23,12 @@
 #define SMOLLM3                                                                                    \
     "\"architectures\":[\"SmolLM3ForCausalLM\"],\"model_type\":\"smollm3\",\"rope_theta\":5000000"
 
+#define OLMO2 "\"architectures\":[\"Olmo2ForCausalLM\"],\"model_type\":\"olmo2\""
+
+#define GLM "\"architectures\":[\"GlmForCausalLM\"],\"model_type\":\"glm\""
+
+#define GLM4 "\"architectures\":[\"Glm4ForCausalLM\"],\"model_type\":\"glm4\""
+
 struct refusal {
     const char *changes;
     const char *text; /* the whole message behind "config.json: " */
@@ -32,17 +38,17 @@ static const struct refusal refusals[] = {
     /* what is not computed here, by name */
     {"\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\"",
      "architectures: \"GPT2LMHeadModel\" is not supported (LlamaForCausalLM, MistralForCausalLM, "
-     "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM and "
-     "SmolLM3ForCausalLM are)"},
+     "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, "
+     "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM and Glm4ForCausalLM are)"},
     {"\"-architectures\":0,\"model_type\":\"gemma2\"",
-     "model_type: \"gemma2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite and "
-     "smollm3 "
-     "are)"},
+     "model_type: \"gemma2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
+     "smollm3, olmo2, glm and glm4 are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForSequenceClassification\"]",
      "architectures: \"LlamaForSequenceClassification\" is not supported (LlamaForCausalLM, "
      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
-     "GraniteForCausalLM and SmolLM3ForCausalLM are)"},
+     "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM and "
+     "Glm4ForCausalLM are)"},
     {"\"model_type\":\"mistral\"",
      "model_type: \"mistral\" is not the type of the class under architectures"},
     {"\"architectures\":\"LlamaForCausalLM\"",
@@ -97,6 +103,15 @@ static const struct refusal refusals[] = {
     {GRANITE ",\"residual_multiplier\":0",
      "residual_multiplier: 0 is not a number from 0.000001 to 1000000"},
     {GRANITE ",\"num_local_experts\":32", "num_local_experts: 32 is not supported for granite"},
+    {OLMO2 ",\"clip_qkv\":8", "clip_qkv: 8 is not supported for olmo2"},
+    {OLMO2 ",\"sliding_window\":16", "sliding_window: 16 is not supported for olmo2"},
+    {OLMO2 ",\"partial_rotary_factor\":0.5",
+     "partial_rotary_factor: 0.5 is not supported (heads are rotated whole)"},
+    {GLM ",\"mlp_bias\":true", "mlp_bias: true is not supported for glm"},
+    {GLM4 ",\"-num_key_value_heads\":0", "num_key_value_heads: missing"},
+    {GLM4 ",\"partial_rotary_factor\":0.01",
+     "partial_rotary_factor: 0.01 is not one by which an even number of a head's elements is "
+     "rotated"},
     {SMOLLM3 ",\"use_sliding_window\":true",
      "use_sliding_window: true is not supported for smollm3"},
     {SMOLLM3 ",\"no_rope_layers\":[1]",
@@ -291,6 +306,10 @@ static const struct {
     {PHI3 ",\"-num_key_value_heads\":0,\"attention_bias\":true", "phi3", 8, 4, 0, 0, 0, 0, 0},
     {GRANITE ",\"attention_bias\":true,\"logits_scaling\":8", "granite", 8, 2, 1, 1, 0, 0, 0},
     {SMOLLM3, "smollm3", 8, 2, 0, 0, 0, 0, 1},
+    {OLMO2, "olmo2", 8, 2, 0, 0, 0, 0, 0},
+    {OLMO2 ",\"attention_bias\":true,\"num_key_value_heads\":null", "olmo2", 8, 4, 1, 1, 0, 0, 0},
+    {GLM, "glm", 128, 2, 1, 0, 0, 0, 0},
+    {GLM4 ",\"head_dim\":64,\"attention_bias\":false", "glm4", 64, 2, 0, 0, 0, 0, 0},
     {QWEN2, "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN2 ",\"attention_bias\":false,\"mlp_bias\":true", "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN3, "qwen3", 128, 2, 0, 0, 0, 1, 0},

@@ -35,7 +35,8 @@ CONFIG_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM",
-    "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM"}
+    "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM",
+    "olmo2": "Olmo2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM"}
 
 BASE = dict(
     vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -121,6 +122,16 @@ SPECS = [
     spec(62, "phi3-partial-f32", "phi3", "F32", DEFAULT, 5, hidden_size=64, num_attention_heads=2,
          num_key_value_heads=1, head_dim=None, partial_rotary_factor=0.5, sliding_window=None,
          tie_word_embeddings=True),
+    spec(40, "olmo2-default-bf16", "olmo2", "BF16", DEFAULT, 4),
+    spec(41, "olmo2-bias-f16", "olmo2", "F16", LINEAR, 5, attention_bias=True, tie_word_embeddings=True,
+         num_attention_heads=2, num_key_value_heads=2),
+    spec(42, "olmo2-yarn-bf16", "olmo2", "BF16", YARN, 4, max_position_embeddings=64, hidden_size=64,
+         num_key_value_heads=None, head_dim=None, num_hidden_layers=3),
+    spec(43, "glm-default-bf16", "glm", "BF16", DEFAULT, 4, partial_rotary_factor=0.5, attention_bias=True),
+    spec(44, "glm-tied-f16", "glm", "F16", DEFAULT, 5, attention_bias=False, **SMALL),
+    spec(45, "glm4-default-bf16", "glm4", "BF16", DEFAULT, 4, partial_rotary_factor=0.5, attention_bias=True),
+    spec(46, "glm4-linear-f16", "glm4", "F16", dict(LINEAR, partial_rotary_factor=0.25), 5,
+         attention_bias=False, tie_word_embeddings=True, num_attention_heads=2, num_key_value_heads=2),
 ]
 
 # Rope of real models and of corners: frequencies only.

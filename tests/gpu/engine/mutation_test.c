@@ -230,6 +230,86 @@ static void still_layer_one_off(void)
     rope_turned(2);
 }
 
+/* The op that takes a weight is not run. */
+static void left_out(const char *tensor)
+{
+    struct program *program = &rank()->program;
+    weight_id id = op_list_weight(list(), tensor);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        if (program->ops[i].weight != id)
+            program->ops[kept++] = program->ops[i];
+    }
+    ck_assert_uint_eq(kept + 1, program->op_count);
+    program->op_count = kept;
+    ck_assert_int_eq(program_fuse(program, NULL), 0);
+}
+
+static void norm_behind_attention_left_out(void)
+{
+    left_out(LAYER "0.post_attention_layernorm.weight");
+}
+
+static void norm_behind_mlp_left_out(void)
+{
+    left_out(LAYER "1.post_feedforward_layernorm.weight");
+}
+
+static void glm4_norm_behind_attention_left_out(void)
+{
+    left_out(LAYER "1.post_self_attn_layernorm.weight");
+}
+
+static void glm4_norm_behind_mlp_left_out(void)
+{
+    left_out(LAYER "0.post_mlp_layernorm.weight");
+}
+
+static void wide_norm_left_out(void)
+{
+    left_out(LAYER "1.self_attn.q_norm.weight");
+}
+
+/* q by heads, and k not at all. */
+static void wide_norm_by_heads(void)
+{
+    struct op *op = op_next(NULL, OP_WIDE_NORM);
+    op->kind = OP_HEAD_NORM;
+    op->norm.size = op_next(NULL, OP_ATTENTION)->attention.head_dim;
+}
+
+/* Products read the residual as another norm would leave it. */
+static void residual_normed(void)
+{
+    struct op *op = op_next(NULL, OP_ROUND), *last = op_next(NULL, OP_NORM);
+    while (op_next(last + 1, OP_NORM))
+        last = op_next(last + 1, OP_NORM);
+    op->kind = OP_NORM;
+    op->weight = last->weight;
+    op->norm = last->norm;
+}
+
+static void weights_plus_one(enum op_kind kind)
+{
+    for (struct op *op = op_next(NULL, kind); op; op = op_next(op + 1, kind))
+        op->norm.kind = NORM_RMS_PLUS_ONE;
+}
+
+static void norms_plus_one(void)
+{
+    weights_plus_one(OP_NORM);
+}
+
+static void head_norms_plus_one(void)
+{
+    weights_plus_one(OP_HEAD_NORM);
+}
+
+static void wide_norms_plus_one(void)
+{
+    weights_plus_one(OP_WIDE_NORM);
+}
+
 /* Two parts of one tensor, as large as each other, in each other's place. */
 static void parts_swapped(const char *tensor, uint32_t a, uint32_t b)
 {
@@ -336,6 +416,21 @@ static const struct {
     {"a layer without rope rotated", "smollm3-interval-f16", still_layer_rotated, nothing},
     {"a layer with rope not rotated", "smollm3-list-bf16", rotated_layer_still, nothing},
     {"another layer without rope", "smollm3-list-bf16", still_layer_one_off, nothing},
+    {"norms' weights plus one", "llama-default-bf16", norms_plus_one, nothing},
+    {"norms of heads' weights plus one", "qwen3-default-bf16", head_norms_plus_one, nothing},
+    {"wide norms' weights plus one", "olmo2-default-bf16", wide_norms_plus_one, nothing},
+    {"norm behind attention left out", "olmo2-default-bf16", nothing,
+     norm_behind_attention_left_out},
+    {"norm behind the MLP left out", "olmo2-bias-f16", nothing, norm_behind_mlp_left_out},
+    {"norm of q and k left out", "olmo2-yarn-bf16", nothing, wide_norm_left_out},
+    {"q normed by heads", "olmo2-default-bf16", wide_norm_by_heads, nothing},
+    {"a residual normed that is not", "olmo2-bias-f16", residual_normed, nothing},
+    {"norm behind attention of GLM-4 left out", "glm4-default-bf16", nothing,
+     glm4_norm_behind_attention_left_out},
+    {"norm behind the MLP of GLM-4 left out", "glm4-linear-f16", nothing,
+     glm4_norm_behind_mlp_left_out},
+    {"pairs of GLM apart", "glm-default-bf16", order_left_out, nothing},
+    {"heads of GLM-4 rotated whole", "glm4-default-bf16", rotated_whole, nothing},
 };
 #define MUTATIONS (int)(sizeof mutations / sizeof mutations[0])
 
