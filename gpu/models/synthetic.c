@@ -108,6 +108,12 @@ static const struct {
      "\"num_key_value_heads\":2,\"head_dim\":128,\"vocab_size\":151552,"
      "\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-5,\"attention_bias\":true,"
      "\"partial_rotary_factor\":0.5,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
+    {"starcoder2-7b",
+     "{\"architectures\":[\"Starcoder2ForCausalLM\"],\"hidden_size\":4608,"
+     "\"intermediate_size\":18432,\"num_hidden_layers\":32,\"num_attention_heads\":36,"
+     "\"num_key_value_heads\":4,\"vocab_size\":49152,\"max_position_embeddings\":16384,"
+     "\"norm_epsilon\":1e-5,\"hidden_act\":\"gelu_pytorch_tanh\",\"use_bias\":true,"
+     "\"sliding_window\":4096,\"dtype\":\"bfloat16\",\"rope_theta\":1000000}"},
     {"tiny-wide", /* heads for four devices */
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"

@@ -29,6 +29,8 @@
 
 #define GLM4 "\"architectures\":[\"Glm4ForCausalLM\"],\"model_type\":\"glm4\""
 
+#define STARCODER2 "\"architectures\":[\"Starcoder2ForCausalLM\"],\"model_type\":\"starcoder2\""
+
 struct refusal {
     const char *changes;
     const char *text; /* the whole message behind "config.json: " */
@@ -39,16 +41,17 @@ static const struct refusal refusals[] = {
     {"\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\"",
      "architectures: \"GPT2LMHeadModel\" is not supported (LlamaForCausalLM, MistralForCausalLM, "
      "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, "
-     "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM and Glm4ForCausalLM are)"},
+     "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, Glm4ForCausalLM "
+     "and Starcoder2ForCausalLM are)"},
     {"\"-architectures\":0,\"model_type\":\"gemma2\"",
      "model_type: \"gemma2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
-     "smollm3, olmo2, glm and glm4 are)"},
+     "smollm3, olmo2, glm, glm4 and starcoder2 are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForSequenceClassification\"]",
      "architectures: \"LlamaForSequenceClassification\" is not supported (LlamaForCausalLM, "
      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
-     "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM and "
-     "Glm4ForCausalLM are)"},
+     "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, "
+     "Glm4ForCausalLM and Starcoder2ForCausalLM are)"},
     {"\"model_type\":\"mistral\"",
      "model_type: \"mistral\" is not the type of the class under architectures"},
     {"\"architectures\":\"LlamaForCausalLM\"",
@@ -127,6 +130,15 @@ static const struct refusal refusals[] = {
      "rotated"},
     {PHI3 ",\"rope_parameters\":{\"partial_rotary_factor\":1.5}",
      "rope_parameters.partial_rotary_factor: 1.5 is not a number from 0 to 1"},
+    {STARCODER2 ",\"-num_key_value_heads\":0", "num_key_value_heads: missing"},
+    {STARCODER2 ",\"norm_epsilon\":0", "norm_epsilon: 0 is not a number from 1e-12 to 1"},
+    {STARCODER2 ",\"hidden_act\":\"relu\"",
+     "hidden_act: \"relu\" is not supported (silu and gelu_pytorch_tanh are)"},
+    {STARCODER2 ",\"use_parallel_residual\":true",
+     "use_parallel_residual: true is not supported for starcoder2"},
+    {STARCODER2 ",\"partial_rotary_factor\":0.5",
+     "partial_rotary_factor: 0.5 is not supported (heads are rotated whole)"},
+    {"\"use_bias\":true", "use_bias: true is not supported for llama"},
     /* sizes: missing, of the wrong type, out of range */
     {"\"-num_hidden_layers\":0", "num_hidden_layers: missing"},
     {"\"-hidden_size\":0", "hidden_size: missing"},
@@ -310,6 +322,9 @@ static const struct {
     {OLMO2 ",\"attention_bias\":true,\"num_key_value_heads\":null", "olmo2", 8, 4, 1, 1, 0, 0, 0},
     {GLM, "glm", 128, 2, 1, 0, 0, 0, 0},
     {GLM4 ",\"head_dim\":64,\"attention_bias\":false", "glm4", 64, 2, 0, 0, 0, 0, 0},
+    {STARCODER2, "starcoder2", 8, 2, 1, 1, 1, 0, 1},
+    {STARCODER2 ",\"use_bias\":false,\"tie_word_embeddings\":false", "starcoder2", 8, 2, 0, 0, 0, 0,
+     0},
     {QWEN2, "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN2 ",\"attention_bias\":false,\"mlp_bias\":true", "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN3, "qwen3", 128, 2, 0, 0, 0, 1, 0},
@@ -330,6 +345,28 @@ START_TEST(each_architecture_has_its_own_biases_norms_and_head_dimension)
     ck_assert_int_eq(config.mlp_bias, variants[_i].mlp_bias);
     ck_assert_int_eq(config.qk_norm, variants[_i].qk_norm);
     ck_assert_int_eq(config.tied, variants[_i].tied);
+}
+END_TEST
+
+/* A file that says nothing means what the class does; one that says it, that. */
+static const struct {
+    const char *changes;
+    enum activation_kind kind;
+} activations[] = {
+    {"", ACTIVATION_SILU},
+    {"\"hidden_act\":null", ACTIVATION_SILU},
+    {"\"hidden_act\":\"gelu_pytorch_tanh\"", ACTIVATION_GELU_TANH},
+    {STARCODER2, ACTIVATION_SILU}, /* as the file of all these tests says */
+    {STARCODER2 ",\"-hidden_act\":0", ACTIVATION_GELU_TANH},
+    {STARCODER2 ",\"hidden_act\":\"gelu_pytorch_tanh\"", ACTIVATION_GELU_TANH},
+};
+
+START_TEST(the_activation_is_the_file_s_or_the_class_s)
+{
+    struct model_config config;
+    struct error error = {0};
+    ck_assert_msg(config_with(activations[_i].changes, &config, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(config.activation, activations[_i].kind);
 }
 END_TEST
 
@@ -559,6 +596,8 @@ Suite *config_suite(void)
                         sizeof(ropes) / sizeof(ropes[0]));
     tcase_add_loop_test(tcase, both_spellings_of_rope_give_the_same_frequencies, 0,
                         sizeof(spellings) / sizeof(spellings[0]));
+    tcase_add_loop_test(tcase, the_activation_is_the_file_s_or_the_class_s, 0,
+                        sizeof(activations) / sizeof(activations[0]));
     tcase_add_test(tcase, rope_scaling_wins_over_rope_parameters);
     tcase_add_loop_test(tcase, longrope_is_by_the_longest_sequence_there_can_be, 0,
                         sizeof(longropes) / sizeof(longropes[0]));

@@ -36,7 +36,8 @@ ARCHITECTURES = {
     "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM",
     "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM",
-    "olmo2": "Olmo2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM"}
+    "olmo2": "Olmo2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
+    "starcoder2": "Starcoder2ForCausalLM"}
 
 BASE = dict(
     vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -132,6 +133,12 @@ SPECS = [
     spec(45, "glm4-default-bf16", "glm4", "BF16", DEFAULT, 4, partial_rotary_factor=0.5, attention_bias=True),
     spec(46, "glm4-linear-f16", "glm4", "F16", dict(LINEAR, partial_rotary_factor=0.25), 5,
          attention_bias=False, tie_word_embeddings=True, num_attention_heads=2, num_key_value_heads=2),
+    spec(63, "starcoder2-window-bf16", "starcoder2", "BF16", DEFAULT, 4, hidden_size=64, num_attention_heads=2,
+         num_key_value_heads=1, head_dim=None, rms_norm_eps=None, norm_epsilon=1e-5, sliding_window=16,
+         hidden_act="gelu_pytorch_tanh", use_bias=True, tie_word_embeddings=True),
+    spec(64, "starcoder2-plain-f16", "starcoder2", "F16", LINEAR, 5, hidden_size=64, num_attention_heads=4,
+         num_key_value_heads=2, head_dim=None, rms_norm_eps=None, norm_epsilon=1e-3, sliding_window=None,
+         hidden_act="gelu_pytorch_tanh", use_bias=False, tie_word_embeddings=False),
 ]
 
 # Rope of real models and of corners: frequencies only.
@@ -164,8 +171,9 @@ def config_json(item):
     """config.json as a publisher would have written it, in the spelling that the spec names."""
     config = {"architectures": [ARCHITECTURES[item["arch"]]], "model_type": item["arch"], **BASE}
     config.update(item["fields"])
-    if config.get("head_dim", 0) is None:
-        del config["head_dim"]
+    for key in ("head_dim", "rms_norm_eps"):
+        if config.get(key, 0) is None:
+            del config[key]
     dtype = CONFIG_DTYPES[item["dtype"]]
     if item["spelling"] == 4:
         rope = dict(item["rope"])

@@ -370,6 +370,27 @@ static void rope_attention_left_out(void)
     list()->ropes[0].attention = 1;
 }
 
+static void gelu_taken_for_silu(void)
+{
+    for (uint32_t i = 0; i < list()->op_count; i++) {
+        if (list()->ops[i].kind == OP_ACTIVATION)
+            list()->ops[i].activation.kind = ACTIVATION_SILU;
+    }
+}
+
+static void layer_norm_taken_for_rms(void)
+{
+    for (uint32_t i = 0; i < list()->op_count; i++) {
+        if (list()->ops[i].kind == OP_NORM)
+            list()->ops[i].norm.kind = NORM_RMS;
+    }
+}
+
+static void single_up_bias_dropped(void)
+{
+    weight(LAYER "1.mlp.c_fc.bias")->data = NULL;
+}
+
 static void nothing(void)
 {
 }
@@ -405,6 +426,12 @@ static const struct {
     {"long factors left out", "phi3-long-bf16", long_factors_left_out, nothing},
     {"short factors left out", "phi3-short-f16", long_factors_left_out, nothing},
     {"attention factor of longrope left out", "phi3-short-f16", rope_attention_left_out, nothing},
+    {"GELU taken for SiLU", "starcoder2-window-bf16", gelu_taken_for_silu, nothing},
+    {"GELU taken for SiLU without biases", "starcoder2-plain-f16", gelu_taken_for_silu, nothing},
+    {"LayerNorm taken for RMSNorm", "starcoder2-plain-f16", layer_norm_taken_for_rms, nothing},
+    {"bias of the one product before GELU dropped", "starcoder2-window-bf16", nothing,
+     single_up_bias_dropped},
+    {"window of StarCoder2 one off", "starcoder2-window-bf16", window_wider, nothing},
     {"embedding multiplier left out", "granite-bias-bf16", embedding_multiplier_dropped, nothing},
     {"residual multiplier left out", "granite-tied-f16", residual_multiplier_dropped, nothing},
     {"one residual multiplier left out", "granite-bias-bf16", one_residual_multiplier_dropped,
