@@ -17,6 +17,8 @@ static void check_sizes(const struct model_config *config)
     FUZZ_CHECK(config->head_dim >= 2 && config->head_dim <= MODEL_HEAD_DIM_MAX);
     FUZZ_CHECK(config->head_dim % 2 == 0 && config->rope.pairs == config->head_dim / 2);
     FUZZ_CHECK(config->head_dim * config->heads <= MODEL_HIDDEN_MAX);
+    FUZZ_CHECK(config->rotary >= 2 && config->rotary % 2 == 0);
+    FUZZ_CHECK(config->rotary <= config->head_dim);
 }
 
 static void check_list(const struct model_config *config)
@@ -31,12 +33,24 @@ static void check_list(const struct model_config *config)
     op_list_free(&list);
 }
 
+/* What is rotated has a frequency, what is not has none. longrope's factors may be below 1. */
+static void check_rope(const struct model_config *config, const struct model_rope *rope)
+{
+    float most = rope->kind == MODEL_ROPE_LONG ? 1001 : 1;
+    FUZZ_CHECK(isfinite(rope->attention) && rope->attention > 0);
+    FUZZ_CHECK(rope->pairs == config->head_dim / 2);
+    for (uint32_t i = 0; i < rope->pairs; i++) {
+        float frequency = rope->inverse_frequency[i];
+        FUZZ_CHECK(i < config->rotary / 2 ? frequency > 0 && frequency <= most : frequency == 0);
+    }
+}
+
 static void check_numbers(const struct model_config *config)
 {
     FUZZ_CHECK(config->norm_eps > 0 && config->attention_scale > 0);
-    FUZZ_CHECK(isfinite(config->rope.attention) && config->rope.attention > 0);
-    for (uint32_t i = 0; i < config->rope.pairs; i++)
-        FUZZ_CHECK(config->rope.inverse_frequency[i] > 0 && config->rope.inverse_frequency[i] <= 1);
+    check_rope(config, &config->rope);
+    if (config->rope_original)
+        check_rope(config, &config->rope_long);
     FUZZ_CHECK(config->eos_count <= MODEL_EOS_MAX);
     for (uint32_t i = 0; i < config->eos_count; i++)
         FUZZ_CHECK(config->eos_ids[i] >= 0 && (uint32_t)config->eos_ids[i] < config->vocab);
