@@ -17,6 +17,9 @@ static_assert((uint64_t)MODEL_VOCAB_MAX * MODEL_HIDDEN_MAX < (1ull << 40) &&
 
 #define NAMES_MAX 1024 /* of a list of all families in a message */
 
+const struct tensor_names tensor_names_plain = {
+    .model = "model.", .layers = "model.layers.%u.", .head = "lm_head"};
+
 static const char *const dtype_names[] = {
     [MODEL_F32] = "float32", [MODEL_F16] = "float16", [MODEL_BF16] = "bfloat16"};
 
@@ -128,7 +131,8 @@ static int read_key(const struct fields *fields, const struct config_key *key,
                     struct model_config *config)
 {
     void *to = (char *)config + key->at;
-    int rc = key->required ? field_require(fields, key->name) : 0;
+    bool known = key->kind == KEY_SIZE && *(uint32_t *)to; /* the class has a default */
+    int rc = key->required && !known ? field_require(fields, key->name) : 0;
     double number = key->kind == KEY_NUMBER ? (double)*(float *)to : 0;
     if (rc)
         return rc;
@@ -196,17 +200,58 @@ static int refuse_others(const struct fields *fields, const struct family *famil
     return 0;
 }
 
-static int read_config(const struct fields *fields, struct model_config *config)
+/* The text's part, where the model has more. */
+static int find_text(const struct fields *top, const struct model_config *config,
+                     struct fields *ret)
 {
-    int rc = read_family(fields, config);
+    const struct family *family = config->family;
+    const char *type = family->text_type;
+    *ret = *top;
+    if (!family->text)
+        return 0;
+    int rc = field_require(top, family->text);
+    if (rc)
+        return rc;
+    const json *text = field_get(top, family->text);
+    if (!json_is_object(text))
+        return field_refuse(top, family->text, text, "an object");
+    *ret = (struct fields){text, top->file, family->text, top->error};
+    rc = field_string(ret, "model_type", &type);
+    if (rc == 0 && strcmp(type, family->text_type) != 0)
+        return field_refuse(ret, "model_type", field_get(ret, "model_type"),
+                            "the type that the class has text of");
+    return rc ? rc : refuse_quantization(ret);
+}
+
+/* What is said beside the text's part counts before what is said in it. */
+static int read_above(const struct fields *top, const struct fields *text,
+                      struct model_config *config)
+{
+    bool here = field_get(top, "dtype") || field_get(top, "torch_dtype");
+    int rc = read_dtype(here ? top : text, config);
+    if (rc == 0 && top->object != text->object)
+        rc = field_flag(top, "tie_word_embeddings", &config->tied);
+    return rc;
+}
+
+static int read_config(const struct fields *top, struct model_config *config)
+{
+    struct fields text, *fields = &text;
+    int rc = read_family(top, config);
     if (rc == 0)
-        rc = refuse_quantization(fields);
+        rc = refuse_quantization(top);
     if (rc == 0)
-        rc = read_dtype(fields, config);
+        rc = find_text(top, config, fields);
+    if (rc == 0 && config->family->names)
+        config->names = config->family->names;
+    if (rc == 0 && config->family->defaults)
+        config->family->defaults(config);
     if (rc == 0)
         rc = read_activation(fields, config);
     if (rc == 0)
         rc = read_keys(fields, shared_keys, config);
+    if (rc == 0)
+        rc = read_above(top, fields, config);
     if (rc == 0)
         rc = refuse_others(fields, config->family);
     if (rc == 0)
@@ -214,9 +259,12 @@ static int read_config(const struct fields *fields, struct model_config *config)
     if (rc == 0)
         rc = config->family->rules(fields, config);
     if (rc == 0)
-        rc = rope_read(fields, config);
+        rc =
+            config->family->rope ? config->family->rope(fields, config) : rope_read(fields, config);
     if (rc == 0)
         rc = generation_read_ends(fields, config);
+    if (rc == 0 && config->family->text)
+        rc = generation_read_ends(top, config);
     return rc;
 }
 

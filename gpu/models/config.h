@@ -31,6 +31,13 @@
 
 struct family;
 
+/* How names of tensors begin. */
+struct tensor_names {
+    const char *model;  /* before "embed_tokens" and "norm" */
+    const char *layers; /* of a layer's, with %u for its number */
+    const char *head;   /* the whole name */
+};
+
 /* The hyperparameters of all families: each reads and uses its own. */
 struct model_config {
     const struct family *family;
@@ -42,8 +49,10 @@ struct model_config {
     float embedding_multiplier, residual_multiplier, logits_scaling; /* 1 but for Granite */
     bool qkv_bias, o_bias, mlp_bias;
     enum activation_kind activation;
-    bool qk_norm; /* RMSNorm over each head of q and k, before rope */
-    bool tied;    /* the output matrix is the embedding */
+    const struct tensor_names *names;        /* of the checkpoint; never NULL */
+    float attention_softcap, logits_softcap; /* 0: none */
+    bool qk_norm;                            /* RMSNorm over each head of q and k, before rope */
+    bool tied;                               /* the output matrix is the embedding */
     /* Of a head the part that is rotated: what the family says where the files do not; 0: all, and
      * files that say less are refused. */
     float rotary_factor;
@@ -51,6 +60,8 @@ struct model_config {
     bool adjacent;   /* elements 2 i and 2 i + 1 are a pair, not those half of `rotary` apart */
     bool longrope_by_names; /* the kinds "su" and "yarn" are longrope, too */
     struct model_rope rope;
+    struct model_rope
+        rope_local; /* of layers with a window, where the family has another for them */
     struct model_rope rope_long; /* longrope: in place of `rope` where the context is longer than */
     uint32_t rope_original;      /* so many positions, see rope_choose; 0: another kind */
     uint32_t window[MODEL_LAYERS_MAX]; /* of each layer; 0: it sees all */
@@ -67,9 +78,12 @@ struct model_config {
 /* Before anything is read. */
 #define MODEL_CONFIG_EMPTY                                                                         \
     {                                                                                              \
-        .norm_eps = 1e-6f, .embedding_multiplier = 1, .residual_multiplier = 1,                    \
-        .logits_scaling = 1, .bos_id = -1, .sampler = SAMPLER_GREEDY                               \
+        .names = &tensor_names_plain, .norm_eps = 1e-6f, .embedding_multiplier = 1,                \
+        .residual_multiplier = 1, .logits_scaling = 1, .bos_id = -1, .sampler = SAMPLER_GREEDY     \
     }
+
+/* "model." and "lm_head". */
+extern const struct tensor_names tensor_names_plain;
 
 /* Reads directory/config.json and, where it exists, directory/generation_config.json.
  * ERR_BAD_MODEL with file, field and value. */

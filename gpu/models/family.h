@@ -33,9 +33,17 @@ struct config_key {
 struct family {
     const char *type;         /* model_type */
     const char *architecture; /* NULL: no checkpoint is of it */
+    const char *text;         /* the key of config.json that has the text's part of a model that has
+                               * more; NULL: all of it is text */
+    const char *text_type;    /* model_type there */
+    const struct tensor_names *names; /* as checkpoints of the class may have them, the likeliest
+                                       * first, ended by NULL; NULL: "model." and "lm_head" */
     const struct config_key *keys;
     const char *activation_key;      /* NULL: hidden_act */
     enum activation_kind activation; /* where the key is absent */
+    /* What the class has where config.json is silent; NULL: what is required must be said. */
+    void (*defaults)(struct model_config *config);
+    int (*rope)(const struct fields *fields, struct model_config *config); /* NULL: rope_read */
     int (*rules)(const struct fields *fields, struct model_config *config);
     void (*build)(struct build *b, const struct model_config *config);
 };

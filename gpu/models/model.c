@@ -1,13 +1,12 @@
 #include "gpu/models/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu/models/family.h"
 #include "gpu/models/rope_config.h"
 #include "gpu/models/synthetic.h"
-
-#define HEAD "lm_head.weight"
 
 int model_list(const struct model_config *config, uint32_t ranks, struct op_list *ret,
                struct error *error)
@@ -39,6 +38,28 @@ static int match(struct model *model, struct error *error)
     return status;
 }
 
+/* The way of names in which the checkpoint has its embedding, and whether it has a head; true: the
+ * list is another. */
+static bool names_find(struct model *model)
+{
+    const struct tensor_names *names = model->config.family->names;
+    struct model_config *config = &model->config;
+    char name[LIST_NAME_MAX];
+    bool changed = false;
+    for (; names && names->model; names++) {
+        snprintf(name, sizeof name, "%sembed_tokens.weight", names->model);
+        if (!checkpoint_has(model->checkpoint, name))
+            continue;
+        changed = names != config->names;
+        config->names = names;
+        break;
+    }
+    snprintf(name, sizeof name, "%s.weight", config->names->head);
+    if (config->tied || checkpoint_has(model->checkpoint, name))
+        return changed;
+    return config->tied = true;
+}
+
 static int directory_open(const char *name, uint32_t ranks, uint32_t context_max,
                           struct model *model, struct error *error)
 {
@@ -51,8 +72,7 @@ static int directory_open(const char *name, uint32_t ranks, uint32_t context_max
         status = checkpoint_open(name, &model->checkpoint, error);
     if (status)
         return status;
-    if (!model->config.tied && !checkpoint_has(model->checkpoint, HEAD)) {
-        model->config.tied = true;
+    if (names_find(model)) {
         op_list_free(&model->list);
         status = model_list(&model->config, ranks, &model->list, error);
     }

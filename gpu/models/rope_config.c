@@ -6,6 +6,7 @@
 
 #include "gpu/checkpoint/config_field.h"
 #include "gpu/models/config.h"
+#include "gpu/models/family.h"
 
 #define THETA_MIN 1.001
 #define THETA_MAX 1e12
@@ -184,33 +185,40 @@ static int check_factor(const struct fields *top, const struct fields *rope, dou
     return 0;
 }
 
-static int read_parameters(const struct fields *top, struct model_config *config,
-                           struct parameters *p)
+/* One set of parameters; `theta`: the key that has it beside the set, `otherwise` where both are
+ * silent. */
+static int read_set(const struct fields *top, const struct fields *rope, const char *theta,
+                    double otherwise, struct model_config *config, struct parameters *p)
 {
     const double context = config->context_max;
-    struct fields rope;
-    int rc = find_dictionary(top, &rope);
     *p = (struct parameters){
-        .theta = 10000, .original = context, .beta_fast = 32, .beta_slow = 1, .truncate = true};
+        .theta = otherwise, .original = context, .beta_fast = 32, .beta_slow = 1, .truncate = true};
+    int rc = field_number(top, theta, THETA_MIN, THETA_MAX, &p->theta);
     if (rc == 0)
-        rc = field_number(top, "rope_theta", THETA_MIN, THETA_MAX, &p->theta);
+        rc = field_number(rope, "rope_theta", THETA_MIN, THETA_MAX, &p->theta);
     if (rc == 0)
-        rc = field_number(&rope, "rope_theta", THETA_MIN, THETA_MAX, &p->theta);
+        rc = read_partial(top, rope, config);
     if (rc == 0)
-        rc = read_partial(top, &rope, config);
-    if (rc == 0)
-        rc = read_kind(&rope, config, &p->kind);
+        rc = read_kind(rope, config, &p->kind);
     if (rc || p->kind == MODEL_ROPE_DEFAULT)
         return rc;
-    rc = field_number(&rope, "factor", 1, FACTOR_MAX, &p->factor);
+    rc = field_number(rope, "factor", 1, FACTOR_MAX, &p->factor);
     if (rc)
         return rc;
     if (p->kind == MODEL_ROPE_LINEAR)
-        return field_require(&rope, "factor");
+        return field_require(rope, "factor");
     if (p->kind == MODEL_ROPE_LONG)
-        return read_long(top, &rope, config->rotary / 2, p);
-    rc = p->kind == MODEL_ROPE_LLAMA3 ? read_llama3(&rope, p) : read_yarn(&rope, p);
-    return rc ? rc : check_factor(top, &rope, context, p);
+        return read_long(top, rope, config->rotary / 2, p);
+    rc = p->kind == MODEL_ROPE_LLAMA3 ? read_llama3(rope, p) : read_yarn(rope, p);
+    return rc ? rc : check_factor(top, rope, context, p);
+}
+
+static int read_parameters(const struct fields *top, struct model_config *config,
+                           struct parameters *p)
+{
+    struct fields rope;
+    int rc = find_dictionary(top, &rope);
+    return rc ? rc : read_set(top, &rope, "rope_theta", 10000, config, p);
 }
 
 static double llama3_frequency(const struct parameters *p, double frequency)
@@ -310,6 +318,61 @@ int rope_read(const struct fields *top, struct model_config *config)
     if (p.kind == MODEL_ROPE_YARN)
         config->context_max = (uint32_t)fmin(p.factor * p.original, MODEL_CONTEXT_MAX);
     return 0;
+}
+
+/* The parameters of one kind of layers; `ret` has nothing where there are none. */
+static int find_kind(const struct fields *sets, const char *kind, struct fields *ret)
+{
+    const json *set = field_get(sets, kind);
+    *ret = (struct fields){set, sets->file, kind, sets->error};
+    return set && !json_is_object(set) ? field_refuse(sets, kind, set, "an object") : 0;
+}
+
+/* Both kinds as they are given: by rope_parameters, or in the older spelling. */
+static int find_kinds(const struct fields *top, struct fields *full, struct fields *local)
+{
+    const json *given = field_get(top, "rope_parameters");
+    struct fields sets = {given, top->file, "rope_parameters", top->error};
+    if (!given) {
+        *local = (struct fields){NULL, top->file, NULL, top->error};
+        return find_dictionary(top, full);
+    }
+    if (field_get(top, "rope_scaling"))
+        return field_refuse(top, "rope_scaling", field_get(top, "rope_scaling"),
+                            "possible beside rope_parameters");
+    if (!json_is_object(given) ||
+        (!field_get(&sets, "full_attention") && !field_get(&sets, "sliding_attention")))
+        return field_refuse(top, "rope_parameters", given,
+                            "an object of full_attention and sliding_attention");
+    int rc = find_kind(&sets, "full_attention", full);
+    return rc ? rc : find_kind(&sets, "sliding_attention", local);
+}
+
+/* Of kinds whose frequencies are the same in sequences of any length. */
+static int read_one(const struct fields *top, const struct fields *rope, const char *theta,
+                    double otherwise, struct model_config *config, struct model_rope *ret)
+{
+    struct parameters p;
+    int rc = read_set(top, rope, theta, otherwise, config, &p);
+    if (rc)
+        return rc;
+    if (p.kind == MODEL_ROPE_LONG || p.kind == MODEL_ROPE_YARN)
+        return error_set(top->error, ERR_BAD_MODEL,
+                         "%s: %s: longrope and yarn are not supported for %s", top->file,
+                         rope->parent, config->family->type);
+    fill(&p, config, NULL, ret);
+    return 0;
+}
+
+int rope_read_kinds(const struct fields *top, struct model_config *config)
+{
+    struct fields full, local;
+    int rc = find_kinds(top, &full, &local);
+    if (rc == 0)
+        rc = read_one(top, &full, "rope_theta", 1e6, config, &config->rope);
+    if (rc == 0)
+        rc = read_one(top, &local, "rope_local_base_freq", 1e4, config, &config->rope_local);
+    return rc;
 }
 
 bool rope_choose(struct model_config *config, uint32_t context_max)

@@ -14,6 +14,10 @@ struct model_config;
  * are set already, as is what the family says of rotary_factor. With yarn, context_max grows to
  * factor times the original length. */
 int rope_read(const struct fields *top, struct model_config *config);
+/* Of layers that see all, to config->rope, and of those with a window, to config->rope_local:
+ * rope_parameters by kinds of layers, or rope_theta with rope_scaling and rope_local_base_freq.
+ * What is absent is 1,000,000 and 10,000. */
+int rope_read_kinds(const struct fields *top, struct model_config *config);
 
 /* longrope has two sets of frequencies, and a sequence keeps to one: that of the longest sequence
  * there can be, `context_max` tokens (0, and at most: the model's), though transformers turns to
