@@ -114,6 +114,19 @@ static const struct {
      "\"num_key_value_heads\":4,\"vocab_size\":49152,\"max_position_embeddings\":16384,"
      "\"norm_epsilon\":1e-5,\"hidden_act\":\"gelu_pytorch_tanh\",\"use_bias\":true,"
      "\"sliding_window\":4096,\"dtype\":\"bfloat16\",\"rope_theta\":1000000}"},
+    {"gemma-2-9b",
+     "{\"architectures\":[\"Gemma2ForCausalLM\"],\"hidden_size\":3584,"
+     "\"intermediate_size\":14336,\"num_hidden_layers\":42,\"num_attention_heads\":16,"
+     "\"num_key_value_heads\":8,\"head_dim\":256,\"vocab_size\":256000,"
+     "\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-6,\"sliding_window\":4096,"
+     "\"query_pre_attn_scalar\":256,\"attn_logit_softcapping\":50,"
+     "\"final_logit_softcapping\":30,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
+    {"gemma-3-4b",
+     "{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\","
+     "\"text_config\":{\"hidden_size\":2560,\"intermediate_size\":10240,"
+     "\"model_type\":\"gemma3_text\",\"num_hidden_layers\":34,"
+     "\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"},"
+     "\"sliding_window\":1024},\"dtype\":\"bfloat16\"}"},
     {"tiny-wide", /* heads for four devices */
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"

@@ -31,6 +31,10 @@
 
 #define STARCODER2 "\"architectures\":[\"Starcoder2ForCausalLM\"],\"model_type\":\"starcoder2\""
 
+#define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\""
+#define GEMMA3_TEXT "\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\""
+#define GEMMA3 "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\""
+
 struct refusal {
     const char *changes;
     const char *text; /* the whole message behind "config.json: " */
@@ -41,17 +45,19 @@ static const struct refusal refusals[] = {
     {"\"architectures\":[\"GPT2LMHeadModel\"],\"model_type\":\"gpt2\"",
      "architectures: \"GPT2LMHeadModel\" is not supported (LlamaForCausalLM, MistralForCausalLM, "
      "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, "
-     "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, Glm4ForCausalLM "
-     "and Starcoder2ForCausalLM are)"},
-    {"\"-architectures\":0,\"model_type\":\"gemma2\"",
-     "model_type: \"gemma2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
-     "smollm3, olmo2, glm, glm4 and starcoder2 are)"},
+     "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, Glm4ForCausalLM, "
+     "Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM and "
+     "Gemma3ForConditionalGeneration are)"},
+    {"\"-architectures\":0,\"model_type\":\"gpt2\"",
+     "model_type: \"gpt2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
+     "smollm3, olmo2, glm, glm4, starcoder2, gemma2, gemma3_text and gemma3 are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForSequenceClassification\"]",
      "architectures: \"LlamaForSequenceClassification\" is not supported (LlamaForCausalLM, "
      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
      "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, "
-     "Glm4ForCausalLM and Starcoder2ForCausalLM are)"},
+     "Glm4ForCausalLM, Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM and "
+     "Gemma3ForConditionalGeneration are)"},
     {"\"model_type\":\"mistral\"",
      "model_type: \"mistral\" is not the type of the class under architectures"},
     {"\"architectures\":\"LlamaForCausalLM\"",
@@ -139,6 +145,49 @@ static const struct refusal refusals[] = {
     {STARCODER2 ",\"partial_rotary_factor\":0.5",
      "partial_rotary_factor: 0.5 is not supported (heads are rotated whole)"},
     {"\"use_bias\":true", "use_bias: true is not supported for llama"},
+    {GEMMA2 ",\"sliding_window\":null", "sliding_window: missing"},
+    {GEMMA2 ",\"attn_logit_softcapping\":0",
+     "attn_logit_softcapping: 0 is not a number from 0.001 to 1000000"},
+    {GEMMA2 ",\"final_logit_softcapping\":\"30\"",
+     "final_logit_softcapping: \"30\" is not a number from 0.001 to 1000000"},
+    {GEMMA2 ",\"hidden_activation\":\"gelu\"",
+     "hidden_activation: \"gelu\" is not supported (silu and gelu_pytorch_tanh are)"},
+    {GEMMA2 ",\"query_pre_attn_scalar\":0",
+     "query_pre_attn_scalar: 0 is not a number from 1 to 65536"},
+    {GEMMA2 ",\"use_bidirectional_attention\":true",
+     "use_bidirectional_attention: true is not supported for gemma2"},
+    {GEMMA2 ",\"sliding_window_pattern\":6",
+     "sliding_window_pattern: 6 is not supported for gemma2"},
+    {GEMMA2 ",\"rope_local_base_freq\":10000",
+     "rope_local_base_freq: 10000 is not supported for gemma2"},
+    {GEMMA2 ",\"layer_types\":[\"full_attention\",2]",
+     "layer_types: 2 is not supported (full_attention and sliding_attention are)"},
+    {GEMMA2 ",\"layer_types\":[]", "layer_types: a list is not a list of num_hidden_layers names"},
+    {GEMMA2 ",\"num_attention_heads\":6,\"-num_key_value_heads\":0",
+     "num_key_value_heads: missing"},
+    {GEMMA3_TEXT ",\"sliding_window_pattern\":0",
+     "sliding_window_pattern: 0 is not a whole number from 1 to 256"},
+    {GEMMA3_TEXT ",\"rope_parameters\":{\"rope_type\":\"default\"}",
+     "rope_parameters: an object is not an object of full_attention and sliding_attention"},
+    {GEMMA3_TEXT ",\"rope_parameters\":{\"full_attention\":2}",
+     "rope_parameters.full_attention: 2 is not an object"},
+    {GEMMA3_TEXT ",\"rope_parameters\":{\"full_attention\":{}},\"rope_scaling\":{}",
+     "rope_scaling: an object is not possible beside rope_parameters"},
+    {GEMMA3_TEXT ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}",
+     "rope_scaling: longrope and yarn are not supported for gemma3_text"},
+    {GEMMA3_TEXT ",\"rope_local_base_freq\":0",
+     "rope_local_base_freq: 0 is not a number from 1.001 to 1000000000000"},
+    {GEMMA3, "text_config: missing"},
+    {GEMMA3 ",\"text_config\":7", "text_config: 7 is not an object"},
+    {GEMMA3 ",\"text_config\":{\"model_type\":\"gemma2\"}",
+     "text_config.model_type: \"gemma2\" is not the type that the class has text of"},
+    {GEMMA3 ",\"text_config\":{\"hidden_size\":0}",
+     "text_config.hidden_size: 0 is not a whole number from 1 to 65536"},
+    {GEMMA3 ",\"text_config\":{\"num_local_experts\":8}",
+     "text_config.num_local_experts: 8 is not supported for gemma3"},
+    {GEMMA3 ",\"text_config\":{\"quantization_config\":{}}",
+     "text_config.quantization_config: an object is not supported (weights in BF16, F16 and F32 "
+     "are)"},
     /* sizes: missing, of the wrong type, out of range */
     {"\"-num_hidden_layers\":0", "num_hidden_layers: missing"},
     {"\"-hidden_size\":0", "hidden_size: missing"},
@@ -296,6 +345,53 @@ START_TEST(a_plain_llama_has_what_its_fields_say)
 }
 END_TEST
 
+/* As it is published: what is not said is the class's. */
+START_TEST(the_text_of_a_model_that_has_more_has_its_class_s_sizes)
+{
+    static const char text[] =
+        "{" GEMMA3 ",\"eos_token_id\":[1,106],\"torch_dtype\":\"bfloat16\",\"vision_config\":"
+        "{\"hidden_size\":1152},\"text_config\":{\"hidden_size\":2560,\"intermediate_size\":10240,"
+        "\"model_type\":\"gemma3_text\",\"num_hidden_layers\":7,\"sliding_window\":1024,"
+        "\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"}}}";
+    struct model_config config;
+    struct error error = {0};
+    ck_assert_msg(!model_config_parse(text, strlen(text), NULL, 0, &config, &error), "%s",
+                  error.text);
+    ck_assert_uint_eq(config.heads, 8);
+    ck_assert_uint_eq(config.kv_heads, 4);
+    ck_assert_uint_eq(config.head_dim, 256);
+    ck_assert_uint_eq(config.vocab, 262208);
+    ck_assert_uint_eq(config.context_max, 131072);
+    ck_assert(config.tied && config.qk_norm && config.dtype == MODEL_BF16);
+    ck_assert_uint_eq(config.eos_count, 2);
+    for (uint32_t layer = 0; layer < 7; layer++)
+        ck_assert_uint_eq(config.window[layer], layer == 5 ? 0 : 1024);
+    ck_assert_float_eq(config.attention_scale, 0.0625f);
+    ck_assert_float_eq(config.attention_softcap, 0);
+    ck_assert_float_eq(config.embedding_multiplier, 50.5f); /* 50.596 in bfloat16 */
+    ck_assert_double_eq_tol((double)config.rope.inverse_frequency[64], 1e-3 / 8, 1e-10);
+    ck_assert_double_eq_tol((double)config.rope_local.inverse_frequency[64], 1e-2, 1e-9);
+}
+END_TEST
+
+START_TEST(gemma_s_caps_and_scale_are_its_own_where_config_json_is_silent)
+{
+    struct model_config config;
+    struct error error = {0};
+    ck_assert_msg(!config_with(GEMMA2 ",\"dtype\":\"float32\"", &config, &error), "%s", error.text);
+    ck_assert_float_eq(config.attention_softcap, 50);
+    ck_assert_float_eq(config.logits_softcap, 30);
+    ck_assert_float_eq(config.embedding_multiplier, 5.6568542f);
+    ck_assert_int_eq(
+        config_with(GEMMA2 ",\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null",
+                    &config, &error),
+        0);
+    ck_assert_float_eq(config.attention_softcap, 0);
+    ck_assert_float_eq(config.logits_softcap, 0);
+    ck_assert_float_eq(config.embedding_multiplier, 5.65625f); /* in bfloat16 */
+}
+END_TEST
+
 static const struct {
     const char *changes;
     const char *family;
@@ -381,6 +477,15 @@ static const struct {
     {MISTRAL ",\"num_hidden_layers\":4,\"sliding_window\":16", {16, 16, 16, 16}, 1},
     {PHI3 ",\"num_hidden_layers\":4", {0, 0, 0, 0}, 1},
     {PHI3 ",\"num_hidden_layers\":4,\"sliding_window\":16", {16, 16, 16, 16}, 1},
+    {GEMMA2 ",\"num_hidden_layers\":4,\"sliding_window\":16", {16, 0, 16, 0}, 2},
+    {GEMMA2 ",\"num_hidden_layers\":4", {4096, 0, 4096, 0}, 2},
+    {GEMMA3_TEXT ",\"num_hidden_layers\":4,\"sliding_window\":8,\"sliding_window_pattern\":3",
+     {8, 8, 0, 8},
+     2},
+    {GEMMA3_TEXT ",\"num_hidden_layers\":4,\"sliding_window\":8,\"layer_types\":"
+                 "[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\"]",
+     {0, 8, 0, 0},
+     2},
     {QWEN2 ",\"num_hidden_layers\":4,\"sliding_window\":16", {0, 0, 0, 0}, 1},
     {QWEN2 ",\"num_hidden_layers\":4,\"sliding_window\":16,\"use_sliding_window\":true",
      {0, 0, 0, 0},
@@ -587,6 +692,8 @@ Suite *config_suite(void)
                         sizeof(refusals) / sizeof(refusals[0]));
     tcase_add_loop_test(tcase, a_malformed_text_is_refused_with_its_place, 0,
                         sizeof(malformed) / sizeof(malformed[0]));
+    tcase_add_test(tcase, the_text_of_a_model_that_has_more_has_its_class_s_sizes);
+    tcase_add_test(tcase, gemma_s_caps_and_scale_are_its_own_where_config_json_is_silent);
     tcase_add_test(tcase, a_plain_llama_has_what_its_fields_say);
     tcase_add_loop_test(tcase, each_architecture_has_its_own_biases_norms_and_head_dimension, 0,
                         sizeof(variants) / sizeof(variants[0]));

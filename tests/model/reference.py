@@ -37,7 +37,9 @@ ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM",
     "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
-    "starcoder2": "Starcoder2ForCausalLM"}
+    "starcoder2": "Starcoder2ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration"}
+PLUS_ONE = ("gemma2", "gemma3_text", "gemma3")  # norms multiply by 1 + weight
 
 BASE = dict(
     vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -64,6 +66,13 @@ def spec(seed, name, arch, dtype, rope, spelling, shards=1, **fields):
     return dict(seed=seed, name=name, arch=arch, dtype=dtype, rope=rope, spelling=spelling,
                 shards=shards, fields=fields)
 
+
+GEMMA = dict(hidden_act=None, hidden_activation="gelu_pytorch_tanh", head_dim=32)
+# Of a checkpoint that has more than text: the rest of it is small, and nobody reads it.
+VISION = dict(
+    vision_config=dict(model_type="siglip_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                       num_attention_heads=1, image_size=28, patch_size=14),
+    mm_tokens_per_image=4, image_token_index=255, boi_token_index=254, eoi_token_index=253)
 
 SMALL = dict(num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True)
 
@@ -139,6 +148,24 @@ SPECS = [
     spec(64, "starcoder2-plain-f16", "starcoder2", "F16", LINEAR, 5, hidden_size=64, num_attention_heads=4,
          num_key_value_heads=2, head_dim=None, rms_norm_eps=None, norm_epsilon=1e-3, sliding_window=None,
          hidden_act="gelu_pytorch_tanh", use_bias=False, tie_word_embeddings=False),
+    spec(50, "gemma2-default-bf16", "gemma2", "BF16", DEFAULT, 4, hidden_size=16, sliding_window=16,
+         query_pre_attn_scalar=48, attn_logit_softcapping=1.5, final_logit_softcapping=3.0, **GEMMA),
+    spec(41, "gemma2-wide-f16", "gemma2", "F16", DEFAULT, 5, sliding_window=33, query_pre_attn_scalar=256,
+         attn_logit_softcapping=1.0, final_logit_softcapping=None, hidden_size=16, **SMALL, **{**GEMMA, "head_dim": 256}),
+    spec(42, "gemma2-untied-f32", "gemma2", "F32", DEFAULT, 4, sliding_window=7, query_pre_attn_scalar=32,
+         attn_logit_softcapping=None, final_logit_softcapping=2.5, tie_word_embeddings=False,
+         layer_types=["full_attention", "sliding_attention"], num_attention_heads=2, **GEMMA),
+    spec(53, "gemma3-default-bf16", "gemma3_text", "BF16", dict(LINEAR, rope_theta=1000000.0), 4, num_hidden_layers=3,
+         hidden_size=16, rope_local_base_freq=10000.0, sliding_window=16, sliding_window_pattern=2,
+         query_pre_attn_scalar=48, **GEMMA),
+    spec(44, "gemma3-text-bf16", "gemma3", "BF16", dict(LINEAR, rope_theta=1000000.0), 4, num_hidden_layers=2,
+         sliding_window=24, sliding_window_pattern=2, query_pre_attn_scalar=32, num_attention_heads=None,
+         num_key_value_heads=None, hidden_size=16, **{**GEMMA, "head_dim": 16}),
+    spec(45, "gemma3-parts-f16", "gemma3", "F16", dict(
+        full_attention=dict(LINEAR, rope_theta=500000.0), sliding_attention=dict(DEFAULT, rope_theta=20000.0)), 5,
+         layer_types=["full_attention", "sliding_attention"], sliding_window=33, query_pre_attn_scalar=256,
+         hidden_size=16, tie_word_embeddings=False, num_attention_heads=2, num_key_value_heads=1,
+         **{**GEMMA, "head_dim": 256}),
 ]
 
 # Rope of real models and of corners: frequencies only.
@@ -172,6 +199,7 @@ def config_json(item):
     config = {"architectures": [ARCHITECTURES[item["arch"]]], "model_type": item["arch"], **BASE}
     config.update(item["fields"])
     for key in ("head_dim", "rms_norm_eps"):
+    for key in ("head_dim", "hidden_act", "num_attention_heads", "num_key_value_heads"):
         if config.get(key, 0) is None:
             del config[key]
     dtype = CONFIG_DTYPES[item["dtype"]]
@@ -183,10 +211,19 @@ def config_json(item):
     else:
         config["dtype"] = dtype
         config["rope_parameters"] = item["rope"]
+    if item["arch"] == "gemma3":
+        return nested(config)
     return config
 
 
-def random_weights(model, seed, gain):
+def nested(config):
+    """The same as the text's part of a model that has more; what is said above the parts is there alone."""
+    top = {key: config.pop(key) for key in list(config)
+           if key in ("architectures", "model_type", "torch_dtype", "dtype", "tie_word_embeddings", "eos_token_id")}
+    return {**top, "text_config": {"model_type": "gemma3_text", **config}, **VISION}
+
+
+def random_weights(model, seed, gain, plus_one):
     """Attention that is peaked but not chaotic: scores of deviation 1.6 * gain, so that every part of
     the computation shows in the logits and rounding does not drown it."""
     generator = torch.Generator().manual_seed(seed)
@@ -206,16 +243,34 @@ def random_weights(model, seed, gain):
             value = 1.25 * gain ** 0.5 * noise / math.sqrt(fan_in)
         else:
             value = gain * noise / math.sqrt(fan_in)
-        weights[name] = value
+        weights[name] = value - 1 if plus_one and name.endswith("norm.weight") else value
     # The residual stream starts at the embedding's size: 1 / sqrt(hidden) would drown in the layers.
-    weights["model.embed_tokens.weight"] *= 2
+    weights[named(weights, "embed_tokens.weight")] *= 2
     return weights
+
+
+def named(weights, ending):
+    """The text's tensor: parts of more stand before its name, or "model." alone."""
+    return next(name for name in weights if name in ("model." + ending, "model.language_model." + ending))
+
+
+def norm_grow(weights, factor, plus_one):
+    name = named(weights, "norm.weight")
+    weights[name] = (weights[name] + int(plus_one)) * factor - int(plus_one)
+
+
+def published_name(item, name):
+    """As the first checkpoints of the class have it; the others as transformers has it since."""
+    if item["name"] != "gemma3-text-bf16":
+        return name
+    return name.replace("model.language_model.", "language_model.model.").replace("model.vision", "vision").replace(
+        "model.multi", "multi")
 
 
 def save(item, directory, weights):
     dtype = DTYPES[item["dtype"]]
-    tied = item["fields"].get("tie_word_embeddings", False)
-    tensors = {name: value.to(dtype).contiguous() for name, value in weights.items()
+    tied = item["fields"].get("tie_word_embeddings", item["arch"] in PLUS_ONE)
+    tensors = {published_name(item, name): value.to(dtype).contiguous() for name, value in weights.items()
                if not (tied and name == "lm_head.weight")}
     for name in os.listdir(directory):
         if name.endswith(".safetensors") or name.endswith(".index.json"):
@@ -298,15 +353,16 @@ def build(item, seed, directory, gain):
         json.dump(config_json(item), out, indent=1)
         out.write("\n")
     config = AutoConfig.from_pretrained(directory)
-    weights = random_weights(AutoModelForCausalLM.from_config(config), seed, gain)
-    prompts = prompts_of(seed, config.vocab_size)
+    plus_one = item["arch"] in PLUS_ONE
+    weights = random_weights(AutoModelForCausalLM.from_config(config), seed, gain, plus_one)
+    prompts = prompts_of(seed, config.get_text_config().vocab_size)
     for _ in range(3):
         save(item, directory, weights)
         model = load(directory, torch.float32, "cpu")
         factor = LOGITS_DEVIATION / deviation(model, prompts)
         if abs(factor - 1) < 0.03:
             break
-        weights["model.norm.weight"] *= factor
+        norm_grow(weights, factor, plus_one)
     return model, prompts
 
 
@@ -339,7 +395,7 @@ def reference(item, directory):
         low, mean, worst = bf16_error(directory, model, prompts)
         if mean <= 0.013 and worst <= 0.1:
             break
-    rotary = model.model.rotary_emb
+    rotary = getattr(model.model, "language_model", model.model).rotary_emb
     result = dict(
         transformers=transformers.__version__, torch=torch.__version__, seed=seed, gain=gain,
         logits_deviation=deviation(model, prompts), bf16_mean_error=mean, bf16_max_error=worst)
@@ -360,9 +416,12 @@ def reference(item, directory):
             entry["hidden_mean"] = hidden.mean(0).tolist()
         listed.append(entry)
     text = json.dumps(rounded(result))[:-1]
-    frequencies = [float(f"{v:.9g}") for v in rotary.inv_freq.double().tolist()]
-    text += f',\n"attention": {float(rotary.attention_scaling)!r}'
-    text += f',\n"inverse_frequency": {json.dumps(frequencies)}'
+    for key, of in (("", ""), ("", "full_attention_"), ("local_", "sliding_attention_")):
+        if not hasattr(rotary, of + "inv_freq"):
+            continue
+        frequencies = [float(f"{v:.9g}") for v in getattr(rotary, of + "inv_freq").double().tolist()]
+        text += f',\n"{key}attention": {float(getattr(rotary, of + "attention_scaling"))!r}'
+        text += f',\n"{key}inverse_frequency": {json.dumps(frequencies)}'
     text += ',\n"prompts": [\n' + ",\n".join(
         json.dumps(rounded(entry), separators=(",", ":")) for entry in listed) + "\n]}\n"
     with open(os.path.join(directory, "reference.json"), "w") as out:

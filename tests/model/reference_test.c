@@ -2,6 +2,7 @@
  */
 #include <dirent.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "tests/model/scratch.h"
 
 #define DATA "tests/model/data"
-#define DIRECTORIES 47
+#define DIRECTORIES 53
 
 static const struct json_bounds bounds = {.bytes_max = 1 << 20, .depth_max = 8};
 
@@ -29,12 +30,16 @@ static json *read_json(const char *directory, const char *name)
 }
 
 /* transformers computes them in float32, and so is off by some units in the last place. */
-static void compare_rope(const char *name, const struct model_rope *rope, const json *reference)
+static void compare_rope(const char *name, const struct model_rope *rope, const json *reference,
+                         const char *prefix)
 {
-    double attention = json_number(json_get(reference, "attention"));
+    char key[64];
+    snprintf(key, sizeof key, "%sattention", prefix);
+    double attention = json_number(json_get(reference, key));
     ck_assert_msg(fabs(rope->attention - attention) < 1e-6, "%s: attention %.9g is not %.9g", name,
                   (double)rope->attention, attention);
-    const json *frequencies = json_get(reference, "inverse_frequency");
+    snprintf(key, sizeof key, "%sinverse_frequency", prefix);
+    const json *frequencies = json_get(reference, key);
     uint32_t i = 0, still = (uint32_t)json_count(frequencies); /* behind the rotated ones */
     ck_assert_uint_le(still, rope->pairs);
     for (; still < rope->pairs; still++)
@@ -58,7 +63,9 @@ static void check_directory(const char *directory)
     ck_assert_uint_eq(checkpoint_bytes(model.checkpoint),
                       op_list_elements(&model.list) * model_dtype_bytes(model.config.dtype));
     json *reference = read_json(directory, "reference.json");
-    compare_rope(directory, &model.list.ropes[0], reference);
+    compare_rope(directory, &model.list.ropes[0], reference, "");
+    if (json_get(reference, "local_attention"))
+        compare_rope(directory, &model.list.ropes[1], reference, "local_");
     ck_assert_msg(json_number(json_get(reference, "logits_deviation")) >= 1, "%s", directory);
     json_free(reference);
     model_drop(&model);
@@ -115,7 +122,7 @@ START_TEST(ropes_of_real_models_and_corners_are_those_of_transformers)
     for (const json *one = json_child(document); one; one = json_next(one)) {
         struct model_config config;
         read_case(one, &config);
-        compare_rope(json_string(json_get(one, "name")), &config.rope, one);
+        compare_rope(json_string(json_get(one, "name")), &config.rope, one, "");
     }
     json_free(document);
 }

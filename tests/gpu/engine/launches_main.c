@@ -186,8 +186,9 @@ static void model_run(struct digest_book *book, const char *model, const char *l
 
 int main(int argc, char **argv)
 {
-    static const char *const shapes[] = {"tiny",       "tiny-wide",  "llama-3.2-1b", "llama-3.1-8b",
-                                         "qwen2.5-7b", "qwen3-0.6b", "mistral-7b"};
+    static const char *const shapes[] = {"tiny",         "tiny-wide",  "llama-3.2-1b",
+                                         "llama-3.1-8b", "qwen2.5-7b", "qwen3-0.6b",
+                                         "mistral-7b",   "gemma-2-9b", "gemma-3-4b"};
     static char names[REFERENCES_MAX][REFERENCE_NAME];
     struct digest_book book;
     const char *path = getenv("LAUNCHES_SHOW");

@@ -391,6 +391,64 @@ static void single_up_bias_dropped(void)
     weight(LAYER "1.mlp.c_fc.bias")->data = NULL;
 }
 
+static void attention_cap_left_out(void)
+{
+    for (struct op *op = op_next(NULL, OP_ATTENTION); op; op = op_next(op + 1, OP_ATTENTION))
+        op->attention.softcap = 0;
+}
+
+static void logits_cap_left_out(void)
+{
+    uint32_t seen = 0;
+    for (struct op *op = op_next(NULL, OP_SOFTCAP); op; op = op_next(op + 1, OP_SOFTCAP), seen++)
+        op->softcap.cap = 1e6f;
+    ck_assert_uint_eq(seen, 2);
+}
+
+/* The local table where the layer sees all, and the other way about. */
+static void tables_of_angles_exchanged(void)
+{
+    ck_assert_uint_eq(list()->rope_count, 2);
+    struct model_rope rope = list()->ropes[0];
+    list()->ropes[0] = list()->ropes[1];
+    list()->ropes[1] = rope;
+}
+
+static void one_table_of_angles(void)
+{
+    list()->ropes[1] = list()->ropes[0];
+}
+
+static void offset_left_out(enum op_kind kind)
+{
+    uint32_t seen = 0;
+    for (struct op *op = op_next(NULL, kind); op; op = op_next(op + 1, kind), seen++)
+        op->norm.kind = NORM_RMS;
+    ck_assert_uint_gt(seen, 0);
+}
+
+static void offset_of_norms_left_out(void)
+{
+    offset_left_out(OP_NORM);
+}
+
+static void offset_of_heads_left_out(void)
+{
+    offset_left_out(OP_HEAD_NORM);
+}
+
+static void norm_behind_ignored(void)
+{
+    weight("language_model.model.layers.1.post_feedforward_layernorm.weight")->data = NULL;
+}
+
+/* Silu, as most have it. */
+static void activation_of_others(void)
+{
+    for (struct op *op = op_next(NULL, OP_ACTIVATION); op; op = op_next(op + 1, OP_ACTIVATION))
+        op->activation.kind = ACTIVATION_SILU;
+}
+
 static void nothing(void)
 {
 }
@@ -458,6 +516,21 @@ static const struct {
      glm4_norm_behind_mlp_left_out},
     {"pairs of GLM apart", "glm-default-bf16", order_left_out, nothing},
     {"heads of GLM-4 rotated whole", "glm4-default-bf16", rotated_whole, nothing},
+    {"cap of scores left out", "gemma2-default-bf16", attention_cap_left_out, nothing},
+    {"cap of scores of wide heads left out", "gemma2-wide-f16", attention_cap_left_out, nothing},
+    {"cap of logits left out", "gemma2-untied-f32", logits_cap_left_out, nothing},
+    {"window of Gemma 2 one off", "gemma2-default-bf16", window_wider, nothing},
+    {"window of Gemma 3 one off", "gemma3-text-bf16", window_wider, nothing},
+    {"embedding's scale left out", "gemma2-wide-f16", embedding_multiplier_dropped, nothing},
+    {"scale of scores by the heads' size", "gemma2-default-bf16", attention_multiplier_dropped,
+     nothing},
+    {"norms' offset left out", "gemma2-untied-f32", offset_of_norms_left_out, nothing},
+    {"offset of the heads' norms left out", "gemma3-default-bf16", offset_of_heads_left_out,
+     nothing},
+    {"norm behind the MLP ignored", "gemma3-text-bf16", nothing, norm_behind_ignored},
+    {"tables of angles exchanged", "gemma3-default-bf16", tables_of_angles_exchanged, nothing},
+    {"one table of angles for all layers", "gemma3-parts-f16", one_table_of_angles, nothing},
+    {"another activation", "gemma3-parts-f16", activation_of_others, nothing},
 };
 #define MUTATIONS (int)(sizeof mutations / sizeof mutations[0])
 
