@@ -230,6 +230,13 @@ static const struct hostile hostiles[] = {
     {"qwen2", "<|im_"},
     {"qwen2", " <l>"},
     {"llama3", " \r"},
+    {"gemma", " "},
+    {"gemma", "\n"},
+    {"gemma", "wouldthen"},
+    {"phi3", "<|tag|> "},
+    {"phi4", " <|im_start|>"},
+    {"starcoder2", "1"},
+    {"phi4mini", "aA"},
 };
 
 /* A megabyte of what is worst for some part takes its time by length and not by its square, which
