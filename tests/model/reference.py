@@ -198,8 +198,7 @@ def config_json(item):
     """config.json as a publisher would have written it, in the spelling that the spec names."""
     config = {"architectures": [ARCHITECTURES[item["arch"]]], "model_type": item["arch"], **BASE}
     config.update(item["fields"])
-    for key in ("head_dim", "rms_norm_eps"):
-    for key in ("head_dim", "hidden_act", "num_attention_heads", "num_key_value_heads"):
+    for key in ("head_dim", "rms_norm_eps", "hidden_act", "num_attention_heads", "num_key_value_heads"):
         if config.get(key, 0) is None:
             del config[key]
     dtype = CONFIG_DTYPES[item["dtype"]]
