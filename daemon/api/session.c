@@ -34,7 +34,7 @@ static void welcome(struct session *session, time_us now_us)
         .vocabulary = server->model.vocab,
         .logprobs_max = server->limits.logprobs_max,
         .n_max = server->limits.n_max,
-        .text = model_text_texts(server->language, NULL) == 0,
+        .text = model_text_texts(server->model_text, NULL) == 0,
     };
     snprintf(welcome.model, sizeof(welcome.model), "%.*s", MESSAGE_NAME_MAX - 1, server->model.id);
     snprintf(welcome.device, sizeof(welcome.device), "%.*s", MESSAGE_NAME_MAX - 1, server->device);

@@ -96,7 +96,7 @@ void status_model(const struct server *server, struct json_writer *writer)
     json_put_uint(writer, "step_parameters", model->step_parameters);
     json_put_uint(writer, "kv_token_bytes", model->kv_token_bytes);
     json_put_uint(writer, "block_tokens", model->block_tokens);
-    json_put_bool(writer, "text", model_text_texts(server->language, NULL) == 0);
+    json_put_bool(writer, "text", model_text_texts(server->model_text, NULL) == 0);
     json_open(writer, "eos_token_ids", '[');
     for (uint32_t i = 0; i < model->eos_count; i++)
         json_put_int(writer, NULL, model->eos[i]);

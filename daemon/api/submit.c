@@ -196,8 +196,8 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     struct encoder *encoding = &submit->encoding;
     struct user *user = submit->session->sink.user;
     uint32_t sequences = submit->message.result_count;
-    const struct model_text *language = submit->server->language;
-    int rc = chat ? model_text_chats(language, error) : model_text_texts(language, error);
+    const struct model_text *model_text = submit->server->model_text;
+    int rc = chat ? model_text_chats(model_text, error) : model_text_texts(model_text, error);
     if (!rc)
         rc = request_builder_room(submit->server, user, sequences, error);
     if (!rc)

@@ -126,7 +126,7 @@ static int tokenize(struct session *session, const struct frame *frame, time_us 
     struct message_tokenize message;
     int rc = message_decode_tokenize(frame, &message, error);
     if (!rc && message.chat)
-        rc = model_text_chats(session->server->language, error);
+        rc = model_text_chats(session->server->model_text, error);
     if (!rc && session->text_count >= WAITING_MAX)
         rc = error_limit(error, ERR_BUSY, WAITING_MAX, session->text_count,
                          "%u texts wait for the tokenizer already", WAITING_MAX);
@@ -172,7 +172,7 @@ static int detokenize(struct session *session, const struct frame *frame, time_u
     size_t length;
     int rc = message_decode_detokenize(frame, server->model.vocab, &message, error);
     if (!rc)
-        rc = model_text_decode(server->language, message.tokens, message.count,
+        rc = model_text_decode(server->model_text, message.tokens, message.count,
                                server->limits.context_max, message.special, &text, &length, error);
     if (rc)
         return rc;

@@ -81,8 +81,8 @@ static void read_query(struct body_reading *reading)
     struct query *query = &exchange->query;
     int rc = query_read(query, exchange->route->kind, body->length > 0 ? body->data : "",
                         body->length, &reading->limits, &reading->defaults, &reading->error);
-    if (!rc && query->chat.messages && model_text_chats(reading->language, NULL) == 0)
-        rc = query_render(query, reading->language, &reading->errand.task.halt, &reading->error);
+    if (!rc && query->chat.messages && model_text_chats(reading->model_text, NULL) == 0)
+        rc = query_render(query, reading->model_text, &reading->errand.task.halt, &reading->error);
     reading->failed = rc != 0;
 }
 
@@ -179,7 +179,7 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
     }
     *reading = (struct body_reading){.limits = request_builder_limits(server),
                                      .defaults = request_builder_defaults(server),
-                                     .language = server->language};
+                                     .model_text = server->model_text};
     bool chat = exchange->route->kind == QUERY_CHAT || exchange->route->kind == QUERY_TOKENIZE;
     if (!server->background || (!chat && exchange->body.length <= INLINE_MAX)) {
         read_query(reading);

@@ -36,7 +36,7 @@ static int start(struct exchange *exchange, time_us now_us, struct error *error)
     struct encoder *encoding = &exchange->encoding;
     const struct query *query = &exchange->query;
     /* What is a conversation still found no template. */
-    int rc = query->chat.messages ? model_text_chats(server->language, error) : 0;
+    int rc = query->chat.messages ? model_text_chats(server->model_text, error) : 0;
     bool admits = query->kind != QUERY_TOKENIZE;
     uint64_t sequences = admits ? query_results(query) : 1;
     if (!rc && admits)

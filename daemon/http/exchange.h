@@ -65,7 +65,7 @@ struct body_reading {
     struct errand errand;
     struct message_limits limits; /* as they were when it began */
     struct sampling defaults;
-    const struct model_text *language;
+    const struct model_text *model_text;
     bool failed;
     struct error error;
 };

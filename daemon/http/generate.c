@@ -115,7 +115,7 @@ void generate_begin(struct exchange *exchange, time_us now_us)
     struct error error;
     int rc = request_builder_phase(server, &error);
     if (!rc && exchange->query.kind != QUERY_EMBEDDING)
-        rc = model_text_texts(server->language, &error); /* answers are texts */
+        rc = model_text_texts(server->model_text, &error); /* answers are texts */
     if (rc)
         exchange_refuse(exchange, &error, "");
     else

@@ -152,7 +152,7 @@ void lookup_detokenize(struct exchange *exchange, time_us now_us)
     struct decoded decoded = {0};
     const struct server *server = exchange->http->server;
     (void)now_us;
-    if (model_text_decode(server->language, prompt->tokens, prompt->count,
+    if (model_text_decode(server->model_text, prompt->tokens, prompt->count,
                           server->limits.context_max, true, &text, &decoded.length, &error)) {
         exchange_refuse(exchange, &error, "tokens");
         return;

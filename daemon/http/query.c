@@ -483,12 +483,12 @@ static void free_prompts(struct query *query)
     query->prompt_count = 0;
 }
 
-int query_render(struct query *query, const struct model_text *language, const struct halt *halt,
+int query_render(struct query *query, const struct model_text *model_text, const struct halt *halt,
                  struct error *error)
 {
     size_t length;
     snprintf(query->param, sizeof(query->param), "messages");
-    int rc = chat_prompt_render(&query->chat, language, halt, &query->rendered, &length, error);
+    int rc = chat_prompt_render(&query->chat, model_text, halt, &query->rendered, &length, error);
     chat_prompt_free(&query->chat);
     free_prompts(query); /* one beside a conversation counts for nothing */
     keep_borrowed(query);

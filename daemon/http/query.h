@@ -51,9 +51,9 @@ struct query {
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
                const struct message_limits *limits, const struct sampling *defaults,
                struct error *error);
-/* The query's conversation becomes its prompt, by the template of `language`, which has one; also
+/* The query's conversation becomes its prompt, by the template of `model_text`, which has one; also
  * on failure it is gone. May take long. */
-int query_render(struct query *query, const struct model_text *language, const struct halt *halt,
+int query_render(struct query *query, const struct model_text *model_text, const struct halt *halt,
                  struct error *error);
 /* The prompts have become tokens: frees the conversation's text. */
 void query_encoded(struct query *query);

@@ -282,7 +282,7 @@ int chat_prompt_parse(struct chat_prompt *conversation, const char *text, size_t
     return rc;
 }
 
-int chat_prompt_render(const struct chat_prompt *conversation, const struct model_text *language,
+int chat_prompt_render(const struct chat_prompt *conversation, const struct model_text *model_text,
                        const struct halt *halt, char **ret_text, size_t *ret_length,
                        struct error *error)
 {
@@ -291,13 +291,13 @@ int chat_prompt_render(const struct chat_prompt *conversation, const struct mode
         .messages = conversation->rewritten ? conversation->rewritten : conversation->messages,
         .tools = conversation->tools,
         .extra = conversation->extra,
-        .bos_token = language->bos_token[0] ? language->bos_token : NULL,
-        .eos_token = language->eos_token[0] ? language->eos_token : NULL,
+        .bos_token = model_text->bos_token[0] ? model_text->bos_token : NULL,
+        .eos_token = model_text->eos_token[0] ? model_text->eos_token : NULL,
         .add_generation_prompt = conversation->add_generation_prompt,
         .now = time(NULL),
     };
     limits.halt = halt;
-    return chat_template_render(language->chat, &input, &limits, ret_text, ret_length, error);
+    return chat_template_render(model_text->chat, &input, &limits, ret_text, ret_length, error);
 }
 
 void chat_prompt_free(struct chat_prompt *conversation)

@@ -41,9 +41,9 @@ int chat_prompt_check(struct chat_prompt *conversation, struct error *error);
  * free. */
 int chat_prompt_parse(struct chat_prompt *conversation, const char *text, size_t length,
                       struct error *error);
-/* By the model's own template; the text is the caller's. The language has one. `halt`, which may be
+/* By the model's own template; the text is the caller's. model_text has one. `halt`, which may be
  * NULL, ends it early. */
-int chat_prompt_render(const struct chat_prompt *conversation, const struct model_text *language,
+int chat_prompt_render(const struct chat_prompt *conversation, const struct model_text *model_text,
                        const struct halt *halt, char **ret_text, size_t *ret_length,
                        struct error *error);
 void chat_prompt_free(struct chat_prompt *conversation); /* zeroed memory is allowed */

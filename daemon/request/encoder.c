@@ -17,7 +17,7 @@
 int encoder_make(struct encoder *encoding, struct server *server, uint32_t count,
                  struct error *error)
 {
-    int rc = model_text_texts(server->language, error);
+    int rc = model_text_texts(server->model_text, error);
     if (rc)
         return rc;
     struct encoder_text *texts = calloc(count, sizeof(*texts));
@@ -28,7 +28,7 @@ int encoder_make(struct encoder *encoding, struct server *server, uint32_t count
                                  .text_count = count,
                                  .ids_max = server->limits.context_max,
                                  .vocabulary = server->model.vocab,
-                                 .tokenizer = server->language->tokenizer};
+                                 .tokenizer = server->model_text->tokenizer};
     return 0;
 }
 
@@ -167,8 +167,8 @@ int encoder_render(struct encoder *encoding, uint32_t index, const char *text, s
     int rc = chat_prompt_parse(&conversation, text, length, error);
     if (rc)
         return rc;
-    rc = chat_prompt_render(&conversation, encoding->server->language, &encoding->errand.task.halt,
-                            &made->made, &made->length, error);
+    rc = chat_prompt_render(&conversation, encoding->server->model_text,
+                            &encoding->errand.task.halt, &made->made, &made->length, error);
     made->text = made->made;
     chat_prompt_free(&conversation);
     return rc;

@@ -49,7 +49,7 @@ static void put_byte(struct json_writer *writer, unsigned byte)
 }
 
 /* Its vocabulary as gpu/kernels/step/null_rule.h says: the bytes, and an end token. */
-static int load_bytes(struct model_text *language, struct error *error)
+static int load_bytes(struct model_text *model_text, struct error *error)
 {
     char text[BYTES_ROOM];
     struct json_writer writer;
@@ -80,13 +80,13 @@ static int load_bytes(struct model_text *language, struct error *error)
     json_close(&writer, ']');
     json_close(&writer, '}');
     json_close(&writer, '}');
-    return tokenizer_load(text, writer.used, &language->tokenizer, error);
+    return tokenizer_load(text, writer.used, &model_text->tokenizer, error);
 }
 
 /* ---- a directory -------------------------------------------------------------------------------
  */
 
-static int load_tokenizer(struct model_text *language, const char *directory, struct error *error)
+static int load_tokenizer(struct model_text *model_text, const char *directory, struct error *error)
 {
     char *text;
     size_t length;
@@ -96,7 +96,7 @@ static int load_tokenizer(struct model_text *language, const char *directory, st
     int rc = file_text(directory, "tokenizer.json", TOKENIZER_FILE_MAX, &text, &length, error);
     if (rc)
         return rc;
-    rc = tokenizer_load(text, length, &language->tokenizer, &found);
+    rc = tokenizer_load(text, length, &model_text->tokenizer, &found);
     free(text);
     int code = rc == -ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_UNSUPPORTED;
     return rc ? error_set(error, code, "tokenizer.json: %s", found.text) : 0;
@@ -123,28 +123,28 @@ static const char *template_of(const json *settings)
     return NULL;
 }
 
-static void parse_template(struct model_text *language, const char *file, const char *text,
+static void parse_template(struct model_text *model_text, const char *file, const char *text,
                            size_t length)
 {
     struct error found;
-    if (chat_template_load(text, length, &language->chat, &found))
-        error_set(&language->chat_refusal, ERR_UNSUPPORTED, "the chat template in %s: %s", file,
+    if (chat_template_load(text, length, &model_text->chat, &found))
+        error_set(&model_text->chat_refusal, ERR_UNSUPPORTED, "the chat template in %s: %s", file,
                   found.text);
 }
 
 /* A template of its own file goes before the one among the settings. */
-static void load_template_file(struct model_text *language, const char *directory)
+static void load_template_file(struct model_text *model_text, const char *directory)
 {
     char *text;
     size_t length;
     if (file_text(directory, "chat_template.jinja", CHAT_SOURCE_MAX, &text, &length,
-                  &language->chat_refusal))
+                  &model_text->chat_refusal))
         return;
-    parse_template(language, "chat_template.jinja", text, length);
+    parse_template(model_text, "chat_template.jinja", text, length);
     free(text);
 }
 
-static void load_chat(struct model_text *language, const char *directory)
+static void load_chat(struct model_text *model_text, const char *directory)
 {
     char *text;
     size_t length;
@@ -152,17 +152,17 @@ static void load_chat(struct model_text *language, const char *directory)
     const struct json_bounds bounds = {.bytes_max = SETTINGS_MAX, .depth_max = 32};
     bool own = file_exists(directory, "chat_template.jinja");
     if (own)
-        load_template_file(language, directory);
+        load_template_file(model_text, directory);
     if (!file_exists(directory, "tokenizer_config.json") ||
         file_text(directory, "tokenizer_config.json", SETTINGS_MAX, &text, &length,
-                  own ? NULL : &language->chat_refusal))
+                  own ? NULL : &model_text->chat_refusal))
         return;
-    if (!json_parse(text, length, bounds, &settings, own ? NULL : &language->chat_refusal)) {
+    if (!json_parse(text, length, bounds, &settings, own ? NULL : &model_text->chat_refusal)) {
         const char *source = template_of(settings);
-        read_token(settings, "bos_token", language->bos_token);
-        read_token(settings, "eos_token", language->eos_token);
+        read_token(settings, "bos_token", model_text->bos_token);
+        read_token(settings, "eos_token", model_text->eos_token);
         if (source && !own)
-            parse_template(language, "tokenizer_config.json", source, strlen(source));
+            parse_template(model_text, "tokenizer_config.json", source, strlen(source));
         json_free(settings);
     }
     free(text);
@@ -173,47 +173,47 @@ static bool lacked(const struct error *refusal)
     return refusal->code == ERR_IO || refusal->code == ERR_NO_MEMORY;
 }
 
-int model_text_load(struct model_text *language, const char *model, struct error *error)
+int model_text_load(struct model_text *model_text, const char *model, struct error *error)
 {
-    *language = (struct model_text){0};
-    error_set(&language->chat_refusal, ERR_UNSUPPORTED, "the model has no chat template");
+    *model_text = (struct model_text){0};
+    error_set(&model_text->chat_refusal, ERR_UNSUPPORTED, "the model has no chat template");
     if (!is_synthetic(model)) {
-        load_tokenizer(language, model, &language->refusal);
-        load_chat(language, model);
+        load_tokenizer(model_text, model, &model_text->refusal);
+        load_chat(model_text, model);
     } else if (strcmp(model, "synthetic:null") == 0) {
-        load_bytes(language, &language->refusal);
+        load_bytes(model_text, &model_text->refusal);
     } else {
-        error_set(&language->refusal, ERR_UNSUPPORTED,
+        error_set(&model_text->refusal, ERR_UNSUPPORTED,
                   "synthetic models but synthetic:null have no tokenizer: send tokens");
     }
-    if (!lacked(&language->refusal) && !lacked(&language->chat_refusal))
+    if (!lacked(&model_text->refusal) && !lacked(&model_text->chat_refusal))
         return 0;
     const struct error *why =
-        lacked(&language->refusal) ? &language->refusal : &language->chat_refusal;
+        lacked(&model_text->refusal) ? &model_text->refusal : &model_text->chat_refusal;
     return error_set(error, why->code, "%s", why->text);
 }
 
-void model_text_free(struct model_text *language)
+void model_text_free(struct model_text *model_text)
 {
-    tokenizer_free(language->tokenizer);
-    chat_template_free(language->chat);
-    *language = (struct model_text){0};
+    tokenizer_free(model_text->tokenizer);
+    chat_template_free(model_text->chat);
+    *model_text = (struct model_text){0};
 }
 
-int model_text_texts(const struct model_text *language, struct error *error)
+int model_text_texts(const struct model_text *model_text, struct error *error)
 {
-    if (language && language->tokenizer)
+    if (model_text && model_text->tokenizer)
         return 0;
     return error_set(error, ERR_UNSUPPORTED, "no texts: %s",
-                     language ? language->refusal.text : "this daemon has no tokenizer");
+                     model_text ? model_text->refusal.text : "this daemon has no tokenizer");
 }
 
-int model_text_chats(const struct model_text *language, struct error *error)
+int model_text_chats(const struct model_text *model_text, struct error *error)
 {
-    int rc = model_text_texts(language, error);
-    if (rc || language->chat)
+    int rc = model_text_texts(model_text, error);
+    if (rc || model_text->chat)
         return rc;
-    return error_set(error, ERR_UNSUPPORTED, "no chat: %s", language->chat_refusal.text);
+    return error_set(error, ERR_UNSUPPORTED, "no chat: %s", model_text->chat_refusal.text);
 }
 
 static size_t text_room(const struct tokenizer *tokenizer, const int32_t *tokens, uint32_t count)
@@ -225,21 +225,21 @@ static size_t text_room(const struct tokenizer *tokenizer, const int32_t *tokens
     return sum < MODEL_TEXT_TEXT_MAX ? sum : MODEL_TEXT_TEXT_MAX;
 }
 
-int model_text_decode(const struct model_text *language, const int32_t *tokens, uint32_t count,
+int model_text_decode(const struct model_text *model_text, const int32_t *tokens, uint32_t count,
                       uint32_t count_max, bool special, char **ret_text, size_t *ret_length,
                       struct error *error)
 {
-    int rc = model_text_texts(language, error);
+    int rc = model_text_texts(model_text, error);
     if (rc)
         return rc;
     if (count > count_max)
         return error_limit(error, ERR_TOO_LARGE, count_max, count,
                            "%u tokens, more than the %u that the context holds", count, count_max);
-    size_t room = text_room(language->tokenizer, tokens, count);
+    size_t room = text_room(model_text->tokenizer, tokens, count);
     char *text = malloc(room);
     if (!text)
         return error_set(error, ERR_NO_MEMORY, "no memory for a text");
-    rc = tokenizer_decode(language->tokenizer, tokens, count, !special, text, room, ret_length,
+    rc = tokenizer_decode(model_text->tokenizer, tokens, count, !special, text, room, ret_length,
                           error);
     if (rc)
         free(text);

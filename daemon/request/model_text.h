@@ -32,14 +32,14 @@ struct model_text {
 /* model: a directory, or "synthetic:NAME"; of those synthetic:null alone has a tokenizer, whose
  * tokens are the bytes. Negative only for want of memory or descriptors: what a model has not, or
  * what is wrong with it, is a refusal of texts. */
-int model_text_load(struct model_text *language, const char *model, struct error *error);
-void model_text_free(struct model_text *language);
+int model_text_load(struct model_text *model_text, const char *model, struct error *error);
+void model_text_free(struct model_text *model_text);
 
 /* ERR_UNSUPPORTED with the reason, or 0. */
-int model_text_texts(const struct model_text *language, struct error *error);
-int model_text_chats(const struct model_text *language, struct error *error);
+int model_text_texts(const struct model_text *model_text, struct error *error);
+int model_text_chats(const struct model_text *model_text, struct error *error);
 /* The text of tokens that are within the vocabulary, of at most `count_max`; the caller's to free.
  * special: special tokens are shown. */
-int model_text_decode(const struct model_text *language, const int32_t *tokens, uint32_t count,
+int model_text_decode(const struct model_text *model_text, const int32_t *tokens, uint32_t count,
                       uint32_t count_max, bool special, char **ret_text, size_t *ret_length,
                       struct error *error);

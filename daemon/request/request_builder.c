@@ -118,11 +118,11 @@ static int add_text(struct request_builder *builder, const struct message_prompt
     bool wanted = request->params.want_text && request->params.job == JOB_GENERATE;
     if (!wanted && prompt->stop_count == 0)
         return 0;
-    int rc = model_text_texts(server->language, error);
+    int rc = model_text_texts(server->model_text, error);
     if (rc)
         return rc;
     return text_stream_make(request->seqs + first, request->seq_count - first, prompt, wanted,
-                            server->language->tokenizer, &server->model, error);
+                            server->model_text->tokenizer, &server->model, error);
 }
 
 int request_builder_prompt(struct request_builder *builder, struct message_prompt *prompt,

@@ -51,7 +51,7 @@ struct stats_waiter {
 
 struct server {
     const struct options *options;     /* borrowed; server_reload() puts another */
-    const struct model_text *language; /* borrowed; NULL: there are no texts */
+    const struct model_text *model_text; /* borrowed; NULL: there are no texts */
     struct background *background;     /* borrowed; NULL: long work is done at once */
     struct admission_limits limits;    /* made from options and model */
     struct gpu_model model;

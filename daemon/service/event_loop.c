@@ -420,15 +420,15 @@ int event_loop_start(struct event_loop *loop, struct replica_worker *const *repl
             return rc;
         }
     }
-    rc = model_text_load(&loop->language, loop->options->model, error);
+    rc = model_text_load(&loop->model_text, loop->options->model, error);
     if (rc) {
         for (uint32_t i = 0; i < count; i++)
             worker_stop(replicas[i]->worker);
         return rc;
     }
-    loop->server.language = &loop->language;
-    if (!loop->language.tokenizer)
-        log_line(LOG_WARNING, "text", "texts are refused: %s", loop->language.refusal.text);
+    loop->server.model_text = &loop->model_text;
+    if (!loop->model_text.tokenizer)
+        log_line(LOG_WARNING, "text", "texts are refused: %s", loop->model_text.refusal.text);
     return 0;
 }
 
@@ -461,7 +461,7 @@ void event_loop_destroy(struct event_loop *loop)
     http_server_close(&loop->front);
     server_destroy(&loop->server, clock_now_us());
     http_free(&loop->front.http);
-    model_text_free(&loop->language);
+    model_text_free(&loop->model_text);
     guard_allow("the device to be given back", ENDING_CLOSE_US, EXIT_DEVICE);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         replica_free(loop->replicas[i]);

@@ -46,7 +46,7 @@ struct event_loop {
     uint32_t replica_count;
     struct uv_transports links;
     struct threadpool pool; /* the server's background */
-    struct model_text language;
+    struct model_text model_text;
     struct http_server front; /* HTTP */
     struct trace_file trace_file;
 

@@ -23,11 +23,11 @@ void site_make(struct site *site)
 {
     memset(site, 0, sizeof(*site));
     world_make(&site->world);
-    ck_assert_int_eq(model_text_load(&site->language, "synthetic:null", NULL), 0);
-    ck_assert_ptr_nonnull(site->language.tokenizer);
+    ck_assert_int_eq(model_text_load(&site->model_text, "synthetic:null", NULL), 0);
+    ck_assert_ptr_nonnull(site->model_text.tokenizer);
     site->background.run = run;
     site->world.server.background = &site->background;
-    site->world.server.language = &site->language;
+    site->world.server.model_text = &site->model_text;
     http_init(&site->http, &site->world.server, 7, woken);
     world_ready(&site->world);
 }
@@ -65,7 +65,7 @@ void site_free(struct site *site)
     site_turn(site);
     http_free(&site->http);
     world_free(&site->world);
-    model_text_free(&site->language);
+    model_text_free(&site->model_text);
 }
 
 void call_as(struct site *site, struct caller *caller, const struct exchange_peer *peer,

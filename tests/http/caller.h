@@ -9,7 +9,7 @@
 
 struct site {
     struct world world;
-    struct model_text language;
+    struct model_text model_text;
     struct http http;
     /* Work that another thread would do, as long as `hold` is set. */
     struct background background;

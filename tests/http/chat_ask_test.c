@@ -19,7 +19,8 @@ static void set_up(void)
         "{% if add_generation_prompt %}>{% endif %}";
     struct error error;
     site_make(&site);
-    ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &site.language.chat, &error) == 0,
+    ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &site.model_text.chat, &error) ==
+                      0,
                   "%s", error.text);
 }
 
@@ -152,8 +153,8 @@ START_TEST(a_text_that_can_never_wait_is_too_large)
     size_t used = (size_t)sprintf(body, "{\"messages\":[{\"role\":\"A\",\"content\":\"");
     memset(body + used, 'A', 20000);
     strcpy(body + used + 20000, "\"}]}");
-    chat_template_free(site.language.chat);
-    ck_assert_int_eq(chat_template_load(twice, sizeof(twice) - 1, &site.language.chat, NULL), 0);
+    chat_template_free(site.model_text.chat);
+    ck_assert_int_eq(chat_template_load(twice, sizeof(twice) - 1, &site.model_text.chat, NULL), 0);
     world_set(&site.world, "frame-max", "32768");
     world_set(&site.world, "input-max", "65536");
     call(&site, &caller, "/v1/chat/completions", body);
@@ -189,8 +190,8 @@ START_TEST(a_rendering_is_stopped_when_its_client_goes)
     static const char endless[] = "{% for i in range(99999) %}{% for j in range(99999) %}"
                                   "{% if i == j %}{% endif %}{% endfor %}{% endfor %}";
     struct caller caller;
-    chat_template_free(site.language.chat);
-    ck_assert_int_eq(chat_template_load(endless, sizeof(endless) - 1, &site.language.chat, NULL),
+    chat_template_free(site.model_text.chat);
+    ck_assert_int_eq(chat_template_load(endless, sizeof(endless) - 1, &site.model_text.chat, NULL),
                      0);
     site.hold = true;
     call(&site, &caller, "/v1/chat/completions", renderings[0].body);

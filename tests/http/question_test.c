@@ -20,7 +20,8 @@ static void set_up(void)
     struct error error;
     site_make(&site);
     client_open(&site.world, &client, 5);
-    ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &site.language.chat, &error) == 0,
+    ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &site.model_text.chat, &error) ==
+                      0,
                   "%s", error.text);
 }
 
@@ -163,18 +164,18 @@ START_TEST(what_cannot_be_answered_is_refused_by_name)
     ck_assert_int_eq(client_error(&client), ERR_TOO_LARGE);
     detokenize(1, nine, 9);
     ck_assert_int_eq(client_error(&client), ERR_TOO_LARGE);
-    chat_template_free(site.language.chat);
-    site.language.chat = NULL;
+    chat_template_free(site.model_text.chat);
+    site.model_text.chat = NULL;
     tokenize(1, CHAT, strlen(CHAT), true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     ck_assert_int_eq(model_text_load(&none, "synthetic:tiny", NULL), 0);
-    site.world.server.language = &none;
+    site.world.server.model_text = &none;
     tokenize(1, "A", 1, false);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     detokenize(1, nine, 1);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     model_text_free(&none);
-    site.world.server.language = &site.language;
+    site.world.server.model_text = &site.model_text;
 }
 END_TEST
 
@@ -238,8 +239,8 @@ START_TEST(a_bad_conversation_fails_its_batch_and_is_named)
     ck_assert_int_eq(message.error.code, ERR_BAD_VALUE);
     ck_assert_str_eq(message.error.text, "prompt 1: messages must be a list of messages");
     ck_assert_uint_eq(site.world.server.live_requests, 0);
-    chat_template_free(site.language.chat);
-    site.language.chat = NULL;
+    chat_template_free(site.model_text.chat);
+    site.model_text.chat = NULL;
     submit(8, CHAT, NULL);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
 }

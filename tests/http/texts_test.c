@@ -146,11 +146,11 @@ START_TEST(without_a_tokenizer_texts_are_refused_by_name)
 {
     static struct model_text none;
     ck_assert_int_eq(model_text_load(&none, "synthetic:tiny", NULL), 0);
-    site.world.server.language = &none;
+    site.world.server.model_text = &none;
     submit(1, "A", NULL, 2, true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
     model_text_free(&none);
-    site.world.server.language = &site.language;
+    site.world.server.model_text = &site.model_text;
 }
 END_TEST
 

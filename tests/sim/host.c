@@ -83,8 +83,8 @@ static void load_chat(struct host *host)
 {
     static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
     struct error error;
-    if (host->language.tokenizer && !host->language.chat &&
-        chat_template_load(source, sizeof(source) - 1, &host->language.chat, &error))
+    if (host->model_text.tokenizer && !host->model_text.chat &&
+        chat_template_load(source, sizeof(source) - 1, &host->model_text.chat, &error))
         scene_fail(host->scene, "%s", error.text);
 }
 
@@ -145,11 +145,11 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     if (server_init(&host->server, host->options, &host->completions, scene->random, scene->now_us,
                     &error))
         abort();
-    if (model_text_load(&host->language, setup->model, &error))
+    if (model_text_load(&host->model_text, setup->model, &error))
         abort();
     load_chat(host);
     threads_open(&host->threads, scene, &host->server);
-    host->server.language = &host->language;
+    host->server.model_text = &host->model_text;
     host->server.background = &host->threads.background;
     for (uint32_t i = 0; i < setup->replicas && !scene->failed; i++)
         open_replica(host, &model, &limits);
@@ -190,7 +190,7 @@ void host_close(struct host *host)
     for (uint32_t i = 0; i < host->replica_count; i++)
         replica_free(host->replicas[i]);
     completion_destroy(&host->completions);
-    model_text_free(&host->language);
+    model_text_free(&host->model_text);
     options_free(host->options);
     host->replica_count = 0;
 }

@@ -39,7 +39,7 @@ struct host {
     struct options *options;
     struct completion_queue completions;
     struct server server;
-    struct model_text language;
+    struct model_text model_text;
     struct threads threads; /* of its pool */
     struct replica_worker *replicas[HOST_REPLICAS];
     bool woken[HOST_REPLICAS]; /* the worker's eventfd was readable */

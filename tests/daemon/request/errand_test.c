@@ -13,7 +13,7 @@
 #define FLOOD 20000
 
 static struct world world;
-static struct model_text language;
+static struct model_text model_text;
 static struct background background;
 static struct client client, other;
 static struct task *running[THREADS_MAX];
@@ -35,13 +35,13 @@ static void setup(void)
     static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
     struct error error;
     world_make(&world);
-    ck_assert_int_eq(model_text_load(&language, "synthetic:null", NULL), 0);
-    ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &language.chat, &error) == 0, "%s",
-                  error.text);
+    ck_assert_int_eq(model_text_load(&model_text, "synthetic:null", NULL), 0);
+    ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &model_text.chat, &error) == 0,
+                  "%s", error.text);
     background = (struct background){.run = run, .threads = 1};
     running_count = run_total = 0;
     no_memory = false;
-    world.server.language = &language;
+    world.server.model_text = &model_text;
     world.server.background = &background;
     world_ready(&world);
     client_open(&world, &client, 5);
@@ -73,7 +73,7 @@ static void teardown(void)
     ck_assert_uint_eq(world.server.encodings, 0);
     ck_assert_uint_eq(world.server.backlog.waiting_count, 0);
     world_free(&world);
-    model_text_free(&language);
+    model_text_free(&model_text);
 }
 
 /* A chat whose one message is `text`, `times` over. */
