@@ -96,8 +96,8 @@ def checkpoints():
         with open(os.path.join(path, "config.json")) as file:
             config = json.load(file)
         config = config.get("text_config", config)
-        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
-        if heads % 2 == 0 and config["num_hidden_layers"] > 1:
+        heads = config.get("num_key_value_heads") or config.get("num_attention_heads", 1) # 1: the family's own number
+        if heads % 2 == 0 and config.get("num_hidden_layers", 1) > 1:
             found.setdefault(os.path.basename(path).partition("-")[0], path)
     return found
 
