@@ -391,6 +391,13 @@ static void single_up_bias_dropped(void)
     weight(LAYER "1.mlp.c_fc.bias")->data = NULL;
 }
 
+/* The root of query_pre_attn_scalar left out. */
+static void scale_of_scores_squared(void)
+{
+    for (struct op *op = op_next(NULL, OP_ATTENTION); op; op = op_next(op + 1, OP_ATTENTION))
+        op->attention.scale *= op->attention.scale;
+}
+
 static void attention_cap_left_out(void)
 {
     for (struct op *op = op_next(NULL, OP_ATTENTION); op; op = op_next(op + 1, OP_ATTENTION))
@@ -522,8 +529,7 @@ static const struct {
     {"window of Gemma 2 one off", "gemma2-default-bf16", window_wider, nothing},
     {"window of Gemma 3 one off", "gemma3-text-bf16", window_wider, nothing},
     {"embedding's scale left out", "gemma2-wide-f16", embedding_multiplier_dropped, nothing},
-    {"scale of scores by the heads' size", "gemma2-default-bf16", attention_multiplier_dropped,
-     nothing},
+    {"scale of scores squared", "gemma2-default-bf16", scale_of_scores_squared, nothing},
     {"norms' offset left out", "gemma2-untied-f32", offset_of_norms_left_out, nothing},
     {"offset of the heads' norms left out", "gemma3-default-bf16", offset_of_heads_left_out,
      nothing},
