@@ -51,6 +51,11 @@ static void check_numbers(const struct model_config *config)
     check_rope(config, &config->rope);
     if (config->rope_original)
         check_rope(config, &config->rope_long);
+    if (config->rope_local.pairs)
+        check_rope(config, &config->rope_local);
+    FUZZ_CHECK(config->attention_softcap >= 0 && isfinite(config->attention_softcap));
+    FUZZ_CHECK(config->logits_softcap >= 0 && isfinite(config->logits_softcap));
+    FUZZ_CHECK(config->embedding_multiplier > 0 && isfinite(config->embedding_multiplier));
     FUZZ_CHECK(config->eos_count <= MODEL_EOS_MAX);
     for (uint32_t i = 0; i < config->eos_count; i++)
         FUZZ_CHECK(config->eos_ids[i] >= 0 && (uint32_t)config->eos_ids[i] < config->vocab);
