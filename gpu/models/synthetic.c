@@ -102,6 +102,12 @@ static const struct {
      "\"intermediate_size\":11008,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
      "\"num_key_value_heads\":32,\"vocab_size\":100352,\"max_position_embeddings\":4096,"
      "\"rms_norm_eps\":1e-6,\"dtype\":\"bfloat16\",\"rope_theta\":500000}"},
+    {"glm-4-9b-chat",
+     "{\"architectures\":[\"GlmForCausalLM\"],\"hidden_size\":4096,"
+     "\"intermediate_size\":13696,\"num_hidden_layers\":40,\"num_attention_heads\":32,"
+     "\"num_key_value_heads\":2,\"head_dim\":128,\"vocab_size\":151552,"
+     "\"max_position_embeddings\":131072,\"rms_norm_eps\":1.5625e-7,\"attention_bias\":true,"
+     "\"partial_rotary_factor\":0.5,\"dtype\":\"bfloat16\",\"rope_theta\":5000000}"},
     {"glm-4-9b",
      "{\"architectures\":[\"Glm4ForCausalLM\"],\"hidden_size\":4096,"
      "\"intermediate_size\":13696,\"num_hidden_layers\":40,\"num_attention_heads\":32,"

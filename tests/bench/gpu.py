@@ -31,8 +31,8 @@ SMALL_BYTES = 2 * 16 * (3072 * 2048 + 2048 * 2048 + 3 * 2048 * 8192) + 2 * VOCAB
 SMALL_KV_BYTES = 32768
 
 # A synthetic shape of each family beside Llama (gpu/models/synthetic.c); a new family adds its shape's name.
-FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b", "olmo-2-7b", "glm-4-9b",
-            "starcoder2-7b", "gemma-2-9b", "gemma-3-4b")
+FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b", "olmo-2-7b", "glm-4-9b-chat",
+            "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b")
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
 
 limits, table, records, failures = {"flops": 738e12}, [], {"gpu": [], "gpu-families": []}, []

@@ -22,6 +22,7 @@ static const struct {
     {"synthetic:granite-3.1-8b", 8170848256, 131072, 0},
     {"synthetic:smollm3-3b", 3075098624, 65536, 0},
     {"synthetic:olmo-2-7b", 7298617344, 4096, 0},
+    {"synthetic:glm-4-9b-chat", 9399951360, 131072, 0},
     {"synthetic:glm-4-9b", 9400279040, 32768, 0},
     {"synthetic:starcoder2-7b", 7173923840, 16384, 4096},
     {"synthetic:gemma-2-9b", 9241705984, 8192, 4096},
@@ -71,8 +72,8 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
         error.text,
         "synthetic shape \"gpt-2\" is unknown (known: tiny, llama-3.2-1b, llama-3.1-8b, "
         "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, phi-3-mini, phi-4, phi-4-mini, "
-        "granite-3.1-8b, smollm3-3b, olmo-2-7b, glm-4-9b, starcoder2-7b, "
-        "gemma-2-9b, gemma-3-4b, tiny-wide)");
+        "granite-3.1-8b, smollm3-3b, olmo-2-7b, glm-4-9b-chat, glm-4-9b, "
+        "starcoder2-7b, gemma-2-9b, gemma-3-4b, tiny-wide)");
 }
 END_TEST
 
