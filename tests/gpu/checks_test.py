@@ -185,7 +185,7 @@ class Operated(unittest.TestCase):
 class Run(unittest.TestCase):
     """run.sh over programs that stand for ours."""
 
-    def run_over(self, programs):
+    def run_over(self, programs, *parts):
         with tempfile.TemporaryDirectory() as build:
             for name, text in programs.items():
                 path = os.path.join(build, "tests", name)
@@ -196,7 +196,7 @@ class Run(unittest.TestCase):
             with open(os.path.join(build, "nvidia-smi"), "w") as file:
                 file.write("#!/bin/sh\nexit 9\n")
             os.chmod(file.name, 0o755)
-            done = subprocess.run(["tests/gpu/run.sh", build], capture_output=True, text=True,
+            done = subprocess.run(["tests/gpu/run.sh", build, *parts], capture_output=True, text=True,
                                   env={**os.environ, "PATH": build + ":" + os.environ["PATH"]})
             return done.returncode, done.stdout
 
@@ -206,7 +206,7 @@ class Run(unittest.TestCase):
         code, text = self.run_over(self.GOOD)
         self.assertEqual(code, 0)
         self.assertIn("ok      gpu/test_gpu_cuda: 100%: Checks: 5", text)
-        self.assertIn("1 passed, 0 failed, 13 skipped", text)
+        self.assertIn("1 passed, 0 failed, 14 skipped", text)
         for name in ("gpu/kernels/test_kernels_cuda", "runtime/test_runtime_cuda_sticky", "sanitize.py"):
             self.assertEqual(text.count(f"SKIPPED {name}"), 2, name)
 
@@ -215,6 +215,11 @@ class Run(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("FAILED  gpu/test_more_cuda: status 3\nbroken", text)
         self.assertIn("1 passed, 1 failed", text)
+
+    def test_a_part_is_run_alone(self):
+        code, text = self.run_over({**self.GOOD, "gpu/test_more_cuda": "exit 3"}, "sanitize")
+        self.assertEqual((code, text.count("SKIPPED")), (77, 2), text)
+        self.assertEqual(self.run_over(self.GOOD, "sanitise")[0], 2)
 
     def test_a_run_of_nothing_is_skipped(self):
         self.assertEqual(self.run_over({"gpu/test_gpu_cuda": "echo 'SKIPPED: no GPU here'; exit 77"})[0], 77)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# All GPU tests in one command: tests/gpu/run.sh [BUILD]   (default .build/cuda; a carried build will do)
+# All GPU tests in one command: tests/gpu/run.sh [BUILD [PART...]]   (default .build/cuda; a carried build will do)
+# Parts, all where none is named: programs, serve, several (layouts.py, too), operate, sanitize.
 # Kernels against plain doubles, the runtime's semantics, the engine on the reference checkpoints with its
 # mutations, then what is served (serve.py; layouts.py and several.py where there are several GPUs), how it is operated
-# (operate.py) and what compute-sanitizer says (sanitize.py): within 7 minutes on one GPU. Builds first where the build
+# (operate.py) and what compute-sanitizer says (sanitize.py): within 9 minutes on one GPU. Builds first where the build
 # folder is missing. A line for each part, with the figures of those that have some; the end counts what passed, failed
 # and was skipped, by name. A program that the build lacks, and what says so itself (exit 77), is SKIPPED. Exit 1 if one
 # fails, 77 if none was run.
@@ -10,6 +11,15 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 
 build=${1:-.build/cuda}
+[ $# -eq 0 ] || shift
+parts=${*:-programs serve several operate sanitize}
+for part in $parts; do
+    case $part in
+    programs | serve | several | operate | sanitize) ;;
+    *) echo "tests/gpu/run.sh: no part is called $part" >&2 && exit 2 ;;
+    esac
+done
+is_wanted() { [[ " $parts " == *" $1 "* ]]; }
 if [ ! -d "$build" ]; then
     cmake --preset cuda -G Ninja && cmake --build --preset cuda --parallel "$(nproc)" || exit 1
 fi
@@ -61,35 +71,42 @@ while read -r path; do
     [[ " ${programs[*]} " == *" $path "* ]] || programs+=("$path")
 done < <(cd "$build/tests" 2> /dev/null && find . -type f -name 'test_*_cuda*' -perm -u+x | sed 's|^\./||' | sort)
 for test in "${programs[@]}"; do
-    program "$test" 120
+    ! is_wanted programs || program "$test" 120
 done
-if ! gpus=$(nvidia-smi -L 2> /dev/null); then
-    for name in serve.py layouts.py several.py operate.py sanitize.py; do
-        ended "$name" 77 "there is no GPU"
-    done
-else
-    script serve.py 300
-    if [ "$(grep -c UUID <<< "$gpus")" -gt 1 ]; then
-        script layouts.py 600 cuda
-        script several.py 600
+gpus=$(nvidia-smi -L 2> /dev/null | grep -c UUID)
+# gpu_script PART GPUS NAME SECONDS ARGUMENT...: where there are so many.
+gpu_script() {
+    local part=$1 needed=$2
+    shift 2
+    if ! is_wanted "$part"; then
+        return
+    elif [ "$gpus" -lt "$needed" ]; then
+        ended "$1" 77 "there are $gpus GPUs, it needs $needed"
     else
-        ended layouts.py 77 "there is one GPU"
-        ended several.py 77 "there is one GPU"
+        script "$@"
     fi
-    script operate.py 300 profile notify ready memory tenant fault
-    # An idle daemon minds no company.
-    sanitized=$(mktemp)
-    timeout 360 python3 tests/gpu/sanitize.py "$build" > "$sanitized" 2>&1 &
-    script operate.py 120 idle
+}
+gpu_script serve 1 serve.py 300
+gpu_script several 2 layouts.py 600 cuda
+gpu_script several 2 several.py 600
+gpu_script operate 1 operate.py 300 profile notify ready memory tenant fault
+sanitized=$(mktemp)
+if is_wanted sanitize && [ "$gpus" -gt 0 ]; then
+    timeout 450 python3 tests/gpu/sanitize.py "$build" > "$sanitized" 2>&1 &
+fi
+gpu_script operate 1 operate.py 120 idle # an idle daemon minds no company
+if is_wanted sanitize && [ "$gpus" -gt 0 ]; then
     wait $!
     status=$?
     cat "$sanitized"
     ended sanitize.py $status "$(grep '^SKIPPED' "$sanitized" || echo 'see above')"
-    rm "$sanitized"
+elif is_wanted sanitize; then
+    ended sanitize.py 77 "there is no GPU"
 fi
+rm "$sanitized"
 
 if [ -n "${SLUICE_RECORDS:-}" ]; then
-    python3 tests/bench/record.py checks --as "tests/gpu/run.sh, $SECONDS s" printf '%s\n' \
+    python3 tests/bench/record.py checks --as "tests/gpu/run.sh ($parts), $SECONDS s" printf '%s\n' \
         "passed: ${passed[*]:-none}" "failed: ${failed[*]:-none}" "skipped: ${skipped[*]:-none}"
 fi
 printf '\n%d passed, %d failed, %d skipped\n' "${#passed[@]}" "${#failed[@]}" "${#skipped[@]}"

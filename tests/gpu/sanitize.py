@@ -36,7 +36,7 @@ KERNELS = ("tests/gpu/kernels/test_kernels_cuda", "tests/bench/bench_kernels che
 # racecheck's work is the host's, of several cores for minutes: the checks are made in shares, and in one dtype, for
 # what they run in the other is the same code, compiled for it.
 KERNELS_RACECHECK = (KERNELS[0], *(f"tests/bench/bench_kernels check {i} 4" for i in range(4)))
-LIMIT_S = 240  # of a program under a tool
+LIMIT_S = 330  # of a program under a tool
 PLANT_S = 60  # of one that goes wrong
 AT_ONCE = 10
 # That a stream may have before it. With no limit racecheck, which takes every access to shared memory to the host and
