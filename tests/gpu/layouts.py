@@ -24,7 +24,7 @@ import shutil
 import sys
 
 import sanitizer
-from served import Daemon, check, distance, end_all, failures, gpus, keep, sluiced_below
+from served import Daemon, check, distance, end_all, failures, gpus, keep, kill, sluiced_below
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cuda"
@@ -151,7 +151,13 @@ def checked(tp, pp):
     reports = ("--report-api-errors", "no") if tp > 1 else ()
     daemon = daemon_on("synthetic:tiny", 1, tp, pp, patience_s=120,
                        wrap=sanitizer.command("memcheck", *reports))
-    logprobs, texts = answers(daemon, 12)
+    try:
+        logprobs, texts = answers(daemon, 12)
+    except RuntimeError as error:
+        check(False, f"memcheck, tp {tp}, pp {pp}: {error}")
+        kill(daemon.process)
+        print(daemon.out()[:6000], daemon.log()[-1000:], flush=True)
+        return
     code = daemon.stop(sluiced_below(daemon.process.pid))
     summary, well = sanitizer.summary(daemon.out()), code == 0 and sanitizer.clean(daemon.out())
     check(well and len(logprobs) > 200 and len(texts) == 8, f"memcheck, tp {tp}, pp {pp}: exit code {code}, {summary}")

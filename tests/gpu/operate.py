@@ -33,6 +33,7 @@ from served import WEIGHTS_8B, Daemon, await_true, check, end_all, failures, kee
 
 BUILD = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else ".build/cuda")
 MODEL = "synthetic:llama-3.1-8b"
+ONE_GPU = ("--gpus", "0")  # of however many there are: what is counted here is one replica's
 FAULTS = os.path.join(BUILD, "tests/gpu/fault")
 VERBOSE = bool(os.environ.get("OPERATE_VERBOSE"))
 IDLE_S = 5.0  # kv-idle-release
@@ -99,7 +100,7 @@ def growth_costs(steps):
 def profile():
     folder = tempfile.mkdtemp()
     trace = os.path.join(folder, "trace.json")
-    daemon = Daemon(BUILD, MODEL, "--profile-steps", "1000", trace)
+    daemon = Daemon(BUILD, MODEL, *ONE_GPU, "--profile-steps", "1000", trace)
     daemon.run("generate", lines(64, 32, 1100))
     await_true(lambda: "is written" in daemon.log(), 20)
     ended(daemon)
@@ -204,7 +205,7 @@ def ready():
         note(f"a checkpoint of {size / 1e9:.1f} GB in {parent}, written and read in {time.monotonic() - begin:.0f} s")
         took = []
         for _ in range(3):
-            daemon = Daemon(BUILD, folder)
+            daemon = Daemon(BUILD, folder, *ONE_GPU)
             took.append(daemon.ready_s)
             [result] = daemon.run("generate", lines(1, 16, 4))
             ended(daemon)
@@ -307,7 +308,7 @@ def idle_ticks(daemon, seconds=60):
 
 def memory():
     free_before = gpu_free()
-    daemon = Daemon(BUILD, MODEL, modules=FAULTS, environment={"SLUICE_TEST_BUCKETS": "1"})
+    daemon = Daemon(BUILD, MODEL, *ONE_GPU, modules=FAULTS, environment={"SLUICE_TEST_BUCKETS": "1"})
     free_idle = memory_after_buckets(daemon, free_before)
     burst(daemon, free_idle)
     one_of_64(daemon)
@@ -315,7 +316,7 @@ def memory():
 
 
 def idle():
-    daemon = Daemon(BUILD, MODEL)
+    daemon = Daemon(BUILD, MODEL, *ONE_GPU)
     daemon.run("generate", lines(64, 64, 64))
     time.sleep(IDLE_S + 1)
     idle_ticks(daemon)
@@ -326,7 +327,7 @@ def idle():
 
 
 def tenant():
-    daemon = Daemon(BUILD, MODEL)
+    daemon = Daemon(BUILD, MODEL, *ONE_GPU)
     hog = subprocess.Popen([os.path.join(BUILD, "tests/gpu/hog"), "600"], stdin=subprocess.PIPE,
                            stdout=subprocess.PIPE, text=True)
     running.append(hog)
@@ -366,7 +367,7 @@ def tenant():
 
 
 def trap():
-    daemon = Daemon(BUILD, "synthetic:llama-3.2-1b", modules=FAULTS, environment={"SLUICE_TEST_FAULT": "trap:60"})
+    daemon = Daemon(BUILD, "synthetic:llama-3.2-1b", *ONE_GPU, modules=FAULTS, environment={"SLUICE_TEST_FAULT": "trap:60"})
     batch = daemon.begin("generate", lines(8, 32, 400))
     await_true(lambda: "fault: trap" in daemon.log(), 20, 0.002)
     took = await_true(lambda: daemon.process.poll() is not None, 10, 0.002)
@@ -382,7 +383,7 @@ def spin():
     path = os.path.join(tempfile.mkdtemp(), "notify")
     manager.bind(path)
     manager.settimeout(0.05)
-    daemon = Daemon(BUILD, "synthetic:llama-3.2-1b", "--step-timeout", "1s", modules=FAULTS,
+    daemon = Daemon(BUILD, "synthetic:llama-3.2-1b", *ONE_GPU, "--step-timeout", "1s", modules=FAULTS,
                     environment={"SLUICE_TEST_FAULT": "spin:60", "NOTIFY_SOCKET": path, "WATCHDOG_USEC": "400000"})
     daemon.begin("generate", lines(8, 32, 400))
     await_true(lambda: "fault: spin" in daemon.log(), 20, 0.002)

@@ -92,13 +92,12 @@ gpu_script several 2 several.py 600
 gpu_script operate 1 operate.py 300 profile notify ready memory tenant fault
 sanitized=$(mktemp)
 if is_wanted sanitize && [ "$gpus" -gt 0 ]; then
-    timeout 450 python3 tests/gpu/sanitize.py "$build" > "$sanitized" 2>&1 &
+    (timeout 450 python3 tests/gpu/sanitize.py "$build" 2>&1 | tee "$sanitized" && exit "${PIPESTATUS[0]}") &
 fi
 gpu_script operate 1 operate.py 120 idle # an idle daemon minds no company
 if is_wanted sanitize && [ "$gpus" -gt 0 ]; then
     wait $!
     status=$?
-    cat "$sanitized"
     ended sanitize.py $status "$(grep '^SKIPPED' "$sanitized" || echo 'see above')"
 elif is_wanted sanitize; then
     ended sanitize.py 77 "there is no GPU"
