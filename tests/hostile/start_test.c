@@ -173,7 +173,7 @@ START_TEST(a_start_that_lacks_descriptors_is_worth_another)
                                      profile,           NULL};
     int starved = 0, status = 0;
     unsigned descriptors;
-    for (descriptors = 5; descriptors < 64; descriptors++) {
+    for (descriptors = 5; descriptors < 60; descriptors++) {
         spawn->descriptors = descriptors;
         spawn_start(spawn, arguments, NULL);
         while (!waitpid(spawn->pid, &status, WNOHANG) && !spawn_logged(spawn, "is ready after"))
@@ -185,7 +185,7 @@ START_TEST(a_start_that_lacks_descriptors_is_worth_another)
                       descriptors, status);
         starved++;
     }
-    ck_assert_uint_lt(descriptors, 64);
+    ck_assert_uint_lt(descriptors, 60);
     ck_assert_int_ge(starved, 10);
     ck_assert(!spawn_logged(spawn, "texts are refused"));
     kill(spawn->pid, SIGTERM);

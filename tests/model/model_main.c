@@ -5,6 +5,7 @@
 int main(void)
 {
     SRunner *runner = srunner_create(config_suite());
+    srunner_add_suite(runner, rope_suite());
     srunner_add_suite(runner, generation_suite());
     srunner_add_suite(runner, safetensors_suite());
     srunner_add_suite(runner, checkpoint_suite());

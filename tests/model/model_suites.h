@@ -8,5 +8,6 @@ Suite *config_suite(void);
 Suite *directory_suite(void);
 Suite *generation_suite(void);
 Suite *reference_suite(void);
+Suite *rope_suite(void);
 Suite *safetensors_suite(void);
 Suite *synthetic_suite(void);

@@ -82,49 +82,6 @@ START_TEST(what_does_not_fit_on_the_disk_is_an_error)
 }
 END_TEST
 
-/* With a few descriptors more it gets a little further in its start. */
-START_TEST(a_start_that_lacks_descriptors_is_worth_another)
-{
-    char keys[96], http[112], profile[96];
-    snprintf(keys, sizeof(keys), "%s/keys", spawn.directory);
-    snprintf(http, sizeof(http), "unix:%s/h.sock", spawn.directory);
-    snprintf(profile, sizeof(profile), "%s/profile", spawn.directory);
-    FILE *file = fopen(keys, "w");
-    ck_assert_ptr_nonnull(file);
-    fputs("a key-0123456789abcdef0123456789\n", file);
-    fclose(file);
-    const char *const arguments[] = {"--model",         "deploy/demo-model",
-                                     "--device",        "cpu",
-                                     "--cpu-threads",   "1",
-                                     "--http",          http,
-                                     "--api-key-file",  keys,
-                                     "--profile-steps", "3",
-                                     profile,           NULL};
-    int starved = 0;
-    bool ready = false;
-    for (unsigned descriptors = 5; descriptors < 60 && !ready; descriptors++) {
-        int status = 0;
-        spawn.descriptors = descriptors;
-        spawn_start(&spawn, arguments, NULL);
-        while (!waitpid(spawn.pid, &status, WNOHANG) && !spawn_logged(&spawn, "is ready after"))
-            usleep(10000);
-        ready = spawn_logged(&spawn, "is ready after");
-        if (ready)
-            break;
-        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 75, "%u descriptors: status %x",
-                      descriptors, status);
-        starved++;
-    }
-    ck_assert(ready);
-    ck_assert_int_ge(starved, 10);
-    ck_assert(!spawn_logged(&spawn, "texts are refused"));
-    kill(spawn.pid, SIGTERM);
-    ck_assert_int_eq(spawn_wait(&spawn), 0);
-    unlink(keys);
-    unlink(profile);
-}
-END_TEST
-
 Suite *standard_suite(void)
 {
     Suite *suite = suite_create("standard");
@@ -135,7 +92,6 @@ Suite *standard_suite(void)
     tcase_add_loop_test(tcase, what_cannot_be_printed_is_an_error, 0,
                         (int)(sizeof(printing) / sizeof(printing[0])));
     tcase_add_loop_test(tcase, what_does_not_fit_on_the_disk_is_an_error, 0, 3);
-    tcase_add_test(tcase, a_start_that_lacks_descriptors_is_worth_another);
     suite_add_tcase(suite, tcase);
     return suite;
 }
