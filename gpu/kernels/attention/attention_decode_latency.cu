@@ -74,7 +74,7 @@ __device__ static void decode_attention(const attention_args &a, const struct ba
 #pragma unroll
             for (int n = 0; n < TILES; n++)
 #pragma unroll
-                for (int m = 0; m < HD / 16; m++)
+                for (int m = 0; m < head_shape<HD>::tiles; m++)
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         s.out[n][m][i] = 0;
@@ -202,13 +202,17 @@ __device__ __forceinline__ void combine_load(combine_part<HD, MANY> &part,
             to[e] = 0;
         if (i >= count)
             continue;
-        if (shape::each == 1)
-            to[0] = *from;
+        if constexpr (shape::each % 2) {
 #pragma unroll
-        for (int e = 0; e + 1 < shape::each; e += 2) { /* two loads of two are made one of four */
-            float2 two = *reinterpret_cast<const float2 *>(from + e);
-            to[e] = two.x;
-            to[e + 1] = two.y;
+            for (int e = 0; e < shape::each; e++)
+                to[e] = from[e];
+        } else {
+#pragma unroll
+            for (int e = 0; e < shape::each; e += 2) { /* two loads of two are made one of four */
+                float2 two = *reinterpret_cast<const float2 *>(from + e);
+                to[e] = two.x;
+                to[e + 1] = two.y;
+            }
         }
     }
 }
@@ -304,6 +308,8 @@ cudaError_t attention_combine(const struct attention_args *args,
 {
     if (args->head_dim == 64)
         return combine_launch_dim<64>(args, scratch, stream);
+    if (args->head_dim == 96)
+        return combine_launch_dim<96>(args, scratch, stream);
     if (args->head_dim == 128)
         return combine_launch_dim<128>(args, scratch, stream);
     return combine_launch_dim<256>(args, scratch, stream);
@@ -314,14 +320,14 @@ bool attention_decode_latency_can(const struct attention_args *args)
     const struct device_props *device = device_props();
     uint32_t dim = args->head_dim;
     return device->major == 9 && args->dtype == DTYPE_HALF && args->kv.dtype == DTYPE_HALF &&
-           (dim == 64 || dim == 128 || dim == 256) && (args->softcap == 0 || dim > 64) &&
-           args->q_stride % 8 == 0 &&
+           (dim == 64 || dim == 96 || dim == 128 || dim == 256) &&
+           (args->softcap == 0 || dim > 64) && args->q_stride % 8 == 0 &&
            reinterpret_cast<uintptr_t>(args->q) % 16 == 0;
 }
 
 template <int HD, int TILES, bool CAP>
 static cudaError_t decode_launch_kind(const struct attention_args *args,
-                                 const struct decode_scratch &scratch, cudaStream_t stream)
+                                      const struct decode_scratch &scratch, cudaStream_t stream)
 {
     const struct device_props *device = device_props();
     uint32_t fixed = sizeof(decode_shared<HD, TILES>) + 128, left = device->shared_max - fixed;
@@ -367,6 +373,8 @@ cudaError_t attention_decode_latency(const struct attention_args *args, cudaStre
 {
     if (args->head_dim == 64)
         return decode_launch_dim<64>(args, stream);
+    if (args->head_dim == 96)
+        return decode_launch_dim<96>(args, stream);
     if (args->head_dim == 128)
         return decode_launch_dim<128>(args, stream);
     return decode_launch_dim<256>(args, stream);

@@ -1,13 +1,14 @@
 /* Rope, the write of K and V and decode attention in one kernel, on sm_90, for few rows of single
  * tokens: bound by latency.
  *
- * A block per row, KV head and split; its eight warps attend as attention_decode_latency.cu's do,
- * to the same bits, warp w to positions 32 w and on. All keys and values but those of the row's own
- * token were there before the step: they are asked for before the kernel waits for the product that
- * gives q, k and v, and before it lets the product behind it start, whose weights they would come
- * after. Then every warp takes the head's queries into registers and turns them there. The one
- * whose positions the token is among turns its key beside them, as one more row, puts key and value
- * into the cache, and what comes of them to its place among the others'.
+ * A block per row, KV head, eight of its queries and split; its eight warps attend as
+ * attention_decode_latency.cu's do, to the same bits where those are all of the KV head's, warp w
+ * to positions 32 w and on. All keys and values but those of the row's own token were there before
+ * the step: they are asked for before the kernel waits for the product that gives q, k and v, and
+ * before it lets the product behind it start, whose weights they would come after. Then every warp
+ * takes its queries into registers and turns them there. The one whose positions the token is among
+ * turns its key beside them, as one more row, and what comes of key and value goes to its place
+ * among the others'; in the block of the first queries it puts them into the cache, too.
  *
  * A ninth warp goes the same way ahead of the others, over nothing: a kernel that runs once per
  * layer finds none of its instructions in the SM's caches, and behind the wait all would wait for
@@ -71,13 +72,13 @@ __device__ __forceinline__ void roped_rows(uint4 (&q)[HD / 32], uint4 (&key)[HD 
                                            const rope_args &rope, char *cache)
 {
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    bool apart = task.owns && task.shape.group == ROPED_QUERIES;
+    bool apart = task.owns && task.queries == ROPED_QUERIES;
 #pragma unroll
     for (int j = 0; j < HD / 32; j++)
         q[j] = token.row[j];
 #pragma unroll 1
     for (bool more = apart;; more = false) {
-        roped_turn<HD, NORMS>(q, token.angles, rope, more || g == task.shape.group);
+        roped_turn<HD, NORMS>(q, token.angles, rope, more || g == task.queries);
         if (more || !apart)
 #pragma unroll
             for (int j = 0; j < HD / 32; j++)
@@ -88,7 +89,7 @@ __device__ __forceinline__ void roped_rows(uint4 (&q)[HD / 32], uint4 (&key)[HD 
         for (int j = 0; j < HD / 32; j++)
             q[j] = roped_read(token.query + (4 * j + t) * 8, token.query);
     }
-    if (task.real && task.owns && g == task.shape.group % ROPED_QUERIES)
+    if (task.real && task.owns && task.item.tile == 0 && g == task.queries % ROPED_QUERIES)
 #pragma unroll
         for (int j = 0; j < HD / 32; j++)
             *reinterpret_cast<uint4 *>(cache + (4 * j + t) * 16) = key[j];
@@ -116,7 +117,7 @@ __device__ __forceinline__ void roped_own(roped_lane<HD> &mine, const roped_task
             for (int i = 0; i < 4; i++)
                 mine.v[i / 2][m][i % 2 * 2 + half] |= word & here[i];
         }
-    if (has && task.real)
+    if (has && task.real && task.item.tile == 0)
 #pragma unroll
         for (int j = 0; j < HD / 64; j++)
             *reinterpret_cast<uint4 *>(cache + (8 * j + g) * 16) = value[j];
@@ -140,7 +141,7 @@ __device__ __forceinline__ void roped_scores(float (&score)[KEY_TILES][4], const
         decode_multiply(own, own_part, row, key[j]);
     }
     if (task.owns) {
-        uint32_t column = task.shape.group % ROPED_QUERIES;
+        uint32_t column = task.queries % ROPED_QUERIES;
         float value = column % 2 ? own[1] + own_part[3] : own[0] + own_part[2];
         value = __shfl_sync(FULL_MASK, value, lane - t + column / 2);
 #pragma unroll
@@ -222,12 +223,12 @@ __device__ __forceinline__ void roped_leave(roped_shared<HD> &shared, const rope
                                             const roped_part<HD> &part)
 {
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    if (t == 0 && g < task.shape.group)
+    if (t == 0 && g < task.queries)
         shared.stat[warp][g] = make_float2(part.most, part.sum);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t query = 2 * t + i;
-        if (query >= task.shape.group)
+        if (query >= task.queries)
             continue;
 #pragma unroll
         for (int half = 0; half < 2; half++)
@@ -250,9 +251,9 @@ __device__ __forceinline__ void roped_merge(const roped_shared<HD> &shared, cons
     const attention_item &item = task.item;
     uint32_t dimension = threadIdx.x * values % HD;
 #pragma unroll 1
-    for (uint32_t first = 0; first < task.shape.group; first += 4) {
+    for (uint32_t first = 0; first < task.queries; first += 4) {
         uint32_t query = first + threadIdx.x * values / HD;
-        uint32_t head = item.head * task.shape.group + query;
+        uint32_t head = task.head + query;
         float2 stat[DECODE_WARPS];
         float most = -INFINITY, sum = 0, out[values] = {};
 #pragma unroll
@@ -272,7 +273,7 @@ __device__ __forceinline__ void roped_merge(const roped_shared<HD> &shared, cons
             for (int v = 0; v < values; v++)
                 out[v] += (task.real ? from[v] : 0) * factor;
         }
-        if (!task.real || query >= task.shape.group)
+        if (!task.real || query >= task.queries)
             continue;
         if (item.record == PLAN_DIRECT) {
             half_t *to = static_cast<half_t *>(a.out) + (size_t)item.row.token * a.out_stride +
@@ -330,7 +331,8 @@ __global__ void __launch_bounds__(ROPED_WARPS *WARP, 1)
     if (task.real)
         attention_warps_sync();
     roped_merge<HD>(shared, task, a, scratch);
-    if (scratch.row_record && blockIdx.y == 0 && task.item.head == 0 && threadIdx.x == 0)
+    if (scratch.row_record && blockIdx.y == 0 && task.item.head == 0 && task.item.tile == 0 &&
+        threadIdx.x == 0)
         scratch.row_record[task.item.index] = task.item.record;
 #endif
 }
@@ -344,6 +346,12 @@ static bool roped_aligned(const struct rope_args *rope)
     return all % 16 == 0 && !rope->q_norm == !rope->k_norm;
 }
 
+/* Of a row: for each KV head as many as its queries need. */
+static uint32_t roped_tiles(const struct attention_args *a)
+{
+    return a->kv_heads * ceil_div(a->heads / a->kv_heads, ROPED_QUERIES);
+}
+
 /* Blocks that the bounds ask for: more than SMs, and splits are better attended in one stream. */
 static bool roped_can(const struct rope_args *rope, const struct attention_args *a, uint32_t splits)
 {
@@ -351,9 +359,9 @@ static bool roped_can(const struct rope_args *rope, const struct attention_args 
     bool single = batch.q_len_max == 1 && batch.decode_len_max == 1;
     bool alike = rope->qkv == a->q && rope->stride == a->q_stride && rope->dtype == a->dtype;
     return single && alike && roped_aligned(rope) && attention_decode_latency_can(a) &&
-           a->head_dim <= 128 && a->softcap == 0 && a->heads / a->kv_heads <= ROPED_QUERIES &&
+           (a->head_dim == 64 || a->head_dim == 128) && a->softcap == 0 &&
            batch.rows_max <= ATTENTION_FEW_ROWS &&
-           batch.rows_max * a->kv_heads * splits <= device_props()->processors;
+           batch.rows_max * roped_tiles(a) * splits <= device_props()->processors;
 }
 
 template <int HD, bool NORMS>
@@ -365,7 +373,7 @@ static cudaError_t roped_launch(const struct rope_args *rope, const struct atten
     cudaError_t result = device_allow(&once, roped_kernel<HD, NORMS>, device_props());
     if (result != cudaSuccess)
         return result;
-    result = launch(roped_kernel<HD, NORMS>, dim3(args->batch.rows_max * args->kv_heads, splits),
+    result = launch(roped_kernel<HD, NORMS>, dim3(args->batch.rows_max * roped_tiles(args), splits),
                     ROPED_WARPS * WARP, sizeof(roped_shared<HD>), stream, *rope, *args, scratch,
                     splits, (uint32_t)__builtin_ctz(args->batch.block_tokens));
     return result == cudaSuccess && splits > 1 ? attention_combine(args, &scratch, stream) : result;

@@ -9,7 +9,7 @@ namespace HALF
 {
 
 #define ROPED_WARPS (DECODE_WARPS + 1)
-#define ROPED_QUERIES 8 /* of an item at most */
+#define ROPED_QUERIES 8 /* of a block at most */
 
 template <int HD> struct roped_shared {
     char stage[DECODE_WARPS][4][PIECE * HD * 2]; /* keys, then values, of both pieces */
@@ -22,8 +22,9 @@ template <int HD> struct roped_shared {
 
 /* What a warp is to do, the same in all its lanes. */
 struct roped_task {
-    attention_item item;
-    plan_shape shape;
+    attention_item item; /* tile: which ROPED_QUERIES of the KV head's queries */
+    uint32_t head;       /* of its first query */
+    uint32_t queries;
     uint32_t position; /* the first of its SPAN */
     uint32_t own;      /* the token's own position, from there */
     bool exists;       /* there is such an item */
@@ -45,16 +46,20 @@ __device__ __forceinline__ roped_task roped_find(const attention_args &a,
                                                  const struct batch_group &group,
                                                  uint32_t splits_max)
 {
-    uint32_t warp = threadIdx.x / WARP;
+    uint32_t warp = threadIdx.x / WARP, each = a.heads / a.kv_heads;
+    uint32_t tiles = (each + ROPED_QUERIES - 1) / ROPED_QUERIES, number = blockIdx.x / tiles;
     roped_task task = {};
-    task.shape = {a.kv_heads, a.heads / a.kv_heads, ROPED_QUERIES};
+    attention_item &item = task.item;
+    item.tile = blockIdx.x % tiles;
+    item.head = number % a.kv_heads;
+    task.head = item.head * each + item.tile * ROPED_QUERIES;
+    task.queries = each - item.tile * ROPED_QUERIES;
+    task.queries = task.queries < ROPED_QUERIES ? task.queries : ROPED_QUERIES;
     task.real = warp < DECODE_WARPS;
     task.exists = task.any = task.owns = true;
     if (!task.real)
         return task;
-    attention_item &item = task.item;
-    item.index = blockIdx.x / a.kv_heads;
-    item.head = blockIdx.x % a.kv_heads;
+    item.index = number / a.kv_heads;
     item.row = attention_row_at(a.batch, group, item.index);
     item.split = item.row.split_first + blockIdx.y;
     item.record = item.row.splits > 1 ? item.index * splits_max * a.heads : PLAN_DIRECT;
@@ -218,10 +223,10 @@ __device__ __forceinline__ void roped_ask(roped_token<HD> &token, const roped_ta
 {
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4, number = task.item.row.token;
     const half_t *qkv = static_cast<const half_t *>(rope.qkv) + (size_t)number * rope.stride;
-    const half_t *query = qkv + (task.item.head * task.shape.group + g) * HD;
+    const half_t *query = qkv + (task.head + g) * HD;
     const half_t *key = qkv + (a.heads + task.item.head) * HD, *value = key + a.kv_heads * HD;
-    bool is_query = g < task.shape.group;
-    bool is_key = task.owns && (g == task.shape.group || task.shape.group == ROPED_QUERIES);
+    bool is_query = g < task.queries;
+    bool is_key = task.owns && (g == task.queries || task.queries == ROPED_QUERIES);
     token.query = task.real && is_query ? query : NULL;
 #pragma unroll
     for (int j = 0; j < HD / 32; j++)

@@ -148,6 +148,8 @@ cudaError_t attention_warps(const struct attention_args *args, const struct deco
         return cudaErrorInvalidValue;
     if (args->head_dim == 64)
         return warps_launch_dim<64>(args, *scratch, whole, stream);
+    if (args->head_dim == 96)
+        return warps_launch_dim<96>(args, *scratch, whole, stream);
     if (args->head_dim == 128)
         return warps_launch_dim<128>(args, *scratch, whole, stream);
     return warps_launch_dim<256>(args, *scratch, whole, stream);

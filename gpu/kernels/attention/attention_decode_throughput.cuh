@@ -276,7 +276,7 @@ template <int HD, int TILES> __device__ __forceinline__ void warp_clear(decode_s
         s.most[n] = -INFINITY;
         s.sum[n] = 0;
 #pragma unroll
-        for (int m = 0; m < HD / 16; m++)
+        for (int m = 0; m < head_shape<HD>::tiles; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 s.out[n][m][i] = 0;
@@ -296,7 +296,7 @@ __device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
         s.most[n] = peak;
         s.sum[n] = fmaf(s.sum[n], keep, tile_weigh(score, n, unit, origin));
 #pragma unroll
-        for (int m = 0; m < HD / 16; m++) {
+        for (int m = 0; m < head_shape<HD>::tiles; m++) {
             s.out[n][m][0] *= keeps.x;
             s.out[n][m][1] *= keeps.y;
             s.out[n][m][2] *= keeps.x;
@@ -351,7 +351,7 @@ __device__ __forceinline__ void warp_fold(decode_state<HD, TILES> &all,
         all.sum[n] = fold_value(all.sum[n], old, s.sum[n], now);
         float2 olds = of_outputs(old), nows = of_outputs(now);
 #pragma unroll
-        for (int m = 0; m < HD / 16; m++)
+        for (int m = 0; m < head_shape<HD>::tiles; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 all.out[n][m][i] = fold_value(all.out[n][m][i], i % 2 ? olds.y : olds.x,
@@ -392,7 +392,7 @@ __device__ __forceinline__ void warp_store(const decode_state<HD, TILES> &s,
             if (!direct && g == 0)
                 scratch.stat[record] = make_float2(i ? mosts.y : mosts.x, i ? sums.y : sums.x);
 #pragma unroll
-            for (int m = 0; m < HD / 16; m += next)
+            for (int m = 0; g < head_shape<HD>::lanes && m < head_shape<HD>::tiles; m += next)
 #pragma unroll
                 for (int half = 0; half < 2; half++)
 #pragma unroll

@@ -20,6 +20,14 @@
 namespace HALF
 {
 
+/* A head's dimensions, as the lanes that have outputs share them: lane g has chunks of eight, next
+ * to each other. Of 96 two lanes of eight have none: what they multiply goes nowhere. */
+template <int HD> struct head_shape {
+    static const int chunks = (HD + 63) / 64; /* of a lane */
+    static const int tiles = chunks * 4;      /* of rows of the outputs */
+    static const int lanes = HD / 8 / chunks; /* that have some */
+};
+
 /* What the warps' results of a split are put together in. */
 template <int HD, int TILES> struct decode_merged {
     float2 stat[DECODE_WARPS][8 * TILES];

@@ -69,7 +69,7 @@ __device__ __forceinline__ float fold_most(float before, float split, float *ret
 template <int HD, int TILES> struct decode_state {
     uint32_t q[HD / 32][TILES][4]; /* operands: decode_set_q() */
     uint32_t position[TILES];
-    float out[TILES][HD / 16][4];
+    float out[TILES][head_shape<HD>::tiles][4];
     float most[TILES], sum[TILES];
 };
 
@@ -297,11 +297,12 @@ decode_values(decode_state<HD, TILES> &s, const float (&score)[KEY_TILES][4],
         span_clear<HD>(stage, item.row.last + 1 - position, SPAN);
         __syncwarp();
     }
-    const int chunks = HD / 64; /* of eight dimensions, per lane g */
+    const int chunks = head_shape<HD>::chunks, lanes = head_shape<HD>::lanes;
     const int both = chunks > 1 ? 2 : 1;
+    uint32_t first_chunk = chunks * (lanes < 8 && g >= lanes ? lanes - 1 : g);
     /* Odd t take the second chunk first: half the bank conflicts. */
-    uint32_t one = stage + 2 * t * (HD * 2) + chunks * g * 16 + (both > 1 ? t % 2 * 16 : 0);
-    uint32_t two = stage + 2 * t * (HD * 2) + chunks * g * 16 + (t + 1) % 2 * 16;
+    uint32_t one = stage + 2 * t * (HD * 2) + first_chunk * 16 + (both > 1 ? t % 2 * 16 : 0);
+    uint32_t two = stage + 2 * t * (HD * 2) + first_chunk * 16 + (t + 1) % 2 * 16;
 #pragma unroll
     for (int pair = 0; pair < (chunks + 1) / 2; pair++) {
         uint4 v[2][4][2]; /* keys 2t, 2t + 1, 2t + 8, 2t + 9 of each piece */
@@ -369,14 +370,15 @@ __device__ __forceinline__ void attention_warps_sync()
 /* Dimension of s.out[.][m][half * 2] for lane g: see the row tiles above. */
 template <int HD> __device__ __forceinline__ uint32_t dimension_of(uint32_t g, int m, int half)
 {
-    const int chunks = HD / 64;
+    const int chunks = head_shape<HD>::chunks;
     if (chunks == 1)
         return 8 * g + 4 * half + m;
     return 8 * (chunks * g + 2 * (m / 8) + half) + m % 8;
 }
 
 template <int HD, int TILES> struct decode_fold {
-    static const int values = MERGE_ROWS * HD / (DECODE_WARPS * WARP); /* per thread and pass */
+    /* Per thread and pass; of 96 dimensions the last threads have none. */
+    static const int values = (MERGE_ROWS * HD + DECODE_WARPS * WARP - 1) / (DECODE_WARPS * WARP);
     static const int passes = 8 * TILES / MERGE_ROWS;
     float out[passes][values], most[passes], sum[passes];
 };
@@ -391,6 +393,7 @@ decode_merge(decode_fold<HD, TILES> &fold, const decode_state<HD, TILES> &s,
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     uint32_t thread = threadIdx.x, row_in = thread * fold_type::values / HD;
     uint32_t dimension = thread * fold_type::values % HD;
+    row_in = row_in < MERGE_ROWS ? row_in : MERGE_ROWS - 1;
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
         float sum = tile_sum(s.sum[n]);
@@ -402,13 +405,13 @@ decode_merge(decode_fold<HD, TILES> &fold, const decode_state<HD, TILES> &s,
         if (pass * MERGE_ROWS >= rows)
             break;
         const int n = pass * MERGE_ROWS / 8;
-        if (t / 2 == pass % 2) {
+        if (t / 2 == pass % 2 && g < head_shape<HD>::lanes) {
 #pragma unroll
             for (int i = 0; i < 2; i++)
 #pragma unroll
                 for (int half = 0; half < 2; half++)
 #pragma unroll
-                    for (int m = 0; m < HD / 16; m += 4) {
+                    for (int m = 0; m < head_shape<HD>::tiles; m += 4) {
                         float *to =
                             &shared.merge[warp][t % 2 * 2 + i][dimension_of<HD>(g, m, half)];
                         *reinterpret_cast<float4 *>(to) = make_float4(
@@ -461,7 +464,7 @@ __device__ __forceinline__ void decode_store(const decode_fold<HD, TILES> &fold,
 #pragma unroll
     for (int pass = 0; pass < fold_type::passes; pass++) {
         uint32_t in_tile = pass * MERGE_ROWS + row_in;
-        if (in_tile >= rows)
+        if (in_tile >= rows || row_in >= MERGE_ROWS)
             break;
         uint32_t r = item.tile * shape.tile_rows + in_tile, token = r / shape.group;
         uint32_t head = item.head * shape.group + r % shape.group;

@@ -2,10 +2,10 @@
  * Bound by latency for few tokens, by memory for many. The next kernel may start when this one has
  * waited for those before it, not earlier: attention then reads what those have written without a
  * wait of its own. */
-#include "gpu/kernels/common/device.cuh"
-#include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/attention/rope.cuh"
 #include "gpu/kernels/attention/rope.h"
+#include "gpu/kernels/common/device.cuh"
+#include "gpu/kernels/common/device_props.cuh"
 
 #define ROPE_WARPS 8
 #define ROPE_THREADS 128
@@ -34,8 +34,8 @@ __device__ static char *kv_place(const Args &a, uint32_t slot, uint32_t position
     uint32_t block = group.tables[(size_t)slot * group.blocks_max + position / size];
     char *base = static_cast<char *>(group.slabs[block / group.slab_blocks]) +
                  (block % group.slab_blocks) * group.block_bytes + part;
-    return base + ((size_t)head * size + position % size) * a.head_dim *
-                      (a.kv.dtype == DTYPE_F32 ? 4 : 2);
+    return base +
+           ((size_t)head * size + position % size) * a.head_dim * (a.kv.dtype == DTYPE_F32 ? 4 : 2);
 }
 
 __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args a)
@@ -100,8 +100,8 @@ __device__ __forceinline__ float8 norm_weights(const void *weight, uint32_t i, e
     return out;
 }
 
-/* 16-bit values everywhere. `chunks`, of eight pairs each per head, is a power of two up to 16, so
- * that a head's threads are neighbours in a warp. */
+/* 16-bit values everywhere. `chunks`, of eight pairs each per head, are up to 16, and, where heads
+ * are normed, a power of two, so that a head's threads are neighbours in a warp. */
 __global__ void __launch_bounds__(ROPE_THREADS)
     rope_wide_kernel(struct rope_args a, uint32_t chunks)
 {
@@ -154,7 +154,8 @@ static bool rope_is_wide(const struct rope_args *a)
 {
     uint32_t chunks = a->head_dim / 16;
     return a->dtype != DTYPE_F32 && a->kv.dtype == a->dtype && a->head_dim % 16 == 0 &&
-           chunks > 0 && chunks <= 16 && (chunks & (chunks - 1)) == 0 && a->stride % 8 == 0 &&
+           chunks > 0 && chunks <= 16 &&
+           ((!a->q_norm && !a->k_norm) || (chunks & (chunks - 1)) == 0) && a->stride % 8 == 0 &&
            reinterpret_cast<uintptr_t>(a->qkv) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(a->angles) % 16 == 0;
 }

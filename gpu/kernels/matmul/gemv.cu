@@ -231,6 +231,27 @@ template <int HALVES> __device__ __forceinline__ float small_sum(const float *me
     return y;
 }
 
+/* The biases, and the weights of the norm that is handed on, of all the block's units, towards the
+ * L2: what is asked for when it is needed comes late, behind all weights. A warp does it. */
+__device__ __forceinline__ void small_prefetch(const struct matmul_args &a,
+                                               const small_shape &shape)
+{
+    uint32_t lane = threadIdx.x % WARP;
+    for (uint32_t unit = blockIdx.x + lane * gridDim.x; unit < shape.units;
+         unit += WARP * gridDim.x) {
+        size_t first = (size_t)unit * UNIT;
+        if (a.norm_out.weight)
+            prefetch_l2(static_cast<const char *>(a.norm_out.weight) +
+                        first * (a.norm_out.weight_dtype == DTYPE_F32 ? 4 : 2));
+        if (!a.bias)
+            continue;
+        const uint32_t bytes = a.bias_dtype == DTYPE_F32 ? 4 : 2;
+        prefetch_l2(static_cast<const char *>(a.bias) + first * bytes);
+        if (shape.paired)
+            prefetch_l2(static_cast<const char *>(a.bias) + (first + a.w.n / 2) * bytes);
+    }
+}
+
 /* The sums of squares of all that the block handed on, by row. The order of the sums does not
  * depend on HALVES: a row has the same bits among few and among many. */
 template <int HALVES>
@@ -267,16 +288,21 @@ __device__ __forceinline__ void small_store(const struct matmul_args &a, const s
 {
     const int size = GROUP * HALVES * 8 * UNIT; /* [unit][row][output] */
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    float before[HALVES], weight[HALVES];
+    float before[HALVES], weight[HALVES], bias[HALVES], up_bias[HALVES];
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
         small_output own = small_own<HALVES>(a, shape, rows, unit_first, half);
-        before[half] = weight[half] = 0;
+        before[half] = weight[half] = bias[half] = up_bias[half] = 0;
         if (a.adds && own.valid) /* asked for here, needed below */
             before[half] = static_cast<const float *>(a.y)[(size_t)own.row * a.y_stride + own.n];
         if (a.norm_out.weight && own.valid)
-            weight[half] = load_value(a.norm_out.weight, own.n, a.norm_out.weight_dtype) +
-                           a.norm_out.offset;
+            weight[half] =
+                load_value(a.norm_out.weight, own.n, a.norm_out.weight_dtype) + a.norm_out.offset;
+        if (!a.bias || !own.valid)
+            continue;
+        bias[half] = load_value(a.bias, own.n, a.bias_dtype);
+        if (shape.paired)
+            up_bias[half] = load_value(a.bias, a.w.n / 2 + own.n, a.bias_dtype);
     }
     __syncthreads(); /* the group before has been read */
 #pragma unroll
@@ -301,11 +327,11 @@ __device__ __forceinline__ void small_store(const struct matmul_args &a, const s
         float scale = a.norm_in.squares ? scales[own.row] : 1.0f;
         float y = small_sum<HALVES>(merge, own.at) * scale;
         if (a.bias)
-            y += load_value(a.bias, own.n, a.bias_dtype);
+            y += bias[half];
         if (shape.paired) {
             float up = small_sum<HALVES>(merge, own.at + HALVES * 8 * UNIT) * scale;
             if (a.bias)
-                up += load_value(a.bias, a.w.n / 2 + own.n, a.bias_dtype);
+                up += up_bias[half];
             y = y / (1.0f + expf(activation_exponent<KIND>(y))) * up;
         } else if (KIND != ACTIVATE_SILU) {
             y = y / (1.0f + expf(activation_exponent<KIND>(y)));
@@ -346,6 +372,8 @@ __global__ void __launch_bounds__(SMALL_THREADS, 1)
         small_fetch(a, shape, ahead, ring + i * stage_bytes, full + i * 8, policy);
         small_next(ahead, shape, warp);
     }
+    if (warp == SMALL_WARPS - 1 && (a.bias || a.norm_out.weight))
+        small_prefetch(a, shape);
     grid_wait();
     grid_trigger(); /* the kernel behind may read what those before this one have written */
     norm_parts norm_in[HALVES];

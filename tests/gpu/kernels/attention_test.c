@@ -29,6 +29,13 @@ static const struct attention_case cases[] = {
     {6, 2, 128, 16, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 0},
     {8, 1, 64, 256, 0, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 0},
     {14, 2, 64, 32, 300, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0},
+    /* more queries of a KV head than one block of the kernel that turns them takes */
+    {18, 2, 128, 32, 0, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 0},
+    {16, 1, 128, 64, 40, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0},
+    {23, 1, 64, 16, 300, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
+    {6, 2, 96, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
+    {4, 4, 96, 64, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 0},
+    {12, 1, 96, 16, 300, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 0},
     /* heads of 256, and scores that reach their cap, in each kernel that knows it */
     {4, 2, 256, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
     {16, 2, 256, 64, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 0},
