@@ -210,7 +210,8 @@ static void draw_memory(struct screen *screen, const struct history *history)
 }
 
 struct user_share {
-    uint64_t uid, running, waiting;
+    const char *name;
+    uint64_t running, waiting;
 };
 
 static int by_running(const void *left, const void *right)
@@ -231,12 +232,12 @@ static void draw_users(struct screen *screen, const struct screen_state *state)
     for (uint32_t i = 0; i < state->request_count; i++) {
         const struct screen_request *request = &state->requests[i];
         uint32_t u = 0;
-        while (u < count && users[u].uid != request->uid)
+        while (u < count && strcmp(users[u].name, request->user) != 0)
             u++;
         if (u == 64)
             continue;
         if (u == count)
-            users[count++] = (struct user_share){.uid = request->uid};
+            users[count++] = (struct user_share){.name = request->user};
         users[u].running += request->running;
         users[u].waiting += request->waiting;
         running += request->running;
@@ -245,7 +246,7 @@ static void draw_users(struct screen *screen, const struct screen_state *state)
     for (uint32_t u = 0; u < count && u < USERS_MAX; u++) {
         size_t used = strlen(line);
         snprintf(line + used, sizeof(line) - used,
-                 " uid %" PRIu64 " %.0f%% (%" PRIu64 " running, %" PRIu64 " waiting)", users[u].uid,
+                 " %s %.0f%% (%" PRIu64 " running, %" PRIu64 " waiting)", users[u].name,
                  running ? 100.0 * (double)users[u].running / (double)running : 0.0,
                  users[u].running, users[u].waiting);
     }
@@ -257,15 +258,17 @@ static void draw_requests(struct screen *screen, const struct screen_state *stat
     int room = screen->rows - screen->used - 1;
     uint32_t first =
         room > 0 && state->chosen >= (uint32_t)room ? state->chosen - (uint32_t)room + 1 : 0;
+    int name = screen->columns - 70; /* what the others leave */
+    name = name < 10 ? 10 : name > 32 ? 32 : name;
     screen->heading = screen->used;
-    put(screen, "  %-12s %6s %-8s %4s %9s %8s %8s %8s %7s", "REQUEST", "UID", "JOB", "PRIO",
+    put(screen, "  %-12s %-*s %-8s %4s %9s %7s %7s %7s %6s", "REQUEST", name, "USER", "JOB", "PRIO",
         "SEQUENCES", "WAITING", "RUNNING", "TOKENS", "AGE s");
     for (uint32_t i = first; i < state->request_count; i++) {
         const struct screen_request *request = &state->requests[i];
         put(screen,
-            "%c %-12" PRIu64 " %6" PRIu64 " %-8s %4d %9" PRIu64 " %8" PRIu64 " %8" PRIu64
-            " %8" PRIu64 " %7.1f",
-            i == state->chosen ? '>' : ' ', request->request, request->uid, request->job,
+            "%c %-12" PRIu64 " %-*.*s %-8s %4d %9" PRIu64 " %7" PRIu64 " %7" PRIu64 " %7" PRIu64
+            " %6.1f",
+            i == state->chosen ? '>' : ' ', request->request, name, name, request->user, request->job,
             request->priority, request->sequences, request->waiting, request->running,
             request->tokens, (double)request->age_us / 1e6);
     }
@@ -319,7 +322,6 @@ uint32_t screen_read_requests(const json *stats, struct screen_request *requests
         struct screen_request *request = &requests[count++];
         *request = (struct screen_request){
             .request = field(from, "request"),
-            .uid = field(from, "uid"),
             .priority = (int)json_number(json_get(from, "priority")),
             .sequences = field(from, "sequences"),
             .waiting = field(from, "waiting"),
@@ -328,6 +330,7 @@ uint32_t screen_read_requests(const json *stats, struct screen_request *requests
             .age_us = field(from, "age_us"),
         };
         snprintf(request->job, sizeof(request->job), "%.15s", json_string(json_get(from, "job")));
+        snprintf(request->user, sizeof(request->user), "%s", json_string(json_get(from, "user")));
     }
     qsort(requests, count, sizeof(*requests), by_age);
     return count;

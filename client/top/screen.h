@@ -9,6 +9,7 @@
 
 #define SCREEN_ROWS_MAX 400
 #define SCREEN_BYTES 1024 /* of a line: characters of a sparkline take three */
+#define SCREEN_USER_MAX 127
 
 struct screen {
     int columns, rows;
@@ -19,7 +20,8 @@ struct screen {
 };
 
 struct screen_request { /* as STATS lists them */
-    uint64_t request, uid;
+    uint64_t request;
+    char user[SCREEN_USER_MAX + 1];
     char job[16];
     int priority;
     uint64_t sequences, waiting, running, tokens, age_us;

@@ -10,6 +10,7 @@
 #include "daemon/api/tokenize.h"
 #include "daemon/request/request_table.h"
 #include "daemon/request/server.h"
+#include "protocol/base/log.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"
 
@@ -188,7 +189,7 @@ static int make(struct server *server, const struct peer *peer, struct session *
     if (rc)
         return rc;
     struct session *session = calloc(1, sizeof(*session));
-    struct user *user = session ? users_get(&server->users, peer->uid) : NULL;
+    struct user *user = session ? users_get(&server->users, peer->uid, NULL) : NULL;
     if (!user) {
         free(session);
         return error_set(error, ERR_NO_MEMORY, "no memory for a connection");
@@ -214,6 +215,7 @@ struct conn *session_accept(struct server *server, struct transport *transport,
     if (make(server, peer, &session, &error)) {
         error.retry_after_ms = server_retry_ms(server);
         server->counts.connections_refused_total++;
+        log_line(LOG_INFO, "conn", "a connection of uid %u is refused: %s", peer->uid, error.text);
         turn_away(transport, &error);
         return NULL;
     }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "daemon/base/api_key.h"
 #include "daemon/request/server.h"
 #include "protocol/base/log.h"
 #include "protocol/message.h"
@@ -273,7 +274,9 @@ static void put_request(struct json_writer *writer, const struct request *reques
     }
     json_open(writer, NULL, '{');
     json_put_uint(writer, "request", request->id);
-    json_put_uint(writer, "uid", request->user->id);
+    json_put_text(writer, "user", request->user->name);
+    if (request->user->id < KEY_USER_FIRST)
+        json_put_uint(writer, "uid", request->user->id);
     json_put_text(writer, "job", job_name(request->params.job));
     json_put_int(writer, "priority", request->params.priority);
     json_put_uint(writer, "sequences", request->seq_count);

@@ -39,7 +39,7 @@ static struct submit *find(struct session *session, uint64_t client_id)
 static void refuse(struct session *session, uint64_t client_id, const struct error *error,
                    time_us now_us)
 {
-    request_builder_refused(session->server, error);
+    request_builder_refused(session->server, session->sink.user, error);
     conn_error(&session->conn, client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 
@@ -130,10 +130,13 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
     struct submit *submit = container_of(encoding, struct submit, encoding);
     if (!submit->session)
         return;
-    if (error->code == ERR_DEADLINE)
+    const struct user *user = submit->session->sink.user;
+    if (error->code == ERR_DEADLINE) {
         submit->server->counts.texts_deadline_total++;
-    else
-        request_builder_refused(submit->server, error);
+        request_builder_log_refusal(submit->server, user, 0, error);
+    } else {
+        request_builder_refused(submit->server, user, error);
+    }
     tell_end(submit, error, now_us);
 }
 

@@ -1,16 +1,20 @@
 #include "daemon/base/api_key.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "protocol/base/utf8.h"
 
 #define FILE_MAX ((size_t)1 << 20)
 
 struct key {
     unsigned char bytes[KEY_MAX]; /* with zeros behind it */
     uint64_t user;
+    char name[KEY_NAME_MAX + 1];
 };
 
 /* FNV-1a of the name: the user stays the same whatever other keys there are. */
@@ -19,7 +23,35 @@ uint64_t keys_user_of(const char *name, size_t length)
     uint32_t hash = 2166136261u;
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)name[i]) * 16777619u;
-    return KEY_USER_FIRST + hash;
+    return KEY_USER_ANONYMOUS + 1 + hash;
+}
+
+/* It stands in logs and labels. */
+static bool is_name(const char *name, size_t length)
+{
+    for (size_t at = 0, step; at < length; at += step) {
+        step = utf8_length((const unsigned char *)name + at, length - at);
+        if (step == 0 || (unsigned char)name[at] <= ' ' || name[at] == 0x7f)
+            return false;
+    }
+    return true;
+}
+
+/* One key is one user's, and one number is one name's. */
+static int compare(const struct keys *keys, const struct key *made, const char *file,
+                   unsigned number, struct error *error)
+{
+    for (uint32_t i = 0; i < keys->count; i++) {
+        const struct key *other = &keys->keys[i];
+        if (memcmp(other->bytes, made->bytes, KEY_MAX) == 0)
+            return error_set(error, ERR_BAD_CONFIG, "%.256s:%u: %s has the key of %s", file, number,
+                             made->name, other->name);
+        if (other->user == made->user && strcmp(other->name, made->name) != 0)
+            return error_set(error, ERR_BAD_CONFIG,
+                             "%.256s:%u: %s and %s would be one user: choose another name", file,
+                             number, made->name, other->name);
+    }
+    return 0;
 }
 
 static int read_line(struct keys *keys, const char *name, unsigned number, const char *line,
@@ -35,17 +67,22 @@ static int read_line(struct keys *keys, const char *name, unsigned number, const
     if (who > KEY_NAME_MAX || key_length > KEY_MAX)
         return error_set(error, ERR_BAD_CONFIG, "%.256s:%u: a name has at most %d bytes, a key %d",
                          name, number, KEY_NAME_MAX, KEY_MAX);
+    if (!is_name(line, who))
+        return error_set(error, ERR_BAD_CONFIG, "%.256s:%u: a name is printable text", name,
+                         number);
     if (keys->count == KEYS_MAX)
         return error_set(error, ERR_BAD_CONFIG, "%.256s: more than %d keys", name, KEYS_MAX);
-    struct key *grown = realloc(keys->keys, (keys->count + 1) * sizeof(*grown));
-    if (!grown)
+    if (!keys->keys)
+        keys->keys = calloc(KEYS_MAX, sizeof(*keys->keys)); /* what grew would leave keys behind */
+    if (!keys->keys)
         return error_set(error, ERR_NO_MEMORY, "no memory for keys");
-    keys->keys = grown;
-    struct key *made = &grown[keys->count++];
-    memset(made, 0, sizeof(*made));
+    struct key *made = &keys->keys[keys->count];
     memcpy(made->bytes, key, key_length);
+    memcpy(made->name, line, who);
     made->user = keys_user_of(line, who);
-    return 0;
+    int rc = compare(keys, made, name, number, error);
+    keys->count++;
+    return rc;
 }
 
 int keys_read(struct keys *keys, const char *name, const char *text, size_t length,
@@ -72,14 +109,20 @@ int keys_read(struct keys *keys, const char *name, const char *text, size_t leng
 int keys_load(struct keys *keys, const char *path, struct error *error)
 {
     FILE *file = fopen(path, "re");
-    char *text = malloc(FILE_MAX + 1);
-    size_t length = file && text ? fread(text, 1, FILE_MAX, file) : 0;
+    char *text = malloc(FILE_MAX + 2);
+    size_t length = file && text ? fread(text, 1, FILE_MAX + 1, file) : 0;
     int rc = 0;
     if (!file)
         rc = error_set(error, error_of_system(errno, ERR_BAD_CONFIG),
                        "cannot read %.256s (api-key-file): %s", path, strerror(errno));
     else if (!text)
         rc = error_set(error, ERR_NO_MEMORY, "no memory for keys");
+    else if (ferror(file))
+        rc = error_set(error, error_of_system(errno, ERR_BAD_CONFIG),
+                       "cannot read %.256s (api-key-file): %s", path, strerror(errno));
+    else if (length > FILE_MAX)
+        rc = error_set(error, ERR_BAD_CONFIG, "%.256s (api-key-file) is larger than %zu bytes",
+                       path, FILE_MAX);
     if (!rc) {
         text[length] = '\0';
         rc = keys_read(keys, path, text, length, error);
@@ -100,10 +143,10 @@ void keys_free(struct keys *keys)
     *keys = (struct keys){0};
 }
 
-uint64_t keys_user(const struct keys *keys, const char *authorization)
+uint64_t keys_user(const struct keys *keys, const char *authorization, const char **ret_name)
 {
     unsigned char given[KEY_MAX] = {0};
-    uint64_t user = 0;
+    uint64_t found = 0; /* its place among the keys, and one more */
     if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0)
         return 0;
     size_t length = strlen(authorization + 7);
@@ -116,7 +159,10 @@ uint64_t keys_user(const struct keys *keys, const char *authorization)
             difference |= (unsigned)(given[at] ^ keys->keys[i].bytes[at]);
         /* All ones when equal, without a branch. */
         uint64_t equal = (uint64_t)0 - (uint64_t)((difference - 1) >> 31);
-        user |= keys->keys[i].user & equal;
+        found |= (i + 1) & equal;
     }
-    return user;
+    if (!found)
+        return 0;
+    *ret_name = keys->keys[found - 1].name;
+    return keys->keys[found - 1].user;
 }

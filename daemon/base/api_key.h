@@ -1,4 +1,5 @@
 /* API keys: a file with lines "NAME KEY" and "# comment". Who calls by TCP is the key's name.
+ * Several keys may have one name, so that a new one is known before the old one goes.
  *
  * A given key is compared with all of them in a time that depends on neither. loop thread
  */
@@ -11,8 +12,10 @@
 #define KEY_MAX 256 /* bytes of a key */
 #define KEY_NAME_MAX 64
 #define KEYS_MAX 1024
-/* Users that are no uid of the system have numbers from here on. */
+/* Users that are no uid of the system have numbers from here on; the first is who called by TCP and
+ * was asked for no key. */
 #define KEY_USER_FIRST (UINT64_C(1) << 32)
+#define KEY_USER_ANONYMOUS KEY_USER_FIRST
 
 struct key;
 
@@ -30,5 +33,5 @@ void keys_free(struct keys *keys);
 /* The user that a key's name stands for. */
 uint64_t keys_user_of(const char *name, size_t length);
 /* The user that the header's value "Bearer KEY" stands for; 0 when it is none's. NULL is allowed.
- */
-uint64_t keys_user(const struct keys *keys, const char *authorization);
+ * *ret_name: the key's name, which is the keys' own; untouched when it is none's. */
+uint64_t keys_user(const struct keys *keys, const char *authorization, const char **ret_name);

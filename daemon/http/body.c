@@ -55,8 +55,7 @@ void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
         exchange->body_over = true;
         error_limit(&error, ERR_TOO_LARGE, max, exchange->body.length + length,
                     "the body has more than %zu bytes (frame-max)", max);
-        exchange_refuse(exchange, &error, "");
-        exchange->status = 413;
+        exchange_refuse_as(exchange, 413, &error, "");
     } else if (!count(exchange, exchange->body.length + length)) {
         exchange->body_over = true;
         error_set(&error, ERR_BUSY, "half received messages take all there is (input-max)");

@@ -153,7 +153,7 @@ static bool is_name(const char *text)
 static int find_user(struct exchange *exchange, struct error *error)
 {
     struct server *server = exchange->http->server;
-    exchange->sink.user = users_get(&server->users, exchange->peer.user);
+    exchange->sink.user = users_get(&server->users, exchange->peer.user, exchange->peer.key);
     return exchange->sink.user ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for a user");
 }
 
@@ -166,6 +166,7 @@ bool exchange_head(struct exchange *exchange, const struct exchange_head *head)
     route_find(exchange, head);
     if (!exchange_ready(exchange) && find_user(exchange, &error))
         exchange_refuse(exchange, &error, "");
+    exchange->peer.key = NULL; /* keys may be read again */
     return !exchange_ready(exchange);
 }
 
@@ -245,13 +246,25 @@ static void put_refusal(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
-void exchange_refuse(struct exchange *exchange, const struct error *error, const char *param)
+/* Counts are of requests for the device. Who is late was not refused, but is not heard of otherwise. */
+static void note(const struct exchange *exchange, unsigned status, const struct error *error)
+{
+    struct server *server = exchange->http->server;
+    const struct user *user = exchange->sink.user;
+    const struct route *route = exchange->route;
+    if (exchange->request || exchange->streaming) /* it was accepted, and has a line of its own */
+        return;
+    if (route && route->body && error->code != ERR_DEADLINE)
+        request_builder_count_refusal(server, error);
+    request_builder_log_refusal(server, user, status, error);
+}
+
+void exchange_refuse_as(struct exchange *exchange, unsigned status, const struct error *error,
+                        const char *param)
 {
     bool late = exchange->streaming; /* the status has gone: the error is the last event */
-    struct refusal refusal = {error, param, status_of(error->code)};
-    /* Who is late was not refused. */
-    if (exchange->route && exchange->route->body && !late && error->code != ERR_DEADLINE)
-        request_builder_refused(exchange->http->server, error);
+    struct refusal refusal = {error, param, status};
+    note(exchange, status, error);
     if (late) {
         out_event(&exchange->out, put_refusal, &refusal);
     } else {
@@ -262,13 +275,17 @@ void exchange_refuse(struct exchange *exchange, const struct error *error, const
     exchange_finish(exchange);
 }
 
+void exchange_refuse(struct exchange *exchange, const struct error *error, const char *param)
+{
+    exchange_refuse_as(exchange, status_of(error->code), error, param);
+}
+
 void exchange_fail(struct exchange *exchange, unsigned status, const struct error *error)
 {
     if (!exchange->request_id[0])
         snprintf(exchange->request_id, sizeof(exchange->request_id), "%s", exchange->answer_id);
     body_drop(exchange);
-    exchange_refuse(exchange, error, "");
-    exchange->status = status;
+    exchange_refuse_as(exchange, status, error, "");
 }
 
 void exchange_end(struct exchange *exchange, const struct error *error)

@@ -31,6 +31,7 @@
 /* Who asks, and over what. */
 struct exchange_peer {
     uint64_t user; /* uid, or KEY_USER_FIRST and on */
+    const char *key; /* the name of the key that was given, or NULL; until the head is read */
     bool admin;    /* may drain, and ask for any priority */
     bool tcp;
     bool metrics_only;  /* the listener has nothing but /metrics and /health */
@@ -152,6 +153,9 @@ void route_find(struct exchange *exchange, const struct exchange_head *head);
 
 /* The answer is an error in OpenAI's shape. param: the field that it is about, or "". */
 void exchange_refuse(struct exchange *exchange, const struct error *error, const char *param);
+/* With a status other than the error's own. */
+void exchange_refuse_as(struct exchange *exchange, unsigned status, const struct error *error,
+                        const char *param);
 /* It has ended before it was accepted. */
 void exchange_end(struct exchange *exchange, const struct error *error);
 void exchange_status(struct exchange *exchange, unsigned status, const char *content_type);

@@ -9,6 +9,7 @@
 #include "daemon/http/http_server_inner.h"
 #include "daemon/net/timeouts.h"
 #include "daemon/request/server.h"
+#include "protocol/base/log.h"
 
 /* What is left of a client's bytes after the last answer is thrown away for so long. */
 #define LINGER_US 1000000u
@@ -114,6 +115,7 @@ void http_server_accept(struct http_server *front, int fd, enum http_server_kind
     if (admission_conn(&server->limits, server->load.connections, &error) ||
         !(conn = make(front, fd))) {
         server->counts.connections_refused_total++;
+        log_line(LOG_INFO, "http", "a connection is refused: connections-max, or no memory");
         close(fd);
         return;
     }
@@ -121,7 +123,7 @@ void http_server_accept(struct http_server *front, int fd, enum http_server_kind
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     conn->kind = kind;
     conn->tcp = tcp;
-    conn->user = tcp ? KEY_USER_FIRST : peer->uid;
+    conn->user = tcp ? KEY_USER_ANONYMOUS : peer->uid;
     conn->admin = !tcp && peer->admin;
     list_append(&front->conns, &conn->link);
     http_server_wait(conn, &front->heads);
@@ -248,6 +250,20 @@ void http_server_turn(struct http_server *front, time_us now_us)
     arm(front, now_us);
 }
 
+int http_server_read_keys(struct http_server *front, const struct options *options,
+                          struct error *error)
+{
+    struct keys keys;
+    if (!front->open || !options->api_key_file[0])
+        return 0;
+    int rc = keys_load(&keys, options->api_key_file, error);
+    if (rc)
+        return rc;
+    keys_free(&front->http.keys);
+    front->http.keys = keys;
+    return 0;
+}
+
 int http_server_open(struct http_server *front, const struct loop_ref *loop, struct server *server,
                      uint64_t salt, struct error *error)
 {
@@ -259,13 +275,13 @@ int http_server_open(struct http_server *front, const struct loop_ref *loop, str
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
     front->http.free_loopback = options->insecure_loopback;
-    int rc =
-        options->api_key_file[0] ? keys_load(&front->http.keys, options->api_key_file, error) : 0;
+    front->open = true;
+    int rc = http_server_read_keys(front, options, error);
+    front->open = rc == 0;
     if (rc)
         return rc;
     uv_timer_init(loop->uv, &front->timer);
     front->timer.data = front;
-    front->open = true;
     return 0;
 }
 

@@ -45,8 +45,7 @@ static void refuse(struct exchange *exchange, unsigned status, int code, const c
 {
     struct error error;
     error_set(&error, code, "%s", text);
-    exchange_refuse(exchange, &error, "");
-    exchange->status = status;
+    exchange_refuse_as(exchange, status, &error, "");
 }
 
 /* ---- host --------------------------------------------------------------------------------------
@@ -107,7 +106,7 @@ static bool may(struct exchange *exchange, const struct exchange_head *head)
     if (!exchange->peer.tcp || exchange->route->open || exchange->peer.metrics_only ||
         http->free_loopback)
         return true;
-    exchange->peer.user = keys_user(&http->keys, head->authorization);
+    exchange->peer.user = keys_user(&http->keys, head->authorization, &exchange->peer.key);
     return exchange->peer.user != 0;
 }
 
@@ -127,8 +126,7 @@ static void check(struct exchange *exchange, const struct exchange_head *head)
         error_limit(&error, ERR_TOO_LARGE, max, head->content_length,
                     "the body has %llu bytes, at most %zu are accepted (frame-max)",
                     (unsigned long long)head->content_length, max);
-        exchange_refuse(exchange, &error, "");
-        exchange->status = 413;
+        exchange_refuse_as(exchange, 413, &error, "");
     }
 }
 

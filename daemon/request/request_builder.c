@@ -1,10 +1,13 @@
 #include "daemon/request/request_builder.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/request/request_table.h"
 #include "daemon/request/server.h"
 #include "daemon/request/text_stream.h"
+#include "protocol/base/log.h"
 
 #define JSON_DEPTH 8
 
@@ -227,10 +230,32 @@ void request_builder_unhold(struct server *server, struct user *user, uint64_t s
     user->load.tokens -= sequences;
 }
 
-void request_builder_refused(struct server *server, const struct error *error)
+void request_builder_log_refusal(const struct server *server, const struct user *user,
+                                 unsigned status, const struct error *error)
+{
+    char more[96] = "";
+    if (!server->options->log_requests || !log_enabled(LOG_INFO))
+        return;
+    if (error->limit || error->value)
+        snprintf(more, sizeof(more), " value=%" PRIu64 " limit=%" PRIu64, error->value,
+                 error->limit);
+    if (status)
+        snprintf(more + strlen(more), sizeof(more) - strlen(more), " status=%u", status);
+    log_line(LOG_INFO, "request", "refused user=%s code=%s%s", user ? user->name : "unknown",
+             error_name(error->code), more);
+}
+
+void request_builder_count_refusal(struct server *server, const struct error *error)
 {
     if (error_retry(error->code) == RETRY_LATER)
         server->counts.refused_busy_total++;
     else
         server->counts.refused_final_total++;
+}
+
+void request_builder_refused(struct server *server, const struct user *user,
+                             const struct error *error)
+{
+    request_builder_count_refusal(server, error);
+    request_builder_log_refusal(server, user, 0, error);
 }

@@ -180,9 +180,9 @@ static void log_request(const struct server *server, const struct request *reque
             scheduled = at;
     }
     log_line(LOG_INFO, "request",
-             "%" PRIu64 " uid=%" PRIu64 " job=%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
+             "%" PRIu64 " user=%s job=%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
              " tokens=%" PRIu64 " queued_us=%" PRIu64 " total_us=%" PRIu64,
-             request->id, request->user->id, job_name(request->params.job),
+             request->id, request->user->name, job_name(request->params.job),
              request->params.priority, request->seq_count, ends, request->prompt_tokens,
              request->out_tokens, (scheduled ? scheduled : now_us) - request->arrived_us,
              now_us - request->arrived_us);

@@ -1,7 +1,11 @@
 #include "daemon/request/users.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "daemon/base/api_key.h"
 
 void users_init(struct users *users)
 {
@@ -38,7 +42,17 @@ static void recall(struct users *users, struct user *user)
     }
 }
 
-struct user *users_get(struct users *users, uint64_t id)
+static void name_user(struct user *user, const char *key)
+{
+    if (user->id < KEY_USER_FIRST)
+        snprintf(user->name, sizeof(user->name), "%" PRIu64, user->id);
+    else if (key)
+        snprintf(user->name, sizeof(user->name), "key/%s", key);
+    else
+        snprintf(user->name, sizeof(user->name), "anonymous");
+}
+
+struct user *users_get(struct users *users, uint64_t id, const char *key)
 {
     struct list *bucket = &users->buckets[(id * 0x9e3779b97f4a7c15u) >> 56];
     struct user *user;
@@ -55,6 +69,7 @@ struct user *users_get(struct users *users, uint64_t id)
         return NULL;
     user->id = id;
     user->references = 1;
+    name_user(user, key);
     list_init(&user->requests);
     waiting_user_init(&user->waiting);
     backlog_user_init(&user->backlog);

@@ -1,6 +1,6 @@
 /* Users: whom the bounds and the turns of the waiting queue count for.
  *
- * A user of a Unix socket is a uid. Users are made on first use and go when nothing counts against
+ * A user of a Unix socket is a uid, one of TCP a key's name (daemon/base/api_key.h). Users are made on first use and go when nothing counts against
  * them any more; what they had used is remembered, as far as there is room, so that who goes and
  * comes back is where it was. loop thread
  */
@@ -14,6 +14,7 @@
 #include "protocol/base/list.h"
 
 #define USER_BUCKETS 256
+#define USER_NAME_MAX 127
 #define USER_DEBTS 1024
 
 /* What somebody holds now. Admission compares it with the limits. */
@@ -28,7 +29,8 @@ struct load {
 };
 
 struct user {
-    uint64_t id; /* the uid */
+    uint64_t id;                  /* the uid, or from KEY_USER_FIRST on */
+    char name[USER_NAME_MAX + 1]; /* for logs and figures: "1000", "key/web", "anonymous" */
     struct list bucket_link;
     struct list requests; /* request.user_link, by arrival */
     uint32_t references;  /* connections and requests */
@@ -50,6 +52,7 @@ struct users {
 };
 
 void users_init(struct users *users);
-/* A further reference to the user of this id; NULL when there is no memory. */
-struct user *users_get(struct users *users, uint64_t id);
+/* A further reference to the user of this id; NULL when there is no memory. key: the name of who has
+ * one, or NULL. */
+struct user *users_get(struct users *users, uint64_t id, const char *key);
 void users_put(struct users *users, struct user *user);

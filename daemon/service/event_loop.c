@@ -145,6 +145,20 @@ static void drain(struct event_loop *loop, time_us now_us)
 /* ---- signals -----------------------------------------------------------------------------------
  */
 
+/* New options, and the keys that they name: both, or none. */
+static int read_again(struct event_loop *loop, struct options **ret_next, struct error *error)
+{
+    struct options *next = NULL;
+    int rc = loop->reload(loop->context, loop->options, &next, error);
+    if (!rc)
+        rc = http_server_read_keys(&loop->front, next, error);
+    if (rc)
+        options_free(next);
+    else
+        *ret_next = next;
+    return rc;
+}
+
 static void reload(struct event_loop *loop)
 {
     struct options *next = NULL;
@@ -152,7 +166,7 @@ static void reload(struct event_loop *loop)
     if (!loop->reload)
         return;
     sd_watchdog_reloading(loop, clock_now_us());
-    int rc = loop->reload(loop->context, loop->options, &next, &error);
+    int rc = read_again(loop, &next, &error);
     if (rc) {
         log_line(LOG_ERROR, "config", "%s; the daemon goes on with what it had", error.text);
     } else {

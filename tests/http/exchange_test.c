@@ -383,7 +383,9 @@ START_TEST(only_who_may_gets_in)
     call_as(&site, &caller, &peer, &head, "{\"prompt\":\"A\"}");
     ck_assert_msg(caller.exchange->status == entry->status, "%s", caller_read(&caller));
     if (entry->status == 200)
-        ck_assert(entry->tcp == (caller.exchange->peer.user >= KEY_USER_FIRST));
+        ck_assert_str_eq(caller.exchange->sink.user->name, entry->tcp ? "key/me" : "5");
+    else
+        has(caller_read(&caller), entry->status == 401 ? "authentication_error" : "error");
     caller_free(&caller);
 }
 END_TEST
@@ -422,8 +424,15 @@ START_TEST(a_request_keeps_the_name_that_it_was_given)
 }
 END_TEST
 
-static const char *const bad_keys[] = {"",        "# none\n",        "name\n",
-                                       "name \n", "name key more\n", " key\n"};
+static const char *const bad_keys[] = {"",
+                                       "# none\n",
+                                       "name\n",
+                                       "name \n",
+                                       "name key more\n",
+                                       " key\n",
+                                       "a\033[2Jb key\n",
+                                       "\377 key\n",
+                                       "one key\ntwo key\n"};
 
 START_TEST(a_file_of_keys_that_is_wrong_is_refused_by_its_line)
 {

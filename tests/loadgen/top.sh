@@ -38,23 +38,23 @@ done
 LC_ALL=C.UTF-8 terminal -f /dev/null new-session -d -x 80 -y 24 "'$2' top --socket '$socket'; echo over; sleep 60"
 until_shown '^sluice top: synthetic:tiny on .*, ready, up [0-9]+ s'
 for row in 'requests/s +[0-9.]+' 'tokens/s +[0-9.]+' 'running +[0-9]+' 'waiting +[0-9]+' 'batch' 'TTFT ' 'ITL ' 'E2E ' 'step, mean' \
-    'KV blocks +[0-9]+ used' 'MiB +weights [0-9]+' 'users ' ' +REQUEST +UID JOB'; do
+    'KV blocks +[0-9]+ used' 'MiB +weights [0-9]+' 'users ' ' +REQUEST +USER +JOB'; do
     until_shown "^$row"
 done
 
 # Work with no end in sight: it is listed, counted, and has latencies.
 "$2" generate --socket "$socket" --tokens 1,2,3 --max-tokens 4000 --n 64 --ignore-eos > "$folder/out" 2>&1 &
 client=$!
-until_shown "^> [0-9]+ +$(id -u) generate"
+until_shown "^> [0-9]+ +$(id -u) +generate"
 until_shown '^running +[1-9]'
 until_shown '^ITL +[0-9]'
-until_shown "^users +uid $(id -u) 100%"
+until_shown "^users +$(id -u) 100%"
 [ "$(terminal capture-pane -p | wc -l)" -le 24 ] || fail "more than 24 rows"
 terminal capture-pane -p | LC_ALL=C sed 's/\xe2\x96./x/g' | awk 'length > 80 { exit 1 }' || fail "wider than 80 columns"
 
 terminal resize-window -x 100 -y 40
 until_shown '^ITL +[0-9]'
-until_shown ' +REQUEST +UID JOB'
+until_shown ' +REQUEST +USER +JOB'
 terminal resize-window -x 60 -y 20
 until_shown '^sluice top'
 [ "$(terminal capture-pane -p | wc -l)" -le 20 ] || fail "more than 20 rows"

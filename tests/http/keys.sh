@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Keys of callers by TCP, on a daemon with the demo model: keys.sh SLUICED SLUICE. Who has one is called by its name
+# everywhere; a reload reads the file again, whole or not at all; who is refused leaves a line. Exit 1 if a check fails.
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+
+sluiced=$1 sluice=$2
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # as in curl.sh
+scratch=$(mktemp -d)
+export SLUICE_SOCKET=$scratch/sluice.sock
+daemon=
+finish() {
+    [ -z "$daemon" ] || kill "$daemon" 2> /dev/null || true
+    rm -rf "$scratch"
+}
+trap finish EXIT
+
+failed=0
+expect() { # NAME PATTERN COMMAND...: within 20 s what the command prints holds the pattern
+    local name=$1 pattern=$2 seen until=$((SECONDS + 20))
+    shift 2
+    while
+        seen=$("$@" 2>&1)
+        ! grep -qE -- "$pattern" <<< "$seen"
+    do
+        if [ $SECONDS -ge $until ]; then
+            failed=$((failed + 1))
+            printf '%s: %s\n  instead of %s\n' "$name" "$seen" "$pattern"
+            return
+        fi
+        sleep 0.1
+    done
+}
+lines_of() { grep -E "$1" "$scratch/log"; }
+logged() { expect "a line $1" . lines_of "$1"; }
+
+# Another's port is tried for, and the next one taken.
+listens() {
+    for _ in $(seq 200); do
+        "$sluice" health > /dev/null 2>&1 && return 0
+        kill -0 "$daemon" 2> /dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+printf '# who may\nweb first\nbatch second\n' > "$scratch/keys"
+for port in $(shuf -i 20000-32000 -n 5); do
+    printf 'model = deploy/demo-model\ndevice = cpu\nhttp = 127.0.0.1:%s\napi-key-file = %s\n' "$port" "$scratch/keys" > "$scratch/config"
+    "$sluiced" --config "$scratch/config" --socket "$SLUICE_SOCKET" 2> "$scratch/log" &
+    daemon=$!
+    listens && break
+done
+question='{"prompt": "417+385=", "max_tokens": 16}'
+ask() { # KEY BODY [CURL'S OPTIONS]
+    curl -sS --max-time 20 "http://127.0.0.1:$port/v1/completions" -H 'Content-Type: application/json' \
+        -H "Authorization: Bearer $1" -d "$2" "${@:3}"
+}
+status_of() { ask "$1" "$question" -o /dev/null -w '%{http_code}'; }
+busy() { # what stats say while results enough to be seen are computed
+    ask first '{"prompt": "1+1=", "n": 64, "max_tokens": 200, "ignore_eos": true}' -o /dev/null &
+    local client=$!
+    while kill -0 $client 2> /dev/null; do
+        "$sluice" stats --requests "$@" | grep -E 'key/' && break
+        sleep 0.02
+    done
+    kill $client 2> /dev/null
+    wait $client
+}
+
+expect 'a key' '"text":"802"' ask first "$question"
+logged '[0-9]+ user=key/web job=generate'
+expect 'no such key' '"type":"authentication_error"' ask third "$question"
+logged 'refused user=unknown code=denied status=401'
+expect 'too much' '"code":"too_large"' ask second '{"prompt": "1", "n": 1000}'
+logged 'refused user=key/batch code=too_large value=1000 limit=128 status=400'
+expect 'stats in JSON' '"user":"key/web"' busy --json
+expect 'stats' 'key/web +generate' busy
+"$sluice" generate --prompt '1+1=' > /dev/null
+logged "[0-9]+ user=$(id -u) job=generate"
+
+# A reload: one key more, one less, and one that takes the place of another under the same name.
+printf 'web first\nweb newer\nthird third\n' > "$scratch/keys"
+kill -HUP "$daemon"
+expect 'a key that came' 200 status_of third
+expect 'a key that went' 401 status_of second
+expect 'a second key of a name' 200 status_of newer
+expect 'the first of them' 200 status_of first
+logged 'user=key/third job=generate'
+
+# One that cannot be used changes nothing, options included.
+printf 'web other\nweb\n' > "$scratch/keys"
+echo 'n-max = 2' >> "$scratch/config"
+kill -HUP "$daemon"
+logged 'keys:2: "NAME KEY" is expected; the daemon goes on with what it had'
+expect 'the keys stay' 200 status_of third
+expect 'a new one is not there' 401 status_of other
+expect 'nor is an option' '"n_max":128' "$sluice" model --json
+! grep -qE 'first|newer|second' "$scratch/log" || { echo "a key is in the log"; failed=$((failed + 1)); }
+
+kill "$daemon"
+wait "$daemon" || failed=$((failed + 1))
+daemon=
+[ "$failed" -eq 0 ] || tail -20 "$scratch/log"
+[ "$failed" -eq 0 ]
