@@ -92,8 +92,14 @@ starts the daemon with its first client,
 with the machine. Both serve /run/sluice/sluice.sock to members of group sluice. It is ready when a first request of
 its own was answered, and is killed and started again when a step makes no progress. A second daemon is
 .BI sluiced@ NAME
-with /etc/sluice/\fINAME\fR.conf and /run/sluice/\fINAME\fR.sock. HTTP is served on /run/sluice/http.sock when
-sluiced\-http.socket was started before the daemon, /metrics on 127.0.0.1:9464 when sluiced\-metrics.socket was. The service does not see /home.
+with /etc/sluice/\fINAME\fR.conf and /run/sluice/\fINAME\fR.sock. HTTP is served on /run/sluice/http.sock, too, and to callers with a key of
+api\-key\-file on 127.0.0.1:8000 once sluiced\-tcp.socket is enabled and the service is started again, /metrics on 127.0.0.1:9464 with
+sluiced\-metrics.socket.
+.PP
+The service sees neither /home, /root nor the machine's /tmp, writes nothing outside its cache, and has no network of its own: models belong
+to /var/lib/sluice.
+.B sluiced \-\-check \-\-config /etc/sluice/sluiced.conf
+looks as the service would, by its unit and drop-ins, and as root as its user.
 .SH SEE ALSO
 .BR sluice (1),
 .BR sluiced.conf (5)

@@ -34,6 +34,7 @@ struct exchange_peer {
     const char *key; /* the name of the key that was given, or NULL; until the head is read */
     bool admin;    /* may drain, and ask for any priority */
     bool tcp;
+    bool loopback;      /* of tcp: from this machine */
     bool metrics_only;  /* the listener has nothing but /metrics and /health */
     bool metrics_apart; /* this one has no /metrics */
 };

@@ -16,7 +16,7 @@ struct server;
 struct http {
     struct server *server;
     struct keys keys;   /* none: TCP is refused, or free (insecure-loopback) */
-    bool free_loopback; /* TCP needs no key */
+    bool free_loopback; /* TCP needs no key on the loopback */
     uint64_t salt;      /* in the ids of answers */
     uint64_t created_s; /* wall clock, for the list of models */
     uint32_t exchanges; /* that have not ended */

@@ -15,8 +15,8 @@
 
 struct place {
     struct sockaddr_storage address;
-    socklen_t length;
-    bool loopback;
+    socklen_t length; /* 0: a path */
+    char path[TEXT_MAX];
 };
 
 static bool read_port(const char *text, uint16_t *ret)
@@ -39,69 +39,109 @@ static int read_place(const char *text, struct place *place, struct error *error
     const char *colon = strrchr(text, ':');
     bool bracket = text[0] == '[';
     if (!colon || !read_port(colon + 1, &port) || (bracket && colon[-1] != ']'))
-        return error_set(error, ERR_BAD_CONFIG,
-                         "%.128s: unix:PATH or HOST:PORT is expected (http, metrics)", text);
+        return error_set(error, ERR_BAD_CONFIG, "%.128s: unix:PATH or HOST:PORT is expected", text);
     snprintf(host, sizeof(host), "%.*s", (int)(colon - text) - 2 * bracket, text + bracket);
     if (strcmp(host, "localhost") == 0)
         snprintf(host, sizeof(host), "127.0.0.1");
-    memset(place, 0, sizeof(*place));
     if (!bracket && inet_pton(AF_INET, host, &four->sin_addr) == 1) {
         four->sin_family = AF_INET;
         four->sin_port = port;
         place->length = sizeof(*four);
-        place->loopback = ntohl(four->sin_addr.s_addr) >> 24 == 127;
     } else if (bracket && inet_pton(AF_INET6, host, &six->sin6_addr) == 1) {
         six->sin6_family = AF_INET6;
         six->sin6_port = port;
         place->length = sizeof(*six);
-        place->loopback = IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
     } else {
-        return error_set(error, ERR_BAD_CONFIG,
-                         "%.128s: the host must be a number or localhost (http, metrics)", text);
+        return error_set(error, ERR_BAD_CONFIG, "%.128s: the host must be a number or localhost",
+                         text);
     }
     return 0;
 }
 
-static int open_tcp(const char *text, struct address *address, struct error *error)
+/* The first of the list. */
+static int next_place(const char **list, struct place *place, struct error *error)
 {
-    struct place place;
-    int rc = read_place(text, &place, error);
-    if (rc)
-        return rc;
-    int fd = socket(place.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    char text[TEXT_MAX];
+    size_t length = strcspn(*list, ",");
+    memset(place, 0, sizeof(*place));
+    if (length == 0 || length >= sizeof(text))
+        return error_set(error, ERR_BAD_CONFIG,
+                         "a list of unix:PATH and HOST:PORT with commas between is expected");
+    memcpy(text, *list, length);
+    text[length] = '\0';
+    *list += length + ((*list)[length] == ',');
+    if (strncmp(text, "unix:", 5) != 0)
+        return read_place(text, place, error);
+    memcpy(place->path, text + 5, length - 4);
+    return 0;
+}
+
+/* A service that may not open sockets of TCP is passed one. */
+static const char *hint(int why)
+{
+    bool service = why == EAFNOSUPPORT && getenv("INVOCATION_ID");
+    return service ? ": the service's sandbox allows none (RestrictAddressFamilies=); "
+                     "systemctl enable sluiced-tcp.socket passes one to it"
+                   : "";
+}
+
+static int open_tcp(const struct place *place, struct listener *listener, struct error *error)
+{
+    int fd = socket(place->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return error_set(error, ERR_IO, "cannot make a socket: %s", strerror(errno));
+        return error_set(error, ERR_IO, "cannot make a socket for %s: %s%s", listener->name,
+                         strerror(errno), hint(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(fd, (const struct sockaddr *)&place.address, place.length) != 0 ||
+    if (bind(fd, (const struct sockaddr *)&place->address, place->length) != 0 ||
         listen(fd, BACKLOG) != 0) {
         int why = errno;
         close(fd);
-        return error_set(error, error_of_system(why, ERR_BAD_CONFIG), "cannot listen on %.128s: %s",
-                         text, strerror(why));
+        return error_set(error, error_of_system(why, ERR_BAD_CONFIG), "cannot listen on %s: %s",
+                         listener->name, strerror(why));
     }
-    address->listener = (struct listener){.fd = fd, .lock_fd = -1};
-    snprintf(address->listener.name, sizeof(address->listener.name), "%.63s", text);
-    address->tcp = true;
-    address->loopback = place.loopback;
+    listener->fd = fd;
     return 0;
 }
 
-int address_open(const char **list, struct address *ret_address, struct error *error)
+static int name_option(const char *option, struct error *error)
 {
-    struct address address = {0};
-    char text[TEXT_MAX];
-    size_t length = strcspn(*list, ",");
-    if (length == 0 || length >= sizeof(text))
-        return error_set(error, ERR_BAD_CONFIG,
-                         "a list of unix:PATH and HOST:PORT with commas between is expected "
-                         "(http, metrics)");
-    memcpy(text, *list, length);
-    text[length] = '\0';
-    int rc = strncmp(text, "unix:", 5) == 0 ? listen_open(text + 5, &address.listener, error)
-                                            : open_tcp(text, &address, error);
+    const struct error inner = *error;
+    return error_set(error, inner.code, "%s: %.480s", option, inner.text);
+}
+
+int address_read(const char **list, const char *option, struct listener *ret_listener,
+                 struct error *error)
+{
+    struct place place;
+    if (next_place(list, &place, error))
+        return name_option(option, error);
+    if (!place.length && (!place.path[0] || strlen(place.path) >= LISTEN_PATH_MAX))
+        return error_set(error, ERR_BAD_CONFIG, "%s: the path of a socket has 1 to %d bytes",
+                         option, LISTEN_PATH_MAX - 1);
+    *ret_listener = (struct listener){.fd = -1, .lock_fd = -1};
+    if (place.length)
+        listen_describe(ret_listener, &place.address);
+    else
+        snprintf(ret_listener->path, sizeof(ret_listener->path), "%.107s", place.path);
+    return 0;
+}
+
+int address_open(const char **list, const char *option, struct listener *ret_listener,
+                 struct error *error)
+{
+    struct listener listener = {.fd = -1, .lock_fd = -1};
+    const char *rest = *list;
+    struct place place;
+    int rc = next_place(&rest, &place, error);
+    if (!rc && place.length) {
+        listen_describe(&listener, &place.address);
+        rc = open_tcp(&place, &listener, error);
+    } else if (!rc) {
+        rc = listen_open(place.path, &listener, error);
+    }
     if (rc)
-        return rc;
-    *list += length + ((*list)[length] == ',');
-    *ret_address = address;
+        return name_option(option, error);
+    *list = rest;
+    *ret_listener = listener;
     return 0;
 }

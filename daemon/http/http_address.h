@@ -3,14 +3,12 @@
  */
 #pragma once
 
-#include <stdbool.h>
-
 #include "daemon/net/listen.h"
 
-struct address {
-    struct listener listener; /* open */
-    bool tcp, loopback;
-};
-
-/* Opens the first of the list; *list moves behind it, to "" after the last. */
-int address_open(const char **list, struct address *ret_address, struct error *error);
+/* Opens the first of the list, which the option `option` holds; *list moves behind it, to "" after
+ * the last. Errors start with the option's name. */
+int address_open(const char **list, const char *option, struct listener *ret_listener,
+                 struct error *error);
+/* The same without opening it: ret_listener has a path, or tcp and loopback, and its name. */
+int address_read(const char **list, const char *option, struct listener *ret_listener,
+                 struct error *error);

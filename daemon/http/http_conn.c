@@ -113,6 +113,7 @@ static bool open_exchange(struct http_conn *conn)
         .user = conn->user,
         .admin = conn->admin,
         .tcp = conn->tcp,
+        .loopback = conn->loopback,
         .metrics_only = conn->kind == HTTP_SERVER_METRICS,
         .metrics_apart = front->http.server->options->metrics[0] != '\0',
     };

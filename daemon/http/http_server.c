@@ -123,6 +123,7 @@ void http_server_accept(struct http_server *front, int fd, enum http_server_kind
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     conn->kind = kind;
     conn->tcp = tcp;
+    conn->loopback = peer->loopback;
     conn->user = tcp ? KEY_USER_ANONYMOUS : peer->uid;
     conn->admin = !tcp && peer->admin;
     list_append(&front->conns, &conn->link);

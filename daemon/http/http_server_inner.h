@@ -1,5 +1,5 @@
-/* Between the files of the front: one connection, and how it is moved on. Private to http_server.c and
- * http_conn.c. loop thread
+/* Between the files of the front: one connection, and how it is moved on. Private to http_server.c
+ * and http_conn.c. loop thread
  *
  *   HEAD    bytes of a head are awaited, or there are some of it; nothing else reads requests
  *   BODY    the head is read, the exchange takes the body as it comes
@@ -27,7 +27,8 @@ struct http_conn {
     uint64_t wait_bytes;   /* that came since then, and were not yet worth time to it */
     time_us heard_us;      /* when the last of them came */
     enum http_server_kind kind;
-    bool tcp, admin; /* admin: root, the daemon's user, a member of admin-group */
+    bool tcp, loopback; /* loopback: by TCP, from this machine */
+    bool admin;         /* root, the daemon's user, a member of admin-group */
     uint64_t user;
     int fd;
     uv_poll_t poll;

@@ -104,7 +104,7 @@ static bool may(struct exchange *exchange, const struct exchange_head *head)
 {
     const struct http *http = exchange->http;
     if (!exchange->peer.tcp || exchange->route->open || exchange->peer.metrics_only ||
-        http->free_loopback)
+        (http->free_loopback && exchange->peer.loopback))
         return true;
     exchange->peer.user = keys_user(&http->keys, head->authorization, &exchange->peer.key);
     return exchange->peer.user != 0;

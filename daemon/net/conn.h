@@ -64,6 +64,7 @@ struct peer {
     uint32_t uid, gid;
     int32_t pid;     /* 0 = unknown */
     bool admin;      /* may drain, resume and see what others run */
+    bool loopback;   /* by TCP, from this machine */
     const char *via; /* name of the listener, for the log; outlives the connection */
 };
 

@@ -1,5 +1,6 @@
 #include "daemon/net/listen.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -15,6 +16,9 @@
 #define BACKLOG 1024
 #define PASSED_FIRST 3 /* SD_LISTEN_FDS_START */
 #define GROUPS_MAX 256
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71 /* Linux 5.14 */
+#endif
 
 int listen_default_path(char path[LISTEN_PATH_MAX], struct error *error)
 {
@@ -260,31 +264,68 @@ static int listens(int fd)
 }
 
 /* Where it was bound, if it has a place in the file system. */
-static void find_path(struct listener *listener)
+static void find_path(struct listener *listener, const struct sockaddr_un *address)
 {
-    struct sockaddr_un address = {0};
     struct stat status;
-    socklen_t length = sizeof(address);
-    if (getsockname(listener->fd, (struct sockaddr *)&address, &length) != 0 ||
-        address.sun_path[0] != '/')
+    if (address->sun_path[0] != '/')
         return;
     snprintf(listener->path, sizeof(listener->path), "%.*s", (int)sizeof(listener->path) - 1,
-             address.sun_path);
+             address->sun_path);
+    snprintf(listener->name, sizeof(listener->name), "%.63s", listener->path);
     if (lstat(listener->path, &status) == 0 && S_ISSOCK(status.st_mode))
         note_file(listener, &status);
+}
+
+void listen_describe(struct listener *listener, const struct sockaddr_storage *address)
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    if (address->ss_family == AF_INET) {
+        const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)address;
+        inet_ntop(AF_INET, &four->sin_addr, host, sizeof(host));
+        snprintf(listener->name, sizeof(listener->name), "%s:%u", host, ntohs(four->sin_port));
+        listener->loopback = ntohl(four->sin_addr.s_addr) >> 24 == 127;
+    } else {
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)address;
+        inet_ntop(AF_INET6, &six->sin6_addr, host, sizeof(host));
+        snprintf(listener->name, sizeof(listener->name), "[%s]:%u", host, ntohs(six->sin6_port));
+        listener->loopback = IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+    }
+    listener->tcp = true;
+}
+
+static uint64_t network_of(int fd)
+{
+    uint64_t cookie = 0;
+    socklen_t length = sizeof(cookie);
+    return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &length) == 0 ? cookie : 0;
+}
+
+bool listen_is_apart(const struct listener *passed)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    uint64_t own = fd >= 0 ? network_of(fd) : 0, its = network_of(passed->fd);
+    if (fd >= 0)
+        close(fd);
+    return own && its && own != its;
 }
 
 static int take_passed(int fd, const char *name, size_t name_length, struct listener *listener,
                        struct error *error)
 {
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof(address);
     *listener = (struct listener){.fd = fd, .lock_fd = -1, .passed = true};
-    snprintf(listener->name, sizeof(listener->name), "%.*s",
+    snprintf(listener->given, sizeof(listener->given), "%.*s",
              (int)(name_length < 63 ? name_length : 63), name);
+    memcpy(listener->name, listener->given, sizeof(listener->name));
     int domain = listens(fd);
+    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+        domain = -1;
     if (domain == AF_UNIX)
-        find_path(listener);
-    listener->tcp = domain == AF_INET || domain == AF_INET6;
-    if (domain != AF_UNIX && !listener->tcp)
+        find_path(listener, (const struct sockaddr_un *)(const void *)&address);
+    else if (domain == AF_INET || domain == AF_INET6)
+        listen_describe(listener, &address);
+    else
         return error_set(error, ERR_BAD_CONFIG,
                          "the passed socket \"%s\" is no listening stream socket", listener->name);
     int flags = fcntl(fd, F_GETFL);

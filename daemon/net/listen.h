@@ -24,15 +24,17 @@
 struct listener {
     int fd; /* -1 = closed */
     int lock_fd;
-    bool passed;  /* by systemd */
-    bool tcp;     /* a passed one that is no Unix socket: nobody's uid is known there */
-    dev_t device; /* of the socket file, so that only ours is unlinked */
+    bool passed;   /* by systemd */
+    bool tcp;      /* no Unix socket: nobody's uid is known there */
+    bool loopback; /* of tcp: none but this machine's users */
+    dev_t device;  /* of the socket file, so that only ours is unlinked */
     ino_t inode;
     mode_t mode; /* and owner, as they were last seen */
     uid_t uid;
     gid_t gid;
     char path[LISTEN_PATH_MAX]; /* "" where there is none */
-    char name[64];              /* for the log: the path, or systemd's name */
+    char name[64];              /* for the log: the path or the address */
+    char given[64];             /* systemd's name (FileDescriptorName=) */
 };
 
 /* The path that holds when none was given. */
@@ -40,6 +42,12 @@ int listen_default_path(char path[LISTEN_PATH_MAX], struct error *error);
 int listen_open(const char *path, struct listener *ret_listener, struct error *error);
 /* Takes over what LISTEN_FDS passes, and clears those variables. *ret_count may be 0. */
 int listen_passed(struct listener listeners[LISTEN_MAX], uint32_t *ret_count, struct error *error);
+/* Whether this process has a network of its own, apart from the one where systemd made the socket:
+ * what listens by TCP here is reached by nobody. False where the kernel does not say. */
+bool listen_is_apart(const struct listener *passed);
+/* An address of TCP: its name for the log, and whether it is on the loopback. */
+struct sockaddr_storage;
+void listen_describe(struct listener *listener, const struct sockaddr_storage *address);
 /* Whether the path still leads to this socket. True where there is no path. */
 bool listen_in_place(struct listener *listener);
 /* Listens once more on the path, which leads nowhere any more, with the same descriptor and mode.

@@ -31,7 +31,7 @@
 struct event_loop_listener {
     struct event_loop *loop;
     struct listener socket;
-    bool http, tcp;
+    bool http;
     enum http_server_kind kind; /* of HTTP */
     uv_poll_t poll;
     bool open, paused; /* paused: nobody can be accepted now, and is looked for a little later */
@@ -87,9 +87,9 @@ int event_loop_init(struct event_loop *loop, struct options *options, uint64_t s
               void *context, struct error *error);
 /* Makes the listeners that come next able to speak HTTP. */
 int event_loop_serve_http(struct event_loop *loop, uint64_t salt, struct error *error);
-/* The same for a listener of HTTP; tcp: not a Unix socket. */
+/* The same for a listener of HTTP. */
 int event_loop_listen_http(struct event_loop *loop, const struct listener *listener, enum http_server_kind kind,
-                     bool tcp, struct error *error);
+                           struct error *error);
 /* Takes the socket over. */
 int event_loop_listen(struct event_loop *loop, const struct listener *listener, struct error *error);
 /* Takes the replicas over, starts their workers, and meanwhile reads the model's tokenizer. */

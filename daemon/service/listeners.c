@@ -44,7 +44,8 @@ static void take_client(struct event_loop *loop, const struct event_loop_listene
     const struct listener *listener = &source->socket;
     struct peer peer = {0};
     struct error error;
-    if (source->tcp) {
+    if (listener->tcp) {
+        peer.loopback = listener->loopback;
         http_server_accept(&loop->front, fd, source->kind, true, &peer);
         return;
     }
@@ -133,10 +134,9 @@ int event_loop_listen(struct event_loop *loop, const struct listener *listener, 
 }
 
 int event_loop_listen_http(struct event_loop *loop, const struct listener *listener,
-                           enum http_server_kind kind, bool tcp, struct error *error)
+                           enum http_server_kind kind, struct error *error)
 {
-    const struct event_loop_listener made = {
-        .socket = *listener, .http = true, .kind = kind, .tcp = tcp};
+    const struct event_loop_listener made = {.socket = *listener, .http = true, .kind = kind};
     return add_listener(loop, &made, error);
 }
 

@@ -1,5 +1,6 @@
 #include "daemon/service/service.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <signal.h>
@@ -11,13 +12,14 @@
 #include <unistd.h>
 
 #include "daemon/base/option.h"
-#include "daemon/http/http_address.h"
 #include "daemon/net/listen.h"
 #include "daemon/sched/kv.h"
 #include "daemon/service/event_loop.h"
 #include "daemon/service/layout.h"
 #include "daemon/service/log_writer.h"
 #include "daemon/service/sd_notify.h"
+#include "daemon/service/sockets.h"
+#include "daemon/service/unit_check.h"
 #include "daemon/worker/device_module.h"
 #include "protocol/base/log.h"
 #include "protocol/base/standard.h"
@@ -283,93 +285,6 @@ static int open_replicas(struct service *service, struct error *error)
     return event_loop_start(loop, opened.replicas, opened.count, error);
 }
 
-/* ---- sockets -----------------------------------------------------------------------------------
- */
-
-static int listen_own(struct service *service, struct error *error)
-{
-    char path[LISTEN_PATH_MAX];
-    struct listener listener;
-    const char *given = service->options->socket;
-    int rc = *given ? 0 : listen_default_path(path, error);
-    if (!rc)
-        rc = listen_open(*given ? given : path, &listener, error);
-    if (rc)
-        return rc;
-    rc = event_loop_listen(&service->loop, &listener, error);
-    if (rc)
-        listen_close(&listener);
-    return rc;
-}
-
-static int check_tcp(const struct options *options, const struct address *address,
-                     enum http_server_kind kind, struct error *error)
-{
-    if (!address->tcp || kind == HTTP_SERVER_METRICS || options->api_key_file[0] ||
-        (options->insecure_loopback && address->loopback))
-        return 0;
-    return error_set(
-        error, ERR_BAD_CONFIG,
-        "http: %s needs an api-key-file (or, on the loopback, insecure-loopback = yes)",
-        address->listener.name);
-}
-
-static int listen_http(struct service *service, const char *list, enum http_server_kind kind,
-                       uint64_t salt, struct error *error)
-{
-    int rc = *list ? event_loop_serve_http(&service->loop, salt, error) : 0;
-    while (!rc && *list) {
-        struct address address;
-        rc = address_open(&list, &address, error);
-        if (rc)
-            return rc;
-        rc = check_tcp(service->options, &address, kind, error);
-        if (!rc)
-            rc =
-                event_loop_listen_http(&service->loop, &address.listener, kind, address.tcp, error);
-        if (rc)
-            listen_close(&address.listener);
-    }
-    return rc;
-}
-
-static int listen_to_passed(struct service *service, const struct listener *passed, uint64_t salt,
-                            struct error *error)
-{
-    bool metrics = strcmp(passed->name, "metrics") == 0;
-    if (!metrics && strcmp(passed->name, "http") != 0)
-        return passed->tcp
-                   ? error_set(error, ERR_BAD_CONFIG,
-                               "the passed socket \"%s\" is no Unix socket, and named neither http "
-                               "nor metrics",
-                               passed->name)
-                   : event_loop_listen(&service->loop, passed, error);
-    if (!metrics && passed->tcp && !service->options->api_key_file[0])
-        return error_set(error, ERR_BAD_CONFIG,
-                         "the passed TCP socket \"http\" needs an "
-                         "api-key-file");
-    int rc = event_loop_serve_http(&service->loop, salt, error);
-    return rc ? rc
-              : event_loop_listen_http(&service->loop, passed,
-                                       metrics ? HTTP_SERVER_METRICS : HTTP_SERVER_API, passed->tcp,
-                                       error);
-}
-
-static int listen_all(struct service *service, uint64_t salt, struct error *error)
-{
-    const struct options *options = service->options;
-    struct listener passed[LISTEN_MAX];
-    uint32_t count;
-    int rc = listen_passed(passed, &count, error);
-    for (uint32_t i = 0; !rc && i < count; i++)
-        rc = listen_to_passed(service, &passed[i], salt, error);
-    if (!rc && (count == 0 || options->socket[0]))
-        rc = listen_own(service, error);
-    if (!rc)
-        rc = listen_http(service, options->http, HTTP_SERVER_API, salt, error);
-    return rc ? rc : listen_http(service, options->metrics, HTTP_SERVER_METRICS, salt, error);
-}
-
 /* ---- life --------------------------------------------------------------------------------------
  */
 
@@ -381,7 +296,16 @@ static uint64_t random_seed(void)
     return seed;
 }
 
-static int serve(struct service *service, struct command_line *line)
+/* A service that its own unit keeps from something is told by which setting. */
+static void explain(const char *config, const struct options *options, struct error *error)
+{
+    struct unit unit;
+    struct error why;
+    if (getenv("INVOCATION_ID") && unit_read("", config, &unit) && unit_check(&unit, options, &why))
+        *error = why;
+}
+
+static int serve(struct service *service, struct command_line *line, const char *config)
 {
     struct error error;
     int rc = find_device(service, &error);
@@ -391,16 +315,39 @@ static int serve(struct service *service, struct command_line *line)
         options_free(service->options);
         return complain(rc, &error);
     }
-    rc = listen_all(service, random_seed(), &error);
+    rc = sockets_open(&service->loop, service->options, random_seed(), &error);
     if (!rc)
         rc = choose_layout(service, &error);
     if (!rc)
         rc = open_replicas(service, &error);
-    if (rc)
+    if (rc) {
+        explain(config, service->options, &error);
         service->loop.exit_code = complain(rc, &error);
+    }
     int code = rc ? service->loop.exit_code : event_loop_run(&service->loop);
     event_loop_destroy(&service->loop);
     return code;
+}
+
+/* What is a unit's is looked at as it would be there. */
+static int check_whole(struct service *service, const char *config, struct error *error)
+{
+    struct unit unit;
+    bool known = unit_read("", config, &unit);
+    int rc = known ? unit_check(&unit, service->options, error) : 0;
+    if (rc)
+        return rc;
+    if (known)
+        rc = unit_become(&unit, error);
+    if (!rc && known && access(config, R_OK) != 0)
+        rc = error_set(error, ERR_BAD_CONFIG, "cannot read %.256s: %s", config, strerror(errno));
+    if (!rc)
+        rc = sockets_check(service->options, error);
+    if (!rc)
+        rc = check(service, error);
+    if (rc && known)
+        unit_explain(&unit, error);
+    return rc;
 }
 
 /* And does not only tell something. */
@@ -435,11 +382,11 @@ static int act(struct service *service, const struct option_command *command,
         say_what_to_try();
         code = EXIT_CONFIG;
     } else if (command->check) {
-        int rc = check(service, &error);
+        int rc = check_whole(service, command->config, &error);
         code = rc ? complain(rc, &error) : 0;
     } else {
         raise_file_limit(options);
-        return serve(service, line); /* frees the options, which a reload may have changed */
+        return serve(service, line, command->config); /* frees the options, which a reload may have changed */
     }
     options_free(options);
     return printed(code);

@@ -26,6 +26,7 @@ int main(void)
     srunner_add_suite(runner, share_suite());
     srunner_add_suite(runner, standard_suite());
     srunner_add_suite(runner, trace_suite());
+    srunner_add_suite(runner, unit_suite());
     srunner_add_suite(runner, waiting_suite());
     return runner_run(runner);
 }

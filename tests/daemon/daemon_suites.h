@@ -24,4 +24,5 @@ Suite *service_suite(void);
 Suite *share_suite(void);
 Suite *standard_suite(void);
 Suite *trace_suite(void);
+Suite *unit_suite(void);
 Suite *waiting_suite(void);

@@ -390,6 +390,23 @@ START_TEST(only_who_may_gets_in)
 }
 END_TEST
 
+START_TEST(only_callers_from_this_machine_may_need_no_key)
+{
+    struct exchange_peer peer = {.user = KEY_USER_ANONYMOUS, .tcp = true};
+    const struct exchange_head head = {.method = "GET", .path = "/version", .host = "localhost"};
+    struct caller caller;
+    site.http.free_loopback = true;
+    call_as(&site, &caller, &peer, &head, NULL);
+    ck_assert_uint_eq(caller.exchange->status, 401);
+    caller_free(&caller);
+    peer.loopback = true;
+    call_as(&site, &caller, &peer, &head, NULL);
+    ck_assert_uint_eq(caller.exchange->status, 200);
+    ck_assert_str_eq(caller.exchange->sink.user->name, "anonymous");
+    caller_free(&caller);
+}
+END_TEST
+
 START_TEST(listeners_of_the_figures_have_nothing_else)
 {
     const struct exchange_peer apart = {.user = 5, .metrics_apart = true};
@@ -628,6 +645,7 @@ Suite *exchange_suite(void)
     tcase_add_test(tests, draining_is_503);
     tcase_add_loop_test(tests, a_body_over_the_limit_is_413, 0, 2);
     tcase_add_loop_test(tests, only_who_may_gets_in, 0, sizeof(entries) / sizeof(entries[0]));
+    tcase_add_test(tests, only_callers_from_this_machine_may_need_no_key);
     tcase_add_test(tests, listeners_of_the_figures_have_nothing_else);
     tcase_add_test(tests, a_request_keeps_the_name_that_it_was_given);
     tcase_add_loop_test(tests, a_file_of_keys_that_is_wrong_is_refused_by_its_line, 0,

@@ -22,11 +22,12 @@ packages=${1:-.build/packages}
 cache=.build/boot
 depends=$(for package in "$packages"/*.deb; do dpkg-deb -f "$package" Depends; done |
     sed 's/([^)]*)//g' | tr ',' '\n' | tr -d ' ' | grep -vE '^(lib)?sluice' | sort -u | paste -sd,)
-base=$cache/base-$(md5sum <<< "$depends" | cut -c1-8).tar
+include=systemd,systemd-sysv,dbus,curl,$depends
+base=$cache/base-$(md5sum <<< "$include" | cut -c1-8).tar
 mkdir -p "$cache"
 if [ ! -s "$base" ]; then
     suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    mmdebstrap --quiet --format=tar --variant=minbase --include="systemd,systemd-sysv,dbus,$depends" "$suite" "$base.new" \
+    mmdebstrap --quiet --format=tar --variant=minbase --include="$include" "$suite" "$base.new" \
         > "$cache/base.log" 2>&1 || skip "the container could not be made: $(tail -1 "$cache/base.log")"
     mv "$base.new" "$base"
 fi

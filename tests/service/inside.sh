@@ -116,18 +116,85 @@ crowd() {
 }
 check "a restart among clients loses none" crowd
 
-# ---- HTTP and metrics by passed sockets, the latter over TCP to a service without a network
+# ---- HTTP: by its Unix socket from the start, by TCP and with figures once that is enabled
 
-ask_metrics() {
-    exec 3<> /dev/tcp/127.0.0.1/9464 || return 1
-    printf 'GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9464\r\nConnection: close\r\n\r\n' >&3
-    grep -q '^sluice_requests_total [1-9]' <&3
+ask_http() { # USER CURL'S OPTIONS AND URL
+    as "$1" curl -sS --max-time 20 -H 'Content-Type: application/json' -d '{"prompt": "417+385=", "max_tokens": 16}' "${@:2}" |
+        grep -oE '"text":"[^"]*"|"code":"[^"]*"'
 }
-systemctl stop sluiced.service 2> /dev/null
-check "the HTTP and metrics sockets start" systemctl start sluiced-http.socket sluiced-metrics.socket
-check "a request starts the daemon with all three sockets" is "$(answer_of alice)" 802
-check "metrics are served" ask_metrics
+ask_tcp() { ask_http carol -H "Authorization: Bearer $1" http://127.0.0.1:8000/v1/completions; } # KEY
+ask_metrics() { curl -sS --max-time 20 "http://127.0.0.1:$1/metrics" | grep -q '^sluice_requests_total'; }
+check "HTTP is served on a socket beside the native one" is \
+    "$(ask_http alice --unix-socket /run/sluice/http.sock http://localhost/v1/completions)" '"text":"802"'
 check "the HTTP socket is the group's" is "$(stat -c %a:%G /run/sluice/http.sock)" 660:sluice
+check "TCP and figures are enabled while the daemon runs" systemctl enable --quiet sluiced-tcp.socket sluiced-metrics.socket
+check "a restart without keys fails" fails systemctl restart sluiced.service
+check "and the log names the option" log_says sluiced.service 'http: 127.0.0.1:8000, which was passed, needs an api-key-file'
+systemctl reset-failed sluiced.service
+printf 'web first\n' > /etc/sluice/keys
+chgrp sluice /etc/sluice/keys
+chmod 640 /etc/sluice/keys
+echo 'api-key-file = /etc/sluice/keys' >> /etc/sluice/sluiced.conf
+systemctl disable --now --quiet sluiced-tcp.socket sluiced-metrics.socket
+systemctl restart sluiced.service
+check "the daemon runs without them" is "$(answer_of alice)" 802
+systemctl enable --quiet sluiced-tcp.socket sluiced-metrics.socket
+check "a restart that binds them among clients loses none" crowd
+check "TCP is served to who has a key" is "$(ask_tcp first)" '"text":"802"'
+check "and to nobody else" is "$(ask_tcp second)" '"code":"denied"'
+check "figures are served" ask_metrics 9464
+check "the native socket stayed" is "$(stat -c %i /run/sluice/sluice.sock)" "$inode"
+printf 'web first\nbatch second\n' > /etc/sluice/keys
+check "reload reads the keys again" systemctl reload sluiced.service
+check "a key that came is known" is "$(ask_tcp second)" '"text":"802"'
+check "the log has its name" holds 5 log_says sluiced.service 'user=key/batch job=generate'
+
+# ---- what the service would not see is told by --check, and by the service
+
+systemctl reset-failed sluiced.service
+check "--check of a good file" sluiced --config /etc/sluice/sluiced.conf --check
+told() { # NAME PATTERN: by --check, and in the log of a service that does not start
+    local code
+    sluiced --config "/etc/sluice/$1.conf" --check 2> /tmp/said
+    code=$?
+    grep -q "$2" /tmp/said || { echo "--check:"; cat /tmp/said; return 1; }
+    systemctl start "sluiced@$1.service" 2> /dev/null
+    code="$code $(value "sluiced@$1.service" ExecMainStatus) $(value "sluiced@$1.service" NRestarts)"
+    is "$code" '78 78 0' && log_says "sluiced@$1.service" "$2"
+}
+configure() { # NAME LINE...
+    printf '%s\n' 'device = cpu' "${@:2}" > "/etc/sluice/$1.conf"
+}
+configure tcp 'model = synthetic:null' 'http = 127.0.0.1:8002' 'insecure-loopback = yes'
+check "an address of TCP in the file" told tcp 'http: .*sluiced-tcp'
+mkdir -p /etc/systemd/system/sluiced@lonely.service.d
+printf '[Service]\nRestrictAddressFamilies=AF_INET\n' > /etc/systemd/system/sluiced@lonely.service.d/inet.conf
+systemctl daemon-reload
+cp /etc/sluice/tcp.conf /etc/sluice/lonely.conf
+check "the same where only the network is missing, as with CUDA" told lonely 'http: .*(PrivateNetwork=).*sluiced-tcp'
+cp -r /test/model /home/alice/model
+chmod -R a+rX /home/alice
+configure home 'model = /home/alice/model'
+check "a model in a home directory" told home 'model: /home/alice/model is in a home directory, which sluiced@home.service does not see'
+ln -s /home/alice/model /var/lib/sluice/link
+configure link 'model = /var/lib/sluice/link'
+sluiced --config /etc/sluice/link.conf --check 2> /tmp/said
+check "and behind a link" grep -q 'model: /home/alice/model is in a home directory' /tmp/said
+cp -r /test/model /var/lib/sluice/closed
+chmod 700 /var/lib/sluice/closed
+configure closed 'model = /var/lib/sluice/closed'
+sluiced --config /etc/sluice/closed.conf --check 2> /tmp/said
+check "a model that the service's user may not read" grep -q 'Permission denied.*as user sluice' /tmp/said
+configure outside 'model = synthetic:null' 'profile-steps = 10' 'profile-file = /var/lib/trace.json'
+check "a file that it may not write" told outside 'profile-file: .*ProtectSystem=strict'
+mkdir -p /etc/systemd/system/sluiced@home.service.d
+printf '[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths=/home/alice/model\n' > /etc/systemd/system/sluiced@home.service.d/bind.conf
+systemctl daemon-reload
+check "a drop-in that allows it is believed" sluiced --config /etc/sluice/home.conf --check
+systemctl reset-failed
+check "and rightly" systemctl start sluiced@home.service
+check "by who asks it" is "$(as alice sluice generate -i home --prompt '417+385=')" 802
+systemctl stop sluiced@home.service sluiced@home.socket 2> /dev/null
 
 # ---- reload
 
@@ -152,6 +219,11 @@ batch /tmp/batch 200
 chmod a+r /tmp/long /tmp/batch
 as alice sluice health -i null > /dev/null 2>&1
 check "an instance serves its own socket" as alice sluice -i null health
+check "and HTTP beside it" is "$(as alice curl -sS --max-time 20 --unix-socket /run/sluice/null-http.sock http://localhost/health |
+    grep -o '"ready":true')" '"ready":true'
+systemctl enable --quiet sluiced-metrics@null.socket
+systemctl restart sluiced@null.service
+check "and figures, once that is enabled" ask_metrics 9465
 as alice sluice generate -i null --file /tmp/long --json > /tmp/alice.out 2> /tmp/alice.err &
 client=$!
 check "alice's requests run" holds 20 busy
@@ -174,7 +246,17 @@ client=$!
 check "bob's requests run" holds 20 busy
 upgrades=(/test/next/{sluiced,sluice,libsluice0}_*.deb)
 ! dpkg -s sluice-cuda > /dev/null 2>&1 || upgrades+=(/test/next/sluice-cuda_*.deb)
+# What a version before had enabled and started.
+printf '[Socket]\nListenStream=/run/sluice/old-http.sock\nService=sluiced@old.service\n' > /run/systemd/system/sluiced-http@old.socket
+ln -s /usr/lib/systemd/system/sluiced-http@.socket /etc/systemd/system/sockets.target.wants/sluiced-http@old.socket
+systemctl daemon-reload
+systemctl start sluiced-http@old.socket
+rm /run/systemd/system/sluiced-http@old.socket
 check "the upgrade installs" dpkg -i "${upgrades[@]}"
+check "a socket that is another unit's now has moved" is "$(systemctl is-active sluiced-http@old.socket sluiced@old.socket | paste -s)" \
+    "$(printf 'inactive\tactive')"
+check "and is not enabled any more" fails test -L /etc/systemd/system/sockets.target.wants/sluiced-http@old.socket
+check "it is there" test -S /run/sluice/old-http.sock
 wait $client
 check "requests in flight were finished" is "$? $(done_lines /tmp/bob.out)" "0 200"
 check "there were some" log_says sluiced@null.service 'SIGTERM: ends when [1-9][0-9]* sequences'

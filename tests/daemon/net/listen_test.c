@@ -239,7 +239,7 @@ static int passed_in_child(const char *names, bool own_pid, bool listening)
             _exit(100);
         if (count == 0)
             _exit(0);
-        bool named = strcmp(listeners[0].name, names ? names : "") == 0;
+        bool named = strcmp(listeners[0].given, names ? names : "") == 0;
         listen_close(&listeners[0]);
         _exit(count == 1 && named && access(path, F_OK) == 0 && !getenv("LISTEN_FDS") ? 1 : 101);
     }
