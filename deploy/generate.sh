@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Manual pages and the commented configuration file, from the option tables of the programs themselves:
+# Manual pages, completions and the commented configuration file, from the option tables of the programs themselves:
 #     deploy/generate.sh SLUICED SLUICE OUTPUT_DIRECTORY
 # The build runs it (target sluice_pages). Exit 0, or not where one of the programs fails.
 set -euo pipefail
@@ -140,4 +140,5 @@ END
     # Nothing from the environment of whoever builds this.
     env -i "$sluiced" --print-config
 } > "$out/sluiced.conf"
+"$(dirname "$0")/completions.sh" "$sluiced" "$sluice" "$out"
 gzip -9nkf "$out"/sluiced.8 "$out"/sluiced.conf.5 "$out"/sluice.1

@@ -88,12 +88,33 @@ fields_hold() {
     dpkg-deb -f .build/packages/sluiced_*.deb Depends | grep -q libuv1
     dpkg-deb -I .build/packages/sluiced_*.deb conffiles | grep -qx /etc/sluice/sluiced.conf
 }
-# What lintian calls an error; no address of the authors' is given anywhere.
+# What lintian calls an error, or hardening that is not there; no address of the authors' is given anywhere.
 lintian_is_content() {
     local said
-    said=$(lintian --fail-on error --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog \
+    said=$(lintian --fail-on error --display-info --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog \
         .build/packages/*.deb 2>&1) || { echo "$said"; return 1; }
+    ! grep hardening <<< "$said"
 }
+hardened() { # every program, module and library
+    local file said=0
+    while read -r file; do
+        grep -qE 'BIND_NOW|FLAGS.* NOW' <<< "$(readelf -dW "$file")" || { echo "no full RELRO: $file"; said=1; }
+        grep -q GNU_RELRO <<< "$(readelf -lW "$file")" || { echo "no RELRO: $file"; said=1; }
+        grep -q '__[a-z]*_chk' <<< "$(readelf -W --dyn-syms "$file")" || { echo "nothing is fortified: $file"; said=1; }
+    done < <(find "$root/usr" -type f \( -path '*/bin/*' -o -name '*.so' -o -name '*.so.*' \))
+    return $said
+}
+# What is beside the programs: a model that is served from where it lies, dashboards, pages, completions.
+extras_are_there() {
+    local file
+    sluiced --model "$root/usr/share/sluice/demo-model" --device cpu --check | grep -q '^model  *demo-model' || return 1
+    for file in sluice/monitoring/{grafana.json,prometheus.yml,prometheus.rules.yml} doc/sluiced/{README,service,http}.md \
+        doc/sluice/README.md bash-completion/completions/{sluiced,sluice} zsh/vendor-completions/{_sluiced,_sluice}; do
+        [ -s "$root/usr/share/$file" ] || { echo "no $file"; return 1; }
+    done
+}
+check "every program and library is hardened" hardened
+check "example model, dashboard, alerts, pages and completions are there" extras_are_there
 # The runtime is in it, everything else of NVIDIA's is not, and is found where the system finds libraries.
 cuda_is_alone() {
     local module file version
@@ -114,7 +135,7 @@ nothing_is_enabled() { silent find "$root/etc" -path '*systemd*'; }
 check "packages have their names, dependencies, conffile and copyright" fields_hold
 check "nothing is enabled" nothing_is_enabled
 if command -v lintian > /dev/null; then
-    check "lintian finds no error" lintian_is_content
+    check "lintian finds no error, and no lack of hardening" lintian_is_content
 else
     echo "SKIPPED lintian: it is not installed"
 fi
