@@ -57,7 +57,7 @@ ask() { # KEY BODY [CURL'S OPTIONS]
 }
 status_of() { ask "$1" "$question" -o /dev/null -w '%{http_code}'; }
 busy() { # what stats say while results enough to be seen are computed
-    ask first '{"prompt": "1+1=", "n": 64, "max_tokens": 200, "ignore_eos": true}' -o /dev/null &
+    ask first '{"prompt": "1+1=", "n": 32, "max_tokens": 100, "ignore_eos": true}' -o /dev/null &
     local client=$!
     while kill -0 $client 2> /dev/null; do
         "$sluice" stats --requests "$@" | grep -E 'key/' && break
