@@ -24,7 +24,7 @@ further=(
     mmdebstrap systemd-container # the boot test
     lintian           # the packages
     zsh               # its completions
-    podman            # the container image's start
+    podman runc       # the container image's start
     python3-venv      # the openai package against the daemon
     man-db            # the manual pages
     clang libclang-rt-dev # fuzzing (tests/fuzz/run.sh)

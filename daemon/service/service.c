@@ -329,11 +329,11 @@ static int serve(struct service *service, struct command_line *line, const char 
     return code;
 }
 
-/* What is a unit's is looked at as it would be there. */
+/* What is a unit's is looked at as it would be there, where systemd runs. */
 static int check_whole(struct service *service, const char *config, struct error *error)
 {
     struct unit unit;
-    bool known = unit_read("", config, &unit);
+    bool known = access("/run/systemd/system", F_OK) == 0 && unit_read("", config, &unit);
     int rc = known ? unit_check(&unit, service->options, error) : 0;
     if (rc)
         return rc;

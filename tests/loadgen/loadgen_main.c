@@ -8,5 +8,6 @@ int main(void)
     srunner_add_suite(runner, summary_suite());
     srunner_add_suite(runner, event_suite());
     srunner_add_suite(runner, http_suite());
+    srunner_add_suite(runner, screen_suite());
     return runner_run(runner);
 }

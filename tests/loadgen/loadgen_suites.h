@@ -7,3 +7,4 @@ Suite *driver_suite(void);
 Suite *summary_suite(void);
 Suite *event_suite(void);
 Suite *http_suite(void);
+Suite *screen_suite(void);

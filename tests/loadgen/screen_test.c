@@ -1,0 +1,84 @@
+/* What `sluice top` draws of requests. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/top/screen.h"
+#include "protocol/base/error.h"
+#include "tests/loadgen/loadgen_suites.h"
+
+#define STATS                                                                                      \
+    "{\"requests\":["                                                                              \
+    "{\"request\":7,\"user\":\"key/a-customer-of-ours\",\"job\":\"generate\",\"priority\":0,"      \
+    "\"sequences\":3,\"waiting\":1,\"running\":2,\"tokens\":40,\"age_us\":1500000},"               \
+    "{\"request\":5,\"user\":\"1000\",\"uid\":1000,\"job\":\"embed\",\"priority\":-1,"             \
+    "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":2500000},"                \
+    "{\"request\":9,\"user\":\"key/a-customer-of-ours\",\"job\":\"score\",\"priority\":0,"         \
+    "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":500000}]}"
+
+static struct screen screen;
+
+static const char *line_with(const char *part)
+{
+    for (int i = 0; i < screen.used; i++)
+        if (strstr(screen.lines[i], part))
+            return screen.lines[i];
+    return "";
+}
+
+static void draw(int columns)
+{
+    struct screen_request requests[8];
+    struct history history;
+    struct error error;
+    const struct json_bounds bounds = {.bytes_max = 4096, .depth_max = 8};
+    json *stats;
+    ck_assert_int_eq(json_parse(STATS, strlen(STATS), bounds, &stats, &error), 0);
+    ck_assert_int_eq(history_init(&history), 0);
+    memset(history_next(&history), 0, sizeof(struct sample));
+    history_push(&history);
+    struct screen_state state = {.model = "m",
+                                 .device = "d",
+                                 .status = "ok",
+                                 .history = &history,
+                                 .requests = requests,
+                                 .request_count = screen_read_requests(stats, requests, 8)};
+    ck_assert_uint_eq(state.request_count, 3);
+    memset(&screen, 0, sizeof(screen));
+    screen.columns = columns;
+    screen.rows = 40;
+    screen.ascii = true;
+    screen_draw(&screen, &state);
+    history_free(&history);
+    json_free(stats);
+}
+
+START_TEST(users_of_keys_have_their_names)
+{
+    draw(120);
+    ck_assert_str_ne(line_with(" key/a-customer-of-ours 75% (3 running, 1 waiting) 1000 25%"), "");
+    ck_assert_str_ne(line_with("> 5            1000"), "");
+    ck_assert_str_ne(line_with("  7            key/a-customer-of-ours           generate"), "");
+}
+END_TEST
+
+START_TEST(eighty_columns_hold_all_of_a_request)
+{
+    draw(80);
+    for (int i = 0; i < screen.used; i++)
+        ck_assert_uint_le(strlen(screen.lines[i]), 80);
+    ck_assert_str_ne(line_with("REQUEST      USER       JOB"), "");
+    const char *line = line_with("  7            key/a-cust generate");
+    ck_assert_uint_gt(strlen(line), 3);
+    ck_assert_str_eq(line + strlen(line) - 3, "1.5");
+}
+END_TEST
+
+Suite *screen_suite(void)
+{
+    Suite *suite = suite_create("screen");
+    TCase *tcase = tcase_create("screen");
+    tcase_add_test(tcase, users_of_keys_have_their_names);
+    tcase_add_test(tcase, eighty_columns_hold_all_of_a_request);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
