@@ -7,6 +7,7 @@
 #include "daemon/api/session.h"
 #include "daemon/api/status.h"
 #include "daemon/api/submit.h"
+#include "daemon/request/request_builder.h"
 #include "daemon/request/request_table.h"
 #include "daemon/request/server.h"
 #include "protocol/base/log.h"
@@ -32,6 +33,7 @@ static void answer(struct session *session, uint8_t type, uint64_t client_id, co
 static void refuse(struct session *session, const struct frame *frame, const struct error *error,
                    time_us now_us)
 {
+    request_builder_log_refusal(session->server, session->sink.user, 0, error);
     conn_error(&session->conn, frame->id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 

@@ -236,7 +236,8 @@ void request_builder_log_refusal(const struct server *server, const struct user 
     char more[96] = "";
     if (!server->options->log_requests || !log_enabled(LOG_INFO))
         return;
-    if (error->limit || error->value)
+    /* A length or a count is no content; a token that is out of range would be. */
+    if (error->limit && (error->code == ERR_TOO_LARGE || error->code == ERR_BUSY))
         snprintf(more, sizeof(more), " value=%" PRIu64 " limit=%" PRIu64, error->value,
                  error->limit);
     if (status)

@@ -226,6 +226,41 @@ START_TEST(content_of_requests_appears_in_no_log_and_no_status)
 }
 END_TEST
 
+/* 0: with lines of requests; 1: without. */
+START_TEST(who_is_refused_leaves_a_line)
+{
+    const char *const arguments[] = {
+        "--model", "synthetic:null", "--device",        "cpu", "--context-max", "16", "--batch-max",
+        "1",       "--log-requests", _i ? "no" : "yes", NULL};
+    static char long_text[256] = CANARY;
+    const struct message_tokenize ask = {.text = long_text, .length = sizeof(long_text)};
+    unsigned char question[512];
+    struct frame frame;
+    char who[64], line[128];
+    memset(long_text + strlen(CANARY), 'a', sizeof(long_text) - strlen(CANARY));
+    snprintf(who, sizeof(who), "refused user=%u code=", geteuid());
+    spawn_start(&spawn, arguments, NULL);
+    spawn_await_ready(&spawn);
+    wire_open(&wire, &spawn);
+    wire_generate(&wire, 1, 2, 4);
+    wire_find(&wire, FRAME_ERROR, &frame);
+    wire_send(&wire, question, message_encode_tokenize(question, sizeof(question), 2, &ask));
+    wire_find(&wire, FRAME_ERROR, &frame); /* that is too long */
+    wire_control(&wire, FRAME_CANCEL, "{\"request\":999}");
+    wire_find(&wire, FRAME_ERROR, &frame);
+    kill(spawn.pid, SIGTERM);
+    ck_assert_int_eq(spawn_wait(&spawn), 0);
+    static const char *const codes[] = {"too_large value=2 limit=1", "too_large value=17 limit=16",
+                                        "not_found"};
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        snprintf(line, sizeof(line), "%s%s", who, codes[i]);
+        ck_assert_msg(spawn_logged(&spawn, line) == (_i == 0), "%s", line);
+    }
+    ck_assert(!spawn_logged(&spawn, CANARY));
+    wire_close(&wire);
+}
+END_TEST
+
 Suite *log_suite(void)
 {
     Suite *suite = suite_create("log");
@@ -236,6 +271,7 @@ Suite *log_suite(void)
     tcase_add_test(tcase, a_profile_that_nobody_reads_keeps_no_thread_of_the_pool);
     tcase_add_loop_test(tcase, a_log_that_nobody_reads_keeps_no_daemon_that_must_end, 0, 2);
     tcase_add_test(tcase, content_of_requests_appears_in_no_log_and_no_status);
+    tcase_add_loop_test(tcase, who_is_refused_leaves_a_line, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }
