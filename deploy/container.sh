@@ -41,6 +41,7 @@ END
 chmod +x "$scratch/finish"
 mmdebstrap --quiet --mode=root --variant=essential --format=tar --include="$depends" \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/lib/systemd/system/*' \
     --customize-hook="copy-in $scratch/ours /" --customize-hook="$scratch/finish" \
     "$suite" "$scratch/layer.tar" > "$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 

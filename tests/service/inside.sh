@@ -194,7 +194,10 @@ check "a drop-in that allows it is believed" sluiced --config /etc/sluice/home.c
 systemctl reset-failed
 check "and rightly" systemctl start sluiced@home.service
 check "by who asks it" is "$(as alice sluice generate -i home --prompt '417+385=')" 802
-systemctl stop sluiced@home.service sluiced@home.socket 2> /dev/null
+configure example 'model = /usr/share/sluice/demo-model'
+systemctl start sluiced@example.socket
+check "the example model is served from where it lies" is "$(as alice sluice generate -i example --prompt '417+385=')" 802
+systemctl stop sluiced@{home,example}.{service,socket} 2> /dev/null
 
 # ---- reload
 
