@@ -347,6 +347,9 @@ static int check_whole(struct service *service, const char *config, struct error
         rc = check(service, error);
     if (rc && known)
         unit_explain(&unit, error);
+    else if (known)
+        printf("service      %s%s%s\n", unit.name, unit_is_user(&unit) ? ", as user " : "",
+               unit_is_user(&unit) ? unit.user : "");
     return rc;
 }
 

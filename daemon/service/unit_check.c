@@ -194,11 +194,16 @@ int unit_become(const struct unit *unit, struct error *error)
     return 0;
 }
 
+bool unit_is_user(const struct unit *unit)
+{
+    const struct passwd *entry = unit->user[0] ? getpwnam(unit->user) : NULL;
+    return entry && geteuid() == entry->pw_uid;
+}
+
 void unit_explain(const struct unit *unit, struct error *error)
 {
     const struct error inner = *error;
-    const struct passwd *entry = unit->user[0] ? getpwnam(unit->user) : NULL;
-    if (entry && geteuid() == entry->pw_uid)
+    if (unit_is_user(unit))
         error_set(error, inner.code, "%.400s (as user %s, as %s)", inner.text, unit->user,
                   unit->name);
 }

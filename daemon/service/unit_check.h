@@ -16,5 +16,7 @@ int unit_check(const struct unit *unit, const struct options *options, struct er
 /* This process goes on as the unit's user, where it is root's. Else it goes on as it is, and the
  * log says so where that is somebody else. */
 int unit_become(const struct unit *unit, struct error *error);
+/* Whether it does: an unprivileged administrator is somebody else. */
+bool unit_is_user(const struct unit *unit);
 /* Who looked is part of what went wrong. */
 void unit_explain(const struct unit *unit, struct error *error);

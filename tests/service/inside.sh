@@ -152,7 +152,8 @@ check "the log has its name" holds 5 log_says sluiced.service 'user=key/batch jo
 # ---- what the service would not see is told by --check, and by the service
 
 systemctl reset-failed sluiced.service
-check "--check of a good file" sluiced --config /etc/sluice/sluiced.conf --check
+check "--check of a good file says whose eyes it looked with" grep -q '^service  *sluiced.service, as user sluice$' \
+    <<< "$(sluiced --config /etc/sluice/sluiced.conf --check)"
 told() { # NAME PATTERN: by --check, and in the log of a service that does not start
     local code
     sluiced --config "/etc/sluice/$1.conf" --check 2> /tmp/said

@@ -249,6 +249,7 @@ START_TEST(root_looks_as_the_units_user)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
     snprintf(unit.user, sizeof(unit.user), "no-such-user");
+    ck_assert(!unit_is_user(&unit));
     ck_assert_int_eq(unit_become(&unit, &error), -ERR_BAD_CONFIG);
     says(error.text, "there is no user no-such-user");
 }
