@@ -147,6 +147,22 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* The command's options over those before its name, of which none may be given again. */
+static int parse_rest(const struct command *command, struct settings *settings, int argc,
+                      char **argv, int *index, struct error *error)
+{
+    const char *socket = settings->socket, *instance = settings->instance;
+    settings->socket = settings->instance = NULL;
+    int rc = option_parse(command->groups, settings, argc, argv, index, error);
+    if (!rc && socket && settings->socket)
+        rc = error_set(error, ERR_USAGE, "--socket was given twice");
+    if (!rc && instance && settings->instance)
+        rc = error_set(error, ERR_USAGE, "--instance was given twice");
+    settings->socket = socket ? socket : settings->socket;
+    settings->instance = instance ? instance : settings->instance;
+    return rc;
+}
+
 static enum status run_command(const struct command *command, struct settings *settings, int argc,
                                char **argv)
 {
@@ -156,7 +172,7 @@ static enum status run_command(const struct command *command, struct settings *s
         print_help(command);
         return STATUS_OK;
     }
-    int rc = option_parse(command->groups, settings, argc, argv, &index, &error);
+    int rc = parse_rest(command, settings, argc, argv, &index, &error);
     enum status status = STATUS_USAGE;
     if (rc)
         say("%s: %s (see sluice %s --help)", command->name, error.text, command->name);

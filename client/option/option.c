@@ -1,5 +1,6 @@
 #include "client/option/option.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include "protocol/base/number.h"
 
 #define NAME_MAX_SHOWN 64
+#define OPTIONS_GIVEN_MAX 256
 #define HELP_COLUMN 26
 #define HELP_WIDTH 80
 
@@ -202,8 +204,25 @@ static const struct option *find(const struct option_group *groups, const char *
     return NULL;
 }
 
+/* Those of one command line, so that none is taken twice. */
+struct given {
+    const struct option *options[OPTIONS_GIVEN_MAX];
+    size_t count;
+};
+
+static int note(struct given *given, const struct option *option, struct error *error)
+{
+    for (size_t i = 0; i < given->count; i++)
+        if (given->options[i] == option)
+            return error_set(error, ERR_USAGE, "--%s was given twice", option->name);
+    assert(given->count < OPTIONS_GIVEN_MAX); /* each is here once, and there are fewer */
+    if (option->kind != OPTION_LIST)
+        given->options[given->count++] = option;
+    return 0;
+}
+
 static int parse_one(const struct option_group *groups, void *into, int argc, char **argv,
-                     int *index, struct error *error)
+                     int *index, struct given *given, struct error *error)
 {
     const char *argument = argv[*index];
     const char *name = argument[1] == '-' ? argument + 2 : argument[1] == 'i' ? "instance" : "";
@@ -223,18 +242,20 @@ static int parse_one(const struct option_group *groups, void *into, int argc, ch
         text = argv[++*index];
     }
     ++*index;
-    return set_text(option, into, text, error);
+    int rc = note(given, option, error);
+    return rc ? rc : set_text(option, into, text, error);
 }
 
 int option_parse(const struct option_group *groups, void *into, int argc, char **argv, int *index,
                  struct error *error)
 {
+    struct given given = {.count = 0};
     while (*index < argc && argv[*index][0] == '-' && argv[*index][1]) {
         if (!strcmp(argv[*index], "--")) {
             ++*index;
             return 0;
         }
-        int rc = parse_one(groups, into, argc, argv, index, error);
+        int rc = parse_one(groups, into, argc, argv, index, &given, error);
         if (rc)
             return rc;
     }

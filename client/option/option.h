@@ -51,7 +51,8 @@ struct option_group {
     const struct option *options; /* ends with a null name */
 };
 
-/* Reads argv from *index on, up to the first argument that is no option (or after "--"). */
+/* Reads argv from *index on, up to the first argument that is no option (or after "--"). Given twice
+ * is refused; a LIST adds up. */
 int option_parse(const struct option_group *groups, void *into, int argc, char **argv, int *index,
                  struct error *error);
 /* Reads the members of an object, whose keys are the names with "_" for "-". */

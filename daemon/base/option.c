@@ -38,7 +38,7 @@ void options_free(struct options *options)
     if (!options)
         return;
     for (uint32_t i = 0; i < option_count; i++)
-        if (option_table[i].kind == OPTION_TEXT)
+        if (option_table[i].kind == OPTION_TEXT || option_table[i].kind == OPTION_LIST)
             free(*(char **)option_field(options, &option_table[i]));
     free(options);
 }
@@ -92,11 +92,12 @@ static int read_line(struct options *options, const char *name, uint32_t number,
         return error_set(error, ERR_BAD_CONFIG, "%s:%u: there is no option \"%.*s\"", name, number,
                          (int)(key.length > 64 ? 64 : key.length), key.text);
     uint32_t *first = &seen[option - option_table];
-    if (*first)
+    bool more = *first && option->kind == OPTION_LIST;
+    if (*first && !more)
         return error_set(error, ERR_BAD_CONFIG, "%s:%u: %s was set in line %u already", name,
                          number, option->name, *first);
-    *first = number;
-    int rc = option_set(options, option, value.text, value.length, &why);
+    *first = *first ? *first : number;
+    int rc = (more ? option_add : option_set)(options, option, value.text, value.length, &why);
     if (rc)
         return error_set(error, -rc == ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_BAD_CONFIG, "%s:%u: %s",
                          name, number, why.text);
@@ -145,39 +146,59 @@ int options_read_file(struct options *options, const char *path, struct error *e
 /* ---- environment ------------------------------------------------------------------------------
  */
 
+/* The name in an entry, as a file would write it: "" when it is not one of ours, or none that
+ * options have. */
+static void environment_key(const char *entry, char key[64])
+{
+    size_t prefix = strlen(ENVIRONMENT_PREFIX);
+    const char *equals = strchr(entry, '=');
+    key[0] = '\0';
+    if (strncmp(entry, ENVIRONMENT_PREFIX, prefix) != 0 || !equals)
+        return;
+    size_t length = (size_t)(equals - entry) - prefix;
+    if (length >= 64)
+        return;
+    for (size_t i = 0; i < length; i++) {
+        char c = entry[prefix + i];
+        key[i] = c == '_' ? '-' : (char)tolower((unsigned char)c);
+    }
+    key[length] = '\0';
+}
+
+/* `seen`: two entries may be the same option, in other letters or as a process was given them. */
+static int read_variable(struct options *options, const struct option *option, const char *entry,
+                         bool *seen, struct error *error)
+{
+    struct error why;
+    const char *value = strchr(entry, '=') + 1;
+    bool more = *seen && option->kind == OPTION_LIST;
+    if (*seen && !more)
+        return error_set(error, ERR_BAD_CONFIG, "environment: %s is set twice", option->name);
+    *seen = true;
+    int rc = (more ? option_add : option_set)(options, option, value, strlen(value), &why);
+    return rc ? error_set(error, -rc == ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_BAD_CONFIG,
+                          "environment: %s", why.text)
+              : 0;
+}
+
 int options_read_environment(struct options *options, char *const *environment, char unknown[64],
                              struct error *error)
 {
-    size_t prefix = strlen(ENVIRONMENT_PREFIX);
+    bool seen[OPTIONS_MAX] = {false};
+    int rc = 0;
     unknown[0] = '\0';
-    for (; environment && *environment; environment++) {
-        const char *entry = *environment, *equals = strchr(entry, '=');
-        if (strncmp(entry, ENVIRONMENT_PREFIX, prefix) != 0 || !equals)
-            continue;
+    for (; !rc && environment && *environment; environment++) {
+        const char *entry = *environment;
         char key[64];
-        size_t length = (size_t)(equals - entry) - prefix;
-        const struct option *option = NULL;
-        if (length < sizeof(key)) {
-            for (size_t i = 0; i < length; i++) {
-                char c = entry[prefix + i];
-                key[i] = c == '_' ? '-' : (char)tolower((unsigned char)c);
-            }
-            option = option_find(key, length);
-            if (length == strlen("config") && memcmp(key, "config", length) == 0)
-                continue; /* read by options_read_command */
-        }
-        if (!option) {
-            if (!unknown[0])
-                snprintf(unknown, 64, "%.*s", (int)(equals - entry), entry);
-            continue;
-        }
-        struct error why;
-        int rc = option_set(options, option, equals + 1, strlen(equals + 1), &why);
-        if (rc)
-            return error_set(error, -rc == ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_BAD_CONFIG,
-                             "environment: %s", why.text);
+        environment_key(entry, key);
+        const struct option *option = option_find(key, strlen(key));
+        bool ours = strncmp(entry, ENVIRONMENT_PREFIX, strlen(ENVIRONMENT_PREFIX)) == 0;
+        if (option)
+            rc = read_variable(options, option, entry, &seen[option - option_table], error);
+        else if (ours && strcmp(key, "config") != 0 && strchr(entry, '=') && !unknown[0])
+            snprintf(unknown, 64, "%.*s", (int)strcspn(entry, "="), entry);
     }
-    return 0;
+    return rc;
 }
 
 /* ---- command line -----------------------------------------------------------------------------
@@ -237,13 +258,13 @@ static bool switch_alone(const struct option *option, const struct flag *flag, i
 }
 
 static int set_flag(struct options *options, const struct option *option, const char *value,
-                    struct error *error)
+                    bool more, struct error *error)
 {
     struct error why;
     /* In a file and the environment that is what stands there when nothing is meant. */
     if (!*value && strcmp(option->name, "socket") == 0)
         return error_set(error, ERR_USAGE, "--socket: the path is empty");
-    int rc = option_set(options, option, value, strlen(value), &why);
+    int rc = (more ? option_add : option_set)(options, option, value, strlen(value), &why);
     return rc ? error_set(error, -rc == ERR_NO_MEMORY ? ERR_NO_MEMORY : ERR_USAGE, "--%s", why.text)
               : 0;
 }
@@ -262,7 +283,15 @@ static int read_profile_file(struct options *options, bool *seen, const char *pa
     if (seen[option - option_table])
         return error_set(error, ERR_USAGE, "--%s was given twice", option->name);
     seen[option - option_table] = true;
-    return options ? set_flag(options, option, path, error) : 0;
+    return options ? set_flag(options, option, path, false, error) : 0;
+}
+
+static int read_config(const struct flag *flag, int argc, char *const *argv, int *i,
+                       const char **config, struct error *error)
+{
+    if (*config)
+        return error_set(error, ERR_USAGE, "--config was given twice");
+    return flag_value(flag, argc, argv, i, config, error);
 }
 
 /* Walks all arguments; options are set where `options` is given, commands where `command` is. */
@@ -270,6 +299,7 @@ static int walk_flags(int argc, char *const *argv, struct options *options,
                       struct option_command *command, struct error *error)
 {
     bool seen[OPTIONS_MAX] = {false};
+    const char *config = NULL;
     for (int i = 1; i < argc; i++) {
         struct flag flag = {0};
         const char *value = NULL;
@@ -285,24 +315,25 @@ static int walk_flags(int argc, char *const *argv, struct options *options,
             continue;
         }
         if (flag_is(&flag, "config")) {
-            rc = flag_value(&flag, argc, argv, &i, &value, error);
+            rc = read_config(&flag, argc, argv, &i, &config, error);
             if (rc)
                 return rc;
             if (command)
-                command->config = value;
+                command->config = config;
             continue;
         }
         const struct option *option = option_find(flag.name.text, flag.name.length);
         if (!option)
             return error_set(error, ERR_USAGE, "there is no flag \"%.64s\"; see --help", argv[i]);
-        if (seen[option - option_table])
+        bool *given = &seen[option - option_table], more = *given && option->kind == OPTION_LIST;
+        if (*given && !more)
             return error_set(error, ERR_USAGE, "--%s was given twice", option->name);
-        seen[option - option_table] = true;
+        *given = true;
         value = "yes";
         if (!switch_alone(option, &flag, argc, argv, i))
             rc = flag_value(&flag, argc, argv, &i, &value, error);
         if (!rc && options)
-            rc = set_flag(options, option, value, error);
+            rc = set_flag(options, option, value, more, error);
         if (!rc && file_follows(option, argc, argv, i))
             rc = read_profile_file(options, seen, argv[++i], error);
         if (rc)

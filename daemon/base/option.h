@@ -1,8 +1,10 @@
 /* Options: one table (option.def) for flags, file, environment, --help and --print-config.
  *
  * Default < file < environment < flag. A file has lines "key = value" and "# comment"; a key that
- * is unknown, repeated or out of range is an error with file and line, and likewise in flags. Any
- * thread; a struct options is not changed once it is made. It owns its texts.
+ * is unknown, repeated or out of range is an error with file and line, and likewise in flags. What
+ * holds several things (LIST) may repeat within one of these sources, and adds up; the next source
+ * stands instead of the one before it. Any thread; a struct options is not changed once it is made.
+ * It owns its texts.
  */
 #pragma once
 
@@ -17,6 +19,7 @@ enum { DEVICE_AUTO, DEVICE_CUDA, DEVICE_CPU }; /* options.device */
 
 struct options {
 #define OPTION_FIELD_TEXT char *
+#define OPTION_FIELD_LIST char *
 #define OPTION_FIELD_SWITCH bool
 #define OPTION_FIELD_COUNT uint64_t
 #define OPTION_FIELD_BYTES uint64_t
@@ -62,6 +65,14 @@ int options_reloadable(const struct options *now, const struct options *next, st
 void options_print_help(FILE *file);
 /* A file that options_read_file() reads back to the same options; secrets are left out. */
 void options_print_config(const struct options *options, FILE *file);
+
+/* The next of a LIST, without the blanks around it; false at the end. It may be empty, but for the
+ * one behind a last comma, which is none. */
+struct option_word {
+    const char *text; /* borrowed from the list */
+    size_t length;
+};
+bool option_next(const char **list, struct option_word *ret_word);
 
 /* log.h's levels and formats. */
 int options_log_level(const struct options *options);

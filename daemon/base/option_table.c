@@ -1,5 +1,6 @@
 #include "daemon/base/option_table.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "protocol/base/utf8.h"
 
 #define RANGE_TEXT(low, high) .min = (low), .max = (high)
+#define RANGE_LIST(low, high) .min = (low), .max = (high)
 #define RANGE_SWITCH(low, high) .min = 0, .max = 1
 #define RANGE_COUNT(low, high) .min = (low), .max = (high)
 #define RANGE_BYTES(low, high) .min = (low), .max = (high)
@@ -116,6 +118,25 @@ static int set_text(struct options *options, const struct option *option, const 
     return 0;
 }
 
+/* Behind what it has. */
+static int add_text(struct options *options, const struct option *option, const char *text,
+                    size_t length, struct error *error)
+{
+    const char *now = text_of(options, option);
+    size_t before = strlen(now);
+    if (before == 0 || length == 0)
+        return error_set(error, ERR_BAD_CONFIG, "%s: one of several values is empty", option->name);
+    char *both = malloc(before + 1 + length);
+    if (!both)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %s", option->name);
+    memcpy(both, now, before);
+    both[before] = ',';
+    memcpy(both + before + 1, text, length);
+    int rc = set_text(options, option, both, before + 1 + length, error);
+    free(both);
+    return rc;
+}
+
 static int set_switch(struct options *options, const struct option *option, const char *text,
                       size_t length, struct error *error)
 {
@@ -219,6 +240,7 @@ int option_set(struct options *options, const struct option *option, const char 
         return error_set(error, ERR_BAD_CONFIG, "%s: not a text", option->name);
     switch (option->kind) {
     case OPTION_TEXT:
+    case OPTION_LIST:
         return set_text(options, option, text, length, error);
     case OPTION_SWITCH:
         return set_switch(options, option, text, length, error);
@@ -232,6 +254,30 @@ int option_set(struct options *options, const struct option *option, const char 
     return set_number(options, option, text, length, error);
 }
 
+int option_add(struct options *options, const struct option *option, const char *text,
+               size_t length, struct error *error)
+{
+    assert(option->kind == OPTION_LIST);
+    if (memchr(text, '\0', length))
+        return error_set(error, ERR_BAD_CONFIG, "%s: not a text", option->name);
+    return add_text(options, option, text, length, error);
+}
+
+bool option_next(const char **list, struct option_word *ret_word)
+{
+    const char *text = *list;
+    if (!text || !*text)
+        return false;
+    size_t length = strcspn(text, ",");
+    *list = text[length] ? text + length + 1 : NULL;
+    while (length > 0 && *text == ' ')
+        text++, length--;
+    while (length > 0 && text[length - 1] == ' ')
+        length--;
+    *ret_word = (struct option_word){text, length};
+    return true;
+}
+
 /* ---- showing -----------------------------------------------------------------------------------
  */
 
@@ -242,6 +288,7 @@ void option_show(const struct options *options, const struct option *option, cha
     size_t length = 0;
     switch (option->kind) {
     case OPTION_TEXT:
+    case OPTION_LIST:
         snprintf(text, size, "%s", text_of(options, option));
         return;
     case OPTION_SWITCH:
@@ -262,6 +309,7 @@ bool option_equal(const struct options *a, const struct options *b, const struct
 {
     switch (option->kind) {
     case OPTION_TEXT:
+    case OPTION_LIST:
         return strcmp(text_of(a, option), text_of(b, option)) == 0;
     case OPTION_SWITCH:
         return *(const bool *)field_of(a, option) == *(const bool *)field_of(b, option);
@@ -290,6 +338,8 @@ static void print_range(const struct option *option, FILE *file)
         fprintf(file, "default %s", option->default_text);
     else
         fprintf(file, "no default");
+    if (option->kind == OPTION_LIST)
+        fprintf(file, "; several add up");
     if (option->reload)
         fprintf(file, "; reloadable");
 }
@@ -297,6 +347,7 @@ static void print_range(const struct option *option, FILE *file)
 static const char *metavariable(const struct option *option)
 {
     static const char *const names[] = {[OPTION_TEXT] = "TEXT",
+                                        [OPTION_LIST] = "TEXT,...",
                                         [OPTION_SWITCH] = "yes|no",
                                         [OPTION_COUNT] = "N",
                                         [OPTION_BYTES] = "SIZE",
@@ -314,7 +365,7 @@ void options_print_help(FILE *file)
             "  --print-config  print the options in effect, as a file, and end\n"
             "  --help, --version\n\n"
             "Each of these may stand in the file as \"name = value\", in the environment as "
-            "SLUICE_NAME, and as a flag:\n\n");
+            "SLUICE_NAME, and as a flag, once; what holds several may repeat, and adds up:\n\n");
     for (uint32_t i = 0; i < option_count; i++) {
         const struct option *option = &option_table[i];
         fprintf(file, "  --%s %s\n        %s\n        (", option->name, metavariable(option),

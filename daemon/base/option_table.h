@@ -11,6 +11,7 @@
 
 enum option_kind {
     OPTION_TEXT,
+    OPTION_LIST,
     OPTION_SWITCH,
     OPTION_COUNT,
     OPTION_BYTES,
@@ -37,6 +38,9 @@ const struct option *option_find(const char *name, size_t length);
 void *option_field(struct options *options, const struct option *option);
 /* Errors start with the option's name. */
 int option_set(struct options *options, const struct option *option, const char *text,
+               size_t length, struct error *error);
+/* A further value of the same source: a LIST takes it behind what it has. */
+int option_add(struct options *options, const struct option *option, const char *text,
                size_t length, struct error *error);
 /* The value as a file would say it; cut at `size`. */
 void option_show(const struct options *options, const struct option *option, char *text,

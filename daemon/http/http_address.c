@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/base/option.h"
+
 #define BACKLOG 1024
 #define TEXT_MAX 256
 
@@ -62,17 +64,17 @@ static int read_place(const char *text, struct place *place, struct error *error
 static int next_place(const char **list, struct place *place, struct error *error)
 {
     char text[TEXT_MAX];
-    size_t length = strcspn(*list, ",");
+    struct option_word word = {0};
     memset(place, 0, sizeof(*place));
-    if (length == 0 || length >= sizeof(text))
+    if (!option_next(list, &word) || word.length == 0 || word.length >= sizeof(text))
         return error_set(error, ERR_BAD_CONFIG,
                          "a list of unix:PATH and HOST:PORT with commas between is expected");
-    memcpy(text, *list, length);
-    text[length] = '\0';
-    *list += length + ((*list)[length] == ',');
+    memcpy(text, word.text, word.length);
+    text[word.length] = '\0';
+    *list = *list ? *list : "";
     if (strncmp(text, "unix:", 5) != 0)
         return read_place(text, place, error);
-    memcpy(place->path, text + 5, length - 4);
+    memcpy(place->path, text + 5, word.length - 4);
     return 0;
 }
 

@@ -82,7 +82,7 @@ START_TEST(tokens_are_printed_with_commas)
     char expected[256];
     expect_tokens(expected, 5);
     program_run(&program, "generate", "--tokens", "1,2,3", "--max-tokens", "5", "--ignore-eos",
-                _i ? "--no-stream" : "--max-tokens=5", NULL);
+                _i ? "--no-stream" : "--seed=5", NULL);
     ck_assert_str_eq(program.err_text, "");
     ck_assert_str_eq(program.out_text, expected);
     ck_assert_int_eq(program.status, 0);
@@ -378,7 +378,12 @@ static const struct {
     {3, "/run/sluice/none.sock", {"health", "-i", "none"}},
     {3, "/run/sluice/none.sock", {"-i", "none", "health"}},
     {3, "/run/sluice/none.sock", {"--instance=none", "health"}},
-    {3, "/run/sluice/other.sock", {"-i", "none", "health", "-i", "other"}},
+    {2, "--instance was given twice", {"-i", "none", "health", "-i", "other"}},
+    {2, "--instance was given twice", {"health", "-i", "a", "--instance", "a"}},
+    {2, "--socket was given twice", {"--socket", "/a", "health", "--socket", "/a"}},
+    {2, "--tokens was given twice", {"generate", "--tokens", "1", "--tokens", "2"}},
+    {2, "--max-tokens was given twice", {"generate", "--max-tokens", "1", "--max-tokens=1"}},
+    {2, "--json was given twice", {"stats", "--json", "--json"}},
     {3, "/run/sluice/none.sock", {"bench", "-i", "none"}},
     {2, "not a path", {"bench", "-i", "../a"}},
     {2, "one of --socket and", {"-i", "a", "health", "--socket", "b"}},

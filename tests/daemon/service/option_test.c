@@ -134,7 +134,53 @@ static const struct {
     {{"--socket", ""}, "--socket: the path is empty"},
     {{"--socket="}, "--socket: the path is empty"},
     {{"--profile-steps", "1", "a", "--profile-file", "b"}, "--profile-file was given twice"},
+    {{"--config", "/a", "--config", "/b"}, "--config was given twice"},
+    {{"--http", "unix:/a", "--http", ""}, "--http: one of several values is empty"},
+    {{"--http", "", "--http", "unix:/a"}, "--http: one of several values is empty"},
 };
+
+/* Of each option, whatever its kind: what is said twice holds twice, or is refused. */
+START_TEST(nothing_that_repeats_is_lost)
+{
+    const struct option *option = &option_table[_i];
+    char flag[64], line[512], variable[192], unknown[64], one[128], both[260];
+    bool list = option->kind == OPTION_LIST;
+    option_show(options, option, one, sizeof(one));
+    if (list || option->kind == OPTION_TEXT)
+        snprintf(one, sizeof(one), "x");
+    snprintf(both, sizeof(both), "%s,%s", one, one);
+    snprintf(flag, sizeof(flag), "--%s", option->name);
+    char *argv[] = {"sluiced", flag, one, flag, one, NULL};
+    int flags = options_read_flags(options, 5, argv, &error);
+    ck_assert_msg(flags == (list ? 0 : -ERR_USAGE), "%s", option->name);
+    snprintf(variable, sizeof(variable), "SLUICE_%s", option->name);
+    for (char *c = variable; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    snprintf(variable + strlen(variable), 64, "=%.60s", one);
+    char *environment[] = {variable, variable, NULL};
+    int variables = options_read_environment(options, environment, unknown, &error);
+    ck_assert_msg(variables == (list ? 0 : -ERR_BAD_CONFIG), "%s", option->name);
+    snprintf(line, sizeof(line), "%s = %s\n%s = %s\n", option->name, one, option->name, one);
+    ck_assert_msg(read_text(line) == (list ? 0 : -ERR_BAD_CONFIG), "%s", option->name);
+    if (list) {
+        option_show(options, option, line, sizeof(line));
+        ck_assert_str_eq(line, both); /* and the last source alone */
+    }
+}
+END_TEST
+
+START_TEST(a_list_is_walked_without_its_blanks)
+{
+    struct option_word word;
+    const char *list = " a,b b ,,c,", *expected[] = {"a", "b b", "", "c"};
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        ck_assert(option_next(&list, &word));
+        ck_assert_uint_eq(word.length, strlen(expected[i]));
+        ck_assert_int_eq(strncmp(word.text, expected[i], word.length), 0);
+    }
+    ck_assert(!option_next(&list, &word));
+}
+END_TEST
 
 START_TEST(mistakes_on_the_command_line_are_named)
 {
@@ -255,6 +301,8 @@ Suite *option_suite(void)
                    a_flag_goes_over_the_environment_goes_over_the_file_goes_over_the_default);
     tcase_add_loop_test(tcase, mistakes_on_the_command_line_are_named, 0,
                         (int)(sizeof(misused) / sizeof(misused[0])));
+    tcase_add_loop_test(tcase, nothing_that_repeats_is_lost, 0, (int)option_count);
+    tcase_add_test(tcase, a_list_is_walked_without_its_blanks);
     tcase_add_test(tcase, what_is_printed_reads_back_to_the_same);
     tcase_add_test(tcase, only_reloadable_options_may_change);
     tcase_add_test(tcase, relations_between_options_are_checked);
