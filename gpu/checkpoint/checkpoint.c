@@ -10,6 +10,7 @@
 
 #include "gpu/checkpoint/config_field.h"
 #include "gpu/checkpoint/file.h"
+#include "gpu/checkpoint/format.h"
 #include "gpu/checkpoint/safetensors.h"
 
 #define SINGLE_NAME "model.safetensors"
@@ -260,6 +261,9 @@ static int open_sharded(struct opening *opening)
 
 int checkpoint_open(const char *directory, struct checkpoint **ret_checkpoint, struct error *error)
 {
+    int rc = file_exists(directory, INDEX_NAME) ? 0 : format_refuse(directory, SINGLE_NAME, error);
+    if (rc)
+        return rc;
     struct checkpoint *checkpoint = calloc(1, sizeof(*checkpoint));
     if (checkpoint)
         checkpoint->shards = calloc(CHECKPOINT_FILES_MAX, sizeof(*checkpoint->shards));
@@ -269,7 +273,7 @@ int checkpoint_open(const char *directory, struct checkpoint **ret_checkpoint, s
     }
     struct opening opening = {.checkpoint = checkpoint, .directory = directory, .error = error};
     bool sharded = !file_exists(directory, SINGLE_NAME) && file_exists(directory, INDEX_NAME);
-    int rc = sharded ? open_sharded(&opening) : open_shard(&opening, SINGLE_NAME);
+    rc = sharded ? open_sharded(&opening) : open_shard(&opening, SINGLE_NAME);
     if (rc) {
         checkpoint_close(checkpoint);
         return rc;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gpu/checkpoint/file.h"
+#include "gpu/checkpoint/format.h"
 #include "gpu/models/family.h"
 #include "gpu/models/generation.h"
 #include "gpu/models/rope_config.h"
@@ -313,8 +314,10 @@ int model_config_load(const char *directory, struct model_config *ret, struct er
 {
     char *config = NULL, *generation = NULL;
     size_t config_length = 0, generation_length = 0;
-    int rc =
-        file_text(directory, "config.json", MODEL_CONFIG_BYTES_MAX, &config, &config_length, error);
+    int rc = format_refuse(directory, "config.json", error);
+    if (rc == 0)
+        rc = file_text(directory, "config.json", MODEL_CONFIG_BYTES_MAX, &config, &config_length,
+                       error);
     if (rc == 0 && file_exists(directory, "generation_config.json"))
         rc = file_text(directory, "generation_config.json", MODEL_CONFIG_BYTES_MAX, &generation,
                        &generation_length, error);

@@ -326,6 +326,58 @@ START_TEST(a_directory_that_is_none_is_named)
 }
 END_TEST
 
+#define READ ": a directory with config.json and *.safetensors is read (Hugging Face layout)"
+
+static const struct {
+    const char *files[4]; /* beside config.json, where `config` is set */
+    bool config;
+    const char *path; /* "": the directory itself */
+    const char *text;
+} foreign[] = {
+    {{"m.gguf"}, false, "", "@: holds m.gguf and no config.json: GGUF is not supported" READ},
+    {{"m.gguf"}, false, "/m.gguf", "@/m.gguf: GGUF is not supported" READ},
+    {{"m.GGUF"}, true, "", "@: holds m.GGUF and no model.safetensors: GGUF is not supported" READ},
+    {{"pytorch_model-00002-of-00002.bin", "optimizer.pt", "pytorch_model-00001-of-00002.bin"},
+     true,
+     "",
+     "@: holds pytorch_model-00001-of-00002.bin and no model.safetensors: PyTorch's .bin is not "
+     "supported" READ},
+    {{"consolidated.00.pth", "tokenizer.model"},
+     false,
+     "",
+     "@: holds consolidated.00.pth and no config.json: PyTorch's .pth is not supported" READ},
+    {{"tf_model.h5", "flax_model.msgpack"},
+     true,
+     "",
+     "@: holds tf_model.h5 and no model.safetensors: TensorFlow's .h5 is not supported" READ},
+    {{"model.safetensors"},
+     true,
+     "/model.safetensors",
+     "@/model.safetensors: a file: name the directory that holds it"},
+    /* Training leaves these beside weights that are missing. */
+    {{"training_args.bin", "rng_state.pth"}, true, "", "@/model.safetensors: no such file"},
+    {{".bin"}, false, "", "@/config.json: no such file"},
+};
+
+START_TEST(formats_that_are_not_read_are_named)
+{
+    char path[SCRATCH_PATH_MAX];
+    struct error error = {0};
+    if (foreign[_i].config) {
+        size_t length;
+        char *config = scratch_read(SINGLE, CONFIG, &length);
+        scratch_write(directory, CONFIG, config, length);
+        free(config);
+    }
+    for (int i = 0; i < 4 && foreign[_i].files[i]; i++)
+        scratch_write(directory, foreign[_i].files[i], "x", 1);
+    ck_assert_int_lt(snprintf(path, sizeof(path), "%s%s", directory, foreign[_i].path),
+                     (int)sizeof(path));
+    ck_assert_int_eq(load(path, &error), -ERR_BAD_MODEL);
+    expect(&error, foreign[_i].text);
+}
+END_TEST
+
 /* The superuser reads everything, so the test becomes somebody else. The process is the test's own.
  */
 START_TEST(a_directory_or_file_without_permission_is_named)
@@ -364,6 +416,8 @@ Suite *directory_suite(void)
     tcase_add_test(tcase, symlinks_to_files_are_followed);
     tcase_add_test(tcase, a_tensor_that_nobody_asks_for_is_tolerated);
     tcase_add_test(tcase, a_directory_that_is_none_is_named);
+    tcase_add_loop_test(tcase, formats_that_are_not_read_are_named, 0,
+                        sizeof(foreign) / sizeof(foreign[0]));
     tcase_add_test(tcase, a_directory_or_file_without_permission_is_named);
     suite_add_tcase(suite, tcase);
     return suite;
