@@ -57,7 +57,7 @@ struct gpu_group {
 };
 
 struct gpu_model {
-    char id[128]; /* last part of the directory, or "synthetic:NAME" */
+    char id[128]; /* the directory's name (gpu/checkpoint/snapshot.h), or "synthetic:NAME" */
     char arch[32];
     char dtype[8]; /* compute dtype */
     uint32_t vocab;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gpu/base/device.h"
+#include "gpu/checkpoint/snapshot.h"
 #include "gpu/graph/stages.h"
 #include "gpu/kernels/step/null_rule.h"
 #include "gpu/models/family.h"
@@ -115,18 +116,12 @@ static void limits_set(struct engine_config *facts, const struct gpu_options *op
     limits->ids_max = tokens + slots + slots * GPU_STOP_IDS_MAX;
 }
 
-/* "synthetic:NAME" whole, or the last part of the directory's path. */
 static void id_set(struct gpu_model *model, const char *name)
 {
-    size_t end = strlen(name);
-    while (end > 1 && name[end - 1] == '/')
-        end--;
-    size_t first = end;
-    while (first > 0 && name[first - 1] != '/')
-        first--;
     if (synthetic_is(name))
-        first = 0;
-    snprintf(model->id, sizeof model->id, "%.*s", (int)(end - first), name + first);
+        snprintf(model->id, sizeof model->id, "%s", name);
+    else
+        snapshot_name(name, model->id, sizeof model->id);
 }
 
 int facts_stage(const struct engine_config *facts, uint32_t stage, struct op **ret_ops,

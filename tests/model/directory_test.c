@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpu/checkpoint/snapshot.h"
 #include "gpu/models/model.h"
 #include "tests/model/model_suites.h"
 #include "tests/model/scratch.h"
@@ -378,6 +379,56 @@ START_TEST(formats_that_are_not_read_are_named)
 }
 END_TEST
 
+static const struct {
+    const char *path, *name; /* "@" stands for a directory that has the two below */
+} called[] = {
+    {"/models/Llama-3.1-8B", "Llama-3.1-8B"},
+    {"Llama-3.1-8B//", "Llama-3.1-8B"},
+    {"/x/models--meta-llama--Llama-3.1-8B/snapshots/0e9e39f249a16976918f6564b8830bc894c89659",
+     "meta-llama/Llama-3.1-8B"},
+    {"models--gpt2/snapshots/main/", "gpt2"},
+    {"models--a--b/blobs/main", "main"},
+    {"models--/snapshots/main", "main"},
+    {"snapshots/main", "main"},
+    {"/", ""},
+    {"/none/0123456789012345678901234567890123456789", "0123456789012345678901234567890123456789"},
+    {"@/models--org--some-model/snapshots/0123456789012345678901234567890123456789/.",
+     "org/some-model"},
+    {"@/0123456789012345678901234567890123456789", "org/some-model"}, /* a link to it */
+    {"@/mine", "mine"},                                               /* likewise */
+};
+
+START_TEST(a_model_is_called_by_its_directory_and_a_snapshot_by_its_repository)
+{
+    static const char *const made[] = {
+        "models--org--some-model", "models--org--some-model/snapshots",
+        "models--org--some-model/snapshots/0123456789012345678901234567890123456789"};
+    static const char *const links[] = {"0123456789012345678901234567890123456789", "mine"};
+    char path[512], name[128];
+    for (size_t i = 0; i < sizeof(made) / sizeof(made[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", directory, made[i]);
+        ck_assert_int_eq(mkdir(path, 0755), 0);
+    }
+    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", directory, links[i]);
+        ck_assert_int_eq(symlink(made[2], path), 0);
+    }
+    for (size_t i = 0; i < sizeof(called) / sizeof(called[0]); i++) {
+        bool place = called[i].path[0] == '@';
+        snprintf(path, sizeof(path), "%s%s", place ? directory : "", called[i].path + place);
+        snapshot_name(path, name, sizeof(name));
+        ck_assert_str_eq(name, called[i].name);
+    }
+    char small[4];
+    snapshot_name("models--a--bcdefg/snapshots/x", small, sizeof(small));
+    ck_assert_uint_lt(strlen(small), sizeof(small));
+    for (size_t i = 3; i-- > 0;) {
+        snprintf(path, sizeof(path), "%s/%s", directory, made[i]);
+        ck_assert_int_eq(rmdir(path), 0);
+    }
+}
+END_TEST
+
 /* The superuser reads everything, so the test becomes somebody else. The process is the test's own.
  */
 START_TEST(a_directory_or_file_without_permission_is_named)
@@ -416,6 +467,7 @@ Suite *directory_suite(void)
     tcase_add_test(tcase, symlinks_to_files_are_followed);
     tcase_add_test(tcase, a_tensor_that_nobody_asks_for_is_tolerated);
     tcase_add_test(tcase, a_directory_that_is_none_is_named);
+    tcase_add_test(tcase, a_model_is_called_by_its_directory_and_a_snapshot_by_its_repository);
     tcase_add_loop_test(tcase, formats_that_are_not_read_are_named, 0,
                         sizeof(foreign) / sizeof(foreign[0]));
     tcase_add_test(tcase, a_directory_or_file_without_permission_is_named);
