@@ -9,6 +9,7 @@
 
 #include "daemon/base/option_table.h"
 #include "daemon/base/grant.h"
+#include "daemon/base/model_name.h"
 #include "protocol/base/log.h"
 #include "protocol/base/utf8.h"
 
@@ -380,7 +381,9 @@ int options_check(const struct options *options, struct error *error)
         return error_limit(error, ERR_BAD_CONFIG, options->gpu_memory_max, options->kv_max,
                            "kv-max must be at most gpu-memory-max");
     struct grants grants;
-    return grants_read(&grants, options->users, error);
+    struct model_names names;
+    int rc = model_names_read(&names, options->served_model_name, "", error);
+    return rc ? rc : grants_read(&grants, options->users, error);
 }
 
 int options_load(int argc, char *const *argv, char *const *environment,

@@ -1,6 +1,5 @@
 /* What an exchange can be told without the device: models, health, version, and tokens of texts. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/api/metrics.h"
 #include "daemon/api/status.h"
@@ -10,18 +9,18 @@
 
 int lookup_model(const struct exchange *exchange, const char *name, struct error *error)
 {
-    const char *own = exchange->http->server->model.id;
-    if (strcmp(name, own) == 0)
+    const struct server *server = exchange->http->server;
+    if (model_names_has(&server->names, name))
         return 0;
-    return error_set(error, ERR_NOT_FOUND, "there is no model %.64s here, but %s", name, own);
+    return error_set(error, ERR_NOT_FOUND, "there is no model %.64s here, but %s", name,
+                     server->model.id);
 }
 
-static void put_model(struct json_writer *writer, const void *context)
+static void put_named(struct json_writer *writer, const struct exchange *exchange, const char *name)
 {
-    const struct exchange *exchange = context;
     const struct server *server = exchange->http->server;
     json_open(writer, NULL, '{');
-    json_put_text(writer, "id", server->model.id);
+    json_put_text(writer, "id", name);
     json_put_text(writer, "object", "model");
     json_put_uint(writer, "created", exchange->http->created_s);
     json_put_text(writer, "owned_by", "sluice");
@@ -29,12 +28,21 @@ static void put_model(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
+static void put_model(struct json_writer *writer, const void *context)
+{
+    const struct exchange *exchange = context;
+    put_named(writer, exchange, exchange->object);
+}
+
 static void put_models(struct json_writer *writer, const void *context)
 {
+    const struct exchange *exchange = context;
+    const struct model_names *names = &exchange->http->server->names;
     json_open(writer, NULL, '{');
     json_put_text(writer, "object", "list");
     json_open(writer, "data", '[');
-    put_model(writer, context);
+    for (uint32_t i = 0; i < names->count; i++)
+        put_named(writer, exchange, names->names[i]);
     json_close(writer, ']');
     json_close(writer, '}');
 }

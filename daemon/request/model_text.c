@@ -193,6 +193,33 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
     return error_set(error, why->code, "%s", why->text);
 }
 
+int model_text_template(struct model_text *model_text, const char *path, struct error *error)
+{
+    struct chat_template *chat;
+    struct error found;
+    char *text, *directory = strdup(path);
+    size_t length;
+    if (!directory)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a path");
+    char *slash = strrchr(directory, '/');
+    if (slash)
+        *slash = '\0';
+    int rc = file_text(!slash ? "." : slash == directory ? "/" : directory,
+                       slash ? path + (slash - directory) + 1 : path, CHAT_SOURCE_MAX, &text,
+                       &length, &found);
+    free(directory);
+    if (!rc) {
+        rc = chat_template_load(text, length, &chat, &found);
+        free(text);
+    }
+    if (rc)
+        return error_set(error, lacked(&found) ? found.code : ERR_BAD_CONFIG,
+                         "chat-template: %.128s: %s", path, found.text);
+    chat_template_free(model_text->chat);
+    model_text->chat = chat;
+    return 0;
+}
+
 void model_text_free(struct model_text *model_text)
 {
     tokenizer_free(model_text->tokenizer);

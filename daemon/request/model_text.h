@@ -33,6 +33,9 @@ struct model_text {
  * tokens are the bytes. Negative only for want of memory or descriptors: what a model has not, or
  * what is wrong with it, is a refusal of texts. */
 int model_text_load(struct model_text *model_text, const char *model, struct error *error);
+/* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be read
+ * or parsed: somebody asked for it. */
+int model_text_template(struct model_text *model_text, const char *path, struct error *error);
 void model_text_free(struct model_text *model_text);
 
 /* ERR_UNSUPPORTED with the reason, or 0. */

@@ -70,6 +70,9 @@ void server_serve(struct server *server, const struct gpu_model *model, uint32_t
 {
     assert(replica_count > 0 && replica_count <= SERVER_REPLICAS_MAX);
     server->model = *model;
+    (void)model_names_read(&server->names, server->options->served_model_name, model->id,
+                           NULL); /* options_check() has read it */
+    snprintf(server->model.id, sizeof(server->model.id), "%s", server->names.names[0]);
     server->limits.context_max = context_max;
     server->limits.kv_tokens = kv_tokens;
     snprintf(server->device, sizeof(server->device), "%s", device);

@@ -25,6 +25,7 @@
 #include "daemon/request/backlog.h"
 #include "daemon/base/deadlines.h"
 #include "daemon/base/grant.h"
+#include "daemon/base/model_name.h"
 #include "daemon/request/index.h"
 #include "daemon/request/model_text.h"
 #include "daemon/request/replica_select.h"
@@ -54,7 +55,8 @@ struct server {
     const struct model_text *model_text; /* borrowed; NULL: there are no texts */
     struct background *background;     /* borrowed; NULL: long work is done at once */
     struct admission_limits limits;    /* made from options and model */
-    struct gpu_model model;
+    struct gpu_model model; /* its id: the first of the names */
+    struct model_names names;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
     enum server_phase phase;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/api/session.h"
+#include "daemon/service/check_text.h"
 #include "daemon/service/guard.h"
 #include "daemon/service/listeners.h"
 #include "daemon/service/log_writer.h"
@@ -434,7 +435,7 @@ int event_loop_start(struct event_loop *loop, struct replica_worker *const *repl
             return rc;
         }
     }
-    rc = model_text_load(&loop->model_text, loop->options->model, error);
+    rc = check_text_load(&loop->model_text, loop->options, error);
     if (rc) {
         for (uint32_t i = 0; i < count; i++)
             worker_stop(replicas[i]->worker);
@@ -443,6 +444,8 @@ int event_loop_start(struct event_loop *loop, struct replica_worker *const *repl
     loop->server.model_text = &loop->model_text;
     if (!loop->model_text.tokenizer)
         log_line(LOG_WARNING, "text", "texts are refused: %s", loop->model_text.refusal.text);
+    else if (!loop->model_text.chat)
+        log_line(LOG_NOTICE, "text", "chats are refused: %s", loop->model_text.chat_refusal.text);
     return 0;
 }
 

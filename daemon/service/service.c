@@ -14,6 +14,7 @@
 #include "daemon/base/option.h"
 #include "daemon/net/listen.h"
 #include "daemon/sched/kv.h"
+#include "daemon/service/check_text.h"
 #include "daemon/service/event_loop.h"
 #include "daemon/service/layout.h"
 #include "daemon/service/log_writer.h"
@@ -187,18 +188,32 @@ static bool context_is_less(const struct service *service, const struct gpu_mode
     return service->options->context_max > model->context_max;
 }
 
+static void print_names(const struct service *service, const struct gpu_model *model)
+{
+    struct model_names names;
+    (void)model_names_read(&names, service->options->served_model_name, model->id, NULL);
+    printf("model        %s (%s, %s)\n", names.names[0], model->arch, model->dtype);
+    for (uint32_t i = 1; i < names.count; i++)
+        printf("             also %s\n", names.names[i]);
+}
+
 static int check(struct service *service, struct error *error)
 {
     struct gpu_model model;
     struct layout_facts facts;
+    struct model_text text = {0};
     int rc = find_device(service, error);
     if (!rc)
         rc = check_model(service, &model, error);
     if (!rc)
         rc = find_room(service, &model, &facts, error);
-    if (rc)
+    if (!rc)
+        rc = check_text_load(&text, service->options, error);
+    if (rc) {
+        model_text_free(&text);
         return rc;
-    printf("model        %s (%s, %s)\n", model.id, model.arch, model.dtype);
+    }
+    print_names(service, &model);
     printf("device       %s\n", service->gpu->name);
     printf("parameters   %" PRIu64 "\n", model.parameters);
     printf("weights      %" PRIu64 " bytes\n", model.weight_bytes);
@@ -208,6 +223,8 @@ static int check(struct service *service, struct error *error)
     if (context_is_less(service, &model))
         printf(", the model's: context-max is %" PRIu64, service->options->context_max);
     printf("\n");
+    check_text_print(&text, service->options, stdout);
+    model_text_free(&text);
     return 0;
 }
 

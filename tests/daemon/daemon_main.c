@@ -7,6 +7,7 @@ int main(void)
     SRunner *runner = srunner_create(admission_suite());
     srunner_add_suite(runner, backlog_suite());
     srunner_add_suite(runner, cancel_suite());
+    srunner_add_suite(runner, check_text_suite());
     srunner_add_suite(runner, conn_suite());
     srunner_add_suite(runner, deadline_suite());
     srunner_add_suite(runner, device_suite());

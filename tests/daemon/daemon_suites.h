@@ -5,6 +5,7 @@
 Suite *admission_suite(void);
 Suite *backlog_suite(void);
 Suite *cancel_suite(void);
+Suite *check_text_suite(void);
 Suite *conn_suite(void);
 Suite *deadline_suite(void);
 Suite *device_suite(void);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/text/template/chat.h"
 #include "tests/http/caller.h"
@@ -56,6 +57,33 @@ static const struct rendering renderings[] = {
     {"{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}],\"chat_template_kwargs\":{\"more\":7}}",
      "uu+7>"},
 };
+
+/* --chat-template: instead of the model's own. */
+START_TEST(a_template_of_a_file_stands_instead_of_the_models)
+{
+    static const char source[] = "<{{ messages[0].content }}>", broken[] = "{% if %}";
+    char path[] = "/tmp/sluice-template-XXXXXX";
+    int fd = mkstemp(path);
+    struct error error;
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, source, sizeof(source) - 1), (ssize_t)sizeof(source) - 1);
+    ck_assert_int_eq(model_text_template(&site.model_text, path, &error), 0);
+    ck_assert_int_eq(pwrite(fd, broken, sizeof(broken) - 1, 0), (ssize_t)sizeof(broken) - 1);
+    ck_assert_int_eq(model_text_template(&site.model_text, path, &error), -ERR_BAD_CONFIG);
+    ck_assert_ptr_nonnull(strstr(error.text, path));
+    close(fd);
+    unlink(path);
+    ck_assert_int_eq(model_text_template(&site.model_text, path, &error), -ERR_BAD_CONFIG);
+    ck_assert_int_eq(model_text_template(&site.model_text, "none", &error), -ERR_BAD_CONFIG);
+    ck_assert_int_eq(model_text_template(&site.model_text, "/", &error), -ERR_BAD_CONFIG);
+    /* What could not be used has changed nothing. */
+    ck_assert_uint_eq(fetch(&site, "/tokenize",
+                            "{\"messages\":[{\"role\":\"user\",\"content\":\"A\"}]}", answer,
+                            sizeof(answer)),
+                      200);
+    ck_assert_ptr_nonnull(strstr(answer, "\"tokens\":[60,65,62]"));
+}
+END_TEST
 
 START_TEST(a_conversation_becomes_the_text_of_the_template)
 {
@@ -382,6 +410,7 @@ Suite *chat_ask_suite(void)
     TCase *tests = tcase_create("chat_ask");
     tcase_set_timeout(tests, 60); /* two million values, under ThreadSanitizer */
     tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, a_template_of_a_file_stands_instead_of_the_models);
     tcase_add_loop_test(tests, a_conversation_becomes_the_text_of_the_template, 0,
                         sizeof(renderings) / sizeof(renderings[0]));
     tcase_add_test(tests, a_chat_is_answered_by_a_message);

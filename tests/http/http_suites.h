@@ -5,5 +5,6 @@
 Suite *chat_ask_suite(void);
 Suite *exchange_suite(void);
 Suite *framing_suite(void);
+Suite *names_suite(void);
 Suite *question_suite(void);
 Suite *texts_suite(void);

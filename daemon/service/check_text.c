@@ -1,0 +1,36 @@
+#include "daemon/service/check_text.h"
+
+#include "daemon/base/option.h"
+#include "daemon/request/model_text.h"
+
+int check_text_load(struct model_text *ret_model_text, const struct options *options,
+                    struct error *error)
+{
+    int rc = model_text_load(ret_model_text, options->model, error);
+    if (!rc && options->chat_template[0])
+        rc = model_text_template(ret_model_text, options->chat_template, error);
+    return rc;
+}
+
+void check_text_print(const struct model_text *model_text, const struct options *options,
+                      FILE *file)
+{
+    const char *given = options->chat_template;
+    if (model_text->tokenizer)
+        fprintf(file, "texts        yes\n");
+    else
+        fprintf(file,
+                "texts        NO: %s\n"
+                "             prompts and answers are token numbers alone: texts, chats, stop "
+                "strings, /tokenize and\n"
+                "             /detokenize are refused\n",
+                model_text->refusal.text);
+    if (model_text->tokenizer && model_text->chat)
+        fprintf(file, "chats        yes%s%s\n", given[0] ? ", by " : "", given);
+    else
+        fprintf(file,
+                "chats        NO: %s\n"
+                "             /v1/chat/completions and sluice chat are refused%s\n",
+                model_text->tokenizer ? model_text->chat_refusal.text : "there are no texts",
+                model_text->tokenizer ? "; chat-template = FILE gives the model one" : "");
+}

@@ -1,0 +1,121 @@
+/* What --check says, beside whether a model can be used: what it is called, and what a tokenizer or a
+ * chat template that is missing will cost. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/daemon/daemon_suites.h"
+#include "tests/daemon/rig/spawn.h"
+
+#define DEMO "deploy/demo-model"
+
+static struct spawn spawn;
+
+static void setup(void)
+{
+    spawn_make(&spawn);
+}
+
+static void teardown(void)
+{
+    spawn_free(&spawn);
+}
+
+/* The demo model as a snapshot of the hub, with these of its files. */
+static void make_snapshot(char path[256], const char *const *files)
+{
+    char here[256], link[512], target[512], command[512];
+    ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
+    snprintf(path, 256, "%s/models--org--demo/snapshots/0123", spawn.directory);
+    snprintf(command, sizeof(command), "mkdir -p '%s'", path);
+    ck_assert_int_eq(system(command), 0);
+    for (; *files; files++) {
+        snprintf(link, sizeof(link), "%s/%s", path, *files);
+        snprintf(target, sizeof(target), "%s/" DEMO "/%s", here, *files);
+        ck_assert_int_eq(symlink(target, link), 0);
+    }
+}
+
+static void drop_snapshot(void)
+{
+    char command[512];
+    snprintf(command, sizeof(command), "rm -r '%s/models--org--demo'", spawn.directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void check(const char *model, const char *option, const char *value, int code)
+{
+    const char *const arguments[] = {"--model", model,  "--device", "cpu",
+                                     "--check", option, value,      NULL};
+    spawn_start(&spawn, arguments, NULL);
+    ck_assert_int_eq(spawn_wait(&spawn), code);
+}
+
+START_TEST(a_snapshot_is_named_and_a_missing_tokenizer_is_told_with_its_cost)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", NULL};
+    char path[256];
+    make_snapshot(path, files);
+    check(path, NULL, NULL, 0);
+    drop_snapshot();
+    ck_assert(spawn_logged(&spawn, "model        org/demo (llama"));
+    ck_assert(spawn_logged(&spawn, "texts        NO: the model has no tokenizer.json"));
+    ck_assert(spawn_logged(&spawn, "prompts and answers are token numbers alone"));
+    ck_assert(spawn_logged(&spawn, "chats        NO: there are no texts"));
+}
+END_TEST
+
+START_TEST(a_missing_template_is_told_and_one_may_be_given)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json", NULL};
+    char path[256], template[256];
+    make_snapshot(path, files);
+    check(path, NULL, NULL, 0);
+    ck_assert(spawn_logged(&spawn, "texts        yes"));
+    ck_assert(spawn_logged(&spawn, "chats        NO: the model has no chat template"));
+    ck_assert(spawn_logged(&spawn, "chat-template = FILE gives the model one"));
+    snprintf(template, sizeof(template), "%s/models--org--demo/t.jinja", spawn.directory);
+    FILE *file = fopen(template, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs("{{ messages[0].content }}", file);
+    fclose(file);
+    check(path, "--chat-template", template, 0);
+    ck_assert(spawn_logged(&spawn, "chats        yes, by "));
+    file = fopen(template, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs("{% if %}", file);
+    fclose(file);
+    check(path, "--chat-template", template, 78);
+    drop_snapshot();
+    ck_assert(spawn_logged(&spawn, "chat-template: "));
+    check(DEMO, "--chat-template", "/nonexistent/t", 78);
+    ck_assert(spawn_logged(&spawn, "chat-template: /nonexistent/t: /nonexistent: no such"));
+}
+END_TEST
+
+START_TEST(names_that_are_served_are_told)
+{
+    check(DEMO, "--served-model-name", "one, org/two", 0);
+    ck_assert(spawn_logged(&spawn, "model        one (llama"));
+    ck_assert(spawn_logged(&spawn, "also org/two"));
+    check(DEMO, "--served-model-name", "one,one", 78);
+    ck_assert(spawn_logged(&spawn, "served-model-name: one stands there twice"));
+    check(DEMO, "--served-model-name", "one,,two", 78);
+    ck_assert(spawn_logged(&spawn, "served-model-name: a name has 1 to 127 bytes"));
+}
+END_TEST
+
+Suite *check_text_suite(void)
+{
+    Suite *suite = suite_create("check");
+    TCase *tests = tcase_create("check");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, a_snapshot_is_named_and_a_missing_tokenizer_is_told_with_its_cost);
+    tcase_add_test(tests, a_missing_template_is_told_and_one_may_be_given);
+    tcase_add_test(tests, names_that_are_served_are_told);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
