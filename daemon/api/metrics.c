@@ -2,6 +2,7 @@
  * vLLM where there is one, with the prefix sluice_. Buckets begin at 0.5 ms, those of steps at 50
  * us. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -176,6 +177,40 @@ static void put_label(struct out *out, const char *text)
             out_bytes(out, text, 1);
 }
 
+static void put_user(struct out *out, const char *name, const struct user_figures *figures,
+                     uint64_t value)
+{
+    out_format(out, "sluice_%s{user=\"", name);
+    put_label(out, figures->name);
+    out_format(out, "\"} %" PRIu64 "\n", value);
+}
+
+/* Of users with figures of their own, and of all others together. */
+static void put_users(struct out *out, const struct server *server)
+{
+    const struct users *users = &server->users;
+    const struct {
+        const char *name, *help;
+        size_t offset;
+    } series[] = {
+        {"user_requests_total", "Requests accepted, by user",
+         offsetof(struct user_figures, requests)},
+        {"user_prompt_tokens_total", "Prompt tokens sent to a replica, by user",
+         offsetof(struct user_figures, prompt_tokens)},
+        {"user_generation_tokens_total", "Tokens generated, by user",
+         offsetof(struct user_figures, generated_tokens)},
+    };
+    for (size_t i = 0; i < COUNT(series); i++) {
+        put_type(out, series[i].name, "counter", series[i].help);
+        for (uint32_t u = 0; u <= users->figures_count; u++) {
+            const struct user_figures *figures =
+                u < users->figures_count ? &users->figures[u] : &users->rest;
+            put_user(out, series[i].name, figures,
+                     *(const uint64_t *)((const char *)figures + series[i].offset));
+        }
+    }
+}
+
 static void put_rest(struct out *out, const struct server *server,
                      const struct stats_worker *workers, time_us now_us)
 {
@@ -195,6 +230,7 @@ static void put_rest(struct out *out, const struct server *server,
     put_type(out, "memory_bytes", "gauge", "Memory by its use, of all devices");
     put_memory(out, "memory_bytes", "", &memory);
     put_replicas(out, server);
+    put_users(out, server);
     put_number(out, "graph_steps_total", "counter", "Steps that ran as a captured graph",
                (double)counters.graph_steps);
     put_type(out, "build_info", "gauge", "Always 1; the version and the model are its labels");

@@ -265,6 +265,16 @@ static void put_devices(const struct server *server, struct json_writer *writer)
     json_close(writer, ']');
 }
 
+/* Of those that run, too. */
+static uint64_t tokens_of(const struct request *request)
+{
+    uint64_t tokens = request->out_tokens;
+    for (uint32_t i = 0; request->params.job == JOB_GENERATE && i < request->seq_count; i++)
+        if (request->seqs[i].state == SEQ_SENT)
+            tokens += seq_out_count(&request->seqs[i]);
+    return tokens;
+}
+
 static void put_request(struct json_writer *writer, const struct request *request, time_us now_us)
 {
     uint32_t waiting = 0, running = 0;
@@ -282,7 +292,7 @@ static void put_request(struct json_writer *writer, const struct request *reques
     json_put_uint(writer, "sequences", request->seq_count);
     json_put_uint(writer, "waiting", waiting);
     json_put_uint(writer, "running", running);
-    json_put_uint(writer, "tokens", request->out_tokens);
+    json_put_uint(writer, "tokens", tokens_of(request));
     json_put_uint(writer, "age_us", now_us - request->arrived_us);
     json_close(writer, '}');
 }

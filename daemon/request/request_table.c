@@ -82,6 +82,11 @@ void request_table_drop(struct server *server, struct response_sink *sink, uint6
     server->results_freed |= bytes > 0;
 }
 
+static struct user_figures *figures_of(struct server *server, const struct request *request)
+{
+    return users_figures(&server->users, request->user, server->options->metrics_users);
+}
+
 /* ---- on a device -------------------------------------------------------------------------------
  */
 
@@ -93,6 +98,7 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
     server->load.running++;
     request->user->load.running++;
     request->sink->running++;
+    figures_of(server, request)->prompt_tokens += seq->prompt_len;
     *(request->together ? &request->result_bytes : &seq->result_bytes) += result_bytes;
     request_table_keep(server, request->sink, result_bytes);
 }
@@ -101,8 +107,10 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
 static void charge(struct server *server, struct seq *seq)
 {
     uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
-    if (seq->params.job == JOB_GENERATE && count > seq->charged)
+    if (seq->params.job == JOB_GENERATE && count > seq->charged) {
         waiting_charge(&server->waiting, seq, count - seq->charged);
+        figures_of(server, seq->request)->generated_tokens += count - seq->charged;
+    }
     seq->charged = count;
 }
 
@@ -131,6 +139,7 @@ void request_table_enter(struct server *server, struct request *request, struct 
     server->live_requests++;
     server->live_sequences += request->seq_count;
     server->counts.requests_total++;
+    figures_of(server, request)->requests++;
     server->counts.sequences_total += request->seq_count;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
@@ -152,14 +161,10 @@ static void count_end(struct server *server, const struct seq *seq)
         [FINISH_ERROR] = &server->counts.finished_error_total,
     };
     struct request *request = seq->request;
-    uint32_t out = seq->params.job == JOB_GENERATE ? seq_out_count(seq) : 0;
     (*totals[seq->finish])++;
     request->finished[seq->finish]++;
     request->prompt_tokens += seq->prompt_len;
-    request->out_tokens += out;
-    request->user->sequences_done++;
-    request->user->tokens_in += seq->prompt_len;
-    request->user->tokens_out += out;
+    request->out_tokens += seq->params.job == JOB_GENERATE ? seq_out_count(seq) : 0;
 }
 
 static void log_request(const struct server *server, const struct request *request, time_us now_us)

@@ -309,5 +309,6 @@ void server_destroy(struct server *server, time_us now_us)
     assert(server->live_requests == 0 && server->encodings == 0);
     deadlines_destroy(&server->deadlines);
     backlog_destroy(&server->backlog);
+    users_free(&server->users);
     tokenizer_scratch_free(server->scratch);
 }

@@ -13,6 +13,15 @@ void users_init(struct users *users)
         list_init(&users->buckets[i]);
     memset(users->debts, 0, sizeof(users->debts));
     users->count = 0;
+    users->figures = NULL;
+    users->figures_count = users->figures_room = 0;
+    users->rest = (struct user_figures){.name = "other"}; /* no user's name is that */
+}
+
+void users_free(struct users *users)
+{
+    free(users->figures);
+    users->figures = NULL;
 }
 
 /* Where a user's counter of one priority is remembered; another's may be there. */
@@ -87,4 +96,43 @@ void users_put(struct users *users, struct user *user)
     list_remove(&user->bucket_link);
     users->count--;
     free(user);
+}
+
+/* ---- figures -----------------------------------------------------------------------------------
+ */
+
+static bool figures_grow(struct users *users)
+{
+    uint32_t room = users->figures_room ? 2 * users->figures_room : 16;
+    struct user_figures *grown = realloc(users->figures, room * sizeof(*grown));
+    if (!grown)
+        return false;
+    users->figures = grown;
+    users->figures_room = room;
+    return true;
+}
+
+/* Once for each life of a user: who found no place stays with the rest until it comes back. */
+static void figures_find(struct users *users, struct user *user, uint64_t max)
+{
+    for (uint32_t i = 0; i < users->figures_count; i++)
+        if (users->figures[i].id == user->id) {
+            user->figures = i + 1;
+            return;
+        }
+    user->figures = USER_FIGURES_REST;
+    if (users->figures_count >= max ||
+        (users->figures_count == users->figures_room && !figures_grow(users)))
+        return;
+    struct user_figures *made = &users->figures[users->figures_count++];
+    *made = (struct user_figures){.id = user->id};
+    snprintf(made->name, sizeof(made->name), "%s", user->name);
+    user->figures = users->figures_count;
+}
+
+struct user_figures *users_figures(struct users *users, struct user *user, uint64_t max)
+{
+    if (user->figures == 0)
+        figures_find(users, user, max);
+    return user->figures == USER_FIGURES_REST ? &users->rest : &users->figures[user->figures - 1];
 }

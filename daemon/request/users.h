@@ -37,7 +37,16 @@ struct user {
     struct load load;
     struct waiting_user waiting;
     struct backlog_user backlog;
-    uint64_t sequences_done, tokens_in, tokens_out; /* since the user came */
+    uint32_t figures; /* where its own are, from 1 on; 0: not known yet, or USER_FIGURES_REST */
+};
+
+/* What a user has asked for and got since the process began. They stay when the user goes, so there
+ * are as many as metrics-users says: who comes later counts for the rest. */
+#define USER_FIGURES_REST UINT32_MAX
+struct user_figures {
+    uint64_t id;
+    char name[USER_NAME_MAX + 1]; /* "other": the rest */
+    uint64_t requests, prompt_tokens, generated_tokens;
 };
 
 /* What somebody who has gone had used beyond its turn, of one priority. */
@@ -49,10 +58,16 @@ struct users {
     struct list buckets[USER_BUCKETS];
     uint32_t count;
     struct user_debt debts[USER_DEBTS];
+    struct user_figures *figures; /* by arrival; owned */
+    uint32_t figures_count, figures_room;
+    struct user_figures rest;
 };
 
 void users_init(struct users *users);
+void users_free(struct users *users); /* no user is left */
 /* A further reference to the user of this id; NULL when there is no memory. key: the name of who has
  * one, or NULL. */
 struct user *users_get(struct users *users, uint64_t id, const char *key);
 void users_put(struct users *users, struct user *user);
+/* Where the user's are counted, of at most `max` of their own. */
+struct user_figures *users_figures(struct users *users, struct user *user, uint64_t max);

@@ -9,5 +9,6 @@ int main(void)
     srunner_add_suite(runner, names_suite());
     srunner_add_suite(runner, question_suite());
     srunner_add_suite(runner, texts_suite());
+    srunner_add_suite(runner, users_suite());
     return runner_run(runner);
 }

@@ -8,3 +8,4 @@ Suite *framing_suite(void);
 Suite *names_suite(void);
 Suite *question_suite(void);
 Suite *texts_suite(void);
+Suite *users_suite(void);

@@ -207,6 +207,35 @@ START_TEST(requests_are_listed_to_their_user_and_to_admins)
 }
 END_TEST
 
+static void expect_tokens(const char *figure)
+{
+    struct frame frame;
+    client_control(&client, FRAME_STATS, 5, "{\"requests\":true}");
+    world_turn(&world);
+    ck_assert(client_find(&client, FRAME_STATS, &frame));
+    ck_assert_msg(memmem(frame.head, frame.head_length, figure, strlen(figure)) != NULL, "%s",
+                  figure);
+}
+
+START_TEST(tokens_of_running_requests_are_told_as_they_come)
+{
+    struct ask ask = {.job = JOB_GENERATE, .id = 1, .count = 2, .length = 4, .max_tokens = 9};
+    client_ask(&client, &ask);
+    expect_tokens("\"tokens\":0,");
+    world_step(&world, 3);
+    expect_tokens("\"tokens\":6,");
+    world_step(&world, 1);
+    expect_tokens("\"tokens\":8,");
+    ask.id = 2;
+    ask.max_tokens = 2; /* one that ends before the other */
+    ask.count = 1;
+    client_ask(&client, &ask);
+    world_step(&world, 2);
+    expect_tokens("\"tokens\":12,");
+    world_finish(&world);
+}
+END_TEST
+
 /* Requests that cannot be, by their head: each has its own code, and the connection goes on. */
 static const struct {
     const char *head;
@@ -258,6 +287,7 @@ Suite *server_suite(void)
     tcase_add_test(tcase, stats_are_those_of_the_worker_asked_now);
     tcase_add_test(tcase, stats_come_even_when_the_worker_does_not_answer);
     tcase_add_test(tcase, requests_are_listed_to_their_user_and_to_admins);
+    tcase_add_test(tcase, tokens_of_running_requests_are_told_as_they_come);
     tcase_add_loop_test(tcase, a_request_that_cannot_be_is_refused_and_the_connection_goes_on, 0,
                         (int)(sizeof(refused) / sizeof(refused[0])));
     suite_add_tcase(suite, tcase);
