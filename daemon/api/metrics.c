@@ -195,6 +195,8 @@ static void put_users(struct out *out, const struct server *server)
     } series[] = {
         {"user_requests_total", "Requests accepted, by user",
          offsetof(struct user_figures, requests)},
+        {"user_refusals_total", "Requests refused, by user",
+         offsetof(struct user_figures, refusals)},
         {"user_prompt_tokens_total", "Prompt tokens sent to a replica, by user",
          offsetof(struct user_figures, prompt_tokens)},
         {"user_generation_tokens_total", "Tokens generated, by user",

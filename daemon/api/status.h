@@ -39,6 +39,6 @@ void status_device(const struct server *server, struct gpu_memory *ret_memory,
 #define STATUS_REQUESTS_MAX 1000u
 /* Room that each of them takes at most. */
 #define STATUS_SIZE_MAX (32u << 10)
-#define STATUS_REQUEST_SIZE_MAX 320u
+#define STATUS_REQUEST_SIZE_MAX 640u
 /* 18 bytes per bucket of at most 16 histograms. */
 #define STATUS_BUCKETS_SIZE_MAX (16u * HIST_BUCKETS * 18u)

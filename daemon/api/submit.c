@@ -130,7 +130,7 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
     struct submit *submit = container_of(encoding, struct submit, encoding);
     if (!submit->session)
         return;
-    const struct user *user = submit->session->sink.user;
+    struct user *user = submit->session->sink.user;
     if (error->code == ERR_DEADLINE) {
         submit->server->counts.texts_deadline_total++;
         request_builder_log_refusal(submit->server, user, 0, error);

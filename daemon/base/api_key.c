@@ -17,18 +17,21 @@ struct key {
     char name[KEY_NAME_MAX + 1];
 };
 
-/* FNV-1a of the name: the user stays the same whatever other keys there are. */
+/* FNV-1a of the name: the user stays the same whatever other keys there are. Of 60 bits, since who a
+ * trusted key names comes from outside. */
 uint64_t keys_user_of(const char *name, size_t length)
 {
-    uint32_t hash = 2166136261u;
+    uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)name[i]) * 16777619u;
-    return KEY_USER_ANONYMOUS + 1 + hash;
+        hash = (hash ^ (unsigned char)name[i]) * 1099511628211u;
+    return KEY_USER_ANONYMOUS + 1 + (hash >> 4);
 }
 
 /* It stands in logs and labels. */
-static bool is_name(const char *name, size_t length)
+bool keys_is_name(const char *name, size_t length)
 {
+    if (length == 0 || length > KEY_NAME_MAX)
+        return false;
     for (size_t at = 0, step; at < length; at += step) {
         step = utf8_length((const unsigned char *)name + at, length - at);
         if (step == 0 || (unsigned char)name[at] <= ' ' || name[at] == 0x7f)
@@ -67,7 +70,7 @@ static int read_line(struct keys *keys, const char *name, unsigned number, const
     if (who > KEY_NAME_MAX || key_length > KEY_MAX)
         return error_set(error, ERR_BAD_CONFIG, "%.256s:%u: a name has at most %d bytes, a key %d",
                          name, number, KEY_NAME_MAX, KEY_MAX);
-    if (!is_name(line, who))
+    if (!keys_is_name(line, who))
         return error_set(error, ERR_BAD_CONFIG, "%.256s:%u: a name is printable text", name,
                          number);
     if (keys->count == KEYS_MAX)
@@ -141,6 +144,15 @@ void keys_free(struct keys *keys)
         explicit_bzero(keys->keys, keys->count * sizeof(*keys->keys));
     free(keys->keys);
     *keys = (struct keys){0};
+}
+
+bool keys_have(const struct keys *keys, const char *name, size_t length)
+{
+    for (uint32_t i = 0; i < keys->count; i++)
+        if (strlen(keys->keys[i].name) == length &&
+            memcmp(keys->keys[i].name, name, length) == 0)
+            return true;
+    return false;
 }
 
 uint64_t keys_user(const struct keys *keys, const char *authorization, const char **ret_name)

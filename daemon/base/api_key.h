@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "protocol/base/error.h"
@@ -30,6 +32,10 @@ int keys_read(struct keys *keys, const char *name, const char *text, size_t leng
               struct error *error);
 void keys_free(struct keys *keys);
 
+/* What may be a key's name, or a user's: printable, without spaces, and not long. */
+bool keys_is_name(const char *name, size_t length);
+/* Whether there is a key of that name. */
+bool keys_have(const struct keys *keys, const char *name, size_t length);
 /* The user that a key's name stands for. */
 uint64_t keys_user_of(const char *name, size_t length);
 /* The user that the header's value "Bearer KEY" stands for; 0 when it is none's. NULL is allowed.

@@ -10,6 +10,7 @@
 #include "daemon/base/option_table.h"
 #include "daemon/base/grant.h"
 #include "daemon/base/model_name.h"
+#include "daemon/base/web_access.h"
 #include "protocol/base/log.h"
 #include "protocol/base/utf8.h"
 
@@ -383,6 +384,7 @@ int options_check(const struct options *options, struct error *error)
     struct grants grants;
     struct model_names names;
     int rc = model_names_read(&names, options->served_model_name, "", error);
+    rc = rc ? rc : web_access_check(options, error);
     return rc ? rc : grants_read(&grants, options->users, error);
 }
 

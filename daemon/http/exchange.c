@@ -94,6 +94,7 @@ static void bury(struct exchange *exchange)
     encoder_free(&exchange->encoding);
     query_free(&exchange->query);
     free(exchange->choices);
+    free(exchange->cors);
     echo_free(exchange);
     out_clear(&exchange->out);
     if (exchange->kept > 0)
@@ -154,6 +155,8 @@ static int find_user(struct exchange *exchange, struct error *error)
 {
     struct server *server = exchange->http->server;
     exchange->sink.user = users_get(&server->users, exchange->peer.user, exchange->peer.key);
+    if (exchange->sink.user && exchange->peer.key_user)
+        exchange->sink.user->grant_id = exchange->peer.key_user;
     return exchange->sink.user ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for a user");
 }
 
@@ -250,12 +253,12 @@ static void put_refusal(struct json_writer *writer, const void *context)
 static void note(const struct exchange *exchange, unsigned status, const struct error *error)
 {
     struct server *server = exchange->http->server;
-    const struct user *user = exchange->sink.user;
+    struct user *user = exchange->sink.user;
     const struct route *route = exchange->route;
     if (exchange->request || exchange->streaming) /* it was accepted, and has a line of its own */
         return;
     if (route && route->body && error->code != ERR_DEADLINE)
-        request_builder_count_refusal(server, error);
+        request_builder_count_refusal(server, user, error);
     request_builder_log_refusal(server, user, status, error);
 }
 

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "daemon/api/out.h"
+#include "daemon/base/web_access.h"
 #include "daemon/http/http.h"
 #include "daemon/http/query.h"
 #include "daemon/request/encoder.h"
@@ -26,12 +27,14 @@
 #include "daemon/request/server.h"
 
 #define EXCHANGE_ID_MAX 64
+#define EXCHANGE_CORS_HEADERS_MAX 512
 #define EXCHANGE_READ_END SIZE_MAX
 
 /* Who asks, and over what. */
 struct exchange_peer {
     uint64_t user; /* uid, or KEY_USER_FIRST and on */
     const char *key; /* the name of the key that was given, or NULL; until the head is read */
+    uint64_t key_user; /* as user, where that is one whom a trusted key named */
     bool admin;    /* may drain, and ask for any priority */
     bool tcp;
     bool loopback;      /* of tcp: from this machine */
@@ -43,7 +46,17 @@ struct exchange_peer {
 struct exchange_head {
     const char *method, *path;
     const char *host, *content_type, *authorization, *request_id;
+    const char *user;   /* x-sluice-user */
+    const char *origin; /* of a web page, and what it asks for beforehand */
+    const char *cors_method, *cors_headers;
     uint64_t content_length; /* 0 also where it is not said */
+};
+
+/* Of a request from a page of cors-origins: what goes with its answer. */
+struct exchange_cors {
+    char origin[WEB_ORIGIN_MAX + 1];
+    bool preflight;
+    char headers[EXCHANGE_CORS_HEADERS_MAX]; /* that the page may send */
 };
 
 struct route;
@@ -82,6 +95,7 @@ struct exchange {
     bool closed;
     time_us arrived_us;
     char request_id[EXCHANGE_ID_MAX + 1]; /* x-request-id */
+    char named[2 * KEY_NAME_MAX + 2];     /* KEY/USER, where a trusted key names a user */
     char answer_id[40];
     uint64_t created_s; /* wall clock */
 
@@ -108,8 +122,9 @@ struct exchange {
 
     /* The answer. */
     unsigned status; /* 0: not known yet */
-    const char *content_type;
+    const char *content_type; /* NULL: there is no body */
     const char *allow;       /* of a 405 */
+    struct exchange_cors *cors; /* owned; NULL: of no page, or of none that may */
     uint32_t retry_after_ms; /* 0: no such header */
     bool streaming;          /* sent as it comes */
     bool finished;           /* nothing will be added */

@@ -156,6 +156,7 @@ static enum framing_status read_first(char *line, struct framing_head *head,
 /* Those that are looked at. None may come twice. */
 struct fields {
     const char *host, *content_type, *authorization, *request_id;
+    const char *user, *origin, *cors_method, *cors_headers;
     const char *content_length, *transfer_encoding, *expect;
 };
 
@@ -168,6 +169,10 @@ static const char **field_of(struct fields *fields, const char *name)
         {"content-type", &fields->content_type},
         {"authorization", &fields->authorization},
         {"x-request-id", &fields->request_id},
+        {"x-sluice-user", &fields->user},
+        {"origin", &fields->origin},
+        {"access-control-request-method", &fields->cors_method},
+        {"access-control-request-headers", &fields->cors_headers},
         {"content-length", &fields->content_length},
         {"transfer-encoding", &fields->transfer_encoding},
         {"expect", &fields->expect},
@@ -274,6 +279,10 @@ static enum framing_status conclude(const struct fields *fields, struct framing_
     head->content_type = fields->content_type;
     head->authorization = fields->authorization;
     head->request_id = fields->request_id;
+    head->user = fields->user;
+    head->origin = fields->origin;
+    head->cors_method = fields->cors_method;
+    head->cors_headers = fields->cors_headers;
     if (!fields->host && !head->http10)
         return refuse(refusal, 400, "the header Host is missing");
     if (fields->host && !host_is_one(fields->host))
@@ -395,6 +404,7 @@ const char *framing_reason(unsigned status)
         const char *text;
     } reasons[] = {
         {200, "OK"},
+        {204, "No Content"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
         {403, "Forbidden"},

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "daemon/http/access.h"
 #include "daemon/http/http_server_inner.h"
 #include "daemon/request/server.h"
 #include "protocol/base/log.h"
@@ -17,7 +18,7 @@
 #define STREAM_BLOCK ((size_t)16 << 10)
 #define CHUNK_LINE 20u /* "3ff0", CR, LF, and those behind the chunk */
 #define ANSWERS_MAX 16 /* of one connection and turn */
-#define HEAD_ROOM 1024u
+#define HEAD_ROOM 2048u
 
 /* ---- input -------------------------------------------------------------------------------------
  */
@@ -168,6 +169,10 @@ static void start(struct http_conn *conn, const struct framing_head *head, size_
         .content_type = head->content_type,
         .authorization = head->authorization,
         .request_id = head->request_id,
+        .user = head->user,
+        .origin = head->origin,
+        .cors_method = head->cors_method,
+        .cors_headers = head->cors_headers,
         .content_length = head->length,
     };
     bool body = head->chunked || head->length > 0, expects = head->expects;
@@ -310,7 +315,8 @@ static size_t put_fields(char *text, size_t used, const struct exchange *exchang
     time_t seconds = time(NULL);
     if (gmtime_r(&seconds, &now) && strftime(value, sizeof(value), "%a, %d %b %Y %T GMT", &now))
         used = put(text, used, "Date", value);
-    used = put(text, used, "Content-Type", exchange->content_type);
+    if (exchange->content_type)
+        used = put(text, used, "Content-Type", exchange->content_type);
     used = put(text, used, "x-request-id", exchange->request_id);
     if (exchange->allow)
         used = put(text, used, "Allow", exchange->allow);
@@ -318,6 +324,7 @@ static size_t put_fields(char *text, size_t used, const struct exchange *exchang
         used = put(text, used, "WWW-Authenticate", "Bearer");
     if (exchange->streaming)
         used = put(text, used, "Cache-Control", "no-cache");
+    used += access_fields(exchange, text + used, HEAD_ROOM - used);
     if (exchange->retry_after_ms > 0) {
         snprintf(value, sizeof(value), "%u", (exchange->retry_after_ms + 999) / 1000);
         used = put(text, used, "Retry-After", value);
@@ -335,10 +342,10 @@ static bool put_head(struct http_conn *conn)
     size_t used = (size_t)snprintf(text, sizeof(text), "HTTP/1.1 %u %s\r\n", exchange->status,
                                    framing_reason(exchange->status));
     used = put_fields(text, used, exchange);
-    if (!exchange->streaming) {
+    if (!exchange->streaming && exchange->status != 204) {
         snprintf(value, sizeof(value), "%zu", exchange->out.buffer.length);
         used = put(text, used, "Content-Length", value);
-    } else if (!conn->http10) {
+    } else if (exchange->streaming && !conn->http10) {
         used = put(text, used, "Transfer-Encoding", "chunked");
     }
     if (conn->last)

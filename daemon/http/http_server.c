@@ -251,6 +251,19 @@ void http_server_turn(struct http_server *front, time_us now_us)
     arm(front, now_us);
 }
 
+/* Who is trusted must be somebody. */
+static int check_trusted(const struct keys *keys, const struct options *options,
+                         struct error *error)
+{
+    const char *list = options->trusted_keys;
+    struct option_word word;
+    while (option_next(&list, &word))
+        if (!keys_have(keys, word.text, word.length))
+            return error_set(error, ERR_BAD_CONFIG, "trusted-keys: %.256s has no key of %.*s",
+                             options->api_key_file, (int)word.length, word.text);
+    return 0;
+}
+
 int http_server_read_keys(struct http_server *front, const struct options *options,
                           struct error *error)
 {
@@ -260,6 +273,11 @@ int http_server_read_keys(struct http_server *front, const struct options *optio
     int rc = keys_load(&keys, options->api_key_file, error);
     if (rc)
         return rc;
+    rc = check_trusted(&keys, options, error);
+    if (rc) {
+        keys_free(&keys);
+        return rc;
+    }
     keys_free(&front->http.keys);
     front->http.keys = keys;
     return 0;

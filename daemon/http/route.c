@@ -1,10 +1,9 @@
 /* Routes: which path leads where, and who may go there. */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
+#include "daemon/http/access.h"
 #include "daemon/http/exchange.h"
 #include "daemon/request/server.h"
 
@@ -48,35 +47,6 @@ static void refuse(struct exchange *exchange, unsigned status, int code, const c
     exchange_refuse_as(exchange, status, &error, "");
 }
 
-/* ---- host --------------------------------------------------------------------------------------
- */
-
-/* The name without its port, in `name`. */
-static bool cut_port(const char *host, char *name, size_t size)
-{
-    size_t length = host[0] == '[' ? strcspn(host, "]") : strcspn(host, ":");
-    size_t skip = host[0] == '[';
-    if (length - skip >= size)
-        return false;
-    memcpy(name, host + skip, length - skip);
-    name[length - skip] = '\0';
-    return true;
-}
-
-/* A page of some site, opened in a browser on this machine, can be made to speak to us under that
- * site's name. Under these names it cannot. */
-static bool host_is_ours(const char *host)
-{
-    char name[256], own[256];
-    unsigned char address[16];
-    if (!host || !cut_port(host, name, sizeof(name)))
-        return false;
-    if (strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1 ||
-        inet_pton(AF_INET6, name, address) == 1)
-        return true;
-    return gethostname(own, sizeof(own)) == 0 && strcasecmp(name, own) == 0;
-}
-
 /* ---- checks ------------------------------------------------------------------------------------
  */
 
@@ -114,12 +84,11 @@ static void check(struct exchange *exchange, const struct exchange_head *head)
 {
     struct error error;
     size_t max = exchange->http->server->options->frame_max;
-    if (exchange->peer.tcp && !host_is_ours(head->host)) {
-        refuse(exchange, 421, ERR_DENIED,
-               "the header Host must be an address, localhost, or this machine's name");
-    } else if (!may(exchange, head)) {
+    if (!may(exchange, head)) {
         refuse(exchange, 401, ERR_DENIED,
                "a key of api-key-file is needed: Authorization: Bearer KEY");
+    } else if (!access_user(exchange, head)) {
+        return; /* it says why */
     } else if (exchange->route->body && !is_json(head->content_type)) {
         refuse(exchange, 415, ERR_BAD_HEAD, "the header Content-Type must be application/json");
     } else if (head->content_length > max) {
@@ -133,10 +102,19 @@ static void check(struct exchange *exchange, const struct exchange_head *head)
 void route_find(struct exchange *exchange, const struct exchange_head *head)
 {
     const char *allow = NULL;
+    access_origin(exchange, head);
+    if (exchange->peer.tcp && !access_host(exchange, head->host)) {
+        refuse(exchange, 421, ERR_DENIED,
+               "the header Host must be an address, localhost, this machine's name or one of "
+               "http-names");
+        return;
+    }
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         const struct route *route = &routes[i];
         if (!matches(route, &exchange->peer, head->path))
             continue;
+        if (access_preflight(exchange, head))
+            return;
         bool head_only = strcmp(head->method, "HEAD") == 0 && strcmp(route->method, "GET") == 0;
         if (strcmp(head->method, route->method) == 0 || head_only) {
             exchange->route = route;

@@ -176,8 +176,9 @@ int request_builder_admit(struct request_builder *builder, const struct response
     struct server *server = builder->server;
     struct request *request = builder->request;
     const struct user *user = sink->user;
-    int rc = admission_priority(grants_priority(&server->grants, user->id, sink->admin,
-                                                (int32_t)server->options->priority_max),
+    int32_t usual = grants_priority(&server->grants, user->grant_id, false,
+                                    (int32_t)server->options->priority_max);
+    int rc = admission_priority(grants_priority(&server->grants, user->id, sink->admin, usual),
                                 request->params.priority, error);
     if (!rc)
         rc = admission_results(builder, error);
@@ -246,17 +247,19 @@ void request_builder_log_refusal(const struct server *server, const struct user 
              error_name(error->code), more);
 }
 
-void request_builder_count_refusal(struct server *server, const struct error *error)
+void request_builder_count_refusal(struct server *server, struct user *user,
+                                   const struct error *error)
 {
+    if (user)
+        users_figures(&server->users, user, server->options->metrics_users)->refusals++;
     if (error_retry(error->code) == RETRY_LATER)
         server->counts.refused_busy_total++;
     else
         server->counts.refused_final_total++;
 }
 
-void request_builder_refused(struct server *server, const struct user *user,
-                             const struct error *error)
+void request_builder_refused(struct server *server, struct user *user, const struct error *error)
 {
-    request_builder_count_refusal(server, error);
+    request_builder_count_refusal(server, user, error);
     request_builder_log_refusal(server, user, 0, error);
 }

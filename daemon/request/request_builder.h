@@ -54,9 +54,10 @@ int request_builder_room(const struct server *server, const struct user *user, u
 void request_builder_hold(struct server *server, struct user *user, uint64_t sequences);
 void request_builder_unhold(struct server *server, struct user *user, uint64_t sequences);
 /* Counts a refusal, and logs it; or one of both. */
-void request_builder_refused(struct server *server, const struct user *user,
-                             const struct error *error);
-void request_builder_count_refusal(struct server *server, const struct error *error);
-/* user: NULL where it is not known; status: HTTP's, or 0. */
+void request_builder_refused(struct server *server, struct user *user, const struct error *error);
+/* user: NULL where it is not known */
+void request_builder_count_refusal(struct server *server, struct user *user,
+                                   const struct error *error);
+/* likewise; status: HTTP's, or 0. */
 void request_builder_log_refusal(const struct server *server, const struct user *user,
                                  unsigned status, const struct error *error);

@@ -76,7 +76,7 @@ struct user *users_get(struct users *users, uint64_t id, const char *key)
     user = calloc(1, sizeof(*user));
     if (!user)
         return NULL;
-    user->id = id;
+    user->id = user->grant_id = id;
     user->references = 1;
     name_user(user, key);
     list_init(&user->requests);

@@ -14,7 +14,7 @@
 #include "protocol/base/list.h"
 
 #define USER_BUCKETS 256
-#define USER_NAME_MAX 127
+#define USER_NAME_MAX 143 /* "key/", a key's name, "/", a user's */
 #define USER_DEBTS 1024
 
 /* What somebody holds now. Admission compares it with the limits. */
@@ -30,7 +30,8 @@ struct load {
 
 struct user {
     uint64_t id;                  /* the uid, or from KEY_USER_FIRST on */
-    char name[USER_NAME_MAX + 1]; /* for logs and figures: "1000", "key/web", "anonymous" */
+    uint64_t grant_id;            /* whose grants hold where it has none: the key's that named it */
+    char name[USER_NAME_MAX + 1]; /* for logs and figures: "1000", "key/web", "key/web/ann", "anonymous" */
     struct list bucket_link;
     struct list requests; /* request.user_link, by arrival */
     uint32_t references;  /* connections and requests */
@@ -46,7 +47,7 @@ struct user {
 struct user_figures {
     uint64_t id;
     char name[USER_NAME_MAX + 1]; /* "other": the rest */
-    uint64_t requests, prompt_tokens, generated_tokens;
+    uint64_t requests, refusals, prompt_tokens, generated_tokens;
 };
 
 /* What somebody who has gone had used beyond its turn, of one priority. */

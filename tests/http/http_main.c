@@ -5,6 +5,7 @@ int main(void)
 {
     SRunner *runner = srunner_create(exchange_suite());
     srunner_add_suite(runner, framing_suite());
+    srunner_add_suite(runner, access_suite());
     srunner_add_suite(runner, chat_ask_suite());
     srunner_add_suite(runner, names_suite());
     srunner_add_suite(runner, question_suite());

@@ -2,6 +2,7 @@
 
 #include <check.h>
 
+Suite *access_suite(void);
 Suite *chat_ask_suite(void);
 Suite *exchange_suite(void);
 Suite *framing_suite(void);

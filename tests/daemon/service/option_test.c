@@ -273,6 +273,45 @@ START_TEST(users_are_read_or_named)
 }
 END_TEST
 
+static const struct {
+    const char *text, *says; /* says NULL: right */
+} webs[] = {
+    {"http-names = llm.example.com, localhost2\nhttp-names = third", NULL},
+    {"http-names = *.example.com", "http-names: \"*.example.com\" is no name of a host"},
+    {"http-names = a:80", "http-names: \"a:80\""},
+    {"http-names = a,,b", "http-names: \"\""},
+    {"cors-origins = https://a.b, http://localhost:3000,https://[::1]:8443,http://1.2.3.4", NULL},
+    {"cors-origins = *", "cors-origins: \"*\": no *"},
+    {"cors-origins = https://*.a.b", "no *"},
+    {"cors-origins = null", "http://HOST[:PORT] or https://HOST[:PORT] is expected"},
+    {"cors-origins = a.b", "is expected"},
+    {"cors-origins = https://", "is expected"},
+    {"cors-origins = https://a.b/", "no path and no /"},
+    {"cors-origins = https://a.b/x", "no path"},
+    {"cors-origins = https://a.b:", "nothing but a port"},
+    {"cors-origins = https://a.b:44x", "nothing but a port"},
+    {"cors-origins = https://a.b:443", "browsers leave this port away"},
+    {"cors-origins = http://a.b:80", "browsers leave this port away"},
+    {"cors-origins = http://a.b:443", NULL},
+    {"cors-origins = https://A.b", "small letters"},
+    {"cors-origins = https://a b", "nothing but a port"},
+    {"cors-origins = https://[::1", "a host is expected"},
+    {"cors-origins = https://a.b\ninsecure-loopback = yes", "exclude each other"},
+    {"trusted-keys = web", "trusted-keys needs an api-key-file"},
+    {"trusted-keys = web\napi-key-file = /k", NULL},
+    {"trusted-keys = web,\ntrusted-keys = ,x\napi-key-file = /k", "1 to 64 bytes"},
+};
+
+START_TEST(names_origins_and_trusted_keys_are_read_or_named)
+{
+    ck_assert_int_eq(read_text(webs[_i].text), 0);
+    int rc = options_check(options, &error);
+    ck_assert_msg(rc == (webs[_i].says ? -ERR_BAD_CONFIG : 0), "%s", webs[_i].text);
+    if (webs[_i].says)
+        ck_assert_msg(strstr(error.text, webs[_i].says) != NULL, "%s", error.text);
+}
+END_TEST
+
 START_TEST(what_users_are_granted_is_theirs)
 {
     struct grants grants;
@@ -307,6 +346,8 @@ Suite *option_suite(void)
     tcase_add_test(tcase, only_reloadable_options_may_change);
     tcase_add_test(tcase, relations_between_options_are_checked);
     tcase_add_loop_test(tcase, users_are_read_or_named, 0, (int)(sizeof(users) / sizeof(users[0])));
+    tcase_add_loop_test(tcase, names_origins_and_trusted_keys_are_read_or_named, 0,
+                        (int)(sizeof(webs) / sizeof(webs[0])));
     tcase_add_test(tcase, what_users_are_granted_is_theirs);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -1,0 +1,280 @@
+/* Who may call under which name, from which page, and for whom. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/http/access.h"
+#include "tests/http/caller.h"
+#include "tests/http/http_suites.h"
+
+static struct site site;
+
+static void set_up(void)
+{
+    static const char file[] = "web secret\nother second\n";
+    struct error error;
+    site_make(&site);
+    ck_assert_int_eq(keys_read(&site.http.keys, "keys", file, sizeof(file) - 1, &error), 0);
+}
+
+static void tear_down(void)
+{
+    site_free(&site);
+}
+
+static const struct exchange_peer tcp = {.user = KEY_USER_ANONYMOUS, .tcp = true};
+
+/* ---- names -------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *host;
+    unsigned status;
+} hosts[] = {
+    {"llm.example.com", 200},      {"LLM.Example.Com:8443", 200}, {"llm.example.com:", 200},
+    {"second_name", 200},          {"localhost:1", 200},          {"127.0.0.1", 200},
+    {"example.com", 421},          {"a.llm.example.com", 421},    {"llm.example.com.evil.com", 421},
+    {"llm.example.comx", 421},     {"llm.example.com.", 421},     {"*", 421},
+    {"llm.example.com,evil", 421}, {"", 421},                     {NULL, 421},
+};
+
+START_TEST(names_for_us_are_those_that_were_given)
+{
+    const struct exchange_head head = {.method = "GET",
+                                       .path = "/v1/models",
+                                       .host = hosts[_i].host,
+                                       .authorization = "Bearer secret"};
+    struct caller caller;
+    world_set(&site.world, "http-names", "llm.example.com,second_name");
+    call_as(&site, &caller, &tcp, &head, NULL);
+    ck_assert_msg(caller.exchange->status == hosts[_i].status, "%s", caller_read(&caller));
+    caller_free(&caller);
+}
+END_TEST
+
+/* ---- pages -------------------------------------------------------------------------------------
+ */
+
+struct page {
+    const char *origin;
+    bool may;
+};
+static const struct page pages[] = {
+    {"https://app.example.com", true},   {"http://localhost:3000", true},
+    {"http://app.example.com", false},   {"https://app.example.com:444", false},
+    {"https://app.example.com/", false}, {"https://evil.app.example.com", false},
+    {"https://app.example.com.evil", false}, {"HTTPS://app.example.com", false},
+    {"null", false},                     {"*", false},
+    {"", false},                         {NULL, false},
+};
+
+static void fields(const struct exchange *exchange, char *text, size_t size)
+{
+    text[access_fields(exchange, text, size)] = '\0';
+}
+
+/* A request is answered whatever page it comes from; who may read the answer is the browser's to hold. */
+START_TEST(a_page_may_read_the_answer_where_its_origin_is_listed)
+{
+    char text[2048];
+    struct caller caller;
+    struct exchange_head head = {.method = "GET",
+                                 .path = "/v1/models",
+                                 .host = "localhost",
+                                 .authorization = "Bearer secret",
+                                 .origin = pages[_i].origin};
+    world_set(&site.world, "cors-origins", "https://app.example.com, http://localhost:3000");
+    for (int key = 0; key < 2; key++) {
+        head.authorization = key ? "Bearer secret" : NULL; /* an error may be read, too */
+        call_as(&site, &caller, &tcp, &head, NULL);
+        ck_assert_uint_eq(caller.exchange->status, key ? 200 : 401);
+        fields(caller.exchange, text, sizeof(text));
+        ck_assert_ptr_nonnull(strstr(text, "Vary: Origin\r\n"));
+        bool told = strstr(text, "Access-Control-Allow-Origin: ") != NULL;
+        ck_assert(told == pages[_i].may);
+        if (told)
+            ck_assert_ptr_nonnull(strstr(text, pages[_i].origin));
+        ck_assert_ptr_null(strchr(text, '*'));
+        caller_free(&caller);
+    }
+}
+END_TEST
+
+START_TEST(a_preflight_is_answered_by_origin_and_without_a_key)
+{
+    char text[2048];
+    struct caller caller;
+    const struct exchange_head head = {.method = "OPTIONS",
+                                       .path = "/v1/chat/completions",
+                                       .host = "localhost",
+                                       .origin = pages[_i].origin,
+                                       .cors_method = "POST",
+                                       .cors_headers = "authorization,content-type"};
+    world_set(&site.world, "cors-origins", "https://app.example.com, http://localhost:3000");
+    call_as(&site, &caller, &tcp, &head, NULL);
+    unsigned refused = pages[_i].origin ? 403 : 405; /* without Origin it is no preflight */
+    ck_assert_uint_eq(caller.exchange->status, pages[_i].may ? 204 : refused);
+    fields(caller.exchange, text, sizeof(text));
+    if (pages[_i].may) {
+        ck_assert_ptr_nonnull(strstr(text, "Access-Control-Allow-Methods: GET, POST\r\n"));
+        ck_assert_ptr_nonnull(
+            strstr(text, "Access-Control-Allow-Headers: authorization,content-type\r\n"));
+        ck_assert_str_eq(caller_read(&caller), "");
+    } else {
+        ck_assert_ptr_null(strstr(text, "Access-Control-Allow"));
+    }
+    caller_free(&caller);
+}
+END_TEST
+
+static const struct {
+    const char *origins, *host, *path, *method, *headers;
+    unsigned status;
+} preflights[] = {
+    {"", "localhost", "/v1/models", "GET", NULL, 405}, /* as before there were origins */
+    {"https://a.b", "localhost", "/v1/models", "GET", NULL, 204},
+    {"https://a.b", "localhost", "/v1/models", NULL, NULL, 405},
+    {"https://a.b", "localhost", "/v1/none", "GET", NULL, 404},
+    {"https://a.b", "evil.example", "/v1/models", "GET", NULL, 421},
+    {"https://a.b", "localhost", "/v1/models", "GET", "a: b", 400},
+    {"https://a.b", "localhost", "/v1/models", "GET", "\"*\"", 400},
+};
+
+START_TEST(what_is_no_preflight_of_a_page_that_may_is_refused)
+{
+    struct caller caller;
+    const struct exchange_head head = {.method = "OPTIONS",
+                                       .path = preflights[_i].path,
+                                       .host = preflights[_i].host,
+                                       .origin = "https://a.b",
+                                       .cors_method = preflights[_i].method,
+                                       .cors_headers = preflights[_i].headers};
+    world_set(&site.world, "cors-origins", preflights[_i].origins);
+    call_as(&site, &caller, &tcp, &head, NULL);
+    ck_assert_uint_eq(caller.exchange->status, preflights[_i].status);
+    caller_free(&caller);
+}
+END_TEST
+
+START_TEST(headers_of_a_preflight_are_bounded)
+{
+    static char headers[4096], text[2048];
+    struct caller caller;
+    struct exchange_head head = {.method = "OPTIONS",
+                                 .path = "/v1/models",
+                                 .host = "localhost",
+                                 .origin = "https://a.b",
+                                 .cors_method = "GET",
+                                 .cors_headers = headers};
+    world_set(&site.world, "cors-origins", "https://a.b");
+    for (size_t length = 1; length < sizeof(headers); length += 509) {
+        memset(headers, 'x', length);
+        headers[length] = '\0';
+        call_as(&site, &caller, &tcp, &head, NULL);
+        bool fits = length < EXCHANGE_CORS_HEADERS_MAX;
+        ck_assert_uint_eq(caller.exchange->status, fits ? 204 : 400);
+        fields(caller.exchange, text, sizeof(text));
+        caller_free(&caller);
+    }
+}
+END_TEST
+
+/* ---- for whom ----------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *authorization, *user;
+    bool tcp;
+    unsigned status;
+    const char *name;
+} named[] = {
+    {"Bearer secret", NULL, true, 200, "key/web"},
+    {"Bearer secret", "ann", true, 200, "key/web/ann"},
+    {"Bearer secret", "ann@example.com", true, 200, "key/web/ann@example.com"},
+    {"Bearer second", NULL, true, 200, "key/other"},
+    {"Bearer second", "ann", true, 403, NULL}, /* not trusted */
+    {"Bearer wrong", "ann", true, 401, NULL},
+    {NULL, "ann", true, 401, NULL},
+    {NULL, NULL, false, 200, "5"},
+    {NULL, "ann", false, 403, NULL}, /* a Unix socket has no keys */
+    {"Bearer secret", "ann", false, 403, NULL},
+    {"Bearer secret", "", true, 400, NULL},
+    {"Bearer secret", "two words", true, 400, NULL},
+    {"Bearer secret", "a\xff", true, 400, NULL},
+    {"Bearer secret", "0123456789012345678901234567890123456789012345678901234567890123", true, 200,
+     "key/web/0123456789012345678901234567890123456789012345678901234567890123"},
+    {"Bearer secret", "01234567890123456789012345678901234567890123456789012345678901234", true,
+     400, NULL},
+};
+
+START_TEST(a_trusted_key_may_name_its_user_and_nobody_else)
+{
+    struct caller caller;
+    const struct exchange_peer peer = {.user = named[_i].tcp ? KEY_USER_ANONYMOUS : 5,
+                                       .tcp = named[_i].tcp};
+    const struct exchange_head head = {.method = "POST",
+                                       .path = "/tokenize",
+                                       .host = "localhost",
+                                       .content_type = "application/json",
+                                       .authorization = named[_i].authorization,
+                                       .user = named[_i].user};
+    world_set(&site.world, "trusted-keys", "proxy,web");
+    call_as(&site, &caller, &peer, &head, "{\"prompt\":\"A\"}");
+    ck_assert_msg(caller.exchange->status == named[_i].status, "%s", caller_read(&caller));
+    if (named[_i].name)
+        ck_assert_str_eq(caller.exchange->sink.user->name, named[_i].name);
+    caller_free(&caller);
+}
+END_TEST
+
+static unsigned ask_with_priority(const char *user)
+{
+    struct caller caller;
+    const struct exchange_head head = {.method = "POST",
+                                       .path = "/v1/completions",
+                                       .host = "localhost",
+                                       .content_type = "application/json",
+                                       .authorization = "Bearer secret",
+                                       .user = user};
+    call_as(&site, &caller, &tcp, &head, "{\"prompt\":\"A\",\"max_tokens\":1,\"priority\":3}");
+    site_finish(&site);
+    unsigned status = caller.exchange->status;
+    caller_free(&caller);
+    return status;
+}
+
+/* What the key may, each of its users may, unless something was said of that one. */
+START_TEST(users_of_a_trusted_key_have_its_grants_or_their_own)
+{
+    world_set(&site.world, "trusted-keys", "web");
+    ck_assert_uint_eq(ask_with_priority("ann"), 403);
+    world_set(&site.world, "users", "key/web:priority=3,key/web/bob:priority=-1");
+    ck_assert_uint_eq(ask_with_priority(NULL), 200);
+    ck_assert_uint_eq(ask_with_priority("ann"), 200);
+    ck_assert_uint_eq(ask_with_priority("bob"), 403);
+    world_set(&site.world, "users", "key/web/ann:priority=3");
+    ck_assert_uint_eq(ask_with_priority("ann"), 200);
+    ck_assert_uint_eq(ask_with_priority(NULL), 403);
+    ck_assert_uint_eq(ask_with_priority("bob"), 403);
+}
+END_TEST
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+Suite *access_suite(void)
+{
+    Suite *suite = suite_create("access");
+    TCase *tests = tcase_create("access");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, names_for_us_are_those_that_were_given, 0, COUNT(hosts));
+    tcase_add_loop_test(tests, a_page_may_read_the_answer_where_its_origin_is_listed, 0,
+                        COUNT(pages));
+    tcase_add_loop_test(tests, a_preflight_is_answered_by_origin_and_without_a_key, 0,
+                        COUNT(pages));
+    tcase_add_loop_test(tests, what_is_no_preflight_of_a_page_that_may_is_refused, 0,
+                        COUNT(preflights));
+    tcase_add_test(tests, headers_of_a_preflight_are_bounded);
+    tcase_add_loop_test(tests, a_trusted_key_may_name_its_user_and_nobody_else, 0, COUNT(named));
+    tcase_add_test(tests, users_of_a_trusted_key_have_its_grants_or_their_own);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
