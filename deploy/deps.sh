@@ -27,6 +27,7 @@ further=(
     podman runc       # the container image's start
     python3-venv      # the openai package against the daemon
     man-db            # the manual pages
+    nginx haproxy openssl # TLS in front (tests/http/tls.sh)
     clang libclang-rt-dev # fuzzing (tests/fuzz/run.sh)
 )
 is_there() { # PACKAGE

@@ -120,6 +120,7 @@ static const struct {
      "profile-file: sluiced.service may not write to /var/lib/trace"},
     {"model = synthetic:null\nprofile-steps = 1\nprofile-file = /var/cache/sluice/trace\n", ""},
     {"model = synthetic:null\napi-key-file = /home/ann/keys\n", "api-key-file: "},
+    {"model = synthetic:null\nchat-template = /home/ann/t.jinja\n", "chat-template: "},
     {"model = synthetic:null\nsocket = /run/sluice/mine.sock\n", "socket: "},
 };
 
