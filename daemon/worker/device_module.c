@@ -116,15 +116,17 @@ int device_module_load(const struct options *options, const struct gpu_api **ret
 
 #define ENTRY_MAX 96 /* "MIG-GPU-", a UUID, "/", two numbers: below 64 */
 
-/* The entry at *text up to the next comma; moves behind it. False at the end, or past ENTRY_MAX. */
+/* The entry at *text up to the next comma, without blanks around it; moves behind it. False at the end, or past ENTRY_MAX. */
 static bool next_entry(const char **text, char entry[ENTRY_MAX])
 {
-    size_t length = strcspn(*text, ",");
-    if (length == 0 || length >= ENTRY_MAX)
+    size_t whole = strcspn(*text, ","), blank = strspn(*text, " "), length = whole;
+    while (length > blank && (*text)[length - 1] == ' ')
+        length--;
+    if (length <= blank || length - blank >= ENTRY_MAX)
         return false;
-    memcpy(entry, *text, length);
-    entry[length] = '\0';
-    *text += length;
+    memcpy(entry, *text + blank, length - blank);
+    entry[length - blank] = '\0';
+    *text += whole;
     if (**text == ',' && (*text)[1])
         ++*text;
     return true;

@@ -90,6 +90,11 @@ int format_refuse(const char *path, const char *wanted, struct error *error)
         return refuse_file(path, error);
     if (file_exists(path, wanted))
         return 0;
+    if (file_exists(path, "snapshots") && file_exists(path, "refs"))
+        return error_set(error, ERR_BAD_MODEL,
+                         "%.256s: a repository of Hugging Face's cache: name a directory in its "
+                         "snapshots/",
+                         path);
     DIR *directory = opendir(path);
     size_t format = directory ? find(directory, name) : FORMATS;
     if (directory)

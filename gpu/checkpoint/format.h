@@ -6,5 +6,6 @@
 #include "protocol/base/error.h"
 
 /* For a path that lacks `wanted`, a file that is read here: ERR_BAD_MODEL when the path is a file of
- * such a format, or a directory that holds one; else 0, and others say what is missing. */
+ * such a format, a directory that holds one, or a repository whose snapshots are meant; else 0, and
+ * others say what is missing. */
 int format_refuse(const char *path, const char *wanted, struct error *error);

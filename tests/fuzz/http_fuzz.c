@@ -69,6 +69,10 @@ static bool read_head(struct reader *reader)
     mix_text(reader, head->content_type);
     mix_text(reader, head->authorization);
     mix_text(reader, head->request_id);
+    mix_text(reader, head->user);
+    mix_text(reader, head->origin);
+    mix_text(reader, head->cors_method);
+    mix_text(reader, head->cors_headers);
     mix(reader, &head->length, sizeof(head->length));
     const bool flags[] = {head->http10, head->close, head->expects, head->chunked};
     mix(reader, flags, sizeof(flags));

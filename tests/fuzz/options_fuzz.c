@@ -2,7 +2,9 @@
  * is refused leaves a text with file and line. */
 #include <string.h>
 
+#include "daemon/base/model_name.h"
 #include "daemon/base/option_table.h"
+#include "daemon/base/web_access.h"
 #include "tests/fuzz/fuzz.h"
 
 static struct options *make(void)
@@ -31,6 +33,29 @@ static void check_printed(const struct options *options)
     options_free(again);
 }
 
+/* Lists that are read again for each request: what is right there is found. */
+static void check_lists(const struct options *options)
+{
+    struct error error;
+    struct option_word word;
+    struct model_names names;
+    char text[WEB_ORIGIN_MAX + 1];
+    if (model_names_read(&names, options->served_model_name, "own", &error) == 0)
+        FUZZ_CHECK(names.count > 0 && model_names_has(&names, names.names[names.count - 1]));
+    if (web_access_check(options, &error))
+        return;
+    for (const char *list = options->cors_origins; option_next(&list, &word);) {
+        FUZZ_CHECK(word.length < sizeof(text));
+        snprintf(text, sizeof(text), "%.*s", (int)word.length, word.text);
+        FUZZ_CHECK(web_access_origin(options, text) && !strchr(text, '*'));
+    }
+    for (const char *list = options->http_names; option_next(&list, &word);) {
+        FUZZ_CHECK(word.length < sizeof(text));
+        snprintf(text, sizeof(text), "%.*s", (int)word.length, word.text);
+        FUZZ_CHECK(web_access_name(options, text) && !web_access_name(options, ""));
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct error error;
@@ -43,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         /* Relations between options may not hold; that is an answer, too. */
         rc = options_check(options, &error);
         FUZZ_CHECK(rc == 0 || rc == -ERR_BAD_CONFIG);
+        check_lists(options);
         check_printed(options);
     }
     options_free(options);

@@ -358,6 +358,10 @@ static const struct {
     /* Training leaves these beside weights that are missing. */
     {{"training_args.bin", "rng_state.pth"}, true, "", "@/model.safetensors: no such file"},
     {{".bin"}, false, "", "@/config.json: no such file"},
+    {{"refs", "snapshots"},
+     false,
+     "",
+     "@: a repository of Hugging Face's cache: name a directory in its snapshots/"},
 };
 
 START_TEST(formats_that_are_not_read_are_named)
