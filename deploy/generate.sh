@@ -57,7 +57,8 @@ GPUs of this machine, and streams results back. Its client is
 .PP
 An option may stand in a file (see
 .BR sluiced.conf (5)),
-in the environment as SLUICE_NAME with "_" for "\-", and on the command line, each going over the one before it.
+in the environment as SLUICE_NAME with "_" for "\-", and on the command line, each going over the one before it. None may be given twice
+in one of these, but those of which several add up.
 .SH COMMANDS
 .TP
 .BI \-\-config " FILE"
@@ -110,8 +111,8 @@ END
     head_of sluiced.conf 5 "options of the inference daemon"
     cat << 'END'
 .SH DESCRIPTION
-Lines of the form "key = value", empty lines, and comments that start with "#". A key that is unknown, repeated or out
-of range is an error that names file and line, and the daemon does not start, or keeps what it has when it was told to
+Lines of the form "key = value", empty lines, and comments that start with "#". A key that is unknown, repeated (but for
+those of which several add up) or out of range is an error that names file and line, and the daemon does not start, or keeps what it has when it was told to
 read the file again. Sizes have the units KiB, MiB and GiB, times ms and s. "Reloadable" options change with
 .BR "systemctl reload sluiced" .
 .SH OPTIONS

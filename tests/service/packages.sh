@@ -108,7 +108,8 @@ hardened() { # every program, module and library
 extras_are_there() {
     local file
     sluiced --model "$root/usr/share/sluice/demo-model" --device cpu --check | grep -q '^model  *demo-model' || return 1
-    for file in sluice/monitoring/{grafana.json,prometheus.yml,prometheus.rules.yml} doc/sluiced/{README,service,http}.md \
+    for file in sluice/monitoring/{grafana.json,prometheus.yml,prometheus.rules.yml} sluice/tls/{nginx.conf,haproxy.cfg} \
+        doc/sluiced/{README,service,http,tls}.md \
         doc/sluice/README.md bash-completion/completions/{sluiced,sluice} zsh/vendor-completions/{_sluiced,_sluice}; do
         [ -s "$root/usr/share/$file" ] || { echo "no $file"; return 1; }
     done
