@@ -49,7 +49,8 @@ bool access_host(const struct exchange *exchange, const char *host)
 
 bool access_origin(struct exchange *exchange, const struct exchange_head *head)
 {
-    if (!head->origin || strlen(head->origin) > WEB_ORIGIN_MAX ||
+    /* A listener of the figures alone asks for no key, so what it tells is for no page. */
+    if (exchange->peer.metrics_only || !head->origin || strlen(head->origin) > WEB_ORIGIN_MAX ||
         !web_access_origin(options_of(exchange), head->origin))
         return false;
     if (!exchange->cors)

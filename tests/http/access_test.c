@@ -126,6 +126,27 @@ START_TEST(a_preflight_is_answered_by_origin_and_without_a_key)
 }
 END_TEST
 
+START_TEST(figures_without_a_key_are_for_no_page)
+{
+    char text[2048];
+    struct caller caller;
+    const struct exchange_peer only = {.user = 5, .tcp = true, .metrics_only = true};
+    struct exchange_head head = {
+        .method = "GET", .path = "/metrics", .host = "localhost", .origin = "https://a.b"};
+    world_set(&site.world, "cors-origins", "https://a.b");
+    call_as(&site, &caller, &only, &head, NULL);
+    ck_assert_uint_eq(caller.exchange->status, 200);
+    fields(caller.exchange, text, sizeof(text));
+    ck_assert_ptr_null(strstr(text, "Access-Control"));
+    caller_free(&caller);
+    head.method = "OPTIONS";
+    head.cors_method = "GET";
+    call_as(&site, &caller, &only, &head, NULL);
+    ck_assert_uint_eq(caller.exchange->status, 403);
+    caller_free(&caller);
+}
+END_TEST
+
 static const struct {
     const char *origins, *host, *path, *method, *headers;
     unsigned status;
@@ -272,6 +293,7 @@ Suite *access_suite(void)
                         COUNT(pages));
     tcase_add_loop_test(tests, what_is_no_preflight_of_a_page_that_may_is_refused, 0,
                         COUNT(preflights));
+    tcase_add_test(tests, figures_without_a_key_are_for_no_page);
     tcase_add_test(tests, headers_of_a_preflight_are_bounded);
     tcase_add_loop_test(tests, a_trusted_key_may_name_its_user_and_nobody_else, 0, COUNT(named));
     tcase_add_test(tests, users_of_a_trusted_key_have_its_grants_or_their_own);
