@@ -29,13 +29,12 @@
  *  - a chunk of each prompt that was not advanced for chunk_every steps, and of the first one that
  *    waits, when none was started for so many;
  *  - chunks of other prompts, oldest first, and then of new sequences, as long as the cost model
- * keeps the step within itl_target_us. While nobody waits for a slot and half a step could hold all
- * prompts, one prompt has its sure chunk in every step that it does not push beyond itl_target_us,
- * and more only within light_load_percent over the decode rows alone. With no decode row in the
- * step there are no such bounds. New sequences start by priority, then in the order in which they
- * came; those preempted came earlier than any that were not started, and so come first. Nobody
- * overtakes: the first waits for a slot and for blocks for its whole prompt, and those behind it
- * wait too.
+ * keeps the step within what the targets for first and for further tokens leave (sched_limit.c),
+ * never beyond itl_target_us; the first one has its least chunk also where decode rows alone leave
+ * no time for it, if it adds little to them. With no decode row in the step there are no such
+ * bounds. New sequences start by priority, then in the order in which they came; those preempted
+ * came earlier than any that were not started, and so come first. Nobody overtakes: the first waits
+ * for a slot and for blocks for its whole prompt, and those behind it wait too.
  *
  * A sequence that the loop sent before its turn (seq.owed) is the first that waits. When it cannot
  * start, one of those whom the loop named gives its slot and its blocks up, once, as for KV below.
@@ -67,8 +66,8 @@
 #define SCHED_NEVER UINT64_MAX
 
 struct sched_options {
+    uint64_t ttft_target_us;     /* for first tokens, see sched_limit.c; 0 = as soon as can be */
     uint64_t itl_target_us;      /* what a step with decode rows may last; 0 = no bound */
-    uint32_t light_load_percent; /* of its time without them that prompts may add; 0 = no bound */
     uint32_t chunk_every;        /* steps in which every started prompt advances, >= 1 */
     uint64_t kv_idle_release_us; /* until unused slabs go back */
     uint64_t stall_us;           /* a lone sequence that gets no KV for so long fails */

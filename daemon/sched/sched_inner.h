@@ -71,6 +71,14 @@ bool sched_can_start(const struct sched *sched, const struct seq *seq, const uin
                      time_us now_us);
 void sched_plan_moves(struct sched *sched, struct sched_step *step);
 
+/* sched_limit.c */
+/* What the step may last, whose decode rows are this work, for up to tokens_max prompt tokens. */
+double sched_limit_us(const struct sched *sched, const struct cost_work *work, uint32_t tokens_max,
+                      time_us now_us);
+/* Where they alone last so long already: whether so many tokens more add little to them. */
+bool sched_chunk_is_sure(const struct sched *sched, const struct cost_work *work, uint32_t position,
+                         uint32_t tokens);
+
 /* sched_plan.c */
 /* All that a plan did is taken back. */
 void sched_undo(struct sched *sched, struct sched_step *step);

@@ -13,7 +13,6 @@ struct builder {
     double target_us; /* bound of the step's cost for further prompt tokens */
     uint32_t tokens_left, scores_left, embeds_left;
     uint32_t partial; /* prompts that this step leaves partly read */
-    bool calm;        /* one prompt at a time is sure of a chunk in each step */
     /* Of the above, kept for prompts whose turn must come. */
     uint32_t tokens_kept, scores_kept, embeds_kept;
 };
@@ -148,13 +147,13 @@ static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
     return q_len;
 }
 
-/* The chunk that is sure keeps the step within itl_target. */
+/* Whether the first prompt has its least chunk also where decode rows alone leave no time for it.
+ */
 static bool is_cheap(const struct builder *b, const struct seq *seq)
 {
-    const struct sched *sched = b->sched;
-    uint32_t chunk = min_chunk(sched, seq);
-    return cost_tokens(&sched->cost, &b->step->work, seq->num_computed, chunk,
-                       (double)sched->options.itl_target_us) == chunk;
+    return isfinite(b->target_us) &&
+           sched_chunk_is_sure(b->sched, &b->step->work, seq->num_computed,
+                               min_chunk(b->sched, seq));
 }
 
 static bool is_due(const struct sched *sched, const struct seq *seq)
@@ -192,7 +191,7 @@ static void add_prompts(struct builder *b)
         bool due = is_due(b->sched, seq), first = link == b->sched->prefill.next;
         if (due)
             keep(b, seq, false);
-        bool sure = due || (first && b->calm && is_cheap(b, seq));
+        bool sure = due || (first && is_cheap(b, seq));
         if (add_chunk(b, seq, sure ? min_chunk(b->sched, seq) : 0) == 0)
             b->partial++;
     }
@@ -349,7 +348,7 @@ static void add_starts(struct builder *b)
         bool due = b->step->plan.open_count == 0 && start_is_due(sched, seq);
         bool first = list_empty(&sched->prefill);
         start(b, seq);
-        bool sure = due || (first && b->calm && is_cheap(b, seq));
+        bool sure = due || (first && is_cheap(b, seq));
         if (add_chunk(b, seq, sure ? min_chunk(sched, seq) : 0) == 0) {
             undo_appends(sched, b->step, appends);
             undo_start(sched, b->step);
@@ -378,38 +377,22 @@ void sched_undo(struct sched *sched, struct sched_step *step)
     step->plan.row_count = 0;
 }
 
-static double target_us(const struct sched *sched)
+/* Without a decode row nobody waits for this step's tokens but those whose prompts it reads. */
+static bool is_unbounded(const struct sched *sched)
 {
-    /* Without a decode row nobody waits for this step's tokens but those whose prompts it reads. */
-    if (sched->options.itl_target_us == 0 || list_empty(&sched->decode))
-        return INFINITY;
-    /* A sequence has a row in every so manieth step. */
-    return (double)sched->options.itl_target_us / sched->limits.stages;
-}
-
-/* Nobody waits for a slot, and half a step could read all prompts that are here. Then their chunks
- * stay small beside decode rows, for an even flow of tokens. Under more load what waits is served
- * soonest by steps as large as itl_target allows. */
-static bool is_light_load(const struct sched *sched)
-{
-    return sched->slots_free_count > sched->waiting_count &&
-           sched_backlog(sched) <= sched->limits.tokens_max / 2;
+    return sched->options.itl_target_us == 0 || list_empty(&sched->decode);
 }
 
 /* The decode rows are in the step. */
 static void bound_chunks(struct builder *b)
 {
     const struct sched *sched = b->sched;
-    if (!isfinite(b->target_us))
+    if (is_unbounded(sched))
         return;
     if (!cost_known(&sched->cost)) {
-        b->target_us = INFINITY;
         b->tokens_left = sched_min(b->tokens_left, UNKNOWN_TOKENS + b->tokens_kept);
-    } else if (sched->options.light_load_percent > 0 && is_light_load(sched)) {
-        b->calm = true;
-        double alone_us = cost_predict_us(&sched->cost, &b->step->work);
-        double light_load_us = alone_us * (1 + sched->options.light_load_percent / 100.0);
-        b->target_us = fmin(b->target_us, light_load_us);
+    } else {
+        b->target_us = sched_limit_us(sched, &b->step->work, b->tokens_left, b->now_us);
     }
 }
 
@@ -430,7 +413,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
     struct builder b = {.sched = sched,
                         .step = step,
                         .now_us = now_us,
-                        .target_us = target_us(sched),
+                        .target_us = INFINITY,
                         .tokens_left = sched->tokens_cap,
                         .scores_left = sched->limits.scores_max,
                         .embeds_left = sched->limits.embeds_max};

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#define CALM_PERCENT 25u /* that prompts may add to a step of decode rows while there is room */
 #define CHUNK_EVERY 8u        /* steps: what a long prompt may be made to wait */
 #define KV_STALL_US 30000000u /* others may hold the device's memory for so long */
 
@@ -101,8 +100,8 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                  struct replica_worker **ret_replica, struct error *error)
 {
     struct worker_options worker_options = {
-        .sched = {.itl_target_us = options->itl_target,
-                  .light_load_percent = CALM_PERCENT,
+        .sched = {.ttft_target_us = options->ttft_target,
+                  .itl_target_us = options->itl_target,
                   .chunk_every = CHUNK_EVERY,
                   /* Giving back takes its time, too: it is done within the time that was asked. */
                   .kv_idle_release_us = options->kv_idle_release - options->kv_idle_release / 10,

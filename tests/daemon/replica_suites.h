@@ -5,6 +5,7 @@
 Suite *cost_suite(void);
 Suite *kv_suite(void);
 Suite *place_suite(void);
+Suite *limit_suite(void);
 Suite *mailbox_suite(void);
 Suite *sched_suite(void);
 Suite *sched_random_suite(void);

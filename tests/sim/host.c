@@ -45,6 +45,7 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     /* A slow device takes longer for a step than that: prompts wait until their turn must come. */
     bool slow = host->device_us > 30;
     set(host, "itl-target", slow ? 1 : scene_between(scene, 1, 50), "ms");
+    set(host, "ttft-target", scene_between(scene, 1, 400), "ms");
     set(host, "step-timeout", scene_between(scene, 500, 2000), "ms");
     set(host, "queue-sequences", scene_between(scene, 4, 64), "");
     set(host, "queue-tokens", 2ull * setup->context_max * scene_between(scene, 4, 32), "");

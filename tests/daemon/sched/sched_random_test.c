@@ -124,6 +124,8 @@ static void run(int seed)
     struct rig rig;
     rig_open(&rig, &shape, (uint64_t)seed);
     rig.sched.options.itl_target_us = fake_below(&random, 2) * (10 + fake_below(&random, 200));
+    rig.sched.options.ttft_target_us =
+        fake_below(&random, 3) * (1000 + fake_below(&random, 400000));
     rig.sched.options.chunk_every = 1 + fake_below(&random, 5);
     fake_knobs(rig.engine)->eos_every = fake_below(&random, 3) * 10;
     for (uint32_t turn = 0; turn < 800; turn++) {

@@ -82,6 +82,38 @@ uint32_t rig_add(struct rig *rig, const struct fake_options *options)
     return rig->seq_count - 1;
 }
 
+struct fake_options rig_generate(uint32_t prompt_len, uint32_t max_tokens)
+{
+    static uint64_t seed;
+    return (struct fake_options){.job = JOB_GENERATE,
+                                 .prompt_len = prompt_len,
+                                 .max_tokens = max_tokens,
+                                 .ignore_eos = true,
+                                 .logprobs = -1,
+                                 .seed = ++seed};
+}
+
+void rig_teach(struct rig *rig, uint32_t token_us)
+{
+    fake_knobs(rig->engine)->step_ns = 1000ull * token_us;
+    for (uint32_t i = 0; i < 16; i++) {
+        struct fake_options options = rig_generate(1 + i * 10, 1 + i % 2);
+        rig_add(rig, &options);
+        rig_finish(rig);
+    }
+    ck_assert(cost_known(&rig->sched.cost));
+}
+
+const struct gpu_row *rig_row(const struct rig *rig, uint32_t index)
+{
+    const struct sched *sched = &rig->sched;
+    const struct sched_step *step = &sched->steps[sched->step_last % (sched->limits.depth + 1)];
+    for (uint32_t i = 0; i < step->plan.row_count; i++)
+        if (step->row_seq[i] == rig->seqs[index])
+            return &step->rows[i];
+    return NULL;
+}
+
 bool rig_submit(struct rig *rig)
 {
     if (sched_in_flight(&rig->sched) == rig->sched.limits.depth)

@@ -23,6 +23,13 @@ void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed);
 void rig_close(struct rig *rig);
 uint32_t rig_add(struct rig *rig, const struct fake_options *options); /* its index */
 
+/* A sequence that generates, of a prompt of its own. */
+struct fake_options rig_generate(uint32_t prompt_len, uint32_t max_tokens);
+/* Sixteen sequences teach what a step costs: so many us per token, and 10 times that per step. */
+void rig_teach(struct rig *rig, uint32_t token_us);
+/* The last submitted step's row of the sequence, or NULL. */
+const struct gpu_row *rig_row(const struct rig *rig, uint32_t index);
+
 /* Plans and submits one step, if there is something to plan and room for it in flight. */
 bool rig_submit(struct rig *rig);
 /* Runs and completes the oldest step. */

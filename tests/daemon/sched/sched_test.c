@@ -6,34 +6,12 @@
 
 static struct rig rig;
 
-static struct fake_options generate(uint32_t prompt_len, uint32_t max_tokens)
-{
-    static uint64_t seed;
-    return (struct fake_options){.job = JOB_GENERATE,
-                                 .prompt_len = prompt_len,
-                                 .max_tokens = max_tokens,
-                                 .ignore_eos = true,
-                                 .logprobs = -1,
-                                 .seed = ++seed};
-}
-
 static void add(uint32_t count, uint32_t prompt_len, uint32_t max_tokens)
 {
     for (uint32_t i = 0; i < count; i++) {
-        struct fake_options options = generate(prompt_len, max_tokens);
+        struct fake_options options = rig_generate(prompt_len, max_tokens);
         rig_add(&rig, &options);
     }
-}
-
-/* The last submitted step's row of the sequence, or NULL. */
-static const struct gpu_row *row_of(uint32_t index)
-{
-    const struct sched *sched = &rig.sched;
-    const struct sched_step *step = &sched->steps[sched->step_last % (sched->limits.depth + 1)];
-    for (uint32_t i = 0; i < step->plan.row_count; i++)
-        if (step->row_seq[i] == rig.seqs[index])
-            return &step->rows[i];
-    return NULL;
 }
 
 static void finish_and_close(void)
@@ -50,12 +28,12 @@ START_TEST(decode_rows_are_planned_ahead_of_the_token_they_read)
     rig_open(&rig, &shape, 1);
     add(1, 10, 3);
     ck_assert(rig_submit(&rig));
-    ck_assert_int_eq(row_of(0)->input, GPU_IDS);
-    ck_assert_uint_eq(row_of(0)->q_len, 10);
-    ck_assert(row_of(0)->want & GPU_SAMPLE);
+    ck_assert_int_eq(rig_row(&rig, 0)->input, GPU_IDS);
+    ck_assert_uint_eq(rig_row(&rig, 0)->q_len, 10);
+    ck_assert(rig_row(&rig, 0)->want & GPU_SAMPLE);
     ck_assert(rig_submit(&rig)); /* nothing has completed yet */
-    ck_assert_int_eq(row_of(0)->input, GPU_LAST);
-    ck_assert_uint_eq(row_of(0)->position, 10);
+    ck_assert_int_eq(rig_row(&rig, 0)->input, GPU_LAST);
+    ck_assert_uint_eq(rig_row(&rig, 0)->position, 10);
     ck_assert(!rig_submit(&rig)); /* two are in flight */
     ck_assert_uint_eq(rig.stats.steps_ahead_total, 1);
     finish_and_close();
@@ -94,7 +72,7 @@ START_TEST(on_a_pipeline_decode_rows_take_turns)
             ck_assert(rig_complete(&rig) && rig_submit(&rig));
         for (uint32_t s = 0; s < count; s++) {
             uint64_t step = rig.sched.step_last;
-            if (!row_of(s))
+            if (!rig_row(&rig, s))
                 continue;
             /* With fewer sequences than stages some step has to wait. */
             ck_assert(i < 12 || count < stages || step - last[s] >= stages);
@@ -113,7 +91,7 @@ START_TEST(a_lone_sequence_on_a_pipeline_is_still_planned_ahead)
     rig_open(&rig, &shape, 1);
     add(1, 10, 8);
     for (int i = 0; i < 3; i++)
-        ck_assert(rig_submit(&rig) && row_of(0));
+        ck_assert(rig_submit(&rig) && rig_row(&rig, 0));
     ck_assert(!rig_submit(&rig)); /* three are in flight */
     finish_and_close();
 }
@@ -133,8 +111,8 @@ START_TEST(on_a_pipeline_prompts_go_where_a_row_would_wait)
     for (int i = 0; i < 6; i++) {
         if (!rig_submit(&rig))
             ck_assert(rig_complete(&rig) && rig_submit(&rig));
-        with += row_of(0) != NULL;
-        without += row_of(0) == NULL;
+        with += rig_row(&rig, 0) != NULL;
+        without += rig_row(&rig, 0) == NULL;
     }
     ck_assert_uint_eq(with, 3);
     ck_assert_uint_eq(without, 3);
@@ -162,7 +140,7 @@ START_TEST(an_end_token_wastes_at_most_one_row)
     rig_open(&rig, &shape, 1);
     fake_knobs(rig.engine)->eos_every = 5;
     for (uint32_t i = 0; i < 40; i++) {
-        struct fake_options options = generate(5, 100);
+        struct fake_options options = rig_generate(5, 100);
         options.ignore_eos = false;
         rig_add(&rig, &options);
     }
@@ -189,24 +167,12 @@ START_TEST(a_step_without_decode_rows_is_full)
 }
 END_TEST
 
-/* Sixteen steps teach what a step costs: 10 us and 1 us per token. */
-static void teach_costs(void)
-{
-    fake_knobs(rig.engine)->step_ns = 1000;
-    for (uint32_t i = 0; i < 16; i++) {
-        struct fake_options options = generate(1 + i * 10, 1 + i % 2);
-        rig_add(&rig, &options);
-        rig_finish(&rig);
-    }
-    ck_assert(cost_known(&rig.sched.cost));
-}
-
 START_TEST(decode_saturated_every_prompt_still_advances)
 {
     struct fake_shape shape = rig_shape();
     shape.slots_max = 32;
     rig_open(&rig, &shape, 1);
-    teach_costs();
+    rig_teach(&rig, 1);
     uint32_t first = rig.seq_count, decoders = 24;
     add(decoders, 4, 150);
     while (rig.sched.slot_count < decoders || !list_empty(&rig.sched.prefill)) {
@@ -234,64 +200,6 @@ START_TEST(decode_saturated_every_prompt_still_advances)
 }
 END_TEST
 
-/* On a new rig whose costs are known; the first one's index. */
-static uint32_t four_that_decode(void)
-{
-    struct fake_shape shape = rig_shape();
-    rig_open(&rig, &shape, 1);
-    teach_costs();
-    uint32_t first = rig.seq_count;
-    add(4, 4, 100);
-    rig_submit(&rig);
-    rig_complete(&rig);
-    return first;
-}
-
-START_TEST(prompts_beside_decode_rows_are_cut_to_the_latency_target)
-{
-    uint32_t first = four_that_decode();
-    rig.sched.options.itl_target_us = 60; /* 10 + 4 decode rows leave 46 tokens */
-    add(1, 200, 2);
-    rig_submit(&rig);
-    const struct gpu_row *row = row_of(first + 4);
-    ck_assert_ptr_nonnull(row);
-    ck_assert_uint_ge(row->q_len, 36);
-    ck_assert_uint_le(row->q_len, 56);
-    ck_assert_ptr_nonnull(row_of(first));
-    finish_and_close();
-}
-END_TEST
-
-/* 10 us and 4 decode rows, twice as much again for prompts: 28 tokens. */
-START_TEST(while_there_is_room_prompts_add_little_to_steps_of_decode_rows)
-{
-    uint32_t first = four_that_decode();
-    rig.sched.options.itl_target_us = 100;
-    rig.sched.options.light_load_percent = 200;
-    add(1, 120, 2);
-    rig_submit(&rig);
-    const struct gpu_row *row = row_of(first + 4);
-    ck_assert_ptr_nonnull(row);
-    ck_assert_uint_ge(row->q_len, 20);
-    ck_assert_uint_le(row->q_len, 36);
-    finish_and_close();
-}
-END_TEST
-
-START_TEST(when_prompts_wait_for_slots_steps_are_as_long_as_the_latency_target_allows)
-{
-    uint32_t first = four_that_decode();
-    rig.sched.options.itl_target_us = 100; /* 10 + 4 decode rows leave 86 tokens */
-    rig.sched.options.light_load_percent = 200;
-    add(12, 200, 2); /* as many as there are slots */
-    rig_submit(&rig);
-    const struct gpu_row *row = row_of(first + 4);
-    ck_assert_ptr_nonnull(row);
-    ck_assert_uint_ge(row->q_len, 70);
-    finish_and_close();
-}
-END_TEST
-
 START_TEST(the_youngest_of_the_lowest_priority_gives_way)
 {
     struct fake_shape shape = rig_shape();
@@ -299,13 +207,13 @@ START_TEST(the_youngest_of_the_lowest_priority_gives_way)
     rig_open(&rig, &shape, 1);
     static const int32_t priorities[] = {0, -1, 1, -1, 0};
     for (uint32_t i = 0; i < 5; i++) {
-        struct fake_options options = generate(16, 40);
+        struct fake_options options = rig_generate(16, 40);
         options.priority = priorities[i];
         rig_add(&rig, &options);
     }
     rig_submit(&rig); /* two blocks each */
     for (uint32_t i = 0; i < 5; i++)
-        ck_assert_ptr_nonnull(row_of(i));
+        ck_assert_ptr_nonnull(rig_row(&rig, i));
     while (rig.stats.preemptions_total == 0) {
         rig_complete(&rig);
         rig_submit(&rig);
@@ -319,7 +227,7 @@ END_TEST
 /* One sequence that the loop sent before its turn, for which this sink's or user's give way. */
 static uint32_t add_owed(uint64_t way_sink, uint64_t way_user)
 {
-    struct fake_options options = generate(5, 3);
+    struct fake_options options = rig_generate(5, 3);
     options.priority = WAITING_PRIORITY_OWED;
     uint32_t index = rig_add(&rig, &options);
     rig.seqs[index]->owed = true;
@@ -352,7 +260,7 @@ START_TEST(a_slot_is_given_up_for_who_is_owed_one)
     ck_assert_uint_eq(rig.sched.slots_free_count, 0);
     uint32_t owed = add_owed(ways[_i].sink, ways[_i].user);
     rig_submit(&rig);
-    ck_assert((row_of(owed) != NULL) == (ways[_i].gives < 4));
+    ck_assert((rig_row(&rig, owed) != NULL) == (ways[_i].gives < 4));
     for (int i = 0; i < 8; i++) {
         rig_complete(&rig);
         rig_submit(&rig);
@@ -411,7 +319,7 @@ START_TEST(who_came_first_starts_first_within_a_priority)
     static const int32_t priorities[] = {0, 0, 5, -3, 5, 0};
     static const uint32_t order[] = {2, 4, 0, 1, 5, 3};
     for (uint32_t i = 0; i < 6; i++) {
-        struct fake_options options = generate(3, 2);
+        struct fake_options options = rig_generate(3, 2);
         options.priority = priorities[i];
         rig_add(&rig, &options);
     }
@@ -445,7 +353,7 @@ START_TEST(a_cancel_at_any_moment_ends_it_at_once_and_for_good)
         uint32_t count = rig.seqs[2]->out_count;
         for (int step = 0; step < 5; step++) {
             rig_submit(&rig);
-            ck_assert_ptr_null(row_of(2));
+            ck_assert_ptr_null(rig_row(&rig, 2));
             rig_complete(&rig);
         }
         ck_assert_uint_eq(rig.seqs[2]->out_count, count);
@@ -489,7 +397,7 @@ START_TEST(with_one_of_many_still_running_memory_falls_to_its_blocks_and_two_sla
     shape.tokens_max = 512;
     rig_open(&rig, &shape, (uint64_t)_i);
     for (uint32_t i = 0; i < 64; i++) {
-        struct fake_options options = generate(20, i == (uint32_t)_i * 7 ? 220 : 40);
+        struct fake_options options = rig_generate(20, i == (uint32_t)_i * 7 ? 220 : 40);
         rig_add(&rig, &options);
     }
     uint32_t most = 0;
@@ -676,10 +584,6 @@ Suite *sched_suite(void)
     tcase_add_test(tcase, an_end_token_wastes_at_most_one_row);
     tcase_add_test(tcase, a_step_without_decode_rows_is_full);
     tcase_add_test(tcase, decode_saturated_every_prompt_still_advances);
-    tcase_add_test(tcase, prompts_beside_decode_rows_are_cut_to_the_latency_target);
-    tcase_add_test(tcase, while_there_is_room_prompts_add_little_to_steps_of_decode_rows);
-    tcase_add_test(tcase,
-                   when_prompts_wait_for_slots_steps_are_as_long_as_the_latency_target_allows);
     tcase_add_test(tcase, who_came_first_starts_first_within_a_priority);
     tcase_add_loop_test(tcase, a_cancel_at_any_moment_ends_it_at_once_and_for_good, 0, 70);
     tcase_add_test(tcase, the_score_of_one_token_needs_no_step);

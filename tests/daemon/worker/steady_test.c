@@ -63,7 +63,8 @@ static void open_worker(uint64_t kv_max)
                               .strict = true};
     struct gpu_options gpu = {
         .model = "synthetic:null", .slots_max = SEQS, .slab_bytes = 8u << 10, .kv_max = kv_max};
-    struct worker_options options = {.sched = {.itl_target_us = 50000,
+    struct worker_options options = {.sched = {.ttft_target_us = 150000,
+                                               .itl_target_us = 40000,
                                                .chunk_every = 4,
                                                .kv_idle_release_us = 20000,
                                                .stall_us = UINT64_MAX},

@@ -1,0 +1,106 @@
+/* How long a step may last for the prompts in it, by what the cost model predicts for all who wait.
+ *
+ * Whoever decodes waits for the step, whoever has a prompt for all steps that read it and those
+ * before it. Long steps read faster, since each has the decode rows to do as well. So both waits
+ * are set beside their targets: a step lasts as large a part of EVEN_US as the first token whose
+ * time is shortest takes of ttft_target, and never more than itl_target. Alone a prompt is read in
+ * short steps; the more there is to read, and the longer it has waited, the longer they are; once
+ * a first token is late, only itl_target bounds them.
+ */
+#include <math.h>
+
+#include "daemon/sched/sched_inner.h"
+
+#define EVEN_US 40000.0     /* a step, where the first token takes all of ttft_target */
+#define TARGET_TOKENS 1024u /* of a prompt; longer ones have ttft_target for each so many */
+#define SURE_SHARE 0.25     /* of the decode rows' time, that the chunk may add that is sure */
+
+struct forecast {
+    const struct sched *sched;
+    const struct cost_work *work; /* the step's decode rows */
+    time_us now_us;
+    double flight_us;  /* until this step begins */
+    uint32_t position; /* of the first prompt's tokens on average */
+};
+
+/* The part of its target that the most urgent first token of the list takes, when prompt tokens
+ * take so long each; adds the list's tokens to *ahead. */
+static double urgency_of(const struct forecast *forecast, const struct list *list, double token_us,
+                         double *ahead)
+{
+    double most = 0;
+    list_each(link, list)
+    {
+        const struct seq *seq = container_of(link, struct seq, run_link);
+        const struct seq_stamps *stamps = &seq->stamps;
+        /* After a preemption it is the next token that is waited for. */
+        time_us since = stamps->last_token_us != 0 ? stamps->last_token_us : seq->arrived_us;
+        *ahead += seq->prefill_len - seq->num_computed;
+        double us =
+            (double)forecast->now_us - (double)since + forecast->flight_us + *ahead * token_us;
+        most = fmax(most, us / fmax(seq->prefill_len, TARGET_TOKENS));
+    }
+    return most;
+}
+
+static double urgency(const struct forecast *forecast, double token_us)
+{
+    const struct sched *sched = forecast->sched;
+    double ahead = 0, started = urgency_of(forecast, &sched->prefill, token_us, &ahead);
+    double waiting = urgency_of(forecast, &sched->waiting, token_us, &ahead);
+    return fmax(started, waiting) * TARGET_TOKENS / (double)sched->options.ttft_target_us;
+}
+
+static double predict_us(const struct forecast *forecast, uint32_t tokens)
+{
+    struct cost_work work = *forecast->work;
+    cost_add_row(&work, forecast->position, tokens);
+    return cost_predict_us(&forecast->sched->cost, &work);
+}
+
+/* Steps of so many prompt tokens are too short for those who wait. */
+static bool is_short(const struct forecast *forecast, uint32_t tokens)
+{
+    double us = predict_us(forecast, tokens), stages = forecast->sched->limits.stages;
+    return us * stages < EVEN_US * urgency(forecast, us / tokens);
+}
+
+static struct forecast forecast_make(const struct sched *sched, const struct cost_work *work,
+                                     time_us now_us)
+{
+    struct forecast forecast = {.sched = sched, .work = work, .now_us = now_us};
+    forecast.flight_us = sched_estimate_us(sched);
+    const struct list *list = list_empty(&sched->prefill) ? &sched->waiting : &sched->prefill;
+    const struct seq *first = container_of(list->next, struct seq, run_link);
+    forecast.position = first->num_computed + (first->prefill_len - first->num_computed) / 2;
+    return forecast;
+}
+
+double sched_limit_us(const struct sched *sched, const struct cost_work *work, uint32_t tokens_max,
+                      time_us now_us)
+{
+    double target_us = (double)sched->options.itl_target_us / sched->limits.stages;
+    if (sched->options.ttft_target_us == 0 ||
+        (list_empty(&sched->prefill) && list_empty(&sched->waiting)))
+        return target_us;
+    struct forecast forecast = forecast_make(sched, work, now_us);
+    uint32_t few = sched->chunk_min,
+             many = cost_tokens(&sched->cost, work, forecast.position, tokens_max, target_us);
+    if (many <= few || is_short(&forecast, many))
+        return target_us;
+    while (many - few > 1) {
+        uint32_t middle = few + (many - few) / 2;
+        if (is_short(&forecast, middle))
+            few = middle;
+        else
+            many = middle;
+    }
+    return predict_us(&forecast, many);
+}
+
+bool sched_chunk_is_sure(const struct sched *sched, const struct cost_work *work, uint32_t position,
+                         uint32_t tokens)
+{
+    double alone_us = cost_predict_us(&sched->cost, work);
+    return cost_tokens(&sched->cost, work, position, tokens, (1 + SURE_SHARE) * alone_us) == tokens;
+}
