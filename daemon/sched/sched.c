@@ -315,5 +315,7 @@ time_us sched_due_us(const struct sched *sched)
     /* Work, but no step whose end would bring the next turn: memory is waited for. */
     if (work && sched_in_flight(sched) == 0 && sched->retry_us != 0)
         due = sched->retry_us;
+    if (sched->hold_us != 0 && sched->hold_us < due)
+        due = sched->hold_us;
     return due;
 }

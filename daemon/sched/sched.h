@@ -19,7 +19,8 @@
  *
  * What a plan contains, in this order of claim:
  *  - decode rows: every sequence that has read its prompt, one token each, input GPU_LAST. They
- * need nothing from the host, so step n+1 has them while n runs. max_tokens is counted in planned
+ * need nothing from the host, so step n+1 has them while n runs (shortly before n ends, if it has
+ * nothing else: a prompt that comes until then goes first). max_tokens is counted in planned
  * rows: no row is planned after the last. An end token shows only in results; the row that step n+1
  * may have by then is wasted, writes only into blocks that stay the sequence's until n+1 has ended,
  * and its result is not used.
@@ -151,6 +152,8 @@ struct sched {
     uint32_t prefill_max;          /* prompts that are read at a time */
     uint32_t tokens_cap;           /* <= tokens_max; less after scratch was refused */
     time_us retry_us;              /* memory was refused: no plan before; 0 = not so */
+    time_us running_since_us;      /* the device has been at its present step */
+    time_us hold_us;               /* a step that only decodes is not planned before; 0 = not so */
     uint64_t device_end_ns;        /* end of the last completed step */
 
     struct sched_group group[GPU_GROUPS_MAX];

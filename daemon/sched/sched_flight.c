@@ -35,6 +35,8 @@ void sched_submitted(struct sched *sched, time_us now_us)
     struct sched_step *step = sched_step_of(sched, sched->step_last + 1);
     step->ahead = sched_in_flight(sched) > 0;
     step->submitted_us = now_us;
+    if (!step->ahead)
+        sched->running_since_us = now_us;
     sched->stats->steps_ahead_total += step->ahead;
     sched->step_last++;
     if (step->plan.open_count > 0)

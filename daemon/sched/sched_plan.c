@@ -5,6 +5,10 @@
 #include "daemon/sched/sched_inner.h"
 
 #define UNKNOWN_TOKENS 512u /* prompt tokens beside decode rows while costs are not known yet */
+/* Before the device is done with the step that runs, the one behind it has to be enqueued: for the
+ * worker's way there, and for what the prediction may be off. */
+#define PLAN_AHEAD_US 1000
+#define PLAN_AHEAD_SHARE 0.0625
 
 struct builder {
     struct sched *sched;
@@ -462,10 +466,28 @@ bool sched_unstall(struct sched *sched, time_us now_us)
     return true;
 }
 
+/* When the step behind the one that runs is to be planned at the earliest. It would only decode,
+ * and what it has is known: it is planned shortly before it begins, so that a prompt that comes
+ * until then is in it, and does not wait for a step more. */
+static time_us hold_us(const struct sched *sched)
+{
+    if (sched->options.ttft_target_us == 0 || sched->limits.stages > 1 ||
+        sched_in_flight(sched) != 1 || !cost_known(&sched->cost) || list_empty(&sched->decode) ||
+        !list_empty(&sched->prefill) || !list_empty(&sched->waiting))
+        return 0;
+    double lasts_us = sched_estimate_us(sched);
+    double early_us = PLAN_AHEAD_US + lasts_us * PLAN_AHEAD_SHARE;
+    return lasts_us > early_us ? sched->running_since_us + (time_us)(lasts_us - early_us) : 0;
+}
+
 const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
 {
     struct sched_step *step = sched_step_of(sched, sched->step_last + 1);
     assert(sched_in_flight(sched) < sched->limits.depth);
+    sched->hold_us = hold_us(sched);
+    if (now_us < sched->hold_us)
+        return NULL;
+    sched->hold_us = 0;
     while ((sched->slot_count > 0 || sched->waiting_count > 0) && now_us >= sched->retry_us) {
         sched_make_room(sched, now_us);
         sched_make_way(sched, now_us);

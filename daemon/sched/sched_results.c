@@ -182,6 +182,7 @@ void sched_complete(struct sched *sched, const struct gpu_results *results, time
     struct sched_step *step = sched_step_of(sched, sched->step_done + 1);
     assert(sched_in_flight(sched) > 0 && results->step == step->plan.step);
     sched->step_done++;
+    sched->running_since_us = now_us;
     kv_completed(&sched->kv, sched->step_done);
     learn(sched, step, results, now_us);
     struct cursor cursor = {.results = results};

@@ -149,6 +149,64 @@ START_TEST(the_first_prompt_advances_where_decode_rows_leave_no_time)
 }
 END_TEST
 
+/* Steps of 14 ms. */
+static uint32_t open_slow_rig(void)
+{
+    struct fake_shape shape = rig_shape();
+    rig_open(&rig, &shape, 1);
+    rig_teach(&rig, 1000);
+    struct fake_options options = rig_generate(4, 100);
+    for (int i = 0; i < 4; i++)
+        rig_add(&rig, &options);
+    rig.sched.options.ttft_target_us = 150000;
+    rig.sched.options.itl_target_us = 200000;
+    for (int i = 0; i < 2; i++) {
+        ck_assert(rig_submit(&rig));
+        rig_complete(&rig);
+    }
+    ck_assert(rig_submit(&rig));
+    return rig.seq_count;
+}
+
+START_TEST(a_step_that_only_decodes_is_planned_shortly_before_it_begins)
+{
+    (void)open_slow_rig();
+    time_us began_us = rig.now_us;
+    ck_assert(!rig_submit(&rig));
+    time_us due_us = sched_due_us(&rig.sched);
+    ck_assert_uint_gt(due_us, began_us + 11000);
+    ck_assert_uint_lt(due_us, began_us + 13500);
+    rig.now_us = due_us - 1;
+    ck_assert(!rig_submit(&rig));
+    rig.now_us = due_us;
+    ck_assert(rig_submit(&rig));
+    ck_assert_uint_eq(sched_due_us(&rig.sched), SCHED_NEVER);
+    close_rig();
+}
+END_TEST
+
+START_TEST(a_prompt_that_comes_until_then_is_in_it)
+{
+    uint32_t first = open_slow_rig();
+    ck_assert(!rig_submit(&rig));
+    rig.now_us += 6000;
+    add(1, 20);
+    ck_assert_uint_gt(tokens_of(first), 0);
+    close_rig();
+}
+END_TEST
+
+/* The step that runs ended sooner than was thought: nothing is held back from an idle device. */
+START_TEST(an_idle_device_is_never_made_to_wait)
+{
+    (void)open_slow_rig();
+    ck_assert(!rig_submit(&rig));
+    rig_complete(&rig);
+    ck_assert(rig_submit(&rig));
+    close_rig();
+}
+END_TEST
+
 Suite *limit_suite(void)
 {
     Suite *suite = suite_create("limit");
@@ -161,6 +219,9 @@ Suite *limit_suite(void)
     tcase_add_loop_test(tcase, long_prompts_have_longer_targets, 0,
                         (int)(sizeof(lengths) / sizeof(lengths[0])));
     tcase_add_test(tcase, the_first_prompt_advances_where_decode_rows_leave_no_time);
+    tcase_add_test(tcase, a_step_that_only_decodes_is_planned_shortly_before_it_begins);
+    tcase_add_test(tcase, a_prompt_that_comes_until_then_is_in_it);
+    tcase_add_test(tcase, an_idle_device_is_never_made_to_wait);
     suite_add_tcase(suite, tcase);
     return suite;
 }
