@@ -7,6 +7,8 @@
 #define UNKNOWN_TOKENS 512u /* prompt tokens beside decode rows while costs are not known yet */
 /* Before the device is done with the step that runs, the one behind it has to be enqueued: for the
  * worker's way there, and for what the prediction may be off. */
+#define TILE_TOKENS 128u /* that products compute at a time */
+#define TILES_FROM 384u  /* in a smaller step the rest of a tile is too much of it */
 #define PLAN_AHEAD_US 1000
 #define PLAN_AHEAD_SHARE 0.0625
 
@@ -125,6 +127,14 @@ static uint32_t chunk_bound(const struct builder *b, const struct seq *seq)
     return q_len;
 }
 
+/* Products are computed in tiles of tokens, and one that is begun costs as much as a whole one:
+ * what a step's last prompt gives up for whole ones is next to free in the step behind. */
+static uint32_t whole_tiles(const struct builder *b, uint32_t q_len)
+{
+    uint32_t tokens = b->step->plan.token_count + q_len, over = tokens % TILE_TOKENS;
+    return tokens >= TILES_FROM && over < q_len ? q_len - over : q_len;
+}
+
 /* A chunk of at least `least` tokens if limits allow, more as far as time does; 0 when no row was
  * made. */
 static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
@@ -135,6 +145,8 @@ static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
         return 0;
     if (isfinite(b->target_us)) {
         q_len = cost_tokens(&sched->cost, &b->step->work, seq->num_computed, bound, b->target_us);
+        if (q_len < bound)
+            q_len = whole_tiles(b, q_len);
         /* Crumbs cost a step's overhead each: rather nothing now and a whole chunk when due. */
         if (q_len < sched_min(sched->chunk_min, bound))
             q_len = 0;

@@ -149,6 +149,21 @@ START_TEST(the_first_prompt_advances_where_decode_rows_leave_no_time)
 }
 END_TEST
 
+START_TEST(large_steps_are_of_whole_tiles)
+{
+    uint32_t first = open_rig(4096, 2048);
+    rig.sched.options.itl_target_us = 700;
+    add(2, 3000);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_uint_eq(tokens_of(first), 640 - 4); /* 690 would be in time */
+        rig_complete(&rig);
+    }
+    rig.sched.options.itl_target_us = 380;
+    ck_assert_uint_gt(tokens_of(first), 320); /* too small for that */
+    close_rig();
+}
+END_TEST
+
 /* Steps of 14 ms. */
 static uint32_t open_slow_rig(void)
 {
@@ -219,6 +234,7 @@ Suite *limit_suite(void)
     tcase_add_loop_test(tcase, long_prompts_have_longer_targets, 0,
                         (int)(sizeof(lengths) / sizeof(lengths[0])));
     tcase_add_test(tcase, the_first_prompt_advances_where_decode_rows_leave_no_time);
+    tcase_add_test(tcase, large_steps_are_of_whole_tiles);
     tcase_add_test(tcase, a_step_that_only_decodes_is_planned_shortly_before_it_begins);
     tcase_add_test(tcase, a_prompt_that_comes_until_then_is_in_it);
     tcase_add_test(tcase, an_idle_device_is_never_made_to_wait);
