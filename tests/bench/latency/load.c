@@ -1,0 +1,69 @@
+#include "tests/bench/latency/load.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/bench/latency/machine.h"
+
+#define BESIDE_ROWS 64
+#define BESIDE_FROM_US 0.75e6
+
+static struct load with_room(size_t count)
+{
+    struct load load = {.arrivals = calloc(count, sizeof(*load.arrivals))};
+    if (!load.arrivals) {
+        fprintf(stderr, "no memory for %zu arrivals\n", count);
+        exit(2);
+    }
+    return load;
+}
+
+static uint32_t between(uint64_t *random, uint32_t least, uint32_t most)
+{
+    return least + (uint32_t)(machine_random(random) * (most - least + 1));
+}
+
+struct load load_poisson(double rate, double seconds, uint64_t seed)
+{
+    size_t room = (size_t)(rate * seconds * 2) + 100;
+    struct load load = with_room(room);
+    double at_us = 0;
+    while (load.count < room) {
+        at_us -= log(1 - machine_random(&seed)) * 1e6 / rate;
+        if (at_us > seconds * 1e6)
+            break;
+        load.arrivals[load.count++] = (struct arrival){.at_us = at_us,
+                                                       .prompt = between(&seed, 512, 1536),
+                                                       .output = between(&seed, 64, 192),
+                                                       .counts = true,
+                                                       .gaps = true};
+    }
+    return load;
+}
+
+struct load load_beside(double seconds)
+{
+    struct load load = with_room(BESIDE_ROWS + (size_t)seconds + 1);
+    for (int i = 0; i < BESIDE_ROWS; i++)
+        load.arrivals[load.count++] = (struct arrival){
+            .prompt = 128, .output = (uint32_t)(seconds * 250) + 250, .gaps = true};
+    for (int i = 0; i < seconds; i++)
+        load.arrivals[load.count++] = (struct arrival){
+            .at_us = BESIDE_FROM_US + 1e6 * i, .prompt = 4096, .output = 1, .counts = true};
+    return load;
+}
+
+struct load load_saturated(uint32_t requests)
+{
+    struct load load = with_room(requests);
+    while (load.count < requests)
+        load.arrivals[load.count++] =
+            (struct arrival){.prompt = 1024, .output = 128, .counts = true, .gaps = true};
+    return load;
+}
+
+void load_free(struct load *load)
+{
+    free(load->arrivals);
+}
