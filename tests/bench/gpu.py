@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 
+import gpu_latency
 import record
 
 FOLDER = tempfile.mkdtemp() if __name__ == "__main__" else ""
@@ -35,7 +36,8 @@ FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b",
             "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b")
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
 
-limits, table, records, failures = {"flops": 738e12}, [], {"gpu": [], "gpu-families": []}, []
+limits, table, failures = {"flops": 738e12}, [], []
+records = {"gpu": [], "gpu-latency": [], "gpu-families": []}
 shares = {}  # of its limit, that the 8B reaches, by rows
 
 
@@ -303,27 +305,6 @@ def very_first(daemon):
     row("first token of the very first request, 128 tokens", f"{first.total / 1000:.2f} ms", "none", first.count == 1)
 
 
-def latency(daemon):
-    """64 sequences decode; a prompt of 4,096 tokens arrives every second."""
-    steady, others = daemon.client(prompts(64, 128, 1500)), []
-    while daemon.control.stats().gauges["running"] < 64:
-        time.sleep(0.02)
-    time.sleep(0.5)
-    before = daemon.control.stats()
-    for i in range(6):
-        others.append(daemon.client(prompts(1, 4096, 1, 50 + i)))
-        time.sleep(1)
-    after = daemon.control.stats()
-    for client in [steady, *others]:
-        client.wait()
-    times, first = after.since(before, "inter_token_latency"), after.since(before, "time_to_first_token")
-    p50, p99 = times.at(0.5), times.at(0.99)
-    whole = after.gauges["running"] >= 64 and after.ended - before.ended == 6
-    row("ITL p99 / p50, batch 64, a 4k prompt each second",
-        f"{p99 / p50:.2f} ({p50 / 1000:.2f} / {p99 / 1000:.2f} ms; p99.9 {times.at(0.999) / 1000:.1f}; "
-        f"those prompts' first token after {first.at(0.5) / 1000:.0f} ms)", "1.5", whole and p99 <= 1.5 * p50, "1")
-
-
 def busy(polls):
     """From the last answer before any work to the first one with all of it done, in microseconds."""
     begin = max(i for i, poll in enumerate(polls) if poll.steps == polls[0].steps)
@@ -391,10 +372,41 @@ LARGE = {
     "gap": gap,
     "host": host,
     "ttft": first_token,
-    "itl": latency,
     "prefill": prefill,
     "burst": burst,
 }
+
+
+# Latency under load: --only latency, or one of these.
+LATENCY = ("rate-10", "rate-20", "rate-28", "4096", "saturated", "itl-25ms")
+
+
+def latency_row(*args):
+    row(*args, kept="gpu-latency")
+
+
+def latency(daemon, name, args):
+    if name == "4096":
+        gpu_latency.beside(daemon, latency_row, prompts)
+    elif name == "saturated":
+        gpu_latency.saturated(daemon, latency_row, args.seconds)
+    elif name == "itl-25ms":  # a tighter target does not make first tokens later than these
+        gpu_latency.rate(daemon, latency_row, 20, args.seconds, args.seeds, ", --itl-target 25ms")
+    else:
+        gpu_latency.rate(daemon, latency_row, int(name.partition("-")[2]), args.seconds, args.seeds)
+
+
+def latency_run(build, names, args, options):
+    """Those with the targets of the daemon's own first, then that with another."""
+    for own in (True, False):
+        some = [name for name in names if (name != "itl-25ms") == own]
+        if not some:
+            continue
+        daemon = Daemon(build, "synthetic:llama-3.1-8b", *([] if own else ["--itl-target", "25ms"]), *options)
+        attempt("warm-up", daemon.run, prompts(256, 128, 8))
+        for name in some:
+            attempt(name, latency, daemon, name, args)
+        daemon.stop()
 
 
 def attempt(name, what, *args):
@@ -420,7 +432,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
-    parser.add_argument("--only", default="", help=", ".join(["kernels, 1b, first, families", *LARGE, *FAMILIES]))
+    parser.add_argument("--only", default="", help=", ".join(["kernels, 1b, first, latency, families", *LARGE, *LATENCY,
+                                                          *FAMILIES]))
+    parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
     args, options = parser.parse_known_args()  # the rest is the daemon's
     build, only = os.path.abspath(args.build), args.only.split(",") if args.only else []
     if args.limits:
@@ -443,13 +458,14 @@ def main():
         daemon = Daemon(build, "synthetic:llama-3.2-1b", *options)
         attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)
         daemon.stop()
+    latency_run(build, [name for name in LATENCY if not only or "latency" in only or name in only], args, options)
     families_run(build, families, options)
     print("\n| what | figure | gate | limit |\n| --- | --- | --- | --- |")
     for line in table:
         print("| " + " | ".join(line) + " |")
     print(f"\n{len(failures)} short" + (": " + "; ".join(failures) if failures else ""))
     for name, rows in records.items():
-        if not only or name == "gpu-families" and "families" in only:
+        if not only or name.partition("-")[2] in only:
             record.keep(name, rows, build, round(limits["read"] / 1e9))
     return 1 if failures else 0
 

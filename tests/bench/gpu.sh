@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Every figure of the table of speeds on one GPU, in one command of a few minutes:
-#     tests/bench/gpu.sh [--checks] [--only ROW,ROW...] [BUILD] [LIMITS]
-# (--only families, or a shape's name: each family beside the 8B of the same run.)
+# Every figure of the table of speeds on one GPU, in one command of twenty minutes:
+#     tests/bench/gpu.sh [--checks] [--only ROW,ROW...] [--seconds S] [--seeds N] [BUILD] [LIMITS]
+# (--only families, or a shape's name: each family beside the 8B of the same run. --only latency: under load, for S
+# seconds, 60, with each of N seeds, 3, at each rate: that takes the most of the time.)
 # BUILD is a build of the cuda preset (.build/cuda, made where it is missing); LIMITS a program that prints
 # "name value unit" lines of what the GPU can do at best (hbm_read and cublasLt_bf16_8B_layer_M4096_flops are used);
 # without it the read rate that bench_kernels measures is the limit. --checks ends with tests/gpu/run.sh.
@@ -11,10 +12,12 @@ cd "$(dirname "$0")/../.." || exit 1
 
 checks=0
 only=
+latency=()
 while [ $# -gt 0 ]; do
     case $1 in
     --checks) checks=1 ;;
     --only) only=$2 && shift ;;
+    --seconds | --seeds) latency+=("$1" "$2") && shift ;;
     *) break ;;
     esac
     shift
@@ -28,7 +31,7 @@ cublas=$(find /usr/local/cuda*/ -name 'libcublasLt.so.13' 2> /dev/null | head -1
 export LD_LIBRARY_PATH=$PWD/.offline/lib:$PWD/.carry/lib:${cublas:+$(dirname "$cublas"):}${LD_LIBRARY_PATH:-}
 
 status=0
-timeout 900 python3 tests/bench/gpu.py "$build" --only "$only" ${limits:+--limits "$limits"} || status=1
+timeout 2400 python3 tests/bench/gpu.py "$build" --only "$only" ${latency[@]+"${latency[@]}"} ${limits:+--limits "$limits"} || status=1
 if [ $checks -eq 1 ]; then
     tests/gpu/run.sh "$build" || status=1
 fi

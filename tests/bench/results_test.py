@@ -13,6 +13,7 @@ import unittest
 from unittest import mock
 
 import gpu
+import gpu_latency
 import record
 import results
 
@@ -102,6 +103,48 @@ class Families(unittest.TestCase):
             if name not in self.BEFORE and of["architecture"] not in measured and of["type"] not in texts:
                 lacking.append(name)
         self.assertEqual(lacking, [])
+
+
+class Latency(unittest.TestCase):
+    """What gpu.py says of loads."""
+
+    def setUp(self):
+        self.rows = []
+
+    def row(self, *row):
+        self.rows.append(row)
+
+    def rate(self, ttft, failed=0):
+        """Of three runs, whose first tokens' 99th percentiles are these."""
+        answers = [{"completed": 5, "failed": failed, "unsent": 0,
+                    **{gpu_latency.key_of(metric): 1 for metric in gpu_latency.METRICS},
+                    "p99_ttft_including_client_queue_ms": value} for value in (0, *ttft)]  # the first warms up
+        program = "import os, sys\nwith open(sys.argv[sys.argv.index('--json') + 1], 'w') as file:\n    file.write(%r)"
+        daemon = mock.Mock()
+        daemon.command.side_effect = lambda *args: [sys.executable, "-c", program % json.dumps(answers.pop(0)), *args]
+        gpu_latency.rate(daemon, self.row, 10, 1, len(ttft))
+        return self.rows[-1]
+
+    def test_a_rate_is_judged_by_the_median_of_its_seeds(self):
+        what, figure, _, good = self.rate((500, 70, 80))
+        self.assertIn("10 requests/s", what)
+        self.assertIn("1 / 80 ms; 1 ms; 1 / 1 ms (15 requests", figure)
+        self.assertTrue(good)
+        self.assertFalse(self.rate((500, 70, 91))[3])
+
+    def test_what_fails_is_no_figure(self):
+        with self.assertRaisesRegex(RuntimeError, "1 failed"):
+            self.rate((1, 1, 1), failed=1)
+
+    def test_a_full_load_is_told_without_its_ends(self):
+        answer = {"start_times": [0] * 10, "latencies": [9, 10, 10.5, 11, 11.5, 12, 12.5, 13, 90, 99]}
+        self.assertAlmostEqual(gpu_latency.middle_rate(answer), 5 / 2.5)
+
+    def test_each_row_is_selected_by_name(self):
+        done = []
+        with mock.patch.object(gpu, "Daemon"), mock.patch.object(gpu, "latency", lambda daemon, name, args: done.append(name)):
+            gpu.latency_run("", gpu.LATENCY, None, [])
+        self.assertEqual(sorted(done), sorted(gpu.LATENCY))
 
 
 if __name__ == "__main__":
