@@ -72,7 +72,7 @@ def middle_rate(answer):
 
 
 def saturated(daemon, row, seconds):
-    count = max(100, round(25 * seconds))
+    count = max(1500, round(25 * seconds))  # fewer end almost all at once
     answer = bench(daemon, "--random-input-len", "1024", "--random-output-len", "128", "--request-rate", "inf",
                    "--num-prompts", str(count), "--save-detailed")
     reached = middle_rate(answer)
