@@ -26,7 +26,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
 
-#define GPU_ABI 6u
+#define GPU_ABI 7u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -149,7 +149,8 @@ enum gpu_input { GPU_IDS, GPU_LAST }; /* ids of the plan, or the slot's last sam
 
 #define GPU_SAMPLE 0x01u   /* sample the token after the row's last one */
 #define GPU_LOGPROBS 0x02u /* with its log-probability, and the likeliest as the slot asks */
-#define GPU_SCORE 0x04u    /* log-probability of targets, see score_count */
+#define GPU_SCORE 0x04u    /* log-probability of targets, see score_count; with GPU_LOGPROBS the
+                              likeliest at each, as the slot asks */
 #define GPU_POOL_ADD 0x08u /* add every position's final hidden state to the slot's sum */
 #define GPU_POOL_OUT 0x10u /* give the slot's sum divided by its count */
 #define GPU_EMBED_LAST 0x20u /* give the last position's final hidden state */
@@ -213,6 +214,8 @@ struct gpu_results {
     const struct gpu_sample *samples;
     const struct gpu_top *tops; /* [sample_count][GPU_LOGPROBS_MAX], most likely first */
     const struct gpu_score *scores;
+    const struct gpu_top *score_tops; /* [score_count][GPU_LOGPROBS_MAX] where the row asks, then
+                                         token -1; NULL where no row does */
     const float *embeddings; /* [embed_count][hidden] */
     uint64_t start_ns, end_ns; /* the device's clock in the step's first and last kernel */
     uint64_t in_ns, out_ns;    /* time of the copies, 0 unless profiling */

@@ -71,7 +71,8 @@ struct seq {
     atomic_uint out_count; /* tokens, scores or embedding rows */
     int32_t *out_tokens;
     float *out_logprobs;      /* with sampling.logprobs >= 0 */
-    struct gpu_top *out_tops; /* [max_tokens][sampling.logprobs], with logprobs > 0 */
+    struct gpu_top *out_tops; /* [max_tokens][sampling.logprobs], with logprobs > 0; of scores,
+                                 [prompt_len - 1][...], with logprobs > 1 */
     struct message_score *out_scores;
     float *out_rows; /* embed: rows of `hidden` floats */
 

@@ -181,6 +181,8 @@ static struct result_room result_room(const struct seq *seq, uint32_t hidden)
             room.tops = aligned(count * (size_t)seq->sampling.logprobs * sizeof(*seq->out_tops));
     } else if (seq->params.job == JOB_SCORE) {
         room.scores = aligned(count * sizeof(*seq->out_scores));
+        if (seq->sampling.logprobs > 1) /* a score has the likeliest */
+            room.tops = aligned(count * (size_t)seq->sampling.logprobs * sizeof(*seq->out_tops));
     } else {
         room.rows = aligned(count * hidden * sizeof(*seq->out_rows));
     }

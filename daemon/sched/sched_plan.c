@@ -40,7 +40,9 @@ static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
             return 0;
         return GPU_SAMPLE | (seq->sampling.logprobs >= 0 ? GPU_LOGPROBS : 0);
     case JOB_SCORE:
-        return position >= seq->emit_from ? GPU_SCORE : 0;
+        if (position < seq->emit_from)
+            return 0;
+        return GPU_SCORE | (seq->sampling.logprobs > 1 ? GPU_LOGPROBS : 0); /* 1: it has that */
     case JOB_EMBED:
         break;
     }

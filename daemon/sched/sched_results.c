@@ -82,9 +82,11 @@ static bool take_token(struct sched *sched, struct seq *seq, const struct gpu_sa
     return true;
 }
 
+/* tops: NULL where the row asked for none. */
 static bool take_scores(struct sched *sched, struct seq *seq, const struct gpu_score *scores,
-                        uint32_t count, time_us now_us)
+                        const struct gpu_top *tops, uint32_t count, time_us now_us)
 {
+    uint32_t top_max = seq->sampling.logprobs > 1 ? (uint32_t)seq->sampling.logprobs : 0;
     uint32_t number = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
     assert(number + count <= seq->prompt_len - 1);
     for (uint32_t i = 0; i < count; i++)
@@ -94,6 +96,9 @@ static bool take_scores(struct sched *sched, struct seq *seq, const struct gpu_s
         seq->out_scores[number + i] = (struct message_score){.logprob = scores[i].logprob,
                                                              .top_token = scores[i].top_token,
                                                              .top_logprob = scores[i].top_logprob};
+    for (uint32_t i = 0; i < count && top_max > 0; i++)
+        memcpy(seq->out_tops + (size_t)(number + i) * top_max, tops + (size_t)i * GPU_LOGPROBS_MAX,
+               top_max * sizeof(*tops));
     answered(seq, count);
     sched->stats->scored_tokens_total += count;
     if (number + count < seq->prompt_len - 1)
@@ -143,7 +148,11 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct gp
         ended = take_token(sched, seq, &results->samples[sample],
                            &results->tops[(size_t)sample * GPU_LOGPROBS_MAX], now_us);
     else if (row->score_count > 0)
-        ended = take_scores(sched, seq, &results->scores[score], row->score_count, now_us);
+        ended = take_scores(sched, seq, &results->scores[score],
+                            row->want & GPU_LOGPROBS
+                                ? &results->score_tops[(size_t)score * GPU_LOGPROBS_MAX]
+                                : NULL,
+                            row->score_count, now_us);
     else if (embed_count > 0)
         ended = take_rows(sched, seq, &results->embeddings[(size_t)embed * sched->model.hidden],
                           embed_count, now_us);

@@ -262,6 +262,8 @@ static void module_results(struct gpu_engine *engine, uint64_t step, struct gpu_
         .samples = (const struct gpu_sample *)(base + layout->samples),
         .tops = layout->tops ? (const struct gpu_top *)(base + layout->tops) : NULL,
         .scores = (const struct gpu_score *)(base + layout->scores),
+        .score_tops =
+            layout->score_tops ? (const struct gpu_top *)(base + layout->score_tops) : NULL,
         .embeddings = (const float *)(base + layout->embeds),
         .start_ns = head->start_ns,
         .end_ns = head->end_ns,

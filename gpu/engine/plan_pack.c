@@ -27,6 +27,7 @@ size_t result_bytes_max(const struct gpu_limits *limits, uint32_t hidden)
     return sizeof(struct result_head) + limits->rows_max * sizeof(struct gpu_sample) +
            limits->rows_max * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX +
            limits->scores_max * sizeof(struct gpu_score) +
+           (size_t)limits->scores_max * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX +
            (size_t)limits->embeds_max * hidden * sizeof(float);
 }
 
@@ -38,7 +39,7 @@ static uint32_t row_embeds(const struct gpu_row *row)
 }
 
 void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan, uint32_t hidden,
-                       bool tops)
+                       struct result_tops tops)
 {
     struct result_layout set = {0};
     for (uint32_t i = 0; i < plan->row_count; i++) {
@@ -50,12 +51,16 @@ void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan
     size_t at = sizeof(struct result_head);
     set.samples = (uint32_t)at;
     at += set.sample_count * sizeof(struct gpu_sample);
-    if (tops) {
+    if (tops.samples) {
         set.tops = (uint32_t)at;
         at += set.sample_count * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX;
     }
     set.scores = (uint32_t)at;
     at += set.score_count * sizeof(struct gpu_score);
+    if (tops.scores) {
+        set.score_tops = (uint32_t)at;
+        at += set.score_count * sizeof(struct gpu_top) * GPU_LOGPROBS_MAX;
+    }
     set.embeds = (uint32_t)at;
     at += (size_t)set.embed_count * hidden * sizeof(float);
     set.bytes = (uint32_t)at;

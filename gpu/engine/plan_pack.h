@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "gpu/gpu.h"
 #include "gpu/kernels/step/packed_plan.h"
 
@@ -13,9 +15,14 @@
 size_t pack_bytes_max(const struct gpu_limits *limits);
 size_t result_bytes_max(const struct gpu_limits *limits, uint32_t hidden);
 
-/* Counts what the plan's rows give, and where each array lies. `tops`: some row asks for them. */
+/* For which results some row asks for the likeliest tokens, too. */
+struct result_tops {
+    bool samples, scores;
+};
+
+/* Counts what the plan's rows give, and where each array lies. */
 void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan, uint32_t hidden,
-                       bool tops);
+                       struct result_tops tops);
 
 /* Writes the plan to `to`, which has room for pack_bytes_max; returns the bytes written.
  * `slab_base` gives a slab's device address. */

@@ -97,15 +97,17 @@ static int memory_give(struct step *step, struct error *error)
     return status;
 }
 
-static bool plan_wants_tops(const struct rank *rank, const struct gpu_plan *plan)
+static struct result_tops plan_wants_tops(const struct rank *rank, const struct gpu_plan *plan)
 {
+    struct result_tops wants = {0};
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
-        if ((row->want & (GPU_SAMPLE | GPU_LOGPROBS)) == (GPU_SAMPLE | GPU_LOGPROBS) &&
-            rank->slots[row->slot].logprobs)
-            return true;
+        if (!(row->want & GPU_LOGPROBS) || !rank->slots[row->slot].logprobs)
+            continue;
+        wants.samples |= (row->want & GPU_SAMPLE) != 0;
+        wants.scores |= (row->want & GPU_SCORE) != 0;
     }
-    return false;
+    return wants;
 }
 
 static bool plan_pools(const struct gpu_plan *plan)
@@ -225,6 +227,8 @@ static size_t step_write(struct step *step)
     place->step = step->plan->step;
     char *result = place->result;
     step->launch.scores = (struct gpu_score *)(result + place->layout.scores);
+    step->launch.score_tops =
+        place->layout.score_tops ? (struct gpu_top *)(result + place->layout.score_tops) : NULL;
     step->launch.embeds = (float *)(result + place->layout.embeds);
     struct pack_source source = {
         .plan = step->plan,
@@ -246,7 +250,8 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
     plan_check(rank, plan);
     *step = (struct step){.rank = rank, .plan = plan, .place = ring_at(&rank->ring, plan->step)};
     step->launch.wire = step->place->plan;
-    result_layout_set(&step->layout, plan, rank->engine->facts.model.hidden, false);
+    result_layout_set(&step->layout, plan, rank->engine->facts.model.hidden,
+                      (struct result_tops){0});
     batch_bound(step, &step->launch.batch);
     step->launch.counts =
         !rank->program.has_next_stage && (rank->penalty_slots > 0 || plan_opens_penalties(plan));

@@ -306,6 +306,11 @@ static int score(struct walk *walk, op_run ops, struct error *error)
         .vocab = walk_list(walk)->vocab,
         .targets = walk->launch->batch.score_target,
         .scores = walk->launch->scores,
+        .tops = walk->launch->score_tops,
+        .tokens = walk->launch->batch.score_token,
+        .token_row = walk->launch->batch.token_row,
+        .batch_rows = walk->launch->batch.rows,
+        .slots = walk->launch->batch.slots,
     };
     CUDA_TRY(op_score(&args, stream_of(walk)), error);
     return 0;
@@ -382,6 +387,7 @@ static int null(struct walk *walk, op_run ops, struct error *error)
         .samples = program->samples,
         .tops = program->tops,
         .scores = walk->launch->scores,
+        .score_tops = walk->launch->score_tops,
         .embeds = walk->launch->embeds,
         .states = walk_value(walk, ops[0]->out),
     };

@@ -47,6 +47,7 @@ struct launch {
     struct batch batch;           /* bounds of this step, or of a bucket */
     const struct pack_head *wire; /* device address of the plan */
     struct gpu_score *scores;     /* device addresses; unused where the bounds say 0 */
+    struct gpu_top *score_tops;   /* NULL: no row asks */
     float *embeds;
     void *scratch; /* program_scratch_bytes */
     bool counts;   /* some slot keeps count of tokens */

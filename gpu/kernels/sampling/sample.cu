@@ -5,6 +5,7 @@
  * as long: tests/bench/EXPERIMENTS.md.) */
 #include "gpu/kernels/sampling/count.h"
 #include "gpu/kernels/sampling/top_k_top_p.cuh"
+#include "gpu/kernels/sampling/tops.cuh"
 #include "gpu/kernels/common/random.cuh"
 #include "gpu/kernels/sampling/sample.h"
 #include "gpu/kernels/common/clock.cuh"
@@ -117,35 +118,6 @@ __device__ static best read_parts(const struct part *parts, uint32_t count, floa
     if (top.id == UINT32_MAX)
         top.id = 0;
     return top;
-}
-
-/* The n likeliest of the raw row, one read each: behind the one before in value, or in id. */
-__device__ __noinline__ static uint32_t write_tops(const float *logits, uint32_t vocab,
-                                                   uint32_t wanted, float whole,
-                                                   struct gpu_top *tops,
-                                                   struct sample_shared *shared)
-{
-    best before = {INFINITY, 0};
-    bool first = true;
-    for (uint32_t n = 0; n < wanted; n++) {
-        best next = best_none();
-        for (uint32_t i = threadIdx.x; i < vocab; i += CUT_THREADS) {
-            float value = logits[i];
-            if (first || value < before.value || (value == before.value && i > before.id))
-                if (!isnan(value))
-                    next = best_of(next, {value, i});
-        }
-        next = block_best(next, shared->bests);
-        if (next.id == UINT32_MAX)
-            return n;
-        if (threadIdx.x == 0) {
-            tops[n].token = (int32_t)next.id;
-            tops[n].logprob = next.value - whole;
-        }
-        before = next;
-        first = false;
-    }
-    return wanted;
 }
 
 /* Penalties, then bias, then end tokens masked, in place. */
@@ -292,7 +264,7 @@ __device__ static void sample_one(const struct sample_args &a, const struct samp
     float logit = top.value;
     bool finished = is_end(a, *of.slot, (int32_t)token);
     if (of.logprobs)
-        tops = write_tops(logits, a.vocab, of.logprobs, whole, of.tops, shared);
+        tops = write_tops<CUT_THREADS>(logits, a.vocab, of.logprobs, whole, of.tops, shared->bests);
     if (of.temperature > 0 || (of.flags & GPU_SLOT_PENALTIES) || of.bias_count ||
         (finished && of.row.position + of.row.q_len < of.eos_from)) {
         float *raw = static_cast<float *>(a.scratch) + (size_t)number * a.vocab;

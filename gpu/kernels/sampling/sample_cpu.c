@@ -5,6 +5,7 @@
 #include "gpu/kernels/cpu/body.h"
 #include "gpu/kernels/cpu/choose.h"
 #include "gpu/kernels/sampling/count.h"
+#include "gpu/kernels/sampling/tops_cpu.h"
 #include "gpu/kernels/step/step_end.h"
 
 /* A row's raw distribution, and the copy that penalties and the like change. */
@@ -99,20 +100,9 @@ static uint32_t sample_choose(const struct sample_row *row)
     return choose_draw(&choose);
 }
 
-/* The n likeliest, by insertion: a token enters behind those that are as likely. */
 static uint32_t sample_top(const struct sample_row *row, uint32_t wanted, struct gpu_top *tops)
 {
-    uint32_t count = 0;
-    wanted = wanted < GPU_LOGPROBS_MAX ? wanted : GPU_LOGPROBS_MAX;
-    for (uint32_t i = 0; wanted && i < row->args->vocab; i++) {
-        float logit = row->logits[i];
-        if (!(logit == logit) || (count == wanted && logit <= row->logits[tops[count - 1].token]))
-            continue;
-        uint32_t at = count < wanted ? count++ : count - 1;
-        for (; at && row->logits[tops[at - 1].token] < logit; at--)
-            tops[at] = tops[at - 1];
-        tops[at].token = (int32_t)i;
-    }
+    uint32_t count = tops_find(row->logits, row->args->vocab, wanted, tops);
     for (uint32_t i = 0; i < count; i++)
         tops[i].logprob = sample_logprob(row, (uint32_t)tops[i].token);
     return count;

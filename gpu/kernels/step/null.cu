@@ -58,6 +58,24 @@ __device__ static void sample_run(const struct null_args &a, uint32_t number)
     slot->finished = sample.finished;
 }
 
+__device__ static void score_run(const struct null_args &a, uint32_t number)
+{
+    const struct batch &batch = a.batch;
+    uint32_t token = batch.score_token[number];
+    uint64_t state = a.states[token];
+    int32_t top = null_top(state, 0);
+    struct gpu_score score = {null_logprob(state, batch.score_target[number]), top,
+                              null_logprob(state, top), 0};
+    a.scores[number] = score;
+    const struct batch_row &row = batch.rows[batch.token_row[token]];
+    if (!a.score_tops || !(row.want & GPU_LOGPROBS))
+        return;
+    for (uint32_t i = 0; i < batch.slots[row.slot].logprobs; i++) {
+        struct gpu_top of = {null_top(state, i), null_logprob(state, null_top(state, i))};
+        a.score_tops[(size_t)number * GPU_LOGPROBS_MAX + i] = of;
+    }
+}
+
 __device__ static void embed_run(const struct null_args &a, uint32_t number)
 {
     struct batch_embed embed = a.batch.embeds[number];
@@ -81,13 +99,8 @@ __global__ void null_results_kernel(struct null_args a)
     uint32_t number = blockIdx.x * blockDim.x + threadIdx.x;
     if (number < batch.counts->samples)
         sample_run(a, number);
-    if (number < batch.counts->scores) {
-        uint64_t state = a.states[batch.score_token[number]];
-        int32_t top = null_top(state, 0);
-        struct gpu_score score = {null_logprob(state, batch.score_target[number]), top,
-                                  null_logprob(state, top), 0};
-        a.scores[number] = score;
-    }
+    if (number < batch.counts->scores)
+        score_run(a, number);
     if (number < batch.counts->embeds)
         embed_run(a, number);
 }

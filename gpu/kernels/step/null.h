@@ -14,6 +14,7 @@ struct null_args {
     struct gpu_sample *samples; /* [samples_max] */
     struct gpu_top *tops;       /* [samples_max][GPU_LOGPROBS_MAX], the first top_count written */
     struct gpu_score *scores;   /* [scores_max] */
+    struct gpu_top *score_tops; /* NULL, or [scores_max][GPU_LOGPROBS_MAX], see op_score */
     float *embeds;              /* [embeds_max][NULL_HIDDEN] */
     uint64_t *states;           /* [tokens_max] of the step's tokens: scratch */
 };

@@ -90,7 +90,8 @@ static void sample_run(const struct null_args *args, uint32_t number)
 static void score_run(const struct null_args *args, uint32_t number)
 {
     const struct batch *batch = &args->batch;
-    uint64_t state = token_state(args, ((uint32_t *)dev(batch->score_token))[number]);
+    uint32_t token = ((uint32_t *)dev(batch->score_token))[number];
+    uint64_t state = token_state(args, token);
     int32_t target = ((int32_t *)dev(batch->score_target))[number];
     int32_t top = null_top(state, 0);
     ((struct gpu_score *)dev(args->scores))[number] = (struct gpu_score){
@@ -98,6 +99,15 @@ static void score_run(const struct null_args *args, uint32_t number)
         .top_token = top,
         .top_logprob = null_logprob(state, top),
     };
+    const struct batch_row *row =
+        (const struct batch_row *)dev(batch->rows) + ((uint32_t *)dev(batch->token_row))[token];
+    if (!args->score_tops || !(row->want & GPU_LOGPROBS))
+        return;
+    uint32_t tops = ((const struct batch_slot *)dev(batch->slots))[row->slot].logprobs;
+    struct gpu_top *to =
+        (struct gpu_top *)dev(args->score_tops) + (size_t)number * GPU_LOGPROBS_MAX;
+    for (uint32_t i = 0; i < tops; i++)
+        to[i] = (struct gpu_top){null_top(state, i), null_logprob(state, null_top(state, i))};
 }
 
 static void embed_run(const struct null_args *args, uint32_t number)

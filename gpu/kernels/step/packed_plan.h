@@ -47,6 +47,6 @@ struct result_head {
 
 struct result_layout {
     uint32_t sample_count, score_count, embed_count;
-    uint32_t samples, tops, scores, embeds; /* offsets; tops 0: none wanted */
+    uint32_t samples, tops, scores, score_tops, embeds; /* offsets; tops 0: none wanted */
     uint32_t bytes;
 };

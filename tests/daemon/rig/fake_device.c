@@ -90,6 +90,7 @@ static void fake_results(struct gpu_engine *engine, uint64_t number, struct gpu_
                                 .samples = step->samples,
                                 .tops = step->tops,
                                 .scores = step->scores,
+                                .score_tops = step->score_tops,
                                 .embeddings = step->rows,
                                 .start_ns = step->start_ns,
                                 .end_ns = step->end_ns};

@@ -24,6 +24,7 @@ struct fake_step {
     struct gpu_sample *samples;
     struct gpu_top *tops;
     struct gpu_score *scores;
+    struct gpu_top *score_tops; /* [scores_max][GPU_LOGPROBS_MAX] */
     float *rows;
     uint32_t sample_count, score_count, row_count;
     uint64_t start_ns, end_ns;

@@ -26,6 +26,7 @@ void fake_step_free(struct fake_step *step)
     free(step->samples);
     free(step->tops);
     free(step->scores);
+    free(step->score_tops);
     free(step->rows);
     memset(step, 0, sizeof(*step));
 }
@@ -175,5 +176,7 @@ void fake_keep_step(struct gpu_engine *engine, const struct gpu_plan *plan)
     step->samples = calloc(plan->row_count + 1u, sizeof(*step->samples));
     step->tops = calloc((plan->row_count + 1u) * GPU_LOGPROBS_MAX, sizeof(*step->tops));
     step->scores = calloc(engine->limits.scores_max, sizeof(*step->scores));
+    step->score_tops =
+        calloc((size_t)engine->limits.scores_max * GPU_LOGPROBS_MAX, sizeof(*step->score_tops));
     step->rows = calloc(engine->limits.embeds_max * FAKE_HIDDEN, sizeof(*step->rows));
 }

@@ -104,6 +104,9 @@ static void run_row(struct gpu_engine *engine, struct fake_step *step, const str
             step->scores[step->score_count++] = (struct gpu_score){
                 .logprob = number(engine, row->position + i, fake_score(full, ids[1 + i])),
                 .top_token = ids[1 + i]};
+            for (uint32_t t = 0; row->want & GPU_LOGPROBS && t < slot->settings.logprobs; t++)
+                step->score_tops[(step->score_count - 1) * GPU_LOGPROBS_MAX + t] =
+                    (struct gpu_top){.token = ids[1 + i] + (int32_t)t, .logprob = -(float)t};
         }
         embed(engine, step, slot, row, row->position + i);
     }

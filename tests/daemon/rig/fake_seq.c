@@ -134,5 +134,10 @@ const char *fake_check(const struct gpu_engine *engine, const struct seq *seq)
     for (uint32_t i = 0; i < count; i++)
         if (seq->out_scores[i].logprob != fake_score(hash_of(seq, 1, 0, i + 1), seq->prompt[i + 1]))
             return "a wrong score";
+    for (uint32_t i = 0; i < count && seq->sampling.logprobs > 1; i++)
+        for (int32_t t = 0; t < seq->sampling.logprobs; t++)
+            if (seq->out_tops[i * (uint32_t)seq->sampling.logprobs + (uint32_t)t].token !=
+                seq->prompt[i + 1] + t)
+                return "wrong likeliest tokens of a score";
     return "";
 }

@@ -32,7 +32,7 @@ static void clean_check(void)
 
 START_TEST(random_plans_give_the_answers_of_the_rule_when_stepped)
 {
-    uint64_t shrunk = 0;
+    uint64_t shrunk = 0, score_tops = 0;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         setup(EMU_STEPPER, seed);
         struct drive_options options = {.seed = seed * 7919, .stepping = true};
@@ -46,10 +46,12 @@ START_TEST(random_plans_give_the_answers_of_the_rule_when_stepped)
         ck_assert_uint_gt(drive.embeds, 0);
         ck_assert_uint_gt(drive.moves, 0);
         shrunk += drive.shrunk;
+        score_tops += drive.score_tops;
         drive_close(&drive);
         clean_check();
     }
     ck_assert_uint_gt(shrunk, 0);
+    ck_assert_uint_gt(score_tops, 0);
 }
 END_TEST
 

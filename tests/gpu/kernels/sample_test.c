@@ -315,6 +315,68 @@ START_TEST(scores_are_log_probabilities_of_targets_and_the_likeliest)
 }
 END_TEST
 
+/* Three rows of four positions, whose tokens run backwards: of four slots the first asks for all,
+ * the third for two, the second for some in a row that does not want them. */
+START_TEST(scores_list_the_likeliest_that_the_position_s_slot_asks_for)
+{
+    rig_begin();
+    uint32_t vocab = (uint32_t[]){7, 33, 5000}[_i], total = 12, max = 5, tokens[12], of[12];
+    static const uint32_t slot_of[] = {3, 0, 1}, asked[] = {20, 4, 9, 2};
+    int32_t targets[12] = {0};
+    struct batch_row rows[3] = {{0}};
+    struct batch_slot slots[4] = {{0}};
+    struct gpu_top tops[12][GPU_LOGPROBS_MAX];
+    struct tensor logits = tensor_random(DTYPE_F32, total, vocab, 6);
+    for (uint32_t i = 0; i < total; i++) {
+        tokens[i] = total - 1 - i;
+        of[tokens[i]] = i / 4;
+        rows[i / 4] = (struct batch_row){.slot = slot_of[i / 4],
+                                         .want = GPU_SCORE | (i / 4 == 2 ? 0 : GPU_LOGPROBS)};
+        for (uint32_t j = 0; j < vocab; j++) /* ties */
+            logits.host[(size_t)i * logits.stride + j] =
+                floorf(logits.host[(size_t)i * logits.stride + j] * 8) / 8;
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        slots[i].logprobs = asked[i];
+    logits.device = rig_new(logits.host, (size_t)total * logits.stride * sizeof(float));
+    struct score_args args = {.stride = logits.stride,
+                              .vocab = vocab,
+                              .targets = rig_new(targets, sizeof targets),
+                              .scores = rig_new(NULL, 12 * sizeof(struct gpu_score)),
+                              .tops = rig_new(NULL, sizeof tops),
+                              .tokens = rig_new(tokens, sizeof tokens),
+                              .token_row = rig_new(of, sizeof of),
+                              .batch_rows = rig_new(rows, sizeof rows),
+                              .slots = rig_new(slots, sizeof slots)};
+    for (uint32_t first = 0; first < 15; first += max) {
+        args.rows = rig_span(total, first, max);
+        args.logits = (float *)logits.device + (size_t)first * logits.stride;
+        OK(op_score(&args, rig_stream));
+    }
+    rig_read(tops, args.tops, sizeof tops);
+    sampler = (struct sampler_rig){.vocab = vocab, .stride = logits.stride, .logits = logits.host};
+    for (uint32_t i = 0; i < total; i++) {
+        uint32_t wanted = i / 4 == 2 ? 0 : asked[slot_of[i / 4]];
+        uint32_t there = wanted < vocab ? wanted : vocab;
+        for (uint32_t n = 0; n < there; n++) {
+            uint32_t token = (uint32_t)tops[i][n].token, above = 0;
+            ck_assert_uint_lt(token, vocab);
+            for (uint32_t j = 0; j < vocab; j++)
+                above += tensor_at(&logits, i, j) > tensor_at(&logits, i, token) ||
+                         (tensor_at(&logits, i, j) == tensor_at(&logits, i, token) && j < token);
+            ck_assert_uint_eq(above, n);
+            double want = sampler_logprob(&sampler, i, token);
+            ck_assert(fabs((double)tops[i][n].logprob - want) < 2e-5);
+        }
+        for (uint32_t n = there; n < wanted; n++)
+            ck_assert_int_eq(tops[i][n].token, -1);
+        for (uint32_t n = wanted; n < GPU_LOGPROBS_MAX; n++)
+            ck_assert_int_eq(tops[i][n].token, (int32_t)0xa5a5a5a5u);
+    }
+    rig_end();
+}
+END_TEST
+
 Suite *sample_suite(void)
 {
     Suite *suite = suite_create("kernels: sample");
@@ -327,6 +389,7 @@ Suite *sample_suite(void)
     tcase_add_test(tcase, bias_and_end_tokens_are_heeded);
     tcase_add_test(tcase, what_is_no_number_is_never_taken);
     tcase_add_loop_test(tcase, scores_are_log_probabilities_of_targets_and_the_likeliest, 0, 3);
+    tcase_add_loop_test(tcase, scores_list_the_likeliest_that_the_position_s_slot_asks_for, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -126,6 +126,24 @@ static void profile_check(struct drive *drive, uint64_t step)
                     profile.told_ns <= profile.enqueue.begin_ns || profile.tokens < profile.rows;
 }
 
+static void score_tops_check(struct drive *drive, const struct drive_expected *expected,
+                             const struct gpu_results *results)
+{
+    for (uint32_t i = 0; i < expected->scores; i++) {
+        if (expected->score_tops[i] && !results->score_tops) {
+            drive->wrong++;
+            return;
+        }
+        for (uint32_t j = 0; j < expected->score_tops[i]; j++) {
+            const struct gpu_top *top = &results->score_tops[i * GPU_LOGPROBS_MAX + j];
+            int32_t token = null_top(expected->score_state[i], j);
+            drive->wrong += top->token != token ||
+                            top->logprob != null_logprob(expected->score_state[i], token);
+        }
+        drive->score_tops += expected->score_tops[i];
+    }
+}
+
 static void results_check(struct drive *drive, uint64_t step)
 {
     const struct drive_expected *expected = &drive->expected[step % 3];
@@ -146,6 +164,7 @@ static void results_check(struct drive *drive, uint64_t step)
         drive->wrong += is->logprob != should->logprob || is->top_token != should->top_token ||
                         is->top_logprob != should->top_logprob;
     }
+    score_tops_check(drive, expected, &results);
     for (uint32_t i = 0; i < expected->embeds; i++) {
         for (uint32_t e = 0; e < NULL_HIDDEN; e++) {
             float is = results.embeddings[i * NULL_HIDDEN + e];
@@ -348,9 +367,11 @@ static void sample_expect(struct drive_expected *expected, const struct drive_se
 }
 
 static void score_expect(struct drive_expected *expected, const struct drive_seq *seq,
-                         uint32_t position)
+                         uint32_t position, bool logprobs)
 {
     uint64_t state = seq->states[position];
+    expected->score_state[expected->scores] = state;
+    expected->score_tops[expected->scores] = logprobs ? seq->logprobs : 0;
     expected->score[expected->scores++] = (struct gpu_score){
         .logprob = null_logprob(state, seq->tokens[position + 1]),
         .top_token = null_top(state, 0),
@@ -380,7 +401,7 @@ static void row_expect(struct drive *drive, const struct drive_seq *seq, const s
     if (row->want & GPU_SAMPLE)
         sample_expect(expected, seq, last, row->want & GPU_LOGPROBS);
     for (uint32_t i = 0; i < row->score_count; i++)
-        score_expect(expected, seq, row->position + i);
+        score_expect(expected, seq, row->position + i, row->want & GPU_LOGPROBS);
     bool normalize = row->want & GPU_NORMALIZE;
     for (uint32_t i = 0; i < row->q_len && row->want & GPU_EMBED_ALL; i++)
         embed_expect(expected, seq, row->position + i, false, normalize);
@@ -403,6 +424,8 @@ static bool blocks_ensure(struct drive *drive, struct draft *draft, struct drive
 static uint32_t row_want(struct drive *drive, const struct drive_seq *seq, uint32_t end)
 {
     uint32_t want = seq->want;
+    if (want & GPU_SCORE)
+        return want | (end % 2 ? GPU_LOGPROBS : 0);
     if (end < seq->prompt_len)
         return want;
     if (want & GPU_POOL_ADD)

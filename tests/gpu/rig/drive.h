@@ -35,6 +35,8 @@ struct drive_expected {
     struct gpu_sample sample[DRIVE_SEQS];
     uint64_t sample_state[DRIVE_SEQS];
     struct gpu_score score[DRIVE_SEQS * DRIVE_TOKENS];
+    uint64_t score_state[DRIVE_SEQS * DRIVE_TOKENS];
+    uint32_t score_tops[DRIVE_SEQS * DRIVE_TOKENS]; /* how many of the likeliest */
     float embed[DRIVE_SEQS * DRIVE_TOKENS][8];
 };
 
@@ -60,7 +62,7 @@ struct drive {
     /* Outcome. */
     uint64_t in_ns, out_ns; /* of all steps */
     uint64_t profiled;      /* steps whose lanes were looked at */
-    uint64_t wrong, samples, scores, embeds, moves, grown, refused, shrunk, ends;
+    uint64_t wrong, samples, scores, score_tops, embeds, moves, grown, refused, shrunk, ends;
     bool lost; /* a step never completed */
     struct error error;
 };
