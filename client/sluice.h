@@ -105,8 +105,8 @@ typedef struct sluice_prompt {
     const char *text; /* UTF-8 without NUL; used when tokens is NULL */
     size_t text_length;
     /* JSON {"messages":[{"role":"user","content":"..."}]}, of which the model's chat template makes
-     * the prompt; also tools, chat_template_kwargs, add_generation_prompt. Used when both are NULL.
-     */
+     * the prompt; also tools, chat_template_kwargs, add_generation_prompt, reasoning_effort. Used
+     * when both are NULL. */
     const char *chat;
     size_t chat_length;
     const sluice_params *params; /* NULL = the batch's */

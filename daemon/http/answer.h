@@ -12,6 +12,7 @@ struct piece {
     const char *text;
     size_t length;
     uint32_t first, count;
+    uint32_t ids;         /* of token_ids: [first, first + ids), the end token too */
     uint32_t text_offset; /* of the first token, characters */
     bool begin, end;      /* of the choice */
 };
@@ -28,3 +29,10 @@ uint32_t answer_tokens(const struct seq *seq);
 /* Characters of the tokens' texts, each by itself. */
 uint32_t answer_characters(const struct exchange *exchange, const struct seq *seq, uint32_t first,
                            uint32_t count);
+
+/* daemon/http/answer_tokens.c: members of a choice, "logprobs" always. */
+void answer_put_logprobs(struct json_writer *writer, const struct piece *piece);
+void answer_put_token_ids(struct json_writer *writer, const struct piece *piece);
+/* What is told of a prompt, in its choices; of a conversation's one in the answer itself. */
+void answer_put_prompt(struct json_writer *writer, const struct exchange *exchange,
+                       const struct seq *seq);

@@ -49,22 +49,29 @@ void echo_before(struct exchange *exchange, struct seq *seq)
 int echo_keep_scores(struct exchange *exchange, struct error *error)
 {
     const struct request *request = exchange->request;
-    size_t count = 0;
+    size_t count = 0, tops = (size_t)query_score_tops(&exchange->query);
     for (uint32_t i = 0; i < request->seq_count; i++)
         count += request->seqs[i].prompt_len;
     struct message_score *scores = calloc(count, sizeof(*scores));
     size_t *starts = calloc(request->seq_count, sizeof(*starts));
     exchange->scores = scores;
     exchange->score_starts = starts;
-    if (!scores || !starts)
+    if (tops > 1)
+        exchange->score_tops = calloc(count, tops * sizeof(*exchange->score_tops));
+    if (!scores || !starts || (tops > 1 && !exchange->score_tops))
         return error_set(error, ERR_NO_MEMORY, "no memory for the scores of the prompts");
-    exchange_keep(exchange, count * sizeof(*scores));
-    for (uint32_t i = 0, at = 0; i < request->seq_count; i++) {
+    exchange_keep(exchange, count * (sizeof(*scores) +
+                                     (tops > 1 ? tops * sizeof(*exchange->score_tops) : 0)));
+    size_t at = 0;
+    for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *seq = &request->seqs[i];
         uint32_t own = seq_out_count(seq);
         starts[i] = at;
         if (own > 0)
             memcpy(scores + at + 1, seq->out_scores, own * sizeof(*scores));
+        if (own > 0 && tops > 1)
+            memcpy(exchange->score_tops + (at + 1) * tops, seq->out_tops,
+                   own * tops * sizeof(*exchange->score_tops));
         at += seq->prompt_len;
     }
     return 0;
@@ -78,8 +85,25 @@ const struct message_score *echo_scores(const struct exchange *exchange, const s
            exchange->score_starts[seq->number / exchange->query.common.sampling.n];
 }
 
+uint32_t echo_tops(const struct exchange *exchange, const struct seq *seq, uint32_t position,
+                   uint32_t max, struct gpu_top *tops)
+{
+    const struct message_score *score = &echo_scores(exchange, seq)[position];
+    uint32_t kept = (uint32_t)query_score_tops(&exchange->query), count = 0;
+    if (!exchange->score_tops) {
+        if (max > 0)
+            tops[0] = (struct gpu_top){score->top_token, score->top_logprob};
+        return max > 0;
+    }
+    const struct gpu_top *from = exchange->score_tops + (size_t)(score - exchange->scores) * kept;
+    for (; count < max && count < kept && from[count].token >= 0; count++)
+        tops[count] = from[count];
+    return count;
+}
+
 void echo_free(struct exchange *exchange)
 {
+    free(exchange->score_tops);
     free(exchange->scores);
     free(exchange->score_starts);
 }

@@ -116,6 +116,7 @@ struct exchange {
     struct choice *choices;
     size_t kept; /* bytes of the answer and of scores, counted against results-max */
     struct message_score *scores; /* of all prompts' tokens; NULL: none are asked for, or not yet */
+    struct gpu_top *score_tops;   /* [of scores][query_score_tops()], where that is above 1 */
     size_t *score_starts;         /* where each prompt's are; the first token's is empty */
     uint32_t unended;             /* sequences that are not told to their end */
     uint64_t prompt_tokens, completion_tokens;
@@ -198,6 +199,9 @@ void echo_before(struct exchange *exchange, struct seq *seq);
 int echo_keep_scores(struct exchange *exchange, struct error *error);
 /* One for each token of the sequence's prompt; NULL where they were not asked for. */
 const struct message_score *echo_scores(const struct exchange *exchange, const struct seq *seq);
+/* The likeliest at a position of its prompt, which has a score: at most `max`. */
+uint32_t echo_tops(const struct exchange *exchange, const struct seq *seq, uint32_t position,
+                   uint32_t max, struct gpu_top *tops);
 void echo_free(struct exchange *exchange);
 /* daemon/http/encode.c: the texts of a query on their way to tokens. done is called when they are
  * all there; refusals are answered here. */
@@ -206,6 +210,7 @@ void encode_begin(struct exchange *exchange,
 /* daemon/http/lookup.c */
 void lookup_models(struct exchange *exchange, time_us now_us);
 void lookup_health(struct exchange *exchange, time_us now_us);
+void lookup_tokenizer(struct exchange *exchange, time_us now_us);
 void lookup_version(struct exchange *exchange, time_us now_us);
 void lookup_tokenize(struct exchange *exchange, time_us now_us);
 void lookup_detokenize(struct exchange *exchange, time_us now_us);

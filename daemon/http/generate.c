@@ -24,7 +24,7 @@ static struct message_prompt scoring(const struct query *query)
 {
     struct message_prompt prompt = {.sampling = query->common.sampling};
     prompt.sampling.n = 1;
-    prompt.sampling.logprobs = -1;
+    prompt.sampling.logprobs = query_score_tops(query);
     return prompt;
 }
 
@@ -41,9 +41,13 @@ static int add_prompts(struct exchange *exchange, struct request_builder *builde
         const int32_t *tokens = text ? encoding->texts[i].ids : query->prompts[i].tokens;
         uint32_t length = text ? encoding->texts[i].count : query->prompts[i].count;
         int rc = request_builder_prompt(builder, &prompt, tokens, length, error);
+        if (!rc && query->prompt_only) /* where the echoed prompt is put together */
+            rc = text_stream_make(&builder->request->seqs[i], 1, &prompt, true,
+                                  builder->server->model_text->tokenizer, &builder->server->model,
+                                  error);
         if (rc)
             return rc;
-        exchange->prompt_tokens += score ? 0 : length;
+        exchange->prompt_tokens += score && !query->prompt_only ? 0 : length;
     }
     return 0;
 }
@@ -80,12 +84,13 @@ static void submit(struct exchange *exchange, time_us now_us)
 {
     struct request_builder builder = {.server = exchange->http->server};
     struct error error;
-    bool score = query_scores(&exchange->query) && !exchange->scores;
+    const struct query *query = &exchange->query;
+    bool score = query->prompt_only || (query_scores(query) && !exchange->scores);
     (void)now_us;
     int rc = make_request(exchange, &builder,
-                          score                                     ? JOB_SCORE
-                          : exchange->query.kind == QUERY_EMBEDDING ? JOB_EMBED
-                                                                    : JOB_GENERATE,
+                          score                            ? JOB_SCORE
+                          : query->kind == QUERY_EMBEDDING ? JOB_EMBED
+                                                           : JOB_GENERATE,
                           &error);
     if (!rc && !score) {
         exchange->choices = calloc(builder.request->seq_count, sizeof(*exchange->choices));
@@ -114,10 +119,18 @@ void generate_begin(struct exchange *exchange, time_us now_us)
     struct server *server = exchange->http->server;
     struct error error;
     int rc = request_builder_phase(server, &error);
-    if (!rc && exchange->query.kind != QUERY_EMBEDDING)
+    const struct query *query = &exchange->query;
+    const char *param = "";
+    if (!rc && query->kind != QUERY_EMBEDDING)
         rc = model_text_texts(server->model_text, &error); /* answers are texts */
+    if (!rc && query->dimensions > 0 && query->dimensions != server->model.hidden) {
+        param = "dimensions";
+        rc = error_set(&error, ERR_UNSUPPORTED,
+                       "dimensions must be %u, the model's width: rows are not cut",
+                       server->model.hidden);
+    }
     if (rc)
-        exchange_refuse(exchange, &error, "");
+        exchange_refuse(exchange, &error, param);
     else
         encode_begin(exchange, submit, now_us);
 }
@@ -163,10 +176,12 @@ static void answer(struct exchange *exchange)
     struct error error;
     for (uint32_t i = 0; !embed && i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
-        text_stream_finish(seq);
+        if (!exchange->query.prompt_only) {
+            text_stream_finish(seq);
+            exchange->completion_tokens += seq_out_count(seq);
+        }
         if (exchange->query.echo)
             echo_before(exchange, seq);
-        exchange->completion_tokens += seq_out_count(seq);
         exchange->out.failed |= seq->text_stream->failed;
     }
     exchange_status(exchange, 200, "application/json");
@@ -179,12 +194,17 @@ static void answer(struct exchange *exchange)
     exchange_refuse(exchange, &error, "");
 }
 
-/* The prompts are scored: now for what follows them. */
+/* The prompts are scored: now for what follows them, if anything. */
 static void go_on(struct exchange *exchange, time_us now_us)
 {
     struct error error;
-    int rc = echo_keep_scores(exchange, &error);
+    bool only = exchange->query.prompt_only;
+    int rc = only && !query_scores(&exchange->query) ? 0 : echo_keep_scores(exchange, &error);
+    if (!rc && only)
+        answer(exchange);
     release_all(exchange);
+    if (only && !rc)
+        return;
     if (rc)
         exchange_refuse(exchange, &error, "");
     else
@@ -236,7 +256,6 @@ static void break_stream(struct exchange *exchange, const struct seq *seq, time_
 
 static void finish_choice(struct exchange *exchange, struct seq *seq)
 {
-    exchange->completion_tokens += seq_out_count(seq);
     if (--exchange->unended == 0)
         exchange->request = NULL;
     request_table_release(exchange->http->server, seq);
@@ -271,11 +290,14 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
                           .length = text->length,
                           .first = seq->sent_count,
                           .count = shown,
+                          .ids = count,
                           .text_offset = choice->text_offset,
                           .begin = !choice->begun,
                           .end = ended && all};
+    exchange->completion_tokens += count;
     bool logprobs = seq->out_logprobs && count > 0;
-    if (piece.length > 0 || piece.end || logprobs || piece.begin)
+    bool counted = count > 0 && (exchange->query.continuous_usage || exchange->query.token_ids);
+    if (piece.length > 0 || piece.end || logprobs || counted || piece.begin)
         out_event(&exchange->out, answer_chunk, &piece);
     if (logprobs)
         choice->text_offset += answer_characters(exchange, seq, piece.first, piece.count);

@@ -1,10 +1,12 @@
 /* What an exchange can be told without the device: models, health, version, and tokens of texts. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/api/metrics.h"
 #include "daemon/api/status.h"
 #include "daemon/http/exchange.h"
 #include "daemon/request/server.h"
+#include "daemon/text/template/chat.h"
 #include "daemon/text/tokenizer.h"
 
 int lookup_model(const struct exchange *exchange, const char *name, struct error *error)
@@ -137,6 +139,54 @@ void lookup_tokenize(struct exchange *exchange, time_us now_us)
         return;
     }
     encode_begin(exchange, tokenized, now_us);
+}
+
+/* Of a special token, by its text or by its number among the model's own end tokens. */
+static void put_special(struct json_writer *writer, const char *key, const char *text)
+{
+    if (text[0])
+        json_put_text(writer, key, text);
+    else
+        json_put_null(writer, key);
+}
+
+static const char *end_token(const struct server *server)
+{
+    const struct model_text *text = server->model_text;
+    size_t length;
+    const char *token = NULL;
+    if (!text->eos_token[0] && server->model.eos_count > 0)
+        token = tokenizer_token_text(text->tokenizer, server->model.eos[0], &length);
+    return token && strlen(token) == length ? token : text->eos_token;
+}
+
+/* What a client needs beside /tokenize and /detokenize to do without the model's files. */
+static void put_tokenizer(struct json_writer *writer, const void *context)
+{
+    const struct server *server = context;
+    const struct model_text *text = server->model_text;
+    json_open(writer, NULL, '{');
+    put_special(writer, "bos_token", text->bos_token);
+    put_special(writer, "eos_token", end_token(server));
+    put_special(writer, "pad_token", text->pad_token);
+    json_put_uint(writer, "vocab_size", server->model.vocab);
+    json_put_uint(writer, "model_max_length", server->limits.context_max);
+    if (text->chat)
+        json_put_text(writer, "chat_template", chat_template_source(text->chat));
+    else
+        json_put_null(writer, "chat_template");
+    json_close(writer, '}');
+}
+
+void lookup_tokenizer(struct exchange *exchange, time_us now_us)
+{
+    const struct server *server = exchange->http->server;
+    struct error error;
+    (void)now_us;
+    if (model_text_texts(server->model_text, &error))
+        exchange_refuse(exchange, &error, "");
+    else
+        give(exchange, 200, put_tokenizer, server);
 }
 
 struct decoded {

@@ -1,7 +1,7 @@
-/* Asks: the bodies of HTTP requests, read into what the daemon's own messages hold.
+/* Queries: the bodies of HTTP requests, read into what the daemon's own messages hold.
  *
- * A field that cannot change the answer is ignored, and so is one that is null; one that would
- * change it and is not known here is refused by name. What is read may take 40 times as much as the
+ * What is known stands in daemon/http/field.def; a field that is null counts as not given, and one
+ * that is not known is refused by name. What is read may take 40 times as much as the
  * body: all is freed that nothing borrows from, and a conversation is made a text before the query
  * is handed on. Any thread.
  */
@@ -34,9 +34,14 @@ struct query {
     enum query_kind kind;
     json *document;    /* owned; what is borrowed from: the rest of it was freed */
     const char *model; /* NULL: not given */
-    bool include_usage, echo, base64;
+    bool include_usage, continuous_usage, echo, base64;
     bool add_special;
-    bool logprobs; /* chat says by a second field how many */
+    bool token_ids;          /* tokens are told as numbers, too */
+    bool tokens_as_ids;      /* log-probabilities name tokens by their numbers */
+    bool prompt_only;        /* max_tokens 0: the answer tells of the prompt alone */
+    int32_t prompt_logprobs; /* of the prompt's tokens: so many likeliest; -1: none */
+    uint32_t dimensions;     /* 0: not given */
+    bool logprobs;           /* chat says by a second field how many */
     bool max_given;
     struct request_params params; /* stream, priority and deadline; the job follows from the kind */
     struct message_prompt common; /* sampling, stop strings and tokens, bias */
@@ -65,8 +70,15 @@ static inline uint64_t query_results(const struct query *query)
     return (uint64_t)query->prompt_count * query->common.sampling.n;
 }
 
+/* With how many of the likeliest the tokens of the prompts are to be told; -1: they are not. */
+static inline int32_t query_score_tops(const struct query *query)
+{
+    int32_t echoed = query->echo ? query->common.sampling.logprobs : -1;
+    return echoed > query->prompt_logprobs ? echoed : query->prompt_logprobs;
+}
+
 /* Whether the log-probabilities of the prompts are asked for, too. */
 static inline bool query_scores(const struct query *query)
 {
-    return query->echo && query->common.sampling.logprobs >= 0;
+    return query_score_tops(query) >= 0;
 }

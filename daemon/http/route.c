@@ -33,6 +33,7 @@ static const struct route routes[] = {
      .body = true,
      .kind = QUERY_DETOKENIZE,
      .begin = lookup_detokenize},
+    {.method = "GET", .path = "/tokenizer_info", .begin = lookup_tokenizer},
     {.method = "GET", .path = "/v1/models", .begin = lookup_models},
     {.method = "GET", .path = "/v1/models/", .prefix = true, .begin = lookup_models},
     {.method = "GET", .path = "/health", .open = true, .begin = lookup_health},

@@ -221,6 +221,18 @@ static int wrong(const json *value, const char *expected, struct error *error)
     return error_set(error, ERR_BAD_VALUE, "%s must be %s", json_key(value), expected);
 }
 
+/* One of a few words, none of which is kept from the document. */
+static int read_effort(struct chat_prompt *conversation, const json *member, struct error *error)
+{
+    static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(json_string(member), words[i]) == 0) {
+            conversation->reasoning_effort = words[i];
+            return 0;
+        }
+    return wrong(member, "none, minimal, low, medium, high or xhigh", error);
+}
+
 int chat_prompt_field(struct chat_prompt *conversation, const json *member, bool *ret_known,
                       struct error *error)
 {
@@ -242,6 +254,8 @@ int chat_prompt_field(struct chat_prompt *conversation, const json *member, bool
         if (!json_is_bool(member))
             return wrong(member, "true or false", error);
         conversation->add_generation_prompt = json_bool(member);
+    } else if (strcmp(name, "reasoning_effort") == 0) {
+        return read_effort(conversation, member, error);
     } else {
         *ret_known = false;
     }
@@ -291,6 +305,7 @@ int chat_prompt_render(const struct chat_prompt *conversation, const struct mode
         .messages = conversation->rewritten ? conversation->rewritten : conversation->messages,
         .tools = conversation->tools,
         .extra = conversation->extra,
+        .reasoning_effort = conversation->reasoning_effort,
         .bos_token = model_text->bos_token[0] ? model_text->bos_token : NULL,
         .eos_token = model_text->eos_token[0] ? model_text->eos_token : NULL,
         .add_generation_prompt = conversation->add_generation_prompt,

@@ -22,13 +22,14 @@ struct chat_prompt {
     json *document;                       /* owned; NULL: the fields are of somebody else's */
     const json *messages, *tools, *extra; /* tools and extra: NULL where there are none */
     json *rewritten; /* owned; the messages, where templates expect them in another form */
+    const char *reasoning_effort; /* NULL: not given */
     bool add_generation_prompt;
 };
 
 /* Nothing yet: what fields are put into. */
 void chat_prompt_init(struct chat_prompt *conversation);
 /* Reads one field, of a value that is not null: messages, tools, chat_template_kwargs,
- * add_generation_prompt. *ret_known: whether it is one of them. */
+ * add_generation_prompt, reasoning_effort. *ret_known: whether it is one of them. */
 int chat_prompt_field(struct chat_prompt *conversation, const json *member, bool *ret_known,
                       struct error *error);
 /* Checks the messages, and makes `rewritten` where it is needed: lists of text parts become one

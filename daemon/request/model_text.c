@@ -1,23 +1,22 @@
 #include "daemon/request/model_text.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/text/template/chat.h"
 #include "daemon/text/tokenizer.h"
 #include "gpu/checkpoint/file.h"
+#include "gpu/models/synthetic.h"
 #include "protocol/base/json.h"
 
 #define SETTINGS_MAX ((size_t)4 << 20)
-#define BYTES_ROOM 16384u
+#define END_TOKEN "<|end|>"
+#define VOCAB_ROOM 28u /* of an entry of a made-up vocabulary, at most */
 
-static bool is_synthetic(const char *model)
-{
-    return strncmp(model, "synthetic:", 10) == 0;
-}
-
-/* ---- synthetic:null ----------------------------------------------------------------------------
+/* ---- synthetic models
+ * ----------------------------------------------------------------------------
  */
 
 /* The character that stands for a byte in byte-level vocabularies: itself where it can be printed.
@@ -48,39 +47,78 @@ static void put_byte(struct json_writer *writer, unsigned byte)
     json_put_uint(writer, key, byte);
 }
 
-/* Its vocabulary as gpu/kernels/step/null_rule.h says: the bytes, and an end token. */
-static int load_bytes(struct model_text *model_text, struct error *error)
+/* What a conversation is for a model that was never taught one. */
+static const char synthetic_chat[] =
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}";
+
+/* A token above the bytes has its number for a text, so that every token that is answered is seen;
+ * no text is made of one. */
+static void put_vocabulary(struct json_writer *writer, uint32_t vocab, uint32_t end)
 {
-    char text[BYTES_ROOM];
-    struct json_writer writer;
-    json_writer_init(&writer, text, sizeof(text));
-    json_open(&writer, NULL, '{');
-    json_open(&writer, "added_tokens", '[');
-    json_open(&writer, NULL, '{');
-    json_put_int(&writer, "id", 256);
-    json_put_text(&writer, "content", "<|end|>");
-    json_put_bool(&writer, "special", true);
-    json_close(&writer, '}');
-    json_close(&writer, ']');
-    json_open(&writer, "pre_tokenizer", '{');
-    json_put_text(&writer, "type", "ByteLevel");
-    json_put_bool(&writer, "add_prefix_space", false);
-    json_put_bool(&writer, "use_regex", false);
-    json_close(&writer, '}');
-    json_open(&writer, "decoder", '{');
-    json_put_text(&writer, "type", "ByteLevel");
-    json_close(&writer, '}');
-    json_open(&writer, "model", '{');
-    json_put_text(&writer, "type", "BPE");
-    json_open(&writer, "vocab", '{');
+    char key[16];
+    json_open(writer, "vocab", '{');
     for (unsigned byte = 0; byte < 256; byte++)
-        put_byte(&writer, byte);
-    json_close(&writer, '}');
-    json_open(&writer, "merges", '[');
-    json_close(&writer, ']');
-    json_close(&writer, '}');
-    json_close(&writer, '}');
-    return tokenizer_load(text, writer.used, &model_text->tokenizer, error);
+        put_byte(writer, byte);
+    for (uint32_t id = 256; id < vocab; id++) {
+        snprintf(key, sizeof(key), "\xc4\xa0%u", id); /* the space of byte-level vocabularies */
+        if (id != end)
+            json_put_uint(writer, key, id);
+    }
+    json_close(writer, '}');
+}
+
+static void put_tokenizer(struct json_writer *writer, uint32_t vocab, uint32_t end)
+{
+    json_open(writer, NULL, '{');
+    json_open(writer, "added_tokens", '[');
+    if (end < vocab) {
+        json_open(writer, NULL, '{');
+        json_put_uint(writer, "id", end);
+        json_put_text(writer, "content", END_TOKEN);
+        json_put_bool(writer, "special", true);
+        json_close(writer, '}');
+    }
+    json_close(writer, ']');
+    json_open(writer, "pre_tokenizer", '{');
+    json_put_text(writer, "type", "ByteLevel");
+    json_put_bool(writer, "add_prefix_space", false);
+    json_put_bool(writer, "use_regex", false);
+    json_close(writer, '}');
+    json_open(writer, "decoder", '{');
+    json_put_text(writer, "type", "ByteLevel");
+    json_close(writer, '}');
+    json_open(writer, "model", '{');
+    json_put_text(writer, "type", "BPE");
+    put_vocabulary(writer, vocab, end);
+    json_open(writer, "merges", '[');
+    json_close(writer, ']');
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
+/* Bytes are tokens, and an end token where the shape has one. */
+static int load_bytes(struct model_text *model_text, const char *model, struct error *error)
+{
+    struct model_config config;
+    struct json_writer writer;
+    int rc = synthetic_config(model, &config, error);
+    if (rc)
+        return rc;
+    uint32_t end = config.eos_count > 0 ? (uint32_t)config.eos_ids[0] : config.vocab;
+    size_t room = 1024 + (size_t)config.vocab * VOCAB_ROOM;
+    char *text = malloc(room);
+    if (!text)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a vocabulary of %u", config.vocab);
+    json_writer_init(&writer, text, room);
+    put_tokenizer(&writer, config.vocab, end);
+    rc = tokenizer_load(text, writer.used, &model_text->tokenizer, error);
+    free(text);
+    if (rc)
+        return rc;
+    if (end < config.vocab)
+        snprintf(model_text->eos_token, sizeof(model_text->eos_token), END_TOKEN);
+    return chat_template_load(synthetic_chat, sizeof(synthetic_chat) - 1, &model_text->chat, error);
 }
 
 /* ---- a directory -------------------------------------------------------------------------------
@@ -161,6 +199,7 @@ static void load_chat(struct model_text *model_text, const char *directory)
         const char *source = template_of(settings);
         read_token(settings, "bos_token", model_text->bos_token);
         read_token(settings, "eos_token", model_text->eos_token);
+        read_token(settings, "pad_token", model_text->pad_token);
         if (source && !own)
             parse_template(model_text, "tokenizer_config.json", source, strlen(source));
         json_free(settings);
@@ -177,14 +216,11 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
 {
     *model_text = (struct model_text){0};
     error_set(&model_text->chat_refusal, ERR_UNSUPPORTED, "the model has no chat template");
-    if (!is_synthetic(model)) {
+    if (synthetic_is(model)) {
+        load_bytes(model_text, model, &model_text->refusal);
+    } else {
         load_tokenizer(model_text, model, &model_text->refusal);
         load_chat(model_text, model);
-    } else if (strcmp(model, "synthetic:null") == 0) {
-        load_bytes(model_text, &model_text->refusal);
-    } else {
-        error_set(&model_text->refusal, ERR_UNSUPPORTED,
-                  "synthetic models but synthetic:null have no tokenizer: send tokens");
     }
     if (!lacked(&model_text->refusal) && !lacked(&model_text->chat_refusal))
         return 0;

@@ -27,10 +27,11 @@ struct model_text {
     struct error chat_refusal;
     char bos_token[MODEL_TEXT_TOKEN_MAX],
         eos_token[MODEL_TEXT_TOKEN_MAX]; /* for templates; "": none */
+    char pad_token[MODEL_TEXT_TOKEN_MAX]; /* for clients */
 };
 
-/* model: a directory, or "synthetic:NAME"; of those synthetic:null alone has a tokenizer, whose
- * tokens are the bytes. Negative only for want of memory or descriptors: what a model has not, or
+/* model: a directory, or "synthetic:NAME", whose tokens are bytes; those above them, which models
+ * answer, have their numbers for texts, and a conversation is its lines. Negative only for want of memory or descriptors: what a model has not, or
  * what is wrong with it, is a refusal of texts. */
 int model_text_load(struct model_text *model_text, const char *model, struct error *error);
 /* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be read

@@ -22,6 +22,7 @@ struct bad {
     uint32_t patch_at, patch_size;
     uint64_t patch;
     const char *raw; /* instead of all that */
+    bool chat;       /* a conversation: a model without a template refuses any, as unsupported */
 };
 
 extern const struct bad bad_table[];

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/text/template/chat.h"
+
 static void woken(struct http *http, struct exchange *exchange)
 {
     (void)http;
@@ -25,6 +27,8 @@ void site_make(struct site *site)
     world_make(&site->world);
     ck_assert_int_eq(model_text_load(&site->model_text, "synthetic:null", NULL), 0);
     ck_assert_ptr_nonnull(site->model_text.tokenizer);
+    chat_template_free(site->model_text.chat); /* tests bring their own, or none */
+    site->model_text.chat = NULL;
     site->background.run = run;
     site->world.server.background = &site->background;
     site->world.server.model_text = &site->model_text;

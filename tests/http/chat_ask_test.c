@@ -128,7 +128,7 @@ static const char *const refused[] = {
     ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_"
      "object\"}}"),
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"modalities\":[\"audio\"]}",
-    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"reasoning_effort\":\"low\"}",
+    "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"reasoning_effort\":\"x\"}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"functions\":[]}",
     "{\"messages\":[{\"role\":\"u\",\"content\":3}]}",
     "{\"messages\":[]}",

@@ -67,8 +67,6 @@ static const struct example examples[] = {
     {"/v1/completions", "{}", 400, "prompt is missing"},
     {"/v1/completions", "[]", 400, "no JSON object"},
     {"/v1/completions", "{\"prompt\":\"A\",\"prompt\":\"B\"}", 400, "\"code\":\"bad_head\""},
-    {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":2}", 400,
-     "\"param\":\"logprobs\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":1,\"stream\":true}", 400,
      "\"param\":\"stream\""},
     {"/v1/completions", "{\"prompt\":\"A\",\"echo\":true,\"logprobs\":0,\"max_tokens\":1}", 200,

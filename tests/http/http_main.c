@@ -1,12 +1,20 @@
+#include <string.h>
+
 #include "tests/http/http_suites.h"
 #include "tests/runner.h"
 
-int main(void)
+/* test_http --fields: the page of fields, instead of tests. */
+int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--fields") == 0) {
+        fields_write(stdout);
+        return fflush(stdout) ? 1 : 0;
+    }
     SRunner *runner = srunner_create(exchange_suite());
     srunner_add_suite(runner, framing_suite());
     srunner_add_suite(runner, access_suite());
     srunner_add_suite(runner, chat_ask_suite());
+    srunner_add_suite(runner, fields_suite());
     srunner_add_suite(runner, names_suite());
     srunner_add_suite(runner, question_suite());
     srunner_add_suite(runner, texts_suite());

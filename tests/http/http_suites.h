@@ -1,12 +1,17 @@
 #pragma once
 
 #include <check.h>
+#include <stdio.h>
 
 Suite *access_suite(void);
 Suite *chat_ask_suite(void);
 Suite *exchange_suite(void);
+Suite *fields_suite(void);
 Suite *framing_suite(void);
 Suite *names_suite(void);
 Suite *question_suite(void);
 Suite *texts_suite(void);
 Suite *users_suite(void);
+
+/* daemon/http/FIELDS.md, from the table. */
+void fields_write(FILE *page);

@@ -112,7 +112,11 @@ def run(client, http, where):
         max(top.values()) >= own and token in top for token, own, top in
         zip(whole.tokens[1:11], whole.token_logprobs[1:11], whole.top_logprobs[1:11])), whole)
     check(where + "echo with logprobs: usage", echoed.usage.prompt_tokens == 24, echoed.usage)
-    refused(where + "echo with five logprobs", openai.BadRequestError, lambda: completion(echo=True, logprobs=5))
+    five = completion(echo=True, logprobs=5, max_tokens=0).choices[0]
+    check(where + "echo with five logprobs, of the prompt alone", five.text == "417+385=" and
+          five.logprobs.tokens == list("417+385=") and five.logprobs.token_logprobs == whole.token_logprobs[:8] and
+          all(5 <= len(tops) <= 6 and max(tops.values()) == max(one.values())
+              for tops, one in zip(five.logprobs.top_logprobs[1:], whole.top_logprobs[1:8])), five)
     check(where + "stop", completion(stop=["2"]).choices[0].text == "80")
     check(where + "max_tokens", completion(max_tokens=2).choices[0].finish_reason == "length")
     for prompt, texts in [(["417+385=", "reverse abc="], ["802", "cba"]),

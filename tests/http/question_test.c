@@ -168,7 +168,7 @@ START_TEST(what_cannot_be_answered_is_refused_by_name)
     site.model_text.chat = NULL;
     tokenize(1, CHAT, strlen(CHAT), true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);
-    ck_assert_int_eq(model_text_load(&none, "synthetic:tiny", NULL), 0);
+    ck_assert_int_eq(model_text_load(&none, "/nonexistent", NULL), 0);
     site.world.server.model_text = &none;
     tokenize(1, "A", 1, false);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);

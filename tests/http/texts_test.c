@@ -145,7 +145,7 @@ END_TEST
 START_TEST(without_a_tokenizer_texts_are_refused_by_name)
 {
     static struct model_text none;
-    ck_assert_int_eq(model_text_load(&none, "synthetic:tiny", NULL), 0);
+    ck_assert_int_eq(model_text_load(&none, "/nonexistent", NULL), 0);
     site.world.server.model_text = &none;
     submit(1, "A", NULL, 2, true);
     ck_assert_int_eq(client_error(&client), ERR_UNSUPPORTED);

@@ -369,9 +369,9 @@ static void ask_tokens(struct guest *guest)
     static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"17+4=\"}]}";
     const struct message_tokenize question = {
         .text = chat, .length = sizeof(chat) - 1, .chat = true, .special = true};
-    bool null = guest->questions->null;
+    bool texts = guest->questions->texts;
     unsigned char buffer[256];
-    struct guest_ask *ask = new_ask(guest, FRAME_TOKENIZE, null, null ? 0 : ERR_UNSUPPORTED, 0);
+    struct guest_ask *ask = new_ask(guest, FRAME_TOKENIZE, texts, texts ? 0 : ERR_UNSUPPORTED, 0);
     if (!ask)
         return;
     ask->text = true;
@@ -412,9 +412,9 @@ static void send_bad(struct guest *guest)
         guest->acts = guest->acts ? 1 : 0;
         return;
     }
-    /* Here there is a template, and these conversations are no JSON. */
-    bool text = bad->code == ERR_UNSUPPORTED && guest->questions->null;
-    struct guest_ask *ask = new_ask(guest, bad->type, false, text ? ERR_BAD_HEAD : bad->code, 0);
+    bool text = bad->chat && guest->questions->texts;
+    struct guest_ask *ask = new_ask(guest, bad->type, false,
+                                    bad->chat && !text ? ERR_UNSUPPORTED : bad->code, 0);
     if (ask)
         ask->text = text;
     if (ask)

@@ -79,13 +79,15 @@ static void wake(void *context)
     host->touched = true;
 }
 
-/* Conversations whose template gives what was said: synthetic:null alone has texts. */
+/* Conversations whose template gives what was said, whatever the model's own does. */
 static void load_chat(struct host *host)
 {
     static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
     struct error error;
-    if (host->model_text.tokenizer && !host->model_text.chat &&
-        chat_template_load(source, sizeof(source) - 1, &host->model_text.chat, &error))
+    if (!host->model_text.tokenizer)
+        return;
+    chat_template_free(host->model_text.chat);
+    if (chat_template_load(source, sizeof(source) - 1, &host->model_text.chat, &error))
         scene_fail(host->scene, "%s", error.text);
 }
 

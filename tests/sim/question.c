@@ -229,6 +229,7 @@ int questions_make(struct questions *questions, const char *model, uint32_t tp,
     questions->tp = tp;
     snprintf(questions->model, sizeof(questions->model), "%s", model);
     questions->null = strcmp(model, "synthetic:null") == 0;
+    questions->texts = strncmp(model, "synthetic:", 10) == 0;
     questions->vocab = NULL_VOCAB;
     questions->hidden = NULL_HIDDEN;
     questions->context_max = context_max;

@@ -36,7 +36,8 @@ struct question {
 
 struct questions {
     char model[256];
-    bool null; /* answered by the rule */
+    bool null;  /* answered by the rule */
+    bool texts; /* the model takes and gives them */
     uint32_t tp; /* devices that each layer is shared by: other bits than alone, unlike stages */
     uint32_t vocab, hidden, context_max;
     uint32_t count;

@@ -12,6 +12,7 @@
 struct chat_template {
     struct chat_arena arena;
     struct chat_node *body;
+    char source[]; /* terminated */
 };
 
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
@@ -29,9 +30,10 @@ int chat_template_load(const char *source, size_t length, struct chat_template *
         if (step == 0 || source[at] == 0)
             return error_set(error, ERR_BAD_MODEL, "the chat template is no text at byte %zu", at);
     }
-    struct chat_template *template = calloc(1, sizeof(*template));
+    struct chat_template *template = calloc(1, sizeof(*template) + length + 1);
     if (!template)
         return error_set(error, ERR_NO_MEMORY, "no memory for the chat template");
+    memcpy(template->source, source, length);
     chat_arena_init(&template->arena, TEMPLATE_MEMORY_MAX);
     int code = chat_lex(&template->arena, source, length, &tokens, error);
     if (!code)
@@ -49,6 +51,11 @@ void chat_template_free(struct chat_template *template)
         return;
     chat_arena_free(&template->arena);
     free(template);
+}
+
+const char *chat_template_source(const struct chat_template *template)
+{
+    return template->source;
 }
 
 static enum flow run(struct chat_render *render, const struct chat_node *body);
@@ -204,6 +211,9 @@ static void define_input(struct chat_render *render, const struct chat_input *in
         define(render, "bos_token", chat_text(input->bos_token, strlen(input->bos_token)));
     if (input->eos_token)
         define(render, "eos_token", chat_text(input->eos_token, strlen(input->eos_token)));
+    if (input->reasoning_effort)
+        define(render, "reasoning_effort",
+               chat_text(input->reasoning_effort, strlen(input->reasoning_effort)));
     for (const json *extra = input->extra ? json_child(input->extra) : NULL; extra;
          extra = json_next(extra))
         define(render, json_key(extra), chat_from_json(render, extra));

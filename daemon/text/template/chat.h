@@ -30,6 +30,8 @@ struct chat_template;
 int chat_template_load(const char *source, size_t length, struct chat_template **ret_template,
                        struct error *error);
 void chat_template_free(struct chat_template *template); /* NULL is allowed */
+/* As it was given; valid as long as the template. */
+const char *chat_template_source(const struct chat_template *template);
 
 struct chat_limits {
     uint64_t steps_max;      /* expressions, statements, elements; bytes gone through, by 16 */
@@ -48,6 +50,7 @@ struct chat_input {
     const json *extra;     /* an object of further variables, or NULL */
     const char *bos_token; /* NULL: not defined */
     const char *eos_token;
+    const char *reasoning_effort;
     bool add_generation_prompt;
     time_t now; /* what strftime_now shows, in local time */
 };
