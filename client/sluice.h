@@ -159,6 +159,9 @@ typedef struct sluice_callbacks {
 typedef struct sluice_batch {
     size_t size; /* set by sluice_batch_init */
     int job;
+    /* 0: a prompt that the daemon cannot take as it is (too long, a token out of the vocabulary)
+     * ends alone, with its error, and the others run. 1: it refuses the whole batch. */
+    int all_or_nothing;
     const sluice_prompt *prompts;
     size_t prompt_count;
     const sluice_params *params; /* for all; NULL = defaults */

@@ -64,6 +64,7 @@ struct request_params {
     uint64_t deadline_ms; /* from arrival; 0 = none */
     bool stream;          /* TOKENS as they come; otherwise all at the end */
     bool want_text;       /* answers carry text beside tokens */
+    bool partial;         /* a prompt that is refused by itself fails alone */
     bool normalize;       /* embed */
     enum pooling pooling; /* embed */
 };

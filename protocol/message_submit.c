@@ -65,6 +65,8 @@ static int read_own(const json *member, struct message_submit *submit, struct li
         rc = head_bool(member, name, &submit->params.stream, error);
     } else if (strcmp(name, "text") == 0) {
         rc = head_bool(member, name, &submit->params.want_text, error);
+    } else if (strcmp(name, "partial") == 0) {
+        rc = head_bool(member, name, &submit->params.partial, error);
     } else {
         *ret_known = false;
     }

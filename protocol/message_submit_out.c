@@ -62,6 +62,8 @@ static void write_head(struct json_writer *writer, const struct message_submit_o
     json_put_bool(writer, "stream", submit->params.stream);
     if (submit->params.want_text)
         json_put_bool(writer, "text", true);
+    if (submit->params.partial)
+        json_put_bool(writer, "partial", true);
     write_prompts(writer, submit);
     if (submit->params.job == JOB_EMBED) {
         json_put_text(writer, "pooling", pooling_names[submit->params.pooling]);

@@ -246,6 +246,7 @@ static int draft_make(const sluice_batch *batch, struct draft *draft, struct err
         .params.deadline_ms = batch->deadline_ms,
         .params.stream = batch->stream != 0,
         .params.want_text = batch->want_text != 0,
+        .params.partial = count > 1 && !batch->all_or_nothing,
         .params.normalize = batch->normalize != 0,
         .params.pooling = (enum pooling)batch->pooling,
         .prompt_count = (uint32_t)count,

@@ -53,14 +53,26 @@ static int add_prompts(struct request_builder *builder, struct submit *submit, s
     for (uint32_t i = 0; i < message->prompt_count; i++) {
         struct message_prompt prompt;
         struct error found;
+        uint32_t before = builder->request->seq_count;
         int rc = message_submit_prompt(message, i, &prompt, error);
         if (rc)
             return rc;
-        rc = request_builder_prompt(builder, &prompt, texts ? texts[i].ids : prompt.tokens,
-                                    texts ? texts[i].count : prompt.token_count, &found);
+        if (texts && texts[i].failure)
+            rc = error_limit(&found, texts[i].failure->code, texts[i].failure->limit,
+                             texts[i].failure->value, "%s", texts[i].failure->text);
+        else
+            rc = request_builder_prompt(builder, &prompt, texts ? texts[i].ids : prompt.tokens,
+                                        texts ? texts[i].count : prompt.token_count, &found);
+        if (!rc)
+            continue;
+        rc = error_limit(error, found.code, found.limit, found.value, "prompt %u: %s", i,
+                         found.text);
+        found = *error;
+        if (message->params.partial && error_retry(found.code) == RETRY_FIX &&
+            builder->request->seq_count == before)
+            rc = request_refuse(builder->request, prompt.sampling.n, &found, error);
         if (rc)
-            return error_limit(error, found.code, found.limit, found.value, "prompt %u: %s", i,
-                               found.text);
+            return rc;
     }
     return 0;
 }
@@ -100,6 +112,7 @@ static void accept(struct submit *submit, time_us now_us)
     size_t used = message_encode_accept(room, ACCEPT_FRAME_MAX, submit->client_id, request->id);
     conn_output_done(&session->conn, used, false, now_us);
     request_builder_enter(&builder, &session->sink);
+    request_table_refuse(submit->server, request, now_us);
 }
 
 /* ---- texts -------------------------------------------------------------------------------------
@@ -214,6 +227,7 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     encoding->end = ended;
     encoding->deadline_us = request_deadline(&submit->message.params, submit->arrived_us);
     encoding->sequences = sequences;
+    encoding->partial = submit->message.params.partial;
     encoding->errand.admits = true;
     return encoder_start(encoding, &submit->session->sink, encoded, submit->arrived_us, error);
 }

@@ -101,6 +101,7 @@ struct seq {
     void *out;           /* what all out_ pointers and `failure` point into; owned */
     bool cancel_sent;
     bool released; /* told, or nobody is there to tell */
+    bool refused;  /* its prompt was not taken: it ends as it enters, with `failure` */
     struct replica *replica;
     struct text_stream *text_stream; /* its text; NULL when nobody asks for that */
 

@@ -37,6 +37,7 @@ void encoder_free(struct encoder *encoding)
     for (uint32_t i = 0; i < encoding->text_count; i++) {
         free(encoding->texts[i].ids);
         free(encoding->texts[i].made);
+        free(encoding->texts[i].failure);
     }
     free(encoding->texts);
     *encoding = (struct encoder){0};
@@ -77,6 +78,20 @@ static int encode(const struct encoder *encoding, struct tokenizer_scratch *scra
     return 0;
 }
 
+/* What is wrong with the text is kept beside it, and the others go on. */
+static bool fails_alone(struct encoder *encoding, struct encoder_text *text)
+{
+    if (!encoding->partial || error_retry(encoding->error.code) != RETRY_FIX)
+        return false;
+    text->failure = malloc(sizeof(*text->failure));
+    if (!text->failure)
+        return false;
+    *text->failure = encoding->error;
+    encoding->heavy |= encoding->error.code == ERR_TOO_LARGE;
+    encoding->error.code = 0;
+    return true;
+}
+
 static void encode_all(struct encoder *encoding, struct tokenizer_scratch *scratch)
 {
     if (!scratch) {
@@ -93,7 +108,7 @@ static void encode_all(struct encoder *encoding, struct tokenizer_scratch *scrat
             rc = encode(encoding, scratch, text, &encoding->error);
         free(text->made);
         text->made = NULL;
-        if (rc) {
+        if (rc && !fails_alone(encoding, text)) {
             encoding->failed = i;
             break;
         }
@@ -113,7 +128,8 @@ static void work(struct errand *errand)
  * keeps it. */
 static void give_back(struct server *server, const struct encoder *encoding)
 {
-    server->encodings_heavy |= encoding->prepare && encoding->error.code == ERR_TOO_LARGE;
+    server->encodings_heavy |=
+        encoding->prepare && (encoding->heavy || encoding->error.code == ERR_TOO_LARGE);
     if (server->encodings > 0 || !server->encodings_heavy)
         return;
     server->encodings_heavy = false;

@@ -27,6 +27,7 @@ struct encoder_text {
     char *made;   /* owned; `text`, where `prepare` made it, until it is tokens */
     int32_t *ids; /* owned by the encoding */
     uint32_t count;
+    struct error *failure; /* owned; with `partial`, why it has no tokens; else NULL */
 };
 
 struct encoder {
@@ -40,6 +41,7 @@ struct encoder {
     time_us deadline_us; /* of whoever waits; 0 = none. This, the next and errand.admits are
                           * set before the start. */
     uint32_t sequences;  /* places in the queue that it takes meanwhile */
+    bool partial;        /* a text that must be changed fails alone: texts[i].failure */
     /* Any thread, before a text is read: may make it. NULL: nothing to do. */
     int (*prepare)(struct encoder *encoding, uint32_t index, struct error *error);
     struct encoder_text *texts;
@@ -51,6 +53,7 @@ struct encoder {
     const struct tokenizer *tokenizer;
     struct error error; /* code 0: all is well; names no text's number */
     uint32_t failed;    /* the text that the error is about */
+    bool heavy;         /* some text met a limit */
 };
 
 /* Room for `count` texts; what is refused here was refused for want of a tokenizer or of memory.

@@ -95,6 +95,24 @@ int request_add(struct request *request, const struct message_prompt *prompt, co
     return 0;
 }
 
+int request_refuse(struct request *request, uint32_t n, const struct error *failure,
+                   struct error *error)
+{
+    int rc = grow(request, request->seq_count + n, error);
+    for (uint32_t result = 0; !rc && result < n; result++) {
+        struct error *own = malloc(sizeof(*own));
+        if (!own)
+            return error_set(error, ERR_NO_MEMORY, "no memory for a refusal");
+        *own = *failure;
+        request->seqs[request->seq_count++] = (struct seq){.params = request->params,
+                                                           .refused = true,
+                                                           .finish = FINISH_ERROR,
+                                                           .failure = own,
+                                                           .out = own};
+    }
+    return rc;
+}
+
 void request_seal(struct request *request, uint64_t first_seq_id, uint64_t user_id)
 {
     request->seq_unended = request->seq_unfreed = request->seq_count;
@@ -141,6 +159,8 @@ uint32_t seq_out_count(const struct seq *seq)
 
 uint32_t seq_out_max(const struct seq *seq)
 {
+    if (seq->refused)
+        return 0;
     switch (seq->params.job) {
     case JOB_GENERATE:
         return seq->sampling.max_tokens;

@@ -85,6 +85,9 @@ void *request_keep(struct request *request, size_t size);
 int request_add(struct request *request, const struct message_prompt *prompt, const int32_t *tokens,
                 uint32_t token_count, const int32_t *stop_ids, const struct gpu_bias *bias,
                 uint32_t bias_count, struct error *error);
+/* Appends n sequences of a prompt that was not taken. */
+int request_refuse(struct request *request, uint32_t n, const struct error *failure,
+                   struct error *error);
 /* Makes what is common known to its sequences, and numbers them from first_seq_id on. From here on
  * the array stays where it is. */
 void request_seal(struct request *request, uint64_t first_seq_id, uint64_t user_id);

@@ -144,6 +144,10 @@ void request_table_enter(struct server *server, struct request *request, struct 
     for (uint32_t i = 0; i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
         seq->sink = sink->number;
+        if (seq->refused) {
+            hold(server, seq);
+            continue;
+        }
         waiting_push(&server->waiting, &user->waiting, &sink->waiting, seq);
         hold(server, seq);
         if (seq->deadline_us)
@@ -294,6 +298,15 @@ static void walk_end(struct server *server, struct request *request)
 {
     if (--request->seq_unfreed == 0)
         retire(server, request);
+}
+
+void request_table_refuse(struct server *server, struct request *request, time_us now_us)
+{
+    walk_begin(request);
+    for (uint32_t i = 0; i < request->seq_count; i++)
+        if (request->seqs[i].refused)
+            request_table_end(server, &request->seqs[i], now_us);
+    walk_end(server, request);
 }
 
 void request_table_cancel_request(struct server *server, struct request *request, time_us now_us)

@@ -28,6 +28,8 @@ void request_table_drop(struct server *server, struct response_sink *sink, uint6
 /* Asks for the end of a sequence, wherever it is now; one that has ended is left alone. */
 void request_table_cancel(struct server *server, struct seq *seq, enum finish reason,
                           time_us now_us);
+/* Ends those of its sequences whose prompts were not taken; it has been entered just now. */
+void request_table_refuse(struct server *server, struct request *request, time_us now_us);
 void request_table_cancel_request(struct server *server, struct request *request, time_us now_us);
 /* It has tokens that were not there before. */
 void request_table_progress(struct server *server, struct seq *seq, time_us now_us);

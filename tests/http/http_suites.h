@@ -9,6 +9,7 @@ Suite *exchange_suite(void);
 Suite *fields_suite(void);
 Suite *framing_suite(void);
 Suite *names_suite(void);
+Suite *partial_suite(void);
 Suite *question_suite(void);
 Suite *texts_suite(void);
 Suite *users_suite(void);
