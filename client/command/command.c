@@ -12,6 +12,7 @@
 #include "client/job/job.h"
 #include "client/option/bench_options.h"
 #include "client/sluice.h"
+#include "client/terminal/input.h"
 #include "protocol/base/standard.h"
 
 static enum status run_job(const struct command *command, const struct settings *settings, int argc,
@@ -19,10 +20,8 @@ static enum status run_job(const struct command *command, const struct settings 
 {
     static const char *const names[] = {"generate", "score", "embed"};
     int kind = 0;
-    if (argc > 0) {
-        say("%s takes no argument but options: %s", command->name, argv[0]);
-        return STATUS_USAGE;
-    }
+    (void)argc;
+    (void)argv;
     while (strcmp(names[kind], command->name))
         kind++;
     return job_run(kind, command->groups, settings);
@@ -49,7 +48,7 @@ static const struct option_group bare_groups[] = {{settings_connection}, {0}};
 static const struct option_group bench_groups[] = {
     {bench_load_options}, {bench_output_options}, {settings_connection}, {0}};
 
-#define PROMPT "(--prompt TEXT | --tokens 1,2,3 | --file batch.jsonl) [options]"
+#define PROMPT "(TEXT | - | --tokens 1,2,3 | --file batch.jsonl) [options]"
 
 const struct command commands[] = {
     {"generate", PROMPT, "continue prompts",
@@ -59,7 +58,7 @@ const struct command commands[] = {
      "index, tokens, text, logprobs, finish_reason (stop, length, cancelled, deadline, error), "
      "usage,\n"
      "timings. A file may have any number of lines: what the daemon has no room for is sent again\n"
-     "when it says so.",
+     "when it says so; a line that is no prompt is told, and the others run.",
      generate_groups, run_job},
     {"chat", "[options]", "talk with the model",
      "Every line is a message, and the answer is printed as it comes. All that was said so far "
@@ -68,7 +67,7 @@ const struct command commands[] = {
      "Into\n"
      "a pipe, an answer per line of standard input. Needs a model with a chat template.",
      chat_groups, chat_command},
-    {"tokenize", "[--prompt TEXT | --file PATH] [options]", "texts to token numbers",
+    {"tokenize", "[TEXT | - | --file PATH] [options]", "texts to token numbers",
      "Prints the numbers with commas between. With --json an object: count, tokens.",
      tokenize_groups, tokenize_command},
     {"detokenize", "[--tokens 1,2,3 | --file PATH] [options]", "token numbers to text",
@@ -163,6 +162,46 @@ static int parse_rest(const struct command *command, struct settings *settings, 
     return rc;
 }
 
+static bool takes_prompt(const struct command *command)
+{
+    const struct option *first = command->groups[0].options;
+    return first == settings_input || first == settings_tokenize;
+}
+
+/* Standard input as a prompt: what `echo` puts behind it is no part of it. */
+static int read_prompt(struct settings *settings, struct error *error)
+{
+    struct input input;
+    int rc = input_open(&input, "-", error);
+    if (!rc)
+        rc = input_all(&input, error);
+    size_t length = buffer_used(&input.buffer);
+    const char *text = (const char *)input.buffer.bytes + input.buffer.start;
+    length -= !rc && length > 0 && text[length - 1] == '\n';
+    if (!rc && length > 0 && memchr(text, 0, length))
+        rc = error_set(error, ERR_USAGE, "standard input has a zero byte, which no prompt has");
+    if (!rc && !(settings->read = strndup(length > 0 ? text : "", length)))
+        rc = error_set(error, ERR_NO_MEMORY, "out of memory");
+    settings->work.prompt = settings->read;
+    input_close(&input);
+    return rc;
+}
+
+/* The prompt may stand for itself, and - is standard input. */
+static int take_prompt(struct settings *settings, int argc, char **argv, struct error *error)
+{
+    struct work *work = &settings->work;
+    if (argc > 1)
+        return error_set(error, ERR_USAGE,
+                         "one prompt, and %d arguments that are no options: put it in quotes",
+                         argc);
+    if (argc == 1 && (work->prompt || work->tokens.count > 0 || settings->file))
+        return error_set(error, ERR_USAGE, "the prompt %.64s, and another", argv[0]);
+    if (argc == 1)
+        work->prompt = argv[0];
+    return work->prompt && !strcmp(work->prompt, "-") ? read_prompt(settings, error) : 0;
+}
+
 static enum status run_command(const struct command *command, struct settings *settings, int argc,
                                char **argv)
 {
@@ -172,13 +211,19 @@ static enum status run_command(const struct command *command, struct settings *s
         print_help(command);
         return STATUS_OK;
     }
+    option_permute(command->groups, argc, argv);
     int rc = parse_rest(command, settings, argc, argv, &index, &error);
+    if (!rc && takes_prompt(command)) {
+        rc = take_prompt(settings, argc - index, argv + index, &error);
+        index = argc;
+    }
     enum status status = STATUS_USAGE;
     if (rc)
         say("%s: %s (see sluice %s --help)", command->name, error.text, command->name);
     else
         status = command->run(command, settings, argc - index, argv + index);
     work_clear(&settings->work);
+    free(settings->read);
     return status;
 }
 

@@ -28,6 +28,7 @@ struct item {
     size_t input;   /* bytes of its line */
     size_t bytes;   /* what it holds, about */
     bool text;      /* results are texts, beside tokens */
+    bool bad;       /* its line was no prompt */
     uint64_t id;    /* of the batch, while SENT */
     uint32_t result_count, open;
     struct result *results;

@@ -81,6 +81,30 @@ static void take_work(struct job *job, const struct work *work, size_t bytes)
     job->next++;
 }
 
+/* What cannot even be sent ends here. */
+static void fail_item(struct job *job, struct item *item, const sluice_error *error)
+{
+    for (uint32_t i = 0; i < item->result_count; i++) {
+        item->results[i].ended = true;
+        item->results[i].end = (sluice_end){.finish = SLUICE_FINISH_ERROR, .error = *error};
+    }
+    item->open = 0;
+    job->waiting--;
+    finish_item(job, item);
+}
+
+/* A line that is no prompt has its place among the results, and the others run. */
+static void take_bad(struct job *job, struct work *work, size_t bytes, const struct error *error)
+{
+    work->params.n = 1;
+    take_work(job, work, bytes);
+    struct item *item = item_at(job, job->next - 1);
+    sluice_error told = {.code = error->code, .retry = SLUICE_RETRY_FIX};
+    snprintf(told.text, sizeof(told.text), "%s", error->text);
+    item->bad = true;
+    fail_item(job, item, &told);
+}
+
 static void read_input(struct job *job)
 {
     struct error error;
@@ -97,6 +121,9 @@ static void read_input(struct job *job)
             job->source_waits = true;
             return;
         case SOURCE_BAD:
+            take_bad(job, &work, bytes, &error);
+            break;
+        case SOURCE_FAILED:
             progress_clear(&job->progress);
             say("%s", error.text);
             job->status = STATUS_USAGE;
@@ -112,22 +139,16 @@ static void read_input(struct job *job)
 /* ---- to the daemon -----------------------------------------------------------------------------
  */
 
-/* What cannot even be sent ends here. */
-static void fail_item(struct job *job, struct item *item, const sluice_error *error)
-{
-    for (uint32_t i = 0; i < item->result_count; i++) {
-        item->results[i].ended = true;
-        item->results[i].end = (sluice_end){.finish = SLUICE_FINISH_ERROR, .error = *error};
-    }
-    item->open = 0;
-    job->waiting--;
-    finish_item(job, item);
-}
-
 static bool lacks_text(const struct job *job, const struct item *item)
 {
     const sluice_info *info = sluice_client_info(job->client);
-    return item->work.prompt && !info->text && info->context_max > 0;
+    return (item->work.prompt || item->work.chat) && !info->text && info->context_max > 0;
+}
+
+/* A request that names another model than the one that is served. */
+static bool lacks_model(const struct job *job, const struct item *item)
+{
+    return item->work.model && strcmp(item->work.model, sluice_client_info(job->client)->model);
 }
 
 static void describe(const struct job *job, struct item *item, sluice_batch *batch,
@@ -137,10 +158,12 @@ static void describe(const struct job *job, struct item *item, sluice_batch *bat
     struct error unused;
     work_params(&item->work, params);
     *prompt = (sluice_prompt){
-        .tokens = item->work.prompt ? NULL : item->work.tokens.tokens,
+        .tokens = item->work.prompt || item->work.chat ? NULL : item->work.tokens.tokens,
         .token_count = item->work.tokens.count,
         .text = item->work.prompt,
         .text_length = item->work.prompt ? strlen(item->work.prompt) : 0,
+        .chat = item->work.chat,
+        .chat_length = item->work.chat_length,
     };
     sluice_batch_init(batch);
     batch->job = job->kind;
@@ -151,8 +174,9 @@ static void describe(const struct job *job, struct item *item, sluice_batch *bat
     batch->deadline_ms = (uint64_t)item->work.deadline_ms;
     batch->stream = job->settings->stream && !job->settings->json && !job->settings->file;
     /* An answer in kind: numbers to numbers, unless there is room for both. */
-    item->text =
-        job->kind == SLUICE_GENERATE && (item->work.prompt || (info->text && job->settings->json));
+    item->text = job->kind == SLUICE_GENERATE &&
+                 (item->work.prompt || item->work.chat ||
+                  (info->text && (job->settings->json || item->work.form != LINE_OWN)));
     batch->want_text = item->text;
     work_pooling(&item->work, &batch->pooling, &unused);
     batch->normalize = item->work.normalize;
@@ -171,6 +195,13 @@ static bool send_item(struct job *job, struct item *item)
         snprintf(error.text, sizeof(error.text),
                  "the daemon serves %s, which has no tokenizer: give tokens, not a prompt",
                  sluice_client_info(job->client)->model);
+        fail_item(job, item, &error);
+        return true;
+    }
+    if (lacks_model(job, item)) {
+        error.code = SLUICE_E_NOT_FOUND;
+        snprintf(error.text, sizeof(error.text), "there is no model %.64s here, but %s",
+                 item->work.model, sluice_client_info(job->client)->model);
         fail_item(job, item, &error);
         return true;
     }
@@ -212,10 +243,12 @@ static void say_end(struct job *job, const struct item *item, const sluice_end *
         return;
     }
     job->said++;
-    if (item->line > 0)
+    if (item->line > 0 && !item->bad)
         snprintf(place, sizeof(place), "line %" PRIu64 ": ", item->line);
     progress_clear(&job->progress);
-    if (end->finish == SLUICE_FINISH_ERROR)
+    if (item->bad)
+        say("%s", end->error.text);
+    else if (end->finish == SLUICE_FINISH_ERROR)
         say("%s%s: %s", place, sluice_error_name(end->error.code), end->error.text);
     else
         say("%s%s", place,
@@ -243,7 +276,7 @@ static void report(struct job *job, const struct item *item)
 static bool print_item(struct job *job, struct item *item)
 {
     bool whole = job->settings->file || !job->settings->stream;
-    if (!job->settings->json)
+    if (!job->settings->json && item->work.form == LINE_OWN)
         return render_plain(&job->output, item, job->kind, whole);
     if (item->state == ITEM_ENDED)
         render_json(&job->output, item, job->kind);
@@ -360,7 +393,7 @@ enum status job_run(int kind, const struct option_group *groups, const struct se
     struct error error;
     int pooling;
     if (work_pooling(&settings->work, &pooling, &error) ||
-        source_open(&job.source, groups, settings, &error)) {
+        source_open(&job.source, kind, groups, settings, &error)) {
         say("%s", error.text);
         return STATUS_USAGE;
     }

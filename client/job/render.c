@@ -202,6 +202,10 @@ static void write_result(struct json_writer *writer, const struct item *item, ui
     const struct result *result = &item->results[number];
     json_open(writer, NULL, '{');
     json_put_uint(writer, "index", item->index + number);
+    if (item->work.id)
+        json_put_value(writer, "id", item->work.id);
+    if (item->work.custom_id)
+        json_put_value(writer, "custom_id", item->work.custom_id);
     if (job == SLUICE_GENERATE) {
         put_tokens(writer, result);
         if (item->text)
@@ -219,12 +223,22 @@ static void write_result(struct json_writer *writer, const struct item *item, ui
     json_close(writer, '}');
 }
 
+static void write_line(struct json_writer *writer, const struct item *item, uint32_t number,
+                       int job)
+{
+    if (item->work.form == LINE_OWN)
+        write_result(writer, item, number, job);
+    else
+        batch_form_write(writer, item);
+}
+
 void render_json(struct output *output, const struct item *item, int job)
 {
-    for (uint32_t i = 0; i < item->result_count; i++) {
+    uint32_t lines = item->work.form == LINE_OWN ? item->result_count : 1;
+    for (uint32_t i = 0; i < lines; i++) {
         struct json_writer writer;
         json_writer_init(&writer, NULL, 0);
-        write_result(&writer, item, i, job);
+        write_line(&writer, item, i, job);
         size_t length = writer.used;
         char *text = malloc(length + 1);
         if (!text) {
@@ -232,7 +246,7 @@ void render_json(struct output *output, const struct item *item, int job)
             exit(STATUS_SERVER);
         }
         json_writer_init(&writer, text, length);
-        write_result(&writer, item, i, job);
+        write_line(&writer, item, i, job);
         text[length] = '\n';
         output_put(output, text, length + 1);
         free(text);

@@ -9,3 +9,7 @@
 bool render_plain(struct output *output, struct item *item, int job, bool whole);
 /* One object per result, one line each. */
 void render_json(struct output *output, const struct item *item, int job);
+
+struct json_writer;
+/* client/job/batch_form.c: the item as one line of OpenAI's batches. */
+void batch_form_write(struct json_writer *writer, const struct item *item);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define LINE_MAX (64u << 20)
+#include "client/option/line.h"
 
 static int open_file(struct source *source, struct error *error)
 {
@@ -13,7 +13,7 @@ static int open_file(struct source *source, struct error *error)
     int rc = input_open(&source->input, source->settings->file, error);
     if (rc)
         return rc;
-    source->input.max = LINE_MAX;
+    source->input.max = 2 * (size_t)LINE_BYTES_MAX;
     bool known = fstat(source->input.fd, &status) == 0;
     if (known && S_ISREG(status.st_mode)) {
         source->regular = true;
@@ -26,14 +26,14 @@ static int open_file(struct source *source, struct error *error)
     return 0;
 }
 
-int source_open(struct source *source, const struct option_group *groups,
+int source_open(struct source *source, int job, const struct option_group *groups,
                 const struct settings *settings, struct error *error)
 {
     const struct work *work = &settings->work;
     int given = (work->prompt != NULL) + (work->tokens.count > 0) + (settings->file != NULL);
-    *source = (struct source){.groups = groups, .settings = settings, .input.fd = -1};
+    *source = (struct source){.job = job, .groups = groups, .settings = settings, .input.fd = -1};
     if (given != 1)
-        return error_set(error, ERR_USAGE, "give one of --prompt, --tokens and --file");
+        return error_set(error, ERR_USAGE, "give one of a prompt, --tokens and --file");
     if (work->prompt && !*work->prompt)
         return error_set(error, ERR_USAGE, "the prompt is empty");
     return settings->file ? open_file(source, error) : 0;
@@ -50,6 +50,14 @@ static bool readable(const struct source *source)
     return source->regular || poll(&ready, 1, 0) > 0;
 }
 
+/* Whether the command does what requests of that form ask for. */
+static bool source_takes(const struct source *source, enum line_form form)
+{
+    if (form == LINE_OWN)
+        return true;
+    return source->job == (form == LINE_EMBEDDING ? SLUICE_EMBED : SLUICE_GENERATE);
+}
+
 static bool is_blank(const char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -58,28 +66,38 @@ static bool is_blank(const char *text, size_t length)
     return true;
 }
 
+static enum source_state bad_line(struct source *source, const char *why, struct error *error)
+{
+    error_set(error, ERR_USAGE, "%s:%" PRIu64 ": %s", source->input.name, source->line, why);
+    return SOURCE_BAD;
+}
+
 static enum source_state take_line(struct source *source, const char *text, size_t length,
                                    struct work *ret_work, struct error *error)
 {
     struct error found = {0};
-    int rc = is_blank(text, length) ? 1
-                                    : work_read(source->groups, &source->settings->work, text,
-                                                length, ret_work, &found);
     source->line++;
-    if (rc >= 0)
-        return rc ? SOURCE_WAIT : SOURCE_WORK;
-    error_set(error, ERR_USAGE, "%s:%" PRIu64 ": %s", source->input.name, source->line, found.text);
-    return SOURCE_BAD;
+    if (source->too_long) {
+        source->too_long = false;
+        *ret_work = source->settings->work;
+        return bad_line(source, "a line of more than 64 MiB", error);
+    }
+    if (is_blank(text, length))
+        return SOURCE_WAIT;
+    int rc = line_read(source->groups, &source->settings->work, text, length, ret_work, &found);
+    if (!rc && !source_takes(source, ret_work->form))
+        rc = error_set(&found, ERR_USAGE, "url: requests to it are not of this command");
+    return rc ? bad_line(source, found.text, error) : SOURCE_WORK;
 }
 
-/* More bytes of the file. */
+/* More bytes of the file. A line that is too long goes as it comes. */
 static int read_more(struct source *source, struct error *error)
 {
-    size_t used = buffer_used(&source->input.buffer);
-    if (used > LINE_MAX)
-        return error_limit(error, ERR_USAGE, LINE_MAX, used,
-                           "%s:%" PRIu64 ": a line of more than %u bytes", source->input.name,
-                           source->line + 1, LINE_MAX);
+    _Static_assert(LINE_BYTES_MAX == 64u << 20, "as said above");
+    if (buffer_used(&source->input.buffer) > LINE_BYTES_MAX) {
+        source->too_long = true;
+        input_forget(&source->input);
+    }
     return input_more(&source->input, error);
 }
 
@@ -113,6 +131,6 @@ enum source_state source_next(struct source *source, struct work *ret_work, size
         if (!readable(source))
             return SOURCE_WAIT;
         if (read_more(source, error))
-            return SOURCE_BAD;
+            return SOURCE_FAILED;
     }
 }

@@ -262,19 +262,39 @@ int option_parse(const struct option_group *groups, void *into, int argc, char *
     return 0;
 }
 
-int option_read(const struct option_group *groups, void *into, const json *object,
+/* How many arguments the option at `argument` takes, itself among them. */
+static int taken(const struct option_group *groups, const char *argument)
+{
+    if (argument[1] != '-')
+        return strcmp(argument, "-i") == 0 ? 2 : 1;
+    size_t length = strcspn(argument + 2, "=");
+    const struct option *option = find(groups, argument + 2, length, false);
+    bool bare = !option || option->kind == OPTION_SWITCH || option->kind == OPTION_OFF;
+    return bare || argument[2 + length] == '=' ? 1 : 2;
+}
+
+void option_permute(const struct option_group *groups, int argc, char **argv)
+{
+    int options = 0;
+    for (int at = 0; at < argc && strcmp(argv[at], "--") != 0;) {
+        if (argv[at][0] != '-' || !argv[at][1]) {
+            at++;
+            continue;
+        }
+        for (int left = taken(groups, argv[at]); left > 0 && at < argc; left--, at++, options++) {
+            char *moved = argv[at];
+            memmove(argv + options + 1, argv + options, (size_t)(at - options) * sizeof(*argv));
+            argv[options] = moved;
+        }
+    }
+}
+
+int option_read(const struct option_group *groups, void *into, const char *name, const json *value,
                 struct error *error)
 {
-    for (const json *member = json_child(object); member; member = json_next(member)) {
-        const char *name = json_key(member);
-        const struct option *option = find(groups, name, strlen(name), true);
-        int rc = option
-                     ? set_json(option, into, member, error)
-                     : error_set(error, ERR_USAGE, "unknown field \"%.*s\"", NAME_MAX_SHOWN, name);
-        if (rc)
-            return rc;
-    }
-    return 0;
+    const struct option *option = find(groups, name, strlen(name), true);
+    return option ? set_json(option, into, value, error)
+                  : error_set(error, ERR_USAGE, "unknown field \"%.*s\"", NAME_MAX_SHOWN, name);
 }
 
 /* Breaks the text between words, so that no line passes the width of a terminal. */

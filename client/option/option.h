@@ -55,7 +55,9 @@ struct option_group {
  * is refused; a LIST adds up. */
 int option_parse(const struct option_group *groups, void *into, int argc, char **argv, int *index,
                  struct error *error);
-/* Reads the members of an object, whose keys are the names with "_" for "-". */
-int option_read(const struct option_group *groups, void *into, const json *object,
+/* Moves arguments that are no options behind those that are, so that both may be mixed. */
+void option_permute(const struct option_group *groups, int argc, char **argv);
+/* Takes a value from a file, by the option's name with "_" for "-". */
+int option_read(const struct option_group *groups, void *into, const char *name, const json *value,
                 struct error *error);
 void option_help(const struct option_group *groups);

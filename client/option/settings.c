@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_DEPTH 4
-#define LINE_BYTES_MAX (64u << 20)
 #define WHOLE_MAX 9007199254740992.0
 
 #define AT(field) offsetof(struct settings, field)
@@ -31,12 +29,12 @@ const struct option settings_stats[] = {
 
 const struct option settings_input[] = {
     {"prompt", "TEXT", OPTION_TEXT, AT(work.prompt), 0, 0, true,
-     "the prompt as text; needs a model with a tokenizer"},
+     "the prompt as text, as without --prompt; - is standard input, less one newline at its end"},
     {"tokens", "1,2,3", OPTION_TOKENS, AT(work.tokens), 0, 0, true, "the prompt as token numbers"},
     {"file", "PATH", OPTION_TEXT, AT(file), 0, 0, false,
-     "many prompts: one JSON object per line with prompt or tokens and any of the options marked "
-     "*; "
-     "- is standard input"},
+     "many prompts: one JSON object per line with prompt, tokens or messages, any of the options "
+     "marked *, and id or custom_id, which its results get back; or requests as OpenAI's batches "
+     "have them (custom_id, method, url, body), answered in that form; - is standard input"},
     {"priority", "P", OPTION_WHOLE, AT(work.priority), -8, 7, true,
      "* -8 to 7, higher goes first (0)"},
     {"deadline-ms", "N", OPTION_WHOLE, AT(work.deadline_ms), 0, 1099511627776.0, true,
@@ -121,46 +119,12 @@ void settings_init(struct settings *settings)
     bench_options_init(&settings->bench);
 }
 
-static int check_prompt(const struct work *work, struct error *error)
-{
-    if (work->prompt && work->tokens.count > 0)
-        return error_set(error, ERR_USAGE, "both a prompt and tokens");
-    if (work->prompt ? !*work->prompt : work->tokens.count == 0)
-        return error_set(error, ERR_USAGE, "neither a prompt nor tokens, or they are empty");
-    return 0;
-}
-
-int work_read(const struct option_group *groups, const struct work *common, const char *line,
-              size_t length, struct work *ret_work, struct error *error)
-{
-    static const struct json_bounds bounds = {.bytes_max = LINE_BYTES_MAX, .depth_max = LINE_DEPTH};
-    struct work work = *common;
-    int rc = json_parse(line, length, bounds, &work.document, error);
-    if (rc)
-        return rc;
-    if (!json_is_object(work.document))
-        rc = error_set(error, ERR_USAGE, "not a JSON object");
-    else
-        rc = option_read(groups, &work, work.document, error);
-    if (!rc)
-        rc = check_prompt(&work, error);
-    if (rc) {
-        work_clear(&work);
-        return rc;
-    }
-    /* A document of tokens is many times their own size, and only texts are borrowed from it. */
-    if (!work.prompt && work.stop.count == 0) {
-        json_free(work.document);
-        work.document = NULL;
-    }
-    *ret_work = work;
-    return 0;
-}
-
 void work_clear(struct work *work)
 {
     free(work->tokens.tokens);
     work->tokens = (struct option_tokens){0};
+    free(work->chat);
+    work->chat = NULL;
     json_free(work->document);
     work->document = NULL;
 }

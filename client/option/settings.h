@@ -5,6 +5,9 @@
 #include "client/option/option.h"
 #include "client/sluice.h"
 
+/* How a line of a batch file is written, and its results: by our own names, or as OpenAI's. */
+enum line_form { LINE_OWN, LINE_COMPLETION, LINE_CHAT, LINE_EMBEDDING };
+
 /* One prompt and how to treat it. */
 struct work {
     const char *prompt;
@@ -14,6 +17,12 @@ struct work {
     int normalize;
     const char *pooling;
     struct option_list stop;
+    /* Of a line of a batch file alone. */
+    char *chat; /* owned: a conversation in place of a prompt */
+    size_t chat_length;
+    const json *id, *custom_id; /* what its results get back; strings or numbers */
+    const char *model;          /* that must be served; NULL: any */
+    enum line_form form;
     json *document; /* from which the texts are borrowed; NULL on the command line */
 };
 
@@ -21,6 +30,7 @@ struct settings {
     struct work work; /* first: options that lines may have find their place in both */
     const char *socket, *instance;
     const char *file;
+    char *read; /* owned: a prompt that came by standard input */
     int json, stream;
     int requests, watch, prometheus;
     int conversation, special; /* tokenize, detokenize */
@@ -41,9 +51,6 @@ extern const struct option settings_embed[];
 
 void settings_init(struct settings *settings);
 
-/* A copy of the command line's work with the fields of one line over it; work_clear() it. */
-int work_read(const struct option_group *groups, const struct work *common, const char *line,
-              size_t length, struct work *ret_work, struct error *error);
 void work_clear(struct work *work);
 /* The parameters with its stop strings, which are borrowed from the work. */
 void work_params(const struct work *work, sluice_params *ret_params);

@@ -63,6 +63,12 @@ const char *input_line(struct input *input, size_t *ret_length)
     return text;
 }
 
+void input_forget(struct input *input)
+{
+    buffer_consume(&input->buffer, buffer_used(&input->buffer), READ_SIZE);
+    input->taken = input->searched = 0;
+}
+
 int input_all(struct input *input, struct error *error)
 {
     int rc = 0;

@@ -27,5 +27,7 @@ int input_more(struct input *input, struct error *error);
 /* The next line that is there as a whole, without its end; NULL when none is. Valid until the next
  * call. */
 const char *input_line(struct input *input, size_t *ret_length);
+/* What is there of a line goes. */
+void input_forget(struct input *input);
 /* Everything up to the end, in input->buffer. */
 int input_all(struct input *input, struct error *error);

@@ -1,14 +1,11 @@
 #include "daemon/request/chat_prompt.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "daemon/request/model_text.h"
 #include "daemon/text/template/chat.h"
-
-#define WHOLE_MAX 9007199254740992.0 /* whole numbers that strict JSON carries */
 
 /* ---- checks ------------------------------------------------------------------------------------
  */
@@ -46,37 +43,6 @@ static int check_message(const json *message, bool *ret_rewrite, struct error *e
 /* ---- rewriting ---------------------------------------------------------------------------------
  */
 
-static void copy(struct json_writer *writer, const char *key, const json *value);
-
-static void copy_members(struct json_writer *writer, const json *value)
-{
-    bool object = json_is_object(value);
-    for (const json *item = json_child(value); item; item = json_next(item))
-        copy(writer, object ? json_key(item) : NULL, item);
-}
-
-static void copy(struct json_writer *writer, const char *key, const json *value)
-{
-    if (json_is_object(value) || json_is_array(value)) {
-        bool object = json_is_object(value);
-        json_open(writer, key, object ? '{' : '[');
-        copy_members(writer, value);
-        json_close(writer, object ? '}' : ']');
-    } else if (json_is_string(value)) {
-        json_put_text(writer, key, json_string(value));
-    } else if (json_is_bool(value)) {
-        json_put_bool(writer, key, json_bool(value));
-    } else if (json_is_null(value)) {
-        json_put_null(writer, key);
-    } else {
-        double number = json_number(value);
-        if (fabs(number) <= WHOLE_MAX && number == (double)(int64_t)number)
-            json_put_int(writer, key, (int64_t)number);
-        else
-            json_put_exact(writer, key, number);
-    }
-}
-
 static void copy_parts(struct json_writer *writer, const json *parts, char *text)
 {
     size_t length = 0;
@@ -97,10 +63,10 @@ static void copy_arguments(struct json_writer *writer, const json *value)
                                        .values_max = CHAT_PROMPT_VALUES_MAX};
     json *object;
     if (!json_is_string(value) || json_parse(text, strlen(text), bounds, &object, NULL)) {
-        copy(writer, "arguments", value);
+        json_put_value(writer, "arguments", value);
         return;
     }
-    copy(writer, "arguments", object);
+    json_put_value(writer, "arguments", object);
     json_free(object);
 }
 
@@ -109,7 +75,7 @@ static void copy_call(struct json_writer *writer, const json *call)
     json_open(writer, NULL, '{');
     for (const json *item = json_child(call); item; item = json_next(item)) {
         if (strcmp(json_key(item), "function") != 0 || !json_is_object(item)) {
-            copy(writer, json_key(item), item);
+            json_put_value(writer, json_key(item), item);
             continue;
         }
         json_open(writer, "function", '{');
@@ -117,7 +83,7 @@ static void copy_call(struct json_writer *writer, const json *call)
             if (strcmp(json_key(part), "arguments") == 0)
                 copy_arguments(writer, part);
             else
-                copy(writer, json_key(part), part);
+                json_put_value(writer, json_key(part), part);
         }
         json_close(writer, '}');
     }
@@ -136,11 +102,11 @@ static void copy_message(struct json_writer *writer, const json *message, char *
                 if (json_is_object(call))
                     copy_call(writer, call);
                 else
-                    copy(writer, NULL, call);
+                    json_put_value(writer, NULL, call);
             }
             json_close(writer, ']');
         } else {
-            copy(writer, json_key(item), item);
+            json_put_value(writer, json_key(item), item);
         }
     }
     json_close(writer, '}');

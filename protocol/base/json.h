@@ -77,3 +77,5 @@ void json_put_exact(struct json_writer *writer, const char *key,
                     double value); /* reads back as the same value; null if not finite */
 void json_put_bool(struct json_writer *writer, const char *key, bool value);
 void json_put_null(struct json_writer *writer, const char *key);
+/* A parsed value, with all it holds; whole numbers stay whole. */
+void json_put_value(struct json_writer *writer, const char *key, const json *value);

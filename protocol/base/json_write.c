@@ -5,6 +5,8 @@
 #include "protocol/base/json.h"
 #include "protocol/base/utf8.h"
 
+#define WHOLE_MAX 9007199254740992.0 /* whole numbers that strict JSON carries */
+
 void json_writer_init(struct json_writer *writer, char *buffer, size_t size)
 {
     *writer = (struct json_writer){.buffer = buffer, .size = size};
@@ -170,4 +172,31 @@ void json_put_null(struct json_writer *writer, const char *key)
 {
     begin(writer, key);
     append(writer, "null", 4);
+}
+
+static void put_number(struct json_writer *writer, const char *key, double number)
+{
+    if (fabs(number) <= WHOLE_MAX && number == (double)(int64_t)number)
+        json_put_int(writer, key, (int64_t)number);
+    else
+        json_put_exact(writer, key, number);
+}
+
+void json_put_value(struct json_writer *writer, const char *key, const json *value)
+{
+    bool object = json_is_object(value);
+    if (object || json_is_array(value)) {
+        json_open(writer, key, object ? '{' : '[');
+        for (const json *item = json_child(value); item; item = json_next(item))
+            json_put_value(writer, object ? json_key(item) : NULL, item);
+        json_close(writer, object ? '}' : ']');
+    } else if (json_is_string(value)) {
+        json_put_text(writer, key, json_string(value));
+    } else if (json_is_bool(value)) {
+        json_put_bool(writer, key, json_bool(value));
+    } else if (json_is_null(value)) {
+        json_put_null(writer, key);
+    } else {
+        put_number(writer, key, json_number(value));
+    }
 }

@@ -262,6 +262,19 @@ static const struct {
     {"{\"tokens\":[]}", "empty"},
     {"{\"prompt\":\"x\",\"tokens\":[1]}", "both"},
     {"{}", "neither"},
+    {"{\"tokens\":[1],\"id\":[1]}", "id: not a string"},
+    {"{\"tokens\":[1],\"messages\":[]}", "both a prompt and messages"},
+    {"{\"custom_id\":\"a\",\"url\":\"/v1/other\",\"body\":{}}", "url: must be"},
+    {"{\"custom_id\":\"a\",\"url\":\"/v1/completions\"}", "body: not an object"},
+    {"{\"url\":\"/v1/completions\",\"body\":{\"prompt\":[1]}}", "custom_id is missing"},
+    {"{\"custom_id\":1,\"method\":\"GET\",\"url\":\"/v1/completions\",\"body\":{}}", "POST"},
+    {"{\"custom_id\":1,\"url\":\"/v1/embeddings\",\"body\":{\"input\":[1]}}",
+     "not of this command"},
+    {"{\"custom_id\":1,\"url\":\"/v1/completions\",\"body\":{\"prompt\":[1],\"x\":1}}",
+     "unknown field \"x\""},
+    {"{\"custom_id\":1,\"url\":\"/v1/completions\",\"body\":{\"prompt\":[1],\"stream\":true}}",
+     "stream: must be false"},
+    {"{\"custom_id\":1,\"url\":\"/v1/chat/completions\",\"body\":{}}", "messages is missing"},
     {"[1]", "not a JSON object"},
     {"{\"tokens\":[1]", "byte"},
     {"{\"prompt\":\"\\u0000\"}", "byte"},
@@ -270,16 +283,21 @@ static const struct {
     {"{\"tokens\":[1],\"priority\":8}", "priority must be"},
 };
 
-START_TEST(a_bad_line_is_named_and_what_came_before_is_done)
+START_TEST(a_bad_line_is_named_and_the_others_run)
 {
-    char text[256], place[64];
-    snprintf(text, sizeof(text), "{\"tokens\":[1,2,3],\"max_tokens\":2,\"ignore_eos\":true}\n%s\n",
-             bad_lines[_i].line);
+    static const char good[] = "{\"tokens\":[1,2,3],\"max_tokens\":2,\"ignore_eos\":true}\n";
+    char text[512], place[64];
+    snprintf(text, sizeof(text), "%s%s\n%s", good, bad_lines[_i].line, good);
     program_run(&program, "generate", "--file", write_lines(text), NULL);
     unlink(file_name);
     expect_tokens(text, 2);
     snprintf(place, sizeof(place), "%s:2: ", file_name);
-    ck_assert_str_eq(program.out_text, text);
+    size_t length = strlen(text);
+    const char *own = program.out_text + length; /* empty, or an answer in OpenAI's form */
+    ck_assert_int_eq(strncmp(program.out_text, text, length), 0);
+    ck_assert_ptr_nonnull(strchr(own, '\n'));
+    ck_assert_str_eq(strchr(own, '\n') + 1, text);
+    ck_assert(own[0] == '\n' || strstr(own, "\"status_code\":400"));
     ck_assert_msg(strstr(program.err_text, place) && strstr(program.err_text, bad_lines[_i].word),
                   "%s", program.err_text);
     ck_assert_int_eq(program.status, 2);
@@ -301,6 +319,32 @@ START_TEST(a_failed_line_has_its_object_and_its_message)
     ck_assert_ptr_nonnull(strstr(program.err_text, "line 1: device"));
     ck_assert_ptr_nonnull(strstr(program.err_text, "line 2: bad_token"));
     ck_assert_int_eq(program.status, 4); /* of the first that failed */
+}
+END_TEST
+
+/* By name, in the order of lines: of results, of failures, and of what was no prompt. */
+START_TEST(a_line_s_names_come_back_with_its_results)
+{
+    static const char *const names[] = {"\"id\":7,\"custom_id\":\"a\"", "\"id\":\"b\"",
+                                        "\"custom_id\":\"c\"", "\"custom_id\":\"c\""};
+    const char *lines = "{\"tokens\":[1,2],\"max_tokens\":2,\"id\":7,\"custom_id\":\"a\"}\n"
+                        "{\"id\":\"b\",\"tokens\":[1],\"what\":1}\n"
+                        "{\"tokens\":[1,2],\"max_tokens\":2,\"n\":2,\"custom_id\":\"c\"}\n";
+    program_run(&program, "generate", "--json", "--file", write_lines(lines), NULL);
+    unlink(file_name);
+    const char *at = program.out_text;
+    for (int i = 0; i < 4; i++) {
+        char index[32];
+        const char *end = strchr(at, '\n'), *name = strstr(at, names[i]);
+        ck_assert_ptr_nonnull(end);
+        ck_assert_msg(name && name < end, "%s not in %s", names[i], at);
+        snprintf(index, sizeof(index), "{\"index\":%d,", i);
+        ck_assert_int_eq(strncmp(at, index, strlen(index)), 0);
+        at = end + 1;
+    }
+    ck_assert_str_eq(at, "");
+    ck_assert_ptr_nonnull(strstr(program.out_text, "unknown field"));
+    ck_assert_int_eq(program.status, 2);
 }
 END_TEST
 
@@ -362,7 +406,10 @@ static const struct {
     {2, "a token is", {"generate", "--tokens", "99999999999"}},
     {2, "give one of", {"generate"}},
     {2, "give one of", {"generate", "--tokens", "1", "--file", "x"}},
-    {2, "takes no argument", {"generate", "--tokens", "1", "hello"}},
+    {2, "the prompt hello, and another", {"generate", "--tokens", "1", "hello"}},
+    {2, "put it in quotes", {"generate", "two", "--max-tokens", "2", "words"}},
+    {2, "the prompt -, and another", {"score", "-", "--file", "x"}},
+    {2, "the prompt is empty", {"generate", "-"}},
     {2, "/nonexistent: ", {"generate", "--file", "/nonexistent"}},
     {2, "is a directory", {"generate", "--file", "/tmp"}},
     {2, "unknown command frob", {"frob"}},
@@ -553,9 +600,10 @@ Suite *command_suite(void)
     tcase_add_test(tcase, a_file_longer_than_the_queue_comes_back_whole_and_in_order);
     tcase_add_test(tcase, a_line_of_a_file_overrides_the_command_line);
     tcase_add_test(tcase, standard_input_is_read_as_it_comes);
-    tcase_add_loop_test(tcase, a_bad_line_is_named_and_what_came_before_is_done, 0,
+    tcase_add_loop_test(tcase, a_bad_line_is_named_and_the_others_run, 0,
                         sizeof(bad_lines) / sizeof(bad_lines[0]));
     tcase_add_test(tcase, a_failed_line_has_its_object_and_its_message);
+    tcase_add_test(tcase, a_line_s_names_come_back_with_its_results);
     tcase_add_test(tcase, many_failures_are_not_told_one_by_one);
     tcase_add_test(tcase, a_daemon_that_goes_away_leaves_every_line_its_object);
     tcase_add_loop_test(tcase, the_exit_status_says_what_went_wrong, 0,

@@ -9,6 +9,7 @@
 
 #include <check.h>
 
+#include "client/sluice.h"
 #include "tests/client/program.h"
 #include "tests/daemon/rig/demo_model.h"
 #include "tests/daemon/rig/spawn.h"
@@ -154,6 +155,117 @@ START_TEST(more_than_the_context_holds_is_refused_by_its_limit)
 }
 END_TEST
 
+/* As a shell gives them, options before and after. */
+START_TEST(a_prompt_is_an_argument_or_standard_input)
+{
+    static const char *const ways[][6] = {
+        {"generate", "417+385=", "--max-tokens", "8", NULL},
+        {"generate", "--max-tokens", "8", "417+385=", NULL},
+        {"generate", "--max-tokens=8", "--", "417+385=", NULL},
+        {"generate", "--prompt", "-", "--max-tokens", "8", NULL},
+        {"generate", "-", NULL},
+    };
+    static const char *const tokenize[] = {"tokenize", "ab", NULL}, *const in[] = {"tokenize", "-",
+                                                                                   NULL};
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        through(i < 3 ? "" : "417+385=\n", i < 3 ? 0 : 9, ways[i]);
+        ck_assert_str_eq(program.err_text, "");
+        ck_assert_str_eq(program.out_text, "802\n");
+        ck_assert_int_eq(program.status, 0);
+    }
+    through("", 0, tokenize);
+    ck_assert_str_eq(program.out_text, "97,98\n");
+    through("ab\n\n", 4, in);
+    ck_assert_str_eq(program.out_text, "97,98,10\n");
+    through("a\0b", 3, ways[4]);
+    ck_assert_ptr_nonnull(strstr(program.err_text, "zero byte"));
+    ck_assert_int_eq(program.status, 2);
+}
+END_TEST
+
+/* OpenAI's batches: each line has its answer in that form, and one that is none has its error. */
+START_TEST(a_batch_of_requests_is_answered_in_its_form)
+{
+    static const char *const generate[] = {"generate", "--file", "-", NULL};
+    static const char lines[] =
+        "{\"custom_id\":\"sum\",\"method\":\"POST\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"model\":"
+        "\"model\",\"prompt\":\"417+385=\",\"max_tokens\":8,\"stop\":\"x\",\"user\":\"u\"}}\n"
+        "{\"custom_id\":\"chat\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{"
+        "\"messages\":[{\"role\":\"user\",\"content\":\"stream\"}],\"max_completion_tokens\":9,"
+        "\"temperature\":0}}\n"
+        "{\"custom_id\":\"bad\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"prompt\":\"1\",\"best\":1}}\n"
+        "{\"custom_id\":\"other\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"prompt\":\"1\",\"model\":\"x\"}}\n"
+        "{\"custom_id\":\"numbers\",\"url\":\"/v1/"
+        "completions\",\"body\":{\"prompt\":[52,49,55,43,51,56,53,"
+        "61],\"max_tokens\":8,\"n\":2}}\n";
+    static const char *const answers[][4] = {
+        {"\"custom_id\":\"sum\",\"response\":{\"status_code\":200,",
+         "\"object\":\"text_completion\"",
+         "\"text\":\"802\",\"logprobs\":null,\"finish_reason\":\"stop\"}]",
+         "\"usage\":{\"prompt_tokens\":8,\"completion_tokens\":4,\"total_tokens\":12}}},\"error\":"
+         "null}"},
+        {"\"custom_id\":\"chat\",", "\"object\":\"chat.completion\"",
+         "\"message\":{\"role\":\"assistant\",\"content\":\"maerts\"}", "\"error\":null}"},
+        {"\"custom_id\":\"bad\",\"response\":{\"status_code\":400,", "unknown field \\\"best\\\"",
+         "\"error\":null}", ""},
+        {"\"custom_id\":\"other\",\"response\":{\"status_code\":404,", "there is no model x here",
+         "\"code\":\"not_found\"", ""},
+        {"\"custom_id\":\"numbers\",", "\"index\":0,\"text\":\"802\"",
+         "\"index\":1,\"text\":\"802\"", "\"completion_tokens\":8"},
+    };
+    through(lines, sizeof(lines) - 1, generate);
+    const char *at = program.out_text;
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        const char *end = strchr(at, '\n');
+        ck_assert_msg(end != NULL, "%zu: %s %s", i, program.out_text, program.err_text);
+        for (size_t part = 0; part < 4; part++) {
+            const char *found = strstr(at, answers[i][part]);
+            ck_assert_msg(found && found < end, "%s not in %.*s", answers[i][part], (int)(end - at),
+                          at);
+        }
+        at = end + 1;
+    }
+    ck_assert_str_eq(at, "");
+    ck_assert_ptr_nonnull(strstr(program.err_text, ":3: unknown field"));
+    ck_assert_int_eq(program.status, 2);
+}
+END_TEST
+
+static void take_end(void *context, uint32_t sequence, const sluice_end *end)
+{
+    ((int *)context)[sequence] = end->finish == SLUICE_FINISH_ERROR ? end->error.code : 0;
+}
+
+/* In C: the others of its batch run, unless it is to stand or fall together. */
+START_TEST(a_prompt_that_is_too_long_ends_alone_in_its_batch)
+{
+    static char text[600];
+    int codes[3] = {-1, -1, -1};
+    sluice_client *client;
+    sluice_batch batch;
+    sluice_error error;
+    memset(text, '7', sizeof(text));
+    const sluice_prompt prompts[3] = {{.text = "417+385=", .text_length = 8},
+                                      {.text = text, .text_length = sizeof(text)},
+                                      {.text = "12+30=", .text_length = 6}};
+    ck_assert_int_eq(sluice_connect(NULL, 5000, &client, &error), 0);
+    sluice_batch_init(&batch);
+    batch.prompts = prompts;
+    batch.prompt_count = 3;
+    batch.all_or_nothing = _i;
+    batch.callbacks.end = take_end;
+    batch.context = codes;
+    ck_assert_int_eq(sluice_run(client, &batch, 60000), 0);
+    ck_assert_int_eq(codes[0], _i ? SLUICE_E_TOO_LARGE : 0);
+    ck_assert_int_eq(codes[1], SLUICE_E_TOO_LARGE);
+    ck_assert_int_eq(codes[2], _i ? SLUICE_E_TOO_LARGE : 0);
+    sluice_close(client);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("texts, end to end");
@@ -165,6 +277,9 @@ int main(void)
     tcase_add_test(tcase, a_conversation_becomes_the_tokens_of_its_prompt);
     tcase_add_loop_test(tcase, a_bad_conversation_is_refused_with_what_is_wrong, 0,
                         sizeof(bad) / sizeof(bad[0]));
+    tcase_add_test(tcase, a_prompt_is_an_argument_or_standard_input);
+    tcase_add_test(tcase, a_batch_of_requests_is_answered_in_its_form);
+    tcase_add_loop_test(tcase, a_prompt_that_is_too_long_ends_alone_in_its_batch, 0, 2);
     tcase_add_test(tcase, texts_become_tokens_and_tokens_the_same_text);
     tcase_add_test(tcase, more_than_the_context_holds_is_refused_by_its_limit);
     suite_add_tcase(suite, tcase);
