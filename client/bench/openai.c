@@ -10,6 +10,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "client/bench/api_key.h"
 #include "client/bench/driver.h"
 #include "client/bench/event.h"
 #include "protocol/base/json.h"
@@ -28,6 +29,7 @@ struct openai {
     int timer; /* curl's own waits are in milliseconds: too coarse for arrivals */
     char url[URL_MAX], path[URL_MAX]; /* path: of a Unix socket, or empty */
     char model[128];
+    bool keyed; /* the headers have a key */
     int32_t *prompt;
     uint32_t prompt_room;
     struct list busy, spare, doomed;
@@ -86,6 +88,19 @@ static size_t take_bytes(char *text, size_t size, size_t count, void *context)
     return rc < 0 ? 0 : size * count;
 }
 
+/* What an answer other than 200 means. */
+static int refused(const struct openai *openai, long status, const char *text, struct error *error)
+{
+    if (status == 401)
+        return error_set(error, ERR_DENIED, "HTTP 401: the server %s",
+                         openai->keyed
+                             ? "does not know the key that was sent (--api-key-file, "
+                               "OPENAI_API_KEY)"
+                             : "wants a key: give --api-key-file FILE, or set OPENAI_API_KEY");
+    return error_set(error, status == 429 || status == 503 ? ERR_BUSY : ERR_BAD_VALUE,
+                     "HTTP %ld: %s", status, text);
+}
+
 static void end_call(struct call *call, CURLcode code)
 {
     struct openai *openai = call->openai;
@@ -95,10 +110,8 @@ static void end_call(struct call *call, CURLcode code)
     curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     if (code != CURLE_OK)
         error_set(&error, ERR_IO, "%s", curl_easy_strerror(code));
-    else if (status == 429 || status == 503)
-        error_set(&error, ERR_BUSY, "HTTP %ld: %s", status, call->refusal);
     else if (status != 200)
-        error_set(&error, ERR_BAD_VALUE, "HTTP %ld: %s", status, call->refusal);
+        refused(openai, status, call->refusal, &error);
     else if (!call->done || call->broken)
         error_set(&error, ERR_INTERNAL, "the stream ended %s",
                   call->broken ? "with an error" : "before its [DONE]");
@@ -333,14 +346,20 @@ static int ask_model(struct openai *openai, struct error *error)
         rc = error_set(error, ERR_NO_MEMORY, "out of memory");
     } else {
         set_place(openai, easy, "/v1/models");
+        curl_easy_setopt(easy, CURLOPT_HTTPHEADER, openai->headers);
         curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, keep_answer);
         curl_easy_setopt(easy, CURLOPT_WRITEDATA, answer);
         curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, MODELS_TIMEOUT_MS);
-        curl_easy_setopt(easy, CURLOPT_FAILONERROR, 1L);
         CURLcode code = curl_easy_perform(easy);
-        rc = code ? error_set(error, ERR_CONNECT, "%s%s%s/v1/models: %s", openai->path,
-                              *openai->path ? ": " : "", openai->url, curl_easy_strerror(code))
-                  : read_model(answer, openai->model, sizeof(openai->model), error);
+        long status = 0;
+        curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
+        if (code)
+            rc = error_set(error, ERR_CONNECT, "%s%s%s/v1/models: %s", openai->path,
+                           *openai->path ? ": " : "", openai->url, curl_easy_strerror(code));
+        else if (status != 200)
+            rc = refused(openai, status, "the server lists no models under /v1/models", error);
+        else
+            rc = read_model(answer, openai->model, sizeof(openai->model), error);
     }
     if (easy)
         curl_easy_cleanup(easy);
@@ -360,15 +379,35 @@ static int set_url(struct openai *openai, const char *url, struct error *error)
     length = strlen(openai->url);
     while (length > 0 && openai->url[length - 1] == '/')
         openai->url[--length] = 0;
+    /* As other clients' base URLs are written. */
+    if (length > 3 && strcmp(openai->url + length - 3, "/v1") == 0)
+        openai->url[length - 3] = 0;
     return 0;
 }
 
-static int prepare(struct openai *openai, const char *url, const char *model, struct error *error)
+static int add_header(struct openai *openai, const char *header)
+{
+    struct curl_slist *more = curl_slist_append(openai->headers, header);
+    if (more)
+        openai->headers = more;
+    return more ? 0 : -ERR_NO_MEMORY;
+}
+
+static int set_headers(struct openai *openai, const char *key)
+{
+    char header[API_KEY_MAX + 32];
+    openai->keyed = *key;
+    snprintf(header, sizeof(header), "Authorization: Bearer %s", key);
+    int rc = add_header(openai, "Content-Type: application/json");
+    return rc || !*key ? rc : add_header(openai, header);
+}
+
+static int prepare(struct openai *openai, const char *url, const char *model, const char *key,
+                   struct error *error)
 {
     openai->multi = curl_multi_init();
-    openai->headers = curl_slist_append(NULL, "Content-Type: application/json");
     openai->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (!openai->multi || !openai->headers || openai->timer < 0)
+    if (!openai->multi || set_headers(openai, key) || openai->timer < 0)
         return error_set(error, ERR_NO_MEMORY, "no memory for HTTP");
     curl_multi_setopt(openai->multi, CURLMOPT_MAXCONNECTS, CONNECTIONS_KEPT);
     int rc = set_url(openai, url, error);
@@ -385,8 +424,9 @@ static void start_curl(void)
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-int openai_open(const char *url, const char *model, struct transport **ret_transport,
-                struct transport_info *ret_info, struct error *error)
+int openai_open(const char *url, const char *model, const char *key,
+                struct transport **ret_transport, struct transport_info *ret_info,
+                struct error *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct openai *openai = calloc(1, sizeof(*openai));
@@ -398,7 +438,7 @@ int openai_open(const char *url, const char *model, struct transport **ret_trans
     list_init(&openai->busy);
     list_init(&openai->spare);
     list_init(&openai->doomed);
-    int rc = prepare(openai, url, model, error);
+    int rc = prepare(openai, url, model, key, error);
     if (rc) {
         openai_close(&openai->transport);
         return rc;

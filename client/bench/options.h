@@ -15,7 +15,7 @@ struct bench_options {
     int64_t seed, warmup, connections, threads, vocabulary;
     int ignore_eos, save_detailed;
     const char *trace, *ramp_up, *goodput, *priority_mix;
-    const char *openai, *model;
+    const char *openai, *model, *api_key_file;
     const char *json_file, *report_file;
 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "client/bench/api_key.h"
 #include "client/bench/html.h"
 #include "client/bench/native.h"
 #include "client/bench/openai.h"
@@ -17,7 +18,8 @@
 
 struct bench {
     const struct bench_options *options;
-    const char *socket; /* NULL: the library looks for it */
+    const char *socket;    /* NULL: the library looks for it */
+    char key[API_KEY_MAX]; /* of --openai; "": none */
     struct bench_goals goals;
     struct workload load, probes, warmup;
     struct transport **transports;
@@ -57,7 +59,7 @@ static int open_one(struct bench *bench, uint32_t number, struct error *error)
     uint32_t all = (uint32_t)options->connections;
     uint32_t own = all / bench->threads + (number < all % bench->threads);
     if (options->openai)
-        return openai_open(options->openai, options->model, &bench->transports[number],
+        return openai_open(options->openai, options->model, bench->key, &bench->transports[number],
                            &bench->info, error);
     return native_open(bench->socket, own, &bench->transports[number], &bench->info, error);
 }
@@ -67,11 +69,20 @@ static int open_all(struct bench *bench, struct error *error)
     const struct bench_options *options = bench->options;
     bench->threads = (uint32_t)(options->threads < options->connections ? options->threads
                                                                         : options->connections);
+    int rc = 0;
+    if (options->openai)
+        rc = api_key_read(options->api_key_file, bench->key, error);
+    else if (options->api_key_file)
+        rc = error_set(error, ERR_USAGE,
+                       "api-key-file: a Unix socket of the daemon asks no key; "
+                       "this is for --openai");
+    if (rc)
+        return rc;
     bench->transports = calloc(bench->threads, sizeof(struct transport *));
     if (!bench->transports)
         return error_set(error, ERR_NO_MEMORY, "out of memory");
     for (uint32_t i = 0; i < bench->threads; i++) {
-        int rc = open_one(bench, i, error);
+        rc = open_one(bench, i, error);
         if (rc)
             return rc;
     }

@@ -56,6 +56,9 @@ const struct option bench_load_options[] = {
      "load an OpenAI-compatible server instead: http://HOST:PORT, or unix:PATH"},
     {"model", "NAME", OPTION_TEXT, AT(model), 0, 0, false,
      "with --openai: the model (the first that the server lists)"},
+    {"api-key-file", "FILE", OPTION_TEXT, AT(api_key_file), 0, 0, false,
+     "with --openai: the key that the server asks for, alone or behind a name; else "
+     "$OPENAI_API_KEY, if it is set"},
     {"vocabulary", "N", OPTION_WHOLE, AT(vocabulary), 1, 2147483647, false,
      "prompts are token numbers below N (the daemon's vocabulary; with --openai 30000)"},
     {0}};

@@ -22,6 +22,7 @@ struct peer {
 struct http_stub {
     struct door door;
     uint32_t fail_every, count;
+    const char *key; /* NULL: none is asked for */
     struct http_stamps stamps[HTTP_STUB_MAX];
     struct peer peers[CONNS];
 };
@@ -67,6 +68,13 @@ static void answer(struct http_stub *stub, struct peer *peer)
 {
     static const char models[] = "{\"data\":[{\"id\":\"stub-model\"}]}";
     char head[256];
+    if (stub->key) {
+        snprintf(head, sizeof(head), "\r\nAuthorization: Bearer %s\r\n", stub->key);
+        if (!strstr(peer->input, head)) {
+            put(peer->fd, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 6\r\n\r\nno key");
+            return;
+        }
+    }
     if (!strncmp(peer->input, "GET ", 4)) {
         snprintf(head, sizeof(head), "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n%s",
                  sizeof(models) - 1, models);
@@ -146,6 +154,11 @@ struct http_stub *http_stub_start(uint32_t fail_every, const char **ret_path)
     door_open(&stub->door, run, stub);
     *ret_path = stub->door.path;
     return stub;
+}
+
+void http_stub_ask_key(struct http_stub *stub, const char *key)
+{
+    stub->key = key;
 }
 
 void http_stub_stop(struct http_stub *stub)

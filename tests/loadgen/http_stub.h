@@ -18,6 +18,8 @@ struct http_stub;
 
 /* Every fail_every-th request is answered with 429 (0 = none). */
 struct http_stub *http_stub_start(uint32_t fail_every, const char **ret_path);
+/* From now on; before anybody connects. */
+void http_stub_ask_key(struct http_stub *stub, const char *key);
 void http_stub_stop(struct http_stub *stub);
 /* After it was stopped; returns how many requests there were, with those refused. */
 uint32_t http_stub_stamps(const struct http_stub *stub, const struct http_stamps **ret_stamps);
