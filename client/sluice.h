@@ -182,41 +182,52 @@ typedef struct sluice_info {
     int text; /* the daemon takes and gives text */
 } sluice_info;
 
+/* The library's version, as "0.1.0". */
 SLUICE_API const char *sluice_version(void);
+/* The name of an error's number, as "too_large". Also of numbers that this header does not list. */
 SLUICE_API const char *sluice_error_name(int code);
+/* The name of how a sequence ended, as "stop". */
 SLUICE_API const char *sluice_finish_name(int finish);
 
-/* path NULL: $SLUICE_SOCKET, else the first that accepts of $XDG_RUNTIME_DIR/sluice.sock and
- * /run/sluice/sluice.sock. timeout_ms < 0 = no limit, here and everywhere. On failure *error (may
- * be NULL) names every path tried and why. */
+/* Connects to the daemon. path NULL: $SLUICE_SOCKET, else the first that accepts of
+ * $XDG_RUNTIME_DIR/sluice.sock and /run/sluice/sluice.sock. timeout_ms < 0 = no limit, here and
+ * everywhere. On failure *error (may be NULL) names every path tried and why. */
 SLUICE_API int sluice_connect(const char *path, int timeout_ms, sluice_client **ret_client,
                               sluice_error *error);
-/* Calls no callback: what was open is cancelled by the daemon. NULL is allowed. */
+/* Closes the connection. Calls no callback: what was open is cancelled by the daemon. NULL is
+ * allowed. */
 SLUICE_API void sluice_close(sluice_client *client);
-/* Of the last call that failed. */
+/* The error of the last call that failed. Valid until the next call. */
 SLUICE_API const sluice_error *sluice_client_error(const sluice_client *client);
+/* What the daemon said of itself and of its model when it was connected to. */
 SLUICE_API const sluice_info *sluice_client_info(const sluice_client *client);
 
+/* The descriptor for a loop to watch. Its number stays the same until the client is closed. */
 SLUICE_API int sluice_client_fd(const sluice_client *client);
-SLUICE_API short sluice_client_events(const sluice_client *client); /* 0 once it is lost */
+/* What to watch the descriptor for. POLLIN, POLLOUT or both; 0 once the connection is lost. */
+SLUICE_API short sluice_client_events(const sluice_client *client);
 /* Reads and writes what can be moved without waiting, and calls callbacks. Negative once the
  * connection is lost: every open sequence has got its end by then. */
 SLUICE_API int sluice_client_process(sluice_client *client);
 
+/* Sets all parameters to "the daemon's default". To be called before any is set. */
 SLUICE_API void sluice_params_init(sluice_params *params);
+/* Makes a generate batch that streams, without prompts. To be called before anything is set. */
 SLUICE_API void sluice_batch_init(sluice_batch *batch);
 
-/* Queues the batch; prompts and params are copied. *ret_id (may be NULL) names it on this client.
+/* Queues a batch. Prompts and params are copied. *ret_id (may be NULL) names it on this client.
  * -SLUICE_E_BUSY when more than 64 MiB would wait to be sent. */
 SLUICE_API int sluice_submit(sluice_client *client, const sluice_batch *batch, uint64_t *ret_id);
-/* Its sequences end as cancelled, unless they ended before. */
+/* Cancels a batch. Its sequences end as cancelled, unless they ended before. */
 SLUICE_API int sluice_cancel(sluice_client *client, uint64_t id);
-/* The daemon-wide number, by which another connection can cancel; 0 = not accepted (yet). */
-/* Nothing more will be submitted, asked or cancelled: the daemon is told so once all of it is sent,
- * answers what it was asked, and closes the connection, which then is lost with -SLUICE_E_CLOSED.
- * What was asked has its answers by then. */
+/* Says that nothing more will be submitted, asked or cancelled. The daemon is told so once all of
+ * it is sent, answers what it was asked, and closes the connection, which then is lost with
+ * -SLUICE_E_CLOSED. What was asked has its answers by then. */
 SLUICE_API int sluice_end_input(sluice_client *client);
+/* The daemon-wide number of a batch, by which another connection can cancel. 0 = not accepted
+ * (yet). */
 SLUICE_API uint64_t sluice_request_number(const sluice_client *client, uint64_t id);
+/* How many sequences have not got their end. */
 SLUICE_API size_t sluice_open_sequences(const sluice_client *client);
 
 /* Asks the daemon about itself. The answer is a JSON object, terminated; NULL when *error says why
@@ -233,14 +244,14 @@ typedef void (*sluice_answer)(void *context, const char *json, const sluice_erro
 SLUICE_API int sluice_ask(sluice_client *client, int what, const char *head, sluice_answer answer,
                           void *context);
 
-/* Waits for one turn of the connection: -SLUICE_E_TIMEOUT when nothing happened in time. Also
+/* Waits for one turn of the connection. -SLUICE_E_TIMEOUT when nothing happened in time. Also
  * returns 0, early, when a signal handler of the program ran meanwhile. */
 SLUICE_API int sluice_wait(sluice_client *client, int timeout_ms);
 /* Submits and waits until every sequence has ended, well or badly. What has not ended in time is
  * cancelled and gets its end, with SLUICE_E_TIMEOUT. */
 SLUICE_API int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms);
-/* sluice_ask() and the wait for its answer, which is valid until the next call of this function or
- * the next two. */
+/* Asks the daemon about itself and waits for its answer. As sluice_ask(); the answer is valid until
+ * the next call of this function or the next two. */
 SLUICE_API int sluice_control(sluice_client *client, int what, const char *head, int timeout_ms,
                               const char **ret_json);
 /* The tokens of one prompt, which is a text or a conversation. special: with those that the model
@@ -248,12 +259,13 @@ SLUICE_API int sluice_control(sluice_client *client, int what, const char *head,
  * this, the next, or sluice_control(). */
 SLUICE_API int sluice_tokenize(sluice_client *client, const sluice_prompt *prompt, int special,
                                int timeout_ms, const int32_t **ret_tokens, size_t *ret_count);
-/* The text of tokens; special: special tokens are shown. Terminated; *ret_length tells it from
+/* The text of tokens. special: special tokens are shown. Terminated; *ret_length tells it from
  * NULs. */
 SLUICE_API int sluice_detokenize(sluice_client *client, const int32_t *tokens, size_t count,
                                  int special, int timeout_ms, const char **ret_text,
                                  size_t *ret_length);
-/* By the daemon-wide number, from any connection of the same user (or an admin). */
+/* Cancels a request by its daemon-wide number. From any connection of the same user, or of an
+ * admin. */
 SLUICE_API int sluice_cancel_request(sluice_client *client, uint64_t request, int timeout_ms);
 
 #ifdef __cplusplus

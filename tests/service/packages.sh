@@ -42,7 +42,7 @@ library_links() {
     printf '#include <sluice.h>\n#include <stdio.h>\nint main(void) { return !puts(sluice_version()); }\n' > "$root/x.c"
     # shellcheck disable=SC2046
     "${CC:-cc}" "$root/x.c" -o "$root/x" $(PKG_CONFIG_SYSROOT_DIR=$root \
-        PKG_CONFIG_PATH=$(echo "$root"/usr/lib/*/pkgconfig) pkg-config --cflags --libs sluice)
+        PKG_CONFIG_LIBDIR=$(echo "$root"/usr/lib/*/pkgconfig) pkg-config --cflags --libs sluice)
     LD_LIBRARY_PATH=$(echo "$root"/usr/lib/*-linux-gnu) "$root/x"
 }
 page_is_clean() { # no warning of roff's
