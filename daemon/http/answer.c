@@ -112,7 +112,8 @@ static void put_choice(struct json_writer *writer, const struct exchange *exchan
                                 .seq = seq,
                                 .text = text->length > 0 ? text->data : "",
                                 .length = text->length,
-                                .count = told && seq->out_logprobs ? answer_tokens(seq) : 0,
+                                .count =
+                                    told && seq->out_logprobs ? answer_tokens(exchange, seq) : 0,
                                 .ids = told ? seq_out_count(seq) : 0,
                                 .end = true};
     json_open(writer, NULL, '{');

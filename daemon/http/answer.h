@@ -24,8 +24,10 @@ void answer_usage(struct json_writer *writer, const void *exchange);
 void answer_whole(struct json_writer *writer, const void *exchange);
 void answer_embeddings(struct json_writer *writer, const void *exchange);
 
-/* Tokens that have text: an end token has none. */
-uint32_t answer_tokens(const struct seq *seq);
+/* Tokens whose log-probabilities are told: of a chat those that have text, which an end token has
+ * not; of a completion all, by which clients that score prompts count (lm-eval leaves the last one
+ * out). */
+uint32_t answer_tokens(const struct exchange *exchange, const struct seq *seq);
 /* Characters of the tokens' texts, each by itself. */
 uint32_t answer_characters(const struct exchange *exchange, const struct seq *seq, uint32_t first,
                            uint32_t count);

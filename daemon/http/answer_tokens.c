@@ -56,11 +56,12 @@ static size_t token_text(const struct exchange *exchange, int32_t token, char *t
     return used;
 }
 
-uint32_t answer_tokens(const struct seq *seq)
+uint32_t answer_tokens(const struct exchange *exchange, const struct seq *seq)
 {
     uint32_t count = seq_out_count(seq);
     const struct gpu_model *model = seq->text_stream->model;
-    if (count == 0 || seq->finish != FINISH_STOP || seq->text_stream->end != TEXT_STREAM_NO_END)
+    if (exchange->query.kind == QUERY_COMPLETION || count == 0 || seq->finish != FINISH_STOP ||
+        seq->text_stream->end != TEXT_STREAM_NO_END)
         return count;
     int32_t last = seq->out_tokens[count - 1];
     for (uint32_t i = 0; i < model->eos_count; i++)

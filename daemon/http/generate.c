@@ -282,7 +282,7 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
     if (ended && all)
         text_stream_finish(seq);
     uint32_t shown = count;
-    if (ended && all && seq->sent_count + count > answer_tokens(seq))
+    if (ended && all && seq->sent_count + count > answer_tokens(exchange, seq))
         shown--;
     struct piece piece = {.exchange = exchange,
                           .seq = seq,

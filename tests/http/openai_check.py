@@ -94,7 +94,7 @@ def run(client, http, where):
           and answer.usage.prompt_tokens == 8 and answer.usage.completion_tokens == 4, answer)
     answer = completion(logprobs=2, echo=False)
     logprobs = answer.choices[0].logprobs
-    check(where + "logprobs", logprobs.tokens == ["8", "0", "2"] and logprobs.text_offset == [0, 1, 2]
+    check(where + "logprobs", logprobs.tokens == ["8", "0", "2", "<|end|>"] and logprobs.text_offset == [0, 1, 2, 3]
           and len(logprobs.top_logprobs[0]) == 2 and logprobs.token_logprobs[0] < 0, answer)
     check(where + "echo", completion(echo=True).choices[0].text == "417+385=802")
     echoed = client.completions.create(model="demo", prompt=["417+385=802", "reverse abc=", "4"],
