@@ -36,6 +36,8 @@ static void setup(void)
     struct error error;
     world_make(&world);
     ck_assert_int_eq(model_text_load(&model_text, "synthetic:null", NULL), 0);
+    chat_template_free(model_text.chat); /* of its own there is another */
+    model_text.chat = NULL;
     ck_assert_msg(chat_template_load(source, sizeof(source) - 1, &model_text.chat, &error) == 0,
                   "%s", error.text);
     background = (struct background){.run = run, .threads = 1};
