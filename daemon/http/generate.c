@@ -12,6 +12,8 @@
 /* Bytes of a stream that wait for their reader, from which on nothing is formatted. */
 #define OUT_HIGH ((size_t)64 << 10)
 #define PIECE_TOKENS_MAX 256u
+/* Bytes that one of the likeliest at a prompt's token takes in an answer, about. */
+#define SCORE_TEXT 80u
 /* Bytes that an element of an embedding takes in an answer, at most. */
 #define ELEMENT_TEXT 16u
 #define ELEMENT_BASE64 6u
@@ -47,6 +49,10 @@ static int add_prompts(struct exchange *exchange, struct request_builder *builde
                                   error);
         if (rc)
             return rc;
+        /* What will be told of it is much more than what it is: it must be within bounds, too. */
+        if (score)
+            builder->request->answer_bytes +=
+                (uint64_t)length * (uint32_t)(query_score_tops(query) + 1) * SCORE_TEXT;
         exchange->prompt_tokens += score && !query->prompt_only ? 0 : length;
     }
     return 0;

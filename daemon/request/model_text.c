@@ -52,8 +52,8 @@ static const char synthetic_chat[] =
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}";
 
-/* A token above the bytes has its number for a text, so that every token that is answered is seen;
- * no text is made of one. */
+/* A token above the bytes has its number for a text, so that answers are seen as they come; no text
+ * is made of one. (A byte that is no whole character waits for the next, as everywhere.) */
 static void put_vocabulary(struct json_writer *writer, uint32_t vocab, uint32_t end)
 {
     char key[16];

@@ -102,5 +102,22 @@ expect gone none left
 kill "$daemon"
 wait "$daemon" || failed=$((failed + 1))
 daemon=
+
+# A synthetic model takes numbers, texts and chats.
+"$sluiced" --model synthetic:tiny --device cpu --socket "$scratch/sluice.sock" --http "unix:$scratch/http.sock" --log-level warning &
+daemon=$!
+for _ in $(seq 100); do
+    ask http://localhost/health 2> /dev/null | grep -q '"ready":true' && break
+    sleep 0.1
+done
+for prompt in '[1, 2, 300]' '"a text"'; do
+    expect "a synthetic model continues $prompt" '*"completion_tokens":4,*' ask http://localhost/v1/completions "${json[@]}" \
+        -d "{\"prompt\": $prompt, \"max_tokens\": 4, \"ignore_eos\": true}"
+done
+expect 'a synthetic model chats' '*"content":"?*"*"completion_tokens":4,*' ask http://localhost/v1/chat/completions "${json[@]}" \
+    -d '{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "ignore_eos": true, "temperature": 0}'
+kill "$daemon"
+wait "$daemon" || failed=$((failed + 1))
+daemon=
 echo "$count checks, $failed failed"
 [ "$failed" -eq 0 ]

@@ -258,6 +258,24 @@ START_TEST(prompts_are_told_as_they_are_asked_for)
 }
 END_TEST
 
+/* A hundred tokens with twenty likeliest each take 16 KiB as numbers, and 160 in the answer. */
+START_TEST(what_is_told_of_prompts_has_its_bounds)
+{
+    char body[512], prompt[101];
+    memset(prompt, 'A', 100);
+    prompt[100] = '\0';
+    site.world.server.limits.results_max = 400 << 10;
+    for (int tops = 0; tops <= 20; tops += 20) {
+        snprintf(body, sizeof(body), "{\"prompt\":\"%s\",\"max_tokens\":0,\"prompt_logprobs\":%d}",
+                 prompt, tops);
+        unsigned status = fetch(&site, "/v1/completions", body, answer, sizeof(answer));
+        ck_assert_msg(status == (tops ? 400 : 200), "%u: %s", status, answer);
+    }
+    has(answer, "results-max");
+    ck_assert_uint_eq(site.world.server.load.results, 0);
+}
+END_TEST
+
 /* ---- usage as it goes --------------------------------------------------------------------------
  */
 
@@ -364,6 +382,7 @@ Suite *fields_suite(void)
                         sizeof(singles) / sizeof(singles[0]));
     tcase_add_loop_test(tests, prompts_are_told_as_they_are_asked_for, 0,
                         sizeof(tellings) / sizeof(tellings[0]));
+    tcase_add_test(tests, what_is_told_of_prompts_has_its_bounds);
     tcase_add_test(tests, each_event_has_the_usage_so_far);
     tcase_add_test(tests, tokens_without_text_are_counted_as_they_come);
     tcase_add_test(tests, a_client_learns_what_it_needs_of_the_tokenizer);
