@@ -21,6 +21,7 @@
 
 struct replica;
 struct request;
+struct sched_share;
 struct text_stream;
 struct waiting_lane;
 struct waiting_share;
@@ -116,4 +117,5 @@ struct seq {
     uint32_t in_flight;    /* rows of it in steps not completed */
     uint64_t last_scheduled_step; /* last step that advanced it, or when it began to wait */
     bool way_made;                /* owed: once */
+    struct sched_share *siblings; /* what it has in common with others of its prompt, or NULL */
 };

@@ -198,11 +198,35 @@ static void block_free(struct kv_group *group, uint32_t block)
         group->free++;
 }
 
+void kv_share(struct kv *kv, uint32_t group, uint32_t block)
+{
+    uint16_t *references = &kv->group[group].references[block];
+    assert(*references > 0 && *references < UINT16_MAX);
+    ++*references;
+}
+
 void kv_put_back(struct kv *kv, uint32_t group, uint32_t block)
 {
-    assert(kv->group[group].references[block] == 1);
-    kv->group[group].references[block] = 0;
-    block_free(&kv->group[group], block);
+    struct kv_group *of = &kv->group[group];
+    assert(of->references[block] > 0);
+    if (--of->references[block] == 0)
+        block_free(of, block);
+}
+
+void kv_move(struct kv *kv, uint32_t group, uint32_t from, uint32_t to)
+{
+    uint16_t *references = kv->group[group].references;
+    assert(references[from] > 0 && references[to] == 1);
+    references[to] = references[from];
+    references[from] = 1;
+}
+
+void kv_move_back(struct kv *kv, uint32_t group, uint32_t from, uint32_t to)
+{
+    uint16_t *references = kv->group[group].references;
+    references[from] = references[to];
+    references[to] = 1;
+    kv_put_back(kv, group, to);
 }
 
 void kv_retire(struct kv *kv, uint32_t group, uint32_t block, uint64_t step)

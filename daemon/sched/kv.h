@@ -6,8 +6,9 @@
  *
  * Life of a block: free -> held (references >= 1) -> retired, when the last reference goes while a
  * step that may touch it is in flight -> free. Retired blocks are chained per step and become free
- * when that step has ended. A reference count is kept per block although a block has one holder
- * today: prefixes shared between sequences are more references to the same number.
+ * when that step has ended. Each table that names a block has a reference: sequences of one prompt
+ * hold its blocks together (sched_share.c). A block with several is not written: it lies wholly
+ * below what all of them have computed.
  *
  * One thread (the worker's). All memory is taken by kv_init; pages never used cost nothing.
  */
@@ -64,8 +65,15 @@ void kv_destroy(struct kv *kv);
 
 /* A block with one reference, or KV_NONE. */
 uint32_t kv_take(struct kv *kv, uint32_t group);
-/* Undoes a kv_take that no step has seen. */
+/* One more reference to a block that is held. */
+void kv_share(struct kv *kv, uint32_t group, uint32_t block);
+/* Undoes a kv_take or a kv_share that no step has seen. */
 void kv_put_back(struct kv *kv, uint32_t group, uint32_t block);
+/* All references to `from` but one go over to `to`, which was just taken: whoever names the one
+ * names the other from now on. The one left is for the step that copies. kv_move_back() undoes it
+ * and puts `to` back. */
+void kv_move(struct kv *kv, uint32_t group, uint32_t from, uint32_t to);
+void kv_move_back(struct kv *kv, uint32_t group, uint32_t from, uint32_t to);
 /* Gives up one reference; the block is free when `step` has ended, at once when it already has. */
 void kv_retire(struct kv *kv, uint32_t group, uint32_t block, uint64_t step);
 /* Steps up to this one have ended. Steps may not be skipped. */

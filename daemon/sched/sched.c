@@ -44,20 +44,24 @@ static void step_destroy(struct sched_step *step)
 static bool slots_init(struct sched *sched)
 {
     size_t per_table = sched_blocks_for(sched, sched->limits.context_max);
-    size_t per_slot = per_table * sched->kv.group_count;
+    size_t per_slot = per_table * sched->kv.group_count, slots = sched->slots_max;
     sched->slots_free = calloc(sched->slots_max, sizeof(*sched->slots_free));
     sched->closes_due = calloc(sched->slots_max, sizeof(*sched->closes_due));
     sched->slabs_due = calloc(sched->limits.slabs_max, sizeof(*sched->slabs_due));
     sched->tables = calloc(sched->slots_max, sizeof(*sched->tables));
-    sched->table_memory = calloc(sched->slots_max * per_slot, sizeof(*sched->table_memory));
+    sched->table_memory = calloc(2 * slots * per_slot, sizeof(*sched->table_memory));
+    sched->share_memory = calloc(slots, sizeof(*sched->share_memory));
     if (!sched->slots_free || !sched->closes_due || !sched->slabs_due || !sched->tables ||
-        !sched->table_memory)
+        !sched->table_memory || !sched->share_memory)
         return false;
     for (uint32_t slot = 0; slot < sched->slots_max; slot++) {
         sched->slots_free[slot] = sched->slots_max - 1 - slot; /* low numbers first */
-        for (uint32_t g = 0; g < sched->kv.group_count; g++)
-            sched->tables[slot].group[g].blocks =
-                sched->table_memory + slot * per_slot + g * per_table;
+        list_append(&sched->shares_free, &sched->share_memory[slot].link);
+        for (uint32_t g = 0; g < sched->kv.group_count; g++) {
+            uint32_t *blocks = sched->table_memory + slot * per_slot + g * per_table;
+            sched->tables[slot].group[g].blocks = blocks;
+            sched->share_memory[slot].pins.group[g].blocks = blocks + slots * per_slot;
+        }
     }
     sched->slots_free_count = sched->slots_max;
     return true;
@@ -113,6 +117,8 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
     list_init(&sched->decode);
     list_init(&sched->last);
     list_init(&sched->preempted);
+    list_init(&sched->shares);
+    list_init(&sched->shares_free);
     cost_init(&sched->cost);
     for (uint32_t g = 0; g < GPU_GROUPS_MAX; g++)
         sched->group[g].victim = KV_NONE;
@@ -140,6 +146,7 @@ void sched_destroy(struct sched *sched)
     free(sched->slabs_due);
     free(sched->tables);
     free(sched->table_memory);
+    free(sched->share_memory);
     *sched = (struct sched){.slots_max = 0};
 }
 
@@ -161,14 +168,18 @@ void sched_wait(struct sched *sched, struct seq *seq)
         place = place->prev;
     list_insert_before(place, &seq->run_link);
     sched->waiting_count++;
-    sched->waiting_tokens += seq->prefill_len;
+    sched->waiting_tokens += seq->prefill_len - sched_share_part(seq);
+    if (seq->siblings != NULL)
+        seq->siblings->waiting++;
 }
 
 void sched_unwait(struct sched *sched, struct seq *seq)
 {
     list_remove(&seq->run_link);
     sched->waiting_count--;
-    sched->waiting_tokens -= seq->prefill_len;
+    sched->waiting_tokens -= seq->prefill_len - sched_share_part(seq);
+    if (seq->siblings != NULL)
+        seq->siblings->waiting--;
 }
 
 void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
@@ -178,6 +189,7 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
     assert(sched_final_len(seq) <= sched->limits.context_max);
     seq->order = sched->order_next++;
     seq->prefill_len = seq->params.job == JOB_GENERATE ? seq->prompt_len : sched_final_len(seq);
+    sched_share_join(sched, seq);
     sched_wait(sched, seq);
     if (seq->prefill_len == 0) /* the score of a single token: nothing to compute */
         sched_end(sched, seq, FINISH_STOP, now_us);
@@ -185,6 +197,7 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
 
 void sched_release_slot(struct sched *sched, struct seq *seq)
 {
+    sched_share_released(seq);
     kv_table_clear(&sched->kv, sched_table(sched, seq), sched->step_last);
     sched->slots_free[sched->slots_free_count++] = seq->slot;
     sched->closes_due[sched->closes_due_count++] = seq->slot;
@@ -212,6 +225,7 @@ void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us
         if (seq->phase == PHASE_PREFILL || seq->phase == PHASE_DECODE)
             sched_release_slot(sched, seq);
     }
+    sched_share_leave(sched, seq);
     if (seq->in_flight > 0)
         forget(sched, seq);
     seq->finish = finish;
@@ -261,7 +275,7 @@ double sched_estimate_us(const struct sched *sched)
 
 uint64_t sched_backlog(const struct sched *sched)
 {
-    uint64_t left = sched->waiting_tokens;
+    uint64_t left = sched->waiting_tokens + sched_share_backlog(sched);
     list_each(link, &sched->prefill)
     {
         const struct seq *seq = container_of(link, struct seq, run_link);

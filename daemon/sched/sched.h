@@ -7,7 +7,8 @@
  * sampled: prompt, results, and rows in flight that sample. A row takes it nearer to `len`, one that
  * reaches it samples, and `len` grows. So the phases are no more than how far behind a sequence is:
  *  - waiting: computed = 0, nothing in flight;
- *  - prefill: computed < len = what is to be read, which is prompt and all results so far;
+ *  - prefill: computed < len = what is to be read, which is prompt and all results so far; it
+ *    begins with what another sequence of the same prompt has computed;
  *  - decode: computed = len - 1, whether or not the host has seen the last tokens;
  *  - draining: computed is all that will ever be, and the rest is in flight;
  *  - preempted: rows of it are in flight, and then it waits, with computed = 0.
@@ -36,6 +37,10 @@
  * bounds. New sequences start by priority, then in the order in which they came; those preempted
  * came earlier than any that were not started, and so come first. Nobody overtakes: the first waits
  * for a slot and for blocks for its whole prompt, and those behind it wait too.
+ *
+ * Sequences of one prompt compute it once (sched_share.c): while the first that started reads it,
+ * the others are passed over where they wait, and then start with its whole blocks, which are
+ * counted and which nobody writes any more.
  *
  * A sequence that the loop sent before its turn (seq.owed) is the first that waits. When it cannot
  * start, one of those whom the loop named gives its slot and its blocks up, once, as for KV below.
@@ -96,7 +101,8 @@ struct sched_step {
     bool ahead;                     /* submitted while the step before it was in flight */
     bool cut;                       /* decode rows were left out: the next plan begins with those */
     bool evacuated[GPU_GROUPS_MAX]; /* nothing is left to move out of the group's victim */
-    /* What the plan points to. The first move_count appends re-point the moved blocks. */
+    uint32_t patch_count;           /* of the appends: the first, which re-point moved blocks */
+    /* What the plan points to. */
     uint32_t *closes;
     struct gpu_move *moves;
     struct gpu_slab *slabs;
@@ -115,6 +121,17 @@ struct sched_group {
     bool victim_evacuated;   /* all that was in it is moved or on its way out */
 };
 
+/* Sequences here that have one prompt, and what of it they have in common (sched_share.c). */
+struct sched_share {
+    struct list link;
+    const int32_t *prompt;     /* their request's; as long as one of them is here */
+    uint32_t len;              /* positions: the whole blocks below the prompt's last token */
+    uint32_t members, waiting; /* all of them; those that wait */
+    struct seq *leader;        /* has a slot, and reads what all need; or NULL */
+    bool pinned;               /* `pins` has the blocks, with a reference to each */
+    struct kv_table pins;
+};
+
 struct sched {
     struct gpu_model model;
     struct gpu_limits limits;
@@ -131,7 +148,7 @@ struct sched {
     struct list last;
     struct list preempted;
     uint32_t waiting_count, slot_count; /* on `waiting`; on `prefill` and `decode` */
-    uint64_t waiting_tokens; /* prefill_len of those waiting, and what is left of `prefill` */
+    uint64_t waiting_tokens; /* prefill_len of those waiting, less what others compute for them */
     uint64_t order_next;
 
     uint32_t slots_max;   /* sequences that have a slot at a time */
@@ -141,6 +158,8 @@ struct sched {
     uint32_t closes_due_count;
     struct kv_table *tables; /* [slots_max], by slot */
     uint32_t *table_memory;
+    struct sched_share *share_memory; /* [slots_max] */
+    struct list shares, shares_free;
 
     struct gpu_slab *slabs_due; /* grown since the last submitted plan */
     uint32_t slabs_due_count;

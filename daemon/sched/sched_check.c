@@ -1,4 +1,4 @@
-/* The scheduler's one invariant (sched.h), looked at by tests. */
+/* The scheduler's one invariant (sched.h), and who holds which block, looked at by tests. */
 #include "daemon/sched/sched_inner.h"
 
 struct rows {
@@ -63,6 +63,77 @@ static const char *check_seq(const struct sched *sched, const struct seq *seq)
     return check_phase(sched, seq, len);
 }
 
+/* ---- blocks that several hold ------------------------------------------------------------------
+ */
+
+/* Who holds a block, told so that the parts of all its holders come to one. */
+static double parts_of(const struct kv_group *group, const struct kv_run *run)
+{
+    double parts = 0;
+    for (uint32_t i = run->first; i < run->end; i++)
+        parts += 1.0 / group->references[run->blocks[i]];
+    return parts;
+}
+
+/* A block that several hold lies wholly below what the sequence has computed, and below the last
+ * token of its prompt: nobody writes it any more, and nobody computes nothing. */
+static bool writes_none(const struct sched *sched, const struct seq *seq, uint32_t g)
+{
+    const struct kv_run *run = &sched->tables[seq->slot].group[g];
+    for (uint32_t i = run->first; i < run->end; i++) {
+        uint64_t end = (i + 1ull) * sched->kv.block_tokens;
+        if (sched->kv.group[g].references[run->blocks[i]] > 1 &&
+            (end > seq->num_computed || end >= seq->prompt_len))
+            return false;
+    }
+    return true;
+}
+
+static const char *check_group(const struct sched *sched, uint32_t g)
+{
+    const struct list *lists[] = {&sched->prefill, &sched->decode};
+    const struct kv_group *group = &sched->kv.group[g];
+    double parts = 0;
+    for (int i = 0; i < 2; i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            parts += parts_of(group, &sched->tables[seq->slot].group[g]);
+            if (!writes_none(sched, seq, g))
+                return "a block that others hold is to be written";
+        }
+    list_each(link, &sched->shares)
+    {
+        const struct sched_share *share = container_of(link, struct sched_share, link);
+        parts += parts_of(group, &share->pins.group[g]);
+    }
+    double held = group->used - group->retired;
+    return parts > held - 0.01 && parts < held + 0.01 ? "" : "a block's holders are miscounted";
+}
+
+static const char *check_share(const struct sched *sched, const struct sched_share *share,
+                               const struct list *lists[], uint32_t count)
+{
+    uint32_t members = 0, waiting = 0;
+    for (uint32_t i = 0; i < count; i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            members += seq->siblings == share;
+            waiting += seq->siblings == share && seq->phase == PHASE_WAITING;
+        }
+    const struct seq *leader = share->leader;
+    if (members != share->members || waiting != share->waiting || members == 0)
+        return "sequences of one prompt are miscounted";
+    if (leader != NULL && (share->pinned || leader->siblings != share ||
+                           leader->phase != PHASE_PREFILL || leader->num_computed >= share->len))
+        return "sequences of one prompt wait for one that reads nothing for them";
+    for (uint32_t g = 0; g < sched->kv.group_count; g++)
+        if (!share->pinned && share->pins.group[g].first != share->pins.group[g].end)
+            return "pins that are none hold blocks";
+    return "";
+}
+
 const char *sched_check(const struct sched *sched)
 {
     const struct list *lists[] = {[PHASE_WAITING] = &sched->waiting,
@@ -80,8 +151,19 @@ const char *sched_check(const struct sched *sched)
             if (*wrong)
                 return wrong;
             counts[phase]++;
-            waiting_tokens += phase == PHASE_WAITING ? seq->prefill_len : 0;
+            if (phase == PHASE_WAITING)
+                waiting_tokens += seq->prefill_len - sched_share_part(seq);
         }
+    for (uint32_t g = 0; g < sched->kv.group_count; g++)
+        if (*check_group(sched, g))
+            return check_group(sched, g);
+    list_each(link, &sched->shares)
+    {
+        const char *wrong = check_share(sched, container_of(link, struct sched_share, link), lists,
+                                        sizeof(lists) / sizeof(lists[0]));
+        if (*wrong)
+            return wrong;
+    }
     if (counts[PHASE_WAITING] != sched->waiting_count || waiting_tokens != sched->waiting_tokens)
         return "those that wait are miscounted";
     if (counts[PHASE_PREFILL] + counts[PHASE_DECODE] != sched->slot_count ||

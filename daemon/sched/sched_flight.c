@@ -6,6 +6,7 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
     struct seq *seq = step->row_seq[number];
     const struct gpu_row *row = &step->rows[number];
     seq->num_computed += row->q_len;
+    sched_share_computed(sched, seq);
     seq->last_scheduled_step = step->plan.step;
     seq->in_flight++;
     if (seq->stamps.scheduled_us == 0) {
@@ -48,6 +49,8 @@ void sched_submitted(struct sched *sched, time_us now_us)
     sched->stats->kv_moved_total += step->plan.move_count;
     for (uint32_t g = 0; g < sched->kv.group_count; g++)
         sched->group[g].victim_evacuated |= step->evacuated[g];
+    for (uint32_t i = 0; i < step->plan.open_count; i++)
+        sched->stats->prompt_tokens_shared_total += step->opened[i]->num_computed;
     for (uint32_t i = 0; i < step->plan.row_count; i++)
         advance(sched, step, i, now_us);
     sched->tokens_cap = sched_min(sched->limits.tokens_max, 2 * sched->tokens_cap);

@@ -1,5 +1,5 @@
 /* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_memory.c
- * (blocks and slabs), sched_flight.c (what becomes of the plan), sched_results.c. Nobody else
+ * (blocks and slabs), sched_share.c (prompts in common), sched_flight.c (what becomes of the plan), sched_results.c. Nobody else
  * includes this. */
 #pragma once
 
@@ -70,6 +70,39 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
 bool sched_can_start(const struct sched *sched, const struct seq *seq, const uint64_t *promised,
                      time_us now_us);
 void sched_plan_moves(struct sched *sched, struct sched_step *step);
+void sched_undo_moves(struct sched *sched, struct sched_step *step);
+
+/* sched_share.c */
+/* A sequence comes, and goes: with its prompt's others. */
+void sched_share_join(struct sched *sched, struct seq *seq);
+void sched_share_leave(struct sched *sched, struct seq *seq);
+/* The first that waits and need not wait for another to read its prompt; or NULL. */
+struct seq *sched_share_next(struct sched *sched);
+/* Blocks that it can start with, now. */
+uint32_t sched_share_blocks(const struct sched *sched, const struct seq *seq, uint32_t g);
+/* Whether the plan can still name them. */
+bool sched_share_fits(const struct sched *sched, const struct sched_step *step,
+                      const struct seq *seq);
+/* It has a slot: it starts with these blocks, or is the one that reads the prompt. */
+void sched_share_begin(struct sched *sched, struct sched_step *step, struct seq *seq);
+void sched_share_undo(struct sched *sched, struct seq *seq); /* its appends are undone */
+/* A row of it was submitted. */
+void sched_share_computed(struct sched *sched, struct seq *seq);
+/* It gives its slot up. */
+void sched_share_released(struct seq *seq);
+/* Gives up the pins of one prompt, which alone hold some memory. False: none do. */
+bool sched_share_reclaim(struct sched *sched);
+/* Pins of a block that is moved; returns how many. */
+uint32_t sched_share_patch(struct sched *sched, const struct gpu_move *move, uint32_t index);
+void sched_share_unpatch(struct sched *sched, const struct gpu_move *move);
+/* Prompt tokens that are to be read for all of those that wait for them, and by nobody yet. */
+uint64_t sched_share_backlog(const struct sched *sched);
+
+/* Of prefill_len, what a sequence that waits leaves to others. */
+static inline uint32_t sched_share_part(const struct seq *seq)
+{
+    return seq->siblings != NULL ? seq->siblings->len : 0;
+}
 
 /* sched_limit.c */
 /* What the step may last, whose decode rows are this work, for up to tokens_max prompt tokens. */

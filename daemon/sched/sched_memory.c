@@ -157,10 +157,8 @@ static struct seq *giver(const struct list *list, const struct seq *first, bool 
 void sched_make_way(struct sched *sched, time_us now_us)
 {
     const uint64_t promised[GPU_GROUPS_MAX] = {0};
-    if (list_empty(&sched->waiting))
-        return;
-    struct seq *first = container_of(sched->waiting.next, struct seq, run_link), *seq = NULL;
-    if (!first->owed || first->way_made ||
+    struct seq *first = sched_share_next(sched), *seq = NULL;
+    if (first == NULL || !first->owed || first->way_made ||
         (sched->slots_free_count > 0 && sched_can_start(sched, first, promised, now_us)))
         return;
     first->way_made = true;
@@ -201,7 +199,8 @@ void sched_make_room(struct sched *sched, time_us now_us)
         uint32_t need = decode_need(sched);
         while (group->free < need && (spare_victim(sched, g) || grow(sched, g, now_us)))
             continue;
-        while (group->free + group->retired < need && sched_preempt_youngest(sched))
+        while (group->free + group->retired < need &&
+               (sched_share_reclaim(sched) || sched_preempt_youngest(sched)))
             need = decode_need(sched);
     }
 }
@@ -224,6 +223,7 @@ bool sched_can_start(const struct sched *sched, const struct seq *seq, const uin
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         const struct kv_group *group = &sched->kv.group[g];
         uint32_t all = kv_need(&sched->kv, g, seq->prefill_len + 1, sched->limits.tokens_max);
+        all -= sched_min(all, sched_share_blocks(sched, seq, g));
         uint64_t there = group->free;
         if (may_grow(sched, g, now_us))
             there += (uint64_t)(group->slabs_max - group->slabs) * group->slab_blocks;
@@ -237,27 +237,77 @@ bool sched_can_start(const struct sched *sched, const struct seq *seq, const uin
 /* ---- giving back ------------------------------------------------------------------------------
  */
 
-/* Moves what lies in the slab that is being emptied, as far as one plan holds it. */
+static void patch(struct sched *sched, struct sched_step *step, const struct seq *seq, uint32_t g,
+                  uint32_t index, uint32_t to)
+{
+    sched->tables[seq->slot].group[g].blocks[index] = to;
+    step->appends[step->plan.append_count++] =
+        (struct gpu_append){.slot = seq->slot, .group = g, .index = index, .block = to};
+}
+
+/* A block that several hold: it is the same one of each. Returns how many of them. */
+static uint32_t patch_all(struct sched *sched, struct sched_step *step, uint32_t g, uint32_t index,
+                          const struct gpu_move *move)
+{
+    struct list *lists[] = {&sched->decode, &sched->prefill};
+    uint32_t patched = sched_share_patch(sched, move, index);
+    for (int i = 0; i < 2; i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            const struct kv_run *run = &sched->tables[seq->slot].group[g];
+            if (index < run->first || index >= run->end || run->blocks[index] != move->from)
+                continue;
+            patch(sched, step, seq, g, index, move->to);
+            patched++;
+        }
+    return patched;
+}
+
+/* Moves what of a table lies in the slab that is being emptied, as far as one plan holds it; for
+ * all who hold it. The table is a sequence's, or one of pins. */
 static bool move_out(struct sched *sched, struct sched_step *step, uint32_t g,
-                     const struct seq *seq)
+                     const struct seq *seq, const struct kv_run *run)
 {
     struct gpu_plan *plan = &step->plan;
-    struct kv_run *run = &sched->tables[seq->slot].group[g];
     uint32_t slab_blocks = sched->kv.group[g].slab_blocks, victim = sched->group[g].victim;
     for (uint32_t index = run->first; index < run->end; index++) {
-        uint32_t from = run->blocks[index];
+        uint32_t from = run->blocks[index], holders = sched->kv.group[g].references[from];
         if (from / slab_blocks != victim)
             continue;
         if (plan->move_count == sched->limits.moves_max ||
-            plan->append_count == sched->limits.appends_max / 2)
+            plan->append_count + holders > sched->limits.appends_max / 2)
             return false;
-        uint32_t to = kv_take(&sched->kv, g);
-        if (to == KV_NONE)
+        struct gpu_move move = {.group = g, .from = from, .to = kv_take(&sched->kv, g)};
+        if (move.to == KV_NONE)
             return false;
-        run->blocks[index] = to;
-        step->moves[plan->move_count++] = (struct gpu_move){.group = g, .from = from, .to = to};
-        step->appends[plan->append_count++] =
-            (struct gpu_append){.slot = seq->slot, .group = g, .index = index, .block = to};
+        step->moves[plan->move_count++] = move;
+        kv_move(&sched->kv, g, from, move.to);
+        uint32_t patched = 1;
+        if (holders == 1 && seq != NULL)
+            patch(sched, step, seq, g, index, move.to);
+        else
+            patched = patch_all(sched, step, g, index, &move);
+        assert(patched == holders);
+    }
+    return true;
+}
+
+static bool empty_victim(struct sched *sched, struct sched_step *step, uint32_t g)
+{
+    struct list *lists[] = {&sched->decode, &sched->prefill};
+    for (int i = 0; i < 2; i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            if (!move_out(sched, step, g, seq, &sched->tables[seq->slot].group[g]))
+                return false;
+        }
+    list_each(link, &sched->shares)
+    {
+        const struct sched_share *share = container_of(link, struct sched_share, link);
+        if (!move_out(sched, step, g, NULL, &share->pins.group[g]))
+            return false;
     }
     return true;
 }
@@ -270,13 +320,27 @@ void sched_plan_moves(struct sched *sched, struct sched_step *step)
         if (sched->group[g].victim == KV_NONE || sched->group[g].victim_evacuated ||
             sched->slabs_due_count > 0)
             continue;
-        bool all = true;
-        struct list *lists[] = {&sched->decode, &sched->prefill};
-        for (int i = 0; i < 2; i++)
-            list_each(link, lists[i]) all =
-                all && move_out(sched, step, g, container_of(link, struct seq, run_link));
-        step->evacuated[g] = all;
+        step->evacuated[g] = empty_victim(sched, step, g);
     }
+    step->patch_count = step->plan.append_count;
+}
+
+/* Nothing but moves is left in the plan. */
+void sched_undo_moves(struct sched *sched, struct sched_step *step)
+{
+    const struct gpu_move *moves = step->moves;
+    for (uint32_t i = 0, move = 0; i < step->patch_count; i++) {
+        const struct gpu_append *append = &step->appends[i];
+        while (moves[move].group != append->group || moves[move].to != append->block)
+            move++; /* patches stand in the order of moves; pins have none */
+        sched->tables[append->slot].group[append->group].blocks[append->index] = moves[move].from;
+    }
+    while (step->plan.move_count > 0) {
+        const struct gpu_move *move = &moves[--step->plan.move_count];
+        sched_share_unpatch(sched, move);
+        kv_move_back(&sched->kv, move->group, move->from, move->to);
+    }
+    step->plan.append_count = step->patch_count = 0;
 }
 
 /* More slabs than the blocks in use fill, one more, and an eighth. */

@@ -305,6 +305,7 @@ static void start(struct builder *b, struct seq *seq)
     }
     list_insert_before(place, &seq->run_link);
     put_open(b, seq);
+    sched_share_begin(sched, b->step, seq);
 }
 
 /* The sequence goes back to where it waited. */
@@ -312,6 +313,7 @@ static void undo_start(struct sched *sched, struct sched_step *step)
 {
     struct seq *seq = step->opened[--step->plan.open_count];
     list_remove(&seq->run_link);
+    sched_share_undo(sched, seq);
     sched->slots_free[sched->slots_free_count++] = seq->slot;
     sched->slot_count--;
     uint64_t since = seq->last_scheduled_step; /* it has waited all the time */
@@ -357,11 +359,13 @@ static void add_starts(struct builder *b)
     list_each(link, &sched->prefill)
         sched_promise(sched, container_of(link, struct seq, run_link), promised);
     while (!list_empty(&sched->waiting) && sched->slots_free_count > 0 && b->tokens_left > 0) {
-        struct seq *seq = container_of(sched->waiting.next, struct seq, run_link);
+        struct seq *seq = sched_share_next(sched);
+        if (seq == NULL)
+            return;
         uint32_t appends = b->step->plan.append_count, ids = b->step->plan.id_count,
                  bias = b->step->plan.bias_count, partial = b->partial;
-        if (!open_fits(b, seq) || partial == sched->prefill_max ||
-            !sched_can_start(sched, seq, promised, b->now_us))
+        if (!open_fits(b, seq) || !sched_share_fits(sched, b->step, seq) ||
+            partial == sched->prefill_max || !sched_can_start(sched, seq, promised, b->now_us))
             return;
         bool due = b->step->plan.open_count == 0 && start_is_due(sched, seq);
         bool first = list_empty(&sched->prefill);
@@ -383,13 +387,8 @@ static void add_starts(struct builder *b)
 
 void sched_undo(struct sched *sched, struct sched_step *step)
 {
-    undo_appends(sched, step, step->plan.move_count);
-    while (step->plan.move_count > 0) {
-        const struct gpu_move *move = &step->moves[--step->plan.move_count];
-        const struct gpu_append *patch = &step->appends[--step->plan.append_count];
-        sched->tables[patch->slot].group[patch->group].blocks[patch->index] = move->from;
-        kv_put_back(&sched->kv, move->group, move->to);
-    }
+    undo_appends(sched, step, step->patch_count);
+    sched_undo_moves(sched, step);
     while (step->plan.open_count > 0)
         undo_start(sched, step);
     step->plan.row_count = 0;
@@ -463,7 +462,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
 
 bool sched_unstall(struct sched *sched, time_us now_us)
 {
-    if (sched_preempt_youngest(sched))
+    if (sched_share_reclaim(sched) || sched_preempt_youngest(sched))
         return true;
     sched->retry_us = now_us + SCHED_RETRY_US;
     if (sched->stalled_since_us == 0)

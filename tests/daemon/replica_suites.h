@@ -9,5 +9,6 @@ Suite *limit_suite(void);
 Suite *mailbox_suite(void);
 Suite *sched_suite(void);
 Suite *sched_random_suite(void);
+Suite *sched_share_suite(void);
 Suite *stats_suite(void);
 Suite *worker_suite(void);

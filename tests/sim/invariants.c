@@ -6,7 +6,6 @@
 
 #include "gpu/engine/engine.h"
 
-#define NOBODY UINT32_MAX
 /* Steps that an open sequence may be passed over: each prompt's turn comes every 8th step, and
  * decode rows that do not fit a step take turns. */
 #define PATIENCE 40u
@@ -20,8 +19,9 @@ struct slot {
 };
 
 struct group {
-    uint32_t *owner; /* [blocks], slot or NOBODY */
-    uint8_t *there;  /* [slabs]: 1 grown, 2 and told to the device */
+    uint32_t *holders; /* [blocks]: slots that name it; not kept where there is a window */
+    uint32_t *written; /* [blocks]: positions that rows have written, since it was last given out */
+    uint8_t *there;    /* [slabs]: 1 grown, 2 and told to the device */
     uint32_t blocks;
 };
 
@@ -79,49 +79,114 @@ static void close_slot(struct request_table *ledger, uint32_t number)
     }
     slot->open = false;
     for (uint32_t g = 0; g < ledger->model.group_count; g++)
-        for (uint32_t i = 0; i < slot->count[g]; i++)
-            if (ledger->groups[g].owner[slot->blocks[g][i]] == number)
-                ledger->groups[g].owner[slot->blocks[g][i]] = NOBODY;
+        for (uint32_t i = 0; i < slot->count[g] && !windowed(ledger, g); i++)
+            ledger->groups[g].holders[slot->blocks[g][i]]--;
 }
 
-/* The block may be given to somebody. */
-static bool check_free(const struct request_table *ledger, uint32_t g, uint32_t block)
+static bool check_there(const struct request_table *ledger, uint32_t g, uint32_t block)
 {
     const struct group *group = &ledger->groups[g];
     uint32_t slab = block / ledger->model.groups[g].slab_blocks;
-    if (block >= group->blocks || group->there[slab] != 2)
-        WRONG("block %u of group %u lies in no slab that the device knows", block, g);
-    else if (group->owner[block] != NOBODY && !windowed(ledger, g))
-        WRONG("block %u of group %u is slot %u's already", block, g, group->owner[block]);
-    else
+    if (block < group->blocks && group->there[slab] == 2)
         return true;
+    WRONG("block %u of group %u lies in no slab that the device knows", block, g);
     return false;
 }
 
-static void append(struct request_table *ledger, const struct gpu_append *append)
+/* The block may be given to somebody, who writes it. */
+static bool check_free(const struct request_table *ledger, uint32_t g, uint32_t block)
 {
-    struct slot *slot = &ledger->slots[append->slot];
-    uint32_t g = append->group;
-    if (!slot->open || append->index > slot->count[g]) {
-        WRONG("block %u is appended to slot %u at %u, which has %u", append->block, append->slot,
-              append->index, slot->count[g]);
-        return;
-    }
-    if (!check_free(ledger, g, append->block))
-        return;
-    if (append->index < slot->count[g])
-        ledger->groups[g].owner[slot->blocks[g][append->index]] = NOBODY;
-    else
-        slot->count[g]++;
-    slot->blocks[g][append->index] = append->block;
-    ledger->groups[g].owner[append->block] = append->slot;
+    const struct group *group = &ledger->groups[g];
+    if (!check_there(ledger, g, block))
+        return false;
+    if (group->holders[block] > 0)
+        WRONG("block %u of group %u is held by %u already", block, g, group->holders[block]);
+    return group->holders[block] == 0;
 }
 
-static void check_move(const struct request_table *ledger, const struct gpu_move *move)
+enum giving { TO_WRITE, TO_READ, MOVED };
+
+/* A sequence that is opened begins behind what it has from others of its prompt. */
+static enum giving giving_of(const struct request_table *ledger, const struct gpu_plan *plan,
+                             const struct gpu_append *append)
 {
-    if (ledger->groups[move->group].owner[move->from] == NOBODY && !windowed(ledger, move->group))
+    for (uint32_t i = 0; i < plan->move_count; i++)
+        if (plan->moves[i].group == append->group && plan->moves[i].to == append->block)
+            return append->index < ledger->slots[append->slot].count[append->group] ? MOVED
+                                                                                    : TO_READ;
+    for (uint32_t i = 0; i < plan->row_count; i++)
+        if (plan->rows[i].slot == append->slot)
+            return plan->rows[i].position / ledger->model.block_tokens > append->index ? TO_READ
+                                                                                       : TO_WRITE;
+    return TO_WRITE;
+}
+
+static bool check_giving(struct request_table *ledger, const struct gpu_append *append,
+                         enum giving giving)
+{
+    struct group *group = &ledger->groups[append->group];
+    if (giving == TO_WRITE && !check_free(ledger, append->group, append->block))
+        return false;
+    if (giving == TO_WRITE)
+        group->written[append->block] = 0;
+    if (giving == TO_READ && group->written[append->block] != ledger->model.block_tokens)
+        WRONG("slot %u is given block %u of group %u to read, which has %u positions", append->slot,
+              append->block, append->group, group->written[append->block]);
+    books.figures.shared += giving == TO_READ;
+    return check_there(ledger, append->group, append->block);
+}
+
+static void append(struct request_table *ledger, const struct gpu_plan *plan,
+                   const struct gpu_append *append)
+{
+    struct slot *slot = &ledger->slots[append->slot];
+    uint32_t g = append->group, *count = &slot->count[g];
+    enum giving giving = giving_of(ledger, plan, append);
+    if (giving == TO_READ && windowed(ledger, g) && *count == 0)
+        *count = append->index; /* what lies before the window need not be there */
+    if (!slot->open || append->index > *count) {
+        WRONG("block %u is appended to slot %u at %u, which has %u", append->block, append->slot,
+              append->index, *count);
+        return;
+    }
+    if (!check_giving(ledger, append, giving))
+        return;
+    if (append->index == *count)
+        ++*count;
+    else if (!windowed(ledger, g))
+        ledger->groups[g].holders[slot->blocks[g][append->index]]--;
+    slot->blocks[g][append->index] = append->block;
+    if (!windowed(ledger, g))
+        ledger->groups[g].holders[append->block]++;
+}
+
+static void check_move(struct request_table *ledger, const struct gpu_move *move)
+{
+    struct group *group = &ledger->groups[move->group];
+    if (!windowed(ledger, move->group) && group->holders[move->from] == 0 &&
+        group->written[move->from] != ledger->model.block_tokens)
         WRONG("block %u of group %u is moved and is nobody's", move->from, move->group);
-    (void)check_free(ledger, move->group, move->to);
+    if (check_free(ledger, move->group, move->to))
+        group->written[move->to] = group->written[move->from];
+}
+
+/* Whoever had it has the other now. */
+static void check_moved(const struct request_table *ledger, const struct gpu_move *move)
+{
+    if (!windowed(ledger, move->group) && ledger->groups[move->group].holders[move->from] > 0)
+        WRONG("block %u of group %u was moved, and not for all", move->from, move->group);
+}
+
+static void write_blocks(struct request_table *ledger, const struct slot *slot,
+                         const struct gpu_row *row)
+{
+    for (uint32_t g = 0; g < ledger->model.group_count; g++)
+        for (uint32_t i = 0; i < row->q_len; i++) {
+            uint32_t block = slot->blocks[g][(row->position + i) / ledger->model.block_tokens];
+            ledger->groups[g].written[block]++;
+            if (!windowed(ledger, g) && ledger->groups[g].holders[block] != 1)
+                WRONG("slot %u writes block %u of group %u, which others hold", row->slot, block, g);
+        }
 }
 
 static void check_row(struct request_table *ledger, const struct gpu_row *row, uint64_t step)
@@ -133,7 +198,8 @@ static void check_row(struct request_table *ledger, const struct gpu_row *row, u
     }
     if (slot->row_step == step && slot->length > 0)
         WRONG("two rows of slot %u in step %" PRIu64, row->slot, step);
-    if (row->position != slot->length || row->q_len == 0)
+    bool begins = slot->length == 0 && row->position % ledger->model.block_tokens == 0;
+    if ((row->position != slot->length && !begins) || row->q_len == 0)
         WRONG("slot %u has %u positions, its row is %u at %u", row->slot, slot->length, row->q_len,
               row->position);
     if (row->input == GPU_LAST && !slot->sampled)
@@ -145,6 +211,8 @@ static void check_row(struct request_table *ledger, const struct gpu_row *row, u
         if (slot->count[g] * ledger->model.block_tokens < slot->length)
             WRONG("slot %u writes position %u and has %u blocks of group %u", row->slot,
                   slot->length - 1, slot->count[g], g);
+    if (!books.scene->failed)
+        write_blocks(ledger, slot, row);
 }
 
 static void check_patience(const struct request_table *ledger, uint64_t step)
@@ -162,10 +230,9 @@ static void check_slabs(const struct request_table *ledger)
     for (uint32_t g = 0; g < ledger->model.group_count; g++) {
         const struct group *group = &ledger->groups[g];
         for (uint32_t block = 0; block < group->blocks && !windowed(ledger, g); block++)
-            if (group->owner[block] != NOBODY &&
+            if (group->holders[block] > 0 &&
                 !group->there[block / ledger->model.groups[g].slab_blocks])
-                WRONG("slot %u holds block %u of group %u, whose slab was given back",
-                      group->owner[block], block, g);
+                WRONG("block %u of group %u is held, and its slab was given back", block, g);
     }
 }
 
@@ -195,7 +262,9 @@ static void follow(struct request_table *ledger, const struct gpu_plan *plan)
         memset(slot->count, 0, sizeof(slot->count));
     }
     for (uint32_t i = 0; i < plan->append_count && !books.scene->failed; i++)
-        append(ledger, &plan->appends[i]);
+        append(ledger, plan, &plan->appends[i]);
+    for (uint32_t i = 0; i < plan->move_count; i++)
+        check_moved(ledger, &plan->moves[i]);
     for (uint32_t i = 0; i < plan->row_count && !books.scene->failed; i++)
         check_row(ledger, &plan->rows[i], plan->step);
     check_slabs(ledger);
@@ -273,7 +342,8 @@ void invariants_end(void)
                 free(ledger->slots[s].blocks[g]);
         free(ledger->slots);
         for (uint32_t g = 0; g < ledger->model.group_count; g++) {
-            free(ledger->groups[g].owner);
+            free(ledger->groups[g].holders);
+            free(ledger->groups[g].written);
             free(ledger->groups[g].there);
         }
     }
@@ -295,10 +365,9 @@ void invariants_add(const struct gpu_engine *engine, const struct gpu_model *mod
     for (uint32_t g = 0; g < model->group_count; g++) {
         struct group *group = &ledger->groups[g];
         group->blocks = model->groups[g].slabs_max * model->groups[g].slab_blocks;
-        group->owner = make(group->blocks, sizeof(uint32_t));
+        group->holders = make(group->blocks, sizeof(uint32_t));
+        group->written = make(group->blocks, sizeof(uint32_t));
         group->there = make(model->groups[g].slabs_max, 1);
-        for (uint32_t i = 0; i < group->blocks; i++)
-            group->owner[i] = NOBODY;
     }
 }
 

@@ -1,6 +1,6 @@
 /* The books beside the scheduler's: a table of gpu.h that stands between worker and engine, follows
- * every plan, and checks what must hold whatever the scheduler does. No block belongs to two
- * sequences, or to a slab that is not there; a sequence's rows follow each other without a gap and
+ * every plan, and checks what must hold whatever the scheduler does. No block that is written
+ * belongs to two sequences, or to a slab that is not there; what is had from others is whole; a sequence's rows follow each other without a gap and
  * lie in its own blocks; every open sequence advances within a bounded number of steps.
  *
  * One thread. The books of one run at a time.
@@ -21,6 +21,6 @@ void invariants_add(const struct gpu_engine *engine, const struct gpu_model *mod
 const struct gpu_api *invariants_api(void);
 
 struct invariants_figures {
-    uint64_t steps, rows, moves, grown, shrunk, refused;
+    uint64_t steps, rows, moves, shared, grown, shrunk, refused;
 };
 struct invariants_figures invariants_figures(void);

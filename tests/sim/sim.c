@@ -498,6 +498,7 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->steps = figures.steps;
     sum->grown = figures.grown;
     sum->refused_slabs = figures.refused;
+    sum->shared = figures.shared;
     sum->failures = sim->failures;
     sum->preemptions = host->preemptions;
     sum->wasted_rows = host->wasted_rows;

@@ -24,6 +24,7 @@ struct sim_report {
     struct sim_figures {
         uint64_t asked, accepted, completed, refused, lost; /* requests */
         uint64_t steps, grown, refused_slabs, failures;
+        uint64_t shared;                                 /* blocks of prompts, had from others */
         uint64_t preemptions, wasted_rows, moves, ahead; /* of the last daemon */
         uint64_t stopped, full, cancelled, deadlines, slow_readers;
         uint64_t texts_late, texts_cancelled, texts_dropped, texts_stopped;

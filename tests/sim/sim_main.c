@@ -107,6 +107,7 @@ static bool print(const struct sim_figures *sum)
                                                "slabs grown",
                                                "slabs refused",
                                                "device failures",
+                                               "blocks had from others",
                                                "preemptions",
                                                "wasted rows",
                                                "blocks moved",

@@ -72,9 +72,12 @@ struct fake_options {
     bool ignore_eos;
     int32_t logprobs;
     uint64_t seed; /* of the prompt */
+    uint32_t n;    /* results of the prompt; 0: 1 */
 };
 
 struct seq *fake_seq(const struct fake_options *options, time_us now_us);
+/* It has the prompt of another, as results of one prompt have; that one must be freed later. */
+void fake_seq_sibling(struct seq *seq, const struct seq *first);
 void fake_seq_free(struct seq *seq);
 /* "" when what the sequence got so far is right, and complete if it finished by itself. */
 const char *fake_check(const struct gpu_engine *engine, const struct seq *seq);

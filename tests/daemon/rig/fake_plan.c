@@ -63,6 +63,17 @@ static void check_free(struct gpu_engine *engine, uint32_t group, uint32_t block
                   (unsigned long)engine->touched[group][block]);
 }
 
+/* A row of the same plan begins behind the block: what is in it is another's of the same prompt,
+ * and is read. */
+static bool is_read_only(const struct gpu_engine *engine, const struct gpu_plan *plan,
+                         const struct gpu_append *append)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++)
+        if (plan->rows[i].slot == append->slot)
+            return plan->rows[i].position >= (append->index + 1) * engine->shape.block_tokens;
+    return false;
+}
+
 static void check_appends(struct gpu_engine *engine, const struct gpu_plan *plan)
 {
     for (uint32_t i = 0; i < plan->append_count; i++) {
@@ -73,7 +84,7 @@ static void check_appends(struct gpu_engine *engine, const struct gpu_plan *plan
         check_block(engine, append->group, append->block);
         if (!engine->open_told[append->slot])
             fake_fail(engine, "append to slot %u, which is closed", append->slot);
-        if (!moved)
+        if (!moved && !is_read_only(engine, plan, append))
             check_free(engine, append->group, append->block);
         engine->told[append->group][append->slot][append->index] = append->block;
     }

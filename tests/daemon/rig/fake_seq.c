@@ -26,7 +26,7 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
                                       .min_tokens = options->min_tokens,
                                       .ignore_eos = options->ignore_eos,
                                       .logprobs = options->logprobs,
-                                      .n = 1};
+                                      .n = options->n > 1 ? options->n : 1};
     seq->prompt = prompt;
     seq->prompt_len = options->prompt_len;
     seq->out_tokens = calloc(out, sizeof(*seq->out_tokens));
@@ -38,9 +38,21 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
     return seq;
 }
 
-void fake_seq_free(struct seq *seq)
+/* For what is told apart by who made it: the number of a sequence stands nowhere else here. */
+#define SIBLING UINT32_MAX
+
+void fake_seq_sibling(struct seq *seq, const struct seq *first)
 {
     free((void *)seq->prompt);
+    seq->prompt = first->prompt;
+    seq->prompt_len = first->prompt_len;
+    seq->number = SIBLING;
+}
+
+void fake_seq_free(struct seq *seq)
+{
+    if (seq->number != SIBLING)
+        free((void *)seq->prompt);
     free(seq->out_tokens);
     free(seq->out_logprobs);
     free(seq->out_tops);

@@ -74,6 +74,49 @@ START_TEST(a_retired_block_is_free_only_when_its_step_has_ended)
 }
 END_TEST
 
+START_TEST(a_shared_block_is_free_when_its_last_holder_and_step_are_gone)
+{
+    open_kv(2, 1, 0);
+    kv_slab_add(&kv, 0, 0);
+    uint32_t block = kv_take(&kv, 0);
+    kv_share(&kv, 0, block);
+    kv_share(&kv, 0, block);
+    kv_put_back(&kv, 0, block);
+    kv_retire(&kv, 0, block, 2); /* one of two: step 2 may read it, and the other, too */
+    kv_completed(&kv, 1);
+    kv_completed(&kv, 2);
+    ck_assert_uint_eq(kv.group[0].used, 1);
+    kv_retire(&kv, 0, block, 3);
+    ck_assert_uint_eq(kv.group[0].retired, 1);
+    kv_completed(&kv, 3);
+    ck_assert_uint_eq(kv.group[0].used, 0);
+    kv_destroy(&kv);
+}
+END_TEST
+
+START_TEST(a_moved_block_takes_its_holders_along)
+{
+    open_kv(2, 1, 0);
+    kv_slab_add(&kv, 0, 0);
+    uint32_t from = kv_take(&kv, 0), to = kv_take(&kv, 0);
+    kv_share(&kv, 0, from);
+    kv_share(&kv, 0, from);
+    kv_move(&kv, 0, from, to);
+    kv_move_back(&kv, 0, from, to);
+    ck_assert_uint_eq(kv.group[0].references[from], 3);
+    ck_assert_uint_eq(kv.group[0].used, 1);
+    ck_assert_uint_eq(kv_take(&kv, 0), to);
+    kv_move(&kv, 0, from, to);
+    kv_retire(&kv, 0, from, 0);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_uint_eq(kv.group[0].used, 1);
+        kv_retire(&kv, 0, to, 0);
+    }
+    ck_assert_uint_eq(kv.group[0].used, 0);
+    kv_destroy(&kv);
+}
+END_TEST
+
 START_TEST(a_closed_slab_gives_no_block_but_takes_them_back)
 {
     open_kv(4, 2, 0);
@@ -186,6 +229,8 @@ Suite *kv_suite(void)
     tcase_add_test(tcase, a_slab_gives_each_of_its_blocks_once);
     tcase_add_test(tcase, new_blocks_come_from_the_fullest_slab);
     tcase_add_test(tcase, a_retired_block_is_free_only_when_its_step_has_ended);
+    tcase_add_test(tcase, a_shared_block_is_free_when_its_last_holder_and_step_are_gone);
+    tcase_add_test(tcase, a_moved_block_takes_its_holders_along);
     tcase_add_test(tcase, a_closed_slab_gives_no_block_but_takes_them_back);
     tcase_add_loop_test(tcase, random_use_keeps_the_books, 0, 20);
     tcase_add_test(tcase, a_window_drops_what_no_later_position_sees);

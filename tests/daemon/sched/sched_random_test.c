@@ -52,22 +52,32 @@ static struct fake_options random_options(uint64_t *random, const struct fake_sh
                                  .priority = (int32_t)fake_below(random, 3) - 1,
                                  .ignore_eos = fake_below(random, 4) == 0,
                                  .logprobs = (int32_t)fake_below(random, 4) - 1,
-                                 .seed = fake_random(random)};
+                                 .seed = fake_random(random),
+                                 .n = 1 + fake_below(random, 2) * fake_below(random, 6)};
 }
 
-/* Of one of three audiences; at times sent before its turn, for another's. */
+static void address(struct seq *seq, bool owed, uint64_t *random)
+{
+    seq->sink = fake_below(random, 3);
+    seq->user_id = seq->sink / 2;
+    seq->owed = owed;
+    seq->way_sink = fake_below(random, 3);
+    seq->way_user = fake_below(random, 2);
+}
+
+/* Of one of three audiences, with several results at times; at times sent before its turn, for
+ * another's. */
 static void add_one(struct rig *rig, const struct fake_shape *shape, uint64_t *random)
 {
     struct fake_options options = random_options(random, shape);
     bool owed = fake_below(random, 8) == 0;
     if (owed)
         options.priority = WAITING_PRIORITY_OWED;
-    struct seq *seq = rig->seqs[rig_add(rig, &options)];
-    seq->sink = fake_below(random, 3);
-    seq->user_id = seq->sink / 2;
-    seq->owed = owed;
-    seq->way_sink = fake_below(random, 3);
-    seq->way_user = fake_below(random, 2);
+    uint32_t first = rig_add(rig, &options);
+    address(rig->seqs[first], owed, random);
+    options.max_tokens = 1 + fake_below(random, options.max_tokens);
+    for (uint32_t i = 1; i < options.n && options.job == JOB_GENERATE; i++)
+        address(rig->seqs[rig_add_result(rig, &options, first)], owed, random);
 }
 
 static void cancel_one(struct rig *rig, uint64_t *random)

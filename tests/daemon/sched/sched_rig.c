@@ -114,6 +114,17 @@ const struct gpu_row *rig_row(const struct rig *rig, uint32_t index)
     return NULL;
 }
 
+uint32_t rig_add_result(struct rig *rig, const struct fake_options *options, uint32_t first)
+{
+    struct seq *seq = fake_seq(options, rig->now_us);
+    ck_assert_uint_lt(rig->seq_count, RIG_SEQS_MAX);
+    fake_seq_sibling(seq, rig->seqs[first]);
+    seq->sampling.seed += rig->seq_count;
+    rig->seqs[rig->seq_count++] = seq;
+    sched_add(&rig->sched, seq, rig->now_us);
+    return rig->seq_count - 1;
+}
+
 bool rig_submit(struct rig *rig)
 {
     if (sched_in_flight(&rig->sched) == rig->sched.limits.depth)
@@ -164,29 +175,43 @@ void rig_finish(struct rig *rig)
     ck_abort_msg("it never ends");
 }
 
+/* Counts who holds which block of a group in a table; `seen` by block. */
+static void count_run(const struct kv_run *run, uint16_t *seen)
+{
+    for (uint32_t i = run->first; i < run->end; i++)
+        seen[run->blocks[i]]++;
+}
+
+static const char *check_group(const struct sched *sched, uint32_t g, uint16_t *seen)
+{
+    const struct kv_group *group = &sched->kv.group[g];
+    uint32_t held = 0, used = 0, free_count = 0;
+    for (uint32_t slot = 0; slot < sched->slots_max; slot++)
+        count_run(&sched->tables[slot].group[g], seen);
+    for (uint32_t i = 0; i < sched->slots_max; i++)
+        count_run(&sched->share_memory[i].pins.group[g], seen);
+    for (uint32_t block = 0; block < group->slab_blocks * group->slabs_max; block++) {
+        held += seen[block] > 0;
+        if (seen[block] != group->references[block])
+            return "a block is held by others than its count says";
+    }
+    for (uint32_t slab = 0; slab < group->slabs_max; slab++) {
+        used += group->slab[slab].exists ? group->slab[slab].used : 0;
+        if (group->slab[slab].exists && !group->slab[slab].closed)
+            free_count += group->slab_blocks - group->slab[slab].used;
+    }
+    if (held + group->retired != group->used || used != group->used)
+        return "blocks were lost";
+    return free_count == group->free ? "" : "free blocks are miscounted";
+}
+
 const char *rig_check_kv(const struct rig *rig)
 {
-    const struct sched *sched = &rig->sched;
     const char *wrong = "";
-    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
-        const struct kv_group *group = &sched->kv.group[g];
-        uint8_t *seen = calloc((size_t)group->slab_blocks * group->slabs_max, 1);
-        uint32_t held = 0, used = 0, free_count = 0;
-        for (uint32_t slot = 0; slot < sched->slots_max; slot++) {
-            const struct kv_run *run = &sched->tables[slot].group[g];
-            for (uint32_t i = run->first; i < run->end; i++, held++)
-                if (seen[run->blocks[i]]++ || group->references[run->blocks[i]] != 1)
-                    wrong = "a block is held twice";
-        }
-        for (uint32_t slab = 0; slab < group->slabs_max; slab++) {
-            used += group->slab[slab].exists ? group->slab[slab].used : 0;
-            if (group->slab[slab].exists && !group->slab[slab].closed)
-                free_count += group->slab_blocks - group->slab[slab].used;
-        }
-        if (held + group->retired != group->used || used != group->used)
-            wrong = "blocks were lost";
-        if (free_count != group->free)
-            wrong = "free blocks are miscounted";
+    for (uint32_t g = 0; g < rig->sched.kv.group_count && !*wrong; g++) {
+        const struct kv_group *group = &rig->sched.kv.group[g];
+        uint16_t *seen = calloc((size_t)group->slab_blocks * group->slabs_max, sizeof(*seen));
+        wrong = check_group(&rig->sched, g, seen);
         free(seen);
     }
     return wrong;

@@ -22,6 +22,8 @@ struct fake_shape rig_shape(void); /* one that is small and has no peculiarity *
 void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed);
 void rig_close(struct rig *rig);
 uint32_t rig_add(struct rig *rig, const struct fake_options *options); /* its index */
+/* A further result of a prompt: `first` was added with `n` above 1. */
+uint32_t rig_add_result(struct rig *rig, const struct fake_options *options, uint32_t first);
 
 /* A sequence that generates, of a prompt of its own. */
 struct fake_options rig_generate(uint32_t prompt_len, uint32_t max_tokens);
@@ -38,7 +40,7 @@ void rig_tend(struct rig *rig);
 /* Submits and completes, always as many steps in flight as allowed, until nothing is left to do. */
 void rig_finish(struct rig *rig);
 
-/* The blocks of all tables, each held once, none lost; "" when so. */
+/* The blocks of all tables, each held as often as its count says, none lost; "" when so. */
 const char *rig_check_kv(const struct rig *rig);
 /* What all sequences got, and that each ended at most once (exactly once with `all`). */
 const char *rig_check_answers(const struct rig *rig, bool all);
