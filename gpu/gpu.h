@@ -118,6 +118,9 @@ struct gpu_open {
     uint32_t flags;
     uint64_t seed;       /* random numbers are a function of (seed, position of the sampled token) */
     struct sampler sampler;
+    uint32_t first;      /* position of its first row: those before are in blocks that it is given,
+                            whole ones, which other slots' rows have written and nobody writes */
+    uint32_t seen_first; /* GPU_SLOT_PENALTIES: the `first` ids before that row, in plan->ids */
     uint32_t prompt_len; /* tokens at positions from here on count as output (penalties) */
     uint32_t eos_from;   /* the end tokens are masked for sampled positions below this one;
                             UINT32_MAX = always (ignore_eos) */

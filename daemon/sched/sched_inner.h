@@ -41,6 +41,15 @@ static inline uint32_t sched_blocks_for(const struct sched *sched, uint32_t posi
     return (positions + sched->kv.block_tokens - 1) / sched->kv.block_tokens;
 }
 
+/* It has a penalty: the device counts the tokens that it has seen. */
+static inline bool sched_counts_tokens(const struct seq *seq)
+{
+    const struct sampler *sampler = &seq->sampling.sampler;
+    return seq->params.job == JOB_GENERATE &&
+           (sampler->repetition_penalty != 1 || sampler->presence_penalty != 0 ||
+            sampler->frequency_penalty != 0);
+}
+
 /* sched.c */
 void sched_wait(struct sched *sched, struct seq *seq); /* onto `waiting` */
 void sched_unwait(struct sched *sched, struct seq *seq);
@@ -83,7 +92,7 @@ uint32_t sched_share_blocks(const struct sched *sched, const struct seq *seq, ui
 /* Whether the plan can still name them. */
 bool sched_share_fits(const struct sched *sched, const struct sched_step *step,
                       const struct seq *seq);
-/* It has a slot: it starts with these blocks, or is the one that reads the prompt. */
+/* The plan opens it: it starts with these blocks, or is the one that reads the prompt. */
 void sched_share_begin(struct sched *sched, struct sched_step *step, struct seq *seq);
 void sched_share_undo(struct sched *sched, struct seq *seq); /* its appends are undone */
 /* A row of it was submitted. */

@@ -262,18 +262,14 @@ static void put_open(struct builder *b, struct seq *seq)
 {
     struct gpu_plan *plan = &b->step->plan;
     const struct sampling *sampling = &seq->sampling;
-    bool generate = seq->params.job == JOB_GENERATE;
-    const struct sampler *sampler = &sampling->sampler;
-    bool penalties =
-        generate && (sampler->repetition_penalty != 1 || sampler->presence_penalty != 0 ||
-                     sampler->frequency_penalty != 0);
+    bool penalties = sched_counts_tokens(seq);
     bool pool = seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_MEAN;
     b->step->opened[plan->open_count] = seq;
     b->step->opens[plan->open_count++] = (struct gpu_open){
         .slot = seq->slot,
         .flags = (penalties ? GPU_SLOT_PENALTIES : 0) | (pool ? GPU_SLOT_POOL : 0),
         .seed = sampling->seed,
-        .sampler = *sampler,
+        .sampler = sampling->sampler,
         .prompt_len = seq->prompt_len,
         .eos_from = sampling->ignore_eos ? UINT32_MAX : seq->prompt_len + sampling->min_tokens,
         .stop_ids_first = plan->id_count,

@@ -32,20 +32,29 @@ static uint32_t end_block(const struct sched *sched, const struct sched_share *s
 /* ---- who has a prompt in common ----------------------------------------------------------------
  */
 
+/* Ids that a plan needs for a sequence beside those of what it has from others: stop tokens, and
+ * the rest of its prompt, or a part of that. */
+static uint32_t other_ids(const struct sched *sched)
+{
+    return GPU_STOP_IDS_MAX + sched->kv.block_tokens + 2;
+}
+
 /* Positions that a sequence need not compute when another has: 0 when it shares nothing. */
 static uint32_t shareable(const struct sched *sched, const struct seq *seq)
 {
-    const struct sampler *sampler = &seq->sampling.sampler;
+    const struct gpu_limits *limits = &sched->limits;
     uint32_t groups = sched->kv.group_count;
     uint32_t blocks = (seq->prompt_len - 1) / sched->kv.block_tokens;
-    /* Penalties count the prompt's tokens as they are read. */
-    if (seq->params.job != JOB_GENERATE || seq->sampling.n < 2 ||
-        sampler->repetition_penalty != 1 || sampler->presence_penalty != 0 ||
-        sampler->frequency_penalty != 0)
+    if (seq->params.job != JOB_GENERATE || seq->sampling.n < 2)
         return 0;
     /* One plan has to name them all, beside what the decode rows take. */
-    if ((uint64_t)groups * (blocks + 1u + sched->slots_max) > sched->limits.appends_max)
+    if ((uint64_t)groups * (blocks + 1u + sched->slots_max) > limits->appends_max)
         return 0;
+    if (sched_counts_tokens(seq) && limits->ids_max < other_ids(sched))
+        return 0;
+    if (sched_counts_tokens(seq))
+        blocks =
+            sched_min(blocks, (limits->ids_max - other_ids(sched)) / sched->kv.block_tokens);
     return blocks * sched->kv.block_tokens;
 }
 
@@ -193,8 +202,11 @@ bool sched_share_fits(const struct sched *sched, const struct sched_step *step,
     uint32_t need = sched->kv.group_count; /* and a block of its own */
     for (uint32_t g = 0; g < sched->kv.group_count; g++)
         need += sched_share_blocks(sched, seq, g);
-    return need == sched->kv.group_count ||
-           step->plan.append_count + need <= sched->limits.appends_max;
+    if (need == sched->kv.group_count)
+        return true;
+    uint32_t ids = sched_counts_tokens(seq) ? seq->siblings->len + other_ids(sched) : 0;
+    return step->plan.append_count + need <= sched->limits.appends_max &&
+           step->plan.id_count + ids <= sched->limits.ids_max;
 }
 
 void sched_share_begin(struct sched *sched, struct sched_step *step, struct seq *seq)
@@ -218,7 +230,11 @@ void sched_share_begin(struct sched *sched, struct sched_step *step, struct seq 
                 .slot = seq->slot, .group = g, .index = i, .block = from->blocks[i]};
         }
     }
-    seq->num_computed = share->len;
+    struct gpu_open *open = &step->opens[step->plan.open_count - 1];
+    seq->num_computed = open->first = share->len;
+    open->seen_first = step->plan.id_count;
+    for (uint32_t i = 0; i < share->len && sched_counts_tokens(seq); i++)
+        step->ids[step->plan.id_count++] = share->prompt[i];
 }
 
 void sched_share_undo(struct sched *sched, struct seq *seq)

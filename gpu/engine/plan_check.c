@@ -82,6 +82,14 @@ static void rows_check(const struct rank *rank, const struct gpu_plan *plan)
     assert(scores <= limits->scores_max && embeds <= limits->embeds_max);
 }
 
+static void seen_check(const struct rank *rank, const struct gpu_plan *plan,
+                       const struct gpu_open *open)
+{
+    assert(open->seen_first <= plan->id_count && open->first <= plan->id_count - open->seen_first);
+    for (uint32_t i = 0; i < open->first; i++)
+        assert((uint32_t)plan->ids[open->seen_first + i] < rank->engine->facts.model.vocab);
+}
+
 static void opens_note(struct rank *rank, const struct gpu_plan *plan)
 {
     const struct gpu_limits *limits = &rank->engine->facts.limits;
@@ -95,6 +103,10 @@ static void opens_note(struct rank *rank, const struct gpu_plan *plan)
         assert(open->bias_first <= plan->bias_count &&
                open->bias_count <= plan->bias_count - open->bias_first);
         bool penalties = open->flags & GPU_SLOT_PENALTIES;
+        assert(open->first < limits->context_max && !(open->flags & GPU_SLOT_POOL && open->first));
+        assert(open->first % rank->engine->facts.model.block_tokens == 0);
+        if (penalties)
+            seen_check(rank, plan, open);
         rank->slots[open->slot] =
             (struct rank_slot){.open = true, .penalties = penalties, .logprobs = open->logprobs};
         rank->penalty_slots += penalties;

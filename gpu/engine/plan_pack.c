@@ -105,6 +105,7 @@ static void open_write(struct pack_open *to, const struct gpu_open *open, const 
     *to = (struct pack_open){
         .slot = open->slot,
         .bias_first = open->bias_first,
+        .seen_first = open->seen_first,
         .state =
             {
                 .flags = open->flags,
@@ -115,6 +116,7 @@ static void open_write(struct pack_open *to, const struct gpu_open *open, const 
                 .eos_from = open->eos_from,
                 .bias_count = open->bias_count,
                 .stop_count = open->stop_ids_count,
+                .first = open->first,
             },
     };
     if (open->stop_ids_count)

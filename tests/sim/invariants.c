@@ -198,8 +198,7 @@ static void check_row(struct request_table *ledger, const struct gpu_row *row, u
     }
     if (slot->row_step == step && slot->length > 0)
         WRONG("two rows of slot %u in step %" PRIu64, row->slot, step);
-    bool begins = slot->length == 0 && row->position % ledger->model.block_tokens == 0;
-    if ((row->position != slot->length && !begins) || row->q_len == 0)
+    if (row->position != slot->length || row->q_len == 0)
         WRONG("slot %u has %u positions, its row is %u at %u", row->slot, slot->length, row->q_len,
               row->position);
     if (row->input == GPU_LAST && !slot->sampled)
@@ -257,8 +256,8 @@ static void follow(struct request_table *ledger, const struct gpu_plan *plan)
             WRONG("slot %u is opened and is open", plan->opens[i].slot);
         slot->open = true;
         slot->sampled = false;
-        slot->length = 0;
-        slot->row_step = plan->step;
+        slot->length = plan->opens[i].first;
+        slot->row_step = plan->step - 1;
         memset(slot->count, 0, sizeof(slot->count));
     }
     for (uint32_t i = 0; i < plan->append_count && !books.scene->failed; i++)

@@ -41,13 +41,14 @@ struct batch_slot {
     uint32_t flags;    /* GPU_SLOT_PENALTIES, GPU_SLOT_POOL */
     uint32_t logprobs; /* the n likeliest are wanted too, at most GPU_LOGPROBS_MAX */
     uint64_t seed;
+    const int32_t *before; /* [first] ids, there while the step lasts that opens the slot */
     struct sampler sampler;
     uint32_t prompt_len; /* tokens at positions from here on count as output */
     uint32_t
         eos_from; /* end tokens are masked for sampled positions below this; UINT32_MAX: always */
     uint32_t bias_count;
     uint32_t stop_count;
-    uint32_t reserved;
+    uint32_t first; /* position of its first row */
     int32_t stop_ids[GPU_STOP_IDS_MAX];
 };
 

@@ -32,10 +32,13 @@ __global__ void count_kernel(struct count_args a)
     if (!(slot.flags & GPU_SLOT_PENALTIES))
         return;
     unsigned short *seen = a.batch.seen + (size_t)row.slot * a.vocab;
-    if (row.position == 0)
+    if (row.position == slot.first) {
         for (uint32_t i = threadIdx.x; i < a.vocab; i += blockDim.x)
             seen[i] = 0;
-    __syncthreads();
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < slot.first; i += blockDim.x)
+            count_token(seen + slot.before[i], i < slot.prompt_len);
+    }
     for (uint32_t i = threadIdx.x; i < row.q_len; i += blockDim.x)
         count_token(seen + a.batch.token_id[row.token + i], row.position + i < slot.prompt_len);
 }

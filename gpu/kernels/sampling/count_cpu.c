@@ -2,6 +2,14 @@
 
 #include "gpu/kernels/cpu/body.h"
 
+static void count_token(uint16_t *entry, bool prompt)
+{
+    if (prompt)
+        *entry |= COUNT_PROMPT;
+    else if ((*entry & COUNT_MAX) < COUNT_MAX)
+        ++*entry;
+}
+
 static void count_row(const void *params, uint32_t index)
 {
     const struct count_args *args = params;
@@ -14,15 +22,13 @@ static void count_row(const void *params, uint32_t index)
         return;
     uint16_t *seen = (uint16_t *)dev(batch->seen) + (size_t)row->slot * args->vocab;
     const int32_t *ids = (const int32_t *)dev(batch->token_id) + row->token;
-    if (!row->position)
+    if (row->position == slot->first) {
         memset(seen, 0, args->vocab * sizeof *seen);
-    for (uint32_t i = 0; i < row->q_len; i++) {
-        uint16_t *entry = seen + ids[i];
-        if (row->position + i < slot->prompt_len)
-            *entry |= COUNT_PROMPT;
-        else if ((*entry & COUNT_MAX) < COUNT_MAX)
-            ++*entry;
+        for (uint32_t i = 0; i < slot->first; i++)
+            count_token(seen + ((const int32_t *)dev(slot->before))[i], i < slot->prompt_len);
     }
+    for (uint32_t i = 0; i < row->q_len; i++)
+        count_token(seen + ids[i], row->position + i < slot->prompt_len);
 }
 
 cudaError_t op_count(const struct count_args *args, cudaStream_t stream)

@@ -13,6 +13,8 @@ struct pack_slab {
 struct pack_open {
     uint32_t slot;
     uint32_t bias_first; /* in the section of biases; batch_slot.bias_count of them */
+    uint32_t seen_first; /* in the section of ids; what state.before is to point to */
+    uint32_t reserved;
     struct batch_slot state;
 };
 

@@ -32,6 +32,7 @@ __device__ static void write_opens(const struct pack_head *wire, const struct ba
 {
     const struct pack_open *opens = section<struct pack_open>(wire, wire->opens);
     const struct gpu_bias *bias = section<struct gpu_bias>(wire, wire->bias);
+    const int32_t *ids = section<int32_t>(wire, wire->ids);
     uint32_t lane = threadIdx.x % WARP;
     for (uint32_t i = threadIdx.x / WARP; i < wire->open_count; i += blockDim.x / WARP) {
         const struct pack_open *open = &opens[i];
@@ -39,6 +40,9 @@ __device__ static void write_opens(const struct pack_head *wire, const struct ba
         uint32_t *to = reinterpret_cast<uint32_t *>(&batch.slots[open->slot]);
         for (uint32_t word = lane; word < sizeof open->state / 4; word += WARP)
             to[word] = from[word];
+        __syncwarp();
+        if (lane == 0)
+            batch.slots[open->slot].before = ids + open->seen_first;
         struct gpu_bias *entries = writable(batch.bias) + (size_t)open->slot * GPU_BIAS_MAX;
         for (uint32_t b = lane; b < open->state.bias_count; b += WARP)
             entries[b] = bias[open->bias_first + b];

@@ -7,8 +7,10 @@
 #include "protocol/base/minimum.h"
 
 /* Everything here is device memory, read through dev(). */
-static void tables_write(const struct pack_head *wire, const struct batch *batch)
+static void tables_write(const struct pack_head *wire, const struct step_begin_args *args)
 {
+    const struct batch *batch = &args->batch;
+    const int32_t *ids = (const int32_t *)((const char *)args->wire + wire->ids); /* device */
     const char *base = (const char *)wire;
     const struct pack_slab *slabs = (const struct pack_slab *)(base + wire->slabs);
     for (uint32_t i = 0; i < wire->slab_count; i++) {
@@ -21,6 +23,7 @@ static void tables_write(const struct pack_head *wire, const struct batch *batch
         const struct pack_open *open = &opens[i];
         struct batch_slot *slots = dev(batch->slots);
         slots[open->slot] = open->state;
+        slots[open->slot].before = ids + open->seen_first;
         struct gpu_bias *to = dev(batch->bias + (size_t)open->slot * GPU_BIAS_MAX);
         if (open->state.bias_count)
             memcpy(to, bias + open->bias_first, open->state.bias_count * sizeof *to);
@@ -101,7 +104,7 @@ static void expand(const void *data, uint32_t index)
         .result_tops = wire->result_tops,
         .tokens_out = wire->tokens_out,
     };
-    tables_write(wire, batch);
+    tables_write(wire, args);
     struct batch_counts counts = wire->counts;
     counts.rows = min_u32(counts.rows, batch->rows_max);
     counts.tokens = min_u32(counts.tokens, batch->tokens_max);

@@ -73,6 +73,7 @@ struct fake_options {
     int32_t logprobs;
     uint64_t seed; /* of the prompt */
     uint32_t n;    /* results of the prompt; 0: 1 */
+    bool penalty;
 };
 
 struct seq *fake_seq(const struct fake_options *options, time_us now_us);

@@ -63,6 +63,14 @@ static void check_free(struct gpu_engine *engine, uint32_t group, uint32_t block
                   (unsigned long)engine->touched[group][block]);
 }
 
+static bool begins_right(const struct gpu_plan *plan, const struct gpu_open *open)
+{
+    for (uint32_t i = 0; i < plan->row_count; i++)
+        if (plan->rows[i].slot == open->slot)
+            return plan->rows[i].position == open->first;
+    return false;
+}
+
 /* A row of the same plan begins behind the block: what is in it is another's of the same prompt,
  * and is read. */
 static bool is_read_only(const struct gpu_engine *engine, const struct gpu_plan *plan,
@@ -128,6 +136,9 @@ void fake_check_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
         if (engine->open_told[plan->opens[i].slot])
             fake_fail(engine, "slot %u opened twice", plan->opens[i].slot);
         engine->open_told[plan->opens[i].slot] = true;
+        if (!begins_right(plan, &plan->opens[i]))
+            fake_fail(engine, "slot %u does not begin where its opening says",
+                      plan->opens[i].slot);
         uint32_t blocks = engine->shape.context_max / engine->shape.block_tokens + 1;
         for (uint32_t g = 0; g < engine->shape.group_count; g++)
             for (uint32_t b = 0; b < blocks; b++)

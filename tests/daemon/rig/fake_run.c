@@ -133,6 +133,18 @@ static void run_opens(struct gpu_engine *engine, const struct gpu_plan *plan)
     }
 }
 
+/* The tokens that are told to be before a sequence's first row are those that others have read. */
+static void check_seen(struct gpu_engine *engine, const struct gpu_plan *plan,
+                       const struct gpu_open *open)
+{
+    for (uint32_t i = 0; i < open->first && open->flags & GPU_SLOT_PENALTIES; i++)
+        if (open->seen_first + i >= plan->id_count ||
+            plan->ids[open->seen_first + i] != *at(engine, &engine->slots[open->slot], 0, i)) {
+            fake_fail(engine, "slot %u is told a wrong token for position %u", open->slot, i);
+            return;
+        }
+}
+
 static void run_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
 {
     uint32_t tokens = engine->shape.block_tokens;
@@ -149,6 +161,8 @@ static void run_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
         const struct gpu_append *append = &plan->appends[i];
         engine->slots[append->slot].table[append->group][append->index] = append->block;
     }
+    for (uint32_t i = 0; i < plan->open_count; i++)
+        check_seen(engine, plan, &plan->opens[i]);
 }
 
 void fake_poison(struct gpu_engine *engine, uint32_t group, uint32_t slab)

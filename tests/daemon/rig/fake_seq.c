@@ -20,7 +20,7 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
     seq->priority = options->priority;
     seq->arrived_us = now_us;
     seq->sampling = (struct sampling){.sampler.top_p = 1,
-                                      .sampler.repetition_penalty = 1,
+                                      .sampler.repetition_penalty = options->penalty ? 1.5f : 1,
                                       .seed = options->seed,
                                       .max_tokens = options->max_tokens,
                                       .min_tokens = options->min_tokens,

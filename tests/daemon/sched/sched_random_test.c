@@ -52,6 +52,7 @@ static struct fake_options random_options(uint64_t *random, const struct fake_sh
                                  .priority = (int32_t)fake_below(random, 3) - 1,
                                  .ignore_eos = fake_below(random, 4) == 0,
                                  .logprobs = (int32_t)fake_below(random, 4) - 1,
+                                 .penalty = fake_below(random, 3) == 0,
                                  .seed = fake_random(random),
                                  .n = 1 + fake_below(random, 2) * fake_below(random, 6)};
 }

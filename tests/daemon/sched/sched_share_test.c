@@ -71,16 +71,17 @@ START_TEST(a_prompt_of_many_results_is_read_once)
 {
     static const uint32_t max_tokens[] = {1, 2, 30};
     struct fake_shape shape = shape_of(1 + (uint32_t)_i % 2);
-    shape.tokens_max = 64;
+    shape.tokens_max = _i >= 6 ? 256 : 64;
     rig_open(&rig, &shape, 1);
-    struct fake_options options = results(PROMPT, max_tokens[_i / 2]);
+    struct fake_options options = results(PROMPT, max_tokens[_i / 2 % 3]);
+    options.penalty = _i >= 6; /* then the device is told the tokens that it does not read */
     add_all(&options);
     uint32_t steps = 0;
     for (; rig.seqs[RESULTS - 1]->out_count == 0; steps++) {
         ck_assert(rig_submit(&rig) && rig_complete(&rig));
         check();
     }
-    ck_assert_uint_eq(steps, 3 + 2);
+    ck_assert_uint_eq(steps, _i >= 6 ? 1 + 7 : 3 + 2);
     ck_assert_uint_eq(rig.stats.prompt_tokens_total, PROMPT + (RESULTS - 1) * (PROMPT - SHARED));
     ck_assert_uint_eq(rig.stats.prompt_tokens_shared_total, (RESULTS - 1) * SHARED);
     finish_and_close();
@@ -231,7 +232,7 @@ START_TEST(a_block_that_several_hold_is_moved_for_all)
 }
 END_TEST
 
-/* Scores, embeddings and a lone result leave no position out, nor does who counts tokens. */
+/* Scores, embeddings and a lone result leave no position out. */
 START_TEST(who_needs_every_position_reads_it)
 {
     static const struct fake_options kinds[] = {
@@ -258,7 +259,7 @@ Suite *sched_share_suite(void)
     Suite *suite = suite_create("sched, results of one prompt");
     TCase *tcase = tcase_create("shared");
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, a_prompt_of_many_results_is_read_once, 0, 6);
+    tcase_add_loop_test(tcase, a_prompt_of_many_results_is_read_once, 0, 12);
     tcase_add_test(tcase, the_others_start_one_step_behind_the_prompt);
     tcase_add_test(tcase, blocks_of_a_prompt_are_held_once);
     tcase_add_test(tcase, who_comes_behind_them_does_not_wait_for_the_prompt);

@@ -196,6 +196,40 @@ START_TEST(penalties_follow_what_was_seen)
 }
 END_TEST
 
+/* A slot that begins behind tokens which others have read, more than a block of threads has. */
+START_TEST(the_first_row_counts_what_lies_before_it)
+{
+    enum { BEFORE = 320, PROMPT = 310, VOCAB = 61, COUNT = 5 };
+    int32_t ids[BEFORE + COUNT];
+    begin(VOCAB);
+    for (int32_t i = 0; i < BEFORE; i++)
+        ids[i] = i * 7 % 50; /* and never the last eleven */
+    scene.slot[0].flags = GPU_SLOT_PENALTIES;
+    scene.slot[0].prompt_len = PROMPT;
+    scene.slot[0].first = BEFORE;
+    scene.slot[0].before = rig_new(ids, BEFORE * sizeof *ids);
+    for (int twice = 0; twice < 2; twice++) { /* what the slot had before counts no more */
+        struct count_args args = {.vocab = VOCAB};
+        scene.counts = (struct batch_counts){0};
+        scene_row(&scene, 0, BEFORE, COUNT, GPU_SAMPLE);
+        memcpy(ids + BEFORE, scene.ids, COUNT * sizeof *ids);
+        scene_step(&scene);
+        args.batch = scene.batch;
+        OK(op_count(&args, rig_stream));
+        rig_wait();
+    }
+    uint16_t seen[VOCAB];
+    rig_read(seen, scene.batch.seen, sizeof seen);
+    for (int32_t token = 0; token < VOCAB; token++) {
+        uint32_t output = 0, prompt = 0;
+        for (uint32_t i = 0; i < BEFORE + COUNT; i++)
+            *(i < PROMPT ? &prompt : &output) += ids[i] == token;
+        ck_assert_uint_eq(seen[token], output | (prompt ? COUNT_PROMPT : 0));
+    }
+    end();
+}
+END_TEST
+
 START_TEST(counts_stop_at_their_greatest_value)
 {
     begin(2);
@@ -386,6 +420,7 @@ Suite *sample_suite(void)
     tcase_add_loop_test(tcase, results_go_to_the_step_s_own_place_and_end_it, 0, 4);
     tcase_add_loop_test(tcase, penalties_follow_what_was_seen, 0, 5);
     tcase_add_test(tcase, counts_stop_at_their_greatest_value);
+    tcase_add_test(tcase, the_first_row_counts_what_lies_before_it);
     tcase_add_test(tcase, bias_and_end_tokens_are_heeded);
     tcase_add_test(tcase, what_is_no_number_is_never_taken);
     tcase_add_loop_test(tcase, scores_are_log_probabilities_of_targets_and_the_likeliest, 0, 3);
