@@ -20,6 +20,7 @@ struct replica_room {
     uint64_t kv_tokens;      /* positions that free blocks, and such as may be had, would hold */
     uint64_t prefill_tokens; /* that may be added before prompts would queue up there */
     uint64_t wait_us;        /* predicted time until a sequence sent now begins */
+    uint64_t token_ns;       /* what a prompt's token takes, about; 0 = not known */
     bool empty;              /* nothing at all is there: takes whatever can fit at all */
 };
 

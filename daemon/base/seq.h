@@ -50,6 +50,8 @@ struct seq {
     struct request *request; /* loop only: the worker must not follow it */
     uint64_t id;             /* daemon-wide number, for the log */
     uint32_t number;         /* within the request, as the client counts */
+    uint32_t result;         /* which of its prompt's n */
+    uint32_t had;            /* of its prompt: another result sent to its replica reads it, maybe */
     uint64_t user_id;        /* for fairness and logs */
     uint64_t sink;           /* number of its sink */
     /* Sent before its turn: for it the youngest of this sink's sequences gives its slot up, or
@@ -104,6 +106,7 @@ struct seq {
     bool released; /* told, or nobody is there to tell */
     bool refused;  /* its prompt was not taken: it ends as it enters, with `failure` */
     struct replica *replica;
+    uint32_t homes; /* result 0: a bit for each replica that some result of the prompt was sent to */
     struct text_stream *text_stream; /* its text; NULL when nobody asks for that */
 
     /* Worker only; zero when the sequence is sent. See daemon/sched/sched.h. */

@@ -30,10 +30,27 @@ static struct seq *next(struct server *server)
     return NULL;
 }
 
+/* Where other results of its prompt were sent, and what of it they have in common. */
+static struct replica_common common_of(const struct server *server, const struct seq *seq)
+{
+    const struct seq *first = seq - seq->result;
+    uint32_t block = server->model.block_tokens;
+    if (seq->params.job != JOB_GENERATE || first->homes == 0 || block == 0)
+        return (struct replica_common){.len = 0};
+    return (struct replica_common){.len = (seq->prompt_len - 1) / block * block,
+                                   .homes = first->homes};
+}
+
 static void send(struct server *server, struct replica *replica, struct seq *seq, uint64_t loss,
                  time_us now_us)
 {
-    waiting_take(&server->waiting, seq, seq->prompt_len + loss);
+    struct replica_common common = common_of(server, seq);
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        if (server->replicas[i] == replica) {
+            seq->had = common.homes >> i & 1 ? common.len : 0;
+            (seq - seq->result)->homes |= 1u << i;
+        }
+    waiting_take(&server->waiting, seq, seq->prompt_len - seq->had + loss);
     if (seq_make_room(seq, server->model.hidden, &server->failure)) {
         seq->finish = FINISH_ERROR;
         seq->failure = &server->failure;
@@ -156,7 +173,8 @@ void dispatch(struct server *server, time_us now_us)
     for (uint32_t i = 0; i < server->replica_count; i++)
         rooms[i] = server->replicas[i]->api->room(server->replicas[i]);
     for (; seq; seq = next(server), sent++) {
-        uint32_t pick = replica_select(rooms, server->replica_count, seq->prompt_len);
+        struct replica_common common = common_of(server, seq);
+        uint32_t pick = replica_select(rooms, server->replica_count, seq->prompt_len, &common);
         if (pick == REPLICA_NONE)
             break;
         send(server, server->replicas[pick], seq, 0, now_us);

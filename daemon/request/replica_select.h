@@ -11,6 +11,14 @@
 
 #define REPLICA_NONE UINT32_MAX
 
+/* What of a prompt need not be read where other results of it were sent. */
+struct replica_common {
+    uint32_t len;   /* prompt tokens, fewer than there are */
+    uint32_t homes; /* a bit for each such replica */
+};
+
 /* The room's index: among those that take a sequence of so many prompt tokens, the shortest wait
- * first, then the most free KV; REPLICA_NONE when all are full. */
-uint32_t replica_select(const struct replica_room *rooms, uint32_t count, uint32_t prompt_len);
+ * first, reading what is had elsewhere included; then where less is to be read, then the most free
+ * KV; REPLICA_NONE when all are full. */
+uint32_t replica_select(const struct replica_room *rooms, uint32_t count, uint32_t prompt_len,
+                        const struct replica_common *common);

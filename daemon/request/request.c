@@ -83,6 +83,7 @@ int request_add(struct request *request, const struct message_prompt *prompt, co
     for (uint32_t result = 0; result < n; result++) {
         struct seq *seq = &request->seqs[request->seq_count++];
         seq->params = request->params;
+        seq->result = result;
         seq->sampling = prompt->sampling;
         seq->sampling.seed = seed_of(prompt->sampling.seed, result);
         seq->prompt = tokens;

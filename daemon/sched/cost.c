@@ -87,6 +87,15 @@ void cost_learn(struct cost *cost, const struct cost_work *work, double us)
     cost->samples++;
 }
 
+uint64_t cost_token_ns(const struct cost *cost, uint32_t tokens)
+{
+    struct cost_work work = {.rows = 0};
+    if (!cost_known(cost))
+        return 0;
+    cost_add_row(&work, 0, tokens);
+    return (uint64_t)(cost_predict_us(cost, &work) * 1000 / tokens);
+}
+
 static bool within(const struct cost *cost, const struct cost_work *work, uint32_t position,
                    uint32_t q_len, double target_us)
 {

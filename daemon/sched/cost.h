@@ -42,6 +42,9 @@ void cost_learn(struct cost *cost, const struct cost_work *work, double us);
 bool cost_known(const struct cost *cost);
 double cost_predict_us(const struct cost *cost, const struct cost_work *work);
 
+/* What a token of a prompt takes, in nanoseconds, that is read in steps of so many; 0: unknown. */
+uint64_t cost_token_ns(const struct cost *cost, uint32_t tokens);
+
 /* The most tokens, up to q_max, of a further row from `position` on that keep the step within
  * target_us; 0 when even one does not. */
 uint32_t cost_tokens(const struct cost *cost, const struct cost_work *work, uint32_t position,

@@ -316,6 +316,7 @@ struct replica_room sched_room(const struct sched *sched, time_us now_us)
     room.wait_us = (uint64_t)(sched_estimate_us(sched) + (backlog > 0 && cost_known(&sched->cost)
                                                               ? cost_predict_us(&sched->cost, &work)
                                                               : 0));
+    room.token_ns = cost_token_ns(&sched->cost, sched->limits.tokens_max);
     room.empty = sched->slot_count == 0 && sched->waiting_count == 0;
     return room;
 }

@@ -66,7 +66,7 @@ void worker_destroy(struct worker *worker)
 void worker_send(struct worker *worker, struct seq *seq)
 {
     worker->sent++;
-    worker->sent_tokens += seq->prompt_len;
+    worker->sent_tokens += seq->prompt_len - seq->had;
     mailbox_push(&worker->in, &seq->in_link);
 }
 
@@ -134,6 +134,7 @@ struct replica_room worker_room(const struct worker *worker)
     room.kv_tokens = less(atomic_load(&shown->kv_tokens), way_tokens);
     room.prefill_tokens = less(atomic_load(&shown->prefill_tokens), way_tokens);
     room.wait_us = atomic_load(&shown->wait_us);
+    room.token_ns = atomic_load(&shown->token_ns);
     room.empty = way == 0 && atomic_load(&shown->empty);
     return room;
 }

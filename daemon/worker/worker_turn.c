@@ -95,7 +95,7 @@ static void take_mail(struct worker *worker, time_us now_us)
         struct seq *seq = container_of(in, struct seq, in_link);
         in = in->next;
         worker->taken++;
-        worker->taken_tokens += seq->prompt_len;
+        worker->taken_tokens += seq->prompt_len - seq->had;
         take_sequence(worker, seq, now_us);
     }
     while (cancels != NULL) {
@@ -240,6 +240,7 @@ static void show_room(struct worker *worker, time_us now_us)
     atomic_store_explicit(&shown->kv_tokens, room.kv_tokens, memory_order_relaxed);
     atomic_store_explicit(&shown->prefill_tokens, room.prefill_tokens, memory_order_relaxed);
     atomic_store_explicit(&shown->wait_us, room.wait_us, memory_order_relaxed);
+    atomic_store_explicit(&shown->token_ns, room.token_ns, memory_order_relaxed);
     /* Last: who sees them as taken sees the room without them. */
     atomic_store_explicit(&shown->taken, worker->taken, memory_order_release);
     atomic_store_explicit(&shown->taken_tokens, worker->taken_tokens, memory_order_release);

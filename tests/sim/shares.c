@@ -361,6 +361,21 @@ static uint64_t loss(struct shares *shares, const struct seq *owed)
     return youngest ? (uint64_t)youngest->prompt_len + seq_out_count(youngest) : 0;
 }
 
+/* The prompt, or what is left of it where another result of it was sent. */
+static uint64_t to_read(struct shares *shares, const struct replica *replica,
+                        const struct seq *seq)
+{
+    const struct request *request = seq->request;
+    uint32_t block = shares->server->model.block_tokens;
+    for (uint32_t i = 0; i < request->seq_count; i++) {
+        const struct seq *other = &request->seqs[i];
+        if (other != seq && other->prompt == seq->prompt && other->replica == replica &&
+            seq->params.job == JOB_GENERATE)
+            return seq->prompt_len - (seq->prompt_len - 1) / block * block;
+    }
+    return seq->prompt_len;
+}
+
 static void send(struct replica *replica, struct seq *seq)
 {
     struct shares *shares = present;
@@ -368,7 +383,8 @@ static void send(struct replica *replica, struct seq *seq)
     if (!shares->scene->failed) {
         check_level(shares, seq);
         check_users(shares, seq);
-        struct shares_due due = due_of(seq, seq->prompt_len + (seq->owed ? loss(shares, seq) : 0));
+        struct shares_due due =
+            due_of(seq, to_read(shares, replica, seq) + (seq->owed ? loss(shares, seq) : 0));
         charge(shares, &due);
         compare(shares);
     }

@@ -9,6 +9,8 @@ static const struct replica_room busy = {
 static const struct replica_room busier = {
     .ready = true, .sequences = 2, .kv_tokens = 900, .prefill_tokens = 100, .wait_us = 70};
 
+static const struct replica_common nothing;
+
 static const struct {
     struct replica_room rooms[3];
     uint32_t count, prompt_len, want;
@@ -24,20 +26,45 @@ static const struct {
 
 START_TEST(a_replica_takes_what_has_room)
 {
-    ck_assert_uint_eq(replica_select(cases[_i].rooms, cases[_i].count, cases[_i].prompt_len),
-                      cases[_i].want);
+    ck_assert_uint_eq(
+        replica_select(cases[_i].rooms, cases[_i].count, cases[_i].prompt_len, &nothing),
+        cases[_i].want);
 }
 END_TEST
 
 START_TEST(the_shortest_wait_comes_first_and_then_the_most_kv)
 {
     struct replica_room rooms[3] = {busier, busy, idle};
-    ck_assert_uint_eq(replica_select(rooms, 3, 100), 2);
-    ck_assert_uint_eq(replica_select(rooms, 2, 100), 1);
-    ck_assert_uint_eq(replica_select(rooms, 2, 500), 0);
+    ck_assert_uint_eq(replica_select(rooms, 3, 100, &nothing), 2);
+    ck_assert_uint_eq(replica_select(rooms, 2, 100, &nothing), 1);
+    ck_assert_uint_eq(replica_select(rooms, 2, 500, &nothing), 0);
     rooms[0].wait_us = rooms[1].wait_us;
-    ck_assert_uint_eq(replica_select(rooms, 2, 100), 0);
-    ck_assert_uint_eq(replica_select(rooms, 0, 100), REPLICA_NONE);
+    ck_assert_uint_eq(replica_select(rooms, 2, 100, &nothing), 0);
+    ck_assert_uint_eq(replica_select(rooms, 0, 100, &nothing), REPLICA_NONE);
+}
+END_TEST
+
+/* Results of one prompt stay together while reading it elsewhere takes longer than to wait. */
+START_TEST(the_same_prompt_is_read_elsewhere_only_where_that_pays)
+{
+    struct replica_room rooms[3] = {idle, busy, busier};
+    struct replica_common common = {.len = 384, .homes = 1u << 1};
+    for (int i = 0; i < 3; i++)
+        rooms[i].token_ns = 200;
+    rooms[1].wait_us = 384 / 5;
+    ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 1);
+    rooms[1].wait_us = 384 / 5 + 1;
+    ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 0);
+    common.homes = 1u << 0 | 1u << 1;
+    ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 0);
+    rooms[1].wait_us = 0; /* nobody knows the cost: together */
+    rooms[0].token_ns = rooms[2].token_ns = 0;
+    common.homes = 1u << 1;
+    ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 1);
+    rooms[1].kv_tokens = 16; /* enough for what is left of the prompt */
+    ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 1);
+    rooms[1].kv_tokens = 15;
+    ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 0);
 }
 END_TEST
 
@@ -47,6 +74,7 @@ Suite *place_suite(void)
     TCase *tcase = tcase_create("rooms");
     tcase_add_loop_test(tcase, a_replica_takes_what_has_room, 0, sizeof(cases) / sizeof(cases[0]));
     tcase_add_test(tcase, the_shortest_wait_comes_first_and_then_the_most_kv);
+    tcase_add_test(tcase, the_same_prompt_is_read_elsewhere_only_where_that_pays);
     suite_add_tcase(suite, tcase);
     return suite;
 }
