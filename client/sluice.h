@@ -87,8 +87,8 @@ typedef struct sluice_params {
     /* -1 = not given */
     int64_t top_k, seed, max_tokens, min_tokens;
     int logprobs; /* -1 none, 0 of the chosen token, n of the n likeliest too */
-    int ignore_eos;
-    int n;                   /* results per prompt, at least 1 */
+    int ignore_eos;          /* end tokens, and stop_ids, are never sampled */
+    int n;                   /* results per prompt, at least 1; they read it once */
     const char *const *stop; /* stop strings, UTF-8 */
     size_t stop_count;
     const int32_t *stop_ids;

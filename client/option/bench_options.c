@@ -38,7 +38,7 @@ const struct option bench_load_options[] = {
      "arrivals and lengths from a file: a line per request with timestamp (ms), input_length and "
      "output_length"},
     {"ignore-eos", NULL, OPTION_SWITCH, AT(ignore_eos), 0, 0, false,
-     "go on after the model's end token, up to the length asked for"},
+     "end tokens are never sampled, so that each output has the length asked for"},
     {"priority-mix", "P:W,...", OPTION_TEXT, AT(priority_mix), 0, 0, false,
      "priorities and their weights, as 0:80,5:20"},
     {"cancel-rate", "F", OPTION_REAL, AT(cancel_rate), 0, 1, false,

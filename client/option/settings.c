@@ -64,7 +64,7 @@ const struct option settings_sampling[] = {
     {"stop", "STR", OPTION_LIST, AT(work.stop), 0, 0, true,
      "* stop before this text; may be given up to 16 times (a list in a file)"},
     {"ignore-eos", NULL, OPTION_SWITCH, AT(work.params.ignore_eos), 0, 0, true,
-     "* go on after the model's end token"},
+     "* the model's end tokens are never sampled: --max-tokens of them come"},
     {0}};
 
 const struct option settings_results[] = {

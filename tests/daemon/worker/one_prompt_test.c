@@ -154,6 +154,8 @@ static void check_same(const struct seq *a, const struct seq *b)
     uint32_t count = atomic_load(&a->out_count);
     ck_assert_uint_eq(count, a->sampling.max_tokens);
     ck_assert_uint_eq(count, atomic_load(&b->out_count));
+    for (uint32_t i = 0; i < count * model.eos_count; i++) /* ignore_eos */
+        ck_assert_int_ne(a->out_tokens[i / model.eos_count], model.eos[i % model.eos_count]);
     ck_assert_mem_eq(a->out_tokens, b->out_tokens, count * sizeof *a->out_tokens);
     ck_assert_mem_eq(a->out_logprobs, b->out_logprobs, count * sizeof *a->out_logprobs);
     ck_assert_mem_eq(a->out_tops, b->out_tops, 2 * count * sizeof *a->out_tops);
