@@ -4,28 +4,54 @@
 #include <string.h>
 
 #include "daemon/text/codepoint.h"
-#include "daemon/text/search.h"
 #include "protocol/base/utf8.h"
 
 #define BYTES_MAX ((size_t)256 << 20)
 
-/* In the order that the steps of a sequence must have. */
-enum stage { STAGE_REPLACE, STAGE_FALLBACK, STAGE_FUSE, STAGE_STRIP };
-
-struct replace {
-    const char *pattern, *content; /* borrowed from the document */
-};
+/* Where the steps stand that are read next: before bytes are put together, between that and Fuse,
+ * and behind Fuse, where the text is one token. */
+enum phase { PHASE_TOKENS, PHASE_RUNS, PHASE_TEXT };
 
 struct plan {
-    struct replace replaces[DECODER_REPLACES_MAX];
-    size_t count;
-    enum stage stage;
-    bool byte_level, fallback, fused;
-    const char *metaspace; /* the replacement; NULL: no Metaspace */
+    struct decoder *decoder;
+    enum phase phase;
+    size_t growth; /* of a text, by all steps so far */
 };
+
+static bool is_character(const char *text)
+{
+    size_t length = strlen(text);
+    return length > 0 && length == codepoint_bytes((unsigned char)text[0]);
+}
+
+static int add_step(struct plan *plan, struct decode_step *step, const char *pattern,
+                    const char *content, const struct field *field, struct error *error)
+{
+    struct decoder *decoder = plan->decoder;
+    size_t length = strlen(pattern), becomes = strlen(content);
+    if (length == 0 || length > DECODE_TEXT_MAX || becomes > DECODE_TEXT_MAX)
+        return field_wrong(field, "", "a pattern of 1 to 64 bytes expected", error);
+    if (decoder->step_count == DECODE_STEPS_MAX)
+        return field_wrong(field, "", "more than 8 steps", error);
+    memcpy(step->pattern, pattern, length);
+    memcpy(step->content, content, becomes);
+    step->pattern_length = (uint8_t)length;
+    step->content_length = (uint8_t)becomes;
+    decode_step_ready(step);
+    plan->growth *= decode_growth(step);
+    if (plan->growth > DECODE_GROWTH_MAX)
+        return field_wrong(field, "", "a text may become 64 times as long, and no longer", error);
+    decoder->steps[decoder->step_count++] = *step;
+    if (plan->phase == PHASE_TOKENS)
+        decoder->run_first = decoder->step_count;
+    if (plan->phase != PHASE_TEXT)
+        decoder->text_first = decoder->step_count;
+    return 0;
+}
 
 static int plan_replace(struct plan *plan, const struct field *field, struct error *error)
 {
+    struct decode_step step = {.kind = DECODE_REPLACE};
     const char *content = "", *pattern = "";
     struct field inner = field_of(field, "pattern");
     int code = field_only(field, "type pattern content", error);
@@ -33,162 +59,107 @@ static int plan_replace(struct plan *plan, const struct field *field, struct err
         (code = field_text(&inner, "String", &pattern, error)) ||
         (code = field_text(field, "content", &content, error)))
         return code;
-    if (!pattern[0] || strlen(pattern) > DECODER_TEXT_MAX || strlen(content) > DECODER_TEXT_MAX)
-        return field_wrong(field, "", "a pattern of 1 to 64 bytes expected", error);
-    if (plan->count == DECODER_REPLACES_MAX)
-        return field_wrong(field, "", "more than 4 replacements", error);
-    plan->replaces[plan->count++] = (struct replace){pattern, content};
-    return 0;
+    return add_step(plan, &step, pattern, content, field, error);
 }
 
-static int plan_strip(struct decoder *decoder, const struct plan *plan, const struct field *field,
-                      struct error *error)
+static int plan_strip(struct plan *plan, const struct field *field, struct error *error)
 {
     const char *content = "";
     int64_t start = 0, stop = 0;
     int code = field_only(field, "type content start stop", error);
     if (code || (code = field_text(field, "content", &content, error)))
         return code;
-    if (json_integer(json_get(field->value, "start"), "start", 0, UINT16_MAX, &start, error) ||
-        json_integer(json_get(field->value, "stop"), "stop", 0, UINT16_MAX, &stop, error))
-        return field_wrong(field, "start", "start and stop from 0 to 65535 expected", error);
-    size_t length = strlen(content);
-    if (length == 0 || length != codepoint_bytes((unsigned char)content[0]))
+    if (json_integer(json_get(field->value, "start"), "start", 0, UINT16_MAX, &start, error))
+        return field_wrong(field, "start", "0 to 65535 expected", error);
+    if (json_integer(json_get(field->value, "stop"), "stop", 0, DECODE_STRIP_MAX, &stop, error))
+        return field_wrong(field, "stop", "0 to 256 expected", error);
+    if (!is_character(content))
         return field_wrong(field, "content", "one character expected", error);
-    if (stop > 0 || !plan->fused || decoder->strip_length > 0)
-        return field_wrong(field, "", "only stripping once, after Fuse, at the start is supported",
-                           error);
-    memcpy(decoder->strip, content, length);
-    decoder->strip_length = start > 0 ? length : 0;
-    decoder->strip_count = (uint32_t)start;
-    return 0;
+    struct decode_step first = {.kind = DECODE_STRIP_START, .count = (uint32_t)start};
+    struct decode_step last = {.kind = DECODE_STRIP_END, .count = (uint32_t)stop};
+    if (start > 0)
+        code = add_step(plan, &first, content, "", field, error);
+    if (!code && stop > 0)
+        code = add_step(plan, &last, content, "", field, error);
+    return code;
 }
 
-static int plan_step(struct decoder *decoder, struct plan *plan, const struct field *field,
-                     const char *type, struct error *error)
+static int plan_metaspace(struct plan *plan, const struct field *field, struct error *error)
 {
-    static const struct {
-        const char *type;
-        enum stage stage;
-    } stages[] = {{"Replace", STAGE_REPLACE},
-                  {"ByteFallback", STAGE_FALLBACK},
-                  {"Fuse", STAGE_FUSE},
-                  {"Strip", STAGE_STRIP}};
-    size_t kind = 0;
-    while (kind < sizeof(stages) / sizeof(stages[0]) && strcmp(type, stages[kind].type) != 0)
-        kind++;
-    if (kind == sizeof(stages) / sizeof(stages[0]))
-        return field_unknown(field, "decoder", type, error);
-    if (stages[kind].stage < plan->stage)
-        return field_wrong(
-            field, "", "the order Replace, ByteFallback, Fuse, Strip is the one supported", error);
-    plan->stage = stages[kind].stage;
-    switch (plan->stage) {
-    case STAGE_REPLACE:
-        return plan_replace(plan, field, error);
-    case STAGE_FALLBACK:
-        plan->fallback = true;
-        return field_only(field, "type", error);
-    case STAGE_FUSE:
-        plan->fused = true;
-        return field_only(field, "type", error);
-    case STAGE_STRIP:
-        return plan_strip(decoder, plan, field, error);
-    }
-    return 0;
-}
-
-static int plan_metaspace(struct decoder *decoder, struct plan *plan, const struct field *field,
-                          struct error *error)
-{
-    const char *scheme = NULL;
+    const char *scheme = NULL, *replacement = "\xe2\x96\x81";
     bool prefix_space = true;
-    plan->metaspace = "\xe2\x96\x81";
     int code = field_only(field, "type replacement add_prefix_space prepend_scheme split", error);
-    if (code || (code = field_text(field, "replacement", &plan->metaspace, error)) ||
+    if (code || (code = field_text(field, "replacement", &replacement, error)) ||
         (code = field_text(field, "prepend_scheme", &scheme, error)) ||
         (code = field_bool(field, "add_prefix_space", &prefix_space, error)))
         return code;
-    size_t length = strlen(plan->metaspace);
-    if (length == 0 || length != codepoint_bytes((unsigned char)plan->metaspace[0]))
+    if (!is_character(replacement))
         return field_wrong(field, "replacement", "one character expected", error);
-    decoder->first_differs = scheme ? strcmp(scheme, "never") != 0 : prefix_space;
-    plan->replaces[plan->count++] = (struct replace){plan->metaspace, " "};
+    struct decode_step step = {.kind = DECODE_REPLACE,
+                               .drops_first =
+                                   scheme ? strcmp(scheme, "never") != 0 : prefix_space};
+    if (plan->phase != PHASE_TEXT && step.drops_first)
+        plan->decoder->first_differs = true;
+    return add_step(plan, &step, replacement, " ", field, error);
+}
+
+/* Byte tokens are put together; where all of the text is one token, that may be one. */
+static int plan_fallback(struct plan *plan, const struct field *field, struct error *error)
+{
+    struct decode_step step = {.kind = DECODE_BYTE};
+    int code = field_only(field, "type", error);
+    if (code)
+        return code;
+    if (plan->phase == PHASE_TEXT)
+        return add_step(plan, &step, "<", "", field, error);
+    if (plan->phase == PHASE_RUNS)
+        return field_wrong(field, "", "ByteFallback twice before Fuse is not supported", error);
+    plan->decoder->fallback = true;
+    plan->phase = PHASE_RUNS;
     return 0;
 }
 
-static int plan_decoder(struct decoder *decoder, struct plan *plan, const struct field *field,
-                        struct error *error)
+static int plan_bytes(struct plan *plan, const struct field *field, struct error *error)
 {
-    const char *type;
+    if (plan->phase != PHASE_TOKENS)
+        return field_wrong(field, "", "ByteLevel behind ByteFallback or Fuse is not supported",
+                           error);
+    plan->decoder->kind = DECODER_BYTES;
+    plan->phase = PHASE_TEXT;
+    return field_only(field, "type add_prefix_space trim_offsets use_regex", error);
+}
+
+static int plan_fuse(struct plan *plan, const struct field *field, struct error *error)
+{
+    plan->phase = PHASE_TEXT;
+    return field_only(field, "type", error);
+}
+
+static int plan_step(void *context, const struct field *field, const char *type,
+                     struct error *error)
+{
+    static const struct {
+        const char *type;
+        int (*plan)(struct plan *, const struct field *, struct error *);
+    } parts[] = {{"Replace", plan_replace},       {"Strip", plan_strip},
+                 {"Metaspace", plan_metaspace},   {"Fuse", plan_fuse},
+                 {"ByteFallback", plan_fallback}, {"ByteLevel", plan_bytes}};
+    if (strcmp(type, "Sequence") == 0) /* within another; how deep is the document's bound */
+        return field_steps(field, "decoders", plan_step, context, error);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (strcmp(type, parts[i].type) == 0)
+            return parts[i].plan(context, field, error);
+    return field_unknown(field, "decoder", type, error);
+}
+
+static int plan_decoder(struct decoder *decoder, const struct field *field, struct error *error)
+{
+    struct plan plan = {.decoder = decoder, .growth = 1};
     if (!field->value || json_is_null(field->value)) {
         decoder->kind = DECODER_SPACED;
         return 0;
     }
-    int code = field_type(field, &type, error);
-    if (code)
-        return code;
-    if (strcmp(type, "ByteLevel") == 0) {
-        decoder->kind = DECODER_BYTES;
-        plan->byte_level = true;
-        return field_only(field, "type add_prefix_space trim_offsets use_regex", error);
-    }
-    if (strcmp(type, "Metaspace") == 0)
-        return plan_metaspace(decoder, plan, field, error);
-    if (strcmp(type, "Sequence") != 0)
-        return plan_step(decoder, plan, field, type, error);
-    if ((code = field_only(field, "type decoders", error)))
-        return code;
-    struct field list = field_of(field, "decoders");
-    if (!json_is_array(list.value))
-        return field_wrong(field, "decoders", "an array expected", error);
-    const json *only = json_child(list.value);
-    size_t index = 0;
-    if (json_count(list.value) == 1 &&
-        strcmp(json_string(json_get(only, "type")), "ByteLevel") == 0) {
-        struct field inner = field_at(&list, only, 0);
-        return plan_decoder(decoder, plan, &inner, error);
-    }
-    for (const json *child = json_child(list.value); child; child = json_next(child)) {
-        struct field step = field_at(&list, child, index++);
-        if ((code = field_type(&step, &type, error)) ||
-            (code = plan_step(decoder, plan, &step, type, error)))
-            return code;
-    }
-    return 0;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* The byte of a token <0xHH>; -1 for any other. */
-static int fallback_byte(const char *text, size_t length)
-{
-    if (length != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
-        return -1;
-    /* The reference reads the digits as a number, which may have a sign. */
-    int high = text[3] == '+' ? 0 : hex_digit(text[3]), low = hex_digit(text[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-static bool replaced(const struct replace *replace, const char *text, size_t length,
-                     struct buffer *out)
-{
-    size_t pattern = strlen(replace->pattern), content = strlen(replace->content);
-    const char *end = text + length, *found;
-    out->length = 0;
-    while ((found = search_text(text, (size_t)(end - text), replace->pattern, pattern))) {
-        if (!buffer_append(out, text, (size_t)(found - text), BYTES_MAX) ||
-            !buffer_append(out, replace->content, content, BYTES_MAX))
-            return false;
-        text = found + pattern;
-    }
-    return buffer_append(out, text, (size_t)(end - text), BYTES_MAX);
+    return field_steps(field, "decoders", plan_step, &plan, error);
 }
 
 static bool is_utf8(const char *text, size_t length)
@@ -207,49 +178,73 @@ static bool keep(struct decoder *decoder, struct span *span, const char *text, s
     return buffer_append(&decoder->bytes, text, length, BYTES_MAX);
 }
 
-static bool decode_token(struct decoder *decoder, const struct plan *plan, uint32_t id,
-                         const char *text, size_t length, struct buffer work[2])
+/* A token's text through the steps [from, to), which see its end. */
+static bool apply(const struct decoder *decoder, size_t from, size_t to, bool first,
+                  const char *text, size_t length, struct buffer *out)
 {
-    work[0].length = work[1].length = 0;
-    if (plan->byte_level) {
-        size_t count;
-        if (!buffer_reserve(&work[0], length, BYTES_MAX))
-            return false;
-        if (vocab_byte_text(text, length, work[0].data, &count)) {
-            text = work[0].data;
-            length = count;
-        }
-    }
-    if (decoder->first_differs) {
-        const struct replace drop = {plan->metaspace, ""};
-        if (!replaced(&drop, text, length, &work[1]) ||
-            !keep(decoder, &decoder->first_spans[id], work[1].data, work[1].length))
-            return false;
-    }
-    for (size_t i = 0; i < plan->count; i++) {
-        struct buffer *out = &work[i % 2];
-        if (!replaced(&plan->replaces[i], text, length, out))
-            return false;
-        text = out->data;
-        length = out->length;
-    }
-    int byte = plan->fallback ? fallback_byte(text, length) : -1;
-    char single = (char)byte;
+    struct decode_state states[DECODE_STEPS_MAX] = {{0}};
+    struct decode_run run = {.steps = decoder->steps,
+                             .states = states,
+                             .text_first = to,
+                             .end = to,
+                             .first_token = first};
+    out->length = 0;
+    if (!buffer_reserve(out, decode_room(decoder->steps + from, to - from, length), BYTES_MAX))
+        return false;
+    run.out = out->data;
+    decode_push(&run, from, text, length);
+    decode_end(&run, from, to);
+    out->length = run.used;
+    return true;
+}
+
+/* The token as text, or as bytes; *ret_fallback: it is a byte. */
+static bool decode_token(struct decoder *decoder, bool first, const char *text, size_t length,
+                         struct buffer work[2], bool *ret_fallback)
+{
+    if (!apply(decoder, 0, decoder->run_first, first, text, length, &work[0]))
+        return false;
+    int byte = decoder->fallback ? decode_byte(work[0].data, work[0].length) : -1;
+    *ret_fallback = byte >= 0;
     if (byte >= 0) {
-        decoder->flags[id] |= DECODER_FALLBACK;
-        return keep(decoder, &decoder->spans[id], &single, 1);
+        work[1].length = 0;
+        char single = (char)byte;
+        return buffer_append(&work[1], &single, 1, BYTES_MAX);
     }
-    if (is_utf8(text, length))
+    if (decoder->kind != DECODER_BYTES)
+        return apply(decoder, decoder->run_first, decoder->text_first, first, work[0].data,
+                     work[0].length, &work[1]);
+    work[1].length = 0;
+    if (!buffer_reserve(&work[1], work[0].length, BYTES_MAX))
+        return false;
+    if (vocab_byte_text(work[0].data, work[0].length, work[1].data, &work[1].length))
+        return true;
+    work[1].length = 0;
+    return buffer_append(&work[1], work[0].data, work[0].length, BYTES_MAX);
+}
+
+static bool decode_id(struct decoder *decoder, uint32_t id, const char *text, size_t length,
+                      struct buffer work[2])
+{
+    bool fallback;
+    if (decoder->first_differs &&
+        (!decode_token(decoder, true, text, length, work, &fallback) ||
+         !keep(decoder, &decoder->first_spans[id], work[1].data, work[1].length)))
+        return false;
+    if (!decode_token(decoder, false, text, length, work, &fallback))
+        return false;
+    if (fallback)
+        decoder->flags[id] |= DECODER_FALLBACK;
+    else if (is_utf8(work[1].data, work[1].length))
         decoder->flags[id] |= DECODER_WHOLE;
-    return keep(decoder, &decoder->spans[id], text, length);
+    return keep(decoder, &decoder->spans[id], work[1].data, work[1].length);
 }
 
 int decoder_load(struct decoder *decoder, const struct field *field, const struct vocab *vocab,
                  struct error *error)
 {
-    struct plan plan = {0};
     struct buffer work[2] = {{0}};
-    int code = plan_decoder(decoder, &plan, field, error);
+    int code = plan_decoder(decoder, field, error);
     if (code)
         return code;
     size_t bound = vocab->bound > 0 ? vocab->bound : 1;
@@ -263,7 +258,7 @@ int decoder_load(struct decoder *decoder, const struct field *field, const struc
     for (uint32_t id = 0; fits && id < vocab->bound; id++) {
         size_t length;
         const char *text = vocab_text(vocab, id, &length);
-        fits = !text || decode_token(decoder, &plan, id, text, length, work);
+        fits = !text || decode_id(decoder, id, text, length, work);
     }
     buffer_free(&work[0]);
     buffer_free(&work[1]);

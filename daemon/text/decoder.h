@@ -1,8 +1,9 @@
 /* What each token is as text: the file's "decoder" applied to every token once, at load.
  *
- * Filled by the loader, then read by any thread. Known: ByteLevel, Metaspace, and a Sequence of
- * Replace, ByteFallback, Fuse and Strip in that order; what depends on a token's neighbours is left
- * to the detokenizer.
+ * Filled by the loader, then read by any thread. Known, alone and as a Sequence in any order that
+ * means something: ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip. Steps on tokens are
+ * done here; what depends on a token's neighbours (bytes that make characters, and steps behind
+ * Fuse or ByteLevel, which see the text as a whole) is left to the detokenizer.
  */
 #pragma once
 
@@ -10,12 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/text/decode_step.h"
 #include "daemon/text/field.h"
 #include "daemon/text/vocab.h"
 #include "protocol/base/error.h"
-
-#define DECODER_REPLACES_MAX 4
-#define DECODER_TEXT_MAX 64
 
 enum decoder_kind {
     DECODER_PLAIN,  /* each token is text by itself */
@@ -30,11 +29,13 @@ enum decoder_kind {
 struct decoder {
     enum decoder_kind kind;
     bool first_differs; /* metaspace: the first token loses its replacement characters */
-    char strip[DECODER_TEXT_MAX];
-    size_t strip_length;  /* 0: nothing is stripped */
-    uint32_t strip_count; /* at most so many at the start of the text */
+    bool fallback;      /* byte tokens are put together, as far as they follow each other */
+    /* Up to run_first on every token, up to text_first on what byte tokens were put together to as
+     * well, and the others on the text as it comes. */
+    struct decode_step steps[DECODE_STEPS_MAX];
+    size_t step_count, run_first, text_first;
     uint32_t bound;
-    struct span *spans, *first_spans; /* by id */
+    struct span *spans, *first_spans; /* by id; first: of the first token */
     uint8_t *flags;
     struct buffer bytes;
     size_t longest; /* bytes of the longest token */

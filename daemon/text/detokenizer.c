@@ -14,39 +14,53 @@ enum step { STEP_MORE, STEP_COMPLETE, STEP_WRONG };
 void detokenizer_init(struct detokenizer *detokenizer, const struct tokenizer *tokenizer,
                       bool skip_special)
 {
-    *detokenizer = (struct detokenizer){.tokenizer = tokenizer,
-                                        .skip_special = skip_special,
-                                        .strips = tokenizer->decoder.strip_count};
+    *detokenizer = (struct detokenizer){.tokenizer = tokenizer, .skip_special = skip_special};
 }
 
 size_t detokenizer_room(const struct tokenizer *tokenizer)
 {
-    return REPLACEMENT_BYTES * (tokenizer->decoder.longest + DETOKENIZER_RUN_MAX + 4) + 1;
+    const struct decoder *decoder = &tokenizer->decoder;
+    size_t bytes = REPLACEMENT_BYTES * (decoder->longest + DETOKENIZER_RUN_MAX + 4) + 1;
+    return decode_room(decoder->steps + decoder->run_first,
+                       decoder->step_count - decoder->run_first, bytes);
 }
 
-/* Copies, but for what is stripped from the start of the whole text. */
-static size_t put(struct detokenizer *d, char *out, const char *text, size_t length)
+static struct decode_run run_of(struct detokenizer *d, char *out)
 {
     const struct decoder *decoder = &d->tokenizer->decoder;
-    while (d->strips > 0 && length > 0) {
-        if (length < decoder->strip_length ||
-            memcmp(text, decoder->strip, decoder->strip_length) != 0) {
-            d->strips = 0;
-            break;
-        }
-        text += decoder->strip_length;
-        length -= decoder->strip_length;
-        d->strips--;
-    }
-    memcpy(out, text, length);
-    return length;
+    return (struct decode_run){.steps = decoder->steps,
+                               .states = d->states,
+                               .text_first = decoder->text_first,
+                               .end = decoder->step_count,
+                               .first_token = d->first_run,
+                               .out = out};
+}
+
+/* Text that went through all steps on tokens. */
+static size_t put(struct detokenizer *d, char *out, const char *text, size_t length)
+{
+    struct decode_run run = run_of(d, out);
+    decode_push(&run, d->tokenizer->decoder.text_first, text, length);
+    return run.used;
+}
+
+/* Of what byte tokens make. Where it ends, steps between ByteFallback and Fuse see a token's end. */
+static size_t put_made(struct detokenizer *d, char *out, const char *text, size_t length, bool ends)
+{
+    const struct decoder *decoder = &d->tokenizer->decoder;
+    struct decode_run run = run_of(d, out);
+    decode_push(&run, decoder->run_first, text, length);
+    if (ends)
+        decode_end(&run, decoder->run_first, decoder->text_first);
+    d->first_run = d->first_run && !ends;
+    return run.used;
 }
 
 static size_t put_replacements(struct detokenizer *d, char *out, size_t count)
 {
     size_t used = 0;
     for (size_t i = 0; i < count; i++)
-        used += put(d, out + used, UTF8_REPLACEMENT, REPLACEMENT_BYTES);
+        used += put_made(d, out + used, UTF8_REPLACEMENT, REPLACEMENT_BYTES, true);
     return used;
 }
 
@@ -123,7 +137,7 @@ static size_t put_fallback(struct detokenizer *d, unsigned char byte, char *out)
         d->broken = true;
         d->held = 0;
     } else if (d->held > DETOKENIZER_RUN_MAX) {
-        used = put(d, out, (const char *)d->run, complete);
+        used = put_made(d, out, (const char *)d->run, complete, false);
         d->held = (uint16_t)(d->held - complete);
         memmove(d->run, d->run + complete, d->held);
     }
@@ -138,9 +152,12 @@ static size_t end_run(struct detokenizer *d, char *out)
     if (d->tokenizer->decoder.kind == DECODER_BYTES) {
         used = d->held > 0 ? put_replacements(d, out, 1) : 0;
     } else if (d->held > 0) {
-        used = complete_bytes(d, &wrong) == d->held ? put(d, out, (const char *)d->run, d->held)
-                                                    : put_replacements(d, out, d->held);
+        used = complete_bytes(d, &wrong) == d->held
+                   ? put_made(d, out, (const char *)d->run, d->held, true)
+                   : put_replacements(d, out, d->held);
     }
+    if (d->held == 0)
+        used += put_made(d, out + used, "", 0, true); /* of a run that was let go */
     d->held = 0;
     d->broken = false;
     return used;
@@ -160,8 +177,10 @@ size_t detokenizer_push(struct detokenizer *d, int32_t id, char *out)
     struct span span =
         first && decoder->first_differs ? decoder->first_spans[id] : decoder->spans[id];
     const char *text = decoder->bytes.data + span.at;
-    if (flags & DECODER_FALLBACK)
+    if (flags & DECODER_FALLBACK) {
+        d->first_run = d->held == 0 && !d->broken ? first : d->first_run;
         return put_fallback(d, (unsigned char)text[0], out);
+    }
     if (decoder->kind != DECODER_BYTES) {
         used = end_run(d, out);
         if (decoder->kind == DECODER_SPACED && !first)
@@ -177,7 +196,11 @@ size_t detokenizer_push(struct detokenizer *d, int32_t id, char *out)
 
 size_t detokenizer_finish(struct detokenizer *d, char *out)
 {
+    const struct decoder *decoder = &d->tokenizer->decoder;
     size_t used = end_run(d, out);
+    struct decode_run run = run_of(d, out + used);
+    decode_end(&run, decoder->text_first, decoder->step_count);
+    used += run.used;
     detokenizer_init(d, d->tokenizer, d->skip_special);
     return used;
 }

@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/text/decode_step.h"
+
 #define DETOKENIZER_RUN_MAX 256
 
 struct tokenizer;
@@ -25,8 +27,9 @@ struct detokenizer {
     bool skip_special;
     bool started;    /* a token has been taken, even if it had no text */
     bool broken;     /* the run of byte tokens is known to be invalid */
-    uint32_t strips; /* characters that may still be stripped at the start */
-    uint16_t held;   /* bytes in `run` */
+    bool first_run;  /* it is the first token */
+    struct decode_state states[DECODE_STEPS_MAX];
+    uint16_t held; /* bytes in `run` */
     unsigned char run[DETOKENIZER_RUN_MAX + 4];
 };
 

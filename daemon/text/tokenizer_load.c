@@ -122,6 +122,28 @@ static void find_fallback_ids(struct tokenizer *tokenizer)
     }
 }
 
+/* Where each byte has a token byte fallback has nothing to do, as with all that are published. A
+ * byte without one would be spelled by the tokens <0xHH> of its character in the alphabet. */
+static int check_spelled(struct loader *loader)
+{
+    struct bpe *bpe = &loader->tokenizer->bpe;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        uint32_t c = vocab_byte_char((unsigned char)byte);
+        char first[8], last[8];
+        if (bpe->byte_ids[byte] != IDMAP_NONE)
+            continue;
+        int length = snprintf(first, sizeof(first), "<0x%02X>", c < 0x80 ? c : 0xc0 | c >> 6);
+        snprintf(last, sizeof(last), "<0x%02X>", c < 0x80 ? c : 0x80 | (c & 0x3f));
+        if (vocab_find(&loader->tokenizer->vocab, first, (size_t)length) != IDMAP_NONE &&
+            vocab_find(&loader->tokenizer->vocab, last, (size_t)length) != IDMAP_NONE)
+            return field_wrong(&loader->model, "byte_fallback",
+                               "with ByteLevel and a byte that has no token is not supported",
+                               loader->error);
+    }
+    bpe->flags.byte_fallback = false;
+    return 0;
+}
+
 /* The two texts of a merge: "a b", or ["a", "b"]. */
 static bool merge_parts(const json *merge, const char *parts[2], size_t lengths[2])
 {
@@ -233,16 +255,17 @@ static int load_model(struct loader *loader)
     const json *dropout = json_get(model->value, "dropout");
     if (dropout && !json_is_null(dropout) && json_number(dropout) != 0)
         return field_wrong(model, "dropout", "is not supported", loader->error);
-    if (bpe->flags.byte_level && bpe->flags.byte_fallback)
-        return field_wrong(model, "byte_fallback", "is not supported with ByteLevel",
-                           loader->error);
     for (size_t i = 0; i < 256; i++)
         bpe->byte_ids[i] = IDMAP_NONE;
     bpe->unk = IDMAP_NONE;
     if ((code = load_vocab(loader)) || (code = load_merges(loader)))
         return code;
-    if (bpe->flags.byte_fallback)
+    if (bpe->flags.byte_fallback && bpe->flags.byte_level)
+        code = check_spelled(loader);
+    else if (bpe->flags.byte_fallback)
         find_fallback_ids(loader->tokenizer);
+    if (code)
+        return code;
     bpe_ready(bpe);
     if (!unk)
         return 0;

@@ -127,6 +127,56 @@ START_TEST(ids_that_no_token_has_give_no_text)
 }
 END_TEST
 
+/* Leftmost, without overlap, over a text at hand. */
+static size_t replaced(const struct decode_step *step, const char *text, size_t length, char *out)
+{
+    size_t used = 0;
+    for (size_t at = 0; at < length;) {
+        if (length - at >= step->pattern_length &&
+            memcmp(text + at, step->pattern, step->pattern_length) == 0) {
+            memcpy(out + used, step->content, step->content_length);
+            used += step->content_length;
+            at += step->pattern_length;
+        } else {
+            out[used++] = text[at++];
+        }
+    }
+    return used;
+}
+
+/* Patterns that overlap themselves, texts of two letters, cut anywhere; one step into another. */
+START_TEST(a_pattern_is_replaced_wherever_the_text_is_cut)
+{
+    srand((unsigned)_i);
+    for (int round = 0; round < 2000; round++) {
+        struct decode_step steps[2] = {{.kind = DECODE_REPLACE}, {.kind = DECODE_REPLACE}};
+        struct decode_state states[2] = {{0}};
+        char text[64], once[256], twice[1024], out[8192];
+        size_t length = (size_t)rand() % sizeof(text);
+        for (size_t i = 0; i < length; i++)
+            text[i] = (char)('a' + rand() % 2);
+        for (int i = 0; i < 2; i++) {
+            steps[i].pattern_length = (uint8_t)(1 + rand() % 5);
+            steps[i].content_length = (uint8_t)(rand() % 3);
+            for (int b = 0; b < 5; b++)
+                steps[i].pattern[b] = steps[i].content[b] = (char)('a' + rand() % 2);
+            decode_step_ready(&steps[i]);
+        }
+        struct decode_run run = {.steps = steps, .states = states, .end = 2, .out = out};
+        for (size_t at = 0, part; at < length; at += part) {
+            part = 1 + (size_t)rand() % (length - at);
+            decode_push(&run, 0, text + at, part);
+        }
+        decode_end(&run, 0, 2);
+        size_t count = replaced(&steps[0], text, length, once);
+        count = replaced(&steps[1], once, count, twice);
+        ck_assert_uint_le(count, decode_room(steps, 2, length));
+        ck_assert_uint_eq(run.used, count);
+        ck_assert_mem_eq(out, twice, count);
+    }
+}
+END_TEST
+
 Suite *detokenizer_suite(void)
 {
     Suite *suite = suite_create("detokenizer");
@@ -134,6 +184,7 @@ Suite *detokenizer_suite(void)
     tcase_add_loop_test(tests, each_character_comes_as_soon_as_it_is_certain, 0,
                         (int)(sizeof(streams) / sizeof(streams[0])));
     tcase_add_test(tests, a_run_of_bytes_without_end_is_let_go);
+    tcase_add_loop_test(tests, a_pattern_is_replaced_wherever_the_text_is_cut, 0, 4);
     tcase_add_test(tests, ids_that_no_token_has_give_no_text);
     suite_add_tcase(suite, tests);
     return suite;

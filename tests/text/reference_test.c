@@ -8,6 +8,7 @@
 
 #include "daemon/text/detokenizer.h"
 #include "daemon/text/tokenizer.h"
+#include "protocol/base/json.h"
 #include "tests/text/file.h"
 #include "tests/text/text_suites.h"
 
@@ -169,6 +170,79 @@ START_TEST(any_sequence_of_ids_has_the_text_of_the_reference)
 }
 END_TEST
 
+#define DECODER_SEQUENCES 250
+static const char decoder_key[] = "\"decoder\":", model_key[] = ",\"model\":";
+
+/* The style's file with another decoder. */
+static struct tokenizer *with_decoder(const char *style, const char *decoder, size_t length)
+{
+    char name[64];
+    size_t size;
+    struct error error = {0};
+    struct tokenizer *tokenizer;
+    snprintf(name, sizeof(name), "%s.json", style);
+    char *file = file_read(name, &size), *made = malloc(size + length);
+    char *key = strstr(file, decoder_key), *rest = strstr(file, model_key);
+    ck_assert(key && rest && key < rest);
+    key += strlen(decoder_key);
+    int written = snprintf(made, size + length, "%.*s%.*s%s", (int)(key - file), file, (int)length,
+                           decoder, rest);
+    int code = tokenizer_load(made, (size_t)written, &tokenizer, &error);
+    ck_assert_msg(code == 0, "%.*s: %s", (int)length, decoder, error.text);
+    free(file);
+    free(made);
+    return tokenizer;
+}
+
+static bool is_broken(const json *line, uint32_t number)
+{
+    const json *broken = json_child(json_get(line, "broken"));
+    while (broken && json_number(broken) != number)
+        broken = json_next(broken);
+    return broken != NULL;
+}
+
+/* One sum over all texts, each with a line's end. */
+static void check_decoder(const char *text, size_t length)
+{
+    static const struct json_bounds bounds = {.bytes_max = 1 << 16, .depth_max = 16};
+    static char texts[2 * TEXT_MAX];
+    json *line;
+    int32_t ids[32];
+    size_t used = 0;
+    uint32_t state = 1;
+    ck_assert_int_eq(json_parse(text, length, bounds, &line, NULL), 0);
+    const char *decoder = strstr(text, decoder_key) + strlen(decoder_key);
+    const char *end = strstr(decoder, ", \"sum\":");
+    struct reference reference = {.style = json_string(json_get(line, "style"))};
+    reference.tokenizer = with_decoder(reference.style, decoder, (size_t)(end - decoder));
+    for (uint32_t i = 0; i < DECODER_SEQUENCES; i++) {
+        size_t found = next_sequence(&state, tokenizer_bound(reference.tokenizer), ids);
+        if (is_broken(line, i))
+            continue;
+        used += decode(&reference, ids, found, i % 2 == 0, texts + used);
+        texts[used++] = '\n';
+        ck_assert_uint_lt(used, TEXT_MAX);
+    }
+    ck_assert_msg(crc(texts, used) == (uint32_t)json_number(json_get(line, "sum")),
+                  "%s: text differs with %.*s", reference.style, (int)(end - decoder), decoder);
+    tokenizer_free(reference.tokenizer);
+    json_free(line);
+}
+
+/* make.py decoders: as transformers writes them, and drawn. */
+START_TEST(decoders_of_known_parts_in_any_order_have_the_text_of_the_reference)
+{
+    size_t length, count = 0;
+    char *file = file_read("decoders.jsonl", &length), *line = file;
+    for (char *end; (end = strchr(line, '\n')); line = end + 1, count++)
+        if (count % 8 == (size_t)_i)
+            check_decoder(line, (size_t)(end - line));
+    ck_assert_uint_ge(count, 80);
+    free(file);
+}
+END_TEST
+
 Suite *reference_suite(void)
 {
     Suite *suite = suite_create("reference");
@@ -176,6 +250,8 @@ Suite *reference_suite(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, strings_have_the_ids_and_the_text_of_the_reference, 0, STYLES);
     tcase_add_loop_test(tests, any_sequence_of_ids_has_the_text_of_the_reference, 0, STYLES);
+    tcase_add_loop_test(
+        tests, decoders_of_known_parts_in_any_order_have_the_text_of_the_reference, 0, 8);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -42,6 +42,12 @@ struct refusal {
     "\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":" text "}"
 #define TOKEN(text) "\"added_tokens\":[{\"id\":3,\"content\":\"<x>\"," text "}]"
 
+#define DECODERS(text) "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" text "]}"
+#define REPLACE(content)                                                                           \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"" content "\"}"
+#define GROW REPLACE("0123456789")
+#define FEW REPLACE("b") "," REPLACE("b") "," REPLACE("b")
+
 static const struct refusal refusals[] = {
     {VERSION, "\"colour\":1", "top level: field \"colour\" is not supported"},
     {NORMALIZER, "\"normalizer\":{\"type\":\"BertNormalizer\"}",
@@ -83,12 +89,16 @@ static const struct refusal refusals[] = {
      "[9],\"tokens\":[\"x\"]}}}",
      "an id that no token has"},
     {DECODER, "\"decoder\":{\"type\":\"WordPiece\"}", "decoder: decoder \"WordPiece\""},
-    {DECODER,
-     "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":"
-     "\"ByteFallback\"}]}",
-     "decoder.decoders[1]: the order"},
-    {DECODER, "\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":0,\"stop\":1}",
-     "only stripping once"},
+    {DECODER, DECODERS("{\"type\":\"Fuse\"},{\"type\":\"ByteLevel\"}"),
+     "decoder.decoders[1]: ByteLevel behind ByteFallback or Fuse"},
+    {DECODER, DECODERS("{\"type\":\"ByteFallback\"},{\"type\":\"ByteFallback\"}"),
+     "decoder.decoders[1]: ByteFallback twice"},
+    {DECODER, DECODERS("{\"type\":\"Strip\",\"content\":\" \",\"start\":0,\"stop\":257}"),
+     "0 to 256 expected"},
+    {DECODER, DECODERS("{\"type\":\"Strip\",\"content\":\"ab\",\"start\":1,\"stop\":0}"),
+     "one character"},
+    {DECODER, DECODERS(GROW "," GROW), "decoder.decoders[1]: a text may become 64 times"},
+    {DECODER, DECODERS(FEW "," FEW "," FEW), "more than 8 steps"},
     {MODEL, "\"model\":{\"type\":\"WordPiece\"}", "model: model \"WordPiece\" is not supported"},
     {MODEL, "\"model\":null", "model: an object expected"},
     {MODEL, MODEL_WITH("\"merges\":[]"), "model.vocab: an object expected"},
@@ -115,6 +125,60 @@ static const struct refusal refusals[] = {
     {ADDED, "\"added_tokens\":[{\"id\":1,\"content\":\"c\"}]", "two tokens have id 1"},
     {ADDED, "\"added_tokens\":[{\"content\":\"c\"}]", "added_tokens.id: an id from 0"},
 };
+
+/* Each byte has a token: the ids are those without. */
+START_TEST(byte_fallback_beside_byte_level_has_nothing_to_do)
+{
+    static const char off[] = "\"byte_fallback\":false";
+    static const char text[] = "caf\xc3\xa9 \xf0\x9f\x98\x80\x01 <0x41>";
+    size_t length, counts[2];
+    int32_t ids[2][64];
+    char *file = file_read("gpt2.json", &length), *at = strstr(file, off);
+    ck_assert_ptr_nonnull(at);
+    for (int on = 0; on < 2; on++) {
+        struct tokenizer *tokenizer;
+        struct error error;
+        struct tokenizer_scratch *scratch = tokenizer_scratch_new();
+        memcpy(at, on ? "\"byte_fallback\":true " : off, strlen(off));
+        ck_assert_int_eq(tokenizer_load(file, length, &tokenizer, &error), 0);
+        ck_assert_int_eq(tokenizer_encode(tokenizer, scratch, text, strlen(text), true, ids[on], 64,
+                                          &counts[on], &error),
+                         0);
+        tokenizer_scratch_free(scratch);
+        tokenizer_free(tokenizer);
+    }
+    ck_assert_uint_eq(counts[0], counts[1]);
+    ck_assert_mem_eq(ids[0], ids[1], counts[0] * sizeof(int32_t));
+    free(file);
+}
+END_TEST
+
+/* A byte that has none would be spelled by tokens <0xHH>: only then it means something. */
+START_TEST(byte_fallback_beside_byte_level_is_refused_where_it_would_spell_a_byte)
+{
+    static const char form[] = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
+                               "\"BPE\",\"byte_fallback\":true,\"merges\":[],\"vocab\":{%s}}}";
+    static const struct {
+        const char *vocab;
+        bool good;
+    } cases[] = {
+        {"\"a\":0,\"<0x61>\":1", true}, /* a has a token */
+        {"\"a\":0,\"<0x62>\":1", false},
+        {"\"a\":0,\"<0xC4>\":1", true}, /* no character in the alphabet is that byte alone */
+        {"\"a\":0,\"<0xC4>\":1,\"<0x80>\":2", false},
+    };
+    char file[512];
+    struct tokenizer *tokenizer;
+    struct error error;
+    int length = snprintf(file, sizeof(file), form, cases[_i].vocab);
+    int code = tokenizer_load(file, (size_t)length, &tokenizer, &error);
+    ck_assert_msg((code == 0) == cases[_i].good, "%s", code ? error.text : "taken");
+    if (code == 0)
+        tokenizer_free(tokenizer);
+    else
+        ck_assert_ptr_nonnull(strstr(error.text, "byte_fallback"));
+}
+END_TEST
 
 START_TEST(what_is_not_known_or_wrong_is_refused_by_name)
 {
@@ -339,6 +403,9 @@ Suite *tokenizer_suite(void)
     Suite *suite = suite_create("tokenizer");
     TCase *tests = tcase_create("tokenizer");
     tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, byte_fallback_beside_byte_level_has_nothing_to_do);
+    tcase_add_loop_test(
+        tests, byte_fallback_beside_byte_level_is_refused_where_it_would_spell_a_byte, 0, 4);
     tcase_add_loop_test(tests, what_is_not_known_or_wrong_is_refused_by_name, 0,
                         (int)(sizeof(refusals) / sizeof(refusals[0])));
     tcase_add_test(tests, a_vocabulary_of_bytes_without_merges_gives_bytes);

@@ -5,12 +5,14 @@
     pip install tokenizers && python3 tests/text/reference/make.py          # writes the data
     python3 tests/text/reference/make.py gemma phi3                         # of these styles alone
     python3 tests/text/reference/make.py show STYLE INDEX                   # the right ids of one string
+    python3 tests/text/reference/make.py decoders                           # decoders of known parts in many orders
 """
 import json
 import pathlib
 import struct
 import sys
 import zlib
+from random import Random
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -327,7 +329,72 @@ def crc_text(text):
     return zlib.crc32(text.encode())
 
 
+def replace(pattern, content):
+    return {"type": "Replace", "pattern": {"String": pattern}, "content": content}
+
+
+def strip(content, start, stop):
+    return {"type": "Strip", "content": content, "start": start, "stop": stop}
+
+
+def metaspace(scheme):
+    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
+
+
+FALLBACK, FUSE, SPACE = {"type": "ByteFallback"}, {"type": "Fuse"}, replace("▁", " ")
+WRITTEN = [[FALLBACK, FUSE, SPACE, strip(" ", 1, 0)], [FALLBACK, SPACE, FUSE, strip(" ", 1, 0)],
+           [SPACE, FALLBACK, FUSE], [FUSE, SPACE], [FALLBACK, metaspace("always")], [FUSE, FALLBACK], [],
+           [{"type": "Sequence", "decoders": [SPACE, FALLBACK]}, FUSE]]  # as transformers writes them, and the odd ones
+
+
+def drawn_decoder(random, bytes_first):
+    """Known parts in an order that means something: bytes are put together once, and before Fuse."""
+    parts = [SPACE, replace(" ", ""), replace("a", "bb"), replace("▁▁", "-"), replace("é", "e"), replace("aba", "x"),
+             replace("\ufffd", "?"), strip(" ", 1, 0), strip("▁", 2, 1), strip(" ", 0, 2), strip("e", 1, 1),
+             metaspace("first"), metaspace("never"), FALLBACK, FUSE, FUSE]
+    out = [byte_level()] if bytes_first else []
+    for _ in range(random.randint(1, 5)):
+        part = random.choice(parts)
+        if part is not FALLBACK or FALLBACK not in out:
+            out.append(part)
+    if bytes_first and random.random() < 0.5:
+        out.insert(0, replace("Ġ", random.choice(["Ġ", "a", "ĠĠ"])))
+    return out
+
+
+def decoded(tokenizer, bound):
+    """One sum of all texts; None for those where the reference itself breaks (it strips more than there is)."""
+    total, broken = 0, []
+    for i, ids in enumerate(sequences(bound, LATER_SEQUENCES)):
+        try:
+            text = tokenizer.decode(ids, skip_special_tokens=i % 2 == 0)
+        except BaseException as panic:  # pyo3's is no Exception
+            if "Panic" not in type(panic).__name__:
+                raise
+            broken.append(i)
+            continue
+        total = zlib.crc32(text.encode() + b"\n", total)
+    return total, broken
+
+
+def write_decoders():
+    random = Random(20)
+    with open(DATA / "decoders.jsonl", "w") as out:
+        for style, count in (("llama2", 60), ("gpt2", 20)):
+            document = json.loads((DATA / (style + ".json")).read_text())
+            drawn = [drawn_decoder(random, style == "gpt2") for _ in range(count)]
+            for parts in (WRITTEN if style == "llama2" else []) + drawn:
+                document["decoder"] = {"type": "Sequence", "decoders": parts}
+                tokenizer = Tokenizer.from_str(json.dumps(document))
+                total, broken = decoded(tokenizer, max(tokenizer.get_vocab().values()) + 1)
+                out.write(json.dumps({"style": style, "decoder": document["decoder"], "sum": total, "broken": broken},
+                                     ensure_ascii=False) + "\n")
+
+
 def main():
+    if sys.argv[1:2] == ["decoders"]:
+        write_decoders()
+        return
     DATA.mkdir(exist_ok=True)
     if sys.argv[1:2] == ["show"]:
         tokenizer = Tokenizer.from_file(str(DATA / (sys.argv[2] + ".json")))
