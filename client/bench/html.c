@@ -18,7 +18,7 @@
 #define HEIGHT 240.0
 #define LEFT 60.0
 #define BOTTOM 30.0
-#define TICKS 5
+#define TICKS 5 /* an axis has half as many to twice as many */
 
 static const char *const colours[] = {"#1f5fbf", "#c2571a", "#2f8f4e",
                                       "#8a3fa0", "#444444", "#b0203a"};
@@ -26,6 +26,11 @@ static const char *const colours[] = {"#1f5fbf", "#c2571a", "#2f8f4e",
 struct plot {
     FILE *file;
     double x_max, y_max;
+    double span; /* of x, that a point stands for; 0: a point is one */
+    const char *metric;
+    int colour;
+    int drawn; /* points of the line that is open; 0: none is */
+    double x, y;
 };
 
 /* ---- drawing -----------------------------------------------------------------------------------
@@ -41,42 +46,75 @@ static double place_y(const struct plot *plot, double y)
     return HEIGHT - BOTTOM - (plot->y_max > 0 ? y / plot->y_max : 0) * (HEIGHT - BOTTOM - 10);
 }
 
+/* 1, 2 or 5 times a power of ten: so that people can read what lies between. */
+static double tick_step(double max)
+{
+    double power = pow(10, floor(log10(max / TICKS)));
+    double ratio = max / TICKS / power;
+    return power * (ratio < 1.5 ? 1 : ratio < 3.5 ? 2 : ratio < 7.5 ? 5 : 10);
+}
+
+static void put_ticks(const struct plot *plot, bool upright, double max)
+{
+    double step = max > 0 ? tick_step(max) : 1;
+    int count = (int)(max / step * (1 + 1e-9));
+    for (int i = 0; i <= count; i++) {
+        double x = upright ? LEFT : place_x(plot, i * step);
+        double y = upright ? place_y(plot, i * step) : HEIGHT - BOTTOM;
+        fprintf(plot->file,
+                "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", x,
+                upright ? WIDTH - 10 : x, y, upright ? y : 10.0);
+        fprintf(plot->file,
+                "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%.10g</text>\n",
+                upright ? "y" : "x", upright ? x - 5 : x, upright ? y + 4 : y + 16,
+                upright ? "end" : "middle", i * step);
+    }
+}
+
 static void begin_plot(const struct plot *plot, const char *title, const char *x_name,
                        const char *y_name)
 {
     FILE *file = plot->file;
-    fprintf(
-        file,
-        "<h2>%s</h2>\n<svg viewBox=\"0 0 %.0f %.0f\" data-x-max=\"%.9g\" data-y-max=\"%.9g\">\n",
-        title, WIDTH, HEIGHT, plot->x_max, plot->y_max);
-    for (int i = 0; i <= TICKS; i++) {
-        double x = plot->x_max * i / TICKS, y = plot->y_max * i / TICKS;
-        fprintf(file, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n",
-                LEFT, WIDTH - 10, place_y(plot, y), place_y(plot, y));
-        fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n", LEFT - 5,
-                place_y(plot, y) + 4, y);
-        fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.4g</text>\n",
-                place_x(plot, x), HEIGHT - BOTTOM + 16, x);
-    }
+    fprintf(file,
+            "<h2>%s</h2>\n<svg viewBox=\"0 0 %.0f %.0f\" data-x-max=\"%.9g\" data-y-max=\"%.9g\" "
+            "data-span=\"%.9g\">\n",
+            title, WIDTH, HEIGHT, plot->x_max, plot->y_max, plot->span);
+    put_ticks(plot, false, plot->x_max);
+    put_ticks(plot, true, plot->y_max);
     fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", WIDTH - 10,
             HEIGHT - 2, x_name);
     fprintf(file, "<text x=\"%.1f\" y=\"12\">%s</text>\n", LEFT + 4, y_name);
 }
 
-static void begin_curve(const struct plot *plot, const char *name, int colour)
+static void begin_curve(struct plot *plot, const char *name, int colour)
 {
-    fprintf(plot->file, "<polyline data-metric=\"%s\" stroke=\"%s\" points=\"", name,
-            colours[colour]);
+    plot->metric = name;
+    plot->colour = colour;
+    plot->drawn = 0;
 }
 
-static void put_point(const struct plot *plot, double x, double y)
+static void end_curve(struct plot *plot)
 {
-    fprintf(plot->file, "%.2f,%.2f ", place_x(plot, x), place_y(plot, y));
+    if (plot->drawn == 1) /* alone it would not be seen: a dot */
+        fprintf(plot->file, "%.2f,%.2f ", plot->x, plot->y);
+    if (plot->drawn > 0)
+        fputs("\"/>\n", plot->file);
+    plot->drawn = 0;
 }
 
-static void end_curve(const struct plot *plot)
+/* NAN: there is nothing to tell here, and the line has a gap. */
+static void put_point(struct plot *plot, double x, double y)
 {
-    fputs("\"/>\n", plot->file);
+    if (isnan(y)) {
+        end_curve(plot);
+        return;
+    }
+    if (plot->drawn++ == 0)
+        fprintf(plot->file, "<polyline data-metric=\"%s\" stroke=\"%s\" points=\"", plot->metric,
+                colours[plot->colour]);
+    plot->x = place_x(plot, x);
+    plot->y = place_y(plot, y);
+    fprintf(plot->file, "%.2f,%.2f ", plot->x, plot->y);
 }
 
 static void end_plot(const struct plot *plot)
@@ -99,7 +137,9 @@ static void put_legend(FILE *file, const char *const *names, int count)
 static void draw_distribution(FILE *file, const struct metric *metric,
                               const struct metric_name *name)
 {
-    struct plot plot = {file, percentile_of(metric->sorted, metric->count, 99.9), 100};
+    struct plot plot = {.file = file,
+                        .x_max = percentile_of(metric->sorted, metric->count, 99.9),
+                        .y_max = 100};
     size_t points = metric->count < CURVE_POINTS ? metric->count : CURVE_POINTS;
     char title[128];
     if (metric->count == 0)
@@ -124,7 +164,7 @@ static double greatest(const struct series *series, const enum series_column *co
     double most = 0;
     for (int c = 0; c < count; c++)
         for (uint32_t i = 0; i < series->count; i++)
-            most = fmax(most, series->values[columns[c]][i]);
+            most = fmax(most, series->values[columns[c]][i]); /* of a gap: NAN, which it passes */
     return most;
 }
 
@@ -132,7 +172,10 @@ static void draw_columns(FILE *file, const struct series *series, const char *ti
                          const char *unit, const enum series_column *columns,
                          const char *const *names, int count)
 {
-    struct plot plot = {file, series->count * series->width_s, greatest(series, columns, count)};
+    struct plot plot = {.file = file,
+                        .x_max = series->count * series->width_s,
+                        .y_max = greatest(series, columns, count),
+                        .span = series->width_s};
     begin_plot(&plot, title, "s", unit);
     for (int c = 0; c < count; c++) {
         begin_curve(&plot, series_names[columns[c]], c);
@@ -196,7 +239,7 @@ static void put_page(FILE *file, const struct result *result, const struct serie
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>sluice bench"
           "</title>\n<style>body{font:14px sans-serif;max-width:940px;margin:2em auto;color:#222}"
-          "svg{width:100%;border:1px solid #ddd}polyline{fill:none;stroke-width:1.5}"
+          "svg{width:100%;border:1px solid #ddd}polyline{fill:none;stroke-width:1.5;stroke-linecap:round}"
           ".grid{stroke:#eee}text{font-size:11px;fill:#555}pre{background:#f6f6f6;padding:1em}"
           "h2{font-size:16px}</style></head><body>\n<h1>sluice bench: ",
           file);

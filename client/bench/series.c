@@ -1,5 +1,6 @@
 #include "client/bench/series.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "client/bench/percentile.h"
@@ -63,7 +64,7 @@ static void find_latencies(const struct workload *workload, const struct recorde
             e2el[count++] = (double)(record->last_us - record->due_us) / 1000;
         }
         if (count == 0)
-            continue;
+            continue; /* no request that was answered: a gap, and no latency of zero */
         percentile_sort(ttft, count);
         percentile_sort(e2el, count);
         values[SERIES_TTFT_P50][span] = percentile_of(ttft, count, 50);
@@ -85,6 +86,9 @@ int series_make(const struct workload *workload, const struct recorder *recorder
         fits = fits && series.values[i];
     }
     if (fits) {
+        for (int c = SERIES_TTFT_P50; c <= SERIES_E2EL_P99; c++)
+            for (uint32_t i = 0; i < series.count; i++)
+                series.values[c][i] = NAN;
         count_events(workload, recorder, width, series.values);
         find_latencies(workload, recorder, width, room, series.values);
         for (int c = SERIES_ARRIVALS; c <= SERIES_TOKENS; c++)

@@ -14,7 +14,7 @@ enum series_column {
     SERIES_COMPLETED,
     SERIES_FAILED,
     SERIES_TOKENS,
-    SERIES_TTFT_P50, /* ms from the scheduled arrival, by the arrival's span */
+    SERIES_TTFT_P50, /* ms from the scheduled arrival, by the arrival's span; NAN: none came */
     SERIES_TTFT_P99,
     SERIES_E2EL_P50,
     SERIES_E2EL_P99,

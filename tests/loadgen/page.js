@@ -8,22 +8,37 @@ const LEFT = 60, RIGHT = 890, TOP = 10, BASE = 210, ROUNDED = 0.0051, POINTS_MAX
 const lines = [];
 const check = (what, holds) => lines.push((holds ? 'ok      ' : 'FAILED  ') + what);
 
+const looked = new Set();
+
+// From zero on, each at its place, a step of 1, 2 or 5 times a power of ten apart, and enough of them.
+function round(ticks, max, place) {
+    const step = max > 0 ? ticks[1].value : 1, digit = step / 10 ** Math.floor(Math.log10(step * (1 + 1e-9)));
+    return [1, 2, 5].some(d => Math.abs(digit - d) < 1e-6) && ticks.length >= (max > 0 ? 3 : 1) && ticks.length <= 12 &&
+        ticks.every((tick, i) => Math.abs(tick.value - i * step) <= 1e-9 * max &&
+            (max === 0 || Math.abs(tick.place - place(tick.value)) <= 0.1)) && max - ticks[ticks.length - 1].value < step;
+}
+
 // A curve's points in its axes' own units, with how far each may be off.
 function read(name) {
-    const curve = document.querySelector(`polyline[data-metric="${name}"]`);
-    if (!curve)
+    const curves = [...document.querySelectorAll(`polyline[data-metric="${name}"]`)];
+    if (curves.length === 0)
         return null;
-    const axes = curve.ownerSVGElement, xMax = Number(axes.dataset.xMax), yMax = Number(axes.dataset.yMax);
-    const shown = curve.getBoundingClientRect(), style = getComputedStyle(curve);
-    check(`${name} can be seen`, shown.width > 0 && curve.getTotalLength() > 0 && style.stroke !== 'none' &&
-        style.visibility === 'visible' && Number(style.strokeOpacity) === 1);
-    const labels = [...axes.querySelectorAll('text')].map(text => text.textContent);
-    const ticks = [0, 1, 2, 3, 4, 5].every(i => Math.abs(Number(labels[2 * i]) - yMax * i / 5) <= 1e-3 * yMax &&
-        Math.abs(Number(labels[2 * i + 1]) - xMax * i / 5) <= 1e-3 * xMax);
-    check(`${name}: the axes' labels are those of its scale`, ticks);
+    const axes = curves[0].ownerSVGElement, xMax = Number(axes.dataset.xMax), yMax = Number(axes.dataset.yMax);
+    const style = getComputedStyle(curves[0]);
+    check(`${name} can be seen`, curves.some(curve => curve.getBoundingClientRect().width > 0 && curve.getTotalLength() > 0) &&
+        style.stroke !== 'none' && style.visibility === 'visible' && Number(style.strokeOpacity) === 1 &&
+        style.strokeLinecap === 'round');
+    looked.add(name);
+    const ticks = which => [...axes.querySelectorAll(`text.${which}`)].map(text => ({
+        value: Number(text.textContent), place: Number(text.getAttribute(which)) - (which === 'y' ? 4 : 0)}));
+    check(`${name}: the axes' labels are round numbers of its scale`,
+        round(ticks('x'), xMax, x => LEFT + x / xMax * (RIGHT - LEFT)) && round(ticks('y'), yMax, y => BASE - y / yMax * (BASE - TOP)));
+    // One that stands alone is a line to itself.
+    const points = curves.flatMap(curve => [...curve.points].slice(0, curve.points.length === 2 &&
+        curve.points[0].x === curve.points[1].x && curve.points[0].y === curve.points[1].y ? 1 : undefined));
     return {
-        xMax, yMax, xSlack: ROUNDED / (RIGHT - LEFT) * xMax, ySlack: ROUNDED / (BASE - TOP) * yMax,
-        points: [...curve.points].map(point => ({x: (point.x - LEFT) / (RIGHT - LEFT) * xMax,
+        xMax, yMax, span: Number(axes.dataset.span), xSlack: ROUNDED / (RIGHT - LEFT) * xMax, ySlack: ROUNDED / (BASE - TOP) * yMax,
+        points: points.map(point => ({x: (point.x - LEFT) / (RIGHT - LEFT) * xMax,
             y: (BASE - point.y) / (BASE - TOP) * yMax})),
     };
 }
@@ -55,12 +70,21 @@ function checkDistribution(name, values) {
         }));
 }
 
-// `expected(from, to)` of each span; a point stands in the middle of its span.
+// `expected(from, to)` of each span, null: a gap; a point stands in the middle of its span.
 function checkSpans(name, expected) {
-    const curve = read(name), width = curve.xMax / curve.points.length;
-    const bad = curve.points.findIndex((point, i) => !near(point.x, (i + 0.5) * width, curve.xSlack) ||
-        !near(point.y, expected(i * width, (i + 1) * width), curve.ySlack + 1e-3));
-    check(`${name}: ${curve.points.length} spans of ${width.toFixed(1)} s` + (bad < 0 ? '' : `, not the one at ${bad}`), bad < 0);
+    const curve = read(name), width = curve.span, count = Math.round(curve.xMax / width), points = curve.points.slice();
+    let bad = -1, gaps = 0;
+    for (let i = 0; i < count && bad < 0; i++) {
+        const right = expected(i * width, (i + 1) * width);
+        gaps += right === null;
+        if (right === null)
+            continue;
+        const point = points.shift();
+        if (!point || !near(point.x, (i + 0.5) * width, curve.xSlack) || !near(point.y, right, curve.ySlack + 1e-3))
+            bad = i;
+    }
+    check(`${name}: ${count} spans of ${width.toFixed(1)} s, ${gaps > 0 ? 'some' : 'none'} empty` +
+        (bad < 0 ? '' : `, not the one at ${bad}`), bad < 0 && points.length === 0);
 }
 
 // What came until the end of each span lies between two counts, and in the end it is all.
@@ -82,7 +106,7 @@ const due = all.map(i => r.arrival_times[i]), first = all.map(i => r.start_times
 const last = all.map(i => r.start_times[i] + r.latencies[i]);
 const ofSpan = (values, percent) => (from, to) => {
     const chosen = sort(all.filter(i => due[i] >= from - 1e-9 && due[i] < to - 1e-9).map(i => values[i]));
-    return chosen.length ? percentile(chosen, percent) : 0;
+    return chosen.length ? percentile(chosen, percent) : null;
 };
 const ttftDue = all.map(i => 1000 * (r.ttfts[i] + r.queue_times[i])), e2elDue = all.map(i => 1000 * (r.latencies[i] + r.queue_times[i]));
 
@@ -104,7 +128,7 @@ checkSpans('e2el_p99_over_time', ofSpan(e2elDue, 99));
 checkUntil('completed_over_time', edge => within(last, 0, edge - LAG_S), edge => within(last, 0, edge), r.completed);
 checkUntil('tokens_over_time', edge => sum(all.filter(i => last[i] < edge - LAG_S).map(i => r.output_lens[i])),
     edge => sum(all.filter(i => first[i] <= edge).map(i => r.output_lens[i])), r.total_output_tokens);
-check('every curve was looked at', document.querySelectorAll('polyline').length === 15);
+check('every curve was looked at', looked.size === 15 && [...document.querySelectorAll('polyline')].every(curve => looked.has(curve.dataset.metric)));
 
 const told = document.createElement('pre');
 told.id = 'checks';

@@ -9,6 +9,7 @@
 #include "client/bench/percentile.h"
 #include "client/bench/random.h"
 #include "client/bench/report.h"
+#include "client/bench/series.h"
 #include "protocol/base/json.h"
 #include "tests/loadgen/loadgen_suites.h"
 
@@ -312,6 +313,36 @@ static int read_curve(const char *page, const char *name, double *x, double *y, 
     return count;
 }
 
+/* Some spans have no arrival: no latency is told of them, above all not zero. */
+START_TEST(where_nothing_came_the_page_has_a_gap)
+{
+    static double x[1000], y[1000];
+    struct error error;
+    struct series series;
+    const char *path = make_path();
+    uint32_t empty = 0, points = 0, lines = 0;
+    for (uint32_t i = 100; i < 200; i++)
+        records[i].outcome = OUTCOME_FAILED;
+    ck_assert_int_eq(series_make(&workload, &recorder, &series, &error), 0);
+    for (uint32_t i = 0; i < series.count; i++)
+        empty += isnan(series.values[SERIES_TTFT_P50][i]) != 0;
+    ck_assert_uint_gt(empty, 5);
+    ck_assert_int_eq(html_write(path, &result, &error), 0);
+    const char *page = read_back(path);
+    while ((page = strstr(page, "data-metric=\"ttft_p50_over_time\""))) {
+        int count = read_curve(page, "ttft_p50_over_time", x, y, 1000);
+        for (int i = 0; i < count; i++)
+            ck_assert_double_lt(y[i], 210);
+        points += (uint32_t)(count == 2 && x[0] == x[1] ? 1 : count); /* a dot is told twice */
+        lines++;
+        page++;
+    }
+    ck_assert_uint_gt(lines, 1);
+    ck_assert_uint_eq(points, series.count - empty);
+    series_free(&series);
+}
+END_TEST
+
 START_TEST(the_page_stands_alone_and_its_curves_are_the_data)
 {
     static double x[1000], y[1000];
@@ -356,6 +387,7 @@ Suite *summary_suite(void)
     tcase_add_test(cases, the_json_file_has_vllms_keys_and_the_raw_times);
     tcase_add_test(cases, the_block_reads_as_vllms);
     tcase_add_test(cases, the_page_stands_alone_and_its_curves_are_the_data);
+    tcase_add_test(cases, where_nothing_came_the_page_has_a_gap);
     suite_add_tcase(suite, cases);
     return suite;
 }
