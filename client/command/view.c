@@ -82,13 +82,56 @@ static void print_memory(const json *memory)
         printf("  %-24s %.1f\n", json_key(member), json_number(member) / (1 << 20));
 }
 
+static void print_latency(const json *stats, const char *name, const char *histogram)
+{
+    const json *hist = json_get(json_get(stats, "histograms"), histogram);
+    if (number_of(hist, "count") > 0)
+        printf("%-14s p50 %.1f ms, p99 %.1f ms\n", name, number_of(hist, "p50_us") / 1000,
+               number_of(hist, "p99_us") / 1000);
+    else
+        printf("%-14s none yet\n", name);
+}
+
+/* What an operator looks for first, in ten lines; all figures follow. */
+static void print_summary(const json *stats)
+{
+    const json *counters = json_get(stats, "counters"), *gauges = json_get(stats, "gauges");
+    const json *memory = json_get(stats, "memory");
+    double blocks = number_of(gauges, "kv_blocks_max"), used = number_of(gauges, "kv_blocks_used");
+    printf("%-14s %.0f s\n", "up for", number_of(stats, "uptime_us") / 1e6);
+    printf("%-14s %.0f running, %.0f starting, %.0f waiting\n", "now", number_of(gauges, "running"),
+           number_of(gauges, "starting"), number_of(gauges, "waiting"));
+    printf("%-14s %.0f accepted, %.0f refused as busy, %.0f for good\n", "requests",
+           number_of(counters, "requests_total"), number_of(counters, "refused_busy_total"),
+           number_of(counters, "refused_final_total"));
+    printf("%-14s %.0f stop, %.0f length, %.0f cancelled, %.0f late, %.0f error\n", "ended",
+           number_of(counters, "finished_stop_total"), number_of(counters, "finished_length_total"),
+           number_of(counters, "finished_cancelled_total"),
+           number_of(counters, "finished_deadline_total"),
+           number_of(counters, "finished_error_total"));
+    printf("%-14s %.0f of prompts (and %.0f shared), %.0f generated\n", "tokens",
+           number_of(counters, "prompt_tokens_total"),
+           number_of(counters, "prompt_tokens_shared_total"),
+           number_of(counters, "generated_tokens_total"));
+    print_latency(stats, "first token", "time_to_first_token");
+    print_latency(stats, "between tokens", "inter_token_latency");
+    print_latency(stats, "end to end", "end_to_end");
+    printf("%-14s %.1f %% of %.0f blocks, %.0f preemptions\n", "KV",
+           blocks > 0 ? 100 * used / blocks : 0, blocks, number_of(counters, "preemptions_total"));
+    printf("%-14s %.0f MiB weights, %.0f KV, %.0f free on the device\n\n", "memory",
+           number_of(memory, "weights") / (1 << 20), number_of(memory, "kv_held") / (1 << 20),
+           number_of(memory, "device_free") / (1 << 20));
+}
+
 void view_stats(const json *stats)
 {
+    if (json_get(stats, "counters"))
+        print_summary(stats);
     for (const json *member = json_child(stats); member; member = json_next(member)) {
         const char *name = json_key(member);
         if (!strcmp(name, "uptime_us"))
-            printf("up for %.0f s\n", json_number(member) / 1e6);
-        else if (!strcmp(name, "histograms"))
+            continue; /* is told above */
+        if (!strcmp(name, "histograms"))
             print_histograms(member);
         else if (!strcmp(name, "memory"))
             print_memory(member);
