@@ -53,6 +53,12 @@ done 3< "$model/answers.txt" 4< "$scratch/texts"
 printf '\n%d of %d right\n' "$right" "$total"
 
 echo
+echo "== sluice chat"
+chat=$(tail -3 $model/answers.txt | cut -f1 | sed 's/=$//' | tee "$scratch/said" | "$build/client/sluice" chat)
+paste -d'\n' <(sed 's/^/> /' "$scratch/said") - <<< "$chat"
+[ "$chat" = "$(tail -3 $model/answers.txt | cut -f2)" ] || right=-1
+
+echo
 echo "== sluice stats"
 "$build/client/sluice" stats
 
@@ -66,6 +72,7 @@ cat << END
 Go on by hand:
   $build/daemon/sluiced --model $model --device cpu --socket /tmp/sluice.sock &
   $build/client/sluice generate --socket /tmp/sluice.sock --prompt '417+385='
+  $build/client/sluice chat --socket /tmp/sluice.sock
   $build/client/sluice stats --socket /tmp/sluice.sock
 END
 [ "$right" -eq "$total" ]

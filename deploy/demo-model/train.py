@@ -25,6 +25,7 @@ LENGTH = 28  # the longest prompt, answer and end token, and one to shift by
 POOL_PER_TASK = 1_000_000
 BATCH = 4096
 PEAK_RATE = 1.5e-3
+TEMPLATE = "chat_template.jinja"
 
 CONFIG = dict(
     vocab_size=VOCAB,
@@ -159,6 +160,14 @@ def write_tokenizer(directory):
         "clean_up_tokenization_spaces": False, "model_max_length": CONFIG["max_position_embeddings"]})
 
 
+def write_chat_template(directory):
+    """The prompts are single questions: a chat is its last one. The file beside this one is the source."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), TEMPLATE)) as file:
+        text = file.read()
+    with open(os.path.join(directory, TEMPLATE), "w") as file:
+        file.write(text)
+
+
 def write_json(directory, name, value):
     with open(os.path.join(directory, name), "w") as file:
         json.dump(value, file, indent=2)
@@ -179,6 +188,7 @@ def write(torch, model, directory):
                for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     save_file(tensors, os.path.join(directory, "model.safetensors"), {"format": "pt"})
     write_tokenizer(directory)
+    write_chat_template(directory)
 
 
 def check(torch, directory, seed):

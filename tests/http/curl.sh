@@ -72,8 +72,8 @@ expect metrics '*sluice_time_to_first_token_seconds_bucket*' \
 
 status=(-o /dev/null -w '%{http_code}')
 expect 'metrics are apart' 404 ask "${status[@]}" http://localhost/metrics
-expect 'no chat template' 400 ask "${status[@]}" http://localhost/v1/chat/completions "${json[@]}" \
-    -d '{"messages": [{"role": "user", "content": "hi"}]}'
+expect 'a chat' '*"content":"802"*' ask http://localhost/v1/chat/completions "${json[@]}" \
+    -d '{"messages": [{"role": "user", "content": "417+385"}]}'
 expect 'another type' 415 ask "${status[@]}" http://localhost/v1/completions -d '{"prompt": "1"}'
 expect 'another method' 405 ask "${status[@]}" http://localhost/v1/completions
 expect 'request id' '*x-request-id: mine*' ask -D - -o /dev/null -H 'x-request-id: mine' http://localhost/version

@@ -45,15 +45,11 @@ def refused(name, kind, call):
 
 
 def make_model():
-    """A copy with a template, and with a context in which an answer is surely not over when its client goes."""
+    """A copy with another template, and with a context in which an answer is surely not over when its client goes."""
     model = os.path.join(scratch, "demo")
     shutil.copytree(os.path.join(here, "../../deploy/demo-model"), model)
-    path = os.path.join(model, "tokenizer_config.json")
-    with open(path) as file:
-        config = json.load(file)
-    config["chat_template"] = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    with open(path, "w") as file:
-        json.dump(config, file)
+    with open(os.path.join(model, "chat_template.jinja"), "w") as file:
+        file.write("{% for m in messages %}{{ m['content'] }}{% endfor %}")
     path = os.path.join(model, "config.json")
     with open(path) as file:
         config = json.load(file)

@@ -1,4 +1,4 @@
-/* The demo model in another directory: links to its files, and a chat template, which it has not.
+/* The demo model in another directory: links to its files, and a chat template of the test's own.
  * The test runs in the repository's root.
  */
 #pragma once
