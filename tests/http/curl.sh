@@ -70,6 +70,11 @@ expect tokenize '*"tokens":\[52,49,55\]*' \
 expect metrics '*sluice_time_to_first_token_seconds_bucket*' \
     curl -sS --max-time 20 --unix-socket "$scratch/metrics.sock" http://localhost/metrics
 
+expect 'n results count their prompt once' '*"prompt_tokens":100,"completion_tokens":16,*' ask http://localhost/v1/completions \
+    "${json[@]}" -d "{\"prompt\": \"$(printf '%0100d' 0)\", \"n\": 8, \"max_tokens\": 2, \"ignore_eos\": true}"
+expect 'and read it once' '*sluice_prompt_tokens_shared_total 672*' \
+    curl -sS --max-time 20 --unix-socket "$scratch/metrics.sock" http://localhost/metrics
+
 status=(-o /dev/null -w '%{http_code}')
 expect 'metrics are apart' 404 ask "${status[@]}" http://localhost/metrics
 expect 'a chat' '*"content":"802"*' ask http://localhost/v1/chat/completions "${json[@]}" \
