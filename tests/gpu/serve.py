@@ -6,6 +6,7 @@
   bf16, its own: each one ends, 8,000 tokens/s at least;
 - with f16 each generated token, teacher-forced alone through score, is within 0.1 of the likeliest (with bf16
   that is out of reach: gpu/README.md, Numbers);
+- with f16, 8 results of a prompt of 2,000 tokens take at most 1.5 times as long as one, and are as near;
 - 1,000 steady decode steps: at least 99 % enqueued before the step before them had ended; no synchronising
   call, no allocation outside the pools, no pageable copy.
 Prints what it saw; exit 1 if any of it does not hold. Needs nothing but Python's own library.
@@ -112,6 +113,27 @@ def distance(daemon, prompts, results):
           f"8B: generated tokens are within {worst:.4f} of the likeliest, teacher-forced")
 
 
+def one_prompt(daemon, prompts, results):
+    """8 results of a prompt of 2,000 tokens against one: by turns, each time another prompt."""
+    rng, took = random.Random(12), {1: [], 8: []}
+    before = daemon.stats()["counters"]["prompt_tokens_shared_total"]
+    for _ in range(7):
+        for n in took:
+            prompt = [rng.randrange(128000) for _ in range(2000)]
+            answers, seconds = batch("generate", [{"tokens": prompt, "max_tokens": 1, "ignore_eos": True, "n": n}])
+            check(len(answers) == n, f"8B: {n} results of one prompt")
+            took[n].append(seconds)
+    shared = daemon.stats()["counters"]["prompt_tokens_shared_total"] - before
+    check(shared >= 7 * 7 * 1900, f"8B: {shared} prompt tokens were not read again")
+    one, eight = (sorted(took[n])[3] for n in (1, 8))
+    check(eight <= 1.5 * one, f"8B: 8 results of one prompt take {eight / one:.2f} times one, {1000 * one:.0f} ms")
+    answers, _ = batch("generate", [{"tokens": prompt, "max_tokens": 32, "ignore_eos": True, "n": 8, "temperature": 0}])
+    scored, _ = batch("score", [{"tokens": prompt + r["tokens"]} for r in answers])
+    worst = max(score["top_logprobs"][i] - score["logprobs"][i]
+                for score in scored for i in range(len(prompt) - 1, len(prompt) + 31))
+    check(worst <= 0.1, f"8B: tokens of 8 results of one prompt are within {worst:.4f} of the likeliest")
+
+
 def steady_steps(daemon, prompts, results):
     before = daemon.stats()
     batch("generate", [{"tokens": p[:32], "max_tokens": 1100, "ignore_eos": True}
@@ -127,7 +149,7 @@ def steady_steps(daemon, prompts, results):
 if __name__ == "__main__":
     try:
         demo()
-        real_size("f16", distance)
+        real_size("f16", distance, one_prompt)
         real_size("bf16", steady_steps)
     finally:
         end_all()
