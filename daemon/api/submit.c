@@ -68,7 +68,7 @@ static int add_prompts(struct request_builder *builder, struct submit *submit, s
         rc = error_limit(error, found.code, found.limit, found.value, "prompt %u: %s", i,
                          found.text);
         found = *error;
-        if (message->params.partial && error_retry(found.code) == RETRY_FIX &&
+        if (message->params.partial && request_refuses_alone(found.code) &&
             builder->request->seq_count == before)
             rc = request_refuse(builder->request, prompt.sampling.n, &found, error);
         if (rc)

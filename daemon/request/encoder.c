@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/request/chat_prompt.h"
+#include "daemon/request/request.h"
 #include "daemon/request/request_builder.h"
 #include "daemon/request/server.h"
 #include "daemon/text/tokenizer.h"
@@ -81,7 +82,7 @@ static int encode(const struct encoder *encoding, struct tokenizer_scratch *scra
 /* What is wrong with the text is kept beside it, and the others go on. */
 static bool fails_alone(struct encoder *encoding, struct encoder_text *text)
 {
-    if (!encoding->partial || error_retry(encoding->error.code) != RETRY_FIX)
+    if (!encoding->partial || !request_refuses_alone(encoding->error.code))
         return false;
     text->failure = malloc(sizeof(*text->failure));
     if (!text->failure)

@@ -85,6 +85,11 @@ void *request_keep(struct request *request, size_t size);
 int request_add(struct request *request, const struct message_prompt *prompt, const int32_t *tokens,
                 uint32_t token_count, const int32_t *stop_ids, const struct gpu_bias *bias,
                 uint32_t bias_count, struct error *error);
+/* Whether an error is about the prompt itself, so that others beside it may be taken. */
+static inline bool request_refuses_alone(int code)
+{
+    return error_retry(code) == RETRY_FIX || code == ERR_UNSUPPORTED;
+}
 /* Appends n sequences of a prompt that was not taken. */
 int request_refuse(struct request *request, uint32_t n, const struct error *failure,
                    struct error *error);

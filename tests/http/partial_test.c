@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/text/template/chat.h"
 #include "tests/http/caller.h"
 #include "tests/http/http_suites.h"
 
@@ -180,6 +181,52 @@ START_TEST(every_job_may_have_such_prompts)
 }
 END_TEST
 
+/* What a conversation holds that no template gets, what is none, and one that is right. */
+START_TEST(conversations_fail_alone_too)
+{
+    static _Alignas(8) unsigned char frame[4096];
+    static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    static const char *const chats[] = {
+        "{\"messages\":[{\"role\":\"u\",\"content\":[{\"type\":\"image_url\"}]}]}", "[",
+        "{\"messages\":[{\"role\":\"u\",\"content\":\"A\"}]}"};
+    static const int codes[] = {ERR_UNSUPPORTED, ERR_BAD_HEAD};
+    struct message_prompt prompts[3];
+    uint32_t told = 0;
+    struct frame next;
+    struct error error;
+    ck_assert_int_eq(chat_template_load(source, sizeof(source) - 1, &site.model_text.chat, &error),
+                     0);
+    for (uint32_t i = 0; i < 3; i++) {
+        prompts[i] = (struct message_prompt){.sampling = sampling_unset(),
+                                             .chat = chats[i],
+                                             .chat_length = (uint32_t)strlen(chats[i])};
+        prompts[i].sampling.max_tokens = 2;
+    }
+    const struct message_submit_out out = {.params.job = JOB_GENERATE,
+                                           .params.stream = true,
+                                           .params.partial = true,
+                                           .params.normalize = true,
+                                           .prompt_count = 3,
+                                           .prompts = prompts};
+    client_put(&client, frame, message_encode_submit(frame, sizeof(frame), 7, &out), 0);
+    site_turn(&site);
+    site_finish(&site);
+    site_turn(&site);
+    while (client_next(&client, &next)) {
+        struct message_error failed;
+        told += next.type == FRAME_DONE;
+        if (next.type != FRAME_ERROR)
+            continue;
+        ck_assert_int_eq(message_decode_error(&next, &failed, &error), 0);
+        ck_assert_uint_lt(failed.sequence, 2);
+        ck_assert_int_eq(failed.error.code, codes[failed.sequence]);
+        told += 10;
+    }
+    ck_assert_uint_eq(told, 21);
+    check_nothing_left();
+}
+END_TEST
+
 Suite *partial_suite(void)
 {
     Suite *suite = suite_create("partial");
@@ -189,6 +236,7 @@ Suite *partial_suite(void)
     tcase_add_loop_test(tests, unless_the_batch_is_to_stand_or_fall_together, 0, 2);
     tcase_add_loop_test(
         tests, one_that_was_refused_may_be_cancelled_with_the_others_or_lose_its_client, 0, 2);
+    tcase_add_test(tests, conversations_fail_alone_too);
     tcase_add_loop_test(tests, every_job_may_have_such_prompts, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
