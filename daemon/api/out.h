@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "daemon/text/buffer.h"
+#include "daemon/base/buffer.h"
 #include "protocol/base/json.h"
 
 struct out {

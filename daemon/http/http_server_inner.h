@@ -11,10 +11,10 @@
  */
 #pragma once
 
+#include "daemon/base/buffer.h"
 #include "daemon/http/exchange.h"
 #include "daemon/http/framing.h"
 #include "daemon/http/http_server.h"
-#include "daemon/text/buffer.h"
 
 enum http_server_state { HTTP_CONN_HEAD, HTTP_CONN_BODY, HTTP_CONN_ANSWER, HTTP_CONN_LINGER };
 

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/text/buffer.h"
+#include "daemon/base/buffer.h"
 #include "daemon/text/detokenizer.h"
 #include "daemon/text/stop.h"
 #include "protocol/base/error.h"

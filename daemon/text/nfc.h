@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/base/buffer.h"
 #include "daemon/base/halt.h"
-#include "daemon/text/buffer.h"
 
 /* Code points of one stretch between two places where normalisation cannot reach across. */
 struct nfc_scratch {

@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
+#include "daemon/base/buffer.h"
 #include "daemon/base/halt.h"
-#include "daemon/text/buffer.h"
 #include "daemon/text/field.h"
 #include "daemon/text/nfc.h"
 #include "protocol/base/error.h"

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "daemon/base/buffer.h"
 #include "daemon/base/halt.h"
-#include "daemon/text/buffer.h"
 #include "daemon/text/field.h"
 #include "daemon/text/regex.h"
 #include "protocol/base/error.h"

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-#include "daemon/text/buffer.h"
+#include "daemon/base/buffer.h"
 #include "protocol/base/error.h"
 
 #define REGEX_PATTERN_MAX 4096 /* bytes */

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/text/buffer.h"
+#include "daemon/base/buffer.h"
 #include "daemon/text/idmap.h"
 
 #define VOCAB_ID_MAX ((1 << 20) - 1) /* the largest id; published vocabularies stay under 2^18 */

@@ -59,7 +59,7 @@ if [ -n "$build" ] && ! command -v nm > /dev/null; then
 elif [ -n "$build" ]; then
     objects=$(cd "$build" && find client daemon gpu protocol -name '*.c.o' | grep -E 'CMakeFiles/sluice[a-z_]*\.dir/' |
         grep -vE 'sluice_emu_audit' | while read -r object; do # of sources that are still there
-        source=$(sed -E 's,/CMakeFiles/[^/]*\.dir/,/,; s,\.o$,,' <<< "$object")
+        source=$(sed -E 's,/CMakeFiles/[^/]*\.dir/,/,; s,\.o$,,; :up s,[^/]+/__/,,; t up' <<< "$object")
         [ -f "$OLDPWD/$source" ] && echo "$object"
     done)
     while IFS= read -r line; do
@@ -68,6 +68,7 @@ elif [ -n "$build" ]; then
         awk '
             { # PATH: NAME TYPE ...; the path is FOLDER/CMakeFiles/TARGET.dir/REST/FILE.c.o
                 path = $1; sub(/:$/, "", path); sub(/\/CMakeFiles\/[^\/]*\.dir/, "", path); sub(/\.o$/, "", path)
+                while (sub(/[^\/]+\/__\//, "", path)) { } # a source from beside the library
                 folder = path; sub(/\/[^\/]*$/, "", folder)
                 if ($3 == "U") { use[folder " " $2] = path }
                 else if ($3 ~ /^[TDBRVWC]$/) { if (!($2 in home)) home[$2] = folder; else if (home[$2] != folder) home[$2] = "several" }

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <time.h>
 
-#include "daemon/text/buffer.h"
+#include "daemon/base/buffer.h"
 #include "daemon/text/template/chat.h"
 #include "daemon/text/template/chat_arena.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/text/buffer.h"
+#include "daemon/base/buffer.h"
 
 #include <stdlib.h>
 #include <string.h>
