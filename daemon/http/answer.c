@@ -37,11 +37,12 @@ static void put_usage(struct json_writer *writer, const struct exchange *exchang
 
 static void put_finish(struct json_writer *writer, const struct piece *piece)
 {
-    enum finish finish = piece->exchange->query.prompt_only ? FINISH_LENGTH : piece->seq->finish;
-    if (piece->end)
-        json_put_text(writer, "finish_reason", finish_name(finish));
-    else
+    if (!piece->end) /* until then `finish` is the worker's */
         json_put_null(writer, "finish_reason");
+    else if (piece->exchange->query.prompt_only)
+        json_put_text(writer, "finish_reason", finish_name(FINISH_LENGTH));
+    else
+        json_put_text(writer, "finish_reason", finish_name(piece->seq->finish));
 }
 
 /* ---- streams -----------------------------------------------------------------------------------
