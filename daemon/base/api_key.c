@@ -17,14 +17,61 @@ struct key {
     char name[KEY_NAME_MAX + 1];
 };
 
-/* FNV-1a of the name: the user stays the same whatever other keys there are. Of 60 bits, since who a
- * trusted key names comes from outside. */
+static uint64_t secret[2]; /* set once, before other threads */
+
+void keys_set_secret(uint64_t first, uint64_t second)
+{
+    secret[0] = first;
+    secret[1] = second;
+}
+
+static uint64_t rotated(uint64_t value, unsigned bits)
+{
+    return value << bits | value >> (64 - bits);
+}
+
+static void mix(uint64_t v[4], unsigned rounds)
+{
+    while (rounds-- > 0) {
+        v[0] += v[1];
+        v[2] += v[3];
+        v[1] = rotated(v[1], 13) ^ v[0];
+        v[3] = rotated(v[3], 16) ^ v[2];
+        v[0] = rotated(v[0], 32) + v[3];
+        v[2] += v[1];
+        v[3] = rotated(v[3], 21) ^ v[0];
+        v[1] = rotated(v[1], 17) ^ v[2];
+        v[2] = rotated(v[2], 32);
+    }
+}
+
+uint64_t keys_hash(const char *bytes, size_t length)
+{
+    uint64_t v[4] = {secret[0] ^ 0x736f6d6570736575u, secret[1] ^ 0x646f72616e646f6du,
+                     secret[0] ^ 0x6c7967656e657261u, secret[1] ^ 0x7465646279746573u};
+    uint64_t word = 0;
+    for (size_t i = 0; i < length; i++) {
+        word |= (uint64_t)(unsigned char)bytes[i] << 8 * (i % 8);
+        if (i % 8 < 7)
+            continue;
+        v[3] ^= word;
+        mix(v, 2);
+        v[0] ^= word;
+        word = 0;
+    }
+    word |= (uint64_t)(length & 255) << 56;
+    v[3] ^= word;
+    mix(v, 2);
+    v[0] ^= word;
+    v[2] ^= 255;
+    mix(v, 4);
+    return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* The user stays the same whatever other keys there are. Of 60 bits. */
 uint64_t keys_user_of(const char *name, size_t length)
 {
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)name[i]) * 1099511628211u;
-    return KEY_USER_ANONYMOUS + 1 + (hash >> 4);
+    return KEY_USER_ANONYMOUS + 1 + (keys_hash(name, length) >> 4);
 }
 
 /* It stands in logs and labels. */
@@ -149,8 +196,7 @@ void keys_free(struct keys *keys)
 bool keys_have(const struct keys *keys, const char *name, size_t length)
 {
     for (uint32_t i = 0; i < keys->count; i++)
-        if (strlen(keys->keys[i].name) == length &&
-            memcmp(keys->keys[i].name, name, length) == 0)
+        if (strlen(keys->keys[i].name) == length && memcmp(keys->keys[i].name, name, length) == 0)
             return true;
     return false;
 }

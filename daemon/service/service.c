@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/base/api_key.h"
 #include "daemon/base/option.h"
 #include "daemon/net/listen.h"
 #include "daemon/sched/kv.h"
@@ -419,6 +420,7 @@ int service_main(int argc, char **argv, char **environment)
     struct option_command command;
     struct error error;
     char unknown[64];
+    keys_set_secret(random_seed(), random_seed()); /* options name users, too */
     int rc = options_load(argc, argv, environment, &service.options, &command, unknown, &error);
     if (rc)
         return complain(rc, &error);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/base/api_key.h"
 #include "daemon/http/access.h"
 #include "tests/http/caller.h"
 #include "tests/http/http_suites.h"
@@ -30,12 +31,44 @@ static const struct {
     const char *host;
     unsigned status;
 } hosts[] = {
-    {"llm.example.com", 200},      {"LLM.Example.Com:8443", 200}, {"llm.example.com:", 200},
-    {"second_name", 200},          {"localhost:1", 200},          {"127.0.0.1", 200},
-    {"example.com", 421},          {"a.llm.example.com", 421},    {"llm.example.com.evil.com", 421},
-    {"llm.example.comx", 421},     {"llm.example.com.", 421},     {"*", 421},
-    {"llm.example.com,evil", 421}, {"", 421},                     {NULL, 421},
+    {"llm.example.com", 200},
+    {"LLM.Example.Com:8443", 200},
+    {"llm.example.com:", 200},
+    {"second_name", 200},
+    {"localhost:1", 200},
+    {"127.0.0.1", 200},
+    {"example.com", 421},
+    {"a.llm.example.com", 421},
+    {"llm.example.com.evil.com", 421},
+    {"llm.example.comx", 421},
+    {"llm.example.com.", 421},
+    {"*", 421},
+    {"llm.example.com,evil", 421},
+    {"", 421},
+    {NULL, 421},
 };
+
+/* The first words of the authors' test vectors: key 00 .. 0f, messages 00, 01, ... */
+START_TEST(users_numbers_are_siphash_under_a_secret)
+{
+    static const uint64_t want[] = {[0] = 0x726fdb47dd0e0e31u,
+                                    [1] = 0x74f839c593dc67fdu,
+                                    [8] = 0x93f5f5799a932462u,
+                                    [15] = 0xa129ca6149be45e5u};
+    char bytes[16];
+    for (int i = 0; i < 16; i++)
+        bytes[i] = (char)i;
+    uint64_t before = keys_user_of("ann", 3);
+    keys_set_secret(0x0706050403020100u, 0x0f0e0d0c0b0a0908u);
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++)
+        if (want[i])
+            ck_assert_uint_eq(keys_hash(bytes, i), want[i]);
+    ck_assert_uint_ne(keys_user_of("ann", 3), before);
+    ck_assert_uint_gt(keys_user_of("ann", 3), KEY_USER_ANONYMOUS);
+    keys_set_secret(0, 0);
+    ck_assert_uint_eq(keys_user_of("ann", 3), before);
+}
+END_TEST
 
 START_TEST(names_for_us_are_those_that_were_given)
 {
@@ -59,12 +92,18 @@ struct page {
     bool may;
 };
 static const struct page pages[] = {
-    {"https://app.example.com", true},   {"http://localhost:3000", true},
-    {"http://app.example.com", false},   {"https://app.example.com:444", false},
-    {"https://app.example.com/", false}, {"https://evil.app.example.com", false},
-    {"https://app.example.com.evil", false}, {"HTTPS://app.example.com", false},
-    {"null", false},                     {"*", false},
-    {"", false},                         {NULL, false},
+    {"https://app.example.com", true},
+    {"http://localhost:3000", true},
+    {"http://app.example.com", false},
+    {"https://app.example.com:444", false},
+    {"https://app.example.com/", false},
+    {"https://evil.app.example.com", false},
+    {"https://app.example.com.evil", false},
+    {"HTTPS://app.example.com", false},
+    {"null", false},
+    {"*", false},
+    {"", false},
+    {NULL, false},
 };
 
 static void fields(const struct exchange *exchange, char *text, size_t size)
@@ -72,7 +111,8 @@ static void fields(const struct exchange *exchange, char *text, size_t size)
     text[access_fields(exchange, text, size)] = '\0';
 }
 
-/* A request is answered whatever page it comes from; who may read the answer is the browser's to hold. */
+/* A request is answered whatever page it comes from; who may read the answer is the browser's to
+ * hold. */
 START_TEST(a_page_may_read_the_answer_where_its_origin_is_listed)
 {
     char text[2048];
@@ -285,6 +325,7 @@ Suite *access_suite(void)
 {
     Suite *suite = suite_create("access");
     TCase *tests = tcase_create("access");
+    tcase_add_test(tests, users_numbers_are_siphash_under_a_secret);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, names_for_us_are_those_that_were_given, 0, COUNT(hosts));
     tcase_add_loop_test(tests, a_page_may_read_the_answer_where_its_origin_is_listed, 0,
