@@ -4,22 +4,23 @@
 
 #include <stdint.h>
 
+#include "gpu/checkpoint/model_dtype.h"
 #include "gpu/gpu.h"
 #include "gpu/kernels/common/kernel.h"
-#include "gpu/checkpoint/model_dtype.h"
 
 struct device_traits {
-    uint32_t slots_max;       /* where the options do not say */
-    uint32_t tokens_max;      /* of a step, likewise */
-    uint32_t block_tokens;    /* likewise */
-    uint64_t slab_bytes;      /* likewise */
-    uint64_t embed_bytes;     /* room for a step's embeddings in the results */
-    uint64_t logit_bytes;     /* room for a step's logits, in scratch */
-    uint64_t workspace_bytes; /* of products */
-    uint64_t post_bytes;      /* of the largest sum over ranks that goes peer to peer */
-    uint64_t slice_bytes;     /* of a rank's slices of logits, as many rows at a time */
+    uint32_t slots_max;          /* where the options do not say */
+    uint32_t tokens_max;         /* of a step, likewise */
+    uint32_t block_tokens;       /* likewise */
+    uint64_t slab_bytes;         /* likewise */
+    uint64_t embed_bytes;        /* room for a step's embeddings in the results */
+    uint64_t logit_bytes;        /* room for a step's logits, in scratch */
+    uint64_t workspace_bytes;    /* of products */
+    uint64_t post_bytes;         /* of the largest sum over ranks that goes peer to peer */
+    uint64_t slice_bytes;        /* of a rank's slices of logits, as many rows at a time */
     uint64_t scratch_keep_bytes; /* unused scratch that no slab takes, so that small steps go on */
-    uint64_t staging_bytes;   /* of each piece through which weights are loaded */
+    uint64_t staging_bytes;      /* of each piece through which weights are loaded */
+    uint32_t formats;            /* that weights are multiplied in, a bit for each */
 };
 
 extern const char device_name[]; /* "cpu", "cuda" */

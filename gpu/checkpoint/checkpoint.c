@@ -146,14 +146,18 @@ bool checkpoint_has(const struct checkpoint *checkpoint, const char *name)
     return find_tensor(checkpoint, name, &file) != NULL;
 }
 
-static int check_dtype(const char *file, const struct safetensors_tensor *tensor,
+static int check_dtype(const char *file, const struct safetensors_tensor *tensor, uint32_t dtypes,
                        enum model_dtype *ret, struct error *error)
 {
-    for (enum model_dtype dtype = MODEL_F32; dtype <= MODEL_BF16; dtype++)
-        if (strcmp(tensor->dtype, model_dtype_name(dtype)) == 0) {
+    for (enum model_dtype dtype = MODEL_F32; dtype < MODEL_DTYPES; dtype++)
+        if ((dtypes >> dtype & 1) && strcmp(tensor->dtype, model_dtype_name(dtype)) == 0) {
             *ret = dtype;
             return 0;
         }
+    if (dtypes == 1u << MODEL_E4M3)
+        return error_set(error, ERR_BAD_MODEL,
+                         "%s: tensor %s: dtype: %s is not F8_E4M3, as quantization_config makes it",
+                         file, tensor->name, tensor->dtype);
     return error_set(error, ERR_BAD_MODEL,
                      "%s: tensor %s: dtype: %s is not supported (BF16, F16 and F32 are)", file,
                      tensor->name, tensor->dtype);
@@ -168,10 +172,30 @@ static void show_shape(const struct safetensors_tensor *tensor, char shown[192])
                                  tensor->shape[i]);
 }
 
-static int check_shape(const char *file, const struct safetensors_tensor *tensor,
-                       struct checkpoint_shape wanted, struct error *error)
+/* Sizes of 1 left out. */
+static bool same_squeezed(const struct safetensors_tensor *tensor, struct checkpoint_shape wanted)
 {
-    if (tensor->rank == wanted.rank && tensor->shape[0] == wanted.rows &&
+    uint32_t sizes[2] = {wanted.rows, wanted.columns}, at = 0;
+    for (uint32_t i = 0; i < tensor->rank; i++) {
+        if (tensor->shape[i] == 1)
+            continue;
+        while (at < 2 && sizes[at] == 1)
+            at++;
+        if (at == 2 || tensor->shape[i] != sizes[at++])
+            return false;
+    }
+    while (at < 2 && sizes[at] == 1)
+        at++;
+    return at == 2;
+}
+
+static int check_shape(const char *file, const struct safetensors_tensor *tensor,
+                       const struct checkpoint_wanted *like, struct error *error)
+{
+    struct checkpoint_shape wanted = like->shape;
+    if (like->squeezed && same_squeezed(tensor, wanted))
+        return 0;
+    if (!like->squeezed && tensor->rank == wanted.rank && tensor->shape[0] == wanted.rows &&
         (wanted.rank == 1 || tensor->shape[1] == wanted.columns))
         return 0;
     char shown[192], text[48];
@@ -196,9 +220,10 @@ static int place(struct checkpoint *checkpoint, const struct checkpoint_wanted *
     const char *shard = checkpoint->shards[file].name;
     struct checkpoint_tensor placed = {
         .shape = wanted->shape, .bytes = tensor->bytes, .file = file, .offset = tensor->offset};
-    int rc = check_dtype(shard, tensor, &placed.dtype, error);
+    uint32_t dtypes = wanted->dtypes ? wanted->dtypes : MODEL_NUMBERS;
+    int rc = check_dtype(shard, tensor, dtypes, &placed.dtype, error);
     if (rc == 0)
-        rc = check_shape(shard, tensor, placed.shape, error);
+        rc = check_shape(shard, tensor, wanted, error);
     if (rc)
         return rc;
     *ret = placed;

@@ -32,6 +32,8 @@ struct checkpoint_shape {
 struct checkpoint_wanted {
     const char *name;
     struct checkpoint_shape shape;
+    uint32_t dtypes; /* a bit of each that it may have; 0: MODEL_NUMBERS */
+    bool squeezed;   /* sizes of 1 do not count: [], [1] and [1, 1] are one shape */
 };
 
 struct checkpoint_tensor {

@@ -222,12 +222,27 @@ static void model_fill(const struct engine_config *facts, const struct gpu_optio
             (struct gpu_group){.window = list->groups[i].window, .layers = list->groups[i].layers};
 }
 
-/* Of its matrices: those of a checkpoint say it themselves, a config may be wrong about them. */
+/* Of its matrices: those of a checkpoint say it themselves, a config may be wrong about them.
+ * Elements of a format say nothing about the rest. */
 static enum model_dtype own_dtype(const struct model *source)
 {
     uint16_t first = op_list_first_matrix(&source->list);
-    return source->checkpoint ? checkpoint_tensor(source->checkpoint, first)->dtype
-                              : source->config.dtype;
+    if (!source->checkpoint || source->list.tensors[first].elements != TENSOR_NUMBERS)
+        return source->config.dtype;
+    return checkpoint_tensor(source->checkpoint, first)->dtype;
+}
+
+static int formats_check(const struct op_list *list, struct error *error)
+{
+    for (uint32_t i = 0; i < list->weight_count; i++) {
+        const struct list_weight *weight = &list->weights[i];
+        if (weight->scheme.elements == TENSOR_E4M3 && !(device_traits.formats >> FORMAT_E4M3 & 1))
+            return error_set(error, ERR_BAD_MODEL,
+                             "tensor %s: the %s device computes no weights in %s",
+                             list->tensors[weight->parts[0].tensor].name, device_name,
+                             format_info(FORMAT_E4M3).name);
+    }
+    return 0;
 }
 
 static int model_read(struct engine_config *facts, const struct gpu_options *options,
@@ -235,8 +250,9 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
 {
     facts->tp = options->tp ? options->tp : 1;
     facts->pp = options->pp ? options->pp : 1;
-    int status = model_load(options->model, facts->tp, options->context_max, &facts->source,
-                            error);
+    int status = model_load(options->model, facts->tp, options->context_max, &facts->source, error);
+    if (!status)
+        status = formats_check(&facts->source.list, error);
     if (!status && computes(facts)) /* else each stage is all of the model */
         status = stages_split(&facts->source.list, facts->pp, facts->first, error);
     return status ? status

@@ -25,8 +25,10 @@ const char *op_name(enum op_kind kind)
 uint64_t op_list_elements(const struct op_list *list)
 {
     uint64_t elements = 0;
-    for (uint32_t i = 0; i < list->tensor_count; i++)
-        elements += (uint64_t)list->tensors[i].rows * list->tensors[i].columns;
+    for (uint32_t i = 0; i < list->tensor_count; i++) {
+        if (list->tensors[i].elements != TENSOR_SCALES)
+            elements += (uint64_t)list->tensors[i].rows * list->tensors[i].columns;
+    }
     return elements;
 }
 
@@ -48,6 +50,21 @@ weight_id op_list_weight(const struct op_list *list, const char *tensor)
         }
     }
     return LIST_NONE;
+}
+
+int op_list_tensor_add(struct op_list *list, const struct list_tensor *tensor, uint16_t *ret,
+                       struct error *error)
+{
+    if (list->tensor_count >= LIST_NONE)
+        return error_set(error, ERR_BAD_MODEL, "the model is too large for a list of ops");
+    struct list_tensor *tensors =
+        realloc(list->tensors, (list->tensor_count + 1) * sizeof *list->tensors);
+    if (!tensors)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a model's tensors");
+    list->tensors = tensors;
+    tensors[list->tensor_count] = *tensor;
+    *ret = (uint16_t)list->tensor_count++;
+    return 0;
 }
 
 uint16_t op_list_first_matrix(const struct op_list *list)

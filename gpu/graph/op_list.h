@@ -48,8 +48,24 @@ enum split { SPLIT_NOT, SPLIT_ROWS, SPLIT_COLUMNS, SPLIT_VOCABULARY };
 
 enum weight_kind { WEIGHT_MATRIX, WEIGHT_NORM, WEIGHT_HEAD_NORM, WEIGHT_BIAS };
 
+/* What a tensor has: numbers as they are computed with, those of a format, or what such are
+ * multiplied by. */
+enum tensor_elements { TENSOR_NUMBERS, TENSOR_E4M3, TENSOR_SCALES };
+
+/* How a matrix is quantized, and what is done with the input of its product. */
+enum scheme_input { INPUT_AS_IT_IS, INPUT_BY_TOKEN, INPUT_BY_GROUP, INPUT_BY_TENSOR };
+
+struct list_scheme {
+    enum tensor_elements elements; /* TENSOR_NUMBERS: it is not */
+    uint32_t rows, columns;        /* of a tensor, that have one scale; 0: all */
+    enum scheme_input input;       /* INPUT_BY_TENSOR: a scale that the checkpoint has */
+    uint32_t group;                /* columns of the input that have one scale, INPUT_BY_GROUP */
+    const char *scale;             /* "weight_scale", static */
+};
+
 /* A tensor of a checkpoint, whole. */
 struct list_tensor {
+    enum tensor_elements elements;
     char name[LIST_NAME_MAX];
     uint32_t rank, rows, columns; /* columns: 1 where the rank is 1 */
     uint32_t number;              /* of its synthetic values */
@@ -68,6 +84,7 @@ struct list_part {
     uint16_t tensor;
     uint32_t row, rows;
     struct head_order order;
+    uint16_t scale, input_scale; /* tensors, where the weight's scheme has such */
 };
 
 /* Parts that stand below one another in one matrix, or behind one another in a vector. */
@@ -79,6 +96,8 @@ struct list_weight {
     enum split split;
     int16_t layer;         /* or an op_layer */
     float mean, deviation; /* of synthetic values */
+    struct list_scheme scheme;
+    float input_scale; /* INPUT_BY_TENSOR */
 };
 
 /* Elements of a value, as the rank that runs it has them. */
@@ -171,7 +190,7 @@ struct op_list {
 void op_list_free(struct op_list *list);
 const char *op_name(enum op_kind kind); /* "matmul" */
 
-/* Elements of all tensors: what a model is called by ("1.2 billion parameters"). */
+/* Elements of all tensors but scales: what a model is called by ("1.2 billion parameters"). */
 uint64_t op_list_elements(const struct op_list *list);
 /* Whether anything is multiplied at all. */
 static inline bool op_list_computes(const struct op_list *list)
@@ -181,6 +200,9 @@ static inline bool op_list_computes(const struct op_list *list)
 bool op_list_has(const struct op_list *list, enum op_kind kind);
 /* The weight that has a part of that name, LIST_NONE: there is none. */
 weight_id op_list_weight(const struct op_list *list, const char *tensor);
+/* One more tensor behind the others, its number. ERR_BAD_MODEL, ERR_NO_MEMORY. */
+int op_list_tensor_add(struct op_list *list, const struct list_tensor *tensor, uint16_t *ret,
+                       struct error *error);
 /* The tensor that the first product reads: what a model's matrices come in is its dtype. */
 uint16_t op_list_first_matrix(const struct op_list *list);
 

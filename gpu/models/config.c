@@ -64,15 +64,13 @@ static int read_family(const struct fields *fields, struct model_config *config)
                  : refuse_family(fields, "model_type", field_get(fields, "model_type"), false);
 }
 
-static int refuse_quantization(const struct fields *fields)
+/* It stands above the text's part, where the model has more. */
+static int refuse_quantization(const struct fields *text)
 {
-    const json *quantization = field_get(fields, "quantization_config");
-    if (!quantization)
-        return 0;
-    const json *method = json_get(quantization, "quant_method");
-    return field_refuse(fields, method ? "quantization_config.quant_method" : "quantization_config",
-                        method ? method : quantization,
-                        "supported (weights in BF16, F16 and F32 are)");
+    const json *quantization = field_get(text, "quantization_config");
+    return quantization ? field_refuse(text, "quantization_config", quantization,
+                                       "supported there (beside the text's part it is)")
+                        : 0;
 }
 
 static int read_dtype(const struct fields *fields, struct model_config *config)
@@ -240,7 +238,7 @@ static int read_config(const struct fields *top, struct model_config *config)
     struct fields text, *fields = &text;
     int rc = read_family(top, config);
     if (rc == 0)
-        rc = refuse_quantization(top);
+        rc = quantization_read(top, &config->quantization);
     if (rc == 0)
         rc = find_text(top, config, fields);
     if (rc == 0 && config->family->names)

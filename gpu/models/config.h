@@ -17,6 +17,7 @@
 
 #include "gpu/checkpoint/model_dtype.h"
 #include "gpu/graph/op_list.h"
+#include "gpu/models/quantization.h"
 #include "gpu/models/rope_config.h"
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
@@ -73,6 +74,7 @@ struct model_config {
      * true, and no limit that the file does not name. */
     struct sampler sampler;
     uint32_t max_tokens; /* 0: not said */
+    struct quantization quantization;
 };
 
 /* Before anything is read. */

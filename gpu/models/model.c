@@ -31,11 +31,13 @@ static int match(struct model *model, struct error *error)
         const struct list_tensor *tensor = &list->tensors[i];
         wanted[i] = (struct checkpoint_wanted){
             .name = tensor->name,
-            .shape = {.rank = tensor->rank, .rows = tensor->rows, .columns = tensor->columns}};
+            .shape = {.rank = tensor->rank, .rows = tensor->rows, .columns = tensor->columns},
+            .dtypes = tensor->elements == TENSOR_E4M3 ? 1u << MODEL_E4M3 : MODEL_NUMBERS,
+            .squeezed = tensor->elements == TENSOR_SCALES};
     }
     int status = checkpoint_match(model->checkpoint, wanted, list->tensor_count, error);
     free(wanted);
-    return status;
+    return status ? status : quantization_inputs(model->checkpoint, &model->list, error);
 }
 
 /* The way of names in which the checkpoint has its embedding, and whether it has a head; true: the
@@ -76,6 +78,9 @@ static int directory_open(const char *name, uint32_t ranks, uint32_t context_max
         op_list_free(&model->list);
         status = model_list(&model->config, ranks, &model->list, error);
     }
+    if (!status)
+        status = quantization_apply(&model->config.quantization, model->config.names->head,
+                                    model->checkpoint, &model->list, error);
     return status ? status : match(model, error);
 }
 

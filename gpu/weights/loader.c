@@ -10,6 +10,7 @@
 #include "gpu/base/device.h"
 #include "gpu/kernels/load/convert.h"
 #include "gpu/kernels/load/fill.h"
+#include "gpu/weights/scales.h"
 
 /* One thread copies out of the page cache at a fraction of what the bus takes. */
 #define READERS 4
@@ -217,6 +218,7 @@ static int piece_send(const struct staging *staging, const struct loader *loader
         .to = piece->part->to,
         .from_dtype = weights_dtype(piece->tensor->dtype),
         .to_dtype = piece->part->to_dtype,
+        .bytes = piece->part->bytes,
     };
     /* What stands in staging is this rank's part alone. */
     args.place.row = piece->row;
@@ -340,6 +342,12 @@ int loader_run(const struct loader *loader, struct error *error)
         status = weights_parts(loader->weights, loader->source, &parts, &count, error);
     if (status)
         return status;
+    if (loader->source->checkpoint)
+        status = scales_load(loader, error);
+    if (status) {
+        free(parts);
+        return status;
+    }
     status = loader->source->checkpoint ? load(loader, parts, count, error)
                                         : fill(loader, parts, count, error);
     free(parts);

@@ -18,7 +18,12 @@ static enum dtype source_dtype(const struct weights_source *source, uint16_t ten
                                             : source->own);
 }
 
-/* The dtype that a weight is kept in. */
+static bool is_quantized(const struct list_weight *weight)
+{
+    return weight->scheme.elements != TENSOR_NUMBERS;
+}
+
+/* The dtype that a plain weight is kept in. */
 static enum dtype kept_dtype(const struct weights_source *source, const struct list_weight *weight)
 {
     if (weight->kind != WEIGHT_MATRIX || source->dtype != DTYPE_F32)
@@ -109,16 +114,80 @@ static weight_id *order_make(const struct weights_source *source, uint32_t *ret_
     return order;
 }
 
+/* ---- scales ---- */
+
+static uint32_t common_divisor(uint32_t a, uint32_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* Rows of a weight that have one scale, 0: all. Those of several tensors have their own; blocks end
+ * with each part of a tensor, and with what a rank has of it; rows that change places have each
+ * its own. */
+static uint32_t scale_rows(const struct weights_source *source, const struct list_weight *like)
+{
+    uint32_t rows = like->scheme.rows;
+    for (uint32_t i = 0; i < like->part_count; i++) {
+        const struct list_part *part = &like->parts[i];
+        if (!rows && part->tensor != like->parts[0].tensor)
+            return 1;
+        if (!rows)
+            continue;
+        if (part->order.head_dim)
+            return 1;
+        rows = common_divisor(rows, part->row);
+        if (i + 1 < like->part_count || source->list->ranks > 1)
+            rows = common_divisor(rows, rows_of(source, like, part->rows).count);
+        if (like->split == SPLIT_VOCABULARY) /* the last rank's may be fewer */
+            rows =
+                common_divisor(rows, (part->rows + source->list->ranks - 1) / source->list->ranks);
+    }
+    return rows;
+}
+
+static uint32_t scale_columns(const struct weights_source *source, const struct list_weight *like)
+{
+    uint32_t columns = like->scheme.columns;
+    if (columns && like->split == SPLIT_COLUMNS && source->list->ranks > 1)
+        columns = common_divisor(columns, columns_of(source, like).count);
+    return columns;
+}
+
+static struct weight_input input_of(const struct list_weight *like)
+{
+    static const enum weight_rounding roundings[] = {[INPUT_AS_IT_IS] = ROUNDING_NONE,
+                                                     [INPUT_BY_TOKEN] = ROUNDING_TOKEN,
+                                                     [INPUT_BY_GROUP] = ROUNDING_GROUP,
+                                                     [INPUT_BY_TENSOR] = ROUNDING_STATIC};
+    return (struct weight_input){.rounding = roundings[like->scheme.input],
+                                 .group = like->scheme.group,
+                                 .scale = like->input_scale};
+}
+
+static void scales_cut(struct arena *cutter, const struct weights_source *source,
+                       const struct list_weight *like, struct weight *weight)
+{
+    uint32_t n = scale_rows(source, like), k = scale_columns(source, like);
+    uint64_t rows = n ? (weight->n + n - 1) / n : 1, columns = k ? (weight->k + k - 1) / k : 1;
+    weight->scales = (struct weight_scales){
+        .data = cut(cutter, rows * columns * sizeof(float)), .dtype = DTYPE_F32, .n = n, .k = k};
+    weight->input = input_of(like);
+}
+
 /* ---- memory ---- */
 
 static struct weight weight_cut(struct arena *cutter, const struct weights_source *source,
                                 const struct list_weight *like)
 {
-    struct weight weight = {.format = format_plain(kept_dtype(source, like)),
+    bool quantized = is_quantized(like);
+    struct weight weight = {.format =
+                                quantized ? FORMAT_E4M3 : format_plain(kept_dtype(source, like)),
                             .k = columns_of(source, like).count};
     for (uint32_t i = 0; i < like->part_count; i++)
         weight.n += rows_of(source, like, like->parts[i].rows).count;
     weight.data = cut(cutter, format_bytes(weight.format, weight.n, weight.k));
+    if (quantized)
+        scales_cut(cutter, source, like, &weight);
     return weight;
 }
 
@@ -269,6 +338,7 @@ static void parts_add(struct weights_part *parts, size_t *count,
             .tensor = part->tensor,
             .to = matrix ? at : at + format_bytes(weight->format, to, 1),
             .to_dtype = format_info(weight->format).dtype,
+            .bytes = is_quantized(like),
             .place =
                 matrix ? matrix_place(source, like, part, to) : vector_place(source, like, part),
             .mean = like->mean,
@@ -276,6 +346,18 @@ static void parts_add(struct weights_part *parts, size_t *count,
         };
         to += rows_of(source, like, part->rows).count;
     }
+}
+
+struct weights_scales weights_scales(const struct weights_source *source, weight_id weight,
+                                     uint32_t part)
+{
+    const struct list_weight *like = &source->list->weights[weight];
+    uint32_t to = 0;
+    for (uint32_t i = 0; i < part; i++)
+        to += rows_of(source, like, like->parts[i].rows).count;
+    return (struct weights_scales){.weight = weight,
+                                   .part = part,
+                                   .place = matrix_place(source, like, &like->parts[part], to)};
 }
 
 int weights_parts(const struct weights *weights, const struct weights_source *source,

@@ -4,7 +4,10 @@
  * below one another in one matrix, so that they are one product. A rank of a tensor-parallel group
  * has its part of each weight as the weight says; a stage of a pipeline those that its ops name.
  * Where the device computes in float32, matrices stay in the 16-bit dtype of the file: they are
- * exact there, and half as many bytes to read. Norms and biases are in the compute dtype.
+ * exact there, and half as many bytes to read. Norms and biases are in the compute dtype. Those
+ * that a checkpoint has quantized keep its elements, with scales in float32: one for all where all
+ * rows have the same, else one for each row, or for blocks of a size that divides the checkpoint's
+ * and ends with each part and each rank.
  *
  * Thread: the rank's own. Memory is mem's, the arrays are this module's.
  */
@@ -41,6 +44,7 @@ struct weights_part {
     uint16_t tensor;
     void *to; /* device */
     enum dtype to_dtype;
+    bool bytes; /* of a format: they stay as they are */
     struct tensor_slice place;
     float mean, deviation; /* of synthetic values */
 };
@@ -50,6 +54,17 @@ enum dtype weights_dtype(enum model_dtype dtype);
 
 /* Of this rank. */
 uint64_t weights_bytes(const struct weights_source *source);
+
+/* What a rank's scales are of: the part of each tensor, as weights_parts has the elements. */
+struct weights_scales {
+    weight_id weight;
+    uint32_t part;
+    struct tensor_slice place; /* of the elements */
+};
+
+/* Of part `part`, where the weight has scales. */
+struct weights_scales weights_scales(const struct weights_source *source, weight_id weight,
+                                     uint32_t part);
 
 /* Memory and addresses; nothing is filled. ERR_DEVICE_MEMORY names both numbers. */
 int weights_open(struct weights *weights, struct mem *mem, const struct weights_source *source,

@@ -7,6 +7,7 @@ Suite *bits_suite(void);
 Suite *device_suite(void);
 Suite *dtype_suite(void);
 Suite *engine_suite(void);
+Suite *format_suite(void);
 Suite *graph_suite(void);
 Suite *load_suite(void);
 Suite *memory_suite(void);

@@ -65,10 +65,9 @@ static const struct refusal refusals[] = {
      "torch_dtype: \"float64\" is not supported (bfloat16, float16 and float32 are)"},
     {"\"dtype\":\"int8\"", "dtype: \"int8\" is not supported (bfloat16, float16 and float32 are)"},
     {"\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4}",
-     "quantization_config.quant_method: \"awq\" is not supported (weights in BF16, F16 and F32 "
+     "quantization_config.quant_method: \"awq\" is not supported (fp8 and compressed-tensors "
      "are)"},
-    {"\"quantization_config\":{}",
-     "quantization_config: an object is not supported (weights in BF16, F16 and F32 are)"},
+    {"\"quantization_config\":{}", "quantization_config.quant_method: missing"},
     {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
      "rope_scaling.type: \"dynamic\" is not a supported kind of rope (default, linear, llama3, "
      "yarn, longrope)"},
@@ -179,8 +178,8 @@ static const struct refusal refusals[] = {
     {GEMMA3 ",\"text_config\":{\"num_local_experts\":8}",
      "text_config.num_local_experts: 8 is not supported for gemma3"},
     {GEMMA3 ",\"text_config\":{\"quantization_config\":{}}",
-     "text_config.quantization_config: an object is not supported (weights in BF16, F16 and F32 "
-     "are)"},
+     "text_config.quantization_config: an object is not supported there (beside the text's part "
+     "it is)"},
     /* sizes: missing, of the wrong type, out of range */
     {"\"-num_hidden_layers\":0", "num_hidden_layers: missing"},
     {"\"-hidden_size\":0", "hidden_size: missing"},

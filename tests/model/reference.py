@@ -387,6 +387,29 @@ def rounded(value):
     return value
 
 
+def entries(model, prompts, low=None, steps=True):
+    """What reference.json says of each prompt; `low`: log-probabilities in bfloat16; with greedy steps or without."""
+    listed = []
+    for index, tokens in enumerate(prompts):
+        logits = logits_of(model, tokens)
+        logprobs = torch.log_softmax(logits.float(), -1)
+        top = logprobs.max(-1)
+        entry = dict(tokens=tokens, logprobs=given_logprobs(logits, tokens))
+        if low:
+            entry["bf16_logprobs"] = [round(value, 4) for value in low[index]]
+        if steps:
+            entry["greedy"] = greedy(model, tokens)
+        if index < SHORT_PROMPTS:
+            entry["top_ids"] = top.indices.tolist()
+            entry["top_logprobs"] = top.values.tolist()
+            with torch.no_grad():
+                hidden = model.model(input_ids=torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
+            entry["hidden_last"] = hidden[-1].tolist()
+            entry["hidden_mean"] = hidden.mean(0).tolist()
+        listed.append(entry)
+    return listed
+
+
 def reference(item, directory):
     seed = item["seed"]
     for gain in (1.0, 0.85, 0.7, 0.6, 0.5):
@@ -398,22 +421,7 @@ def reference(item, directory):
     result = dict(
         transformers=transformers.__version__, torch=torch.__version__, seed=seed, gain=gain,
         logits_deviation=deviation(model, prompts), bf16_mean_error=mean, bf16_max_error=worst)
-    listed = []
-    for index, tokens in enumerate(prompts):
-        logits = logits_of(model, tokens)
-        logprobs = torch.log_softmax(logits.float(), -1)
-        top = logprobs.max(-1)
-        entry = dict(
-            tokens=tokens, logprobs=given_logprobs(logits, tokens),
-            bf16_logprobs=[round(value, 4) for value in low[index]], greedy=greedy(model, tokens))
-        if index < SHORT_PROMPTS:
-            entry["top_ids"] = top.indices.tolist()
-            entry["top_logprobs"] = top.values.tolist()
-            with torch.no_grad():
-                hidden = model.model(input_ids=torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
-            entry["hidden_last"] = hidden[-1].tolist()
-            entry["hidden_mean"] = hidden.mean(0).tolist()
-        listed.append(entry)
+    listed = entries(model, prompts, low)
     text = json.dumps(rounded(result))[:-1]
     for key, of in (("", ""), ("", "full_attention_"), ("local_", "sliding_attention_")):
         if not hasattr(rotary, of + "inv_freq"):

@@ -1,16 +1,17 @@
 /* How the elements of a weight lie in memory, as a table: what a matrix costs, where it can be cut,
  * and which of a matmul's backends may read it (matmul.h) follow from a row of it.
  *
- * Scales are not part of a format but of a weight (kernel.h): the same elements come with one scale for
- * all, for a row, or for a block of rows and columns of any size. Any thread. */
+ * Scales are not part of a format but of a weight (kernel.h): the same elements come with one scale
+ * for all, for a row, or for a block of rows and columns of any size. Any thread. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu/kernels/common/dtype.h"
 
 /* Plain ones have the numbers of their dtypes, by which kernels read them. */
-enum format { FORMAT_F32, FORMAT_BF16, FORMAT_F16, FORMATS };
+enum format { FORMAT_F32, FORMAT_BF16, FORMAT_F16, FORMAT_E4M3, FORMATS };
 
 struct format_info {
     const char *name;
@@ -25,8 +26,15 @@ static inline struct format_info format_info(enum format format)
         {"f32", 1, 4, DTYPE_F32},
         {"bf16", 1, 2, DTYPE_BF16},
         {"f16", 1, 2, DTYPE_F16},
+        {"e4m3", 1, 1, DTYPE_F32}, /* OCP, without infinities: +-448, and one NaN of each sign */
     };
     return table[format];
+}
+
+/* Whether elements are numbers of a dtype that kernels compute in. */
+static inline bool format_is_plain(enum format format)
+{
+    return format <= FORMAT_F16;
 }
 
 /* A matrix whose elements are numbers of that dtype. */

@@ -46,6 +46,22 @@ struct weight_scales {
     uint32_t n, k;
 };
 
+/* How x is rounded to e4m3 before the product, where a model was made so: x becomes
+ * e4m3(x / s) * s, where e4m3() keeps to +-448. The greatest of none but zeros gives s = 1. With
+ * ranks that share out columns each has its own part of x, and scales of its own for that. */
+enum weight_rounding {
+    ROUNDING_NONE,
+    ROUNDING_TOKEN,  /* s is the greatest of a row / 448 */
+    ROUNDING_GROUP,  /* the same of each `group` columns of a row */
+    ROUNDING_STATIC, /* s is `scale`, for all */
+};
+
+struct weight_input {
+    enum weight_rounding rounding;
+    uint32_t group;
+    float scale;
+};
+
 /* A matrix [n][k], row major without gaps: output n is the dot product with row n. Aligned. An
  * element is (what the format reads - its zero) * its scale. */
 struct weight {
@@ -56,12 +72,14 @@ struct weight {
     const void *zeros; /* as many as there are scales, in the format; NULL: 0 */
     const uint32_t
         *order; /* [k]: the column of x that each column is multiplied by; NULL: its own */
+    struct weight_input input;
 };
 
 /* Elements alone. */
 static inline bool weight_is_plain(const struct weight *weight)
 {
-    return !weight->scales.data && !weight->zeros && !weight->order;
+    return !weight->scales.data && !weight->zeros && !weight->order &&
+           weight->input.rounding == ROUNDING_NONE;
 }
 
 /* Rows of which the device knows how many: min(max, *count - first), none when *count <= first.

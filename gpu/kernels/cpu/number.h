@@ -63,6 +63,32 @@ static inline uint16_t f16_round(float value)
     return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
 }
 
+/* The exponent is moved by one exact multiplication, as above; 0x7f and 0xff are NaN. */
+static inline float e4m3_widen(uint8_t byte)
+{
+    uint32_t magnitude = byte & 0x7fu;
+    uint32_t bits = float_bits(bits_float(magnitude << 20) * 0x1p120f);
+    bits |= magnitude == 0x7fu ? 0x7fc00000u : 0u;
+    return bits_float(bits | (uint32_t)(byte & 0x80u) << 24);
+}
+
+/* What is too great becomes 448, infinity as well; NaN stays. */
+static inline uint8_t e4m3_round(float value)
+{
+    uint32_t bits = float_bits(value), sign = (bits >> 24) & 0x80u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u)
+        return (uint8_t)(sign | 0x7fu);
+    if (magnitude >= 0x43e00000u)
+        return (uint8_t)(sign | 0x7eu);
+    if (magnitude < 0x3c800000u) { /* below 2^-6: the addition rounds to multiples of 2^-9 */
+        float sum = bits_float(magnitude) + 0x1p14f;
+        return (uint8_t)(sign | (float_bits(sum) - 0x46800000u));
+    }
+    uint32_t rounded = magnitude + 0x7ffffu + ((magnitude >> 20) & 1u);
+    return (uint8_t)(sign | ((rounded - 0x3c000000u) >> 20));
+}
+
 static inline void *number_at(const void *base, enum dtype dtype, size_t index)
 {
     return (char *)(uintptr_t)base + index * dtype_bytes(dtype);

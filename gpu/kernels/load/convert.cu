@@ -10,9 +10,13 @@ __global__ void convert_kernel(struct convert_args a)
     for (uint32_t row = blockIdx.x; row < place.rows; row += gridDim.x)
         for (uint32_t i = blockIdx.y * blockDim.x + threadIdx.x; i < place.columns;
              i += gridDim.y * blockDim.x)
-            store_value(a.to, place_target(place, row, i), a.to_dtype,
-                        load_value(a.from, (size_t)row * place.width + place.column + i,
-                                   a.from_dtype));
+            if (a.bytes)
+                static_cast<uint8_t *>(a.to)[place_target(place, row, i)] =
+                    static_cast<const uint8_t *>(a.from)[(size_t)row * place.width + place.column + i];
+            else
+                store_value(a.to, place_target(place, row, i), a.to_dtype,
+                            load_value(a.from, (size_t)row * place.width + place.column + i,
+                                       a.from_dtype));
 }
 
 cudaError_t op_convert(const struct convert_args *args, cudaStream_t stream)

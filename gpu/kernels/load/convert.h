@@ -10,6 +10,7 @@ struct convert_args {
         *from; /* [place.rows][place.width], the part's first row first; aligned to its dtype */
     void *to;
     enum dtype from_dtype, to_dtype;
+    bool bytes; /* elements are bytes that stay as they are, whatever the dtypes say */
 };
 
 OP_C cudaError_t op_convert(const struct convert_args *args, cudaStream_t stream);

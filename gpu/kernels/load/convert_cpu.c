@@ -8,6 +8,13 @@ static void convert_row(const struct convert_args *args, uint32_t i)
 {
     const struct tensor_slice *place = &args->place;
     float wide[CONVERT_PIECE];
+    if (args->bytes) {
+        const char *bytes = dev(args->from);
+        char *place_of = dev(args->to);
+        memcpy(place_of + tensor_slice_row(place, i) * place->to_stride,
+               bytes + (size_t)i * place->width + place->column, place->columns);
+        return;
+    }
     const void *from =
         number_at(dev(args->from), args->from_dtype, (size_t)i * place->width + place->column);
     void *to = body_at(args->to, args->to_dtype, tensor_slice_row(place, i), place->to_stride);

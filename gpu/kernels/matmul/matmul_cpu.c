@@ -1,15 +1,14 @@
 /* An index of the kernel is a run of outputs for all rows. Inside it, blocks of outputs by blocks
  * of rows that a core's cache holds; every output is computed alone (cpu/simd.h). */
-#include "gpu/kernels/matmul/matmul.h"
+#include "gpu/kernels/matmul/matmul_cpu.h"
 
 #include "gpu/kernels/cpu/body.h"
 
-#define MATMUL_OUTPUTS 64             /* of one block */
 #define MATMUL_ROWS 32                /* of one block, at most */
 #define MATMUL_CACHE (256u << 10)     /* bytes of x in one block */
 #define MATMUL_INDEX_WORK (64u << 10) /* elements of w that are worth an index */
 
-static uint32_t matmul_outputs(const struct matmul_args *args)
+uint32_t matmul_outputs(const struct matmul_args *args)
 {
     uint32_t k = args->w.k ? args->w.k : 1, outputs = MATMUL_INDEX_WORK / k;
     outputs = outputs / 4 * 4;
@@ -22,8 +21,8 @@ static uint32_t matmul_block_rows(const struct matmul_args *args)
     return rows < 8 ? 8 : rows > MATMUL_ROWS ? MATMUL_ROWS : rows;
 }
 
-static void matmul_store(const struct matmul_args *args, float *sums, uint32_t first,
-                         uint32_t outputs, uint32_t row, uint32_t rows)
+void matmul_store(const struct matmul_args *args, float *sums, uint32_t first, uint32_t outputs,
+                  uint32_t row, uint32_t rows)
 {
     float bias[MATMUL_OUTPUTS];
     if (args->bias)
@@ -83,14 +82,27 @@ static cudaError_t matmul_panels(const struct matmul_args *args, cudaStream_t st
 static const struct matmul_backend backends[] = {
     {"panels", MATMUL_READS(FORMAT_F32) | MATMUL_READS(FORMAT_BF16) | MATMUL_READS(FORMAT_F16),
      false, matmul_plain, matmul_panels},
+    {"dequantized", MATMUL_READS(FORMAT_E4M3), true, matmul_dequantized_can, matmul_dequantized},
 };
+
+#define BACKENDS (sizeof backends / sizeof backends[0])
+
+static const struct matmul_backend *backend_of(const struct matmul_args *args)
+{
+    for (size_t i = 0; i < BACKENDS; i++) {
+        if (matmul_plain(args) && matmul_backend_can(&backends[i], args))
+            return &backends[i];
+    }
+    return NULL;
+}
 
 bool matmul_fuses(const struct matmul_args *args)
 {
-    return matmul_backend_can(&backends[0], args);
+    return backend_of(args) != NULL;
 }
 
 cudaError_t op_matmul(const struct matmul_args *args, cudaStream_t stream)
 {
-    return matmul_fuses(args) ? backends[0].run(args, stream) : cudaErrorNotSupported;
+    const struct matmul_backend *backend = backend_of(args);
+    return backend ? backend->run(args, stream) : cudaErrorNotSupported;
 }

@@ -58,6 +58,40 @@ START_TEST(rounding_goes_to_the_nearest_and_ties_to_even)
 }
 END_TEST
 
+static double e4m3_slow(uint8_t byte)
+{
+    int exponent = byte >> 3 & 15, fraction = byte & 7;
+    double value = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+    return byte & 0x80 ? -value : value;
+}
+
+START_TEST(eight_bits_are_rounded_to_the_nearest_and_kept_to_448)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        float value = e4m3_widen((uint8_t)i);
+        if ((i & 0x7f) == 0x7f) {
+            ck_assert(value != value);
+            continue;
+        }
+        ck_assert_uint_eq(float_bits(value), float_bits((float)e4m3_slow((uint8_t)i)));
+        ck_assert_uint_eq(e4m3_round(value), i);
+    }
+    for (uint32_t low = 0; low < 0x7e; low++) {
+        double a = e4m3_slow((uint8_t)low), b = e4m3_slow((uint8_t)(low + 1)), middle = (a + b) / 2;
+        ck_assert_uint_eq(e4m3_round((float)middle), low + (low & 1));
+        ck_assert_uint_eq(e4m3_round(nextafterf((float)middle, (float)a)), low);
+        ck_assert_uint_eq(e4m3_round(nextafterf((float)middle, (float)b)), low + 1);
+        ck_assert_uint_eq(e4m3_round(-(float)middle), (low + (low & 1)) | 0x80);
+    }
+    static const float much[] = {448.0f, 449.0f, 464.0f, 480.0f, 1e30f, INFINITY};
+    for (size_t i = 0; i < sizeof much / sizeof *much; i++) {
+        ck_assert_uint_eq(e4m3_round(much[i]), 0x7e);
+        ck_assert_uint_eq(e4m3_round(-much[i]), 0xfe);
+    }
+    ck_assert_uint_eq(e4m3_round(NAN) & 0x7f, 0x7f);
+}
+END_TEST
+
 START_TEST(the_exponential_is_within_two_units_of_the_last_place)
 {
     for (double x = -86.9; x < 88; x += 0.000971) {
@@ -78,6 +112,7 @@ Suite *number_suite(void)
     TCase *tcase = tcase_create("number");
     tcase_add_test(tcase, every_16_bit_number_survives_widening_and_rounding);
     tcase_add_test(tcase, rounding_goes_to_the_nearest_and_ties_to_even);
+    tcase_add_test(tcase, eight_bits_are_rounded_to_the_nearest_and_kept_to_448);
     tcase_add_test(tcase, the_exponential_is_within_two_units_of_the_last_place);
     suite_add_tcase(suite, tcase);
     return suite;

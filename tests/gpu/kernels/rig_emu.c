@@ -26,6 +26,7 @@ void rig_tally_free(cudaStream_t tally)
 
 void rig_suites(SRunner *runner)
 {
+    srunner_add_suite(runner, formats_suite());
     srunner_add_suite(runner, number_suite());
     srunner_add_suite(runner, simd_suite());
     srunner_add_suite(runner, attention_bits_suite());

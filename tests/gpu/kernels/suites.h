@@ -11,6 +11,7 @@ Suite *norm_suite(void);
 Suite *number_suite(void);
 Suite *place_suite(void);
 Suite *pool_suite(void);
+Suite *formats_suite(void);
 Suite *matmul_suite(void);
 Suite *rows_suite(void);
 Suite *sample_suite(void);

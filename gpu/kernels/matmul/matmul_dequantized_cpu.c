@@ -1,0 +1,154 @@
+/* Products of weights in 8 bits: the reference for all other ways. A piece of k of some rows of x,
+ * rounded as the weight says, and the same piece of each output's row of w become float32 numbers;
+ * what follows is what a plain product does, lane by lane (matmul.h), so the bits are those of a
+ * plain product of such numbers. */
+#include "gpu/kernels/matmul/matmul_cpu.h"
+
+#include <math.h>
+
+#define PIECE 512 /* of k: whole lanes, whole groups */
+#define ROWS 8
+#define E4M3_MAX 448.0f
+
+struct block {
+    float lanes[ROWS][MATMUL_OUTPUTS][SIMD_LANES];
+    float x[ROWS][PIECE], w[PIECE];
+    float scales[ROWS]; /* of whole rows of x */
+};
+
+static float greatest_of(const float *x, uint32_t count)
+{
+    float greatest = 0;
+    for (uint32_t i = 0; i < count; i++)
+        greatest = fabsf(x[i]) > greatest ? fabsf(x[i]) : greatest;
+    return greatest;
+}
+
+static float scale_of(float greatest)
+{
+    return greatest > 0 ? greatest / E4M3_MAX : 1;
+}
+
+static void round_by(float *x, uint32_t count, float scale)
+{
+    for (uint32_t i = 0; i < count; i++)
+        x[i] = e4m3_widen(e4m3_round(x[i] / scale)) * scale;
+}
+
+static void x_widen(const struct matmul_args *args, float *to, uint32_t row, uint32_t first,
+                    uint32_t count)
+{
+    const void *from = body_at(args->x, args->x_dtype, row, args->x_stride);
+    number_widen(to, number_at(from, args->x_dtype, first), args->x_dtype, count);
+}
+
+/* Of a whole row, whatever the piece. */
+static float row_scale(const struct matmul_args *args, uint32_t row)
+{
+    float piece[PIECE], greatest = 0;
+    for (uint32_t k = 0; k < args->w.k; k += PIECE) {
+        uint32_t count = args->w.k - k < PIECE ? args->w.k - k : PIECE;
+        x_widen(args, piece, row, k, count);
+        float found = greatest_of(piece, count);
+        greatest = found > greatest ? found : greatest;
+    }
+    return scale_of(greatest);
+}
+
+static void x_round(const struct matmul_args *args, float *x, uint32_t count, float scale)
+{
+    const struct weight_input *input = &args->w.input;
+    if (input->rounding == ROUNDING_TOKEN || input->rounding == ROUNDING_STATIC)
+        round_by(x, count, scale);
+    if (input->rounding != ROUNDING_GROUP)
+        return;
+    for (uint32_t i = 0; i < count; i += input->group) {
+        uint32_t size = count - i < input->group ? count - i : input->group;
+        round_by(x + i, size, scale_of(greatest_of(x + i, size)));
+    }
+}
+
+static void x_take(const struct matmul_args *args, struct block *block, uint32_t row, uint32_t rows,
+                   uint32_t k, uint32_t count)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        x_widen(args, block->x[r], row + r, k, count);
+        x_round(args, block->x[r], count, block->scales[r]);
+        memset(block->x[r] + count, 0, (PIECE - count) * sizeof block->x[r][0]);
+    }
+}
+
+/* One row of w from column k on, times its scales. */
+static void w_take(const struct weight *w, float *to, uint32_t n, uint32_t k, uint32_t count)
+{
+    const struct weight_scales *scales = &w->scales;
+    const uint8_t *from = (const uint8_t *)dev(w->data) + (size_t)n * w->k + k;
+    const float *of = scales->data ? dev(scales->data) : NULL;
+    uint32_t columns = scales->k ? (w->k + scales->k - 1) / scales->k : 1;
+    if (of)
+        of += (size_t)(scales->n ? n / scales->n : 0) * columns;
+    for (uint32_t i = 0; i < count; i++) {
+        float scale = of ? of[scales->k ? (k + i) / scales->k : 0] : 1;
+        to[i] = e4m3_widen(from[i]) * scale;
+    }
+    memset(to + count, 0, (PIECE - count) * sizeof *to);
+}
+
+static void lanes_add(float lanes[SIMD_LANES], const float *x, const float *w, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i += SIMD_LANES)
+        for (uint32_t lane = 0; lane < SIMD_LANES; lane++)
+            lanes[lane] += x[i + lane] * w[i + lane];
+}
+
+static void block_sum(const struct matmul_args *args, struct block *block, uint32_t first,
+                      uint32_t outputs, uint32_t row, uint32_t rows)
+{
+    memset(block->lanes, 0, sizeof block->lanes);
+    for (uint32_t r = 0; r < rows; r++)
+        block->scales[r] = args->w.input.rounding == ROUNDING_TOKEN ? row_scale(args, row + r)
+                                                                    : args->w.input.scale;
+    for (uint32_t k = 0; k < args->w.k; k += PIECE) {
+        uint32_t count = args->w.k - k < PIECE ? args->w.k - k : PIECE;
+        x_take(args, block, row, rows, k, count);
+        for (uint32_t i = 0; i < outputs; i++) {
+            w_take(&args->w, block->w, first + i, k, count);
+            for (uint32_t r = 0; r < rows; r++)
+                lanes_add(block->lanes[r][i], block->x[r], block->w, count);
+        }
+    }
+}
+
+static void dequantized_block(const void *params, uint32_t index)
+{
+    const struct matmul_args *args = params;
+    struct block block;
+    float sums[ROWS * MATMUL_OUTPUTS];
+    uint32_t outputs = matmul_outputs(args), first = index * outputs;
+    uint32_t rows = body_rows(&args->rows);
+    if (outputs > args->w.n - first)
+        outputs = args->w.n - first;
+    for (uint32_t row = 0; row < rows; row += ROWS) {
+        uint32_t some = rows - row < ROWS ? rows - row : ROWS;
+        block_sum(args, &block, first, outputs, row, some);
+        for (uint32_t r = 0; r < some; r++)
+            for (uint32_t i = 0; i < outputs; i++)
+                sums[r * MATMUL_OUTPUTS + i] = simd_add_lanes(block.lanes[r][i]);
+        matmul_store(args, sums, first, outputs, row, some);
+    }
+}
+
+bool matmul_dequantized_can(const struct matmul_args *args)
+{
+    const struct weight *w = &args->w;
+    bool groups =
+        w->input.rounding != ROUNDING_GROUP || (w->input.group && PIECE % w->input.group == 0);
+    return groups && !w->zeros && !w->order && (!w->scales.data || w->scales.dtype == DTYPE_F32);
+}
+
+cudaError_t matmul_dequantized(const struct matmul_args *args, cudaStream_t stream)
+{
+    uint32_t outputs = matmul_outputs(args);
+    return body_launch(stream, "product", dequantized_block, args, sizeof *args,
+                       args->rows.max ? ((uint64_t)args->w.n + outputs - 1) / outputs : 0);
+}

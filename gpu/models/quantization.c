@@ -1,0 +1,364 @@
+#include "gpu/models/quantization.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "gpu/models/name_pattern.h"
+
+#define BLOCK 128 /* rows and columns of a block, columns of a group of inputs */
+#define PATH_MAX_SHOWN 160
+#define HELD "quantization_config"
+
+/* ---- names ---- */
+
+static int name_add(const struct fields *fields, const char *key, const json *value, uint32_t group,
+                    struct quantization *to)
+{
+    const char *name = json_string(value);
+    size_t length = strlen(name);
+    if (!json_is_string(value) || !length)
+        return field_refuse(fields, key, value, "the name of a module");
+    if (!strncmp(name, "re:", 3)) {
+        if (to->rule != NAMES_WHOLE || name_pattern_match(name + 3, "") < 0 ||
+            to->patterns++ == QUANTIZATION_PATTERNS_MAX)
+            return field_refuse(fields, key, value,
+                                "a pattern that is understood, one of at most 32");
+    }
+    if (length + 2 > QUANTIZATION_TEXT_MAX - to->text_bytes)
+        return error_limit(
+            fields->error, ERR_BAD_MODEL, QUANTIZATION_TEXT_MAX, to->text_bytes + length + 2,
+            "%s: " HELD ": names take more than %u bytes", fields->file, QUANTIZATION_TEXT_MAX);
+    to->text[to->text_bytes++] = (char)group;
+    memcpy(to->text + to->text_bytes, name, length + 1);
+    to->text_bytes += (uint32_t)length + 1;
+    return 0;
+}
+
+static int names_read(const struct fields *fields, const char *key, uint32_t group,
+                      struct quantization *to)
+{
+    const json *list = field_get(fields, key);
+    int rc = 0;
+    if (list && !json_is_array(list))
+        return field_refuse(fields, key, list, "a list of names");
+    for (const json *value = json_child(list); !rc && value; value = json_next(value))
+        rc = name_add(fields, key, value, group, to);
+    return rc;
+}
+
+/* Parts of `name`, between dots, at its begin or its end. */
+static bool is_sequence_of(const char *parts, const char *name)
+{
+    size_t length = strlen(parts), whole = strlen(name);
+    if (length > whole)
+        return false;
+    if (!strncmp(parts, name, length) && (name[length] == '.' || !name[length]))
+        return true;
+    return !strcmp(name + whole - length, parts) && name[whole - length - 1] == '.';
+}
+
+static bool name_means(const struct quantization *quantization, const char *name,
+                       const char *module)
+{
+    if (quantization->rule == NAMES_SEQUENCE)
+        return is_sequence_of(name, module);
+    if (!strncmp(name, "re:", 3))
+        return name_pattern_match(name + 3, module) > 0;
+    return !strcmp(name, module);
+}
+
+static bool is_class(const char *name)
+{
+    return !strcmp(name, "Linear"); /* what all matrices but the embedding are */
+}
+
+/* What is ignored is; then what is named counts before what is of a class. */
+const struct list_scheme *quantization_scheme(const struct quantization *quantization,
+                                              const char *module)
+{
+    const uint32_t none = QUANTIZATION_IGNORED + 1;
+    uint32_t named = none, classed = quantization->rule == NAMES_SEQUENCE ? 0 : none;
+    for (uint32_t at = 0; at < quantization->text_bytes;) {
+        uint32_t group = (unsigned char)quantization->text[at];
+        const char *name = quantization->text + at + 1;
+        bool class = quantization->rule == NAMES_WHOLE && is_class(name);
+        bool meant = class || name_means(quantization, name, module);
+        if (group == QUANTIZATION_IGNORED && meant)
+            return NULL;
+        if (meant && class && classed > group)
+            classed = group;
+        if (meant && !class && named > group)
+            named = group;
+        at += (uint32_t)strlen(name) + 2;
+    }
+    uint32_t group = named < QUANTIZATION_IGNORED ? named : classed;
+    return group < quantization->groups ? &quantization->schemes[group] : NULL;
+}
+
+/* ---- values ---- */
+
+/* Whether a key is absent, null, false, or an object or list of nothing. */
+static bool says_nothing(const json *value)
+{
+    return !value || json_is_null(value) || (json_is_bool(value) && !json_bool(value)) ||
+           ((json_is_array(value) || json_is_object(value)) && !json_count(value));
+}
+
+/* What is said and not known would change what is computed. */
+static int known_alone(const struct fields *fields, const char *const *keys)
+{
+    for (const json *value = json_child(fields->object); value; value = json_next(value)) {
+        size_t i = 0;
+        while (keys[i] && strcmp(keys[i], json_key(value)) != 0)
+            i++;
+        if (!keys[i] && !says_nothing(value))
+            return field_refuse(fields, json_key(value), value, "supported");
+    }
+    return 0;
+}
+
+static int word_require(const struct fields *fields, const char *key, const char *word)
+{
+    const char *said = word;
+    int rc = field_string(fields, key, &said);
+    char wanted[64];
+    if (rc || !strcmp(said, word))
+        return rc;
+    snprintf(wanted, sizeof wanted, "supported (%s is)", word);
+    return field_refuse(fields, key, field_get(fields, key), wanted);
+}
+
+static int block_require(const struct fields *fields, const char *key)
+{
+    const json *list = field_get(fields, key);
+    const json *rows = json_child(list), *columns = rows ? json_next(rows) : NULL;
+    if (json_is_array(list) && json_count(list) == 2 && json_number(rows) == BLOCK &&
+        json_number(columns) == BLOCK)
+        return 0;
+    return list ? field_refuse(fields, key, list, "supported ([128, 128] is)")
+                : field_require(fields, key);
+}
+
+/* ---- fp8 ---- */
+
+static int fp8_read(const struct fields *fields, struct quantization *to)
+{
+    static const char *const known[] = {"quant_method",
+                                        "activation_scheme",
+                                        "weight_block_size",
+                                        "ignored_layers",
+                                        "modules_to_not_convert",
+                                        "fmt",
+                                        NULL};
+    struct list_scheme *scheme = &to->schemes[0];
+    const char *inputs = "dynamic";
+    bool blocks = field_get(fields, "weight_block_size") != NULL;
+    *scheme = (struct list_scheme){
+        .elements = TENSOR_E4M3, .input = INPUT_BY_TOKEN, .scale = "weight_scale"};
+    to->groups = 1;
+    to->rule = NAMES_SEQUENCE;
+    int rc = known_alone(fields, known);
+    if (rc == 0)
+        rc = word_require(fields, "fmt", "e4m3");
+    if (rc == 0)
+        rc = field_string(fields, "activation_scheme", &inputs);
+    if (rc == 0 && blocks)
+        rc = block_require(fields, "weight_block_size");
+    if (rc)
+        return rc;
+    bool fixed = !strcmp(inputs, "static");
+    if ((!fixed && strcmp(inputs, "dynamic") != 0) || (fixed && blocks))
+        return field_refuse(fields, "activation_scheme", field_get(fields, "activation_scheme"),
+                            "supported (dynamic is, and static without blocks)");
+    if (fixed)
+        scheme->input = INPUT_BY_TENSOR;
+    if (blocks)
+        *scheme = (struct list_scheme){.elements = TENSOR_E4M3,
+                                       .rows = BLOCK,
+                                       .columns = BLOCK,
+                                       .input = INPUT_BY_GROUP,
+                                       .group = BLOCK,
+                                       .scale = "weight_scale_inv"};
+    rc = names_read(fields, "ignored_layers", QUANTIZATION_IGNORED, to);
+    return rc ? rc : names_read(fields, "modules_to_not_convert", QUANTIZATION_IGNORED, to);
+}
+
+/* ---- compressed-tensors ---- */
+
+/* Fields of a part of a group, "config_groups.group_0.weights". */
+static struct fields fields_of(const struct fields *group, const char *key,
+                               char path[PATH_MAX_SHOWN])
+{
+    snprintf(path, PATH_MAX_SHOWN, "%.100s.%s", group->parent, key);
+    return (struct fields){field_get(group, key), group->file, path, group->error};
+}
+
+static int e4m3_require(const struct fields *fields)
+{
+    static const char *const known[] = {
+        "num_bits",        "type",     "symmetric",       "strategy",    "dynamic",  "group_size",
+        "block_structure", "observer", "observer_kwargs", "scale_dtype", "zp_dtype", NULL};
+    int64_t bits = 0;
+    bool symmetric = true;
+    int rc = known_alone(fields, known);
+    if (rc == 0)
+        rc = field_require(fields, "num_bits");
+    if (rc == 0)
+        rc = field_integer(fields, "num_bits", 1, 64, &bits);
+    if (rc == 0 && bits != 8)
+        rc = field_refuse(fields, "num_bits", field_get(fields, "num_bits"), "supported (8 is)");
+    if (rc == 0)
+        rc = field_require(fields, "type");
+    if (rc == 0)
+        rc = word_require(fields, "type", "float");
+    if (rc == 0)
+        rc = field_flag(fields, "symmetric", &symmetric);
+    if (rc == 0 && !symmetric)
+        rc = field_refuse(fields, "symmetric", field_get(fields, "symmetric"), "supported");
+    return rc;
+}
+
+static int weights_read(const struct fields *group, struct list_scheme *ret)
+{
+    char path[PATH_MAX_SHOWN];
+    struct fields fields = fields_of(group, "weights", path);
+    const char *strategy = "tensor";
+    bool dynamic = false;
+    if (!json_is_object(fields.object))
+        return fields.object ? field_refuse(group, "weights", fields.object, "an object")
+                             : field_require(group, "weights");
+    int rc = e4m3_require(&fields);
+    if (rc == 0)
+        rc = field_string(&fields, "strategy", &strategy);
+    if (rc == 0)
+        rc = field_flag(&fields, "dynamic", &dynamic);
+    if (rc)
+        return rc;
+    if (dynamic)
+        return field_refuse(&fields, "dynamic", field_get(&fields, "dynamic"), "false");
+    *ret = (struct list_scheme){.elements = TENSOR_E4M3, .scale = "weight_scale"};
+    if (!strcmp(strategy, "channel")) {
+        ret->rows = 1;
+    } else if (!strcmp(strategy, "block")) {
+        ret->rows = ret->columns = BLOCK;
+        return block_require(&fields, "block_structure");
+    } else if (strcmp(strategy, "tensor") != 0) {
+        return field_refuse(&fields, "strategy", field_get(&fields, "strategy"),
+                            "supported (tensor, channel and block are)");
+    }
+    return 0;
+}
+
+static int inputs_read(const struct fields *group, struct list_scheme *scheme)
+{
+    char path[PATH_MAX_SHOWN];
+    struct fields fields = fields_of(group, "input_activations", path);
+    const char *strategy = "tensor";
+    bool dynamic = false;
+    uint32_t size = 0;
+    if (!fields.object)
+        return 0;
+    if (!json_is_object(fields.object))
+        return field_refuse(group, "input_activations", fields.object, "an object");
+    int rc = e4m3_require(&fields);
+    if (rc == 0)
+        rc = field_string(&fields, "strategy", &strategy);
+    if (rc == 0)
+        rc = field_flag(&fields, "dynamic", &dynamic);
+    if (rc == 0)
+        rc = field_size(&fields, "group_size", 1u << 20, &size);
+    if (rc)
+        return rc;
+    if (dynamic && !strcmp(strategy, "token"))
+        scheme->input = INPUT_BY_TOKEN;
+    else if (!dynamic && !strcmp(strategy, "tensor"))
+        scheme->input = INPUT_BY_TENSOR;
+    else if (dynamic && !strcmp(strategy, "group") && size == BLOCK)
+        scheme->input = INPUT_BY_GROUP;
+    else
+        return field_refuse(&fields, "strategy", field_get(&fields, "strategy"),
+                            "supported (token and groups of 128 while dynamic, and tensor while "
+                            "not, are)");
+    scheme->group = scheme->input == INPUT_BY_GROUP ? BLOCK : 0;
+    return 0;
+}
+
+static int group_read(const struct fields *groups, const json *object, struct quantization *to)
+{
+    static const char *const known[] = {"targets", "weights", "input_activations", "format", NULL};
+    char path[PATH_MAX_SHOWN];
+    snprintf(path, sizeof path, "%s.%.64s", groups->parent, json_key(object));
+    struct fields fields = {object, groups->file, path, groups->error};
+    if (!json_is_object(object))
+        return field_refuse(groups, json_key(object), object, "an object");
+    if (to->groups == QUANTIZATION_GROUPS_MAX)
+        return error_limit(fields.error, ERR_BAD_MODEL, QUANTIZATION_GROUPS_MAX,
+                           QUANTIZATION_GROUPS_MAX + 1, "%s: %s: more than %u groups", fields.file,
+                           groups->parent, QUANTIZATION_GROUPS_MAX);
+    struct list_scheme *scheme = &to->schemes[to->groups];
+    int rc = known_alone(&fields, known);
+    if (rc == 0)
+        rc = word_require(&fields, "format", "float-quantized");
+    if (rc == 0)
+        rc = weights_read(&fields, scheme);
+    if (rc == 0)
+        rc = inputs_read(&fields, scheme);
+    if (rc == 0)
+        rc = field_require(&fields, "targets");
+    if (rc == 0)
+        rc = names_read(&fields, "targets", to->groups, to);
+    to->groups++;
+    return rc;
+}
+
+/* K and V stay in what the device computes in, so scales of theirs are not needed. */
+static int compressed_read(const struct fields *fields, struct quantization *to)
+{
+    static const char *const known[] = {"quant_method",
+                                        "format",
+                                        "config_groups",
+                                        "ignore",
+                                        "kv_cache_scheme",
+                                        "quantization_status",
+                                        "global_compression_ratio",
+                                        "version",
+                                        NULL};
+    struct fields groups = {field_get(fields, "config_groups"), fields->file, HELD ".config_groups",
+                            fields->error};
+    to->rule = NAMES_WHOLE;
+    to->head = true;
+    int rc = known_alone(fields, known);
+    if (rc == 0)
+        rc = field_require(fields, "format");
+    if (rc == 0)
+        rc = word_require(fields, "format", "float-quantized");
+    if (rc == 0)
+        rc = word_require(fields, "quantization_status", "compressed");
+    if (rc == 0 && !json_is_object(groups.object))
+        return groups.object ? field_refuse(fields, "config_groups", groups.object, "an object")
+                             : field_require(fields, "config_groups");
+    for (const json *group = json_child(groups.object); !rc && group; group = json_next(group))
+        rc = group_read(&groups, group, to);
+    return rc ? rc : names_read(fields, "ignore", QUANTIZATION_IGNORED, to);
+}
+
+int quantization_read(const struct fields *config, struct quantization *ret)
+{
+    static const struct {
+        const char *method;
+        int (*read)(const struct fields *fields, struct quantization *to);
+    } methods[] = {{"fp8", fp8_read}, {"compressed-tensors", compressed_read}};
+    struct fields fields = {field_get(config, HELD), config->file, HELD, config->error};
+    if (!fields.object)
+        return 0;
+    if (!json_is_object(fields.object))
+        return field_refuse(config, HELD, fields.object, "an object");
+    int rc = field_require(&fields, "quant_method");
+    const json *method = field_get(&fields, "quant_method");
+    for (size_t i = 0; !rc && i < sizeof methods / sizeof *methods; i++)
+        if (!strcmp(json_string(method), methods[i].method))
+            return methods[i].read(&fields, ret);
+    return rc ? rc
+              : field_refuse(&fields, "quant_method", method,
+                             "supported (fp8 and compressed-tensors are)");
+}

@@ -1,0 +1,57 @@
+/* What quantization_config of config.json says: which schemes there are, and which modules are of
+ * which. What is not computed as it is meant is refused by name.
+ *
+ * Read: "fp8" (a scale for a tensor, or for blocks of 128 x 128) and "compressed-tensors" of format
+ * "float-quantized" (a scale for a tensor, a row or a block; inputs as they are, by token, by group
+ * or by a scale of the checkpoint).
+ *
+ * A plain value: copy it. The file is untrusted; the memory is fixed. Any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/checkpoint/checkpoint.h"
+#include "gpu/checkpoint/config_field.h"
+#include "gpu/graph/op_list.h"
+
+#define QUANTIZATION_GROUPS_MAX 8
+#define QUANTIZATION_TEXT_MAX (24u << 10) /* of all names together */
+#define QUANTIZATION_PATTERNS_MAX 32      /* of names that are patterns, "re:..." */
+
+/* How a name of a list says which modules it means. */
+enum names_rule {
+    NAMES_WHOLE,    /* as compressed-tensors: the name, a pattern from its start on, or a class */
+    NAMES_SEQUENCE, /* as transformers' fp8: parts of the name, at its begin or at its end */
+};
+
+struct quantization {
+    uint32_t groups; /* 0: nothing is quantized */
+    struct list_scheme schemes[QUANTIZATION_GROUPS_MAX];
+    enum names_rule rule;
+    bool head;                     /* the output matrix is quantized, too, unless it is ignored */
+    uint32_t text_bytes, patterns; /* used of the following */
+    char text[QUANTIZATION_TEXT_MAX]; /* for each name: its group, and the name up to its NUL */
+};
+
+/* The group of the names that are not quantized. */
+#define QUANTIZATION_IGNORED QUANTIZATION_GROUPS_MAX
+
+/* Of the config's quantization_config, which may be absent. ERR_BAD_MODEL with field and value. */
+int quantization_read(const struct fields *config, struct quantization *ret);
+
+/* The scheme of a module, "model.layers.0.mlp.down_proj"; NULL: it is not quantized. */
+const struct list_scheme *quantization_scheme(const struct quantization *quantization,
+                                              const char *module);
+
+/* The list's matrices get their schemes, and the list the tensors of their scales. Tables of
+ * embeddings are not quantized, so a tied head is not. ERR_BAD_MODEL where parts that are one
+ * matrix are of different schemes. */
+int quantization_apply(const struct quantization *quantization, const char *head,
+                       const struct checkpoint *checkpoint, struct op_list *list,
+                       struct error *error);
+/* Once the checkpoint is matched: scales of inputs. ERR_BAD_MODEL where one is no positive number,
+ * or they differ within a matrix. */
+int quantization_inputs(const struct checkpoint *checkpoint, struct op_list *list,
+                        struct error *error);

@@ -1,0 +1,11 @@
+/* The scales of quantized weights: read, held to what scales may be, and spread over rows and
+ * blocks as the weight has them (weights.h). They are few beside the elements, so one thread reads
+ * them, a weight's at a time, before the elements come. Thread: as loader.h.
+ */
+#pragma once
+
+#include "gpu/weights/loader.h"
+
+/* ERR_BAD_MODEL where a scale is no positive number, and the loader's own. All have been copied
+ * when this returns. */
+int scales_load(const struct loader *loader, struct error *error);

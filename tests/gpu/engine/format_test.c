@@ -1,0 +1,322 @@
+/* Quantized checkpoints (tests/model/quantized.py) on the CPU device give what dequantized weights
+ * give in float32, with inputs rounded where the scheme says so; mistakes in that are seen; scales
+ * that are none are refused. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/gpu_suites.h"
+#include "tests/gpu/rig/engine_client.h"
+#include "tests/gpu/rig/reference.h"
+#include "tests/gpu/rig/rig.h"
+#include "tests/gpu/rig/rig_emu.h"
+#include "tests/model/scratch.h"
+#include "tests/runner.h"
+
+#define PLACE "../quantized/" /* beside the others, which the CUDA device reads as well */
+#define WEIGHTS "model.safetensors"
+
+static const char *const names[] = {"glm-fp8-blocks",   "llama-ct-blocks", "llama-ct-channel",
+                                    "llama-ct-mixed",   "llama-ct-static", "llama-fp8-blocks",
+                                    "llama-fp8-tensor", "phi3-ct-channel", "qwen2-ct-weights",
+                                    "qwen2-fp8-static", "qwen3-fp8-blocks"};
+#define NAMES ((int)(sizeof names / sizeof *names))
+
+static struct engine_client talk;
+static struct engine_client_job jobs[ENGINE_CLIENT_JOBS];
+static struct reference reference;
+
+static struct op_list *list(void)
+{
+    return &talk.engine->facts.source.list;
+}
+
+static bool rounds(void)
+{
+    for (uint32_t i = 0; i < list()->weight_count; i++)
+        if (list()->weights[i].scheme.input != INPUT_AS_IT_IS)
+            return true;
+    return false;
+}
+
+/* False: the model cannot be shared so. */
+static bool model_open(const char *name, uint32_t tp, uint32_t pp)
+{
+    char path[128];
+    snprintf(path, sizeof path, PLACE "%s", name);
+    ck_assert(rig_emu(EMU_THREADS, RIG_DEVICES, 0));
+    ck_assert(reference_read(path, &reference));
+    struct gpu_options options = {
+        .model = reference.directory, .tp = tp, .pp = pp, .tokens_max = 512, .slots_max = 64};
+    int status = engine_client_open(&talk, &options, false);
+    if (status == -ERR_BAD_CONFIG)
+        return false;
+    ck_assert_msg(status == 0, "%s", talk.error.text);
+    return true;
+}
+
+static struct rig_error error_run(void)
+{
+    rig_score_jobs(jobs, &reference);
+    int status = engine_client_run(&talk, jobs, REFERENCE_PROMPTS);
+    ck_assert_msg(status == 0, "%d %s", status, talk.error.text);
+    return rig_compare(jobs, &reference);
+}
+
+/* A value at the edge between two of eight bits may fall on the other side of it. */
+static bool right(struct rig_error error)
+{
+    return rounds() ? error.mean <= 1e-3 && error.max <= 0.02 : error.max <= 2e-4;
+}
+
+START_TEST(scores_are_those_of_dequantized_weights)
+{
+    static const uint32_t chunks[] = {0, 7, 1};
+    ck_assert(model_open(names[_i], 1, 1));
+    ck_assert_int_eq(engine_client_start(&talk), 0);
+    for (int i = 0; i < 3; i++) {
+        talk.chunk = chunks[i];
+        struct rig_error error = error_run();
+        ck_assert_msg(right(error), "%s, chunks of %u: mean %g, worst %g", names[_i], chunks[i],
+                      error.mean, error.max);
+    }
+    engine_client_close(&talk);
+}
+END_TEST
+
+START_TEST(staged_models_score_alike)
+{
+    if (!model_open(names[_i], 1, 2))
+        RUNNER_SKIP("%s has one layer", names[_i]);
+    ck_assert_int_eq(engine_client_start(&talk), 0);
+    struct rig_error error = error_run();
+    ck_assert_msg(right(error), "%s: mean %g, worst %g", names[_i], error.mean, error.max);
+    engine_client_close(&talk);
+}
+END_TEST
+
+/* Ranks that share columns round their parts of the inputs by scales of their own, so what they
+ * have of the weights is compared without. */
+static void inputs_leave(void)
+{
+    for (uint32_t r = 0; r < talk.ranks; r++)
+        for (uint32_t i = 0; i < list()->weight_count; i++)
+            engine_rank(talk.engine, r)->weights.at[i].input.rounding = ROUNDING_NONE;
+}
+
+START_TEST(shared_models_score_alike)
+{
+    ck_assert(model_open(names[_i], 1, 1));
+    ck_assert_int_eq(engine_client_start(&talk), 0);
+    inputs_leave();
+    (void)error_run();
+    static struct reference alone;
+    alone = reference;
+    for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
+        for (uint32_t j = 0; j + 1 < reference.prompts[i].count; j++)
+            alone.prompts[i].logprobs[j] = jobs[i].scores[j].logprob;
+    engine_client_close(&talk);
+    if (!model_open(names[_i], 2, 1))
+        RUNNER_SKIP("%s cannot be shared", names[_i]);
+    ck_assert_int_eq(engine_client_start(&talk), 0);
+    ck_assert(isfinite(error_run().max)); /* with them as well */
+    inputs_leave();
+    (void)error_run();
+    struct rig_error error = rig_compare(jobs, &alone);
+    ck_assert_msg(rig_near(error), "%s: mean %g, worst %g", names[_i], error.mean, error.max);
+    engine_client_close(&talk);
+}
+END_TEST
+
+/* ---- mistakes ---- */
+
+static struct weight *weight_of(const char *tensor)
+{
+    return rig_weight(&talk.engine->rank, tensor);
+}
+
+static uint32_t scales_fetch(const struct weight *w, float *to)
+{
+    const struct weight_scales *s = &w->scales;
+    uint32_t rows = s->n ? (w->n + s->n - 1) / s->n : 1,
+             columns = s->k ? (w->k + s->k - 1) / s->k : 1;
+    rig_fetch(to, s->data, (size_t)rows * columns * sizeof *to);
+    return columns;
+}
+
+static void channel_beside(void)
+{
+    static float scales[1024];
+    struct weight *w = weight_of("model.layers.0.mlp.gate_proj.weight");
+    ck_assert_uint_eq(w->scales.n, 1);
+    (void)scales_fetch(w, scales + 1);
+    scales[0] = scales[w->n];
+    rig_store((void *)w->scales.data, scales, w->n * sizeof *scales);
+}
+
+static void parts_turned(void)
+{
+    static float scales[1024];
+    struct weight *w = weight_of("model.layers.0.mlp.gate_proj.weight");
+    ck_assert_uint_eq(w->scales.n, 1);
+    (void)scales_fetch(w, scales);
+    memcpy(scales + w->n, scales, w->n * sizeof *scales);
+    rig_store((void *)w->scales.data, scales + w->n / 2, w->n * sizeof *scales);
+}
+
+static void blocks_transposed(void)
+{
+    static float scales[4096], turned[4096];
+    struct weight *w = weight_of("model.layers.0.mlp.down_proj.weight");
+    uint32_t columns = scales_fetch(w, scales);
+    ck_assert(columns == 2 && w->scales.n == 128 && w->n > 128);
+    for (uint32_t i = 0; i < 4; i++)
+        turned[i] = scales[i % 2 * 2 + i / 2];
+    rig_store((void *)w->scales.data, turned, 4 * sizeof *turned);
+}
+
+static void bytes_swapped(void)
+{
+    static char bytes[1 << 16];
+    struct weight *w = weight_of("model.layers.0.mlp.down_proj.weight");
+    size_t size = (size_t)w->n * w->k;
+    rig_fetch(bytes, w->data, size);
+    for (size_t i = 0; i + 1 < size; i += 2) {
+        char first = bytes[i];
+        bytes[i] = bytes[i + 1];
+        bytes[i + 1] = first;
+    }
+    rig_store((void *)w->data, bytes, size);
+}
+
+static void scales_dropped(void)
+{
+    weight_of("model.layers.0.mlp.down_proj.weight")->scales.data = NULL;
+}
+
+static void inputs_not_rounded(void)
+{
+    for (uint32_t i = 0; i < list()->weight_count; i++)
+        talk.engine->rank.weights.at[i].input.rounding = ROUNDING_NONE;
+}
+
+static void inputs_by_token(void)
+{
+    for (uint32_t i = 0; i < list()->weight_count; i++)
+        if (talk.engine->rank.weights.at[i].input.rounding != ROUNDING_NONE)
+            talk.engine->rank.weights.at[i].input.rounding = ROUNDING_TOKEN;
+}
+
+static void static_scale_off(void)
+{
+    weight_of("model.layers.0.self_attn.o_proj.weight")->input.scale /= 4;
+}
+
+static const struct mistake {
+    const char *name, *model;
+    void (*make)(void);
+} mistakes[] = {
+    {"the scale of the channel beside", "llama-ct-channel", channel_beside},
+    {"the scale of the channel beside", "qwen2-ct-weights", channel_beside},
+    {"gate and up with the other's scale", "llama-fp8-tensor", parts_turned},
+    {"blocks transposed", "llama-fp8-blocks", blocks_transposed},
+    {"blocks transposed", "llama-ct-blocks", blocks_transposed},
+    {"bytes swapped", "llama-ct-blocks", bytes_swapped},
+    {"scales dropped", "llama-ct-static", scales_dropped},
+    {"inputs not rounded", "llama-ct-channel", inputs_not_rounded},
+    {"inputs not rounded", "llama-ct-static", inputs_not_rounded},
+    {"inputs by token", "llama-fp8-blocks", inputs_by_token},
+    {"inputs by token", "qwen2-fp8-static", inputs_by_token},
+    {"a fixed scale off", "llama-ct-static", static_scale_off},
+};
+
+START_TEST(mistakes_are_seen)
+{
+    const struct mistake *mistake = &mistakes[_i];
+    ck_assert(model_open(mistake->model, 1, 1));
+    ck_assert_int_eq(engine_client_start(&talk), 0);
+    ck_assert(right(error_run()));
+    mistake->make();
+    struct rig_error error = error_run();
+    ck_assert_msg(!right(error), "%s, %s: mean %g, worst %g", mistake->model, mistake->name,
+                  error.mean, error.max);
+    engine_client_close(&talk);
+}
+END_TEST
+
+/* ---- files that are wrong ---- */
+
+#define DOWN "model.layers.0.mlp.down_proj"
+
+/* The first bytes of a tensor become others. */
+static void tensor_write(const char *directory, const char *tensor, const void *bytes, size_t size)
+{
+    size_t length;
+    char *file = scratch_read(directory, WEIGHTS, &length), key[128];
+    uint64_t header;
+    unsigned long offset = 0;
+    memcpy(&header, file, sizeof header);
+    snprintf(key, sizeof key, "\"%s\":", tensor);
+    const char *at = memmem(file, length, key, strlen(key));
+    ck_assert_ptr_nonnull(at);
+    ck_assert_int_eq(sscanf(strstr(at, "data_offsets"), "data_offsets\":[%lu", &offset), 1);
+    memcpy(file + 8 + header + offset, bytes, size);
+    scratch_write(directory, WEIGHTS, file, length);
+    free(file);
+}
+
+static const struct wrong {
+    const char *model, *tensor;
+    float value;
+    const char *text;
+} wrong[] = {
+    {"llama-fp8-blocks", DOWN ".weight_scale_inv", 0.0f,
+     "tensor " DOWN ".weight_scale_inv: value 0 is 0: a scale must be above 0"},
+    {"llama-fp8-blocks", DOWN ".weight_scale_inv", -1.0f,
+     "tensor " DOWN ".weight_scale_inv: value 0 is -1: a scale must be above 0"},
+    {"llama-fp8-tensor", DOWN ".weight_scale", INFINITY,
+     "tensor " DOWN ".weight_scale: value 0 is inf: a scale must be above 0"},
+    {"llama-fp8-tensor", DOWN ".weight_scale", NAN,
+     "tensor " DOWN ".weight_scale: value 0 is nan: a scale must be above 0"},
+    {"qwen2-fp8-static", DOWN ".input_scale", NAN,
+     "tensor " DOWN ".input_scale: nan is no scale: it must be above 0"},
+    {"qwen2-fp8-static", DOWN ".input_scale", 0.0f,
+     "tensor " DOWN ".input_scale: 0 is no scale: it must be above 0"},
+    {"qwen2-fp8-static", "model.layers.0.mlp.up_proj.input_scale", 3.0f, "they are one matrix"},
+};
+
+START_TEST(scales_that_are_none_are_refused)
+{
+    const struct wrong *w = &wrong[_i];
+    char directory[SCRATCH_PATH_MAX], from[128];
+    scratch_make(directory);
+    snprintf(from, sizeof from, REFERENCE_DATA "/" PLACE "%s", w->model);
+    scratch_copy(from, directory);
+    tensor_write(directory, w->tensor, &w->value, sizeof w->value);
+    ck_assert(rig_emu(EMU_THREADS, 1, 0));
+    struct gpu_options options = {.model = directory, .tokens_max = 512, .slots_max = 64};
+    int status = engine_client_open(&talk, &options, false);
+    if (!status) {
+        status = engine_client_start(&talk);
+        engine_client_close(&talk);
+    }
+    scratch_remove(directory);
+    ck_assert_int_eq(status, -ERR_BAD_MODEL);
+    ck_assert_msg(strstr(talk.error.text, w->text) != NULL, "%s", talk.error.text);
+}
+END_TEST
+
+Suite *format_suite(void)
+{
+    Suite *suite = suite_create("format");
+    TCase *tcase = tcase_create("format");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, scores_are_those_of_dequantized_weights, 0, NAMES);
+    tcase_add_loop_test(tcase, staged_models_score_alike, 0, NAMES);
+    tcase_add_loop_test(tcase, shared_models_score_alike, 0, NAMES);
+    tcase_add_loop_test(tcase, mistakes_are_seen, 0, (int)(sizeof mistakes / sizeof *mistakes));
+    tcase_add_loop_test(tcase, scales_that_are_none_are_refused, 0,
+                        (int)(sizeof wrong / sizeof *wrong));
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
