@@ -10,6 +10,7 @@ int main(void)
     srunner_add_suite(runner, safetensors_suite());
     srunner_add_suite(runner, checkpoint_suite());
     srunner_add_suite(runner, directory_suite());
+    srunner_add_suite(runner, quantization_suite());
     srunner_add_suite(runner, reference_suite());
     srunner_add_suite(runner, synthetic_suite());
     return runner_run(runner);

@@ -7,6 +7,7 @@ Suite *checkpoint_suite(void);
 Suite *config_suite(void);
 Suite *directory_suite(void);
 Suite *generation_suite(void);
+Suite *quantization_suite(void);
 Suite *reference_suite(void);
 Suite *rope_suite(void);
 Suite *safetensors_suite(void);
