@@ -33,6 +33,17 @@ static void check_list(const struct model_config *config)
     op_list_free(&list);
 }
 
+static void check_quantization(const struct model_config *config)
+{
+    const struct quantization *q = &config->quantization;
+    FUZZ_CHECK(q->groups <= QUANTIZATION_GROUPS_MAX && q->text_bytes <= QUANTIZATION_TEXT_MAX);
+    FUZZ_CHECK(!q->text_bytes || q->text[q->text_bytes - 1] == '\0');
+    for (uint32_t i = 0; i < q->groups; i++)
+        FUZZ_CHECK(q->schemes[i].elements == TENSOR_E4M3 && q->schemes[i].scale);
+    const struct list_scheme *scheme = quantization_scheme(q, "model.layers.0.mlp.down_proj");
+    FUZZ_CHECK(!scheme || (scheme >= q->schemes && scheme < q->schemes + q->groups));
+}
+
 /* What is rotated has a frequency, what is not has none. longrope's factors may be below 1. */
 static void check_rope(const struct model_config *config, const struct model_rope *rope)
 {
@@ -82,5 +93,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_sizes(&config);
     check_numbers(&config);
     check_list(&config);
+    check_quantization(&config);
     return 0;
 }
