@@ -5,13 +5,12 @@
  * for all, for a row, or for a block of rows and columns of any size. Any thread. */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu/kernels/common/dtype.h"
 
 /* Plain ones have the numbers of their dtypes, by which kernels read them. */
-enum format { FORMAT_F32, FORMAT_BF16, FORMAT_F16, FORMAT_E4M3, FORMATS };
+enum format { FORMAT_F32, FORMAT_BF16, FORMAT_F16, FORMAT_E4M3, FORMAT_U4, FORMAT_U8, FORMATS };
 
 struct format_info {
     const char *name;
@@ -23,18 +22,12 @@ struct format_info {
 static inline struct format_info format_info(enum format format)
 {
     static const struct format_info table[FORMATS] = {
-        {"f32", 1, 4, DTYPE_F32},
-        {"bf16", 1, 2, DTYPE_BF16},
-        {"f16", 1, 2, DTYPE_F16},
+        {"f32", 1, 4, DTYPE_F32},  {"bf16", 1, 2, DTYPE_BF16}, {"f16", 1, 2, DTYPE_F16},
         {"e4m3", 1, 1, DTYPE_F32}, /* OCP, without infinities: +-448, and one NaN of each sign */
+        {"u4", 2, 1, DTYPE_F32},   /* whole numbers from 0, the first in the low half */
+        {"u8", 1, 1, DTYPE_F32},
     };
     return table[format];
-}
-
-/* Whether elements are numbers of a dtype that kernels compute in. */
-static inline bool format_is_plain(enum format format)
-{
-    return format <= FORMAT_F16;
 }
 
 /* A matrix whose elements are numbers of that dtype. */

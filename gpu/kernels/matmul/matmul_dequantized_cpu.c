@@ -1,7 +1,7 @@
-/* Products of weights in 8 bits: the reference for all other ways. A piece of k of some rows of x,
- * rounded as the weight says, and the same piece of each output's row of w become float32 numbers;
- * what follows is what a plain product does, lane by lane (matmul.h), so the bits are those of a
- * plain product of such numbers. */
+/* Products of weights in 8 and 4 bits: the reference for all other ways. A piece of k of some rows
+ * of x, rounded as the weight says, and the same piece of each output's row of w become float32
+ * numbers; what follows is what a plain product does, lane by lane (matmul.h), so the bits are
+ * those of a plain product of such numbers. */
 #include "gpu/kernels/matmul/matmul_cpu.h"
 
 #include <math.h>
@@ -39,7 +39,11 @@ static void x_widen(const struct matmul_args *args, float *to, uint32_t row, uin
                     uint32_t count)
 {
     const void *from = body_at(args->x, args->x_dtype, row, args->x_stride);
-    number_widen(to, number_at(from, args->x_dtype, first), args->x_dtype, count);
+    const uint32_t *order = args->w.order ? dev(args->w.order) : NULL;
+    if (!order)
+        number_widen(to, number_at(from, args->x_dtype, first), args->x_dtype, count);
+    for (uint32_t i = 0; order && i < count; i++)
+        number_widen(&to[i], number_at(from, args->x_dtype, order[first + i]), args->x_dtype, 1);
 }
 
 /* Of a whole row, whatever the piece. */
@@ -78,18 +82,27 @@ static void x_take(const struct matmul_args *args, struct block *block, uint32_t
     }
 }
 
-/* One row of w from column k on, times its scales. */
+/* What a row's element is before its zero is taken off and the scale comes. */
+static float element_of(enum format format, const uint8_t *row, uint32_t k)
+{
+    if (format == FORMAT_E4M3)
+        return e4m3_widen(row[k]);
+    return format == FORMAT_U8 ? row[k] : (float)(k % 2 ? row[k / 2] >> 4 : row[k / 2] & 15);
+}
+
+/* One row of w from column k on. */
 static void w_take(const struct weight *w, float *to, uint32_t n, uint32_t k, uint32_t count)
 {
     const struct weight_scales *scales = &w->scales;
-    const uint8_t *from = (const uint8_t *)dev(w->data) + (size_t)n * w->k + k;
-    const float *of = scales->data ? dev(scales->data) : NULL;
+    const uint8_t *row = (const uint8_t *)dev(w->data) + format_bytes(w->format, n, w->k);
     uint32_t columns = scales->k ? (w->k + scales->k - 1) / scales->k : 1;
-    if (of)
-        of += (size_t)(scales->n ? n / scales->n : 0) * columns;
+    size_t first = (size_t)(scales->n ? n / scales->n : 0) * columns;
+    const float *of = scales->data ? (const float *)dev(scales->data) + first : NULL;
+    const uint8_t *zeros = w->zeros ? (const uint8_t *)dev(w->zeros) + first : NULL;
     for (uint32_t i = 0; i < count; i++) {
-        float scale = of ? of[scales->k ? (k + i) / scales->k : 0] : 1;
-        to[i] = e4m3_widen(from[i]) * scale;
+        uint32_t column = scales->k ? (k + i) / scales->k : 0;
+        float element = element_of(w->format, row, k + i) - (zeros ? (float)zeros[column] : 0);
+        to[i] = of ? element * of[column] : element;
     }
     memset(to + count, 0, (PIECE - count) * sizeof *to);
 }
@@ -143,7 +156,10 @@ bool matmul_dequantized_can(const struct matmul_args *args)
     const struct weight *w = &args->w;
     bool groups =
         w->input.rounding != ROUNDING_GROUP || (w->input.group && PIECE % w->input.group == 0);
-    return groups && !w->zeros && !w->order && (!w->scales.data || w->scales.dtype == DTYPE_F32);
+    /* Groups of inputs are of columns as they stand, so they go with no order. */
+    bool ordered = w->order && w->input.rounding == ROUNDING_GROUP;
+    return groups && !ordered && (!w->zeros || (w->scales.data && w->format != FORMAT_E4M3)) &&
+           (!w->scales.data || w->scales.dtype == DTYPE_F32);
 }
 
 cudaError_t matmul_dequantized(const struct matmul_args *args, cudaStream_t stream)

@@ -452,8 +452,9 @@ START_TEST(weights_with_scales_zeros_or_an_order_are_refused)
     static const uint32_t something[1];
     const struct weight weights[] = {
         {.n = 1, .k = 1, .scales = {.data = something}},
-        {.n = 1, .k = 1, .zeros = something},
+        {.n = 1, .k = 1, .zeros = (const uint8_t *)something},
         {.n = 1, .k = 1, .order = something},
+        {.n = 1, .k = 1, .input = {.rounding = ROUNDING_TOKEN}},
     };
     rig_begin();
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
