@@ -221,6 +221,13 @@ static int cases_match(struct cases *cases, const char *pattern)
     return pattern_read(pattern, &read) ? pattern_matches(&read, cases->name) : -1;
 }
 
+int name_pattern_cases(const char *pattern)
+{
+    struct cases cases = {.name = "", .left = NAME_PATTERN_CASES};
+    bool read = strlen(pattern) <= NAME_PATTERN_MAX && cases_match(&cases, pattern) >= 0;
+    return read ? NAME_PATTERN_CASES - cases.left : -1;
+}
+
 int name_pattern_match(const char *pattern, const char *name)
 {
     struct cases cases = {.name = name, .left = NAME_PATTERN_CASES};

@@ -8,6 +8,10 @@
 #define NAME_PATTERN_MAX 192 /* bytes */
 #define NAME_PATTERN_CASES 64
 
+/* How many cases "|" makes of the pattern, those on the way counted, which is what a match costs;
+ * -1: it is not understood. */
+int name_pattern_cases(const char *pattern);
+
 /* 1: the name matches from its start on, its end may be left over; 0: it does not; -1: that pattern
  * is not understood, whatever the name. */
 int name_pattern_match(const char *pattern, const char *name);

@@ -19,10 +19,11 @@ static int name_add(const struct fields *fields, const char *key, const json *va
     if (!json_is_string(value) || !length)
         return field_refuse(fields, key, value, "the name of a module");
     if (!strncmp(name, "re:", 3)) {
-        if (to->rule != NAMES_WHOLE || name_pattern_match(name + 3, "") < 0 ||
-            to->patterns++ == QUANTIZATION_PATTERNS_MAX)
+        int cases = to->rule == NAMES_WHOLE ? name_pattern_cases(name + 3) : -1;
+        if (cases < 0 || (uint32_t)cases > QUANTIZATION_CASES_MAX - to->cases)
             return field_refuse(fields, key, value,
-                                "a pattern that is understood, one of at most 32");
+                                "a pattern that is understood, all with at most 256 cases");
+        to->cases += (uint32_t)cases;
     }
     if (length + 2 > QUANTIZATION_TEXT_MAX - to->text_bytes)
         return error_limit(

@@ -18,7 +18,7 @@
 
 #define QUANTIZATION_GROUPS_MAX 8
 #define QUANTIZATION_TEXT_MAX (24u << 10) /* of all names together */
-#define QUANTIZATION_PATTERNS_MAX 32      /* of names that are patterns, "re:..." */
+#define QUANTIZATION_CASES_MAX 256        /* of all names that are patterns, "re:..." */
 
 /* How a name of a list says which modules it means. */
 enum names_rule {
@@ -30,8 +30,8 @@ struct quantization {
     uint32_t groups; /* 0: nothing is quantized */
     struct list_scheme schemes[QUANTIZATION_GROUPS_MAX];
     enum names_rule rule;
-    bool head;                     /* the output matrix is quantized, too, unless it is ignored */
-    uint32_t text_bytes, patterns; /* used of the following */
+    bool head;                  /* the output matrix is quantized, too, unless it is ignored */
+    uint32_t text_bytes, cases; /* used of the following */
     char text[QUANTIZATION_TEXT_MAX]; /* for each name: its group, and the name up to its NUL */
 };
 

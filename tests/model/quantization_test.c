@@ -15,7 +15,7 @@
 #define E4M3 "\"num_bits\":8,\"type\":\"float\""
 #define GROUP(weights, more)                                                                       \
     IN(CT ",\"config_groups\":{\"g\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}" \
-                                                                                               "}")
+          "}")
 #define AT "config.json: quantization_config."
 #define AT_GROUP AT "config_groups.g."
 
@@ -43,7 +43,8 @@ static const struct {
      AT "ignored_layers: \"lm_head\" is not a list of names"},
     {IN(FP8 ",\"ignored_layers\":[\"\"]"), AT "ignored_layers: \"\" is not the name of a module"},
     {IN(FP8 ",\"ignored_layers\":[\"re:.*mlp\"]"),
-     AT "ignored_layers: \"re:.*mlp\" is not a pattern that is understood, one of at most 32"},
+     AT "ignored_layers: \"re:.*mlp\" is not a pattern that is understood, all with at most 256 "
+        "cases"},
     {IN("\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\""),
      AT "format: \"pack-quantized\" is not supported (float-quantized is)"},
     {IN("\"quant_method\":\"compressed-tensors\""), AT "format: missing"},
@@ -57,7 +58,7 @@ static const struct {
     {IN(CT ",\"config_groups\":{},\"transform_config\":{\"config_groups\":{}}"),
      AT "transform_config: an object is not supported"},
     {IN(CT ",\"config_groups\":{},\"ignore\":[\"re:(?i)mlp\"]"),
-     AT "ignore: \"re:(?i)mlp\" is not a pattern that is understood, one of at most 32"},
+     AT "ignore: \"re:(?i)mlp\" is not a pattern that is understood, all with at most 256 cases"},
     {GROUP("\"num_bits\":4,\"type\":\"float\"", ""),
      AT_GROUP "weights.num_bits: 4 is not supported (8 is)"},
     {GROUP("\"num_bits\":8,\"type\":\"int\"", ""),
@@ -99,7 +100,8 @@ START_TEST(lists_that_are_too_long_are_refused)
     static const struct {
         const char *name;
         uint32_t count;
-    } lists[] = {{"re:x", QUANTIZATION_PATTERNS_MAX + 1}, {"model.layers.0.mlp.down_proj", 900}};
+    } lists[] = {{"re:(a|b)", QUANTIZATION_CASES_MAX / 3 + 1},
+                 {"model.layers.0.mlp.down_proj", 900}};
     static struct model_config config;
     static char text[1 << 16];
     struct error error = {0};
@@ -110,7 +112,7 @@ START_TEST(lists_that_are_too_long_are_refused)
         used += (size_t)sprintf(text + used, "%s\"%s\"", i ? "," : "", lists[_i].name);
     used += (size_t)sprintf(text + used, "]}}");
     ck_assert_int_eq(model_config_parse(text, used, NULL, 0, &config, &error), -ERR_BAD_MODEL);
-    ck_assert_msg(strstr(error.text, _i ? "more than 24576 bytes" : "one of at most 32") != NULL,
+    ck_assert_msg(strstr(error.text, _i ? "more than 24576 bytes" : "at most 256 cases") != NULL,
                   "%s", error.text);
 }
 END_TEST
