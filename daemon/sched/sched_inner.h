@@ -1,6 +1,6 @@
 /* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_memory.c
- * (blocks and slabs), sched_share.c (prompts in common), sched_flight.c (what becomes of the plan), sched_results.c. Nobody else
- * includes this. */
+ * (blocks and slabs), sched_share.c (prompts in common), sched_flight.c (what becomes of the plan),
+ * sched_results.c. Nobody else includes this. */
 #pragma once
 
 #include "daemon/sched/sched.h"
@@ -113,10 +113,18 @@ static inline uint32_t sched_share_part(const struct seq *seq)
     return seq->siblings != NULL ? seq->siblings->len : 0;
 }
 
+#define SCHED_TILE_TOKENS 64u /* that products compute at a time */
+#define SCHED_TILES_FROM 256u /* in a smaller step the rest of a tile is too much of it */
+
 /* sched_limit.c */
-/* What the step may last, whose decode rows are this work, for up to tokens_max prompt tokens. */
-double sched_limit_us(const struct sched *sched, const struct cost_work *work, uint32_t tokens_max,
-                      time_us now_us);
+/* For a step of these decode rows and up to tokens_max prompt tokens: what it may last, and the
+ * prompt tokens that are enough. */
+struct sched_limit {
+    double us;
+    uint32_t tokens;
+};
+struct sched_limit sched_limit(const struct sched *sched, const struct cost_work *work,
+                               uint32_t tokens_max, time_us now_us);
 /* Where they alone last so long already: whether so many tokens more add little to them. */
 bool sched_chunk_is_sure(const struct sched *sched, const struct cost_work *work, uint32_t position,
                          uint32_t tokens);

@@ -76,26 +76,62 @@ static struct forecast forecast_make(const struct sched *sched, const struct cos
     return forecast;
 }
 
-double sched_limit_us(const struct sched *sched, const struct cost_work *work, uint32_t tokens_max,
-                      time_us now_us)
+/* The fewest tokens of a step, up to `many`, that are not too short. */
+static uint32_t enough(const struct forecast *forecast, uint32_t many)
 {
-    double target_us = (double)sched->options.itl_target_us / sched->limits.stages;
-    if (sched->options.ttft_target_us == 0 ||
-        (list_empty(&sched->prefill) && list_empty(&sched->waiting)))
-        return target_us;
-    struct forecast forecast = forecast_make(sched, work, now_us);
-    uint32_t few = sched->chunk_min,
-             many = cost_tokens(&sched->cost, work, forecast.position, tokens_max, target_us);
-    if (many <= few || is_short(&forecast, many))
-        return target_us;
+    uint32_t few = forecast->sched->chunk_min;
+    if (many <= few || is_short(forecast, many))
+        return many;
     while (many - few > 1) {
         uint32_t middle = few + (many - few) / 2;
-        if (is_short(&forecast, middle))
+        if (is_short(forecast, middle))
             few = middle;
         else
             many = middle;
     }
-    return predict_us(&forecast, many);
+    return many;
+}
+
+/* All prompt tokens that are to be read. */
+static uint64_t tokens_of(const struct list *list)
+{
+    uint64_t sum = 0;
+    list_each(link, list)
+    {
+        const struct seq *seq = container_of(link, struct seq, run_link);
+        sum += seq->prefill_len - seq->num_computed;
+    }
+    return sum;
+}
+
+/* What waits is read in as many steps as with `tokens` each, but in equal ones: nobody's first
+ * token comes later, and the longest step is shorter. Up to whole tiles, which cost no more. */
+static uint32_t even(const struct sched *sched, uint64_t rows, uint32_t tokens)
+{
+    uint64_t ahead = tokens_of(&sched->prefill) + tokens_of(&sched->waiting);
+    uint64_t steps = (ahead + tokens - 1) / tokens, each = (ahead + steps - 1) / steps;
+    uint64_t tiles = (rows + each + SCHED_TILE_TOKENS - 1) / SCHED_TILE_TOKENS;
+    if (tiles * SCHED_TILE_TOKENS >= SCHED_TILES_FROM)
+        each = tiles * SCHED_TILE_TOKENS - rows;
+    each = each > sched->chunk_min ? each : sched->chunk_min;
+    return each < tokens ? (uint32_t)each : tokens;
+}
+
+struct sched_limit sched_limit(const struct sched *sched, const struct cost_work *work,
+                               uint32_t tokens_max, time_us now_us)
+{
+    double target_us = (double)sched->options.itl_target_us / sched->limits.stages;
+    if (sched->options.ttft_target_us == 0 ||
+        (list_empty(&sched->prefill) && list_empty(&sched->waiting)))
+        return (struct sched_limit){target_us, tokens_max};
+    struct forecast forecast = forecast_make(sched, work, now_us);
+    uint32_t many = cost_tokens(&sched->cost, work, forecast.position, tokens_max, target_us);
+    uint32_t tokens = enough(&forecast, many);
+    if (tokens < many)
+        target_us = predict_us(&forecast, tokens);
+    if (tokens == 0)
+        return (struct sched_limit){target_us, tokens_max};
+    return (struct sched_limit){target_us, even(sched, work->tokens, tokens)};
 }
 
 bool sched_chunk_is_sure(const struct sched *sched, const struct cost_work *work, uint32_t position,

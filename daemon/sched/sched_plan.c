@@ -7,8 +7,6 @@
 #define UNKNOWN_TOKENS 512u /* prompt tokens beside decode rows while costs are not known yet */
 /* Before the device is done with the step that runs, the one behind it has to be enqueued: for the
  * worker's way there, and for what the prediction may be off. */
-#define TILE_TOKENS 128u /* that products compute at a time */
-#define TILES_FROM 384u  /* in a smaller step the rest of a tile is too much of it */
 #define PLAN_AHEAD_US 1000
 #define PLAN_AHEAD_SHARE 0.0625
 
@@ -16,7 +14,8 @@ struct builder {
     struct sched *sched;
     struct sched_step *step;
     time_us now_us;
-    double target_us; /* bound of the step's cost for further prompt tokens */
+    double target_us;      /* bound of the step's cost for further prompt tokens */
+    uint32_t prompts_left; /* prompt tokens that do not make steps uneven */
     uint32_t tokens_left, scores_left, embeds_left;
     uint32_t partial; /* prompts that this step leaves partly read */
     /* Of the above, kept for prompts whose turn must come. */
@@ -133,8 +132,8 @@ static uint32_t chunk_bound(const struct builder *b, const struct seq *seq)
  * what a step's last prompt gives up for whole ones is next to free in the step behind. */
 static uint32_t whole_tiles(const struct builder *b, uint32_t q_len)
 {
-    uint32_t tokens = b->step->plan.token_count + q_len, over = tokens % TILE_TOKENS;
-    return tokens >= TILES_FROM && over < q_len ? q_len - over : q_len;
+    uint32_t tokens = b->step->plan.token_count + q_len, over = tokens % SCHED_TILE_TOKENS;
+    return tokens >= SCHED_TILES_FROM && over < q_len ? q_len - over : q_len;
 }
 
 /* A chunk of at least `least` tokens if limits allow, more as far as time does; 0 when no row was
@@ -149,6 +148,7 @@ static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
         q_len = cost_tokens(&sched->cost, &b->step->work, seq->num_computed, bound, b->target_us);
         if (q_len < bound)
             q_len = whole_tiles(b, q_len);
+        q_len = sched_min(q_len, b->prompts_left);
         /* Crumbs cost a step's overhead each: rather nothing now and a whole chunk when due. */
         if (q_len < sched_min(sched->chunk_min, bound))
             q_len = 0;
@@ -161,6 +161,7 @@ static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
     if (reached <= seq->num_computed)
         return 0;
     q_len = sched_min(q_len, reached - seq->num_computed);
+    b->prompts_left -= sched_min(q_len, b->prompts_left);
     put_prompt_row(b, seq, q_len);
     return q_len;
 }
@@ -405,7 +406,9 @@ static void bound_chunks(struct builder *b)
     if (!cost_known(&sched->cost)) {
         b->tokens_left = sched_min(b->tokens_left, UNKNOWN_TOKENS + b->tokens_kept);
     } else {
-        b->target_us = sched_limit_us(sched, &b->step->work, b->tokens_left, b->now_us);
+        struct sched_limit limit = sched_limit(sched, &b->step->work, b->tokens_left, b->now_us);
+        b->target_us = limit.us;
+        b->prompts_left = limit.tokens;
     }
 }
 
@@ -427,6 +430,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
                         .step = step,
                         .now_us = now_us,
                         .target_us = INFINITY,
+                        .prompts_left = UINT32_MAX,
                         .tokens_left = sched->tokens_cap,
                         .scores_left = sched->limits.scores_max,
                         .embeds_left = sched->limits.embeds_max};

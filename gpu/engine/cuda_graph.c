@@ -67,6 +67,7 @@ static struct batch bucket_batch(const struct rank *rank, uint32_t rows, uint32_
     batch.rows_max = batch.tokens_max = batch.samples_max =
         min_u32(rows, rank->engine->facts.limits.rows_max);
     batch.scores_max = batch.embeds_max = batch.moves_max = 0;
+    attention_bounds_clear(&batch);
     batch.q_len_max = batch.decode_len_max = 1;
     batch.context_max = bucket_context(rank, context);
     return batch;

@@ -51,6 +51,8 @@ static void batch_cut(struct arena *cutter, struct batch *batch, const struct gp
         .moves_max = limits->moves_max,
         .q_len_max = limits->tokens_max,
         .decode_len_max = ATTENTION_DECODE_MAX,
+        .prefill_rows_max = limits->rows_max,
+        .prefill_tokens_max = limits->tokens_max,
         .context_max = limits->context_max,
     };
     groups_cut(cutter, batch, model, groups, limits);

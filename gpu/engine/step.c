@@ -32,16 +32,9 @@ static void batch_bound(const struct step *step, struct batch *batch)
     batch->scores_max = layout->score_count;
     batch->embeds_max = layout->embed_count;
     batch->moves_max = plan->move_count;
-    batch->q_len_max = batch->decode_len_max = batch->context_max = 0;
-    for (uint32_t i = 0; i < plan->row_count; i++) {
-        const struct gpu_row *row = &plan->rows[i];
-        if (row->q_len > batch->q_len_max)
-            batch->q_len_max = row->q_len;
-        if (row->q_len <= ATTENTION_DECODE_MAX && row->q_len > batch->decode_len_max)
-            batch->decode_len_max = row->q_len;
-        if (row->position + row->q_len > batch->context_max)
-            batch->context_max = row->position + row->q_len;
-    }
+    attention_bounds_clear(batch);
+    for (uint32_t i = 0; i < plan->row_count; i++)
+        attention_bounds_add(batch, plan->rows[i].position, plan->rows[i].q_len);
 }
 
 static bool plan_opens_penalties(const struct gpu_plan *plan)

@@ -19,7 +19,8 @@ static struct batch batch_of(const struct rank *rank, struct shape shape)
     batch.tokens_max = shape.tokens;
     batch.rows_max = batch.samples_max = shape.rows;
     batch.scores_max = batch.embeds_max = batch.moves_max = 0;
-    batch.q_len_max = shape.tokens - shape.rows + 1;
+    attention_bounds_clear(&batch);
+    attention_bounds_add(&batch, 0, shape.tokens - shape.rows + 1);
     batch.decode_len_max = shape.tokens == shape.rows;
     batch.context_max = min_u32(ATTENTION_SPLIT + 1, limits->context_max);
     return batch;

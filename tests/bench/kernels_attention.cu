@@ -107,6 +107,7 @@ static void build_batch(struct world &w, uint32_t spare)
     std::vector<struct batch_row> rows;
     struct batch_counts counts = {};
     struct batch &batch = w.args.batch;
+    attention_bounds_clear(&batch);
     w.token_row.clear();
     w.token_position.clear();
     for (size_t r = 0; r < w.rows.size(); r++) {
@@ -120,10 +121,7 @@ static void build_batch(struct world &w, uint32_t spare)
             w.token_row.push_back(r);
             w.token_position.push_back(row.position + i);
         }
-        batch.q_len_max = std::max(batch.q_len_max, row.q_len);
-        if (row.q_len <= ATTENTION_DECODE_MAX)
-            batch.decode_len_max = std::max(batch.decode_len_max, row.q_len);
-        batch.context_max = std::max(batch.context_max, row.position + row.q_len);
+        attention_bounds_add(&batch, row.position, row.q_len);
     }
     counts.rows = rows.size();
     rows.resize(rows.size() + spare);
@@ -268,7 +266,6 @@ static void check_cut(uint32_t dim)
     std::vector<float> whole = attend(w), parts(whole);
     uint32_t cut = 333, stride = w.args.out_stride;
     w.rows[0] = {0, cut};
-    w.args.batch.q_len_max = w.args.batch.decode_len_max = w.args.batch.context_max = 0;
     build_batch(w, 0);
     std::vector<float> first = attend(w);
     w.rows[0] = {cut, 700 - cut};

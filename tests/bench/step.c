@@ -1,30 +1,38 @@
-/* Decode steps of a synthetic model through the engine alone: what a step costs the device.
- *     bench_step MODEL ROWS...
+/* Steps of a synthetic model through the engine alone: what a step costs the device.
+ *     bench_step [--cache DIR] MODEL STEP...       STEP: ROWS[+TOKENS][@CONTEXT]
  *
- * For each number of rows, so many sequences of 128 tokens decode 100 tokens, two steps in flight;
- * prints the device's time of a step and between two, in microseconds, medians and averages, and a
- * number made of all tokens: it changes when one of them does. */
+ * With --cache products are timed first, as the daemon does it, or read from there.
+ * For each, ROWS sequences of CONTEXT tokens (128) decode 100 tokens, two steps in flight, each
+ * step beside the first TOKENS tokens of a new prompt; prints the device's time of a step and
+ * between two, in microseconds, medians and averages, and a number made of all tokens: it changes
+ * when one of them does. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "gpu/gpu.h"
 
-#define PROMPT 128u
 #define STEPS 100u /* of decode rows */
 #define ROWS_MAX 256u
-#define TOGETHER 64u /* prompts in a step */
+#define TOKENS_MAX 8192u
+#define CONTEXT_MAX (TOKENS_MAX - STEPS)
+#define TOGETHER 64u /* prompts in a step, at most */
 #define DEPTH 2u
-#define BLOCKS_MAX 16u /* of a sequence */
+#define BLOCKS_MAX (TOKENS_MAX / 16) /* of a step's prompts */
+
+struct shape {
+    uint32_t rows, beside, context;
+};
 
 static const struct gpu_api *gpu = &gpu_module;
 static struct gpu_engine *engine;
 static struct gpu_model model;
 static struct error error;
 static int wake_fd;
-static uint64_t step, slabs, random_state = 1;
+static uint64_t step, slabs[GPU_GROUPS_MAX], random_state = 1;
 
 static void expect(int status)
 {
@@ -49,49 +57,66 @@ static void await(uint64_t number)
             exit(1);
 }
 
-/* Opens so many slots from the first on with their blocks, and reads the prompts. */
-static void prompts(uint32_t first, uint32_t rows)
+static uint32_t blocks_of(uint32_t tokens)
 {
-    static int32_t ids[TOGETHER * PROMPT];
-    static struct gpu_append appends[TOGETHER * BLOCKS_MAX];
-    struct gpu_open opens[TOGETHER];
-    struct gpu_row row[TOGETHER];
-    struct gpu_slab fresh[64];
-    uint32_t closes[TOGETHER];
-    uint32_t blocks = (PROMPT + STEPS) / model.block_tokens + 1;
-    struct gpu_plan plan = {.step = ++step,
-                            .slabs = fresh,
-                            .opens = opens,
-                            .appends = appends,
-                            .rows = row,
-                            .ids = ids,
-                            .row_count = rows,
-                            .open_count = rows,
-                            .append_count = rows * blocks,
-                            .id_count = rows * PROMPT,
-                            .token_count = rows * PROMPT,
-                            .closes = closes};
-    while (slabs * model.groups[0].slab_blocks < (first + rows) * blocks) {
-        expect(gpu->kv_grow(engine, 0, &fresh[plan.slab_count].slab, &error));
-        fresh[plan.slab_count++].group = 0;
-        slabs++;
+    return (tokens + model.block_tokens - 1) / model.block_tokens;
+}
+
+/* Slabs until there are so many blocks of each group. */
+static void grow(struct gpu_plan *plan, struct gpu_slab *fresh, uint32_t blocks)
+{
+    for (uint32_t group = 0; group < model.group_count; group++)
+        for (; slabs[group] * model.groups[group].slab_blocks < blocks; slabs[group]++) {
+            struct gpu_slab *slab = &fresh[plan->slab_count++];
+            slab->group = group;
+            expect(gpu->kv_grow(engine, group, &slab->slab, &error));
+        }
+}
+
+/* The first `tokens` tokens of a prompt for a slot, whose blocks begin at `block`. */
+static void prompt(struct gpu_plan *plan, uint32_t slot, uint32_t block, uint32_t tokens,
+                   uint32_t blocks)
+{
+    static int32_t ids[TOKENS_MAX];
+    static struct gpu_append appends[GPU_GROUPS_MAX * (BLOCKS_MAX + TOGETHER * (STEPS / 16 + 2))];
+    static struct gpu_open opens[TOGETHER];
+    static struct gpu_row rows[TOGETHER];
+    plan->ids = ids;
+    plan->appends = appends;
+    plan->opens = opens;
+    if (!plan->rows)
+        plan->rows = rows;
+    opens[plan->open_count++] = (struct gpu_open){.slot = slot,
+                                                  .sampler.top_p = 1,
+                                                  .sampler.repetition_penalty = 1,
+                                                  .prompt_len = tokens,
+                                                  .eos_from = UINT32_MAX};
+    ((struct gpu_row *)plan->rows)[plan->row_count++] = (struct gpu_row){
+        .slot = slot, .q_len = tokens, .input = GPU_IDS, .want = GPU_SAMPLE, .ids = plan->id_count};
+    for (uint32_t i = 0; i < model.group_count * blocks; i++)
+        appends[plan->append_count++] = (struct gpu_append){
+            .slot = slot, .group = i / blocks, .index = i % blocks, .block = block + i % blocks};
+    for (uint32_t i = 0; i < tokens; i++)
+        ids[plan->id_count++] = token();
+    plan->token_count += tokens;
+}
+
+/* Sequences of `context` tokens in the slots from 0 on. */
+static void prompts(const struct shape *shape)
+{
+    uint32_t blocks = blocks_of(shape->context + STEPS);
+    uint32_t together =
+        TOKENS_MAX / shape->context < TOGETHER ? TOKENS_MAX / shape->context : TOGETHER;
+    for (uint32_t slot = 0; slot < shape->rows;) {
+        struct gpu_slab fresh[128];
+        struct gpu_plan plan = {.step = ++step, .slabs = fresh};
+        for (uint32_t i = 0; i < together && slot < shape->rows; i++, slot++) {
+            grow(&plan, fresh, (slot + 1) * blocks);
+            prompt(&plan, slot, slot * blocks, shape->context, blocks);
+        }
+        expect(gpu->submit(engine, 0, &plan, &error));
+        await(step);
     }
-    for (uint32_t i = 0; i < rows; i++) {
-        uint32_t slot = first + i;
-        opens[i] = (struct gpu_open){.slot = slot,
-                                     .sampler.top_p = 1,
-                                     .sampler.repetition_penalty = 1,
-                                     .prompt_len = PROMPT,
-                                     .eos_from = UINT32_MAX};
-        row[i] = (struct gpu_row){
-            .slot = slot, .q_len = PROMPT, .input = GPU_IDS, .want = GPU_SAMPLE, .ids = i * PROMPT};
-        for (uint32_t b = 0; b < blocks; b++)
-            appends[i * blocks + b] =
-                (struct gpu_append){.slot = slot, .index = b, .block = slot * blocks + b};
-    }
-    for (uint32_t i = 0; i < rows * PROMPT; i++)
-        ids[i] = token();
-    expect(gpu->submit(engine, 0, &plan, &error));
 }
 
 static int ascending(const void *a, const void *b)
@@ -106,18 +131,41 @@ static double median(double *values, uint32_t count)
     return values[count / 2];
 }
 
-static void run(uint32_t rows)
+/* Rows that decode, and a prompt that begins, in the slot behind them. */
+static void submit(const struct shape *shape, uint32_t number)
+{
+    struct gpu_row row[ROWS_MAX + 1];
+    struct gpu_slab fresh[128];
+    struct gpu_plan plan = {.step = ++step,
+                            .rows = row,
+                            .row_count = shape->rows,
+                            .token_count = shape->rows,
+                            .slabs = fresh};
+    for (uint32_t r = 0; r < shape->rows; r++)
+        row[r] = (struct gpu_row){.slot = r,
+                                  .position = shape->context + number,
+                                  .q_len = 1,
+                                  .input = GPU_LAST,
+                                  .want = GPU_SAMPLE};
+    if (shape->beside > 0) {
+        uint32_t block = shape->rows * blocks_of(shape->context + STEPS);
+        uint32_t blocks = blocks_of(shape->beside);
+        grow(&plan, fresh, block + blocks);
+        plan.closes = &shape->rows;
+        plan.close_count = number > 0;
+        prompt(&plan, shape->rows, block, shape->beside, blocks);
+    }
+    expect(gpu->submit(engine, 0, &plan, &error));
+}
+
+static void run(const struct shape *shape)
 {
     static double compute[STEPS], gap[STEPS];
-    struct gpu_row row[ROWS_MAX];
     uint64_t mixed = 0, ended = 0;
     double sum = 0, sum_gap = 0;
     uint32_t count = 0;
     random_state = 1;
-    for (uint32_t done = 0; done < rows; done += TOGETHER) {
-        prompts(done, rows - done < TOGETHER ? rows - done : TOGETHER);
-        await(step);
-    }
+    prompts(shape);
     uint64_t first = step + 1;
     for (uint32_t i = 0; i < STEPS + DEPTH; i++) {
         if (i >= DEPTH) { /* of the first steps a graph is made beside them */
@@ -134,36 +182,47 @@ static void run(uint32_t rows)
             }
             ended = results.end_ns;
         }
-        if (i >= STEPS)
-            continue;
-        for (uint32_t r = 0; r < rows; r++)
-            row[r] = (struct gpu_row){.slot = r,
-                                      .position = PROMPT + i,
-                                      .q_len = 1,
-                                      .input = GPU_LAST,
-                                      .want = GPU_SAMPLE};
-        struct gpu_plan plan = {
-            .step = ++step, .rows = row, .row_count = rows, .token_count = rows};
-        expect(gpu->submit(engine, 0, &plan, &error));
+        if (i < STEPS)
+            submit(shape, i);
     }
-    uint32_t closes[ROWS_MAX];
-    for (uint32_t r = 0; r < rows; r++)
+    uint32_t closes[ROWS_MAX + 1];
+    for (uint32_t r = 0; r <= shape->rows; r++)
         closes[r] = r;
-    struct gpu_plan last = {.step = ++step, .closes = closes, .close_count = rows};
+    struct gpu_plan last = {
+        .step = ++step, .closes = closes, .close_count = shape->rows + (shape->beside > 0)};
     expect(gpu->submit(engine, 0, &last, &error));
     await(step);
-    printf("%3u rows: step %.1f us (average %.1f), gap %.1f (%.1f); tokens %016llx\n", rows,
-           median(compute, count), sum / count, median(gap, count), sum_gap / count,
-           (unsigned long long)mixed);
+    printf("%3u rows + %u @ %u: step %.1f us (average %.1f), gap %.1f (%.1f); tokens %016llx\n",
+           shape->rows, shape->beside, shape->context, median(compute, count), sum / count,
+           median(gap, count), sum_gap / count, (unsigned long long)mixed);
     fflush(stdout);
+}
+
+static bool read_shape(const char *text, struct shape *ret_shape)
+{
+    char *end;
+    unsigned long rows = strtoul(text, &end, 10), beside = 0, context = 128;
+    if (*end == '+')
+        beside = strtoul(end + 1, &end, 10);
+    if (*end == '@')
+        context = strtoul(end + 1, &end, 10);
+    *ret_shape = (struct shape){(uint32_t)rows, (uint32_t)beside, (uint32_t)context};
+    return *end == '\0' && rows + beside > 0 && rows <= ROWS_MAX && rows + beside <= TOKENS_MAX &&
+           context > 0 && context <= CONTEXT_MAX;
 }
 
 int main(int argument_count, char **arguments)
 {
     int device = 0;
     struct gpu_limits limits;
+    const char *cache = NULL;
+    if (argument_count > 2 && !strcmp(arguments[1], "--cache")) {
+        cache = arguments[2];
+        arguments += 2;
+        argument_count -= 2;
+    }
     if (argument_count < 3) {
-        fprintf(stderr, "usage: bench_step MODEL ROWS...\n");
+        fprintf(stderr, "usage: bench_step [--cache DIR] MODEL ROWS[+TOKENS][@CONTEXT]...\n");
         return 2;
     }
     struct gpu_options options = {.model = arguments[1],
@@ -171,17 +230,21 @@ int main(int argument_count, char **arguments)
                                   .tp = 1,
                                   .pp = 1,
                                   .depth = DEPTH,
-                                  .slots_max = ROWS_MAX,
-                                  .tokens_max = 8192,
+                                  .slots_max = ROWS_MAX + 1,
+                                  .tokens_max = TOKENS_MAX,
+                                  .cache_dir = cache,
                                   .seed = 1};
     wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     expect(gpu->open(&options, &engine, &model, &limits, &error));
     expect(gpu->start(engine, 0, wake_fd, &error));
     printf("%s\n", arguments[1]);
     for (int i = 2; i < argument_count; i++) {
-        long rows = strtol(arguments[i], NULL, 10);
-        if (rows > 0 && rows <= ROWS_MAX)
-            run((uint32_t)rows);
+        struct shape shape;
+        if (!read_shape(arguments[i], &shape)) {
+            fprintf(stderr, "%s is no step\n", arguments[i]);
+            return 2;
+        }
+        run(&shape);
     }
     gpu->stop(engine, 0);
     gpu->close(engine);

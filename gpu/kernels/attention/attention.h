@@ -35,6 +35,27 @@ struct attention_args {
     size_t scratch_bytes;
 };
 
+/* The batch's bounds that depend on how long its rows are: of no row, and with one more. */
+static inline void attention_bounds_clear(struct batch *batch)
+{
+    batch->q_len_max = batch->decode_len_max = batch->context_max = 0;
+    batch->prefill_rows_max = batch->prefill_tokens_max = 0;
+}
+
+static inline void attention_bounds_add(struct batch *batch, uint32_t position, uint32_t q_len)
+{
+    if (q_len > ATTENTION_DECODE_MAX) {
+        batch->prefill_rows_max++;
+        batch->prefill_tokens_max += q_len;
+    } else if (q_len > batch->decode_len_max) {
+        batch->decode_len_max = q_len;
+    }
+    if (q_len > batch->q_len_max)
+        batch->q_len_max = q_len;
+    if (position + q_len > batch->context_max)
+        batch->context_max = position + q_len;
+}
+
 /* Room for the splits' partial results, for these bounds. 0 on the CPU device. */
 OP_C size_t attention_scratch_bytes(const struct batch *bounds, uint32_t heads, uint32_t head_dim);
 

@@ -1,5 +1,5 @@
-/* How the prefill path divides a step: tiles of `size` queries of a row, numbered through the rows of
- * its kind: those that have more than ATTENTION_DECODE_MAX queries, or the short ones. */
+/* How the prefill path divides a step: tiles of `size` queries of a row, numbered through the rows
+ * of its kind: those that have more than ATTENTION_DECODE_MAX queries, or the short ones. */
 #pragma once
 
 #include "gpu/kernels/attention/attention.cuh"
@@ -10,21 +10,20 @@ struct attention_tile {
     bool found;
 };
 
-/* Tiles of a step at most, by the host's bounds. */
+/* Tiles of a step at most, by the host's bounds: a block without a tile is not free, since it takes
+ * an SM's whole shared memory to find out. */
 static inline uint32_t tile_bound(const struct batch *batch, uint32_t size, bool shorts)
 {
     if (shorts)
         return batch->rows_max * ceil_div(ATTENTION_DECODE_MAX, size);
-    uint32_t rows = batch->tokens_max / (ATTENTION_DECODE_MAX + 1);
-    if (rows > batch->rows_max)
-        rows = batch->rows_max;
-    return batch->tokens_max / size + rows;
+    return batch->prefill_tokens_max / size + batch->prefill_rows_max;
 }
 
 /* Tile `number`; within a row the last tile, which sees the most keys, comes first. Called by whole
  * blocks of a multiple of 32 threads, up to 1024; ends with a barrier. */
-__device__ static attention_tile tile_find(const struct batch &batch, const struct batch_group &group,
-                                        uint32_t number, uint32_t size, bool shorts)
+__device__ static attention_tile tile_find(const struct batch &batch,
+                                           const struct batch_group &group, uint32_t number,
+                                           uint32_t size, bool shorts)
 {
     __shared__ uint32_t warp_sum_of[WARP];
     __shared__ uint32_t found_row, found_tile;

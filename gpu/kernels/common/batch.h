@@ -94,6 +94,7 @@ struct batch {
     uint32_t q_len_max;      /* of any row; up to ATTENTION_DECODE_MAX takes the decode path */
     uint32_t context_max;    /* of position + q_len of any row */
     uint32_t decode_len_max; /* of the q_len of rows that take the decode path; 0: there are none */
+    uint32_t prefill_rows_max, prefill_tokens_max; /* of the others */
 };
 
 /* Where a layer's K and V are inside a block of its group, in bytes. */

@@ -8,12 +8,13 @@
 #include "gpu/kernels/matmul/cublaslt.cuh"
 #include "protocol/base/error.h"
 
-#define REPEATS 3
+#define REPEATS 2
 #define HOPELESS 1.1f
-#define TURN 4 /* products between two looks at the clock, so that launching them weighs little,   \
-                */
-#define TURN_MAX 1024 /* up to so many rows */
-#define GAIN 0.98f /* a candidate must be this much faster than the library's first */
+#define TURN                                                                                       \
+    4 /* products between two looks at the clock, so that launching them weighs little,            \
+       */
+#define TURN_ROWS 256u /* up to so many rows; half as many products up to twice the rows */
+#define GAIN 0.98f     /* a candidate must be this much faster than the library's first */
 #define LINE_BYTES 128
 #define PATH_BYTES 4096
 
@@ -97,7 +98,8 @@ static cudaError_t time_one(cublasLtHandle_t handle, struct lt_problem *problem,
                             float *ret_ms)
 {
     float best = INFINITY;
-    uint32_t turn = args->rows.max <= TURN_MAX ? TURN : 1;
+    uint32_t turn = TURN * TURN_ROWS / args->rows.max;
+    turn = turn < 1 ? 1 : turn > TURN ? TURN : turn;
     for (int i = 0; i <= REPEATS; i++) { /* the first one warms up */
         float ms = 0;
         cudaError_t result = run_turn(handle, problem, args, algorithm, watch, turn, stream);
@@ -143,7 +145,7 @@ static cudaError_t time_all(const struct matmul_args *args, cublasLtHandle_t han
 }
 
 cudaError_t tune_matmul(const struct matmul_args *args, const void *const *weights,
-                         uint32_t weight_count, cudaStream_t stream)
+                        uint32_t weight_count, cudaStream_t stream)
 {
     struct lt_problem problem;
     struct stopwatch watch = {NULL, NULL, weights, weight_count, 0};

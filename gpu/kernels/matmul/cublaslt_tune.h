@@ -19,7 +19,7 @@
 
 #include "gpu/kernels/matmul/matmul.h"
 
-#define TUNE_CANDIDATES 16
+#define TUNE_CANDIDATES 8
 #define TUNE_SHAPES_MAX 1024 /* more are not kept */
 
 /* Times the product's shape, if it goes to cuBLASLt at all; y is written. `weights` are the

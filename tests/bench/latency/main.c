@@ -118,14 +118,14 @@ static void run_rates(const struct settings *settings, const char *suffix,
 static void run_all(struct settings *settings)
 {
     static const struct bounds rates[] = {
-        {.ttft_p50 = 39, .ttft_p99 = 91, .itl_p99 = 13, .tpot_p50 = 7.1, .tpot_p99 = 9.9},
-        {.ttft_p50 = 50, .ttft_p99 = 170, .itl_p99 = 28.5, .tpot_p50 = 10.3, .tpot_p99 = 20.6},
-        {.ttft_p50 = 84, .ttft_p99 = 315, .itl_p99 = 43, .tpot_p50 = 22.7, .tpot_p99 = 34.1}};
-    static const struct bounds tighter[] = {{.ttft_p50 = 39, .ttft_p99 = 91, .itl_p99 = 13},
-                                            {.ttft_p50 = 50, .ttft_p99 = 170, .itl_p99 = 26},
-                                            {.ttft_p50 = 84, .ttft_p99 = 360, .itl_p99 = 27}};
-    static const struct bounds beside = {.ttft_p50 = 180, .itl_p99 = 12.5, .itl_max = 14};
-    static const struct bounds saturated = {.itl_p99 = 43, .rate = 31.4};
+        {.ttft_p50 = 42, .ttft_p99 = 99, .itl_p99 = 19, .tpot_p50 = 7.1, .tpot_p99 = 9.9},
+        {.ttft_p50 = 57, .ttft_p99 = 187, .itl_p99 = 33, .tpot_p50 = 10.3, .tpot_p99 = 20.6},
+        {.ttft_p50 = 107, .ttft_p99 = 373, .itl_p99 = 43, .tpot_p50 = 22.7, .tpot_p99 = 35.1}};
+    static const struct bounds tighter[] = {{.ttft_p50 = 42, .ttft_p99 = 99, .itl_p99 = 19},
+                                            {.ttft_p50 = 57, .ttft_p99 = 201, .itl_p99 = 25},
+                                            {.ttft_p50 = 178, .ttft_p99 = 824, .itl_p99 = 25.5}};
+    static const struct bounds beside = {.ttft_p50 = 180, .itl_p99 = 17, .itl_max = 17.5};
+    static const struct bounds saturated = {.itl_p99 = 47, .rate = 30.6};
     printf("%-22s %8s %8s %8s %8s %6s %6s %8s %6s %8s %8s\n", "modelled, ms", "TTFT p50", "p99",
            "max", "ITL p50", "p99", "max", "TPOT p50", "p99", "req/s", "tok/step");
     run_rates(settings, "", rates);

@@ -94,9 +94,33 @@ START_TEST(a_first_token_that_is_late_has_all_that_the_other_target_allows)
     uint32_t first = open_rig(256, 256);
     rig.sched.options.itl_target_us = 100;
     rig.sched.options.ttft_target_us = QUARTER_US;
-    add(1, 200);
+    add(1, 250);
     rig.now_us += QUARTER_US;
     expect_about(tokens_of(first), 86);
+    close_rig();
+}
+END_TEST
+
+START_TEST(what_takes_two_steps_is_read_in_equal_ones)
+{
+    uint32_t first = open_rig(256, 256);
+    rig.sched.options.itl_target_us = 100; /* 86 tokens */
+    rig.sched.options.ttft_target_us = QUARTER_US;
+    add(1, 100);
+    rig.now_us += QUARTER_US;
+    ck_assert_uint_eq(tokens_of(first), 50);
+    close_rig();
+}
+END_TEST
+
+START_TEST(equal_steps_are_whole_tiles)
+{
+    uint32_t first = open_rig(4096, 1024);
+    rig.sched.options.itl_target_us = 700;
+    rig.sched.options.ttft_target_us = QUARTER_US;
+    add(1, 1000);
+    rig.now_us += 4 * QUARTER_US;
+    ck_assert_uint_eq((tokens_of(first) + 4) % 64, 0);
     close_rig();
 }
 END_TEST
@@ -158,8 +182,9 @@ START_TEST(large_steps_are_of_whole_tiles)
         ck_assert_uint_eq(tokens_of(first), 640 - 4); /* 690 would be in time */
         rig_complete(&rig);
     }
-    rig.sched.options.itl_target_us = 380;
-    ck_assert_uint_gt(tokens_of(first), 320); /* too small for that */
+    rig.sched.chunk_min = 16;
+    rig.sched.options.itl_target_us = 250;
+    ck_assert_uint_gt(tokens_of(first), 192); /* too small for that */
     close_rig();
 }
 END_TEST
@@ -230,6 +255,8 @@ Suite *limit_suite(void)
     tcase_add_test(tcase, a_prompt_that_is_in_time_is_read_in_shorter_steps);
     tcase_add_test(tcase, what_a_first_token_has_waited_counts);
     tcase_add_test(tcase, a_first_token_that_is_late_has_all_that_the_other_target_allows);
+    tcase_add_test(tcase, what_takes_two_steps_is_read_in_equal_ones);
+    tcase_add_test(tcase, equal_steps_are_whole_tiles);
     tcase_add_test(tcase, who_waits_behind_others_counts);
     tcase_add_loop_test(tcase, long_prompts_have_longer_targets, 0,
                         (int)(sizeof(lengths) / sizeof(lengths[0])));

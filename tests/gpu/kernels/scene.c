@@ -122,17 +122,9 @@ void scene_step(struct scene *scene)
     batch->rows_max = scene->counts.rows + rig_between(0, 3);
     batch->tokens_max = scene->counts.tokens + rig_between(0, 3);
     batch->samples_max = scene->counts.samples + rig_between(0, SCENE_BOUND_SLACK);
-    batch->q_len_max = batch->decode_len_max = 0;
-    batch->context_max = 0;
-    for (uint32_t r = 0; r < scene->counts.rows; r++) {
-        const struct batch_row *row = &scene->rows[r];
-        if (row->q_len > batch->q_len_max)
-            batch->q_len_max = row->q_len;
-        if (row->q_len <= ATTENTION_DECODE_MAX && row->q_len > batch->decode_len_max)
-            batch->decode_len_max = row->q_len;
-        if (row->position + row->q_len > batch->context_max)
-            batch->context_max = row->position + row->q_len;
-    }
+    attention_bounds_clear(batch);
+    for (uint32_t r = 0; r < scene->counts.rows; r++)
+        attention_bounds_add(batch, scene->rows[r].position, scene->rows[r].q_len);
 }
 
 void scene_slots(struct scene *scene)
