@@ -85,7 +85,7 @@ enum gpu_log_level { GPU_LOG_WARNING = 4, GPU_LOG_NOTICE = 5, GPU_LOG_INFO = 6, 
 enum gpu_dtype { GPU_DTYPE_AUTO, GPU_DTYPE_BF16, GPU_DTYPE_F16 };
 
 struct gpu_options {
-    const char *model; /* directory, or "synthetic:NAME" */
+    const char *model; /* directory, or "synthetic:NAME[:FORMAT]" */
     const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
     enum gpu_dtype dtype;
     uint32_t tp, pp;

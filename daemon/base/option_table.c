@@ -346,19 +346,17 @@ static void print_range(const struct option *option, FILE *file)
 
 static const char *metavariable(const struct option *option)
 {
-    static const char *const names[] = {[OPTION_TEXT] = "TEXT",
-                                        [OPTION_LIST] = "TEXT,...",
-                                        [OPTION_SWITCH] = "yes|no",
-                                        [OPTION_COUNT] = "N",
-                                        [OPTION_BYTES] = "SIZE",
-                                        [OPTION_TIME] = "TIME"};
+    static const char *const names[] = {
+        [OPTION_TEXT] = "TEXT", [OPTION_LIST] = "TEXT,...", [OPTION_SWITCH] = "yes|no",
+        [OPTION_COUNT] = "N",   [OPTION_BYTES] = "SIZE",    [OPTION_TIME] = "TIME"};
     return option->kind == OPTION_CHOICE ? option->words : names[option->kind];
 }
 
 void options_print_help(FILE *file)
 {
     fprintf(file,
-            "usage: sluiced --model DIR|synthetic:NAME [--socket PATH] [--device auto|cuda|cpu] "
+            "usage: sluiced --model DIR|synthetic:NAME[:FORMAT] [--socket PATH] [--device "
+            "auto|cuda|cpu] "
             "[--config FILE] ...\n\n"
             "  --config FILE   read options from a file first; or SLUICE_CONFIG\n"
             "  --check         say whether configuration and model can be used, and end\n"

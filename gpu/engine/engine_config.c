@@ -236,11 +236,12 @@ static int formats_check(const struct op_list *list, struct error *error)
 {
     for (uint32_t i = 0; i < list->weight_count; i++) {
         const struct list_weight *weight = &list->weights[i];
-        if (weight->scheme.elements == TENSOR_E4M3 && !(device_traits.formats >> FORMAT_E4M3 & 1))
+        enum format format = weights_format(weight->scheme.elements);
+        if (weight->scheme.elements != TENSOR_NUMBERS && !(device_traits.formats >> format & 1))
             return error_set(error, ERR_BAD_MODEL,
                              "tensor %s: the %s device computes no weights in %s",
                              list->tensors[weight->parts[0].tensor].name, device_name,
-                             format_info(FORMAT_E4M3).name);
+                             format_info(format).name);
     }
     return 0;
 }

@@ -50,7 +50,14 @@ enum weight_kind { WEIGHT_MATRIX, WEIGHT_NORM, WEIGHT_HEAD_NORM, WEIGHT_BIAS };
 
 /* What a tensor has: numbers as they are computed with, those of a format, or what such are
  * multiplied by. */
-enum tensor_elements { TENSOR_NUMBERS, TENSOR_E4M3, TENSOR_SCALES };
+enum tensor_elements {
+    TENSOR_NUMBERS,
+    TENSOR_E4M3,
+    TENSOR_U4, /* whole numbers of 4 and of 8 bits from 0, less a zero */
+    TENSOR_U8,
+    TENSOR_SCALES,
+    TENSOR_ZEROS,
+};
 
 /* How a matrix is quantized, and what is done with the input of its product. */
 enum scheme_input { INPUT_AS_IT_IS, INPUT_BY_TOKEN, INPUT_BY_GROUP, INPUT_BY_TENSOR };
@@ -61,7 +68,14 @@ struct list_scheme {
     enum scheme_input input;       /* INPUT_BY_TENSOR: a scale that the checkpoint has */
     uint32_t group;                /* columns of the input that have one scale, INPUT_BY_GROUP */
     const char *scale;             /* "weight_scale", static */
+    const char *zeros;             /* likewise, as many as scales; NULL: all are `zero` */
+    uint8_t zero;
 };
+
+static inline bool elements_are_whole(enum tensor_elements elements)
+{
+    return elements == TENSOR_U4 || elements == TENSOR_U8;
+}
 
 /* A tensor of a checkpoint, whole. */
 struct list_tensor {
@@ -84,7 +98,7 @@ struct list_part {
     uint16_t tensor;
     uint32_t row, rows;
     struct head_order order;
-    uint16_t scale, input_scale; /* tensors, where the weight's scheme has such */
+    uint16_t scale, zeros, input_scale; /* tensors, where the weight's scheme has such */
 };
 
 /* Parts that stand below one another in one matrix, or behind one another in a vector. */
@@ -190,7 +204,7 @@ struct op_list {
 void op_list_free(struct op_list *list);
 const char *op_name(enum op_kind kind); /* "matmul" */
 
-/* Elements of all tensors but scales: what a model is called by ("1.2 billion parameters"). */
+/* Elements of all tensors but what quantized ones come with: what a model is called by ("1.2 billion parameters"). */
 uint64_t op_list_elements(const struct op_list *list);
 /* Whether anything is multiplied at all. */
 static inline bool op_list_computes(const struct op_list *list)

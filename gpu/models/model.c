@@ -96,6 +96,11 @@ int model_load(const char *name, uint32_t ranks, uint32_t context_max, struct mo
         model.long_rope = !status && rope_choose(&model.config, context_max);
         if (!status)
             status = model_list(&model.config, ranks, &model.list, error);
+        if (!status)
+            status = quantization_apply(&model.config.quantization, model.config.names->head, NULL,
+                                        &model.list, error);
+        if (!status)
+            status = quantization_inputs(NULL, &model.list, error);
     }
     if (status) {
         model_drop(&model);

@@ -78,7 +78,7 @@ const struct list_scheme *quantization_scheme(const struct quantization *quantiz
                                               const char *module)
 {
     const uint32_t none = QUANTIZATION_IGNORED + 1;
-    uint32_t named = none, classed = quantization->rule == NAMES_SEQUENCE ? 0 : none;
+    uint32_t named = none, classed = quantization->all ? 0 : none;
     for (uint32_t at = 0; at < quantization->text_bytes;) {
         uint32_t group = (unsigned char)quantization->text[at];
         const char *name = quantization->text + at + 1;
@@ -157,6 +157,7 @@ static int fp8_read(const struct fields *fields, struct quantization *to)
     *scheme = (struct list_scheme){
         .elements = TENSOR_E4M3, .input = INPUT_BY_TOKEN, .scale = "weight_scale"};
     to->groups = 1;
+    to->all = true;
     to->rule = NAMES_SEQUENCE;
     int rc = known_alone(fields, known);
     if (rc == 0)

@@ -30,6 +30,7 @@ struct quantization {
     uint32_t groups; /* 0: nothing is quantized */
     struct list_scheme schemes[QUANTIZATION_GROUPS_MAX];
     enum names_rule rule;
+    bool all;                   /* what no name means is of the first group */
     bool head;                  /* the output matrix is quantized, too, unless it is ignored */
     uint32_t text_bytes, cases; /* used of the following */
     char text[QUANTIZATION_TEXT_MAX]; /* for each name: its group, and the name up to its NUL */
@@ -46,12 +47,12 @@ const struct list_scheme *quantization_scheme(const struct quantization *quantiz
                                               const char *module);
 
 /* The list's matrices get their schemes, and the list the tensors of their scales. Tables of
- * embeddings are not quantized, so a tied head is not. ERR_BAD_MODEL where parts that are one
- * matrix are of different schemes. */
+ * embeddings are not quantized, so a tied head is not. `checkpoint` is NULL for a synthetic model.
+ * ERR_BAD_MODEL where parts that are one matrix are of different schemes. */
 int quantization_apply(const struct quantization *quantization, const char *head,
                        const struct checkpoint *checkpoint, struct op_list *list,
                        struct error *error);
-/* Once the checkpoint is matched: scales of inputs. ERR_BAD_MODEL where one is no positive number,
+/* Once the checkpoint, if there is one, is matched: scales of inputs. ERR_BAD_MODEL where one is no positive number,
  * or they differ within a matrix. */
 int quantization_inputs(const struct checkpoint *checkpoint, struct op_list *list,
                         struct error *error);

@@ -7,6 +7,7 @@
 #include "gpu/models/quantization.h"
 
 #define ENDING ".weight"
+#define SYNTHETIC_INPUT (16.0f / 448) /* what comes out of a norm of random numbers is below 16 */
 
 struct quantize {
     const struct quantization *quantization;
@@ -34,11 +35,10 @@ static const struct list_scheme *scheme_of(const struct quantize *q, uint16_t te
     return quantization_scheme(q->quantization, module);
 }
 
-static int tensor_add(const struct quantize *q, uint16_t of, const char *ending, uint32_t rows,
-                      uint32_t columns, uint16_t *ret)
+static int tensor_add(const struct quantize *q, uint16_t of, const char *ending,
+                      const struct list_tensor *like, uint16_t *ret)
 {
-    struct list_tensor tensor = {
-        .elements = TENSOR_SCALES, .rank = 2, .rows = rows, .columns = columns};
+    struct list_tensor tensor = *like;
     char module[LIST_NAME_MAX];
     (void)module_of(q->list->tensors[of].name, module);
     if (snprintf(tensor.name, sizeof tensor.name, "%s.%s", module, ending) >=
@@ -56,12 +56,19 @@ static int scales_add(const struct quantize *q, const struct list_scheme *scheme
                       struct list_part *part)
 {
     struct list_tensor *tensor = &q->list->tensors[part->tensor];
-    uint32_t rows = scales_of(tensor->rows, scheme->rows);
-    uint32_t columns = scales_of(tensor->columns, scheme->columns);
+    struct list_tensor scales = {.elements = TENSOR_SCALES,
+                                 .rank = 2,
+                                 .rows = scales_of(tensor->rows, scheme->rows),
+                                 .columns = scales_of(tensor->columns, scheme->columns),
+                                 .number = tensor->number};
+    struct list_tensor zeros = scales, one = {TENSOR_SCALES, "", 2, 1, 1, 0};
+    zeros.elements = TENSOR_ZEROS;
     tensor->elements = scheme->elements;
-    int rc = tensor_add(q, part->tensor, scheme->scale, rows, columns, &part->scale);
+    int rc = tensor_add(q, part->tensor, scheme->scale, &scales, &part->scale);
+    if (rc == 0 && scheme->zeros)
+        rc = tensor_add(q, part->tensor, scheme->zeros, &zeros, &part->zeros);
     if (rc == 0 && scheme->input == INPUT_BY_TENSOR)
-        rc = tensor_add(q, part->tensor, "input_scale", 1, 1, &part->input_scale);
+        rc = tensor_add(q, part->tensor, "input_scale", &one, &part->input_scale);
     return rc;
 }
 
@@ -82,6 +89,7 @@ static int weight_quantize(const struct quantize *q, struct list_weight *weight)
         struct list_part *part = &weight->parts[i];
         if (i > 0 && part->tensor == part[-1].tensor) {
             part->scale = part[-1].scale;
+            part->zeros = part[-1].zeros;
             part->input_scale = part[-1].input_scale;
             continue;
         }
@@ -115,7 +123,7 @@ int quantization_apply(const struct quantization *quantization, const char *head
     snprintf(name, sizeof name, "%s.weight", head);
     bool own = op_list_weight(list, name) != LIST_NONE;
     snprintf(name, sizeof name, "%s.weight_scale", head);
-    if (rc == 0 && !own && checkpoint_has(checkpoint, name))
+    if (rc == 0 && !own && checkpoint && checkpoint_has(checkpoint, name))
         rc = error_set(error, ERR_BAD_MODEL,
                        "tensor %s: a head that is the embedding cannot be quantized", name);
     return rc;
@@ -126,9 +134,13 @@ int quantization_apply(const struct quantization *quantization, const char *head
 static int input_read(const struct checkpoint *checkpoint, const struct op_list *list,
                       uint16_t number, float *ret, struct error *error)
 {
-    const struct checkpoint_tensor *tensor = checkpoint_tensor(checkpoint, number);
     char bytes[4] = {0};
     float value;
+    if (!checkpoint) {
+        *ret = SYNTHETIC_INPUT;
+        return 0;
+    }
+    const struct checkpoint_tensor *tensor = checkpoint_tensor(checkpoint, number);
     int rc = checkpoint_read(checkpoint, tensor, 0, tensor->bytes, bytes, error);
     if (rc)
         return rc;

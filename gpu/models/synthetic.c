@@ -140,6 +140,32 @@ static const struct {
      "\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
 };
 
+/* Formats of a shape's matrices but the head, as those quantize that make checkpoints of them. */
+#define E4M3(...)                                                                                  \
+    {                                                                                              \
+        .elements = TENSOR_E4M3, .scale = "weight_scale", __VA_ARGS__                              \
+    }
+#define WHOLE(kind, middle, ...)                                                                   \
+    {                                                                                              \
+        .elements = kind, .rows = 1, .zero = middle, .scale = "weight_scale", __VA_ARGS__          \
+    }
+
+static const struct {
+    const char *name;
+    struct list_scheme scheme;
+} formats[] = {
+    {"fp8", E4M3(.rows = 1, .input = INPUT_BY_TOKEN)},
+    {"fp8-blocks", E4M3(.rows = 128, .columns = 128, .input = INPUT_BY_GROUP, .group = 128)},
+    {"fp8-tensor", E4M3(.input = INPUT_BY_TOKEN)},
+    {"fp8-static", E4M3(.input = INPUT_BY_TENSOR)},
+    {"fp8-weights", E4M3(.rows = 1)},
+    {"u4", WHOLE(TENSOR_U4, 8, .columns = 128)},
+    {"u4-zeros", WHOLE(TENSOR_U4, 8, .columns = 128, .zeros = "weight_zero_point")},
+    {"u8", WHOLE(TENSOR_U8, 128, .columns = 0)},
+    {"u8-zeros", WHOLE(TENSOR_U8, 128, .columns = 128, .zeros = "weight_zero_point")},
+};
+
+#define FORMAT_COUNT (sizeof(formats) / sizeof(formats[0]))
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 bool synthetic_is_null(const char *model)
@@ -155,6 +181,36 @@ bool synthetic_is(const char *model)
 const char *synthetic_name(size_t i)
 {
     return i < SHAPES ? shapes[i].name : NULL;
+}
+
+const char *synthetic_format(size_t i)
+{
+    return i < FORMAT_COUNT ? formats[i].name : NULL;
+}
+
+static int refuse_format(const char *name, struct error *error)
+{
+    char known[NAMES_MAX] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < FORMAT_COUNT && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "",
+                                 formats[i].name);
+    return error_set(error, ERR_BAD_MODEL, "synthetic format \"%.64s\" is unknown (known: %s)",
+                     name, known);
+}
+
+/* Every matrix is of one scheme; names are not asked for. */
+static int format_set(const char *name, struct model_config *config, struct error *error)
+{
+    struct quantization *to = &config->quantization;
+    for (size_t i = 0; i < FORMAT_COUNT; i++)
+        if (!strcmp(name, formats[i].name)) {
+            to->groups = 1;
+            to->all = true;
+            to->schemes[0] = formats[i].scheme;
+            return 0;
+        }
+    return refuse_format(name, error);
 }
 
 static int refuse_name(const char *name, struct error *error)
@@ -214,9 +270,18 @@ int synthetic_config(const char *model, struct model_config *ret, struct error *
         return 0;
     }
     const char *name = synthetic_is_null(model) ? "tiny" : model + strlen(PREFIX);
-    for (size_t i = 0; i < SHAPES; i++)
-        if (strcmp(name, shapes[i].name) == 0)
-            return model_config_parse(shapes[i].config, strlen(shapes[i].config), NULL, 0, ret,
-                                      error);
+    size_t length = strcspn(name, ":");
+    for (size_t i = 0; i < SHAPES; i++) {
+        if (strlen(shapes[i].name) != length || memcmp(name, shapes[i].name, length) != 0)
+            continue;
+        struct model_config made;
+        int rc =
+            model_config_parse(shapes[i].config, strlen(shapes[i].config), NULL, 0, &made, error);
+        if (rc == 0 && name[length])
+            rc = format_set(name + length + 1, &made, error);
+        if (rc == 0)
+            *ret = made;
+        return rc;
+    }
     return refuse_name(name, error);
 }

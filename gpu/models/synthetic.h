@@ -1,5 +1,6 @@
 /* Shapes without files: "synthetic:NAME" is a model of known dimensions whose weights the engine
- * fills on the device from a seed, "synthetic:null" the model that computes nothing; "null" is a
+ * fills on the device from a seed, "synthetic:NAME:FORMAT" the same with its matrices but the head
+ * quantized, "synthetic:null" the model that computes nothing; "null" is a
  * config alone, for a daemon without an engine.
  * Any thread.
  */
@@ -24,5 +25,6 @@ int synthetic_config(const char *model, struct model_config *ret, struct error *
 /* The number that a tensor's values are made from, of its name without a layer's prefix. */
 uint32_t synthetic_number(const char *tensor, int32_t layer);
 
-/* The i-th known shape's name, NULL behind the last. */
+/* The i-th known shape's name, and format's; NULL behind the last. */
 const char *synthetic_name(size_t i);
+const char *synthetic_format(size_t i);

@@ -218,7 +218,7 @@ static int piece_send(const struct staging *staging, const struct loader *loader
         .to = piece->part->to,
         .from_dtype = weights_dtype(piece->tensor->dtype),
         .to_dtype = piece->part->to_dtype,
-        .bytes = piece->part->bytes,
+        .bytes = piece->part->format > FORMAT_F16,
     };
     /* What stands in staging is this rank's part alone. */
     args.place.row = piece->row;
@@ -302,6 +302,7 @@ static int fill(const struct loader *loader, const struct weights_part *parts, s
             .place = part->place,
             .to = part->to,
             .to_dtype = part->to_dtype,
+            .format = part->format,
             .tensor = loader->source->list->tensors[part->tensor].number,
             .seed = loader->source->seed,
             .mean = part->mean,
@@ -342,8 +343,7 @@ int loader_run(const struct loader *loader, struct error *error)
         status = weights_parts(loader->weights, loader->source, &parts, &count, error);
     if (status)
         return status;
-    if (loader->source->checkpoint)
-        status = scales_load(loader, error);
+    status = scales_load(loader, error);
     if (status) {
         free(parts);
         return status;

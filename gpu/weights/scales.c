@@ -9,11 +9,13 @@
 #include "gpu/base/device.h"
 #include "gpu/checkpoint/number.h"
 
-/* The scales of one tensor, whole. */
+/* The scales of one tensor, whole, and its zeros. */
 struct source_scales {
     float *at;
+    uint8_t *zeros;         /* NULL: it has none */
     uint32_t rows, columns; /* of the tensor, that have one scale; 0: all */
     uint32_t stride;        /* scales of a row */
+    uint64_t count;
 };
 
 struct spreading {
@@ -22,9 +24,21 @@ struct spreading {
     struct error *error;
 };
 
+/* Of a weight, as the device has them. */
+struct made {
+    float *scales;
+    uint8_t *zeros;
+};
+
 static uint32_t count_of(uint32_t size, uint32_t each)
 {
     return each ? (size + each - 1) / each : 1;
+}
+
+static void source_free(struct source_scales *source)
+{
+    free(source->at);
+    free(source->zeros);
 }
 
 static int scales_check(const char *name, const float *scales, uint64_t count, struct error *error)
@@ -37,46 +51,91 @@ static int scales_check(const char *name, const float *scales, uint64_t count, s
     return 0;
 }
 
-/* The caller frees ret->at. */
-static int source_read(const struct spreading *to, const struct list_weight *like, uint32_t part,
-                       struct source_scales *ret)
+static int source_read(const struct spreading *to, const struct list_part *part,
+                       const struct source_scales *ret)
 {
     const struct checkpoint *checkpoint = to->loader->source->checkpoint;
-    const struct list_tensor *listed = &to->loader->source->list->tensors[like->parts[part].scale];
-    const struct checkpoint_tensor *tensor = checkpoint_tensor(checkpoint, like->parts[part].scale);
-    uint64_t count = (uint64_t)listed->rows * listed->columns;
-    float *made = calloc(count, sizeof *made);
+    const struct checkpoint_tensor *tensor = checkpoint_tensor(checkpoint, part->scale);
+    const char *name = to->loader->source->list->tensors[part->scale].name;
     char *bytes = calloc(1, tensor->bytes);
-    int status = made && bytes ? 0
-                               : error_set(to->error, ERR_NO_MEMORY, "no memory for scales of %s",
-                                           listed->name);
-    if (!status)
-        status = checkpoint_read(checkpoint, tensor, 0, tensor->bytes, bytes, to->error);
+    if (!bytes)
+        return error_set(to->error, ERR_NO_MEMORY, "no memory for scales of %s", name);
+    int status = checkpoint_read(checkpoint, tensor, 0, tensor->bytes, bytes, to->error);
     if (!status) {
-        number_read(made, bytes, tensor->dtype, count);
-        status = scales_check(listed->name, made, count, to->error);
+        number_read(ret->at, bytes, tensor->dtype, ret->count);
+        status = scales_check(name, ret->at, ret->count, to->error);
     }
     free(bytes);
-    if (status) {
-        free(made);
-        return status;
+    return status;
+}
+
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+}
+
+/* Around what gives the weight its deviation, by up to a quarter; zeros by one. */
+static void source_make(const struct spreading *to, const struct list_weight *like,
+                        const struct list_part *part, const struct source_scales *ret)
+{
+    const struct weights_source *source = to->loader->source;
+    float middle = like->deviation / weights_deviation(like->scheme.elements);
+    uint64_t key =
+        mix(source->seed + mix(source->list->tensors[part->scale].number + (3ull << 32)));
+    for (uint64_t i = 0; i < ret->count; i++) {
+        uint64_t hash = mix(key + i);
+        ret->at[i] = middle * (0.75f + (float)(hash & 0xffff) * 0x1p-17f);
+        if (ret->zeros && like->scheme.zeros)
+            ret->zeros[i] = (uint8_t)(like->scheme.zero + (hash >> 16) % 3 - 1);
     }
-    *ret = (struct source_scales){made, like->scheme.rows, like->scheme.columns, listed->columns};
-    return 0;
+}
+
+/* The caller frees it. */
+static int source_get(const struct spreading *to, const struct list_weight *like, uint32_t number,
+                      struct source_scales *ret)
+{
+    const struct list_part *part = &like->parts[number];
+    const struct list_tensor *listed = &to->loader->source->list->tensors[part->scale];
+    struct source_scales made = {.rows = like->scheme.rows,
+                                 .columns = like->scheme.columns,
+                                 .stride = listed->columns,
+                                 .count = (uint64_t)listed->rows * listed->columns};
+    bool zeros = elements_are_whole(like->scheme.elements);
+    made.at = calloc(made.count, sizeof *made.at);
+    made.zeros = zeros ? malloc(made.count) : NULL;
+    int status =
+        made.at && (made.zeros || !zeros)
+            ? 0
+            : error_set(to->error, ERR_NO_MEMORY, "no memory for scales of %s", listed->name);
+    if (!status && zeros)
+        memset(made.zeros, like->scheme.zero, made.count);
+    if (!status && to->loader->source->checkpoint)
+        status = source_read(to, part, &made);
+    else if (!status)
+        source_make(to, like, part, &made);
+    if (status)
+        source_free(&made);
+    else
+        *ret = made;
+    return status;
 }
 
 /* Of every row of scales that the part has in the weight. */
-static void spread(float *to, const struct weight *weight, const struct source_scales *from,
-                   const struct tensor_slice *place)
+static void spread(const struct made *to, const struct weight *weight,
+                   const struct source_scales *from, const struct tensor_slice *place)
 {
     uint32_t n = weight->scales.n, k = weight->scales.k, columns = count_of(weight->k, k);
     for (uint32_t row = 0; row < place->rows; row += n ? n : place->rows) {
-        uint64_t target = n ? tensor_slice_row(place, row) / n : 0;
-        uint64_t source = from->rows ? (place->row + row) / from->rows : 0;
+        uint64_t target = (n ? tensor_slice_row(place, row) / n : 0) * columns;
+        uint64_t source = (from->rows ? (place->row + row) / from->rows : 0) * from->stride;
         for (uint32_t i = 0; i < columns; i++) {
             uint32_t column = place->column + i * k;
-            to[target * columns + i] =
-                from->at[source * from->stride + (from->columns ? column / from->columns : 0)];
+            uint64_t at = source + (from->columns ? column / from->columns : 0);
+            to->scales[target + i] = from->at[at];
+            if (to->zeros)
+                to->zeros[target + i] = from->zeros[at];
         }
     }
 }
@@ -96,27 +155,42 @@ static int send(const struct spreading *to, void *device, const char *from, uint
     return 0;
 }
 
-static int weight_load(const struct spreading *to, weight_id number)
+static int weight_spread(const struct spreading *to, weight_id number, const struct made *made)
 {
     const struct weights_source *source = to->loader->source;
     const struct list_weight *like = &source->list->weights[number];
     const struct weight *weight = &to->loader->weights->at[number];
-    uint64_t count =
-        (uint64_t)count_of(weight->n, weight->scales.n) * count_of(weight->k, weight->scales.k);
-    float *made = calloc(count, sizeof *made);
-    int status = made ? 0 : error_set(to->error, ERR_NO_MEMORY, "no memory for scales");
-    for (uint32_t i = 0; !status && i < like->part_count; i++) {
+    for (uint32_t i = 0; i < like->part_count; i++) {
         struct weights_scales of = weights_scales(source, number, i);
         struct source_scales from;
-        status = source_read(to, like, i, &from);
+        int status = source_get(to, like, i, &from);
         if (status)
-            break;
+            return status;
         spread(made, weight, &from, &of.place);
-        free(from.at);
+        source_free(&from);
     }
+    return 0;
+}
+
+static int weight_load(const struct spreading *to, weight_id number)
+{
+    const struct weight *weight = &to->loader->weights->at[number];
+    uint64_t count =
+        (uint64_t)count_of(weight->n, weight->scales.n) * count_of(weight->k, weight->scales.k);
+    struct made made = {.scales = calloc(count, sizeof *made.scales),
+                        .zeros = weight->zeros ? calloc(count, 1) : NULL};
+    int status = made.scales && (made.zeros || !weight->zeros)
+                     ? 0
+                     : error_set(to->error, ERR_NO_MEMORY, "no memory for scales");
     if (!status)
-        status = send(to, (void *)weight->scales.data, (const char *)made, count * sizeof *made);
-    free(made);
+        status = weight_spread(to, number, &made);
+    if (!status)
+        status = send(to, (void *)weight->scales.data, (const char *)made.scales,
+                      count * sizeof *made.scales);
+    if (!status && made.zeros)
+        status = send(to, (void *)weight->zeros, (const char *)made.zeros, count);
+    free(made.scales);
+    free(made.zeros);
     return status;
 }
 

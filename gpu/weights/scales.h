@@ -1,6 +1,7 @@
-/* The scales of quantized weights: read, held to what scales may be, and spread over rows and
- * blocks as the weight has them (weights.h). They are few beside the elements, so one thread reads
- * them, a weight's at a time, before the elements come. Thread: as loader.h.
+/* The scales and zeros of quantized weights: read, held to what scales may be, or for a synthetic
+ * model made from its seed, and spread over rows and blocks as the weight has them (weights.h).
+ * They are few beside the elements, so one thread reads them, a weight's at a time, before the
+ * elements come. Thread: as loader.h.
  */
 #pragma once
 

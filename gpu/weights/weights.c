@@ -23,6 +23,11 @@ static bool is_quantized(const struct list_weight *weight)
     return weight->scheme.elements != TENSOR_NUMBERS;
 }
 
+enum format weights_format(enum tensor_elements elements)
+{
+    return elements == TENSOR_E4M3 ? FORMAT_E4M3 : elements == TENSOR_U4 ? FORMAT_U4 : FORMAT_U8;
+}
+
 /* The dtype that a plain weight is kept in. */
 static enum dtype kept_dtype(const struct weights_source *source, const struct list_weight *weight)
 {
@@ -171,6 +176,8 @@ static void scales_cut(struct arena *cutter, const struct weights_source *source
     uint64_t rows = n ? (weight->n + n - 1) / n : 1, columns = k ? (weight->k + k - 1) / k : 1;
     weight->scales = (struct weight_scales){
         .data = cut(cutter, rows * columns * sizeof(float)), .dtype = DTYPE_F32, .n = n, .k = k};
+    if (elements_are_whole(like->scheme.elements))
+        weight->zeros = cut(cutter, rows * columns);
     weight->input = input_of(like);
 }
 
@@ -180,8 +187,8 @@ static struct weight weight_cut(struct arena *cutter, const struct weights_sourc
                                 const struct list_weight *like)
 {
     bool quantized = is_quantized(like);
-    struct weight weight = {.format =
-                                quantized ? FORMAT_E4M3 : format_plain(kept_dtype(source, like)),
+    struct weight weight = {.format = quantized ? weights_format(like->scheme.elements)
+                                                : format_plain(kept_dtype(source, like)),
                             .k = columns_of(source, like).count};
     for (uint32_t i = 0; i < like->part_count; i++)
         weight.n += rows_of(source, like, like->parts[i].rows).count;
@@ -275,6 +282,11 @@ void weights_close(struct weights *weights)
 
 /* ---- parts ---- */
 
+float weights_deviation(enum tensor_elements elements)
+{
+    return elements == TENSOR_E4M3 ? 64 : elements == TENSOR_U4 ? 2.5f : 32;
+}
+
 static struct slice_order order_of(const struct list_part *part)
 {
     return (struct slice_order){.head_dim = part->order.head_dim,
@@ -325,6 +337,18 @@ static struct tensor_slice vector_place(const struct weights_source *source,
                                  .to_stride = rows.count};
 }
 
+/* What synthetic elements are before their scale, which gives them the deviation of the list: wide
+ * enough for the format, and next to none is cut. */
+static void synthetic_set(struct weights_part *part, const struct list_weight *like)
+{
+    part->mean = like->mean;
+    part->deviation = like->deviation;
+    if (is_quantized(like)) {
+        part->mean = like->scheme.zero;
+        part->deviation = weights_deviation(like->scheme.elements);
+    }
+}
+
 static void parts_add(struct weights_part *parts, size_t *count,
                       const struct weights_source *source, const struct list_weight *like,
                       const struct weight *weight)
@@ -334,16 +358,18 @@ static void parts_add(struct weights_part *parts, size_t *count,
     for (uint32_t i = 0; i < like->part_count; i++) {
         const struct list_part *part = &like->parts[i];
         char *at = (char *)weight->data;
-        parts[(*count)++] = (struct weights_part){
+        struct weights_part *made = &parts[(*count)++];
+        *made = (struct weights_part){
             .tensor = part->tensor,
             .to = matrix ? at : at + format_bytes(weight->format, to, 1),
             .to_dtype = format_info(weight->format).dtype,
-            .bytes = is_quantized(like),
+            .format = weight->format,
             .place =
                 matrix ? matrix_place(source, like, part, to) : vector_place(source, like, part),
-            .mean = like->mean,
-            .deviation = like->deviation,
         };
+        if (is_quantized(like)) /* bytes */
+            made->place.to_stride = (uint32_t)format_bytes(weight->format, 1, weight->k);
+        synthetic_set(made, like);
         to += rows_of(source, like, part->rows).count;
     }
 }

@@ -44,10 +44,13 @@ struct weights_part {
     uint16_t tensor;
     void *to; /* device */
     enum dtype to_dtype;
-    bool bytes; /* of a format: they stay as they are */
+    enum format format; /* plain: to_dtype tells it; else elements stay as they are */
     struct tensor_slice place;
-    float mean, deviation; /* of synthetic values */
+    float mean, deviation; /* of synthetic values, before their scale */
 };
+
+/* Of quantized elements. */
+enum format weights_format(enum tensor_elements elements);
 
 /* A checkpoint's dtype as kernels name it. */
 enum dtype weights_dtype(enum model_dtype dtype);
@@ -55,7 +58,11 @@ enum dtype weights_dtype(enum model_dtype dtype);
 /* Of this rank. */
 uint64_t weights_bytes(const struct weights_source *source);
 
-/* What a rank's scales are of: the part of each tensor, as weights_parts has the elements. */
+/* Of a synthetic quantized tensor's elements, before their scale. */
+float weights_deviation(enum tensor_elements elements);
+
+/* What a rank's scales and zeros are of: the part of each tensor, as weights_parts has the
+ * elements. */
 struct weights_scales {
     weight_id weight;
     uint32_t part;

@@ -8,6 +8,7 @@ int main(void)
     SRunner *runner = srunner_create(device_suite());
     srunner_add_suite(runner, reference_suite());
     srunner_add_suite(runner, format_suite());
+    srunner_add_suite(runner, synthetic_format_suite());
     srunner_add_suite(runner, mutation_suite());
     srunner_add_suite(runner, bits_suite());
     srunner_add_suite(runner, ranks_suite());

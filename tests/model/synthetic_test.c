@@ -1,5 +1,6 @@
 #include "gpu/models/synthetic.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "gpu/models/model.h"
@@ -77,6 +78,38 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
 }
 END_TEST
 
+START_TEST(a_shape_may_have_a_format)
+{
+    static struct model_config config;
+    struct error error = {0};
+    ck_assert_msg(synthetic_config("synthetic:tiny-wide:u4-zeros", &config, &error) == 0, "%s",
+                  error.text);
+    const struct list_scheme *scheme = quantization_scheme(&config.quantization, "any");
+    ck_assert_ptr_nonnull(scheme);
+    ck_assert_int_eq(scheme->elements, TENSOR_U4);
+    ck_assert_uint_eq(scheme->columns, 128);
+    ck_assert_ptr_nonnull(scheme->zeros);
+    ck_assert_int_eq(synthetic_config("synthetic:tiny", &config, &error), 0);
+    ck_assert_ptr_null(quantization_scheme(&config.quantization, "any"));
+}
+END_TEST
+
+START_TEST(an_unknown_format_is_refused_with_the_known_ones)
+{
+    static const char *const names[] = {"fp4", "fp", "fp8:u4", ""};
+    static struct model_config config;
+    struct error error = {0};
+    char model[64], text[256];
+    snprintf(model, sizeof model, "synthetic:tiny:%s", names[_i]);
+    ck_assert_int_eq(synthetic_config(model, &config, &error), -ERR_BAD_MODEL);
+    snprintf(text, sizeof text,
+             "synthetic format \"%s\" is unknown (known: fp8, fp8-blocks, fp8-tensor, fp8-static, "
+             "fp8-weights, u4, u4-zeros, u8, u8-zeros)",
+             names[_i]);
+    ck_assert_str_eq(error.text, text);
+}
+END_TEST
+
 START_TEST(a_directory_is_no_synthetic_shape)
 {
     ck_assert(!synthetic_is("/models/synthetic"));
@@ -93,6 +126,8 @@ Suite *synthetic_suite(void)
                         sizeof(shapes) / sizeof(shapes[0]));
     tcase_add_test(tcase, every_named_shape_is_in_the_table_above);
     tcase_add_test(tcase, an_unknown_shape_is_refused_with_the_known_ones);
+    tcase_add_test(tcase, a_shape_may_have_a_format);
+    tcase_add_loop_test(tcase, an_unknown_format_is_refused_with_the_known_ones, 0, 4);
     tcase_add_test(tcase, a_directory_is_no_synthetic_shape);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -1,5 +1,7 @@
 /* Runs once per weight, bound by memory and, in 16-bit dtypes, by integer arithmetic. The same rule
  * as fill_cpu.c, step by step: tests compare the bits. */
+#include <cuda_fp8.h>
+
 #include "gpu/kernels/load/fill.h"
 #include "gpu/kernels/load/tensor_slice.cuh"
 
@@ -20,6 +22,31 @@ __device__ static float fill_value(uint64_t key, uint64_t element, float mean, f
     return __fadd_rn(mean, __fmul_rn((float)(sum - 1020), step));
 }
 
+__device__ static uint8_t fill_whole(float value, float greatest)
+{
+    return (uint8_t)fminf(fmaxf(rintf(value), 0.0f), greatest);
+}
+
+/* Eight elements from column i on; rows of a format are bytes and need not begin at any multiple. */
+__device__ static void fill_format(const struct fill_args &a, uint8_t *row, uint32_t i,
+                                   const float8 &value)
+{
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        uint32_t at = i + j;
+        if (at >= a.place.columns)
+            return;
+        if (a.format == FORMAT_E4M3)
+            row[at] = __nv_cvt_float_to_fp8(value.v[j], __NV_SATFINITE, __NV_E4M3);
+        else if (a.format == FORMAT_U8)
+            row[at] = fill_whole(value.v[j], 255);
+        else if (j % 2 == 0) {
+            uint8_t high = at + 1 < a.place.columns ? fill_whole(value.v[j + 1], 15) : 0;
+            row[at / 2] = (uint8_t)(fill_whole(value.v[j], 15) | high << 4);
+        }
+    }
+}
+
 __global__ void fill_kernel(struct fill_args a, uint64_t key, float step)
 {
     grid_trigger();
@@ -30,12 +57,15 @@ __global__ void fill_kernel(struct fill_args a, uint64_t key, float step)
         uint64_t first = (place.row + row) * place.width + place.column;
         for (uint32_t i = (blockIdx.y * blockDim.x + threadIdx.x) * 8; i < place.columns;
              i += turn * 8) {
-            size_t to = place_target(place, row, i);
             float8 value;
 #pragma unroll
             for (int j = 0; j < 8; j++)
                 value.v[j] = fill_value(key, first + i + j, a.mean, step);
-            store_float8(a.to, to, to - i + place.columns, a.to_dtype, value);
+            size_t to = place_target(place, row, 0);
+            if (a.format <= FORMAT_F16)
+                store_float8(a.to, to + i, to + place.columns, a.to_dtype, value);
+            else
+                fill_format(a, static_cast<uint8_t *>(a.to) + to, i, value);
         }
     }
 }

@@ -1,5 +1,7 @@
 #include "gpu/kernels/load/fill.h"
 
+#include <math.h>
+
 #include "gpu/kernels/cpu/body.h"
 
 #define FILL_PIECE 1024
@@ -20,18 +22,46 @@ static float fill_value(uint64_t key, uint64_t element, float mean, float step)
     return mean + (float)(sum - 1020) * step;
 }
 
+static uint8_t fill_whole(float value, float greatest)
+{
+    return (uint8_t)fminf(fmaxf(rintf(value), 0), greatest);
+}
+
+/* Of `count` elements from an even one on. */
+static void fill_format(uint8_t *row, enum format format, uint32_t first, const float *value,
+                        uint32_t count)
+{
+    for (uint32_t c = 0; c < count; c++) {
+        uint32_t at = first + c;
+        if (format == FORMAT_E4M3)
+            row[at] = e4m3_round(value[c]);
+        else if (format == FORMAT_U8)
+            row[at] = fill_whole(value[c], 255);
+        else if (at % 2 == 0)
+            row[at / 2] = fill_whole(value[c], 15);
+        else
+            row[at / 2] |= (uint8_t)(fill_whole(value[c], 15) << 4);
+    }
+}
+
 static void fill_row(const struct fill_args *args, uint32_t i)
 {
     const struct tensor_slice *place = &args->place;
     float value[FILL_PIECE], step = args->deviation * FILL_SCALE;
     uint64_t key = fill_mix(args->seed + fill_mix(args->tensor + 1));
     uint64_t first = (place->row + i) * place->width + place->column;
-    void *to = body_at(args->to, args->to_dtype, tensor_slice_row(place, i), place->to_stride);
+    bool plain = args->format <= FORMAT_F16;
+    uint64_t row = tensor_slice_row(place, i) * place->to_stride;
+    uint8_t *bytes = (uint8_t *)dev(args->to) + row;
+    void *to = plain ? number_at(dev(args->to), args->to_dtype, row) : NULL;
     for (uint32_t j = 0; j < place->columns; j += FILL_PIECE) {
         uint32_t count = place->columns - j < FILL_PIECE ? place->columns - j : FILL_PIECE;
         for (uint32_t c = 0; c < count; c++)
             value[c] = fill_value(key, first + j + c, args->mean, step);
-        number_round(number_at(to, args->to_dtype, j), value, args->to_dtype, count);
+        if (plain)
+            number_round(number_at(to, args->to_dtype, j), value, args->to_dtype, count);
+        else
+            fill_format(bytes, args->format, j, value, count);
     }
 }
 

@@ -175,6 +175,76 @@ START_TEST(a_filled_element_depends_on_seed_tensor_row_and_column_alone)
 }
 END_TEST
 
+static double format_value(enum format format, uint8_t byte)
+{
+    int exponent = byte >> 3 & 15, fraction = byte & 7;
+    if (format != FORMAT_E4M3)
+        return byte;
+    double value = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+    return byte & 0x80 ? -value : value;
+}
+
+/* The byte whose value is nearest; of two the even one, and what is too great is cut. */
+static uint8_t format_nearest(enum format format, double x)
+{
+    uint32_t best = 0, count = format == FORMAT_U4 ? 16 : 256;
+    for (uint32_t i = 1; i < count; i++) {
+        double off = fabs(x - format_value(format, (uint8_t)i));
+        double least = fabs(x - format_value(format, (uint8_t)best));
+        if (format == FORMAT_E4M3 && (i & 0x7f) == 0x7f)
+            continue;
+        if (off < least || (off == least && i % 2 == 0 && i != 0x80))
+            best = i;
+    }
+    return (uint8_t)(best == 0 && signbit(x) && format == FORMAT_E4M3 ? 0x80 : best);
+}
+
+/* Rows of odd lengths, so that those of u4 begin at any byte; some values are cut at both ends. */
+START_TEST(formats_are_filled_with_the_nearest_of_the_same_values)
+{
+    static const enum format formats[] = {FORMAT_E4M3, FORMAT_U4, FORMAT_U8};
+    static const float deviations[] = {150, 5, 80};
+    enum format format = formats[_i / 2];
+    uint32_t rows = 2 * HEAD, columns = _i % 2 ? 333 : 17;
+    rig_begin();
+    float mean = format == FORMAT_E4M3 ? 0 : format == FORMAT_U4 ? 8 : 128;
+    struct tensor plain = tensor_poison(DTYPE_F32, rows, columns);
+    size_t row_bytes = format_bytes(format, 1, columns), size = rows * row_bytes;
+    uint8_t *bytes = malloc(size);
+    struct fill_args args = {.place = {.row = 5,
+                                       .rows = rows,
+                                       .column = 3,
+                                       .columns = columns,
+                                       .width = 999,
+                                       .run = rows,
+                                       .step = rows,
+                                       .to_stride = plain.stride,
+                                       .order = orders[0].order},
+                             .to = plain.device,
+                             .tensor = 4,
+                             .seed = 11,
+                             .mean = mean,
+                             .deviation = deviations[_i / 2]};
+    OK(op_fill(&args, rig_stream));
+    tensor_read(&plain);
+    args.to = rig_new(NULL, size);
+    args.format = format;
+    args.place.to_stride = (uint32_t)row_bytes;
+    OK(op_fill(&args, rig_stream));
+    rig_read(bytes, args.to, size);
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t j = 0; j < columns; j++) {
+            const uint8_t *row = bytes + i * row_bytes;
+            uint8_t got = format != FORMAT_U4 ? row[j] : (uint8_t)(row[j / 2] >> j % 2 * 4 & 15);
+            ck_assert_uint_eq(got, format_nearest(format, (double)tensor_at(&plain, i, j)));
+        }
+    if (format == FORMAT_U4 && columns % 2)
+        ck_assert_uint_eq(bytes[row_bytes - 1] >> 4, 0);
+    free(bytes);
+    rig_end();
+}
+END_TEST
+
 START_TEST(rows_of_heads_change_places_when_they_are_filled)
 {
     rig_begin();
@@ -212,6 +282,7 @@ Suite *place_suite(void)
     tcase_add_loop_test(tcase, convert_puts_rows_and_columns_where_they_belong, 0, 9);
     tcase_add_loop_test(tcase, rows_of_heads_change_places_when_they_are_converted, 0, 2 * ORDERS);
     tcase_add_loop_test(tcase, rows_of_heads_change_places_when_they_are_filled, 0, ORDERS);
+    tcase_add_loop_test(tcase, formats_are_filled_with_the_nearest_of_the_same_values, 0, 6);
     tcase_add_test(tcase, filled_weights_are_normal);
     tcase_add_test(tcase, a_filled_element_depends_on_seed_tensor_row_and_column_alone);
     suite_add_tcase(suite, tcase);
