@@ -2,9 +2,9 @@
  * has it.
  *
  * What changes which values exist is decided here, once for each class of steps; which kernel
- * computes the same values is the launcher's choice (matmul.cu, attention.cu). A fusion is a row of a
- * table (fusions.c): consecutive ops, what it can, how it runs. Where several match, the longest is
- * taken; none whose inner values somebody else reads. Ops that nothing takes are launched alone,
+ * computes the same values is the launcher's choice (matmul.cu, attention.cu). A fusion is a row of
+ * a table (fusions.c): consecutive ops, what it can, how it runs. Where several match, the longest
+ * is taken; none whose inner values somebody else reads. Ops that nothing takes are launched alone,
  * and give the same on a device that fuses nothing.
  *
  * A norm between a product that adds to the residual and one that reads it can be done by the two:
@@ -43,9 +43,9 @@ struct fused_list {
     uint32_t count;
 };
 
-/* Classes of steps, by what fusions depend on: up to 16 rows, up to 256, more; sums over ranks go
- * peer to peer or not; all rows are single tokens or not. */
-#define FUSE_ROWS 3
+/* Classes of steps, by what fusions depend on: up to 2 rows, up to 16, up to 256, more; sums over
+ * ranks go peer to peer or not; all rows are single tokens or not. */
+#define FUSE_ROWS 4
 #define FUSE_CLASSES (FUSE_ROWS * 2 * 2)
 
 struct fuse_class {

@@ -33,8 +33,40 @@ int program_fuse(struct program *program, struct error *error)
     return status;
 }
 
+static bool scaled_known(const struct program *program, const struct weight *weight)
+{
+    for (uint32_t i = 0; i < program->scaled_count; i++) {
+        const struct weight *at = &program->scaled[i];
+        if (at->n == weight->n && at->k == weight->k && at->format == weight->format &&
+            at->input.rounding == weight->input.rounding && at->input.group == weight->input.group)
+            return true;
+    }
+    return false;
+}
+
+/* The shapes that may want scratch of their own: a step asks for each. */
+static int scaled_list(struct program *program, struct error *error)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind != OP_MATMUL)
+            continue;
+        const struct weight *weight = &program->weights->at[op->weight];
+        if (weight_is_plain(weight) || scaled_known(program, weight))
+            continue;
+        if (program->scaled_count == PROGRAM_SCALED_MAX)
+            return error_set(error, ERR_UNSUPPORTED, "more than %d shapes of quantized weights",
+                             PROGRAM_SCALED_MAX);
+        program->scaled[program->scaled_count++] = *weight;
+    }
+    return 0;
+}
+
 int program_open(struct program *program, struct error *error)
 {
+    int status = scaled_list(program, error);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
         for (int j = 0; j < 3; j++)

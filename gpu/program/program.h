@@ -4,9 +4,9 @@
  *
  * Rows are ragged: decode rows and chunks of prompts alike. Logits exist only for positions that
  * sample or are scored, and of scored ones for a chunk of rows at a time. On one of several ranks
- * small sums are made by the norm behind them (p2p_group.h), large ones by the communicator (comm.h), in
- * a long step in two halves of its rows, so that one half travels while the other is computed.
- * Between two stages of a pipeline goes the residual.
+ * small sums are made by the norm behind them (p2p_group.h), large ones by the communicator
+ * (comm.h), in a long step in two halves of its rows, so that one half travels while the other is
+ * computed. Between two stages of a pipeline goes the residual.
  *
  * Thread: the rank's own. Owns its ops and the fused lists, which program_open makes: a step
  * allocates nothing.
@@ -19,6 +19,8 @@
 #include "gpu/kernels/step/step_begin.h"
 #include "gpu/program/fuse.h"
 #include "gpu/weights/weights.h"
+
+#define PROGRAM_SCALED_MAX 16
 
 struct program {
     /* Set before program_open. */
@@ -38,6 +40,8 @@ struct program {
     cudaStream_t stream;
     bool plain; /* only what has no plain ops is fused: for tests */
     /* Made by it. */
+    struct weight scaled[PROGRAM_SCALED_MAX]; /* one of each shape that is not plain */
+    uint32_t scaled_count;
     bool used[LIST_VALUES_MAX];
     struct fused_list lists[FUSE_CLASSES];
 };

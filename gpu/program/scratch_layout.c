@@ -47,6 +47,17 @@ static uint64_t value_bytes(const struct program *program, value_id id, const st
     }
 }
 
+/* The most that a product wants; the head has no more rows than the others. */
+static uint64_t product_bytes(const struct program *program, uint32_t rows)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < program->scaled_count; i++) {
+        uint64_t bytes = matmul_scratch_bytes(&program->scaled[i], rows);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* What is there all the time; returns where that ends. */
 static uint64_t common_place(struct scratch_layout *layout, const struct program *program,
                              const struct batch *batch)
@@ -67,7 +78,11 @@ static uint64_t common_place(struct scratch_layout *layout, const struct program
         end += mem_round(layout->size[i]);
     }
     layout->workspace = end;
-    return op_list_computes(list) ? end + mem_round(device_traits.workspace_bytes) : end;
+    if (op_list_computes(list))
+        end += mem_round(device_traits.workspace_bytes);
+    layout->product = end;
+    layout->product_bytes = product_bytes(program, batch->tokens_max);
+    return end + mem_round(layout->product_bytes);
 }
 
 /* A value stands before those that are behind it, or in it. */

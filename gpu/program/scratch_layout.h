@@ -14,7 +14,9 @@
 struct scratch_layout {
     uint64_t at[LIST_VALUES_MAX]; /* of each value, in bytes */
     uint64_t size[LIST_VALUES_MAX];
-    uint64_t workspace;  /* of products */
+    uint64_t workspace; /* of products */
+    uint64_t product;   /* of those whose weights want scratch of their own */
+    uint64_t product_bytes;
     uint64_t bytes;      /* of all */
     uint32_t logit_rows; /* of one chunk of scored positions */
 };

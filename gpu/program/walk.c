@@ -69,6 +69,7 @@ struct matmul_args walk_product(const struct walk *walk, const struct op *matmul
     /* Of a sum the bias is rank 0's to add. */
     bool biased = matmul->bias != LIST_NONE &&
                   (matmul->matmul.split != SPLIT_COLUMNS || !program->comm || !program->comm->rank);
+    const struct weight *w = walk_weight(walk, matmul->weight);
     struct matmul_args args = {
         .rows = walk->rows,
         .w = head ? head_rows(walk, matmul) : *walk_weight(walk, matmul->weight),
@@ -81,7 +82,10 @@ struct matmul_args walk_product(const struct walk *walk, const struct op *matmul
         .y_dtype = scratch_dtype(program, matmul->out),
         .bias_dtype = program->weights->vector,
         .workspace_bytes = device_traits.workspace_bytes,
+        .scratch_bytes = weight_is_plain(w) ? 0 : walk->layout.product_bytes,
     };
+    if (args.scratch_bytes > 0)
+        args.scratch = (char *)walk->launch->scratch + walk->layout.product;
     if (head)
         args.y = (float *)args.y + program->weights->vocabulary_first;
     if (device_traits.workspace_bytes)
@@ -105,6 +109,11 @@ void walk_norm_in(const struct walk *walk, const struct op *norm, struct matmul_
 {
     args->norm_in.squares = walk_value(walk, walk_list(walk)->squares);
     args->norm_in.eps = norm->norm.eps;
+    args->norm_in.residual = walk_value(walk, norm->in[0]);
+    args->norm_in.residual_stride = width_of(walk, norm->in[0]);
+    args->norm_in.weight = walk_weight(walk, norm->weight)->data;
+    args->norm_in.weight_dtype = walk->program->weights->vector;
+    args->norm_in.offset = walk_offset(norm);
 }
 
 enum activation walk_activation(const struct op *activation)

@@ -40,34 +40,67 @@ static cudaDataType_t data_type(enum dtype dtype)
     return dtype == DTYPE_F32 ? CUDA_R_32F : dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-static uint32_t alignment(const void *pointer, uint32_t stride, enum dtype dtype)
+static uint32_t alignment(const void *pointer, uint32_t stride, uint32_t element_bytes)
 {
     uintptr_t bits =
-        reinterpret_cast<uintptr_t>(pointer) | (uintptr_t)stride * dtype_bytes(dtype) | 256;
+        reinterpret_cast<uintptr_t>(pointer) | (uintptr_t)stride * element_bytes | 256;
     return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+enum lt_scaling lt_scaling_of(const struct matmul_args *a)
+{
+    return a->w.format != FORMAT_E4M3 ? LT_PLAIN
+           : !a->w.scales.data        ? LT_UNSCALED
+           : a->w.scales.k            ? LT_BLOCKS
+                                      : LT_OUTER;
+}
+
+/* Of w and of x. */
+static bool describe_scales(const struct matmul_args *a, enum lt_scaling scaling,
+                            struct lt_problem *p)
+{
+    int32_t w_mode = scaling == LT_OUTER ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                                         : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    int32_t x_mode = scaling == LT_OUTER ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
+                                         : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    if (scaling != LT_OUTER && scaling != LT_BLOCKS)
+        return true;
+    return !cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+                                           &w_mode, sizeof(w_mode)) &&
+           !cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+                                           &x_mode, sizeof(x_mode)) &&
+           !cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                           &a->w.scales.data, sizeof(a->w.scales.data)) &&
+           !cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                           &a->scratch, sizeof(a->scratch));
 }
 
 bool lt_describe(const struct matmul_args *a, struct lt_problem *p)
 {
+    enum lt_scaling scaling = lt_scaling_of(a);
+    bool plain = scaling == LT_PLAIN;
+    enum dtype of_w = format_info(a->w.format).dtype;
+    cudaDataType_t w_type = plain ? data_type(of_w) : CUDA_R_8F_E4M3;
+    cudaDataType_t x_type = plain ? data_type(a->x_dtype) : CUDA_R_8F_E4M3;
     *p = {};
     p->shape = {a->rows.max,
                 a->w.n,
                 a->w.k,
                 static_cast<uint8_t>(a->w.format),
-                static_cast<uint8_t>(a->x_dtype),
+                static_cast<uint8_t>(plain ? a->x_dtype : LT_X_SCALED + scaling),
                 static_cast<uint8_t>(a->y_dtype),
                 static_cast<uint8_t>(a->bias != NULL)};
     p->workspace_bytes = a->workspace ? a->workspace_bytes : 0;
-    p->align_w = alignment(a->w.data, a->w.k, format_info(a->w.format).dtype);
-    p->align_x = alignment(a->x, a->x_stride, a->x_dtype);
-    p->align_y = alignment(a->y, a->y_stride, a->y_dtype);
+    p->align_w = alignment(a->w.data, a->w.k, plain ? dtype_bytes(of_w) : 1);
+    p->align_x = alignment(a->x, a->x_stride, plain ? dtype_bytes(a->x_dtype) : 1);
+    p->align_y = alignment(a->y, a->y_stride, dtype_bytes(a->y_dtype));
     cublasOperation_t transposed = CUBLAS_OP_T;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     if (cublasLtMatmulDescInit(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
         cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                        sizeof(transposed)) ||
-        cublasLtMatrixLayoutInit(&p->w, data_type(format_info(a->w.format).dtype), a->w.k, a->w.n, a->w.k) ||
-        cublasLtMatrixLayoutInit(&p->x, data_type(a->x_dtype), a->w.k, a->rows.max, a->x_stride) ||
+        cublasLtMatrixLayoutInit(&p->w, w_type, a->w.k, a->w.n, a->w.k) ||
+        cublasLtMatrixLayoutInit(&p->x, x_type, a->w.k, a->rows.max, a->x_stride) ||
         cublasLtMatrixLayoutInit(&p->y, data_type(a->y_dtype), a->w.n, a->rows.max, a->y_stride))
         return false;
     if (a->bias && (cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
@@ -75,7 +108,7 @@ bool lt_describe(const struct matmul_args *a, struct lt_problem *p)
                     cublasLtMatmulDescSetAttribute(&p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                    &a->bias, sizeof(a->bias))))
         return false;
-    return true;
+    return describe_scales(a, scaling, p);
 }
 
 int lt_candidates(cublasLtHandle_t handle, struct lt_problem *p,

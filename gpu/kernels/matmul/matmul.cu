@@ -15,6 +15,7 @@ static bool lt_can(const struct matmul_args *args)
 #define BF16 MATMUL_READS(FORMAT_BF16)
 #define F16 MATMUL_READS(FORMAT_F16)
 #define F32 MATMUL_READS(FORMAT_F32)
+#define E4M3 MATMUL_READS(FORMAT_E4M3)
 
 static const struct matmul_backend backends[] = {
     {"small bf16", BF16, false, bf16::gemv_can, bf16::gemv},
@@ -23,6 +24,10 @@ static const struct matmul_backend backends[] = {
     {"gated f16", F16, false, f16::matmul_gated_can, f16::matmul_gated},
     {"cublaslt", BF16 | F16 | F32, false, lt_can, matmul_lt},
     {"any", BF16 | F16 | F32, false, any_can, matmul_any},
+    {"small e4m3", E4M3, true, gemv_e4m3_can, gemv_e4m3},
+    {"scaled e4m3", E4M3, true, matmul_scaled_can, matmul_scaled},
+    {"widened e4m3", E4M3, true, matmul_widened_can, matmul_widened},
+    {"any e4m3", E4M3, true, matmul_any_e4m3_can, matmul_any_e4m3},
 };
 
 #define BACKENDS (sizeof backends / sizeof backends[0])

@@ -5,7 +5,8 @@
  * apart, 4, 2, 1), then the bias. Bits depend on nothing else. CUDA: up to GEMV_ROWS_MAX rows
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
  * the workspace given here, except gate and up of up to MATMUL_GATED_MAX rows, where one of our own
- * is faster (matmul_gated.cu).
+ * is faster (matmul_gated.cu). Weights in e4m3: up to MATMUL_ROUNDS_MAX rows by one of our own,
+ * GEMV_ROWS_MAX where inputs stay as they are; more by cuBLASLt.
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.
@@ -24,6 +25,7 @@
 #include "gpu/kernels/common/kernel.h"
 
 #define GEMV_ROWS_MAX 16
+#define MATMUL_ROUNDS_MAX 2 /* rows whose inputs the product of few rows rounds itself: e4m3 */
 #define MATMUL_GATED_MAX 256
 #define MATMUL_WORKSPACE_BYTES (32u << 20) /* what launchers want, per stream; less is slower */
 #define MATMUL_PARTS 160                   /* sums of squares of a row, at most one per block */
@@ -39,10 +41,17 @@ struct matmul_norm_out {
     float offset;
 };
 
-/* x was handed on: results are scaled by 1 / sqrt(mean of squares + eps), before the bias. */
+/* x was handed on: results are scaled by 1 / sqrt(mean of squares + eps), before the bias. Weights
+ * whose inputs are rounded need the whole norm first, in the dtype of x: they make it of the
+ * residual, of which the squares are, and of the norm's weight (offset + weight), and read no x. */
 struct matmul_norm_in {
     const float *squares; /* NULL: x is the input as it is */
     float eps;
+    const float *residual; /* [max][residual_stride] */
+    const void *weight;    /* [k] */
+    uint32_t residual_stride;
+    enum dtype weight_dtype;
+    float offset;
 };
 
 struct matmul_args {
@@ -62,7 +71,13 @@ struct matmul_args {
     bool adds; /* to what y holds, which is float32: in the order y + (sum + bias) */
     struct matmul_norm_out norm_out;
     struct matmul_norm_in norm_in;
+    void *scratch; /* like `workspace`, of matmul_scratch_bytes: for rounded inputs and the like */
+    size_t scratch_bytes;
 };
+
+/* What a product of up to so many rows of this weight wants as scratch; without it there may be no
+ * way to make it. 0 on the CPU device. */
+OP_C size_t matmul_scratch_bytes(const struct weight *w, uint32_t rows);
 
 /* One way to make a product. op_matmul takes the first of its device's table that can; one that
  * says cudaErrorNotSupported all the same leaves it to the next. */

@@ -488,6 +488,13 @@ static bool gated_can(const struct matmul_args *a)
            a->y_dtype == format_info(a->w.format).dtype && aligned(a);
 }
 
+size_t matmul_scratch_bytes(const struct weight *w, uint32_t rows)
+{
+    (void)w;
+    (void)rows;
+    return 0;
+}
+
 bool matmul_fuses(const struct matmul_args *args)
 {
     bool plain = !args->gated && !args->activates && !args->norm_out.weight &&

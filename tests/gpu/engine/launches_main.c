@@ -188,8 +188,8 @@ static void model_run(struct digest_book *book, const char *model, const char *l
 static bool formats_are_refused(void)
 {
     static const char wanted[] = "tensor model.layers.0.self_attn.q_proj.weight: the cuda device "
-                                 "computes no weights in e4m3";
-    struct gpu_options options = {.model = "tests/model/quantized/llama-fp8-tensor"};
+                                 "computes no weights in u4";
+    struct gpu_options options = {.model = "synthetic:llama-3.2-1b:u4"};
     int status = engine_client_open(&talk, &options, false);
     if (status == -ERR_BAD_MODEL && !strcmp(talk.error.text, wanted))
         return true;

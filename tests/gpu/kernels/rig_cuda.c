@@ -23,6 +23,7 @@ void rig_device(uint32_t threads)
 bool rig_gates_many;
 
 const bool rig_kernels_wait = true;
+const uint32_t rig_formats = (1u << FORMAT_U4) - 1;
 
 cudaStream_t rig_tally_make(void)
 {
@@ -37,4 +38,5 @@ void rig_tally_free(cudaStream_t tally)
 void rig_suites(SRunner *runner)
 {
     srunner_add_suite(runner, expand_suite());
+    srunner_add_suite(runner, formats_suite());
 }

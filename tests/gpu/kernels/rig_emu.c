@@ -10,6 +10,7 @@ void rig_device(uint32_t threads)
 }
 
 const bool rig_kernels_wait = false;
+const uint32_t rig_formats = (1u << FORMATS) - 1;
 bool rig_gates_many = false;
 
 cudaStream_t rig_tally_make(void)

@@ -1,0 +1,103 @@
+/* Products of more than MATMUL_ROUNDS_MAX rows whose inputs are rounded to e4m3: cuBLASLt
+ * multiplies e4m3 by e4m3.
+ *
+ * Scales of whole rows and columns: up to RAW_ROWS_MAX rows without any, which takes it two thirds
+ * of the time that scales take it there, and a kernel behind it that scales, adds the bias,
+ * activates and adds to the residual; more rows with a scale for each row and column. Scales of
+ * blocks of 128 x 128 and of groups of 128 are its own too. It wants rows in fours with them: what
+ * is left over of many rows is a product of its own. Sums are those of e4m3 numbers in float32,
+ * promoted as the library does. */
+#include "gpu/kernels/matmul/cublaslt.cuh"
+#include "gpu/kernels/matmul/rounded.cuh"
+
+static bool is_blocks(const struct weight *w)
+{
+    return w->scales.n == LT_BLOCK && w->scales.k == LT_BLOCK &&
+           w->input.rounding == ROUNDING_GROUP && w->input.group == LT_BLOCK;
+}
+
+static bool is_outer(const struct weight *w)
+{
+    return !w->scales.k && w->scales.n <= 1 && w->input.rounding != ROUNDING_GROUP;
+}
+
+bool matmul_scaled_can(const struct matmul_args *a)
+{
+    bool shape = a->w.k % 16 == 0 && a->w.n % 16 == 0 && a->w.k > 0 &&
+                 reinterpret_cast<uintptr_t>(a->w.data) % 16 == 0;
+    bool behind =
+        !a->norm_out.weight && !a->norm_in.squares && (!a->adds || a->y_dtype == DTYPE_F32);
+    bool activates = a->gated || a->activates; /* of many rows it would go by pieces */
+    behind = behind && (!activates || a->rows.max <= RAW_ROWS_MAX);
+    return device_props()->major == 9 && a->rows.max > MATMUL_ROUNDS_MAX && shape && behind &&
+           a->w.scales.data && (is_outer(&a->w) || is_blocks(&a->w)) && rounded_can(a);
+}
+
+/* What cuBLASLt gives is y itself. */
+static bool is_direct(const struct matmul_args *a)
+{
+    bool many = a->rows.max > RAW_ROWS_MAX || is_blocks(&a->w);
+    bool lies = a->y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a->y) % 16 == 0;
+    return many && lies && !a->bias && !a->gated && !a->activates;
+}
+
+/* Rows from `first` on, of e4m3 by e4m3, as matmul_lt reads them (cublaslt.cuh). */
+static struct matmul_args inner_of(const struct matmul_args *a, const struct rounded *r,
+                                   uint32_t first, uint32_t count, bool direct)
+{
+    struct matmul_args inner = *a;
+    inner.rows.max = count;
+    inner.x = r->bytes + (size_t)first * r->stride;
+    inner.x_stride = r->stride;
+    inner.bias = NULL;
+    inner.gated = inner.activates = false;
+    inner.scratch = r->scales + rounded_scale_at(*r, first, 0);
+    if (!direct && is_outer(&a->w))
+        inner.w.scales.data = NULL;
+    else if (r->columns)
+        inner.w.scales.data = r->spread;
+    inner.y =
+        direct ? static_cast<char *>(a->y) + (size_t)first * a->y_stride * dtype_bytes(a->y_dtype)
+               : reinterpret_cast<char *>(r->raw);
+    if (!direct) {
+        inner.y_stride = a->w.n;
+        inner.y_dtype = DTYPE_F32;
+        inner.adds = false;
+    }
+    return inner;
+}
+
+/* The columns in which the weights' scales are wanted; 0: as they lie. */
+static uint32_t spread_columns(const struct matmul_args *a, bool direct)
+{
+    uint32_t blocks = ceil_div(a->w.k, LT_BLOCK);
+    if (is_blocks(&a->w))
+        return blocks % 4 ? (blocks + 3) / 4 * 4 : 0;
+    return direct && !a->w.scales.n ? a->w.n : 0;
+}
+
+static uint32_t piece_of(const struct matmul_args *a, const struct rounded *r, bool direct)
+{
+    if (!direct)
+        return r->rows < RAW_ROWS_MAX ? r->rows : RAW_ROWS_MAX;
+    return is_blocks(&a->w) ? a->rows.max / 4 * 4 : r->rows;
+}
+
+cudaError_t matmul_scaled(const struct matmul_args *a, cudaStream_t stream)
+{
+    struct rounded r = rounded_cut(&a->w, a->rows.max, a->scratch);
+    bool all_direct = is_direct(a), blocks = is_blocks(&a->w);
+    r.columns = spread_columns(a, all_direct);
+    r.piece = piece_of(a, &r, all_direct);
+    cudaError_t result = rounded_make(a, &r, stream);
+    for (uint32_t first = 0; first < a->rows.max && result == cudaSuccess; first += r.piece) {
+        uint32_t left = a->rows.max - first, count = left < r.piece ? left : r.piece;
+        bool direct = all_direct && (!blocks || count % 4 == 0);
+        uint32_t rows = blocks ? rounded_piece_rows(r, first) : count;
+        struct matmul_args inner = inner_of(a, &r, first, rows, direct);
+        result = matmul_lt(&inner, stream);
+        if (result == cudaSuccess && !direct)
+            result = rounded_finish(a, &r, {first, count, blocks}, stream);
+    }
+    return result;
+}

@@ -1,0 +1,186 @@
+/* Inputs rounded to e4m3, by token, by group or by one scale; and scales, bias, activation and add
+ * behind a product that has none of these. Both read and write little beside what weights are. */
+#include "gpu/kernels/activation/activation.cuh"
+#include "gpu/kernels/matmul/e4m3.cuh"
+#include "gpu/kernels/matmul/rounded.cuh"
+
+#define EACH 16 /* values of a thread */
+#define ROUND_THREADS_MAX 1024
+#define FINISH_THREADS 256
+#define ALIGNMENT 256
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* What `spread` may have to hold. */
+static size_t spread_most(const struct weight *w)
+{
+    size_t blocks = (size_t)ceil_div(w->n, LT_BLOCK) * (ceil_div(w->k, LT_BLOCK) + 3);
+    return blocks > w->n ? blocks : w->n;
+}
+
+struct rounded rounded_cut(const struct weight *w, uint32_t rows, void *base)
+{
+    struct rounded out = {};
+    char *at = static_cast<char *>(base);
+    out.rows = out.piece = (rows + 3) / 4 * 4;
+    out.stride = (w->k + EACH - 1) / EACH * EACH;
+    out.groups = w->input.rounding == ROUNDING_GROUP ? ceil_div(w->k, w->input.group) : 1;
+    uint32_t raw_rows = out.rows < RAW_ROWS_MAX ? out.rows : RAW_ROWS_MAX;
+    size_t bytes = aligned((size_t)out.rows * out.stride);
+    size_t scales = aligned((size_t)out.rows * out.groups * sizeof(float));
+    size_t spread = aligned(spread_most(w) * sizeof(float));
+    size_t raw = aligned((size_t)raw_rows * w->n * sizeof(float));
+    out.total = bytes + scales + spread + raw;
+    if (!base)
+        return out;
+    out.bytes = reinterpret_cast<uint8_t *>(at);
+    out.scales = reinterpret_cast<float *>(at + bytes);
+    out.spread = reinterpret_cast<float *>(at + bytes + scales);
+    out.raw = reinterpret_cast<float *>(at + bytes + scales + spread);
+    return out;
+}
+
+bool rounded_can(const struct matmul_args *a)
+{
+    uint32_t group = a->w.input.group;
+    bool groups = group >= EACH && group <= EACH * WARP && (group & (group - 1)) == 0;
+    return a->scratch && a->w.input.rounding != ROUNDING_NONE &&
+           (a->w.input.rounding != ROUNDING_GROUP || groups) &&
+           rounded_cut(&a->w, a->rows.max, NULL).total <= a->scratch_bytes;
+}
+
+/* Values k .. k + 15 of a row, those past its end as 0. */
+__device__ __forceinline__ void round_load(float (&v)[EACH], const struct matmul_args &a,
+                                           uint32_t row, uint32_t k)
+{
+    const char *at = static_cast<const char *>(a.x) +
+                     ((size_t)row * a.x_stride + k) * (a.x_dtype == DTYPE_F32 ? 4 : 2);
+    uint32_t left = k < a.w.k ? a.w.k - k : 0;
+    if (left >= EACH && reinterpret_cast<uintptr_t>(at) % 16 == 0) {
+        float8 low = load_whole(at, 0, a.x_dtype), high = load_whole(at, 8, a.x_dtype);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[i] = low.v[i];
+            v[8 + i] = high.v[i];
+        }
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++)
+        v[i] = i < left ? load_value(at, i, a.x_dtype) : 0.0f;
+}
+
+/* The weights' scales in `columns` columns: of all rows, or of as many as there are blocks. */
+__device__ __forceinline__ void round_spread(const struct matmul_args &a, const struct rounded &to)
+{
+    uint32_t blocks = a.w.scales.k ? (a.w.k + a.w.scales.k - 1) / a.w.scales.k : 0;
+    uint32_t rows = blocks ? (a.w.n + a.w.scales.n - 1) / a.w.scales.n : 1;
+    const float *from = static_cast<const float *>(a.w.scales.data);
+    for (uint32_t i = threadIdx.x; i < rows * to.columns; i += blockDim.x) {
+        uint32_t row = i / to.columns, column = i % to.columns;
+        to.spread[i] = !blocks ? from[0] : column < blocks ? from[row * blocks + column] : 0.0f;
+    }
+}
+
+/* A block per row; the one that has no row spreads the weights' scales. */
+__global__ void __launch_bounds__(ROUND_THREADS_MAX)
+    round_kernel(const __grid_constant__ struct matmul_args a, const struct rounded to)
+{
+    __shared__ float scratch[WARP];
+    const enum weight_rounding how = a.w.input.rounding;
+    uint32_t row = blockIdx.x, each = blockDim.x * EACH;
+    grid_wait();
+    grid_trigger();
+    if (row == a.rows.max) {
+        round_spread(a, to);
+        return;
+    }
+    float v[EACH], greatest = 0, scale = a.w.input.scale;
+    if (how == ROUNDING_TOKEN) {
+        for (uint32_t k = threadIdx.x * EACH; k < to.stride; k += each) {
+            round_load(v, a, row, k);
+            greatest = fmaxf(greatest, e4m3_greatest(v));
+        }
+        scale = e4m3_scale(
+            block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); }));
+    }
+    if (how != ROUNDING_GROUP && threadIdx.x == 0)
+        to.scales[rounded_scale_at(to, row, 0)] = scale;
+    /* All threads of a warp go round as often: they ask each other for the greatest of a group. */
+    uint32_t threads = how == ROUNDING_GROUP ? a.w.input.group / EACH : 1;
+    for (uint32_t first = 0; first < to.stride; first += each) {
+        uint32_t k = first + threadIdx.x * EACH;
+        round_load(v, a, row, k);
+        if (how == ROUNDING_GROUP) {
+            greatest = e4m3_greatest(v);
+            for (uint32_t offset = threads / 2; offset; offset /= 2)
+                greatest = fmaxf(greatest, __shfl_xor_sync(FULL_MASK, greatest, offset));
+            scale = e4m3_scale(greatest);
+            if (threadIdx.x % threads == 0 && k < a.w.k)
+                to.scales[rounded_scale_at(to, row, k / a.w.input.group)] = scale;
+        }
+        if (k < to.stride)
+            *reinterpret_cast<uint4 *>(to.bytes + (size_t)row * to.stride + k) =
+                e4m3_round16(v, e4m3_divide_by(scale));
+    }
+}
+
+cudaError_t rounded_make(const struct matmul_args *a, const struct rounded *to, cudaStream_t stream)
+{
+    unsigned threads = ceil_div(to->stride, EACH * WARP) * WARP;
+    return launch(round_kernel, dim3(a->rows.max + (to->columns ? 1 : 0)),
+                  threads < ROUND_THREADS_MAX ? threads : ROUND_THREADS_MAX, 0, stream, *a, *to);
+}
+
+/* ---- behind a product ---- */
+
+/* `row` of the part. */
+__device__ __forceinline__ float finish_sum(const struct matmul_args &a, const struct rounded &from,
+                                            const struct rounded_part &part, uint32_t row,
+                                            uint32_t n)
+{
+    float y = from.raw[(size_t)row * a.w.n + n];
+    if (!part.scaled)
+        y *= from.scales[rounded_scale_at(from, part.first + row, 0)] * weight_scale(a.w, n, 0);
+    if (a.bias)
+        y += load_value(a.bias, n, a.bias_dtype);
+    return y;
+}
+
+template <enum activation KIND> __device__ __forceinline__ float finish_activate(float x)
+{
+    return x / (1.0f + expf(activation_exponent<KIND>(x)));
+}
+
+__global__ void __launch_bounds__(FINISH_THREADS)
+    finish_kernel(const __grid_constant__ struct matmul_args a, const struct rounded from,
+                  const struct rounded_part part)
+{
+    uint32_t row = blockIdx.y, n = blockIdx.x * FINISH_THREADS + threadIdx.x;
+    uint32_t outputs = a.gated ? a.w.n / 2 : a.w.n;
+    grid_wait();
+    grid_trigger();
+    if (n >= outputs)
+        return;
+    float y = finish_sum(a, from, part, row, n);
+    if (a.gated || a.activates)
+        y = a.activation == ACTIVATE_SILU ? finish_activate<ACTIVATE_SILU>(y)
+                                          : finish_activate<ACTIVATE_GELU_TANH>(y);
+    if (a.gated)
+        y *= finish_sum(a, from, part, row, outputs + n);
+    size_t at = (size_t)(part.first + row) * a.y_stride + n;
+    if (a.adds)
+        y += load_value(a.y, at, a.y_dtype);
+    store_value(a.y, at, a.y_dtype, y);
+}
+
+cudaError_t rounded_finish(const struct matmul_args *a, const struct rounded *from,
+                           struct rounded_part part, cudaStream_t stream)
+{
+    uint32_t outputs = a->gated ? a->w.n / 2 : a->w.n;
+    return launch(finish_kernel, dim3(ceil_div(outputs, FINISH_THREADS), part.count),
+                  FINISH_THREADS, 0, stream, *a, *from, part);
+}

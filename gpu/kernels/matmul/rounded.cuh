@@ -1,0 +1,56 @@
+/* Rounded inputs in the scratch of a product, and what is behind a product that knows no scales.
+ *
+ * Where things lie in matmul_args.scratch, of weights whose inputs are rounded:
+ *     [rows][stride] bytes   e4m3(x / s), each row followed by zeros up to `stride`
+ *     float32 s              by pieces of rows that are one product, in each [groups][rows]; one
+ *                            group where a row has one scale, whoever made it
+ *     float32                the weights' scales as cuBLASLt wants them, where they lie otherwise:
+ *                            one for each output, or rows of blocks a multiple of 4 apart
+ *     [raw rows][n] float32  sums that are yet to be scaled or activated
+ * and of others the elements of some rows of w in 16 bits (matmul_widened). */
+#pragma once
+
+#include "gpu/kernels/matmul/matmul.cuh"
+
+#define RAW_ROWS_MAX MATMUL_GATED_MAX /* of steps that decode: their sums are scaled behind */
+#define LT_BLOCK 128                  /* rows, columns of cuBLASLt's blocks */
+
+struct rounded {
+    uint8_t *bytes;
+    float *scales, *spread, *raw;
+    uint32_t stride, groups;
+    uint32_t rows;    /* of the arrays: a multiple of 4, as cuBLASLt has it with blocks */
+    uint32_t piece;   /* rows of a product; a multiple of 4, or all rows. The last may have fewer */
+    uint32_t columns; /* of `spread`; 0: nothing is spread */
+    size_t total;     /* bytes */
+};
+
+/* `base` may be NULL: the size alone. */
+struct rounded rounded_cut(const struct weight *w, uint32_t rows, void *base);
+bool rounded_can(const struct matmul_args *args);
+/* Rounds max rows of x, and spreads the weights' scales where columns are asked for. */
+cudaError_t rounded_make(const struct matmul_args *args, const struct rounded *to,
+                         cudaStream_t stream);
+
+/* y becomes what the args say, of sums in raw that are yet to be scaled by row and column, or that
+ * have been: `count` rows from `first` on. */
+struct rounded_part {
+    uint32_t first, count;
+    bool scaled;
+};
+cudaError_t rounded_finish(const struct matmul_args *args, const struct rounded *from,
+                           struct rounded_part part, cudaStream_t stream);
+
+/* Where a piece's scales begin, and how many rows it has; host and device. */
+__host__ __device__ __forceinline__ uint32_t rounded_piece_rows(const struct rounded &r,
+                                                                uint32_t first)
+{
+    return r.rows - first < r.piece ? r.rows - first : r.piece;
+}
+
+__host__ __device__ __forceinline__ size_t rounded_scale_at(const struct rounded &r, uint32_t row,
+                                                            uint32_t group)
+{
+    uint32_t first = row / r.piece * r.piece;
+    return (size_t)first * r.groups + (size_t)group * rounded_piece_rows(r, first) + (row - first);
+}
