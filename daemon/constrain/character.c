@@ -1,0 +1,185 @@
+#include "daemon/constrain/character.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol/base/utf8.h"
+
+void character_add(struct character_set *set, uint32_t low, uint32_t high)
+{
+    if (set->count == CHARACTER_RANGES_MAX)
+        character_sort(set);
+    if (set->count == CHARACTER_RANGES_MAX) {
+        set->full = true;
+        return;
+    }
+    set->ranges[set->count++] = (struct character_range){low, high};
+}
+
+void character_merge(struct character_set *set, const struct character_set *other)
+{
+    for (uint32_t i = 0; i < other->count; i++)
+        character_add(set, other->ranges[i].low, other->ranges[i].high);
+    set->full |= other->full;
+}
+
+static int by_low(const void *left, const void *right)
+{
+    uint32_t a = ((const struct character_range *)left)->low;
+    uint32_t b = ((const struct character_range *)right)->low;
+    return a < b ? -1 : a > b;
+}
+
+void character_sort(struct character_set *set)
+{
+    uint32_t used = 0;
+    qsort(set->ranges, set->count, sizeof(set->ranges[0]), by_low);
+    for (uint32_t i = 0; i < set->count; i++) {
+        struct character_range range = set->ranges[i];
+        if (used > 0 && range.low <= set->ranges[used - 1].high + 1) {
+            if (range.high > set->ranges[used - 1].high)
+                set->ranges[used - 1].high = range.high;
+        } else {
+            set->ranges[used++] = range;
+        }
+    }
+    set->count = used;
+}
+
+void character_invert(struct character_set *set)
+{
+    struct character_set other = {.full = set->full};
+    uint32_t low = 0;
+    character_sort(set);
+    for (uint32_t i = 0; i < set->count; i++) {
+        if (set->ranges[i].low > low)
+            character_add(&other, low, set->ranges[i].low - 1);
+        low = set->ranges[i].high + 1;
+    }
+    if (low <= CHARACTER_MAX)
+        character_add(&other, low, CHARACTER_MAX);
+    *set = other;
+}
+
+static size_t encode(uint32_t character, uint8_t *bytes)
+{
+    if (character < 0x80) {
+        bytes[0] = (uint8_t)character;
+        return 1;
+    }
+    size_t length = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+    for (size_t i = length - 1; i > 0; i--, character >>= 6)
+        bytes[i] = (uint8_t)(0x80 | (character & 0x3f));
+    bytes[0] = (uint8_t)((0xf00u >> length) | character);
+    return length;
+}
+
+/* A range whose ends have equally many bytes, of which all but the last differing one run through
+ * all continuations: one edge for each byte. */
+static void sequence(struct grammar *grammar, uint32_t from, uint32_t to, const uint8_t *low,
+                     const uint8_t *high, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        from = grammar_bytes(grammar, from, i + 1 == length ? to : GRAMMAR_NONE, low[i], high[i]);
+}
+
+/* Cut where a byte before the last would not run through all of its continuations. */
+static void utf8_range(struct grammar *grammar, uint32_t from, uint32_t to, uint32_t low,
+                       uint32_t high)
+{
+    static const uint32_t last_of[] = {0x7f, 0x7ff, 0xffff, CHARACTER_MAX};
+    while (low <= high && !grammar->code) {
+        uint32_t end = high;
+        for (unsigned i = 0; i < 4; i++)
+            if (low <= last_of[i] && end > last_of[i])
+                end = last_of[i];
+        for (unsigned bits = 6; bits <= 18 && low >= 0x80; bits += 6) {
+            uint32_t mask = (1u << bits) - 1;
+            if ((low & ~mask) == (end & ~mask))
+                break;
+            if (low & mask) {
+                end = low | mask;
+                break;
+            }
+            if ((end & mask) != mask)
+                end = (end & ~mask) - 1;
+        }
+        uint8_t first[4], last[4];
+        size_t length = encode(low, first);
+        encode(end, last);
+        sequence(grammar, from, to, first, last, length);
+        low = end + 1;
+    }
+}
+
+static void bare(struct grammar *grammar, uint32_t from, uint32_t to, uint32_t low, uint32_t high)
+{
+    if (low < 0xd800)
+        utf8_range(grammar, from, to, low, high < 0xd800 ? high : 0xd7ff);
+    if (high > 0xdfff)
+        utf8_range(grammar, from, to, low > 0xdfff ? low : 0xe000, high);
+}
+
+static void escaped(struct grammar *grammar, uint32_t from, uint32_t to, uint32_t character)
+{
+    static const char *const names = "\"\\bfnrt", *const meant = "\"\\\b\f\n\r\t";
+    const char *found = character ? strchr(meant, (int)character) : NULL;
+    from = grammar_word(grammar, from, "\\");
+    if (found) {
+        uint8_t name = (uint8_t)names[found - meant];
+        grammar_bytes(grammar, from, to, name, name);
+        return;
+    }
+    uint8_t digit = "0123456789abcdef"[character & 15];
+    from = grammar_word(grammar, from, character < 16 ? "u000" : "u001");
+    grammar_bytes(grammar, from, to, digit, digit);
+}
+
+static void in_json(struct grammar *grammar, uint32_t from, uint32_t to, uint32_t low,
+                    uint32_t high)
+{
+    static const struct character_range raw[] = {
+        {' ', '!'}, {'#', '['}, {']', CHARACTER_MAX}};
+    for (uint32_t character = low; character < ' ' && character <= high; character++)
+        escaped(grammar, from, to, character);
+    if (low <= '"' && high >= '"')
+        escaped(grammar, from, to, '"');
+    if (low <= '\\' && high >= '\\')
+        escaped(grammar, from, to, '\\');
+    for (unsigned i = 0; i < 3; i++)
+        if (low <= raw[i].high && high >= raw[i].low)
+            bare(grammar, from, to, low > raw[i].low ? low : raw[i].low,
+                 high < raw[i].high ? high : raw[i].high);
+}
+
+uint32_t character_edges(struct grammar *grammar, uint32_t from, uint32_t to,
+                         struct character_set *set, enum character_form form)
+{
+    character_sort(set);
+    if (set->full)
+        grammar_fail(grammar, ERR_TOO_LARGE, "a class of more than %u ranges of characters",
+                     CHARACTER_RANGES_MAX);
+    if (to == GRAMMAR_NONE)
+        to = grammar_node(grammar);
+    for (uint32_t i = 0; i < set->count && !grammar->code; i++) {
+        if (form == CHARACTER_BARE)
+            bare(grammar, from, to, set->ranges[i].low, set->ranges[i].high);
+        else
+            in_json(grammar, from, to, set->ranges[i].low, set->ranges[i].high);
+    }
+    return to;
+}
+
+bool character_next(const char *text, size_t length, size_t *at, uint32_t *ret_character)
+{
+    const unsigned char *bytes = (const unsigned char *)text + *at;
+    size_t count = utf8_length(bytes, length - *at);
+    if (count == 0)
+        return false;
+    uint32_t character = count == 1 ? bytes[0] : bytes[0] & (0x7fu >> count);
+    for (size_t i = 1; i < count; i++)
+        character = character << 6 | (bytes[i] & 0x3f);
+    *at += count;
+    *ret_character = character;
+    return true;
+}

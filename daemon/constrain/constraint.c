@@ -1,0 +1,199 @@
+#include "daemon/constrain/constraint.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "daemon/constrain/mask.h"
+#include "daemon/constrain/pattern.h"
+#include "daemon/constrain/schema.h"
+
+struct constraint {
+    struct grammar grammar;
+    struct machine machine;
+    const struct vocabulary *vocabulary;
+    pthread_mutex_t lock;
+};
+
+static int build(struct grammar *grammar, enum constraint_kind kind, const char *text,
+                 size_t length)
+{
+    uint32_t start = grammar_node(grammar), end = start;
+    switch (kind) {
+    case CONSTRAINT_JSON:
+        end = json_any(grammar, start);
+        break;
+    case CONSTRAINT_OBJECT:
+        end = json_any_object(grammar, start);
+        break;
+    case CONSTRAINT_SCHEMA:
+        end = schema_build(grammar, start, text, length);
+        break;
+    case CONSTRAINT_PATTERN:
+        end = pattern_build(grammar, start, text, length, PATTERN_WHOLE, CHARACTER_BARE, "pattern");
+        break;
+    case CONSTRAINT_CHOICE:
+        end = schema_choices(grammar, start, text, length);
+        break;
+    }
+    grammar_final(grammar, end);
+    return grammar_finish(grammar, start);
+}
+
+int constraint_new(enum constraint_kind kind, const char *text, size_t length,
+                   const struct vocabulary *vocabulary, struct constraint **ret_constraint,
+                   struct error *error)
+{
+    struct error own; /* texts are kept while building, whether or not the caller wants them */
+    if (length > CONSTRAINT_TEXT_MAX)
+        return error_limit(error, ERR_TOO_LARGE, CONSTRAINT_TEXT_MAX, length,
+                           "a constraint of more than %zu bytes", CONSTRAINT_TEXT_MAX);
+    struct constraint *constraint = calloc(1, sizeof(*constraint));
+    if (!constraint)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a constraint");
+    grammar_init(&constraint->grammar, error ? error : &own);
+    int code = build(&constraint->grammar, kind, text, length);
+    if (code == 0)
+        code = machine_init(&constraint->machine, &constraint->grammar, error);
+    if (code == 0 && pthread_mutex_init(&constraint->lock, NULL))
+        code = error_set(error, ERR_NO_MEMORY, "no lock for a constraint");
+    if (code) {
+        machine_free(&constraint->machine);
+        grammar_free(&constraint->grammar);
+        free(constraint);
+        return code;
+    }
+    constraint->grammar.error = NULL;
+    constraint->vocabulary = vocabulary;
+    *ret_constraint = constraint;
+    return 0;
+}
+
+void constraint_free(struct constraint *constraint)
+{
+    if (!constraint)
+        return;
+    pthread_mutex_destroy(&constraint->lock);
+    machine_free(&constraint->machine);
+    grammar_free(&constraint->grammar);
+    free(constraint);
+}
+
+static void hold(struct constraint *constraint, struct machine_state *state,
+                 struct constraint_place *ret_place)
+{
+    pthread_mutex_lock(&constraint->lock);
+    state->holds++;
+    pthread_mutex_unlock(&constraint->lock);
+    ret_place->state = state;
+}
+
+void constraint_start(struct constraint *constraint, struct constraint_place *ret_place)
+{
+    hold(constraint, constraint->machine.start, ret_place);
+}
+
+void constraint_copy(struct constraint *constraint, const struct constraint_place *place,
+                     struct constraint_place *ret_place)
+{
+    hold(constraint, place->state, ret_place);
+}
+
+void constraint_drop(struct constraint *constraint, struct constraint_place *place)
+{
+    if (!place->state)
+        return;
+    pthread_mutex_lock(&constraint->lock);
+    place->state->holds--;
+    pthread_mutex_unlock(&constraint->lock);
+    place->state = NULL;
+}
+
+static void add_ends(const struct vocabulary *vocabulary, uint32_t *bits,
+                     struct constraint_allowed *allowed)
+{
+    for (uint32_t i = 0; i < vocabulary->ends_count; i++) {
+        uint32_t end = (uint32_t)vocabulary->ends[i];
+        allowed->count += !(bits[end / 32] >> end % 32 & 1);
+        bits[end / 32] |= 1u << end % 32;
+        allowed->only = vocabulary->ends[i];
+    }
+}
+
+int constraint_mask(struct constraint *constraint, const struct constraint_place *place,
+                    uint32_t *bits, struct constraint_allowed *ret_allowed, struct error *error)
+{
+    struct constraint_allowed allowed = {.ends = place->state->ends, .only = -1};
+    int code = 0;
+    pthread_mutex_lock(&constraint->lock);
+    machine_begin(&constraint->machine);
+    if (!place->state->mask)
+        code = mask_make(&constraint->machine, place->state, constraint->vocabulary, bits, error);
+    if (code == 0) {
+        const struct machine_mask *mask = place->state->mask;
+        mask_copy(mask, constraint->vocabulary, bits);
+        allowed.count = mask->count;
+        if (mask->count)
+            allowed.only = (int32_t)mask->only;
+    }
+    pthread_mutex_unlock(&constraint->lock);
+    if (code)
+        return code;
+    if (allowed.ends)
+        add_ends(constraint->vocabulary, bits, &allowed);
+    if (allowed.count != 1)
+        allowed.only = -1;
+    *ret_allowed = allowed;
+    return 0;
+}
+
+int constraint_read(struct constraint *constraint, struct constraint_place *place,
+                    const char *bytes, size_t length, struct error *error)
+{
+    struct machine *machine = &constraint->machine;
+    int code = 0;
+    pthread_mutex_lock(&constraint->lock);
+    machine_begin(machine);
+    struct machine_state *state = place->state;
+    for (size_t i = 0; i < length && code == 0; i++) {
+        state = machine_step(machine, state, (uint8_t)bytes[i], error);
+        if (!state)
+            code = -ERR_TOO_LARGE;
+        else if (state == &machine->dead)
+            code = error_set(error, ERR_BAD_TOKEN, "byte %zu may not come here", i);
+    }
+    if (code == 0) {
+        place->state->holds--;
+        state->holds++;
+        place->state = state;
+    }
+    pthread_mutex_unlock(&constraint->lock);
+    return code;
+}
+
+int constraint_advance(struct constraint *constraint, struct constraint_place *place,
+                       int32_t token, struct error *error)
+{
+    const struct vocabulary *vocabulary = constraint->vocabulary;
+    if (token < 0 || (uint32_t)token >= vocabulary->tokens)
+        return error_set(error, ERR_BAD_TOKEN, "token %d is not in the vocabulary", token);
+    for (uint32_t i = 0; i < vocabulary->ends_count; i++)
+        if (vocabulary->ends[i] == token && place->state->ends)
+            return 0;
+    uint32_t from = vocabulary->offset[token], to = vocabulary->offset[token + 1];
+    if (from == to)
+        return error_set(error, ERR_BAD_TOKEN, "token %d may not come here", token);
+    return constraint_read(constraint, place, vocabulary->bytes + from, to - from, error);
+}
+
+bool constraint_may_end(const struct constraint_place *place)
+{
+    return place->state->ends;
+}
+
+uint64_t constraint_states(struct constraint *constraint)
+{
+    pthread_mutex_lock(&constraint->lock);
+    uint64_t made = constraint->machine.made;
+    pthread_mutex_unlock(&constraint->lock);
+    return made;
+}

@@ -1,0 +1,24 @@
+/* Between machine.c and machine_store.c. One thread at a time. */
+#pragma once
+
+#include "daemon/constrain/machine.h"
+
+#define FRAME_SLOTS 8192u
+#define STATE_SLOTS 4096u
+
+static inline uint32_t mix(uint32_t a, uint32_t b)
+{
+    uint64_t x = ((uint64_t)a << 32 | b) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(x >> 32) ^ (uint32_t)(x >> 17);
+}
+
+static inline uint32_t frame_slot(uint32_t edge, uint32_t parent, uint32_t count)
+{
+    return mix(mix(edge, parent), count) % FRAME_SLOTS;
+}
+
+/* The set that is being made: a configuration more, all that follows from it, the state of it. */
+bool machine_add(struct machine *machine, uint32_t node, uint32_t frame);
+bool machine_close(struct machine *machine);
+struct machine_state *machine_intern(struct machine *machine); /* NULL: no room */
+void machine_state_free(struct machine *machine, struct machine_state *state);

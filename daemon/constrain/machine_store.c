@@ -1,0 +1,133 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/constrain/machine_inner.h"
+#include "daemon/constrain/mask.h"
+
+static int by_node(const void *left, const void *right)
+{
+    const struct machine_config *a = left, *b = right;
+    if (a->node != b->node)
+        return a->node < b->node ? -1 : 1;
+    return a->frame < b->frame ? -1 : a->frame > b->frame;
+}
+
+static uint64_t hash_of(const struct machine_config *set, uint32_t count, bool ends)
+{
+    uint64_t hash = ends ? 1 : 2;
+    for (uint32_t i = 0; i < count; i++) {
+        hash = (hash ^ ((uint64_t)set[i].node << 32 | set[i].frame)) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+static size_t size_of(uint32_t count)
+{
+    return sizeof(struct machine_state) + count * sizeof(struct machine_config);
+}
+
+struct machine_state *machine_intern(struct machine *machine)
+{
+    uint32_t count = machine->kept_count;
+    size_t set_bytes = count * sizeof(machine->kept[0]);
+    qsort(machine->kept, count, sizeof(machine->kept[0]), by_node);
+    uint64_t hash = hash_of(machine->kept, count, machine->ends);
+    struct machine_state **slot = &machine->state_index[hash % STATE_SLOTS];
+    for (struct machine_state *state = *slot; state; state = state->same)
+        if (state->hash == hash && state->count == count && state->ends == machine->ends &&
+            !memcmp(state->set, machine->kept, set_bytes))
+            return state;
+    if (machine->bytes + size_of(count) > MACHINE_BYTES_MAX)
+        return NULL;
+    struct machine_state *state = malloc(size_of(count));
+    if (!state)
+        return NULL;
+    *state = (struct machine_state){.count = count,
+                                    .hash = hash,
+                                    .next = machine->states,
+                                    .same = *slot,
+                                    .ends = machine->ends};
+    memcpy(state->set, machine->kept, set_bytes);
+    machine->states = *slot = state;
+    machine->bytes += size_of(count);
+    machine->made++;
+    return state;
+}
+
+void machine_state_free(struct machine *machine, struct machine_state *state)
+{
+    machine->bytes -= size_of(state->count);
+    if (state->row)
+        machine->bytes -= machine->grammar->classes * sizeof(*state->row);
+    machine->bytes -= mask_bytes(state->mask);
+    free(state->row);
+    free(state->mask);
+    free(state);
+}
+
+/* Frames move down over those that no state reaches. A parent was made before its frames, so one
+ * pass upward finds its new place. False: no memory, and nothing has changed. */
+static bool move_frames(struct machine *machine)
+{
+    uint32_t *place = calloc(machine->frames_used, sizeof(uint32_t)), used = 1;
+    if (!place)
+        return false;
+    for (struct machine_state *state = machine->states; state; state = state->next)
+        for (uint32_t i = 0; i < state->count; i++)
+            place[state->set[i].frame] = 1;
+    for (uint32_t at = machine->frames_used - 1; at > 0; at--)
+        if (place[at])
+            place[machine->frames[at].parent] = 1;
+    place[MACHINE_ROOT] = MACHINE_ROOT;
+    memset(machine->frame_index, 0xff, FRAME_SLOTS * sizeof(uint32_t));
+    for (uint32_t at = 1; at < machine->frames_used; at++) {
+        if (!place[at])
+            continue;
+        struct machine_frame frame = machine->frames[at];
+        frame.parent = place[frame.parent];
+        uint32_t *slot = &machine->frame_index[frame_slot(frame.edge, frame.parent, frame.count)];
+        frame.next = *slot;
+        machine->frames[used] = frame;
+        *slot = place[at] = used++;
+    }
+    for (struct machine_state *state = machine->states; state; state = state->next)
+        for (uint32_t i = 0; i < state->count; i++)
+            state->set[i].frame = place[state->set[i].frame];
+    machine->bytes -= (machine->frames_used - used) * sizeof(struct machine_frame);
+    machine->frames_used = used;
+    free(place);
+    return true;
+}
+
+/* Moving keeps the order of frames, so that sets stay sorted; their hashes change. */
+static void index_again(struct machine *machine)
+{
+    memset(machine->state_index, 0, STATE_SLOTS * sizeof(struct machine_state *));
+    for (struct machine_state *state = machine->states; state; state = state->next) {
+        state->hash = hash_of(state->set, state->count, state->ends);
+        struct machine_state **slot = &machine->state_index[state->hash % STATE_SLOTS];
+        state->same = *slot;
+        *slot = state;
+    }
+}
+
+void machine_begin(struct machine *machine)
+{
+    machine->steps = 0;
+    if (machine->bytes <= MACHINE_KEEP_BYTES)
+        return;
+    for (struct machine_state **link = &machine->states; *link;) {
+        struct machine_state *state = *link;
+        if (state->holds) {
+            if (state->row)
+                memset(state->row, 0, machine->grammar->classes * sizeof(*state->row));
+            link = &state->next;
+        } else {
+            *link = state->next;
+            machine_state_free(machine, state);
+        }
+    }
+    move_frames(machine);
+    index_again(machine);
+}

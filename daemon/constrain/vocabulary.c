@@ -1,0 +1,160 @@
+#include "daemon/constrain/vocabulary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol/base/utf8.h"
+
+struct sorted {
+    const char *bytes;
+    uint32_t length, id;
+};
+
+static int by_bytes(const void *left, const void *right)
+{
+    const struct sorted *a = left, *b = right;
+    int order = memcmp(a->bytes, b->bytes, a->length < b->length ? a->length : b->length);
+    if (order)
+        return order;
+    if (a->length != b->length)
+        return a->length < b->length ? -1 : 1;
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* Characters of a token that is plain all through; 0: it is not, or has too many. */
+static uint32_t plain_characters(const char *bytes, size_t length)
+{
+    uint32_t count = 0;
+    for (size_t at = 0; at < length; count++) {
+        unsigned char first = (unsigned char)bytes[at];
+        size_t step = utf8_length((const unsigned char *)bytes + at, length - at);
+        if (step == 0 || first < ' ' || first == '"' || first == '\\')
+            return 0;
+        at += step;
+    }
+    return count <= VOCABULARY_PLAIN_MAX ? count : 0;
+}
+
+/* Of sorted tokens: each adds the bytes that the one before does not share. */
+static bool make_trie(struct vocabulary *vocabulary, const struct sorted *sorted, uint32_t count,
+                      struct vocabulary_trie *trie)
+{
+    uint32_t path[VOCABULARY_TOKEN_BYTES_MAX + 1], depth = 0;
+    size_t total = 1;
+    for (uint32_t i = 0; i < count; i++)
+        total += sorted[i].length;
+    struct vocabulary_node *nodes = malloc(total * sizeof(*nodes));
+    if (!nodes)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sorted *token = &sorted[i];
+        uint32_t shared = 0;
+        while (i > 0 && shared < token->length && shared < sorted[i - 1].length &&
+               token->bytes[shared] == sorted[i - 1].bytes[shared])
+            shared++;
+        for (; depth > shared; depth--)
+            nodes[path[depth]].skip = trie->count;
+        for (; depth < token->length; trie->count++) {
+            path[++depth] = trie->count;
+            nodes[trie->count] = (struct vocabulary_node){.token = VOCABULARY_NONE,
+                                                          .depth = (uint16_t)depth,
+                                                          .byte = (uint8_t)token->bytes[depth - 1]};
+        }
+        vocabulary->same[token->id] = nodes[path[depth]].token;
+        nodes[path[depth]].token = token->id;
+    }
+    for (; depth > 0; depth--)
+        nodes[path[depth]].skip = trie->count;
+    struct vocabulary_node *fit = realloc(nodes, (trie->count + 1) * sizeof(*nodes));
+    trie->nodes = fit ? fit : nodes;
+    return true;
+}
+
+static bool make_tries(struct vocabulary *vocabulary)
+{
+    struct sorted *sorted = malloc((size_t)vocabulary->tokens * 2 * sizeof(*sorted));
+    struct sorted *rest = sorted ? sorted + vocabulary->tokens : NULL;
+    uint32_t plain_count = 0, rest_count = 0;
+    for (uint32_t id = 0; sorted && id < vocabulary->tokens; id++) {
+        struct sorted token = {vocabulary->bytes + vocabulary->offset[id],
+                               vocabulary->offset[id + 1] - vocabulary->offset[id], id};
+        uint32_t characters = plain_characters(token.bytes, token.length);
+        if (token.length == 0)
+            continue;
+        for (uint32_t n = characters; characters && n <= VOCABULARY_PLAIN_MAX; n++)
+            vocabulary->plain_mask[(size_t)n * vocabulary->words + id / 32] |= 1u << id % 32;
+        if (characters)
+            sorted[plain_count++] = token;
+        else
+            rest[rest_count++] = token;
+    }
+    if (sorted) {
+        qsort(sorted, plain_count, sizeof(*sorted), by_bytes);
+        qsort(rest, rest_count, sizeof(*rest), by_bytes);
+    }
+    bool made = sorted && make_trie(vocabulary, sorted, plain_count, &vocabulary->plain) &&
+                make_trie(vocabulary, rest, rest_count, &vocabulary->rest);
+    free(sorted);
+    return made;
+}
+
+static bool copy_tokens(struct vocabulary *vocabulary, const struct vocabulary_token *tokens)
+{
+    size_t total = 0;
+    for (uint32_t id = 0; id < vocabulary->tokens; id++)
+        if (tokens[id].bytes && tokens[id].length <= VOCABULARY_TOKEN_BYTES_MAX)
+            total += tokens[id].length;
+    vocabulary->bytes = malloc(total + 1);
+    if (!vocabulary->bytes)
+        return false;
+    uint32_t used = 0;
+    for (uint32_t id = 0; id < vocabulary->tokens; id++) {
+        vocabulary->offset[id] = used;
+        if (!tokens[id].bytes || tokens[id].length > VOCABULARY_TOKEN_BYTES_MAX)
+            continue;
+        memcpy(vocabulary->bytes + used, tokens[id].bytes, tokens[id].length);
+        used += (uint32_t)tokens[id].length;
+    }
+    vocabulary->offset[vocabulary->tokens] = used;
+    return true;
+}
+
+int vocabulary_new(const struct vocabulary_token *tokens, uint32_t count, const int32_t *ends,
+                   uint32_t ends_count, struct vocabulary **ret_vocabulary, struct error *error)
+{
+    if (count == 0 || count > VOCABULARY_TOKENS_MAX || ends_count > VOCABULARY_ENDS_MAX)
+        return error_set(error, ERR_TOO_LARGE, "a vocabulary of %u tokens with %u ends", count,
+                         ends_count);
+    struct vocabulary *vocabulary = calloc(1, sizeof(*vocabulary));
+    if (!vocabulary)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the vocabulary");
+    vocabulary->tokens = count;
+    vocabulary->words = (count + 31) / 32;
+    for (uint32_t i = 0; i < ends_count; i++)
+        if (ends[i] >= 0 && (uint32_t)ends[i] < count)
+            vocabulary->ends[vocabulary->ends_count++] = ends[i];
+    vocabulary->same = malloc(count * sizeof(uint32_t));
+    vocabulary->offset = malloc((count + (size_t)1) * sizeof(uint32_t));
+    vocabulary->plain_mask =
+        calloc((size_t)(VOCABULARY_PLAIN_MAX + 1) * vocabulary->words, sizeof(uint32_t));
+    if (!vocabulary->same || !vocabulary->offset || !vocabulary->plain_mask ||
+        !copy_tokens(vocabulary, tokens) || !make_tries(vocabulary)) {
+        vocabulary_free(vocabulary);
+        return error_set(error, ERR_NO_MEMORY, "no memory for the vocabulary");
+    }
+    *ret_vocabulary = vocabulary;
+    return 0;
+}
+
+void vocabulary_free(struct vocabulary *vocabulary)
+{
+    if (!vocabulary)
+        return;
+    free(vocabulary->plain.nodes);
+    free(vocabulary->rest.nodes);
+    free(vocabulary->same);
+    free(vocabulary->plain_mask);
+    free(vocabulary->offset);
+    free(vocabulary->bytes);
+    free(vocabulary);
+}

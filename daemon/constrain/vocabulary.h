@@ -1,0 +1,54 @@
+/* A model's tokens as constraints see them: bytes in a trie, special tokens left out.
+ *
+ * Tokens that are a few plain characters of a JSON string (whole UTF-8, no quote, no backslash, no
+ * control) stand in a trie of their own and, by how many characters they have, in masks that are
+ * made once: inside a string they are all allowed, and only the others are walked.
+ *
+ * Made once for a model and then read by any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "protocol/base/error.h"
+
+#define VOCABULARY_TOKENS_MAX (1u << 20)
+#define VOCABULARY_TOKEN_BYTES_MAX 1024u /* a longer one is never allowed */
+#define VOCABULARY_PLAIN_MAX 32u         /* characters */
+#define VOCABULARY_ENDS_MAX 16u
+#define VOCABULARY_NONE UINT32_MAX
+
+struct vocabulary_node { /* in the order of a walk */
+    uint32_t skip;       /* the next that is not below this one */
+    uint32_t token;      /* the first of those that end here, or VOCABULARY_NONE */
+    uint16_t depth;      /* from 1 */
+    uint8_t byte;
+};
+
+struct vocabulary_trie {
+    struct vocabulary_node *nodes;
+    uint32_t count;
+};
+
+struct vocabulary_token {
+    const char *bytes; /* NULL or no length: never allowed (special tokens, holes) */
+    size_t length;
+};
+
+struct vocabulary {
+    uint32_t tokens, words; /* words of 32 bits in a mask */
+    struct vocabulary_trie plain, rest;
+    uint32_t *same;       /* of each token: the next of the same bytes, or VOCABULARY_NONE */
+    uint32_t *plain_mask; /* [n * words]: plain tokens of up to n characters */
+    uint32_t *offset;     /* of each token's bytes; one more than tokens */
+    char *bytes;
+    int32_t ends[VOCABULARY_ENDS_MAX]; /* tokens that end an output */
+    uint32_t ends_count;
+};
+
+/* `tokens` by id and its bytes are copied. */
+int vocabulary_new(const struct vocabulary_token *tokens, uint32_t count, const int32_t *ends,
+                   uint32_t ends_count, struct vocabulary **ret_vocabulary, struct error *error);
+void vocabulary_free(struct vocabulary *vocabulary);

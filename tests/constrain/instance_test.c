@@ -1,0 +1,170 @@
+/* Texts that a constraint must take, and texts that it must not; schemas that are refused, and by
+ * which words. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/constrain/constrain_suites.h"
+
+#define J CONSTRAINT_JSON
+#define O CONSTRAINT_OBJECT
+#define S CONSTRAINT_SCHEMA
+#define P CONSTRAINT_PATTERN
+#define C CONSTRAINT_CHOICE
+
+struct instance {
+    enum constraint_kind kind;
+    const char *text;
+    const char *good[8], *bad[10];
+};
+
+static const struct instance instances[] = {
+#include "tests/constrain/instances.def"
+};
+
+struct refusal {
+    enum constraint_kind kind;
+    const char *text, *says;
+};
+
+static const struct refusal refusals[] = {
+    {S, "{\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":3}}}",
+     "schema: #/properties/a: multipleOf: is not supported"},
+    {S, "{\"type\":\"string\",\"format\":\"iri\"}", "#: format: \"iri\" is not supported"},
+    {S, "{\"type\":\"string\",\"pattern\":\"(?=a)\"}", "#/pattern: at byte 1: a group that looks"},
+    {S, "{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "an escape that is not known here"},
+    {S, "{\"type\":\"string\",\"pattern\":\"a^b\"}", "an anchor inside the pattern"},
+    {S, "{\"type\":\"string\",\"pattern\":\"a\",\"maxLength\":3}", "beside minLength or maxLength"},
+    {S, "{\"anyOf\":[{\"type\":\"null\"}],\"type\":\"null\"}", "type: is not supported beside anyOf"},
+    {S, "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "do not differ in type"},
+    {S, "{\"allOf\":[{},{}]}", "of more than one"},
+    {S, "{\"$ref\":\"#/$defs/none\"}", "leads to nothing in this document"},
+    {S, "{\"$ref\":\"http://example.com/\"}", "leads to nothing in this document"},
+    {S, "{\"$ref\":\"#\"}", "nothing finite"},
+    {S, "{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", "leads to itself before anything"},
+    {S, "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}",
+     "nothing finite"},
+    {S, "false", "nothing finite"},
+    {S, "{\"type\":\"integer\",\"minimum\":2,\"maximum\":1}", "nothing finite"},
+    {S, "{\"type\":\"array\",\"minItems\":3,\"maxItems\":1}", "nothing finite"},
+    {S, "{\"type\":\"array\",\"maxItems\":1.5}", "maxItems: must be a whole number"},
+    {S, "{\"type\":\"text\"}", "type: is no type"},
+    {S, "[1]", "is no object and no boolean"},
+    {S, "{\"type\":", "schema: "},
+    {S, "{\"items\":[{}]}", "items: as a list is of an older draft"},
+    {S, "{\"if\":{},\"then\":false}", "if: is not supported"},
+    {P, "a{2,1}", "in the wrong order"},
+    {P, "a{99999999}", "too large"},
+    {P, "[b-a]", "a range without an order"},
+    {P, "(a", "a group without its end"},
+    {P, "a)", "a bracket without its beginning"},
+    {P, "[a", "a class without its end"},
+    {P, "*a", "a quantifier of nothing"},
+    {P, "a\\", "a backslash at the end"},
+    {P, "\\p{L}", "an escape that is not known here"},
+    {P, "[^\\u0000-\\u{10ffff}]", "nothing finite"},
+    {C, "[]", "choices must be a list"},
+    {C, "[\"a\",1]", "a choice must be a text"},
+};
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array[0])))
+
+START_TEST(a_text_is_taken_where_it_meets_the_constraint_and_only_there)
+{
+    const struct instance *one = &instances[_i];
+    struct vocabulary *vocabulary = style_new(STYLE_BYTES);
+    struct constraint *constraint = NULL;
+    struct error error = {0};
+    int code = constraint_new(one->kind, one->text, strlen(one->text), vocabulary, &constraint,
+                              &error);
+    ck_assert_msg(code == 0, "%s: %s", one->text, error.text);
+    for (int i = 0; i < COUNT(one->good) && one->good[i]; i++)
+        ck_assert_msg(meets(constraint, one->good[i], strlen(one->good[i])) == 1,
+                      "%s does not take %s", one->text, one->good[i]);
+    for (int i = 0; i < COUNT(one->bad) && one->bad[i]; i++)
+        ck_assert_msg(meets(constraint, one->bad[i], strlen(one->bad[i])) != 1, "%s takes %s",
+                      one->text, one->bad[i]);
+    constraint_free(constraint);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
+START_TEST(what_is_not_kept_is_refused_by_name)
+{
+    const struct refusal *one = &refusals[_i];
+    struct vocabulary *vocabulary = style_new(STYLE_BYTES);
+    struct constraint *constraint = NULL;
+    struct error error = {0};
+    int code = constraint_new(one->kind, one->text, strlen(one->text), vocabulary, &constraint,
+                              &error);
+    ck_assert_msg(code < 0 && !constraint, "%s is taken", one->text);
+    ck_assert_msg(strstr(error.text, one->says), "%s: %s", one->text, error.text);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
+static int of_repeated(enum constraint_kind kind, const char *begin, const char *part, int times,
+                       const char *end, struct error *error)
+{
+    size_t length = strlen(begin) + strlen(part) * (size_t)times + strlen(end), used = 0;
+    char *text = malloc(length + 1);
+    ck_assert_ptr_nonnull(text);
+    used = strlen(strcpy(text, begin));
+    for (int i = 0; i < times; i++, used += strlen(part))
+        memcpy(text + used, part, strlen(part) + 1);
+    strcpy(text + used, end);
+    struct vocabulary *vocabulary = style_new(STYLE_BYTES);
+    struct constraint *constraint = NULL;
+    int code = constraint_new(kind, text, length, vocabulary, &constraint, error);
+    constraint_free(constraint);
+    vocabulary_free(vocabulary);
+    free(text);
+    return code;
+}
+
+START_TEST(size_and_depth_are_bounded)
+{
+    struct error error = {0};
+    ck_assert_int_eq(of_repeated(S, "\"", "x", 1 << 20, "\"", &error), -ERR_TOO_LARGE);
+    ck_assert_int_lt(of_repeated(S, "", "{\"items\":", 70, "true", &error), 0);
+    ck_assert_int_eq(of_repeated(P, "", "(", 70, ")", &error), -ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(error.text, "nested too deep"));
+    ck_assert_int_eq(of_repeated(P, "", "a", 9000, "", &error), -ERR_TOO_LARGE);
+    ck_assert_int_eq(of_repeated(S, "[", "1,", 70000, "1]", &error), -ERR_TOO_LARGE);
+    /* Each of these is a few bytes that stand for very many, and has to be cheap. */
+    ck_assert_int_eq(of_repeated(P, "", "(a{1000}", 6, "))))))", &error), 0);
+}
+END_TEST
+
+START_TEST(a_text_read_in_too_many_ways_is_an_error_and_not_a_wait)
+{
+    const char *text = "(a?){3000}(a|aa){0,3000}b";
+    struct vocabulary *vocabulary = style_new(STYLE_BYTES);
+    struct constraint *constraint = NULL;
+    struct constraint_place place;
+    struct error error = {0};
+    int code = constraint_new(P, text, strlen(text), vocabulary, &constraint, &error);
+    if (code == 0) {
+        constraint_start(constraint, &place);
+        for (int i = 0; i < 10000 && code == 0; i++)
+            code = constraint_read(constraint, &place, "a", 1, &error);
+        constraint_drop(constraint, &place);
+    }
+    ck_assert_int_eq(code, -ERR_TOO_LARGE);
+    ck_assert_ptr_nonnull(strstr(error.text, "in too many ways"));
+    constraint_free(constraint);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
+Suite *instance_suite(void)
+{
+    Suite *suite = suite_create("instance");
+    TCase *cases = tcase_create("instance");
+    tcase_add_loop_test(cases, a_text_is_taken_where_it_meets_the_constraint_and_only_there, 0,
+                        COUNT(instances));
+    tcase_add_loop_test(cases, what_is_not_kept_is_refused_by_name, 0, COUNT(refusals));
+    tcase_add_test(cases, size_and_depth_are_bounded);
+    tcase_add_test(cases, a_text_read_in_too_many_ways_is_an_error_and_not_a_wait);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
