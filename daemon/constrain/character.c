@@ -138,8 +138,7 @@ static void escaped(struct grammar *grammar, uint32_t from, uint32_t to, uint32_
 static void in_json(struct grammar *grammar, uint32_t from, uint32_t to, uint32_t low,
                     uint32_t high)
 {
-    static const struct character_range raw[] = {
-        {' ', '!'}, {'#', '['}, {']', CHARACTER_MAX}};
+    static const struct character_range raw[] = {{' ', '!'}, {'#', '['}, {']', CHARACTER_MAX}};
     for (uint32_t character = low; character < ' ' && character <= high; character++)
         escaped(grammar, from, to, character);
     if (low <= '"' && high >= '"')

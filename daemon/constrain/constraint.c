@@ -170,8 +170,8 @@ int constraint_read(struct constraint *constraint, struct constraint_place *plac
     return code;
 }
 
-int constraint_advance(struct constraint *constraint, struct constraint_place *place,
-                       int32_t token, struct error *error)
+int constraint_advance(struct constraint *constraint, struct constraint_place *place, int32_t token,
+                       struct error *error)
 {
     const struct vocabulary *vocabulary = constraint->vocabulary;
     if (token < 0 || (uint32_t)token >= vocabulary->tokens)

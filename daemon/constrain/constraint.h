@@ -53,8 +53,8 @@ int constraint_mask(struct constraint *constraint, const struct constraint_place
                     uint32_t *bits, struct constraint_allowed *ret_allowed, struct error *error);
 /* Moves on by a token, or by bytes. ERR_BAD_TOKEN: it may not come here, and the place is as it
  * was. A token that ends an output may come where that may end, and stays there. */
-int constraint_advance(struct constraint *constraint, struct constraint_place *place,
-                       int32_t token, struct error *error);
+int constraint_advance(struct constraint *constraint, struct constraint_place *place, int32_t token,
+                       struct error *error);
 int constraint_read(struct constraint *constraint, struct constraint_place *place,
                     const char *bytes, size_t length, struct error *error);
 bool constraint_may_end(const struct constraint_place *place);

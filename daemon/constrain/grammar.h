@@ -6,8 +6,8 @@
  * recursively as well, but none may call itself before it has read a byte (left recursion).
  *
  * Not a parser's grammar: it has no trees and no priorities, only which bytes may come next. It
- * grows up to GRAMMAR_NODES_MAX and GRAMMAR_EDGES_MAX; the first failure of any call stays, with its
- * text, and later calls do nothing, so that a builder looks once at its end. One thread builds;
+ * grows up to GRAMMAR_NODES_MAX and GRAMMAR_EDGES_MAX; the first failure of any call stays, with
+ * its text, and later calls do nothing, so that a builder looks once at its end. One thread builds;
  * after grammar_finish it does not change, and any thread reads it.
  */
 #pragma once
@@ -47,9 +47,9 @@ struct grammar {
     struct grammar_edge *edges;
     uint32_t nodes_used, nodes_room, edges_used, edges_room;
     uint32_t start;
-    uint32_t classes;          /* bytes that no edge tells apart are one class */
-    uint8_t class_of[256];     /* set by grammar_finish */
-    uint8_t class_first[256];  /* a byte of each */
+    uint32_t classes;              /* bytes that no edge tells apart are one class */
+    uint8_t class_of[256];         /* set by grammar_finish */
+    uint8_t class_first[256];      /* a byte of each */
     uint32_t text, any, canonical; /* rules made once: GRAMMAR_NONE until somebody asks */
     int code;
     struct error *error;

@@ -84,7 +84,8 @@ static void prune(struct grammar *grammar, const bool *ends)
     for (uint32_t node = 0; node < grammar->nodes_used; node++)
         for (uint32_t *link = &grammar->nodes[node].first; *link != GRAMMAR_NONE;) {
             struct grammar_edge *edge = &grammar->edges[*link];
-            if (edge->kind == EDGE_CALL && (edge->max == 0 || (edge->min == 0 && !ends[edge->rule])))
+            if (edge->kind == EDGE_CALL &&
+                (edge->max == 0 || (edge->min == 0 && !ends[edge->rule])))
                 edge->kind = EDGE_NOTHING;
             if (!ends[edge->to] || (edge->kind == EDGE_CALL && !ends[edge->rule]))
                 *link = edge->next;
@@ -225,8 +226,8 @@ static void divide_bytes(struct grammar *grammar)
                 continue;
             cut[edge->low] = cut[edge->high + 1] = true;
             grammar->nodes[node].reads = true;
-            if (edge->high >= 0x80 || (edge->high >= ' ' && !(edge->low == edge->high &&
-                                                              strchr("\"\\", edge->low))))
+            if (edge->high >= 0x80 ||
+                (edge->high >= ' ' && !(edge->low == edge->high && strchr("\"\\", edge->low))))
                 grammar->nodes[node].common = true;
         }
     grammar->classes = 0;

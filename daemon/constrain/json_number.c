@@ -113,8 +113,7 @@ static void fraction(const struct range *range, struct front front)
                       '0');
         ends(range, &front, place + 1);
         if (front.node[0][0] != GRAMMAR_NONE)
-            grammar_nothing(grammar,
-                            some_digits(grammar, front.node[0][0], 0, JSON_DIGITS_MAX / 2),
+            grammar_nothing(grammar, some_digits(grammar, front.node[0][0], 0, JSON_DIGITS_MAX / 2),
                             range->to);
         front.node[0][0] = GRAMMAR_NONE;
     }
@@ -145,10 +144,10 @@ static void sizes(struct range *range, uint32_t from)
     uint32_t end = some_digits(range->grammar, first, range->low.wholes, JSON_DIGITS_MAX);
     grammar_nothing(range->grammar, end, range->to);
     if (!range->whole)
-        grammar_nothing(range->grammar,
-                        some_digits(range->grammar, grammar_word(range->grammar, end, "."), 1,
-                                    JSON_DIGITS_MAX),
-                        range->to);
+        grammar_nothing(
+            range->grammar,
+            some_digits(range->grammar, grammar_word(range->grammar, end, "."), 1, JSON_DIGITS_MAX),
+            range->to);
 }
 
 /* Sizes from low to high, either of which may be open or, the high one, none. */

@@ -76,8 +76,8 @@ uint32_t json_text_rule(struct grammar *grammar)
 {
     if (grammar->text != GRAMMAR_NONE)
         return grammar->text;
-    struct character_set raw = {
-        .ranges = {{' ', '!'}, {'#', '['}, {']', CHARACTER_MAX}}, .count = 3};
+    struct character_set raw = {.ranges = {{' ', '!'}, {'#', '['}, {']', CHARACTER_MAX}},
+                                .count = 3};
     uint32_t rule = grammar->text = grammar_node(grammar);
     uint32_t end = character_edges(grammar, rule, GRAMMAR_NONE, &raw, CHARACTER_BARE);
     uint32_t escape = grammar_word(grammar, rule, "\\");

@@ -4,8 +4,8 @@
 #include "daemon/constrain/grammar.h"
 #include "protocol/base/json.h"
 
-#define JSON_ANY_DEPTH 24u   /* of arrays and objects in a value that may be any */
-#define JSON_DIGITS_MAX 64u  /* of a number, on either side of its point */
+#define JSON_ANY_DEPTH 24u  /* of arrays and objects in a value that may be any */
+#define JSON_DIGITS_MAX 64u /* of a number, on either side of its point */
 
 struct number_bounds {
     bool has_low, has_high, open_low, open_high; /* open: the bound itself is outside */

@@ -113,7 +113,8 @@ static bool escape(struct pattern_text *in, bool in_class, uint32_t *ret_value, 
         return unicode_escape(in, ret_value);
     else if (name == 'b' && in_class)
         *ret_value = '\b';
-    else if (name == '0' && (in->at == in->length || in->text[in->at] < '0' || in->text[in->at] > '9'))
+    else if (name == '0' &&
+             (in->at == in->length || in->text[in->at] < '0' || in->text[in->at] > '9'))
         *ret_value = 0;
     else if (name == 'c' && in->at < in->length && (in->text[in->at] | 0x20) >= 'a' &&
              (in->text[in->at] | 0x20) <= 'z')

@@ -265,8 +265,8 @@ static uint32_t of_types(struct schema_reader *reader, uint32_t from, const json
         grammar_nothing(grammar, grammar_word(grammar, from, "false"), join);
     }
     if (types & (TYPE_INTEGER | TYPE_NUMBER))
-        grammar_nothing(grammar,
-                        schema_number(reader, from, schema, !(types & TYPE_NUMBER), path), join);
+        grammar_nothing(grammar, schema_number(reader, from, schema, !(types & TYPE_NUMBER), path),
+                        join);
     if (types & TYPE_STRING)
         grammar_nothing(grammar, schema_string(reader, from, schema, path), join);
     if (types & TYPE_ARRAY)

@@ -1,11 +1,11 @@
 /* JSON Schema, draft 2020-12, as part of a grammar.
  *
  * Kept: type, enum, const, properties, required, additionalProperties, items, prefixItems,
- * minItems, maxItems, minLength, maxLength, pattern (found anywhere), format (those of formats.def),
- * minimum, maximum, exclusiveMinimum, exclusiveMaximum, anyOf, oneOf whose branches exclude each
- * other by type, allOf of one, $ref within the document, $defs; true and false. Every other
- * assertion, and those beside each other that would have to be intersected, is refused with its
- * path and name. Annotations and unknown keywords pass. One thread.
+ * minItems, maxItems, minLength, maxLength, pattern (found anywhere), format (those of
+ * formats.def), minimum, maximum, exclusiveMinimum, exclusiveMaximum, anyOf, oneOf whose branches
+ * exclude each other by type, allOf of one, $ref within the document, $defs; true and false. Every
+ * other assertion, and those beside each other that would have to be intersected, is refused with
+ * its path and name. Annotations and unknown keywords pass. One thread.
  */
 #pragma once
 

@@ -10,8 +10,8 @@ static uint32_t element(struct schema_reader *reader, struct list *list, const j
                         const struct schema_path *path)
 {
     uint32_t start = list->count ? json_comma(reader->grammar, list->at) : list->at;
-    list->at = schema ? schema_value(reader, start, schema, path)
-                      : json_any(reader->grammar, start);
+    list->at =
+        schema ? schema_value(reader, start, schema, path) : json_any(reader->grammar, start);
     if (++list->count >= list->min)
         grammar_bytes(reader->grammar, list->at, list->end, ']', ']');
     return list->at;
@@ -27,8 +27,8 @@ static void others(struct schema_reader *reader, struct list *list, const json *
     if (list->count == 0)
         element(reader, list, schema, path);
     uint32_t rule = grammar_node(grammar), start = json_comma(grammar, rule);
-    grammar_final(grammar, schema ? schema_value(reader, start, schema, path)
-                                  : json_any(grammar, start));
+    grammar_final(grammar,
+                  schema ? schema_value(reader, start, schema, path) : json_any(grammar, start));
     uint32_t min = list->min > list->count ? list->min - list->count : 0;
     uint32_t max = list->max == GRAMMAR_UNBOUNDED ? list->max : list->max - list->count;
     uint32_t after = grammar_call(grammar, list->at, GRAMMAR_NONE, rule, min, max);

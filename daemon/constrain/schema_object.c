@@ -145,7 +145,8 @@ uint32_t schema_object(struct schema_reader *reader, uint32_t from, const json *
                        const struct schema_path *path)
 {
     struct grammar *grammar = reader->grammar;
-    const json *properties = json_get(schema, "properties"), *required = json_get(schema, "required");
+    const json *properties = json_get(schema, "properties"),
+               *required = json_get(schema, "required");
     const json *extra = json_get(schema, "additionalProperties");
     struct schema_path here = {path, "properties"};
     struct members members = {grammar_word(grammar, from, "{"), GRAMMAR_NONE};

@@ -9,9 +9,9 @@
 Suite *instance_suite(void);
 Suite *mask_suite(void);
 
-#define STYLE_BYTES 0   /* each byte */
-#define STYLE_WORDS 1   /* bytes, and pieces that JSON is made of */
-#define STYLE_SPLIT 2   /* bytes, and pieces that begin or end within a character */
+#define STYLE_BYTES 0 /* each byte */
+#define STYLE_WORDS 1 /* bytes, and pieces that JSON is made of */
+#define STYLE_SPLIT 2 /* bytes, and pieces that begin or end within a character */
 #define STYLES 3
 #define END_TOKEN 256 /* of all styles */
 

@@ -34,7 +34,8 @@ static const struct refusal refusals[] = {
     {S, "{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "an escape that is not known here"},
     {S, "{\"type\":\"string\",\"pattern\":\"a^b\"}", "an anchor inside the pattern"},
     {S, "{\"type\":\"string\",\"pattern\":\"a\",\"maxLength\":3}", "beside minLength or maxLength"},
-    {S, "{\"anyOf\":[{\"type\":\"null\"}],\"type\":\"null\"}", "type: is not supported beside anyOf"},
+    {S, "{\"anyOf\":[{\"type\":\"null\"}],\"type\":\"null\"}",
+     "type: is not supported beside anyOf"},
     {S, "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "do not differ in type"},
     {S, "{\"allOf\":[{},{}]}", "of more than one"},
     {S, "{\"$ref\":\"#/$defs/none\"}", "leads to nothing in this document"},
@@ -74,8 +75,8 @@ START_TEST(a_text_is_taken_where_it_meets_the_constraint_and_only_there)
     struct vocabulary *vocabulary = style_new(STYLE_BYTES);
     struct constraint *constraint = NULL;
     struct error error = {0};
-    int code = constraint_new(one->kind, one->text, strlen(one->text), vocabulary, &constraint,
-                              &error);
+    int code =
+        constraint_new(one->kind, one->text, strlen(one->text), vocabulary, &constraint, &error);
     ck_assert_msg(code == 0, "%s: %s", one->text, error.text);
     for (int i = 0; i < COUNT(one->good) && one->good[i]; i++)
         ck_assert_msg(meets(constraint, one->good[i], strlen(one->good[i])) == 1,
@@ -94,8 +95,8 @@ START_TEST(what_is_not_kept_is_refused_by_name)
     struct vocabulary *vocabulary = style_new(STYLE_BYTES);
     struct constraint *constraint = NULL;
     struct error error = {0};
-    int code = constraint_new(one->kind, one->text, strlen(one->text), vocabulary, &constraint,
-                              &error);
+    int code =
+        constraint_new(one->kind, one->text, strlen(one->text), vocabulary, &constraint, &error);
     ck_assert_msg(code < 0 && !constraint, "%s is taken", one->text);
     ck_assert_msg(strstr(error.text, one->says), "%s: %s", one->text, error.text);
     vocabulary_free(vocabulary);
