@@ -4,8 +4,8 @@
 #include <string.h>
 
 static int walk(struct machine *machine, struct machine_state *state,
-                const struct vocabulary *vocabulary, const struct vocabulary_trie *trie,
-                uint32_t *bits, struct error *error)
+                const struct vocabulary_trie *trie, const uint32_t *same, uint32_t *bits,
+                struct error *error)
 {
     struct machine_state *path[VOCABULARY_TOKEN_BYTES_MAX + 1];
     path[0] = state;
@@ -21,46 +21,72 @@ static int walk(struct machine *machine, struct machine_state *state,
             continue;
         }
         path[node->depth] = to;
-        for (uint32_t id = node->token; id != VOCABULARY_NONE; id = vocabulary->same[id])
+        for (uint32_t id = node->token; id != VOCABULARY_NONE; id = same[id])
             bits[id / 32] |= 1u << id % 32;
         at++;
     }
     return 0;
 }
 
-/* How many plain characters may follow in a row, of those that are any: 0 when none or when the
- * state also reads other things that look like them, unless any number may follow. */
-static uint32_t plain_run(const struct machine *machine, const struct machine_state *state)
+enum plain_state {
+    PLAIN_NOT,  /* reads what looks like plain characters, and not all of them alike */
+    PLAIN_NONE, /* reads none */
+    PLAIN_ANY   /* reads any one, and all lead to the same state */
+};
+
+static enum plain_state plain_state(const struct machine *machine,
+                                    const struct machine_state *state)
 {
     const struct grammar *grammar = machine->grammar;
-    uint32_t longest = 0, others = 0;
+    bool any = false, others = false;
     for (uint32_t i = 0; i < state->count; i++) {
-        struct machine_config config = state->set[i];
-        const struct machine_frame *frame = &machine->frames[config.frame];
-        if (grammar->nodes[config.node].plain && config.frame != MACHINE_ROOT &&
-            grammar->edges[frame->edge].rule == config.node) {
-            uint32_t max = grammar->edges[frame->edge].max;
-            uint32_t run = max == GRAMMAR_UNBOUNDED ? max : max - frame->count + 1;
-            longest = run > longest ? run : longest;
-        } else {
-            others += grammar->nodes[config.node].common;
-        }
+        if (grammar->nodes[state->set[i].node].plain)
+            any = true;
+        else
+            others |= grammar->nodes[state->set[i].node].common;
     }
-    if (longest >= VOCABULARY_PLAIN_MAX)
-        return VOCABULARY_PLAIN_MAX;
-    return others ? 0 : longest;
+    return others ? PLAIN_NOT : any ? PLAIN_ANY : PLAIN_NONE;
+}
+
+/* From a state in a string: how many plain characters may follow is seen by reading them one by
+ * one, and behind each what else a token may hold. *ret_run: how many; -1 behind one of which they
+ * are not alike any more. */
+static int fill_string(struct machine *machine, struct machine_state *state,
+                       const struct vocabulary *vocabulary, uint32_t *bits, int *ret_run,
+                       struct error *error)
+{
+    enum plain_state plain = PLAIN_ANY;
+    int code = 0, run = -1;
+    while (code == 0 && plain == PLAIN_ANY && run < (int)VOCABULARY_PLAIN_MAX) {
+        plain = plain_state(machine, state);
+        if (plain == PLAIN_NOT) {
+            *ret_run = -1;
+            return 0;
+        }
+        code = walk(machine, state, &vocabulary->tails[++run], vocabulary->same_tail, bits, error);
+        if (code == 0 && plain == PLAIN_ANY && !(state = machine_step(machine, state, 'a', error)))
+            code = -ERR_TOO_LARGE;
+    }
+    *ret_run = run;
+    return code;
 }
 
 static int fill(struct machine *machine, struct machine_state *state,
                 const struct vocabulary *vocabulary, uint32_t *bits, struct error *error)
 {
-    uint32_t run = plain_run(machine, state);
-    int code = 0;
-    memcpy(bits, vocabulary->plain_mask + (size_t)run * vocabulary->words,
-           vocabulary->words * sizeof(*bits)); /* of no characters: empty */
-    if (run == 0)
-        code = walk(machine, state, vocabulary, &vocabulary->plain, bits, error);
-    return code ? code : walk(machine, state, vocabulary, &vocabulary->rest, bits, error);
+    int run = -1, code = 0;
+    memset(bits, 0, vocabulary->words * sizeof(*bits));
+    if (plain_state(machine, state) == PLAIN_ANY)
+        code = fill_string(machine, state, vocabulary, bits, &run, error);
+    if (code == 0 && run >= 0) {
+        const uint32_t *plain = vocabulary->plain_mask + (size_t)run * vocabulary->words;
+        for (uint32_t word = 0; word < vocabulary->words; word++)
+            bits[word] |= plain[word];
+        return walk(machine, state, &vocabulary->longer, vocabulary->same_tail, bits, error);
+    }
+    if (code == 0)
+        code = walk(machine, state, &vocabulary->plain, vocabulary->same, bits, error);
+    return code ? code : walk(machine, state, &vocabulary->rest, vocabulary->same, bits, error);
 }
 
 int mask_make(struct machine *machine, struct machine_state *state,

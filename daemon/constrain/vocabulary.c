@@ -21,24 +21,27 @@ static int by_bytes(const void *left, const void *right)
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-/* Characters of a token that is plain all through; 0: it is not, or has too many. */
-static uint32_t plain_characters(const char *bytes, size_t length)
+/* How many plain characters a token begins with, and how many bytes these are. */
+static uint32_t plain_characters(const char *bytes, size_t length, size_t *ret_bytes)
 {
     uint32_t count = 0;
-    for (size_t at = 0; at < length; count++) {
+    size_t at = 0;
+    for (; at < length; count++) {
         unsigned char first = (unsigned char)bytes[at];
         size_t step = utf8_length((const unsigned char *)bytes + at, length - at);
         if (step == 0 || first < ' ' || first == '"' || first == '\\')
-            return 0;
+            break;
         at += step;
     }
-    return count <= VOCABULARY_PLAIN_MAX ? count : 0;
+    *ret_bytes = at;
+    return count;
 }
 
 /* Of sorted tokens: each adds the bytes that the one before does not share. */
-static bool make_trie(struct vocabulary *vocabulary, const struct sorted *sorted, uint32_t count,
+static bool make_trie(struct sorted *sorted, uint32_t count, uint32_t *same,
                       struct vocabulary_trie *trie)
 {
+    qsort(sorted, count, sizeof(*sorted), by_bytes);
     uint32_t path[VOCABULARY_TOKEN_BYTES_MAX + 1], depth = 0;
     size_t total = 1;
     for (uint32_t i = 0; i < count; i++)
@@ -60,7 +63,7 @@ static bool make_trie(struct vocabulary *vocabulary, const struct sorted *sorted
                                                           .depth = (uint16_t)depth,
                                                           .byte = (uint8_t)token->bytes[depth - 1]};
         }
-        vocabulary->same[token->id] = nodes[path[depth]].token;
+        same[token->id] = nodes[path[depth]].token;
         nodes[path[depth]].token = token->id;
     }
     for (; depth > 0; depth--)
@@ -70,31 +73,56 @@ static bool make_trie(struct vocabulary *vocabulary, const struct sorted *sorted
     return true;
 }
 
-static bool make_tries(struct vocabulary *vocabulary)
+static struct sorted token_of(const struct vocabulary *vocabulary, uint32_t id)
 {
-    struct sorted *sorted = malloc((size_t)vocabulary->tokens * 2 * sizeof(*sorted));
-    struct sorted *rest = sorted ? sorted + vocabulary->tokens : NULL;
+    uint32_t from = vocabulary->offset[id];
+    return (struct sorted){vocabulary->bytes + from, vocabulary->offset[id + 1] - from, id};
+}
+
+/* Tails of tokens that begin with `plain` characters of that kind, or of all that begin with more
+ * than there are tries for. */
+static bool make_tails(struct vocabulary *vocabulary, struct sorted *room, uint32_t plain)
+{
+    uint32_t count = 0;
+    bool more = plain > VOCABULARY_PLAIN_MAX;
+    for (uint32_t id = 0; id < vocabulary->tokens; id++) {
+        struct sorted token = token_of(vocabulary, id);
+        size_t bytes;
+        uint32_t characters = plain_characters(token.bytes, token.length, &bytes);
+        if (more ? characters < plain : characters != plain || bytes == token.length)
+            continue;
+        if (!more) {
+            token.bytes += bytes;
+            token.length -= (uint32_t)bytes;
+        }
+        room[count++] = token;
+    }
+    return make_trie(room, count, vocabulary->same_tail,
+                     more ? &vocabulary->longer : &vocabulary->tails[plain]);
+}
+
+static bool make_tries(struct vocabulary *vocabulary, struct sorted *room)
+{
+    struct sorted *rest = room + vocabulary->tokens;
     uint32_t plain_count = 0, rest_count = 0;
-    for (uint32_t id = 0; sorted && id < vocabulary->tokens; id++) {
-        struct sorted token = {vocabulary->bytes + vocabulary->offset[id],
-                               vocabulary->offset[id + 1] - vocabulary->offset[id], id};
-        uint32_t characters = plain_characters(token.bytes, token.length);
+    for (uint32_t id = 0; id < vocabulary->tokens; id++) {
+        struct sorted token = token_of(vocabulary, id);
+        size_t bytes;
+        uint32_t characters = plain_characters(token.bytes, token.length, &bytes);
+        bool plain = bytes == token.length && characters <= VOCABULARY_PLAIN_MAX;
         if (token.length == 0)
             continue;
-        for (uint32_t n = characters; characters && n <= VOCABULARY_PLAIN_MAX; n++)
+        for (uint32_t n = characters; plain && n <= VOCABULARY_PLAIN_MAX; n++)
             vocabulary->plain_mask[(size_t)n * vocabulary->words + id / 32] |= 1u << id % 32;
-        if (characters)
-            sorted[plain_count++] = token;
+        if (plain)
+            room[plain_count++] = token;
         else
             rest[rest_count++] = token;
     }
-    if (sorted) {
-        qsort(sorted, plain_count, sizeof(*sorted), by_bytes);
-        qsort(rest, rest_count, sizeof(*rest), by_bytes);
-    }
-    bool made = sorted && make_trie(vocabulary, sorted, plain_count, &vocabulary->plain) &&
-                make_trie(vocabulary, rest, rest_count, &vocabulary->rest);
-    free(sorted);
+    bool made = make_trie(room, plain_count, vocabulary->same, &vocabulary->plain) &&
+                make_trie(rest, rest_count, vocabulary->same, &vocabulary->rest);
+    for (uint32_t plain = 0; made && plain <= VOCABULARY_PLAIN_MAX + 1; plain++)
+        made = make_tails(vocabulary, room, plain);
     return made;
 }
 
@@ -134,11 +162,16 @@ int vocabulary_new(const struct vocabulary_token *tokens, uint32_t count, const 
         if (ends[i] >= 0 && (uint32_t)ends[i] < count)
             vocabulary->ends[vocabulary->ends_count++] = ends[i];
     vocabulary->same = malloc(count * sizeof(uint32_t));
+    vocabulary->same_tail = malloc(count * sizeof(uint32_t));
     vocabulary->offset = malloc((count + (size_t)1) * sizeof(uint32_t));
     vocabulary->plain_mask =
         calloc((size_t)(VOCABULARY_PLAIN_MAX + 1) * vocabulary->words, sizeof(uint32_t));
-    if (!vocabulary->same || !vocabulary->offset || !vocabulary->plain_mask ||
-        !copy_tokens(vocabulary, tokens) || !make_tries(vocabulary)) {
+    struct sorted *room = malloc((size_t)count * 2 * sizeof(*room));
+    bool made = room && vocabulary->same && vocabulary->same_tail && vocabulary->offset &&
+                vocabulary->plain_mask && copy_tokens(vocabulary, tokens) &&
+                make_tries(vocabulary, room);
+    free(room);
+    if (!made) {
         vocabulary_free(vocabulary);
         return error_set(error, ERR_NO_MEMORY, "no memory for the vocabulary");
     }
@@ -152,7 +185,11 @@ void vocabulary_free(struct vocabulary *vocabulary)
         return;
     free(vocabulary->plain.nodes);
     free(vocabulary->rest.nodes);
+    free(vocabulary->longer.nodes);
+    for (uint32_t plain = 0; plain <= VOCABULARY_PLAIN_MAX; plain++)
+        free(vocabulary->tails[plain].nodes);
     free(vocabulary->same);
+    free(vocabulary->same_tail);
     free(vocabulary->plain_mask);
     free(vocabulary->offset);
     free(vocabulary->bytes);

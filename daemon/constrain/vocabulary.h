@@ -2,7 +2,8 @@
  *
  * Tokens that are a few plain characters of a JSON string (whole UTF-8, no quote, no backslash, no
  * control) stand in a trie of their own and, by how many characters they have, in masks that are
- * made once: inside a string they are all allowed, and only the others are walked.
+ * made once: inside a string they are all allowed, without a walk. Of the others only what follows
+ * their plain characters has to be walked there, which few tokens do not share with many.
  *
  * Made once for a model and then read by any thread.
  */
@@ -40,7 +41,11 @@ struct vocabulary_token {
 struct vocabulary {
     uint32_t tokens, words; /* words of 32 bits in a mask */
     struct vocabulary_trie plain, rest;
+    /* Those of the rest once more: by how many plain characters they begin with, what follows
+     * them; and, beginning with more of these than VOCABULARY_PLAIN_MAX, whole. */
+    struct vocabulary_trie tails[VOCABULARY_PLAIN_MAX + 1], longer;
     uint32_t *same;       /* of each token: the next of the same bytes, or VOCABULARY_NONE */
+    uint32_t *same_tail;  /* the same in tails */
     uint32_t *plain_mask; /* [n * words]: plain tokens of up to n characters */
     uint32_t *offset;     /* of each token's bytes; one more than tokens */
     char *bytes;
