@@ -53,6 +53,32 @@ uint32_t schema_count(struct schema_reader *reader, const json *schema, const ch
     return (uint32_t)count;
 }
 
+bool schema_step(struct schema_reader *reader)
+{
+    if (++reader->steps > SCHEMA_STEPS_MAX)
+        grammar_fail(reader->grammar, ERR_TOO_LARGE, "schema: takes more than %u steps to read",
+                     SCHEMA_STEPS_MAX);
+    return reader->grammar->code == 0;
+}
+
+const json *schema_get(struct schema_reader *reader, const json *object, const char *key)
+{
+    if (!json_is_object(object))
+        return NULL;
+    for (const json *one = json_child(object); one && schema_step(reader); one = json_next(one))
+        if (!strcmp(json_key(one), key))
+            return one;
+    return NULL;
+}
+
+bool schema_lists(struct schema_reader *reader, const json *list, const char *text)
+{
+    for (const json *one = json_child(list); one && schema_step(reader); one = json_next(one))
+        if (json_is_string(one) && !strcmp(json_string(one), text))
+            return true;
+    return false;
+}
+
 static bool is_named(const char *name, const char *const *names)
 {
     for (; *names; names++)
@@ -133,8 +159,9 @@ unsigned schema_types(struct schema_reader *reader, const json *schema,
 }
 
 /* Within the document: "#", or "#/" and a JSON pointer. NULL: not there. */
-static const json *find(const json *at, const char *ref)
+const json *schema_find(struct schema_reader *reader, const char *ref)
 {
+    const json *at = reader->root;
     if (*ref++ != '#')
         return NULL;
     while (at && *ref == '/') {
@@ -151,14 +178,14 @@ static const json *find(const json *at, const char *ref)
         }
         key[used] = 0;
         if (json_is_object(at)) {
-            at = json_get(at, key);
+            at = schema_get(reader, at, key);
             continue;
         }
         char *end;
         unsigned long index = strtoul(key, &end, 10);
         if (!json_is_array(at) || *end || end == key)
             return NULL;
-        for (at = json_child(at); at && index > 0; index--)
+        for (at = json_child(at); at && index > 0 && schema_step(reader); index--)
             at = json_next(at);
     }
     return *ref ? NULL : at;
@@ -166,7 +193,7 @@ static const json *find(const json *at, const char *ref)
 
 static uint32_t rule_of(struct schema_reader *reader, const json *schema, const char *ref)
 {
-    for (uint32_t i = 0; i < reader->rules_used; i++)
+    for (uint32_t i = 0; i < reader->rules_used && schema_step(reader); i++)
         if (reader->rules[i].schema == schema)
             return reader->rules[i].rule;
     if (reader->rules_used == reader->rules_room) {
@@ -187,7 +214,7 @@ static uint32_t rule_of(struct schema_reader *reader, const json *schema, const 
 static uint32_t reference(struct schema_reader *reader, uint32_t from, const json *ref,
                           const struct schema_path *path)
 {
-    const json *schema = json_is_string(ref) ? find(reader->root, json_string(ref)) : NULL;
+    const json *schema = json_is_string(ref) ? schema_find(reader, json_string(ref)) : NULL;
     if (!schema) {
         schema_refuse(reader, path, "$ref", "leads to nothing in this document");
         return from;
@@ -196,59 +223,26 @@ static uint32_t reference(struct schema_reader *reader, uint32_t from, const jso
     return grammar_call(reader->grammar, from, GRAMMAR_NONE, rule, 1, 1);
 }
 
-static unsigned types_within(struct schema_reader *reader, const json *schema,
-                             const struct schema_path *path)
-{
-    unsigned types = 0;
-    for (int hops = 0; hops < 16 && json_is_string(json_get(schema, "$ref")); hops++)
-        schema = find(reader->root, json_string(json_get(schema, "$ref")));
-    if (json_get(schema, "const"))
-        return schema_type_of(json_get(schema, "const"));
-    if (json_is_array(json_get(schema, "enum"))) {
-        for (const json *one = json_child(json_get(schema, "enum")); one; one = json_next(one))
-            types |= schema_type_of(one);
-        return types;
-    }
-    types = json_is_object(schema) ? schema_types(reader, schema, path) : TYPE_ALL;
-    return types & TYPE_NUMBER ? types | TYPE_INTEGER : types;
-}
-
-static uint32_t branches(struct schema_reader *reader, uint32_t from, const json *schema,
-                         const char *keyword, const struct schema_path *path)
-{
-    const json *list = json_get(schema, keyword);
-    struct schema_path here = {path, keyword};
-    uint32_t join = grammar_node(reader->grammar);
-    unsigned seen = 0;
-    if (!json_is_array(list) || !json_child(list))
-        schema_refuse(reader, path, keyword, "must be a list of schemas");
-    if (!strcmp(keyword, "allOf") && json_count(list) != 1)
-        schema_refuse(reader, path, keyword, "of more than one is not supported");
-    for (const json *one = json_child(list); one && !reader->grammar->code; one = json_next(one)) {
-        unsigned types = types_within(reader, one, &here);
-        if (!strcmp(keyword, "oneOf") && seen & types)
-            schema_refuse(reader, path, keyword, "whose branches do not differ in type");
-        seen |= types;
-        uint32_t start = grammar_node(reader->grammar);
-        grammar_nothing(reader->grammar, from, start);
-        grammar_nothing(reader->grammar, schema_value(reader, start, one, &here), join);
-    }
-    return join;
-}
-
 static uint32_t constants(struct schema_reader *reader, uint32_t from, const json *schema,
                           const struct schema_path *path)
 {
     const json *one = json_get(schema, "const"), *list = json_get(schema, "enum");
     unsigned types = schema_types(reader, schema, path);
-    uint32_t start = grammar_node(reader->grammar), join = grammar_node(reader->grammar);
+    /* Arrays and objects share no beginnings, and would be in the way of those that do. */
+    uint32_t start = grammar_node(reader->grammar), deep = grammar_node(reader->grammar);
+    uint32_t join = grammar_node(reader->grammar);
     grammar_nothing(reader->grammar, from, start);
+    grammar_nothing(reader->grammar, from, deep);
     if (!one && !json_is_array(list))
         schema_refuse(reader, path, "enum", "must be a list");
     for (const json *value = one ? one : json_child(list); value && !reader->grammar->code;
          value = one ? NULL : json_next(value))
         if (schema_type_of(value) & types)
-            grammar_nothing(reader->grammar, json_constant(reader->grammar, start, value), join);
+            grammar_nothing(
+                reader->grammar,
+                json_constant(reader->grammar,
+                              json_is_object(value) || json_is_array(value) ? deep : start, value),
+                join);
     return join;
 }
 
@@ -305,7 +299,7 @@ uint32_t schema_value(struct schema_reader *reader, uint32_t from, const json *s
         if (!schema_alone(reader, schema, none, combined[i], path))
             return from;
         return i == 0 ? reference(reader, from, value, path)
-                      : branches(reader, from, schema, combined[i], path);
+                      : schema_branches(reader, from, schema, combined[i], path);
     }
     if (json_get(schema, "const") || json_get(schema, "enum")) {
         const char *keyword = json_get(schema, "const") ? "const" : "enum";

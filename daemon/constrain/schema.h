@@ -3,7 +3,8 @@
  * Kept: type, enum, const, properties, required, additionalProperties, items, prefixItems,
  * minItems, maxItems, minLength, maxLength, pattern (found anywhere), format (those of
  * formats.def), minimum, maximum, exclusiveMinimum, exclusiveMaximum, anyOf, oneOf whose branches
- * exclude each other by type, allOf of one, $ref within the document, $defs; true and false. Every
+ * exclude each other by type or by listed
+ * texts, allOf of one, $ref within the document, $defs; true and false. Every
  * other assertion, and those beside each other that would have to be intersected, is refused with
  * its path and name. Annotations and unknown keywords pass. One thread.
  */
@@ -13,6 +14,7 @@
 
 #define SCHEMA_VALUES_MAX (1u << 16)
 #define SCHEMA_DEPTH_MAX 64u
+#define SCHEMA_STEPS_MAX (4u << 20) /* of searches in it */
 
 /* The node behind it; the error stays in the grammar. */
 uint32_t schema_build(struct grammar *grammar, uint32_t from, const char *text, size_t length);

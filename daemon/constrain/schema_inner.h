@@ -19,6 +19,7 @@ struct schema_reader {
     const json *root;
     struct schema_rule *rules; /* of what is referred to; built one by one, as they are met */
     uint32_t rules_used, rules_room;
+    uint32_t steps; /* of looking up and comparing */
 };
 
 enum schema_type {
@@ -32,8 +33,14 @@ enum schema_type {
     TYPE_ALL = 127
 };
 
+/* One step of a search that a schema can make long; false, and an error, after SCHEMA_STEPS_MAX. */
+bool schema_step(struct schema_reader *reader);
+/* json_get and a list's member by such steps. */
+const json *schema_get(struct schema_reader *reader, const json *object, const char *key);
+bool schema_lists(struct schema_reader *reader, const json *list, const char *text);
+
 void schema_path_write(const struct schema_path *path, char *text, size_t size);
-/* Always GRAMMAR_NONE; `what` says what is wrong with the keyword. */
+/* `what` says what is wrong with the keyword. */
 void schema_refuse(struct schema_reader *reader, const struct schema_path *path,
                    const char *keyword, const char *what);
 
@@ -58,3 +65,9 @@ unsigned schema_types(struct schema_reader *reader, const json *schema,
 bool schema_alone(struct schema_reader *reader, const json *schema, const char *const *beside,
                   const char *keyword, const struct schema_path *path);
 unsigned schema_type_of(const json *value);
+/* Of anyOf, oneOf or allOf. */
+uint32_t schema_branches(struct schema_reader *reader, uint32_t from, const json *schema,
+                         const char *keyword, const struct schema_path *path);
+/* What a reference leads to in the document: "#", or "#/" and a JSON pointer. NULL: nothing there.
+ */
+const json *schema_find(struct schema_reader *reader, const char *ref);

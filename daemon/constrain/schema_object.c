@@ -10,14 +10,6 @@ struct members {
     uint32_t first, later;
 };
 
-static bool is_required(const json *required, const char *name)
-{
-    for (const json *one = json_child(required); one; one = json_next(one))
-        if (json_is_string(one) && !strcmp(json_string(one), name))
-            return true;
-    return false;
-}
-
 static uint32_t begin(struct grammar *grammar, const struct members *members)
 {
     uint32_t start = grammar_node(grammar);
@@ -159,9 +151,10 @@ uint32_t schema_object(struct schema_reader *reader, uint32_t from, const json *
         if (!json_is_string(one))
             schema_refuse(reader, path, "required", "must be a list of names");
     for (const json *one = json_child(properties); one && !grammar->code; one = json_next(one))
-        member(reader, &members, json_key(one), one, is_required(required, json_key(one)), &here);
+        member(reader, &members, json_key(one), one, schema_lists(reader, required, json_key(one)),
+               &here);
     for (const json *one = json_child(required); one && !grammar->code; one = json_next(one))
-        if (!json_get(properties, json_string(one)))
+        if (!schema_get(reader, properties, json_string(one)))
             member(reader, &members, json_string(one), extra, true, path);
     if (!grammar->code && !(json_is_bool(extra) && !json_bool(extra)))
         additional(reader, &members, properties, required, extra, path);

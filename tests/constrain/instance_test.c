@@ -1,5 +1,6 @@
 /* Texts that a constraint must take, and texts that it must not; schemas that are refused, and by
  * which words. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,12 @@ static const struct refusal refusals[] = {
     {S, "{\"anyOf\":[{\"type\":\"null\"}],\"type\":\"null\"}",
      "type: is not supported beside anyOf"},
     {S, "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "do not differ in type"},
+    {S,
+     "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"a\"}},\"required\":["
+     "\"k\"]},"
+     "{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"b\"}}}]}",
+     "do not differ in type"},
+    {S, "{\"oneOf\":[{\"enum\":[\"a\",\"b\"]},{\"enum\":[\"b\"]}]}", "do not differ in type"},
     {S, "{\"allOf\":[{},{}]}", "of more than one"},
     {S, "{\"$ref\":\"#/$defs/none\"}", "leads to nothing in this document"},
     {S, "{\"$ref\":\"http://example.com/\"}", "leads to nothing in this document"},
@@ -103,6 +110,37 @@ START_TEST(what_is_not_kept_is_refused_by_name)
 }
 END_TEST
 
+/* Each asks for about as many comparisons as the square of what it holds. */
+START_TEST(searches_in_a_schema_are_counted)
+{
+    static const char *const shapes[][4] = {
+        {"{\"oneOf\":[{\"enum\":[", "\"a%d\"", "]},{\"enum\":[", "]}]}"},
+        {"{\"properties\":{", "\"a%d\":true", "},\"required\":[", "]}"},
+        {"{\"$defs\":{", "\"a%d\":{}", "},\"anyOf\":[", "]}"}};
+    static const char *const seconds[] = {"\"b%d\"", "\"a%d\"", "{\"$ref\":\"#/$defs/a%d\"}"};
+    const int count = 16000;
+    struct vocabulary *vocabulary = style_new(STYLE_BYTES);
+    char *text = malloc(CONSTRAINT_TEXT_MAX);
+    ck_assert_ptr_nonnull(text);
+    size_t used = strlen(strcpy(text, shapes[_i][0]));
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < count; i++) {
+            used += i ? strlen(strcpy(text + used, ",")) : 0;
+            used += (size_t)sprintf(text + used, half ? seconds[_i] : shapes[_i][1], i);
+        }
+        used += strlen(strcpy(text + used, shapes[_i][2 + half]));
+        ck_assert_uint_lt(used, CONSTRAINT_TEXT_MAX);
+    }
+    struct constraint *constraint = NULL;
+    struct error error = {0};
+    ck_assert_int_eq(constraint_new(S, text, used, vocabulary, &constraint, &error),
+                     -ERR_TOO_LARGE);
+    ck_assert_msg(strstr(error.text, "steps to read"), "%s", error.text);
+    free(text);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
 static int of_repeated(enum constraint_kind kind, const char *begin, const char *part, int times,
                        const char *end, struct error *error)
 {
@@ -164,6 +202,7 @@ Suite *instance_suite(void)
     tcase_add_loop_test(cases, a_text_is_taken_where_it_meets_the_constraint_and_only_there, 0,
                         COUNT(instances));
     tcase_add_loop_test(cases, what_is_not_kept_is_refused_by_name, 0, COUNT(refusals));
+    tcase_add_loop_test(cases, searches_in_a_schema_are_counted, 0, 3);
     tcase_add_test(cases, size_and_depth_are_bounded);
     tcase_add_test(cases, a_text_read_in_too_many_ways_is_an_error_and_not_a_wait);
     suite_add_tcase(suite, cases);
