@@ -10,6 +10,15 @@ struct members {
     uint32_t first, later;
 };
 
+/* Whether no earlier one has the same name: required twice is required once. */
+static bool is_first(struct schema_reader *reader, const json *required, const json *name)
+{
+    for (const json *one = json_child(required); one != name; one = json_next(one))
+        if (!schema_step(reader) || !strcmp(json_string(one), json_string(name)))
+            return false;
+    return true;
+}
+
 static uint32_t begin(struct grammar *grammar, const struct members *members)
 {
     uint32_t start = grammar_node(grammar);
@@ -154,7 +163,7 @@ uint32_t schema_object(struct schema_reader *reader, uint32_t from, const json *
         member(reader, &members, json_key(one), one, schema_lists(reader, required, json_key(one)),
                &here);
     for (const json *one = json_child(required); one && !grammar->code; one = json_next(one))
-        if (!schema_get(reader, properties, json_string(one)))
+        if (!schema_get(reader, properties, json_string(one)) && is_first(reader, required, one))
             member(reader, &members, json_string(one), extra, true, path);
     if (!grammar->code && !(json_is_bool(extra) && !json_bool(extra)))
         additional(reader, &members, properties, required, extra, path);
