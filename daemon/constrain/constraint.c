@@ -158,7 +158,7 @@ int constraint_read(struct constraint *constraint, struct constraint_place *plac
         state = machine_step(machine, state, (uint8_t)bytes[i], error);
         if (!state)
             code = -ERR_TOO_LARGE;
-        else if (state == &machine->dead)
+        else if (state == &machine_dead)
             code = error_set(error, ERR_BAD_TOKEN, "byte %zu may not come here", i);
     }
     if (code == 0) {

@@ -8,6 +8,8 @@
 #define FRAMES_MAX (1u << 20)
 #define SEEN_SLOTS (MACHINE_SET_MAX * 4)
 
+struct machine_state machine_dead;
+
 static int too_much(struct error *error)
 {
     return error_set(error, ERR_TOO_LARGE,
@@ -197,7 +199,7 @@ struct machine_state *machine_step(struct machine *machine, struct machine_state
     }
     struct machine_state *to = NULL;
     if (read_byte(machine, state, byte))
-        to = machine->kept_count || machine->ends ? machine_intern(machine) : &machine->dead;
+        to = machine->kept_count || machine->ends ? machine_intern(machine) : &machine_dead;
     if (!to)
         too_much(error);
     return state->row[class] = to;

@@ -53,7 +53,6 @@ struct machine {
     bool ends;
     size_t bytes;
     uint64_t steps, made; /* states, for tests */
-    struct machine_state dead;
 };
 
 int machine_init(struct machine *machine, const struct grammar *grammar, struct error *error);
@@ -61,6 +60,9 @@ void machine_free(struct machine *machine);
 /* To be called before each operation; states that nobody holds may be gone after it. */
 void machine_begin(struct machine *machine);
 
-/* NULL, with an error: over a limit. &machine->dead: no text goes on like this. */
+/* Where nothing may come, and nothing ends; never changed. */
+extern struct machine_state machine_dead;
+
+/* NULL, with an error: over a limit. &machine_dead: no text goes on like this. */
 struct machine_state *machine_step(struct machine *machine, struct machine_state *state,
                                    uint8_t byte, struct error *error);

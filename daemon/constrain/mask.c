@@ -16,7 +16,7 @@ static int walk(struct machine *machine, struct machine_state *state,
             from->row ? from->row[machine->grammar->class_of[node->byte]] : NULL;
         if (!to && !(to = machine_step(machine, from, node->byte, error)))
             return -ERR_TOO_LARGE;
-        if (to == &machine->dead) {
+        if (to == &machine_dead) {
             at = node->skip;
             continue;
         }
