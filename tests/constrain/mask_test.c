@@ -1,4 +1,5 @@
 /* A mask has exactly the tokens whose bytes may be read; texts drawn by masks end right. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,6 +210,44 @@ START_TEST(what_is_thrown_away_is_made_again_and_what_is_held_stays)
 }
 END_TEST
 
+static const char shared_text[] =
+    "{\"name\":\"caf\xc3\xa9\",\"age\": 99,\"tags\":[\"abc\",\"a\"],\"x\":true}";
+
+/* Reads a text byte by byte by masks, often; counts what went wrong. */
+static void *read_often(void *argument)
+{
+    struct run run = *(struct run *)argument;
+    size_t wrong = 0;
+    for (int times = 0; times < 20; times++) {
+        constraint_start(run.constraint, &run.place);
+        for (size_t i = 0; i + 1 < sizeof(shared_text); i++) {
+            uint8_t token = (uint8_t)shared_text[i];
+            if (constraint_mask(run.constraint, &run.place, run.bits, &run.allowed, NULL) ||
+                !bit(&run, token) || constraint_advance(run.constraint, &run.place, token, NULL))
+                wrong++;
+        }
+        wrong += !constraint_may_end(&run.place);
+        constraint_drop(run.constraint, &run.place);
+    }
+    return (void *)wrong;
+}
+
+START_TEST(threads_share_a_constraint)
+{
+    struct run run;
+    pthread_t threads[4];
+    void *wrong = NULL;
+    open_run(&run, 2, STYLE_WORDS, 1);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, read_often, &run), 0);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(pthread_join(threads[i], &wrong), 0);
+        ck_assert_ptr_null(wrong);
+    }
+    close_run(&run);
+}
+END_TEST
+
 START_TEST(an_end_stands_only_where_the_text_may_end)
 {
     struct run run;
@@ -236,6 +275,7 @@ Suite *mask_suite(void)
     tcase_add_loop_test(cases, what_masks_let_through_and_has_ended_is_json, 0, 6 * STYLES);
     tcase_add_test(cases, a_second_sequence_makes_no_state_anew);
     tcase_add_test(cases, what_is_thrown_away_is_made_again_and_what_is_held_stays);
+    tcase_add_test(cases, threads_share_a_constraint);
     tcase_add_test(cases, an_end_stands_only_where_the_text_may_end);
     suite_add_tcase(suite, cases);
     return suite;
