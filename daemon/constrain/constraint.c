@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "daemon/constrain/mask.h"
-#include "daemon/constrain/pattern.h"
-#include "daemon/constrain/schema.h"
+#include "daemon/constrain/grammar/pattern.h"
+#include "daemon/constrain/schema/schema.h"
 
 struct constraint {
     struct grammar grammar;

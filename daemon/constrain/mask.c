@@ -113,7 +113,7 @@ int mask_make(struct machine *machine, struct machine_state *state,
     if (listed && count)
         mask->only = mask->data[0];
     state->mask = mask;
-    machine->bytes += mask_bytes(mask);
+    machine->bytes += sizeof(*mask) + words * sizeof(*bits);
     return 0;
 }
 

@@ -4,21 +4,8 @@
  */
 #pragma once
 
-#include "daemon/constrain/machine.h"
+#include "daemon/constrain/machine/machine.h"
 #include "daemon/constrain/vocabulary.h"
-
-struct machine_mask {
-    uint32_t count; /* tokens allowed; those that end an output are not among them */
-    uint32_t only;  /* the first of them */
-    uint32_t words; /* of data */
-    bool listed;    /* data is tokens, not bits */
-    uint32_t data[];
-};
-
-static inline size_t mask_bytes(const struct machine_mask *mask)
-{
-    return mask ? sizeof(*mask) + mask->words * sizeof(uint32_t) : 0;
-}
 
 /* Into state->mask; `bits` is room of the vocabulary's words. */
 int mask_make(struct machine *machine, struct machine_state *state,

@@ -1,7 +1,7 @@
 /* JSON's own parts as rules of a grammar: strings, numbers, constants, any value. One thread. */
 #pragma once
 
-#include "daemon/constrain/grammar.h"
+#include "daemon/constrain/grammar/grammar.h"
 #include "protocol/base/json.h"
 
 #define JSON_ANY_DEPTH 24u  /* of arrays and objects in a value that may be any */

@@ -1,8 +1,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/character.h"
-#include "daemon/constrain/schema_inner.h"
+#include "daemon/constrain/grammar/character.h"
+#include "daemon/constrain/schema/schema_inner.h"
 
 /* Members in order. `first`: none has come yet; `later`: one has, so that the next has a comma
  * before it. Either may be GRAMMAR_NONE where no way leads there. */

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "daemon/constrain/schema_inner.h"
+#include "daemon/constrain/schema/schema_inner.h"
 
 #define BRANCHES_APART_MAX 128 /* of a oneOf: each is held against each */
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/json_rules.h"
+#include "daemon/constrain/grammar/json_rules.h"
 
 uint32_t json_shared(struct grammar *grammar, uint32_t from, const char *bytes, size_t length)
 {

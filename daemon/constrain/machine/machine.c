@@ -1,9 +1,9 @@
-#include "daemon/constrain/machine.h"
+#include "daemon/constrain/machine/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/machine_inner.h"
+#include "daemon/constrain/machine/machine_inner.h"
 
 #define FRAMES_MAX (1u << 20)
 #define SEEN_SLOTS (MACHINE_SET_MAX * 4)

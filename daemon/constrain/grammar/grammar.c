@@ -1,4 +1,4 @@
-#include "daemon/constrain/grammar.h"
+#include "daemon/constrain/grammar/grammar.h"
 
 #include <stdarg.h>
 #include <stdio.h>

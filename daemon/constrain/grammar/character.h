@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/constrain/grammar.h"
+#include "daemon/constrain/grammar/grammar.h"
 
 #define CHARACTER_MAX 0x10ffffu
 #define CHARACTER_RANGES_MAX 256u

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/json_rules.h"
+#include "daemon/constrain/grammar/json_rules.h"
 
 #define BOUND_MAX 1e17
 #define PLACES_MAX 20u

@@ -1,9 +1,9 @@
-#include "daemon/constrain/json_rules.h"
+#include "daemon/constrain/grammar/json_rules.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/character.h"
+#include "daemon/constrain/grammar/character.h"
 
 static uint32_t gap(struct grammar *grammar, uint32_t from)
 {

@@ -1,7 +1,7 @@
 /* Between the files of a schema's reading. One thread. */
 #pragma once
 
-#include "daemon/constrain/schema.h"
+#include "daemon/constrain/schema/schema.h"
 
 struct schema_path { /* where in the schema, from the inside out, for errors */
     const struct schema_path *up;

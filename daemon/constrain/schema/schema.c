@@ -1,10 +1,10 @@
-#include "daemon/constrain/schema.h"
+#include "daemon/constrain/schema/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/schema_inner.h"
+#include "daemon/constrain/schema/schema_inner.h"
 
 static const struct {
     const char *name;
@@ -12,7 +12,7 @@ static const struct {
 } keywords[] = {
 #define KEPT(name) {name, true},
 #define REFUSED(name) {name, false},
-#include "daemon/constrain/schema_keywords.def"
+#include "daemon/constrain/schema/schema_keywords.def"
 #undef KEPT
 #undef REFUSED
 };

@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "daemon/constrain/json_rules.h"
+#include "daemon/constrain/grammar/json_rules.h"
 
 #define SCHEMA_VALUES_MAX (1u << 16)
 #define SCHEMA_DEPTH_MAX 64u

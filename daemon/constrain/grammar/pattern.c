@@ -1,8 +1,8 @@
-#include "daemon/constrain/pattern.h"
+#include "daemon/constrain/grammar/pattern.h"
 
 #include <string.h>
 
-#include "daemon/constrain/pattern_class.h"
+#include "daemon/constrain/grammar/pattern_class.h"
 
 struct parser {
     struct pattern_text in;

@@ -1,8 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/machine_inner.h"
-#include "daemon/constrain/mask.h"
+#include "daemon/constrain/machine/machine_inner.h"
 
 static int by_node(const void *left, const void *right)
 {

@@ -1,4 +1,4 @@
-#include "daemon/constrain/character.h"
+#include "daemon/constrain/grammar/character.h"
 
 #include <stdlib.h>
 #include <string.h>

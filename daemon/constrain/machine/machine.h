@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include "daemon/constrain/grammar.h"
+#include "daemon/constrain/grammar/grammar.h"
 
 #define MACHINE_SET_MAX 4096u /* configurations that one state is made of */
 #define MACHINE_KEEP_BYTES ((size_t)16 << 20)
@@ -31,13 +31,21 @@ struct machine_config {
     uint32_t node, frame;
 };
 
+struct machine_mask { /* of a vocabulary (mask.h) */
+    uint32_t count;   /* tokens allowed; those that end an output are not among them */
+    uint32_t only;    /* the first of them */
+    uint32_t words;   /* of data */
+    bool listed;      /* data is tokens, not bits */
+    uint32_t data[];
+};
+
 struct machine_state {
     uint32_t holds; /* by sequences */
     uint32_t count;
     uint64_t hash;
     struct machine_state *next, *same; /* of all; of the same hash */
     struct machine_state **row;        /* by class of bytes; NULL: not looked at yet */
-    struct machine_mask *mask;         /* of the vocabulary, once somebody asked (mask.h) */
+    struct machine_mask *mask;         /* of the vocabulary, once somebody asked */
     bool ends;                         /* the text may end here */
     struct machine_config set[];
 };

@@ -1,7 +1,7 @@
 /* One character or class of a pattern; private to pattern.c. One thread. */
 #pragma once
 
-#include "daemon/constrain/character.h"
+#include "daemon/constrain/grammar/character.h"
 
 struct pattern_text {
     const char *text, *path;

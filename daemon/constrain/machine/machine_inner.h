@@ -1,7 +1,7 @@
 /* Between machine.c and machine_store.c. One thread at a time. */
 #pragma once
 
-#include "daemon/constrain/machine.h"
+#include "daemon/constrain/machine/machine.h"
 
 #define FRAME_SLOTS 8192u
 #define STATE_SLOTS 4096u
@@ -10,6 +10,11 @@ static inline uint32_t mix(uint32_t a, uint32_t b)
 {
     uint64_t x = ((uint64_t)a << 32 | b) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(x >> 32) ^ (uint32_t)(x >> 17);
+}
+
+static inline size_t mask_bytes(const struct machine_mask *mask)
+{
+    return mask ? sizeof(*mask) + mask->words * sizeof(uint32_t) : 0;
 }
 
 static inline uint32_t frame_slot(uint32_t edge, uint32_t parent, uint32_t count)

@@ -1,4 +1,4 @@
-#include "daemon/constrain/schema_inner.h"
+#include "daemon/constrain/schema/schema_inner.h"
 
 /* The first elements have schemas of their own; they may end early, but leave none out. */
 struct list {

@@ -8,7 +8,7 @@
  */
 #pragma once
 
-#include "daemon/constrain/character.h"
+#include "daemon/constrain/grammar/character.h"
 
 #define PATTERN_MAX 8192u /* bytes */
 #define PATTERN_DEPTH_MAX 64u

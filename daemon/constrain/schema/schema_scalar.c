@@ -1,14 +1,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/constrain/pattern.h"
-#include "daemon/constrain/schema_inner.h"
+#include "daemon/constrain/grammar/pattern.h"
+#include "daemon/constrain/schema/schema_inner.h"
 
 static const struct {
     const char *name, *pattern;
 } formats[] = {
 #define FORMAT(name, pattern) {name, pattern},
-#include "daemon/constrain/formats.def"
+#include "daemon/constrain/schema/formats.def"
 #undef FORMAT
 };
 

@@ -1,4 +1,4 @@
-#include "daemon/constrain/pattern_class.h"
+#include "daemon/constrain/grammar/pattern_class.h"
 
 #include <string.h>
 

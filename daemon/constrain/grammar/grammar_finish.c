@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/grammar.h"
+#include "daemon/constrain/grammar/grammar.h"
 
 /* Edges by what they lead to or call, so that a fact about a node is carried back along them once:
  * the work is by edges, not edges times nodes. */
