@@ -151,7 +151,64 @@ static void in_json(struct grammar *grammar, uint32_t from, uint32_t to, uint32_
                  high < raw[i].high ? high : raw[i].high);
 }
 
+/* The part of a sorted set between two characters. */
+static struct character_set within(const struct character_set *set, uint32_t low, uint32_t high)
+{
+    struct character_set part = {0};
+    for (uint32_t i = 0; i < set->count; i++)
+        if (set->ranges[i].low <= high && set->ranges[i].high >= low)
+            part.ranges[part.count++] =
+                (struct character_range){set->ranges[i].low > low ? set->ranges[i].low : low,
+                                         set->ranges[i].high < high ? set->ranges[i].high : high};
+    return part;
+}
+
+static uint32_t set_rule(struct grammar *grammar, struct character_set *set,
+                         enum character_form form)
+{
+    size_t bytes = set->count * sizeof(set->ranges[0]);
+    for (struct grammar_set *known = grammar->sets; known; known = known->next)
+        if (known->form == (uint32_t)form && known->count == set->count &&
+            !memcmp(known->ranges, set->ranges, bytes))
+            return known->rule;
+    struct grammar_set *made = malloc(sizeof(*made) + bytes);
+    if (!made) {
+        grammar_fail(grammar, ERR_NO_MEMORY, "no memory for a constraint");
+        return 0;
+    }
+    *made = (struct grammar_set){.next = grammar->sets,
+                                 .rule = grammar_node(grammar),
+                                 .form = (uint32_t)form,
+                                 .count = set->count};
+    memcpy(made->ranges, set->ranges, bytes);
+    grammar->sets = made;
+    grammar_final(grammar, character_bytes(grammar, made->rule, GRAMMAR_NONE, set, form));
+    return made->rule;
+}
+
 uint32_t character_edges(struct grammar *grammar, uint32_t from, uint32_t to,
+                         struct character_set *set, enum character_form form)
+{
+    static const struct character_range cuts[] = {{0, 0x1f}, {' ', 0x7f}, {0x80, CHARACTER_MAX}};
+    character_sort(set);
+    if (set->full)
+        grammar_fail(grammar, ERR_TOO_LARGE, "a class of more than %u ranges of characters",
+                     CHARACTER_RANGES_MAX);
+    if (to == GRAMMAR_NONE)
+        to = grammar_node(grammar);
+    for (unsigned i = 0; i < 3 && !grammar->code; i++) {
+        struct character_set part = within(set, cuts[i].low, cuts[i].high);
+        bool few = part.count == 0 || i == 1 || (i == 0 && form == CHARACTER_BARE) ||
+                   (part.count == 1 && part.ranges[0].low == part.ranges[0].high);
+        if (few)
+            character_bytes(grammar, from, to, &part, form);
+        else
+            grammar_call(grammar, from, to, set_rule(grammar, &part, form), 1, 1);
+    }
+    return to;
+}
+
+uint32_t character_bytes(struct grammar *grammar, uint32_t from, uint32_t to,
                          struct character_set *set, enum character_form form)
 {
     character_sort(set);

@@ -34,8 +34,12 @@ void character_sort(struct character_set *set);
 void character_invert(struct character_set *set);
 
 /* Edges for every character of the set; what lies between several bytes are new nodes. Returns
- * `to`, or the node made where it was GRAMMAR_NONE. */
+ * `to`, or the node made where it was GRAMMAR_NONE. What takes many edges, escapes and characters
+ * of several bytes, is a rule that all sets share that have the same of these. */
 uint32_t character_edges(struct grammar *grammar, uint32_t from, uint32_t to,
+                         struct character_set *set, enum character_form form);
+/* The same without calls. */
+uint32_t character_bytes(struct grammar *grammar, uint32_t from, uint32_t to,
                          struct character_set *set, enum character_form form);
 /* The characters of a text of valid UTF-8. False: it is none. */
 bool character_next(const char *text, size_t length, size_t *at, uint32_t *ret_character);

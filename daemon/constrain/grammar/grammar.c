@@ -13,6 +13,11 @@ void grammar_init(struct grammar *grammar, struct error *error)
 
 void grammar_free(struct grammar *grammar)
 {
+    while (grammar->sets) {
+        struct grammar_set *set = grammar->sets;
+        grammar->sets = set->next;
+        free(set);
+    }
     free(grammar->nodes);
     free(grammar->edges);
     *grammar = (struct grammar){0};

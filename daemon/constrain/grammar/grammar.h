@@ -42,6 +42,13 @@ struct grammar_node {
     bool common; /* set by grammar_finish: one of them reads what plain characters begin with */
 };
 
+/* A rule that is made once for what it reads, whoever needs it (character.c). */
+struct grammar_set {
+    struct grammar_set *next;
+    uint32_t rule, form, count;
+    uint32_t ranges[]; /* low and high of each */
+};
+
 struct grammar {
     struct grammar_node *nodes;
     struct grammar_edge *edges;
@@ -51,6 +58,7 @@ struct grammar {
     uint8_t class_of[256];         /* set by grammar_finish */
     uint8_t class_first[256];      /* a byte of each */
     uint32_t text, any, canonical; /* rules made once: GRAMMAR_NONE until somebody asks */
+    struct grammar_set *sets;
     int code;
     struct error *error;
 };

@@ -27,7 +27,7 @@ uint32_t json_canonical_rule(struct grammar *grammar)
         return grammar->canonical;
     struct character_set all = {.ranges = {{0, CHARACTER_MAX}}, .count = 1};
     uint32_t rule = grammar->canonical = grammar_node(grammar);
-    grammar_final(grammar, character_edges(grammar, rule, GRAMMAR_NONE, &all, CHARACTER_IN_JSON));
+    grammar_final(grammar, character_bytes(grammar, rule, GRAMMAR_NONE, &all, CHARACTER_IN_JSON));
     if (!grammar->code)
         grammar->nodes[rule].plain = true;
     return rule;
@@ -79,7 +79,7 @@ uint32_t json_text_rule(struct grammar *grammar)
     struct character_set raw = {.ranges = {{' ', '!'}, {'#', '['}, {']', CHARACTER_MAX}},
                                 .count = 3};
     uint32_t rule = grammar->text = grammar_node(grammar);
-    uint32_t end = character_edges(grammar, rule, GRAMMAR_NONE, &raw, CHARACTER_BARE);
+    uint32_t end = character_bytes(grammar, rule, GRAMMAR_NONE, &raw, CHARACTER_BARE);
     uint32_t escape = grammar_word(grammar, rule, "\\");
     for (const char *name = "\"\\/bfnrt"; *name; name++)
         grammar_bytes(grammar, escape, end, (uint8_t)*name, (uint8_t)*name);

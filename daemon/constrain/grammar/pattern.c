@@ -8,16 +8,24 @@ struct parser {
     struct pattern_text in;
     enum character_form form;
     unsigned depth;
+    /* Where the text begins and ends, and the same with anything before and behind. */
+    uint32_t begin, floating, end;
 };
 
-static uint32_t alternatives(struct parser *parser, uint32_t from);
+/* Where a group stands in the pattern: only at the ends of all it says are ^ and $ the text's. */
+struct place {
+    uint32_t from; /* GRAMMAR_NONE: nothing was read yet, so that ^ may come */
+    bool last;     /* nothing follows, so that $ may come */
+};
+
+static uint32_t alternatives(struct parser *parser, struct place place);
 
 static struct grammar *grammar_of(struct parser *parser)
 {
     return parser->in.grammar;
 }
 
-static bool group(struct parser *parser, uint32_t from, uint32_t *ret_to)
+static bool group(struct parser *parser, struct place place, uint32_t *ret_to)
 {
     struct pattern_text *in = &parser->in;
     if (pattern_take(in, "?:") || !pattern_sees(in, "?")) {
@@ -32,7 +40,7 @@ static bool group(struct parser *parser, uint32_t from, uint32_t *ret_to)
     }
     if (++parser->depth > PATTERN_DEPTH_MAX)
         return pattern_refuse(in, "groups nested too deep");
-    *ret_to = alternatives(parser, from);
+    *ret_to = alternatives(parser, place);
     parser->depth--;
     return pattern_take(in, ")") || pattern_refuse(in, "a group without its end");
 }
@@ -42,7 +50,7 @@ static bool atom(struct parser *parser, uint32_t from, uint32_t *ret_to)
     struct pattern_text *in = &parser->in;
     struct character_set set = {0};
     if (pattern_take(in, "("))
-        return group(parser, from, ret_to);
+        return group(parser, (struct place){from, false}, ret_to);
     if (!pattern_character_set(in, &set))
         return false;
     *ret_to = character_edges(grammar_of(parser), from, GRAMMAR_NONE, &set, parser->form);
@@ -126,17 +134,94 @@ static bool at_end(const struct pattern_text *in)
     return in->at == in->length || pattern_sees(in, "|") || pattern_sees(in, ")");
 }
 
-static uint32_t alternatives(struct parser *parser, uint32_t from)
+/* Behind the bracket that closes the group which begins here. */
+static size_t behind_group(const struct pattern_text *in)
+{
+    size_t open = 0;
+    bool in_class = false;
+    for (size_t at = in->at; at < in->length; at++) {
+        char byte = in->text[at];
+        if (byte == '\\')
+            at++;
+        else if (in_class || byte == '[')
+            in_class = byte != ']';
+        else if (byte == '(')
+            open++;
+        else if (byte == ')' && --open == 0)
+            return at + 1;
+    }
+    return in->length;
+}
+
+/* A group that nothing repeats, at either end of all that its surroundings say, may hold anchors.
+ * False: none such stands here. */
+static bool end_group(struct parser *parser, struct place *place)
+{
+    struct pattern_text *in = &parser->in, behind = *in;
+    if (!pattern_sees(in, "("))
+        return false;
+    behind.at = behind_group(in);
+    bool last = place->last && at_end(&behind);
+    if ((behind.at < in->length && strchr("*+?{", in->text[behind.at])) ||
+        (place->from != GRAMMAR_NONE && !last))
+        return false;
+    in->at++;
+    uint32_t to = place->from;
+    place->from = group(parser, (struct place){place->from, last}, &to) ? to : parser->end;
+    return true;
+}
+
+static bool takes_end(struct pattern_text *in)
+{
+    size_t before = in->at;
+    if (pattern_take(in, "$") && at_end(in))
+        return true;
+    in->at = before;
+    return false;
+}
+
+/* Up to the end of one alternative; GRAMMAR_NONE: it ended with the text. */
+static uint32_t alternative(struct parser *parser, struct place place)
+{
+    struct pattern_text *in = &parser->in;
+    while (!in->grammar->code) {
+        if (place.from == GRAMMAR_NONE && pattern_take(in, "^")) {
+            place.from = grammar_node(in->grammar);
+            grammar_nothing(in->grammar, parser->begin, place.from);
+            continue;
+        }
+        if (place.last && takes_end(in)) {
+            grammar_nothing(in->grammar, place.from == GRAMMAR_NONE ? parser->floating : place.from,
+                            parser->end);
+            return GRAMMAR_NONE;
+        }
+        if (at_end(in))
+            break;
+        if (end_group(parser, &place))
+            continue;
+        if (place.from == GRAMMAR_NONE) {
+            place.from = grammar_node(in->grammar);
+            grammar_nothing(in->grammar, parser->floating, place.from);
+        }
+        if (!term(parser, &place.from))
+            break;
+    }
+    return place.from == GRAMMAR_NONE ? parser->floating : place.from;
+}
+
+static uint32_t alternatives(struct parser *parser, struct place place)
 {
     struct pattern_text *in = &parser->in;
     uint32_t join = grammar_node(in->grammar);
     do {
-        uint32_t at = grammar_node(in->grammar);
-        grammar_nothing(in->grammar, from, at);
-        while (!at_end(in))
-            if (!term(parser, &at))
-                return join;
-        grammar_nothing(in->grammar, at, join);
+        struct place own = place;
+        if (place.from != GRAMMAR_NONE) {
+            own.from = grammar_node(in->grammar);
+            grammar_nothing(in->grammar, place.from, own.from);
+        }
+        uint32_t at = alternative(parser, own);
+        if (at != GRAMMAR_NONE)
+            grammar_nothing(in->grammar, at, join);
     } while (pattern_take(in, "|"));
     return join;
 }
@@ -157,26 +242,19 @@ uint32_t pattern_build(struct grammar *grammar, uint32_t from, const char *patte
     struct parser parser = {
         .in = {.text = pattern, .length = length, .path = path, .grammar = grammar}, .form = form};
     struct pattern_text *in = &parser.in;
-    uint32_t join = grammar_node(grammar);
+    parser.end = grammar_node(grammar);
     if (length > PATTERN_MAX)
         grammar_fail(grammar, ERR_TOO_LARGE, "%s: a pattern of more than %u bytes", path,
                      PATTERN_MAX);
     if (grammar->code)
-        return join;
-    do {
-        uint32_t at = grammar_node(grammar);
-        bool held = pattern_take(in, "^") || place == PATTERN_WHOLE;
-        grammar_nothing(grammar, from, at);
-        if (!held)
-            at = anything(&parser, at);
-        while (!at_end(in) && !pattern_sees(in, "$"))
-            if (!term(&parser, &at))
-                return join;
-        held = pattern_take(in, "$") || place == PATTERN_WHOLE;
-        grammar_nothing(grammar, held ? at : anything(&parser, at), join);
-    } while (pattern_take(in, "|"));
+        return parser.end;
+    bool found = place == PATTERN_FOUND;
+    parser.begin = from;
+    parser.floating = found ? anything(&parser, from) : from;
+    uint32_t to = alternatives(&parser, (struct place){GRAMMAR_NONE, true});
+    grammar_nothing(grammar, found ? anything(&parser, to) : to, parser.end);
     if (in->at < length)
         pattern_refuse(in, pattern_sees(in, ")") ? "a bracket without its beginning"
                                                  : "an anchor inside the pattern");
-    return join;
+    return parser.end;
 }

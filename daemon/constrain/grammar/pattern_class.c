@@ -119,6 +119,8 @@ static bool escape(struct pattern_text *in, bool in_class, uint32_t *ret_value, 
     else if (name == 'c' && in->at < in->length && (in->text[in->at] | 0x20) >= 'a' &&
              (in->text[in->at] | 0x20) <= 'z')
         *ret_value = (uint32_t)in->text[in->at++] & 31;
+    else if (name == 'b' || name == 'B')
+        return in->at--, pattern_refuse(in, "\\b, a word's boundary, is not supported");
     else if ((name >= '0' && name <= '9') || ((name | 0x20) >= 'a' && (name | 0x20) <= 'z'))
         return in->at--, pattern_refuse(in, "an escape that is not known here");
     else

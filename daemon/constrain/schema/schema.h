@@ -1,12 +1,17 @@
-/* JSON Schema, draft 2020-12, as part of a grammar.
+/* JSON Schema, draft 2020-12 and what older drafts still write, as part of a grammar.
  *
- * Kept: type, enum, const, properties, required, additionalProperties, items, prefixItems,
- * minItems, maxItems, minLength, maxLength, pattern (found anywhere), format (those of
- * formats.def), minimum, maximum, exclusiveMinimum, exclusiveMaximum, anyOf, oneOf whose branches
- * exclude each other by type or by listed
- * texts, allOf of one, $ref within the document, $defs; true and false. Every
- * other assertion, and those beside each other that would have to be intersected, is refused with
- * its path and name. Annotations and unknown keywords pass. One thread.
+ * Kept: type, enum, const, $ref within the document ($id, $anchor, pointers), allOf, anyOf, oneOf,
+ * not, if, then, else, dependentRequired, dependentSchemas, dependencies; properties, required,
+ * additionalProperties, patternProperties of up to 4 patterns, propertyNames, minProperties,
+ * maxProperties; items, prefixItems, additionalItems, minItems, maxItems, contains without these
+ * two, uniqueItems of up to 8 listed values; minLength, maxLength, pattern (found anywhere), format
+ * (those of formats.def); minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf of up to
+ * 4096 (times a power of ten below). All of them beside each other, as long as what their meeting
+ * takes is within the limits. Denied, by not, by else or by a oneOf whose branches overlap: type,
+ * const, enum, required, properties, bounds and counts, pattern, and what is made of these.
+ *
+ * Every other assertion is refused with its path and name. Annotations and unknown keywords pass.
+ * One thread.
  */
 #pragma once
 

@@ -1,175 +1,157 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/grammar/character.h"
-#include "daemon/constrain/schema/schema_inner.h"
+#include "daemon/constrain/schema/schema_members.h"
 
-/* Members in order. `first`: none has come yet; `later`: one has, so that the next has a comma
- * before it. Either may be GRAMMAR_NONE where no way leads there. */
-struct members {
-    uint32_t first, later;
+#define COUNT_MAX 256u /* of a bound on the number of members */
+
+/* Members in order: a node for each number of them that have come, up to `cap`, at which counting
+ * stops where there is no bound above. GRAMMAR_NONE where no way leads there. */
+struct counted {
+    uint32_t *at;
+    uint32_t cap;
+    bool bounded;
 };
 
-/* Whether no earlier one has the same name: required twice is required once. */
-static bool is_first(struct schema_reader *reader, const json *required, const json *name)
+/* Where a member that makes it `count` begins. */
+static uint32_t begin(struct grammar *grammar, const struct counted *counted, uint32_t count)
 {
-    for (const json *one = json_child(required); one != name; one = json_next(one))
-        if (!schema_step(reader) || !strcmp(json_string(one), json_string(name)))
-            return false;
-    return true;
-}
-
-static uint32_t begin(struct grammar *grammar, const struct members *members)
-{
-    uint32_t start = grammar_node(grammar);
-    if (members->first != GRAMMAR_NONE)
-        grammar_nothing(grammar, members->first, start);
-    if (members->later != GRAMMAR_NONE)
-        grammar_nothing(grammar, json_comma(grammar, members->later), start);
+    uint32_t start = GRAMMAR_NONE;
+    bool again = count == counted->cap && !counted->bounded;
+    for (uint32_t before = count - 1; before <= count - !again; before++) {
+        if (counted->at[before] == GRAMMAR_NONE)
+            continue;
+        if (start == GRAMMAR_NONE)
+            start = grammar_node(grammar);
+        grammar_nothing(grammar,
+                        before ? json_comma(grammar, counted->at[before]) : counted->at[before],
+                        start);
+    }
     return start;
 }
 
-static void member(struct schema_reader *reader, struct members *members, const char *name,
-                   const json *schema, bool required, const struct schema_path *path)
+/* A name and a value, as a rule of its own where it stands at several counts. */
+static uint32_t put_member(struct members *members, uint32_t from, const struct member *member,
+                           uint32_t *rule, bool once)
 {
-    struct grammar *grammar = reader->grammar;
-    struct schema_path here = {path, name};
-    uint32_t at = json_colon(grammar, json_quoted(grammar, begin(grammar, members), name));
-    at = schema ? schema_value(reader, at, schema, &here) : json_any(grammar, at);
-    uint32_t later = grammar_node(grammar);
-    grammar_nothing(grammar, at, later);
-    if (!required && members->later != GRAMMAR_NONE)
-        grammar_nothing(grammar, members->later, later);
-    members->later = later;
-    if (required)
-        members->first = GRAMMAR_NONE;
+    struct grammar *grammar = members->reader->grammar;
+    uint32_t at = from;
+    if (!once && *rule != GRAMMAR_NONE)
+        return grammar_call(grammar, from, GRAMMAR_NONE, *rule, 1, 1);
+    if (!once)
+        at = *rule = grammar_node(grammar);
+    at = json_colon(grammar, json_quoted(grammar, at, member->name));
+    at = members_value(members, at, member);
+    if (once)
+        return at;
+    grammar_final(grammar, at);
+    return grammar_call(grammar, from, GRAMMAR_NONE, *rule, 1, 1);
 }
 
-struct name {
-    const char *text;
-    size_t length;
-};
-
-static int by_text(const void *left, const void *right)
+static void add_member(struct members *members, struct counted *counted,
+                       const struct member *member)
 {
-    return strcmp(((const struct name *)left)->text, ((const struct name *)right)->text);
-}
-
-/* A key that is none of the names, sorted, which agree up to `at`: goes on to `rest` at the first
- * character that none of them has. In the one form that a key has here, so no escape gets round. */
-static void other_key(struct grammar *grammar, uint32_t node, uint32_t rest, uint32_t end,
-                      const struct name *names, size_t count, size_t at, unsigned depth)
-{
-    struct character_set taken = {0};
-    size_t i = 0;
-    if (depth > 128) {
-        grammar_fail(grammar, ERR_TOO_LARGE, "schema: a property's name of over 128 characters");
-        return;
-    }
-    if (count > 0 && names[0].length == at)
-        i = 1; /* it is this name: may not end here */
-    else
-        grammar_bytes(grammar, node, end, '"', '"');
-    while (i < count && !grammar->code) {
-        uint32_t character = 0, other = 0;
-        size_t next = at, begin_at = i;
-        character_next(names[i].text, names[i].length, &next, &character);
-        for (i++; i < count; i++) {
-            size_t same = at;
-            if (!character_next(names[i].text, names[i].length, &same, &other) ||
-                other != character)
-                break;
+    struct grammar *grammar = members->reader->grammar;
+    uint32_t rule = GRAMMAR_NONE, next[COUNT_MAX + 1];
+    for (uint32_t count = 0; count <= counted->cap; count++) {
+        uint32_t start = count ? begin(grammar, counted, count) : GRAMMAR_NONE;
+        next[count] = member->required ? GRAMMAR_NONE : counted->at[count];
+        if (start == GRAMMAR_NONE)
+            continue;
+        uint32_t end = put_member(members, start, member, &rule, counted->cap == 1);
+        if (next[count] != GRAMMAR_NONE) {
+            uint32_t join = grammar_node(grammar);
+            grammar_nothing(grammar, next[count], join);
+            grammar_nothing(grammar, end, join);
+            end = join;
         }
-        struct character_set one = {.ranges = {{character, character}}, .count = 1};
-        uint32_t to = character_edges(grammar, node, GRAMMAR_NONE, &one, CHARACTER_IN_JSON);
-        other_key(grammar, to, rest, end, names + begin_at, i - begin_at, next, depth + 1);
-        character_add(&taken, character, character);
+        next[count] = end;
     }
-    character_invert(&taken);
-    character_edges(grammar, node, rest, &taken, CHARACTER_IN_JSON);
+    memcpy(counted->at, next, (counted->cap + 1) * sizeof(uint32_t));
 }
 
-static size_t collect(const json *object, const json *required, struct name *names)
+/* All that may come behind the members that have names: each class of names with its values. */
+static void add_others(struct members *members, struct counted *counted)
 {
-    size_t count = 0, used = 0;
-    for (const json *one = json_child(object); one; one = json_next(one))
-        names[count++].text = json_key(one);
-    for (const json *one = json_child(required); one; one = json_next(one))
-        names[count++].text = json_string(one);
-    qsort(names, count, sizeof(*names), by_text);
-    for (size_t i = 0; i < count; i++) {
-        names[i].length = strlen(names[i].text);
-        if (used == 0 || strcmp(names[used - 1].text, names[i].text))
-            names[used++] = names[i];
+    struct grammar *grammar = members->reader->grammar;
+    uint32_t other = members_others(members), end = grammar_node(grammar), next = GRAMMAR_NONE;
+    if (other == GRAMMAR_NONE)
+        return;
+    uint32_t more = grammar_node(grammar); /* with a comma before it */
+    grammar_final(grammar,
+                  grammar_call(grammar, json_comma(grammar, more), GRAMMAR_NONE, other, 1, 1));
+    for (uint32_t count = 0; count <= counted->cap; count++) {
+        uint32_t from = counted->at[count];
+        uint32_t room = counted->bounded ? counted->cap - count : GRAMMAR_UNBOUNDED;
+        if (from == GRAMMAR_NONE || room == 0)
+            continue;
+        if (count == 0 && counted->cap > 0) {
+            from = grammar_call(grammar, from, GRAMMAR_NONE, other, 1, 1);
+            room -= counted->bounded;
+        }
+        uint32_t to = grammar_call(grammar, from, GRAMMAR_NONE, more, 0, room);
+        if (count + 1 >= members->min)
+            grammar_nothing(grammar, to, end);
+        next = end;
     }
-    return used;
+    members->others_end = next;
 }
 
-static uint32_t other_keys(struct schema_reader *reader, uint32_t from, const json *properties,
-                           const json *required)
+static bool counts(struct members *members, struct counted *counted)
 {
-    struct grammar *grammar = reader->grammar;
-    size_t room = json_count(properties) + json_count(required) + 1;
-    struct name *names = malloc(room * sizeof(*names));
-    if (!names) {
-        grammar_fail(grammar, ERR_NO_MEMORY, "no memory for a constraint");
-        return from;
-    }
-    size_t count = collect(properties, required, names);
-    uint32_t open = grammar_word(grammar, from, "\""), rest = grammar_node(grammar);
-    uint32_t end = grammar_node(grammar);
-    uint32_t more = grammar_call(grammar, rest, GRAMMAR_NONE, json_canonical_rule(grammar), 0,
-                                 GRAMMAR_UNBOUNDED);
-    grammar_bytes(grammar, more, end, '"', '"');
-    other_key(grammar, open, rest, end, names, count, 0, 0);
-    free(names);
+    uint32_t required = 0;
+    for (uint32_t i = 0; i < members->count; i++)
+        required += members->list[i].required;
+    if (members->min <= required)
+        members->min = 0;
+    if (members->max != GRAMMAR_UNBOUNDED && members->closed && members->max >= members->count)
+        members->max = GRAMMAR_UNBOUNDED;
+    counted->bounded = members->max != GRAMMAR_UNBOUNDED;
+    counted->cap = counted->bounded ? members->max : members->min > 1 ? members->min : 1;
+    /* Names that may be any can be the same twice, and count once. */
+    if (members->min > required + 1 && !members->closed)
+        schema_refuse(members->reader, members->way->path, "minProperties",
+                      "of more than are required, and one, is not supported beside names that may "
+                      "be any");
+    else if (counted->cap > COUNT_MAX)
+        schema_refuse(members->reader, members->way->path,
+                      counted->bounded ? "maxProperties" : "minProperties",
+                      "of more than 256 is not supported");
+    return members->reader->grammar->code == 0;
+}
+
+static uint32_t put_object(struct members *members, uint32_t from)
+{
+    struct grammar *grammar = members->reader->grammar;
+    uint32_t at[COUNT_MAX + 1], end = grammar_node(grammar);
+    struct counted counted = {.at = at};
+    memset(at, 0xff, sizeof(at));
+    at[0] = grammar_word(grammar, from, "{");
+    if (!counts(members, &counted))
+        return end;
+    for (uint32_t i = 0; i < members->count && !grammar->code; i++)
+        if (!members->list[i].forbidden)
+            add_member(members, &counted, &members->list[i]);
+        else if (members->list[i].required)
+            return end; /* none is right */
+    members->others_end = GRAMMAR_NONE;
+    if (!grammar->code && !members->closed)
+        add_others(members, &counted);
+    for (uint32_t count = members->min; count <= counted.cap && !grammar->code; count++)
+        if (at[count] != GRAMMAR_NONE)
+            grammar_bytes(grammar, at[count], end, '}', '}');
+    if (members->others_end != GRAMMAR_NONE)
+        grammar_bytes(grammar, members->others_end, end, '}', '}');
     return end;
 }
 
-static void additional(struct schema_reader *reader, struct members *members,
-                       const json *properties, const json *required, const json *extra,
-                       const struct schema_path *path)
+uint32_t schema_object(struct schema_reader *reader, uint32_t from, const struct way *way)
 {
-    struct grammar *grammar = reader->grammar;
-    struct schema_path here = {path, "additionalProperties"};
-    uint32_t start = begin(grammar, members), later = grammar_node(grammar);
-    uint32_t at = json_colon(grammar, other_keys(reader, start, properties, required));
-    at = extra ? schema_value(reader, at, extra, &here) : json_any(grammar, at);
-    grammar_nothing(grammar, at, later);
-    grammar_nothing(grammar, json_comma(grammar, at), start);
-    if (members->later != GRAMMAR_NONE)
-        grammar_nothing(grammar, members->later, later);
-    members->later = later;
-}
-
-uint32_t schema_object(struct schema_reader *reader, uint32_t from, const json *schema,
-                       const struct schema_path *path)
-{
-    struct grammar *grammar = reader->grammar;
-    const json *properties = json_get(schema, "properties"),
-               *required = json_get(schema, "required");
-    const json *extra = json_get(schema, "additionalProperties");
-    struct schema_path here = {path, "properties"};
-    struct members members = {grammar_word(grammar, from, "{"), GRAMMAR_NONE};
-    uint32_t end = grammar_node(grammar);
-    if (properties && !json_is_object(properties))
-        schema_refuse(reader, path, "properties", "must be an object");
-    if (required && !json_is_array(required))
-        schema_refuse(reader, path, "required", "must be a list of names");
-    for (const json *one = json_child(required); one; one = json_next(one))
-        if (!json_is_string(one))
-            schema_refuse(reader, path, "required", "must be a list of names");
-    for (const json *one = json_child(properties); one && !grammar->code; one = json_next(one))
-        member(reader, &members, json_key(one), one, schema_lists(reader, required, json_key(one)),
-               &here);
-    for (const json *one = json_child(required); one && !grammar->code; one = json_next(one))
-        if (!schema_get(reader, properties, json_string(one)) && is_first(reader, required, one))
-            member(reader, &members, json_string(one), extra, true, path);
-    if (!grammar->code && !(json_is_bool(extra) && !json_bool(extra)))
-        additional(reader, &members, properties, required, extra, path);
-    if (members.first != GRAMMAR_NONE)
-        grammar_bytes(grammar, members.first, end, '}', '}');
-    if (members.later != GRAMMAR_NONE)
-        grammar_bytes(grammar, members.later, end, '}', '}');
-    return end;
+    struct members members = {.reader = reader, .way = way};
+    uint32_t to = from;
+    way_counts(reader, way, "minProperties", "maxProperties", &members.min, &members.max);
+    if (members_gather(&members))
+        to = put_object(&members, from);
+    members_free(&members);
+    return to;
 }

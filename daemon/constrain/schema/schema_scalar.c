@@ -1,96 +1,202 @@
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "daemon/constrain/grammar/pattern.h"
 #include "daemon/constrain/schema/schema_inner.h"
 
-static const struct {
-    const char *name, *pattern;
-} formats[] = {
-#define FORMAT(name, pattern) {name, pattern},
-#include "daemon/constrain/schema/formats.def"
-#undef FORMAT
-};
+#define MULTIPLE_MAX 4096u /* of which a number's digits are counted */
+#define PLACES_MAX 6u      /* behind the point of what it is a multiple of */
 
-static uint32_t patterned(struct schema_reader *reader, uint32_t from, const char *pattern,
-                          enum pattern_place place, const char *keyword,
-                          const struct schema_path *path)
+static bool bound(struct schema_reader *reader, const struct way *way, const struct part *part,
+                  double *ret_bound)
 {
-    char text[256];
-    struct schema_path here = {path, keyword};
-    schema_path_write(&here, text, sizeof(text));
-    from = grammar_word(reader->grammar, from, "\"");
-    uint32_t to = pattern_build(reader->grammar, from, pattern, strlen(pattern), place,
-                                CHARACTER_IN_JSON, text);
-    return grammar_word(reader->grammar, to, "\"");
-}
-
-static uint32_t formatted(struct schema_reader *reader, uint32_t from, const json *format,
-                          const struct schema_path *path)
-{
-    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
-        if (!strcmp(json_string(format), formats[i].name))
-            return patterned(reader, from, formats[i].pattern, PATTERN_WHOLE, "format", path);
-    char what[96];
-    snprintf(what, sizeof(what), "\"%.40s\" is not supported", json_string(format));
-    schema_refuse(reader, path, "format", what);
-    return from;
-}
-
-uint32_t schema_string(struct schema_reader *reader, uint32_t from, const json *schema,
-                       const struct schema_path *path)
-{
-    uint32_t min = schema_count(reader, schema, "minLength", 0, path);
-    uint32_t max = schema_count(reader, schema, "maxLength", GRAMMAR_UNBOUNDED, path);
-    const json *pattern = json_get(schema, "pattern"), *format = json_get(schema, "format");
-    bool bounded = min > 0 || max != GRAMMAR_UNBOUNDED;
-    if (!pattern && !format)
-        return json_text(reader->grammar, from, min, max);
-    if (bounded || (pattern && format)) {
-        schema_refuse(reader, path, pattern ? "pattern" : "format",
-                      bounded ? "is not supported beside minLength or maxLength"
-                              : "is not supported beside format");
-        return from;
-    }
-    if (format)
-        return formatted(reader, from, format, path);
-    if (!json_is_string(pattern))
-        schema_refuse(reader, path, "pattern", "must be a text");
-    return patterned(reader, from, json_string(pattern), PATTERN_FOUND, "pattern", path);
-}
-
-static bool bound(struct schema_reader *reader, const json *schema, const char *keyword,
-                  double *ret_bound, const struct schema_path *path)
-{
-    const json *value = json_get(schema, keyword);
-    if (!value)
-        return false;
-    if (!json_is_number(value))
-        schema_refuse(reader, path, keyword, "must be a number");
-    *ret_bound = json_number(value);
+    *ret_bound = json_number(part->keyword);
+    if (!json_is_number(part->keyword))
+        schema_refuse(reader, way->path, json_key(part->keyword), "must be a number");
     return true;
 }
 
-uint32_t schema_number(struct schema_reader *reader, uint32_t from, const json *schema, bool whole,
-                       const struct schema_path *path)
+/* A bound that is open shuts out its number; a denied one is the other bound, open for closed. */
+static void narrow(struct schema_reader *reader, const struct way *way, const struct part *part,
+                   struct number_bounds *bounds)
+{
+    const char *name = json_key(part->keyword);
+    bool lower = !strcmp(name, "minimum") || !strcmp(name, "exclusiveMinimum");
+    bool open = !strncmp(name, "exclusive", 9);
+    double value;
+    if (!lower && strcmp(name, "maximum") && strcmp(name, "exclusiveMaximum"))
+        return;
+    if (!bound(reader, way, part, &value))
+        return;
+    const json *older = json_get(part->schema, lower ? "exclusiveMinimum" : "exclusiveMaximum");
+    open |= json_is_bool(older) && json_bool(older);
+    if (part->denied) {
+        lower = !lower;
+        open = !open;
+    }
+    if (lower && (!bounds->has_low || value > bounds->low || (value == bounds->low && open))) {
+        bounds->low = value;
+        bounds->has_low = true;
+        bounds->open_low = open;
+    }
+    if (!lower && (!bounds->has_high || value < bounds->high || (value == bounds->high && open))) {
+        bounds->high = value;
+        bounds->has_high = true;
+        bounds->open_high = open;
+    }
+}
+
+/* A node's digits lead to those of the next place, from the first of which on they stand. */
+static void digits(struct grammar *grammar, uint32_t node, uint32_t first, uint32_t rest,
+                   uint32_t of)
+{
+    for (uint32_t digit = 0; digit < 10; digit++)
+        grammar_bytes(grammar, node, first + (rest * 10 + digit) % of, (uint8_t)('0' + digit),
+                      (uint8_t)('0' + digit));
+}
+
+/* Numbers that, with `places` digits behind the point, are a multiple when that is left out: a node
+ * for each remainder at each place. From node 0 of its grammar. */
+static uint32_t multiples(struct grammar *grammar, uint32_t of, unsigned places)
+{
+    uint32_t end = grammar_node(grammar), zeros = grammar_node(grammar), scale = 1;
+    uint32_t first = grammar->nodes_used;
+    for (uint32_t i = 0; i < of * (places + 1) && !grammar->code; i++)
+        grammar_node(grammar);
+    grammar_bytes(grammar, zeros, zeros, '0', '0');
+    grammar_nothing(grammar, zeros, end);
+    for (uint32_t place = places + 1; place-- > 0; scale = scale * 10 % of)
+        for (uint32_t rest = 0; rest < of && !grammar->code; rest++) {
+            uint32_t node = first + place * of + rest, point = node;
+            if ((uint64_t)rest * scale % of == 0)
+                grammar_nothing(grammar, node, end);
+            if (place == places && rest == 0) {
+                point = places == 0 ? grammar_word(grammar, node, ".") : node;
+                grammar_bytes(grammar, point, zeros, '0', '0');
+            }
+            if (place == 0)
+                digits(grammar, node, first, rest, of);
+            if (place < places)
+                digits(grammar, place == 0 ? grammar_word(grammar, node, ".") : node,
+                       first + (place + 1) * of, rest, of);
+        }
+    grammar_bytes(grammar, 0, first, '-', '-');
+    grammar_nothing(grammar, 0, first);
+    return end;
+}
+
+static uint32_t plain_number(struct schema_reader *reader, struct grammar *grammar, uint32_t from,
+                             const struct way *way, bool whole)
 {
     struct number_bounds bounds = {0};
-    double open;
     char text[256];
-    bounds.has_low = bound(reader, schema, "minimum", &bounds.low, path);
-    bounds.has_high = bound(reader, schema, "maximum", &bounds.high, path);
-    if (bound(reader, schema, "exclusiveMinimum", &open, path) &&
-        (!bounds.has_low || open >= bounds.low)) {
-        bounds.low = open;
-        bounds.has_low = bounds.open_low = true;
-    }
-    if (bound(reader, schema, "exclusiveMaximum", &open, path) &&
-        (!bounds.has_high || open <= bounds.high)) {
-        bounds.high = open;
-        bounds.has_high = bounds.open_high = true;
-    }
+    for (uint32_t i = 0; i < way->count; i++)
+        if (way->parts[i].kind == PART_KEYWORD)
+            narrow(reader, way, &way->parts[i], &bounds);
     if (!bounds.has_low && !bounds.has_high)
-        return json_number_any(reader->grammar, from, whole);
-    schema_path_write(path, text, sizeof(text));
-    return json_number_between(reader->grammar, from, whole, bounds, text);
+        return json_number_any(grammar, from, whole);
+    schema_path_write(way->path, text, sizeof(text));
+    return json_number_between(grammar, from, whole, bounds, text);
+}
+
+/* 10^places times the number, where that is whole. */
+static bool decimal(double value, bool whole, uint32_t *ret_of, unsigned *ret_places)
+{
+    for (unsigned places = 0; places <= PLACES_MAX; places++) {
+        double scaled = value * pow(10, places), near = round(scaled);
+        if (near < 1 || near > MULTIPLE_MAX || fabs(scaled - near) > 1e-9 * near)
+            continue;
+        uint32_t of = (uint32_t)near;
+        for (; whole && places > 0; places--) /* whole numbers among them */
+            of = of % 10 == 0 ? of / 10 : of % 5 == 0 ? of / 5 : of % 2 == 0 ? of / 2 : of;
+        *ret_of = of;
+        *ret_places = places;
+        return true;
+    }
+    return false;
+}
+
+static bool add_multiple(struct schema_reader *reader, struct language *language,
+                         const struct way *way, const json *multiple, bool whole)
+{
+    uint32_t of;
+    unsigned places;
+    if (!json_is_number(multiple) || !(json_number(multiple) > 0) ||
+        !decimal(json_number(multiple), whole, &of, &places)) {
+        schema_refuse(reader, way->path, "multipleOf",
+                      "of this size, or of so many places, is not supported");
+        return false;
+    }
+    if (of == 1 && whole)
+        return true;
+    struct grammar *grammar = language_part(language, false);
+    if (!grammar || language_end(language, multiples(grammar, of, places))) {
+        schema_refuse(reader, way->path, "multipleOf", "takes too many states");
+        return false;
+    }
+    return true;
+}
+
+/* A denied constant, where it is a number: all but that. */
+static bool leave_out(struct schema_reader *reader, struct language *language,
+                      const struct way *way, const json *value, bool whole)
+{
+    if (!json_is_number(value) || (schema_type_of(value) == TYPE_FRACTION && whole))
+        return true;
+    struct grammar *grammar = whole ? language_part(language, true) : NULL;
+    if (!grammar || language_end(language, json_constant(grammar, 0, value))) {
+        schema_refuse(reader, way->path, "not",
+                      "of so many numbers, or of one that may have a "
+                      "fraction, is not supported");
+        return false;
+    }
+    return true;
+}
+
+static bool conditions(struct schema_reader *reader, struct language *language,
+                       const struct way *way, bool whole)
+{
+    for (uint32_t i = 0; i < way->count; i++) {
+        const struct part *part = &way->parts[i];
+        const char *name = part->kind == PART_KEYWORD ? json_key(part->keyword) : "";
+        if (!strcmp(name, "multipleOf") &&
+            !add_multiple(reader, language, way, part->keyword, whole))
+            return false;
+        if (part->denied && !strcmp(name, "const") &&
+            !leave_out(reader, language, way, part->keyword, whole))
+            return false;
+        if (part->denied && !strcmp(name, "enum"))
+            for (const json *one = json_child(part->keyword); one; one = json_next(one))
+                if (!leave_out(reader, language, way, one, whole))
+                    return false;
+    }
+    return true;
+}
+
+uint32_t schema_number(struct schema_reader *reader, uint32_t from, const struct way *way)
+{
+    bool whole = !(way->types & TYPE_FRACTION);
+    struct language language = {.count = 0};
+    uint32_t to = from;
+    if (!(way->types & TYPE_INTEGER)) {
+        schema_refuse(reader, way->path, "type",
+                      "of numbers that are no integers is not supported");
+        return from;
+    }
+    if (conditions(reader, &language, way, whole)) {
+        if (language.count == 0) {
+            to = plain_number(reader, reader->grammar, from, way, whole);
+        } else {
+            struct grammar *own = language_part(&language, false);
+            int code = own ? language_end(&language, plain_number(reader, own, 0, way, whole)) : -1;
+            if (code)
+                schema_refuse(reader, way->path, "multipleOf",
+                              "is not supported beside these bounds");
+            to = language_put(&language, reader->grammar, from, "schema: multipleOf");
+            schema_work(reader, &language);
+        }
+    }
+    language_free(&language);
+    return to;
 }

@@ -1,0 +1,38 @@
+/* Texts that several grammars let in and others do not, as part of one more grammar: a product of
+ * their automata, made state by state. For what is regular: patterns, formats, names, lengths.
+ *
+ * At most LANGUAGE_NODES_MAX states and LANGUAGE_STEPS_MAX steps, or it fails as unsupported with
+ * the words of the caller. One thread.
+ */
+#pragma once
+
+#include "daemon/constrain/machine/machine.h"
+
+#define LANGUAGE_PARTS_MAX 12u
+#define LANGUAGE_NODES_MAX 16000u
+#define LANGUAGE_STEPS_MAX (3u << 20)
+
+struct language_part {
+    struct grammar grammar;
+    struct machine machine;
+    bool except; /* texts of it are left out */
+    bool empty;  /* there are none */
+};
+
+struct language {
+    struct language_part parts[LANGUAGE_PARTS_MAX];
+    uint32_t count;
+    uint64_t steps; /* so far: the work that was done */
+    struct error error;
+};
+
+void language_free(struct language *language);
+/* The grammar that a part is to be built in, or NULL: there are too many. The start is node 0. */
+struct grammar *language_part(struct language *language, bool except);
+/* The part that was built last ends at `end`. 0, or a code with the text in language->error. */
+int language_end(struct language *language, uint32_t end);
+/* Into `grammar`, from `from`: the node behind it. */
+uint32_t language_put(struct language *language, struct grammar *grammar, uint32_t from,
+                      const char *what);
+/* Whether the text is one of them. */
+bool language_has(struct language *language, const char *text, size_t length);
