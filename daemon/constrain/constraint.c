@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/constrain/mask.h"
+#include "daemon/constrain/grammar/gbnf.h"
 #include "daemon/constrain/grammar/pattern.h"
 #include "daemon/constrain/schema/schema.h"
 
@@ -33,6 +34,9 @@ static int build(struct grammar *grammar, enum constraint_kind kind, const char 
         break;
     case CONSTRAINT_CHOICE:
         end = schema_choices(grammar, start, text, length);
+        break;
+    case CONSTRAINT_GRAMMAR:
+        end = gbnf_build(grammar, start, text, length);
         break;
     }
     grammar_final(grammar, end);

@@ -22,7 +22,8 @@ enum constraint_kind {
     CONSTRAINT_OBJECT,  /* any JSON object; no text */
     CONSTRAINT_SCHEMA,  /* JSON Schema, draft 2020-12: schema.h says which keywords */
     CONSTRAINT_PATTERN, /* a regular expression that the whole output is: pattern.h */
-    CONSTRAINT_CHOICE   /* a JSON array of strings, of which the output is one */
+    CONSTRAINT_CHOICE,  /* a JSON array of strings, of which the output is one */
+    CONSTRAINT_GRAMMAR  /* GBNF: grammar/gbnf.h */
 };
 
 struct constraint;

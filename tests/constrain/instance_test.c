@@ -11,6 +11,7 @@
 #define S CONSTRAINT_SCHEMA
 #define P CONSTRAINT_PATTERN
 #define C CONSTRAINT_CHOICE
+#define G CONSTRAINT_GRAMMAR
 
 struct instance {
     enum constraint_kind kind;
@@ -79,6 +80,27 @@ static const struct refusal refusals[] = {
     {P, "a\\", "a backslash at the end"},
     {P, "\\p{L}", "an escape that is not known here"},
     {P, "[^\\u0000-\\u{10ffff}]", "nothing finite"},
+    {G, "root ::= a", "there is no rule \"a\""},
+    {G, "a ::= \"x\"", "there is no rule \"root\""},
+    {G, "", "there is no rule \"root\""},
+    {G, "root ::= root \"a\" | \"b\"", "leads to itself before anything"},
+    {G, "root ::= a* \"b\"\na ::= root", "leads to itself before anything"},
+    {G, "root ::= \"a\" root", "nothing finite"},
+    {G, "root ::= \"a\"\nroot ::= \"b\"", "line 2, column 5: a rule that is there twice"},
+    {G, "root ::= <[1]>", "tokens (<...>) are not supported"},
+    {G, "root ::= !<think>", "tokens (<...>) are not supported"},
+    {G, "root ::= (\"a\"", "a group without its end"},
+    {G, "root ::= \"a\")", "a bracket without its beginning"},
+    {G, "root ::= \"a", "a text or class without its end"},
+    {G, "root ::= [a", "a text or class without its end"},
+    {G, "root ::= [b-a]", "a range without an order"},
+    {G, "root ::= \"\\q\"", "an escape that is not known"},
+    {G, "root ::= \"\\xg0\"", "an escape without its digits"},
+    {G, "root ::= \"\\ud800\"", "an escape of no character"},
+    {G, "root ::= \"a\"{3,2}", "in the wrong order"},
+    {G, "root ::= \"a\"{9999999}", "too large"},
+    {G, "root ::= \"a\"**", "a repetition of a repetition"},
+    {G, "root = \"a\"", "::= is missing"},
     {C, "[]", "choices must be a list"},
     {C, "[\"a\",1]", "a choice must be a text"},
 };
@@ -177,6 +199,11 @@ START_TEST(size_and_depth_are_bounded)
     ck_assert_int_eq(of_repeated(P, "", "(", 70, ")", &error), -ERR_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(error.text, "nested too deep"));
     ck_assert_int_eq(of_repeated(P, "", "a", 9000, "", &error), -ERR_TOO_LARGE);
+    ck_assert_int_eq(of_repeated(G, "root ::= ", "(", 70, "", &error), -ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(error.text, "nested too deep"));
+    ck_assert_int_eq(of_repeated(G, "root ::= ", "[^a]", 200000, "", &error), -ERR_TOO_LARGE);
+    ck_assert_int_eq(of_repeated(G, "root ::= ", "(\"a\"{1000}", 60, "\"b\"))", &error),
+                     -ERR_UNSUPPORTED);
     ck_assert_int_eq(of_repeated(S, "[", "1,", 70000, "1]", &error), -ERR_TOO_LARGE);
     /* Each of these is a few bytes that stand for very many, and has to be cheap. */
     ck_assert_int_eq(of_repeated(P, "", "(a{1000}", 6, "))))))", &error), 0);

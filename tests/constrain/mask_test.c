@@ -25,6 +25,11 @@ static const struct {
     {CONSTRAINT_SCHEMA, "{\"type\":\"string\",\"pattern\":\"caf\xc3\xa9|\\\\d{3}\"}"},
     {CONSTRAINT_PATTERN, "([a-c]{1,9}|\\u20ac*)?(ok|\\u{1F600})"},
     {CONSTRAINT_CHOICE, "[\"abc\",\"abcabc\",\"true\",\"null or not\"]"},
+    {CONSTRAINT_GRAMMAR, "root ::= (\"abc\" | [^a-z] root | \"\\u20ac\"{2,3}) [a-c\"\\\\]*"},
+    {CONSTRAINT_SCHEMA,
+     "{\"type\":\"string\",\"pattern\":\"^[^x]+$\",\"maxLength\":7,\"not\":{\"const\":\"abc\"}}"},
+    {CONSTRAINT_SCHEMA, "{\"type\":\"object\",\"patternProperties\":{\"^a\":{\"type\":\"integer\"}}"
+                        ",\"additionalProperties\":{\"type\":\"null\"}}"},
 };
 #define DRAWN ((int)(sizeof(drawn) / sizeof(drawn[0])))
 

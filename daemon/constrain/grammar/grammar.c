@@ -116,6 +116,20 @@ uint32_t grammar_call(struct grammar *grammar, uint32_t from, uint32_t to, uint3
         (struct grammar_edge){.kind = EDGE_CALL, .to = to, .rule = rule, .min = min, .max = max});
 }
 
+uint32_t grammar_repeat(struct grammar *grammar, uint32_t from, uint32_t start, uint32_t end,
+                        uint32_t min, uint32_t max)
+{
+    if (max == GRAMMAR_UNBOUNDED && min <= 1) { /* a circle needs no counting */
+        uint32_t hub = grammar_node(grammar);
+        grammar_nothing(grammar, from, min ? start : hub);
+        grammar_nothing(grammar, hub, start);
+        grammar_nothing(grammar, end, hub);
+        return hub;
+    }
+    grammar_final(grammar, end);
+    return grammar_call(grammar, from, GRAMMAR_NONE, start, min, max);
+}
+
 void grammar_final(struct grammar *grammar, uint32_t node)
 {
     if (!grammar->code)

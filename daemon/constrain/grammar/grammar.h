@@ -78,6 +78,9 @@ uint32_t grammar_literal(struct grammar *grammar, uint32_t from, const char *byt
 uint32_t grammar_word(struct grammar *grammar, uint32_t from, const char *text);
 uint32_t grammar_call(struct grammar *grammar, uint32_t from, uint32_t to, uint32_t rule,
                       uint32_t min, uint32_t max);
+/* What stands between `start` and `end`, so many times in a row, from `from` on. */
+uint32_t grammar_repeat(struct grammar *grammar, uint32_t from, uint32_t start, uint32_t end,
+                        uint32_t min, uint32_t max);
 void grammar_final(struct grammar *grammar, uint32_t node);
 
 /* Takes away what can never end, refuses left recursion and a start from which nothing can end,

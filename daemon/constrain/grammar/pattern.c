@@ -97,20 +97,6 @@ static int quantifier(struct pattern_text *in, uint32_t *min, uint32_t *max)
     return 1;
 }
 
-static uint32_t repeat(struct grammar *grammar, uint32_t from, uint32_t start, uint32_t end,
-                       uint32_t min, uint32_t max)
-{
-    if (max == GRAMMAR_UNBOUNDED && min <= 1) { /* a circle needs no counting */
-        uint32_t hub = grammar_node(grammar);
-        grammar_nothing(grammar, from, min ? start : hub);
-        grammar_nothing(grammar, hub, start);
-        grammar_nothing(grammar, end, hub);
-        return hub;
-    }
-    grammar_final(grammar, end);
-    return grammar_call(grammar, from, GRAMMAR_NONE, start, min, max);
-}
-
 static bool term(struct parser *parser, uint32_t *from)
 {
     struct grammar *grammar = grammar_of(parser);
@@ -121,7 +107,7 @@ static bool term(struct parser *parser, uint32_t *from)
     if (found < 0)
         return false;
     if (found) {
-        *from = repeat(grammar, *from, start, end, min, max);
+        *from = grammar_repeat(grammar, *from, start, end, min, max);
     } else {
         grammar_nothing(grammar, *from, start);
         *from = end;
