@@ -3,9 +3,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "daemon/constrain/mask.h"
 #include "daemon/constrain/grammar/gbnf.h"
 #include "daemon/constrain/grammar/pattern.h"
+#include "daemon/constrain/mask.h"
 #include "daemon/constrain/schema/schema.h"
 
 struct constraint {

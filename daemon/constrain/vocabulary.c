@@ -10,6 +10,11 @@ struct sorted {
     uint32_t length, id;
 };
 
+/* What a token begins with. */
+struct beginning {
+    uint16_t characters, bytes; /* plain ones; how many bytes they are */
+};
+
 static int by_bytes(const void *left, const void *right)
 {
     const struct sorted *a = left, *b = right;
@@ -22,7 +27,7 @@ static int by_bytes(const void *left, const void *right)
 }
 
 /* How many plain characters a token begins with, and how many bytes these are. */
-static uint32_t plain_characters(const char *bytes, size_t length, size_t *ret_bytes)
+static struct beginning beginning_of(const char *bytes, size_t length)
 {
     uint32_t count = 0;
     size_t at = 0;
@@ -33,13 +38,11 @@ static uint32_t plain_characters(const char *bytes, size_t length, size_t *ret_b
             break;
         at += step;
     }
-    *ret_bytes = at;
-    return count;
+    return (struct beginning){(uint16_t)count, (uint16_t)at};
 }
 
 /* Of sorted tokens: each adds the bytes that the one before does not share. */
-static bool make_trie(struct sorted *sorted, uint32_t count, uint32_t *same,
-                      struct vocabulary_trie *trie)
+static bool make_trie(struct sorted *sorted, uint32_t count, struct vocabulary_trie *trie)
 {
     qsort(sorted, count, sizeof(*sorted), by_bytes);
     uint32_t path[VOCABULARY_TOKEN_BYTES_MAX + 1], depth = 0;
@@ -47,7 +50,9 @@ static bool make_trie(struct sorted *sorted, uint32_t count, uint32_t *same,
     for (uint32_t i = 0; i < count; i++)
         total += sorted[i].length;
     struct vocabulary_node *nodes = malloc(total * sizeof(*nodes));
-    if (!nodes)
+    trie->order = malloc((count + (size_t)1) * sizeof(uint32_t));
+    trie->nodes = nodes;
+    if (!nodes || !trie->order)
         return false;
     for (uint32_t i = 0; i < count; i++) {
         const struct sorted *token = &sorted[i];
@@ -59,16 +64,17 @@ static bool make_trie(struct sorted *sorted, uint32_t count, uint32_t *same,
             nodes[path[depth]].skip = trie->count;
         for (; depth < token->length; trie->count++) {
             path[++depth] = trie->count;
-            nodes[trie->count] = (struct vocabulary_node){.token = VOCABULARY_NONE,
-                                                          .depth = (uint16_t)depth,
-                                                          .byte = (uint8_t)token->bytes[depth - 1]};
+            nodes[trie->count] = (struct vocabulary_node){
+                .first = i, .depth = (uint16_t)depth, .byte = (uint8_t)token->bytes[depth - 1]};
         }
-        same[token->id] = nodes[path[depth]].token;
-        nodes[path[depth]].token = token->id;
+        nodes[path[depth]].token = true;
+        trie->order[i] = token->id;
     }
     for (; depth > 0; depth--)
         nodes[path[depth]].skip = trie->count;
-    struct vocabulary_node *fit = realloc(nodes, (trie->count + 1) * sizeof(*nodes));
+    nodes[trie->count] = (struct vocabulary_node){.first = count};
+    trie->tokens = count;
+    struct vocabulary_node *fit = realloc(nodes, (trie->count + (size_t)1) * sizeof(*nodes));
     trie->nodes = fit ? fit : nodes;
     return true;
 }
@@ -79,50 +85,58 @@ static struct sorted token_of(const struct vocabulary *vocabulary, uint32_t id)
     return (struct sorted){vocabulary->bytes + from, vocabulary->offset[id + 1] - from, id};
 }
 
-/* Tails of tokens that begin with `plain` characters of that kind, or of all that begin with more
- * than there are tries for. */
-static bool make_tails(struct vocabulary *vocabulary, struct sorted *room, uint32_t plain)
+enum { TAILS_ALL = VOCABULARY_PLAIN_MAX + 1, TAILS_LONGER };
+
+/* Tails of tokens that begin with so many plain characters, or with any number that there are tries
+ * for, or the tokens that begin with more. */
+static bool make_tails(struct vocabulary *vocabulary, const struct beginning *begins,
+                       struct sorted *room, uint32_t which)
 {
     uint32_t count = 0;
-    bool more = plain > VOCABULARY_PLAIN_MAX;
     for (uint32_t id = 0; id < vocabulary->tokens; id++) {
         struct sorted token = token_of(vocabulary, id);
-        size_t bytes;
-        uint32_t characters = plain_characters(token.bytes, token.length, &bytes);
-        if (more ? characters < plain : characters != plain || bytes == token.length)
+        uint32_t bytes = begins[id].bytes, characters = begins[id].characters;
+        bool more = characters > VOCABULARY_PLAIN_MAX;
+        if (which == TAILS_LONGER ? !more : more || bytes == token.length)
+            continue;
+        if (which < TAILS_ALL && characters != which)
             continue;
         if (!more) {
             token.bytes += bytes;
-            token.length -= (uint32_t)bytes;
+            token.length -= bytes;
         }
         room[count++] = token;
     }
-    return make_trie(room, count, vocabulary->same_tail,
-                     more ? &vocabulary->longer : &vocabulary->tails[plain]);
+    return make_trie(room, count,
+                     which == TAILS_ALL      ? &vocabulary->all_tails
+                     : which == TAILS_LONGER ? &vocabulary->longer
+                                             : &vocabulary->tails[which]);
 }
 
-static bool make_tries(struct vocabulary *vocabulary, struct sorted *room)
+static bool make_tries(struct vocabulary *vocabulary, struct beginning *begins, struct sorted *room)
 {
     struct sorted *rest = room + vocabulary->tokens;
     uint32_t plain_count = 0, rest_count = 0;
     for (uint32_t id = 0; id < vocabulary->tokens; id++) {
         struct sorted token = token_of(vocabulary, id);
-        size_t bytes;
-        uint32_t characters = plain_characters(token.bytes, token.length, &bytes);
+        begins[id] = beginning_of(token.bytes, token.length);
+        uint32_t bytes = begins[id].bytes, characters = begins[id].characters;
         bool plain = bytes == token.length && characters <= VOCABULARY_PLAIN_MAX;
         if (token.length == 0)
             continue;
-        for (uint32_t n = characters; plain && n <= VOCABULARY_PLAIN_MAX; n++)
+        for (uint32_t n = characters; plain && n <= VOCABULARY_PLAIN_MAX; n++) {
             vocabulary->plain_mask[(size_t)n * vocabulary->words + id / 32] |= 1u << id % 32;
+            vocabulary->plain_count[n]++;
+        }
         if (plain)
             room[plain_count++] = token;
         else
             rest[rest_count++] = token;
     }
-    bool made = make_trie(room, plain_count, vocabulary->same, &vocabulary->plain) &&
-                make_trie(rest, rest_count, vocabulary->same, &vocabulary->rest);
-    for (uint32_t plain = 0; made && plain <= VOCABULARY_PLAIN_MAX + 1; plain++)
-        made = make_tails(vocabulary, room, plain);
+    bool made = make_trie(room, plain_count, &vocabulary->plain) &&
+                make_trie(rest, rest_count, &vocabulary->rest);
+    for (uint32_t which = 0; made && which <= TAILS_LONGER; which++)
+        made = make_tails(vocabulary, begins, room, which);
     return made;
 }
 
@@ -161,15 +175,14 @@ int vocabulary_new(const struct vocabulary_token *tokens, uint32_t count, const 
     for (uint32_t i = 0; i < ends_count; i++)
         if (ends[i] >= 0 && (uint32_t)ends[i] < count)
             vocabulary->ends[vocabulary->ends_count++] = ends[i];
-    vocabulary->same = malloc(count * sizeof(uint32_t));
-    vocabulary->same_tail = malloc(count * sizeof(uint32_t));
     vocabulary->offset = malloc((count + (size_t)1) * sizeof(uint32_t));
     vocabulary->plain_mask =
         calloc((size_t)(VOCABULARY_PLAIN_MAX + 1) * vocabulary->words, sizeof(uint32_t));
     struct sorted *room = malloc((size_t)count * 2 * sizeof(*room));
-    bool made = room && vocabulary->same && vocabulary->same_tail && vocabulary->offset &&
-                vocabulary->plain_mask && copy_tokens(vocabulary, tokens) &&
-                make_tries(vocabulary, room);
+    struct beginning *begins = malloc(count * sizeof(*begins));
+    bool made = room && begins && vocabulary->offset && vocabulary->plain_mask &&
+                copy_tokens(vocabulary, tokens) && make_tries(vocabulary, begins, room);
+    free(begins);
     free(room);
     if (!made) {
         vocabulary_free(vocabulary);
@@ -179,17 +192,22 @@ int vocabulary_new(const struct vocabulary_token *tokens, uint32_t count, const 
     return 0;
 }
 
+static void trie_free(struct vocabulary_trie *trie)
+{
+    free(trie->nodes);
+    free(trie->order);
+}
+
 void vocabulary_free(struct vocabulary *vocabulary)
 {
     if (!vocabulary)
         return;
-    free(vocabulary->plain.nodes);
-    free(vocabulary->rest.nodes);
-    free(vocabulary->longer.nodes);
+    trie_free(&vocabulary->plain);
+    trie_free(&vocabulary->rest);
+    trie_free(&vocabulary->longer);
+    trie_free(&vocabulary->all_tails);
     for (uint32_t plain = 0; plain <= VOCABULARY_PLAIN_MAX; plain++)
-        free(vocabulary->tails[plain].nodes);
-    free(vocabulary->same);
-    free(vocabulary->same_tail);
+        trie_free(&vocabulary->tails[plain]);
     free(vocabulary->plain_mask);
     free(vocabulary->offset);
     free(vocabulary->bytes);

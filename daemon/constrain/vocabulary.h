@@ -19,18 +19,19 @@
 #define VOCABULARY_TOKEN_BYTES_MAX 1024u /* a longer one is never allowed */
 #define VOCABULARY_PLAIN_MAX 32u         /* characters */
 #define VOCABULARY_ENDS_MAX 16u
-#define VOCABULARY_NONE UINT32_MAX
 
 struct vocabulary_node { /* in the order of a walk */
     uint32_t skip;       /* the next that is not below this one */
-    uint32_t token;      /* the first of those that end here, or VOCABULARY_NONE */
+    uint32_t first;      /* in `order`: the first token at or below this node */
     uint16_t depth;      /* from 1 */
     uint8_t byte;
+    bool token; /* tokens end here: those before the first of the next node */
 };
 
 struct vocabulary_trie {
-    struct vocabulary_node *nodes;
-    uint32_t count;
+    struct vocabulary_node *nodes; /* one more than count, at which all tokens have ended */
+    uint32_t *order;               /* tokens by their bytes */
+    uint32_t count, tokens;
 };
 
 struct vocabulary_token {
@@ -42,12 +43,12 @@ struct vocabulary {
     uint32_t tokens, words; /* words of 32 bits in a mask */
     struct vocabulary_trie plain, rest;
     /* Those of the rest once more: by how many plain characters they begin with, what follows
-     * them; and, beginning with more of these than VOCABULARY_PLAIN_MAX, whole. */
-    struct vocabulary_trie tails[VOCABULARY_PLAIN_MAX + 1], longer;
-    uint32_t *same;       /* of each token: the next of the same bytes, or VOCABULARY_NONE */
-    uint32_t *same_tail;  /* the same in tails */
+     * them, and that of all of them; and, beginning with more of these than VOCABULARY_PLAIN_MAX,
+     * whole. */
+    struct vocabulary_trie tails[VOCABULARY_PLAIN_MAX + 1], all_tails, longer;
     uint32_t *plain_mask; /* [n * words]: plain tokens of up to n characters */
-    uint32_t *offset;     /* of each token's bytes; one more than tokens */
+    uint32_t plain_count[VOCABULARY_PLAIN_MAX + 1];
+    uint32_t *offset; /* of each token's bytes; one more than tokens */
     char *bytes;
     int32_t ends[VOCABULARY_ENDS_MAX]; /* tokens that end an output */
     uint32_t ends_count;

@@ -36,6 +36,7 @@ struct machine_mask { /* of a vocabulary (mask.h) */
     uint32_t only;    /* the first of them */
     uint32_t words;   /* of data */
     bool listed;      /* data is tokens, not bits */
+    int16_t plain;    /* besides them: plain tokens of up to so many characters; -1: none */
     uint32_t data[];
 };
 
