@@ -36,6 +36,7 @@ static const struct refusal refusals[] = {
     {S, "{\"not\":{\"items\":{\"type\":\"null\"}}}", "items: is not supported where it is denied"},
     {S, "{\"not\":{\"format\":\"date\"}}", "format: is not supported where it is denied"},
     {S, "{\"type\":\"number\",\"not\":{\"const\":1}}", "one that may have a fraction"},
+    {S, "{\"type\":\"array\",\"not\":{\"const\":[1]}}", "not: of an array or object"},
     {S, "{\"minProperties\":3}", "beside names that may be any"},
     {S, "{\"enum\":[{\"a\":1}],\"patternProperties\":{\"a\":{}}}",
      "patternProperties: is not supported beside listed values"},

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/constrain/machine/machine.h"
 #include "protocol/base/json.h"
 #include "tests/constrain/constrain_suites.h"
 
@@ -68,6 +69,7 @@ static void open_run(struct run *run, int which, int style, unsigned seed)
 
 static void close_run(struct run *run)
 {
+    ck_assert_ptr_null(machine_dead.row); /* it is of all constraints */
     constraint_drop(run->constraint, &run->place);
     constraint_free(run->constraint);
     vocabulary_free(run->vocabulary);

@@ -72,7 +72,8 @@ struct vocabulary *style_new(int style)
         tokens[count++] = (struct vocabulary_token){pieces[i], strlen(pieces[i])};
     tokens[count++] = (struct vocabulary_token){"abc", 3}; /* the same bytes twice */
     struct vocabulary *vocabulary = NULL;
-    ck_assert_int_eq(vocabulary_new(tokens, count, &end, 1, &vocabulary, NULL), 0);
+    if (vocabulary_new(tokens, count, &end, 1, &vocabulary, NULL))
+        abort(); /* not a check of Check: lines.c has no tests */
     return vocabulary;
 }
 

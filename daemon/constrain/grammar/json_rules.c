@@ -125,6 +125,15 @@ uint32_t json_number_any(struct grammar *grammar, uint32_t from, bool whole)
     return grammar_nothing(grammar, fraction, last);
 }
 
+uint32_t json_number_of_digits(struct grammar *grammar, uint32_t from, uint32_t whole_max)
+{
+    uint32_t sign = grammar_bytes(grammar, from, GRAMMAR_NONE, '-', '-');
+    grammar_nothing(grammar, from, sign);
+    uint32_t whole = digits(grammar, sign, 1, whole_max);
+    uint32_t point = grammar_bytes(grammar, whole, GRAMMAR_NONE, '.', '.');
+    return grammar_nothing(grammar, whole, digits(grammar, point, 1, JSON_DIGITS_MAX));
+}
+
 /* One level: what it holds is `inner`, or where there is none, nothing. */
 static uint32_t container(struct grammar *grammar, uint32_t from, bool object, uint32_t inner)
 {

@@ -19,6 +19,8 @@ uint32_t json_comma(struct grammar *grammar, uint32_t from); /* and a space, or 
 uint32_t json_colon(struct grammar *grammar, uint32_t from);
 uint32_t json_text(struct grammar *grammar, uint32_t from, uint32_t min, uint32_t max);
 uint32_t json_number_any(struct grammar *grammar, uint32_t from, bool whole);
+/* Up to so many digits before the point, and any behind it. */
+uint32_t json_number_of_digits(struct grammar *grammar, uint32_t from, uint32_t whole_max);
 /* Without an exponent. `path` is for the error when bounds are beyond 10^17 or too fine. */
 uint32_t json_number_between(struct grammar *grammar, uint32_t from, bool whole,
                              struct number_bounds bounds, const char *path);

@@ -187,6 +187,8 @@ struct machine_state *machine_step(struct machine *machine, struct machine_state
                                    uint8_t byte, struct error *error)
 {
     uint8_t class = machine->grammar->class_of[byte];
+    if (state == &machine_dead) /* it is everybody's, and keeps nothing */
+        return state;
     if (state->row && state->row[class])
         return state->row[class];
     if (!state->row) {

@@ -6,6 +6,7 @@
 #include "daemon/constrain/schema/schema_inner.h"
 
 #define MULTIPLE_MAX 4096u /* of which a number's digits are counted */
+#define EXACT_DIGITS 15u   /* of a double */
 #define PLACES_MAX 6u      /* behind the point of what it is a multiple of */
 
 static bool bound(struct schema_reader *reader, const struct way *way, const struct part *part,
@@ -131,7 +132,12 @@ static bool add_multiple(struct schema_reader *reader, struct language *language
     if (of == 1 && whole)
         return true;
     struct grammar *grammar = language_part(language, false);
-    if (!grammar || language_end(language, multiples(grammar, of, places))) {
+    int code = grammar ? language_end(language, multiples(grammar, of, places)) : -1;
+    /* With a fraction, a number is often read as a double: one that is exact there. */
+    grammar = whole || code ? NULL : language_part(language, false);
+    if (grammar)
+        code = language_end(language, json_number_of_digits(grammar, 0, EXACT_DIGITS - places));
+    if (code) {
         schema_refuse(reader, way->path, "multipleOf", "takes too many states");
         return false;
     }

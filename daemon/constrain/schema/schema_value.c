@@ -105,6 +105,33 @@ static void literals(struct value *value, const struct way *way, uint32_t from)
     }
 }
 
+/* A denied array or object would have to be left out of all texts of it: only where it could not be
+ * one in any case is nothing to do. */
+static void check_left_out(struct value *value, const struct way *way, const json *out,
+                           const struct part *denied)
+{
+    if (!(schema_type_of(out) & way->types & (TYPE_ARRAY | TYPE_OBJECT)))
+        return;
+    for (uint32_t i = 0; i < way->count; i++)
+        if (&way->parts[i] != denied && schema_admits(value->reader, &way->parts[i], out) == 0)
+            return;
+    schema_refuse(value->reader, way->path, "not", "of an array or object is not supported");
+}
+
+static void check_denied(struct value *value, const struct way *way)
+{
+    for (uint32_t i = 0; i < way->count && !value->reader->grammar->code; i++) {
+        const struct part *part = &way->parts[i];
+        const char *name =
+            part->kind == PART_KEYWORD && part->denied ? json_key(part->keyword) : "";
+        if (!strcmp(name, "const"))
+            check_left_out(value, way, part->keyword, part);
+        if (!strcmp(name, "enum"))
+            for (const json *one = json_child(part->keyword); one; one = json_next(one))
+                check_left_out(value, way, one, part);
+    }
+}
+
 static void of_types(struct value *value, const struct way *way)
 {
     static const struct {
@@ -120,6 +147,7 @@ static void of_types(struct value *value, const struct way *way)
     uint32_t from = grammar_node(grammar);
     left.types &= ~value->free_done;
     grammar_nothing(grammar, value->from, from);
+    check_denied(value, way);
     literals(value, &left, from);
     for (unsigned i = 0; i < sizeof(builders) / sizeof(builders[0]) && !grammar->code; i++)
         if (left.types & builders[i].types)

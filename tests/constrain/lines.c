@@ -1,0 +1,197 @@
+/* Constraints by lines, for suite.py, random_schemas.py and maskbench.py: a letter, a space, and
+ *   S SCHEMA     compiles it: "ok", or "refused WHY"; later lines are of this one
+ *   R INSTANCE   "1": it may be produced, "0": not, "-": nothing is compiled
+ *   D SEED       "ended TEXT" or "cut": drawn token by token from the masks, by a model that knows
+ * nothing M INSTANCE   reads it in pieces with a mask before each: "MASKS US_ALL US_WORST", by the
+ * thread's clock Options: a style of tokens (0, 1, 2), or "large" for 128,000 drawn ones. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/constrain/constrain_suites.h"
+
+#define LARGE 128000u
+#define DRAWN_MAX 3000
+
+struct lines {
+    struct vocabulary *vocabulary;
+    struct constraint *constraint;
+    uint32_t *bits;
+    uint64_t seed;
+};
+
+static uint32_t draw(struct lines *lines, uint32_t below)
+{
+    lines->seed = lines->seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(lines->seed >> 33) % below;
+}
+
+/* Words and pieces as a large tokenizer has them: half begin with a space, some end in quotes. */
+static size_t drawn_token(struct lines *lines, char *token)
+{
+    static const char *const ends[] = {"\",", "\":",  "\"}", "\"", "\\",
+                                       "\n",  "\xc3", ",",   ".",  ")"};
+    size_t used = 0, length = 2 + draw(lines, 8) + draw(lines, 4);
+    uint32_t kind = draw(lines, 100);
+    if (kind < 50)
+        token[used++] = ' ';
+    if (kind >= 97) {
+        for (used = 0; used < 1 + kind % 3; used++)
+            token[used] = (char)('0' + draw(lines, 10));
+        return used;
+    }
+    while (used < length)
+        token[used++] = "etaoinshrdlucmfwypvbgkjqxz"[draw(lines, 26) * draw(lines, 26) / 26];
+    if (kind >= 92) {
+        const char *end = ends[draw(lines, 10)];
+        size_t more = strlen(end);
+        memcpy(token + used, end, more);
+        used += more;
+    }
+    return used;
+}
+
+static struct vocabulary *large(struct lines *lines)
+{
+    struct vocabulary_token *tokens = calloc(LARGE, sizeof(*tokens));
+    char *bytes = malloc((size_t)LARGE * 16);
+    struct vocabulary *vocabulary = NULL;
+    int32_t end = END_TOKEN;
+    if (!tokens || !bytes)
+        abort();
+    for (uint32_t id = 0; id < LARGE; id++) {
+        char *token = bytes + (size_t)id * 16;
+        token[0] = (char)id;
+        tokens[id] = (struct vocabulary_token){token, id < 256 ? 1 : 0};
+        if (id > END_TOKEN)
+            tokens[id].length = drawn_token(lines, token);
+    }
+    if (vocabulary_new(tokens, LARGE, &end, 1, &vocabulary, NULL))
+        abort();
+    free(tokens);
+    free(bytes);
+    return vocabulary;
+}
+
+static void compile(struct lines *lines, const char *text, size_t length)
+{
+    struct error error = {0};
+    constraint_free(lines->constraint);
+    lines->constraint = NULL;
+    if (constraint_new(CONSTRAINT_SCHEMA, text, length, lines->vocabulary, &lines->constraint,
+                       &error))
+        printf("refused %s\n", error.text);
+    else
+        puts("ok");
+}
+
+static bool is_set(const struct lines *lines, uint32_t token)
+{
+    return lines->bits[token / 32] >> token % 32 & 1;
+}
+
+/* After a while, and more and more, what closes: else random texts seldom end. */
+static uint32_t choose(struct lines *lines, const struct constraint_allowed *allowed, int drawn)
+{
+    uint32_t tokens = lines->vocabulary->tokens, token = draw(lines, tokens);
+    if (allowed->ends && (int)draw(lines, 100) < 20 + drawn)
+        return END_TOKEN;
+    if ((int)draw(lines, 100) < drawn - 20)
+        for (const char *closer = "\"}]0"; *closer; closer++)
+            if (is_set(lines, (uint8_t)*closer))
+                return (uint8_t)*closer;
+    while (!is_set(lines, token))
+        token = (token + 1) % tokens;
+    return token;
+}
+
+static void draw_text(struct lines *lines, uint64_t seed)
+{
+    static char text[DRAWN_MAX * 64];
+    struct constraint_place place;
+    size_t used = 0;
+    uint32_t token = 0;
+    lines->seed = seed * 0x9e3779b97f4a7c15u + 1;
+    constraint_start(lines->constraint, &place);
+    for (int drawn = 0; drawn < DRAWN_MAX && token != END_TOKEN; drawn++) {
+        struct constraint_allowed allowed;
+        if (constraint_mask(lines->constraint, &place, lines->bits, &allowed, NULL))
+            break;
+        token = choose(lines, &allowed, drawn);
+        if (constraint_advance(lines->constraint, &place, (int32_t)token, NULL))
+            abort(); /* the mask had it */
+        const struct vocabulary *vocabulary = lines->vocabulary;
+        size_t length = vocabulary->offset[token + 1] - vocabulary->offset[token];
+        memcpy(text + used, vocabulary->bytes + vocabulary->offset[token],
+               token == END_TOKEN ? 0 : length);
+        used += token == END_TOKEN ? 0 : length;
+    }
+    constraint_drop(lines->constraint, &place);
+    if (token == END_TOKEN)
+        printf("ended %.*s\n", (int)used, text);
+    else
+        puts("cut");
+}
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+static void masks(struct lines *lines, const char *text, size_t length)
+{
+    struct constraint_place place;
+    double all = 0, worst = 0;
+    int count = 0;
+    constraint_start(lines->constraint, &place);
+    for (size_t at = 0, step; at < length; at += step, count++) {
+        struct constraint_allowed allowed;
+        double begin = now_us();
+        if (constraint_mask(lines->constraint, &place, lines->bits, &allowed, NULL))
+            break;
+        double took = now_us() - begin;
+        all += took;
+        worst = took > worst ? took : worst;
+        step = 1 + draw(lines, 5);
+        step = at + step > length ? length - at : step;
+        if (constraint_read(lines->constraint, &place, text + at, step, NULL))
+            break;
+    }
+    constraint_drop(lines->constraint, &place);
+    printf("%d %.1f %.1f\n", count, all, worst);
+}
+
+int main(int count, char **arguments)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    struct lines lines = {.seed = 1};
+    const char *style = count > 1 ? arguments[1] : "0";
+    lines.vocabulary = strcmp(style, "large") ? style_new(atoi(style)) : large(&lines);
+    lines.bits = calloc(lines.vocabulary->words, sizeof(uint32_t));
+    if (!lines.bits)
+        abort();
+    while ((length = getline(&line, &room, stdin)) > 1) {
+        line[--length] = 0;
+        if (line[0] == 'S')
+            compile(&lines, line + 2, (size_t)length - 2);
+        else if (!lines.constraint)
+            puts("-");
+        else if (line[0] == 'R')
+            puts(meets(lines.constraint, line + 2, (size_t)length - 2) == 1 ? "1" : "0");
+        else if (line[0] == 'D')
+            draw_text(&lines, strtoull(line + 2, NULL, 10));
+        else
+            masks(&lines, line + 2, (size_t)length - 2);
+        fflush(stdout);
+    }
+    constraint_free(lines.constraint);
+    vocabulary_free(lines.vocabulary);
+    free(lines.bits);
+    free(line);
+    return 0;
+}
