@@ -16,6 +16,20 @@ static void set_bit(uint32_t *bits, uint32_t id, bool on)
     bits[id / 32] = on ? bits[id / 32] | bit : bits[id / 32] & ~bit;
 }
 
+/* Kinds of bytes all of which leave the state as it is. Looked for where one does. */
+static uint64_t loops_of(struct machine *machine, struct machine_state *state, struct error *error)
+{
+    if (state->loops_known)
+        return state->loops;
+    state->loops = ~0ull;
+    for (unsigned byte = 0; byte < 0x100; byte++)
+        if (state->loops & vocabulary_kind((uint8_t)byte) &&
+            next_state(machine, state, (uint8_t)byte, error) != state)
+            state->loops &= ~vocabulary_kind((uint8_t)byte);
+    state->loops_known = true;
+    return state->loops;
+}
+
 static int walk(struct machine *machine, struct machine_state *state,
                 const struct vocabulary_trie *trie, uint32_t *bits, struct error *error)
 {
@@ -31,9 +45,12 @@ static int walk(struct machine *machine, struct machine_state *state,
             continue;
         }
         path[node->depth] = to;
-        at++;
-        for (uint32_t i = node->first; node->token && i < trie->nodes[at].first; i++)
+        bool all = to == path[node->depth - 1] && node->below &&
+                   !(node->below & ~loops_of(machine, to, error));
+        uint32_t next = all ? node->skip : at + 1;
+        for (uint32_t i = node->first; (all || node->token) && i < trie->nodes[next].first; i++)
             set_bit(bits, trie->order[i], true);
+        at = next;
     }
     return 0;
 }
@@ -130,6 +147,20 @@ static int fill_string(struct machine *machine, struct machine_state *state,
     return code;
 }
 
+/* In one of the ways that it was read, a string of any characters goes on, whatever else does. */
+static bool takes_any(const struct machine *machine, const struct machine_state *state)
+{
+    const struct grammar *grammar = machine->grammar;
+    for (uint32_t i = 0; i < state->count; i++) {
+        uint32_t frame = state->set[i].frame;
+        const struct grammar_edge *edge = &grammar->edges[machine->frames[frame].edge];
+        if (grammar->nodes[state->set[i].node].plain && frame != MACHINE_ROOT &&
+            edge->rule == state->set[i].node && edge->max == GRAMMAR_UNBOUNDED)
+            return true;
+    }
+    return false;
+}
+
 /* A state in a string, that any plain character leaves as it is. */
 static bool is_loop(struct machine *machine, struct machine_state *state)
 {
@@ -214,7 +245,10 @@ static int fill(struct machine *machine, struct machine_state *state,
         code = fill_beside(machine, state, vocabulary, bits, &done, error);
     if (code || done)
         return code;
-    code = walk(machine, state, &vocabulary->plain, bits, error);
+    if (takes_any(machine, state))
+        *ret_plain = VOCABULARY_PLAIN_MAX;
+    else
+        code = walk(machine, state, &vocabulary->plain, bits, error);
     return code ? code : walk(machine, state, &vocabulary->rest, bits, error);
 }
 

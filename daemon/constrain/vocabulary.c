@@ -41,6 +41,33 @@ static struct beginning beginning_of(const char *bytes, size_t length)
     return (struct beginning){(uint16_t)count, (uint16_t)at};
 }
 
+uint64_t vocabulary_kind(uint8_t byte)
+{
+    static const char *const others[] = {" ", "\"", "\\", "-_", ".", "/", ":", ","};
+    if (byte >= 'a' && byte <= 'z')
+        return 1ull << (byte - 'a');
+    if (byte >= 'A' && byte <= 'Z')
+        return 1ull << (26 + byte - 'A');
+    if (byte >= 0x80 || byte < ' ' || (byte >= '0' && byte <= '9'))
+        return byte >= 0x80 ? 1ull << 63 : byte < ' ' ? 1ull << 62 : 1ull << 61;
+    for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (strchr(others[i], byte))
+            return 1ull << (53 + i);
+    return 1ull << 52;
+}
+
+/* From the last node to the first: what is below one stands behind it. */
+static void find_below(struct vocabulary_trie *trie)
+{
+    uint64_t below[VOCABULARY_TOKEN_BYTES_MAX + 2] = {0};
+    for (uint32_t at = trie->count; at-- > 0;) {
+        struct vocabulary_node *node = &trie->nodes[at];
+        node->below = below[node->depth + 1];
+        below[node->depth + 1] = 0;
+        below[node->depth] |= node->below | vocabulary_kind(node->byte);
+    }
+}
+
 /* Of sorted tokens: each adds the bytes that the one before does not share. */
 static bool make_trie(struct sorted *sorted, uint32_t count, struct vocabulary_trie *trie)
 {
@@ -76,6 +103,7 @@ static bool make_trie(struct sorted *sorted, uint32_t count, struct vocabulary_t
     trie->tokens = count;
     struct vocabulary_node *fit = realloc(nodes, (trie->count + (size_t)1) * sizeof(*nodes));
     trie->nodes = fit ? fit : nodes;
+    find_below(trie);
     return true;
 }
 

@@ -21,6 +21,7 @@
 #define VOCABULARY_ENDS_MAX 16u
 
 struct vocabulary_node { /* in the order of a walk */
+    uint64_t below;      /* kinds of bytes below it: a bit of vocabulary_kind each */
     uint32_t skip;       /* the next that is not below this one */
     uint32_t first;      /* in `order`: the first token at or below this node */
     uint16_t depth;      /* from 1 */
@@ -53,6 +54,9 @@ struct vocabulary {
     int32_t ends[VOCABULARY_ENDS_MAX]; /* tokens that end an output */
     uint32_t ends_count;
 };
+
+/* Kinds of bytes, 64 of them: letters each by itself, others by what they are used for together. */
+uint64_t vocabulary_kind(uint8_t byte);
 
 /* `tokens` by id and its bytes are copied. */
 int vocabulary_new(const struct vocabulary_token *tokens, uint32_t count, const int32_t *ends,

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "daemon/constrain/grammar/json_rules.h"
 #include "daemon/constrain/grammar/pattern_class.h"
 
 struct parser {
@@ -216,6 +217,9 @@ static uint32_t anything(struct parser *parser, uint32_t from)
 {
     struct grammar *grammar = grammar_of(parser);
     struct character_set all = {.ranges = {{0, CHARACTER_MAX}}, .count = 1};
+    if (parser->form == CHARACTER_IN_JSON)
+        return grammar_call(grammar, from, GRAMMAR_NONE, json_canonical_rule(grammar), 0,
+                            GRAMMAR_UNBOUNDED);
     uint32_t hub = grammar_node(grammar);
     grammar_nothing(grammar, from, hub);
     character_edges(grammar, hub, hub, &all, parser->form);

@@ -13,6 +13,8 @@ struct product {
     uint32_t used;
     uint8_t class_of[256], first[256]; /* bytes that no part tells apart */
     uint32_t classes, end;
+    uint32_t free_node; /* of all tuples from which any characters may come up to the end */
+    uint32_t free_rule; /* a character of a text in quotes; GRAMMAR_NONE: they are not */
 };
 
 void language_free(struct language *language)
@@ -127,11 +129,66 @@ static void divide(struct product *product)
     }
 }
 
+/* Whether behind this node a text in quotes ends. */
+static bool closes(const struct grammar *grammar, uint32_t node, unsigned depth)
+{
+    for (uint32_t at = grammar->nodes[node].first; at != GRAMMAR_NONE && depth < 8;
+         at = grammar->edges[at].next) {
+        const struct grammar_edge *edge = &grammar->edges[at];
+        if (edge->kind == EDGE_NOTHING && closes(grammar, edge->to, depth + 1))
+            return true;
+        if (edge->kind == EDGE_BYTES && edge->low == '"' && edge->high == '"' &&
+            grammar->nodes[edge->to].final)
+            return true;
+    }
+    return false;
+}
+
+/* In one of the ways that it was read, any characters may come, and then the quote and the end. */
+static bool is_free(const struct language_part *part, const struct machine_state *state)
+{
+    const struct grammar *grammar = &part->grammar;
+    for (uint32_t i = 0; i < state->count; i++) {
+        const struct machine_frame *frame = &part->machine.frames[state->set[i].frame];
+        if (state->set[i].node != grammar->canonical || state->set[i].frame == MACHINE_ROOT)
+            continue;
+        const struct grammar_edge *edge = &grammar->edges[frame->edge];
+        if (edge->rule == grammar->canonical && edge->max == GRAMMAR_UNBOUNDED &&
+            frame->count >= edge->min && frame->parent == MACHINE_ROOT &&
+            closes(grammar, edge->to, 0))
+            return true;
+    }
+    return false;
+}
+
+static bool all_free(const struct product *product, struct machine_state *const *tuple)
+{
+    for (uint32_t i = 0; i < product->language->count; i++) {
+        const struct language_part *part = &product->language->parts[i];
+        if (part->except ? tuple[i] != NULL : !is_free(part, tuple[i]))
+            return false;
+    }
+    return true;
+}
+
+static uint32_t free_node(struct product *product)
+{
+    if (product->free_node != GRAMMAR_NONE)
+        return product->free_node;
+    product->free_node = grammar_node(product->grammar);
+    uint32_t more = grammar_call(product->grammar, product->free_node, GRAMMAR_NONE,
+                                 product->free_rule, 0, GRAMMAR_UNBOUNDED);
+    grammar_bytes(product->grammar, more, product->end, '"', '"');
+    return product->free_node;
+}
+
 /* The node of a tuple, which is kept where it is new; GRAMMAR_NONE: there are too many. */
 static uint32_t node_of(struct product *product, struct machine_state *const *tuple)
 {
     uint32_t count = product->language->count;
     uint64_t hash = 0;
+    if (product->free_rule != GRAMMAR_NONE && all_free(product, tuple))
+        return free_node(product);
     for (uint32_t i = 0; i < count; i++)
         hash = (hash ^ (uint64_t)(uintptr_t)tuple[i]) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
     for (uint32_t slot = (uint32_t)hash % SLOTS;; slot = (slot + 1) % SLOTS) {
@@ -179,9 +236,12 @@ static bool edges_of(struct product *product, uint32_t at)
 }
 
 uint32_t language_put(struct language *language, struct grammar *grammar, uint32_t from,
-                      const char *what)
+                      uint32_t character, const char *what)
 {
-    struct product product = {.language = language, .grammar = grammar};
+    struct product product = {.language = language,
+                              .grammar = grammar,
+                              .free_rule = character,
+                              .free_node = GRAMMAR_NONE};
     struct machine_state *tuple[LANGUAGE_PARTS_MAX];
     product.end = grammar_node(grammar);
     if (grammar->code || has_empty(language))

@@ -31,8 +31,9 @@ void language_free(struct language *language);
 struct grammar *language_part(struct language *language, bool except);
 /* The part that was built last ends at `end`. 0, or a code with the text in language->error. */
 int language_end(struct language *language, uint32_t end);
-/* Into `grammar`, from `from`: the node behind it. */
+/* Into `grammar`, from `from`: the node behind it. `character`: that grammar's rule of a character,
+ * where the texts stand in quotes, for what may be any up to its end; else GRAMMAR_NONE. */
 uint32_t language_put(struct language *language, struct grammar *grammar, uint32_t from,
-                      const char *what);
+                      uint32_t character, const char *what);
 /* Whether the text is one of them. */
 bool language_has(struct language *language, const char *text, size_t length);

@@ -47,7 +47,9 @@ struct machine_state {
     struct machine_state *next, *same; /* of all; of the same hash */
     struct machine_state **row;        /* by class of bytes; NULL: not looked at yet */
     struct machine_mask *mask;         /* of the vocabulary, once somebody asked */
-    bool ends;                         /* the text may end here */
+    uint64_t loops;                    /* kinds of bytes that lead back here (mask.c) */
+    bool loops_known;
+    bool ends; /* the text may end here */
     struct machine_config set[];
 };
 

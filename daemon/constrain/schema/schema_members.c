@@ -262,7 +262,8 @@ static uint32_t class_keys(struct members *members, uint32_t from, uint32_t set)
     right = right && schema_text_length(reader, language, 0, GRAMMAR_UNBOUNDED) &&
             schema_text_except(reader, language, names, count) && add_names(members, language);
     if (right)
-        from = language_put(language, reader->grammar, from, what);
+        from = language_put(language, reader->grammar, from, json_canonical_rule(reader->grammar),
+                            what);
     if (right)
         schema_work(reader, language);
     if (language)

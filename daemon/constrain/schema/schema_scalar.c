@@ -199,7 +199,7 @@ uint32_t schema_number(struct schema_reader *reader, uint32_t from, const struct
             if (code)
                 schema_refuse(reader, way->path, "multipleOf",
                               "is not supported beside these bounds");
-            to = language_put(&language, reader->grammar, from, "schema: multipleOf");
+            to = language_put(&language, reader->grammar, from, GRAMMAR_NONE, "schema: multipleOf");
             schema_work(reader, &language);
         }
     }

@@ -210,7 +210,8 @@ static uint32_t build(struct text *text, uint32_t from)
     if (gather(text, &language, what + strlen("schema: "))) {
         snprintf(what, sizeof(what), "schema: %.150s: pattern: beside a length or another pattern",
                  place);
-        to = language_put(&language, text->reader->grammar, from, what);
+        to = language_put(&language, text->reader->grammar, from,
+                          json_canonical_rule(text->reader->grammar), what);
         schema_work(text->reader, &language);
     }
     language_free(&language);
