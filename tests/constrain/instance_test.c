@@ -79,7 +79,10 @@ static const struct refusal refusals[] = {
     {P, "[a", "a class without its end"},
     {P, "*a", "a quantifier of nothing"},
     {P, "a\\", "a backslash at the end"},
-    {P, "\\p{L}", "an escape that is not known here"},
+    {P, "\\p{Greek}", "a property of characters that is not known"},
+    {P, "\\P{C}", "a property of characters that is not known"},
+    {P, "\\pL", "p without its braces"},
+    {P, "\\p{L", "p without its braces"},
     {P, "[^\\u0000-\\u{10ffff}]", "nothing finite"},
     {G, "root ::= a", "there is no rule \"a\""},
     {G, "a ::= \"x\"", "there is no rule \"root\""},
@@ -206,6 +209,14 @@ START_TEST(size_and_depth_are_bounded)
     ck_assert_int_eq(of_repeated(G, "root ::= ", "(\"a\"{1000}", 60, "\"b\"))", &error),
                      -ERR_UNSUPPORTED);
     ck_assert_int_eq(of_repeated(S, "[", "1,", 70000, "1]", &error), -ERR_TOO_LARGE);
+    ck_assert_int_eq(of_repeated(P, "", "[\\p{L}\\p{N}]", 600, "", &error), -ERR_TOO_LARGE);
+    ck_assert_int_eq(of_repeated(S, "{\"allOf\":[", "{\"minimum\":1},", 20000, "true]}", &error),
+                     -ERR_TOO_LARGE);
+    ck_assert_int_eq(of_repeated(S, "{\"allOf\":[",
+                                 "{\"oneOf\":[{\"minLength\":1},{\"maxLength\":4}]},", 40, "true]}",
+                                 &error),
+                     -ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(error.text, "ways to be met"));
     /* Each of these is a few bytes that stand for very many, and has to be cheap. */
     ck_assert_int_eq(of_repeated(P, "", "(a{1000}", 6, "))))))", &error), 0);
 }

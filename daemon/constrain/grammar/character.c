@@ -7,12 +7,13 @@
 
 void character_add(struct character_set *set, uint32_t low, uint32_t high)
 {
-    if (set->count == CHARACTER_RANGES_MAX)
-        character_sort(set);
     if (set->count == CHARACTER_RANGES_MAX) {
-        set->full = true;
-        return;
+        character_sort(set);
+        set->full |=
+            set->count > CHARACTER_RANGES_MAX / 8 * 7; /* or it would be sorted all the time */
     }
+    if (set->full)
+        return;
     set->ranges[set->count++] = (struct character_range){low, high};
 }
 
@@ -48,8 +49,10 @@ void character_sort(struct character_set *set)
 
 void character_invert(struct character_set *set)
 {
-    struct character_set other = {.full = set->full};
+    struct character_set other;
     uint32_t low = 0;
+    character_none(&other);
+    other.full = set->full;
     character_sort(set);
     for (uint32_t i = 0; i < set->count; i++) {
         if (set->ranges[i].low > low)
@@ -58,7 +61,9 @@ void character_invert(struct character_set *set)
     }
     if (low <= CHARACTER_MAX)
         character_add(&other, low, CHARACTER_MAX);
-    *set = other;
+    memcpy(set->ranges, other.ranges, other.count * sizeof(other.ranges[0]));
+    set->count = other.count;
+    set->full = other.full;
 }
 
 static size_t encode(uint32_t character, uint8_t *bytes)
@@ -154,7 +159,8 @@ static void in_json(struct grammar *grammar, uint32_t from, uint32_t to, uint32_
 /* The part of a sorted set between two characters. */
 static struct character_set within(const struct character_set *set, uint32_t low, uint32_t high)
 {
-    struct character_set part = {0};
+    struct character_set part;
+    character_none(&part);
     for (uint32_t i = 0; i < set->count; i++)
         if (set->ranges[i].low <= high && set->ranges[i].high >= low)
             part.ranges[part.count++] =
@@ -196,6 +202,7 @@ uint32_t character_edges(struct grammar *grammar, uint32_t from, uint32_t to,
                      CHARACTER_RANGES_MAX);
     if (to == GRAMMAR_NONE)
         to = grammar_node(grammar);
+    grammar_work(grammar, set->count * 8);
     for (unsigned i = 0; i < 3 && !grammar->code; i++) {
         struct character_set part = within(set, cuts[i].low, cuts[i].high);
         bool few = part.count == 0 || i == 1 || (i == 0 && form == CHARACTER_BARE) ||

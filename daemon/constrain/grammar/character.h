@@ -13,7 +13,7 @@
 #include "daemon/constrain/grammar/grammar.h"
 
 #define CHARACTER_MAX 0x10ffffu
-#define CHARACTER_RANGES_MAX 256u
+#define CHARACTER_RANGES_MAX 2048u
 
 struct character_range {
     uint32_t low, high;
@@ -26,6 +26,13 @@ struct character_set {
 };
 
 enum character_form { CHARACTER_BARE, CHARACTER_IN_JSON };
+
+/* Large: made empty by this, or by {0}, which takes longer. */
+static inline void character_none(struct character_set *set)
+{
+    set->count = 0;
+    set->full = false;
+}
 
 void character_add(struct character_set *set, uint32_t low, uint32_t high);
 void character_merge(struct character_set *set, const struct character_set *other);

@@ -142,10 +142,12 @@ static bool character(struct reader *in, uint32_t *ret_value)
 static bool quoted(struct reader *in, uint32_t *at)
 {
     while (!take(in, "\"")) {
-        struct character_set one = {.count = 1};
-        if (!character(in, &one.ranges[0].low))
+        struct character_set one;
+        uint32_t value;
+        if (!character(in, &value))
             return false;
-        one.ranges[0].high = one.ranges[0].low;
+        character_none(&one);
+        character_add(&one, value, value);
         *at = character_bytes(in->grammar, *at, GRAMMAR_NONE, &one, CHARACTER_BARE);
     }
     return true;
@@ -153,8 +155,9 @@ static bool quoted(struct reader *in, uint32_t *at)
 
 static bool class(struct reader *in, uint32_t *at)
 {
-    struct character_set set = {0};
+    struct character_set set;
     bool inverted = take(in, "^");
+    character_none(&set);
     while (!take(in, "]")) {
         uint32_t low, high;
         if (!character(in, &low))

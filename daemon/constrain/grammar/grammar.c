@@ -35,6 +35,14 @@ int grammar_fail(struct grammar *grammar, int code, const char *format, ...)
     return grammar->code = error_set(grammar->error, code, "%s", text);
 }
 
+void grammar_work(struct grammar *grammar, uint32_t ranges)
+{
+    grammar->work += ranges;
+    if (grammar->work > GRAMMAR_WORK_MAX)
+        grammar_fail(grammar, ERR_TOO_LARGE,
+                     "the constraint's classes of characters take too much work");
+}
+
 /* Room for one more, doubling; false once it has failed. */
 static bool room(struct grammar *grammar, void **array, size_t size, uint32_t used,
                  uint32_t *room_now, uint32_t max, const char *what)

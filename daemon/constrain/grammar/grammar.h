@@ -20,6 +20,7 @@
 
 #define GRAMMAR_NODES_MAX (1u << 18)
 #define GRAMMAR_EDGES_MAX (1u << 20)
+#define GRAMMAR_WORK_MAX (1u << 24)  /* ranges of characters looked at */
 #define GRAMMAR_COUNT_MAX (1u << 20) /* of a bounded repetition */
 #define GRAMMAR_UNBOUNDED UINT32_MAX
 #define GRAMMAR_NONE UINT32_MAX
@@ -59,6 +60,7 @@ struct grammar {
     uint8_t class_first[256];      /* a byte of each */
     uint32_t text, any, canonical; /* rules made once: GRAMMAR_NONE until somebody asks */
     struct grammar_set *sets;
+    uint32_t work;
     int code;
     struct error *error;
 };
@@ -68,6 +70,9 @@ void grammar_init(struct grammar *grammar, struct error *error);
 void grammar_free(struct grammar *grammar);
 int grammar_fail(struct grammar *grammar, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Counts work that a few bytes of a constraint can ask for much of. */
+void grammar_work(struct grammar *grammar, uint32_t ranges);
 
 /* These return a node. Where one is passed as `to`, GRAMMAR_NONE makes a new one. */
 uint32_t grammar_node(struct grammar *grammar);

@@ -46,16 +46,23 @@ static bool group(struct parser *parser, struct place place, uint32_t *ret_to)
     return pattern_take(in, ")") || pattern_refuse(in, "a group without its end");
 }
 
-static bool atom(struct parser *parser, uint32_t from, uint32_t *ret_to)
+/* In a function of its own: groups within groups do not each hold a set, which is large. */
+__attribute__((noinline)) static bool single(struct parser *parser, uint32_t from, uint32_t *ret_to)
 {
     struct pattern_text *in = &parser->in;
-    struct character_set set = {0};
-    if (pattern_take(in, "("))
-        return group(parser, (struct place){from, false}, ret_to);
+    struct character_set set;
+    character_none(&set);
     if (!pattern_character_set(in, &set))
         return false;
     *ret_to = character_edges(grammar_of(parser), from, GRAMMAR_NONE, &set, parser->form);
     return !grammar_of(parser)->code;
+}
+
+static bool atom(struct parser *parser, uint32_t from, uint32_t *ret_to)
+{
+    if (pattern_take(&parser->in, "("))
+        return group(parser, (struct place){from, false}, ret_to);
+    return single(parser, from, ret_to);
 }
 
 static bool number(struct pattern_text *in, uint32_t *ret_number)

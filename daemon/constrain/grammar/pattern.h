@@ -1,9 +1,10 @@
 /* Regular expressions as ECMA-262 writes them with its u flag, as part of a grammar.
  *
  * Known: alternatives, groups (captures and names are read over), classes, . \d \w \s and their
- * opposites, \t \n \v \f \r \0 \xHH \uHHHH \u{H} \cX, quantifiers greedy or lazy (the same
- * language), ^ and $ at the ends of the whole pattern's alternatives. What is no regular language
- * or has not been done is refused by name: references, looks around, \b, \p, flags, ^ and $ inside.
+ * opposites, \p{L} and other general categories of Unicode (unicode.def), \t \n \v \f \r \0 \xHH
+ * \uHHHH \u{H} \cX, quantifiers greedy or lazy (the same language), ^ and $ at the ends of the
+ * whole pattern's alternatives, in groups that stand there too. What is no regular language or has
+ * not been done is refused by name: references, looks around, \b, scripts, flags, ^ and $ inside.
  * One thread.
  */
 #pragma once

@@ -46,6 +46,50 @@ static void add_named(struct character_set *set, char name)
     character_merge(set, &named);
 }
 
+static const struct {
+    char category[3];
+    uint32_t low, high;
+} unicode[] = {
+#define RANGE(category, low, high) {#category, low, high},
+#include "daemon/constrain/grammar/unicode.def"
+#undef RANGE
+};
+
+/* Behind \\p: {Lu} or {L}, or General_Category= before it. A category of Unicode's. */
+static bool add_category(struct pattern_text *in, struct character_set *set, bool inverted)
+{
+    struct character_set found = {0};
+    if (!pattern_take(in, "{"))
+        return pattern_refuse(in, "\\p without its braces");
+    if (!pattern_take(in, "General_Category="))
+        pattern_take(in, "gc=");
+    size_t begin = in->at, length = 0;
+    while (begin + length < in->length && in->text[begin + length] != '}')
+        length++;
+    bool known =
+        length == 2 || (length == 1 && in->text[begin] != 'C'); /* of C some are not here */
+    for (size_t i = 0; i < sizeof(unicode) / sizeof(unicode[0]) && known; i++)
+        if (!memcmp(unicode[i].category, in->text + begin, length))
+            character_add(&found, unicode[i].low, unicode[i].high);
+    if (found.count == 0)
+        return pattern_refuse(in, "a property of characters that is not known: categories are, "
+                                  "such as L, Lu or Nd");
+    in->at = begin + length;
+    grammar_work(in->grammar, sizeof(unicode) / sizeof(unicode[0]) + found.count * 8);
+    if (inverted)
+        character_invert(&found);
+    character_merge(set, &found);
+    return pattern_take(in, "}") || pattern_refuse(in, "\\p without its braces");
+}
+
+static bool add_class(struct pattern_text *in, struct character_set *set, char name)
+{
+    if ((name | 0x20) == 'p')
+        return add_category(in, set, name == 'P');
+    add_named(set, name);
+    return true;
+}
+
 static bool hex(struct pattern_text *in, unsigned digits, uint32_t *ret_value)
 {
     uint32_t value = 0;
@@ -105,7 +149,7 @@ static bool escape(struct pattern_text *in, bool in_class, uint32_t *ret_value, 
     *ret_class = 0;
     if (found)
         *ret_value = (uint32_t)meant[found - names];
-    else if (name && strchr("dDwWsS", name))
+    else if (name && strchr("dDwWsSpP", name))
         *ret_class = name;
     else if (name == 'x')
         return hex(in, 2, ret_value);
@@ -148,7 +192,8 @@ static bool brackets(struct pattern_text *in, struct character_set *set)
         if (!member(in, &low, &named))
             return false;
         if (named) {
-            add_named(set, named);
+            if (!add_class(in, set, named))
+                return false;
             continue;
         }
         high = low;
@@ -189,8 +234,7 @@ bool pattern_character_set(struct pattern_text *in, struct character_set *set)
         return pattern_refuse(in, "no valid UTF-8");
     }
     if (named)
-        add_named(set, named);
-    else
-        character_add(set, value, value);
+        return add_class(in, set, named);
+    character_add(set, value, value);
     return true;
 }

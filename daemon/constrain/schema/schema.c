@@ -56,6 +56,8 @@ bool schema_step(struct schema_reader *reader)
 void schema_work(struct schema_reader *reader, const struct language *language)
 {
     reader->steps += (uint32_t)(language->steps / 4) + 1000 * language->count;
+    for (uint32_t i = 0; i < language->count; i++)
+        reader->steps += language->parts[i].grammar.work / 8;
     schema_step(reader);
 }
 

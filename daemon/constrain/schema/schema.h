@@ -19,7 +19,7 @@
 
 #define SCHEMA_VALUES_MAX (1u << 16)
 #define SCHEMA_DEPTH_MAX 64u
-#define SCHEMA_STEPS_MAX (4u << 20) /* of searches in it */
+#define SCHEMA_STEPS_MAX (8u << 20) /* of searches in it */
 
 /* The node behind it; the error stays in the grammar. */
 uint32_t schema_build(struct grammar *grammar, uint32_t from, const char *text, size_t length);

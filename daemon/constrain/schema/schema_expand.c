@@ -37,6 +37,7 @@ void expand_choose(struct expansion *at, enum choice_kind kind, const json *subj
 
 static void keep(struct expansion *at, struct part part)
 {
+    at->reader->steps += at->counts.done / 8;
     for (uint32_t i = 0; i < at->counts.done; i++) {
         const struct part *known = &at->done[i];
         if (part.kind == PART_NAME && known->kind == PART_NAME && part.denied != known->denied &&

@@ -80,6 +80,7 @@ struct schema_rule {
 
 struct text_rule { /* of a string that has a pattern and the like */
     struct text_rule *next;
+    uint64_t hash;
     uint32_t rule;
     char key[];
 };

@@ -13,22 +13,24 @@ static int by_text(const void *left, const void *right)
     return strcmp(((const struct name *)left)->text, ((const struct name *)right)->text);
 }
 
-/* A key that is none of the names, sorted, which agree up to `at`: goes on to `rest` at the first
- * character that none of them has. In the one form that a key has here, so no escape gets round. */
 static void other_key(struct grammar *grammar, uint32_t node, uint32_t rest, uint32_t end,
-                      const struct name *names, size_t count, size_t at, unsigned depth)
+                      const struct name *names, size_t count, size_t at, unsigned depth);
+
+static void put_one(struct grammar *grammar, uint32_t node, uint32_t to, uint32_t character)
 {
-    struct character_set taken = {0};
-    size_t i = 0;
-    if (depth > 128) {
-        grammar_fail(grammar, ERR_TOO_LARGE, "schema: a property's name of over 128 characters");
-        return;
-    }
-    if (count > 0 && names[0].length == at)
-        i = 1; /* it is this name: may not end here */
-    else
-        grammar_bytes(grammar, node, end, '"', '"');
-    while (i < count && !grammar->code) {
+    struct character_set one;
+    character_none(&one);
+    character_add(&one, character, character);
+    character_edges(grammar, node, to, &one, CHARACTER_IN_JSON);
+}
+
+/* Each character that names have next, behind which their rest stands; into `taken`, if that is
+ * wanted, instead. */
+static void each_next(struct grammar *grammar, uint32_t node, uint32_t rest, uint32_t end,
+                      const struct name *names, size_t count, size_t at, unsigned depth,
+                      struct character_set *taken)
+{
+    for (size_t i = 0; i < count && !grammar->code;) {
         uint32_t character = 0, other = 0;
         size_t next = at, begin_at = i;
         character_next(names[i].text, names[i].length, &next, &character);
@@ -38,13 +40,45 @@ static void other_key(struct grammar *grammar, uint32_t node, uint32_t rest, uin
                 other != character)
                 break;
         }
-        struct character_set one = {.ranges = {{character, character}}, .count = 1};
-        uint32_t to = character_edges(grammar, node, GRAMMAR_NONE, &one, CHARACTER_IN_JSON);
+        if (taken) {
+            character_add(taken, character, character);
+            continue;
+        }
+        uint32_t to = grammar_node(grammar);
+        put_one(grammar, node, to, character);
         other_key(grammar, to, rest, end, names + begin_at, i - begin_at, next, depth + 1);
-        character_add(&taken, character, character);
     }
+}
+
+/* In a function of its own: its set is large, and is gone when what follows goes deeper. */
+__attribute__((noinline)) static void put_others(struct grammar *grammar, uint32_t node,
+                                                 uint32_t rest, const struct name *names,
+                                                 size_t count, size_t at)
+{
+    struct character_set taken;
+    character_none(&taken);
+    each_next(grammar, node, rest, GRAMMAR_NONE, names, count, at, 0, &taken);
     character_invert(&taken);
     character_edges(grammar, node, rest, &taken, CHARACTER_IN_JSON);
+}
+
+/* A key that is none of the names, sorted, which agree up to `at`: goes on to `rest` at the first
+ * character that none of them has. In the one form that a key has here, so no escape gets round. */
+static void other_key(struct grammar *grammar, uint32_t node, uint32_t rest, uint32_t end,
+                      const struct name *names, size_t count, size_t at, unsigned depth)
+{
+    if (depth > 128) {
+        grammar_fail(grammar, ERR_TOO_LARGE, "schema: a property's name of over 128 characters");
+        return;
+    }
+    if (count > 0 && names[0].length == at) {
+        names++; /* it is this name: may not end here */
+        count--;
+    } else {
+        grammar_bytes(grammar, node, end, '"', '"');
+    }
+    put_others(grammar, node, rest, names, count, at);
+    each_next(grammar, node, rest, end, names, count, at, depth, NULL);
 }
 
 uint32_t members_other_keys(struct members *members, uint32_t from)

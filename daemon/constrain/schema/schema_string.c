@@ -223,8 +223,12 @@ static uint32_t shared(struct text *text, uint32_t from, const char *key)
     struct schema_reader *reader = text->reader;
     struct grammar *grammar = reader->grammar;
     struct text_rule *known = reader->texts;
-    while (known && schema_step(reader) && strcmp(known->key, key))
+    uint64_t hash = 14695981039346656037u;
+    for (const char *byte = key; *byte; byte++)
+        hash = (hash ^ (uint8_t)*byte) * 1099511628211u;
+    while (known && schema_step(reader) && (known->hash != hash || strcmp(known->key, key) != 0))
         known = known->next;
+    reader->steps += (uint32_t)strlen(key) / 16;
     if (!known) {
         size_t size = strlen(key) + 1;
         known = malloc(sizeof(*known) + size);
@@ -232,7 +236,7 @@ static uint32_t shared(struct text *text, uint32_t from, const char *key)
             grammar_fail(grammar, ERR_NO_MEMORY, "no memory for a constraint");
             return from;
         }
-        *known = (struct text_rule){reader->texts, grammar_node(grammar)};
+        *known = (struct text_rule){reader->texts, hash, grammar_node(grammar)};
         memcpy(known->key, key, size);
         reader->texts = known;
         grammar_final(grammar, build(text, known->rule));
