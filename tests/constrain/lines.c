@@ -1,5 +1,7 @@
 /* Constraints by lines, for suite.py, random_schemas.py and maskbench.py: a letter, a space, and
  *   S SCHEMA     compiles it: "ok", or "refused WHY"; later lines are of this one
+ *   P PATTERN    the same; it, and the texts of the lines behind it, are strings of JSON
+ *   G GRAMMAR    the same
  *   R INSTANCE   "1": it may be produced, "0": not, "-": nothing is compiled
  *   D SEED       "ended TEXT" or "cut": drawn token by token from the masks, by a model that knows
  * nothing M INSTANCE   reads it in pieces with a mask before each: "MASKS US_ALL US_WORST", by the
@@ -9,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "protocol/base/json.h"
 #include "tests/constrain/constrain_suites.h"
 
 #define LARGE 128000u
@@ -19,6 +22,7 @@ struct lines {
     struct constraint *constraint;
     uint32_t *bits;
     uint64_t seed;
+    bool quoted; /* texts come and go as strings of JSON */
 };
 
 static uint32_t draw(struct lines *lines, uint32_t below)
@@ -74,16 +78,56 @@ static struct vocabulary *large(struct lines *lines)
     return vocabulary;
 }
 
-static void compile(struct lines *lines, const char *text, size_t length)
+/* The text of a string of JSON, or what stands there; to be freed. */
+static char *unquoted(const struct lines *lines, const char *text, size_t *length)
+{
+    struct json_bounds bounds = {*length, 4, 4};
+    json *value = NULL;
+    if (lines->quoted && json_parse(text, *length, bounds, &value, NULL))
+        abort();
+    char *copy = strdup(value ? json_string(value) : text);
+    json_free(value);
+    if (!copy)
+        abort();
+    *length = strlen(copy);
+    return copy;
+}
+
+static void print(const struct lines *lines, const char *text, size_t length)
+{
+    static char quoted[DRAWN_MAX * 64 * 6];
+    struct json_writer writer;
+    if (!lines->quoted) {
+        printf("ended %.*s\n", (int)length, text);
+        return;
+    }
+    json_writer_init(&writer, quoted, sizeof(quoted));
+    json_put_string(&writer, NULL, text, length);
+    printf("ended %.*s\n", (int)writer.used, quoted);
+}
+
+static void compile(struct lines *lines, char letter, const char *line, size_t length)
 {
     struct error error = {0};
+    lines->quoted = letter != 'S';
+    char *text = unquoted(lines, line, &length);
+    enum constraint_kind kind = letter == 'S'   ? CONSTRAINT_SCHEMA
+                                : letter == 'P' ? CONSTRAINT_PATTERN
+                                                : CONSTRAINT_GRAMMAR;
     constraint_free(lines->constraint);
     lines->constraint = NULL;
-    if (constraint_new(CONSTRAINT_SCHEMA, text, length, lines->vocabulary, &lines->constraint,
-                       &error))
+    if (constraint_new(kind, text, length, lines->vocabulary, &lines->constraint, &error))
         printf("refused %s\n", error.text);
     else
         puts("ok");
+    free(text);
+}
+
+static void read_text(struct lines *lines, const char *line, size_t length)
+{
+    char *text = unquoted(lines, line, &length);
+    puts(meets(lines->constraint, text, length) == 1 ? "1" : "0");
+    free(text);
 }
 
 static bool is_set(const struct lines *lines, uint32_t token)
@@ -129,7 +173,7 @@ static void draw_text(struct lines *lines, uint64_t seed)
     }
     constraint_drop(lines->constraint, &place);
     if (token == END_TOKEN)
-        printf("ended %.*s\n", (int)used, text);
+        print(lines, text, used);
     else
         puts("cut");
 }
@@ -177,12 +221,12 @@ int main(int count, char **arguments)
         abort();
     while ((length = getline(&line, &room, stdin)) > 1) {
         line[--length] = 0;
-        if (line[0] == 'S')
-            compile(&lines, line + 2, (size_t)length - 2);
+        if (strchr("SPG", line[0]))
+            compile(&lines, line[0], line + 2, (size_t)length - 2);
         else if (!lines.constraint)
             puts("-");
         else if (line[0] == 'R')
-            puts(meets(lines.constraint, line + 2, (size_t)length - 2) == 1 ? "1" : "0");
+            read_text(&lines, line + 2, (size_t)length - 2);
         else if (line[0] == 'D')
             draw_text(&lines, strtoull(line + 2, NULL, 10));
         else
