@@ -154,7 +154,7 @@ static bool is_free(const struct language_part *part, const struct machine_state
             continue;
         const struct grammar_edge *edge = &grammar->edges[frame->edge];
         if (edge->rule == grammar->canonical && edge->max == GRAMMAR_UNBOUNDED &&
-            frame->count >= edge->min && frame->parent == MACHINE_ROOT &&
+            frame->count > edge->min && frame->parent == MACHINE_ROOT &&
             closes(grammar, edge->to, 0))
             return true;
     }
