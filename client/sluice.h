@@ -70,6 +70,16 @@ typedef struct sluice_error {
 
 enum { SLUICE_GENERATE = 0, SLUICE_SCORE = 1, SLUICE_EMBED = 2 };
 enum { SLUICE_POOL_LAST = 0, SLUICE_POOL_MEAN = 1, SLUICE_POOL_ALL = 2 };
+/* What all outputs of a batch must be: nothing, any JSON value, any JSON object, what a JSON Schema
+ * says, the whole of a regular expression, one string of a JSON list of them. */
+enum {
+    SLUICE_CONSTRAINT_NONE = 0,
+    SLUICE_CONSTRAINT_JSON = 1,
+    SLUICE_CONSTRAINT_OBJECT = 2,
+    SLUICE_CONSTRAINT_SCHEMA = 3,
+    SLUICE_CONSTRAINT_PATTERN = 4,
+    SLUICE_CONSTRAINT_CHOICE = 5
+};
 enum {
     SLUICE_FINISH_STOP = 0,
     SLUICE_FINISH_LENGTH = 1,
@@ -170,6 +180,8 @@ typedef struct sluice_batch {
     int stream;                  /* tokens as they come; otherwise all before the end */
     int want_text;
     int pooling, normalize; /* embed */
+    int constraint;              /* generate: SLUICE_CONSTRAINT_... */
+    const char *constraint_text; /* the schema, expression or list, UTF-8; else NULL */
     sluice_callbacks callbacks;
     void *context;
 } sluice_batch;

@@ -26,7 +26,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
 
-#define GPU_ABI 7u
+#define GPU_ABI 8u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -36,6 +36,8 @@
 #define GPU_LOGPROBS_MAX 20
 #define GPU_BIAS_MAX 1024
 #define GPU_STOP_IDS_MAX 64
+#define GPU_SAMPLING_ROWS_MAX 64
+#define GPU_SAMPLINGS_MAX 4 /* in flight */
 
 struct gpu_engine; /* opaque */
 
@@ -110,6 +112,7 @@ struct gpu_options {
 
 #define GPU_SLOT_PENALTIES 0x1u /* a penalty is on: counts are kept */
 #define GPU_SLOT_POOL 0x2u      /* embed with mean pooling: a running sum is kept */
+#define GPU_SLOT_MASKED 0x4u    /* its samples are masked: rows with GPU_SAMPLE have GPU_KEEP, too */
 
 /* A sequence enters the device. It stays until its slot is closed; preemption closes it, a later
  * open with the same seed and a prompt longer by what was generated continues it. */
@@ -159,6 +162,8 @@ enum gpu_input { GPU_IDS, GPU_LAST }; /* ids of the plan, or the slot's last sam
 #define GPU_EMBED_LAST 0x20u /* give the last position's final hidden state */
 #define GPU_EMBED_ALL 0x40u  /* give every position's */
 #define GPU_NORMALIZE 0x80u  /* embeddings are divided by their length */
+#define GPU_KEEP 0x100u /* with GPU_SAMPLE, of a slot with GPU_SLOT_MASKED: no token is sampled (its
+                           result has token -1), the logits stay in the slot for a sampling */
 
 struct gpu_row {
     uint32_t slot;
@@ -186,6 +191,24 @@ struct gpu_plan {
     const struct gpu_row *rows; /* decode rows first */
     const int32_t *ids;
     const struct gpu_bias *bias;
+};
+
+/* ---- sampling -------------------------------------------------------------------------------- */
+
+/* The token after a row with GPU_KEEP, which the last row of its slot is. */
+struct gpu_masked {
+    uint32_t slot;
+    uint32_t position;    /* of the sampled token: row.position + q_len */
+    const uint32_t *mask; /* bit t % 32 of word t / 32: token t may be sampled; at least one may */
+};
+
+/* Samples tokens by masks that were not known when their steps were planned, behind the steps that
+ * were submitted so far. A row with GPU_LAST of a later step reads them. Borrowed until sample()
+ * returns. */
+struct gpu_sampling {
+    uint64_t number; /* 1, 2, 3, ... without gaps; a count of its own beside that of steps */
+    uint32_t count;  /* 1 to sampling_rows_max, each of another slot */
+    const struct gpu_masked *rows;
 };
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -259,6 +282,8 @@ struct gpu_limits {
     uint32_t embeds_max; /* embedding rows */
     uint32_t context_max;
     uint32_t depth;
+    uint32_t samplings_max;     /* whose results were not taken */
+    uint32_t sampling_rows_max; /* of one of them */
     uint32_t stages; /* a row with GPU_LAST waits for nobody when its slot's last row is so many
                         steps back */
 };
@@ -277,6 +302,7 @@ struct gpu_counters {
     uint64_t steps, graph_steps, captures;
     uint64_t allocations; /* outside the pools, since the first step */
     uint64_t synchronizes, pageable_copies; /* since the first step; both stay 0 */
+    uint64_t samplings;
     uint64_t steps_ahead; /* steps enqueued before the one before them had ended */
 };
 
@@ -321,6 +347,19 @@ struct gpu_api {
                    struct error *error);
     void (*release)(struct gpu_engine *engine, uint32_t rank);
 
+    /* rank. Enqueues a sampling behind what was submitted; takes no memory. At most samplings_max may
+     * be unfinished. On a pipeline its tokens do not go back to the first stage: rows that follow
+     * have GPU_IDS. Fails with ERR_DEVICE. The end is told as a step's is. */
+    int (*sample)(struct gpu_engine *engine, uint32_t rank, const struct gpu_sampling *sampling,
+                  struct error *error);
+    /* any. Number of the last sampling that has ended on this rank; UINT64_MAX on one that samples
+     * nothing. */
+    uint64_t (*sampled)(const struct gpu_engine *engine, uint32_t rank);
+    /* leader. Samples of one that has ended, in the order of its rows, valid until samplings_max
+     * further ones were enqueued; `tops` where a slot asks for the likeliest, else NULL. */
+    void (*sampling_results)(struct gpu_engine *engine, uint64_t number,
+                             struct gpu_results *ret_results);
+
     /* any. Number of the last step that has ended on this rank. */
     uint64_t (*completed)(const struct gpu_engine *engine, uint32_t rank);
 
@@ -344,8 +383,9 @@ struct gpu_api {
      * may still use it. */
     int (*kv_shrink)(struct gpu_engine *engine, uint32_t group, uint32_t slab, struct error *error);
 
-    /* leader, blocks shortly; only with no step in flight. Returns memory that pools hold back to the
-     * device, and drops the arenas of captured steps. */
+    /* leader, blocks shortly; only with no step or sampling in flight. Returns memory that pools hold
+     * back to the device, and drops the arenas of captured steps, and what slots keep beside their
+     * KV: those that are open the next plan closes. */
     int (*trim)(struct gpu_engine *engine, struct error *error);
 
     /* any */

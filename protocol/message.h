@@ -82,6 +82,30 @@ struct sampling {
     uint32_t n;       /* results per prompt */
 };
 
+/* What the outputs of a request must be. The text is a JSON Schema, a regular expression that the
+ * whole output is, or a JSON list of the strings of which it is one; of `json` and `object` there is
+ * none. */
+enum message_constraint_kind {
+    MESSAGE_CONSTRAINT_NONE,
+    MESSAGE_CONSTRAINT_JSON,   /* any JSON value */
+    MESSAGE_CONSTRAINT_OBJECT, /* any JSON object */
+    MESSAGE_CONSTRAINT_SCHEMA,
+    MESSAGE_CONSTRAINT_PATTERN,
+    MESSAGE_CONSTRAINT_CHOICE
+};
+
+struct message_constraint {
+    enum message_constraint_kind kind;
+    const char *text; /* borrowed; NULL where there is none */
+    size_t length;
+};
+
+const char *message_constraint_name(enum message_constraint_kind kind); /* "schema" */
+static inline bool message_constraint_has_text(enum message_constraint_kind kind)
+{
+    return kind >= MESSAGE_CONSTRAINT_SCHEMA;
+}
+
 /* One prompt of a SUBMIT. Sequence numbers of results count prompts in order, n results each:
  * prompt p, result r has sequence number p * n + r when all prompts have the same n, in general the
  * running sum. */
@@ -108,11 +132,13 @@ struct message_prompt {
  *  "chats":[120,87],           instead of both: bytes of conversations in the payload, in this order
  *  "max_tokens":16, ... any field of struct sampling, "stop":["..."], "stop_token_ids":[..],
  *  "logit_bias":{"17":-1.5},   for all prompts
+ *  "constraint":"schema","constraint_text":"{...}",      generate only, for all prompts
  *  "each":[{...},{...}],       optional: the same sampling fields, per prompt, over those for all
  *  "pooling":"last","normalize":true}                    embed only
  */
 struct message_submit {
     struct request_params params;
+    struct message_constraint constraint; /* borrows from the document */
     uint32_t prompt_count;
     uint32_t
         result_count; /* of all prompts, n each; one whose n is wrong is refused when it is read */
@@ -142,6 +168,8 @@ int message_submit_prompt(struct message_submit *submit, uint32_t index,
  * prompts are something else. Likewise the first of the chats' lengths. */
 const json *message_submit_texts(const struct message_submit *submit);
 const json *message_submit_chats(const struct message_submit *submit);
+/* The payload is read from there on: before the first prompt. */
+void message_submit_payload(struct message_submit *submit, const unsigned char *payload);
 void message_submit_free(struct message_submit *submit);
 
 struct message_bias {
@@ -158,6 +186,7 @@ int message_bias(const json *bias, uint32_t vocabulary, struct message_bias *ent
 struct sampling sampling_unset(void);
 struct message_submit_out {
     struct request_params params;
+    struct message_constraint constraint;
     uint32_t prompt_count;
     const struct message_prompt *prompts; /* all tokens, all texts, or all chats */
     const struct message_bias *const *bias; /* per prompt, may be NULL */

@@ -16,6 +16,14 @@ static const char *const job_names[] = {
 static const char *const pooling_names[] = {
     [POOLING_LAST] = "last", [POOLING_MEAN] = "mean", [POOLING_ALL] = "all", NULL};
 
+static const char *const constraint_names[] = {[MESSAGE_CONSTRAINT_NONE] = "none",
+                                               [MESSAGE_CONSTRAINT_JSON] = "json",
+                                               [MESSAGE_CONSTRAINT_OBJECT] = "object",
+                                               [MESSAGE_CONSTRAINT_SCHEMA] = "schema",
+                                               [MESSAGE_CONSTRAINT_PATTERN] = "pattern",
+                                               [MESSAGE_CONSTRAINT_CHOICE] = "choice",
+                                               NULL};
+
 /* Where message_submit_prompt() stands in the lists of the document. */
 struct cursor {
     struct message_prompt common;
@@ -33,6 +41,44 @@ struct lists {
 const char *job_name(enum job job)
 {
     return job_names[job];
+}
+
+const char *message_constraint_name(enum message_constraint_kind kind)
+{
+    return constraint_names[kind];
+}
+
+static int read_constraint(const json *head, const json *member, struct message_submit *submit,
+                           bool *ret_known, struct error *error)
+{
+    const char *name = json_key(member);
+    *ret_known = true;
+    if (strcmp(name, "constraint") == 0) {
+        unsigned kind;
+        int rc = head_choice(head, name, constraint_names, &kind, error);
+        if (!rc)
+            submit->constraint.kind = (enum message_constraint_kind)kind;
+        return rc;
+    }
+    if (strcmp(name, "constraint_text") == 0) {
+        if (!json_is_string(member))
+            return error_set(error, ERR_BAD_VALUE, "constraint_text is not a string");
+        submit->constraint.text = json_string(member);
+        submit->constraint.length = strlen(submit->constraint.text);
+        return 0;
+    }
+    *ret_known = false;
+    return 0;
+}
+
+static int check_constraint(const struct message_constraint *constraint, struct error *error)
+{
+    bool wanted = message_constraint_has_text(constraint->kind);
+    if (wanted != (constraint->text != NULL))
+        return error_set(error, ERR_BAD_VALUE, "constraint_text %s with the constraint %s",
+                         wanted ? "is missing" : "does not belong",
+                         message_constraint_name(constraint->kind));
+    return 0;
 }
 
 /* A field that belongs to the request as a whole. */
@@ -96,22 +142,26 @@ static int read_members(const json *head, const struct message_limits *limits,
                         struct lists *lists, struct error *error)
 {
     for (const json *member = json_child(head); member; member = json_next(member)) {
-        bool own, embed = false, sampling = false;
+        bool own, embed = false, generate = false, sampling = false;
         int rc = read_own(member, submit, lists, &own, error);
         if (!rc && !own)
             rc = read_embed(head, member, submit, &embed, error);
         if (!rc && !own && !embed)
+            rc = read_constraint(head, member, submit, &generate, error);
+        if (!rc && !own && !embed && !generate)
             rc = sampling_read(member, limits, common, &sampling, error);
         if (rc)
             return rc;
-        if (!own && !embed && !sampling)
+        generate = generate || sampling;
+        if (!own && !embed && !generate)
             return head_unknown(json_key(member), error);
         if ((embed && submit->params.job != JOB_EMBED) ||
-            (sampling && submit->params.job != JOB_GENERATE))
+            (generate && submit->params.job != JOB_GENERATE))
             return error_set(error, ERR_BAD_VALUE, "%s does not belong to the job %s",
                              json_key(member), job_name(submit->params.job));
     }
-    return sampling_check(&common->sampling, error);
+    int rc = check_constraint(&submit->constraint, error);
+    return rc ? rc : sampling_check(&common->sampling, error);
 }
 
 /* The one list that gives the prompts; NULL: none, or several. */
@@ -348,6 +398,13 @@ int message_submit_prompt(struct message_submit *submit, uint32_t index,
         return name_prompt(index, &found, error);
     *ret_prompt = prompt;
     return 0;
+}
+
+void message_submit_payload(struct message_submit *submit, const unsigned char *payload)
+{
+    struct cursor *cursor = submit->storage;
+    assert(cursor->index == 0);
+    cursor->payload = submit->payload = payload;
 }
 
 const json *message_submit_texts(const struct message_submit *submit)

@@ -51,6 +51,15 @@ static void write_prompts(struct json_writer *writer, const struct message_submi
     json_close(writer, ']');
 }
 
+static void write_constraint(struct json_writer *writer, const struct message_constraint *constraint)
+{
+    if (constraint->kind == MESSAGE_CONSTRAINT_NONE)
+        return;
+    json_put_text(writer, "constraint", message_constraint_name(constraint->kind));
+    if (message_constraint_has_text(constraint->kind))
+        json_put_string(writer, "constraint_text", constraint->text, constraint->length);
+}
+
 static void write_head(struct json_writer *writer, const struct message_submit_out *submit)
 {
     json_open(writer, NULL, '{');
@@ -65,6 +74,7 @@ static void write_head(struct json_writer *writer, const struct message_submit_o
     if (submit->params.partial)
         json_put_bool(writer, "partial", true);
     write_prompts(writer, submit);
+    write_constraint(writer, &submit->constraint);
     if (submit->params.job == JOB_EMBED) {
         json_put_text(writer, "pooling", pooling_names[submit->params.pooling]);
         json_put_bool(writer, "normalize", submit->params.normalize);

@@ -27,9 +27,9 @@ static enum status run_job(const struct command *command, const struct settings 
     return job_run(kind, command->groups, settings);
 }
 
-static const struct option_group generate_groups[] = {{settings_input},      {settings_sampling},
-                                                      {settings_results},    {settings_json},
-                                                      {settings_connection}, {0}};
+static const struct option_group generate_groups[] = {
+    {settings_input},   {settings_sampling}, {settings_constraint},
+    {settings_results}, {settings_json},     {settings_connection}, {0}};
 static const struct option_group tokenize_groups[] = {
     {settings_tokenize}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group detokenize_groups[] = {

@@ -180,6 +180,8 @@ static void describe(const struct job *job, struct item *item, sluice_batch *bat
     batch->want_text = item->text;
     work_pooling(&item->work, &batch->pooling, &unused);
     batch->normalize = item->work.normalize;
+    batch->constraint = job->constraint.kind;
+    batch->constraint_text = job->constraint.text;
     batch->callbacks = item_callbacks;
     batch->context = item;
 }
@@ -393,14 +395,17 @@ enum status job_run(int kind, const struct option_group *groups, const struct se
     struct error error;
     int pooling;
     if (work_pooling(&settings->work, &pooling, &error) ||
+        constraint_make(settings, &job.constraint, &error) ||
         source_open(&job.source, kind, groups, settings, &error)) {
         say("%s", error.text);
+        constraint_drop(&job.constraint);
         return STATUS_USAGE;
     }
     enum status status = connect_daemon(settings, &job.client);
     job.ring = status ? NULL : calloc(JOB_RING, sizeof(*job.ring));
     if (status || !job.ring) {
         source_close(&job.source);
+        constraint_drop(&job.constraint);
         sluice_close(job.client);
         return status ? status : STATUS_SERVER;
     }
@@ -415,6 +420,7 @@ enum status job_run(int kind, const struct option_group *groups, const struct se
     sluice_close(job.client);
     print_rest(&job);
     source_close(&job.source);
+    constraint_drop(&job.constraint);
     buffer_free(&job.output.buffer);
     free(job.ring);
     if (interrupt_came())

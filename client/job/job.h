@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "client/job/constraint.h"
 #include "client/job/item.h"
 #include "client/job/source.h"
 #include "client/job/window.h"
@@ -23,6 +24,7 @@
 struct job {
     int kind; /* SLUICE_GENERATE, ... */
     const struct settings *settings;
+    struct constraint constraint; /* of all results */
     sluice_client *client;
     struct source source;
     struct output output;

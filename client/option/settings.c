@@ -75,6 +75,17 @@ const struct option settings_results[] = {
      "print a result when it is whole, not as it comes"},
     {0}};
 
+const struct option settings_constraint[] = {
+    {"json-schema", "FILE", OPTION_TEXT, AT(json_schema), 0, 0, false,
+     "results are JSON by the schema in the file; - is standard input"},
+    {"json-object", NULL, OPTION_SWITCH, AT(json_object), 0, 0, false,
+     "results are JSON objects"},
+    {"regex", "PATTERN", OPTION_TEXT, AT(regex), 0, 0, false,
+     "results are wholly what the regular expression says"},
+    {"choice", "TEXT", OPTION_LIST, AT(choice), 0, 0, false,
+     "results are this text, or another that is given so; up to 16"},
+    {0}};
+
 const struct option settings_embed[] = {
     {"pooling", "P", OPTION_TEXT, AT(work.pooling), 0, 0, false, "last, mean or all (last)"},
     {"no-normalize", NULL, OPTION_OFF, AT(work.normalize), 0, 0, false,

@@ -35,6 +35,9 @@ struct settings {
     int requests, watch, prometheus;
     int conversation, special; /* tokenize, detokenize */
     const char *system;        /* chat */
+    const char *json_schema, *regex; /* generate: what its results must be */
+    struct option_list choice;
+    int json_object;
     struct bench_options bench;
 };
 
@@ -44,6 +47,7 @@ extern const struct option settings_stats[];
 extern const struct option settings_input[];    /* prompts and what all jobs know */
 extern const struct option settings_sampling[]; /* generate, chat */
 extern const struct option settings_results[];  /* generate */
+extern const struct option settings_constraint[]; /* generate */
 extern const struct option settings_tokenize[];
 extern const struct option settings_detokenize[];
 extern const struct option settings_chat[];

@@ -207,6 +207,10 @@ static int copy_prompt(struct draft *draft, const sluice_batch *batch, uint32_t 
     return params ? copy_params(draft, params, index, error) : 0;
 }
 
+_Static_assert((int)SLUICE_CONSTRAINT_CHOICE == MESSAGE_CONSTRAINT_CHOICE &&
+                   (int)SLUICE_CONSTRAINT_JSON == MESSAGE_CONSTRAINT_JSON,
+               "the library's numbers are the message's");
+
 static int check_batch(const sluice_batch *batch, struct error *error)
 {
     if (batch->size != sizeof(*batch))
@@ -215,6 +219,12 @@ static int check_batch(const sluice_batch *batch, struct error *error)
         return error_set(error, ERR_USAGE, "%d is no job", batch->job);
     if (batch->pooling < SLUICE_POOL_LAST || batch->pooling > SLUICE_POOL_ALL)
         return error_set(error, ERR_USAGE, "%d is no pooling", batch->pooling);
+    if (batch->constraint < SLUICE_CONSTRAINT_NONE || batch->constraint > SLUICE_CONSTRAINT_CHOICE)
+        return error_set(error, ERR_USAGE, "%d is no constraint", batch->constraint);
+    if (batch->constraint && batch->job != SLUICE_GENERATE)
+        return error_set(error, ERR_USAGE, "a constraint is of what is generated");
+    if ((batch->constraint >= SLUICE_CONSTRAINT_SCHEMA) != (batch->constraint_text != NULL))
+        return error_set(error, ERR_USAGE, "a constraint lacks its text, or has one that it has not");
     if (batch->prompt_count == 0)
         return error_set(error, ERR_EMPTY, "the batch is empty");
     if (batch->prompt_count > MESSAGE_BATCH_MAX)
@@ -249,6 +259,9 @@ static int draft_make(const sluice_batch *batch, struct draft *draft, struct err
         .params.partial = count > 1 && !batch->all_or_nothing,
         .params.normalize = batch->normalize != 0,
         .params.pooling = (enum pooling)batch->pooling,
+        .constraint = {.kind = (enum message_constraint_kind)batch->constraint,
+                       .text = batch->constraint_text,
+                       .length = batch->constraint_text ? strlen(batch->constraint_text) : 0},
         .prompt_count = (uint32_t)count,
     };
     draft->prompts = calloc(count, sizeof(*draft->prompts));

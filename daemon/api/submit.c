@@ -1,5 +1,6 @@
 #include "daemon/api/submit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ struct submit {
     time_us arrived_us;
     struct message_submit message; /* owned */
     struct encoder encoding;
-    char *chats;      /* owned; the conversations one after the other: the frame goes */
+    char *chats;      /* owned; the conversations, or tokens, one after the other: the frame goes */
     size_t *chat_end; /* owned; where each of them ends */
 };
 
@@ -49,7 +50,7 @@ static void refuse(struct session *session, uint64_t client_id, const struct err
 static int add_prompts(struct request_builder *builder, struct submit *submit, struct error *error)
 {
     struct message_submit *message = &submit->message;
-    const struct encoder_text *texts = submit->encoding.texts;
+    const struct encoder_text *texts = submit->encoding.texts; /* NULL: tokens were sent */
     for (uint32_t i = 0; i < message->prompt_count; i++) {
         struct message_prompt prompt;
         struct error found;
@@ -85,6 +86,8 @@ static int make_request(struct request_builder *builder, struct submit *submit, 
         rc = request_builder_open(builder, submit->server,
                                   (uint64_t)message->prompt_count * message->common->sampling.n,
                                   &message->params, submit->arrived_us, error);
+    if (!rc)
+        request_builder_constrain(builder, submit->encoding.held);
     if (!rc)
         rc = add_prompts(builder, submit, error);
     return rc ? rc : request_builder_admit(builder, &submit->session->sink, error);
@@ -159,8 +162,11 @@ static void encoded(struct encoder *encoding, time_us now_us)
     struct session *session = submit->session;
     if (session && encoding->error.code) {
         struct error error;
+        char what[32] = "constraint";
+        if (!encoding->refused)
+            snprintf(what, sizeof(what), "prompt %u", encoding->failed);
         error_limit(&error, encoding->error.code, encoding->error.limit, encoding->error.value,
-                    "prompt %u: %s", encoding->failed, encoding->error.text);
+                    "%s: %s", what, encoding->error.text);
         refuse(session, submit->client_id, &error, now_us);
     } else if (session) {
         accept(submit, now_us);
@@ -206,7 +212,23 @@ static int take_chats(struct submit *submit, const json *chat, struct error *err
     return 0;
 }
 
-/* The prompts are texts or chats, whichever list is not NULL. */
+/* The frame's payload goes, and the constraint is compiled off the loop. */
+static int take_tokens(struct submit *submit, struct error *error)
+{
+    uint64_t count = 0;
+    const json *length = json_child(json_get(submit->message.document, "lengths"));
+    for (; length; length = json_next(length))
+        count += (uint64_t)json_number(length);
+    submit->chats = malloc(count * sizeof(int32_t));
+    if (!submit->chats)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the tokens");
+    memcpy(submit->chats, submit->message.payload, count * sizeof(int32_t));
+    message_submit_payload(&submit->message, (const unsigned char *)submit->chats);
+    submit->encoding.bytes = count * sizeof(int32_t);
+    return 0;
+}
+
+/* The prompts are texts or chats, whichever list is not NULL; else tokens, with a constraint. */
 static int encode(struct submit *submit, const json *text, const json *chat, struct error *error)
 {
     struct encoder *encoding = &submit->encoding;
@@ -217,13 +239,17 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     if (!rc)
         rc = request_builder_room(submit->server, user, sequences, error);
     if (!rc)
-        rc = encoder_make(encoding, submit->server, submit->message.prompt_count, error);
+        rc = encoder_make(encoding, submit->server,
+                          text || chat ? submit->message.prompt_count : 0, error);
     if (!rc && chat)
         rc = take_chats(submit, chat, error);
     else if (!rc)
         take_texts(submit, text);
+    if (!rc && !text && !chat)
+        rc = take_tokens(submit, error);
     if (rc)
         return rc;
+    encoding->constraint = submit->message.constraint;
     encoding->end = ended;
     encoding->deadline_us = request_deadline(&submit->message.params, submit->arrived_us);
     encoding->sequences = sequences;
@@ -295,7 +321,7 @@ void submit_frame(struct session *session, const struct frame *frame, time_us no
     submit->arrived_us = now_us;
     submit->message = message;
     list_append(&session->submits, &submit->link);
-    if (!text && !chat) {
+    if (!text && !chat && message.constraint.kind == MESSAGE_CONSTRAINT_NONE) {
         accept(submit, now_us);
     } else if (!encode(submit, text, chat, &error)) {
         return; /* encoded() has it, or had it */

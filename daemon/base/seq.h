@@ -13,12 +13,14 @@
 
 #include "daemon/base/deadlines.h"
 #include "daemon/base/mailbox.h"
+#include "daemon/base/seq_mask.h"
 #include "gpu/gpu.h"
 #include "protocol/base/clock.h"
 #include "protocol/base/error.h"
 #include "protocol/base/list.h"
 #include "protocol/message.h"
 
+struct constraint_held;
 struct replica;
 struct request;
 struct sched_share;
@@ -67,6 +69,7 @@ struct seq {
     uint32_t stop_id_count, bias_count;
     const int32_t *stop_ids;
     const struct gpu_bias *bias;
+    struct constraint_held *constraint; /* its request's reference; NULL: none */
 
     /* Written by the worker, read by the loop up to `out_count` (release and acquire).
      * Made by the loop when the sequence is sent; room for sampling.max_tokens, or for the prompt's
@@ -77,6 +80,7 @@ struct seq {
     struct gpu_top *out_tops; /* [max_tokens][sampling.logprobs], with logprobs > 0; of scores,
                                  [prompt_len - 1][...], with logprobs > 1 */
     struct message_score *out_scores;
+    struct seq_mask *mask; /* of one that is constrained; the worker's until it has ended */
     float *out_rows; /* embed: rows of `hidden` floats */
 
     /* Set by the worker before it pushes the sequence with COMPLETION_ENDED. */
@@ -120,5 +124,7 @@ struct seq {
     uint32_t in_flight;    /* rows of it in steps not completed */
     uint64_t last_scheduled_step; /* last step that advanced it, or when it began to wait */
     bool way_made;                /* owed: once */
+    bool kept;            /* constrained: its last row keeps logits that no sampling has taken */
+    bool being_sampled;   /* one is in flight, counted in in_flight */
     struct sched_share *siblings; /* what it has in common with others of its prompt, or NULL */
 };

@@ -16,7 +16,9 @@ static void encoded(struct encoder *encoding, time_us now_us)
         return; /* it was answered before this was done */
     bool chat = exchange->query.rendered != NULL;
     query_encoded(&exchange->query);
-    if (encoding->error.code)
+    if (encoding->refused)
+        exchange_refuse(exchange, &encoding->error, exchange->query.constraint_field);
+    else if (encoding->error.code)
         exchange_refuse(exchange, &encoding->error, chat ? "messages" : "prompt");
     else
         exchange->encoded(exchange, now_us);
@@ -30,26 +32,32 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
     exchange_end(container_of(encoding, struct exchange, encoding), error);
 }
 
+/* What is a conversation still found no template. */
+static bool has_texts(const struct query *query)
+{
+    return query->chat.messages || query->prompts[0].text;
+}
+
 static int start(struct exchange *exchange, time_us now_us, struct error *error)
 {
     struct server *server = exchange->http->server;
     struct encoder *encoding = &exchange->encoding;
     const struct query *query = &exchange->query;
-    /* What is a conversation still found no template. */
     int rc = query->chat.messages ? model_text_chats(server->model_text, error) : 0;
     bool admits = query->kind != QUERY_TOKENIZE;
     uint64_t sequences = admits ? query_results(query) : 1;
     if (!rc && admits)
         rc = request_builder_room(server, exchange->sink.user, sequences, error);
     if (!rc)
-        rc = encoder_make(encoding, server, query->prompt_count, error);
+        rc = encoder_make(encoding, server, has_texts(query) ? query->prompt_count : 0, error);
     if (rc)
         return rc;
+    encoding->constraint = query->constraint;
     encoding->end = ended;
     encoding->sequences = (uint32_t)sequences;
     encoding->errand.admits = admits;
     encoding->deadline_us = request_deadline(&query->params, exchange->arrived_us);
-    for (uint32_t i = 0; i < query->prompt_count; i++) {
+    for (uint32_t i = 0; i < encoding->text_count; i++) {
         encoding->texts[i].text = query->prompts[i].text;
         encoding->texts[i].length = query->prompts[i].length;
         encoding->texts[i].add_special = query->add_special;
@@ -67,7 +75,7 @@ void encode_begin(struct exchange *exchange,
     struct error error;
     const struct query *query = &exchange->query;
     exchange->encoded = done;
-    if (!query->chat.messages && !query->prompts[0].text)
+    if (!has_texts(query) && query->constraint.kind == MESSAGE_CONSTRAINT_NONE)
         done(exchange, now_us);
     else if (start(exchange, now_us, &error))
         exchange_refuse(exchange, &error, "");

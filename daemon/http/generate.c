@@ -81,6 +81,8 @@ static int make_request(struct exchange *exchange, struct request_builder *build
             results * server->model.hidden * (query->base64 ? ELEMENT_BASE64 : ELEMENT_TEXT);
     if (query->kind == QUERY_COMPLETION && !query->max_given && server->model.max_tokens == 0)
         query->common.sampling.max_tokens = QUERY_COMPLETION_TOKENS;
+    if (job == JOB_GENERATE)
+        request_builder_constrain(builder, exchange->encoding.held);
     rc = add_prompts(exchange, builder, error);
     return rc ? rc : request_builder_admit(builder, &exchange->sink, error);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/http/query_field.h"
+#include "daemon/request/request_builder.h"
 #include "protocol/message_sampling.h"
 
 /* Frees what nothing borrows from: what was read into the query, as tokens are, and what was
@@ -68,6 +69,17 @@ static int check_scores(struct query *query, struct error *error)
     return 0;
 }
 
+static int check_constraint(struct query *query, struct error *error)
+{
+    const char *field;
+    if (query->constraint.kind == MESSAGE_CONSTRAINT_NONE)
+        return 0;
+    int rc = request_builder_unconstrained(&query->common, &field, error);
+    if (rc)
+        snprintf(query->param, sizeof(query->param), "%s", field);
+    return rc;
+}
+
 /* What only holds once all fields are read. */
 static int check(struct query *query, struct error *error)
 {
@@ -86,6 +98,8 @@ static int check(struct query *query, struct error *error)
     else if (query->kind == QUERY_CHAT && sampling->logprobs < 0)
         sampling->logprobs = 0;
     int rc = check_scores(query, error);
+    if (!rc)
+        rc = check_constraint(query, error);
     if (rc)
         return rc;
     if (strcmp(json_string(json_get(query->document, "tool_choice")), "none") == 0)
@@ -165,6 +179,7 @@ void query_encoded(struct query *query)
 void query_free(struct query *query)
 {
     free_prompts(query);
+    free(query->constraint_text);
     free(query->rendered);
     chat_prompt_free(&query->chat);
     json_free(query->document);

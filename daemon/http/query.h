@@ -45,6 +45,9 @@ struct query {
     bool max_given;
     struct request_params params; /* stream, priority and deadline; the job follows from the kind */
     struct message_prompt common; /* sampling, stop strings and tokens, bias */
+    struct message_constraint constraint; /* of the answers; its text is constraint_text */
+    char *constraint_text;                /* owned */
+    const char *constraint_field;         /* who asked for it */
     struct query_prompt *prompts;
     uint32_t prompt_count;
     struct chat_prompt chat;     /* messages NULL: there is none; borrows from the document */

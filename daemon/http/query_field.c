@@ -1,6 +1,8 @@
 /* What reads each field of a body, and the table of them all. */
 #include "daemon/http/query_field.h"
 
+#include "daemon/http/query_constraint.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -325,11 +327,6 @@ static int read_false(const struct reading *reading, const json *value)
 static int read_no_list(const struct reading *reading, const json *value)
 {
     return json_is_array(value) && !json_child(value) ? 0 : not_taken(reading);
-}
-
-static int read_response_format(const struct reading *reading, const json *value)
-{
-    return strcmp(json_string(json_get(value, "type")), "text") == 0 ? 0 : not_taken(reading);
 }
 
 /* auto is what the template does; none keeps the tools from it, see query_read(). */

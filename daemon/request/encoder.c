@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "daemon/request/chat_prompt.h"
+#include "daemon/request/constraint_cache.h"
 #include "daemon/request/request.h"
 #include "daemon/request/request_builder.h"
 #include "daemon/request/server.h"
@@ -21,8 +22,8 @@ int encoder_make(struct encoder *encoding, struct server *server, uint32_t count
     int rc = model_text_texts(server->model_text, error);
     if (rc)
         return rc;
-    struct encoder_text *texts = calloc(count, sizeof(*texts));
-    if (!texts)
+    struct encoder_text *texts = count > 0 ? calloc(count, sizeof(*texts)) : NULL;
+    if (count > 0 && !texts)
         return error_set(error, ERR_NO_MEMORY, "no memory for %u texts", count);
     *encoding = (struct encoder){.server = server,
                                  .texts = texts,
@@ -41,6 +42,8 @@ void encoder_free(struct encoder *encoding)
         free(encoding->texts[i].failure);
     }
     free(encoding->texts);
+    if (encoding->held)
+        constraint_cache_put(encoding->server->constraints, encoding->held);
     *encoding = (struct encoder){0};
 }
 
@@ -117,12 +120,39 @@ static void encode_all(struct encoder *encoding, struct tokenizer_scratch *scrat
     tokenizer_scratch_halt(scratch, NULL);
 }
 
+/* False: it was refused, or nobody wants it any more. */
+static bool constrain(struct encoder *encoding)
+{
+    struct server *server = encoding->server;
+    if (encoding->constraint.kind == MESSAGE_CONSTRAINT_NONE)
+        return true;
+    if (halt_error(&encoding->errand.task.halt, &encoding->error))
+        return false;
+    encoding->refused =
+        constraint_cache_get(server->constraints, encoding->tokenizer, &server->model,
+                             &encoding->constraint, &encoding->held, &encoding->held_before,
+                             &encoding->error) != 0;
+    return !encoding->refused;
+}
+
 /* Any thread. */
 static void work(struct errand *errand)
 {
+    struct encoder *encoding = container_of(errand, struct encoder, errand);
     struct tokenizer_scratch *scratch = tokenizer_scratch_new();
-    encode_all(container_of(errand, struct encoder, errand), scratch);
+    if (constrain(encoding))
+        encode_all(encoding, scratch);
     tokenizer_scratch_free(scratch);
+}
+
+static void count_constraint(struct encoder *encoding)
+{
+    if (!encoding->held)
+        return;
+    if (encoding->held_before)
+        encoding->server->counts.constraints_kept_total++;
+    else
+        encoding->server->counts.constraints_total++;
 }
 
 /* A rendering that met a limit has had all the memory that there is for one, and the allocator
@@ -148,6 +178,7 @@ static void over(struct errand *errand, time_us now_us)
     struct encoder *encoding = container_of(errand, struct encoder, errand);
     struct server *server = encoding->server;
     give_back(server, encoding);
+    count_constraint(encoding);
     request_builder_unhold(server, encoding->user, encoding->sequences);
     server->load.input -= encoding->counted;
     encoding->user->load.input -= encoding->counted;
@@ -237,11 +268,16 @@ int encoder_start(struct encoder *encoding, struct response_sink *sink,
     encoding->done = done;
     for (uint32_t i = 0; i < encoding->text_count; i++)
         encoding->bytes += encoding->texts[i].length;
-    if (server->background && (encoding->prepare || encoding->bytes > ENCODER_INLINE_MAX))
+    bool constrained = encoding->constraint.kind != MESSAGE_CONSTRAINT_NONE;
+    encoding->bytes += encoding->constraint.length;
+    if (server->background &&
+        (encoding->prepare || constrained || encoding->bytes > ENCODER_INLINE_MAX))
         return leave(encoding, sink, now_us, error);
     if (!server->scratch)
         server->scratch = tokenizer_scratch_new();
-    encode_all(encoding, server->scratch);
+    if (constrain(encoding))
+        encode_all(encoding, server->scratch);
+    count_constraint(encoding);
     done(encoding, now_us);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* Encoding: some texts on their way to tokens. Short ones are tokenized where they came, long ones
- * off the loop.
+/* Encoding: some texts on their way to tokens, and what their outputs must be on its way to a
+ * constraint. Short texts are tokenized where they came, long ones off the loop.
  *
  * Texts are borrowed until the encoding is done. What it holds counts against `input-max`, as half
  * received messages do. loop thread
@@ -12,7 +12,9 @@
 
 #include "daemon/request/errand.h"
 #include "protocol/base/error.h"
+#include "protocol/message.h"
 
+struct constraint_held;
 struct response_sink;
 struct server;
 struct user;
@@ -44,8 +46,13 @@ struct encoder {
     bool partial;        /* a text that must be changed fails alone: texts[i].failure */
     /* Any thread, before a text is read: may make it. NULL: nothing to do. */
     int (*prepare)(struct encoder *encoding, uint32_t index, struct error *error);
-    struct encoder_text *texts;
+    struct encoder_text *texts; /* NULL: there are none, only a constraint */
     uint32_t text_count;
+    /* What is compiled before the texts are read, always off the loop. Borrowed. */
+    struct message_constraint constraint;
+    struct constraint_held *held; /* owned: what it became */
+    bool held_before;             /* others had asked for the same */
+    bool refused;                 /* the error is about the constraint */
     size_t bytes; /* of all texts; and, put there before the start, of what they are made from */
     uint64_t counted; /* against input-max */
     uint32_t ids_max; /* of each text */

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "daemon/base/deadlines.h"
+#include "daemon/request/constraint_cache.h"
 #include "daemon/request/text_stream.h"
+#include "daemon/worker/mask_crew.h"
 
 _Static_assert(MESSAGE_STOP_IDS_MAX == GPU_STOP_IDS_MAX, "what is admitted must fit a plan");
 _Static_assert(MESSAGE_BIAS_MAX == GPU_BIAS_MAX, "what is admitted must fit a plan");
@@ -83,6 +85,7 @@ int request_add(struct request *request, const struct message_prompt *prompt, co
     for (uint32_t result = 0; result < n; result++) {
         struct seq *seq = &request->seqs[request->seq_count++];
         seq->params = request->params;
+        seq->constraint = request->constraint;
         seq->result = result;
         seq->sampling = prompt->sampling;
         seq->sampling.seed = seed_of(prompt->sampling.seed, result);
@@ -140,6 +143,7 @@ void request_free(struct request *request)
         request->memory = memory->next;
         free(memory);
     }
+    constraint_cache_put(request->constraints, request->constraint);
     free(request->seqs);
     free(request);
 }
@@ -218,7 +222,9 @@ static size_t room_size(const struct result_room *room)
 uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden)
 {
     struct result_room room = result_room(seq, hidden);
-    return room_size(&room) + (seq->text_stream ? (uint64_t)seq_out_max(seq) * TEXT_PER_TOKEN : 0);
+    uint64_t mask =
+        seq->constraint ? sizeof(*seq->mask) + seq->constraint->words * sizeof(uint32_t) : 0;
+    return room_size(&room) + mask + (seq->text_stream ? (uint64_t)seq_out_max(seq) * TEXT_PER_TOKEN : 0);
 }
 
 int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
@@ -227,6 +233,11 @@ int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
     unsigned char *out = malloc(room_size(&room));
     if (!out)
         return error_set(error, ERR_NO_MEMORY, "no memory for the results of a sequence");
+    int rc = seq->constraint ? seq_mask_make(seq->constraint, &seq->mask, error) : 0;
+    if (rc) {
+        free(out);
+        return rc;
+    }
     seq->out = out;
     seq->failure = (struct error *)(void *)out;
     seq->failure->code = 0;
@@ -245,6 +256,8 @@ int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
 void seq_free_room(struct seq *seq)
 {
     text_stream_free(seq);
+    seq_mask_free(seq->mask);
+    seq->mask = NULL;
     free(seq->out);
     seq->out = NULL;
 }

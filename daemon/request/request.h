@@ -24,6 +24,7 @@
 #include "protocol/base/list.h"
 #include "protocol/message.h"
 
+struct constraint_cache;
 struct user;
 struct replica;
 struct seq;
@@ -53,6 +54,8 @@ struct request {
     struct list sink_link, user_link;
     struct list id_link, client_link; /* the server's indexes, by id and by the client's own */
     struct request_params params;
+    struct constraint_held *constraint; /* a reference; NULL: none */
+    struct constraint_cache *constraints; /* whose it was */
     bool together;         /* one answer when all have ended: its results are kept until then */
     uint64_t answer_bytes; /* together: its results at most, and what is known of the answer */
     uint64_t result_bytes; /* together: that, from the first sending until all are released */

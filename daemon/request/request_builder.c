@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/request/constraint_cache.h"
 #include "daemon/request/request_table.h"
 #include "daemon/request/server.h"
 #include "daemon/request/text_stream.h"
@@ -62,6 +63,39 @@ void request_builder_drop(struct request_builder *builder)
     if (builder->request)
         request_free(builder->request);
     builder->request = NULL;
+}
+
+void request_builder_constrain(struct request_builder *builder, struct constraint_held *held)
+{
+    if (!held)
+        return;
+    builder->request->constraint = constraint_held_take(held);
+    builder->request->constraints = builder->server->constraints;
+}
+
+int request_builder_unconstrained(const struct message_prompt *prompt, const char **ret_field,
+                                  struct error *error)
+{
+    const struct {
+        const char *name, *why;
+        bool given;
+    } fields[] = {
+        {"ignore_eos", "a constrained output ends where its constraint does",
+         prompt->sampling.ignore_eos},
+        {"min_tokens", "a constrained output ends where its constraint does",
+         prompt->sampling.min_tokens > 0},
+        {"stop", "it would end a constrained output amid it", prompt->stop_count > 0},
+        {"stop_token_ids", "they would end a constrained output amid it",
+         prompt->stop_id_count > 0},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (!fields[i].given)
+            continue;
+        *ret_field = fields[i].name;
+        return error_set(error, ERR_UNSUPPORTED, "%s beside a constraint: %s", fields[i].name,
+                         fields[i].why);
+    }
+    return 0;
 }
 
 /* Copies what a prompt borrows from the document. */
@@ -136,7 +170,10 @@ int request_builder_prompt(struct request_builder *builder, struct message_promp
     const int32_t *stop_ids = NULL, *kept = NULL;
     const struct gpu_bias *bias = NULL;
     uint32_t bias_count = 0, first = request->seq_count;
-    int rc = admission_prompt(&server->limits, request->params.job, token_count,
+    const char *field;
+    int rc = request->constraint ? request_builder_unconstrained(prompt, &field, error) : 0;
+    if (!rc)
+        rc = admission_prompt(&server->limits, request->params.job, token_count,
                               server->model.max_tokens, &prompt->sampling, error);
     if (!rc)
         rc = keep_ids(builder, prompt, &stop_ids, error);

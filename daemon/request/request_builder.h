@@ -13,6 +13,7 @@
 #include "daemon/request/request.h"
 #include "protocol/message.h"
 
+struct constraint_held;
 struct server;
 struct user;
 
@@ -34,6 +35,11 @@ struct message_limits request_builder_limits(const struct server *server);
 int request_builder_open(struct request_builder *builder, struct server *server, uint64_t sequences,
                          const struct request_params *params, time_us arrived_us,
                          struct error *error);
+/* What all outputs must be, before the first prompt; held by the request as well. NULL: nothing. */
+void request_builder_constrain(struct request_builder *builder, struct constraint_held *held);
+/* ERR_UNSUPPORTED, and which: the prompt asks for something that no constraint can stand beside. */
+int request_builder_unconstrained(const struct message_prompt *prompt, const char **ret_field,
+                                  struct error *error);
 /* The prompt's n sequences; everything is copied. Tokens are those of the prompt, or of its text.
  */
 int request_builder_prompt(struct request_builder *builder, struct message_prompt *prompt,

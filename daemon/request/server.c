@@ -1,3 +1,4 @@
+#include "daemon/request/constraint_cache.h"
 #include "daemon/request/server.h"
 
 #include <assert.h>
@@ -51,6 +52,11 @@ int server_init(struct server *server, const struct options *options,
         conn_set_init(&server->conns, options, &server->counts, &server->load.input, now_us, error);
     if (rc)
         return rc;
+    rc = constraint_cache_make(&server->constraints, error);
+    if (rc) {
+        conn_set_destroy(&server->conns, now_us);
+        return rc;
+    }
     list_init(&server->stats_waiters);
     list_init(&server->errands);
     waiting_init(&server->waiting);
@@ -311,4 +317,5 @@ void server_destroy(struct server *server, time_us now_us)
     backlog_destroy(&server->backlog);
     users_free(&server->users);
     tokenizer_scratch_free(server->scratch);
+    constraint_cache_free(server->constraints);
 }

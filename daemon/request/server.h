@@ -88,6 +88,7 @@ struct server {
     double wait_us;          /* smoothed time between two sequences that leave the waiting queue */
     time_us left_us;         /* when the last one did */
 
+    struct constraint_cache *constraints;
     struct conn_set conns;
     struct backlog backlog;            /* what waits for a thread */
     struct list errands;               /* errand.link, all there are */

@@ -84,8 +84,10 @@ static void chunk_init(struct sched *sched)
 static int limits_check(const struct gpu_limits *limits, const struct gpu_model *model,
                         struct error *error)
 {
-    if (limits->depth == 0 || limits->depth >= KV_STEPS - 1 || limits->slots_max == 0 ||
-        limits->rows_max == 0 || limits->tokens_max == 0 || limits->opens_max == 0 ||
+    if (limits->samplings_max > GPU_SAMPLINGS_MAX ||
+        limits->sampling_rows_max > GPU_SAMPLING_ROWS_MAX || limits->depth == 0 ||
+        limits->depth >= KV_STEPS - 1 || limits->slots_max == 0 || limits->rows_max == 0 ||
+        limits->tokens_max == 0 || limits->opens_max == 0 ||
         limits->slabs_max < model->group_count || limits->context_max == 0 || limits->stages == 0 ||
         limits->scores_max == 0 || limits->embeds_max == 0 || model->block_tokens == 0 ||
         model->group_count == 0)
@@ -191,6 +193,8 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
     seq->prefill_len = seq->params.job == JOB_GENERATE ? seq->prompt_len : sched_final_len(seq);
     sched_share_join(sched, seq);
     sched_wait(sched, seq);
+    if (seq->mask != NULL)
+        sched->calls.mask(sched->calls.context, seq, -1);
     if (seq->prefill_len == 0) /* the score of a single token: nothing to compute */
         sched_end(sched, seq, FINISH_STOP, now_us);
 }
@@ -213,6 +217,13 @@ static void forget(struct sched *sched, struct seq *seq)
             if (step->row_seq[row] == seq)
                 step->row_seq[row] = NULL;
     }
+    for (uint64_t number = sched->sampling_done + 1; number <= sched->sampling_last; number++) {
+        struct sched_sampling *sampling = sched_sampling_of(sched, number);
+        for (uint32_t row = 0; row < sampling->plan.count; row++)
+            if (sampling->seqs[row] == seq)
+                sampling->seqs[row] = NULL;
+    }
+    seq->kept = seq->being_sampled = false;
     seq->in_flight = 0;
 }
 

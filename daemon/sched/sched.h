@@ -38,6 +38,12 @@
  * came earlier than any that were not started, and so come first. Nobody overtakes: the first waits
  * for a slot and for blocks for its whole prompt, and those behind it wait too.
  *
+ * A constrained sequence (seq.mask) is sampled behind its step, once its mask is there, which a
+ * thread beside this one makes from the token before (sched_sampling.c). Its row keeps logits
+ * instead of sampling; who has them and no mask when a step is planned sits that out, and nobody
+ * waits for it. While a step runs, the one behind it is planned as late as it may be where some
+ * mask is missing. On a pipeline a row follows once its token has been told, with its id.
+ *
  * Sequences of one prompt compute it once (sched_share.c): while the first that started reads it,
  * the others are passed over where they wait, and then start with its whole blocks, which are
  * counted and which nobody writes any more.
@@ -87,6 +93,8 @@ struct sched_calls {
     void (*kv_shrink)(void *context, uint32_t group, uint32_t slab);
     void (*progressed)(void *context, struct seq *seq); /* out_count has risen */
     void (*ended)(void *context, struct seq *seq);      /* finish is set; forgotten here */
+    /* A mask is wanted: its first with token -1, then the one behind that token. */
+    void (*mask)(void *context, struct seq *seq, int32_t token);
 };
 
 /* A step that was planned. Lives until `depth` further ones were submitted. */
@@ -99,6 +107,7 @@ struct sched_step {
     time_us submitted_us;
     uint32_t open_id_count;         /* of ids: stop tokens of the opens */
     bool ahead;                     /* submitted while the step before it was in flight */
+    uint32_t decode_rows;           /* the first so many rows */
     bool cut;                       /* decode rows were left out: the next plan begins with those */
     bool evacuated[GPU_GROUPS_MAX]; /* nothing is left to move out of the group's victim */
     uint32_t patch_count;           /* of the appends: the first, which re-point moved blocks */
@@ -111,6 +120,13 @@ struct sched_step {
     struct gpu_row *rows;
     int32_t *ids;
     struct gpu_bias *bias;
+};
+
+/* Lives until samplings_max further ones were submitted. */
+struct sched_sampling {
+    struct gpu_sampling plan;
+    struct gpu_masked rows[GPU_SAMPLING_ROWS_MAX];
+    struct seq *seqs[GPU_SAMPLING_ROWS_MAX]; /* NULL once the sequence has ended */
 };
 
 /* A group's slabs: when to ask for more, and which one is on its way back. */
@@ -164,6 +180,8 @@ struct sched {
     struct gpu_slab *slabs_due; /* grown since the last submitted plan */
     uint32_t slabs_due_count;
 
+    struct sched_sampling samplings[GPU_SAMPLINGS_MAX]; /* by number */
+    uint64_t sampling_last, sampling_done;
     struct sched_step *steps;      /* [depth + 1], by step number */
     uint64_t step_last, step_done; /* numbers of the last submitted and the last completed step */
     uint64_t start_step;           /* last step that opened a sequence */
@@ -209,6 +227,14 @@ void sched_dropped(struct sched *sched);
 /* Results of step step_done + 1. */
 void sched_complete(struct sched *sched, const struct gpu_results *results, time_us now_us);
 
+/* What is to be sampled now, or NULL; asked before each plan, and again until it says NULL. Stays
+ * valid until samplings_max further ones were submitted. */
+const struct gpu_sampling *sched_sampling(struct sched *sched, time_us now_us);
+void sched_sampling_submitted(struct sched *sched);
+/* Results of sampling sampling_done + 1. */
+void sched_sampling_complete(struct sched *sched, const struct gpu_results *results,
+                             time_us now_us);
+
 /* Housekeeping, after the plans of a turn: one slab ahead, slabs too many, all of them when idle.
  * Returns true when memory went back because nothing runs: then the engine is to be trimmed. */
 bool sched_housekeep(struct sched *sched, time_us now_us);
@@ -225,6 +251,11 @@ time_us sched_due_us(const struct sched *sched);
 static inline uint32_t sched_in_flight(const struct sched *sched)
 {
     return (uint32_t)(sched->step_last - sched->step_done);
+}
+
+static inline uint32_t sched_samplings_in_flight(const struct sched *sched)
+{
+    return (uint32_t)(sched->sampling_last - sched->sampling_done);
 }
 
 /* Microseconds that the steps in flight should take together. */

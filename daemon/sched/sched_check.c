@@ -12,9 +12,18 @@ static struct rows rows_of(const struct sched *sched, const struct seq *seq)
         const struct sched_step *step = &sched->steps[number % (sched->limits.depth + 1)];
         for (uint32_t i = 0; i < step->plan.row_count; i++) {
             rows.all += step->row_seq[i] == seq;
-            rows.sampled += step->row_seq[i] == seq && (step->rows[i].want & GPU_SAMPLE);
+            rows.sampled += step->row_seq[i] == seq &&
+                            (step->rows[i].want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE;
         }
     }
+    for (uint64_t number = sched->sampling_done + 1; number <= sched->sampling_last; number++) {
+        const struct sched_sampling *sampling = &sched->samplings[number % GPU_SAMPLINGS_MAX];
+        for (uint32_t i = 0; i < sampling->plan.count; i++) {
+            rows.all += sampling->seqs[i] == seq;
+            rows.sampled += sampling->seqs[i] == seq;
+        }
+    }
+    rows.sampled += seq->kept;
     return rows;
 }
 
@@ -39,7 +48,7 @@ static const char *check_phase(const struct sched *sched, const struct seq *seq,
             return "a prompt is read, and its sequence does not go on";
         return has_blocks(sched, seq) ? "" : "a prompt is read to where no block is";
     case PHASE_DECODE:
-        if (computed + 1 != len || computed < seq->prefill_len || computed >= end)
+        if (computed + 1 != len || computed < seq->prefill_len || computed >= end + seq->kept)
             return "one that decodes is not one token behind";
         return has_blocks(sched, seq) ? "" : "one decodes where no block is";
     case PHASE_DRAINING:

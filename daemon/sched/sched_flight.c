@@ -1,6 +1,14 @@
 /* What becomes of a plan: it is in flight, was refused, or is dropped. */
 #include "daemon/sched/sched_inner.h"
 
+void sched_drain(struct sched *sched, struct seq *seq)
+{
+    list_remove(&seq->run_link);
+    sched_release_slot(sched, seq);
+    seq->phase = PHASE_DRAINING;
+    list_append(&sched->last, &seq->run_link);
+}
+
 static void advance(struct sched *sched, struct sched_step *step, uint32_t number, time_us now_us)
 {
     struct seq *seq = step->row_seq[number];
@@ -16,11 +24,9 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
         hist_add(&sched->stats->queue_time,
                  now_us > seq->arrived_us ? now_us - seq->arrived_us : 0);
     }
-    if (seq->num_computed == sched_final_len(seq)) {
-        list_remove(&seq->run_link);
-        sched_release_slot(sched, seq);
-        seq->phase = PHASE_DRAINING;
-        list_append(&sched->last, &seq->run_link);
+    seq->kept = row->want & GPU_KEEP;
+    if (seq->num_computed == sched_final_len(seq) && !seq->kept) {
+        sched_drain(sched, seq);
     } else if (seq->phase == PHASE_PREFILL && seq->num_computed == seq->prefill_len) {
         list_remove(&seq->run_link);
         seq->phase = PHASE_DECODE;
@@ -53,6 +59,7 @@ void sched_submitted(struct sched *sched, time_us now_us)
         sched->stats->prompt_tokens_shared_total += step->opened[i]->num_computed;
     for (uint32_t i = 0; i < step->plan.row_count; i++)
         advance(sched, step, i, now_us);
+    sched_count_late(sched, step);
     sched->tokens_cap = sched_min(sched->limits.tokens_max, 2 * sched->tokens_cap);
     sched->retry_us = sched->stalled_since_us = 0;
     sched->released = false;

@@ -1,6 +1,6 @@
 /* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_memory.c
- * (blocks and slabs), sched_share.c (prompts in common), sched_flight.c (what becomes of the plan),
- * sched_results.c. Nobody else includes this. */
+ * (blocks and slabs), sched_share.c (prompts in common), sched_sampling.c (constrained ones),
+ * sched_flight.c (what becomes of the plan), sched_results.c. Nobody else includes this. */
 #pragma once
 
 #include "daemon/sched/sched.h"
@@ -116,6 +116,25 @@ static inline uint32_t sched_share_part(const struct seq *seq)
 #define SCHED_TILE_TOKENS 64u /* that products compute at a time */
 #define SCHED_TILES_FROM 256u /* in a smaller step the rest of a tile is too much of it */
 
+/* sched_sampling.c */
+struct sched_sampling *sched_sampling_of(struct sched *sched, uint64_t number);
+/* Some sequence goes on once it has its mask, or its token; some mask is in the making. */
+bool sched_masks_wanted(const struct sched *sched);
+bool sched_masks_late(const struct sched *sched);
+/* Those that sit a step out: it was submitted. */
+void sched_count_late(struct sched *sched, const struct sched_step *step);
+
+/* sched_results.c */
+/* True when the sequence has ended. */
+bool sched_take_token(struct sched *sched, struct seq *seq, const struct gpu_sample *sample,
+                      const struct gpu_top *tops, time_us now_us);
+/* It has had results, and goes on. */
+void sched_taken(struct sched *sched, struct seq *seq);
+
+/* sched_flight.c */
+/* All of it is planned: its slot is given up. */
+void sched_drain(struct sched *sched, struct seq *seq);
+
 /* sched_limit.c */
 /* For a step of these decode rows and up to tokens_max prompt tokens: what it may last, and the
  * prompt tokens that are enough. */
@@ -130,6 +149,8 @@ bool sched_chunk_is_sure(const struct sched *sched, const struct cost_work *work
                          uint32_t tokens);
 
 /* sched_plan.c */
+/* When the step behind the one that runs is to be planned at the earliest; 0 = now. */
+time_us sched_hold(const struct sched *sched);
 /* All that a plan did is taken back. */
 void sched_undo(struct sched *sched, struct sched_step *step);
 /* Nothing can run, and no step's end will change that: there is no KV. Someone gives way, or the

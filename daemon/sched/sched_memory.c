@@ -122,6 +122,7 @@ static void preempt(struct sched *sched, struct seq *seq)
 {
     list_remove(&seq->run_link);
     sched_release_slot(sched, seq);
+    seq->kept = false; /* its logits go with the slot, and are computed anew */
     seq->preemptions++;
     sched->stats->preemptions_total++;
     if (seq->in_flight > 0) {
@@ -187,7 +188,8 @@ static uint32_t decode_need(const struct sched *sched)
     list_each(link, &sched->decode)
     {
         const struct seq *seq = container_of(link, struct seq, run_link);
-        count += seq->num_computed % sched->kv.block_tokens == 0;
+        count += seq->num_computed % sched->kv.block_tokens == 0 &&
+                 seq->num_computed < sched_final_len(seq); /* one waits for its last sample */
     }
     return count;
 }
@@ -411,7 +413,8 @@ void sched_trim(struct sched *sched)
 
 bool sched_housekeep(struct sched *sched, time_us now_us)
 {
-    if (sched->slot_count > 0 || sched->waiting_count > 0 || sched_in_flight(sched) > 0) {
+    if (sched->slot_count > 0 || sched->waiting_count > 0 || sched_in_flight(sched) > 0 ||
+        sched_samplings_in_flight(sched) > 0) {
         sched->idle_since_us = 0;
         for (uint32_t g = 0; g < sched->kv.group_count; g++)
             tend_group(sched, g, now_us);

@@ -9,6 +9,7 @@
  * worker's way there, and for what the prediction may be off. */
 #define PLAN_AHEAD_US 1000
 #define PLAN_AHEAD_SHARE 0.0625
+#define MASKS_AHEAD_US 200
 
 struct builder {
     struct sched *sched;
@@ -37,7 +38,8 @@ static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
     case JOB_GENERATE:
         if (!ends)
             return 0;
-        return GPU_SAMPLE | (seq->sampling.logprobs >= 0 ? GPU_LOGPROBS : 0);
+        return GPU_SAMPLE | (seq->sampling.logprobs >= 0 ? GPU_LOGPROBS : 0) |
+               (seq->mask != NULL ? GPU_KEEP : 0);
     case JOB_SCORE:
         if (position < seq->emit_from)
             return 0;
@@ -237,6 +239,22 @@ static uint32_t decode_share(const struct sched *sched)
     return (all + stages - 1) / stages;
 }
 
+/* Whether the token that its row reads was sampled; on a pipeline, was told. */
+static bool has_token(const struct sched *sched, const struct seq *seq)
+{
+    return !seq->kept && (sched->limits.stages == 1 || !seq->being_sampled);
+}
+
+static void put_decode_row(struct builder *b, struct seq *seq)
+{
+    if (seq->mask == NULL || b->sched->limits.stages == 1) {
+        put_row(b, seq, 1, GPU_LAST);
+        return;
+    }
+    put_row(b, seq, 1, GPU_IDS);
+    b->step->ids[b->step->plan.id_count++] = token_at(seq, seq->num_computed);
+}
+
 static void add_decodes(struct builder *b, bool early_too)
 {
     struct sched *sched = b->sched;
@@ -248,12 +266,13 @@ static void add_decodes(struct builder *b, bool early_too)
             b->step->cut = true;
             break;
         }
-        if (!early_too && is_early(sched, seq))
+        if ((!early_too && is_early(sched, seq)) || !has_token(sched, seq))
             continue;
         uint32_t length = seq->num_computed + 1;
         if (sched_reach(sched, b->step, seq, length, b->now_us) >= length)
-            put_row(b, seq, 1, GPU_LAST);
+            put_decode_row(b, seq);
     }
+    b->step->decode_rows = b->step->plan.row_count;
 }
 
 /* ---- new sequences ----------------------------------------------------------------------------
@@ -268,7 +287,8 @@ static void put_open(struct builder *b, struct seq *seq)
     b->step->opened[plan->open_count] = seq;
     b->step->opens[plan->open_count++] = (struct gpu_open){
         .slot = seq->slot,
-        .flags = (penalties ? GPU_SLOT_PENALTIES : 0) | (pool ? GPU_SLOT_POOL : 0),
+        .flags = (penalties ? GPU_SLOT_PENALTIES : 0) | (pool ? GPU_SLOT_POOL : 0) |
+                 (seq->mask != NULL ? GPU_SLOT_MASKED : 0),
         .seed = sampling->seed,
         .sampler = sampling->sampler,
         .prompt_len = seq->prompt_len,
@@ -445,6 +465,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
                                    .bias = step->bias};
     step->work = (struct cost_work){.rows = 0};
     step->cut = false;
+    step->decode_rows = 0;
     drop_unseen(sched); /* first: a block that is moved must not be dropped by the same step */
     sched_plan_moves(sched, step);
     keep_for_due(&b);
@@ -479,17 +500,19 @@ bool sched_unstall(struct sched *sched, time_us now_us)
     return true;
 }
 
-/* When the step behind the one that runs is to be planned at the earliest. It would only decode,
- * and what it has is known: it is planned shortly before it begins, so that a prompt that comes
- * until then is in it, and does not wait for a step more. */
-static time_us hold_us(const struct sched *sched)
+/* It would only decode, and what it has is known: it is planned shortly before it begins, so that a
+ * prompt that comes until then is in it, and does not wait for a step more. Where a mask is still
+ * missing there is less to lose by being late. */
+time_us sched_hold(const struct sched *sched)
 {
-    if (sched->options.ttft_target_us == 0 || sched->limits.stages > 1 ||
-        sched_in_flight(sched) != 1 || !cost_known(&sched->cost) || list_empty(&sched->decode) ||
-        !list_empty(&sched->prefill) || !list_empty(&sched->waiting))
+    bool masks = sched_masks_late(sched);
+    if (sched->limits.stages > 1 || sched_in_flight(sched) != 1 || !cost_known(&sched->cost))
+        return 0;
+    if (!masks && (sched->options.ttft_target_us == 0 || list_empty(&sched->decode) ||
+                   !list_empty(&sched->prefill) || !list_empty(&sched->waiting)))
         return 0;
     double lasts_us = sched_estimate_us(sched);
-    double early_us = PLAN_AHEAD_US + lasts_us * PLAN_AHEAD_SHARE;
+    double early_us = (masks ? MASKS_AHEAD_US : PLAN_AHEAD_US) + lasts_us * PLAN_AHEAD_SHARE;
     return lasts_us > early_us ? sched->running_since_us + (time_us)(lasts_us - early_us) : 0;
 }
 
@@ -497,7 +520,7 @@ const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
 {
     struct sched_step *step = sched_step_of(sched, sched->step_last + 1);
     assert(sched_in_flight(sched) < sched->limits.depth);
-    sched->hold_us = hold_us(sched);
+    sched->hold_us = sched_hold(sched);
     if (now_us < sched->hold_us)
         return NULL;
     sched->hold_us = 0;
@@ -510,7 +533,8 @@ const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
             return &step->plan;
         }
         sched_undo(sched, step);
-        if (sched_in_flight(sched) > 0 || !sched_unstall(sched, now_us))
+        if (sched_in_flight(sched) > 0 || sched_masks_wanted(sched) ||
+            !sched_unstall(sched, now_us))
             break;
     }
     return NULL;

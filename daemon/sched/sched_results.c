@@ -57,14 +57,14 @@ static bool end_not_finite(struct sched *sched, struct seq *seq, time_us now_us)
     return true;
 }
 
-/* True when the sequence has ended. */
-static bool take_token(struct sched *sched, struct seq *seq, const struct gpu_sample *sample,
-                       const struct gpu_top *tops, time_us now_us)
+bool sched_take_token(struct sched *sched, struct seq *seq, const struct gpu_sample *sample,
+                      const struct gpu_top *tops, time_us now_us)
 {
     uint32_t number = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
     uint32_t top_max = seq->sampling.logprobs > 0 ? (uint32_t)seq->sampling.logprobs : 0;
     assert(number < seq->sampling.max_tokens);
-    if (!isfinite(sample->logprob))
+    /* Where nothing that the mask allows has a finite logit, something else may be sampled. */
+    if (!isfinite(sample->logprob) || (seq->mask && !seq_mask_allows(seq->mask, sample->token)))
         return end_not_finite(sched, seq, now_us);
     seq->out_tokens[number] = sample->token;
     if (seq->sampling.logprobs >= 0)
@@ -125,9 +125,25 @@ static bool take_rows(struct sched *sched, struct seq *seq, const float *rows, u
     return true;
 }
 
-static void take_row(struct sched *sched, struct cursor *cursor, const struct gpu_row *row,
-                     struct seq *seq, time_us now_us)
+static void requeue_preempted(struct sched *sched, struct seq *seq)
 {
+    if (seq->phase == PHASE_PREEMPTED && seq->in_flight == 0) {
+        list_remove(&seq->run_link);
+        sched_requeue(sched, seq);
+    }
+}
+
+void sched_taken(struct sched *sched, struct seq *seq)
+{
+    sched->calls.progressed(sched->calls.context, seq);
+    requeue_preempted(sched, seq);
+}
+
+static void take_row(struct sched *sched, struct cursor *cursor, const struct sched_step *step,
+                     uint32_t number, time_us now_us)
+{
+    const struct gpu_row *row = &step->rows[number];
+    struct seq *seq = step->row_seq[number];
     const struct gpu_results *results = cursor->results;
     uint32_t sample = cursor->sample, score = cursor->score, embed = cursor->embed;
     uint32_t embed_count = row->want & GPU_EMBED_ALL                     ? row->q_len
@@ -136,7 +152,7 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct gp
     cursor->sample += (row->want & GPU_SAMPLE) != 0;
     cursor->score += row->score_count;
     cursor->embed += embed_count;
-    if (row->input == GPU_IDS)
+    if (number >= step->decode_rows)
         sched->stats->prompt_tokens_total += row->q_len;
     if (seq == NULL) {
         sched->stats->wasted_rows_total++;
@@ -144,8 +160,9 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct gp
     }
     seq->in_flight--;
     bool ended = false;
-    if (row->want & GPU_SAMPLE)
-        ended = take_token(sched, seq, &results->samples[sample],
+    bool gives = (row->want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE;
+    if (gives)
+        ended = sched_take_token(sched, seq, &results->samples[sample],
                            &results->tops[(size_t)sample * GPU_LOGPROBS_MAX], now_us);
     else if (row->score_count > 0)
         ended = take_scores(sched, seq, &results->scores[score],
@@ -158,12 +175,10 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct gp
                           embed_count, now_us);
     if (ended)
         return;
-    if ((row->want & GPU_SAMPLE) || row->score_count > 0 || embed_count > 0)
-        sched->calls.progressed(sched->calls.context, seq);
-    if (seq->phase == PHASE_PREEMPTED && seq->in_flight == 0) {
-        list_remove(&seq->run_link);
-        sched_requeue(sched, seq);
-    }
+    if (gives || row->score_count > 0 || embed_count > 0)
+        sched_taken(sched, seq);
+    else
+        requeue_preempted(sched, seq);
 }
 
 static void learn(struct sched *sched, const struct sched_step *step,
@@ -196,5 +211,5 @@ void sched_complete(struct sched *sched, const struct gpu_results *results, time
     learn(sched, step, results, now_us);
     struct cursor cursor = {.results = results};
     for (uint32_t i = 0; i < step->plan.row_count; i++)
-        take_row(sched, &cursor, &step->rows[i], step->row_seq[i], now_us);
+        take_row(sched, &cursor, step, i, now_us);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum job { JOB_NONE, JOB_START, JOB_SUBMIT, JOB_STOP, JOB_END };
+enum job { JOB_NONE, JOB_START, JOB_SUBMIT, JOB_SAMPLE, JOB_STOP, JOB_END };
 
 struct follower {
     struct rank_group *group;
@@ -17,6 +17,7 @@ struct follower {
     enum job job; /* JOB_NONE: done, `status` tells how */
     int wake_fd;
     const struct gpu_plan *plan;
+    const struct gpu_sampling *sampling;
     int status;
     struct error error;
 };
@@ -49,6 +50,10 @@ static void job_do(struct follower *follower, enum job job)
     case JOB_SUBMIT:
         follower->status =
             group->api->submit(group->engine, follower->rank, follower->plan, &follower->error);
+        break;
+    case JOB_SAMPLE:
+        follower->status =
+            group->api->sample(group->engine, follower->rank, follower->sampling, &follower->error);
         break;
     case JOB_STOP:
         if (follower->started)
@@ -241,6 +246,31 @@ int rank_group_submit(struct rank_group *group, const struct gpu_plan *plan, str
     if (rc)
         (void)settle(group, NULL); /* the plan is the caller's again */
     return rc;
+}
+
+int rank_group_sample(struct rank_group *group, const struct gpu_sampling *sampling,
+                      struct error *error)
+{
+    int rc = settle(group, error);
+    if (rc)
+        return -ERR_DEVICE;
+    for (uint32_t i = 0; i + 1 < group->ranks; i++) {
+        group->followers[i].sampling = sampling;
+        give(&group->followers[i], JOB_SAMPLE);
+    }
+    rc = group->api->sample(group->engine, RANK_GROUP_LEADER, sampling, error);
+    int followed = settle(group, rc ? NULL : error);
+    return rc ? rc : followed;
+}
+
+uint64_t rank_group_sampled(const struct rank_group *group)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t rank = 0; rank < group->ranks; rank++) {
+        uint64_t sampling = group->api->sampled(group->engine, rank);
+        least = sampling < least ? sampling : least;
+    }
+    return least;
 }
 
 uint64_t rank_group_completed(const struct rank_group *group)

@@ -34,6 +34,10 @@ void rank_group_stop(struct rank_group *group);
 /* As gpu_api.submit, for all ranks: ERR_DEVICE_MEMORY when one of them lacks memory, and then none
  * has enqueued anything; ERR_DEVICE when one has failed, also at a step before. */
 int rank_group_submit(struct rank_group *group, const struct gpu_plan *plan, struct error *error);
+/* As gpu_api.sample, for all ranks; returns when all have taken it. */
+int rank_group_sample(struct rank_group *group, const struct gpu_sampling *sampling,
+                      struct error *error);
+uint64_t rank_group_sampled(const struct rank_group *group);
 /* The last step that has ended on every rank. */
 uint64_t rank_group_completed(const struct rank_group *group);
 /* What each rank's lanes did for a completed step that is profiled; how many ranks there are, 0 when

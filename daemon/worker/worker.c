@@ -12,6 +12,12 @@
 /* ---- the loop's side --------------------------------------------------------------------------
  */
 
+/* Any thread. */
+static void mask_ready(void *context)
+{
+    worker_wake(context);
+}
+
 int worker_create(const struct gpu_api *api, struct gpu_engine *engine,
                   const struct gpu_model *model, const struct gpu_limits *limits,
                   const struct worker_options *options, struct completion_queue *completions,
@@ -32,6 +38,8 @@ int worker_create(const struct gpu_api *api, struct gpu_engine *engine,
     int rc = worker->wake_fd < 0 ? error_set(error, ERR_IO, "eventfd: %s", strerror(errno))
                                  : sched_init(&worker->sched, model, limits, &options->sched,
                                               &calls, &worker->stats, error);
+    if (rc == 0)
+        rc = mask_crew_make(mask_ready, worker, &worker->masks, error);
     if (rc == 0)
         rc = rank_group_make(api, engine, options->ranks ? options->ranks : 1, &worker->group,
                              error);
@@ -54,6 +62,7 @@ void worker_destroy(struct worker *worker)
         worker->api->close(worker->engine);
     }
     rank_group_free(worker->group);
+    mask_crew_free(worker->masks);
     sched_destroy(&worker->sched);
     mailbox_destroy(&worker->in);
     mailbox_destroy(&worker->cancels);
@@ -115,6 +124,7 @@ void worker_join(struct worker *worker)
     if (worker->has_thread)
         pthread_join(worker->thread, NULL);
     worker->has_thread = false;
+    mask_crew_stop(worker->masks);
 }
 
 static uint64_t less(uint64_t value, uint64_t by)
@@ -202,6 +212,7 @@ static void *thread_main(void *argument)
 int worker_start(struct worker *worker, struct error *error)
 {
     worker->threaded = true;
+    mask_crew_threads(worker->masks, MASK_CREW_THREADS);
     int rc = pthread_create(&worker->thread, NULL, thread_main, worker);
     if (rc != 0)
         return error_set(error, ERR_INTERNAL, "cannot start a worker thread: %s", strerror(rc));

@@ -13,7 +13,8 @@
  * When the device fails, every sequence here and every one sent later ends with FINISH_ERROR and
  * ERR_DEVICE (retryable), and COMPLETION_FAILED tells the loop to flush and to exit with 75.
  *
- * From start on, the worker's thread allocates nothing.
+ * From start on, the worker's thread allocates nothing; with the first constrained sequence the
+ * threads start that make masks (mask_crew.h).
  */
 #pragma once
 
@@ -96,6 +97,9 @@ const struct error *worker_failure(const struct worker *worker);
 int worker_open(struct worker *worker);
 /* Takes mail and results, plans, submits, tells. False when it has stopped: no further turn. */
 bool worker_turn(struct worker *worker, time_us now_us);
+/* Where no thread was started: makes the mask that was asked for first; false when there is none. */
+bool worker_mask(struct worker *worker);
+bool worker_mask_waits(const struct worker *worker); /* whether there is one */
 /* What the device and the loop write to when there is something to do. */
 int worker_fd(const struct worker *worker);
 /* How long the wait before the next turn may be, at most; WORKER_FOREVER when only mail or a step's

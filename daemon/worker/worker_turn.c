@@ -50,7 +50,27 @@ static void progressed(void *context, struct seq *seq)
 static void ended(void *context, struct seq *seq)
 {
     struct worker *worker = context;
+    if (seq->mask != NULL)
+        mask_crew_drop(worker->masks, seq->mask);
+    seq->mask = NULL;
     completion_visit(worker->completions, seq, COMPLETION_ENDED);
+}
+
+static void ask_mask(void *context, struct seq *seq, int32_t token)
+{
+    struct worker *worker = context;
+    worker->stats.masks_total++;
+    mask_crew_ask(worker->masks, seq->mask, token);
+}
+
+bool worker_mask_waits(const struct worker *worker)
+{
+    return mask_crew_waits(worker->masks);
+}
+
+bool worker_mask(struct worker *worker)
+{
+    return mask_crew_run(worker->masks);
 }
 
 struct sched_calls worker_calls(struct worker *worker)
@@ -59,7 +79,8 @@ struct sched_calls worker_calls(struct worker *worker)
                                 .kv_grow = grow_slab,
                                 .kv_shrink = shrink_slab,
                                 .progressed = progressed,
-                                .ended = ended};
+                                .ended = ended,
+                                .mask = ask_mask};
 }
 
 static void take_sequence(struct worker *worker, struct seq *seq, time_us now_us)
@@ -105,10 +126,16 @@ static void take_mail(struct worker *worker, time_us now_us)
     }
 }
 
+/* Something is under way on the device. */
+static bool in_flight(const struct worker *worker)
+{
+    return sched_in_flight(&worker->sched) > 0 || sched_samplings_in_flight(&worker->sched) > 0;
+}
+
 /* A step that is under way from now on is late after that. */
 static void arm(struct worker *worker, time_us now_us)
 {
-    bool busy = sched_in_flight(&worker->sched) > 0;
+    bool busy = in_flight(worker);
     double estimate = LATE_FACTOR * sched_estimate_us(&worker->sched);
     worker->late_us =
         busy ? now_us + (estimate > LATE_MIN_US ? (uint64_t)estimate : LATE_MIN_US) : 0;
@@ -132,6 +159,8 @@ static void trace_step(struct worker *worker, uint64_t step)
 
 static void take_results(struct worker *worker, time_us now_us)
 {
+    /* First the samplings: the steps before one that has ended have ended, too. */
+    uint64_t sampled = rank_group_sampled(worker->group);
     uint64_t completed = rank_group_completed(worker->group);
     bool any = false;
     while (worker->sched.step_done < completed && sched_in_flight(&worker->sched) > 0) {
@@ -139,6 +168,12 @@ static void take_results(struct worker *worker, time_us now_us)
         worker->api->results(worker->engine, worker->sched.step_done + 1, &results);
         trace_step(worker, results.step);
         sched_complete(&worker->sched, &results, now_us);
+        any = true;
+    }
+    while (worker->sched.sampling_done < sampled && sched_samplings_in_flight(&worker->sched) > 0) {
+        struct gpu_results results;
+        worker->api->sampling_results(worker->engine, worker->sched.sampling_done + 1, &results);
+        sched_sampling_complete(&worker->sched, &results, now_us);
         any = true;
     }
     if (!any)
@@ -164,7 +199,7 @@ static void ask_if_late(struct worker *worker, time_us now_us)
 static bool submit(struct worker *worker, const struct gpu_plan *plan, time_us now_us)
 {
     struct error error = {.code = 0};
-    bool first = sched_in_flight(&worker->sched) == 0;
+    bool first = !in_flight(worker);
     /* Before the call: a driver that never comes back is seen by the watchdog. */
     if (first)
         atomic_store_explicit(&worker->busy_since_us, now_us, memory_order_relaxed);
@@ -186,9 +221,31 @@ static bool submit(struct worker *worker, const struct gpu_plan *plan, time_us n
     return first; /* else: when the step in flight has given its scratch back */
 }
 
+/* Everything whose mask is there, ahead of the step that it is to stand in. False when the device
+ * failed. */
+static bool sample(struct worker *worker, time_us now_us)
+{
+    const struct gpu_sampling *sampling;
+    struct error error = {.code = 0};
+    while ((sampling = sched_sampling(&worker->sched, now_us)) != NULL) {
+        bool first = !in_flight(worker);
+        if (first)
+            atomic_store_explicit(&worker->busy_since_us, now_us, memory_order_relaxed);
+        if (rank_group_sample(worker->group, sampling, &error) < 0) {
+            fail(worker, &error, now_us);
+            return false;
+        }
+        sched_sampling_submitted(&worker->sched);
+        if (first)
+            arm(worker, now_us);
+    }
+    return true;
+}
+
 static void plan_steps(struct worker *worker, time_us now_us)
 {
-    while (sched_in_flight(&worker->sched) < worker->sched.limits.depth) {
+    while (sample(worker, now_us) &&
+           sched_in_flight(&worker->sched) < worker->sched.limits.depth) {
         const struct gpu_plan *plan = sched_plan(&worker->sched, now_us);
         if (worker->lost.code != 0) {
             if (plan != NULL)

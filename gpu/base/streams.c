@@ -41,6 +41,8 @@ int streams_open(struct streams *lane, int wake_fd, uint64_t profile_steps, stru
     lane->wake_fd = wake_fd;
     for (uint32_t i = 0; i < STREAMS_TICKETS; i++)
         lane->tickets[i].lane = lane;
+    for (uint32_t i = 0; i < GPU_SAMPLINGS_MAX; i++)
+        lane->samplings[i].lane = lane;
     int status = create_streams(lane, error);
     if (!status)
         status = events_open(lane, error);
@@ -117,6 +119,13 @@ int streams_results_out(struct streams *lane, uint64_t step, void *pinned, const
     return 0;
 }
 
+static void wake(const struct streams *lane)
+{
+    uint64_t one = 1;
+    while (write(lane->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue; /* a full eventfd is readable already */
+}
+
 static void step_ended(void *data)
 {
     struct streams_ticket *ticket = data;
@@ -125,9 +134,14 @@ static void step_ended(void *data)
         ticket->told_ns = profile_now_ns();
     /* Release: who reads the number may read the step's results. */
     atomic_store_explicit(&lane->completed, ticket->step, memory_order_release);
-    uint64_t one = 1;
-    while (write(lane->wake_fd, &one, sizeof one) < 0 && errno == EINTR)
-        continue; /* a full eventfd is readable already */
+    wake(lane);
+}
+
+static void sampling_ended(void *data)
+{
+    struct streams_ticket *ticket = data;
+    atomic_store_explicit(&ticket->lane->sampled, ticket->step, memory_order_release);
+    wake(ticket->lane);
 }
 
 int streams_notify(struct streams *lane, uint64_t step, struct error *error)
@@ -137,6 +151,35 @@ int streams_notify(struct streams *lane, uint64_t step, struct error *error)
     CUDA_TRY(cudaLaunchHostFunc(lane->notify, step_ended, ticket), error);
     lane->notified = step;
     return 0;
+}
+
+int streams_masks_in(struct streams *lane, void *device, const void *pinned, size_t bytes,
+                     struct error *error)
+{
+    CUDA_TRY(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, lane->copy_in), error);
+    CUDA_TRY(cudaEventRecord(lane->plan_there, lane->copy_in), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->compute, lane->plan_there, 0), error);
+    return 0;
+}
+
+int streams_samples_out(struct streams *lane, uint64_t sampling, void *pinned, const void *device,
+                        size_t bytes, struct error *error)
+{
+    struct streams_ticket *ticket = &lane->samplings[sampling % GPU_SAMPLINGS_MAX];
+    CUDA_TRY(cudaEventRecord(lane->results_there, lane->compute), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->copy_out, lane->results_there, 0), error);
+    CUDA_TRY(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, lane->copy_out), error);
+    CUDA_TRY(cudaEventRecord(lane->results_on_host, lane->copy_out), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->notify, lane->results_on_host, 0), error);
+    ticket->step = sampling;
+    CUDA_TRY(cudaLaunchHostFunc(lane->notify, sampling_ended, ticket), error);
+    lane->sampling = sampling;
+    return 0;
+}
+
+uint64_t streams_sampled(const struct streams *lane)
+{
+    return atomic_load_explicit(&lane->sampled, memory_order_acquire);
 }
 
 uint64_t streams_completed(const struct streams *lane)
@@ -153,7 +196,7 @@ uint64_t streams_told_ns(const struct streams *lane, uint64_t step)
 
 int streams_synchronize(struct streams *lane, struct error *error)
 {
-    if (streams_completed(lane) != lane->notified)
+    if (streams_completed(lane) != lane->notified || streams_sampled(lane) != lane->sampling)
         atomic_fetch_add_explicit(&lane->synchronizes, 1, memory_order_relaxed);
     /* At start, when idle memory goes back, and at the end: never beside a step. One after the
      * other in the order in which work passes from stream to stream, so that the last wait ends it

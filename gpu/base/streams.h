@@ -48,8 +48,11 @@ struct streams {
     int wake_fd;
     _Atomic uint64_t completed;    /* number of the last step that has ended */
     _Atomic uint64_t synchronizes; /* see streams_synchronize */
+    _Atomic uint64_t sampled;      /* the same of samplings */
     uint64_t notified;             /* number of the last step enqueued */
+    uint64_t sampling;             /* and of the last sampling */
     struct streams_ticket tickets[STREAMS_TICKETS];
+    struct streams_ticket samplings[GPU_SAMPLINGS_MAX];
 };
 
 /* On failure nothing is left behind. */
@@ -65,6 +68,13 @@ int streams_results_there(struct streams *lane, uint64_t step,
 int streams_results_out(struct streams *lane, uint64_t step, void *pinned, const void *device,
                         size_t bytes, struct error *error); /* and notify waits for them */
 int streams_notify(struct streams *lane, uint64_t step, struct error *error);
+
+/* The same of a sampling, beside those of steps: its masks, then, behind its kernels, its samples. */
+int streams_masks_in(struct streams *lane, void *device, const void *pinned, size_t bytes,
+                     struct error *error);
+int streams_samples_out(struct streams *lane, uint64_t sampling, void *pinned, const void *device,
+                        size_t bytes, struct error *error);
+uint64_t streams_sampled(const struct streams *lane);
 
 uint64_t streams_completed(const struct streams *lane);
 /* When the host function of a completed, profiled step ran. */

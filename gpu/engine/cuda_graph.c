@@ -34,7 +34,7 @@ bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan, bool 
     uint32_t end = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
-        if (row->want & ~(GPU_SAMPLE | GPU_LOGPROBS))
+        if (row->want & ~(GPU_SAMPLE | GPU_LOGPROBS | GPU_KEEP))
             return false;
         if (row->position + 1 > end)
             end = row->position + 1;

@@ -17,13 +17,16 @@
 #include "gpu/comm/pipeline_link.h"
 #include "gpu/engine/rings.h"
 #include "gpu/memory/slabs.h"
+#include "gpu/engine/sampling.h"
 #include "gpu/engine/slot_state.h"
 
 /* What the host remembers of a slot; the device has the rest. */
 struct rank_slot {
     uint64_t row_step; /* the last step that had a row of it */
     uint32_t logprobs;
-    bool open, penalties;
+    bool open, penalties, masked;
+    bool kept; /* its last row has left logits that no sampling has taken */
+    uint32_t sampled; /* position of the token after that row */
 };
 
 /* Scratch of a step that was reserved ahead. */
@@ -34,7 +37,7 @@ struct rank_reserved {
 };
 
 struct rank_counters {
-    _Atomic uint64_t steps, graph_steps, captures, steps_ahead, pageable_copies;
+    _Atomic uint64_t steps, graph_steps, captures, steps_ahead, pageable_copies, samplings;
 };
 
 struct rank {
@@ -56,6 +59,7 @@ struct rank {
     struct cuda_graphs graphs;
     struct rank_slot *slots; /* [slots_max] */
     uint32_t penalty_slots;  /* open ones with penalties */
+    struct sampling_ring samplings;
     uint64_t submitted;      /* number of the last step */
     struct rank_reserved reserved;
     struct rank_counters counters;

@@ -108,6 +108,8 @@ static void limits_set(struct engine_config *facts, const struct gpu_options *op
         .embeds_max = embeds < 1 ? 1 : (uint32_t)min_u64(tokens, embeds),
         .context_max = model->context_max,
         .depth = (options->depth ? options->depth : DEPTH_DEFAULT) + facts->pp - 1,
+        .samplings_max = GPU_SAMPLINGS_MAX,
+        .sampling_rows_max = min_u32(slots, GPU_SAMPLING_ROWS_MAX),
         .stages = facts->pp,
     };
     /* New blocks of every row, the table of one sequence whole, and a patch for every move. */

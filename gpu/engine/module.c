@@ -241,6 +241,24 @@ static void module_release(struct gpu_engine *engine, uint32_t rank)
     step_release(rank_enter(engine, rank));
 }
 
+static int module_sample(struct gpu_engine *engine, uint32_t rank,
+                         const struct gpu_sampling *sampling, struct error *error)
+{
+    return sampling_submit(rank_enter(engine, rank), sampling, error);
+}
+
+static uint64_t module_sampled(const struct gpu_engine *engine, uint32_t number)
+{
+    const struct rank *rank = rank_of(engine, number);
+    return rank->program.has_next_stage ? UINT64_MAX : streams_sampled(&rank->lane);
+}
+
+static void module_sampling_results(struct gpu_engine *engine, uint64_t number,
+                                    struct gpu_results *ret_results)
+{
+    sampling_results(engine_sampler(engine), number, ret_results);
+}
+
 static uint64_t module_completed(const struct gpu_engine *engine, uint32_t rank)
 {
     return streams_completed(&rank_of(engine, rank)->lane);
@@ -369,6 +387,7 @@ static void module_counters(const struct gpu_engine *engine, uint32_t number,
         .allocations = counter(&rank->mem.numbers.late),
         .synchronizes = counter(&rank->lane.synchronizes),
         .pageable_copies = counter(&rank->counters.pageable_copies),
+        .samplings = counter(&rank->counters.samplings),
         .steps_ahead = counter(&rank->counters.steps_ahead),
     };
 }
@@ -402,6 +421,9 @@ __attribute__((visibility("default"))) const struct gpu_api gpu_module = {
     .submit = module_submit,
     .reserve = module_reserve,
     .release = module_release,
+    .sample = module_sample,
+    .sampled = module_sampled,
+    .sampling_results = module_sampling_results,
     .completed = module_completed,
     .results = module_results,
     .profile = module_profile,

@@ -107,8 +107,11 @@ static void opens_note(struct rank *rank, const struct gpu_plan *plan)
         assert(open->first % rank->engine->facts.model.block_tokens == 0);
         if (penalties)
             seen_check(rank, plan, open);
-        rank->slots[open->slot] =
-            (struct rank_slot){.open = true, .penalties = penalties, .logprobs = open->logprobs};
+        bool masked = open->flags & GPU_SLOT_MASKED;
+        rank->slots[open->slot] = (struct rank_slot){.open = true,
+                                                     .penalties = penalties,
+                                                     .masked = masked,
+                                                     .logprobs = open->logprobs};
         rank->penalty_slots += penalties;
     }
 }
@@ -135,6 +138,10 @@ void plan_note(struct rank *rank, const struct gpu_plan *plan)
     for (uint32_t i = 0; i < plan->row_count; i++) {
         struct rank_slot *slot = &rank->slots[plan->rows[i].slot];
         assert(slot->row_step != plan->step); /* one row per slot */
+        assert(!(plan->rows[i].want & GPU_SAMPLE) ||
+               slot->masked == ((plan->rows[i].want & GPU_KEEP) != 0));
         slot->row_step = plan->step;
+        slot->kept = plan->rows[i].want & GPU_KEEP;
+        slot->sampled = plan->rows[i].position + plan->rows[i].q_len;
     }
 }

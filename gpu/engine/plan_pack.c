@@ -100,8 +100,13 @@ static void slabs_write(struct pack_slab *to, const struct pack_source *source)
     }
 }
 
-static void open_write(struct pack_open *to, const struct gpu_open *open, const int32_t *ids)
+static void open_write(struct pack_open *to, const struct gpu_open *open,
+                       const struct pack_source *source)
 {
+    const int32_t *ids = source->plan->ids;
+    char *kept = open->flags & GPU_SLOT_MASKED && source->kept
+                     ? source->kept + open->slot * source->kept_slot
+                     : NULL;
     *to = (struct pack_open){
         .slot = open->slot,
         .bias_first = open->bias_first,
@@ -117,6 +122,7 @@ static void open_write(struct pack_open *to, const struct gpu_open *open, const 
                 .bias_count = open->bias_count,
                 .stop_count = open->stop_ids_count,
                 .first = open->first,
+                .kept = kept,
             },
     };
     if (open->stop_ids_count)
@@ -172,7 +178,7 @@ size_t pack_write(void *to, const struct pack_source *source)
     slabs_write((struct pack_slab *)(writer.base + head.slabs), source);
     head.opens = section(&writer, plan->open_count * sizeof(struct pack_open));
     for (uint32_t i = 0; i < plan->open_count; i++)
-        open_write((struct pack_open *)(writer.base + head.opens) + i, &plan->opens[i], plan->ids);
+        open_write((struct pack_open *)(writer.base + head.opens) + i, &plan->opens[i], source);
     head.appends = section_copy(&writer, plan->appends, plan->append_count * sizeof *plan->appends);
     head.moves = section_copy(&writer, plan->moves, plan->move_count * sizeof *plan->moves);
     head.rows = section(&writer, plan->row_count * sizeof(struct pack_row));

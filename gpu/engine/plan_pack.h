@@ -32,6 +32,8 @@ struct pack_source {
     void *result;
     const int32_t *tokens_in; /* device, as in the head */
     int32_t *tokens_out;
+    char *kept; /* device; where slots keep logits, kept_slot bytes each */
+    uint64_t kept_slot;
     void *(*slab_base)(const void *context, uint32_t group, uint32_t slab);
     const void *context;
 };

@@ -28,6 +28,11 @@ static int memory_zero(struct rank *rank, struct error *error)
         if (!status)
             status = zero(place->result, rank->ring.result_bytes, error);
     }
+    const struct sampling_ring *samplings = &rank->samplings;
+    if (samplings->bytes)
+        memset(samplings->places[0].masks_pinned, 0, samplings->bytes);
+    if (!status && samplings->bytes)
+        status = zero(samplings->places[0].masks, samplings->bytes, error);
     return status;
 }
 
@@ -126,11 +131,15 @@ static int memory_open(struct rank *rank, struct error *error)
         status = weights_make(rank, error);
     if (!status)
         status = ring_open(&rank->ring, &rank->mem, &facts->limits, facts->model.hidden, error);
+    if (!status && !rank->program.has_next_stage)
+        status = sampling_ring_open(rank, error);
     if (!status)
         status = state_open(&rank->state, &rank->mem, &facts->model, rank->groups, &facts->limits,
                             error);
     if (!status)
         status = program_make(rank, error);
+    if (!status)
+        kept_measure(rank);
     for (uint32_t i = 0; !status && i < facts->model.group_count; i++)
         status = slabs_open(&rank->slabs[i], &rank->mem, &rank->groups[i], error);
     if (status)
@@ -179,6 +188,7 @@ static void rank_close(struct rank *rank)
     weights_close(&rank->weights);
     struct error ignored;
     (void)state_seen_give(&rank->state, &rank->mem, &ignored);
+    (void)state_kept_give(&rank->state, &rank->mem, &ignored);
     (void)cuda_graph_drop(rank, &ignored);
     if (!rank->dead)
         (void)streams_synchronize(&rank->lane, &ignored); /* the frees are in the compute stream */
@@ -267,9 +277,11 @@ enum gpu_progress rank_query(struct rank *rank, struct error *error)
 int rank_trim(struct rank *rank, struct error *error)
 {
     assert(streams_completed(&rank->lane) == rank->submitted);
-    int status = 0;
-    if (!rank->penalty_slots)
-        status = state_seen_give(&rank->state, &rank->mem, error);
+    assert(streams_sampled(&rank->lane) == rank->samplings.submitted);
+    /* Slots that are open here are so for want of a plan that closes them. */
+    int status = state_seen_give(&rank->state, &rank->mem, error);
+    if (!status)
+        status = state_kept_give(&rank->state, &rank->mem, error);
     if (!status)
         status = cuda_graph_drop(rank, error);
     /* What was freed in stream order goes back to the device only after the host has seen the

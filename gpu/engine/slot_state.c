@@ -102,3 +102,23 @@ int state_seen_give(struct state *state, struct mem *mem, struct error *error)
     state->batch.seen = NULL;
     return status;
 }
+
+int state_kept_take(struct state *state, struct mem *mem, struct error *error)
+{
+    if (state->kept)
+        return 0;
+    void *kept = NULL;
+    int status = mem_scratch(mem, state->kept_bytes, &kept, error);
+    if (!status)
+        state->kept = kept;
+    return status;
+}
+
+int state_kept_give(struct state *state, struct mem *mem, struct error *error)
+{
+    if (!state->kept)
+        return 0;
+    int status = mem_scratch_free(mem, state->kept, state->kept_bytes, error);
+    state->kept = NULL;
+    return status;
+}

@@ -2,8 +2,9 @@
  * fixed memory, cut into the arrays that struct batch points at.
  *
  * Addresses never change, so captured steps stay valid. Only kernels write here: expand from the
- * plan, the sampler each slot's last token. The counts of seen tokens (vocabulary x slots) are the
- * exception: they exist from the first slot with penalties on until the engine is idle without one.
+ * plan, the sampler each slot's last token. The counts of seen tokens (vocabulary x slots) are an
+ * exception: they exist from the first slot with penalties on until the engine is idle without one;
+ * likewise logits that are kept for masks.
  *
  * Thread: the rank's own. Memory is mem's.
  */
@@ -20,6 +21,10 @@ struct state {
     void *memory;
     uint64_t memory_bytes;
     uint64_t seen_bytes;
+    /* Of slots with GPU_SLOT_MASKED: the logits of their last rows, and behind them what a sampling
+     * needs; NULL: no slot has had any since the engine was idle. */
+    char *kept;
+    uint64_t kept_slot, kept_bytes; /* of one slot, and of all of it */
 };
 
 /* Device memory, not yet zeroed: the caller does that, as part of set-up. `groups`: the model's, as
@@ -30,4 +35,7 @@ int state_open(struct state *state, struct mem *mem, const struct gpu_model *mod
 
 /* Makes batch.seen when there is none; ERR_DEVICE_MEMORY when it cannot be had. */
 int state_seen_take(struct state *state, struct mem *mem, struct error *error);
+/* The same for `kept`. */
+int state_kept_take(struct state *state, struct mem *mem, struct error *error);
+int state_kept_give(struct state *state, struct mem *mem, struct error *error);
 int state_seen_give(struct state *state, struct mem *mem, struct error *error);

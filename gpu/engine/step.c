@@ -16,6 +16,7 @@ struct step {
     bool cuda_graph_fits; /* it may run as a graph */
     bool graph_there;     /* and that is captured */
     struct cuda_graph_key graph;
+    bool keeps;           /* some slot keeps logits */
     bool scratch_held;
     uint64_t scratch_bytes;
     uint64_t tokens_of; /* the step whose tokens come from the last stage; 0: none do */
@@ -37,10 +38,10 @@ static void batch_bound(const struct step *step, struct batch *batch)
         attention_bounds_add(batch, plan->rows[i].position, plan->rows[i].q_len);
 }
 
-static bool plan_opens_penalties(const struct gpu_plan *plan)
+static bool plan_opens(const struct gpu_plan *plan, uint32_t flag)
 {
     for (uint32_t i = 0; i < plan->open_count; i++) {
-        if (plan->opens[i].flags & GPU_SLOT_PENALTIES)
+        if (plan->opens[i].flags & flag)
             return true;
     }
     return false;
@@ -57,6 +58,11 @@ static int memory_take(struct step *step, struct error *error)
         if (status)
             return status;
         launch->batch.seen = rank->state.batch.seen;
+    }
+    if (step->keeps) {
+        int status = state_kept_take(&rank->state, &rank->mem, error);
+        if (status)
+            return status;
     }
     step->scratch_bytes = program_scratch_bytes(&rank->program, &launch->batch);
     if (!step->scratch_bytes || step->graph_there)
@@ -230,6 +236,8 @@ static size_t step_write(struct step *step)
         .tokens_in = step->tokens_of ? pipeline_link_tokens(link, step->tokens_of) : NULL,
         .tokens_out =
             link->last && link->last == link ? pipeline_link_tokens(link, step->plan->step) : NULL,
+        .kept = rank->state.kept,
+        .kept_slot = rank->state.kept_slot,
         .slab_base = slab_base,
         .context = rank,
     };
@@ -247,7 +255,9 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
                       (struct result_tops){0});
     batch_bound(step, &step->launch.batch);
     step->launch.counts =
-        !rank->program.has_next_stage && (rank->penalty_slots > 0 || plan_opens_penalties(plan));
+        !rank->program.has_next_stage &&
+        (rank->penalty_slots > 0 || plan_opens(plan, GPU_SLOT_PENALTIES));
+    step->keeps = !rank->program.has_next_stage && plan_opens(plan, GPU_SLOT_MASKED);
     step->launch.pools = plan_pools(plan);
     step->cuda_graph_fits = cuda_graph_fits(rank, plan, step->launch.counts, &step->graph);
     step->graph_there = step->cuda_graph_fits && cuda_graph_exists(rank, &step->graph);

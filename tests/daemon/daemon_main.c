@@ -9,6 +9,7 @@ int main(void)
     srunner_add_suite(runner, cancel_suite());
     srunner_add_suite(runner, check_text_suite());
     srunner_add_suite(runner, conn_suite());
+    srunner_add_suite(runner, constraint_cache_suite());
     srunner_add_suite(runner, deadline_suite());
     srunner_add_suite(runner, device_suite());
     srunner_add_suite(runner, ending_suite());

@@ -7,6 +7,7 @@ Suite *backlog_suite(void);
 Suite *cancel_suite(void);
 Suite *check_text_suite(void);
 Suite *conn_suite(void);
+Suite *constraint_cache_suite(void);
 Suite *deadline_suite(void);
 Suite *device_suite(void);
 Suite *ending_suite(void);

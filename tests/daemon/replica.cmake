@@ -10,6 +10,9 @@ sluice_count_heap(test_steady)
 sluice_test(one_prompt
     SOURCES worker/one_prompt_test.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c
     LIBS sluice_daemon sluice_gpu_cpu)
+sluice_test(constrained
+    SOURCES worker/constrained_test.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c
+    LIBS sluice_daemon sluice_gpu_cpu)
 sluice_test(group
     SOURCES worker/rank_group_main.c worker/rank_group_test.c
     LIBS sluice_daemon sluice_gpu_cpu)

@@ -125,8 +125,15 @@ END_TEST
 
 static const char *const refused[] = {
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"tool_choice\":\"required\"}",
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"xml\"}}"),
     ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_"
-     "object\"}}"),
+     "schema\"}}"),
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_"
+     "object\"},\"guided_regex\":\"a\"}"),
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_"
+     "object\"},\"stop\":\"a\"}"),
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"structured_outputs\":{\"grammar\":\"a\"}}"),
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"guided_choice\":\"a\"}"),
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"modalities\":[\"audio\"]}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"reasoning_effort\":\"x\"}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"functions\":[]}",

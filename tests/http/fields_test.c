@@ -146,7 +146,7 @@ START_TEST(what_is_refused_says_why)
             has(answer, fields[i].meaning);
             refused++;
         }
-    ck_assert_uint_gt(refused, 20);
+    ck_assert_uint_gt(refused, 15);
 }
 END_TEST
 

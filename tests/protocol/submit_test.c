@@ -65,6 +65,16 @@ static const struct refusal refusals[] = {
     {G "\"stop\":[\"\xff\"]}", ERR_BAD_HEAD, "invalid UTF-8"},
     {G "\"max_tokens\":9007199254740993}", ERR_BAD_HEAD, "integer beyond 2^53"},
     {G "\"each\":[[[[[[1]]]]]]}", ERR_TOO_LARGE, "nested deeper than 6"},
+    {G "\"constraint\":\"xml\"}", ERR_BAD_VALUE, "constraint is none of none, json, object, schema"},
+    {G "\"constraint\":\"schema\"}", ERR_BAD_VALUE, "constraint_text is missing"},
+    {G "\"constraint\":\"json\",\"constraint_text\":\"\"}", ERR_BAD_VALUE,
+     "constraint_text does not belong with the constraint json"},
+    {G "\"constraint_text\":\"a\"}", ERR_BAD_VALUE, "constraint_text does not belong"},
+    {G "\"constraint\":\"choice\",\"constraint_text\":[]}", ERR_BAD_VALUE,
+     "constraint_text is not a string"},
+    {G "\"each\":[{\"constraint\":\"json\"}]}", ERR_UNKNOWN_FIELD, "constraint"},
+    {"{\"job\":\"score\",\"lengths\":[5],\"constraint\":\"json\"}", ERR_BAD_VALUE,
+     "constraint does not belong to the job score"},
     /* lengths and texts */
     {"{\"job\":\"score\",\"lengths\":5}", ERR_BAD_VALUE, "lengths is not a list"},
     {"{\"job\":\"score\",\"texts\":\"a\"}", ERR_BAD_VALUE, "texts is not a list"},
@@ -387,6 +397,7 @@ START_TEST(what_is_encoded_is_decoded)
                                          .params.priority = -8,
                                          .params.deadline_ms = 123456,
                                          .params.want_text = true,
+                                         .constraint = {MESSAGE_CONSTRAINT_PATTERN, "\"a\\d", 4},
                                          .prompt_count = 2,
                                          .prompts = prompts,
                                          .bias = bias,
@@ -406,6 +417,9 @@ START_TEST(what_is_encoded_is_decoded)
     ck_assert_int_eq(submit.params.priority, -8);
     ck_assert_uint_eq(submit.params.deadline_ms, 123456);
     ck_assert(!submit.params.stream && submit.params.want_text);
+    ck_assert_int_eq(submit.constraint.kind, MESSAGE_CONSTRAINT_PATTERN);
+    ck_assert_uint_eq(submit.constraint.length, 4);
+    ck_assert_str_eq(submit.constraint.text, "\"a\\d");
     ck_assert_int_eq(message_submit_prompt(&submit, 0, &prompt, &error), 0);
     ck_assert_mem_eq(&prompt.sampling, &defaults, sizeof(defaults));
     ck_assert_int_eq(message_submit_prompt(&submit, 1, &prompt, &error), 0);

@@ -237,6 +237,17 @@ void host_worker_turn(struct host *host, uint32_t replica)
         scene_fail(host->scene, "scheduler: %s", wrong);
 }
 
+bool host_mask_due(const struct host *host, uint32_t replica)
+{
+    return !halted(host, replica) && worker_mask_waits(host->replicas[replica]->worker);
+}
+
+void host_mask_make(struct host *host, uint32_t replica)
+{
+    scene_note(host->scene, "mask", replica, 0);
+    (void)worker_mask(host->replicas[replica]->worker);
+}
+
 static void earlier(time_us *due_us, time_us at_us)
 {
     if (at_us && (!*due_us || at_us < *due_us))

@@ -73,6 +73,9 @@ void host_close(struct host *host);
 /* What can happen now, and doing it. */
 bool host_worker_due(struct host *host, uint32_t replica);
 void host_worker_turn(struct host *host, uint32_t replica);
+/* A mask that its worker wants is made: as late as it comes. */
+bool host_mask_due(const struct host *host, uint32_t replica);
+void host_mask_make(struct host *host, uint32_t replica);
 bool host_server_due(const struct host *host);
 void host_server_turn(struct host *host);
 bool host_task_due(const struct host *host);

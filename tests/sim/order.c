@@ -47,6 +47,10 @@ static void draw_prompts(struct order *order, struct scene *scene,
     for (uint32_t i = 0; i < order->prompt_count; i++) {
         const struct question *question =
             &questions->question[scene_below(scene, questions->count)];
+        /* A constraint is the whole order's. */
+        bool other = i > 0 && strcmp(question->choice, order->seqs[0].question->choice) != 0;
+        if (order->job == JOB_GENERATE && other)
+            question = order->seqs[0].question;
         if (i == 0)
             draw_form(order, scene, question);
         order->texts = order->texts && question->text;
@@ -120,6 +124,11 @@ static void encode_chat(const struct order *order, const struct question *questi
     prompt->chat_length = (uint32_t)writer.used;
 }
 
+static bool constrained(const struct order *order)
+{
+    return order->job == JOB_GENERATE && order->seqs[0].question->choice[0] != '\0';
+}
+
 size_t order_encode(const struct order *order, void *buffer, size_t size)
 {
     struct message_prompt prompts[ORDER_SEQS];
@@ -153,7 +162,14 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
         }
         seq += order->prompt_n[i];
     }
+    char choices[QUESTION_CHOICE_MAX + 8];
+    const char *choice = order->seqs[0].question->choice;
+    int length = snprintf(choices, sizeof(choices), "[\"%s\"]", choice);
+    struct message_constraint constraint = {.kind = MESSAGE_CONSTRAINT_NONE};
+    if (constrained(order))
+        constraint = (struct message_constraint){MESSAGE_CONSTRAINT_CHOICE, choices, (size_t)length};
     const struct message_submit_out submit = {.params.job = order->job,
+                                              .constraint = constraint,
                                               .params.priority = order->priority,
                                               .params.deadline_ms = order->deadline_ms,
                                               .params.stream = order->stream,
@@ -399,7 +415,7 @@ static bool may_refuse(const struct order *order, const struct error *error,
     case ERR_DEADLINE:
         return order->deadline_ms && late;
     case ERR_NO_MEMORY: /* no thread */
-        return order->texts || order->chats;
+        return order->texts || order->chats || constrained(order);
     case ERR_DENIED:
         return order->priority > order->priority_max;
     case ERR_TOO_LARGE:

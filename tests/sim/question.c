@@ -46,6 +46,9 @@ static void draw(const struct questions *questions, struct question *question, u
         if (question->text)
             question->text[i] = (char)question->prompt[i];
     }
+    if (questions->null && chance_one_in(random, 5))
+        for (uint32_t i = chance_between(random, 1, QUESTION_CHOICE_MAX); i-- > 0;)
+            question->choice[i] = (char)chance_between(random, 'a', 'z');
     question->ignore_eos = chance_one_in(random, 4);
     question->seed = chance_below(random, 1u << 30);
     if (chance_one_in(random, 2))
@@ -56,6 +59,10 @@ static void draw(const struct questions *questions, struct question *question, u
         question->stop_ids[i] = (int32_t)chance_below(random, questions->vocab);
     if (chance_one_in(random, 4))
         question->min_tokens = chance_between(random, 1, 8);
+    if (question->choice[0]) { /* none of these can stand beside a constraint */
+        question->ignore_eos = false;
+        question->stop_id_count = question->min_tokens = 0;
+    }
     question->tokens = make(out_max, sizeof(int32_t));
     question->logprobs = make(out_max, sizeof(float));
     question->tops = make(out_max, sizeof(*question->tops));
@@ -104,6 +111,8 @@ static void answer_by_rule(struct question *question, uint32_t out_max)
         uint32_t at = question->count++;
         bool may_end = !question->ignore_eos && at >= question->min_tokens;
         int32_t token = null_sample(state, may_end);
+        if (question->choice[0]) /* its bytes, of which there is one way, and the end */
+            token = at < strlen(question->choice) ? (uint8_t)question->choice[at] : NULL_END;
         question->tokens[at] = token;
         question->logprobs[at] = null_logprob(state, token);
         for (uint32_t i = 0; i < QUESTION_TOPS; i++)

@@ -12,6 +12,7 @@
 
 #define QUESTION_TOPS 4 /* log-probabilities that may be asked for */
 #define QUESTION_STOPS 8
+#define QUESTION_CHOICE_MAX 12
 
 struct question {
     int32_t *prompt;
@@ -19,6 +20,7 @@ struct question {
     char *text; /* whose tokens the prompt is; NULL: it is none */
     float temperature;
     uint64_t seed;
+    char choice[QUESTION_CHOICE_MAX + 1]; /* what its answer is constrained to; "": nothing */
     bool ignore_eos;
     uint32_t min_tokens;
     uint32_t stop_id_count;

@@ -112,7 +112,7 @@ static void end_trouble(struct sim *sim)
 /* ---- one event ---------------------------------------------------------------------------------
  */
 
-enum actor { DEVICE, SERVER, WORKER, TASK, ACT, READ, DELIVER, END, WRITABLE, LOST };
+enum actor { DEVICE, SERVER, WORKER, MASK, TASK, ACT, READ, DELIVER, END, WRITABLE, LOST };
 
 struct choice {
     enum actor actor;
@@ -121,7 +121,7 @@ struct choice {
 
 struct choices {
     uint32_t count;
-    struct choice choice[GUESTS * 6 + HOST_REPLICAS + 3];
+    struct choice choice[GUESTS * 6 + 2 * HOST_REPLICAS + 3];
 };
 
 static void offer(struct choices *choices, bool due, enum actor actor, uint32_t number)
@@ -138,6 +138,8 @@ static void offer_all(struct sim *sim, struct choices *choices)
     offer(choices, host_task_due(&sim->host), TASK, 0);
     for (uint32_t i = 0; i < sim->host.replica_count; i++)
         offer(choices, host_worker_due(&sim->host, i), WORKER, i);
+    for (uint32_t i = 0; i < sim->host.replica_count; i++)
+        offer(choices, host_mask_due(&sim->host, i), MASK, i);
     for (uint32_t i = 0; i < sim->guests.count; i++) {
         const struct guest *guest = &sim->guests.guest[i];
         offer(choices, guest_act_due(guest), ACT, i);
@@ -180,6 +182,9 @@ static void take(struct sim *sim, const struct choice *choice)
         break;
     case WORKER:
         host_worker_turn(&sim->host, choice->number);
+        break;
+    case MASK:
+        host_mask_make(&sim->host, choice->number);
         break;
     case ACT:
         guest_act(guest);

@@ -38,10 +38,11 @@ struct batch_embed {
 struct batch_slot {
     int32_t last;      /* token sampled last; written by op_sample, read by expand */
     uint32_t finished; /* `last` is an end token; written by op_sample */
-    uint32_t flags;    /* GPU_SLOT_PENALTIES, GPU_SLOT_POOL */
+    uint32_t flags;    /* GPU_SLOT_PENALTIES, GPU_SLOT_POOL, GPU_SLOT_MASKED */
     uint32_t logprobs; /* the n likeliest are wanted too, at most GPU_LOGPROBS_MAX */
     uint64_t seed;
     const int32_t *before; /* [first] ids, there while the step lasts that opens the slot */
+    void *kept;            /* GPU_SLOT_MASKED: where rows with GPU_KEEP leave their logits */
     struct sampler sampler;
     uint32_t prompt_len; /* tokens at positions from here on count as output */
     uint32_t

@@ -58,6 +58,13 @@ __device__ __forceinline__ float4 four_at(const float *logits, uint32_t i, uint3
     return out;
 }
 
+/* With masks every row up to the bound exists. */
+__device__ __forceinline__ float *logits_of(const struct sample_args &a, uint32_t number)
+{
+    uint32_t place = a.masks ? a.batch.rows[a.batch.sample_row[number]].slot : number;
+    return a.logits + (size_t)place * a.stride;
+}
+
 /* The kernel behind may start when this one has waited: it then reads what was there before the
  * logits without a wait of its own. Rows up to the bound can be read: no wait for the count. */
 template <bool WHOLE>
@@ -69,7 +76,7 @@ __global__ void __launch_bounds__(PART_THREADS)
     grid_wait();
     grid_trigger();
     uint32_t number = blockIdx.y, begin = blockIdx.x * PART;
-    const float *logits = a.logits + (size_t)number * a.stride;
+    const float *logits = logits_of(a, number);
     uint32_t end = a.vocab - begin < PART ? a.vocab : begin + PART;
     float4 four[PART_WORDS];
 #pragma unroll
@@ -118,6 +125,16 @@ __device__ static best read_parts(const struct part *parts, uint32_t count, floa
     if (top.id == UINT32_MAX)
         top.id = 0;
     return top;
+}
+
+/* Whole block; who goes on has all of it. */
+__device__ static void allow(const struct sample_args &a, uint32_t number, float *logits)
+{
+    const uint32_t *mask = a.masks + (size_t)number * a.mask_words;
+    for (uint32_t i = threadIdx.x; i < a.vocab; i += CUT_THREADS)
+        if (!(mask[i / 32] >> i % 32 & 1))
+            logits[i] = -INFINITY;
+    __syncthreads();
 }
 
 /* Penalties, then bias, then end tokens masked, in place. */
@@ -240,7 +257,7 @@ __device__ static struct sample_row row_of(const struct sample_args &a, uint32_t
 /* Of a row that asks for more than its greatest logit: its token. It is kept apart, so that the
  * code that every row takes is short, and in one piece. */
 __device__ __noinline__ static uint32_t choose(const struct sample_args &a, struct sample_row of,
-                                               float *logits, float *raw,
+                                               uint32_t number, float *logits, float *raw,
                                                struct sample_shared *shared)
 {
     uint32_t position = of.row.position + of.row.q_len;
@@ -248,17 +265,31 @@ __device__ __noinline__ static uint32_t choose(const struct sample_args &a, stru
     for (uint32_t i = threadIdx.x; i < a.vocab; i += CUT_THREADS)
         raw[i] = logits[i];
     __syncthreads();
+    if (a.masks)
+        allow(a, number, logits);
     adjust(a, *of.slot, of.row.slot, position, logits);
     if (of.temperature > 0)
         return draw(*of.slot, position, logits, a.vocab, shared);
     return greatest_of(logits, a.vocab, shared).id;
 }
 
+/* No token yet: who knows its mask samples it. */
+__device__ static void keep(const struct sample_args &a, const struct sample_row &of,
+                            uint32_t number)
+{
+    const float *logits = a.logits + (size_t)number * a.stride;
+    float *kept = static_cast<float *>(of.slot->kept);
+    for (uint32_t i = threadIdx.x; i < a.vocab; i += CUT_THREADS)
+        kept[i] = logits[i];
+    if (threadIdx.x == 0)
+        *of.sample = {-1, 0, 0, 0};
+}
+
 __device__ static void sample_one(const struct sample_args &a, const struct sample_row &of,
                                   uint32_t number, const struct part *parts, uint32_t part_count,
                                   struct sample_shared *shared)
 {
-    float *logits = a.logits + (size_t)number * a.stride, whole;
+    float *logits = logits_of(a, number), whole;
     best top = read_parts(parts + (size_t)number * part_count, part_count, &whole);
     uint32_t token = top.id, tops = 0;
     float logit = top.value;
@@ -266,9 +297,9 @@ __device__ static void sample_one(const struct sample_args &a, const struct samp
     if (of.logprobs)
         tops = write_tops<CUT_THREADS>(logits, a.vocab, of.logprobs, whole, of.tops, shared->bests);
     if (of.temperature > 0 || (of.flags & GPU_SLOT_PENALTIES) || of.bias_count ||
-        (finished && of.row.position + of.row.q_len < of.eos_from)) {
+        (finished && of.row.position + of.row.q_len < of.eos_from) || a.masks) {
         float *raw = static_cast<float *>(a.scratch) + (size_t)number * a.vocab;
-        token = choose(a, of, logits, raw, shared);
+        token = choose(a, of, number, logits, raw, shared);
         logit = raw[token];
         finished = is_end(a, *of.slot, (int32_t)token);
     }
@@ -320,7 +351,9 @@ __global__ void __launch_bounds__(CUT_THREADS)
     if (exists)
         of = row_of(a, number, control);
     grid_wait();
-    if (exists)
+    if (exists && (of.row.want & GPU_KEEP))
+        keep(a, of, number);
+    else if (exists)
         sample_one(a, of, number, parts, part_count, &shared);
     if (a.control)
         publish(a, control);

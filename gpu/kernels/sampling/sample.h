@@ -1,4 +1,7 @@
-/* Logits to tokens: one result for every row with GPU_SAMPLE.
+/* Logits to tokens: one result for every row with GPU_SAMPLE. A row with GPU_KEEP leaves its logits
+ * in slot.kept, and its result has token -1. With `masks` it is a sampling of such rows (gpu.h):
+ * the batch is one of its own, a row's logits are its slot's, and before 2 tokens whose bit is not
+ * set become -infinity; 1 is as ever.
  *
  * 1. The log-probability of every token is that of the raw logits; the slot's n likeliest are
  * listed.
@@ -20,7 +23,8 @@
 
 struct sample_args {
     struct batch batch;
-    float *logits; /* [samples_max][stride]; what is left in it is unspecified */
+    float *logits; /* [samples_max][stride]; what is left in it is unspecified. With masks:
+                      [slots][stride] */
     uint32_t stride, vocab;
     uint32_t eos_count;
     int32_t eos[GPU_EOS_MAX];
@@ -32,6 +36,17 @@ struct sample_args {
     uint32_t slots_max;         /* of batch.slots, where there is a control */
     void *scratch;              /* sample_scratch_bytes(), aligned; NULL when that is 0 */
     size_t scratch_bytes;
+    const uint32_t *masks; /* NULL, or [samples_max][mask_words] */
+    uint32_t mask_words;
+};
+
+/* What a sampling's masks come with, in one copy: the batch that it is, `rows` of them. Sections
+ * follow one another. */
+struct sampling_head {
+    struct batch_counts counts;
+    struct step_control control;
+    struct batch_row rows[GPU_SAMPLING_ROWS_MAX];
+    uint32_t sample_row[GPU_SAMPLING_ROWS_MAX];
 };
 
 OP_C size_t sample_scratch_bytes(uint32_t samples_max, uint32_t vocab);

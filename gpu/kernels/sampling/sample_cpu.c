@@ -16,6 +16,7 @@ struct sample_row {
     struct batch_slot *slot;
     uint32_t slot_index;
     uint32_t position; /* of the sampled token */
+    const uint32_t *mask; /* NULL: none */
     float greatest, log_sum;
 };
 
@@ -60,10 +61,19 @@ static void sample_mask(const struct sample_row *row, int32_t token)
         row->scores[token] = -INFINITY;
 }
 
+static void sample_allow(const struct sample_row *row)
+{
+    for (uint32_t i = 0; i < row->args->vocab; i++)
+        if (!(row->mask[i / 32] >> i % 32 & 1))
+            row->scores[i] = -INFINITY;
+}
+
 static void sample_adjust(const struct sample_row *row)
 {
     const struct batch_slot *slot = row->slot;
     memcpy(row->scores, row->logits, row->args->vocab * sizeof *row->scores);
+    if (row->mask)
+        sample_allow(row);
     if (slot->flags & GPU_SLOT_PENALTIES)
         sample_penalties(row);
     const struct gpu_bias *bias = (const struct gpu_bias *)dev(row->args->batch.bias) +
@@ -121,6 +131,25 @@ static void sample_result(const struct sample_args *args, struct gpu_sample **re
         *ret_tops = (struct gpu_top *)(result + control->result_tops);
 }
 
+/* No token yet: who knows its mask samples it. */
+static void sample_keep(const struct sample_row *row, struct gpu_sample *sample)
+{
+    memcpy(dev(row->slot->kept), row->logits, row->args->vocab * sizeof *row->logits);
+    *sample = (struct gpu_sample){.token = -1};
+}
+
+static void sample_token(const struct sample_row *row, struct gpu_sample *sample,
+                         struct gpu_top *tops)
+{
+    uint32_t token = sample_choose(row);
+    sample->token = (int32_t)token;
+    sample->finished = sample_is_end(row, (int32_t)token);
+    sample->logprob = sample_logprob(row, token);
+    sample->top_count = sample_top(row, row->slot->logprobs, tops);
+    row->slot->last = sample->token;
+    row->slot->finished = sample->finished;
+}
+
 static void sample_index(const void *params, uint32_t index)
 {
     const struct sample_args *args = params;
@@ -131,29 +160,28 @@ static void sample_index(const void *params, uint32_t index)
     const struct batch_row *of = (const struct batch_row *)dev(batch->rows) + from;
     struct sample_row row = {
         .args = args,
-        .logits = body_at(args->logits, DTYPE_F32, index, args->stride),
+        .logits = body_at(args->logits, DTYPE_F32, args->masks ? of->slot : index, args->stride),
         .scores = body_at(args->scratch, DTYPE_F32, index, args->vocab),
         .slot = (struct batch_slot *)dev(batch->slots) + of->slot,
         .slot_index = of->slot,
         .position = of->position + of->q_len,
+        .mask = args->masks ? (const uint32_t *)dev(args->masks) + (size_t)index * args->mask_words
+                            : NULL,
     };
-    float lanes[SIMD_LANES] = {0};
-    row.greatest = row.logits[choose_greatest(row.logits, args->vocab)];
-    simd_best()->exps(lanes, NULL, row.logits, row.greatest, args->vocab);
-    row.log_sum = logf(simd_add_lanes(lanes));
-
     struct gpu_sample *sample = dev(args->samples);
     struct gpu_top *tops = dev(args->tops);
     sample_result(args, &sample, &tops);
     sample += index;
     tops += (size_t)index * GPU_LOGPROBS_MAX;
-    uint32_t token = sample_choose(&row);
-    sample->token = (int32_t)token;
-    sample->finished = sample_is_end(&row, (int32_t)token);
-    sample->logprob = sample_logprob(&row, token);
-    sample->top_count = sample_top(&row, row.slot->logprobs, tops);
-    row.slot->last = sample->token;
-    row.slot->finished = sample->finished;
+    if (of->want & GPU_KEEP) {
+        sample_keep(&row, sample);
+        return;
+    }
+    float lanes[SIMD_LANES] = {0};
+    row.greatest = row.logits[choose_greatest(row.logits, args->vocab)];
+    simd_best()->exps(lanes, NULL, row.logits, row.greatest, args->vocab);
+    row.log_sum = logf(simd_add_lanes(lanes));
+    sample_token(&row, sample, tops);
 }
 
 size_t sample_scratch_bytes(uint32_t samples_max, uint32_t vocab)

@@ -36,6 +36,21 @@ __global__ void null_rows_kernel(struct null_args a)
     }
 }
 
+/* Of the row's sample, whose token is known. */
+__device__ static void sample_put(struct batch_slot *slot, uint64_t state, int32_t token,
+                                  bool may_end, uint32_t tops, struct gpu_sample *sample,
+                                  struct gpu_top *top)
+{
+    bool stop = token == NULL_END;
+    for (uint32_t i = 0; i < slot->stop_count; i++)
+        stop = stop || slot->stop_ids[i] == token;
+    *sample = {token, may_end && stop, null_logprob(state, token), tops};
+    for (uint32_t i = 0; i < tops; i++)
+        top[i] = {null_top(state, i), null_logprob(state, null_top(state, i))};
+    slot->last = token;
+    slot->finished = may_end && stop;
+}
+
 __device__ static void sample_run(const struct null_args &a, uint32_t number)
 {
     const struct batch &batch = a.batch;
@@ -43,19 +58,14 @@ __device__ static void sample_run(const struct null_args &a, uint32_t number)
     struct batch_slot *slot = &batch.slots[row.slot];
     uint64_t state = a.states[batch.sample_token[number]];
     bool may_end = row.position + row.q_len >= slot->eos_from;
-    int32_t token = null_sample(state, may_end);
-    bool stop = token == NULL_END;
-    for (uint32_t i = 0; i < slot->stop_count; i++)
-        stop = stop || slot->stop_ids[i] == token;
-    uint32_t tops = row.want & GPU_LOGPROBS ? slot->logprobs : 0;
-    struct gpu_sample sample = {token, may_end && stop, null_logprob(state, token), tops};
-    a.samples[number] = sample;
-    for (uint32_t i = 0; i < tops; i++) {
-        struct gpu_top top = {null_top(state, i), null_logprob(state, null_top(state, i))};
-        a.tops[(size_t)number * GPU_LOGPROBS_MAX + i] = top;
+    if (row.want & GPU_KEEP) {
+        *static_cast<uint64_t *>(slot->kept) = state;
+        a.samples[number] = {-1, 0, 0, 0};
+        return;
     }
-    slot->last = token;
-    slot->finished = sample.finished;
+    sample_put(slot, state, null_sample(state, may_end), may_end,
+               row.want & GPU_LOGPROBS ? slot->logprobs : 0, &a.samples[number],
+               &a.tops[(size_t)number * GPU_LOGPROBS_MAX]);
 }
 
 __device__ static void score_run(const struct null_args &a, uint32_t number)
@@ -118,4 +128,33 @@ cudaError_t op_null_results(const struct null_args *args, cudaStream_t stream)
     count = count > batch.embeds_max ? count : batch.embeds_max;
     return launch(null_results_kernel, dim3(ceil_div(count, NULL_THREADS)), NULL_THREADS, 0, stream,
                   *args);
+}
+
+/* One block of GPU_SAMPLING_ROWS_MAX threads. */
+__global__ void null_masked_kernel(struct null_masked_args a)
+{
+    grid_trigger();
+    grid_wait();
+    const struct batch &batch = a.batch;
+    const struct step_control control = *a.control;
+    char *result = static_cast<char *>(control.result);
+    uint32_t number = threadIdx.x;
+    if (number < batch.samples_max) {
+        struct batch_row row = batch.rows[batch.sample_row[number]];
+        struct batch_slot *slot = &batch.slots[row.slot];
+        uint64_t state = *static_cast<const uint64_t *>(slot->kept);
+        bool may_end = row.position + row.q_len >= slot->eos_from;
+        const uint32_t *mask = a.masks + (size_t)number * a.mask_words;
+        sample_put(slot, state, null_sample_masked(state, may_end, mask), may_end, slot->logprobs,
+                   reinterpret_cast<struct gpu_sample *>(result + control.result_samples) + number,
+                   reinterpret_cast<struct gpu_top *>(result + control.result_tops) +
+                       (size_t)number * GPU_LOGPROBS_MAX);
+    }
+    if (number == 0)
+        *reinterpret_cast<struct result_head *>(result) = {control.step, 0, 0, 0};
+}
+
+cudaError_t op_null_masked(const struct null_masked_args *args, cudaStream_t stream)
+{
+    return launch(null_masked_kernel, dim3(1), GPU_SAMPLING_ROWS_MAX, 0, stream, *args);
 }

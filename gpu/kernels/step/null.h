@@ -8,6 +8,7 @@
 
 #include "gpu/kernels/common/batch.h"
 #include "gpu/kernels/step/null_rule.h"
+#include "gpu/kernels/step/step_begin.h"
 
 struct null_args {
     struct batch batch;
@@ -19,5 +20,15 @@ struct null_args {
     uint64_t *states;           /* [tokens_max] of the step's tokens: scratch */
 };
 
+/* A sampling (sample.h): a row's kept state is its slot's; sampled is the first token from
+ * null_sample on, modulo the vocabulary, whose bit is set. Ends as op_sample does. */
+struct null_masked_args {
+    struct batch batch;
+    const struct step_control *control;
+    const uint32_t *masks; /* [samples_max][mask_words] */
+    uint32_t mask_words;
+};
+
+OP_C cudaError_t op_null_masked(const struct null_masked_args *args, cudaStream_t stream);
 OP_C cudaError_t op_null(const struct null_args *args, cudaStream_t stream);
 OP_C cudaError_t op_null_results(const struct null_args *args, cudaStream_t stream);

@@ -61,6 +61,24 @@ static bool is_stop(const struct batch_slot *slot, int32_t token)
     return false;
 }
 
+/* Of the row's sample, whose token is known. */
+static void sample_put(struct batch_slot *slot, uint64_t state, int32_t token, bool may_end,
+                       uint32_t tops, struct gpu_sample *sample, struct gpu_top *top)
+{
+    *sample = (struct gpu_sample){
+        .token = token,
+        .finished = may_end && (token == NULL_END || is_stop(slot, token)),
+        .logprob = null_logprob(state, token),
+        .top_count = tops,
+    };
+    for (uint32_t i = 0; i < tops; i++) {
+        int32_t id = null_top(state, i);
+        top[i] = (struct gpu_top){.token = id, .logprob = null_logprob(state, id)};
+    }
+    slot->last = token;
+    slot->finished = sample->finished;
+}
+
 static void sample_run(const struct null_args *args, uint32_t number)
 {
     const struct batch *batch = &args->batch;
@@ -69,22 +87,15 @@ static void sample_run(const struct null_args *args, uint32_t number)
     struct batch_slot *slot = (struct batch_slot *)dev(batch->slots) + row->slot;
     uint64_t state = token_state(args, ((uint32_t *)dev(batch->sample_token))[number]);
     bool may_end = row->position + row->q_len >= slot->eos_from;
-    int32_t token = null_sample(state, may_end);
     uint32_t tops = row->want & GPU_LOGPROBS ? slot->logprobs : 0;
     struct gpu_sample *sample = (struct gpu_sample *)dev(args->samples) + number;
-    *sample = (struct gpu_sample){
-        .token = token,
-        .finished = may_end && (token == NULL_END || is_stop(slot, token)),
-        .logprob = null_logprob(state, token),
-        .top_count = tops,
-    };
     struct gpu_top *top = (struct gpu_top *)dev(args->tops) + (size_t)number * GPU_LOGPROBS_MAX;
-    for (uint32_t i = 0; i < tops; i++) {
-        int32_t id = null_top(state, i);
-        top[i] = (struct gpu_top){.token = id, .logprob = null_logprob(state, id)};
+    if (row->want & GPU_KEEP) {
+        *(uint64_t *)dev(slot->kept) = state;
+        *sample = (struct gpu_sample){.token = -1};
+        return;
     }
-    slot->last = token;
-    slot->finished = sample->finished;
+    sample_put(slot, state, null_sample(state, may_end), may_end, tops, sample, top);
 }
 
 static void score_run(const struct null_args *args, uint32_t number)
@@ -166,4 +177,36 @@ cudaError_t op_null_results(const struct null_args *args, cudaStream_t stream)
     if (!count)
         return cudaSuccess;
     return emu_launch(stream, "null results", null_results, args, sizeof *args, pieces(count));
+}
+
+static void masked_run(const struct null_masked_args *args, uint32_t number)
+{
+    const struct batch *batch = &args->batch;
+    const struct batch_row *row =
+        (const struct batch_row *)dev(batch->rows) + ((uint32_t *)dev(batch->sample_row))[number];
+    struct batch_slot *slot = (struct batch_slot *)dev(batch->slots) + row->slot;
+    const struct step_control *control = dev(args->control);
+    char *result = dev(control->result);
+    struct gpu_sample *samples = (struct gpu_sample *)(result + control->result_samples);
+    struct gpu_top *tops = (struct gpu_top *)(result + control->result_tops);
+    const uint32_t *mask = (const uint32_t *)dev(args->masks) + (size_t)number * args->mask_words;
+    uint64_t state = *(const uint64_t *)dev(slot->kept);
+    bool may_end = row->position + row->q_len >= slot->eos_from;
+    sample_put(slot, state, null_sample_masked(state, may_end, mask), may_end, slot->logprobs,
+               &samples[number], tops + (size_t)number * GPU_LOGPROBS_MAX);
+}
+
+static void null_masked(const void *data, uint32_t index)
+{
+    const struct null_masked_args *args = data;
+    (void)index;
+    for (uint32_t i = 0; i < args->batch.samples_max; i++)
+        masked_run(args, i);
+    const struct step_control *control = dev(args->control);
+    *(struct result_head *)dev(control->result) = (struct result_head){.step = control->step};
+}
+
+cudaError_t op_null_masked(const struct null_masked_args *args, cudaStream_t stream)
+{
+    return emu_launch(stream, "null masked", null_masked, args, sizeof *args, 1);
 }

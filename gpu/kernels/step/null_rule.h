@@ -59,6 +59,18 @@ NULL_RULE int32_t null_sample(uint64_t state, bool may_end)
     return may_end ? null_next(state) : null_byte(state);
 }
 
+/* The token that is sampled by a mask, of which some bit is set. */
+NULL_RULE int32_t null_sample_masked(uint64_t state, bool may_end, const uint32_t *mask)
+{
+    uint32_t first = (uint32_t)null_sample(state, may_end), token = first;
+    for (uint32_t i = 0; i < NULL_VOCAB; i++) {
+        token = (first + i) % NULL_VOCAB;
+        if (mask[token / 32] >> token % 32 & 1)
+            break;
+    }
+    return (int32_t)token;
+}
+
 /* Log-probability of a token: null_next is the likeliest, those above it follow in turn, modulo the
  * vocabulary. Exact in float32. */
 NULL_RULE float null_logprob(uint64_t state, int32_t token)

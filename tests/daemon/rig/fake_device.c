@@ -174,11 +174,20 @@ static void fake_stop(struct gpu_engine *engine, uint32_t rank)
     engine->wake_fd = -1;
 }
 
+/* No test of this device has constrained sequences. */
+static uint64_t fake_sampled(const struct gpu_engine *engine, uint32_t rank)
+{
+    (void)engine;
+    (void)rank;
+    return 0;
+}
+
 const struct gpu_api fake_api = {.abi = GPU_ABI,
                                  .name = "fake",
                                  .start = fake_start,
                                  .progress = fake_progress,
                                  .submit = fake_submit,
+                                 .sampled = fake_sampled,
                                  .completed = fake_completed,
                                  .results = fake_results,
                                  .query = fake_query,

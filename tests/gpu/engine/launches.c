@@ -313,6 +313,7 @@ OP(convert, "convert %s %s %s %d %d", place_text(&a->place), name(a->from), name
 OP(fill, "fill %s %s %d %u %" PRIu64 " %a %a", place_text(&a->place), name(a->to), (int)a->to_dtype,
    a->tensor, a->seed, (double)a->mean, (double)a->deviation)
 OP(null, "null %s %s", batch_text(&a->batch), name(a->states))
+OP(null_masked, "null_masked %s %s %s", batch_text(&a->batch), name(a->control), name(a->masks))
 
 cudaError_t op_squares(const struct wide_norm_args *a, cudaStream_t stream)
 {

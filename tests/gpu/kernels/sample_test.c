@@ -290,6 +290,99 @@ START_TEST(bias_and_end_tokens_are_heeded)
 }
 END_TEST
 
+#define KEPT 5u /* rows, of slots in another order */
+
+static void kept_slots(void)
+{
+    for (uint32_t i = 0; i < 6; i++) {
+        struct batch_slot *slot = &scene.slot[i];
+        *slot = (struct batch_slot){.flags = GPU_SLOT_MASKED,
+                                    .seed = 77 + i,
+                                    .logprobs = i,
+                                    .last = -9,
+                                    .sampler.repetition_penalty = 1,
+                                    .sampler.top_p = i == 3 ? 0.5f : 1,
+                                    .sampler.top_k = i == 1 ? 4 : 0,
+                                    .sampler.min_p = i == 4 ? 0.1f : 0,
+                                    .sampler.temperature = i == 2 ? 0 : 0.25f * (float)(i + 1)};
+        slot->bias_count = i == 5;
+        scene.bias[i * GPU_BIAS_MAX] = (struct gpu_bias){.token = 0, .value = 2};
+    }
+}
+
+static void kept_rows(uint32_t want)
+{
+    static const uint32_t slots[KEPT] = {4, 1, 0, 5, 3};
+    scene.counts = (struct batch_counts){0};
+    for (uint32_t i = 0; i < KEPT; i++)
+        scene_row(&scene, slots[i], 30 + i, 1, want);
+}
+
+/* Kept, and sampled by a mask: the token of a row in which all else is impossible; its
+ * log-probability and the likeliest are those of the row as it was. */
+START_TEST(a_mask_leaves_what_it_allows)
+{
+    uint32_t vocab = (uint32_t[]){3, 33, 1000, 50257}[_i], words = (vocab + 31) / 32;
+    uint32_t *masks = calloc(KEPT, words * sizeof *masks);
+    begin(vocab);
+    kept_slots();
+    float *kept = rig_new(NULL, (size_t)6 * sampler.stride * sizeof *kept);
+    for (uint32_t i = 0; i < 6; i++)
+        scene.slot[i].kept = kept + (size_t)i * sampler.stride;
+    kept_rows(GPU_SAMPLE | GPU_KEEP);
+    scene_step(&scene);
+    random_logits(KEPT);
+    sampler_run(&sampler, &scene);
+    scene_slots(&scene);
+    for (uint32_t i = 0; i < KEPT; i++) {
+        ck_assert_int_eq(sampler.sample[i].token, -1);
+        ck_assert_uint_eq(sampler.sample[i].top_count, 0);
+    }
+    for (uint32_t i = 0; i < 6; i++)
+        ck_assert_int_eq(scene.slot[i].last, -9);
+    for (uint32_t i = 0; i < KEPT; i++) { /* few, half, or one */
+        for (uint32_t t = 0; t < vocab; t++)
+            if (rig_between(0, i == 0 ? 9 : 1) == 0)
+                masks[i * words + t / 32] |= 1u << t % 32;
+        uint32_t one = rig_between(0, vocab - 1);
+        if (i == 4)
+            memset(masks + i * words, 0, words * sizeof *masks);
+        masks[i * words + one / 32] |= 1u << one % 32;
+    }
+    kept_rows(GPU_SAMPLE);
+    scene_step(&scene);
+    struct sampler_rig masked = sampler, plain = sampler;
+    masked.device = kept;
+    masked.masks = masks;
+    masked.mask_words = words;
+    sampler_run(&masked, &scene);
+    scene_slots(&scene);
+    plain.logits = calloc((size_t)KEPT * sampler.stride, sizeof(float));
+    memcpy(plain.logits, sampler.logits, (size_t)KEPT * sampler.stride * sizeof(float));
+    for (uint32_t i = 0; i < KEPT; i++)
+        for (uint32_t t = 0; t < vocab; t++)
+            if (!(masks[i * words + t / 32] >> t % 32 & 1))
+                sampler_row(&plain, i)[t] = -INFINITY;
+    static const uint32_t slots[KEPT] = {4, 1, 0, 5, 3};
+    for (uint32_t i = 0; i < KEPT; i++)
+        ck_assert_int_eq(scene.slot[slots[i]].last, masked.sample[i].token);
+    sampler_run(&plain, &scene);
+    for (uint32_t i = 0; i < KEPT; i++) {
+        uint32_t token = (uint32_t)masked.sample[i].token;
+        ck_assert_int_eq(masked.sample[i].token, plain.sample[i].token);
+        ck_assert(masks[i * words + token / 32] >> token % 32 & 1);
+        ck_assert(fabs((double)masked.sample[i].logprob - sampler_logprob(&sampler, i, token)) <
+                  2e-5);
+        memcpy(sampler.sample, masked.sample, sizeof sampler.sample);
+        memcpy(sampler.top, masked.top, sizeof sampler.top);
+        check_top(i, scene.slot[slots[i]].logprobs);
+    }
+    free(plain.logits);
+    free(masks);
+    end();
+}
+END_TEST
+
 START_TEST(what_is_no_number_is_never_taken)
 {
     begin(9);
@@ -422,6 +515,7 @@ Suite *sample_suite(void)
     tcase_add_test(tcase, counts_stop_at_their_greatest_value);
     tcase_add_test(tcase, the_first_row_counts_what_lies_before_it);
     tcase_add_test(tcase, bias_and_end_tokens_are_heeded);
+    tcase_add_loop_test(tcase, a_mask_leaves_what_it_allows, 0, 4);
     tcase_add_test(tcase, what_is_no_number_is_never_taken);
     tcase_add_loop_test(tcase, scores_are_log_probabilities_of_targets_and_the_likeliest, 0, 3);
     tcase_add_loop_test(tcase, scores_list_the_likeliest_that_the_position_s_slot_asks_for, 0, 3);

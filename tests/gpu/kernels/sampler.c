@@ -39,15 +39,22 @@ void sampler_run(struct sampler_rig *sampler, const struct scene *scene)
         .scratch_bytes = scratch,
     };
     void *memory = NULL;
+    if (sampler->masks) {
+        args.batch.samples_max = scene->counts.samples; /* every row exists */
+        args.masks = rig_new(sampler->masks, (size_t)scene->counts.samples * sampler->mask_words *
+                                                 sizeof *sampler->masks);
+        args.mask_words = sampler->mask_words;
+    }
     memcpy(args.eos, sampler->eos, sizeof args.eos);
     if (scratch)
         OK(cudaMalloc(&memory, scratch));
     args.scratch = memory;
     OK(cudaMemsetAsync(sampler->samples, 0xa5, sizeof sampler->sample, rig_stream));
     OK(cudaMemsetAsync(sampler->tops, 0xa5, sizeof sampler->top, rig_stream));
-    OK(cudaMemcpyAsync(sampler->device, sampler->logits,
-                       (size_t)scene->counts.samples * sampler->stride * sizeof(float),
-                       cudaMemcpyHostToDevice, rig_stream));
+    if (!sampler->masks) /* else they are where rows were kept */
+        OK(cudaMemcpyAsync(sampler->device, sampler->logits,
+                           (size_t)scene->counts.samples * sampler->stride * sizeof(float),
+                           cudaMemcpyHostToDevice, rig_stream));
     rig_wait();
     OK(op_sample(&args, rig_stream));
     rig_read(sampler->sample, sampler->samples, sizeof sampler->sample);

@@ -10,6 +10,8 @@ struct sampler_rig {
     float *logits; /* [SCENE_ROWS_MAX][stride]: set before sampler_run, kept by it */
     void *device, *samples, *tops;
     const struct step_control *control; /* device; NULL: the op does not end the step */
+    const uint32_t *masks; /* NULL, or [samples][mask_words]: a row's logits are then its slot's */
+    uint32_t mask_words;
     struct gpu_sample sample[SCENE_ROWS_MAX];
     struct gpu_top top[SCENE_ROWS_MAX][GPU_LOGPROBS_MAX];
 };

@@ -1,0 +1,10 @@
+/* Readers of the fields that say what an answer must be; see field.def. Any thread. */
+#pragma once
+
+#include "daemon/http/query_field.h"
+
+int read_response_format(const struct reading *reading, const json *value);
+int read_structured_outputs(const struct reading *reading, const json *value);
+int read_guided_json(const struct reading *reading, const json *value);
+int read_guided_regex(const struct reading *reading, const json *value);
+int read_guided_choice(const struct reading *reading, const json *value);

@@ -1,0 +1,213 @@
+#include "daemon/request/constraint_cache.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/constrain/constraint.h"
+#include "daemon/text/tokenizer.h"
+#include "gpu/gpu.h"
+#include "protocol/base/list.h"
+
+_Static_assert(MESSAGE_CONSTRAINT_CHOICE - 1 == CONSTRAINT_CHOICE &&
+                   MESSAGE_CONSTRAINT_JSON - 1 == CONSTRAINT_JSON,
+               "the message's kinds are the engine's, and none");
+
+struct entry {
+    struct list link;
+    struct constraint_held *held; /* a reference */
+    enum message_constraint_kind kind;
+    size_t length;
+    char text[];
+};
+
+struct constraint_cache {
+    pthread_mutex_t lock, vocabulary_lock;
+    struct vocabulary *vocabulary; /* by its own lock: making it takes long */
+    struct list entries;           /* used last first */
+    uint32_t count;
+    struct list dead; /* constraint_held.link: held by nobody */
+};
+
+int constraint_cache_make(struct constraint_cache **ret_cache, struct error *error)
+{
+    struct constraint_cache *cache = calloc(1, sizeof(*cache));
+    if (!cache)
+        return error_set(error, ERR_NO_MEMORY, "no memory for constraints");
+    pthread_mutex_init(&cache->lock, NULL);
+    pthread_mutex_init(&cache->vocabulary_lock, NULL);
+    list_init(&cache->entries);
+    list_init(&cache->dead);
+    *ret_cache = cache;
+    return 0;
+}
+
+static void give_up(struct constraint_held *held)
+{
+    if (constraint_held_put(held))
+        constraint_held_free(held);
+}
+
+static void entry_free(struct entry *entry)
+{
+    give_up(entry->held);
+    free(entry);
+}
+
+static void free_dead(struct constraint_cache *cache)
+{
+    for (;;) {
+        pthread_mutex_lock(&cache->lock);
+        struct list *link = list_take(&cache->dead);
+        pthread_mutex_unlock(&cache->lock);
+        if (!link)
+            return;
+        constraint_held_free(container_of(link, struct constraint_held, link));
+    }
+}
+
+void constraint_cache_free(struct constraint_cache *cache)
+{
+    struct list *link;
+    if (!cache)
+        return;
+    while ((link = list_take(&cache->entries)))
+        entry_free(container_of(link, struct entry, link));
+    free_dead(cache);
+    vocabulary_free(cache->vocabulary);
+    pthread_mutex_destroy(&cache->vocabulary_lock);
+    pthread_mutex_destroy(&cache->lock);
+    free(cache);
+}
+
+void constraint_cache_put(struct constraint_cache *cache, struct constraint_held *held)
+{
+    if (!held || !constraint_held_put(held))
+        return;
+    pthread_mutex_lock(&cache->lock);
+    list_append(&cache->dead, &held->link);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* ---- the vocabulary ----------------------------------------------------------------------------
+ */
+
+static int vocabulary_make(const struct tokenizer *tokenizer, const struct gpu_model *model,
+                           struct vocabulary **ret_vocabulary, struct error *error)
+{
+    struct vocabulary_token *tokens = calloc(model->vocab, sizeof(*tokens));
+    if (!tokens)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a vocabulary of %u", model->vocab);
+    for (uint32_t id = 0; id < model->vocab; id++) {
+        if (tokenizer_token_is_special(tokenizer, (int32_t)id))
+            continue;
+        tokens[id].bytes = tokenizer_token_bytes(tokenizer, (int32_t)id, &tokens[id].length);
+    }
+    /* Not every tokenizer says that these are special; as a text one would end an output amid it. */
+    for (uint32_t i = 0; i < model->eos_count; i++)
+        if ((uint32_t)model->eos[i] < model->vocab)
+            tokens[model->eos[i]].length = 0;
+    int rc = vocabulary_new(tokens, model->vocab, model->eos, model->eos_count, ret_vocabulary,
+                            error);
+    free(tokens);
+    return rc;
+}
+
+static int vocabulary_of(struct constraint_cache *cache, const struct tokenizer *tokenizer,
+                         const struct gpu_model *model, const struct vocabulary **ret_vocabulary,
+                         struct error *error)
+{
+    pthread_mutex_lock(&cache->vocabulary_lock);
+    int rc = cache->vocabulary ? 0 : vocabulary_make(tokenizer, model, &cache->vocabulary, error);
+    if (!rc)
+        *ret_vocabulary = cache->vocabulary;
+    pthread_mutex_unlock(&cache->vocabulary_lock);
+    return rc;
+}
+
+/* ---- entries -----------------------------------------------------------------------------------
+ */
+
+/* With the lock. */
+static struct constraint_held *find(struct constraint_cache *cache,
+                                    const struct message_constraint *constraint)
+{
+    list_each(link, &cache->entries)
+    {
+        struct entry *entry = container_of(link, struct entry, link);
+        if (entry->kind != constraint->kind || entry->length != constraint->length ||
+            (entry->length > 0 && memcmp(entry->text, constraint->text, entry->length) != 0))
+            continue;
+        list_remove(&entry->link);
+        list_insert_before(cache->entries.next, &entry->link);
+        return constraint_held_take(entry->held);
+    }
+    return NULL;
+}
+
+static struct constraint_held *look_up(struct constraint_cache *cache,
+                                       const struct message_constraint *constraint)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct constraint_held *held = find(cache, constraint);
+    pthread_mutex_unlock(&cache->lock);
+    return held;
+}
+
+/* What cannot be kept is used all the same. */
+static void keep(struct constraint_cache *cache, const struct message_constraint *constraint,
+                 struct constraint_held *held)
+{
+    struct entry *last = NULL, *entry = malloc(sizeof(*entry) + constraint->length);
+    if (!entry)
+        return;
+    *entry = (struct entry){.held = constraint_held_take(held),
+                            .kind = constraint->kind,
+                            .length = constraint->length};
+    if (constraint->length > 0)
+        memcpy(entry->text, constraint->text, constraint->length);
+    pthread_mutex_lock(&cache->lock);
+    list_insert_before(cache->entries.next, &entry->link);
+    if (++cache->count > CONSTRAINTS_KEPT) {
+        last = container_of(cache->entries.prev, struct entry, link);
+        list_remove(&last->link);
+        cache->count--;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    if (last)
+        entry_free(last);
+}
+
+static int compile(struct constraint_cache *cache, const struct vocabulary *vocabulary,
+                   const struct message_constraint *constraint, struct constraint_held **ret_held,
+                   struct error *error)
+{
+    enum constraint_kind kind = (enum constraint_kind)(constraint->kind - 1);
+    struct constraint *made;
+    int rc = constraint_new(kind, constraint->text, constraint->length, vocabulary, &made, error);
+    if (rc)
+        return rc;
+    rc = constraint_held_make(made, vocabulary->words, ret_held, error);
+    if (rc)
+        constraint_free(made);
+    else
+        keep(cache, constraint, *ret_held);
+    return rc;
+}
+
+int constraint_cache_get(struct constraint_cache *cache, const struct tokenizer *tokenizer,
+                         const struct gpu_model *model,
+                         const struct message_constraint *constraint,
+                         struct constraint_held **ret_held, bool *ret_hit, struct error *error)
+{
+    const struct vocabulary *vocabulary;
+    free_dead(cache);
+    struct constraint_held *held = look_up(cache, constraint);
+    *ret_hit = held != NULL;
+    if (held) {
+        *ret_held = held;
+        return 0;
+    }
+    int rc = vocabulary_of(cache, tokenizer, model, &vocabulary, error);
+    return rc ? rc : compile(cache, vocabulary, constraint, ret_held, error);
+}

@@ -1,0 +1,129 @@
+/* Constraints by their text: those used last are kept, by whoever holds them longer; end tokens have
+ * no text, whatever the tokenizer says. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/constrain/constraint.h"
+#include "daemon/request/constraint_cache.h"
+#include "daemon/text/tokenizer.h"
+#include "gpu/gpu.h"
+#include "tests/daemon/daemon_suites.h"
+
+/* "a", "b", "ab", and an end that is not said to be special. */
+static const char vocabulary[] =
+    "{\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+    "\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
+    "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"</s>\":3},\"merges\":[]}}";
+
+static struct constraint_cache *cache;
+static struct tokenizer *tokenizer;
+static const struct gpu_model model = {.vocab = 5, .eos_count = 1, .eos = {3}}; /* one is padding */
+static struct error error;
+
+static void begin(void)
+{
+    ck_assert_int_eq(constraint_cache_make(&cache, &error), 0);
+    int rc = tokenizer_load(vocabulary, strlen(vocabulary), &tokenizer, &error);
+    ck_assert_msg(rc == 0, "%s", error.text);
+}
+
+static void end(void)
+{
+    constraint_cache_free(cache);
+    tokenizer_free(tokenizer);
+}
+
+static struct constraint_held *get(enum message_constraint_kind kind, const char *text, bool hit)
+{
+    const struct message_constraint constraint = {kind, text, text ? strlen(text) : 0};
+    struct constraint_held *held;
+    bool was;
+    int rc = constraint_cache_get(cache, tokenizer, &model, &constraint, &held, &was, &error);
+    ck_assert_msg(rc == 0, "%s", error.text);
+    ck_assert_int_eq(was, hit);
+    return held;
+}
+
+START_TEST(the_last_are_kept_and_who_holds_one_keeps_it)
+{
+    char text[32];
+    begin();
+    struct constraint_held *first = get(MESSAGE_CONSTRAINT_PATTERN, "a{1,3}", false);
+    struct constraint_held *again = get(MESSAGE_CONSTRAINT_PATTERN, "a{1,3}", true);
+    ck_assert_ptr_eq(first, again);
+    constraint_cache_put(cache, again);
+    /* The same text of another kind is another constraint. */
+    constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_SCHEMA, "{}", false));
+    constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_JSON, NULL, false));
+    constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_OBJECT, NULL, false));
+    for (unsigned i = 0; i < CONSTRAINTS_KEPT; i++) {
+        snprintf(text, sizeof(text), "b{%u}", i + 1);
+        constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_PATTERN, text, false));
+    }
+    constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_PATTERN, text, true));
+    constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_PATTERN, "b{1}", true));
+    constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_SCHEMA, "{}", false)); /* it had to go */
+    struct constraint_place place;
+    constraint_start(first->constraint, &place); /* and so had this one, which is held */
+    ck_assert_int_eq(constraint_read(first->constraint, &place, "aa", 2, &error), 0);
+    constraint_drop(first->constraint, &place);
+    constraint_cache_put(cache, first);
+    constraint_cache_put(cache, get(MESSAGE_CONSTRAINT_PATTERN, "a{1,3}", false));
+    constraint_cache_put(cache, NULL);
+    end();
+}
+END_TEST
+
+START_TEST(an_end_token_is_no_text)
+{
+    struct constraint_allowed allowed;
+    uint32_t bits;
+    begin();
+    struct constraint_held *held = get(MESSAGE_CONSTRAINT_PATTERN, "(a|b|<|/|s|>)*!|(ab)", false);
+    struct constraint_place place;
+    ck_assert_uint_eq(held->words, 1);
+    constraint_start(held->constraint, &place);
+    ck_assert_int_eq(constraint_mask(held->constraint, &place, &bits, &allowed, &error), 0);
+    ck_assert_uint_eq(bits, 7); /* as a text "</s>" might come here */
+    ck_assert_int_eq(constraint_advance(held->constraint, &place, 2, &error), 0);
+    ck_assert_int_eq(constraint_mask(held->constraint, &place, &bits, &allowed, &error), 0);
+    ck_assert_uint_eq(bits, 15);
+    constraint_drop(held->constraint, &place);
+    constraint_cache_put(cache, held);
+    end();
+}
+END_TEST
+
+START_TEST(what_is_refused_is_not_kept)
+{
+    static const struct message_constraint bad[] = {
+        {MESSAGE_CONSTRAINT_PATTERN, "(a", 2},
+        {MESSAGE_CONSTRAINT_SCHEMA, "{\"not\":{}}", 10},
+        {MESSAGE_CONSTRAINT_SCHEMA, "{", 1},
+        {MESSAGE_CONSTRAINT_CHOICE, "[]", 2},
+        {MESSAGE_CONSTRAINT_CHOICE, "[1]", 3},
+    };
+    begin();
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        for (int twice = 0; twice < 2; twice++) {
+            struct constraint_held *held = NULL;
+            bool hit = true;
+            ck_assert_int_lt(constraint_cache_get(cache, tokenizer, &model, &bad[i], &held, &hit,
+                                                  &error),
+                             0);
+            ck_assert(!hit && !held && error.text[0]);
+        }
+    end();
+}
+END_TEST
+
+Suite *constraint_cache_suite(void)
+{
+    Suite *suite = suite_create("constraint_cache");
+    TCase *tcase = tcase_create("constraint_cache");
+    tcase_add_test(tcase, the_last_are_kept_and_who_holds_one_keeps_it);
+    tcase_add_test(tcase, an_end_token_is_no_text);
+    tcase_add_test(tcase, what_is_refused_is_not_kept);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
