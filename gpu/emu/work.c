@@ -16,7 +16,7 @@ void work_run(struct CUstream_st *stream, const struct work *work)
 {
     switch ((enum work_kind)work->kind) {
     case WORK_COPY:
-        memmove(work->copy.dst, work->copy.src, work->copy.bytes);
+        memcpy(work->copy.dst, work->copy.src, work->copy.bytes);
         break;
     case WORK_FILL:
         memset(work->fill.dst, work->fill.value, work->fill.bytes);

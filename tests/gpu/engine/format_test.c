@@ -20,7 +20,7 @@ static const char *const names[] = {"glm-fp8-blocks",   "llama-ct-blocks", "llam
                                     "llama-ct-mixed",   "llama-ct-static", "llama-fp8-blocks",
                                     "llama-fp8-tensor", "phi3-ct-channel", "qwen2-ct-weights",
                                     "qwen2-fp8-static", "qwen3-fp8-blocks"};
-#define NAMES ((int)(sizeof names / sizeof *names))
+#define NAMES ENGINE_CLIENT_TURNS(sizeof names / sizeof *names)
 
 static struct engine_client talk;
 static struct engine_client_job jobs[ENGINE_CLIENT_JOBS];
@@ -71,13 +71,14 @@ static bool right(struct rig_error error)
 
 START_TEST(scores_are_those_of_dequantized_weights)
 {
+    const char *name = names[_i * ENGINE_CLIENT_THIN];
     static const uint32_t chunks[] = {0, 7, 1};
-    ck_assert(model_open(names[_i], 1, 1));
+    ck_assert(model_open(name, 1, 1));
     ck_assert_int_eq(engine_client_start(&talk), 0);
     for (int i = 0; i < 3; i++) {
         talk.chunk = chunks[i];
         struct rig_error error = error_run();
-        ck_assert_msg(right(error), "%s, chunks of %u: mean %g, worst %g", names[_i], chunks[i],
+        ck_assert_msg(right(error), "%s, chunks of %u: mean %g, worst %g", name, chunks[i],
                       error.mean, error.max);
     }
     engine_client_close(&talk);
@@ -86,11 +87,12 @@ END_TEST
 
 START_TEST(staged_models_score_alike)
 {
-    if (!model_open(names[_i], 1, 2))
-        RUNNER_SKIP("%s has one layer", names[_i]);
+    const char *name = names[_i * ENGINE_CLIENT_THIN];
+    if (!model_open(name, 1, 2))
+        RUNNER_SKIP("%s has one layer", name);
     ck_assert_int_eq(engine_client_start(&talk), 0);
     struct rig_error error = error_run();
-    ck_assert_msg(right(error), "%s: mean %g, worst %g", names[_i], error.mean, error.max);
+    ck_assert_msg(right(error), "%s: mean %g, worst %g", name, error.mean, error.max);
     engine_client_close(&talk);
 }
 END_TEST
@@ -106,7 +108,8 @@ static void inputs_leave(void)
 
 START_TEST(shared_models_score_alike)
 {
-    ck_assert(model_open(names[_i], 1, 1));
+    const char *name = names[_i * ENGINE_CLIENT_THIN];
+    ck_assert(model_open(name, 1, 1));
     ck_assert_int_eq(engine_client_start(&talk), 0);
     inputs_leave();
     (void)error_run();
@@ -116,14 +119,14 @@ START_TEST(shared_models_score_alike)
         for (uint32_t j = 0; j + 1 < reference.prompts[i].count; j++)
             alone.prompts[i].logprobs[j] = jobs[i].scores[j].logprob;
     engine_client_close(&talk);
-    if (!model_open(names[_i], 2, 1))
-        RUNNER_SKIP("%s cannot be shared", names[_i]);
+    if (!model_open(name, 2, 1))
+        RUNNER_SKIP("%s cannot be shared", name);
     ck_assert_int_eq(engine_client_start(&talk), 0);
     ck_assert(isfinite(error_run().max)); /* with them as well */
     inputs_leave();
     (void)error_run();
     struct rig_error error = rig_compare(jobs, &alone);
-    ck_assert_msg(rig_near(error), "%s: mean %g, worst %g", names[_i], error.mean, error.max);
+    ck_assert_msg(rig_near(error), "%s: mean %g, worst %g", name, error.mean, error.max);
     engine_client_close(&talk);
 }
 END_TEST
@@ -232,7 +235,7 @@ static const struct mistake {
 
 START_TEST(mistakes_are_seen)
 {
-    const struct mistake *mistake = &mistakes[_i];
+    const struct mistake *mistake = &mistakes[_i * ENGINE_CLIENT_THIN];
     ck_assert(model_open(mistake->model, 1, 1));
     ck_assert_int_eq(engine_client_start(&talk), 0);
     ck_assert(right(error_run()));
@@ -314,7 +317,8 @@ Suite *format_suite(void)
     tcase_add_loop_test(tcase, scores_are_those_of_dequantized_weights, 0, NAMES);
     tcase_add_loop_test(tcase, staged_models_score_alike, 0, NAMES);
     tcase_add_loop_test(tcase, shared_models_score_alike, 0, NAMES);
-    tcase_add_loop_test(tcase, mistakes_are_seen, 0, (int)(sizeof mistakes / sizeof *mistakes));
+    tcase_add_loop_test(tcase, mistakes_are_seen, 0,
+                        ENGINE_CLIENT_TURNS(sizeof mistakes / sizeof *mistakes));
     tcase_add_loop_test(tcase, scales_that_are_none_are_refused, 0,
                         (int)(sizeof wrong / sizeof *wrong));
     suite_add_tcase(suite, tcase);

@@ -568,8 +568,7 @@ Suite *mutation_suite(void)
     Suite *suite = suite_create("mutation");
     TCase *tcase = tcase_create("mutation");
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, a_mutation_is_seen, 0,
-                        (MUTATIONS + ENGINE_CLIENT_THIN - 1) / ENGINE_CLIENT_THIN);
+    tcase_add_loop_test(tcase, a_mutation_is_seen, 0, ENGINE_CLIENT_TURNS(MUTATIONS));
     suite_add_tcase(suite, tcase);
     return suite;
 }

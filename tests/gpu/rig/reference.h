@@ -35,6 +35,7 @@ struct reference {
 #ifndef ENGINE_CLIENT_THIN
 #define ENGINE_CLIENT_THIN 1
 #endif
+#define ENGINE_CLIENT_TURNS(count) (((int)(count) + ENGINE_CLIENT_THIN - 1) / ENGINE_CLIENT_THIN)
 
 /* The names of the checkpoints to test, all that are there, sorted; their number. */
 uint32_t reference_names(char names[REFERENCES_MAX][REFERENCE_NAME]);
