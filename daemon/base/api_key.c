@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "daemon/base/siphash.h"
 #include "protocol/base/utf8.h"
 
 #define FILE_MAX ((size_t)1 << 20)
@@ -17,55 +18,19 @@ struct key {
     char name[KEY_NAME_MAX + 1];
 };
 
-static uint64_t secret[2]; /* set once, before other threads */
+static struct siphash_key secret; /* set once, before other threads */
 
 void keys_set_secret(uint64_t first, uint64_t second)
 {
-    secret[0] = first;
-    secret[1] = second;
-}
-
-static uint64_t rotated(uint64_t value, unsigned bits)
-{
-    return value << bits | value >> (64 - bits);
-}
-
-static void mix(uint64_t v[4], unsigned rounds)
-{
-    while (rounds-- > 0) {
-        v[0] += v[1];
-        v[2] += v[3];
-        v[1] = rotated(v[1], 13) ^ v[0];
-        v[3] = rotated(v[3], 16) ^ v[2];
-        v[0] = rotated(v[0], 32) + v[3];
-        v[2] += v[1];
-        v[3] = rotated(v[3], 21) ^ v[0];
-        v[1] = rotated(v[1], 17) ^ v[2];
-        v[2] = rotated(v[2], 32);
-    }
+    secret = (struct siphash_key){{first, second}};
 }
 
 uint64_t keys_hash(const char *bytes, size_t length)
 {
-    uint64_t v[4] = {secret[0] ^ 0x736f6d6570736575u, secret[1] ^ 0x646f72616e646f6du,
-                     secret[0] ^ 0x6c7967656e657261u, secret[1] ^ 0x7465646279746573u};
-    uint64_t word = 0;
-    for (size_t i = 0; i < length; i++) {
-        word |= (uint64_t)(unsigned char)bytes[i] << 8 * (i % 8);
-        if (i % 8 < 7)
-            continue;
-        v[3] ^= word;
-        mix(v, 2);
-        v[0] ^= word;
-        word = 0;
-    }
-    word |= (uint64_t)(length & 255) << 56;
-    v[3] ^= word;
-    mix(v, 2);
-    v[0] ^= word;
-    v[2] ^= 255;
-    mix(v, 4);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
+    struct siphash hash;
+    siphash_begin(&hash, &secret);
+    siphash_add(&hash, bytes, length);
+    return siphash_end(&hash);
 }
 
 /* The user stays the same whatever other keys there are. Of 60 bits. */

@@ -39,7 +39,7 @@ bool keys_have(const struct keys *keys, const char *name, size_t length);
 /* Under which names become users' numbers, for the process's whole life: before any other call. A
  * trusted key's users choose their names, and must not find one that is another's number. */
 void keys_set_secret(uint64_t first, uint64_t second);
-/* SipHash-2-4 under the secret (Aumasson and Bernstein, 2012). */
+/* SipHash-2-4 under the secret. */
 uint64_t keys_hash(const char *bytes, size_t length);
 /* The user that a key's name stands for. */
 uint64_t keys_user_of(const char *name, size_t length);

@@ -13,6 +13,7 @@
 
 #include "daemon/base/deadlines.h"
 #include "daemon/base/mailbox.h"
+#include "daemon/base/prefix_key.h"
 #include "daemon/base/seq_mask.h"
 #include "gpu/gpu.h"
 #include "protocol/base/clock.h"
@@ -35,6 +36,24 @@ enum seq_phase {
     PHASE_DECODE,   /* has a slot, each step gives a token */
     PHASE_DRAINING, /* its last row is in flight, its slot is already given up */
     PHASE_PREEMPTED /* gave up its slot; rows in flight still count */
+};
+
+/* A sequence and the prefix cache of its replica (daemon/sched/sched_cache.c). The worker's. */
+struct seq_cache {
+    struct list read_link;       /* among those that read a prompt which others may need, */
+    bool reading;                /* and whether it is there */
+    const struct seq *waits_for; /* one of those, that computes what this one needs first */
+    uint32_t waits_blocks;       /* how many blocks of it that are */
+    uint32_t expected;           /* positions that it will find, as it looked when it began to wait */
+    uint32_t hit, hit_node;      /* blocks that it would find, */
+    uint64_t hit_version;        /* as of this state of the cache; 0: not looked for */
+    uint32_t node;               /* the deepest that it stands on */
+    uint32_t named, made;        /* blocks that were found or named; and those whose step is on */
+    uint32_t made_first, made_last; /* nodes of those between, a chain */
+    uint32_t names;              /* blocks whose names are known */
+    uint32_t found;              /* blocks that it began with */
+    uint32_t done;               /* blocks whose steps have ended */
+    bool stopped;                /* no more of it is kept until it starts again */
 };
 
 enum seq_state { SEQ_WAITING, SEQ_SENT, SEQ_RUNNING, SEQ_PREEMPTED, SEQ_ENDED };
@@ -70,6 +89,11 @@ struct seq {
     const int32_t *stop_ids;
     const struct gpu_bias *bias;
     struct constraint_held *constraint; /* its request's reference; NULL: none */
+    /* The prefix cache: `keys` are names of the prompt's whole blocks, kept by the request. */
+    bool caches; /* it finds what is there, and leaves its own */
+    struct prefix_key key_root;
+    const struct prefix_key *keys;
+    uint32_t key_count, out_key_count; /* out: of the blocks behind those */
 
     /* Written by the worker, read by the loop up to `out_count` (release and acquire).
      * Made by the loop when the sequence is sent; room for sampling.max_tokens, or for the prompt's
@@ -82,12 +106,14 @@ struct seq {
     struct message_score *out_scores;
     struct seq_mask *mask; /* of one that is constrained; the worker's until it has ended */
     float *out_rows; /* embed: rows of `hidden` floats */
+    struct prefix_key *out_keys; /* names of the blocks behind; the worker's */
 
     /* Set by the worker before it pushes the sequence with COMPLETION_ENDED. */
     enum finish finish;
     struct error *failure; /* loop's memory, filled by the worker when finish is FINISH_ERROR */
     struct seq_stamps stamps;
     uint32_t preemptions;
+    uint32_t cached; /* tokens of its prompt that were in the cache when it first started */
 
     /* Mailbox links. in and cancel (at most once): loop -> worker. out: worker -> loop. */
     struct mailbox_link in_link, cancel_link, out_link;
@@ -127,4 +153,5 @@ struct seq {
     bool kept;            /* constrained: its last row keeps logits that no sampling has taken */
     bool being_sampled;   /* one is in flight, counted in in_flight */
     struct sched_share *siblings; /* what it has in common with others of its prompt, or NULL */
+    struct seq_cache cache;
 };

@@ -20,7 +20,10 @@ static int group_init(struct kv_group *group, const struct gpu_group *of)
     group->bucket_map = calloc(map_words(group), sizeof(*group->bucket_map));
     group->next = calloc(blocks, sizeof(*group->next));
     group->references = calloc(blocks, sizeof(*group->references));
-    if (!group->slab || !group->bucket || !group->bucket_map || !group->next || !group->references)
+    group->kept = calloc(blocks, sizeof(*group->kept));
+    group->touched = calloc(blocks, sizeof(*group->touched));
+    if (!group->slab || !group->bucket || !group->bucket_map || !group->next ||
+        !group->references || !group->kept || !group->touched)
         return -ERR_NO_MEMORY;
     for (uint32_t used = 0; used <= of->slab_blocks; used++)
         group->bucket[used] = KV_NONE;
@@ -49,6 +52,8 @@ void kv_destroy(struct kv *kv)
         free(group->bucket_map);
         free(group->next);
         free(group->references);
+        free(group->kept);
+        free(group->touched);
     }
     *kv = (struct kv){.group_count = 0};
 }
@@ -198,11 +203,28 @@ static void block_free(struct kv_group *group, uint32_t block)
         group->free++;
 }
 
+/* One reference more, or less, of a block that has so many then. */
+static void count_alone(struct kv_group *group, uint32_t block, int change)
+{
+    if (!group->kept[block])
+        return;
+    group->alone += change < 0 && group->references[block] == 1;
+    group->alone -= change > 0 && group->references[block] == 2;
+}
+
 void kv_share(struct kv *kv, uint32_t group, uint32_t block)
 {
     uint16_t *references = &kv->group[group].references[block];
     assert(*references > 0 && *references < UINT16_MAX);
     ++*references;
+    count_alone(&kv->group[group], block, 1);
+}
+
+void kv_keep(struct kv *kv, uint32_t group, uint32_t block)
+{
+    assert(!kv->group[group].kept[block]);
+    kv_share(kv, group, block);
+    kv->group[group].kept[block] = 1;
 }
 
 void kv_put_back(struct kv *kv, uint32_t group, uint32_t block)
@@ -211,30 +233,48 @@ void kv_put_back(struct kv *kv, uint32_t group, uint32_t block)
     assert(of->references[block] > 0);
     if (--of->references[block] == 0)
         block_free(of, block);
+    else
+        count_alone(of, block, -1);
 }
 
 void kv_move(struct kv *kv, uint32_t group, uint32_t from, uint32_t to)
 {
-    uint16_t *references = kv->group[group].references;
-    assert(references[from] > 0 && references[to] == 1);
-    references[to] = references[from];
-    references[from] = 1;
+    struct kv_group *of = &kv->group[group];
+    assert(of->references[from] > 0 && of->references[to] == 1);
+    of->alone -= of->kept[from] && of->references[from] == 1;
+    of->references[to] = (uint16_t)(of->references[from] + 1);
+    of->references[from] = 1;
+    of->kept[to] = of->kept[from];
+    of->kept[from] = 0;
 }
 
 void kv_move_back(struct kv *kv, uint32_t group, uint32_t from, uint32_t to)
 {
-    uint16_t *references = kv->group[group].references;
-    references[from] = references[to];
-    references[to] = 1;
+    struct kv_group *of = &kv->group[group];
+    uint16_t holders = (uint16_t)(of->references[to] - 1);
+    of->kept[from] = of->kept[to];
+    of->kept[to] = 0;
+    of->references[to] = 1;
     kv_put_back(kv, group, to);
+    if (holders == 0) { /* the cache has given it up meanwhile */
+        kv_put_back(kv, group, from);
+        return;
+    }
+    of->references[from] = holders;
+    of->alone += of->kept[from] && holders == 1;
 }
 
 void kv_retire(struct kv *kv, uint32_t group, uint32_t block, uint64_t step)
 {
     struct kv_group *of = &kv->group[group];
     assert(of->references[block] > 0);
-    if (--of->references[block] > 0)
+    if (step > of->touched[block])
+        of->touched[block] = step;
+    if (--of->references[block] > 0) {
+        count_alone(of, block, -1);
         return;
+    }
+    step = of->touched[block];
     if (step <= kv->completed) {
         block_free(of, block);
         return;
@@ -244,6 +284,21 @@ void kv_retire(struct kv *kv, uint32_t group, uint32_t block, uint64_t step)
     of->next[block] = *first;
     *first = block;
     of->retired++;
+}
+
+void kv_moved(struct kv *kv, uint32_t group, uint32_t from, uint32_t to, uint64_t step)
+{
+    kv_retire(kv, group, to, step);
+    kv_retire(kv, group, from, step);
+}
+
+void kv_keep_end(struct kv *kv, uint32_t group, uint32_t block)
+{
+    struct kv_group *of = &kv->group[group];
+    assert(of->kept[block]);
+    of->alone -= of->references[block] == 1;
+    of->kept[block] = 0;
+    kv_retire(kv, group, block, 0);
 }
 
 void kv_completed(struct kv *kv, uint64_t step)
@@ -279,6 +334,12 @@ static uint32_t need(uint32_t block_tokens, uint32_t window, uint32_t length, ui
         return all;
     uint32_t seen = blocks_for(block_tokens, (uint64_t)window + chunk) + 1;
     return seen < all ? seen : all;
+}
+
+uint32_t kv_first_seen(const struct kv *kv, uint32_t group, uint32_t length)
+{
+    uint32_t window = kv->group[group].window;
+    return window == 0 || length < window ? 0 : (length - window + 1) / kv->block_tokens;
 }
 
 uint32_t kv_need(const struct kv *kv, uint32_t group, uint32_t length, uint32_t chunk)

@@ -7,8 +7,10 @@
  * Life of a block: free -> held (references >= 1) -> retired, when the last reference goes while a
  * step that may touch it is in flight -> free. Retired blocks are chained per step and become free
  * when that step has ended. Each table that names a block has a reference: sequences of one prompt
- * hold its blocks together (sched_share.c). A block with several is not written: it lies wholly
- * below what all of them have computed.
+ * hold its blocks together (sched_share.c), and the prefix cache (cache.h) keeps blocks when nobody
+ * else does. A block with several is not written: it lies wholly below what all of them have
+ * computed. Who gives a block up may have a step in flight that touches it; the block remembers the
+ * last such step, so that it is not free before that has ended, whoever gives it up last.
  *
  * One thread (the worker's). All memory is taken by kv_init; pages never used cost nothing.
  */
@@ -39,6 +41,9 @@ struct kv_group {
     uint64_t *bucket_map;       /* which buckets are not empty */
     uint32_t *next;             /* [blocks]: chains of free and of retired blocks */
     uint16_t *references;       /* [blocks] */
+    uint8_t *kept;              /* [blocks]: one of the references is the cache's */
+    uint64_t *touched;          /* [blocks]: step of the last reference that was given up */
+    uint32_t alone;             /* of used: blocks that nobody but the cache holds */
     uint32_t retired_first[KV_STEPS];
 };
 
@@ -67,13 +72,18 @@ void kv_destroy(struct kv *kv);
 uint32_t kv_take(struct kv *kv, uint32_t group);
 /* One more reference to a block that is held. */
 void kv_share(struct kv *kv, uint32_t group, uint32_t block);
+/* A reference for the cache, which has at most one to a block; and it gives that up. */
+void kv_keep(struct kv *kv, uint32_t group, uint32_t block);
+void kv_keep_end(struct kv *kv, uint32_t group, uint32_t block);
 /* Undoes a kv_take or a kv_share that no step has seen. */
 void kv_put_back(struct kv *kv, uint32_t group, uint32_t block);
 /* All references to `from` but one go over to `to`, which was just taken: whoever names the one
- * names the other from now on. The one left is for the step that copies. kv_move_back() undoes it
- * and puts `to` back. */
+ * names the other from now on. The one left is for the step that copies, as is the one that `to` had,
+ * so that it stays whoever gives it up until then. kv_move_back() undoes it and puts `to` back. */
 void kv_move(struct kv *kv, uint32_t group, uint32_t from, uint32_t to);
 void kv_move_back(struct kv *kv, uint32_t group, uint32_t from, uint32_t to);
+/* The step that copies was submitted, which gives both of its references up. */
+void kv_moved(struct kv *kv, uint32_t group, uint32_t from, uint32_t to, uint64_t step);
 /* Gives up one reference; the block is free when `step` has ended, at once when it already has. */
 void kv_retire(struct kv *kv, uint32_t group, uint32_t block, uint64_t step);
 /* Steps up to this one have ended. Steps may not be skipped. */
@@ -90,6 +100,9 @@ uint32_t kv_slab_sparsest(const struct kv *kv, uint32_t group);
 /* Closed slabs give no blocks; what they hold stays valid. */
 void kv_slab_close(struct kv *kv, uint32_t group, uint32_t slab);
 void kv_slab_open(struct kv *kv, uint32_t group, uint32_t slab);
+
+/* The first block that the position behind `length` ones sees in a group. */
+uint32_t kv_first_seen(const struct kv *kv, uint32_t group, uint32_t length);
 
 /* Blocks that a sequence needs at most at a time to hold `length` positions when it is read in
  * chunks of at most `chunk` tokens. */

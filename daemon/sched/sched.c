@@ -119,12 +119,14 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
     list_init(&sched->decode);
     list_init(&sched->last);
     list_init(&sched->preempted);
+    list_init(&sched->readers);
     list_init(&sched->shares);
     list_init(&sched->shares_free);
     cost_init(&sched->cost);
     for (uint32_t g = 0; g < GPU_GROUPS_MAX; g++)
         sched->group[g].victim = KV_NONE;
-    bool good = kv_init(&sched->kv, model) == 0 && slots_init(sched);
+    bool good = kv_init(&sched->kv, model) == 0 && slots_init(sched) &&
+                cache_init(&sched->cache, &sched->kv, options->prefix_cache) == 0;
     sched->steps = calloc(limits->depth + 1u, sizeof(*sched->steps));
     good = good && sched->steps != NULL;
     for (uint32_t i = 0; good && i <= limits->depth; i++)
@@ -139,6 +141,7 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
 
 void sched_destroy(struct sched *sched)
 {
+    cache_destroy(&sched->cache);
     kv_destroy(&sched->kv);
     for (uint32_t i = 0; sched->steps != NULL && i <= sched->limits.depth; i++)
         step_destroy(&sched->steps[i]);
@@ -155,7 +158,7 @@ void sched_destroy(struct sched *sched)
 /* ---- sequences --------------------------------------------------------------------------------
  */
 
-static bool goes_before(const struct seq *a, const struct seq *b)
+bool sched_goes_before(const struct seq *a, const struct seq *b)
 {
     return a->priority != b->priority ? a->priority > b->priority : a->order < b->order;
 }
@@ -166,13 +169,17 @@ void sched_wait(struct sched *sched, struct seq *seq)
     seq->last_scheduled_step = sched->step_last;
     struct list *place = &sched->waiting;
     while (place->prev != &sched->waiting &&
-           goes_before(seq, container_of(place->prev, struct seq, run_link)))
+           sched_goes_before(seq, container_of(place->prev, struct seq, run_link)))
         place = place->prev;
     list_insert_before(place, &seq->run_link);
+    seq->cache.hit_version = 0;
+    sched_cache_expect(sched, seq);
     sched->waiting_count++;
     sched->waiting_tokens += seq->prefill_len - sched_share_part(seq);
-    if (seq->siblings != NULL)
-        seq->siblings->waiting++;
+    if (seq->siblings == NULL)
+        return;
+    seq->siblings->waiting++;
+    seq->siblings->expected = seq->cache.expected;
 }
 
 void sched_unwait(struct sched *sched, struct seq *seq)
@@ -189,9 +196,11 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
     assert(seq->prompt_len > 0 &&
            (seq->params.job != JOB_GENERATE || seq->sampling.max_tokens > 0));
     assert(sched_final_len(seq) <= sched->limits.context_max);
+    sched->now_us = now_us;
     seq->order = sched->order_next++;
     seq->prefill_len = seq->params.job == JOB_GENERATE ? seq->prompt_len : sched_final_len(seq);
     sched_share_join(sched, seq);
+    sched_cache_join(seq);
     sched_wait(sched, seq);
     if (seq->mask != NULL)
         sched->calls.mask(sched->calls.context, seq, -1);
@@ -202,6 +211,7 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
 void sched_release_slot(struct sched *sched, struct seq *seq)
 {
     sched_share_released(seq);
+    sched_cache_released(sched, seq);
     kv_table_clear(&sched->kv, sched_table(sched, seq), sched->step_last);
     sched->slots_free[sched->slots_free_count++] = seq->slot;
     sched->closes_due[sched->closes_due_count++] = seq->slot;
@@ -229,6 +239,7 @@ static void forget(struct sched *sched, struct seq *seq)
 
 void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us now_us)
 {
+    sched->now_us = now_us;
     if (seq->phase == PHASE_WAITING) {
         sched_unwait(sched, seq);
     } else {
@@ -237,6 +248,7 @@ void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us
             sched_release_slot(sched, seq);
     }
     sched_share_leave(sched, seq);
+    sched_cache_leave(sched, seq);
     if (seq->in_flight > 0)
         forget(sched, seq);
     seq->finish = finish;
@@ -271,6 +283,7 @@ void sched_end_all(struct sched *sched, enum finish finish, const struct error *
             else
                 sched_end(sched, seq, finish, now_us);
         }
+    sched_cache_give_up(sched);
 }
 
 /* ---- what it tells ----------------------------------------------------------------------------
@@ -300,7 +313,7 @@ static uint64_t kv_tokens(const struct sched *sched, time_us now_us)
     uint64_t tokens = UINT64_MAX;
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         const struct kv_group *group = &sched->kv.group[g];
-        uint64_t blocks = group->free + group->retired;
+        uint64_t blocks = group->free + group->retired + group->alone;
         if (now_us >= sched->group[g].grow_after_us)
             blocks += (uint64_t)(group->slabs_max - group->slabs) * group->slab_blocks;
         /* A window's share is bounded: it says something only once it is short. */
@@ -332,12 +345,21 @@ struct replica_room sched_room(const struct sched *sched, time_us now_us)
     return room;
 }
 
+/* Slabs go back, those that hold what is cached later than others. */
+static time_us idle_due_us(const struct sched *sched)
+{
+    time_us cache_us = sched_cache_due_us(sched), due = SCHED_NEVER;
+    if (!sched->shrunk || sched->cache.named_count == 0)
+        due = sched->idle_since_us + sched->options.kv_idle_release_us;
+    return cache_us < due ? cache_us : due;
+}
+
 time_us sched_due_us(const struct sched *sched)
 {
     time_us due = SCHED_NEVER;
     bool work = sched->slot_count > 0 || sched->waiting_count > 0;
     if (!work && sched_in_flight(sched) == 0 && !sched->released && sched->idle_since_us != 0)
-        due = sched->idle_since_us + sched->options.kv_idle_release_us;
+        due = idle_due_us(sched);
     /* Work, but no step whose end would bring the next turn: memory is waited for. */
     if (work && sched_in_flight(sched) == 0 && sched->retry_us != 0)
         due = sched->retry_us;

@@ -48,6 +48,11 @@
  * the others are passed over where they wait, and then start with its whole blocks, which are
  * counted and which nobody writes any more.
  *
+ * What was computed is kept while nobody needs its memory, and found again (sched_cache.c, cache.h):
+ * a sequence begins behind the whole blocks that are there, and waits for one that came before it
+ * and is reading what both begin with. Blocks that only the cache holds are taken back when blocks
+ * run short, before anybody gives way.
+ *
  * A sequence that the loop sent before its turn (seq.owed) is the first that waits. When it cannot
  * start, one of those whom the loop named gives its slot and its blocks up, once, as for KV below.
  *
@@ -71,6 +76,7 @@
 #include "daemon/base/stats.h"
 #include "daemon/base/replica_api.h"
 #include "daemon/base/seq.h"
+#include "daemon/sched/cache.h"
 #include "daemon/sched/cost.h"
 #include "daemon/sched/kv.h"
 #include "gpu/gpu.h"
@@ -82,6 +88,8 @@ struct sched_options {
     uint64_t itl_target_us;      /* what a step with decode rows may last; 0 = no bound */
     uint32_t chunk_every;        /* steps in which every started prompt advances, >= 1 */
     uint64_t kv_idle_release_us; /* until unused slabs go back */
+    bool prefix_cache;
+    uint64_t cache_idle_release_us; /* until blocks that only the cache holds count as unused */
     uint64_t stall_us;           /* a lone sequence that gets no KV for so long fails */
 };
 
@@ -146,6 +154,7 @@ struct sched_share {
     struct seq *leader;        /* has a slot, and reads what all need; or NULL */
     bool pinned;               /* `pins` has the blocks, with a reference to each */
     struct kv_table pins;
+    uint32_t expected, cached; /* of the prompt: thought to be in the cache; found there */
 };
 
 struct sched {
@@ -155,7 +164,9 @@ struct sched {
     struct sched_calls calls;
     struct stats_worker *stats; /* borrowed */
     struct kv kv;
+    struct cache cache;
     struct cost cost;
+    time_us now_us; /* of the call that is under way, or was the last */
 
     /* Sequences, by phase; a sequence is on one list. */
     struct list waiting; /* by priority, then order */
@@ -163,6 +174,7 @@ struct sched {
     struct list decode;  /* who was left out last comes first */
     struct list last;
     struct list preempted;
+    struct list readers; /* seq.cache.read_link: others may wait for their prompts' blocks */
     uint32_t waiting_count, slot_count; /* on `waiting`; on `prefill` and `decode` */
     uint64_t waiting_tokens; /* prefill_len of those waiting, less what others compute for them */
     uint64_t order_next;
@@ -195,7 +207,8 @@ struct sched {
 
     struct sched_group group[GPU_GROUPS_MAX];
     time_us idle_since_us; /* nothing at all here; 0 = not idle */
-    bool released;         /* everything has been given back since */
+    bool released;         /* everything has been given back since, */
+    bool shrunk;           /* or all that holds nothing cached */
     bool trim_wanted;
     time_us stalled_since_us; /* a lone sequence gets no KV; 0 = not */
 };

@@ -84,15 +84,17 @@ static double parts_of(const struct kv_group *group, const struct kv_run *run)
     return parts;
 }
 
-/* A block that several hold lies wholly below what the sequence has computed, and below the last
- * token of its prompt: nobody writes it any more, and nobody computes nothing. */
+/* A block that several hold lies wholly below what the sequence has computed: nobody writes it any
+ * more. What sequences have of each other, and not by way of the cache, lies below the last token of
+ * the prompt. */
 static bool writes_none(const struct sched *sched, const struct seq *seq, uint32_t g)
 {
     const struct kv_run *run = &sched->tables[seq->slot].group[g];
     for (uint32_t i = run->first; i < run->end; i++) {
         uint64_t end = (i + 1ull) * sched->kv.block_tokens;
         if (sched->kv.group[g].references[run->blocks[i]] > 1 &&
-            (end > seq->num_computed || end >= seq->prompt_len))
+            (end > seq->num_computed ||
+             (!sched->kv.group[g].kept[run->blocks[i]] && end >= seq->prompt_len)))
             return false;
     }
     return true;
@@ -116,8 +118,49 @@ static const char *check_group(const struct sched *sched, uint32_t g)
         const struct sched_share *share = container_of(link, struct sched_share, link);
         parts += parts_of(group, &share->pins.group[g]);
     }
+    for (uint32_t block = 0; block < group->slab_blocks * group->slabs_max; block++)
+        parts += group->kept[block] ? 1.0 / group->references[block] : 0;
     double held = group->used - group->retired;
     return parts > held - 0.01 && parts < held + 0.01 ? "" : "a block's holders are miscounted";
+}
+
+/* Who waits for another waits for an older one that still reads what it needs. */
+static const char *check_reading(const struct sched *sched)
+{
+    list_each(link, &sched->readers)
+    {
+        const struct seq *seq = container_of(link, struct seq, cache.read_link);
+        bool runs = seq->phase == PHASE_PREFILL || seq->phase == PHASE_DECODE ||
+                    seq->phase == PHASE_DRAINING;
+        if (!seq->cache.reading || !runs)
+            return "one that reads for others does not run";
+        if (seq->cache.done * sched->kv.block_tokens > seq->num_computed)
+            return "blocks count as read that are not computed";
+    }
+    list_each(link, &sched->waiting)
+    {
+        const struct seq *seq = container_of(link, struct seq, run_link);
+        const struct seq *reader = seq->cache.waits_for;
+        if (reader != NULL && (!reader->cache.reading || !sched_goes_before(reader, seq)))
+            return "one waits for another that reads nothing for it";
+    }
+    return "";
+}
+
+static const char *check_cached(const struct sched *sched)
+{
+    const struct list *lists[] = {&sched->prefill, &sched->decode};
+    for (int i = 0; i < 2; i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            uint32_t node = seq->cache.node;
+            if (node != CACHE_NONE && sched->cache.nodes[node].users == 0)
+                return "a sequence stands on a cached block that may be dropped";
+            if (seq->cache.found * sched->kv.block_tokens >= seq->prefill_len)
+                return "a sequence computes nothing";
+        }
+    return cache_check(&sched->cache);
 }
 
 static const char *check_share(const struct sched *sched, const struct sched_share *share,
@@ -173,6 +216,10 @@ const char *sched_check(const struct sched *sched)
         if (*wrong)
             return wrong;
     }
+    if (*check_reading(sched))
+        return check_reading(sched);
+    if (*check_cached(sched))
+        return check_cached(sched);
     if (counts[PHASE_WAITING] != sched->waiting_count || waiting_tokens != sched->waiting_tokens)
         return "those that wait are miscounted";
     if (counts[PHASE_PREFILL] + counts[PHASE_DECODE] != sched->slot_count ||

@@ -15,6 +15,7 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
     const struct gpu_row *row = &step->rows[number];
     seq->num_computed += row->q_len;
     sched_share_computed(sched, seq);
+    sched_cache_computed(sched, seq);
     seq->last_scheduled_step = step->plan.step;
     seq->in_flight++;
     if (seq->stamps.scheduled_us == 0) {
@@ -37,6 +38,23 @@ static void advance(struct sched *sched, struct sched_step *step, uint32_t numbe
     }
 }
 
+/* What it begins with, from whom. */
+static void count_open(struct sched *sched, struct seq *seq)
+{
+    struct stats_worker *stats = sched->stats;
+    uint32_t found = seq->cache.found * sched->kv.block_tokens;
+    bool shares = found == 0 && seq->num_computed > 0;
+    if (shares)
+        stats->prompt_tokens_shared_total += seq->num_computed;
+    else if (sched_cache_finds(seq) && sched->cache.node_max > 0) {
+        stats->prompt_tokens_cached_total += found;
+        stats->cache_hits_total += found > 0;
+        stats->cache_misses_total += found == 0;
+    }
+    if (seq->stamps.scheduled_us == 0)
+        seq->cached = shares ? seq->siblings->cached : found;
+}
+
 void sched_submitted(struct sched *sched, time_us now_us)
 {
     struct sched_step *step = sched_step_of(sched, sched->step_last + 1);
@@ -51,18 +69,19 @@ void sched_submitted(struct sched *sched, time_us now_us)
     sched->closes_due_count = 0;
     sched->slabs_due_count = 0;
     for (uint32_t i = 0; i < step->plan.move_count; i++)
-        kv_retire(&sched->kv, step->moves[i].group, step->moves[i].from, sched->step_last);
+        kv_moved(&sched->kv, step->moves[i].group, step->moves[i].from, step->moves[i].to,
+                 sched->step_last);
     sched->stats->kv_moved_total += step->plan.move_count;
     for (uint32_t g = 0; g < sched->kv.group_count; g++)
         sched->group[g].victim_evacuated |= step->evacuated[g];
     for (uint32_t i = 0; i < step->plan.open_count; i++)
-        sched->stats->prompt_tokens_shared_total += step->opened[i]->num_computed;
+        count_open(sched, step->opened[i]);
     for (uint32_t i = 0; i < step->plan.row_count; i++)
         advance(sched, step, i, now_us);
     sched_count_late(sched, step);
     sched->tokens_cap = sched_min(sched->limits.tokens_max, 2 * sched->tokens_cap);
     sched->retry_us = sched->stalled_since_us = 0;
-    sched->released = false;
+    sched->released = sched->shrunk = false;
 }
 
 void sched_refused(struct sched *sched, time_us now_us)
@@ -71,6 +90,7 @@ void sched_refused(struct sched *sched, time_us now_us)
     uint32_t tokens = step->plan.token_count;
     sched_undo(sched, step);
     sched->stats->scratch_refused_total++;
+    sched_yield_cache(sched);
     sched->tokens_cap = tokens > 1 ? tokens / 2 : 1;
     if (tokens > 1 || sched_in_flight(sched) > 0)
         return;

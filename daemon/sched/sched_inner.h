@@ -1,5 +1,6 @@
 /* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_memory.c
- * (blocks and slabs), sched_share.c (prompts in common), sched_sampling.c (constrained ones),
+ * (blocks and slabs), sched_share.c (prompts in common), sched_cache.c (what was computed before),
+ * sched_sampling.c (constrained ones),
  * sched_flight.c (what becomes of the plan), sched_results.c. Nobody else includes this. */
 #pragma once
 
@@ -50,7 +51,15 @@ static inline bool sched_counts_tokens(const struct seq *seq)
             sampler->frequency_penalty != 0);
 }
 
+static inline int32_t sched_token_at(const struct seq *seq, uint32_t position)
+{
+    return position < seq->prompt_len ? seq->prompt[position]
+                                      : seq->out_tokens[position - seq->prompt_len];
+}
+
 /* sched.c */
+/* Whose turn is earlier. */
+bool sched_goes_before(const struct seq *a, const struct seq *b);
 void sched_wait(struct sched *sched, struct seq *seq); /* onto `waiting` */
 void sched_unwait(struct sched *sched, struct seq *seq);
 /* Prompt tokens that are to be read, of started sequences and of those that wait here. */
@@ -61,6 +70,8 @@ void sched_end_error(struct sched *sched, struct seq *seq, const struct error *e
                      time_us now_us);
 
 /* sched_memory.c */
+/* The device lacks memory: what is cached goes, with the slabs that are empty then. */
+void sched_yield_cache(struct sched *sched);
 /* Blocks for positions below `length`: takes what is missing and writes appends, as far as there
  * are blocks; returns how many positions now have theirs. */
 uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *seq, uint32_t length,
@@ -76,7 +87,7 @@ void sched_requeue(struct sched *sched, struct seq *seq);
 /* Adds the blocks per group that the rest of a started prompt will take. */
 void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *promised);
 /* Whether there are blocks for the whole prompt, beside what is promised to others. */
-bool sched_can_start(const struct sched *sched, const struct seq *seq, const uint64_t *promised,
+bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised,
                      time_us now_us);
 void sched_plan_moves(struct sched *sched, struct sched_step *step);
 void sched_undo_moves(struct sched *sched, struct sched_step *step);
@@ -85,13 +96,14 @@ void sched_undo_moves(struct sched *sched, struct sched_step *step);
 /* A sequence comes, and goes: with its prompt's others. */
 void sched_share_join(struct sched *sched, struct seq *seq);
 void sched_share_leave(struct sched *sched, struct seq *seq);
-/* The first that waits and need not wait for another to read its prompt; or NULL. */
+/* The first that waits and need not wait for another to read its prompt, or a part of it; or NULL. */
 struct seq *sched_share_next(struct sched *sched);
-/* Blocks that it can start with, now. */
-uint32_t sched_share_blocks(const struct sched *sched, const struct seq *seq, uint32_t g);
-/* Whether the plan can still name them. */
-bool sched_share_fits(const struct sched *sched, const struct sched_step *step,
-                      const struct seq *seq);
+/* Blocks that it would start with, now, and that others hold as well. */
+uint32_t sched_share_blocks(struct sched *sched, struct seq *seq, uint32_t g);
+/* Whether the plan can still name all that it would start with. */
+bool sched_share_fits(struct sched *sched, const struct sched_step *step, struct seq *seq);
+/* Of the tokens that a plan can name, how many a sequence's that it does not compute may be. */
+uint32_t sched_share_ids(const struct sched *sched);
 /* The plan opens it: it starts with these blocks, or is the one that reads the prompt. */
 void sched_share_begin(struct sched *sched, struct sched_step *step, struct seq *seq);
 void sched_share_undo(struct sched *sched, struct seq *seq); /* its appends are undone */
@@ -107,11 +119,42 @@ void sched_share_unpatch(struct sched *sched, const struct gpu_move *move);
 /* Prompt tokens that are to be read for all of those that wait for them, and by nobody yet. */
 uint64_t sched_share_backlog(const struct sched *sched);
 
-/* Of prefill_len, what a sequence that waits leaves to others. */
+/* Of prefill_len, what a sequence that waits leaves to others, or will find. */
 static inline uint32_t sched_share_part(const struct seq *seq)
 {
-    return seq->siblings != NULL ? seq->siblings->len : 0;
+    return seq->siblings != NULL ? seq->siblings->len : seq->cache.expected;
 }
+
+/* sched_cache.c */
+void sched_cache_join(struct seq *seq); /* it comes */
+/* It waits from now on: how much it may find is guessed. */
+void sched_cache_expect(struct sched *sched, struct seq *seq);
+/* Whether it looks for anything: no job that gives something for every position does. */
+bool sched_cache_finds(const struct seq *seq);
+/* One that was here first computes what it would need next. */
+bool sched_cache_waits(struct sched *sched, struct seq *seq);
+/* Blocks that it would begin with, now; and how many of them are held anyway. */
+uint32_t sched_cache_hit(struct sched *sched, struct seq *seq);
+uint32_t sched_cache_saves(struct sched *sched, struct seq *seq, uint32_t g);
+/* The plan opens it: it begins with what was found, if anything was. */
+void sched_cache_begin(struct sched *sched, struct sched_step *step, struct seq *seq);
+/* Likewise, with the blocks that its table names by now. */
+void sched_begin_behind(struct sched *sched, struct sched_step *step, struct seq *seq,
+                        uint32_t position);
+void sched_cache_started(struct sched *sched, struct seq *seq); /* where it begins is known */
+void sched_cache_undo(struct sched *sched, struct seq *seq);
+/* A row of it was submitted; its results, up to this position, were taken. */
+void sched_cache_computed(struct sched *sched, struct seq *seq);
+void sched_cache_done(struct sched *sched, struct seq *seq, uint32_t position);
+/* It gives its slot up; it is to start again; it ends; what it computed is no number. */
+void sched_cache_released(struct sched *sched, struct seq *seq);
+void sched_cache_preempted(struct sched *sched, struct seq *seq);
+void sched_cache_leave(struct sched *sched, struct seq *seq);
+void sched_cache_spoiled(struct sched *sched, struct seq *seq);
+/* What nobody has used for long goes; when the next does; all of it goes. */
+void sched_cache_expire(struct sched *sched, time_us now_us);
+time_us sched_cache_due_us(const struct sched *sched);
+void sched_cache_give_up(struct sched *sched);
 
 #define SCHED_TILE_TOKENS 64u /* that products compute at a time */
 #define SCHED_TILES_FROM 256u /* in a smaller step the rest of a tile is too much of it */

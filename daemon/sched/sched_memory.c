@@ -4,6 +4,8 @@
 
 #include "daemon/sched/sched_inner.h"
 
+#define EVICT_MOST 8u /* cached blocks that are given up for one */
+
 /* ---- growth -----------------------------------------------------------------------------------
  */
 
@@ -49,7 +51,7 @@ static bool grow(struct sched *sched, uint32_t g, time_us now_us)
     kv_slab_add(&sched->kv, g, slab);
     sched->slabs_due[sched->slabs_due_count++] = (struct gpu_slab){.group = g, .slab = slab};
     sched->stats->kv_grown_total++;
-    sched->released = false;
+    sched->released = sched->shrunk = false;
     return true;
 }
 
@@ -66,10 +68,22 @@ static void shrink(struct sched *sched, uint32_t g, uint32_t slab)
     sched->stats->kv_shrunk_total++;
 }
 
+/* A block that only the cache holds; the device may have to be done with it first, so a few are
+ * given up where the oldest are of use no earlier than those behind them. */
+static bool evict(struct sched *sched, uint32_t g)
+{
+    const struct kv_group *group = &sched->kv.group[g];
+    for (uint32_t i = 0; i < EVICT_MOST && group->free == 0; i++)
+        if (group->alone == 0 || !cache_evict(&sched->cache, g))
+            break;
+    return group->free > 0;
+}
+
 static uint32_t take(struct sched *sched, uint32_t g, time_us now_us)
 {
     uint32_t block = kv_take(&sched->kv, g);
-    if (block == KV_NONE && (spare_victim(sched, g) || grow(sched, g, now_us)))
+    if (block == KV_NONE &&
+        (spare_victim(sched, g) || grow(sched, g, now_us) || evict(sched, g)))
         block = kv_take(&sched->kv, g);
     return block;
 }
@@ -121,6 +135,7 @@ static struct seq *youngest_of_lowest(const struct list *list, struct seq *best)
 static void preempt(struct sched *sched, struct seq *seq)
 {
     list_remove(&seq->run_link);
+    sched_cache_preempted(sched, seq);
     sched_release_slot(sched, seq);
     seq->kept = false; /* its logits go with the slot, and are computed anew */
     seq->preemptions++;
@@ -194,12 +209,20 @@ static uint32_t decode_need(const struct sched *sched)
     return count;
 }
 
+static bool evict_one(struct sched *sched, uint32_t g)
+{
+    const struct kv_group *group = &sched->kv.group[g];
+    return group->alone > 0 && cache_evict(&sched->cache, g);
+}
+
 void sched_make_room(struct sched *sched, time_us now_us)
 {
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         const struct kv_group *group = &sched->kv.group[g];
         uint32_t need = decode_need(sched);
         while (group->free < need && (spare_victim(sched, g) || grow(sched, g, now_us)))
+            continue;
+        while (group->free < need && evict_one(sched, g))
             continue;
         while (group->free + group->retired < need &&
                (sched_share_reclaim(sched) || sched_preempt_youngest(sched)))
@@ -217,7 +240,7 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
     }
 }
 
-bool sched_can_start(const struct sched *sched, const struct seq *seq, const uint64_t *promised,
+bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised,
                      time_us now_us)
 {
     if (sched->slot_count == 0)
@@ -226,7 +249,7 @@ bool sched_can_start(const struct sched *sched, const struct seq *seq, const uin
         const struct kv_group *group = &sched->kv.group[g];
         uint32_t all = kv_need(&sched->kv, g, seq->prefill_len + 1, sched->limits.tokens_max);
         all -= sched_min(all, sched_share_blocks(sched, seq, g));
-        uint64_t there = group->free;
+        uint64_t there = group->free + group->alone;
         if (may_grow(sched, g, now_us))
             there += (uint64_t)(group->slabs_max - group->slabs) * group->slab_blocks;
         /* Those that go on need a block each, soon. */
@@ -253,6 +276,7 @@ static uint32_t patch_all(struct sched *sched, struct sched_step *step, uint32_t
 {
     struct list *lists[] = {&sched->decode, &sched->prefill};
     uint32_t patched = sched_share_patch(sched, move, index);
+    patched += cache_moved(&sched->cache, g, move->from, move->to);
     for (int i = 0; i < 2; i++)
         list_each(link, lists[i])
         {
@@ -295,6 +319,26 @@ static bool move_out(struct sched *sched, struct sched_step *step, uint32_t g,
     return true;
 }
 
+/* What only the cache holds. */
+static bool move_cached(struct sched *sched, struct sched_step *step, uint32_t g)
+{
+    const struct kv_group *group = &sched->kv.group[g];
+    uint32_t first = sched->group[g].victim * group->slab_blocks;
+    for (uint32_t from = first; from < first + group->slab_blocks && group->alone > 0; from++) {
+        if (!group->kept[from])
+            continue;
+        struct gpu_move move = {.group = g, .from = from, .to = KV_NONE};
+        if (step->plan.move_count < sched->limits.moves_max)
+            move.to = kv_take(&sched->kv, g);
+        if (move.to == KV_NONE)
+            return false;
+        step->moves[step->plan.move_count++] = move;
+        kv_move(&sched->kv, g, from, move.to);
+        (void)cache_moved(&sched->cache, g, from, move.to);
+    }
+    return true;
+}
+
 static bool empty_victim(struct sched *sched, struct sched_step *step, uint32_t g)
 {
     struct list *lists[] = {&sched->decode, &sched->prefill};
@@ -311,7 +355,7 @@ static bool empty_victim(struct sched *sched, struct sched_step *step, uint32_t 
         if (!move_out(sched, step, g, NULL, &share->pins.group[g]))
             return false;
     }
-    return true;
+    return move_cached(sched, step, g);
 }
 
 void sched_plan_moves(struct sched *sched, struct sched_step *step)
@@ -340,6 +384,7 @@ void sched_undo_moves(struct sched *sched, struct sched_step *step)
     while (step->plan.move_count > 0) {
         const struct gpu_move *move = &moves[--step->plan.move_count];
         sched_share_unpatch(sched, move);
+        (void)cache_moved(&sched->cache, move->group, move->to, move->from);
         kv_move_back(&sched->kv, move->group, move->from, move->to);
     }
     step->plan.append_count = step->patch_count = 0;
@@ -392,17 +437,33 @@ static void tend_group(struct sched *sched, uint32_t g, time_us now_us)
         choose_victim(sched, g);
 }
 
-static void release_all(struct sched *sched)
+static void shrink_empty(struct sched *sched)
 {
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         uint32_t slab;
         spare_victim(sched, g);
-        assert(sched->kv.group[g].used == 0);
         while ((slab = kv_slab_empty(&sched->kv, g)) != KV_NONE)
             shrink(sched, g, slab);
         sched->group[g].excess_since_us = 0;
     }
-    sched->released = true;
+}
+
+void sched_yield_cache(struct sched *sched)
+{
+    if (sched->cache.named_count == 0)
+        return;
+    sched_cache_give_up(sched);
+    shrink_empty(sched);
+}
+
+/* Nothing runs: all slabs, or those that hold nothing cached. */
+static void release_all(struct sched *sched)
+{
+    shrink_empty(sched);
+    sched->shrunk = true;
+    sched->released = sched->cache.named_count == 0;
+    for (uint32_t g = 0; g < sched->kv.group_count && sched->released; g++)
+        assert(sched->kv.group[g].used == 0);
     sched->trim_wanted = false;
 }
 
@@ -413,6 +474,12 @@ void sched_trim(struct sched *sched)
 
 bool sched_housekeep(struct sched *sched, time_us now_us)
 {
+    sched->now_us = now_us;
+    if (sched->trim_wanted)
+        sched_cache_give_up(sched);
+    else
+        sched_cache_expire(sched, now_us);
+    sched->stats->cache_evictions_total = sched->cache.evicted;
     if (sched->slot_count > 0 || sched->waiting_count > 0 || sched_in_flight(sched) > 0 ||
         sched_samplings_in_flight(sched) > 0) {
         sched->idle_since_us = 0;
@@ -423,7 +490,8 @@ bool sched_housekeep(struct sched *sched, time_us now_us)
     if (sched->idle_since_us == 0)
         sched->idle_since_us = now_us;
     bool due = now_us - sched->idle_since_us >= sched->options.kv_idle_release_us;
-    if (!sched->trim_wanted && (sched->released || !due))
+    bool done = sched->shrunk && sched->cache.named_count > 0;
+    if (!sched->trim_wanted && (sched->released || done || !due))
         return false;
     release_all(sched);
     return true;

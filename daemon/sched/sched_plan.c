@@ -54,12 +54,6 @@ static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
     return ends ? want | GPU_EMBED_LAST : 0;
 }
 
-static int32_t token_at(const struct seq *seq, uint32_t position)
-{
-    return position < seq->prompt_len ? seq->prompt[position]
-                                      : seq->out_tokens[position - seq->prompt_len];
-}
-
 static struct gpu_row *put_row(struct builder *b, struct seq *seq, uint32_t q_len,
                                enum gpu_input input)
 {
@@ -92,7 +86,7 @@ static void put_prompt_row(struct builder *b, struct seq *seq, uint32_t q_len)
         b->embeds_left--;
     uint32_t ids = q_len + (row->score_count > 0);
     for (uint32_t i = 0; i < ids; i++)
-        b->step->ids[plan->id_count++] = token_at(seq, row->position + i);
+        b->step->ids[plan->id_count++] = sched_token_at(seq, row->position + i);
     if (row->position + q_len < seq->prefill_len)
         b->partial++;
 }
@@ -252,7 +246,7 @@ static void put_decode_row(struct builder *b, struct seq *seq)
         return;
     }
     put_row(b, seq, 1, GPU_IDS);
-    b->step->ids[b->step->plan.id_count++] = token_at(seq, seq->num_computed);
+    b->step->ids[b->step->plan.id_count++] = sched_token_at(seq, seq->num_computed);
 }
 
 static void add_decodes(struct builder *b, bool early_too)
@@ -323,6 +317,7 @@ static void start(struct builder *b, struct seq *seq)
     list_insert_before(place, &seq->run_link);
     put_open(b, seq);
     sched_share_begin(sched, b->step, seq);
+    sched_cache_started(sched, seq);
 }
 
 /* The sequence goes back to where it waited. */
@@ -485,6 +480,8 @@ bool sched_unstall(struct sched *sched, time_us now_us)
 {
     if (sched_share_reclaim(sched) || sched_preempt_youngest(sched))
         return true;
+    if (sched->cache.node_count > 0 && sched->stalled_since_us == 0)
+        sched_yield_cache(sched);
     sched->retry_us = now_us + SCHED_RETRY_US;
     if (sched->stalled_since_us == 0)
         sched->stalled_since_us = now_us;
@@ -520,6 +517,7 @@ const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
 {
     struct sched_step *step = sched_step_of(sched, sched->step_last + 1);
     assert(sched_in_flight(sched) < sched->limits.depth);
+    sched->now_us = now_us;
     sched->hold_us = sched_hold(sched);
     if (now_us < sched->hold_us)
         return NULL;

@@ -51,6 +51,7 @@ static bool end_not_finite(struct sched *sched, struct seq *seq, time_us now_us)
 {
     const char *dtype = sched->model.dtype;
     struct error error;
+    sched_cache_spoiled(sched, seq);
     error_set(&error, ERR_NOT_FINITE, "the model's values overflow, computed in %s%s", dtype,
               strcmp(dtype, "f16") == 0 ? "; the daemon's option --dtype bf16 has more range" : "");
     sched_end_error(sched, seq, &error, now_us);
@@ -159,6 +160,7 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct sc
         return;
     }
     seq->in_flight--;
+    sched_cache_done(sched, seq, row->position + row->q_len);
     bool ended = false;
     bool gives = (row->want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE;
     if (gives)
@@ -206,7 +208,7 @@ void sched_complete(struct sched *sched, const struct gpu_results *results, time
     struct sched_step *step = sched_step_of(sched, sched->step_done + 1);
     assert(sched_in_flight(sched) > 0 && results->step == step->plan.step);
     sched->step_done++;
-    sched->running_since_us = now_us;
+    sched->running_since_us = sched->now_us = now_us;
     kv_completed(&sched->kv, sched->step_done);
     learn(sched, step, results, now_us);
     struct cursor cursor = {.results = results};

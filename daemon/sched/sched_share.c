@@ -19,9 +19,7 @@
 /* The block of a group from which on the first position that is computed sees. */
 static uint32_t first_seen(const struct sched *sched, const struct sched_share *share, uint32_t g)
 {
-    uint32_t window = sched->kv.group[g].window;
-    return window == 0 || share->len < window ? 0
-                                              : (share->len - window + 1) / sched->kv.block_tokens;
+    return kv_first_seen(&sched->kv, g, share->len);
 }
 
 static uint32_t end_block(const struct sched *sched, const struct sched_share *share)
@@ -39,6 +37,11 @@ static uint32_t other_ids(const struct sched *sched)
     return GPU_STOP_IDS_MAX + sched->kv.block_tokens + 2;
 }
 
+uint32_t sched_share_ids(const struct sched *sched)
+{
+    return sched->limits.ids_max - sched_min(sched->limits.ids_max, other_ids(sched));
+}
+
 /* Positions that a sequence need not compute when another has: 0 when it shares nothing. */
 static uint32_t shareable(const struct sched *sched, const struct seq *seq)
 {
@@ -50,11 +53,8 @@ static uint32_t shareable(const struct sched *sched, const struct seq *seq)
     /* One plan has to name them all, beside what the decode rows take. */
     if ((uint64_t)groups * (blocks + 1u + sched->slots_max) > limits->appends_max)
         return 0;
-    if (sched_counts_tokens(seq) && limits->ids_max < other_ids(sched))
-        return 0;
     if (sched_counts_tokens(seq))
-        blocks =
-            sched_min(blocks, (limits->ids_max - other_ids(sched)) / sched->kv.block_tokens);
+        blocks = sched_min(blocks, sched_share_ids(sched) / sched->kv.block_tokens);
     return blocks * sched->kv.block_tokens;
 }
 
@@ -83,6 +83,7 @@ void sched_share_join(struct sched *sched, struct seq *seq)
         share = container_of(link, struct sched_share, link);
         share->prompt = seq->prompt;
         share->len = len;
+        share->expected = share->cached = 0;
         list_append(&sched->shares, link);
     }
     assert(share->len == len);
@@ -180,42 +181,65 @@ struct seq *sched_share_next(struct sched *sched)
     list_each(link, &sched->waiting)
     {
         struct seq *seq = container_of(link, struct seq, run_link);
-        if (seq->siblings == NULL || seq->siblings->leader == NULL) {
-            if (seq->siblings != NULL && !seq->siblings->pinned)
-                (void)pin_again(sched, seq->siblings);
+        struct sched_share *share = seq->siblings;
+        if (share != NULL && share->leader != NULL)
+            continue;
+        bool pinned = share != NULL && (share->pinned || pin_again(sched, share));
+        if (pinned || !sched_cache_waits(sched, seq))
             return seq;
-        }
     }
     return NULL;
 }
 
-uint32_t sched_share_blocks(const struct sched *sched, const struct seq *seq, uint32_t g)
+static bool has_pins(const struct seq *seq)
 {
-    const struct sched_share *share = seq->siblings;
-    return share == NULL || !share->pinned ? 0
-                                           : end_block(sched, share) - first_seen(sched, share, g);
+    return seq->siblings != NULL && seq->siblings->pinned;
 }
 
-bool sched_share_fits(const struct sched *sched, const struct sched_step *step,
-                      const struct seq *seq)
+uint32_t sched_share_blocks(struct sched *sched, struct seq *seq, uint32_t g)
 {
+    if (!has_pins(seq))
+        return sched_cache_saves(sched, seq, g);
+    return end_block(sched, seq->siblings) - first_seen(sched, seq->siblings, g);
+}
+
+/* Positions that it would not compute. */
+static uint32_t begins_at(struct sched *sched, struct seq *seq)
+{
+    return has_pins(seq) ? seq->siblings->len
+                         : sched_cache_hit(sched, seq) * sched->kv.block_tokens;
+}
+
+bool sched_share_fits(struct sched *sched, const struct sched_step *step, struct seq *seq)
+{
+    uint32_t position = begins_at(sched, seq), blocks = position / sched->kv.block_tokens;
     uint32_t need = sched->kv.group_count; /* and a block of its own */
     for (uint32_t g = 0; g < sched->kv.group_count; g++)
-        need += sched_share_blocks(sched, seq, g);
-    if (need == sched->kv.group_count)
+        need += blocks - kv_first_seen(&sched->kv, g, position);
+    if (blocks == 0)
         return true;
-    uint32_t ids = sched_counts_tokens(seq) ? seq->siblings->len + other_ids(sched) : 0;
+    uint32_t ids = sched_counts_tokens(seq) ? position + other_ids(sched) : 0;
     return step->plan.append_count + need <= sched->limits.appends_max &&
            step->plan.id_count + ids <= sched->limits.ids_max;
+}
+
+/* It begins with what is cached; the others wait for it, if only until its first row is submitted. */
+static void begin_alone(struct sched *sched, struct sched_step *step, struct seq *seq)
+{
+    struct sched_share *share = seq->siblings;
+    sched_cache_begin(sched, step, seq);
+    if (share == NULL)
+        return;
+    share->cached = seq->num_computed;
+    share->leader = seq;
 }
 
 void sched_share_begin(struct sched *sched, struct sched_step *step, struct seq *seq)
 {
     struct sched_share *share = seq->siblings;
-    if (share == NULL)
-        return;
-    if (!share->pinned) {
-        share->leader = seq;
+    seq->cache.found = 0;
+    if (!has_pins(seq)) {
+        begin_alone(sched, step, seq);
         return;
     }
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
@@ -223,24 +247,17 @@ void sched_share_begin(struct sched *sched, struct sched_step *step, struct seq 
         struct kv_run *run = &sched_table(sched, seq)->group[g];
         run->first = from->first;
         run->end = from->end;
-        for (uint32_t i = from->first; i < from->end; i++) {
+        for (uint32_t i = from->first; i < from->end; i++)
             run->blocks[i] = from->blocks[i];
-            kv_share(&sched->kv, g, from->blocks[i]);
-            step->appends[step->plan.append_count++] = (struct gpu_append){
-                .slot = seq->slot, .group = g, .index = i, .block = from->blocks[i]};
-        }
     }
-    struct gpu_open *open = &step->opens[step->plan.open_count - 1];
-    seq->num_computed = open->first = share->len;
-    open->seen_first = step->plan.id_count;
-    for (uint32_t i = 0; i < share->len && sched_counts_tokens(seq); i++)
-        step->ids[step->plan.id_count++] = share->prompt[i];
+    sched_begin_behind(sched, step, seq, share->len);
 }
 
 void sched_share_undo(struct sched *sched, struct seq *seq)
 {
     struct kv_table *table = sched_table(sched, seq);
     sched_share_released(seq);
+    sched_cache_undo(sched, seq);
     seq->num_computed = 0;
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         assert(table->group[g].first == table->group[g].end);
@@ -251,13 +268,14 @@ void sched_share_undo(struct sched *sched, struct seq *seq)
 /* ---- its memory --------------------------------------------------------------------------------
  */
 
-/* Memory that nobody but the pins holds. */
+/* Memory that nobody but the pins holds, or the cache. */
 static bool holds_alone(const struct sched *sched, const struct sched_share *share)
 {
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         const struct kv_run *run = &share->pins.group[g];
         for (uint32_t i = run->first; i < run->end; i++)
-            if (sched->kv.group[g].references[run->blocks[i]] == 1)
+            if (sched->kv.group[g].references[run->blocks[i]] ==
+                1 + sched->kv.group[g].kept[run->blocks[i]])
                 return true;
     }
     return false;
@@ -313,7 +331,7 @@ uint64_t sched_share_backlog(const struct sched *sched)
     {
         const struct sched_share *share = container_of(link, struct sched_share, link);
         if (share->waiting > 0 && share->leader == NULL && !share->pinned)
-            left += share->len;
+            left += share->len - sched_min(share->len, share->expected);
     }
     return left;
 }

@@ -1,6 +1,6 @@
 sluice_test(replica PARTS 4
     SOURCES replica_main.c sched/cost_test.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c sched/kv_test.c request/replica_select_test.c worker/mailbox_test.c
-        sched/limit_test.c sched/sched_random_test.c sched/sched_rig.c sched/sched_share_test.c sched/sched_test.c service/stats_test.c worker/worker_test.c
+        sched/limit_test.c sched/sched_random_test.c sched/sched_rig.c sched/sched_cache_test.c sched/sched_share_test.c sched/sched_test.c service/stats_test.c worker/worker_test.c
     LIBS sluice_daemon)
 
 sluice_test(steady

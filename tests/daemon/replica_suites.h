@@ -10,5 +10,6 @@ Suite *mailbox_suite(void);
 Suite *sched_suite(void);
 Suite *sched_random_suite(void);
 Suite *sched_share_suite(void);
+Suite *sched_cache_suite(void);
 Suite *stats_suite(void);
 Suite *worker_suite(void);

@@ -72,11 +72,15 @@ struct fake_options {
     bool ignore_eos;
     int32_t logprobs;
     uint64_t seed; /* of the prompt */
+    uint64_t stem; /* of its first stem_len tokens, where those are another's as well */
+    uint32_t stem_len;
     uint32_t n;    /* results of the prompt; 0: 1 */
     bool penalty;
 };
 
 struct seq *fake_seq(const struct fake_options *options, time_us now_us);
+/* It finds what the cache has of those who give this salt, and leaves its own. */
+void fake_seq_cache(struct seq *seq, const struct gpu_model *model, const char *salt);
 /* It has the prompt of another, as results of one prompt have; that one must be freed later. */
 void fake_seq_sibling(struct seq *seq, const struct seq *first);
 void fake_seq_free(struct seq *seq);

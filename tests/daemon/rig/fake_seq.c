@@ -7,10 +7,11 @@
 struct seq *fake_seq(const struct fake_options *options, time_us now_us)
 {
     struct seq *seq = calloc(1, sizeof(*seq));
-    uint64_t random = options->seed;
+    uint64_t random = options->seed, stem = options->stem;
     int32_t *prompt = calloc(options->prompt_len, sizeof(*prompt));
     for (uint32_t i = 0; i < options->prompt_len; i++)
-        prompt[i] = 10 + (int32_t)fake_below(&random, FAKE_VOCAB - 10);
+        prompt[i] =
+            10 + (int32_t)fake_below(i < options->stem_len ? &stem : &random, FAKE_VOCAB - 10);
     uint32_t out =
         options->prompt_len > options->max_tokens ? options->prompt_len : options->max_tokens;
     uint32_t tops = options->logprobs > 0 ? (uint32_t)options->logprobs : 1;
@@ -38,6 +39,20 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
     return seq;
 }
 
+void fake_seq_cache(struct seq *seq, const struct gpu_model *model, const char *salt)
+{
+    uint32_t size = model->block_tokens, blocks = seq->prompt_len / size;
+    struct prefix_key *keys = calloc(blocks + 1u, sizeof(*keys));
+    bool generates = seq->params.job == JOB_GENERATE;
+    seq->caches = true;
+    seq->key_root = prefix_key_root(model, 1, PREFIX_GIVEN, salt, strlen(salt));
+    seq->key_count = prefix_keys(seq->key_root, seq->prompt, seq->prompt_len, size, keys);
+    seq->keys = keys;
+    seq->out_key_count =
+        generates ? (seq->prompt_len + seq->sampling.max_tokens - 1) / size - blocks : 0;
+    seq->out_keys = calloc(seq->out_key_count + 1u, sizeof(*seq->out_keys));
+}
+
 /* For what is told apart by who made it: the number of a sequence stands nowhere else here. */
 #define SIBLING UINT32_MAX
 
@@ -53,6 +68,8 @@ void fake_seq_free(struct seq *seq)
 {
     if (seq->number != SIBLING)
         free((void *)seq->prompt);
+    free((void *)seq->keys);
+    free(seq->out_keys);
     free(seq->out_tokens);
     free(seq->out_logprobs);
     free(seq->out_tops);

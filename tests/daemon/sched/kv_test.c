@@ -107,11 +107,59 @@ START_TEST(a_moved_block_takes_its_holders_along)
     ck_assert_uint_eq(kv.group[0].used, 1);
     ck_assert_uint_eq(kv_take(&kv, 0), to);
     kv_move(&kv, 0, from, to);
-    kv_retire(&kv, 0, from, 0);
+    kv_moved(&kv, 0, from, to, 0);
     for (int i = 0; i < 3; i++) {
         ck_assert_uint_eq(kv.group[0].used, 1);
         kv_retire(&kv, 0, to, 0);
     }
+    ck_assert_uint_eq(kv.group[0].used, 0);
+    kv_destroy(&kv);
+}
+END_TEST
+
+/* Blocks that only the cache holds are counted, and are free once the last step that touched them
+ * has ended, whoever gives them up last. */
+START_TEST(a_kept_block_is_free_when_its_last_step_has_ended)
+{
+    open_kv(2, 1, 0);
+    kv_slab_add(&kv, 0, 0);
+    uint32_t block = kv_take(&kv, 0);
+    kv_keep(&kv, 0, block);
+    ck_assert_uint_eq(kv.group[0].alone, 0);
+    kv_retire(&kv, 0, block, 2);
+    ck_assert_uint_eq(kv.group[0].alone, 1);
+    kv_share(&kv, 0, block);
+    ck_assert_uint_eq(kv.group[0].alone, 0);
+    kv_put_back(&kv, 0, block);
+    ck_assert_uint_eq(kv.group[0].alone, 1);
+    kv_keep_end(&kv, 0, block);
+    ck_assert_uint_eq(kv.group[0].alone, 0);
+    ck_assert_uint_eq(kv.group[0].retired, 1);
+    kv_completed(&kv, 1);
+    ck_assert_uint_eq(kv.group[0].used, 1);
+    kv_completed(&kv, 2);
+    ck_assert_uint_eq(kv.group[0].used, 0);
+    kv_destroy(&kv);
+}
+END_TEST
+
+/* The cache gives the block up while the plan that moves it is made: taken back or not, it is free
+ * once. */
+START_TEST(a_block_that_is_given_up_while_it_is_moved)
+{
+    open_kv(2, 1, 0);
+    kv_slab_add(&kv, 0, 0);
+    uint32_t from = kv_take(&kv, 0), to = kv_take(&kv, 0);
+    kv_keep(&kv, 0, from);
+    kv_put_back(&kv, 0, from);
+    kv_move(&kv, 0, from, to);
+    ck_assert_uint_eq(kv.group[0].alone, 0);
+    kv_keep_end(&kv, 0, to);
+    ck_assert_uint_eq(kv.group[0].used, 2);
+    if (_i)
+        kv_moved(&kv, 0, from, to, 0);
+    else
+        kv_move_back(&kv, 0, from, to);
     ck_assert_uint_eq(kv.group[0].used, 0);
     kv_destroy(&kv);
 }
@@ -231,6 +279,8 @@ Suite *kv_suite(void)
     tcase_add_test(tcase, a_retired_block_is_free_only_when_its_step_has_ended);
     tcase_add_test(tcase, a_shared_block_is_free_when_its_last_holder_and_step_are_gone);
     tcase_add_test(tcase, a_moved_block_takes_its_holders_along);
+    tcase_add_test(tcase, a_kept_block_is_free_when_its_last_step_has_ended);
+    tcase_add_loop_test(tcase, a_block_that_is_given_up_while_it_is_moved, 0, 2);
     tcase_add_test(tcase, a_closed_slab_gives_no_block_but_takes_them_back);
     tcase_add_loop_test(tcase, random_use_keeps_the_books, 0, 20);
     tcase_add_test(tcase, a_window_drops_what_no_later_position_sees);

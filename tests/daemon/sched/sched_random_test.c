@@ -54,6 +54,8 @@ static struct fake_options random_options(uint64_t *random, const struct fake_sh
                                  .logprobs = (int32_t)fake_below(random, 4) - 1,
                                  .penalty = fake_below(random, 3) == 0,
                                  .seed = fake_random(random),
+                                 .stem = 1 + fake_below(random, 3),
+                                 .stem_len = fake_below(random, 2) * fake_below(random, 128),
                                  .n = 1 + fake_below(random, 2) * fake_below(random, 6)};
 }
 
@@ -97,6 +99,8 @@ static void random_turn(struct rig *rig, const struct fake_shape *shape, uint64_
     switch (fake_below(random, 12)) {
     case 0:
     case 1:
+        if (rig->salt != NULL) /* several share what they have among themselves */
+            rig->salt = fake_below(random, 4) ? "salt" : "pepper";
         if (rig->seq_count < RIG_SEQS_MAX / 4)
             add_one(rig, shape, random);
         break;
@@ -133,7 +137,8 @@ static void run(int seed)
     uint64_t random = (uint64_t)seed;
     struct fake_shape shape = random_shape(&random);
     struct rig rig;
-    rig_open(&rig, &shape, (uint64_t)seed);
+    bool cached = fake_below(&random, 4) > 0;
+    rig_open_cached(&rig, &shape, (uint64_t)seed, cached ? "salt" : NULL);
     rig.sched.options.itl_target_us = fake_below(&random, 2) * (10 + fake_below(&random, 200));
     rig.sched.options.ttft_target_us =
         fake_below(&random, 3) * (1000 + fake_below(&random, 400000));
@@ -155,6 +160,8 @@ static void run(int seed)
         continue;
     rig_tend(&rig);
     rig.now_us += rig.sched.options.kv_idle_release_us;
+    rig_tend(&rig);
+    rig.now_us += RIG_CACHE_US;
     rig_tend(&rig);
     ck_assert_uint_eq(fake_counts(rig.engine).slabs, 0);
     ck_assert_uint_eq(rig.sched.kv.group[0].used, 0);

@@ -48,11 +48,22 @@ struct fake_shape rig_shape(void)
 
 void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed)
 {
+    rig_open_cached(rig, shape, seed, NULL);
+}
+
+void rig_open_cached(struct rig *rig, const struct fake_shape *shape, uint64_t seed,
+                     const char *salt)
+{
     memset(rig, 0, sizeof(*rig));
+    rig->salt = salt;
     rig->engine = fake_create(shape, seed);
     rig->now_us = 1000000;
-    struct sched_options options = {
-        .itl_target_us = 0, .chunk_every = 4, .kv_idle_release_us = 1000, .stall_us = UINT64_MAX};
+    struct sched_options options = {.itl_target_us = 0,
+                                    .chunk_every = 4,
+                                    .kv_idle_release_us = 1000,
+                                    .prefix_cache = salt != NULL,
+                                    .cache_idle_release_us = RIG_CACHE_US,
+                                    .stall_us = UINT64_MAX};
     struct sched_calls calls = {.context = rig,
                                 .kv_grow = rig_grow,
                                 .kv_shrink = rig_shrink,
@@ -77,6 +88,8 @@ uint32_t rig_add(struct rig *rig, const struct fake_options *options)
 {
     ck_assert_uint_lt(rig->seq_count, RIG_SEQS_MAX);
     struct seq *seq = fake_seq(options, rig->now_us);
+    if (rig->salt != NULL)
+        fake_seq_cache(seq, fake_model(rig->engine), rig->salt);
     rig->seqs[rig->seq_count++] = seq;
     sched_add(&rig->sched, seq, rig->now_us);
     return rig->seq_count - 1;
@@ -120,6 +133,8 @@ uint32_t rig_add_result(struct rig *rig, const struct fake_options *options, uin
     ck_assert_uint_lt(rig->seq_count, RIG_SEQS_MAX);
     fake_seq_sibling(seq, rig->seqs[first]);
     seq->sampling.seed += rig->seq_count;
+    if (rig->salt != NULL)
+        fake_seq_cache(seq, fake_model(rig->engine), rig->salt);
     rig->seqs[rig->seq_count++] = seq;
     sched_add(&rig->sched, seq, rig->now_us);
     return rig->seq_count - 1;
@@ -191,6 +206,7 @@ static const char *check_group(const struct sched *sched, uint32_t g, uint16_t *
     for (uint32_t i = 0; i < sched->slots_max; i++)
         count_run(&sched->share_memory[i].pins.group[g], seen);
     for (uint32_t block = 0; block < group->slab_blocks * group->slabs_max; block++) {
+        seen[block] = (uint16_t)(seen[block] + group->kept[block]);
         held += seen[block] > 0;
         if (seen[block] != group->references[block])
             return "a block is held by others than its count says";

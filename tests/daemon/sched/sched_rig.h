@@ -6,6 +6,7 @@
 #include "tests/daemon/rig/fake_device.h"
 
 #define RIG_SEQS_MAX 400
+#define RIG_CACHE_US 5000000u /* cache-idle-release */
 
 struct rig {
     struct gpu_engine *engine;
@@ -16,10 +17,14 @@ struct rig {
     uint32_t seq_count, ended_count;
     uint32_t ended[RIG_SEQS_MAX]; /* how often each was told to have ended */
     uint32_t trims;
+    const char *salt; /* of those that are added; NULL: they leave the cache alone */
 };
 
 struct fake_shape rig_shape(void); /* one that is small and has no peculiarity */
 void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed);
+/* With a prefix cache. */
+void rig_open_cached(struct rig *rig, const struct fake_shape *shape, uint64_t seed,
+                     const char *salt);
 void rig_close(struct rig *rig);
 uint32_t rig_add(struct rig *rig, const struct fake_options *options); /* its index */
 /* A further result of a prompt: `first` was added with `n` above 1. */

@@ -1,0 +1,28 @@
+/* What a replica has cached, as the loop may guess it: a table of marks that the worker sets and
+ * takes back while the loop reads, each a word, nothing between them in order. It forgets when it is
+ * full, and is late by a turn: good enough to choose a replica by, for nothing else. A prompt that is
+ * sent is marked at once, so that others with its beginning follow it.
+ *
+ * worker and loop thread
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "daemon/base/prefix_key.h"
+
+struct prefix_hint {
+    _Atomic uint64_t *marks; /* NULL: nothing is ever there */
+    uint64_t mask;
+};
+
+/* For so many blocks. 0 or -ERR_NO_MEMORY. */
+int prefix_hint_init(struct prefix_hint *hint, uint32_t blocks);
+void prefix_hint_destroy(struct prefix_hint *hint);
+
+void prefix_hint_put(struct prefix_hint *hint, const struct prefix_key *key);
+void prefix_hint_drop(struct prefix_hint *hint, const struct prefix_key *key);
+/* Of the names of a prompt's blocks, how many from the first on are there, about. */
+uint32_t prefix_hint_count(const struct prefix_hint *hint, const struct prefix_key *keys,
+                           uint32_t count);
