@@ -149,6 +149,7 @@ typedef struct sluice_end {
     sluice_error error; /* when finish is SLUICE_FINISH_ERROR */
     uint32_t prompt_tokens, completion_tokens;
     uint64_t queued_us, first_token_us, total_us;
+    uint32_t cached_tokens; /* of the prompt's, those that the daemon had computed before */
 } sluice_end;
 
 /* Every sequence of a batch gets exactly one `end`, also when the connection is lost; sequence s is
@@ -184,6 +185,10 @@ typedef struct sluice_batch {
     const char *constraint_text; /* the schema, expression or list, UTF-8; else NULL */
     sluice_callbacks callbacks;
     void *context;
+    /* 1: nothing that the daemon computed before is used, and nothing is kept. */
+    int no_cache;
+    const char *cache_salt; /* what is kept is shared with all who give this secret of 1 to 256
+                               bytes; NULL: with requests of the same user */
 } sluice_batch;
 
 typedef struct sluice_info {

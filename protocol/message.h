@@ -28,6 +28,7 @@
 #define MESSAGE_BIAS_MAX 1024    /* logit_bias entries */
 #define MESSAGE_LOGPROBS_MAX 20
 #define MESSAGE_N_MAX 128
+#define MESSAGE_SALT_MAX 256     /* bytes of cache_salt */
 #define MESSAGE_BATCH_MAX 65536  /* what the encoding can carry; the daemon's own limit is smaller */
 
 enum job { JOB_GENERATE, JOB_SCORE, JOB_EMBED };
@@ -67,6 +68,9 @@ struct request_params {
     bool partial;         /* a prompt that is refused by itself fails alone */
     bool normalize;       /* embed */
     enum pooling pooling; /* embed */
+    bool no_cache;        /* it finds nothing that was computed before, and leaves nothing */
+    const char *cache_salt; /* it shares what is cached with all who give this; NULL: with its
+                               user's own. Borrowed from the document */
 };
 
 /* What a sequence asks for. A field that was not given keeps the value that stood there before
@@ -127,10 +131,11 @@ struct message_prompt {
 
 /* SUBMIT head:
  * {"job":"generate","priority":0,"deadline_ms":0,"stream":true,"text":false,
+ *  "cache":true,"cache_salt":"...",
  *  "lengths":[5,7],            packed int32 tokens of all prompts in the payload, in this order
  *  "texts":["...","..."],      instead of lengths; needs a daemon with a tokenizer
- *  "chats":[120,87],           instead of both: bytes of conversations in the payload, in this order
- *  "max_tokens":16, ... any field of struct sampling, "stop":["..."], "stop_token_ids":[..],
+ *  "chats":[120,87],           instead of both: bytes of conversations in the payload, in this
+ * order "max_tokens":16, ... any field of struct sampling, "stop":["..."], "stop_token_ids":[..],
  *  "logit_bias":{"17":-1.5},   for all prompts
  *  "constraint":"schema","constraint_text":"{...}",      generate only, for all prompts
  *  "each":[{...},{...}],       optional: the same sampling fields, per prompt, over those for all
@@ -171,6 +176,9 @@ const json *message_submit_chats(const struct message_submit *submit);
 /* The payload is read from there on: before the first prompt. */
 void message_submit_payload(struct message_submit *submit, const unsigned char *payload);
 void message_submit_free(struct message_submit *submit);
+
+/* A member cache_salt, which the daemon's HTTP has as well. */
+int message_salt(const json *value, const char **ret_salt, struct error *error);
 
 struct message_bias {
     int32_t token;
@@ -264,12 +272,14 @@ size_t message_put_tokens(void *buffer, size_t size, const struct message_tokens
 int message_next_tokens(const struct frame *frame, size_t *offset, struct message_tokens *ret_record,
                         struct error *error);
 
-/* DONE {"sequence":0,"finish_reason":"stop","usage":{"prompt_tokens":5,"completion_tokens":7},
+/* DONE
+ * {"sequence":0,"finish_reason":"stop","usage":{"prompt_tokens":5,"completion_tokens":7,"cached_tokens":4},
  *       "timings":{"queued_us":..,"first_token_us":..,"total_us":..}} */
 struct message_done {
     uint32_t sequence;
     enum finish finish;
     uint32_t prompt_tokens, completion_tokens;
+    uint32_t cached_tokens;  /* of the prompt's, those that were not computed; not told when 0 */
     uint64_t queued_us;      /* arrival to first scheduled */
     uint64_t first_token_us; /* arrival to first token (0 when there was none) */
     uint64_t total_us;       /* arrival to end */

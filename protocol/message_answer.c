@@ -41,6 +41,8 @@ size_t message_encode_done(void *buffer, size_t size, uint64_t id, uint16_t flag
     json_open(&writer, "usage", '{');
     json_put_uint(&writer, "prompt_tokens", done->prompt_tokens);
     json_put_uint(&writer, "completion_tokens", done->completion_tokens);
+    if (done->cached_tokens)
+        json_put_uint(&writer, "cached_tokens", done->cached_tokens);
     json_close(&writer, '}');
     json_open(&writer, "timings", '{');
     head_put_uint64(&writer, "queued_us", done->queued_us);
@@ -53,11 +55,14 @@ size_t message_encode_done(void *buffer, size_t size, uint64_t id, uint16_t flag
 
 static int read_usage(const json *head, struct message_done *done, struct error *error)
 {
-    static const char *const names[] = {"prompt_tokens", "completion_tokens", NULL};
+    static const char *const names[] = {"prompt_tokens", "completion_tokens", "cached_tokens",
+                                        NULL};
     const json *usage;
     int rc = head_object(head, "usage", names, &usage, error);
     if (!rc)
         rc = head_uint32(usage, "prompt_tokens", &done->prompt_tokens, error);
+    if (!rc && json_get(usage, "cached_tokens"))
+        rc = head_uint32(usage, "cached_tokens", &done->cached_tokens, error);
     if (!rc)
         rc = head_uint32(usage, "completion_tokens", &done->completion_tokens, error);
     return rc;

@@ -81,6 +81,18 @@ static int check_constraint(const struct message_constraint *constraint, struct 
     return 0;
 }
 
+int message_salt(const json *value, const char **ret_salt, struct error *error)
+{
+    if (!json_is_string(value))
+        return error_set(error, ERR_BAD_VALUE, "%s is not a string", json_key(value));
+    size_t length = strlen(json_string(value));
+    if (length == 0 || length > MESSAGE_SALT_MAX)
+        return error_limit(error, ERR_BAD_VALUE, MESSAGE_SALT_MAX, length,
+                           "%s must have 1 to %d bytes", json_key(value), MESSAGE_SALT_MAX);
+    *ret_salt = json_string(value);
+    return 0;
+}
+
 /* A field that belongs to the request as a whole. */
 static int read_own(const json *member, struct message_submit *submit, struct lists *lists,
                     bool *ret_known, struct error *error)
@@ -113,6 +125,11 @@ static int read_own(const json *member, struct message_submit *submit, struct li
         rc = head_bool(member, name, &submit->params.want_text, error);
     } else if (strcmp(name, "partial") == 0) {
         rc = head_bool(member, name, &submit->params.partial, error);
+    } else if (strcmp(name, "cache") == 0) {
+        rc = head_bool(member, name, &submit->params.no_cache, error);
+        submit->params.no_cache = !submit->params.no_cache;
+    } else if (strcmp(name, "cache_salt") == 0) {
+        rc = message_salt(member, &submit->params.cache_salt, error);
     } else {
         *ret_known = false;
     }

@@ -73,6 +73,10 @@ static void write_head(struct json_writer *writer, const struct message_submit_o
         json_put_bool(writer, "text", true);
     if (submit->params.partial)
         json_put_bool(writer, "partial", true);
+    if (submit->params.no_cache)
+        json_put_bool(writer, "cache", false);
+    if (submit->params.cache_salt)
+        json_put_text(writer, "cache_salt", submit->params.cache_salt);
     write_prompts(writer, submit);
     write_constraint(writer, &submit->constraint);
     if (submit->params.job == JOB_EMBED) {

@@ -43,7 +43,7 @@ END
 template=$(tr -d '\n' < "$folder/template")
 sed -i "0,/{/s##{\"chat_template\": \"${template//&/\\&}\",#" "$folder/model/tokenizer_config.json"
 "$build/daemon/sluiced" --model "$folder/model" --device cpu --socket "$SLUICE_SOCKET" --http "unix:$http" \
-    --queue-sequences 128 --sequences-max 24 --results-max 4MiB --kv-idle-release 500ms --log-level warning 2> "$folder/log" &
+    --queue-sequences 128 --sequences-max 24 --results-max 4MiB --kv-idle-release 500ms --cache-idle-release 500ms --log-level warning 2> "$folder/log" &
 daemon=$!
 until "$sluice" health > /dev/null 2>&1; do
     kill -0 $daemon || { cat "$folder/log"; exit 1; }
@@ -253,7 +253,7 @@ while [ $SECONDS -lt "$seconds" ]; do
         sleep 0.1
     done
     is_idle || fail "work is left when all clients have gone"
-    sleep 1.5 # past kv-idle-release
+    sleep 1.5 # past kv-idle-release and cache-idle-release
     idle=$(resident) told=$(ends < "$folder/counts") has=$(daemons_ends)
     printf 'at %4d s: resident %d KiB idle, %d at most; %s\n' $SECONDS "$idle" "$peak" "$has"
     add_up "$has" || fail "the daemon's ends are not what it accepted"

@@ -136,6 +136,7 @@ void driver_end(struct driver *driver, uint32_t index, const struct driver_end *
     driver->open--;
     if (end->output_tokens != UINT32_MAX)
         record->output_tokens = end->output_tokens;
+    record->cached_tokens = end->cached_tokens;
     bool failed =
         end->error != NULL; /* also where it was cancelled, and refused before that came */
     if (failed)

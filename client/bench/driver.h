@@ -37,6 +37,7 @@ struct driver_end {
     bool cancelled;
     const struct error *error; /* NULL = it was completed */
     uint32_t output_tokens;    /* as the server counts them; UINT32_MAX = it did not say */
+    uint32_t cached_tokens;    /* of the prompt's, those that the server had computed before */
 };
 
 /* records: of the whole workload, zeroed. calls likewise, shared as the records are. Set stride,

@@ -55,6 +55,7 @@ void event_parse(const char *text, size_t length, struct event *ret_event)
     event.error = !choices && find_value(text, length, "error");
     event.usage = find_count(text, length, "completion_tokens", &event.completion_tokens);
     find_count(text, length, "prompt_tokens", &event.prompt_tokens);
+    find_count(text, length, "cached_tokens", &event.cached_tokens);
     *ret_event = event;
 }
 

@@ -24,6 +24,7 @@ struct event {
     bool error;
     bool usage;
     uint32_t completion_tokens, prompt_tokens; /* with usage */
+    uint32_t cached_tokens; /* of the prompt's; 0 where the usage does not tell them */
 };
 
 /* Takes bytes until an event is whole: 1 and *ret_event, 0 when all of it was taken without one,

@@ -47,7 +47,8 @@ static void take_end(void *context, uint32_t sequence, const sluice_end *end)
     struct call *call = context;
     struct error error = {0};
     struct driver_end told = {.cancelled = end->finish == SLUICE_FINISH_CANCELLED,
-                              .output_tokens = end->completion_tokens};
+                              .output_tokens = end->completion_tokens,
+                              .cached_tokens = end->cached_tokens};
     (void)sequence;
     if (end->finish == SLUICE_FINISH_ERROR) {
         error_set(&error, end->error.code, "%s", end->error.text);
@@ -99,6 +100,8 @@ static int submit_call(struct native *native, struct call *call, const struct wo
     batch.prompt_count = 1;
     batch.params = &params;
     batch.priority = item->priority;
+    batch.no_cache = workload->no_cache;
+    batch.cache_salt = workload->cache_salt;
     batch.callbacks = (sluice_callbacks){.tokens = take_tokens, .end = take_end};
     batch.context = call;
     return sluice_submit(call->client, &batch, &call->id);

@@ -44,6 +44,7 @@ struct call {
     char *body;
     struct event_reader reader;
     uint32_t completion_tokens; /* UINT32_MAX until the server says */
+    uint32_t cached_tokens;
     bool done, doomed, broken;
     char refusal[ERROR_BODY_MAX]; /* the beginning of an answer that is no stream */
 };
@@ -55,8 +56,10 @@ static void take_event(struct call *call, const struct event *event, time_us now
 {
     if (event->choices)
         driver_tokens(call->driver, call->index, 1, now_us);
-    if (event->usage)
+    if (event->usage) {
         call->completion_tokens = event->completion_tokens;
+        call->cached_tokens = event->cached_tokens;
+    }
     call->done = call->done || event->done;
     call->broken = call->broken || event->error;
 }
@@ -105,7 +108,9 @@ static void end_call(struct call *call, CURLcode code)
 {
     struct openai *openai = call->openai;
     struct error error = {0};
-    struct driver_end end = {.cancelled = call->doomed, .output_tokens = call->completion_tokens};
+    struct driver_end end = {.cancelled = call->doomed,
+                             .output_tokens = call->completion_tokens,
+                             .cached_tokens = call->cached_tokens};
     long status = 0;
     curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     if (code != CURLE_OK)
@@ -145,6 +150,10 @@ static void put_body(struct json_writer *writer, const struct openai *openai,
     json_close(writer, '}');
     if (workload->ignore_eos)
         json_put_bool(writer, "ignore_eos", true);
+    if (workload->no_cache)
+        json_put_bool(writer, "cache", false);
+    if (workload->cache_salt)
+        json_put_text(writer, "cache_salt", workload->cache_salt);
     if (item->priority)
         json_put_int(writer, "priority", item->priority);
     json_close(writer, '}');
@@ -205,6 +214,7 @@ static struct call *new_call(struct openai *openai)
     }
     call->reader.used = 0;
     call->completion_tokens = UINT32_MAX;
+    call->cached_tokens = 0;
     call->done = call->doomed = call->broken = false;
     *call->refusal = 0;
     return call;

@@ -20,6 +20,7 @@ void bench_options_init(struct bench_options *options)
         .connections = 4,
         .threads = 1,
         .vocabulary = -1,
+        .cache = 1,
     };
 }
 

@@ -13,8 +13,8 @@ struct bench_options {
     int64_t max_concurrency, num_prompts;
     int64_t input_len, output_len, prefix_len;
     int64_t seed, warmup, connections, threads, vocabulary;
-    int ignore_eos, save_detailed;
-    const char *trace, *ramp_up, *goodput, *priority_mix;
+    int ignore_eos, save_detailed, cache;
+    const char *trace, *ramp_up, *goodput, *priority_mix, *cache_salt;
     const char *openai, *model, *api_key_file;
     const char *json_file, *report_file;
 };

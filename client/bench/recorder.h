@@ -19,7 +19,7 @@ struct record {
     uint64_t sent_us;
     uint64_t first_us, last_us; /* first and last chunk of tokens; 0 = none */
     uint64_t end_us;
-    uint32_t prompt_tokens, output_tokens;
+    uint32_t prompt_tokens, output_tokens, cached_tokens;
     uint32_t chunks;
     int16_t failure; /* of OUTCOME_FAILED: the error's code */
     uint8_t outcome;

@@ -99,6 +99,23 @@ static void print_failures(FILE *file, const struct recorder *recorder)
     }
 }
 
+static double percent_of(uint64_t part, uint64_t all)
+{
+    return all > 0 ? 100 * (double)part / (double)all : 0;
+}
+
+/* As far as the server tells them. */
+static void print_hits(FILE *file, const struct summary *summary)
+{
+    if (summary->cached == 0)
+        return;
+    count(file, "Input tokens found in the cache:", summary->cached_tokens);
+    number(file, "Cache hit rate, of input tokens (%):",
+           percent_of(summary->cached_tokens, summary->input_tokens));
+    number(file,
+           "Cache hit rate, of requests (%):", percent_of(summary->cached, summary->completed));
+}
+
 static void print_counts(FILE *file, const struct result *result)
 {
     const struct summary *summary = &result->summary;
@@ -121,6 +138,7 @@ static void print_counts(FILE *file, const struct result *result)
     count(file, "Seed:", result->load->seed);
     number(file, "Benchmark duration (s):", summary->duration_s);
     count(file, "Total input tokens:", summary->input_tokens);
+    print_hits(file, summary);
     count(file, "Total generated tokens:", summary->output_tokens);
     number(file, "Request throughput (req/s):", summary->request_throughput);
     if (result->goals->given)
@@ -198,6 +216,8 @@ static void put_counts(struct json_writer *writer, const struct result *result)
     json_put_uint(writer, "unsent", summary->unsent);
     json_put_uint(writer, "total_input_tokens", summary->input_tokens);
     json_put_uint(writer, "total_output_tokens", summary->output_tokens);
+    json_put_uint(writer, "total_cached_tokens", summary->cached_tokens);
+    json_put_uint(writer, "requests_cached", summary->cached);
     json_put_double(writer, "request_throughput", summary->request_throughput);
     if (result->goals->given)
         json_put_double(writer, "request_goodput", summary->request_goodput);

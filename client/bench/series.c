@@ -48,29 +48,48 @@ static void count_events(const struct workload *workload, const struct recorder 
         values[SERIES_TOKENS][recorder->chunks[i].at_us / width] += recorder->chunks[i].tokens;
 }
 
-/* Items are in the order of arrival, so that each span's are neighbours. */
-static void find_latencies(const struct workload *workload, const struct recorder *recorder,
-                           uint64_t width, double *room, double **values)
+static bool is_answered(const struct record *record)
 {
-    for (uint32_t from = 0, to; from < workload->count; from = to) {
-        uint64_t span = workload->items[from].due_us / width;
-        double *ttft = room, *e2el = room + workload->count;
-        size_t count = 0;
-        for (to = from; to < workload->count && workload->items[to].due_us / width == span; to++) {
-            const struct record *record = &recorder->records[to];
-            if (record->outcome != OUTCOME_OK || record->chunks == 0)
-                continue;
-            ttft[count] = (double)(record->first_us - record->due_us) / 1000;
-            e2el[count++] = (double)(record->last_us - record->due_us) / 1000;
-        }
-        if (count == 0)
-            continue; /* no request that was answered: a gap, and no latency of zero */
-        percentile_sort(ttft, count);
-        percentile_sort(e2el, count);
-        values[SERIES_TTFT_P50][span] = percentile_of(ttft, count, 50);
-        values[SERIES_TTFT_P99][span] = percentile_of(ttft, count, 99);
-        values[SERIES_E2EL_P50][span] = percentile_of(e2el, count, 50);
-        values[SERIES_E2EL_P99][span] = percentile_of(e2el, count, 99);
+    return record->outcome == OUTCOME_OK && record->chunks > 0;
+}
+
+static void put_percentiles(double **values, size_t span, double *ttft, double *e2el, size_t count)
+{
+    percentile_sort(ttft, count);
+    percentile_sort(e2el, count);
+    values[SERIES_TTFT_P50][span] = percentile_of(ttft, count, 50);
+    values[SERIES_TTFT_P99][span] = percentile_of(ttft, count, 99);
+    values[SERIES_E2EL_P50][span] = percentile_of(e2el, count, 50);
+    values[SERIES_E2EL_P99][span] = percentile_of(e2el, count, 99);
+}
+
+/* Those of requests that came due within each span; where none was answered there is a gap, and no
+ * latency of zero. ends: zeroed, one for each span. */
+static void find_latencies(const struct workload *workload, const struct recorder *recorder,
+                           struct series *series, uint64_t width, size_t *ends, double *room)
+{
+    double *ttft = room, *e2el = room + workload->count;
+    size_t all = 0;
+    for (uint32_t i = 0; i < workload->count; i++)
+        if (is_answered(&recorder->records[i]))
+            ends[recorder->records[i].due_us / width]++;
+    for (uint32_t span = 0; span < series->count; span++) { /* where each begins, ... */
+        size_t count = ends[span];
+        ends[span] = all;
+        all += count;
+    }
+    for (uint32_t i = 0; i < workload->count; i++) { /* ... and ends, once it is filled */
+        const struct record *record = &recorder->records[i];
+        if (!is_answered(record))
+            continue;
+        size_t at = ends[record->due_us / width]++;
+        ttft[at] = (double)(record->first_us - record->due_us) / 1000;
+        e2el[at] = (double)(record->last_us - record->due_us) / 1000;
+    }
+    for (uint32_t span = 0; span < series->count; span++) {
+        size_t from = span > 0 ? ends[span - 1] : 0;
+        if (ends[span] > from)
+            put_percentiles(series->values, span, ttft + from, e2el + from, ends[span] - from);
     }
 }
 
@@ -80,7 +99,8 @@ int series_make(const struct workload *workload, const struct recorder *recorder
     uint64_t last = last_us(workload, recorder), width = choose_width(last);
     struct series series = {.count = (uint32_t)(last / width) + 1, .width_s = (double)width / 1e6};
     double *room = malloc(2 * (size_t)workload->count * sizeof(*room));
-    bool fits = room != NULL;
+    size_t *ends = calloc(series.count, sizeof(*ends));
+    bool fits = room != NULL && ends != NULL;
     for (int i = 0; i < SERIES_COLUMNS; i++) {
         series.values[i] = calloc(series.count, sizeof(double));
         fits = fits && series.values[i];
@@ -90,7 +110,7 @@ int series_make(const struct workload *workload, const struct recorder *recorder
             for (uint32_t i = 0; i < series.count; i++)
                 series.values[c][i] = NAN;
         count_events(workload, recorder, width, series.values);
-        find_latencies(workload, recorder, width, room, series.values);
+        find_latencies(workload, recorder, &series, width, ends, room);
         for (int c = SERIES_ARRIVALS; c <= SERIES_TOKENS; c++)
             for (uint32_t i = 0; i < series.count; i++)
                 series.values[c][i] /= series.width_s;
@@ -99,6 +119,7 @@ int series_make(const struct workload *workload, const struct recorder *recorder
         series_free(&series);
     }
     free(room);
+    free(ends);
     return fits ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for the page");
 }
 

@@ -169,6 +169,8 @@ static void count_record(struct summary *summary, const struct record *record,
     summary->completed++;
     summary->input_tokens += record->prompt_tokens;
     summary->output_tokens += record->output_tokens;
+    summary->cached_tokens += record->cached_tokens;
+    summary->cached += record->cached_tokens > 0;
     span->good += goals->given && is_good(record, goals);
 }
 

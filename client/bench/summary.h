@@ -41,7 +41,9 @@ struct summary {
     struct metric lateness; /* sending, after the request could be sent */
     uint32_t completed, failed, cancelled, unsent;
     uint64_t input_tokens, output_tokens;
-    double duration_s; /* first sending to last end */
+    uint64_t cached_tokens; /* of the input */
+    uint32_t cached;        /* completed requests with any */
+    double duration_s;      /* first sending to last end */
     double request_throughput, output_throughput, total_throughput, request_goodput;
     double offered_rate, sent_rate; /* arrivals as drawn, and as sent; 0 when all came at once */
     double peak_output_throughput;  /* of the seconds of the run; over HTTP a chunk counts as one

@@ -158,7 +158,9 @@ int workload_make(const struct bench_options *options, struct workload *ret_work
 {
     struct workload workload = {.seed = (uint64_t)options->seed,
                                 .prefix_tokens = (uint32_t)options->prefix_len,
-                                .ignore_eos = options->ignore_eos != 0};
+                                .ignore_eos = options->ignore_eos != 0,
+                                .no_cache = !options->cache,
+                                .cache_salt = options->cache_salt};
     int rc = options->trace ? read_trace(&workload, options, error)
                             : draw_random(&workload, options, error);
     if (!rc && options->priority_mix)
@@ -198,7 +200,9 @@ int workload_make_warmup(const struct bench_options *options, struct workload *r
 {
     struct workload workload = {.seed = (uint64_t)options->seed,
                                 .prefix_tokens = (uint32_t)options->prefix_len,
-                                .ignore_eos = options->ignore_eos != 0};
+                                .ignore_eos = options->ignore_eos != 0,
+                                .no_cache = !options->cache,
+                                .cache_salt = options->cache_salt};
     struct schedule_rule rule = {.rate = INFINITY, .burstiness = 1};
     int rc = draw_arrivals(&workload, &rule, STREAM_WARMUP, (uint32_t)options->warmup, 0, error);
     if (rc)

@@ -34,7 +34,8 @@ struct workload {
     uint32_t prompt_tokens_most;
     uint64_t seed;
     uint32_t vocabulary; /* set once it is known, before any prompt is made */
-    bool ignore_eos;
+    bool ignore_eos, no_cache;
+    const char *cache_salt; /* NULL: none; borrowed from the options */
 };
 
 int workload_make(const struct bench_options *options, struct workload *ret_workload,

@@ -28,18 +28,19 @@ static enum status run_job(const struct command *command, const struct settings 
 }
 
 static const struct option_group generate_groups[] = {
-    {settings_input},   {settings_sampling}, {settings_constraint},
-    {settings_results}, {settings_json},     {settings_connection}, {0}};
+    {settings_input},   {settings_cache}, {settings_sampling},   {settings_constraint},
+    {settings_results}, {settings_json},  {settings_connection}, {0}};
 static const struct option_group tokenize_groups[] = {
     {settings_tokenize}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group detokenize_groups[] = {
     {settings_detokenize}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group chat_groups[] = {
-    {settings_chat}, {settings_sampling}, {settings_connection}, {0}};
+    {settings_chat}, {settings_cache}, {settings_sampling}, {settings_connection}, {0}};
 static const struct option_group score_groups[] = {
-    {settings_input}, {settings_json}, {settings_connection}, {0}};
-static const struct option_group embed_groups[] = {
-    {settings_input}, {settings_embed}, {settings_json}, {settings_connection}, {0}};
+    {settings_input}, {settings_cache}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group embed_groups[] = {{settings_input},      {settings_cache},
+                                                   {settings_embed},      {settings_json},
+                                                   {settings_connection}, {0}};
 static const struct option_group stats_groups[] = {
     {settings_stats}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group json_groups[] = {{settings_json}, {settings_connection}, {0}};

@@ -64,8 +64,8 @@ static void print_histograms(const json *histograms)
 
 static void print_requests(const json *requests)
 {
-    printf("%-12s %-12s %-8s %4s %9s %8s %8s %9s %9s\n", "request", "user", "job", "prio", "sequences",
-           "waiting", "running", "tokens", "age s");
+    printf("%-12s %-12s %-8s %4s %9s %8s %8s %9s %9s\n", "request", "user", "job", "prio",
+           "sequences", "waiting", "running", "tokens", "age s");
     for (const json *request = json_child(requests); request; request = json_next(request))
         printf("%-12.0f %-12s %-8s %4.0f %9.0f %8.0f %8.0f %9.0f %9.1f\n",
                number_of(request, "request"), json_string(json_get(request, "user")),
@@ -92,7 +92,7 @@ static void print_latency(const json *stats, const char *name, const char *histo
         printf("%-14s none yet\n", name);
 }
 
-/* What an operator looks for first, in ten lines; all figures follow. */
+/* What an operator looks for first, in a line each; all figures follow. */
 static void print_summary(const json *stats)
 {
     const json *counters = json_get(stats, "counters"), *gauges = json_get(stats, "gauges");
@@ -109,15 +109,19 @@ static void print_summary(const json *stats)
            number_of(counters, "finished_cancelled_total"),
            number_of(counters, "finished_deadline_total"),
            number_of(counters, "finished_error_total"));
-    printf("%-14s %.0f of prompts (and %.0f shared), %.0f generated\n", "tokens",
+    printf("%-14s %.0f of prompts (and %.0f shared, %.0f cached), %.0f generated\n", "tokens",
            number_of(counters, "prompt_tokens_total"),
            number_of(counters, "prompt_tokens_shared_total"),
+           number_of(counters, "prompt_tokens_cached_total"),
            number_of(counters, "generated_tokens_total"));
     print_latency(stats, "first token", "time_to_first_token");
     print_latency(stats, "between tokens", "inter_token_latency");
     print_latency(stats, "end to end", "end_to_end");
     printf("%-14s %.1f %% of %.0f blocks, %.0f preemptions\n", "KV",
            blocks > 0 ? 100 * used / blocks : 0, blocks, number_of(counters, "preemptions_total"));
+    printf("%-14s %.0f blocks, %.0f hits, %.0f misses, %.0f blocks given up\n", "cache",
+           number_of(gauges, "kv_blocks_cached"), number_of(counters, "cache_hits_total"),
+           number_of(counters, "cache_misses_total"), number_of(counters, "cache_evictions_total"));
     printf("%-14s %.0f MiB weights, %.0f KV, %.0f free on the device\n\n", "memory",
            number_of(memory, "weights") / (1 << 20), number_of(memory, "kv_held") / (1 << 20),
            number_of(memory, "device_free") / (1 << 20));

@@ -172,6 +172,8 @@ static void describe(const struct job *job, struct item *item, sluice_batch *bat
     batch->params = params;
     batch->priority = (int)item->work.priority;
     batch->deadline_ms = (uint64_t)item->work.deadline_ms;
+    batch->no_cache = !item->work.cache;
+    batch->cache_salt = item->work.cache_salt;
     batch->stream = job->settings->stream && !job->settings->json && !job->settings->file;
     /* An answer in kind: numbers to numbers, unless there is room for both. */
     item->text = job->kind == SLUICE_GENERATE &&

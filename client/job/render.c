@@ -188,6 +188,8 @@ static void put_end(struct json_writer *writer, const sluice_end *end)
     json_open(writer, "usage", '{');
     json_put_uint(writer, "prompt_tokens", end->prompt_tokens);
     json_put_uint(writer, "completion_tokens", end->completion_tokens);
+    if (end->cached_tokens > 0)
+        json_put_uint(writer, "cached_tokens", end->cached_tokens);
     json_close(writer, '}');
     json_open(writer, "timings", '{');
     json_put_uint(writer, "queued_us", end->queued_us);

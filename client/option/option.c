@@ -183,13 +183,15 @@ static int set_json(const struct option *option, void *into, const json *value, 
     return -ERR_INTERNAL;
 }
 
-/* Whether `name` up to `length` is the option's, "_" and "-" being the same in files alone. */
+/* Whether `name` up to `length` is the option's. In files alone "_" and "-" are the same, and what
+ * an option --no-NAME switches off is a field NAME. */
 static bool is_named(const struct option *option, const char *name, size_t length, bool file)
 {
-    if (strlen(option->name) != length)
+    const char *own = option->name + (file && option->kind == OPTION_OFF ? strlen("no-") : 0);
+    if (strlen(own) != length)
         return false;
     for (size_t i = 0; i < length; i++)
-        if (name[i] != (file && option->name[i] == '-' ? '_' : option->name[i]))
+        if (name[i] != (file && own[i] == '-' ? '_' : own[i]))
             return false;
     return true;
 }

@@ -41,6 +41,16 @@ const struct option settings_input[] = {
      "* give up after N milliseconds (0: never)"},
     {0}};
 
+const struct option settings_cache[] = {
+    {"no-cache", NULL, OPTION_OFF, AT(work.cache), 0, 0, true,
+     "* nothing that the daemon computed before is used, and nothing is kept (in a file: "
+     "\"cache\": false)"},
+    {"cache-salt", "TEXT", OPTION_TEXT, AT(work.cache_salt), 0, 0, true,
+     "* a secret of 1 to 256 bytes: what is kept is shared with all who give it, else with the "
+     "same "
+     "user alone"},
+    {0}};
+
 const struct option settings_sampling[] = {
     {"max-tokens", "N", OPTION_WHOLE, AT(work.params.max_tokens), 0, INT32_MAX, true,
      "* generate at most N tokens (0: as many as the context holds)"},
@@ -122,7 +132,7 @@ const struct option settings_chat[] = {{"system", "TEXT", OPTION_TEXT, AT(system
 void settings_init(struct settings *settings)
 {
     *settings = (struct settings){
-        .work = {.normalize = 1, .pooling = "last"},
+        .work = {.normalize = 1, .pooling = "last", .cache = 1},
         .stream = 1,
         .special = 1,
     };

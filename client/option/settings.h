@@ -15,6 +15,8 @@ struct work {
     sluice_params params; /* but for stop strings */
     int64_t priority, deadline_ms;
     int normalize;
+    int cache;
+    const char *cache_salt; /* NULL: none */
     const char *pooling;
     struct option_list stop;
     /* Of a line of a batch file alone. */
@@ -45,6 +47,7 @@ extern const struct option settings_connection[]; /* where the daemon is */
 extern const struct option settings_json[];
 extern const struct option settings_stats[];
 extern const struct option settings_input[];    /* prompts and what all jobs know */
+extern const struct option settings_cache[];    /* all jobs, and chat */
 extern const struct option settings_sampling[]; /* generate, chat */
 extern const struct option settings_results[];  /* generate */
 extern const struct option settings_constraint[]; /* generate */

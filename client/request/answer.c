@@ -103,6 +103,7 @@ static int take_done(sluice_client *client, struct batch *batch, const struct fr
         .finish = (int)done.finish,
         .prompt_tokens = done.prompt_tokens,
         .completion_tokens = done.completion_tokens,
+        .cached_tokens = done.cached_tokens,
         .queued_us = done.queued_us,
         .first_token_us = done.first_token_us,
         .total_us = done.total_us,

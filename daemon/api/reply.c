@@ -162,6 +162,7 @@ static void reply_done(struct session *session, struct seq *seq, uint16_t flags,
         .sequence = seq->number,
         .finish = seq->finish,
         .prompt_tokens = seq->prompt_len,
+        .cached_tokens = seq->cached,
         .completion_tokens = seq->params.job == JOB_GENERATE ? seq->sent_count : 0,
         .queued_us =
             since(seq->arrived_us, stamps->scheduled_us ? stamps->scheduled_us : stamps->ended_us),

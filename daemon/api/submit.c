@@ -83,7 +83,7 @@ static int make_request(struct request_builder *builder, struct submit *submit, 
     const struct message_submit *message = &submit->message;
     int rc = request_builder_phase(submit->server, error);
     if (!rc)
-        rc = request_builder_open(builder, submit->server,
+        rc = request_builder_open(builder, submit->server, &submit->session->sink,
                                   (uint64_t)message->prompt_count * message->common->sampling.n,
                                   &message->params, submit->arrived_us, error);
     if (!rc)

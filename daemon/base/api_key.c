@@ -85,6 +85,11 @@ static int read_line(struct keys *keys, const char *name, unsigned number, const
     if (!keys_is_name(line, who))
         return error_set(error, ERR_BAD_CONFIG, "%.256s:%u: a name is printable text", name,
                          number);
+    if (memchr(line, '/', who))
+        return error_set(error, ERR_BAD_CONFIG,
+                         "%.256s:%u: a name has no '/': what comes behind one is a user that a "
+                         "trusted key names",
+                         name, number);
     if (keys->count == KEYS_MAX)
         return error_set(error, ERR_BAD_CONFIG, "%.256s: more than %d keys", name, KEYS_MAX);
     if (!keys->keys)

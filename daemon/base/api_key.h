@@ -1,4 +1,5 @@
-/* API keys: a file with lines "NAME KEY" and "# comment". Who calls by TCP is the key's name.
+/* API keys: a file with lines "NAME KEY" and "# comment". Who calls by TCP is the key's name, or
+ * NAME/USER where that is a trusted key's which names one: so a key's name has no '/'.
  * Several keys may have one name, so that a new one is known before the old one goes.
  *
  * A given key is compared with all of them in a time that depends on neither. loop thread

@@ -1,6 +1,5 @@
 #include "daemon/base/prefix_hint.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "protocol/base/error.h"
@@ -22,9 +21,12 @@ void prefix_hint_destroy(struct prefix_hint *hint)
     *hint = (struct prefix_hint){.marks = NULL};
 }
 
+/* Never 0; without THERE it is expected. */
+#define THERE UINT64_C(1)
+
 static uint64_t mark_of(const struct prefix_key *key)
 {
-    return key->word[1] | 1; /* 0 is none */
+    return (key->word[1] & ~THERE) | 2;
 }
 
 static _Atomic uint64_t *places(const struct prefix_hint *hint, const struct prefix_key *key)
@@ -32,25 +34,46 @@ static _Atomic uint64_t *places(const struct prefix_hint *hint, const struct pre
     return hint->marks + (key->word[0] & hint->mask);
 }
 
-static bool has(const struct prefix_hint *hint, const struct prefix_key *key)
+static uint64_t look(const _Atomic uint64_t *place)
+{
+    return atomic_load_explicit(place, memory_order_relaxed);
+}
+
+static bool has(const struct prefix_hint *hint, const struct prefix_key *key, bool expected)
 {
     const _Atomic uint64_t *place = places(hint, key);
     for (uint32_t i = 0; i < WAYS; i++)
-        if (atomic_load_explicit(&place[i], memory_order_relaxed) == mark_of(key))
+        if (look(&place[i]) == (mark_of(key) | THERE) ||
+            (expected && look(&place[i]) == mark_of(key)))
             return true;
     return false;
 }
 
+/* Where it stands, expected or not; else where nothing does; all taken: one of them goes. */
+static void put(struct prefix_hint *hint, const struct prefix_key *key, uint64_t mark)
+{
+    _Atomic uint64_t *place = places(hint, key);
+    uint32_t to = (uint32_t)(key->word[1] >> 32) % WAYS;
+    for (uint32_t i = 0; i < WAYS; i++)
+        if (look(&place[i]) == 0)
+            to = i;
+    for (uint32_t i = 0; i < WAYS; i++)
+        if ((look(&place[i]) | THERE) == (mark | THERE))
+            to = i;
+    atomic_store_explicit(&place[to], mark, memory_order_relaxed);
+}
+
 void prefix_hint_put(struct prefix_hint *hint, const struct prefix_key *key)
 {
-    if (!hint->marks || has(hint, key))
-        return;
-    _Atomic uint64_t *place = places(hint, key);
-    uint32_t to = (uint32_t)(key->word[1] >> 32) % WAYS; /* all taken: one of them goes */
-    for (uint32_t i = 0; i < WAYS; i++)
-        if (atomic_load_explicit(&place[i], memory_order_relaxed) == 0)
-            to = i;
-    atomic_store_explicit(&place[to], mark_of(key), memory_order_relaxed);
+    if (hint->marks)
+        put(hint, key, mark_of(key) | THERE);
+}
+
+void prefix_hint_expect(struct prefix_hint *hint, const struct prefix_key *keys, uint32_t count)
+{
+    for (uint32_t i = 0; hint->marks && i < count; i++)
+        if (!has(hint, &keys[i], true))
+            put(hint, &keys[i], mark_of(&keys[i]));
 }
 
 void prefix_hint_drop(struct prefix_hint *hint, const struct prefix_key *key)
@@ -59,19 +82,20 @@ void prefix_hint_drop(struct prefix_hint *hint, const struct prefix_key *key)
         return;
     _Atomic uint64_t *place = places(hint, key);
     for (uint32_t i = 0; i < WAYS; i++)
-        if (atomic_load_explicit(&place[i], memory_order_relaxed) == mark_of(key))
+        if ((look(&place[i]) | THERE) == (mark_of(key) | THERE))
             atomic_store_explicit(&place[i], 0, memory_order_relaxed);
 }
 
 uint32_t prefix_hint_count(const struct prefix_hint *hint, const struct prefix_key *keys,
-                           uint32_t count)
+                           uint32_t count, bool expected)
 {
-    uint32_t there = 0, not_there = count + 1; /* a block goes before the one that it stands behind */
+    uint32_t there = 0,
+             not_there = count + 1; /* a block goes before the one that it stands behind */
     if (!hint->marks)
         return 0;
     while (not_there - there > 1) {
         uint32_t middle = there + (not_there - there) / 2;
-        if (has(hint, &keys[middle - 1]))
+        if (has(hint, &keys[middle - 1], expected))
             there = middle;
         else
             not_there = middle;

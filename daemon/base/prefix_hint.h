@@ -1,13 +1,15 @@
 /* What a replica has cached, as the loop may guess it: a table of marks that the worker sets and
- * takes back while the loop reads, each a word, nothing between them in order. It forgets when it is
- * full, and is late by a turn: good enough to choose a replica by, for nothing else. A prompt that is
- * sent is marked at once, so that others with its beginning follow it.
+ * takes back while the loop reads, each a word, nothing between them in order. It forgets when it
+ * is full, and is late by a turn: good enough to choose a replica by, and to say what a prompt may
+ * cost. A prompt that is sent is marked as expected at once, so that others with its beginning
+ * follow it; that counts for nothing else, for it may never be computed.
  *
  * worker and loop thread
  */
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/base/prefix_key.h"
@@ -23,6 +25,8 @@ void prefix_hint_destroy(struct prefix_hint *hint);
 
 void prefix_hint_put(struct prefix_hint *hint, const struct prefix_key *key);
 void prefix_hint_drop(struct prefix_hint *hint, const struct prefix_key *key);
-/* Of the names of a prompt's blocks, how many from the first on are there, about. */
+void prefix_hint_expect(struct prefix_hint *hint, const struct prefix_key *keys, uint32_t count);
+/* Of the names of a prompt's blocks, how many from the first on are there, about; `expected`: or
+ * will be. */
 uint32_t prefix_hint_count(const struct prefix_hint *hint, const struct prefix_key *keys,
-                           uint32_t count);
+                           uint32_t count, bool expected);

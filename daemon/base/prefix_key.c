@@ -16,8 +16,8 @@ void prefix_key_set_secret(uint64_t first, uint64_t second)
 struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load,
                                   enum prefix_salt kind, const char *salt, size_t length)
 {
-    const uint64_t words[] = {OF_ROOT, load, kind, length, model->block_tokens,
-                              model->kv_token_bytes};
+    const uint64_t words[] = {
+        OF_ROOT, load, kind, length, model->block_tokens, model->kv_token_bytes};
     struct siphash hash;
     struct prefix_key key;
     siphash_begin_wide(&hash, &secret);
@@ -47,7 +47,7 @@ uint32_t prefix_keys(struct prefix_key root, const int32_t *tokens, uint32_t cou
 {
     uint32_t blocks = count / block_tokens;
     for (uint32_t i = 0; i < blocks; i++)
-        root = keys[i] = prefix_key_next(root, tokens + (size_t)i * block_tokens, block_tokens,
-                                         NULL, 0);
+        root = keys[i] =
+            prefix_key_next(root, tokens + (size_t)i * block_tokens, block_tokens, NULL, 0);
     return blocks;
 }

@@ -9,6 +9,7 @@
 #include "gpu/gpu.h"
 #include "protocol/base/clock.h"
 
+struct prefix_key;
 struct replica;
 struct seq;
 struct stats_worker;
@@ -38,6 +39,11 @@ struct replica_api {
     void (*send)(struct replica *replica, struct seq *seq);
     /* seq->cancel_reason is set; once per sequence. */
     void (*cancel)(struct replica *replica, struct seq *seq);
+    /* Of the names of a prompt's blocks, how many from the first on it has cached, about;
+     * `expected`: or will, of what was said to be on its way there. */
+    uint32_t (*cached)(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
+                       bool expected);
+    void (*expect)(struct replica *replica, const struct prefix_key *keys, uint32_t count);
     void (*wake)(struct replica *replica); /* once a turn, after any number of these two */
     /* Asks for fresh figures: COMPLETION_STATS follows. */
     void (*ask_stats)(struct replica *replica);

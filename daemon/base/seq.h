@@ -44,16 +44,16 @@ struct seq_cache {
     bool reading;                /* and whether it is there */
     const struct seq *waits_for; /* one of those, that computes what this one needs first */
     uint32_t waits_blocks;       /* how many blocks of it that are */
-    uint32_t expected;           /* positions that it will find, as it looked when it began to wait */
-    uint32_t hit, hit_node;      /* blocks that it would find, */
-    uint64_t hit_version;        /* as of this state of the cache; 0: not looked for */
-    uint32_t node;               /* the deepest that it stands on */
-    uint32_t named, made;        /* blocks that were found or named; and those whose step is on */
+    uint32_t expected;      /* positions that it will find, as it looked when it began to wait */
+    uint32_t hit, hit_node; /* blocks that it would find, */
+    uint64_t hit_version;   /* as of this state of the cache; 0: not looked for */
+    uint32_t node;          /* the deepest that it stands on */
+    uint32_t named, made;   /* blocks that were found or named; and those whose step is on */
     uint32_t made_first, made_last; /* nodes of those between, a chain */
-    uint32_t names;              /* blocks whose names are known */
-    uint32_t found;              /* blocks that it began with */
-    uint32_t done;               /* blocks whose steps have ended */
-    bool stopped;                /* no more of it is kept until it starts again */
+    uint32_t names;                 /* blocks whose names are known */
+    uint32_t found;                 /* blocks that it began with */
+    uint32_t done;                  /* blocks whose steps have ended */
+    bool stopped;                   /* no more of it is kept until it starts again */
 };
 
 enum seq_state { SEQ_WAITING, SEQ_SENT, SEQ_RUNNING, SEQ_PREEMPTED, SEQ_ENDED };
@@ -155,3 +155,10 @@ struct seq {
     struct sched_share *siblings; /* what it has in common with others of its prompt, or NULL */
     struct seq_cache cache;
 };
+
+/* Whether it begins with what is cached: no job that gives something for every position does. */
+static inline bool seq_finds(const struct seq *seq)
+{
+    return seq->caches && (seq->params.job == JOB_GENERATE ||
+                           (seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_LAST));
+}

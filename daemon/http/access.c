@@ -129,8 +129,10 @@ bool access_user(struct exchange *exchange, const struct exchange_head *head)
     struct exchange_peer *peer = &exchange->peer;
     const char *name = head->user;
     peer->key_user = peer->user;
-    if (!name || exchange->route->open || peer->metrics_only)
+    if (!name || exchange->route->open || peer->metrics_only) {
+        exchange->sink.many = peer->key && web_access_trusts(options_of(exchange), peer->key);
         return true;
+    }
     if (!peer->key || !web_access_trusts(options_of(exchange), peer->key)) {
         refuse(exchange, 403, ERR_DENIED,
                "x-sluice-user: only who calls by a key of trusted-keys may name a user");

@@ -32,6 +32,11 @@ static void put_usage(struct json_writer *writer, const struct exchange *exchang
     if (exchange->query.kind != QUERY_EMBEDDING)
         json_put_uint(writer, "completion_tokens", exchange->completion_tokens);
     json_put_uint(writer, "total_tokens", exchange->prompt_tokens + exchange->completion_tokens);
+    if (exchange->cached_tokens > 0) {
+        json_open(writer, "prompt_tokens_details", '{');
+        json_put_uint(writer, "cached_tokens", exchange->cached_tokens);
+        json_close(writer, '}');
+    }
     json_close(writer, '}');
 }
 

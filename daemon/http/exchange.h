@@ -119,7 +119,7 @@ struct exchange {
     struct gpu_top *score_tops;   /* [of scores][query_score_tops()], where that is above 1 */
     size_t *score_starts;         /* where each prompt's are; the first token's is empty */
     uint32_t unended;             /* sequences that are not told to their end */
-    uint64_t prompt_tokens, completion_tokens;
+    uint64_t prompt_tokens, completion_tokens, cached_tokens;
 
     /* The answer. */
     unsigned status; /* 0: not known yet */

@@ -70,8 +70,8 @@ static int make_request(struct exchange *exchange, struct request_builder *build
     params.want_text = job == JOB_GENERATE;
     int rc = request_builder_phase(server, error);
     if (!rc)
-        rc = request_builder_open(builder, server, results > 0 ? results : 1, &params,
-                                  exchange->arrived_us, error);
+        rc = request_builder_open(builder, server, &exchange->sink, results > 0 ? results : 1,
+                                  &params, exchange->arrived_us, error);
     if (rc)
         return rc;
     struct request *request = builder->request;
@@ -177,11 +177,19 @@ static const char *loss_of(const struct exchange *exchange)
     return NULL;
 }
 
+/* Of a prompt, whose results count it once; the sequence has ended. */
+static uint32_t cached_of(const struct seq *seq)
+{
+    return seq->result == 0 ? seq->cached : 0;
+}
+
 static void answer(struct exchange *exchange)
 {
     struct request *request = exchange->request;
     bool embed = exchange->query.kind == QUERY_EMBEDDING;
     struct error error;
+    for (uint32_t i = 0; i < request->seq_count; i++)
+        exchange->cached_tokens += cached_of(&request->seqs[i]);
     for (uint32_t i = 0; !embed && i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
         if (!exchange->query.prompt_only) {
@@ -303,6 +311,7 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
                           .begin = !choice->begun,
                           .end = ended && all};
     exchange->completion_tokens += count;
+    exchange->cached_tokens += piece.end ? cached_of(seq) : 0;
     bool logprobs = seq->out_logprobs && count > 0;
     bool counted = count > 0 && (exchange->query.continuous_usage || exchange->query.token_ids);
     if (piece.length > 0 || piece.end || logprobs || counted || piece.begin)

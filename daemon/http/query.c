@@ -12,8 +12,8 @@
  * ignored. The rest stays for as long as the request. */
 static void keep_borrowed(struct query *query)
 {
-    const char *keys[8] = {"model", "stop", "logit_bias"};
-    size_t count = 3;
+    const char *keys[9] = {"model", "stop", "logit_bias", "cache_salt"};
+    size_t count = 4;
     if (query->prompts && query->prompts[0].text) {
         keys[count++] = "prompt";
         keys[count++] = "input";

@@ -263,6 +263,19 @@ static int read_priority(const struct reading *reading, const json *value)
     return rc;
 }
 
+static int read_cache(const struct reading *reading, const json *value)
+{
+    bool cache = true;
+    int rc = flag_of(reading, value, &cache);
+    reading->query->params.no_cache = !cache;
+    return rc;
+}
+
+static int read_cache_salt(const struct reading *reading, const json *value)
+{
+    return message_salt(value, &reading->query->params.cache_salt, reading->error);
+}
+
 static int read_deadline(const struct reading *reading, const json *value)
 {
     int64_t deadline;
@@ -294,11 +307,6 @@ static int read_chat(const struct reading *reading, const json *value)
 {
     bool known;
     return chat_prompt_field(&reading->query->chat, value, &known, reading->error);
-}
-
-static int read_string(const struct reading *reading, const json *value)
-{
-    return json_is_string(value) ? 0 : wrong(reading, "a string");
 }
 
 static int read_boolean(const struct reading *reading, const json *value)

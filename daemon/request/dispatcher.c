@@ -30,26 +30,40 @@ static struct seq *next(struct server *server)
     return NULL;
 }
 
-/* Where other results of its prompt were sent, and what of it they have in common. */
-static struct replica_common common_of(const struct server *server, const struct seq *seq)
+/* What of its prompt it need not read on a replica: other results of it were sent there, or it is
+ * cached. */
+static uint32_t had(const struct server *server, uint32_t replica, const struct seq *seq,
+                    bool expected)
 {
+    const struct replica *of = server->replicas[replica];
     const struct seq *first = seq - seq->result;
     uint32_t block = server->model.block_tokens;
-    if (seq->params.job != JOB_GENERATE || first->homes == 0 || block == 0)
-        return (struct replica_common){.len = 0};
-    return (struct replica_common){.len = (seq->prompt_len - 1) / block * block,
-                                   .homes = first->homes};
+    uint32_t blocks = block > 0 ? (seq->prompt_len - 1) / block : 0;
+    if (seq->params.job == JOB_GENERATE && first->homes >> replica & 1)
+        return blocks * block;
+    if (!seq_finds(seq) || blocks == 0)
+        return 0;
+    return of->api->cached(of, seq->keys, blocks, expected) * block;
+}
+
+static struct replica_common common_of(const struct server *server, const struct seq *seq)
+{
+    struct replica_common common = {.had = {0}};
+    for (uint32_t i = 0; i < server->replica_count; i++)
+        common.had[i] = had(server, i, seq, true);
+    return common;
 }
 
 static void send(struct server *server, struct replica *replica, struct seq *seq, uint64_t loss,
                  time_us now_us)
 {
-    struct replica_common common = common_of(server, seq);
     for (uint32_t i = 0; i < server->replica_count; i++)
         if (server->replicas[i] == replica) {
-            seq->had = common.homes >> i & 1 ? common.len : 0;
+            seq->had = had(server, i, seq, false);
             (seq - seq->result)->homes |= 1u << i;
         }
+    if (server->replica_count > 1 && seq->caches && seq->result == 0)
+        replica->api->expect(replica, seq->keys, seq->key_count);
     waiting_take(&server->waiting, seq, seq->prompt_len - seq->had + loss);
     if (seq_make_room(seq, server->model.hidden, &server->failure)) {
         seq->finish = FINISH_ERROR;

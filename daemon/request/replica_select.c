@@ -25,16 +25,15 @@ uint32_t replica_select(const struct replica_room *rooms, uint32_t count, uint32
                         const struct replica_common *common)
 {
     struct offer best = {.wait_us = 0};
-    uint32_t pick = REPLICA_NONE;
+    uint32_t pick = REPLICA_NONE, most = 0;
+    for (uint32_t i = 0; i < count; i++)
+        most = common->had[i] > most ? common->had[i] : most;
     for (uint32_t i = 0; i < count; i++) {
-        bool home = common->homes >> i & 1;
-        struct offer offer = {.wait_us = rooms[i].wait_us,
-                              .tokens = home ? prompt_len - common->len : prompt_len,
+        uint64_t more = most - common->had[i];
+        struct offer offer = {.wait_us = rooms[i].wait_us + more * rooms[i].token_ns / 1000,
+                              .tokens = prompt_len - common->had[i],
                               .kv_tokens = rooms[i].kv_tokens};
-        if (common->homes && !home)
-            offer.wait_us += common->len * rooms[i].token_ns / 1000;
-        if (!takes(&rooms[i], offer.tokens) ||
-            (pick != REPLICA_NONE && !is_better(&offer, &best)))
+        if (!takes(&rooms[i], offer.tokens) || (pick != REPLICA_NONE && !is_better(&offer, &best)))
             continue;
         best = offer;
         pick = i;

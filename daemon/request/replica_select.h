@@ -11,14 +11,16 @@
 
 #define REPLICA_NONE UINT32_MAX
 
-/* What of a prompt need not be read where other results of it were sent. */
+#define REPLICA_SELECT_MAX 16
+
+/* Tokens of a prompt, fewer than it has, that need not be read on each replica: other results of it
+ * were sent there, or it has or will have them cached. */
 struct replica_common {
-    uint32_t len;   /* prompt tokens, fewer than there are */
-    uint32_t homes; /* a bit for each such replica */
+    uint32_t had[REPLICA_SELECT_MAX];
 };
 
 /* The room's index: among those that take a sequence of so many prompt tokens, the shortest wait
- * first, reading what is had elsewhere included; then where less is to be read, then the most free
+ * first, reading what another has included; then where less is to be read, then the most free
  * KV; REPLICA_NONE when all are full. */
 uint32_t replica_select(const struct replica_room *rooms, uint32_t count, uint32_t prompt_len,
                         const struct replica_common *common);

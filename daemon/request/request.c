@@ -190,14 +190,15 @@ static size_t aligned(size_t size)
 
 /* Where each kind of results lies, one behind the other. */
 struct result_room {
-    size_t failure, tokens, logprobs, tops, scores, rows;
+    size_t failure, tokens, logprobs, tops, scores, rows, keys;
 };
 
 static struct result_room result_room(const struct seq *seq, uint32_t hidden)
 {
     /* At most 2^32 elements of some 160 bytes each: far from the end of size_t. */
     size_t count = seq_out_max(seq);
-    struct result_room room = {.failure = aligned(sizeof(*seq->failure))};
+    struct result_room room = {.failure = aligned(sizeof(*seq->failure)),
+                               .keys = seq->out_key_count * sizeof(*seq->out_keys)};
     if (seq->params.job == JOB_GENERATE) {
         room.tokens = aligned(count * sizeof(*seq->out_tokens));
         if (seq->sampling.logprobs >= 0)
@@ -216,7 +217,8 @@ static struct result_room result_room(const struct seq *seq, uint32_t hidden)
 
 static size_t room_size(const struct result_room *room)
 {
-    return room->failure + room->tokens + room->logprobs + room->tops + room->scores + room->rows;
+    return room->failure + room->tokens + room->logprobs + room->tops + room->scores + room->rows +
+           room->keys;
 }
 
 uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden)
@@ -250,6 +252,8 @@ int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
     out += room.tops;
     seq->out_scores = room.scores ? (struct message_score *)(void *)out : NULL;
     seq->out_rows = room.rows ? (float *)(void *)out : NULL;
+    out += room.scores + room.rows; /* a job has one of them */
+    seq->out_keys = room.keys ? (struct prefix_key *)(void *)out : NULL;
     return 0;
 }
 

@@ -43,6 +43,7 @@ struct response_sink {
     uint32_t running; /* sequences of it that a replica holds */
     uint64_t results; /* bytes of its results; see struct load */
     bool admin;       /* may ask for any priority */
+    bool many;        /* its user stands for several that are not named: they share by salt alone */
     struct waiting_conn waiting;
 };
 

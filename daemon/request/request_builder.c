@@ -43,16 +43,34 @@ struct message_limits request_builder_limits(const struct server *server)
     };
 }
 
-int request_builder_open(struct request_builder *builder, struct server *server, uint64_t sequences,
+/* With whom it shares what is cached: who gives the same salt, or has the same name in full. */
+static void find_root(struct request_builder *builder, const struct response_sink *sink,
+                      const struct request_params *params)
+{
+    const struct server *server = builder->server;
+    const char *salt = params->cache_salt ? params->cache_salt : sink->user->name;
+    if (!server->options->prefix_cache || server->model.block_tokens == 0 || params->no_cache ||
+        (sink->many && !params->cache_salt))
+        return;
+    builder->caches = true;
+    builder->root =
+        prefix_key_root(&server->model, server->loads,
+                        params->cache_salt ? PREFIX_GIVEN : PREFIX_USER, salt, strlen(salt));
+}
+
+int request_builder_open(struct request_builder *builder, struct server *server,
+                         const struct response_sink *sink, uint64_t sequences,
                          const struct request_params *params, time_us arrived_us,
                          struct error *error)
 {
     uint32_t most = server->limits.batch_max;
     *builder = (struct request_builder){.server = server};
+    find_root(builder, sink, params);
     int rc = request_make(sequences < most ? (uint32_t)sequences : most, &builder->request, error);
     if (rc)
         return rc;
     builder->request->params = *params;
+    builder->request->params.cache_salt = NULL; /* the document goes */
     builder->request->arrived_us = arrived_us;
     builder->request->deadline_us = request_deadline(params, arrived_us);
     return 0;
@@ -146,6 +164,30 @@ static int keep_tokens(struct request_builder *builder, const int32_t *tokens, u
     return 0;
 }
 
+/* Names of its whole blocks: those of the prompt, and how many may come behind. */
+static int add_names(struct request_builder *builder, const int32_t *tokens, uint32_t count,
+                     uint32_t first, struct error *error)
+{
+    const struct request *request = builder->request;
+    uint32_t block = builder->server->model.block_tokens;
+    if (!builder->caches)
+        return 0;
+    struct prefix_key *keys = request_keep(builder->request, (count / block + 1) * sizeof(*keys));
+    if (!keys)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the names of a prompt's blocks");
+    uint32_t blocks = prefix_keys(builder->root, tokens, count, block, keys);
+    for (uint32_t i = first; i < request->seq_count; i++) {
+        struct seq *seq = &request->seqs[i];
+        uint64_t end = (uint64_t)count + seq->sampling.max_tokens - 1;
+        seq->caches = true;
+        seq->key_root = builder->root;
+        seq->keys = keys;
+        seq->key_count = blocks;
+        seq->out_key_count = seq->params.job == JOB_GENERATE ? (uint32_t)(end / block) - blocks : 0;
+    }
+    return 0;
+}
+
 /* Its text, where text is wanted or is to be looked for stop strings. */
 static int add_text(struct request_builder *builder, const struct message_prompt *prompt,
                     uint32_t first, struct error *error)
@@ -186,6 +228,8 @@ int request_builder_prompt(struct request_builder *builder, struct message_promp
     if (!prompt->sampling.seed_given)
         prompt->sampling.seed = server_draw(server);
     rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
+    if (!rc)
+        rc = add_names(builder, kept, token_count, first, error);
     for (uint32_t i = first; !rc && i < request->seq_count; i++)
         builder->total += seq_tokens(&request->seqs[i]);
     return rc ? rc : add_text(builder, prompt, first, error);

@@ -22,6 +22,8 @@ struct request_builder {
     struct request
         *request;   /* owned until it is enqueued; the caller sets job, stream and the like */
     uint64_t total; /* what it counts in queue-tokens */
+    bool caches;    /* it finds what was computed before, and leaves its own, */
+    struct prefix_key root; /* of those who have this */
 };
 
 /* Whether new work is taken at all. */
@@ -32,7 +34,8 @@ struct sampling request_builder_defaults(const struct server *server);
 struct message_limits request_builder_limits(const struct server *server);
 
 /* sequences: how many are expected. */
-int request_builder_open(struct request_builder *builder, struct server *server, uint64_t sequences,
+int request_builder_open(struct request_builder *builder, struct server *server,
+                         const struct response_sink *sink, uint64_t sequences,
                          const struct request_params *params, time_us arrived_us,
                          struct error *error);
 /* What all outputs must be, before the first prompt; held by the request as well. NULL: nothing. */

@@ -76,6 +76,7 @@ void server_serve(struct server *server, const struct gpu_model *model, uint32_t
 {
     assert(replica_count > 0 && replica_count <= SERVER_REPLICAS_MAX);
     server->model = *model;
+    server->loads++;
     (void)model_names_read(&server->names, server->options->served_model_name, model->id,
                            NULL); /* options_check() has read it */
     snprintf(server->model.id, sizeof(server->model.id), "%s", server->names.names[0]);

@@ -35,7 +35,7 @@
 #include "daemon/worker/completion_queue.h"
 #include "protocol/message.h"
 
-#define SERVER_REPLICAS_MAX 16
+#define SERVER_REPLICAS_MAX REPLICA_SELECT_MAX
 /* Listening sockets, and how long the word about one is. */
 #define SERVER_SOCKETS_MAX 8
 #define SERVER_LOST_MAX 256
@@ -83,6 +83,7 @@ struct server {
     struct index by_id, by_client;
     uint64_t next_request, next_seq;
     uint64_t seed;           /* state of what draws seeds */
+    uint64_t loads; /* of models, since start: what one has cached is nothing to the next */
     uint32_t live_requests;  /* not freed */
     uint64_t live_sequences; /* accepted and not ended */
     double wait_us;          /* smoothed time between two sequences that leave the waiting queue */

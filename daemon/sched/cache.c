@@ -49,8 +49,8 @@ int cache_init(struct cache *cache, struct kv *kv, bool on)
     cache->blocks = calloc((size_t)cache->node_max * kv->group_count, sizeof(*cache->blocks));
     cache->buckets = malloc(buckets * sizeof(*cache->buckets));
     cache->heap = calloc(cache->node_max, sizeof(*cache->heap));
-    if (!cache->nodes || !cache->blocks || !cache->buckets || !cache->heap ||
-        !groups_init(cache) || prefix_hint_init(&cache->hint, cache->node_max) < 0) {
+    if (!cache->nodes || !cache->blocks || !cache->buckets || !cache->heap || !groups_init(cache) ||
+        prefix_hint_init(&cache->hint, cache->node_max) < 0) {
         cache_destroy(cache);
         return -ERR_NO_MEMORY;
     }
@@ -261,7 +261,8 @@ static uint32_t fit_window(const struct cache *cache, uint32_t group, uint32_t c
                            uint32_t *node)
 {
     uint32_t walk = *node;
-    for (uint32_t at = count; at > 0 && at > kv_first_seen(cache->kv, group, count * cache->kv->block_tokens); at--) {
+    for (uint32_t at = count;
+         at > 0 && at > kv_first_seen(cache->kv, group, count * cache->kv->block_tokens); at--) {
         uint32_t block = cache_block(cache, walk, group);
         walk = cache->nodes[walk].parent;
         if (block != KV_NONE)
@@ -336,18 +337,15 @@ static void node_drop(struct cache *cache, uint32_t node)
     cache->node_count--;
 }
 
-uint32_t cache_make(struct cache *cache, uint64_t maker, uint32_t depth)
+uint32_t cache_make(struct cache *cache, uint32_t depth)
 {
     if (cache->node_free == CACHE_NONE && !cache_drop_oldest(cache))
         return CACHE_NONE;
     uint32_t node = cache->node_free;
     cache->node_free = cache->nodes[node].next;
     cache->node_count++;
-    cache->nodes[node] = (struct cache_node){.maker = maker,
-                                             .parent = CACHE_NONE,
-                                             .next = CACHE_NONE,
-                                             .depth = depth,
-                                             .heap_at = CACHE_NONE};
+    cache->nodes[node] = (struct cache_node){
+        .parent = CACHE_NONE, .next = CACHE_NONE, .depth = depth, .heap_at = CACHE_NONE};
     for (uint32_t g = 0; g < cache->kv->group_count; g++)
         *block_at(cache, node, g) = KV_NONE;
     return node;
@@ -359,8 +357,7 @@ static void merge(struct cache *cache, uint32_t there, uint32_t made)
 {
     for (uint32_t g = 0; g < cache->kv->group_count; g++) {
         uint32_t old = cache_block(cache, there, g), fresh = cache_block(cache, made, g);
-        if (fresh == KV_NONE ||
-            (old != KV_NONE && cache->kv->group[g].references[old] > 1))
+        if (fresh == KV_NONE || (old != KV_NONE && cache->kv->group[g].references[old] > 1))
             continue;
         if (old != KV_NONE)
             strip(cache, there, g);
@@ -486,20 +483,20 @@ static const char *check_node(const struct cache *cache, uint32_t node)
 {
     const struct cache_node *entry = &cache->nodes[node];
     bool can_go = entry->named && entry->children == 0 && entry->users == 0;
-    if (can_go != (entry->heap_at != CACHE_NONE) ||
-        (can_go && cache->heap[entry->heap_at] != node))
+    if (can_go != (entry->heap_at != CACHE_NONE) || (can_go && cache->heap[entry->heap_at] != node))
         return "a cached block that is not used cannot be dropped, or one that is can";
     for (uint32_t g = 0; g < cache->kv->group_count; g++) {
         uint32_t block = cache_block(cache, node, g);
-        if (block != KV_NONE && (cache->owner[g][block] != node || !cache->kv->group[g].kept[block]))
+        if (block != KV_NONE &&
+            (cache->owner[g][block] != node || !cache->kv->group[g].kept[block]))
             return "a cached block is not kept";
         if (block == KV_NONE && entry->named && cache->kv->group[g].window == 0)
             return "a cached node lacks a block";
     }
-    const struct cache_node *above = entry->named && entry->parent != CACHE_NONE
-                                         ? &cache->nodes[entry->parent]
-                                         : NULL;
-    if (above != NULL && (!above->named || above->depth + 1 != entry->depth || above->children == 0))
+    const struct cache_node *above =
+        entry->named && entry->parent != CACHE_NONE ? &cache->nodes[entry->parent] : NULL;
+    if (above != NULL &&
+        (!above->named || above->depth + 1 != entry->depth || above->children == 0))
         return "a cached block stands behind one that is gone";
     return "";
 }
@@ -508,7 +505,8 @@ const char *cache_check(const struct cache *cache)
 {
     uint32_t named = 0, kept[GPU_GROUPS_MAX] = {0};
     for (uint32_t i = 0; i <= cache->mask && cache->node_max > 0; i++)
-        for (uint32_t node = cache->buckets[i]; node != CACHE_NONE; node = cache->nodes[node].next) {
+        for (uint32_t node = cache->buckets[i]; node != CACHE_NONE;
+             node = cache->nodes[node].next) {
             named++;
             if (*check_node(cache, node))
                 return check_node(cache, node);

@@ -14,7 +14,8 @@
  * Blocks of a group with a window go by themselves, too, where that group alone runs short: a hit
  * then ends where all blocks are that the next position sees.
  *
- * What leaves here is given up in node_drop() and strip() alone: there a further tier would take it.
+ * What leaves here is given up in node_drop() and strip() alone: there a further tier would take
+ * it.
  *
  * One thread (the worker's) but for the hint. All memory is taken by cache_init.
  */
@@ -30,7 +31,6 @@
 struct cache_node {
     struct prefix_key key;
     time_us used_us; /* last pinned, or given up by who pinned it, or a child of it */
-    uint64_t maker;  /* whose step computed it */
     uint32_t parent; /* or CACHE_NONE: the first block of a sequence */
     uint32_t next;   /* in its bucket; made: the maker's next; free: the next that is */
     uint32_t depth;  /* which block of a sequence */
@@ -52,8 +52,8 @@ struct cache {
     struct cache_node *nodes; /* [node_max] */
     uint32_t *blocks;         /* [node_max][group_count], KV_NONE: not there */
     uint32_t *buckets, mask;
-    uint32_t *heap, heap_count;        /* what can be dropped: the one to go first on top */
-    uint32_t *owner[GPU_GROUPS_MAX];   /* [blocks of the group]: the node that keeps it */
+    uint32_t *heap, heap_count;      /* what can be dropped: the one to go first on top */
+    uint32_t *owner[GPU_GROUPS_MAX]; /* [blocks of the group]: the node that keeps it */
     struct cache_window window[GPU_GROUPS_MAX];
     struct prefix_hint hint;
     uint64_t version;  /* another: something was named or given up since */
@@ -94,7 +94,7 @@ uint32_t cache_hit(struct cache *cache, const struct cache_names *names, uint32_
 uint32_t cache_in_use(struct cache *cache, const struct cache_names *names, uint32_t count);
 
 /* A node that is not named; CACHE_NONE: there is none, and none to be had. */
-uint32_t cache_make(struct cache *cache, uint64_t maker, uint32_t depth);
+uint32_t cache_make(struct cache *cache, uint32_t depth);
 /* It keeps this block. */
 void cache_keep(struct cache *cache, uint32_t node, uint32_t group, uint32_t block);
 /* It can be found behind its parent. Where one of that name is there that one stays, which takes

@@ -78,8 +78,9 @@ void kv_keep_end(struct kv *kv, uint32_t group, uint32_t block);
 /* Undoes a kv_take or a kv_share that no step has seen. */
 void kv_put_back(struct kv *kv, uint32_t group, uint32_t block);
 /* All references to `from` but one go over to `to`, which was just taken: whoever names the one
- * names the other from now on. The one left is for the step that copies, as is the one that `to` had,
- * so that it stays whoever gives it up until then. kv_move_back() undoes it and puts `to` back. */
+ * names the other from now on. The one left is for the step that copies, as is the one that `to`
+ * had, so that it stays whoever gives it up until then. kv_move_back() undoes it and puts `to`
+ * back. */
 void kv_move(struct kv *kv, uint32_t group, uint32_t from, uint32_t to);
 void kv_move_back(struct kv *kv, uint32_t group, uint32_t from, uint32_t to);
 /* The step that copies was submitted, which gives both of its references up. */

@@ -2,10 +2,11 @@
  * no clock; memory of the device is asked for through two callbacks, ended and progressed sequences
  * are told through two more, so that a test or a simulation can stand in for all of them.
  *
- * One invariant holds between calls: computed <= len. `computed` (seq.num_computed) counts positions
- * whose KV is written by the steps that were submitted; `len` counts tokens that are known or being
- * sampled: prompt, results, and rows in flight that sample. A row takes it nearer to `len`, one that
- * reaches it samples, and `len` grows. So the phases are no more than how far behind a sequence is:
+ * One invariant holds between calls: computed <= len. `computed` (seq.num_computed) counts
+ * positions whose KV is written by the steps that were submitted; `len` counts tokens that are
+ * known or being sampled: prompt, results, and rows in flight that sample. A row takes it nearer to
+ * `len`, one that reaches it samples, and `len` grows. So the phases are no more than how far
+ * behind a sequence is:
  *  - waiting: computed = 0, nothing in flight;
  *  - prefill: computed < len = what is to be read, which is prompt and all results so far; it
  *    begins with what another sequence of the same prompt has computed;
@@ -48,10 +49,10 @@
  * the others are passed over where they wait, and then start with its whole blocks, which are
  * counted and which nobody writes any more.
  *
- * What was computed is kept while nobody needs its memory, and found again (sched_cache.c, cache.h):
- * a sequence begins behind the whole blocks that are there, and waits for one that came before it
- * and is reading what both begin with. Blocks that only the cache holds are taken back when blocks
- * run short, before anybody gives way.
+ * What was computed is kept while nobody needs its memory, and found again (sched_cache.c,
+ * cache.h): a sequence begins behind the whole blocks that are there, and waits for one that came
+ * before it and is reading what both begin with. Blocks that only the cache holds are taken back
+ * when blocks run short, before anybody gives way.
  *
  * A sequence that the loop sent before its turn (seq.owed) is the first that waits. When it cannot
  * start, one of those whom the loop named gives its slot and its blocks up, once, as for KV below.
@@ -73,9 +74,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/base/stats.h"
 #include "daemon/base/replica_api.h"
 #include "daemon/base/seq.h"
+#include "daemon/base/stats.h"
 #include "daemon/sched/cache.h"
 #include "daemon/sched/cost.h"
 #include "daemon/sched/kv.h"

@@ -12,7 +12,8 @@
  * Waited for. Who reads a prompt is on `readers` as long as whole blocks of it are to come. A
  * sequence that waits and has the next of those in common with an older one there is passed over
  * until that has computed what both need. It waits for older ones alone, each of which goes on or
- * leaves the list, so that nobody waits for ever; and whoever leaves it lets those that waited go on.
+ * leaves the list, so that nobody waits for ever; and whoever leaves it lets those that waited go
+ * on.
  *
  * Given up. When blocks run short, when a step was refused memory, and cache_idle_release_us after
  * their last use. */
@@ -20,23 +21,14 @@
 
 #include "daemon/sched/sched_inner.h"
 
-#define EXPIRE_MOST 4096u    /* nodes given up in one turn */
-#define EXPIRE_US 1000000u   /* those that are due within a second, or ... */
-#define EXPIRE_SHARE 16u     /* ... this part of the time that they stay, go with the first */
+#define EXPIRE_MOST 4096u  /* nodes given up in one turn */
+#define EXPIRE_US 1000000u /* those that are due within a second, or ... */
+#define EXPIRE_SHARE 16u   /* ... this part of the time that they stay, go with the first */
 
 static struct cache_names names_of(const struct seq *seq)
 {
     return (struct cache_names){
         .prompt = seq->keys, .out = seq->out_keys, .prompt_count = seq->key_count};
-}
-
-/* Whether it may leave positions out. */
-bool sched_cache_finds(const struct seq *seq)
-{
-    if (!seq->caches)
-        return false;
-    return seq->params.job == JOB_GENERATE ||
-           (seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_LAST);
 }
 
 /* Blocks of its prompt that it computes whole. */
@@ -77,7 +69,7 @@ static uint32_t most(const struct sched *sched, const struct seq *seq)
 uint32_t sched_cache_hit(struct sched *sched, struct seq *seq)
 {
     struct seq_cache *cache = &seq->cache;
-    if (!sched_cache_finds(seq) || sched->cache.node_max == 0)
+    if (!seq_finds(seq) || sched->cache.node_max == 0)
         return 0;
     if (cache->hit_version != sched->cache.version + 1) {
         struct cache_names names = names_of(seq);
@@ -113,7 +105,7 @@ static uint32_t in_common(const struct seq *a, const struct seq *b, uint32_t cou
 void sched_cache_expect(struct sched *sched, struct seq *seq)
 {
     uint32_t blocks = sched_cache_hit(sched, seq);
-    if (!sched_cache_finds(seq) || sched->cache.node_max == 0)
+    if (!seq_finds(seq) || sched->cache.node_max == 0)
         return;
     list_each(link, &sched->readers)
     {
@@ -152,7 +144,7 @@ bool sched_cache_waits(struct sched *sched, struct seq *seq)
     if (cache->waits_for != NULL && cache->waits_for->cache.done < cache->waits_blocks)
         return true;
     cache->waits_for = NULL;
-    if (!sched_cache_finds(seq) || list_empty(&sched->readers))
+    if (!seq_finds(seq) || list_empty(&sched->readers))
         return false;
     uint32_t hit = sched_cache_hit(sched, seq);
     uint32_t limit = sched_min(most(sched, seq), seq->key_count);
@@ -267,7 +259,7 @@ static void make_node(struct sched *sched, struct seq *seq)
 {
     struct seq_cache *cache = &seq->cache;
     const struct kv_table *table = sched_table(sched, seq);
-    uint32_t node = cache_make(&sched->cache, seq->order, cache->made);
+    uint32_t node = cache_make(&sched->cache, cache->made);
     if (node == CACHE_NONE) {
         cache->stopped = true;
         return;
@@ -396,8 +388,7 @@ void sched_cache_spoiled(struct sched *sched, struct seq *seq)
     if (seq->caches && seq->cache.named > 0)
         node = cache_find(&sched->cache, cache_name_of(&names, seq->cache.named - 1));
     sched_cache_released(sched, seq);
-    while (node != CACHE_NONE && sched->cache.nodes[node].maker == seq->order &&
-           cache_is_idle(&sched->cache, node)) {
+    while (node != CACHE_NONE && cache_is_idle(&sched->cache, node)) {
         uint32_t parent = sched->cache.nodes[node].parent;
         cache_drop(&sched->cache, node);
         node = parent;

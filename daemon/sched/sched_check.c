@@ -85,8 +85,8 @@ static double parts_of(const struct kv_group *group, const struct kv_run *run)
 }
 
 /* A block that several hold lies wholly below what the sequence has computed: nobody writes it any
- * more. What sequences have of each other, and not by way of the cache, lies below the last token of
- * the prompt. */
+ * more. What sequences have of each other, and not by way of the cache, lies below the last token
+ * of the prompt. */
 static bool writes_none(const struct sched *sched, const struct seq *seq, uint32_t g)
 {
     const struct kv_run *run = &sched->tables[seq->slot].group[g];

@@ -46,7 +46,7 @@ static void count_open(struct sched *sched, struct seq *seq)
     bool shares = found == 0 && seq->num_computed > 0;
     if (shares)
         stats->prompt_tokens_shared_total += seq->num_computed;
-    else if (sched_cache_finds(seq) && sched->cache.node_max > 0) {
+    else if (seq_finds(seq) && sched->cache.node_max > 0) {
         stats->prompt_tokens_cached_total += found;
         stats->cache_hits_total += found > 0;
         stats->cache_misses_total += found == 0;

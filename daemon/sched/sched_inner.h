@@ -96,7 +96,8 @@ void sched_undo_moves(struct sched *sched, struct sched_step *step);
 /* A sequence comes, and goes: with its prompt's others. */
 void sched_share_join(struct sched *sched, struct seq *seq);
 void sched_share_leave(struct sched *sched, struct seq *seq);
-/* The first that waits and need not wait for another to read its prompt, or a part of it; or NULL. */
+/* The first that waits and need not wait for another to read its prompt, or a part of it; or NULL.
+ */
 struct seq *sched_share_next(struct sched *sched);
 /* Blocks that it would start with, now, and that others hold as well. */
 uint32_t sched_share_blocks(struct sched *sched, struct seq *seq, uint32_t g);
@@ -129,8 +130,6 @@ static inline uint32_t sched_share_part(const struct seq *seq)
 void sched_cache_join(struct seq *seq); /* it comes */
 /* It waits from now on: how much it may find is guessed. */
 void sched_cache_expect(struct sched *sched, struct seq *seq);
-/* Whether it looks for anything: no job that gives something for every position does. */
-bool sched_cache_finds(const struct seq *seq);
 /* One that was here first computes what it would need next. */
 bool sched_cache_waits(struct sched *sched, struct seq *seq);
 /* Blocks that it would begin with, now; and how many of them are held anyway. */

@@ -23,6 +23,13 @@ struct forecast {
     uint32_t position; /* of the first prompt's tokens on average */
 };
 
+/* Of its prompt; less what it will find, where it waits. */
+static uint32_t to_compute(const struct seq *seq)
+{
+    uint32_t left = seq->prefill_len - seq->num_computed;
+    return seq->phase == PHASE_WAITING ? left - sched_min(left, seq->cache.expected) : left;
+}
+
 /* The part of its target that the most urgent first token of the list takes, when prompt tokens
  * take so long each; adds the list's tokens to *ahead. */
 static double urgency_of(const struct forecast *forecast, const struct list *list, double token_us,
@@ -35,7 +42,7 @@ static double urgency_of(const struct forecast *forecast, const struct list *lis
         const struct seq_stamps *stamps = &seq->stamps;
         /* After a preemption it is the next token that is waited for. */
         time_us since = stamps->last_token_us != 0 ? stamps->last_token_us : seq->arrived_us;
-        *ahead += seq->prefill_len - seq->num_computed;
+        *ahead += to_compute(seq);
         double us =
             (double)forecast->now_us - (double)since + forecast->flight_us + *ahead * token_us;
         most = fmax(most, us / fmax(seq->prefill_len, TARGET_TOKENS));

@@ -82,8 +82,7 @@ static bool evict(struct sched *sched, uint32_t g)
 static uint32_t take(struct sched *sched, uint32_t g, time_us now_us)
 {
     uint32_t block = kv_take(&sched->kv, g);
-    if (block == KV_NONE &&
-        (spare_victim(sched, g) || grow(sched, g, now_us) || evict(sched, g)))
+    if (block == KV_NONE && (spare_victim(sched, g) || grow(sched, g, now_us) || evict(sched, g)))
         block = kv_take(&sched->kv, g);
     return block;
 }
@@ -240,8 +239,7 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
     }
 }
 
-bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised,
-                     time_us now_us)
+bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised, time_us now_us)
 {
     if (sched->slot_count == 0)
         return true;

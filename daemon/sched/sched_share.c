@@ -223,7 +223,8 @@ bool sched_share_fits(struct sched *sched, const struct sched_step *step, struct
            step->plan.id_count + ids <= sched->limits.ids_max;
 }
 
-/* It begins with what is cached; the others wait for it, if only until its first row is submitted. */
+/* It begins with what is cached; the others wait for it, if only until its first row is submitted.
+ */
 static void begin_alone(struct sched *sched, struct sched_step *step, struct seq *seq)
 {
     struct sched_share *share = seq->siblings;

@@ -13,6 +13,7 @@
 
 #include "daemon/base/api_key.h"
 #include "daemon/base/option.h"
+#include "daemon/base/prefix_key.h"
 #include "daemon/net/listen.h"
 #include "daemon/sched/kv.h"
 #include "daemon/service/check_text.h"
@@ -390,9 +391,11 @@ static int printed(int code)
 static int act(struct service *service, const struct option_command *command,
                struct command_line *line)
 {
+    static char output[1u << 16]; /* written at the end, which then knows why it cannot be */
     struct options *options = service->options;
     struct error error;
     int code = 0;
+    (void)setvbuf(stdout, output, _IOFBF, sizeof(output));
     if (command->version) {
         printf("sluiced %s\n", SLUICE_VERSION);
     } else if (command->help) {
@@ -421,6 +424,7 @@ int service_main(int argc, char **argv, char **environment)
     struct error error;
     char unknown[64];
     keys_set_secret(random_seed(), random_seed()); /* options name users, too */
+    prefix_key_set_secret(random_seed(), random_seed());
     int rc = options_load(argc, argv, environment, &service.options, &command, unknown, &error);
     if (rc)
         return complain(rc, &error);

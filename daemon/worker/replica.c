@@ -25,6 +25,17 @@ static void cancel(struct replica *replica, struct seq *seq)
     worker_cancel(of(replica)->worker, seq);
 }
 
+static uint32_t cached(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
+                       bool expected)
+{
+    return prefix_hint_count(worker_hint(of(replica)->worker), keys, count, expected);
+}
+
+static void expect(struct replica *replica, const struct prefix_key *keys, uint32_t count)
+{
+    prefix_hint_expect(worker_hint(of(replica)->worker), keys, count);
+}
+
 static void wake(struct replica *replica)
 {
     worker_wake(of(replica)->worker);
@@ -86,6 +97,8 @@ static bool healthy(const struct replica *replica, time_us now_us)
 static const struct replica_api replica_api = {.room = room,
                                                .send = send,
                                                .cancel = cancel,
+                                               .cached = cached,
+                                               .expect = expect,
                                                .wake = wake,
                                                .ask_stats = ask_stats,
                                                .stats = stats,
@@ -105,6 +118,8 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                   .chunk_every = CHUNK_EVERY,
                   /* Giving back takes its time, too: it is done within the time that was asked. */
                   .kv_idle_release_us = options->kv_idle_release - options->kv_idle_release / 10,
+                  .prefix_cache = options->prefix_cache,
+                  .cache_idle_release_us = options->cache_idle_release,
                   .stall_us = KV_STALL_US},
         .step_timeout_us = options->step_timeout,
         .ranks = model->ranks,
@@ -121,8 +136,8 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
         rc = trace_make((uint32_t)options->profile_steps, model->ranks, &replica->trace, error);
     worker_options.trace = replica->trace;
     if (!rc)
-        rc = worker_create(gpu, engine, model, limits, &worker_options, completions, &replica->worker,
-                           error);
+        rc = worker_create(gpu, engine, model, limits, &worker_options, completions,
+                           &replica->worker, error);
     if (rc) {
         trace_free(replica->trace);
         free(replica);

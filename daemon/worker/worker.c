@@ -79,6 +79,11 @@ void worker_send(struct worker *worker, struct seq *seq)
     mailbox_push(&worker->in, &seq->in_link);
 }
 
+struct prefix_hint *worker_hint(struct worker *worker)
+{
+    return &worker->sched.cache.hint;
+}
+
 void worker_cancel(struct worker *worker, struct seq *seq)
 {
     mailbox_push(&worker->cancels, &seq->cancel_link);

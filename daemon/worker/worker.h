@@ -59,6 +59,8 @@ int worker_start(struct worker *worker, struct error *error);
 /* Loop thread. Moves the sequence to the worker, which is ready; the seq's worker-only part is
  * zero, its output arrays are there. The worker looks after worker_wake. */
 void worker_send(struct worker *worker, struct seq *seq);
+/* Loop thread. What is cached here, about. */
+struct prefix_hint *worker_hint(struct worker *worker);
 /* Loop thread. seq->cancel_reason is set; once per sequence, after worker_send; worker_wake
  * follows. */
 void worker_cancel(struct worker *worker, struct seq *seq);

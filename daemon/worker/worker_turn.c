@@ -278,10 +278,11 @@ static void fill_gauges(struct worker *worker)
     list_each(link, &sched->preempted) stats->starting++;
     list_each(link, &sched->last) stats->running++;
     stats->steps_in_flight = sched_in_flight(sched);
-    stats->kv_blocks_used = stats->kv_blocks_cached = stats->kv_blocks_free = stats->kv_blocks_max = stats->kv_slabs = 0;
+    stats->kv_blocks_used = stats->kv_blocks_cached = stats->kv_blocks_free = stats->kv_blocks_max =
+        stats->kv_slabs = 0;
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         const struct kv_group *group = &sched->kv.group[g];
-        stats->kv_blocks_used += group->used;
+        stats->kv_blocks_used += group->used - group->alone;
         stats->kv_blocks_cached += group->alone;
         stats->kv_blocks_free += (uint64_t)group->slabs * group->slab_blocks - group->used;
         stats->kv_blocks_max += (uint64_t)group->slabs_max * group->slab_blocks;

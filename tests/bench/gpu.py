@@ -34,6 +34,8 @@ SMALL_KV_BYTES = 32768
 # A synthetic shape of each family beside Llama (gpu/models/synthetic.c); a new family adds its shape's name.
 FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b", "olmo-2-7b", "glm-4-9b-chat",
             "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b")
+NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to measure their reading
+
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
 
 limits, table, failures = {"flops": 738e12}, [], []
@@ -128,6 +130,7 @@ class Poll:
         counters = answer["counters"]
         self.at_us, self.gauges = answer["uptime_us"], answer["gauges"]
         self.steps, self.ahead = counters["steps_total"], counters["steps_ahead_total"]
+        self.counters = counters
         self.prompt, self.generated = counters["prompt_tokens_total"], counters["generated_tokens_total"]
         self.ended = counters["finished_length_total"]
         self.hist = {name: Hist.of(answer, name) for name in self.HISTS}
@@ -297,6 +300,27 @@ def first_token(daemon):
         "8 / 15 ms", p50 <= 8 and p99 <= 15, "4")
 
 
+def cached_prompt(build, options):
+    """A prompt of 8,192 tokens of which 8,064 were read before, and one of which nothing was: each the median of 20."""
+    daemon = Daemon(build, "synthetic:llama-3.1-8b", *options)
+    attempt("warm-up", daemon.run, prompts(64, 128, 8))
+
+    def ask(lines):
+        before = daemon.control.stats()
+        for line in lines:
+            daemon.client([line]).wait()
+        after = daemon.control.stats()
+        cached = after.counters["prompt_tokens_cached_total"] - before.counters["prompt_tokens_cached_total"]
+        return after.since(before, "time_to_first_token").at(0.5) / 1000, cached // len(lines)
+    cold, none = ask([line for i in range(20) for line in prompts(1, 8192, 1, 5000 + i)])
+    beginning = prompts(1, 8064, 1, 7000)[0]["tokens"]
+    ask([{"tokens": beginning + [1], "max_tokens": 1, "ignore_eos": True}])
+    warm, most = ask([dict(line, tokens=beginning + line["tokens"]) for i in range(20) for line in prompts(1, 128, 1, 8000 + i)])
+    daemon.stop()
+    row("first token of 8,192 tokens, 8,064 of them cached", f"{warm:.2f} ms ({most} cached; {cold:.1f} ms with {none})",
+        "12 ms", warm <= 12 and most == 8064 and none == 0)
+
+
 def very_first(daemon):
     """Before any other request; the daemon has just come up."""
     before = daemon.control.stats()
@@ -420,7 +444,7 @@ def families_run(build, names, options):
     for name in names:
         daemon = None
         try:
-            daemon = Daemon(build, "synthetic:" + name, *options)
+            daemon = Daemon(build, "synthetic:" + name, *NO_CACHE, *options)
             family(daemon)
         except Exception as error:
             row(name, f"failed: {error}", "", False, kept="gpu-families")
@@ -432,7 +456,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
-    parser.add_argument("--only", default="", help=", ".join(["kernels, 1b, first, latency, families", *LARGE, *LATENCY,
+    parser.add_argument("--only", default="", help=", ".join(["kernels, 1b, first, cached, latency, families", *LARGE, *LATENCY,
                                                           *FAMILIES]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
@@ -447,15 +471,17 @@ def main():
     families = [name for name in FAMILIES if not only or "families" in only or name in only]
     wanted = [name for name in LARGE if not only or name in only or families and name == str(FAMILY_ROWS)]
     if wanted or "first" in only:
-        daemon = Daemon(build, "synthetic:llama-3.1-8b", *options)
+        daemon = Daemon(build, "synthetic:llama-3.1-8b", *NO_CACHE, *options)
         if not only or "first" in only:
             attempt("first", very_first, daemon)
         attempt("warm-up", daemon.run, prompts(256, 128, 8))
         for name in wanted:
             attempt(name, LARGE[name], daemon)
         daemon.stop()
+    if not only or "cached" in only:
+        attempt("cached", cached_prompt, build, options)
     if not only or "1b" in only:
-        daemon = Daemon(build, "synthetic:llama-3.2-1b", *options)
+        daemon = Daemon(build, "synthetic:llama-3.2-1b", *NO_CACHE, *options)
         attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)
         daemon.stop()
     latency_run(build, [name for name in LATENCY if not only or "latency" in only or name in only], args, options)

@@ -1,6 +1,7 @@
 /* From the program to the device and back: sluice against a real sluiced that serves synthetic:null
  * on the CPU, with a queue far smaller than what is asked of it. */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,58 @@ START_TEST(every_job_answers_by_the_rule)
 }
 END_TEST
 
+/* How many of the 40 tokens of the prompt the daemon had computed before. */
+static int cached_of(const char *option, const char *value)
+{
+    char prompt[41];
+    memset(prompt, 'x', 40);
+    prompt[40] = 0;
+    program_run(&program, "generate", "--json", "--max-tokens", "1", "--prompt", prompt, option,
+                value, NULL);
+    ck_assert_msg(program.status == 0, "%s", program.err_text);
+    json *result = parse_line(program.out_text);
+    const json *cached = json_get(json_get(result, "usage"), "cached_tokens");
+    int count = cached ? (int)json_number(cached) : 0;
+    json_free(result);
+    return count;
+}
+
+/* A line of a file: the field is called as the protocols call it. */
+static bool line_finds(const char *fields)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/line.jsonl", spawn.directory);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, "{\"prompt\":\"%040d\",\"max_tokens\":1%s}\n", 7, fields);
+    fclose(file);
+    program_run(&program, "generate", "--json", "--file", path, NULL);
+    unlink(path);
+    ck_assert_msg(program.status == 0, "%s", program.err_text);
+    return strstr(program.out_text, "cached_tokens") != NULL;
+}
+
+START_TEST(what_was_computed_is_found_by_who_asks_alike)
+{
+    ck_assert_int_eq(cached_of("--no-cache", NULL), 0);
+    ck_assert_int_eq(cached_of("--no-cache", NULL), 0);
+    ck_assert_int_eq(cached_of("--cache-salt", "a"), 0);
+    ck_assert_int_eq(cached_of("--cache-salt", "a"), 32);
+    ck_assert_int_eq(cached_of("--cache-salt", "b"), 0);
+    ck_assert_int_eq(cached_of("--priority", "0"), 0);
+    ck_assert_int_eq(cached_of("--priority", "0"), 32);
+    ck_assert_int_eq(cached_of("--no-cache", NULL), 0);
+    ck_assert(!line_finds(""));
+    ck_assert(line_finds(",\"cache\":true"));
+    ck_assert(!line_finds(",\"cache\":false"));
+    ck_assert(!line_finds(",\"cache_salt\":\"c\""));
+    ck_assert(line_finds(",\"cache_salt\":\"c\""));
+    program_run(&program, "generate", "--tokens", "1", "--cache-salt", "", NULL);
+    ck_assert_int_eq(program.status, 2);
+    ck_assert_ptr_nonnull(strstr(program.err_text, "cache_salt must have 1 to 256 bytes"));
+}
+END_TEST
+
 START_TEST(a_text_is_answered_by_a_text)
 {
     static const char prompt[] = "12+30=";
@@ -193,6 +246,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_file_longer_than_the_queue_is_answered_in_order_by_the_rule);
     tcase_add_test(tcase, every_job_answers_by_the_rule);
+    tcase_add_test(tcase, what_was_computed_is_found_by_who_asks_alike);
     tcase_add_test(tcase, a_text_is_answered_by_a_text);
     tcase_add_test(tcase, an_interrupted_program_leaves_nothing_running);
     tcase_add_test(tcase, refusals_have_their_status);

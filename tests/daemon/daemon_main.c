@@ -25,6 +25,7 @@ int main(void)
     srunner_add_suite(runner, result_suite());
     srunner_add_suite(runner, server_suite());
     srunner_add_suite(runner, service_suite());
+    srunner_add_suite(runner, cache_suite());
     srunner_add_suite(runner, share_suite());
     srunner_add_suite(runner, standard_suite());
     srunner_add_suite(runner, trace_suite());

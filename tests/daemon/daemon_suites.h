@@ -23,6 +23,7 @@ Suite *reach_suite(void);
 Suite *result_suite(void);
 Suite *server_suite(void);
 Suite *service_suite(void);
+Suite *cache_suite(void);
 Suite *share_suite(void);
 Suite *standard_suite(void);
 Suite *trace_suite(void);

@@ -8,7 +8,7 @@ sluice_test(steady
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_count_heap(test_steady)
 sluice_test(one_prompt
-    SOURCES worker/one_prompt_test.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c
+    SOURCES worker/one_prompt_test.c worker/cache_bits_test.c rig/worker_rig.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_test(constrained
     SOURCES worker/constrained_test.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c

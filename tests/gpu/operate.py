@@ -37,6 +37,7 @@ ONE_GPU = ("--gpus", "0")  # of however many there are: what is counted here is 
 FAULTS = os.path.join(BUILD, "tests/gpu/fault")
 VERBOSE = bool(os.environ.get("OPERATE_VERBOSE"))
 IDLE_S = 5.0  # kv-idle-release
+CACHE_IDLE = ("--cache-idle-release", "4s")  # what is cached goes no later
 SLAB = 64 << 20
 MIB, GIB = 1 << 20, 1 << 30
 rng = random.Random(5)
@@ -308,7 +309,7 @@ def idle_ticks(daemon, seconds=60):
 
 def memory():
     free_before = gpu_free()
-    daemon = Daemon(BUILD, MODEL, *ONE_GPU, modules=FAULTS, environment={"SLUICE_TEST_BUCKETS": "1"})
+    daemon = Daemon(BUILD, MODEL, *ONE_GPU, *CACHE_IDLE, modules=FAULTS, environment={"SLUICE_TEST_BUCKETS": "1"})
     free_idle = memory_after_buckets(daemon, free_before)
     burst(daemon, free_idle)
     one_of_64(daemon)
@@ -316,7 +317,7 @@ def memory():
 
 
 def idle():
-    daemon = Daemon(BUILD, MODEL, *ONE_GPU)
+    daemon = Daemon(BUILD, MODEL, *ONE_GPU, *CACHE_IDLE)
     daemon.run("generate", lines(64, 64, 64))
     time.sleep(IDLE_S + 1)
     idle_ticks(daemon)

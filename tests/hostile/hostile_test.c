@@ -49,6 +49,8 @@ static void setup(void)
                                             "16KiB",
                                             "--kv-idle-release",
                                             "100ms",
+                                            "--cache-idle-release",
+                                            "100ms",
                                             NULL};
     spawn_make(&scene.spawn);
     scene_start(&scene, arguments, NULL);

@@ -130,6 +130,8 @@ void http_start(const char *model, const char *input_max, const struct canary_so
                                      input_max,
                                      "--kv-idle-release",
                                      "100ms",
+                                     "--cache-idle-release",
+                                     "100ms",
                                      "--cpu-threads",
                                      "1",
                                      "--insecure-loopback",

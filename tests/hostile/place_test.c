@@ -19,10 +19,19 @@
 
 static struct scene scene;
 static char folder[80];
-static const char *const null_model[] = {"--model",       "synthetic:null", "--device",
-                                         "cpu",           "--log-level",    "debug",
-                                         "--cpu-threads", "1",              "--kv-idle-release",
-                                         "100ms",         NULL};
+static const char *const null_model[] = {"--model",
+                                         "synthetic:null",
+                                         "--device",
+                                         "cpu",
+                                         "--log-level",
+                                         "debug",
+                                         "--cpu-threads",
+                                         "1",
+                                         "--kv-idle-release",
+                                         "100ms",
+                                         "--cache-idle-release",
+                                         "100ms",
+                                         NULL};
 
 static void setup(void)
 {

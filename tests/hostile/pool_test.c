@@ -50,6 +50,8 @@ static void start(const char *queue_sequences)
                                      "600s",
                                      "--kv-idle-release",
                                      "100ms",
+                                     "--cache-idle-release",
+                                     "100ms",
                                      NULL};
     spawn_make(&scene.spawn);
     snprintf(model, sizeof(model), "%s/model", scene.spawn.directory);

@@ -16,9 +16,18 @@
 
 static struct scene scene;
 static struct program program;
-static const char *const null_model[] = {"--model",         "synthetic:null",    "--device", "cpu",
-                                         "--log-level",     "debug",             "--cpu-threads",
-                                         "1",               "--kv-idle-release", "100ms",
+static const char *const null_model[] = {"--model",
+                                         "synthetic:null",
+                                         "--device",
+                                         "cpu",
+                                         "--log-level",
+                                         "debug",
+                                         "--cpu-threads",
+                                         "1",
+                                         "--kv-idle-release",
+                                         "100ms",
+                                         "--cache-idle-release",
+                                         "100ms",
                                          NULL};
 
 static void setup(void)

@@ -287,6 +287,42 @@ START_TEST(a_trusted_key_may_name_its_user_and_nobody_else)
 }
 END_TEST
 
+/* Whether what it computes is kept, for the user or the salt. */
+static bool caches(const char *authorization, const char *user, const char *body)
+{
+    struct caller caller;
+    const struct exchange_head head = {.method = "POST",
+                                       .path = "/v1/completions",
+                                       .host = "localhost",
+                                       .content_type = "application/json",
+                                       .authorization = authorization,
+                                       .user = user};
+    call_as(&site, &caller, &tcp, &head, body);
+    ck_assert_ptr_nonnull(caller.exchange->request);
+    bool kept = caller.exchange->request->seqs[0].caches;
+    site_finish(&site);
+    caller_free(&caller);
+    return kept;
+}
+
+/* A router asks for many: what it does not tell apart is not shared. */
+START_TEST(behind_a_trusted_key_users_and_salts_share_and_nobody_else)
+{
+    static const char plain[] = "{\"prompt\":\"ABC\",\"max_tokens\":1}",
+                      salted[] = "{\"prompt\":\"ABC\",\"max_tokens\":1,\"cache_salt\":\"s\"}",
+                      none[] = "{\"prompt\":\"ABC\",\"max_tokens\":1,\"cache\":false,"
+                               "\"cache_salt\":\"s\"}";
+    site.world.server.model.block_tokens = 4;
+    world_set(&site.world, "trusted-keys", "web");
+    ck_assert(!caches("Bearer secret", NULL, plain));
+    ck_assert(caches("Bearer secret", "ann", plain));
+    ck_assert(caches("Bearer secret", NULL, salted));
+    ck_assert(!caches("Bearer secret", NULL, none));
+    ck_assert(!caches("Bearer secret", "ann", none));
+    ck_assert(caches("Bearer second", NULL, plain)); /* not trusted: it is one user */
+}
+END_TEST
+
 static unsigned ask_with_priority(const char *user)
 {
     struct caller caller;
@@ -338,6 +374,7 @@ Suite *access_suite(void)
     tcase_add_test(tests, headers_of_a_preflight_are_bounded);
     tcase_add_loop_test(tests, a_trusted_key_may_name_its_user_and_nobody_else, 0, COUNT(named));
     tcase_add_test(tests, users_of_a_trusted_key_have_its_grants_or_their_own);
+    tcase_add_test(tests, behind_a_trusted_key_users_and_salts_share_and_nobody_else);
     suite_add_tcase(suite, tests);
     return suite;
 }

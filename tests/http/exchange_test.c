@@ -447,6 +447,7 @@ static const char *const bad_keys[] = {"",
                                        " key\n",
                                        "a\033[2Jb key\n",
                                        "\377 key\n",
+                                       "a/b key\n", /* the user b of a trusted key a */
                                        "one key\ntwo key\n"};
 
 START_TEST(a_file_of_keys_that_is_wrong_is_refused_by_its_line)
@@ -517,8 +518,9 @@ END_TEST
  */
 
 #define CALLERS 24
-#define LONG_ANSWER "{\"prompt\":\"A\",\"max_tokens\":1000,\"logprobs\":5}" /* 64,560 bytes kept   \
-                                                                             */
+#define LONG_ANSWER                                                                                \
+    "{\"prompt\":\"A\",\"max_tokens\":1000,\"logprobs\":5}" /* 64,560 bytes kept                   \
+                                                             */
 
 static void step_many(uint32_t count)
 {

@@ -78,6 +78,25 @@ expect 'stats' 'key/web +generate' busy
 "$sluice" generate --prompt '1+1=' > /dev/null
 logged "[0-9]+ user=$(id -u) job=generate"
 
+# What one has asked another does not find, whoever asks how often; who gives the same salt does. The beginning has 120 tokens.
+found() { # KEY [FIELDS]: how much of the prompt was cached, told twice
+    local body
+    body="{\"prompt\": \"$(printf '%0120d' 7)\", \"max_tokens\": 1${2:-}}"
+    ask "$1" "$body" | grep -oE '"cached_tokens":[0-9]+|"total_tokens":[0-9]+' | tail -1
+}
+salt=', "cache_salt": "ours"'
+expect 'nothing at first' '"total_tokens":121' found first
+for _ in 1 2; do
+    expect 'nothing of a user is found by another' '"total_tokens":121' found second ', "cache": false'
+done
+seen=$(found second) # once: from now on it is its own
+[ "$seen" = '"total_tokens":121' ] || { echo "another's prompt was found: $seen"; failed=$((failed + 1)); }
+expect 'its own is' '"cached_tokens":(96|112)' found first
+expect 'nothing by a salt at first' '"total_tokens":121' found first "$salt"
+seen=$(found second "$salt")
+[[ $seen =~ ^\"cached_tokens\":(96|112)$ ]] || { echo "by a salt in common: $seen"; failed=$((failed + 1)); }
+expect 'who asks for none finds none' '"total_tokens":121' found first ', "cache": false'
+
 # A reload: one key more, one less, and one that takes the place of another under the same name.
 printf 'web first\nweb newer\nthird third\n' > "$scratch/keys"
 kill -HUP "$daemon"

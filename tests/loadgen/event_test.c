@@ -41,6 +41,10 @@ START_TEST(usage_and_errors_are_found)
     ck_assert(event.usage);
     ck_assert_uint_eq(event.completion_tokens, 128);
     ck_assert_uint_eq(event.prompt_tokens, 5);
+    ck_assert_uint_eq(event.cached_tokens, 0);
+    event = parse("{\"usage\":{\"completion_tokens\":1,\"prompt_tokens_details\":"
+                  "{\"cached_tokens\":64}}}");
+    ck_assert_uint_eq(event.cached_tokens, 64);
     ck_assert(!parse("{\"choices\":[{}],\"usage\":null}").usage);
     ck_assert(parse("{\"error\":{\"message\":\"x\"}}").error);
     event = parse("{\"usage\":{\"completion_tokens\":99999999999999999999}}");

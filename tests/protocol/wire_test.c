@@ -251,7 +251,19 @@ START_TEST(done_stands_on_the_page)
     ck_assert_uint_eq(done.queued_us, 85);
     ck_assert_uint_eq(done.first_token_us, 1200);
     ck_assert_uint_eq(done.total_us, 20450);
+    ck_assert_uint_eq(done.cached_tokens, 0);
     assert_bytes("done", message_encode_done(out, sizeof(out), 7, FRAME_FLAG_LAST, &done));
+}
+END_TEST
+
+START_TEST(done_tells_what_was_cached)
+{
+    struct message_done sent = {.prompt_tokens = 9, .cached_tokens = 8}, got;
+    struct frame frame;
+    size_t used, size = message_encode_done(out, sizeof(out), 7, 0, &sent);
+    ck_assert_int_eq(frame_decode(out, size, size, &frame, &used, &error), FRAME_OK);
+    ck_assert_int_eq(message_decode_done(&frame, &got, &error), 0);
+    ck_assert_uint_eq(got.cached_tokens, 8);
 }
 END_TEST
 
@@ -386,6 +398,7 @@ Suite *wire_suite(void)
     tcase_add_test(tcase, tokens_stands_on_the_page);
     tcase_add_test(tcase, results_stand_on_the_page);
     tcase_add_test(tcase, done_stands_on_the_page);
+    tcase_add_test(tcase, done_tells_what_was_cached);
     tcase_add_test(tcase, errors_stand_on_the_page);
     tcase_add_test(tcase, cancels_stand_on_the_page);
     tcase_add_test(tcase, control_stands_on_the_page);

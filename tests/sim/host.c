@@ -59,6 +59,8 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "handshake-timeout", 300, "ms");
     set(host, "frame-timeout", 300, "ms");
     set(host, "stall-timeout", 300, "ms");
+    set_word(host, "prefix-cache", scene_one_in(scene, 5) ? "no" : "yes");
+    set(host, "cache-idle-release", scene_between(scene, 10, 500), "ms");
 }
 
 /* Slabs of few blocks, so that growing, emptying and preempting happen in small runs. */
@@ -489,6 +491,9 @@ static void check_replica(struct host *host, uint32_t i)
     host->figures.wasted_rows += stats->wasted_rows_total;
     host->figures.moves += stats->kv_moved_total;
     host->figures.ahead += stats->steps_ahead_total;
+    host->figures.cached += stats->prompt_tokens_cached_total;
+    host->figures.cache_waits += stats->cache_waits_total;
+    host->figures.cache_evictions += stats->cache_evictions_total;
     replica->api->memory(replica, 0, &memory);
     if (memory.kv_used || memory.kv_held || memory.scratch_used || memory.scratch_held)
         scene_fail(host->scene,

@@ -97,6 +97,9 @@ void order_draw(struct order *order, struct scene *scene, const struct questions
     order->patient = patient;
     if (!patient && scene_one_in(scene, 5))
         order->deadline_ms = scene_between(scene, 1, 60);
+    order->no_cache = scene_one_in(scene, 6);
+    if (scene_one_in(scene, 4))
+        order->salt = scene_one_in(scene, 2) ? "salt" : "pepper";
     order->sent_us = scene->now_us;
     draw_prompts(order, scene, questions);
 }
@@ -175,6 +178,8 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
                                               .params.stream = order->stream,
                                               .params.normalize = order->normalize,
                                               .params.pooling = order->pooling,
+                                              .params.no_cache = order->no_cache,
+                                              .params.cache_salt = order->salt,
                                               .prompt_count = order->prompt_count,
                                               .prompts = prompts};
     return message_encode_submit(buffer, size, order->id, &submit);
@@ -363,6 +368,11 @@ static void take_done(struct order *order, struct scene *scene, const struct fra
         done.completion_tokens != (order->job == JOB_GENERATE ? seq->got : 0))
         WRONG("usage of %u and %u tokens, %u came", done.prompt_tokens, done.completion_tokens,
               seq->got);
+    bool finds =
+        order->job == JOB_GENERATE || (order->job == JOB_EMBED && order->pooling == POOLING_LAST);
+    if (done.cached_tokens >= done.prompt_tokens ||
+        (done.cached_tokens > 0 && (order->no_cache || !finds)))
+        WRONG("%u of %u tokens were cached", done.cached_tokens, done.prompt_tokens);
     if (done.total_us < done.first_token_us || done.total_us > scene->now_us - order->sent_us)
         WRONG("%" PRIu64 " us in all, %" PRIu64 " to the first token", done.total_us,
               done.first_token_us);

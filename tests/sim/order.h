@@ -24,6 +24,8 @@ struct order {
     bool normalize, stream;
     bool texts, chats; /* the prompts are sent as texts, or as conversations */
     bool bulky; /* the conversations are long */
+    bool no_cache;
+    const char *salt; /* of two that anybody may give; NULL: none */
     int32_t priority, priority_max, logprobs;
     uint64_t deadline_ms;
     time_us sent_us;

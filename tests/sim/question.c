@@ -32,6 +32,25 @@ static uint32_t draw_length(uint32_t most, uint64_t *random)
     }
 }
 
+/* Every other one begins as one before it does, so that prompts are trees. */
+static void begin_alike(const struct questions *questions, struct question *question,
+                        uint64_t *random)
+{
+    uint32_t number = (uint32_t)(question - questions->question);
+    if (number == 0 || chance_one_in(random, 2))
+        return;
+    const struct question *other = &questions->question[chance_below(random, number)];
+    bool texts = question->text && other->text;
+    uint32_t most =
+        question->prompt_len < other->prompt_len ? question->prompt_len : other->prompt_len;
+    uint32_t common = chance_between(random, 1, most);
+    if (question->text && !texts) /* tokens of the other may be no text */
+        return;
+    memcpy(question->prompt, other->prompt, common * sizeof(*question->prompt));
+    if (texts)
+        memcpy(question->text, other->text, common);
+}
+
 static void draw(const struct questions *questions, struct question *question, uint32_t out_max,
                  uint32_t prompt_max, uint64_t *random)
 {
@@ -46,6 +65,7 @@ static void draw(const struct questions *questions, struct question *question, u
         if (question->text)
             question->text[i] = (char)question->prompt[i];
     }
+    begin_alike(questions, question, random);
     if (questions->null && chance_one_in(random, 5))
         for (uint32_t i = chance_between(random, 1, QUESTION_CHOICE_MAX); i-- > 0;)
             question->choice[i] = (char)chance_between(random, 'a', 'z');

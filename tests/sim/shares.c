@@ -361,7 +361,8 @@ static uint64_t loss(struct shares *shares, const struct seq *owed)
     return youngest ? (uint64_t)youngest->prompt_len + seq_out_count(youngest) : 0;
 }
 
-/* The prompt, or what is left of it where another result of it was sent. */
+/* The prompt, or what is left of it where another result of it was sent, or the replica has some.
+ */
 static uint64_t to_read(struct shares *shares, const struct replica *replica,
                         const struct seq *seq)
 {
@@ -373,7 +374,8 @@ static uint64_t to_read(struct shares *shares, const struct replica *replica,
             seq->params.job == JOB_GENERATE)
             return seq->prompt_len - (seq->prompt_len - 1) / block * block;
     }
-    return seq->prompt_len;
+    uint32_t blocks = block > 0 && seq_finds(seq) ? (seq->prompt_len - 1) / block : 0;
+    return seq->prompt_len - shares->replicas->cached(replica, seq->keys, blocks, false) * block;
 }
 
 static void send(struct replica *replica, struct seq *seq)

@@ -48,23 +48,36 @@ END_TEST
 START_TEST(the_same_prompt_is_read_elsewhere_only_where_that_pays)
 {
     struct replica_room rooms[3] = {idle, busy, busier};
-    struct replica_common common = {.len = 384, .homes = 1u << 1};
+    struct replica_common common = {.had = {[1] = 384}};
     for (int i = 0; i < 3; i++)
         rooms[i].token_ns = 200;
     rooms[1].wait_us = 384 / 5;
     ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 1);
     rooms[1].wait_us = 384 / 5 + 1;
     ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 0);
-    common.homes = 1u << 0 | 1u << 1;
+    common.had[0] = 384;
     ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 0);
     rooms[1].wait_us = 0; /* nobody knows the cost: together */
     rooms[0].token_ns = rooms[2].token_ns = 0;
-    common.homes = 1u << 1;
+    common.had[0] = 0;
     ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 1);
     rooms[1].kv_tokens = 16; /* enough for what is left of the prompt */
     ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 1);
     rooms[1].kv_tokens = 15;
     ck_assert_uint_eq(replica_select(rooms, 3, 400, &common), 0);
+}
+END_TEST
+
+/* What a replica has cached is weighed against its queue, token by token. */
+START_TEST(more_of_the_prompt_cached_is_worth_as_long_a_wait)
+{
+    struct replica_room rooms[2] = {idle, busy};
+    struct replica_common common = {.had = {100, 300}};
+    rooms[0].token_ns = rooms[1].token_ns = 200;
+    rooms[1].wait_us = 40;
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 1);
+    rooms[1].wait_us = 41;
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 0);
 }
 END_TEST
 
@@ -75,6 +88,7 @@ Suite *place_suite(void)
     tcase_add_loop_test(tcase, a_replica_takes_what_has_room, 0, sizeof(cases) / sizeof(cases[0]));
     tcase_add_test(tcase, the_shortest_wait_comes_first_and_then_the_most_kv);
     tcase_add_test(tcase, the_same_prompt_is_read_elsewhere_only_where_that_pays);
+    tcase_add_test(tcase, more_of_the_prompt_cached_is_worth_as_long_a_wait);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -62,6 +62,21 @@ static void cancel(struct replica *replica, struct seq *seq)
     completion_visit(&world_of(self)->completions, seq, COMPLETION_CANCEL_SEEN);
 }
 
+static uint32_t cached(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
+                       bool expected)
+{
+    (void)replica;
+    (void)keys;
+    (void)expected;
+    return count < of(replica)->cached ? count : of(replica)->cached;
+}
+
+static void expect(struct replica *replica, const struct prefix_key *keys, uint32_t count)
+{
+    (void)keys;
+    of(replica)->expected += count;
+}
+
 static void wake(struct replica *replica)
 {
     of(replica)->wakes++;
@@ -107,6 +122,8 @@ static bool healthy(const struct replica *replica, time_us now_us)
 static const struct replica_api replica_api = {.room = room,
                                                .send = send,
                                                .cancel = cancel,
+                                               .cached = cached,
+                                               .expect = expect,
                                                .wake = wake,
                                                .ask_stats = ask_stats,
                                                .stats = stats,
@@ -394,6 +411,8 @@ size_t ask_encode(const struct ask *ask, void *buffer, size_t size)
                                               .params.stream = !ask->whole,
                                               .params.normalize = true,
                                               .params.pooling = ask->pooling,
+                                              .params.no_cache = ask->no_cache,
+                                              .params.cache_salt = ask->salt,
                                               .prompt_count = ask->count,
                                               .prompts = prompts};
     size_t used = message_encode_submit(buffer, size, ask->id, &submit);

@@ -22,6 +22,8 @@ struct world_replica {
     uint32_t count;
     uint32_t room; /* sequences that it holds at most */
     uint32_t wakes;
+    uint32_t cached;   /* blocks that it says it has of every prompt */
+    uint64_t expected; /* that it was told of */
     uint64_t sent_total;
     uint64_t first_user[64]; /* whose the first ones were, in the order of sending */
     struct stats_worker figures;
@@ -85,6 +87,8 @@ struct ask {
     bool whole;       /* not streamed */
     int32_t logprobs; /* 0: none, else one more than asked for */
     uint32_t n;
+    bool no_cache;
+    const char *salt;
 };
 size_t ask_encode(const struct ask *ask, void *buffer, size_t size);
 void client_ask(struct client *client, const struct ask *ask);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/daemon/replica_suites.h"
 #include "daemon/sched/sched_inner.h"
+#include "tests/daemon/replica_suites.h"
 #include "tests/daemon/sched/sched_rig.h"
 
 #define BLOCK 8u
@@ -403,6 +403,70 @@ START_TEST(cached_blocks_are_moved_and_found)
 }
 END_TEST
 
+/* Two sequences and the cache hold it: all of them name the new place from then on. */
+START_TEST(a_block_that_several_hold_is_moved_for_all)
+{
+    struct fake_shape shape = shape_of(1 + (uint32_t)_i % 2);
+    shape.moves_max = 3;
+    struct fake_options options = prompt_of(1, 100, 80);
+    rig_open_cached(&rig, &shape, 1, "salt");
+    struct seq *first = add(&options);
+    while (rig.sched.cache.named_count < 12)
+        (void)(rig_submit(&rig) || rig_complete(&rig));
+    struct seq *second = add(&options);
+    while (second->phase != PHASE_DECODE)
+        (void)(rig_submit(&rig) || rig_complete(&rig));
+    ck_assert_uint_eq(second->cached, 96);
+    uint32_t node = cache_find(&rig.sched.cache, &first->keys[0]);
+    uint32_t from = cache_block(&rig.sched.cache, node, 0), slab = from / shape.slab_blocks;
+    ck_assert_uint_eq(rig.sched.kv.group[0].references[from], 3);
+    kv_slab_close(&rig.sched.kv, 0, slab);
+    rig.sched.group[0].victim = slab;
+    for (int i = 0; i < 20; i++) {
+        (void)(rig_submit(&rig) || rig_complete(&rig));
+        check();
+    }
+    ck_assert_uint_ne(cache_block(&rig.sched.cache, node, 0), from);
+    finish();
+    ck_assert_uint_eq(run(&options)->cached, 96);
+    close_all();
+}
+END_TEST
+
+/* Two steps in flight: when the first has ended, what it completed is found, and nothing of what
+ * the second computes; a second that is lost leaves nothing. */
+START_TEST(a_block_is_not_found_while_a_later_step_computes_it)
+{
+    struct fake_shape shape = shape_of(1);
+    shape.tokens_max = 32;
+    struct fake_options options = prompt_of(1, 100, 2);
+    rig_open_cached(&rig, &shape, 1, "salt");
+    struct seq *first = add(&options);
+    ck_assert(rig_submit(&rig));
+    ck_assert(rig_submit(&rig));
+    ck_assert_uint_eq(first->num_computed, 64);
+    ck_assert_uint_eq(rig.sched.cache.node_count, 8);
+    for (uint32_t step = 0; step <= 2; step++) {
+        ck_assert_uint_eq(rig.sched.cache.named_count, step * 4);
+        for (uint32_t i = 0; i < 8; i++)
+            ck_assert_int_eq(cache_find(&rig.sched.cache, &first->keys[i]) != CACHE_NONE,
+                             i < step * 4);
+        if (step == 1 && _i == 1) {
+            sched_end_all(&rig.sched, FINISH_ERROR, NULL, rig.now_us);
+            ck_assert_uint_eq(rig.sched.cache.node_count, 0);
+            break;
+        }
+        ck_assert_int_eq(rig_complete(&rig), step < 2);
+    }
+    check();
+    while (rig_complete(&rig))
+        continue;
+    if (_i == 0)
+        finish();
+    close_all();
+}
+END_TEST
+
 START_TEST(what_is_no_number_is_not_kept)
 {
     struct fake_shape shape = shape_of(1);
@@ -457,6 +521,24 @@ START_TEST(results_of_one_prompt_begin_with_what_is_cached)
 }
 END_TEST
 
+/* Whoever named it: who finds what is no number would find it again and again. */
+START_TEST(what_is_no_number_goes_whoever_left_it)
+{
+    struct fake_shape shape = shape_of(1);
+    struct fake_options options = prompt_of(1, 60, 3);
+    rig_open_cached(&rig, &shape, 1, "salt");
+    run(&options);
+    fake_knobs(rig.engine)->overflow_from = 57; /* from now on it shows */
+    struct seq *second = run(&options);
+    ck_assert_uint_eq(second->cached, 56);
+    ck_assert_int_eq(second->finish, FINISH_ERROR);
+    ck_assert_uint_eq(rig.sched.cache.node_count, 0);
+    fake_knobs(rig.engine)->overflow_from = 0;
+    ck_assert_uint_eq(run(&options)->cached, 0);
+    close_all();
+}
+END_TEST
+
 Suite *sched_cache_suite(void)
 {
     Suite *suite = suite_create("sched, prefix cache");
@@ -472,12 +554,15 @@ Suite *sched_cache_suite(void)
     tcase_add_loop_test(tcase, those_who_come_together_read_their_beginning_once, 0, 2);
     tcase_add_loop_test(tcase, another_goes_on_when_the_first_is_gone, 0, 40);
     tcase_add_test(tcase, a_block_is_not_found_before_its_step_has_ended);
+    tcase_add_loop_test(tcase, a_block_is_not_found_while_a_later_step_computes_it, 0, 2);
     tcase_add_loop_test(tcase, what_is_cached_makes_nobody_wait_or_give_way, 0, 2);
     tcase_add_test(tcase, the_least_recently_used_goes_first_and_by_its_tail);
     tcase_add_loop_test(tcase, idle_memory_goes_back_when_nobody_has_used_it_for_long, 0, 2);
     tcase_add_test(tcase, a_refused_step_gets_the_memory_of_what_is_cached);
     tcase_add_loop_test(tcase, cached_blocks_are_moved_and_found, 0, 2);
+    tcase_add_loop_test(tcase, a_block_that_several_hold_is_moved_for_all, 0, 2);
     tcase_add_test(tcase, what_is_no_number_is_not_kept);
+    tcase_add_test(tcase, what_is_no_number_goes_whoever_left_it);
     tcase_add_test(tcase, looking_for_names_costs_a_step_little);
     tcase_add_loop_test(tcase, results_of_one_prompt_begin_with_what_is_cached, 0, 2);
     suite_add_tcase(suite, tcase);

@@ -264,8 +264,9 @@ END_TEST
 START_TEST(a_thousand_clients_leave_no_memory_behind)
 {
     static struct wire wires[1000];
-    const char *const arguments[] = {"--model",           "synthetic:null", "--device", "cpu",
-                                     "--kv-idle-release", "100ms",          NULL};
+    const char *const arguments[] = {
+        "--model", "synthetic:null",       "--device", "cpu", "--kv-idle-release",
+        "100ms",   "--cache-idle-release", "100ms",    NULL};
     spawn_start(&spawn, arguments, NULL);
     spawn_await_ready(&spawn);
     wire_open(&wire, &spawn);

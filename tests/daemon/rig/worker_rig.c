@@ -1,0 +1,102 @@
+#include "tests/daemon/rig/worker_rig.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <check.h>
+
+#include "daemon/worker/worker_inner.h"
+#include "gpu/emu/emu.h"
+
+static void woken(void *context)
+{
+    (void)context;
+}
+
+static uint64_t kv_of(const struct gpu_options *gpu, const struct worker_rig_options *options)
+{
+    uint64_t bytes = 0;
+    struct gpu_model of;
+    struct error error;
+    ck_assert_int_eq(gpu_module.check(gpu, &of, &error), 0);
+    uint32_t blocks = options->kv_tokens / of.block_tokens + options->kv_more;
+    for (uint32_t g = 0; g < of.group_count; g++)
+        bytes += blocks * of.groups[g].block_bytes;
+    return bytes;
+}
+
+void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *options)
+{
+    static const int devices[] = {0, 1, 2, 3};
+    struct emu_options emu = {.engine = EMU_THREADS,
+                              .memory_bytes = 512u << 20,
+                              .devices = 4,
+                              .team_threads = 1,
+                              .poison = true,
+                              .strict = true};
+    struct gpu_options gpu = {.model = options->model,
+                              .devices = devices,
+                              .cpu_devices = 4,
+                              .tp = options->tp,
+                              .pp = options->pp,
+                              .slots_max = options->slots_max,
+                              .tokens_max = options->chunk,
+                              .slab_bytes = 4096};
+    struct worker_options worker = {.sched = {.itl_target_us = 50000,
+                                              .chunk_every = 4,
+                                              .kv_idle_release_us = 2000,
+                                              .prefix_cache = options->prefix_cache,
+                                              .cache_idle_release_us = 60000000,
+                                              .stall_us = UINT64_MAX},
+                                    .step_timeout_us = 60000000};
+    struct gpu_limits limits;
+    struct gpu_engine *engine;
+    struct error error = {.code = 0};
+    ck_assert_int_eq(emu_setup(&emu), cudaSuccess);
+    if (options->kv_tokens)
+        gpu.kv_max = kv_of(&gpu, options);
+    int rc = gpu_module.open(&gpu, &engine, &rig->model, &limits, &error);
+    ck_assert_msg(rc == 0, "%s", error.text);
+    worker.ranks = rig->model.ranks;
+    completion_init(&rig->completions, woken, NULL);
+    rc = worker_create(&gpu_module, engine, &rig->model, &limits, &worker, &rig->completions,
+                       &rig->worker, &error);
+    ck_assert_msg(rc == 0, "%s", error.text);
+    ck_assert_int_eq(worker_open(rig->worker), 0);
+    rig->now_us = 1000000;
+}
+
+void worker_rig_close(struct worker_rig *rig)
+{
+    worker_destroy(rig->worker);
+    completion_destroy(&rig->completions);
+}
+
+void worker_rig_send(struct worker_rig *rig, struct seq *seq)
+{
+    worker_send(rig->worker, seq);
+    worker_wake(rig->worker);
+}
+
+void worker_rig_run(struct worker_rig *rig, uint32_t count)
+{
+    for (uint32_t ended = 0; ended < count;) {
+        uint64_t drained;
+        unsigned control, flags;
+        struct pollfd poll_fd = {.fd = worker_fd(rig->worker), .events = POLLIN};
+        if (poll(&poll_fd, 1, 10000) > 0)
+            ck_assert_int_eq(read(worker_fd(rig->worker), &drained, sizeof drained),
+                             sizeof drained);
+        rig->now_us += 100;
+        worker_turn(rig->worker, rig->now_us);
+        ck_assert_str_eq(sched_check(&rig->worker->sched), "");
+        struct mailbox_link *chain = completion_drain(&rig->completions, &control);
+        while (completion_next(&chain, &flags) != NULL)
+            ended += (flags & COMPLETION_ENDED) != 0;
+    }
+}
+
+const struct stats_worker *worker_rig_stats(const struct worker_rig *rig)
+{
+    return &rig->worker->stats;
+}

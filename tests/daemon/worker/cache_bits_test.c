@@ -1,0 +1,126 @@
+/* Random trees of prompts on the CPU device: results have the same bits with the prefix cache and
+ * without it, on several devices, with windows, penalties and little memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/daemon/rig/fake_device.h"
+#include "tests/daemon/rig/worker_rig.h"
+#include "tests/daemon/worker/bits_suites.h"
+
+#define DATA "tests/model/data/"
+#define PROMPTS 14u
+#define WAVES 3u /* each a third of them at once, the later ones with what the earlier left */
+#define LONGEST 230u
+#define OUT 40u
+
+static const struct {
+    const char *model;
+    uint32_t tp, pp, chunk, kv_tokens;
+} cases[] = {
+    {DATA "llama-llama3-f32", 1, 1, 0, 0},
+    {DATA "llama-llama3-f32", 2, 1, 64, 0},
+    {DATA "llama-llama3-f32", 1, 2, 0, 0},
+    {DATA "llama-llama3-f32", 1, 1, 48, LONGEST + OUT}, /* of which one alone fits */
+    {DATA "gemma2-default-bf16", 1, 1, 0, 0},           /* two groups: all, and the last 16 */
+    {DATA "gemma3-default-bf16", 1, 1, 32, LONGEST + OUT},
+    {DATA "mistral-window-f32", 1, 1, 0, 0},
+    {DATA "qwen2-window-bf16", 1, 3, 0, 0},
+    {DATA "gemma2-default-bf16", 2, 1, 40, LONGEST + OUT},
+};
+#define CASES ((int)(sizeof cases / sizeof cases[0]))
+
+static struct worker_rig rig;
+
+static struct seq *make(uint32_t number, uint64_t seed, const struct seq *before)
+{
+    uint64_t random = seed + number;
+    uint32_t out = before ? atomic_load(&before->out_count) : 0;
+    struct fake_options options = {.job = JOB_GENERATE,
+                                   .prompt_len = 1 + fake_below(&random, LONGEST),
+                                   .max_tokens = 1 + fake_below(&random, OUT),
+                                   .ignore_eos = true,
+                                   .logprobs = 2,
+                                   .penalty = fake_below(&random, 3) == 0,
+                                   .seed = seed + number,
+                                   .stem = seed + number % 3,
+                                   .stem_len = 40 * fake_below(&random, 6)};
+    if (before && before->prompt_len + out < LONGEST) /* a conversation goes on */
+        options.prompt_len = before->prompt_len + out + 1 + fake_below(&random, 30);
+    struct seq *seq = fake_seq(&options, rig.now_us);
+    int32_t *prompt = (int32_t *)(uintptr_t)seq->prompt;
+    for (uint32_t i = 0; i < seq->prompt_len; i++)
+        prompt[i] %= (int32_t)rig.model.vocab;
+    if (before && before->prompt_len + out < LONGEST) {
+        memcpy(prompt, before->prompt, before->prompt_len * sizeof *prompt);
+        memcpy(prompt + before->prompt_len, before->out_tokens, out * sizeof *prompt);
+    }
+    seq->sampling.sampler.temperature = 1;
+    return seq;
+}
+
+/* All prompts, in waves; every other one goes on with what one of the wave before got. */
+static void run(int number, bool cached, uint64_t seed, struct seq **seqs)
+{
+    const struct worker_rig_options options = {.model = cases[number].model,
+                                               .tp = cases[number].tp,
+                                               .pp = cases[number].pp,
+                                               .chunk = cases[number].chunk,
+                                               .slots_max = 4,
+                                               .kv_tokens = cases[number].kv_tokens,
+                                               .kv_more = 3,
+                                               .prefix_cache = cached};
+    worker_rig_open(&rig, &options);
+    for (uint32_t wave = 0; wave < WAVES; wave++) {
+        for (uint32_t i = 0; i < PROMPTS; i++) {
+            struct seq **seq = &seqs[wave * PROMPTS + i];
+            *seq = make(wave * PROMPTS + i, seed, wave && i % 2 ? *(seq - PROMPTS) : NULL);
+            if (cached)
+                fake_seq_cache(*seq, &rig.model, i % 5 ? "salt" : "pepper");
+            worker_rig_send(&rig, *seq);
+        }
+        worker_rig_run(&rig, PROMPTS);
+    }
+}
+
+static void check_same(const struct seq *a, const struct seq *b)
+{
+    uint32_t count = a->sampling.max_tokens;
+    ck_assert_uint_eq(count, atomic_load(&a->out_count));
+    ck_assert_uint_eq(count, atomic_load(&b->out_count));
+    ck_assert_mem_eq(a->out_tokens, b->out_tokens, count * sizeof *a->out_tokens);
+    ck_assert_mem_eq(a->out_logprobs, b->out_logprobs, count * sizeof *a->out_logprobs);
+    ck_assert_mem_eq(a->out_tops, b->out_tops, 2 * count * sizeof *a->out_tops);
+}
+
+START_TEST(trees_of_prompts_have_the_bits_that_they_have_without_the_cache)
+{
+    struct seq *plain[WAVES * PROMPTS], *cached[WAVES * PROMPTS];
+    uint64_t seed = 1000u * (uint32_t)_i + 17;
+    run(_i, false, seed, plain);
+    ck_assert_uint_eq(worker_rig_stats(&rig)->prompt_tokens_cached_total, 0);
+    uint64_t read = worker_rig_stats(&rig)->prompt_tokens_total;
+    worker_rig_close(&rig);
+    run(_i, true, seed, cached);
+    const struct stats_worker *stats = worker_rig_stats(&rig);
+    ck_assert_uint_gt(stats->cache_hits_total, 5);
+    ck_assert_uint_lt(stats->prompt_tokens_total, read);
+    ck_assert(stats->cache_evictions_total > 0 || cases[_i].kv_tokens == 0);
+    worker_rig_close(&rig);
+    for (uint32_t i = 0; i < WAVES * PROMPTS; i++) {
+        check_same(plain[i], cached[i]);
+        fake_seq_free(plain[i]);
+        fake_seq_free(cached[i]);
+    }
+}
+END_TEST
+
+Suite *cache_bits_suite(void)
+{
+    Suite *suite = suite_create("bits with the prefix cache");
+    TCase *tcase = tcase_create("trees");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, trees_of_prompts_have_the_bits_that_they_have_without_the_cache, 0,
+                        CASES);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
