@@ -17,18 +17,40 @@ void driver_init(struct driver *driver, const struct workload *workload, struct 
 
 void driver_start(struct driver *driver, uint32_t first, time_us start_us)
 {
-    driver->first = driver->next = first;
+    driver->first = driver->next = first * driver->workload->turns;
     driver->start_us = start_us;
 }
 
 void driver_free(struct driver *driver)
 {
     recorder_free(&driver->recorder);
+    later_free(&driver->later);
+}
+
+static bool any_left(const struct driver *driver)
+{
+    return driver->next < driver->workload->count || driver->later.count > 0;
+}
+
+/* Whether a turn that follows is due before the next session begins. */
+static bool one_follows(const struct driver *driver)
+{
+    return driver->later.count > 0 &&
+           (driver->next >= driver->workload->count ||
+            driver->later.items[0].due_us <= driver->workload->items[driver->next].due_us);
 }
 
 static uint64_t due_us(const struct driver *driver)
 {
-    return driver->workload->items[driver->next].due_us;
+    return one_follows(driver) ? driver->later.items[0].due_us
+                               : driver->workload->items[driver->next].due_us;
+}
+
+static void end_sending(struct driver *driver)
+{
+    driver->next = driver->workload->count;
+    driver->later.count = 0;
+    driver->stopped = true;
 }
 
 static bool is_over(const struct driver *driver, uint64_t at_us)
@@ -43,19 +65,19 @@ static void cancel(struct driver *driver, uint32_t index)
     driver->transport->cancel(driver->transport, driver->calls[index]);
 }
 
-static void send_item(struct driver *driver, uint32_t index, uint64_t at_us)
+static void send_item(struct driver *driver, uint32_t index, uint64_t due, uint64_t at_us)
 {
     const struct item *item = &driver->workload->items[index];
     struct record *record = &driver->recorder.records[index];
     struct error error;
     *record = (struct record){
-        .due_us = item->due_us,
-        .ready_us = item->due_us,
+        .due_us = due,
+        .ready_us = due,
         .sent_us = at_us,
         .prompt_tokens = item->prompt_tokens,
         .outcome = OUTCOME_OPEN,
     };
-    if (driver->freed_us > item->due_us)
+    if (driver->freed_us > due)
         record->ready_us = driver->freed_us;
     driver->open++;
     add(&driver->live->sent, 1);
@@ -74,20 +96,23 @@ bool driver_send(struct driver *driver, time_us now_us)
     uint64_t at_us = now_us - driver->start_us;
     if (now_us < driver->start_us)
         return false;
-    if (driver->next < driver->workload->count && is_over(driver, at_us))
-        driver->next = driver->workload->count;
-    if (driver->next >= driver->workload->count || due_us(driver) > at_us ||
+    if (is_over(driver, at_us))
+        end_sending(driver);
+    if (!any_left(driver) || due_us(driver) > at_us ||
         (driver->open_max && driver->open >= driver->open_max))
         return false;
-    uint32_t index = driver->next;
-    driver->next += driver->stride;
-    send_item(driver, index, at_us);
+    struct later_item item = {.due_us = due_us(driver), .index = driver->next};
+    if (one_follows(driver))
+        item = later_take(&driver->later);
+    else
+        driver->next += driver->stride * driver->workload->turns;
+    send_item(driver, item.index, item.due_us, at_us);
     return true;
 }
 
 time_us driver_next_us(const struct driver *driver)
 {
-    if (driver->next >= driver->workload->count)
+    if (!any_left(driver))
         return 0;
     if (driver->open_max && driver->open >= driver->open_max)
         return driver->until_us ? driver->start_us + driver->until_us + 1 : 0;
@@ -96,15 +121,23 @@ time_us driver_next_us(const struct driver *driver)
 
 bool driver_done(const struct driver *driver)
 {
-    return driver->next >= driver->workload->count && driver->open == 0;
+    return !any_left(driver) && driver->open == 0;
 }
 
 void driver_stop(struct driver *driver)
 {
-    driver->next = driver->workload->count;
-    for (uint32_t i = driver->first; i < driver->workload->count; i += driver->stride)
-        if (driver->recorder.records[i].outcome == OUTCOME_OPEN)
-            cancel(driver, i);
+    uint32_t turns = driver->workload->turns;
+    end_sending(driver);
+    for (uint32_t i = driver->first; i < driver->workload->count; i += driver->stride * turns)
+        for (uint32_t turn = 0; turn < turns; turn++)
+            if (driver->recorder.records[i + turn].outcome == OUTCOME_OPEN)
+                cancel(driver, i + turn);
+}
+
+void driver_answer(struct driver *driver, uint32_t index, const int32_t *tokens, uint32_t count)
+{
+    workload_answer(driver->workload, index, driver->recorder.records[index].output_tokens, tokens,
+                    count);
 }
 
 void driver_tokens(struct driver *driver, uint32_t index, uint32_t count, time_us now_us)
@@ -125,6 +158,21 @@ void driver_tokens(struct driver *driver, uint32_t index, uint32_t count, time_u
         cancel(driver, index);
 }
 
+/* The session's next turn will be due. */
+static void follow(struct driver *driver, uint32_t index, uint64_t end_us)
+{
+    const struct workload *workload = driver->workload;
+    struct error error;
+    if (driver->stopped || (index + 1) % workload->turns == 0)
+        return;
+    if (later_put(&driver->later, end_us + workload->item_turns[index + 1].think_us, index + 1)) {
+        driver->recorder.records[index + 1] = (struct record){
+            .due_us = end_us, .ready_us = end_us, .sent_us = end_us, .end_us = end_us};
+        error_set(&error, ERR_NO_MEMORY, "no memory for a further turn");
+        recorder_fail(&driver->recorder, index + 1, &error);
+    }
+}
+
 void driver_end(struct driver *driver, uint32_t index, const struct driver_end *end, time_us now_us)
 {
     struct record *record = &driver->recorder.records[index];
@@ -143,6 +191,8 @@ void driver_end(struct driver *driver, uint32_t index, const struct driver_end *
         recorder_fail(&driver->recorder, index, end->error);
     else
         record->outcome = end->cancelled ? OUTCOME_CANCELLED : OUTCOME_OK;
+    if (!failed)
+        follow(driver, index, record->end_us);
     atomic_fetch_sub_explicit(&driver->live->running, 1, memory_order_relaxed);
     add(failed ? &driver->live->failed : &driver->live->done, 1);
 }

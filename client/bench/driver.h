@@ -2,8 +2,9 @@
  *
  * It knows no clock and no socket. Time is a parameter and the server a struct transport, so that a
  * test runs it on a virtual clock. Stamps count from start_us on. A driver has every `stride`-th
- * item from `first` on: threads share a workload that way. One thread, but for the live counters,
- * which any thread may read.
+ * session from `first` on, of one turn where there are no others: threads share a workload that
+ * way. A session's next turn is due some time after the answer to the one before; one that failed
+ * is its last. One thread, but for the live counters, which any thread may read.
  */
 #pragma once
 
@@ -11,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/bench/later.h"
 #include "client/bench/recorder.h"
 #include "client/bench/transport.h"
 #include "client/bench/workload.h"
@@ -26,7 +28,9 @@ struct driver {
     struct transport *transport;
     void **calls; /* by item; of those that are open */
     time_us start_us;
-    uint32_t first, next, stride;
+    uint32_t first, next, stride; /* items that begin a session */
+    struct later later;           /* turns that follow */
+    bool stopped;                 /* none follows any more */
     uint32_t open, open_max; /* open_max 0 = no limit */
     uint64_t freed_us;       /* when a place was last free again after none had been */
     uint64_t until_us;       /* nothing is sent after it; 0 = no limit */
@@ -56,6 +60,8 @@ bool driver_done(const struct driver *driver);
 /* Sends nothing more and cancels what is open. */
 void driver_stop(struct driver *driver);
 
+/* By a transport that knows them: which tokens are about to be told. */
+void driver_answer(struct driver *driver, uint32_t index, const int32_t *tokens, uint32_t count);
 /* By the transport: tokens of an item came; it ended (once each). */
 void driver_tokens(struct driver *driver, uint32_t index, uint32_t count, time_us now_us);
 void driver_end(struct driver *driver, uint32_t index, const struct driver_end *end,

@@ -39,6 +39,7 @@ static void take_tokens(void *context, uint32_t sequence, const sluice_piece *pi
 {
     struct call *call = context;
     (void)sequence;
+    driver_answer(call->driver, call->index, piece->tokens, (uint32_t)piece->count);
     driver_tokens(call->driver, call->index, (uint32_t)piece->count, clock_now_us());
 }
 

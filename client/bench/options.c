@@ -15,13 +15,55 @@ void bench_options_init(struct bench_options *options)
         .duration_s = -1,
         .max_concurrency = -1,
         .num_prompts = -1,
-        .input_len = 1024,
-        .output_len = 128,
+        .input_len = -1,
+        .output_len = -1,
+        .prefix_len = -1,
+        .turns = -1,
+        .think_s = -1,
         .connections = 4,
         .threads = 1,
         .vocabulary = -1,
         .cache = 1,
     };
+}
+
+/* Sizes of the conversations that people have, and of agents that look at something, again and
+ * again. */
+static const struct {
+    const char *name;
+    int64_t turns, prefix_len, input_len, output_len;
+    double think_s;
+} workloads[] = {{"random", 1, 0, 1024, 128, 0},
+                 {"conversations", 10, 1000, 200, 150, 5},
+                 {"agents", 20, 8000, 60, 40, 0}};
+
+static void settle(int64_t *value, int64_t usual)
+{
+    if (*value < 0)
+        *value = usual;
+}
+
+int bench_options_settle(const struct bench_options *options, struct bench_options *ret_options,
+                         struct error *error)
+{
+    struct bench_options settled = *options;
+    size_t which = 0, count = sizeof(workloads) / sizeof(workloads[0]);
+    while (options->workload && which < count && strcmp(workloads[which].name, options->workload))
+        which++;
+    if (which == count)
+        return error_set(error, ERR_USAGE,
+                         "workload: %s is not one of random, conversations, agents",
+                         options->workload);
+    settle(&settled.turns, workloads[which].turns);
+    settle(&settled.prefix_len, workloads[which].prefix_len);
+    settle(&settled.input_len, workloads[which].input_len);
+    settle(&settled.output_len, workloads[which].output_len);
+    if (settled.think_s < 0)
+        settled.think_s = workloads[which].think_s;
+    if (options->trace && (settled.turns > 1 || options->workload))
+        return error_set(error, ERR_USAGE, "a trace's requests are single: no workload, no turns");
+    *ret_options = settled;
+    return 0;
 }
 
 /* "NAME:NUMBER" at *text, up to a comma or the end; moves *text behind it. */

@@ -9,12 +9,12 @@
 
 struct bench_options {
     double request_rate, burstiness, duration_s;
-    double range_ratio, cancel_rate, probe_rate;
+    double range_ratio, cancel_rate, probe_rate, think_s;
     int64_t max_concurrency, num_prompts;
-    int64_t input_len, output_len, prefix_len;
+    int64_t input_len, output_len, prefix_len, turns;
     int64_t seed, warmup, connections, threads, vocabulary;
     int ignore_eos, save_detailed, cache;
-    const char *trace, *ramp_up, *goodput, *priority_mix, *cache_salt;
+    const char *trace, *ramp_up, *goodput, *priority_mix, *cache_salt, *workload;
     const char *openai, *model, *api_key_file;
     const char *json_file, *report_file;
 };
@@ -30,6 +30,10 @@ struct bench_goals {
 };
 
 void bench_options_init(struct bench_options *options);
+
+/* What was left out has the value of the workload that was asked for, or the usual one. */
+int bench_options_settle(const struct bench_options *options, struct bench_options *ret_options,
+                         struct error *error);
 
 /* The options that are small languages of their own. A NULL text gives what holds without them. */
 int bench_parse_goals(const char *text, struct bench_goals *ret_goals, struct error *error);

@@ -105,15 +105,18 @@ static double percent_of(uint64_t part, uint64_t all)
 }
 
 /* As far as the server tells them. */
-static void print_hits(FILE *file, const struct summary *summary)
+static void print_hits(FILE *file, const struct summary *summary, bool sessions)
 {
-    if (summary->cached == 0)
+    if (summary->cached == 0 && !sessions)
         return;
     count(file, "Input tokens found in the cache:", summary->cached_tokens);
     number(file, "Cache hit rate, of input tokens (%):",
            percent_of(summary->cached_tokens, summary->input_tokens));
     number(file,
            "Cache hit rate, of requests (%):", percent_of(summary->cached, summary->completed));
+    if (sessions)
+        number(file, "Cache hit rate, tokens of further turns (%):",
+               percent_of(summary->later_cached_tokens, summary->later_input_tokens));
 }
 
 static void print_counts(FILE *file, const struct result *result)
@@ -136,9 +139,13 @@ static void print_counts(FILE *file, const struct result *result)
         number(file, "Request rate sent (RPS):", summary->sent_rate);
     }
     count(file, "Seed:", result->load->seed);
+    if (result->load->turns > 1) {
+        count(file, "Sessions:", result->load->count / result->load->turns);
+        count(file, "Turns of each:", result->load->turns);
+    }
     number(file, "Benchmark duration (s):", summary->duration_s);
     count(file, "Total input tokens:", summary->input_tokens);
-    print_hits(file, summary);
+    print_hits(file, summary, result->load->turns > 1);
     count(file, "Total generated tokens:", summary->output_tokens);
     number(file, "Request throughput (req/s):", summary->request_throughput);
     if (result->goals->given)
@@ -204,6 +211,7 @@ static void put_settings(struct json_writer *writer, const struct result *result
     else
         json_put_null(writer, "max_concurrency");
     json_put_uint(writer, "seed", result->load->seed);
+    json_put_uint(writer, "turns", result->load->turns);
 }
 
 static void put_counts(struct json_writer *writer, const struct result *result)
@@ -218,6 +226,8 @@ static void put_counts(struct json_writer *writer, const struct result *result)
     json_put_uint(writer, "total_output_tokens", summary->output_tokens);
     json_put_uint(writer, "total_cached_tokens", summary->cached_tokens);
     json_put_uint(writer, "requests_cached", summary->cached);
+    json_put_uint(writer, "later_input_tokens", summary->later_input_tokens);
+    json_put_uint(writer, "later_cached_tokens", summary->later_cached_tokens);
     json_put_double(writer, "request_throughput", summary->request_throughput);
     if (result->goals->given)
         json_put_double(writer, "request_goodput", summary->request_goodput);
@@ -234,6 +244,13 @@ static void put_counts(struct json_writer *writer, const struct result *result)
 static double seconds(uint64_t from_us, uint64_t to_us)
 {
     return ((double)to_us - (double)from_us) / 1e6;
+}
+
+/* A turn that follows is due by the answer before it, or never. */
+static uint64_t due_of(const struct result *result, uint32_t index)
+{
+    const struct record *record = &result->records->records[index];
+    return record->outcome != OUTCOME_UNSENT ? record->due_us : result->load->items[index].due_us;
 }
 
 /* Of every request, in the order of arrival; times in seconds. Without tokens they are 0, as vLLM
@@ -257,7 +274,7 @@ static void put_column(struct json_writer *writer, const struct result *result, 
         else if (!strcmp(name, "queue_times"))
             json_put_double(writer, NULL, seconds(record->due_us, record->sent_us));
         else if (!strcmp(name, "arrival_times"))
-            json_put_double(writer, NULL, seconds(0, result->load->items[i].due_us));
+            json_put_double(writer, NULL, seconds(0, due_of(result, i)));
         else
             json_put_text(writer, NULL,
                           record->outcome == OUTCOME_FAILED ? error_name(record->failure) : "");

@@ -174,12 +174,23 @@ static void count_record(struct summary *summary, const struct record *record,
     span->good += goals->given && is_good(record, goals);
 }
 
+static void count_further(struct summary *summary, const struct record *record)
+{
+    if (record->outcome != OUTCOME_OK)
+        return;
+    summary->later_input_tokens += record->prompt_tokens;
+    summary->later_cached_tokens += record->cached_tokens;
+}
+
 static void count_all(const struct workload *workload, const struct recorder *recorder,
                       const struct bench_goals *goals, struct summary *summary)
 {
     struct span span = {0};
-    for (uint32_t i = 0; i < workload->count; i++)
+    for (uint32_t i = 0; i < workload->count; i++) {
         count_record(summary, &recorder->records[i], goals, &span);
+        if (i % workload->turns > 0)
+            count_further(summary, &recorder->records[i]);
+    }
     double seconds = summary->duration_s = (double)(span.end_last - span.sent_first) / 1e6;
     double between = span.sent > 0 ? span.sent - 1 : 0;
     summary->request_throughput = part(summary->completed, seconds);

@@ -43,6 +43,7 @@ struct summary {
     uint64_t input_tokens, output_tokens;
     uint64_t cached_tokens; /* of the input */
     uint32_t cached;        /* completed requests with any */
+    uint64_t later_input_tokens, later_cached_tokens; /* those of sessions' further turns */
     double duration_s;      /* first sending to last end */
     double request_throughput, output_throughput, total_throughput, request_goodput;
     double offered_rate, sent_rate; /* arrivals as drawn, and as sent; 0 when all came at once */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/bench/random.h"
 #include "client/bench/schedule.h"
@@ -21,7 +22,8 @@ enum {
     STREAM_PREFIX,
     STREAM_PROBES,
     STREAM_PROBE_TOKENS,
-    STREAM_WARMUP
+    STREAM_WARMUP,
+    STREAM_THINK
 };
 
 static uint32_t draw_length(struct random *random, int64_t length, double ratio)
@@ -52,7 +54,9 @@ static void draw_starts(struct workload *workload, uint64_t stream)
     for (uint32_t i = 0; i < workload->count; i++) {
         struct item *item = &workload->items[i];
         item->start = (uint32_t)(random_next(&random) >> 32);
-        item->prompt_tokens += workload->prefix_tokens;
+        item->prompt_tokens += i % workload->turns == 0
+                                   ? workload->prefix_tokens
+                                   : item[-1].prompt_tokens + item[-1].output_tokens;
         if (item->prompt_tokens > workload->prompt_tokens_most)
             workload->prompt_tokens_most = item->prompt_tokens;
     }
@@ -121,6 +125,54 @@ static uint32_t span_room(double rate, double seconds)
     return room < WORKLOAD_ITEMS_MAX ? (uint32_t)room : WORKLOAD_ITEMS_MAX;
 }
 
+/* ---- sessions ----------------------------------------------------------------------------------
+ */
+
+/* The arrivals are those of sessions: room for the turns of each. */
+static int make_turns(struct workload *workload, const struct bench_options *options,
+                      struct error *error)
+{
+    double longest =
+        (double)options->prefix_len + (double)options->turns * (1 + options->range_ratio) *
+                                          (double)(options->input_len + options->output_len + 2);
+    uint64_t count = (uint64_t)workload->count * workload->turns;
+    if (longest > WORKLOAD_LENGTH_MAX)
+        return error_set(error, ERR_USAGE, "turns: the last prompts would have over %u tokens",
+                         WORKLOAD_LENGTH_MAX);
+    if (count > WORKLOAD_ITEMS_MAX)
+        return error_set(error, ERR_USAGE, "turns: over %u requests", WORKLOAD_ITEMS_MAX);
+    struct item *items = calloc(count, sizeof(*items));
+    if (!items)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the requests");
+    for (uint32_t i = 0; i < workload->count; i++)
+        items[(size_t)i * workload->turns].due_us = workload->items[i].due_us;
+    free(workload->items);
+    workload->items = items;
+    workload->count = (uint32_t)count;
+    return 0;
+}
+
+/* Lengths are known: room for the answers, and when each turn comes. */
+static int draw_turns(struct workload *workload, double think_s, struct error *error)
+{
+    struct random random;
+    size_t answers = 0;
+    workload->item_turns = calloc(workload->count, sizeof(*workload->item_turns));
+    if (!workload->item_turns)
+        return error_set(error, ERR_NO_MEMORY, "no memory for the sessions");
+    random_init(&random, workload->seed, STREAM_THINK);
+    for (uint32_t i = 0; i < workload->count; i++) {
+        workload->item_turns[i] = (struct item_turn){
+            .think_us = (uint64_t)(random_gamma(&random, 1) * think_s * 1e6), .answer = answers};
+        answers += workload->items[i].output_tokens;
+    }
+    workload->answers = malloc(answers * sizeof(*workload->answers));
+    if (!workload->answers)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %zu tokens of answers", answers);
+    memset(workload->answers, 0xff, answers * sizeof(*workload->answers));
+    return 0;
+}
+
 static int draw_random(struct workload *workload, const struct bench_options *options,
                        struct error *error)
 {
@@ -135,8 +187,12 @@ static int draw_random(struct workload *workload, const struct bench_options *op
                                             : NUM_PROMPTS_DEFAULT;
     rc = draw_arrivals(workload, &rule, STREAM_ARRIVALS, max,
                        spanned ? (uint64_t)(options->duration_s * 1e6) : 0, error);
+    if (!rc && workload->turns > 1)
+        rc = make_turns(workload, options, error);
     if (!rc)
         draw_lengths(workload, options, STREAM_LENGTHS);
+    if (!rc && workload->turns > 1)
+        rc = draw_turns(workload, options->think_s, error);
     return rc;
 }
 
@@ -153,16 +209,29 @@ static int read_trace(struct workload *workload, const struct bench_options *opt
     return 0;
 }
 
-int workload_make(const struct bench_options *options, struct workload *ret_workload,
+/* Of settled options. */
+static struct workload workload_of(const struct bench_options *options)
+{
+    return (struct workload){.seed = (uint64_t)options->seed,
+                             .turns = 1,
+                             .prefix_tokens = (uint32_t)options->prefix_len,
+                             .ignore_eos = options->ignore_eos != 0,
+                             .no_cache = !options->cache,
+                             .cache_salt = options->cache_salt};
+}
+
+int workload_make(const struct bench_options *given, struct workload *ret_workload,
                   struct error *error)
 {
-    struct workload workload = {.seed = (uint64_t)options->seed,
-                                .prefix_tokens = (uint32_t)options->prefix_len,
-                                .ignore_eos = options->ignore_eos != 0,
-                                .no_cache = !options->cache,
-                                .cache_salt = options->cache_salt};
-    int rc = options->trace ? read_trace(&workload, options, error)
-                            : draw_random(&workload, options, error);
+    struct bench_options settled;
+    const struct bench_options *options = &settled;
+    int rc = bench_options_settle(given, &settled, error);
+    if (rc)
+        return rc;
+    struct workload workload = workload_of(options);
+    workload.turns = (uint32_t)options->turns;
+    rc = options->trace ? read_trace(&workload, options, error)
+                        : draw_random(&workload, options, error);
     if (!rc && options->priority_mix)
         rc = draw_priorities(&workload, options->priority_mix, error);
     if (!rc && workload.count == 0)
@@ -180,10 +249,10 @@ int workload_make(const struct bench_options *options, struct workload *ret_work
 int workload_make_probes(const struct bench_options *options, const struct workload *beside,
                          struct workload *ret_workload, struct error *error)
 {
-    struct workload workload = {.seed = (uint64_t)options->seed};
+    struct workload workload = {.seed = (uint64_t)options->seed, .turns = 1};
     struct schedule_rule rule = {.rate = options->probe_rate, .burstiness = INFINITY};
     struct bench_options one = {.input_len = PROBE_INPUT_LEN, .output_len = 1};
-    uint64_t span_us = beside->items[beside->count - 1].due_us + 1;
+    uint64_t span_us = beside->items[beside->count - beside->turns].due_us + 1;
     double seconds = (double)span_us / 1e6;
     int rc = draw_arrivals(&workload, &rule, STREAM_PROBES, span_room(rule.rate, seconds), span_us,
                            error);
@@ -195,16 +264,17 @@ int workload_make_probes(const struct bench_options *options, const struct workl
     return 0;
 }
 
-int workload_make_warmup(const struct bench_options *options, struct workload *ret_workload,
+int workload_make_warmup(const struct bench_options *given, struct workload *ret_workload,
                          struct error *error)
 {
-    struct workload workload = {.seed = (uint64_t)options->seed,
-                                .prefix_tokens = (uint32_t)options->prefix_len,
-                                .ignore_eos = options->ignore_eos != 0,
-                                .no_cache = !options->cache,
-                                .cache_salt = options->cache_salt};
+    struct bench_options settled;
+    const struct bench_options *options = &settled;
     struct schedule_rule rule = {.rate = INFINITY, .burstiness = 1};
-    int rc = draw_arrivals(&workload, &rule, STREAM_WARMUP, (uint32_t)options->warmup, 0, error);
+    int rc = bench_options_settle(given, &settled, error);
+    if (rc)
+        return rc;
+    struct workload workload = workload_of(options);
+    rc = draw_arrivals(&workload, &rule, STREAM_WARMUP, (uint32_t)options->warmup, 0, error);
     if (rc)
         return rc;
     draw_lengths(&workload, options, STREAM_WARMUP);
@@ -216,20 +286,60 @@ int workload_make_warmup(const struct bench_options *options, struct workload *r
 void workload_free(struct workload *workload)
 {
     free(workload->items);
+    free(workload->item_turns);
+    free(workload->answers);
     *workload = (struct workload){0};
+}
+
+/* ---- prompts -----------------------------------------------------------------------------------
+ */
+
+void workload_answer(const struct workload *workload, uint32_t index, uint32_t from,
+                     const int32_t *tokens, uint32_t count)
+{
+    uint32_t most = workload->items[index].output_tokens;
+    if (!workload->item_turns || from >= most)
+        return;
+    count = count < most - from ? count : most - from;
+    memcpy(workload->answers + workload->item_turns[index].answer + from, tokens,
+           count * sizeof(*tokens));
+}
+
+/* Numbers that count up from the item's first; *number goes along. */
+static void put_numbers(const struct workload *workload, uint64_t *number, uint32_t count,
+                        int32_t *tokens)
+{
+    for (uint32_t i = 0; i < count; i++)
+        tokens[i] = (int32_t)((*number)++ % workload->vocabulary);
+}
+
+/* What was answered; numbers where that is not known. */
+static void put_answer(const struct workload *workload, uint32_t index, uint64_t number,
+                       int32_t *tokens)
+{
+    const int32_t *answer = workload->answers + workload->item_turns[index].answer;
+    uint32_t count = workload->items[index].output_tokens;
+    put_numbers(workload, &number, count, tokens);
+    for (uint32_t i = 0; i < count && answer[i] >= 0; i++)
+        tokens[i] = answer[i];
 }
 
 void workload_prompt(const struct workload *workload, uint32_t index, int32_t *tokens)
 {
-    const struct item *item = &workload->items[index];
     struct random random;
+    uint32_t end = workload->prefix_tokens;
     assert(workload->vocabulary > 0);
     random_init(&random, workload->seed, STREAM_PREFIX);
     for (uint32_t i = 0; i < workload->prefix_tokens; i++)
         tokens[i] = (int32_t)random_below(&random, workload->vocabulary);
-    uint32_t token = (uint32_t)(((uint64_t)item->start + index) % workload->vocabulary);
-    for (uint32_t i = workload->prefix_tokens; i < item->prompt_tokens; i++) {
-        tokens[i] = (int32_t)token;
-        token = token + 1 == workload->vocabulary ? 0 : token + 1;
+    for (uint32_t at = index - index % workload->turns; at <= index; at++) {
+        const struct item *item = &workload->items[at];
+        uint64_t number = (uint64_t)item->start + at;
+        put_numbers(workload, &number, item->prompt_tokens - end, tokens + end);
+        end = item->prompt_tokens;
+        if (at == index)
+            break;
+        put_answer(workload, at, number, tokens + end);
+        end += item->output_tokens;
     }
 }

@@ -25,8 +25,20 @@ const struct option bench_load_options[] = {
      "requests (1000, or what arrives in --duration)"},
     {"duration", "S", OPTION_REAL, AT(duration_s), 1e-3, 1e6, false,
      "send for S seconds; what was sent is waited for"},
+    {"workload", "NAME", OPTION_TEXT, AT(workload), 0, 0, false,
+     "sets what is not given itself of the five below: random; conversations, of 10 turns behind a "
+     "system prompt of 1000 tokens, 200 in and 150 out a turn, 5 s to think; agents, of 20 turns "
+     "behind 8000 tokens, 60 in and 40 out, with nothing to think (random)"},
+    {"turns", "N", OPTION_WHOLE, AT(turns), 1, 10000, false,
+     "each request begins a session of N: each further one has all of the one before for its "
+     "beginning, and what was answered (over --openai numbers of our own in its place); "
+     "--num-prompts "
+     "and --request-rate are of sessions then (1)"},
+    {"think-time", "S", OPTION_REAL, AT(think_s), 0, 1e6, false,
+     "seconds from an answer's end to the session's next request, on average; exponentially "
+     "distributed (0)"},
     {"random-input-len", "N", OPTION_WHOLE, AT(input_len), 1, LENGTH_MAX, false,
-     "tokens of a prompt (1024)"},
+     "tokens of a prompt, or of a turn of it (1024)"},
     {"random-output-len", "N", OPTION_WHOLE, AT(output_len), 1, LENGTH_MAX, false,
      "tokens asked for (128)"},
     {"random-range-ratio", "R", OPTION_REAL, AT(range_ratio), 0, 0.999999, false,

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 
+import gpu_cache
 import gpu_latency
 import record
 
@@ -300,27 +301,6 @@ def first_token(daemon):
         "8 / 15 ms", p50 <= 8 and p99 <= 15, "4")
 
 
-def cached_prompt(build, options):
-    """A prompt of 8,192 tokens of which 8,064 were read before, and one of which nothing was: each the median of 20."""
-    daemon = Daemon(build, "synthetic:llama-3.1-8b", *options)
-    attempt("warm-up", daemon.run, prompts(64, 128, 8))
-
-    def ask(lines):
-        before = daemon.control.stats()
-        for line in lines:
-            daemon.client([line]).wait()
-        after = daemon.control.stats()
-        cached = after.counters["prompt_tokens_cached_total"] - before.counters["prompt_tokens_cached_total"]
-        return after.since(before, "time_to_first_token").at(0.5) / 1000, cached // len(lines)
-    cold, none = ask([line for i in range(20) for line in prompts(1, 8192, 1, 5000 + i)])
-    beginning = prompts(1, 8064, 1, 7000)[0]["tokens"]
-    ask([{"tokens": beginning + [1], "max_tokens": 1, "ignore_eos": True}])
-    warm, most = ask([dict(line, tokens=beginning + line["tokens"]) for i in range(20) for line in prompts(1, 128, 1, 8000 + i)])
-    daemon.stop()
-    row("first token of 8,192 tokens, 8,064 of them cached", f"{warm:.2f} ms ({most} cached; {cold:.1f} ms with {none})",
-        "12 ms", warm <= 12 and most == 8064 and none == 0)
-
-
 def very_first(daemon):
     """Before any other request; the daemon has just come up."""
     before = daemon.control.stats()
@@ -426,7 +406,8 @@ def latency_run(build, names, args, options):
         some = [name for name in names if (name != "itl-25ms") == own]
         if not some:
             continue
-        daemon = Daemon(build, "synthetic:llama-3.1-8b", *([] if own else ["--itl-target", "25ms"]), *options)
+        daemon = Daemon(build, "synthetic:llama-3.1-8b", *NO_CACHE, *([] if own else ["--itl-target", "25ms"]),
+                        *options)
         attempt("warm-up", daemon.run, prompts(256, 128, 8))
         for name in some:
             attempt(name, latency, daemon, name, args)
@@ -456,7 +437,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
-    parser.add_argument("--only", default="", help=", ".join(["kernels, 1b, first, cached, latency, families", *LARGE, *LATENCY,
+    parser.add_argument("--only", default="", help=", ".join(["kernels, 1b, first, latency, families", *gpu_cache.ROWS, *LARGE, *LATENCY,
                                                           *FAMILIES]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
@@ -478,8 +459,10 @@ def main():
         for name in wanted:
             attempt(name, LARGE[name], daemon)
         daemon.stop()
-    if not only or "cached" in only:
-        attempt("cached", cached_prompt, build, options)
+    for name in gpu_cache.ROWS:
+        if not only or name in only:
+            attempt(name, gpu_cache.ROWS[name], lambda *own: Daemon(build, "synthetic:llama-3.1-8b", *own, *options), row,
+                    prompts)
     if not only or "1b" in only:
         daemon = Daemon(build, "synthetic:llama-3.2-1b", *NO_CACHE, *options)
         attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)

@@ -6,6 +6,7 @@ int main(void)
     SRunner *runner = srunner_create(schedule_suite());
     srunner_add_suite(runner, driver_suite());
     srunner_add_suite(runner, summary_suite());
+    srunner_add_suite(runner, session_suite());
     srunner_add_suite(runner, event_suite());
     srunner_add_suite(runner, http_suite());
     srunner_add_suite(runner, screen_suite());

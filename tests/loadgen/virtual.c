@@ -48,6 +48,12 @@ static struct virtual_call *earliest(const struct virtual_server *server)
 static void step(struct virtual_server *server, struct virtual_call *call)
 {
     struct driver_end end = {.cancelled = call->cancelled, .output_tokens = call->given};
+    const struct workload *workload = call->driver->workload;
+    int32_t token = server->answers_from + (int32_t)call->given;
+    if (server->answers_from > 0 && call->index % workload->turns > 0)
+        end.cached_tokens = workload->items[call->index - 1].prompt_tokens;
+    if (!call->cancelled && server->answers_from > 0)
+        driver_answer(call->driver, call->index, &token, 1);
     if (!call->cancelled) {
         call->given++;
         driver_tokens(call->driver, call->index, 1, server->now_us);

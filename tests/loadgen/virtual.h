@@ -20,6 +20,9 @@ struct virtual_server {
     time_us first_delay_us, gap_us;
     time_us stall_from_us, stall_until_us; /* no token in between, after VIRTUAL_START */
     uint32_t fail_from, fail_until;        /* items that are refused when they are sent */
+    /* What is answered starts here and counts up, and what a prompt shares with the one before of
+     * its session is cached; 0: a server that tells neither. */
+    int32_t answers_from;
     struct virtual_call *calls;
     uint32_t room;
 };
