@@ -247,6 +247,7 @@ Suite *instance_suite(void)
 {
     Suite *suite = suite_create("instance");
     TCase *cases = tcase_create("instance");
+    tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, a_text_is_taken_where_it_meets_the_constraint_and_only_there, 0,
                         COUNT(instances));
     tcase_add_loop_test(cases, what_is_not_kept_is_refused_by_name, 0, COUNT(refusals));

@@ -277,6 +277,7 @@ Suite *mask_suite(void)
 {
     Suite *suite = suite_create("mask");
     TCase *cases = tcase_create("mask");
+    tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, a_mask_has_the_tokens_that_may_come_and_no_others, 0,
                         DRAWN * STYLES);
     tcase_add_loop_test(cases, what_masks_let_through_and_has_ended_is_json, 0, 6 * STYLES);
