@@ -241,6 +241,40 @@ static void put_rest(struct out *out, const struct server *server,
     out_text(out, "\"} 1\n");
 }
 
+/* ---- by vLLM's names ---------------------------------------------------------------------------
+ */
+
+static void put_vllm(struct out *out, const struct server *server, const char *name,
+                     const char *help, const char *labels, double value)
+{
+    out_format(out, "# HELP vllm:%s %s\n# TYPE vllm:%s gauge\nvllm:%s{model_name=\"", name, help,
+               name, name);
+    put_label(out, server->model.id);
+    out_format(out, "\"%s} %.17g\n", labels, value);
+}
+
+/* What routers and pickers for vLLM read, by its names and in its units: a sequence waits until it
+ * is in a step, wherever it lies until then. */
+static void put_vllm_all(struct out *out, const struct server *server,
+                         const struct stats_worker *workers)
+{
+    char labels[96];
+    uint64_t blocks = workers->kv_blocks_max;
+    put_vllm(out, server, "num_requests_running", "Sequences on the device", "",
+             (double)workers->running);
+    put_vllm(out, server, "num_requests_waiting", "Sequences that wait for a slot on the device",
+             "", (double)(server->waiting.count + workers->starting));
+    put_vllm(out, server, "kv_cache_usage_perc", "Part of the KV blocks in use, 0 to 1", "",
+             blocks > 0 ? (double)workers->kv_blocks_used / (double)blocks : 0);
+    snprintf(labels, sizeof(labels), ",block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"",
+             server->model.block_tokens, blocks);
+    put_vllm(out, server, "cache_config_info", "Always 1; the KV cache's shape is its labels",
+             labels, 1);
+    /* There are no adapters; who reads this wants to see that. */
+    put_vllm(out, server, "lora_requests_info", "Always 1; adapters that run and wait: none",
+             ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"", 1);
+}
+
 void metrics_write(struct out *out, struct server *server, time_us now_us)
 {
     const struct stats_worker *workers = status_figures(server);
@@ -251,4 +285,6 @@ void metrics_write(struct out *out, struct server *server, time_us now_us)
                   &last);
     }
     put_rest(out, server, workers, now_us);
+    if (server->options->metrics_vllm)
+        put_vllm_all(out, server, workers);
 }

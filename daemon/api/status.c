@@ -18,7 +18,7 @@ static bool healthy(const struct server *server, time_us now_us)
     return true;
 }
 
-static const char *status_name(const struct server *server, time_us now_us)
+const char *status_word(const struct server *server, time_us now_us)
 {
     if (server->phase == SERVER_FAILED)
         return server->failure.code == ERR_DRAINING ? "draining" : "failed";
@@ -26,7 +26,7 @@ static const char *status_name(const struct server *server, time_us now_us)
         return "loading";
     if (!healthy(server, now_us))
         return "stuck";
-    return server->phase == SERVER_DRAINING ? "draining" : "ok";
+    return server->phase == SERVER_DRAINING || server->leaving ? "draining" : "ok";
 }
 
 static double progress(const struct server *server)
@@ -39,14 +39,20 @@ static double progress(const struct server *server)
     return (double)least / 1000;
 }
 
+bool status_alive(const struct server *server, time_us now_us)
+{
+    const char *word = status_word(server, now_us);
+    return strcmp(word, "stuck") != 0 && strcmp(word, "failed") != 0;
+}
+
 bool status_ready(const struct server *server, time_us now_us)
 {
-    return strcmp(status_name(server, now_us), "ok") == 0;
+    return strcmp(status_word(server, now_us), "ok") == 0;
 }
 
 void status_health(const struct server *server, struct json_writer *writer, time_us now_us)
 {
-    const char *status = status_name(server, now_us);
+    const char *status = status_word(server, now_us);
     json_open(writer, NULL, '{');
     json_put_text(writer, "status", status);
     json_put_bool(writer, "ready", strcmp(status, "ok") == 0);

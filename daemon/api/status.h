@@ -20,6 +20,10 @@ struct stats_worker;
 
 /* {"status":"loading|ok|draining|failed|stuck","ready":..,"progress":..,"uptime_us":..,...} */
 void status_health(const struct server *server, struct json_writer *writer, time_us now_us);
+/* "loading", "ok", "draining" (also while it only says so, in drain-grace), "failed" or "stuck". */
+const char *status_word(const struct server *server, time_us now_us);
+/* A new process would be no better: neither stuck nor failed. */
+bool status_alive(const struct server *server, time_us now_us);
 /* The status is ok: what HEALTH calls ready. */
 bool status_ready(const struct server *server, time_us now_us);
 /* What is served, and by which limits. */

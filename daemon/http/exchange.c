@@ -193,11 +193,11 @@ void exchange_finish(struct exchange *exchange)
     out_clear(&exchange->out);
 }
 
-static unsigned status_of(int code)
+static unsigned status_of(const struct exchange *exchange, int code)
 {
     switch (code) {
     case ERR_BUSY:
-        return 429;
+        return exchange->http->server->options->busy_status ? 503 : 429;
     case ERR_NOT_FOUND:
         return 404;
     case ERR_DENIED:
@@ -280,7 +280,7 @@ void exchange_refuse_as(struct exchange *exchange, unsigned status, const struct
 
 void exchange_refuse(struct exchange *exchange, const struct error *error, const char *param)
 {
-    exchange_refuse_as(exchange, status_of(error->code), error, param);
+    exchange_refuse_as(exchange, status_of(exchange, error->code), error, param);
 }
 
 void exchange_fail(struct exchange *exchange, unsigned status, const struct error *error)

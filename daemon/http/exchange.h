@@ -210,6 +210,9 @@ void encode_begin(struct exchange *exchange,
 /* daemon/http/lookup.c */
 void lookup_models(struct exchange *exchange, time_us now_us);
 void lookup_health(struct exchange *exchange, time_us now_us);
+void lookup_live(struct exchange *exchange, time_us now_us);
+void lookup_model_info(struct exchange *exchange, time_us now_us);
+void lookup_server_info(struct exchange *exchange, time_us now_us);
 void lookup_tokenizer(struct exchange *exchange, time_us now_us);
 void lookup_version(struct exchange *exchange, time_us now_us);
 void lookup_tokenize(struct exchange *exchange, time_us now_us);

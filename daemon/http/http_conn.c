@@ -348,6 +348,9 @@ static bool put_head(struct http_conn *conn)
     } else if (exchange->streaming && !conn->http10) {
         used = put(text, used, "Transfer-Encoding", "chunked");
     }
+    /* Who is about to end is asked no more: the client goes to another, and is not cut off. */
+    const struct server *server = conn->front->http.server;
+    conn->last |= server->leaving || server->draining;
     if (conn->last)
         used = put(text, used, "Connection", "close");
     conn->headed = true;

@@ -92,6 +92,14 @@ void lookup_health(struct exchange *exchange, time_us now_us)
         exchange->retry_after_ms = 1000;
 }
 
+/* Fails where a new process may help; not while one loads, drains or is busy. */
+void lookup_live(struct exchange *exchange, time_us now_us)
+{
+    const struct server *server = exchange->http->server;
+    const struct health health = {server, now_us};
+    give(exchange, status_alive(server, now_us) ? 200 : 503, put_health, &health);
+}
+
 static void put_version(struct json_writer *writer, const void *context)
 {
     (void)context;
@@ -104,6 +112,47 @@ void lookup_version(struct exchange *exchange, time_us now_us)
 {
     (void)now_us;
     give(exchange, 200, put_version, NULL);
+}
+
+/* ---- what SGLang's router asks a worker when it meets it ---------------------------------------
+ */
+
+static void put_model_info(struct json_writer *writer, const void *context)
+{
+    const struct server *server = context;
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "model_path", server->model.id);
+    json_put_text(writer, "tokenizer_path", server->model.id);
+    json_put_bool(writer, "is_generation", true);
+    json_open(writer, "architectures", '[');
+    json_put_text(writer, NULL, server->model.arch);
+    json_close(writer, ']');
+    json_close(writer, '}');
+}
+
+void lookup_model_info(struct exchange *exchange, time_us now_us)
+{
+    (void)now_us;
+    give(exchange, 200, put_model_info, exchange->http->server);
+}
+
+/* One worker by its one address: what replicas it has is its own business. */
+static void put_server_info(struct json_writer *writer, const void *context)
+{
+    const struct server *server = context;
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "model_path", server->model.id);
+    json_put_text(writer, "served_model_name", server->model.id);
+    json_put_text(writer, "version", SLUICE_VERSION);
+    json_put_uint(writer, "dp_size", 1);
+    json_put_uint(writer, "max_model_len", server->limits.context_max);
+    json_close(writer, '}');
+}
+
+void lookup_server_info(struct exchange *exchange, time_us now_us)
+{
+    (void)now_us;
+    give(exchange, 200, put_server_info, exchange->http->server);
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------

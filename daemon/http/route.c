@@ -37,6 +37,10 @@ static const struct route routes[] = {
     {.method = "GET", .path = "/v1/models", .begin = lookup_models},
     {.method = "GET", .path = "/v1/models/", .prefix = true, .begin = lookup_models},
     {.method = "GET", .path = "/health", .open = true, .begin = lookup_health},
+    {.method = "GET", .path = "/livez", .open = true, .begin = lookup_live},
+    {.method = "GET", .path = "/readyz", .open = true, .begin = lookup_health},
+    {.method = "GET", .path = "/model_info", .begin = lookup_model_info},
+    {.method = "GET", .path = "/server_info", .begin = lookup_server_info},
     {.method = "GET", .path = "/version", .begin = lookup_version},
     {.method = "GET", .path = "/metrics", .metrics = true, .begin = metrics_begin},
 };

@@ -102,6 +102,11 @@ void server_drain(struct server *server)
         server->phase = SERVER_DRAINING;
 }
 
+void server_leave(struct server *server)
+{
+    server->leaving = true;
+}
+
 void server_end(struct server *server)
 {
     server->ending = true;
@@ -138,12 +143,29 @@ void server_reload(struct server *server, const struct options *options)
     limits_from_options(server);
 }
 
-uint32_t server_retry_ms(const struct server *server)
+/* What waits here, at the pace of late. */
+static double queue_us(const struct server *server)
 {
-    /* Half of what waits now is gone by then, at the pace of late. */
     double us = server->wait_us * (double)server->waiting.count;
     double texts_us = backlog_wait_us(&server->backlog);
-    double ms = (us > texts_us ? us : texts_us) / 2000.0;
+    return us > texts_us ? us : texts_us;
+}
+
+double server_wait_us(const struct server *server)
+{
+    uint64_t least_us = UINT64_MAX;
+    for (uint32_t i = 0; i < server->replica_count; i++) {
+        struct replica_room room = server->replicas[i]->api->room(server->replicas[i]);
+        if (room.ready && room.wait_us < least_us)
+            least_us = room.wait_us;
+    }
+    return queue_us(server) + (least_us == UINT64_MAX ? 0 : (double)least_us);
+}
+
+uint32_t server_retry_ms(const struct server *server)
+{
+    /* Half of what waits now is gone by then. */
+    double ms = queue_us(server) / 2000.0;
     return ms < RETRY_MIN_MS ? RETRY_MIN_MS : ms > RETRY_MAX_MS ? RETRY_MAX_MS : (uint32_t)ms;
 }
 

@@ -60,6 +60,7 @@ struct server {
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
     enum server_phase phase;
+    bool leaving;         /* the process ends soon: not ready any more, and requests are still taken */
     bool draining;        /* asked for; the phase says so once the model is loaded */
     bool ending;          /* the process ends: nobody resumes it */
     bool drained;         /* a turn has seen that, and refused what was not accepted yet */
@@ -127,6 +128,8 @@ time_us server_due(const struct server *server);
 /* No new work from now on; what was accepted goes on. And back, where the process does not end. */
 void server_drain(struct server *server);
 void server_resume(struct server *server);
+/* server_end() follows: readiness falls, and nothing else changes yet. */
+void server_leave(struct server *server);
 /* As server_drain, for good. */
 void server_end(struct server *server);
 /* The workers are being stopped: what is accepted and not sent yet, or still comes of texts, ends
@@ -146,6 +149,9 @@ void server_reload(struct server *server, const struct options *options);
 
 /* `done` is called once the workers' figures are fresh, or now where they cannot be. */
 void server_ask_stats(struct server *server, struct stats_waiter *waiter, time_us now_us);
+/* How long a sequence that came now would wait for its first step, by the pace of late and the
+ * replicas' own estimates. */
+double server_wait_us(const struct server *server);
 /* When somebody who was refused for now should come back. */
 uint32_t server_retry_ms(const struct server *server);
 /* The next of the drawn seeds. */

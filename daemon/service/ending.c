@@ -14,6 +14,14 @@ void ending_ask(struct ending *ending, time_us drain_us, time_us now_us)
     enter(ending, ENDING_DRAIN, now_us + drain_us);
 }
 
+void ending_announce(struct ending *ending, time_us grace_us, time_us drain_us, time_us now_us)
+{
+    if (ending->stage != ENDING_NOT)
+        return;
+    ending->drain_us = drain_us;
+    enter(ending, ENDING_GRACE, now_us + grace_us);
+}
+
 void ending_fail(struct ending *ending, time_us now_us)
 {
     if (ending->stage != ENDING_FAILED)
@@ -44,6 +52,12 @@ enum ending_act ending_turn(struct ending *ending, const struct ending_facts *fa
     case ENDING_NOT:
     case ENDING_CLOSE:
         return ENDING_WAIT;
+    case ENDING_GRACE:
+        if (!over)
+            return ENDING_WAIT;
+        ending->stage = ENDING_NOT;
+        ending_ask(ending, ending->drain_us, now_us);
+        return ENDING_REFUSE;
     case ENDING_DRAIN:
         /* Who had just connected is heard, and told, instead of cut off. */
         if (facts->idle && !(facts->greeting && now_us < ending->greet_due_us))

@@ -23,6 +23,7 @@
 
 enum ending_stage {
     ENDING_NOT,    /* nobody has asked */
+    ENDING_GRACE,  /* said to be ending, and work is still taken: drain-grace */
     ENDING_DRAIN,  /* no new work; what was accepted goes on, up to drain-timeout */
     ENDING_CUT,    /* the rest was cancelled; it ends soon */
     ENDING_STOP,   /* workers end */
@@ -33,6 +34,7 @@ enum ending_stage {
 
 struct ending {
     enum ending_stage stage;
+    time_us drain_us;     /* of the stage that follows a grace */
     time_us due_us;       /* when the stage is over at the latest; 0 = it has no end */
     time_us greet_due_us; /* how long a drained daemon stays for those who have not said HELLO */
 };
@@ -47,6 +49,7 @@ struct ending_facts {
 };
 
 enum ending_act {
+    ENDING_REFUSE, /* the grace is over: no new work from now on */
     ENDING_WAIT,   /* nothing to do until something happens, or ending_due() */
     ENDING_CANCEL, /* the time for draining is over: cancel all that lives */
     ENDING_HALT,   /* stop the workers; whatever comes from now on starts nothing any more */
@@ -57,6 +60,8 @@ enum ending_act {
 
 /* Nothing happens unless it is ENDING_NOT. */
 void ending_ask(struct ending *ending, time_us drain_us, time_us now_us);
+/* The same after a grace, at whose end ENDING_REFUSE is said. */
+void ending_announce(struct ending *ending, time_us grace_us, time_us drain_us, time_us now_us);
 /* From any stage. */
 void ending_fail(struct ending *ending, time_us now_us);
 enum ending_act ending_turn(struct ending *ending, const struct ending_facts *facts,
@@ -64,5 +69,5 @@ enum ending_act ending_turn(struct ending *ending, const struct ending_facts *fa
 /* When it must be turned next even if nothing happens; 0 = never. After a turn that says to wait,
  * never before that turn's time. */
 time_us ending_due(const struct ending *ending, time_us now_us);
-/* All stages together take no longer than that, draining not counted. */
+/* All stages together take no longer than that, grace and draining not counted. */
 #define ENDING_MOST_US (ENDING_CUT_US + ENDING_STOP_US + ENDING_FILE_US)

@@ -88,6 +88,15 @@ static void abandon(struct event_loop *loop)
     leave(loop, code);
 }
 
+static void refuse_work(struct event_loop *loop)
+{
+    server_end(&loop->server);
+    /* New clients of a passed socket wait for the next daemon; those of our own are told. */
+    for (uint32_t i = 0; i < loop->listener_count; i++)
+        if (loop->listeners[i].open && loop->listeners[i].socket.passed)
+            uv_poll_stop(&loop->listeners[i].poll);
+}
+
 static void advance(struct event_loop *loop, time_us now_us)
 {
     const struct ending_facts facts = {
@@ -101,6 +110,11 @@ static void advance(struct event_loop *loop, time_us now_us)
     switch (act) {
     case ENDING_WAIT:
         return;
+    case ENDING_REFUSE:
+        log_line(LOG_NOTICE, "loop", "drain-grace is over: no new work, %" PRIu64 " sequences left",
+                 loop->server.live_sequences);
+        refuse_work(loop);
+        break;
     case ENDING_CANCEL:
         log_line(LOG_WARNING, "loop",
                  "%" PRIu64 " sequences did not end within drain-timeout and are cancelled",
@@ -129,17 +143,20 @@ static void drain(struct event_loop *loop, time_us now_us)
     /* Without its model loaded, the daemon cannot finish what waits. */
     bool loading = loop->server.phase == SERVER_LOADING;
     time_us drain_us = loading ? 0 : loop->options->drain_timeout;
+    /* Who refuses work already, or cannot do it, has nothing to announce. */
+    time_us grace_us = loop->server.phase == SERVER_READY ? loop->options->drain_grace : 0;
+    time_us most_us = grace_us + drain_us + ENDING_MOST_US + ENDING_CLOSE_US;
     sd_notify_send("STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64 "\nSTATUS=Finishing %" PRIu64
                    " sequences",
-                   loop->options->drain_timeout + ENDING_MOST_US + ENDING_CLOSE_US,
-                   loop->server.live_sequences);
-    server_end(&loop->server);
-    /* New clients of a passed socket wait for the next daemon; those of our own are told. */
-    for (uint32_t i = 0; i < loop->listener_count; i++)
-        if (loop->listeners[i].open && loop->listeners[i].socket.passed)
-            uv_poll_stop(&loop->listeners[i].poll);
-    ending_ask(&loop->ending, drain_us, now_us);
-    guard_allow("a turn of the loop", drain_us + ENDING_MOST_US + ENDING_CLOSE_US, EXIT_DEVICE);
+                   most_us, loop->server.live_sequences);
+    if (grace_us) {
+        server_leave(&loop->server);
+        ending_announce(&loop->ending, grace_us, drain_us, now_us);
+    } else {
+        refuse_work(loop);
+        ending_ask(&loop->ending, drain_us, now_us);
+    }
+    guard_allow("a turn of the loop", most_us, EXIT_DEVICE);
     event_loop_touch(loop);
 }
 
@@ -198,7 +215,7 @@ static void on_asked(uv_async_t *async)
         log_line(LOG_NOTICE, "loop",
                  "%s: ends when %" PRIu64 " sequences are done, in %" PRIu64 " ms at the latest",
                  guard_signal() == SIGTERM ? "SIGTERM" : "SIGINT", loop->server.live_sequences,
-                 loop->options->drain_timeout / 1000);
+                 (loop->options->drain_grace + loop->options->drain_timeout) / 1000);
         if (loop->ending.stage == ENDING_NOT)
             drain(loop, clock_now_us());
     }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "daemon/api/agent.h"
 #include "daemon/base/background.h"
 #include "daemon/service/ending.h"
 #include "daemon/http/http_server.h"
@@ -31,7 +32,7 @@
 struct event_loop_listener {
     struct event_loop *loop;
     struct listener socket;
-    bool http;
+    bool http, agent; /* neither: the native protocol */
     enum http_server_kind kind; /* of HTTP */
     uv_poll_t poll;
     bool open, paused; /* paused: nobody can be accepted now, and is looked for a little later */
@@ -48,6 +49,7 @@ struct event_loop {
     struct threadpool pool; /* the server's background */
     struct model_text model_text;
     struct http_server front; /* HTTP */
+    struct agent agent;
     struct trace_file trace_file;
 
     uv_async_t wake;  /* the completion queue was written to */
@@ -90,6 +92,9 @@ int event_loop_serve_http(struct event_loop *loop, uint64_t salt, struct error *
 /* The same for a listener of HTTP. */
 int event_loop_listen_http(struct event_loop *loop, const struct listener *listener, enum http_server_kind kind,
                            struct error *error);
+/* The same for one that tells load balancers how much work may come (daemon/api/agent.h). */
+int event_loop_listen_agent(struct event_loop *loop, const struct listener *listener,
+                            struct error *error);
 /* Takes the socket over. */
 int event_loop_listen(struct event_loop *loop, const struct listener *listener, struct error *error);
 /* Takes the replicas over, starts their workers, and meanwhile reads the model's tokenizer. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/service/event_loop.h"
@@ -39,11 +40,27 @@ static void pause_listener(struct event_loop_listener *listener, int why)
     uv_timer_start(&listener->loop->resume, on_resume, RESUME_MS, 0);
 }
 
+/* The line and the end; what came, as agent-send's, is thrown away, so that the close destroys
+ * nothing. */
+static void answer_agent(struct event_loop *loop, int fd)
+{
+    char line[AGENT_LINE_MAX], sent[256];
+    size_t length = agent_line(&loop->agent, &loop->server, clock_now_us(), line);
+    if (send(fd, line, length, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)length)
+        shutdown(fd, SHUT_WR);
+    (void)!recv(fd, sent, sizeof(sent), MSG_DONTWAIT);
+    close(fd);
+}
+
 static void take_client(struct event_loop *loop, const struct event_loop_listener *source, int fd)
 {
     const struct listener *listener = &source->socket;
     struct peer peer = {0};
     struct error error;
+    if (source->agent) {
+        answer_agent(loop, fd);
+        return;
+    }
     if (listener->tcp) {
         peer.loopback = listener->loopback;
         http_server_accept(&loop->front, fd, source->kind, true, &peer);
@@ -120,7 +137,8 @@ static int add_listener(struct event_loop *loop, const struct event_loop_listene
     entry->open = true;
     loop->listener_count++;
     log_line(LOG_NOTICE, "loop", "listening on %s%s", entry->socket.name,
-             !entry->http                         ? ""
+             entry->agent                         ? " (agent check)"
+             : !entry->http                       ? ""
              : entry->kind == HTTP_SERVER_METRICS ? " (metrics)"
                                                   : " (http)");
     reach_open(entry);
@@ -137,6 +155,13 @@ int event_loop_listen_http(struct event_loop *loop, const struct listener *liste
                            enum http_server_kind kind, struct error *error)
 {
     const struct event_loop_listener made = {.socket = *listener, .http = true, .kind = kind};
+    return add_listener(loop, &made, error);
+}
+
+int event_loop_listen_agent(struct event_loop *loop, const struct listener *listener,
+                            struct error *error)
+{
+    const struct event_loop_listener made = {.socket = *listener, .agent = true};
     return add_listener(loop, &made, error);
 }
 

@@ -20,26 +20,45 @@ static bool is_called(const char *path, const char *name)
 
 int sockets_tell(const struct listener *passed, enum socket_kind *ret_kind, struct error *error)
 {
-    static const char *const names[] = {
-        [SOCKET_NATIVE] = "native", [SOCKET_HTTP] = "http", [SOCKET_METRICS] = "metrics"};
+    static const char *const names[] = {[SOCKET_NATIVE] = "native",
+                                        [SOCKET_HTTP] = "http",
+                                        [SOCKET_METRICS] = "metrics",
+                                        [SOCKET_AGENT] = "agent"};
     enum socket_kind kind = SOCKET_NATIVE;
     bool named = false;
-    for (int i = SOCKET_NATIVE; i <= SOCKET_METRICS; i++)
+    for (int i = SOCKET_NATIVE; i <= SOCKET_AGENT; i++)
         if (strcmp(passed->given, names[i]) == 0) {
             kind = (enum socket_kind)i;
             named = true;
         }
     if (passed->tcp && (!named || kind == SOCKET_NATIVE))
         return error_set(error, ERR_BAD_CONFIG,
-                         "the passed socket \"%s\" (%s) is no Unix socket, and named neither http "
-                         "nor metrics",
+                         "the passed socket \"%s\" (%s) is no Unix socket, and named neither http, "
+                         "metrics nor agent",
                          passed->given, passed->name);
     if (!named && is_called(passed->path, "http.sock"))
         kind = SOCKET_HTTP;
     if (!named && is_called(passed->path, "metrics.sock"))
         kind = SOCKET_METRICS;
+    if (!named && is_called(passed->path, "agent.sock"))
+        kind = SOCKET_AGENT;
     *ret_kind = kind;
     return 0;
+}
+
+const char *sockets_unit(const char *option)
+{
+    return strcmp(option, "http") == 0 ? "tcp" : strcmp(option, "metrics") == 0 ? option : "agent";
+}
+
+/* What the option for such sockets holds, and its name. */
+static const char *asked_for(const struct options *options, enum socket_kind kind,
+                             const char **ret_option)
+{
+    *ret_option = kind == SOCKET_HTTP ? "http" : kind == SOCKET_METRICS ? "metrics" : "agent-check";
+    return kind == SOCKET_HTTP      ? options->http
+           : kind == SOCKET_METRICS ? options->metrics
+                                    : options->agent_check;
 }
 
 /* ---- who may call ------------------------------------------------------------------------------
@@ -65,6 +84,8 @@ static int serve(struct event_loop *loop, const struct listener *listener, enum 
 {
     if (kind == SOCKET_NATIVE)
         return event_loop_listen(loop, listener, error);
+    if (kind == SOCKET_AGENT)
+        return event_loop_listen_agent(loop, listener, error);
     int rc = event_loop_serve_http(loop, salt, error);
     return rc ? rc
               : event_loop_listen_http(
@@ -111,8 +132,7 @@ static int check_network(const struct passed *passed, const char *option, const 
                              "%s: nobody would reach %s, since the service has a network of its "
                              "own (PrivateNetwork=): systemctl enable sluiced-%s.socket passes a "
                              "socket to it",
-                             option, listener.name,
-                             strcmp(option, "http") == 0 ? "tcp" : "metrics");
+                             option, listener.name, sockets_unit(option));
     }
     return 0;
 }
@@ -121,8 +141,7 @@ static int open_list(struct event_loop *loop, const struct options *options,
                      const struct passed *passed, enum socket_kind kind, uint64_t salt,
                      struct error *error)
 {
-    const char *option = kind == SOCKET_HTTP ? "http" : "metrics";
-    const char *list = kind == SOCKET_HTTP ? options->http : options->metrics;
+    const char *option, *list = asked_for(options, kind, &option);
     int rc = check_network(passed, option, list, error);
     while (!rc && *list) {
         struct listener listener;
@@ -153,9 +172,9 @@ int sockets_open(struct event_loop *loop, const struct options *options, uint64_
     }
     if (!rc && (passed.count == 0 || options->socket[0]))
         rc = open_own(loop, options, error);
-    if (!rc)
-        rc = open_list(loop, options, &passed, SOCKET_HTTP, salt, error);
-    return rc ? rc : open_list(loop, options, &passed, SOCKET_METRICS, salt, error);
+    for (int i = SOCKET_HTTP; !rc && i <= SOCKET_AGENT; i++)
+        rc = open_list(loop, options, &passed, (enum socket_kind)i, salt, error);
+    return rc;
 }
 
 /* ---- checking ----------------------------------------------------------------------------------
@@ -163,8 +182,7 @@ int sockets_open(struct event_loop *loop, const struct options *options, uint64_
 
 static int check_list(const struct options *options, enum socket_kind kind, struct error *error)
 {
-    const char *option = kind == SOCKET_HTTP ? "http" : "metrics";
-    const char *list = kind == SOCKET_HTTP ? options->http : options->metrics;
+    const char *option, *list = asked_for(options, kind, &option);
     int rc = 0;
     while (!rc && *list) {
         struct listener listener;
@@ -178,9 +196,9 @@ static int check_list(const struct options *options, enum socket_kind kind, stru
 int sockets_check(const struct options *options, struct error *error)
 {
     struct keys keys = {0};
-    int rc = check_list(options, SOCKET_HTTP, error);
-    if (!rc)
-        rc = check_list(options, SOCKET_METRICS, error);
+    int rc = 0;
+    for (int i = SOCKET_HTTP; !rc && i <= SOCKET_AGENT; i++)
+        rc = check_list(options, (enum socket_kind)i, error);
     if (!rc && options->api_key_file[0])
         rc = keys_load(&keys, options->api_key_file, error);
     keys_free(&keys);

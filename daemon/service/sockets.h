@@ -11,7 +11,7 @@ struct event_loop;
 struct listener;
 struct options;
 
-enum socket_kind { SOCKET_NATIVE, SOCKET_HTTP, SOCKET_METRICS };
+enum socket_kind { SOCKET_NATIVE, SOCKET_HTTP, SOCKET_METRICS, SOCKET_AGENT };
 
 /* All of them; errors name the option. */
 int sockets_open(struct event_loop *loop, const struct options *options, uint64_t salt,
@@ -19,7 +19,10 @@ int sockets_open(struct event_loop *loop, const struct options *options, uint64_
 /* Whether the options could be asked for, and the keys be read; opens nothing. */
 int sockets_check(const struct options *options, struct error *error);
 
-/* What a passed socket is for. Its name says native, http or metrics; under any other name a path
- * that ends in "/http.sock" or "-http.sock" is of HTTP, likewise with metrics, and any other path
- * is native. Pure. */
+/* sluiced-NAME.socket passes what the option would open. */
+const char *sockets_unit(const char *option);
+
+/* What a passed socket is for. Its name says native, http, metrics or agent; under any other name a path
+ * that ends in "/http.sock" or "-http.sock" is of HTTP, likewise with metrics and agent, and any
+ * other path is native. Pure. */
 int sockets_tell(const struct listener *passed, enum socket_kind *ret_kind, struct error *error);

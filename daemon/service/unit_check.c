@@ -12,6 +12,7 @@
 
 #include "daemon/base/option.h"
 #include "daemon/http/http_address.h"
+#include "daemon/service/sockets.h"
 #include "protocol/base/log.h"
 
 #define ENTRIES_MAX 4096 /* of the model's directory */
@@ -129,8 +130,8 @@ static int check_tcp(const struct unit *unit, const char *option, const struct l
         "%s: %s has no network of its own to listen on %s with (%s=): leave the option "
         "empty, and systemctl enable sluiced-%s%.*s.socket, which passes a socket to it",
         option, unit->name, listener->name, allowed ? "PrivateNetwork" : "RestrictAddressFamilies",
-        strcmp(option, "http") == 0 ? "tcp" : "metrics",
-        instance ? (int)(strlen(instance) - strlen(".service")) : 0, instance ? instance : "");
+        sockets_unit(option), instance ? (int)(strlen(instance) - strlen(".service")) : 0,
+        instance ? instance : "");
 }
 
 static int check_addresses(const struct unit *unit, const char *option, const char *list,
@@ -152,6 +153,8 @@ int unit_check(const struct unit *unit, const struct options *options, struct er
     int rc = check_addresses(unit, "http", options->http, error);
     if (!rc)
         rc = check_addresses(unit, "metrics", options->metrics, error);
+    if (!rc)
+        rc = check_addresses(unit, "agent-check", options->agent_check, error);
     if (rc || unit->other_root)
         return rc;
     if (options->socket[0])

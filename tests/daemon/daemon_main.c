@@ -5,6 +5,7 @@
 int main(void)
 {
     SRunner *runner = srunner_create(admission_suite());
+    srunner_add_suite(runner, agent_suite());
     srunner_add_suite(runner, backlog_suite());
     srunner_add_suite(runner, cancel_suite());
     srunner_add_suite(runner, check_text_suite());

@@ -3,6 +3,7 @@
 #include <check.h>
 
 Suite *admission_suite(void);
+Suite *agent_suite(void);
 Suite *backlog_suite(void);
 Suite *cancel_suite(void);
 Suite *check_text_suite(void);

@@ -162,7 +162,7 @@ verify() {
         printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' "$unit" > "$units/$unit.target"
     done
     silent systemd-analyze verify --man=no --root="$root" sluiced.service sluiced.socket sluiced-tcp.socket sluiced-metrics.socket \
-        sluiced@x.service sluiced@x.socket sluiced-tcp@x.socket sluiced-metrics@x.socket
+        sluiced-agent.socket sluiced@x.service sluiced@x.socket sluiced-tcp@x.socket sluiced-metrics@x.socket sluiced-agent@x.socket
 }
 exposed() { systemd-analyze security --root="$root" --offline=true --threshold=20 "$1"; }
 if command -v systemd-analyze > /dev/null; then

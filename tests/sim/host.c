@@ -306,10 +306,18 @@ void host_end(struct host *host)
     host->tasks_hang = scene_one_in(scene, 4);
     host->worker_hangs = scene_one_in(scene, 8);
     host->file_hangs = scene_one_in(scene, 8);
+    time_us grace_us = host->server.phase == SERVER_READY && scene_one_in(scene, 2)
+                           ? scene_below(scene, 300000)
+                           : 0;
     scene_note(scene, "end", drain_us, host->server.live_sequences);
-    server_end(&host->server);
-    ending_ask(&host->ending, drain_us, now_us);
-    host->end_us = now_us + drain_us + ENDING_MOST_US;
+    if (grace_us) {
+        server_leave(&host->server);
+        ending_announce(&host->ending, grace_us, drain_us, now_us);
+    } else {
+        server_end(&host->server);
+        ending_ask(&host->ending, drain_us, now_us);
+    }
+    host->end_us = now_us + grace_us + drain_us + ENDING_MOST_US;
     host->touched = true;
 }
 
@@ -352,6 +360,8 @@ static void advance(struct host *host)
     enum ending_act act = ending_turn(&host->ending, &facts, host->scene->now_us);
     scene_note(host->scene, "ending", act, host->ending.stage);
     host->touched |= act != ENDING_WAIT;
+    if (act == ENDING_REFUSE)
+        server_end(&host->server);
     host->cut |= act == ENDING_CANCEL;
     if (act == ENDING_CANCEL) {
         server_cancel_all(&host->server, host->scene->now_us);

@@ -32,16 +32,35 @@ START_TEST(an_idle_daemon_goes_through_its_stages_without_waiting)
 }
 END_TEST
 
+/* However idle the daemon is: who routes to it has to see that it is about to end. */
+START_TEST(a_grace_lasts_whatever_there_is_to_do)
+{
+    struct ending ending = {0};
+    const struct ending_facts facts = {.idle = _i, .stopped = true};
+    ending_announce(&ending, 5 * SECOND, 30 * SECOND, SECOND);
+    ck_assert_int_eq(ending_turn(&ending, &facts, 6 * SECOND - 1), ENDING_WAIT);
+    ck_assert_uint_eq(ending_due(&ending, 2 * SECOND), 6 * SECOND);
+    ck_assert_int_eq(ending_turn(&ending, &facts, 6 * SECOND), ENDING_REFUSE);
+    ck_assert_int_eq(ending.stage, ENDING_DRAIN);
+    ck_assert_int_eq(ending_turn(&ending, &facts, 6 * SECOND), _i ? ENDING_HALT : ENDING_WAIT);
+    if (!_i) /* and draining has all its time */
+        ck_assert_int_eq(ending_turn(&ending, &facts, 36 * SECOND), ENDING_CANCEL);
+}
+END_TEST
+
 /* Nothing that is waited for ever comes: all combinations. */
 START_TEST(every_stage_ends_in_time_whatever_does_not)
 {
     const struct ending_facts facts = {
         .idle = _i & 1, .greeting = _i & 2, .stopped = _i & 4, .texts = _i & 8, .file = _i & 16};
-    const time_us drain_us = _i & 32 ? 3 * SECOND : 0;
+    const time_us drain_us = _i & 32 ? 3 * SECOND : 0, grace_us = _i & 64 ? 2 * SECOND : 0;
     struct ending ending = {0};
     enum ending_act act = ENDING_WAIT;
     time_us now_us = SECOND;
-    ending_ask(&ending, drain_us, now_us);
+    if (grace_us)
+        ending_announce(&ending, grace_us, drain_us, now_us);
+    else
+        ending_ask(&ending, drain_us, now_us);
     for (int turns = 0; act != ENDING_RETURN && act != ENDING_ABANDON; turns++) {
         ck_assert_int_lt(turns, 16);
         act = ending_turn(&ending, &facts, now_us);
@@ -51,7 +70,7 @@ START_TEST(every_stage_ends_in_time_whatever_does_not)
         ck_assert_uint_gt(due_us, now_us); /* a timer for the past would spin */
         now_us = due_us;
     }
-    ck_assert_uint_le(now_us, SECOND + drain_us + ENDING_MOST_US);
+    ck_assert_uint_le(now_us, SECOND + grace_us + drain_us + ENDING_MOST_US);
     ck_assert_int_eq(act == ENDING_RETURN, facts.stopped && !facts.texts && !facts.file);
 }
 END_TEST
@@ -60,8 +79,10 @@ START_TEST(a_failed_device_ends_any_stage)
 {
     struct ending ending = {0};
     struct ending_facts facts = {.idle = false};
-    if (_i)
+    if (_i == 1)
         ending_ask(&ending, 30 * SECOND, SECOND);
+    else if (_i == 2)
+        ending_announce(&ending, SECOND, 30 * SECOND, SECOND);
     ending_fail(&ending, SECOND);
     ck_assert_int_eq(ending_turn(&ending, &facts, SECOND), ENDING_WAIT);
     ending_fail(&ending, 2 * SECOND); /* nor does it begin again */
@@ -229,8 +250,9 @@ Suite *ending_suite(void)
     Suite *suite = suite_create("ending");
     TCase *stages = tcase_create("stages"), *process = tcase_create("process");
     tcase_add_test(stages, an_idle_daemon_goes_through_its_stages_without_waiting);
-    tcase_add_loop_test(stages, every_stage_ends_in_time_whatever_does_not, 0, 64);
-    tcase_add_loop_test(stages, a_failed_device_ends_any_stage, 0, 2);
+    tcase_add_loop_test(stages, every_stage_ends_in_time_whatever_does_not, 0, 128);
+    tcase_add_loop_test(stages, a_grace_lasts_whatever_there_is_to_do, 0, 2);
+    tcase_add_loop_test(stages, a_failed_device_ends_any_stage, 0, 3);
     suite_add_tcase(suite, stages);
     tcase_set_timeout(process, 60);
     tcase_add_checked_fixture(process, setup, teardown);

@@ -110,6 +110,7 @@ static const struct {
      "(RestrictAddressFamilies=)"},
     {"model = synthetic:null\nhttp = 127.0.0.1:8000\n", "systemctl enable sluiced-tcp.socket"},
     {"model = synthetic:null\nmetrics = [::1]:9464\n", "systemctl enable sluiced-metrics.socket"},
+    {"model = synthetic:null\nagent-check = [::1]:9474\n", "systemctl enable sluiced-agent.socket"},
     {"model = /home/ann/m\n", "model: /home/ann/m is in a home directory, which sluiced.service "
                               "does not see (ProtectHome=)"},
     {"model = /root/m\n", "ProtectHome="},
@@ -269,6 +270,7 @@ static const struct {
     {"sluice", "/run/sluice/web.sock", false, SOCKET_NATIVE},
     {"sluice", "/run/sluice/web-http.sock", false, SOCKET_HTTP},
     {"sluice", "/run/sluice/web-metrics.sock", false, SOCKET_METRICS},
+    {"sluice", "/run/sluice/web-agent.sock", false, SOCKET_AGENT},
     {"sluice", "/run/sluice/nohttp.sock", false, SOCKET_NATIVE},
     {"sluiced.socket", "/run/http.sock/sluice.sock", false, SOCKET_NATIVE},
     {"", "", false, SOCKET_NATIVE},
@@ -276,6 +278,7 @@ static const struct {
     {"http", "/run/sluice/sluice.sock", false, SOCKET_HTTP},
     {"http", "", true, SOCKET_HTTP},
     {"metrics", "", true, SOCKET_METRICS},
+    {"agent", "", true, SOCKET_AGENT},
     {"native", "", true, -1},
     {"sluice", "", true, -1},
 };
