@@ -1,0 +1,262 @@
+"""Four daemons behind a router, and what happens to them: scale.py ROUTER BUILD SCRATCH [--requests N] [--sessions N] [--seed N].
+Runs in a network namespace of its own (scale.sh makes it). Exit 1 if a claim does not hold, 77 where the router is not there."""
+import argparse
+import asyncio
+import collections
+import json
+import os
+import random
+import sys
+import time
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, os.path.dirname(__file__))
+from fleet import Fleet, await_true  # noqa: E402
+from load import TOKENS, Load, Request  # noqa: E402
+from routers import ROUTERS  # noqa: E402
+
+WORKERS = 16
+PROMPTS = [f"{a}+{b}=" for a, b in ((2, 89), (417, 385), (31, 7), (808, 5), (64, 99), (120, 240))] + ["reverse stream=", "reverse huc="]
+
+
+class Check:
+    def __init__(self):
+        self.failed = 0
+
+    def that(self, holds, what):
+        print(f"{'ok     ' if holds else 'FAILED '} {what}", flush=True)
+        self.failed += not holds
+
+
+def ask(address, port, key, body, headers=()):
+    request = urllib.request.Request(f"http://{address}:{port}/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json", "Authorization": f"Bearer {key}", **dict(headers)})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
+
+
+def learn(fleet):
+    """What the daemons answer when nothing stands between: greedy, so always the same."""
+    answers = {}
+    for prompt in PROMPTS:
+        for tokens in TOKENS:
+            body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+            answers[prompt, tokens] = ask(fleet.daemons[0].address, 8000, fleet.key, body)["choices"][0]["text"]
+    return answers
+
+
+def await_router(router, key):
+    def answers():
+        try:
+            body = {"model": router.model, "prompt": "1+1=", "max_tokens": 2}
+            return bool(ask("127.0.0.1", router.port, key, body, router.headers.items())["choices"])
+        except (OSError, KeyError, ValueError):
+            if router.process.poll() is not None:
+                sys.exit("the router has ended")
+            return False
+
+    await_true("an answer through the router", answers)
+    # All are known to it, not the first alone.
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if all(daemon.figure("sluice_requests_total") > (80 if daemon is router.fleet.daemons[0] else 0) + 0 for daemon in router.fleet.daemons):
+            return
+        answers()
+
+
+def count_kinds(outcomes):
+    return dict(collections.Counter(outcome.kind for outcome in outcomes))
+
+
+def show_bad(outcomes, allowed=()):
+    for outcome in [o for o in outcomes if o.kind not in ("good", "cancelled") and o not in allowed][:5]:
+        request = outcome.request
+        print(f"    {request.user} stream={request.stream} by {outcome.daemon}: {outcome.kind} after "
+              f"{outcome.end - outcome.begin:.2f} s: {outcome.detail}")
+
+
+async def idle(fleet):
+    """Nothing is left of what was cancelled or has ended."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if all(daemon.figure("sluice_requests") == 0 for daemon in fleet.daemons):
+            return True
+        await asyncio.sleep(0.2)
+    return False
+
+
+# ---- the claims --------------------------------------------------------------------------------
+
+
+async def spread(check, fleet, load, count):
+    before = [daemon.work() for daemon in fleet.daemons]
+
+    def make(number):
+        request = Request(number, load.rng, load.prompts, cancels=False)
+        request.tokens = TOKENS[number // WORKERS % len(TOKENS)]
+        return request
+
+    outcomes = await load.run_together(count // WORKERS * WORKERS, WORKERS, make)
+    await idle(fleet)
+    work = [daemon.work() - was for daemon, was in zip(fleet.daemons, before)]
+    even = sum(work) / len(work)
+    parts = " ".join(f"{part / even:.3f}" for part in work)
+    show_bad(outcomes)
+    check.that(all(o.kind == "good" for o in outcomes), f"{len(outcomes)} requests without a fault: {count_kinds(outcomes)}")
+    check.that(all(abs(part / even - 1) <= 0.1 for part in work), f"work of each daemon beside even: {parts}")
+
+
+async def faults(fleet):
+    """Each in turn: killed, asked to end, paused, cut off."""
+    one, two, three, four = fleet.daemons
+    ended = []
+    await asyncio.sleep(0.5)
+    one.kill()
+    await asyncio.sleep(1)
+    one.start()
+    await asyncio.to_thread(one.await_ready)
+    await asyncio.sleep(1)
+    two.ask_to_end()
+    ended.append(await asyncio.to_thread(two.end))
+    two.start()
+    await asyncio.to_thread(two.await_ready)
+    await asyncio.sleep(1)
+    three.pause()
+    await asyncio.sleep(6)
+    three.go_on()
+    await asyncio.sleep(1)
+    four.cut()
+    await asyncio.sleep(6)
+    four.mend()
+    await asyncio.sleep(1)
+    return ended
+
+
+def excused(fleet, router, outcome):
+    """It was on a daemon that was killed, paused or cut off meanwhile."""
+    if outcome.kind not in ("error", "cut"):
+        return False
+    daemons = [fleet.by_name(outcome.daemon)] if router.named and fleet.by_name(outcome.daemon) else fleet.daemons
+    return any(daemon.was_faulty(outcome.begin, outcome.end) for daemon in daemons)
+
+
+async def disturbed(check, fleet, router, load, count):
+    script = asyncio.create_task(faults(fleet))
+    outcomes = await load.run(count, WORKERS, busy=script)
+    bad = [o for o in outcomes if o.kind not in ("good", "cancelled")]
+    lost = [o for o in bad if excused(fleet, router, o)]
+    show_bad(outcomes, lost)
+    check.that(len(bad) == len(lost), f"{len(outcomes)} requests while daemons are killed, asked to end, paused and cut off: "
+               f"{count_kinds(outcomes)}; {len(lost)} were on those")
+    check.that(len(lost) <= 3 * WORKERS, "no more are lost than were under way")
+    check.that(script.result() == [0], f"who is asked to end ends: {script.result()}")
+    check.that(await idle(fleet), "nothing is left of what was cancelled or cut off")
+    return outcomes
+
+
+async def rolling(fleet):
+    ended = []
+    for daemon in fleet.daemons:
+        daemon.ask_to_end()
+        ended.append(await asyncio.to_thread(daemon.end))
+        daemon.start()
+        await asyncio.to_thread(daemon.await_ready)
+        await asyncio.sleep(1.5)  # until the router has seen it
+    return ended
+
+
+async def upgraded(check, fleet, load, count):
+    script = asyncio.create_task(rolling(fleet))
+    outcomes = await load.run(count, WORKERS, busy=script)
+    show_bad(outcomes)
+    check.that(all(o.kind in ("good", "cancelled") for o in outcomes),
+               f"{len(outcomes)} requests while all four are replaced, one after the other: {count_kinds(outcomes)}")
+    check.that(script.result() == [0] * 4, f"each ends well: {script.result()}")
+
+
+def once(check, fleet, router, outcomes):
+    """Who was answered was answered by one daemon; twice computed is only what was on a faulty one at first."""
+    counts = collections.Counter(user for daemon in fleet.daemons for user in daemon.finished())
+    if not router.users:
+        good = sum(o.kind == "good" for o in outcomes)
+        check.that(good <= counts.total(), f"{good} answers of {counts.total()} that daemons gave")
+        return
+    by_user = {o.request.user: o for o in outcomes}
+    twice = [user for user, count in counts.items() if user in by_user and count > 1]
+    faulty = [user for user in twice
+              if any(daemon.was_faulty(by_user[user].begin, by_user[user].end) for daemon in fleet.daemons)]
+    good = [o for o in outcomes if o.kind == "good"]
+    check.that(all(counts[o.request.user] >= 1 for o in good) and len(twice) == len(faulty),
+               f"{len(good)} answers, each from one daemon; {len(twice)} were computed twice, all of them first on one that was cut off")
+
+
+async def sticky(check, load, sessions):
+    rng = random.Random(7)
+    order = [session for session in range(sessions) for _ in range(4)]
+    rng.shuffle(order)
+
+    def make(number):
+        request = Request(number, rng, load.prompts, cancels=False)
+        request.session = order[number % len(order)]
+        return request
+
+    outcomes = await load.run_together(len(order), WORKERS, make)
+    homes = collections.defaultdict(list)
+    for outcome in outcomes:
+        homes[outcome.request.session].append(outcome.daemon)
+    again = sum(len(daemons) - 1 for daemons in homes.values())
+    kept = sum(max(collections.Counter(daemons).values()) - 1 for daemons in homes.values())
+    show_bad(outcomes)
+    check.that(all(o.kind == "good" for o in outcomes) and len({o.daemon for o in outcomes}) == 4,
+               f"{sessions} conversations over all daemons: {count_kinds(outcomes)}")
+    check.that(kept >= 0.9 * again, f"{kept} of {again} further turns were where the conversation was")
+
+
+async def claims(check, fleet, router, options):
+    key = router.key or fleet.key
+    load = Load("127.0.0.1", router.port, key, router.model, learn(fleet), options.seed, router.headers)
+    await asyncio.to_thread(await_router, router, key)
+    chosen = options.claims.split(",")
+    if "spread" in chosen:
+        await spread(check, fleet, load, options.requests * 6 // 10)
+    if "sticky" in chosen and router.affinity:
+        await sticky(check, load, options.sessions)
+    if "faults" in chosen:
+        outcomes = await disturbed(check, fleet, router, load, options.requests * 2 // 10)
+        once(check, fleet, router, outcomes)
+    if "upgrade" in chosen:
+        await upgraded(check, fleet, load, options.requests * 2 // 10)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("router", choices=sorted(ROUTERS))
+    parser.add_argument("build")
+    parser.add_argument("scratch")
+    parser.add_argument("--environment", default="")
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--sessions", type=int, default=256)
+    parser.add_argument("--claims", default="spread,sticky,faults,upgrade")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    kind = ROUTERS[options.router]
+    why = kind.missing(options.environment)
+    if why:
+        print(f"SKIPPED scale {options.router}: {why}")
+        return 77
+    check = Check()
+    fleet = Fleet(options.build, options.scratch, kind.options)
+    router = kind(fleet, options.scratch, options.environment)
+    try:
+        fleet.start()
+        router.start()
+        asyncio.run(claims(check, fleet, router, options))
+    finally:
+        router.close()
+        fleet.close()
+    return 1 if check.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Four daemons in network namespaces behind a router that people run: tests/scale/scale.sh ROUTER [BUILD] [--requests N]
+# [--sessions N] [--seed N]. ROUTER is haproxy, sglang, litellm or ray; what comes from the package index is installed in
+# BUILD/scale/ROUTER, once. Exit 1 if a claim does not hold, and 77, SKIPPED with the reason, where the program or a namespace
+# cannot be had.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+router=${1:?haproxy, sglang, litellm or ray}
+build=.build/dev
+if [ $# -ge 2 ] && [[ $2 != --* ]]; then
+    build=$2
+    shift
+fi
+shift
+skip() {
+    echo "SKIPPED scale $router: $*"
+    exit 77
+}
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || skip "no python3 of 3.10 or later here"
+if [ "$(id -u)" -eq 0 ]; then apart=(unshare -n); else apart=(unshare -rn); fi
+"${apart[@]}" sh -c 'ip link add veth0 type veth peer name veth1' 2> /dev/null || skip "no network namespaces here"
+
+declare -A packages=([sglang]=sglang-router==0.3.2 [litellm]='litellm[proxy]' [ray]='ray[serve]')
+environment=
+python=python3
+if [ -n "${packages[$router]:-}" ]; then
+    environment=$build/scale/$router
+    python=$environment/bin/python
+    if ! [ -e "$environment/installed" ]; then
+        mkdir -p "$build/scale"
+        rm -rf "$environment"
+        python3 -m venv "$environment" > "$environment.log" 2>&1 || skip "no python3-venv here ($environment.log)"
+        timeout "${INSTALL_S:-600}" "$environment/bin/pip" install --quiet --disable-pip-version-check "${packages[$router]}" \
+            >> "$environment.log" 2>&1 || skip "${packages[$router]} cannot be installed ($environment.log)"
+        touch "$environment/installed"
+    fi
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+code=0
+"${apart[@]}" "$python" tests/scale/scale.py "$router" "$build" "$scratch" --environment "$environment" "$@" || code=$?
+[ $code -eq 0 ] || [ $code -eq 77 ] || tail -n 5 "$scratch"/*.log
+exit $code
