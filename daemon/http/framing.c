@@ -153,7 +153,8 @@ static enum framing_status read_first(char *line, struct framing_head *head,
 /* ---- fields ------------------------------------------------------------------------------------
  */
 
-/* Those that are looked at. None may come twice. */
+/* Those that are looked at. None may come twice; but for the same key once more, which routers add
+ * to what the client brought, and which nobody can read in two ways. */
 struct fields {
     const char *host, *content_type, *authorization, *request_id;
     const char *user, *origin, *cors_method, *cors_headers;
@@ -225,7 +226,7 @@ static enum framing_status read_field(char *line, struct fields *fields, struct 
         return FRAMING_OK;
     }
     const char **place = field_of(fields, line);
-    if (place && *place)
+    if (place && *place && (place != &fields->authorization || strcmp(*place, value) != 0))
         return refuse(refusal, 400, "a header that may come once came twice");
     if (place)
         *place = value;

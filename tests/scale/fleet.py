@@ -62,9 +62,11 @@ class Daemon:
 
     def await_ready(self):
         await_true(f"daemon {self.name}", lambda: self.status("/readyz") == 200)
+        if self.faults and self.faults[-1][1] == float("inf"):
+            self.end_fault()
 
     def kill(self):
-        self.faults.append((time.monotonic(), time.monotonic()))
+        self.faults.append((time.monotonic(), float("inf")))
         self.process.kill()
         self.process.wait()
 
@@ -154,9 +156,6 @@ class Fleet:
             daemon.start()
         for daemon in self.daemons:
             daemon.await_ready()
-
-    def by_name(self, name):
-        return next((daemon for daemon in self.daemons if daemon.name == name), None)
 
     def close(self):
         for daemon in self.daemons:

@@ -80,8 +80,10 @@ class Load:
 
     def head(self, request, body):
         lines = ["POST /v1/completions HTTP/1.1", f"Host: {self.address}", "Content-Type: application/json",
-                 f"Authorization: Bearer {self.key}", f"X-Request-Id: {request.user}", f"X-Sluice-User: {request.user}",
-                 f"Content-Length: {len(body)}", "Connection: close"]
+                 f"X-Request-Id: {request.user}", f"X-Sluice-User: {request.user}", f"Content-Length: {len(body)}",
+                 "Connection: close"]
+        if self.key:
+            lines.append(f"Authorization: Bearer {self.key}")
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         if request.session is not None:
             lines.append(f"X-Session: session-{request.session}")

@@ -1,5 +1,5 @@
-"""The programs that stand in front: how each is configured and started. `port` is where it takes requests, `tries_503` whether it
-sends what was told "not now" elsewhere, `affinity` whether it keeps conversations together by X-Session."""
+"""The programs that stand in front: how each is configured and started. `port` is where it takes requests, `affinity`
+whether it keeps conversations together by X-Session."""
 import os
 import re
 import shutil
@@ -12,7 +12,6 @@ class Router:
     options = []  # of the daemons
     headers = {}
     affinity = False
-    named = False  # answers say by X-Served-By who gave them
     users = False  # X-Sluice-User reaches the daemons
     key = None  # of clients; None: the daemons'
     model = "demo-model"
@@ -41,7 +40,7 @@ class HAProxy(Router):
 
     # Weights are for daemons that are behind: here that would be this machine's other work.
     options = ["--drain-grace", "2s", "--busy-status", "503", "--ttft-target", "60s"]
-    affinity = named = users = True
+    affinity = users = True
 
     @staticmethod
     def missing(environment):
@@ -57,4 +56,26 @@ class HAProxy(Router):
         self.spawn(["haproxy", "-db", "-f", config.name], env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
 
 
-ROUTERS = {"haproxy": HAProxy}
+class SGLang(Router):
+    """SGLang's router (sglang-router). It holds the daemons' key, and asks each of them /server_info, /model_info and its health.
+    Clients bring the same one, which it asks for, and which then reaches the daemons twice."""
+
+    options = ["--drain-grace", "4s", "--ttft-target", "60s"]
+    port = 8100
+    policy = "round_robin"
+
+    @staticmethod
+    def missing(environment):
+        return None
+
+    def start(self):
+        workers = [f"http://{daemon.address}:8000" for daemon in self.fleet.daemons]
+        self.spawn([sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port),
+                    "--prometheus-host", "127.0.0.1", "--prometheus-port", "8101", "--worker-urls", *workers,
+                    "--policy", self.policy, "--api-key", self.fleet.key, "--health-check-endpoint", "/readyz",
+                    "--health-check-interval-secs", "1", "--health-check-timeout-secs", "1", "--health-failure-threshold", "2",
+                    "--health-success-threshold", "1", "--retry-max-retries", "5", "--cb-failure-threshold", "2", "--cb-timeout-duration-secs", "2",
+                    "--log-level", "warn"])
+
+
+ROUTERS = {"haproxy": HAProxy, "sglang": SGLang}
