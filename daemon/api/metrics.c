@@ -12,13 +12,25 @@
 #include "daemon/request/server.h"
 #include "gpu/gpu.h"
 
-static const uint64_t edges_us[] = {
-    500,      1000,     2000,     4000,     6000,      10000,     20000,     40000,   60000,
-    80000,    100000,   150000,   250000,   500000,    750000,    1000000,   2500000, 5000000,
-    10000000, 20000000, 40000000, 80000000, 160000000, 640000000, 2560000000};
-static const uint64_t step_edges_us[] = {50,     100,    250,     500,     1000,     2000,
-                                         4000,   8000,   16000,   32000,   64000,    128000,
-                                         256000, 512000, 1000000, 4000000, 16000000, 60000000};
+/* The page is read every 50 ms by some, and most of its lines are buckets: their edges in seconds
+ * are texts already. */
+struct edge {
+    uint64_t us;
+    const char *seconds;
+};
+static const struct edge edges[] = {
+    {500, "0.0005"},     {1000, "0.001"},  {2000, "0.002"},    {4000, "0.004"},
+    {6000, "0.006"},     {10000, "0.01"},  {20000, "0.02"},    {40000, "0.04"},
+    {60000, "0.06"},     {80000, "0.08"},  {100000, "0.1"},    {150000, "0.15"},
+    {250000, "0.25"},    {500000, "0.5"},  {750000, "0.75"},   {1000000, "1"},
+    {2500000, "2.5"},    {5000000, "5"},   {10000000, "10"},   {20000000, "20"},
+    {40000000, "40"},    {80000000, "80"}, {160000000, "160"}, {640000000, "640"},
+    {2560000000, "2560"}};
+static const struct edge step_edges[] = {
+    {50, "5e-05"},    {100, "0.0001"},   {250, "0.00025"},  {500, "0.0005"},   {1000, "0.001"},
+    {2000, "0.002"},  {4000, "0.004"},   {8000, "0.008"},   {16000, "0.016"},  {32000, "0.032"},
+    {64000, "0.064"}, {128000, "0.128"}, {256000, "0.256"}, {512000, "0.512"}, {1000000, "1"},
+    {4000000, "4"},   {16000000, "16"},  {60000000, "60"}};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -79,14 +91,14 @@ static void put_type(struct out *out, const char *name, const char *type, const 
 static void put_hist(struct out *out, const char *name, const char *help, const struct hist *hist)
 {
     bool step = strncmp(name, "step_", 5) == 0;
-    const uint64_t *edges = step ? step_edges_us : edges_us;
-    size_t count = step ? COUNT(step_edges_us) : COUNT(edges_us);
+    const struct edge *of = step ? step_edges : edges;
+    size_t count = step ? COUNT(step_edges) : COUNT(edges);
     char full[64];
     snprintf(full, sizeof(full), "%s_seconds", name);
     put_type(out, full, "histogram", help);
     for (size_t i = 0; i < count; i++)
-        out_format(out, "sluice_%s_bucket{le=\"%g\"} %" PRIu64 "\n", full, (double)edges[i] / 1e6,
-                   hist_count_below(hist, edges[i]));
+        out_format(out, "sluice_%s_bucket{le=\"%s\"} %" PRIu64 "\n", full, of[i].seconds,
+                   hist_count_below(hist, of[i].us));
     out_format(out, "sluice_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", full, hist->count);
     out_format(out, "sluice_%s_sum %.6f\n", full, (double)hist->sum_us / 1e6);
     out_format(out, "sluice_%s_count %" PRIu64 "\n", full, hist->count);
