@@ -34,11 +34,24 @@ class Request:
         self.cancel = cancels and draw < 0.1
         self.session = None
 
-    def body(self, model):
-        body = {"model": model, "prompt": self.prompt, "max_tokens": self.tokens, "temperature": 0, "ignore_eos": True}
+    def body(self, model, chat):
+        body = {"model": model, "max_tokens": self.tokens, "temperature": 0, "ignore_eos": True, **prompt_of(self.prompt, chat)}
         if self.stream:
             body["stream"] = True
         return json.dumps(body).encode()
+
+
+def prompt_of(prompt, chat):
+    return {"messages": [{"role": "user", "content": prompt.rstrip("=")}]} if chat else {"prompt": prompt}
+
+
+def path_of(chat):
+    return "/v1/chat/completions" if chat else "/v1/completions"
+
+
+def text_of(choice):
+    """Of a completion, a chat, or a piece of either."""
+    return choice.get("text") or (choice.get("message") or choice.get("delta") or {}).get("content") or ""
 
 
 async def read_head(reader):
@@ -69,22 +82,21 @@ async def pieces(reader, fields):
 class Load:
     """Who asks. run() asks for at least `count` in all, and on until `busy` is done."""
 
-    def __init__(self, address, port, key, model, expected, seed, headers=None):
+    def __init__(self, address, port, key, model, expected, seed, chat=False):
         self.address, self.port, self.key, self.model = address, port, key, model
         self.expected = expected  # the answers, by prompt and tokens
         self.prompts = sorted({prompt for prompt, _ in expected})
         self.rng = random.Random(seed)
-        self.headers = headers or {}
+        self.chat = chat
         self.outcomes = []
         self.next = 0
 
     def head(self, request, body):
-        lines = ["POST /v1/completions HTTP/1.1", f"Host: {self.address}", "Content-Type: application/json",
+        lines = [f"POST {path_of(self.chat)} HTTP/1.1", f"Host: {self.address}", "Content-Type: application/json",
                  f"X-Request-Id: {request.user}", f"X-Sluice-User: {request.user}", f"Content-Length: {len(body)}",
                  "Connection: close"]
         if self.key:
             lines.append(f"Authorization: Bearer {self.key}")
-        lines += [f"{name}: {value}" for name, value in self.headers.items()]
         if request.session is not None:
             lines.append(f"X-Session: session-{request.session}")
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
@@ -97,21 +109,23 @@ class Load:
             return outcome.close("wrong", "it hangs")
         except (asyncio.IncompleteReadError, ConnectionError, OSError) as error:
             return outcome.close("cut", repr(error))
+        except (KeyError, ValueError) as error:
+            return outcome.close("wrong", repr(error))
 
     async def exchange(self, request, outcome):
         reader, writer = await asyncio.open_connection(self.address, self.port, limit=1 << 20)
         try:
-            body = request.body(self.model)
+            body = request.body(self.model, self.chat)
             writer.write(self.head(request, body) + body)
             outcome.status, fields = await read_head(reader)
-            outcome.daemon = fields.get("x-served-by")
+            outcome.daemon = fields.get("x-served-by") or fields.get("x-litellm-model-api-base")
             if request.stream and outcome.status == 200:
                 return await self.stream(request, outcome, reader, fields)
             text = b"".join([piece async for piece in pieces(reader, fields)])
             if outcome.status != 200:
                 return outcome.close("error", f"{outcome.status} {text[:200]!r}")
             answer = json.loads(text)
-            return self.judge(request, outcome, answer["choices"][0]["text"], len(answer["choices"]))
+            return self.judge(request, outcome, text_of(answer["choices"][0]), len(answer["choices"]))
         finally:
             writer.close()
 
@@ -131,7 +145,7 @@ class Load:
                     if "error" in message:
                         return outcome.close("error", f"in the stream: {data[:200]!r}")
                     ids.add(message["id"])
-                    text += "".join(choice["text"] or "" for choice in message["choices"])
+                    text += "".join(text_of(choice) for choice in message["choices"])
             if request.cancel and text:
                 return outcome.close("cancelled")
         if not done:

@@ -10,8 +10,9 @@ import sys
 class Router:
     port = 8000
     options = []  # of the daemons
-    headers = {}
+    chat = False  # chats are asked for, not completions
     affinity = False
+    by_lot = False  # evenness is that of draws
     users = False  # X-Sluice-User reaches the daemons
     key = None  # of clients; None: the daemons'
     model = "demo-model"
@@ -56,6 +57,30 @@ class HAProxy(Router):
         self.spawn(["haproxy", "-db", "-f", config.name], env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
 
 
+class LiteLLM(Router):
+    """LiteLLM's proxy by the configuration that is shipped, but for addresses. It checks no health: who fails is left alone for a
+    while, and what failed before its first byte is tried elsewhere, but for streams of /v1/completions: so chats are asked for."""
+
+    options = ["--ttft-target", "60s"]
+    port = 8100
+    by_lot = chat = True
+    key = "sk-of-the-proxy-which-is-long-enough-to-be-taken-5c8e1f"
+
+    @staticmethod
+    def missing(environment):
+        return None
+
+    def start(self):
+        text = open("deploy/scale/litellm.yaml").read()
+        for number, daemon in enumerate(self.fleet.daemons):
+            text = text.replace(f"http://10.0.0.{number + 1}:", f"http://{daemon.address}:")
+        with open(f"{self.scratch}/litellm.yaml", "w") as config:
+            config.write(text)
+        self.spawn([f"{self.environment}/bin/litellm", "--config", config.name, "--host", "127.0.0.1", "--port", str(self.port)],
+                   env={**os.environ, "SLUICE_KEY": self.fleet.key, "LITELLM_MASTER_KEY": self.key, "LITELLM_LOG": "ERROR", "NO_PROXY": "*",
+                        "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
+
+
 class SGLang(Router):
     """SGLang's router (sglang-router). It holds the daemons' key, and asks each of them /server_info, /model_info and its health.
     Clients bring the same one, which it asks for, and which then reaches the daemons twice."""
@@ -78,4 +103,4 @@ class SGLang(Router):
                     "--log-level", "warn"])
 
 
-ROUTERS = {"haproxy": HAProxy, "sglang": SGLang}
+ROUTERS = {"haproxy": HAProxy, "litellm": LiteLLM, "sglang": SGLang}

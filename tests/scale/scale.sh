@@ -21,7 +21,7 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || sk
 if [ "$(id -u)" -eq 0 ]; then apart=(unshare -n); else apart=(unshare -rn); fi
 "${apart[@]}" sh -c 'ip link add veth0 type veth peer name veth1' 2> /dev/null || skip "no network namespaces here"
 
-declare -A packages=([sglang]=sglang-router==0.3.2 [litellm]='litellm[proxy]' [ray]='ray[serve]')
+declare -A packages=([sglang]=sglang-router==0.3.2 [litellm]='litellm[proxy]' [ray]='ray[serve] httpx')
 environment=
 python=python3
 if [ -n "${packages[$router]:-}" ]; then
@@ -31,14 +31,16 @@ if [ -n "${packages[$router]:-}" ]; then
         mkdir -p "$build/scale"
         rm -rf "$environment"
         python3 -m venv "$environment" > "$environment.log" 2>&1 || skip "no python3-venv here ($environment.log)"
-        timeout "${INSTALL_S:-600}" "$environment/bin/pip" install --quiet --disable-pip-version-check "${packages[$router]}" \
+        timeout "${INSTALL_S:-600}" "$environment/bin/pip" install --quiet --disable-pip-version-check ${packages[$router]} \
             >> "$environment.log" 2>&1 || skip "${packages[$router]} cannot be installed ($environment.log)"
         touch "$environment/installed"
     fi
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+command=(tests/scale/scale.py "$router" "$build" "$scratch" --environment "$environment")
+[ "$router" != ray ] || command=(tests/scale/ray_check.py "$build" "$scratch") # its daemons are its own
 code=0
-"${apart[@]}" "$python" tests/scale/scale.py "$router" "$build" "$scratch" --environment "$environment" "$@" || code=$?
+"${apart[@]}" "$python" "${command[@]}" "$@" || code=$?
 [ $code -eq 0 ] || [ $code -eq 77 ] || tail -n 5 "$scratch"/*.log
 exit $code

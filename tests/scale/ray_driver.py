@@ -1,0 +1,26 @@
+"""A Ray of one node with deploy/scale/ray_serve.py on it: ray_driver.py PORT SCRATCH. A line "upgrade" on standard input replaces all
+replicas, one after the other; the end of it ends all. Says what is done, a line each."""
+import os
+import sys
+
+sys.path.insert(0, "deploy/scale")
+import ray  # noqa: E402
+from ray import serve  # noqa: E402
+
+import ray_serve  # noqa: E402
+
+port, scratch = int(sys.argv[1]), sys.argv[2]
+ray.init(num_cpus=8, num_gpus=0, include_dashboard=False, _node_ip_address="127.0.0.1", _temp_dir=f"{scratch}/ray",
+         object_store_memory=100 << 20, log_to_driver=False)
+serve.start(http_options={"host": "127.0.0.1", "port": port})
+serve.run(ray_serve.app)
+print("up", flush=True)
+version = 1
+for line in sys.stdin:
+    version += 1
+    actor = {"num_gpus": 0, "runtime_env": {"env_vars": {"SLUICE_VERSION": str(version)}}}  # another version: all are replaced
+    serve.run(ray_serve.Sluice.options(ray_actor_options=actor).bind())
+    print("upgraded", flush=True)
+serve.shutdown()
+ray.shutdown()
+os._exit(0)
