@@ -78,7 +78,8 @@ enum {
     SLUICE_CONSTRAINT_OBJECT = 2,
     SLUICE_CONSTRAINT_SCHEMA = 3,
     SLUICE_CONSTRAINT_PATTERN = 4,
-    SLUICE_CONSTRAINT_CHOICE = 5
+    SLUICE_CONSTRAINT_CHOICE = 5,
+    SLUICE_CONSTRAINT_GRAMMAR = 6
 };
 enum {
     SLUICE_FINISH_STOP = 0,
@@ -182,7 +183,7 @@ typedef struct sluice_batch {
     int want_text;
     int pooling, normalize; /* embed */
     int constraint;              /* generate: SLUICE_CONSTRAINT_... */
-    const char *constraint_text; /* the schema, expression or list, UTF-8; else NULL */
+    const char *constraint_text; /* schema, expression, list or grammar; else NULL */
     sluice_callbacks callbacks;
     void *context;
     /* 1: nothing that the daemon computed before is used, and nothing is kept. */

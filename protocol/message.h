@@ -87,15 +87,16 @@ struct sampling {
 };
 
 /* What the outputs of a request must be. The text is a JSON Schema, a regular expression that the
- * whole output is, or a JSON list of the strings of which it is one; of `json` and `object` there is
- * none. */
+ * whole output is, a JSON list of the strings of which it is one, or a grammar in GBNF; of `json` and
+ * `object` there is none. */
 enum message_constraint_kind {
     MESSAGE_CONSTRAINT_NONE,
     MESSAGE_CONSTRAINT_JSON,   /* any JSON value */
     MESSAGE_CONSTRAINT_OBJECT, /* any JSON object */
     MESSAGE_CONSTRAINT_SCHEMA,
     MESSAGE_CONSTRAINT_PATTERN,
-    MESSAGE_CONSTRAINT_CHOICE
+    MESSAGE_CONSTRAINT_CHOICE,
+    MESSAGE_CONSTRAINT_GRAMMAR
 };
 
 struct message_constraint {

@@ -22,6 +22,7 @@ static const char *const constraint_names[] = {[MESSAGE_CONSTRAINT_NONE] = "none
                                                [MESSAGE_CONSTRAINT_SCHEMA] = "schema",
                                                [MESSAGE_CONSTRAINT_PATTERN] = "pattern",
                                                [MESSAGE_CONSTRAINT_CHOICE] = "choice",
+                                               [MESSAGE_CONSTRAINT_GRAMMAR] = "grammar",
                                                NULL};
 
 /* Where message_submit_prompt() stands in the lists of the document. */

@@ -17,7 +17,7 @@ static int read_file(const char *path, char **ret_text, struct error *error)
     size_t length = buffer_used(&input.buffer);
     const char *text = (const char *)input.buffer.bytes + input.buffer.start;
     if (!rc && length > 0 && memchr(text, 0, length))
-        rc = error_set(error, ERR_USAGE, "%.128s has a zero byte, which no schema has", path);
+        rc = error_set(error, ERR_USAGE, "%.128s has a zero byte, which no schema or grammar has", path);
     if (!rc && !(*ret_text = strndup(length > 0 ? text : "", length)))
         rc = error_set(error, ERR_NO_MEMORY, "out of memory");
     input_close(&input);
@@ -53,11 +53,13 @@ int constraint_make(const struct settings *settings, struct constraint *ret_cons
 {
     struct constraint made = {.kind = SLUICE_CONSTRAINT_NONE};
     int asked = (settings->json_schema != NULL) + (settings->regex != NULL) +
-                (settings->choice.count > 0) + (settings->json_object != 0);
+                (settings->choice.count > 0) + (settings->json_object != 0) +
+                (settings->grammar != NULL);
     int rc = 0;
     if (asked > 1)
         return error_set(error, ERR_USAGE,
-                         "one of --json-schema, --regex, --choice and --json-object at most");
+                         "one of --json-schema, --regex, --choice, --grammar and --json-object at "
+                         "most");
     if (settings->json_schema) {
         made.kind = SLUICE_CONSTRAINT_SCHEMA;
         rc = read_file(settings->json_schema, &made.text, error);
@@ -69,6 +71,9 @@ int constraint_make(const struct settings *settings, struct constraint *ret_cons
     } else if (settings->choice.count > 0) {
         made.kind = SLUICE_CONSTRAINT_CHOICE;
         rc = list_choices(&settings->choice, &made.text, error);
+    } else if (settings->grammar) {
+        made.kind = SLUICE_CONSTRAINT_GRAMMAR;
+        rc = read_file(settings->grammar, &made.text, error);
     } else if (settings->json_object) {
         made.kind = SLUICE_CONSTRAINT_OBJECT;
     }

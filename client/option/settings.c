@@ -94,6 +94,8 @@ const struct option settings_constraint[] = {
      "results are wholly what the regular expression says"},
     {"choice", "TEXT", OPTION_LIST, AT(choice), 0, 0, false,
      "results are this text, or another that is given so; up to 16"},
+    {"grammar", "FILE", OPTION_TEXT, AT(grammar), 0, 0, false,
+     "results are what the GBNF grammar in the file says; - is standard input"},
     {0}};
 
 const struct option settings_embed[] = {

@@ -37,7 +37,7 @@ struct settings {
     int requests, watch, prometheus;
     int conversation, special; /* tokenize, detokenize */
     const char *system;        /* chat */
-    const char *json_schema, *regex; /* generate: what its results must be */
+    const char *json_schema, *regex, *grammar; /* generate: what its results must be */
     struct option_list choice;
     int json_object;
     struct bench_options bench;

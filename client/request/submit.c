@@ -219,7 +219,7 @@ static int check_batch(const sluice_batch *batch, struct error *error)
         return error_set(error, ERR_USAGE, "%d is no job", batch->job);
     if (batch->pooling < SLUICE_POOL_LAST || batch->pooling > SLUICE_POOL_ALL)
         return error_set(error, ERR_USAGE, "%d is no pooling", batch->pooling);
-    if (batch->constraint < SLUICE_CONSTRAINT_NONE || batch->constraint > SLUICE_CONSTRAINT_CHOICE)
+    if (batch->constraint < SLUICE_CONSTRAINT_NONE || batch->constraint > SLUICE_CONSTRAINT_GRAMMAR)
         return error_set(error, ERR_USAGE, "%d is no constraint", batch->constraint);
     if (batch->constraint && batch->job != SLUICE_GENERATE)
         return error_set(error, ERR_USAGE, "a constraint is of what is generated");

@@ -1,5 +1,6 @@
 /* What an answer must be, as the clients of others write it: OpenAI's response_format, vLLM's
- * structured_outputs, and the guided_... before that. All become the one constraint of the query. */
+ * structured_outputs, and the guided_... before that; llama.cpp's grammar. All become the one
+ * constraint of the query. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,13 @@ static int set_pattern(const struct reading *reading, const json *value)
     return set_text(reading, MESSAGE_CONSTRAINT_PATTERN, json_string(value));
 }
 
+static int set_grammar(const struct reading *reading, const json *value)
+{
+    if (!json_is_string(value))
+        return wrong(reading, ": a grammar is a string, in GBNF");
+    return set_text(reading, MESSAGE_CONSTRAINT_GRAMMAR, json_string(value));
+}
+
 static int set_choice(const struct reading *reading, const json *value)
 {
     if (!json_is_array(value))
@@ -90,6 +98,11 @@ int read_guided_regex(const struct reading *reading, const json *value)
 int read_guided_choice(const struct reading *reading, const json *value)
 {
     return set_choice(reading, value);
+}
+
+int read_grammar(const struct reading *reading, const json *value)
+{
+    return set_grammar(reading, value);
 }
 
 /* ---- response_format ---------------------------------------------------------------------------
@@ -159,12 +172,14 @@ int read_structured_outputs(const struct reading *reading, const json *value)
             rc = set_pattern(reading, item);
         else if (strcmp(key, "choice") == 0)
             rc = set_choice(reading, item);
+        else if (strcmp(key, "grammar") == 0)
+            rc = set_grammar(reading, item);
         else if (strcmp(key, "json_object") == 0 && json_is_bool(item))
             rc = json_bool(item) ? set(reading, MESSAGE_CONSTRAINT_OBJECT, NULL) : 0;
         else
             rc = error_set(reading->error, ERR_UNSUPPORTED,
-                           "structured_outputs.%.32s is not supported: json, regex, choice and "
-                           "json_object are",
+                           "structured_outputs.%.32s is not supported: json, regex, choice, "
+                           "grammar and json_object are",
                            key);
         if (rc)
             return rc;

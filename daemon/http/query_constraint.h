@@ -8,3 +8,4 @@ int read_structured_outputs(const struct reading *reading, const json *value);
 int read_guided_json(const struct reading *reading, const json *value);
 int read_guided_regex(const struct reading *reading, const json *value);
 int read_guided_choice(const struct reading *reading, const json *value);
+int read_grammar(const struct reading *reading, const json *value);

@@ -9,7 +9,7 @@
 #include "gpu/gpu.h"
 #include "protocol/base/list.h"
 
-_Static_assert(MESSAGE_CONSTRAINT_CHOICE - 1 == CONSTRAINT_CHOICE &&
+_Static_assert(MESSAGE_CONSTRAINT_GRAMMAR - 1 == CONSTRAINT_GRAMMAR &&
                    MESSAGE_CONSTRAINT_JSON - 1 == CONSTRAINT_JSON,
                "the message's kinds are the engine's, and none");
 

@@ -132,7 +132,11 @@ static const char *const refused[] = {
      "object\"},\"guided_regex\":\"a\"}"),
     ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"response_format\":{\"type\":\"json_"
      "object\"},\"stop\":\"a\"}"),
-    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"structured_outputs\":{\"grammar\":\"a\"}}"),
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"structured_outputs\":{\"grammar\":[]}}"),
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"structured_outputs\":{\"structural_tag\":"
+     "\"a\"}}"),
+    ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"grammar\":\"root ::= \\\"a\\\"\","
+     "\"guided_regex\":\"a\"}"),
     ("{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"guided_choice\":\"a\"}"),
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"modalities\":[\"audio\"]}",
     "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"reasoning_effort\":\"x\"}",

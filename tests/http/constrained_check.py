@@ -1,10 +1,11 @@
-"""Answers that must be something, over HTTP and by the native client, judged by jsonschema and re.
+"""Answers that must be something, over HTTP and by the native client, judged by jsonschema, re and ast.
 
     constrained_check.py SOCKET SLUICE [ROUNDS]
 
 Every answer that ends by itself is valid, whole and streamed; what is cut says length. Refusals name the field and what
 of the schema is not kept. A neighbour without a constraint answers what it answers alone.
 """
+import ast
 import concurrent.futures
 import http.client
 import json
@@ -37,6 +38,10 @@ SCHEMAS = [
     {"const": {"a": [1, "é", None]}},
 ]
 PATTERNS = ["[a-f]{2,6}(-[0-9]+)?", "(yes|no|π+)!", r"\d{3}-\d{2}"]
+# Each with what judges it: a regular expression, or Python's own reader of sums.
+GRAMMARS = [('root ::= greeting ", " name ("!" | "?"){1,3}\ngreeting ::= "hello" | "hé"\nname ::= [A-Z] [a-z]{0,5}',
+             "(hello|hé), [A-Z][a-z]{0,5}[!?]{1,3}"),
+            ('root ::= sum\nsum ::= term (" + " term){0,2} # short\nterm ::= [1-9] [0-9]? | "(" sum ")"', None)]
 CHOICES = [["alpha", "beta", "alphabet"], ["é", "e"]]
 
 
@@ -78,6 +83,11 @@ def judge(kind, wanted, text):
         assert isinstance(json.loads(text), dict), text
     elif kind == "pattern":
         assert re.fullmatch(wanted, text), (wanted, text)
+    elif kind == "grammar" and wanted[1] is None:
+        ast.parse(text, mode="eval")
+        assert re.fullmatch("[0-9()+ ]+", text), text
+    elif kind == "grammar":
+        assert re.fullmatch(wanted[1], text), (wanted, text)
     else:
         assert text in wanted, (wanted, text)
 
@@ -85,6 +95,7 @@ def judge(kind, wanted, text):
 FIELD = {"schema": lambda w: {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": w}}},
          "object": lambda w: {"response_format": {"type": "json_object"}},
          "pattern": lambda w: {"structured_outputs": {"regex": w}},
+         "grammar": lambda w: {"structured_outputs": {"grammar": w[0]}},
          "choice": lambda w: {"guided_choice": w}}
 
 
@@ -111,6 +122,8 @@ def refusals():
     for field, body in {
         "response_format": {"response_format": {"type": "json_schema", "json_schema": {"schema": strings}}},
         "guided_regex": {"guided_regex": "(a"},
+        "guided_grammar": {"guided_grammar": "root ::= a"},
+        "grammar": {"grammar": 'start: "a"'},
         "stop": {"guided_regex": "a", "stop": "b"},
         "min_tokens": {"guided_regex": "a", "min_tokens": 2},
         "ignore_eos": {"guided_regex": "a", "ignore_eos": True},
@@ -119,17 +132,24 @@ def refusals():
         status, text = post({"prompt": "x", "max_tokens": 4, **body})
         error = json.loads(text)["error"]
         assert status == 400 and error["param"] == field, (field, status, text)
+    status, text = post({"prompt": "x", "grammar": 'start: "a"'})
+    assert "line 1" in text and "Lark" in text, text
+    status, text = post({"prompt": "x", "grammar": 'root ::= root "a" | "b"'})
+    assert status == 400 and "leads to itself" in text, text
     status, text = post({"prompt": "x", "guided_json": {"properties": {"a": strings}}})
     assert "#/properties/a" in text and "uniqueItems" in text, text
 
 
 def native():
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file, tempfile.NamedTemporaryFile("w") as grammar:
         json.dump(SCHEMAS[0], file)
         file.flush()
+        grammar.write(GRAMMARS[0][0])
+        grammar.flush()
         for kind, wanted, options in [("schema", SCHEMAS[0], ["--json-schema", file.name]),
                                       ("object", None, ["--json-object"]),
                                       ("pattern", PATTERNS[0], ["--regex", PATTERNS[0]]),
+                                      ("grammar", GRAMMARS[0], ["--grammar", grammar.name]),
                                       ("choice", CHOICES[0], ["--choice", "alpha", "--choice", "beta", "--choice", "alphabet"])]:
             for prompt in (["--prompt", "2+2="], ["--tokens", "1,2,3"]):
                 run = subprocess.run([SLUICE, "generate", *prompt, "--max-tokens", "200", "--json", *options],
@@ -144,7 +164,7 @@ def native():
 
 alone = {"prompt": "reverse stream=", "max_tokens": 40, "temperature": 1, "seed": 9, "logprobs": 3}
 before = json.loads(post(alone)[1])["choices"]
-jobs = [(kind, wanted, seed) for kind, all_of in (("schema", SCHEMAS), ("object", [None]), ("pattern", PATTERNS),
+jobs = [(kind, wanted, seed) for kind, all_of in (("schema", SCHEMAS), ("object", [None]), ("pattern", PATTERNS), ("grammar", GRAMMARS),
                                                   ("choice", CHOICES)) for wanted in all_of for seed in range(ROUNDS)]
 with concurrent.futures.ThreadPoolExecutor(12) as pool:
     results = [pool.submit(one, job) for job in jobs]

@@ -67,6 +67,8 @@ static const struct refusal refusals[] = {
     {G "\"each\":[[[[[[1]]]]]]}", ERR_TOO_LARGE, "nested deeper than 6"},
     {G "\"constraint\":\"xml\"}", ERR_BAD_VALUE, "constraint is none of none, json, object, schema"},
     {G "\"constraint\":\"schema\"}", ERR_BAD_VALUE, "constraint_text is missing"},
+    {G "\"constraint\":\"grammar\"}", ERR_BAD_VALUE, "constraint_text is missing"},
+    {G "\"constraint\":\"grammar\"}", ERR_BAD_VALUE, "constraint_text is missing"},
     {G "\"constraint\":\"json\",\"constraint_text\":\"\"}", ERR_BAD_VALUE,
      "constraint_text does not belong with the constraint json"},
     {G "\"constraint_text\":\"a\"}", ERR_BAD_VALUE, "constraint_text does not belong"},

@@ -299,7 +299,8 @@ static bool one_rule(struct reader *in)
     uint32_t node = rule->node;
     space(in, false);
     if (!take(in, "::="))
-        return refuse(in, "::= is missing");
+        return refuse(in, next(in) == ':' ? "::= is missing: grammars are GBNF, not Lark's form"
+                                          : "::= is missing");
     grammar_final(in->grammar, alternatives(in, node));
     if (in->grammar->code)
         return false;
