@@ -150,6 +150,7 @@ struct seq {
     uint32_t in_flight;    /* rows of it in steps not completed */
     uint64_t last_scheduled_step; /* last step that advanced it, or when it began to wait */
     bool way_made;                /* owed: once */
+    uint32_t known_len;   /* constrained: tokens up to there were told and not sampled */
     bool kept;            /* constrained: its last row keeps logits that no sampling has taken */
     bool being_sampled;   /* one is in flight, counted in in_flight */
     struct sched_share *siblings; /* what it has in common with others of its prompt, or NULL */

@@ -1,6 +1,9 @@
 /* What a constrained sequence's next token may be: a mask over the vocabulary, on its way between
  * the worker, who asks for one after each token, and a thread that makes it (mask_crew.h).
  *
+ * Where only one token may come, that is no choice: it is taken as it is, and the mask is that of the
+ * place behind it; so for up to SEQ_MASK_FORCED_MAX in a row.
+ *
  * Its state says whose it is: ASKED: the thread's, else the worker's. The sequence's own tokens
  * alone decide what is in it, so it stays right whatever becomes of the slot.
  */
@@ -22,11 +25,17 @@ enum seq_mask_state {
     SEQ_MASK_FAILED /* `error` says why: there will be no other */
 };
 
+#define SEQ_MASK_FORCED_MAX 16u
+
 struct seq_mask {
     atomic_uint state;
     struct constraint_held *held; /* a reference */
     struct machine_state *place;  /* in it; NULL: at its beginning, which nothing has read yet */
     int32_t token;                /* ASKED: to move on by first; -1: none */
+    bool forces;                  /* worker: tokens may be forced; set before the first is asked */
+    bool forced_end;              /* READY: the last of the forced ends the output */
+    uint32_t forced_count;        /* READY: come first, and are in the place; 0 once they are taken */
+    int32_t forced[SEQ_MASK_FORCED_MAX];
     bool ends;                    /* READY: the output may be at its end */
     bool dropped;                 /* worker: nobody wants it; whoever has it frees it */
     uint32_t allowed;             /* READY: tokens in the mask */

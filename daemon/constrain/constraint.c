@@ -120,6 +120,7 @@ static void add_ends(const struct vocabulary *vocabulary, uint32_t *bits,
         allowed->count += !(bits[end / 32] >> end % 32 & 1);
         bits[end / 32] |= 1u << end % 32;
         allowed->only = vocabulary->ends[i];
+        allowed->only_ends = true;
     }
 }
 
@@ -144,8 +145,10 @@ int constraint_mask(struct constraint *constraint, const struct constraint_place
         return code;
     if (allowed.ends)
         add_ends(constraint->vocabulary, bits, &allowed);
-    if (allowed.count != 1)
+    if (allowed.count != 1) {
         allowed.only = -1;
+        allowed.only_ends = false;
+    }
     *ret_allowed = allowed;
     return 0;
 }

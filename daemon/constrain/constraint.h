@@ -36,6 +36,7 @@ struct constraint_allowed {
     uint32_t count; /* bits that are set */
     int32_t only;   /* the token where that is one; else -1 */
     bool ends;      /* the output may end here: the bits of the ends are among them */
+    bool only_ends; /* `only` is an end */
 };
 
 /* What is wrong is told with the path of the schema and the keyword. */

@@ -43,7 +43,8 @@
  * thread beside this one makes from the token before (sched_sampling.c). Its row keeps logits
  * instead of sampling; who has them and no mask when a step is planned sits that out, and nobody
  * waits for it. While a step runs, the one behind it is planned as late as it may be where some
- * mask is missing. On a pipeline a row follows once its token has been told, with its id.
+ * mask is missing. On a pipeline a row follows once its token has been told, with its id. Where a
+ * mask leaves one token it is taken without being sampled, and those in a row are read by one row.
  *
  * Sequences of one prompt compute it once (sched_share.c): while the first that started reads it,
  * the others are passed over where they wait, and then start with its whole blocks, which are

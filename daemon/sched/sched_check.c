@@ -48,7 +48,9 @@ static const char *check_phase(const struct sched *sched, const struct seq *seq,
             return "a prompt is read, and its sequence does not go on";
         return has_blocks(sched, seq) ? "" : "a prompt is read to where no block is";
     case PHASE_DECODE:
-        if (computed + 1 != len || computed < seq->prefill_len || computed >= end + seq->kept)
+        if (computed < seq->known_len ? len != seq->known_len : computed + 1 != len)
+            return "one that decodes does not know its token";
+        if (computed < seq->prefill_len || computed >= end + seq->kept)
             return "one that decodes is not one token behind";
         return has_blocks(sched, seq) ? "" : "one decodes where no block is";
     case PHASE_DRAINING:

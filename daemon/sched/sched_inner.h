@@ -170,6 +170,9 @@ void sched_count_late(struct sched *sched, const struct sched_step *step);
 /* True when the sequence has ended. */
 bool sched_take_token(struct sched *sched, struct seq *seq, const struct gpu_sample *sample,
                       const struct gpu_top *tops, time_us now_us);
+/* Of a token that was neither sampled nor computed. */
+bool sched_tell_token(struct sched *sched, struct seq *seq, int32_t token, bool finished,
+                      time_us now_us);
 /* It has had results, and goes on. */
 void sched_taken(struct sched *sched, struct seq *seq);
 

@@ -32,7 +32,7 @@ static bool per_position(const struct seq *seq)
 /* What the row must give, told from where it ends. */
 static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
 {
-    bool ends = position + q_len >= seq->prefill_len;
+    bool ends = position + q_len >= seq->prefill_len && position + q_len >= seq->known_len;
     unsigned want = seq->params.job == JOB_EMBED && seq->params.normalize ? GPU_NORMALIZE : 0;
     switch (seq->params.job) {
     case JOB_GENERATE:
@@ -239,33 +239,70 @@ static bool has_token(const struct sched *sched, const struct seq *seq)
     return !seq->kept && (sched->limits.stages == 1 || !seq->being_sampled);
 }
 
-static void put_decode_row(struct builder *b, struct seq *seq)
+/* Its next tokens are known here, not only on the device: on a pipeline, or since they were not
+ * sampled. */
+static bool by_ids(const struct sched *sched, const struct seq *seq)
 {
-    if (seq->mask == NULL || b->sched->limits.stages == 1) {
+    return seq->mask != NULL && (sched->limits.stages > 1 || seq->num_computed < seq->known_len);
+}
+
+static void put_decode_row(struct builder *b, struct seq *seq, uint32_t q_len)
+{
+    if (!by_ids(b->sched, seq)) {
         put_row(b, seq, 1, GPU_LAST);
         return;
     }
-    put_row(b, seq, 1, GPU_IDS);
-    b->step->ids[b->step->plan.id_count++] = sched_token_at(seq, seq->num_computed);
+    const struct gpu_row *row = put_row(b, seq, q_len, GPU_IDS);
+    for (uint32_t i = 0; i < q_len; i++)
+        b->step->ids[b->step->plan.id_count++] = sched_token_at(seq, row->position + i);
 }
 
+/* As far as there are blocks, and room in the step beside `others`. */
+static void add_decode(struct builder *b, struct seq *seq, uint32_t others)
+{
+    uint32_t from = seq->num_computed, q_len = 1;
+    if (from + 1 < seq->known_len)
+        q_len = sched_min(seq->known_len - from, b->tokens_left - b->tokens_kept - others);
+    uint32_t reached = sched_reach(b->sched, b->step, seq, from + q_len, b->now_us);
+    if (reached > from)
+        put_decode_row(b, seq, sched_min(q_len, reached - from));
+}
+
+static bool may_decode(const struct sched *sched, const struct seq *seq, bool early_too)
+{
+    return (early_too || !is_early(sched, seq)) && has_token(sched, seq);
+}
+
+/* Up to where their turns go in this step, of a token each; *ret_count: how many. */
+static const struct list *decodes_end(const struct builder *b, bool early_too, uint32_t *ret_count)
+{
+    const struct sched *sched = b->sched;
+    uint32_t room = b->tokens_left - sched_min(b->tokens_left, b->tokens_kept);
+    uint32_t count = 0, most = sched_min(room, decode_share(sched));
+    const struct list *link = sched->decode.next;
+    for (; link != &sched->decode; link = link->next) {
+        bool may = may_decode(sched, container_of(link, struct seq, run_link), early_too);
+        if (may && count == most)
+            break;
+        count += may;
+    }
+    *ret_count = count;
+    return link;
+}
+
+/* Those whose tokens the device knows come first. */
 static void add_decodes(struct builder *b, bool early_too)
 {
     struct sched *sched = b->sched;
-    const uint32_t share = decode_share(sched);
-    list_each(link, &sched->decode)
-    {
-        struct seq *seq = container_of(link, struct seq, run_link);
-        if (b->tokens_left <= b->tokens_kept || b->step->plan.row_count == share) {
-            b->step->cut = true;
-            break;
+    uint32_t left;
+    const struct list *end = decodes_end(b, early_too, &left);
+    b->step->cut = end != &sched->decode;
+    for (int ids = 0; ids < 2; ids++)
+        for (struct list *link = sched->decode.next; link != end; link = link->next) {
+            struct seq *seq = container_of(link, struct seq, run_link);
+            if (may_decode(sched, seq, early_too) && by_ids(sched, seq) == (ids > 0))
+                add_decode(b, seq, --left);
         }
-        if ((!early_too && is_early(sched, seq)) || !has_token(sched, seq))
-            continue;
-        uint32_t length = seq->num_computed + 1;
-        if (sched_reach(sched, b->step, seq, length, b->now_us) >= length)
-            put_decode_row(b, seq);
-    }
     b->step->decode_rows = b->step->plan.row_count;
 }
 

@@ -58,6 +58,22 @@ static bool end_not_finite(struct sched *sched, struct seq *seq, time_us now_us)
     return true;
 }
 
+bool sched_tell_token(struct sched *sched, struct seq *seq, int32_t token, bool finished,
+                      time_us now_us)
+{
+    uint32_t number = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
+    assert(number < seq->sampling.max_tokens);
+    seq->out_tokens[number] = token;
+    answered(seq, 1);
+    stamp_token(sched, seq, now_us);
+    bool full = number + 1 == seq->sampling.max_tokens;
+    if (!finished && !full)
+        return false;
+    stamp_end(sched, seq, number + 1);
+    sched_end(sched, seq, finished ? FINISH_STOP : FINISH_LENGTH, now_us);
+    return true;
+}
+
 bool sched_take_token(struct sched *sched, struct seq *seq, const struct gpu_sample *sample,
                       const struct gpu_top *tops, time_us now_us)
 {
@@ -67,20 +83,12 @@ bool sched_take_token(struct sched *sched, struct seq *seq, const struct gpu_sam
     /* Where nothing that the mask allows has a finite logit, something else may be sampled. */
     if (!isfinite(sample->logprob) || (seq->mask && !seq_mask_allows(seq->mask, sample->token)))
         return end_not_finite(sched, seq, now_us);
-    seq->out_tokens[number] = sample->token;
     if (seq->sampling.logprobs >= 0)
         seq->out_logprobs[number] = sample->logprob;
     for (uint32_t i = 0; i < top_max; i++)
         seq->out_tops[(size_t)number * top_max + i] =
             i < sample->top_count ? tops[i] : (struct gpu_top){.token = -1};
-    answered(seq, 1);
-    stamp_token(sched, seq, now_us);
-    bool full = number + 1 == seq->sampling.max_tokens;
-    if (!sample->finished && !full)
-        return false;
-    stamp_end(sched, seq, number + 1);
-    sched_end(sched, seq, sample->finished ? FINISH_STOP : FINISH_LENGTH, now_us);
-    return true;
+    return sched_tell_token(sched, seq, sample->token, sample->finished, now_us);
 }
 
 /* tops: NULL where the row asked for none. */

@@ -58,12 +58,46 @@ static bool ends_by_mask(struct sched *sched, struct seq *seq, time_us now_us)
     return true;
 }
 
-static void put(struct sched *sched, struct sched_sampling *sampling, struct seq *seq)
+/* Tokens that no other could stand for. They are known, so their rows give them by their numbers,
+ * several in one; what the row before them kept is not looked at. True: it has ended. */
+static bool takes_forced(struct sched *sched, struct seq *seq, time_us now_us)
+{
+    struct seq_mask *mask = seq->mask;
+    uint32_t count = mask->forced_count;
+    if (count == 0)
+        return false;
+    mask->forced_count = 0;
+    seq->kept = false;
+    for (uint32_t i = 0; i < count; i++) {
+        bool finished = mask->forced_end && i + 1 == count;
+        sched->stats->tokens_forced_total++;
+        if (sched_tell_token(sched, seq, mask->forced[i], finished, now_us))
+            return true;
+    }
+    seq->known_len = seq->prompt_len + atomic_load_explicit(&seq->out_count, memory_order_relaxed);
+    if (ends_by_mask(sched, seq, now_us))
+        return true;
+    sched_taken(sched, seq);
+    return false;
+}
+
+static void put(struct sched_sampling *sampling, struct seq *seq)
 {
     sampling->rows[sampling->plan.count] = (struct gpu_masked){
         .slot = seq->slot, .position = seq->num_computed, .mask = seq->mask->bits};
     sampling->seqs[sampling->plan.count++] = seq;
-    (void)sched;
+}
+
+/* It is to be in the sampling. */
+static bool is_ready(struct sched *sched, struct seq *seq, time_us now_us)
+{
+    if (!seq->kept || waits(seq))
+        return false;
+    if (seq_mask_state(seq->mask) == SEQ_MASK_READY && seq->mask->forced_count > 0) {
+        (void)takes_forced(sched, seq, now_us);
+        return false;
+    }
+    return !ends_by_mask(sched, seq, now_us);
 }
 
 const struct gpu_sampling *sched_sampling(struct sched *sched, time_us now_us)
@@ -80,9 +114,8 @@ const struct gpu_sampling *sched_sampling(struct sched *sched, time_us now_us)
     for (struct list *link = sched->decode.next, *next; link != &sched->decode; link = next) {
         struct seq *seq = container_of(link, struct seq, run_link);
         next = link->next;
-        if (seq->kept && !waits(seq) && !ends_by_mask(sched, seq, now_us) &&
-            sampling->plan.count < sched->limits.sampling_rows_max)
-            put(sched, sampling, seq);
+        if (sampling->plan.count < sched->limits.sampling_rows_max && is_ready(sched, seq, now_us))
+            put(sampling, seq);
     }
     return sampling->plan.count > 0 ? &sampling->plan : NULL;
 }

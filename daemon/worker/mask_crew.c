@@ -23,6 +23,24 @@ struct mask_crew {
 /* ---- a mask -----------------------------------------------------------------------------------
  */
 
+/* While the mask leaves one token: moves on by that, and makes the one behind it. Behind an end
+ * there is nothing. */
+static int force(struct seq_mask *mask, struct constraint_place *place,
+                 struct constraint_allowed *allowed)
+{
+    struct constraint *constraint = mask->held->constraint;
+    int rc = 0;
+    while (!rc && allowed->only >= 0 && !mask->forced_end &&
+           mask->forced_count < SEQ_MASK_FORCED_MAX) {
+        mask->forced[mask->forced_count++] = allowed->only;
+        mask->forced_end = allowed->only_ends;
+        rc = constraint_advance(constraint, place, allowed->only, &mask->error);
+        if (!rc)
+            rc = constraint_mask(constraint, place, mask->bits, allowed, &mask->error);
+    }
+    return rc;
+}
+
 /* Moves on by the token, and makes the mask behind it. */
 static enum seq_mask_state make(struct seq_mask *mask)
 {
@@ -30,13 +48,17 @@ static enum seq_mask_state make(struct seq_mask *mask)
     struct constraint_place place = {.state = mask->place};
     struct constraint_allowed allowed = {.count = 0};
     int rc = 0;
+    mask->forced_count = 0;
+    mask->forced_end = false;
     if (!place.state)
         constraint_start(constraint, &place);
     if (mask->token >= 0)
         rc = constraint_advance(constraint, &place, mask->token, &mask->error);
-    mask->place = place.state;
     if (!rc)
         rc = constraint_mask(constraint, &place, mask->bits, &allowed, &mask->error);
+    if (!rc && mask->forces)
+        rc = force(mask, &place, &allowed);
+    mask->place = place.state;
     mask->allowed = allowed.count;
     mask->ends = allowed.ends;
     return rc ? SEQ_MASK_FAILED : SEQ_MASK_READY;

@@ -191,13 +191,13 @@ static void run(uint32_t count)
         ended += turn();
 }
 
-/* The first of them are constrained. */
-static struct seq *make(int number, uint32_t which)
+/* The first of them are constrained. Log-probabilities have to be computed, so nothing is forced. */
+static struct seq *make_logprobs(int number, uint32_t which, int32_t logprobs)
 {
     struct fake_options options = {.job = JOB_GENERATE,
                                    .prompt_len = PROMPT - 3 * which,
                                    .max_tokens = which == 5 ? 1 : OUT,
-                                   .logprobs = 2,
+                                   .logprobs = logprobs,
                                    .penalty = cases[number].penalty,
                                    .seed = 7 + which};
     struct seq *seq = fake_seq(&options, now_us);
@@ -209,6 +209,11 @@ static struct seq *make(int number, uint32_t which)
     if (which < WANTED)
         ck_assert_int_eq(seq_mask_make(held[which], &seq->mask, &error), 0);
     return seq;
+}
+
+static struct seq *make(int number, uint32_t which)
+{
+    return make_logprobs(number, which, 2);
 }
 
 static void send(struct seq *seq)
@@ -294,6 +299,48 @@ START_TEST(outputs_are_valid_and_have_the_bits_of_requests_of_their_own)
 }
 END_TEST
 
+/* Where one token may come it is taken without being computed: nothing else changes. */
+START_TEST(what_is_forced_is_what_would_be_sampled)
+{
+    struct seq *sampled[SEQS], *forced[SEQS];
+    open_worker(_i);
+    late = 1;
+    for (uint32_t i = 0; i < SEQS; i++) {
+        sampled[i] = make(_i, i);
+        send(sampled[i]);
+        run(1);
+    }
+    ck_assert_uint_eq(worker->stats.tokens_forced_total, 0);
+    for (uint32_t way = 0; way < 4; way++) {
+        uint64_t rows = worker->stats.samplings_total;
+        late = 1 + way;
+        for (uint32_t i = 0; i < SEQS; i++) {
+            forced[i] = make_logprobs(_i, i, -1);
+            send(forced[i]);
+            if (way == 0)
+                run(1);
+        }
+        if (way > 0)
+            run(SEQS);
+        ck_assert_uint_gt(worker->stats.samplings_total, rows);
+        for (uint32_t i = 0; i < SEQS; i++) {
+            uint32_t count = atomic_load(&sampled[i]->out_count);
+            if (i < WANTED)
+                check_valid(forced[i], i);
+            ck_assert_int_eq(forced[i]->finish, sampled[i]->finish);
+            ck_assert_uint_eq(atomic_load(&forced[i]->out_count), count);
+            ck_assert_mem_eq(forced[i]->out_tokens, sampled[i]->out_tokens,
+                             count * sizeof *sampled[i]->out_tokens);
+            fake_seq_free(forced[i]);
+        }
+        ck_assert_uint_gt(worker->stats.tokens_forced_total, 0);
+    }
+    for (uint32_t i = 0; i < SEQS; i++)
+        fake_seq_free(sampled[i]);
+    close_worker();
+}
+END_TEST
+
 static bool all_seen(struct seq *const *gone)
 {
     bool all = true;
@@ -317,7 +364,7 @@ START_TEST(who_is_cancelled_leaves_nothing)
         uint32_t ended = 0, cancelled = 0;
         late = 1 + turns % 4;
         for (uint32_t i = 0; i < WANTED; i++) {
-            gone[i] = make(_i, i);
+            gone[i] = make_logprobs(_i, i, turns % 2 ? 2 : -1);
             send(gone[i]);
         }
         other = make(_i, SEQS - 1);
@@ -391,6 +438,7 @@ static Suite *constrained_suite(void)
     tcase_set_timeout(tcase, 300);
     tcase_add_loop_test(tcase, outputs_are_valid_and_have_the_bits_of_requests_of_their_own, 0,
                         CASES);
+    tcase_add_loop_test(tcase, what_is_forced_is_what_would_be_sampled, 0, CASES);
     tcase_add_loop_test(tcase, who_is_cancelled_leaves_nothing, 0, 4);
     tcase_add_loop_test(tcase, masks_are_made_by_threads, 0, 4);
     suite_add_tcase(suite, tcase);
