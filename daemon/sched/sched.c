@@ -202,10 +202,10 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
     sched_share_join(sched, seq);
     sched_cache_join(seq);
     sched_wait(sched, seq);
-    if (seq->mask != NULL)
+    if (seq->mask != NULL) {
         seq->mask->forces = seq->sampling.logprobs < 0; /* else they have to be computed */
-    if (seq->mask != NULL)
         sched->calls.mask(sched->calls.context, seq, -1);
+    }
     if (seq->prefill_len == 0) /* the score of a single token: nothing to compute */
         sched_end(sched, seq, FINISH_STOP, now_us);
 }
