@@ -60,6 +60,7 @@ static int fake_submit(struct gpu_engine *engine, uint32_t rank, const struct gp
         fake_check_bounds(engine, plan);
         fake_check_deltas(engine, plan);
         fake_check_rows(engine, plan);
+        fake_check_kept(engine, plan);
         fake_keep_step(engine, plan);
         engine->submitted++;
         engine->counts.submitted++;
@@ -101,7 +102,7 @@ static enum gpu_progress fake_query(struct gpu_engine *engine, uint32_t rank, st
     (void)rank;
     pthread_mutex_lock(&engine->lock);
     engine->counts.queries++;
-    enum gpu_progress progress = engine->completed < engine->submitted ? GPU_BUSY : GPU_IDLE;
+    enum gpu_progress progress = fake_is_busy(engine) ? GPU_BUSY : GPU_IDLE;
     if (engine->knobs.dead) {
         error_set(error, ERR_DEVICE, "the device was lost");
         progress = GPU_FAILED;
@@ -159,7 +160,7 @@ static int fake_trim(struct gpu_engine *engine, struct error *error)
 {
     (void)error;
     pthread_mutex_lock(&engine->lock);
-    if (engine->submitted != engine->completed)
+    if (engine->submitted != engine->completed || engine->sampling_last != engine->sampling_done)
         fake_fail(engine, "trimmed with a step in flight");
     engine->counts.trims++;
     pthread_mutex_unlock(&engine->lock);
@@ -174,20 +175,14 @@ static void fake_stop(struct gpu_engine *engine, uint32_t rank)
     engine->wake_fd = -1;
 }
 
-/* No test of this device has constrained sequences. */
-static uint64_t fake_sampled(const struct gpu_engine *engine, uint32_t rank)
-{
-    (void)engine;
-    (void)rank;
-    return 0;
-}
-
 const struct gpu_api fake_api = {.abi = GPU_ABI,
                                  .name = "fake",
                                  .start = fake_start,
                                  .progress = fake_progress,
                                  .submit = fake_submit,
+                                 .sample = fake_sample,
                                  .sampled = fake_sampled,
+                                 .sampling_results = fake_sampling_results,
                                  .completed = fake_completed,
                                  .results = fake_results,
                                  .query = fake_query,
@@ -227,7 +222,13 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
                                          .embeds_max = shape->embeds_max,
                                          .context_max = shape->context_max,
                                          .depth = shape->depth,
+                                         .samplings_max = GPU_SAMPLINGS_MAX,
+                                         .sampling_rows_max = GPU_SAMPLING_ROWS_MAX,
                                          .stages = shape->stages ? shape->stages : 1};
+    if (shape->samplings_max > 0)
+        engine->limits.samplings_max = shape->samplings_max;
+    if (shape->sampling_rows_max > 0)
+        engine->limits.sampling_rows_max = shape->sampling_rows_max;
     size_t blocks = (size_t)shape->slab_blocks * shape->slabs_max;
     uint32_t table = shape->context_max / shape->block_tokens + 1;
     for (uint32_t g = 0; g < shape->group_count; g++) {
@@ -244,6 +245,7 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
             engine->told[g][i] = calloc(table, sizeof(uint32_t));
     }
     engine->slots = calloc(shape->slots_max, sizeof(*engine->slots));
+    engine->told_kept = calloc(shape->slots_max, sizeof(*engine->told_kept));
     engine->open_told = calloc(shape->slots_max, sizeof(*engine->open_told));
     for (uint32_t i = 0; i < shape->slots_max; i++)
         for (uint32_t g = 0; g < shape->group_count; g++)
@@ -268,6 +270,7 @@ void fake_destroy(struct gpu_engine *engine)
     }
     free(engine->slots);
     free(engine->open_told);
+    free(engine->told_kept);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
 }

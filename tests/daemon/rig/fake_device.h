@@ -3,7 +3,8 @@
  * gives answers that depend on every block that a row may see. A block that is lost, shared, given
  * back or overwritten too early therefore shows as a wrong answer or as a fault.
  *
- * Steps are kept and run when the test says so (fake_run), in order, as late as the test likes.
+ * Steps and samplings are kept and run when the test says so (fake_run), in order, as late as the
+ * test likes.
  * What is wrong is noted, not asserted, since calls may come from a worker's thread: fake_fault()
  * tells.
  */
@@ -25,6 +26,7 @@ struct fake_shape {
     uint32_t slab_blocks, slabs_max;
     uint32_t scores_max, embeds_max, moves_max;
     uint32_t stages; /* 0: 1 */
+    uint32_t samplings_max, sampling_rows_max; /* 0: as many as there may be */
 };
 
 /* What goes wrong; may be changed at any time. */
@@ -42,6 +44,7 @@ struct fake_knobs {
 
 struct fake_counts {
     uint64_t submitted, completed, rows, decode_rows, trims, grown, shrunk, queries;
+    uint64_t samplings;
     uint32_t slabs;      /* that exist */
     uint32_t open_slots; /* as the device knows */
     uint64_t tokens_most;
@@ -55,7 +58,7 @@ struct fake_knobs *fake_knobs(struct gpu_engine *engine);
 struct fake_counts fake_counts(struct gpu_engine *engine);
 const char *fake_fault(struct gpu_engine *engine); /* "" when all was right */
 
-/* Runs the oldest submitted step; false when there is none. Writes to the wake descriptor. */
+/* Runs the oldest submitted step, or sampling; false when there is none. Writes to the wake descriptor. */
 bool fake_run(struct gpu_engine *engine);
 uint32_t fake_pending(struct gpu_engine *engine);
 
@@ -84,6 +87,10 @@ void fake_seq_cache(struct seq *seq, const struct gpu_model *model, const char *
 /* It has the prompt of another, as results of one prompt have; that one must be freed later. */
 void fake_seq_sibling(struct seq *seq, const struct seq *first);
 void fake_seq_free(struct seq *seq);
+/* Before it is added: what it says is bound, by a rule of its seed. */
+void fake_constrain(struct seq *seq);
+/* What a thread does with a mask that was asked for; or it fails. */
+void fake_mask_make(struct seq *seq, bool fail);
 /* "" when what the sequence got so far is right, and complete if it finished by itself. */
 const char *fake_check(const struct gpu_engine *engine, const struct seq *seq);
 

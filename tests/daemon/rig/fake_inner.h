@@ -13,6 +13,7 @@ struct fake_slot {
     struct gpu_open settings;
     int32_t stop_ids[GPU_STOP_IDS_MAX];
     int32_t last; /* sampled token */
+    uint64_t full, window; /* kept for a sampling, as logits are */
     bool has_last;
     uint32_t *table[GPU_GROUPS_MAX]; /* logical block -> block, KV_NONE */
     float pool[FAKE_HIDDEN];
@@ -28,6 +29,20 @@ struct fake_step {
     float *rows;
     uint32_t sample_count, score_count, row_count;
     uint64_t start_ns, end_ns;
+};
+
+struct fake_sampling {
+    uint64_t after; /* step that it is enqueued behind */
+    uint32_t count;
+    struct gpu_masked rows[GPU_SAMPLING_ROWS_MAX];
+    uint32_t masks[GPU_SAMPLING_ROWS_MAX][(FAKE_VOCAB + 31) / 32];
+    struct gpu_sample samples[GPU_SAMPLING_ROWS_MAX];
+    struct gpu_top tops[GPU_SAMPLING_ROWS_MAX * GPU_LOGPROBS_MAX];
+};
+
+struct fake_told { /* of a slot, as plans have it */
+    bool masked;
+    uint32_t kept; /* position of the token after its last row, with GPU_KEEP; else 0 */
 };
 
 struct slab_state {
@@ -51,6 +66,9 @@ struct gpu_engine {
         content[GPU_GROUPS_MAX]; /* [block * block_tokens] token at each position, or FAKE_POISON */
     struct slab_state *slabs[GPU_GROUPS_MAX];
     struct fake_step steps[FAKE_RING];
+    struct fake_sampling samplings[GPU_SAMPLINGS_MAX];
+    uint64_t sampling_last, sampling_done;
+    struct fake_told *told_kept; /* [slot] */
     uint64_t submitted, completed, now_ns;
     int wake_fd;
     char fault[256];
@@ -75,6 +93,21 @@ void fake_check_rows(struct gpu_engine *engine, const struct gpu_plan *plan);
 void fake_keep_step(struct gpu_engine *engine, const struct gpu_plan *plan);
 void fake_step_free(struct fake_step *step);
 
+/* fake_mask.c. What the sequence may say behind its first `count` tokens: how many there are. */
+uint32_t fake_allowed(const struct seq *seq, uint32_t count, uint32_t *bits, bool *ret_ends);
+/* The one of them that such a context has. */
+int32_t fake_pick(uint64_t full, uint64_t window, const struct gpu_open *settings,
+                  uint32_t position, const uint32_t *bits);
+bool fake_is_constrained(const struct seq *seq);
+void fake_check_kept(struct gpu_engine *engine, const struct gpu_plan *plan);
+int fake_sample(struct gpu_engine *engine, uint32_t rank, const struct gpu_sampling *sampling,
+                struct error *error);
+uint64_t fake_sampled(const struct gpu_engine *engine, uint32_t rank);
+void fake_sampling_results(struct gpu_engine *engine, uint64_t number, struct gpu_results *ret);
+bool fake_sampling_is_next(const struct gpu_engine *engine);
+void fake_run_sampling(struct gpu_engine *engine);
+
 /* fake_run.c */
 void fake_poison(struct gpu_engine *engine, uint32_t group, uint32_t slab);
 void fake_run_locked(struct gpu_engine *engine);
+bool fake_is_busy(const struct gpu_engine *engine);

@@ -67,6 +67,15 @@ static void sample(struct gpu_engine *engine, struct fake_step *step, struct fak
                             .top_count = slot->settings.logprobs};
 }
 
+/* No token yet: what a sampling is to look at. */
+static void keep(struct gpu_engine *engine, struct fake_step *step, struct fake_slot *slot,
+                 uint32_t position)
+{
+    look(engine, slot, position, &slot->full, &slot->window);
+    slot->has_last = false;
+    step->samples[step->sample_count++] = (struct gpu_sample){.token = -1};
+}
+
 static void embed(struct gpu_engine *engine, struct fake_step *step, struct fake_slot *slot,
                   const struct gpu_row *row, uint32_t position)
 {
@@ -110,7 +119,9 @@ static void run_row(struct gpu_engine *engine, struct fake_step *step, const str
         }
         embed(engine, step, slot, row, row->position + i);
     }
-    if (row->want & GPU_SAMPLE)
+    if (row->want & GPU_KEEP)
+        keep(engine, step, slot, row->position + row->q_len - 1);
+    else if (row->want & GPU_SAMPLE)
         sample(engine, step, slot, row->position + row->q_len - 1);
 }
 
@@ -172,8 +183,21 @@ void fake_poison(struct gpu_engine *engine, uint32_t group, uint32_t slab)
         engine->content[group][slab * count + i] = FAKE_POISON;
 }
 
+static void wake(const struct gpu_engine *engine)
+{
+    if (engine->wake_fd >= 0) {
+        ssize_t written = write(engine->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
+        (void)written;
+    }
+}
+
 void fake_run_locked(struct gpu_engine *engine)
 {
+    if (fake_sampling_is_next(engine)) {
+        fake_run_sampling(engine);
+        wake(engine);
+        return;
+    }
     struct fake_step *step = &engine->steps[(engine->completed + 1) % FAKE_RING];
     run_deltas(engine, &step->plan);
     for (uint32_t i = 0; i < step->plan.row_count; i++)
@@ -187,16 +211,18 @@ void fake_run_locked(struct gpu_engine *engine)
         for (uint32_t slab = 0; slab < engine->shape.slabs_max; slab++)
             if (engine->slabs[g][slab].gone_after == engine->completed)
                 fake_poison(engine, g, slab);
-    if (engine->wake_fd >= 0) {
-        ssize_t written = write(engine->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
-        (void)written;
-    }
+    wake(engine);
+}
+
+bool fake_is_busy(const struct gpu_engine *engine)
+{
+    return engine->completed < engine->submitted || engine->sampling_done < engine->sampling_last;
 }
 
 bool fake_run(struct gpu_engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
-    bool any = engine->completed < engine->submitted && !engine->knobs.dead;
+    bool any = fake_is_busy(engine) && !engine->knobs.dead;
     if (any)
         fake_run_locked(engine);
     pthread_mutex_unlock(&engine->lock);

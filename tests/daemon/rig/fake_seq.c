@@ -99,13 +99,18 @@ static const char *check_tokens(const struct gpu_engine *engine, const struct se
                                 .eos_from = seq->sampling.ignore_eos
                                                 ? UINT32_MAX
                                                 : seq->prompt_len + seq->sampling.min_tokens};
-    uint32_t width = engine->shape.window;
+    uint32_t width = engine->shape.window, bits[(FAKE_VOCAB + 31) / 32];
+    bool ends;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t length = seq->prompt_len + i;
         uint64_t window = 2, full = hash_of(seq, 1, 0, length);
         if (engine->shape.group_count > 1)
             window = hash_of(seq, 2, length > width ? length - width : 0, length);
         int32_t token = fake_rule(full, window, &settings, length, engine->knobs.eos_every);
+        if (fake_is_constrained(seq) && fake_allowed(seq, i, bits, &ends) > 0)
+            token = fake_pick(full, window, &settings, length, bits);
+        else if (fake_is_constrained(seq))
+            return "a token where none may be";
         if (seq->out_tokens[i] != token)
             return "a wrong token";
         if (token == FAKE_EOS && i + 1 < count)
@@ -121,6 +126,8 @@ static const char *check_tokens(const struct gpu_engine *engine, const struct se
         return "";
     if (seq->finish == FINISH_LENGTH)
         return count == seq->sampling.max_tokens ? "" : "length without max_tokens";
+    if (fake_is_constrained(seq) && fake_allowed(seq, count, bits, &ends) == 0 && ends)
+        return "";
     return count > 0 && seq->out_tokens[count - 1] == FAKE_EOS ? "" : "stop without an end token";
 }
 

@@ -32,7 +32,9 @@ static struct fake_shape random_shape(uint64_t *random)
                                .slabs_max = enough + fake_below(random, 3 * enough),
                                .scores_max = 1 + fake_below(random, 60),
                                .embeds_max = 1 + fake_below(random, 20),
-                               .moves_max = fake_below(random, 20)};
+                               .moves_max = fake_below(random, 20),
+                               .samplings_max = 1 + fake_below(random, GPU_SAMPLINGS_MAX),
+                               .sampling_rows_max = 1 + fake_below(random, 12)};
 }
 
 static struct fake_options random_options(uint64_t *random, const struct fake_shape *shape)
@@ -68,6 +70,14 @@ static void address(struct seq *seq, bool owed, uint64_t *random)
     seq->way_user = fake_below(random, 2);
 }
 
+/* What it says is bound: by masks that come when they come. */
+static void add_constrained(struct rig *rig, const struct fake_shape *shape, uint64_t *random)
+{
+    struct fake_options options = random_options(random, shape);
+    options.job = JOB_GENERATE;
+    address(rig->seqs[rig_add_constrained(rig, &options)], false, random);
+}
+
 /* Of one of three audiences, with several results at times; at times sent before its turn, for
  * another's. */
 static void add_one(struct rig *rig, const struct fake_shape *shape, uint64_t *random)
@@ -83,20 +93,29 @@ static void add_one(struct rig *rig, const struct fake_shape *shape, uint64_t *r
         address(rig->seqs[rig_add_result(rig, &options, first)], owed, random);
 }
 
+/* Its client takes it back, or its deadline does. */
 static void cancel_one(struct rig *rig, uint64_t *random)
 {
+    enum finish reason = fake_below(random, 2) ? FINISH_CANCELLED : FINISH_DEADLINE;
     if (rig->seq_count == 0)
         return;
     uint32_t i = fake_below(random, rig->seq_count);
     if (rig->ended[i] > 0)
         return;
-    sched_cancel(&rig->sched, rig->seqs[i], FINISH_CANCELLED, rig->now_us);
+    sched_cancel(&rig->sched, rig->seqs[i], reason, rig->now_us);
     ck_assert_uint_eq(rig->ended[i], 1);
 }
 
 static void random_turn(struct rig *rig, const struct fake_shape *shape, uint64_t *random)
 {
-    switch (fake_below(random, 12)) {
+    switch (fake_below(random, 14)) {
+    case 12:
+        if (rig->seq_count < RIG_SEQS_MAX / 2)
+            add_constrained(rig, shape, random);
+        break;
+    case 13:
+        rig_masks(rig);
+        break;
     case 0:
     case 1:
         if (rig->salt != NULL) /* several share what they have among themselves */
@@ -129,10 +148,32 @@ static void faults(struct rig *rig, uint64_t *random)
 {
     struct fake_knobs *knobs = fake_knobs(rig->engine);
     knobs->grow_refused = fake_below(random, 2) * fake_below(random, 100);
+    rig->masks_late = fake_below(random, 6);
+    rig->masks_fail = fake_below(random, 3) == 0 ? 1 + fake_below(random, 100) : 0;
     knobs->scratch_refused = fake_below(random, 3) == 0 ? fake_below(random, 60) : 0;
 }
 
-static void run(int seed)
+/* Of what constrained sequences did, over some seeds. */
+struct seen {
+    uint64_t samplings, forced, late, ended, failed, preempted;
+};
+
+static void see(const struct rig *rig, struct seen *seen)
+{
+    seen->samplings += rig->stats.samplings_total;
+    seen->forced += rig->stats.tokens_forced_total;
+    seen->late += rig->stats.masks_late_total;
+    for (uint32_t i = 0; i < rig->seq_count; i++) {
+        const struct seq *seq = rig->seqs[i];
+        if (seq->constraint == NULL)
+            continue;
+        seen->ended += seq->finish == FINISH_STOP;
+        seen->failed += seq->finish == FINISH_ERROR;
+        seen->preempted += seq->preemptions > 0;
+    }
+}
+
+static void run(int seed, struct seen *seen)
 {
     uint64_t random = (uint64_t)seed;
     struct fake_shape shape = random_shape(&random);
@@ -167,13 +208,17 @@ static void run(int seed)
     ck_assert_uint_eq(rig.sched.kv.group[0].used, 0);
     ck_assert_uint_eq(rig.sched.slots_free_count, rig.sched.slots_max);
     ck_assert_uint_eq(sched_due_us(&rig.sched), SCHED_NEVER);
+    see(&rig, seen);
     rig_close(&rig);
 }
 
 START_TEST(nothing_is_lost_whatever_happens)
 {
+    struct seen seen = {.samplings = 0};
     for (int seed = _i * AT_A_TIME; seed < (_i + 1) * AT_A_TIME; seed++)
-        run(seed);
+        run(seed, &seen);
+    ck_assert(seen.samplings > 0 && seen.forced > 0 && seen.late > 0);
+    ck_assert(seen.ended > 0 && seen.failed > 0 && seen.preempted > 0);
 }
 END_TEST
 

@@ -22,9 +22,20 @@ static void rig_progressed(void *context, struct seq *seq)
     ck_assert_uint_gt(atomic_load(&seq->out_count), 0);
 }
 
+static void rig_mask(void *context, struct seq *seq, int32_t token)
+{
+    uint32_t count = atomic_load(&seq->out_count);
+    (void)context;
+    ck_assert_uint_ne(seq_mask_state(seq->mask), SEQ_MASK_ASKED);
+    ck_assert_int_eq(token, count > 0 ? seq->out_tokens[count - 1] : -1);
+    atomic_store(&seq->mask->state, SEQ_MASK_ASKED);
+}
+
 static void rig_ended(void *context, struct seq *seq)
 {
     struct rig *rig = context;
+    free(seq->mask);
+    seq->mask = NULL;
     for (uint32_t i = 0; i < rig->seq_count; i++)
         if (rig->seqs[i] == seq)
             rig->ended[i]++;
@@ -57,6 +68,7 @@ void rig_open_cached(struct rig *rig, const struct fake_shape *shape, uint64_t s
     memset(rig, 0, sizeof(*rig));
     rig->salt = salt;
     rig->engine = fake_create(shape, seed);
+    rig->random = seed;
     rig->now_us = 1000000;
     struct sched_options options = {.itl_target_us = 0,
                                     .chunk_every = 4,
@@ -68,7 +80,8 @@ void rig_open_cached(struct rig *rig, const struct fake_shape *shape, uint64_t s
                                 .kv_grow = rig_grow,
                                 .kv_shrink = rig_shrink,
                                 .progressed = rig_progressed,
-                                .ended = rig_ended};
+                                .ended = rig_ended,
+                                .mask = rig_mask};
     struct error error;
     int rc = sched_init(&rig->sched, fake_model(rig->engine), fake_limits(rig->engine), &options,
                         &calls, &rig->stats, &error);
@@ -93,6 +106,31 @@ uint32_t rig_add(struct rig *rig, const struct fake_options *options)
     rig->seqs[rig->seq_count++] = seq;
     sched_add(&rig->sched, seq, rig->now_us);
     return rig->seq_count - 1;
+}
+
+uint32_t rig_add_constrained(struct rig *rig, const struct fake_options *options)
+{
+    ck_assert_uint_lt(rig->seq_count, RIG_SEQS_MAX);
+    struct seq *seq = fake_seq(options, rig->now_us);
+    fake_constrain(seq);
+    rig->seqs[rig->seq_count++] = seq;
+    sched_add(&rig->sched, seq, rig->now_us);
+    return rig->seq_count - 1;
+}
+
+bool rig_masks(struct rig *rig)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < rig->seq_count; i++) {
+        struct seq *seq = rig->seqs[i];
+        if (seq->mask == NULL || seq_mask_state(seq->mask) != SEQ_MASK_ASKED)
+            continue;
+        any = true;
+        if (rig->masks_late == 0 || fake_below(&rig->random, rig->masks_late) == 0)
+            fake_mask_make(seq, rig->masks_fail > 0 &&
+                                    fake_below(&rig->random, rig->masks_fail) == 0);
+    }
+    return any;
 }
 
 struct fake_options rig_generate(uint32_t prompt_len, uint32_t max_tokens)
@@ -140,8 +178,18 @@ uint32_t rig_add_result(struct rig *rig, const struct fake_options *options, uin
     return rig->seq_count - 1;
 }
 
+static void sample(struct rig *rig)
+{
+    const struct gpu_sampling *sampling;
+    while ((sampling = sched_sampling(&rig->sched, rig->now_us)) != NULL) {
+        ck_assert_int_eq(fake_api.sample(rig->engine, 0, sampling, NULL), 0);
+        sched_sampling_submitted(&rig->sched);
+    }
+}
+
 bool rig_submit(struct rig *rig)
 {
+    sample(rig);
     if (sched_in_flight(&rig->sched) == rig->sched.limits.depth)
         return false;
     const struct gpu_plan *plan = sched_plan(&rig->sched, rig->now_us);
@@ -161,8 +209,13 @@ bool rig_complete(struct rig *rig)
     if (!fake_run(rig->engine))
         return false;
     rig->now_us += 100;
-    fake_api.results(rig->engine, rig->sched.step_done + 1, &results);
-    sched_complete(&rig->sched, &results, rig->now_us);
+    if (fake_api.sampled(rig->engine, 0) > rig->sched.sampling_done) {
+        fake_api.sampling_results(rig->engine, rig->sched.sampling_done + 1, &results);
+        sched_sampling_complete(&rig->sched, &results, rig->now_us);
+    } else {
+        fake_api.results(rig->engine, rig->sched.step_done + 1, &results);
+        sched_complete(&rig->sched, &results, rig->now_us);
+    }
     return true;
 }
 
@@ -177,8 +230,8 @@ void rig_tend(struct rig *rig)
 void rig_finish(struct rig *rig)
 {
     for (uint32_t turn = 0; turn < 200000; turn++) {
-        bool submitted = rig_submit(rig);
-        if (!submitted && !rig_complete(rig)) {
+        bool masks = rig_masks(rig), submitted = rig_submit(rig);
+        if (!submitted && !rig_complete(rig) && !masks) {
             time_us due = sched_due_us(&rig->sched);
             if (rig->ended_count == rig->seq_count)
                 return;

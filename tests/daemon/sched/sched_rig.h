@@ -18,6 +18,9 @@ struct rig {
     uint32_t ended[RIG_SEQS_MAX]; /* how often each was told to have ended */
     uint32_t trims;
     const char *salt; /* of those that are added; NULL: they leave the cache alone */
+    uint64_t random;      /* decides which masks are made when */
+    uint32_t masks_late;  /* a mask is made in one of so many tries; 0: at once */
+    uint32_t masks_fail;  /* one of so many fails; 0: none */
 };
 
 struct fake_shape rig_shape(void); /* one that is small and has no peculiarity */
@@ -27,6 +30,8 @@ void rig_open_cached(struct rig *rig, const struct fake_shape *shape, uint64_t s
                      const char *salt);
 void rig_close(struct rig *rig);
 uint32_t rig_add(struct rig *rig, const struct fake_options *options); /* its index */
+/* The same, constrained. */
+uint32_t rig_add_constrained(struct rig *rig, const struct fake_options *options);
 /* A further result of a prompt: `first` was added with `n` above 1. */
 uint32_t rig_add_result(struct rig *rig, const struct fake_options *options, uint32_t first);
 
@@ -39,7 +44,9 @@ const struct gpu_row *rig_row(const struct rig *rig, uint32_t index);
 
 /* Plans and submits one step, if there is something to plan and room for it in flight. */
 bool rig_submit(struct rig *rig);
-/* Runs and completes the oldest step. */
+/* Makes some masks of those that were asked for. False: none waits. */
+bool rig_masks(struct rig *rig);
+/* Runs and completes the oldest step or sampling. */
 bool rig_complete(struct rig *rig);
 void rig_tend(struct rig *rig);
 /* Submits and completes, always as many steps in flight as allowed, until nothing is left to do. */

@@ -361,6 +361,7 @@ START_TEST(who_is_cancelled_leaves_nothing)
     run(1);
     for (uint32_t turns = 0; turns < 40; turns++) {
         struct seq *gone[WANTED];
+        enum finish reason = turns % 3 ? FINISH_CANCELLED : FINISH_DEADLINE;
         uint32_t ended = 0, cancelled = 0;
         late = 1 + turns % 4;
         for (uint32_t i = 0; i < WANTED; i++) {
@@ -372,14 +373,14 @@ START_TEST(who_is_cancelled_leaves_nothing)
         for (uint32_t i = 0; i < turns; i++)
             ended += turn();
         for (uint32_t i = 0; i < WANTED; i++) {
-            gone[i]->cancel_reason = FINISH_CANCELLED;
+            gone[i]->cancel_reason = reason;
             worker_cancel(worker, gone[i]);
         }
         worker_wake(worker);
         while (ended < WANTED + 1 || !all_seen(gone))
             ended += turn();
         for (uint32_t i = 0; i < WANTED; i++) {
-            cancelled += gone[i]->finish == FINISH_CANCELLED;
+            cancelled += gone[i]->finish == reason;
             ck_assert_ptr_null(gone[i]->mask);
         }
         ck_assert(turns > 0 || cancelled == WANTED);
