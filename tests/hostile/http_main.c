@@ -12,6 +12,7 @@ int main(void)
     SRunner *runner = srunner_create(crowd_suite());
     srunner_add_suite(runner, framing_suite());
     srunner_add_suite(runner, template_suite());
+    srunner_add_suite(runner, constraint_suite());
     signal(SIGPIPE, SIG_IGN);
     return runner_run(runner);
 }

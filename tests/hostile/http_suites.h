@@ -5,3 +5,4 @@
 Suite *crowd_suite(void);
 Suite *framing_suite(void);
 Suite *template_suite(void);
+Suite *constraint_suite(void);
