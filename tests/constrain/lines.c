@@ -4,8 +4,14 @@
  *   G GRAMMAR    the same
  *   R INSTANCE   "1": it may be produced, "0": not, "-": nothing is compiled
  *   D SEED       "ended TEXT" or "cut": drawn token by token from the masks, by a model that knows
- * nothing M INSTANCE   reads it in pieces with a mask before each: "MASKS US_ALL US_WORST", by the
- * thread's clock Options: a style of tokens (0, 1, 2), or "large" for 128,000 drawn ones. */
+ *  * nothing
+ *   M INSTANCE   reads it in pieces with a mask before each: "MASKS US_ALL US_WORST", by the thread's
+ * clock
+ *   B            "US": what compiling it took, by the same clock
+ *   T TOKENS     numbers: "taken 0" or "taken 1", and for each until it is not, what its mask took and
+ * what reading it did, in us
+ * Options: a style of tokens (0, 1, 2), "large" for 128,000 drawn ones, or a file of them: their bytes
+ * in hexadecimal, a line each, of which an empty one is the end. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +28,16 @@ struct lines {
     struct constraint *constraint;
     uint32_t *bits;
     uint64_t seed;
+    double compile_us;
     bool quoted; /* texts come and go as strings of JSON */
 };
+
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
 
 static uint32_t draw(struct lines *lines, uint32_t below)
 {
@@ -78,6 +92,45 @@ static struct vocabulary *large(struct lines *lines)
     return vocabulary;
 }
 
+/* A line of hexadecimal digits as a token of `bytes`; returns its length. */
+static size_t read_token(const char *line, char *bytes)
+{
+    size_t length = 0;
+    unsigned byte;
+    for (; sscanf(line + 2 * length, "%2x", &byte) == 1; length++)
+        bytes[length] = (char)byte;
+    return length;
+}
+
+static struct vocabulary *from_file(const char *path)
+{
+    struct vocabulary_token *tokens = calloc(VOCABULARY_TOKENS_MAX, sizeof(*tokens));
+    struct vocabulary *vocabulary = NULL;
+    static char line[4 * VOCABULARY_TOKEN_BYTES_MAX], bytes[2 * VOCABULARY_TOKEN_BYTES_MAX];
+    FILE *file = fopen(path, "r");
+    int32_t end = -1;
+    uint32_t count = 0;
+    if (!file || !tokens)
+        abort();
+    for (; count < VOCABULARY_TOKENS_MAX && fgets(line, sizeof(line), file); count++) {
+        tokens[count].length = read_token(line, bytes);
+        char *own = malloc(tokens[count].length + 1);
+        if (!own)
+            abort();
+        memcpy(own, bytes, tokens[count].length);
+        tokens[count].bytes = own;
+        if (tokens[count].length == 0)
+            end = (int32_t)count;
+    }
+    fclose(file);
+    if (vocabulary_new(tokens, count, &end, 1, &vocabulary, NULL))
+        abort();
+    while (count > 0)
+        free((void *)tokens[--count].bytes);
+    free(tokens);
+    return vocabulary;
+}
+
 /* The text of a string of JSON, or what stands there; to be freed. */
 static char *unquoted(const struct lines *lines, const char *text, size_t *length)
 {
@@ -116,7 +169,10 @@ static void compile(struct lines *lines, char letter, const char *line, size_t l
                                                 : CONSTRAINT_GRAMMAR;
     constraint_free(lines->constraint);
     lines->constraint = NULL;
-    if (constraint_new(kind, text, length, lines->vocabulary, &lines->constraint, &error))
+    double begin = now_us();
+    int rc = constraint_new(kind, text, length, lines->vocabulary, &lines->constraint, &error);
+    lines->compile_us = now_us() - begin;
+    if (rc)
         printf("refused %s\n", error.text);
     else
         puts("ok");
@@ -178,13 +234,6 @@ static void draw_text(struct lines *lines, uint64_t seed)
         puts("cut");
 }
 
-static double now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
 static void masks(struct lines *lines, const char *text, size_t length)
 {
     struct constraint_place place;
@@ -208,6 +257,32 @@ static void masks(struct lines *lines, const char *text, size_t length)
     printf("%d %.1f %.1f\n", count, all, worst);
 }
 
+static void time_tokens(struct lines *lines, const char *text)
+{
+    static char out[1 << 22];
+    struct constraint_place place;
+    size_t used = 0;
+    bool taken = true;
+    char *rest = NULL;
+    constraint_start(lines->constraint, &place);
+    while (taken && *text && used + 64 < sizeof(out)) {
+        struct constraint_allowed allowed;
+        int32_t token = (int32_t)strtol(text, &rest, 10);
+        double begin = now_us();
+        taken = !constraint_mask(lines->constraint, &place, lines->bits, &allowed, NULL);
+        double masked = now_us();
+        taken = taken && is_set(lines, (uint32_t)token) &&
+                !constraint_advance(lines->constraint, &place, token, NULL);
+        double done = now_us();
+        used += (size_t)snprintf(out + used, sizeof(out) - used, " %.2f %.2f", masked - begin,
+                                 done - masked);
+        text = rest;
+    }
+    constraint_drop(lines->constraint, &place);
+    printf("taken %d%s\n", taken, out[0] ? out : "");
+    out[0] = '\0';
+}
+
 int main(int count, char **arguments)
 {
     char *line = NULL;
@@ -215,7 +290,9 @@ int main(int count, char **arguments)
     ssize_t length;
     struct lines lines = {.seed = 1};
     const char *style = count > 1 ? arguments[1] : "0";
-    lines.vocabulary = strcmp(style, "large") ? style_new(atoi(style)) : large(&lines);
+    lines.vocabulary = strchr(style, '/')         ? from_file(style)
+                       : strcmp(style, "large") ? style_new(atoi(style))
+                                                : large(&lines);
     lines.bits = calloc(lines.vocabulary->words, sizeof(uint32_t));
     if (!lines.bits)
         abort();
@@ -227,6 +304,10 @@ int main(int count, char **arguments)
             puts("-");
         else if (line[0] == 'R')
             read_text(&lines, line + 2, (size_t)length - 2);
+        else if (line[0] == 'B')
+            printf("%.1f\n", lines.compile_us);
+        else if (line[0] == 'T')
+            time_tokens(&lines, line + 2);
         else if (line[0] == 'D')
             draw_text(&lines, strtoull(line + 2, NULL, 10));
         else
