@@ -156,17 +156,16 @@ static void in_json(struct grammar *grammar, uint32_t from, uint32_t to, uint32_
                  high < raw[i].high ? high : raw[i].high);
 }
 
-/* The part of a sorted set between two characters. */
-static struct character_set within(const struct character_set *set, uint32_t low, uint32_t high)
+/* The part of a sorted set between two characters. A set is too large to be returned. */
+static void within(const struct character_set *set, uint32_t low, uint32_t high,
+                   struct character_set *part)
 {
-    struct character_set part;
-    character_none(&part);
+    character_none(part);
     for (uint32_t i = 0; i < set->count; i++)
         if (set->ranges[i].low <= high && set->ranges[i].high >= low)
-            part.ranges[part.count++] =
+            part->ranges[part->count++] =
                 (struct character_range){set->ranges[i].low > low ? set->ranges[i].low : low,
                                          set->ranges[i].high < high ? set->ranges[i].high : high};
-    return part;
 }
 
 static uint32_t set_rule(struct grammar *grammar, struct character_set *set,
@@ -204,7 +203,8 @@ uint32_t character_edges(struct grammar *grammar, uint32_t from, uint32_t to,
         to = grammar_node(grammar);
     grammar_work(grammar, set->count * 8);
     for (unsigned i = 0; i < 3 && !grammar->code; i++) {
-        struct character_set part = within(set, cuts[i].low, cuts[i].high);
+        struct character_set part;
+        within(set, cuts[i].low, cuts[i].high, &part);
         bool few = part.count == 0 || i == 1 || (i == 0 && form == CHARACTER_BARE) ||
                    (part.count == 1 && part.ranges[0].low == part.ranges[0].high);
         if (few)
