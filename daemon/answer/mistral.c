@@ -1,0 +1,205 @@
+/* Calls as Mistral's models write them: behind one mark a list of objects, or, of later ones, each
+ * behind a mark with its name, a second mark, and its arguments. */
+#include <string.h>
+
+#include "daemon/answer/answer_reader.h"
+#include "daemon/answer/call_format.h"
+
+enum { BEFORE, LIST, OBJECT, BEHIND, NAME, NUMBER, SPACE, ARGUMENTS };
+
+static bool is_space(char byte)
+{
+    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
+}
+
+static void begin(struct answer_reader *reader)
+{
+    reader->call_state = BEFORE;
+    reader->named = false;
+    reader->object.name_length = 0;
+    reader->object.key_length = 0;
+}
+
+static void give_up(struct answer_reader *reader, char byte)
+{
+    answer_reader_hold(reader, byte);
+    answer_reader_no_call(reader);
+}
+
+/* ---- a list ------------------------------------------------------------------------------------
+ */
+
+static void list_byte(struct answer_reader *reader, char byte)
+{
+    if (reader->call_state == OBJECT) {
+        if (answer_reader_object(reader, byte))
+            reader->call_state = BEHIND;
+    } else if (is_space(byte)) {
+        answer_reader_hold(reader, byte);
+    } else if (reader->call_state == LIST && byte == '{') {
+        reader->call_state = OBJECT;
+        answer_reader_open(reader);
+        answer_reader_object(reader, byte);
+    } else if (reader->call_state == BEHIND && (byte == ',' || byte == ']')) {
+        reader->held.length = 0;
+        reader->call_state = LIST;
+        if (byte == ']')
+            answer_reader_behind(reader);
+    } else {
+        give_up(reader, byte);
+    }
+}
+
+/* ---- a name and its arguments ------------------------------------------------------------------
+ */
+
+static void begin_arguments(struct answer_reader *reader, char byte)
+{
+    struct call_object *object = &reader->object;
+    if (!answer_reader_knows(reader, object->name, object->name_length)) {
+        give_up(reader, byte);
+        return;
+    }
+    answer_reader_call(reader, object->name, object->name_length);
+    answer_reader_arguments(reader, &byte, 1);
+    object->scan = (struct json_scan){0};
+    json_scan_byte(&object->scan, byte);
+    reader->call_state = ARGUMENTS;
+}
+
+static void argument_byte(struct answer_reader *reader, char byte)
+{
+    enum json_scan_result result = json_scan_byte(&reader->object.scan, byte);
+    if (result == JSON_SCAN_BAD) {
+        answer_reader_broken(reader, byte);
+        return;
+    }
+    answer_reader_arguments(reader, &byte, 1);
+    if (result == JSON_SCAN_END)
+        answer_reader_behind(reader);
+}
+
+/* The name, or the call's number, ends with a mark that is no special token. */
+static void cut_mark(struct answer_reader *reader, enum answer_mark_kind kind, uint8_t state)
+{
+    struct call_object *object = &reader->object;
+    const struct answer_mark *mark = &reader->form->marks[kind];
+    uint16_t length = reader->call_state == NAME ? object->name_length : object->key_length;
+    const char *text = reader->call_state == NAME ? object->name : object->key;
+    if (length < mark->length ||
+        memcmp(text + length - mark->length, mark->text, mark->length) != 0)
+        return;
+    if (reader->call_state == NAME)
+        object->name_length -= mark->length;
+    object->key_length = 0;
+    reader->call_state = state;
+}
+
+static void name_byte(struct answer_reader *reader, char byte)
+{
+    struct call_object *object = &reader->object;
+    if (byte == '{' && object->name_length > 0) {
+        begin_arguments(reader, byte);
+        return;
+    }
+    if (!call_name_takes(byte) || object->name_length == CALL_NAME_MAX) {
+        give_up(reader, byte);
+        return;
+    }
+    answer_reader_hold(reader, byte);
+    object->name[object->name_length++] = byte;
+    object->key_length = 0;
+    cut_mark(reader, ANSWER_MARK_SECOND, SPACE);
+    if (reader->call_state == NAME)
+        cut_mark(reader, ANSWER_MARK_THIRD, NUMBER);
+}
+
+/* The model's number for the call is not told: ids are ours. */
+static void number_byte(struct answer_reader *reader, char byte)
+{
+    struct call_object *object = &reader->object;
+    if (!call_name_takes(byte) || object->key_length == sizeof(object->key)) {
+        give_up(reader, byte);
+        return;
+    }
+    answer_reader_hold(reader, byte);
+    object->key[object->key_length++] = byte;
+    cut_mark(reader, ANSWER_MARK_SECOND, SPACE);
+}
+
+/* ---- both --------------------------------------------------------------------------------------
+ */
+
+static void byte(struct answer_reader *reader, char byte)
+{
+    switch (reader->call_state) {
+    case BEFORE:
+        if (is_space(byte)) {
+            answer_reader_hold(reader, byte);
+            return;
+        }
+        reader->call_state = byte == '[' ? LIST : NAME;
+        if (byte == '[')
+            answer_reader_hold(reader, byte);
+        else
+            name_byte(reader, byte);
+        return;
+    case NAME:
+        name_byte(reader, byte);
+        return;
+    case NUMBER:
+        number_byte(reader, byte);
+        return;
+    case SPACE: /* behind the second mark */
+        if (is_space(byte))
+            answer_reader_hold(reader, byte);
+        else if (byte == '{' && reader->object.name_length > 0)
+            begin_arguments(reader, byte);
+        else
+            give_up(reader, byte);
+        return;
+    case ARGUMENTS:
+        argument_byte(reader, byte);
+        return;
+    default:
+        list_byte(reader, byte);
+    }
+}
+
+static void mark(struct answer_reader *reader, enum answer_mark_kind mark)
+{
+    if (mark == ANSWER_MARK_SECOND && (reader->call_state == NAME || reader->call_state == NUMBER))
+        reader->call_state = SPACE;
+    else if (mark == ANSWER_MARK_THIRD && reader->call_state == NAME)
+        reader->call_state = NUMBER;
+    else if (mark == ANSWER_MARK_CALL)
+        answer_reader_again(reader);
+}
+
+const struct call_format call_format_mistral = {
+    .name = "mistral",
+    .needs = {"[TOOL_CALLS]"},
+    .lacks = {"[ARGS]"},
+    .marks = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
+    .short_ids = true,
+    .shape = {.open = "\1[",
+              .name = "{\"name\": \"",
+              .between = "\", \"arguments\": ",
+              .close = "}",
+              .next = ", ",
+              .end = "]"},
+    .begin = begin,
+    .byte = byte,
+    .mark = mark,
+};
+
+const struct call_format call_format_mistral_named = {
+    .name = "mistral, named",
+    .needs = {"[TOOL_CALLS]", "[ARGS]"},
+    .marks = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
+    .short_ids = true,
+    .shape = {.open = "", .name = "\1", .between = "\2", .close = "", .next = "", .end = ""},
+    .begin = begin,
+    .byte = byte,
+    .mark = mark,
+};

@@ -1,0 +1,289 @@
+/* Answers and what they say, however they are cut. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answer/call_format.h"
+#include "tests/answer/answer_script.h"
+#include "tests/answer/answer_suites.h"
+
+#define HERMES "<tool_call></tool_call>"
+#define THINKS "<think></think>"
+#define LLAMA "<|start_header_id|> \"parameters\": "
+#define MISTRAL "[TOOL_CALLS]"
+#define NAMED "[TOOL_CALLS][ARGS]"
+
+struct example {
+    const char *chat_template, *text, *events;
+    bool special, thinks, no_tools;
+    const char *names;
+};
+
+#define EXAMPLE(from, answer, told, ...)                                                           \
+    {                                                                                              \
+        .chat_template = (from), .text = (answer), .events = (told), __VA_ARGS__                   \
+    }
+
+static const struct example examples[] = {
+    EXAMPLE(HERMES, "hello", "C(hello)"),
+    EXAMPLE(HERMES, " hello \n", "C( hello \n)"),
+    EXAMPLE(HERMES, "a < b <tool> <tool_cal", "C(a < b <tool> <tool_cal)"),
+    EXAMPLE(HERMES,
+            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, \"}\\\"\"]}}\n</tool_call>",
+            "[f]({\"x\": [1, \"}\\\"\"]})"),
+    EXAMPLE(HERMES,
+            "Look:\n<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n</"
+            "tool_call>\n<tool_call>\n{\"name\": "
+            "\"g\", \"arguments\": {\"a\":{}}}\n</tool_call>\n",
+            "C(Look:)[f]({})[g]({\"a\":{}})"),
+    EXAMPLE(HERMES, "<tool_call>{\"name\":\"f\"}</tool_call> done", "[f]({})C( done)"),
+    /* Cut by length: arguments end where they end. */
+    EXAMPLE(HERMES, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"a",
+            "[f]({\"x\": \"a)"),
+    EXAMPLE(HERMES, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool", "[f]({})"),
+    EXAMPLE(HERMES, "<tool_call>\n{\"name\": \"f", "C(<tool_call>\n{\"name\": \"f)"),
+    /* What is no call is content; what began as one stays one, as it was written. */
+    EXAMPLE(HERMES, "so <tool_call> no", "C(so <tool_call> no)"),
+    EXAMPLE(HERMES, "<tool_call>{\"arguments\":{},\"name\":\"f\"}</tool_call>",
+            "C(<tool_call>{\"arguments\":{},\"name\":\"f\"}</tool_call>)"),
+    EXAMPLE(HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"{}\"}</tool_call>",
+            "C(<tool_call>{\"name\":\"f\",\"arguments\":\"{}\"}</tool_call>)"),
+    EXAMPLE(HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\" 1}}\n</tool_call>b",
+            "[f]({\"a\" 1}})C(b)"),
+    EXAMPLE(HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{}}}\n</tool_call>",
+            "[f]({})C(}\n</tool_call>)"),
+    EXAMPLE(HERMES,
+            "<tool_call>{\"id\":7,\"name\":\"f\",\"arguments\":{}, \"x\":[null]}</tool_call>",
+            "[f]({})"),
+    EXAMPLE(HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>",
+            "C(<tool_call>{\"name\":"
+            "\"f\",\"arguments\":{}}</tool_call>)",
+            .no_tools = true),
+    /* Special tokens: what is spelled out is none. */
+    EXAMPLE(HERMES, "<tool_call>{", "C(<tool_call>{)", .special = true),
+    EXAMPLE(HERMES, "a \xff<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n\xff</tool_call>\n",
+            "C(a)[f]({})", .special = true),
+    EXAMPLE(HERMES, "\xff<tool_call>{\"name\"\xff<tool_call>{\"name\":\"f\"}",
+            "C({\"name\")[f]({})", .special = true),
+    EXAMPLE(HERMES, "a\xff</tool_call>b", "C(ab)", .special = true),
+    EXAMPLE(LLAMA, "{\"name\": \"f\", \"parameters\": {\"x\": 1}}", "[f]({\"x\": 1})"),
+    EXAMPLE(LLAMA,
+            "{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", "
+            "\"parameters\": {}}",
+            "[f]({})[g]({})"),
+    EXAMPLE(LLAMA, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "[f]({})"),
+    EXAMPLE(LLAMA, "\xff<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "[f]({})",
+            .special = true),
+    EXAMPLE(LLAMA, "{\"name\": \"Ada\", \"age\": 36}", "C({\"name\": \"Ada\", \"age\": 36})",
+            .names = "f\0"),
+    EXAMPLE(LLAMA, "{\"name\": \"f\"}", "[f]({})", .names = "g\0f\0"),
+    EXAMPLE(LLAMA, "text {\"name\": \"f\", \"parameters\": {}}",
+            "C(text {\"name\": \"f\", \"parameters\": {}})"),
+    EXAMPLE(LLAMA, "{\"name\": \"f\", \"parameters\": {}} and", "[f]({})C( and)"),
+    EXAMPLE(MISTRAL,
+            "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": 1}}, {\"name\": \"g\", "
+            "\"arguments\": {}}]",
+            "[f]({\"x\": 1})[g]({})"),
+    EXAMPLE(MISTRAL,
+            "\xff[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}, \"id\": \"123456789\"}]",
+            "[f]({})", .special = true),
+    EXAMPLE(MISTRAL, "a [TOOL_CALLS] b", "C(a [TOOL_CALLS] b)"),
+    EXAMPLE(NAMED,
+            "\xff[TOOL_CALLS]f\xff[ARGS]{\"x\": 1}\xff[TOOL_CALLS]g\xff[CALL_ID]ab12\xff[ARGS]{}",
+            "[f]({\"x\": 1})[g]({})", .special = true),
+    EXAMPLE(NAMED, "[TOOL_CALLS]f[ARGS]{\"x\": {}}[TOOL_CALLS]g{}", "[f]({\"x\": {}})[g]({})"),
+    EXAMPLE(NAMED, "[TOOL_CALLS]f[ARGS]{\"x\": ", "[f]({\"x\": )"),
+    EXAMPLE(NAMED, "[TOOL_CALLS]f[ARGS]no", "C([TOOL_CALLS]f[ARGS]no)"),
+    EXAMPLE(THINKS, "<think>\nso it is\n</think>\n\nyes", "R(so it is)C(yes)"),
+    EXAMPLE(THINKS, "\nso it\nis\n</think>\n\nyes\n", "R(so it\nis)C(yes\n)", .thinks = true),
+    EXAMPLE(THINKS, "so </thin", "R(so </thin)", .thinks = true),
+    EXAMPLE(THINKS, "a <think> b</think>", "C(a <think> b</think>)"),
+    EXAMPLE(THINKS, "<think>\n\n</think>\n\n", ""),
+    EXAMPLE(THINKS, "\xff<think>a</think>\xff</think>b", "R(a</think>)C(b)", .special = true),
+    EXAMPLE(HERMES THINKS,
+            "<think>\na <tool_call> {\n</think>\n\n<tool_call>\n{\"name\": \"f\", "
+            "\"arguments\": {}}\n</tool_call>",
+            "R(a <tool_call> {)[f]({})"),
+    EXAMPLE(LLAMA THINKS, "<think>a</think>\n{\"name\":\"f\",\"parameters\":{}}", "R(a)[f]({})"),
+};
+
+/* ---- cuts --------------------------------------------------------------------------------------
+ */
+
+static size_t at_each_byte(void *context)
+{
+    (void)context;
+    return 1;
+}
+
+struct two {
+    size_t first, second;
+    int taken;
+};
+
+static size_t at_two_places(void *context)
+{
+    struct two *two = context;
+    return two->taken++ == 0 ? two->first : two->taken == 2 ? two->second : SIZE_MAX;
+}
+
+START_TEST(an_answer_says_what_it_says_however_it_is_cut)
+{
+    const struct example *example = &examples[_i];
+    struct answer_script script;
+    size_t length = strlen(example->text);
+    answer_script_make(&script, example->chat_template, example->special);
+    script.thinks = example->thinks;
+    script.tools = !example->no_tools;
+    script.names = example->names;
+    char *told = answer_script_read(&script, example->text, length, NULL, NULL);
+    ck_assert_str_eq(told, example->events);
+    free(told);
+    told = answer_script_read(&script, example->text, length, at_each_byte, NULL);
+    ck_assert_str_eq(told, example->events);
+    free(told);
+    for (size_t first = 1; first < length; first++)
+        for (size_t second = 1; first + second < length; second++) {
+            struct two two = {first, second, 0};
+            told = answer_script_read(&script, example->text, length, at_two_places, &two);
+            ck_assert_msg(strcmp(told, example->events) == 0, "%s: cut at %zu and %zu: %s",
+                          example->text, first, first + second, told);
+            free(told);
+        }
+}
+END_TEST
+
+/* ---- drawn -------------------------------------------------------------------------------------
+ */
+
+static const char *const pieces[] = {"<tool_call>",
+                                     "</tool_call>",
+                                     "<think>",
+                                     "</think>",
+                                     "[TOOL_CALLS]",
+                                     "[ARGS]",
+                                     "[CALL_ID]",
+                                     "\xff<tool_call>",
+                                     "\xff</tool_call>",
+                                     "\xff<think>",
+                                     "\xff</think>",
+                                     "\xff[TOOL_CALLS]",
+                                     "\xff[ARGS]",
+                                     "\xff[CALL_ID]",
+                                     "<|python_tag|>",
+                                     "\xff<|python_tag|>",
+                                     "{\"name\": \"f\"",
+                                     ", \"arguments\": ",
+                                     ", \"parameters\": ",
+                                     "{\"x\": 1}",
+                                     "{",
+                                     "}",
+                                     "[",
+                                     "]",
+                                     "\"",
+                                     "\\",
+                                     ", ",
+                                     "; ",
+                                     ":",
+                                     "\n",
+                                     " ",
+                                     "f",
+                                     "text",
+                                     "7",
+                                     "\xc3\xa4"};
+
+static uint64_t draw(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static size_t at_random(void *context)
+{
+    return 1 + draw(context) % 9;
+}
+
+static size_t draw_text(uint64_t *state, char *text)
+{
+    size_t length = 0;
+    for (uint64_t count = draw(state) % 24; count > 0; count--) {
+        const char *piece = pieces[draw(state) % (sizeof(pieces) / sizeof(pieces[0]))];
+        memcpy(text + length, piece, strlen(piece));
+        length += strlen(piece);
+    }
+    return length;
+}
+
+START_TEST(drawn_answers_say_the_same_however_they_are_cut)
+{
+    static const char *const templates[] = {HERMES THINKS, LLAMA THINKS, MISTRAL THINKS,
+                                            NAMED THINKS,  HERMES,       LLAMA};
+    uint64_t state = 1;
+    char text[24 * 32];
+    for (unsigned round = 0; round < 20000; round++) {
+        struct answer_script script;
+        uint64_t kind = draw(&state), cuts = draw(&state) | 1;
+        answer_script_make(&script, templates[kind % 6], kind >> 3 & 1);
+        script.thinks = script.form.reasoning && (kind >> 4 & 1);
+        script.names = kind >> 5 & 1 ? "f\0" : NULL;
+        size_t length = draw_text(&state, text);
+        char *whole = answer_script_read(&script, text, length, NULL, NULL);
+        char *cut = answer_script_read(&script, text, length, at_random, &cuts);
+        ck_assert_msg(strcmp(whole, cut) == 0, "%.*s\n%s\n%s", (int)length, text, whole, cut);
+        ck_assert_msg(!strchr(whole, '\xff'), "%.*s: %s", (int)length, text, whole);
+        free(whole);
+        free(cut);
+    }
+}
+END_TEST
+
+/* ---- templates ---------------------------------------------------------------------------------
+ */
+
+START_TEST(a_template_says_how_calls_are_written)
+{
+    static const struct {
+        const char *chat_template, *format;
+    } cases[] = {{HERMES, "hermes"},
+                 {LLAMA, "llama3"},
+                 {MISTRAL, "mistral"},
+                 {NAMED, "mistral, named"},
+                 {"<tool_call>\n<function=", NULL},
+                 {"<tool_call>{{ name }}<arg_key>", NULL},
+                 {"{{ messages }}", NULL}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct call_format *format = call_format_find(cases[i].chat_template);
+        ck_assert_int_eq(format != NULL, cases[i].format != NULL);
+        if (format)
+            ck_assert_str_eq(format->name, cases[i].format);
+    }
+}
+END_TEST
+
+START_TEST(a_prompt_may_have_begun_what_is_thought)
+{
+    struct answer_form form;
+    answer_form_find(&form, THINKS, NULL);
+    ck_assert(answer_form_thinks(&form, "a<think>\n", 9));
+    ck_assert(!answer_form_thinks(&form, "<think>\n\n</think>\n\n", 19));
+    ck_assert(!answer_form_thinks(&form, "", 0));
+    answer_form_find(&form, HERMES, NULL);
+    ck_assert(!answer_form_thinks(&form, "a<think>\n", 9));
+}
+END_TEST
+
+Suite *answer_reader_suite(void)
+{
+    Suite *suite = suite_create("reader");
+    TCase *tests = tcase_create("reader");
+    tcase_add_loop_test(tests, an_answer_says_what_it_says_however_it_is_cut, 0,
+                        sizeof(examples) / sizeof(examples[0]));
+    tcase_add_test(tests, drawn_answers_say_the_same_however_they_are_cut);
+    tcase_add_test(tests, a_template_says_how_calls_are_written);
+    tcase_add_test(tests, a_prompt_may_have_begun_what_is_thought);
+    tcase_set_timeout(tests, 120);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

@@ -1,0 +1,37 @@
+/* Answers: the first byte says of which format, the second how they are cut. Cut or whole they say
+ * the same, no special token's name gets through, and no more is told than was there. */
+#include <string.h>
+
+#include "tests/answer/answer_script.h"
+#include "tests/fuzz/fuzz.h"
+
+static size_t next_cut(void *context)
+{
+    unsigned *state = context;
+    *state = *state * 1103515245u + 12345u;
+    return 1 + (*state >> 16) % 7;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const templates[] = {
+        "<tool_call><think></think>", "<|start_header_id|>\"parameters\": <think></think>",
+        "[TOOL_CALLS][THINK][/THINK]", "[TOOL_CALLS][ARGS][THINK][/THINK]"};
+    struct answer_script script;
+    if (size < 2)
+        return 0;
+    answer_script_make(&script, templates[data[0] & 3], data[0] >> 2 & 1);
+    script.thinks = data[0] >> 3 & 1;
+    script.tools = !(data[0] >> 4 & 1);
+    script.names = data[0] >> 5 & 1 ? "f\0" : NULL;
+    unsigned state = data[1];
+    const char *text = (const char *)data + 2;
+    char *whole = answer_script_read(&script, text, size - 2, NULL, NULL);
+    char *cut = answer_script_read(&script, text, size - 2, next_cut, &state);
+    FUZZ_CHECK(strcmp(whole, cut) == 0);
+    FUZZ_CHECK(!strchr(whole, ANSWER_SPECIAL));
+    FUZZ_CHECK(strlen(whole) <= 3 * size + 8);
+    free(whole);
+    free(cut);
+    return 0;
+}
