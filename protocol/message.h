@@ -96,7 +96,8 @@ enum message_constraint_kind {
     MESSAGE_CONSTRAINT_SCHEMA,
     MESSAGE_CONSTRAINT_PATTERN,
     MESSAGE_CONSTRAINT_CHOICE,
-    MESSAGE_CONSTRAINT_GRAMMAR
+    MESSAGE_CONSTRAINT_GRAMMAR,
+    MESSAGE_CONSTRAINT_STRUCTURE /* the daemon's own, which no message has */
 };
 
 struct message_constraint {

@@ -32,6 +32,7 @@ struct seq_mask {
     struct constraint_held *held; /* a reference */
     struct machine_state *place;  /* in it; NULL: at its beginning, which nothing has read yet */
     int32_t token;                /* ASKED: to move on by first; -1: none */
+    uint32_t tokens;              /* moved on by so far */
     bool forces;                  /* worker: tokens may be forced; set before the first is asked */
     bool forced_end;              /* READY: the last of the forced ends the output */
     uint32_t forced_count;        /* READY: come first, and are in the place; 0 once they are taken */

@@ -2,43 +2,71 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/constrain/grammar/gbnf.h"
 #include "daemon/constrain/grammar/pattern.h"
 #include "daemon/constrain/mask.h"
 #include "daemon/constrain/schema/schema.h"
+#include "daemon/constrain/structure.h"
 
 struct constraint {
     struct grammar grammar;
     struct machine machine;
     const struct vocabulary *vocabulary;
+    uint32_t budget;
     pthread_mutex_t lock;
 };
 
-static int build(struct grammar *grammar, enum constraint_kind kind, const char *text,
-                 size_t length)
+static uint32_t build_part(struct grammar *grammar, uint32_t start, enum constraint_kind kind,
+                           const char *text, size_t length)
 {
-    uint32_t start = grammar_node(grammar), end = start;
     switch (kind) {
     case CONSTRAINT_JSON:
-        end = json_any(grammar, start);
-        break;
+        return json_any(grammar, start);
     case CONSTRAINT_OBJECT:
-        end = json_any_object(grammar, start);
-        break;
+        return json_any_object(grammar, start);
     case CONSTRAINT_SCHEMA:
-        end = schema_build(grammar, start, text, length);
-        break;
+        return schema_build(grammar, start, text, length);
     case CONSTRAINT_PATTERN:
-        end = pattern_build(grammar, start, text, length, PATTERN_WHOLE, CHARACTER_BARE, "pattern");
-        break;
+        return pattern_build(grammar, start, text, length, PATTERN_WHOLE, CHARACTER_BARE,
+                             "pattern");
     case CONSTRAINT_CHOICE:
-        end = schema_choices(grammar, start, text, length);
-        break;
+        return schema_choices(grammar, start, text, length);
     case CONSTRAINT_GRAMMAR:
-        end = gbnf_build(grammar, start, text, length);
+        return gbnf_build(grammar, start, text, length);
+    case CONSTRAINT_STRUCTURE: /* of which none is part of another */
         break;
     }
+    grammar_fail(grammar, ERR_BAD_VALUE, "a constraint of no kind that is known");
+    return start;
+}
+
+/* Of a structure: by its name. */
+static uint32_t build_named(struct grammar *grammar, uint32_t from, const char *kind,
+                            const char *text, size_t length)
+{
+    static const char *const names[] = {
+        [CONSTRAINT_JSON] = "json",          [CONSTRAINT_OBJECT] = "object",
+        [CONSTRAINT_SCHEMA] = "schema",      [CONSTRAINT_PATTERN] = "pattern",
+        [CONSTRAINT_CHOICE] = "choice",      [CONSTRAINT_GRAMMAR] = "grammar",
+        [CONSTRAINT_STRUCTURE] = "structure"};
+    unsigned at = 0;
+    while (at < CONSTRAINT_STRUCTURE && strcmp(kind, names[at]) != 0)
+        at++;
+    return build_part(grammar, from, (enum constraint_kind)at, text, length);
+}
+
+static int build(struct constraint *constraint, enum constraint_kind kind, const char *text,
+                 size_t length)
+{
+    struct grammar *grammar = &constraint->grammar;
+    uint32_t start = grammar_node(grammar), end;
+    constraint->budget = STRUCTURE_NO_BUDGET;
+    if (kind == CONSTRAINT_STRUCTURE)
+        end = structure_build(grammar, start, text, length, build_named, &constraint->budget);
+    else
+        end = build_part(grammar, start, kind, text, length);
     grammar_final(grammar, end);
     return grammar_finish(grammar, start);
 }
@@ -55,7 +83,7 @@ int constraint_new(enum constraint_kind kind, const char *text, size_t length,
     if (!constraint)
         return error_set(error, ERR_NO_MEMORY, "no memory for a constraint");
     grammar_init(&constraint->grammar, error ? error : &own);
-    int code = build(&constraint->grammar, kind, text, length);
+    int code = build(constraint, kind, text, length);
     if (code == 0)
         code = machine_init(&constraint->machine, &constraint->grammar, error);
     if (code == 0 && pthread_mutex_init(&constraint->lock, NULL))
@@ -190,6 +218,20 @@ int constraint_advance(struct constraint *constraint, struct constraint_place *p
     if (from == to)
         return error_set(error, ERR_BAD_TOKEN, "token %d may not come here", token);
     return constraint_read(constraint, place, vocabulary->bytes + from, to - from, error);
+}
+
+uint32_t constraint_budget(const struct constraint *constraint)
+{
+    return constraint->budget;
+}
+
+int constraint_cut(struct constraint *constraint, struct constraint_place *place,
+                   struct error *error)
+{
+    static const char cut = (char)STRUCTURE_CUT;
+    struct error none;
+    int rc = constraint_read(constraint, place, &cut, 1, &none);
+    return rc == 0 || none.code == ERR_BAD_TOKEN ? 0 : error_set(error, none.code, "%s", none.text);
 }
 
 bool constraint_may_end(const struct constraint_place *place)

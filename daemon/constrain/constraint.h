@@ -18,12 +18,13 @@
 #define CONSTRAINT_TEXT_MAX ((size_t)1 << 20) /* of a schema or of choices */
 
 enum constraint_kind {
-    CONSTRAINT_JSON,    /* any JSON value; no text */
-    CONSTRAINT_OBJECT,  /* any JSON object; no text */
-    CONSTRAINT_SCHEMA,  /* JSON Schema, draft 2020-12: schema.h says which keywords */
-    CONSTRAINT_PATTERN, /* a regular expression that the whole output is: pattern.h */
-    CONSTRAINT_CHOICE,  /* a JSON array of strings, of which the output is one */
-    CONSTRAINT_GRAMMAR  /* GBNF: grammar/gbnf.h */
+    CONSTRAINT_JSON,     /* any JSON value; no text */
+    CONSTRAINT_OBJECT,   /* any JSON object; no text */
+    CONSTRAINT_SCHEMA,   /* JSON Schema, draft 2020-12: schema.h says which keywords */
+    CONSTRAINT_PATTERN,  /* a regular expression that the whole output is: pattern.h */
+    CONSTRAINT_CHOICE,   /* a JSON array of strings, of which the output is one */
+    CONSTRAINT_GRAMMAR,  /* GBNF: grammar/gbnf.h */
+    CONSTRAINT_STRUCTURE /* the daemon's own: free text and constrained parts: structure.h */
 };
 
 struct constraint;
@@ -59,6 +60,12 @@ int constraint_advance(struct constraint *constraint, struct constraint_place *p
                        struct error *error);
 int constraint_read(struct constraint *constraint, struct constraint_place *place,
                     const char *bytes, size_t length, struct error *error);
+/* Tokens of an output after which constraint_cut() is due; UINT32_MAX: never. */
+uint32_t constraint_budget(const struct constraint *constraint);
+/* The budget is used up: a place within what it bounds moves on to its end, which is all that may
+ * follow; any other stays where it is. */
+int constraint_cut(struct constraint *constraint, struct constraint_place *place,
+                   struct error *error);
 bool constraint_may_end(const struct constraint_place *place);
 
 /* States made so far: the work that was done, for tests. */

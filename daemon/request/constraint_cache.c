@@ -4,12 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/base/buffer.h"
 #include "daemon/constrain/constraint.h"
+#include "daemon/constrain/structure.h"
 #include "daemon/text/tokenizer.h"
 #include "gpu/gpu.h"
 #include "protocol/base/list.h"
 
-_Static_assert(MESSAGE_CONSTRAINT_GRAMMAR - 1 == CONSTRAINT_GRAMMAR &&
+_Static_assert(MESSAGE_CONSTRAINT_STRUCTURE - 1 == CONSTRAINT_STRUCTURE &&
+                   MESSAGE_CONSTRAINT_GRAMMAR - 1 == CONSTRAINT_GRAMMAR &&
                    MESSAGE_CONSTRAINT_JSON - 1 == CONSTRAINT_JSON,
                "the message's kinds are the engine's, and none");
 
@@ -92,23 +95,67 @@ void constraint_cache_put(struct constraint_cache *cache, struct constraint_held
 /* ---- the vocabulary ----------------------------------------------------------------------------
  */
 
+/* The bytes that mark special tokens are no part of any text. */
+static bool is_text(const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if ((uint8_t)bytes[i] >= STRUCTURE_CUT)
+            return false;
+    return true;
+}
+
+/* A special token is its name behind a byte that only structures ask for. */
+static void put_special(const struct tokenizer *tokenizer, int32_t id,
+                        struct vocabulary_token *token, struct buffer *names, bool *failed)
+{
+    static const char mark = (char)STRUCTURE_SPECIAL;
+    size_t length, from = names->length;
+    const char *text = tokenizer_token_text(tokenizer, id, &length);
+    if (!text || !is_text(text, length))
+        return;
+    *failed |=
+        !buffer_append(names, &mark, 1, SIZE_MAX) || !buffer_append(names, text, length, SIZE_MAX);
+    *token = (struct vocabulary_token){.bytes = NULL, .length = names->length - from};
+}
+
+static void put_tokens(const struct tokenizer *tokenizer, const struct gpu_model *model,
+                       struct vocabulary_token *tokens, struct buffer *names, bool *failed)
+{
+    for (uint32_t id = 0; id < model->vocab; id++) {
+        if (tokenizer_token_is_special(tokenizer, (int32_t)id)) {
+            put_special(tokenizer, (int32_t)id, &tokens[id], names, failed);
+            continue;
+        }
+        tokens[id].bytes = tokenizer_token_bytes(tokenizer, (int32_t)id, &tokens[id].length);
+        if (tokens[id].bytes && !is_text(tokens[id].bytes, tokens[id].length))
+            tokens[id].length = 0;
+    }
+    size_t at = 0;
+    for (uint32_t id = 0; !*failed && id < model->vocab; id++)
+        if (tokens[id].length > 0 && !tokens[id].bytes) {
+            tokens[id].bytes = names->data + at;
+            at += tokens[id].length;
+        }
+}
+
 static int vocabulary_make(const struct tokenizer *tokenizer, const struct gpu_model *model,
                            struct vocabulary **ret_vocabulary, struct error *error)
 {
     struct vocabulary_token *tokens = calloc(model->vocab, sizeof(*tokens));
-    if (!tokens)
-        return error_set(error, ERR_NO_MEMORY, "no memory for a vocabulary of %u", model->vocab);
-    for (uint32_t id = 0; id < model->vocab; id++) {
-        if (tokenizer_token_is_special(tokenizer, (int32_t)id))
-            continue;
-        tokens[id].bytes = tokenizer_token_bytes(tokenizer, (int32_t)id, &tokens[id].length);
-    }
-    /* Not every tokenizer says that these are special; as a text one would end an output amid it. */
-    for (uint32_t i = 0; i < model->eos_count; i++)
+    struct buffer names = {0};
+    bool failed = !tokens;
+    if (tokens)
+        put_tokens(tokenizer, model, tokens, &names, &failed);
+    /* Not every tokenizer says that these are special; as a text one would end an output amid it.
+     */
+    for (uint32_t i = 0; !failed && i < model->eos_count; i++)
         if ((uint32_t)model->eos[i] < model->vocab)
             tokens[model->eos[i]].length = 0;
-    int rc = vocabulary_new(tokens, model->vocab, model->eos, model->eos_count, ret_vocabulary,
-                            error);
+    int rc = failed
+                 ? error_set(error, ERR_NO_MEMORY, "no memory for a vocabulary of %u", model->vocab)
+                 : vocabulary_new(tokens, model->vocab, model->eos, model->eos_count,
+                                  ret_vocabulary, error);
+    buffer_free(&names);
     free(tokens);
     return rc;
 }
@@ -161,9 +208,8 @@ static void keep(struct constraint_cache *cache, const struct message_constraint
     struct entry *last = NULL, *entry = malloc(sizeof(*entry) + constraint->length);
     if (!entry)
         return;
-    *entry = (struct entry){.held = constraint_held_take(held),
-                            .kind = constraint->kind,
-                            .length = constraint->length};
+    *entry = (struct entry){
+        .held = constraint_held_take(held), .kind = constraint->kind, .length = constraint->length};
     if (constraint->length > 0)
         memcpy(entry->text, constraint->text, constraint->length);
     pthread_mutex_lock(&cache->lock);
@@ -196,8 +242,7 @@ static int compile(struct constraint_cache *cache, const struct vocabulary *voca
 }
 
 int constraint_cache_get(struct constraint_cache *cache, const struct tokenizer *tokenizer,
-                         const struct gpu_model *model,
-                         const struct message_constraint *constraint,
+                         const struct gpu_model *model, const struct message_constraint *constraint,
                          struct constraint_held **ret_held, bool *ret_hit, struct error *error)
 {
     const struct vocabulary *vocabulary;

@@ -23,6 +23,20 @@ struct mask_crew {
 /* ---- a mask -----------------------------------------------------------------------------------
  */
 
+/* By that token; none at the beginning, where a budget may be used up, too. */
+static int move_on(struct seq_mask *mask, struct constraint_place *place, int32_t token)
+{
+    struct constraint *constraint = mask->held->constraint;
+    int rc = 0;
+    if (token >= 0) {
+        rc = constraint_advance(constraint, place, token, &mask->error);
+        mask->tokens++;
+    }
+    if (!rc && mask->tokens >= constraint_budget(constraint))
+        rc = constraint_cut(constraint, place, &mask->error);
+    return rc;
+}
+
 /* While the mask leaves one token: moves on by that, and makes the one behind it. Behind an end
  * there is nothing. */
 static int force(struct seq_mask *mask, struct constraint_place *place,
@@ -34,7 +48,7 @@ static int force(struct seq_mask *mask, struct constraint_place *place,
            mask->forced_count < SEQ_MASK_FORCED_MAX) {
         mask->forced[mask->forced_count++] = allowed->only;
         mask->forced_end = allowed->only_ends;
-        rc = constraint_advance(constraint, place, allowed->only, &mask->error);
+        rc = move_on(mask, place, allowed->only);
         if (!rc)
             rc = constraint_mask(constraint, place, mask->bits, allowed, &mask->error);
     }
@@ -47,13 +61,11 @@ static enum seq_mask_state make(struct seq_mask *mask)
     struct constraint *constraint = mask->held->constraint;
     struct constraint_place place = {.state = mask->place};
     struct constraint_allowed allowed = {.count = 0};
-    int rc = 0;
     mask->forced_count = 0;
     mask->forced_end = false;
     if (!place.state)
         constraint_start(constraint, &place);
-    if (mask->token >= 0)
-        rc = constraint_advance(constraint, &place, mask->token, &mask->error);
+    int rc = move_on(mask, &place, mask->token);
     if (!rc)
         rc = constraint_mask(constraint, &place, mask->bits, &allowed, &mask->error);
     if (!rc && mask->forces)

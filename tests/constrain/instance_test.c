@@ -12,6 +12,7 @@
 #define P CONSTRAINT_PATTERN
 #define C CONSTRAINT_CHOICE
 #define G CONSTRAINT_GRAMMAR
+#define T CONSTRAINT_STRUCTURE
 
 struct instance {
     enum constraint_kind kind;
@@ -106,6 +107,11 @@ static const struct refusal refusals[] = {
     {G, "root ::= \"a\"**", "a repetition of a repetition"},
     {G, "root = \"a\"", "::= is missing"},
     {C, "[]", "choices must be a list"},
+    {T, "{\"until\":\"\"}", "an empty mark"},
+    {T, "{\"kind\":\"structure\",\"of\":\"\"}", "of no kind that is known"},
+    {T, "{\"kind\":\"schema\",\"of\":\"{\\\"type\\\":7}\",\"name\":\"tool f\"}",
+     "tool f: schema: "},
+    {T, "{\"all\":[{\"some\":1}]}", "a part that is not known"},
     {C, "[\"a\",1]", "a choice must be a text"},
 };
 
@@ -141,6 +147,40 @@ START_TEST(what_is_not_kept_is_refused_by_name)
         constraint_new(one->kind, one->text, strlen(one->text), vocabulary, &constraint, &error);
     ck_assert_msg(code < 0 && !constraint, "%s is taken", one->text);
     ck_assert_msg(strstr(error.text, one->says), "%s: %s", one->text, error.text);
+    vocabulary_free(vocabulary);
+}
+END_TEST
+
+/* From wherever the text stands within what is bounded, the rest of its mark alone may follow. */
+START_TEST(a_budget_leaves_the_mark_alone)
+{
+    static const char text[] = "{\"all\":[{\"until\":\"</t>\",\"budget\":7},{\"text\":\"end\"}]}";
+    static const char *const begun[] = {"", "ab", "<", "a</t"}, *const rest[] = {"</t>", "</t>",
+                                                                                 "/t>", ">"};
+    struct vocabulary *vocabulary = style_new(STYLE_BYTES);
+    struct constraint *constraint = NULL;
+    struct error error = {0};
+    ck_assert_int_eq(constraint_new(T, text, strlen(text), vocabulary, &constraint, &error), 0);
+    ck_assert_uint_eq(constraint_budget(constraint), 7);
+    for (int i = 0; i < COUNT(begun); i++) {
+        struct constraint_place place;
+        struct constraint_allowed allowed;
+        uint32_t bits[16];
+        ck_assert_uint_le(vocabulary->words, 16);
+        constraint_start(constraint, &place);
+        ck_assert_int_eq(constraint_read(constraint, &place, begun[i], strlen(begun[i]), &error),
+                         0);
+        for (int again = 0; again < 2; again++) /* what is cut stays so */
+            ck_assert_int_eq(constraint_cut(constraint, &place, &error), 0);
+        ck_assert_int_eq(constraint_mask(constraint, &place, bits, &allowed, &error), 0);
+        ck_assert_int_eq(allowed.only, rest[i][0]);
+        ck_assert_int_eq(constraint_read(constraint, &place, rest[i], strlen(rest[i]), &error), 0);
+        ck_assert_int_eq(constraint_cut(constraint, &place, &error), 0);
+        ck_assert_int_eq(constraint_read(constraint, &place, "end", 3, &error), 0);
+        ck_assert(constraint_may_end(&place));
+        constraint_drop(constraint, &place);
+    }
+    constraint_free(constraint);
     vocabulary_free(vocabulary);
 }
 END_TEST
@@ -252,6 +292,7 @@ Suite *instance_suite(void)
                         COUNT(instances));
     tcase_add_loop_test(cases, what_is_not_kept_is_refused_by_name, 0, COUNT(refusals));
     tcase_add_loop_test(cases, searches_in_a_schema_are_counted, 0, 3);
+    tcase_add_test(cases, a_budget_leaves_the_mark_alone);
     tcase_add_test(cases, size_and_depth_are_bounded);
     tcase_add_test(cases, a_text_read_in_too_many_ways_is_an_error_and_not_a_wait);
     suite_add_tcase(suite, cases);
