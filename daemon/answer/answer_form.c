@@ -78,12 +78,20 @@ void answer_form_find(struct answer_form *form, const char *chat_template,
     set_mark(form, &form->marks[ANSWER_MARK_THINK_END], form->reasoning->end, tokenizer);
 }
 
+static bool ends_with(const char *text, size_t length, const char *end)
+{
+    size_t last = strlen(end);
+    while (length > 0 && strchr(" \n\t\r", text[length - 1]))
+        length--;
+    return length >= last && memcmp(text + length - last, end, last) == 0;
+}
+
 bool answer_form_thinks(const struct answer_form *form, const char *prompt, size_t length)
 {
-    if (!form->reasoning)
-        return false;
-    size_t begin = strlen(form->reasoning->begin);
-    while (length > 0 && strchr(" \n\t\r", prompt[length - 1]))
-        length--;
-    return length >= begin && memcmp(prompt + length - begin, form->reasoning->begin, begin) == 0;
+    return form->reasoning && ends_with(prompt, length, form->reasoning->begin);
+}
+
+bool answer_form_thought(const struct answer_form *form, const char *prompt, size_t length)
+{
+    return form->reasoning && ends_with(prompt, length, form->reasoning->end);
 }

@@ -48,5 +48,7 @@ struct answer_form {
 /* tokenizer: NULL: all marks are texts. */
 void answer_form_find(struct answer_form *form, const char *chat_template,
                       const struct tokenizer *tokenizer);
-/* Whether a prompt ends amid what the model is to think: its template has begun that. */
+/* How a prompt ends, white space aside: with the mark that begins what the model is to think, or
+ * with the one that ends it. */
 bool answer_form_thinks(const struct answer_form *form, const char *prompt, size_t length);
+bool answer_form_thought(const struct answer_form *form, const char *prompt, size_t length);

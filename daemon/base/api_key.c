@@ -171,16 +171,17 @@ bool keys_have(const struct keys *keys, const char *name, size_t length)
     return false;
 }
 
-uint64_t keys_user(const struct keys *keys, const char *authorization, const char **ret_name)
+uint64_t keys_user(const struct keys *keys, const char *authorization, const char *key,
+                   const char **ret_name)
 {
     unsigned char given[KEY_MAX] = {0};
     uint64_t found = 0; /* its place among the keys, and one more */
-    if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0)
-        return 0;
-    size_t length = strlen(authorization + 7);
+    if (authorization)
+        key = strncasecmp(authorization, "Bearer ", 7) == 0 ? authorization + 7 : NULL;
+    size_t length = key ? strlen(key) : 0;
     if (length == 0 || length > KEY_MAX)
         return 0;
-    memcpy(given, authorization + 7, length);
+    memcpy(given, key, length);
     for (uint32_t i = 0; i < keys->count; i++) {
         unsigned difference = 0;
         for (size_t at = 0; at < KEY_MAX; at++)

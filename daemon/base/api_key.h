@@ -44,6 +44,8 @@ void keys_set_secret(uint64_t first, uint64_t second);
 uint64_t keys_hash(const char *bytes, size_t length);
 /* The user that a key's name stands for. */
 uint64_t keys_user_of(const char *name, size_t length);
-/* The user that the header's value "Bearer KEY" stands for; 0 when it is none's. NULL is allowed.
+/* The user that the header's value "Bearer KEY" stands for, or where there is no such header the key
+ * itself; 0 when it is none's. NULL is allowed.
  * *ret_name: the key's name, which is the keys' own; untouched when it is none's. */
-uint64_t keys_user(const struct keys *keys, const char *authorization, const char **ret_name);
+uint64_t keys_user(const struct keys *keys, const char *authorization, const char *key,
+                   const char **ret_name);

@@ -17,12 +17,30 @@ struct piece {
     bool begin, end;      /* of the choice */
 };
 
-/* out_writer functions. Contexts: struct piece, struct exchange (whole answers, usage). */
-void answer_chunk(struct json_writer *writer, const void *piece);
-void answer_usage(struct json_writer *writer, const void *exchange);
-/* All sequences have ended, all their text is there. */
-void answer_whole(struct json_writer *writer, const void *exchange);
-void answer_embeddings(struct json_writer *writer, const void *exchange);
+#define ANSWER_CALL_ID_MAX 64u
+
+/* Whether its answers have parts: thought, content, calls. */
+bool answer_reads(const struct exchange *exchange);
+void answer_reader_make(struct exchange *exchange, struct choice *choice);
+/* What a piece of a stream says; of an answer that has no parts it is content. */
+void answer_events(struct exchange *exchange, const struct piece *piece, answer_sink sink,
+                   void *context);
+/* A whole answer's parts, into its choice's message. */
+void answer_gather(struct exchange *exchange, const struct seq *seq);
+
+enum answer_end { ANSWER_END_STOP, ANSWER_END_CALLS, ANSWER_END_LENGTH, ANSWER_END_OTHER };
+/* How a sequence that has ended did, its text being read. */
+enum answer_end answer_end(const struct exchange *exchange, const struct seq *seq);
+/* Of a call; the same whenever it is asked for. Some templates take no prefix. */
+void answer_call_id(const struct exchange *exchange, uint32_t choice, uint32_t call,
+                    const char *prefix, char id[ANSWER_CALL_ID_MAX]);
+void answer_put_buffer(struct json_writer *writer, const char *key, const struct buffer *text);
+/* As OpenAI's APIs have them. */
+void answer_put_usage(struct json_writer *writer, const struct exchange *exchange);
+void answer_put_finish(struct json_writer *writer, const struct piece *piece);
+void answer_end_openai(struct exchange *exchange);
+/* All of a sequence's answer. */
+struct piece answer_whole_piece(const struct exchange *exchange, const struct seq *seq);
 
 /* Tokens whose log-probabilities are told: of a chat those that have text, which an end token has
  * not; of a completion all, by which clients that score prompts count (lm-eval leaves the last one

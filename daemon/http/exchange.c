@@ -17,11 +17,14 @@
 /* ---- http --------------------------------------------------------------------------------------
  */
 
-void http_init(struct http *http, struct server *server, uint64_t salt,
+void http_init(struct http *http, struct server *server, const struct routes *routes, uint64_t salt,
                void (*wake)(struct http *http, struct exchange *exchange))
 {
-    *http = (struct http){
-        .server = server, .salt = salt, .created_s = (uint64_t)time(NULL), .wake = wake};
+    *http = (struct http){.server = server,
+                          .routes = routes,
+                          .salt = salt,
+                          .created_s = (uint64_t)time(NULL),
+                          .wake = wake};
     list_init(&http->dirty);
 }
 
@@ -93,6 +96,10 @@ static void bury(struct exchange *exchange)
     body_drop(exchange);
     encoder_free(&exchange->encoding);
     query_free(&exchange->query);
+    for (uint32_t i = 0; exchange->choices && i < exchange->choice_count; i++) {
+        answer_reader_free(&exchange->choices[i].reader);
+        answer_message_free(&exchange->choices[i].message);
+    }
     free(exchange->choices);
     free(exchange->cors);
     echo_free(exchange);
@@ -219,12 +226,6 @@ static unsigned status_of(const struct exchange *exchange, int code)
     }
 }
 
-struct refusal {
-    const struct error *error;
-    const char *param;
-    unsigned status;
-};
-
 static void put_refusal(struct json_writer *writer, const void *context)
 {
     const struct refusal *refusal = context;
@@ -249,7 +250,8 @@ static void put_refusal(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
-/* Counts are of requests for the device. Who is late was not refused, but is not heard of otherwise. */
+/* Counts are of requests for the device. Who is late was not refused, but is not heard of
+ * otherwise. */
 static void note(const struct exchange *exchange, unsigned status, const struct error *error)
 {
     struct server *server = exchange->http->server;
@@ -267,13 +269,16 @@ void exchange_refuse_as(struct exchange *exchange, unsigned status, const struct
 {
     bool late = exchange->streaming; /* the status has gone: the error is the last event */
     struct refusal refusal = {error, param, status};
+    const struct api *api = exchange->route ? exchange->route->api : NULL;
     note(exchange, status, error);
-    if (late) {
+    if (late && api && api->broken) {
+        api->broken(exchange, &refusal);
+    } else if (late) {
         out_event(&exchange->out, put_refusal, &refusal);
     } else {
         exchange_status(exchange, refusal.status, "application/json");
         exchange->retry_after_ms = error->retry_after_ms;
-        out_json(&exchange->out, put_refusal, &refusal);
+        out_json(&exchange->out, api && api->refusal ? api->refusal : put_refusal, &refusal);
     }
     exchange_finish(exchange);
 }

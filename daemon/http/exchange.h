@@ -18,10 +18,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/answer/answer_message.h"
 #include "daemon/api/out.h"
 #include "daemon/base/web_access.h"
 #include "daemon/http/http.h"
-#include "daemon/http/query.h"
+#include "daemon/http/query/query.h"
 #include "daemon/request/encoder.h"
 #include "daemon/request/request.h"
 #include "daemon/request/server.h"
@@ -32,10 +33,10 @@
 
 /* Who asks, and over what. */
 struct exchange_peer {
-    uint64_t user; /* uid, or KEY_USER_FIRST and on */
-    const char *key; /* the name of the key that was given, or NULL; until the head is read */
+    uint64_t user;     /* uid, or KEY_USER_FIRST and on */
+    const char *key;   /* the name of the key that was given, or NULL; until the head is read */
     uint64_t key_user; /* as user, where that is one whom a trusted key named */
-    bool admin;    /* may drain, and ask for any priority */
+    bool admin;        /* may drain, and ask for any priority */
     bool tcp;
     bool loopback;      /* of tcp: from this machine */
     bool metrics_only;  /* the listener has nothing but /metrics and /health */
@@ -46,8 +47,9 @@ struct exchange_peer {
 struct exchange_head {
     const char *method, *path;
     const char *host, *content_type, *authorization, *request_id;
-    const char *user;   /* x-sluice-user */
-    const char *origin; /* of a web page, and what it asks for beforehand */
+    const char *api_key; /* x-api-key: a key without "Bearer" */
+    const char *user;    /* x-sluice-user */
+    const char *origin;  /* of a web page, and what it asks for beforehand */
     const char *cors_method, *cors_headers;
     uint64_t content_length; /* 0 also where it is not said */
 };
@@ -61,10 +63,14 @@ struct exchange_cors {
 
 struct route;
 
-/* Of one choice of a streamed answer. */
+/* Of one choice of an answer. */
 struct choice {
     uint32_t text_offset; /* characters of its tokens so far, for logprobs */
     bool begun, ended;
+    struct answer_reader reader;   /* where answers are taken apart */
+    struct answer_message message; /* of a whole answer: its parts */
+    uint32_t items;                /* parts of a stream that have begun, as its API counts them */
+    enum answer_part part;         /* the last one of these */
 };
 
 /* What a body says of its deadline, before it is read: looked for as its bytes come. */
@@ -113,7 +119,8 @@ struct exchange {
     void (*encoded)(struct exchange *exchange, time_us now_us);
     struct request *request; /* until its last sequence is released */
     struct list ready;       /* seq.wait_link: sequences with news */
-    struct choice *choices;
+    struct choice *choices;  /* NULL: nothing is generated */
+    uint32_t choice_count;
     size_t kept; /* bytes of the answer and of scores, counted against results-max */
     struct message_score *scores; /* of all prompts' tokens; NULL: none are asked for, or not yet */
     struct gpu_top *score_tops;   /* [of scores][query_score_tops()], where that is above 1 */
@@ -122,13 +129,13 @@ struct exchange {
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
 
     /* The answer. */
-    unsigned status; /* 0: not known yet */
-    const char *content_type; /* NULL: there is no body */
-    const char *allow;       /* of a 405 */
+    unsigned status;            /* 0: not known yet */
+    const char *content_type;   /* NULL: there is no body */
+    const char *allow;          /* of a 405 */
     struct exchange_cors *cors; /* owned; NULL: of no page, or of none that may */
-    uint32_t retry_after_ms; /* 0: no such header */
-    bool streaming;          /* sent as it comes */
-    bool finished;           /* nothing will be added */
+    uint32_t retry_after_ms;    /* 0: no such header */
+    bool streaming;             /* sent as it comes */
+    bool finished;              /* nothing will be added */
     struct out out;
     struct list dirty_link;
     struct stats_waiter stats; /* waits for the workers' figures */
@@ -155,6 +162,25 @@ void exchange_close(struct exchange *exchange, time_us now_us);
 /* ---- between the files of daemon/http/ ---------------------------------------------------------
  */
 
+struct piece;
+
+/* Why a request has no answer, or a stream no end. */
+struct refusal {
+    const struct error *error;
+    const char *param; /* the field that it is about, or "" */
+    unsigned status;
+};
+
+/* How an API writes its answers (daemon/http/api/). */
+struct api {
+    out_writer refusal; /* of struct refusal */
+    out_writer whole;   /* of struct exchange: all sequences have ended */
+    /* The next piece of a stream, the stream's end, and what it breaks off with. */
+    void (*piece)(struct exchange *exchange, const struct piece *piece);
+    void (*end)(struct exchange *exchange);
+    void (*broken)(struct exchange *exchange, const struct refusal *refusal);
+};
+
 /* What a path leads to. */
 struct route {
     const char *method, *path;
@@ -163,7 +189,12 @@ struct route {
     bool open;    /* needs no key */
     bool metrics; /* where metrics listeners are apart, on those alone */
     enum query_kind kind;
+    const struct api *api; /* NULL: OpenAI's refusals, and no other answers by it */
     void (*begin)(struct exchange *exchange, time_us now_us);
+};
+struct routes {
+    const struct route *list;
+    size_t count;
 };
 /* daemon/http/route.c. Sets the exchange's route, or refuses. */
 void route_find(struct exchange *exchange, const struct exchange_head *head);

@@ -156,7 +156,7 @@ static enum framing_status read_first(char *line, struct framing_head *head,
 /* Those that are looked at. None may come twice; but for the same key once more, which routers add
  * to what the client brought, and which nobody can read in two ways. */
 struct fields {
-    const char *host, *content_type, *authorization, *request_id;
+    const char *host, *content_type, *authorization, *request_id, *api_key;
     const char *user, *origin, *cors_method, *cors_headers;
     const char *content_length, *transfer_encoding, *expect;
 };
@@ -170,6 +170,7 @@ static const char **field_of(struct fields *fields, const char *name)
         {"content-type", &fields->content_type},
         {"authorization", &fields->authorization},
         {"x-request-id", &fields->request_id},
+        {"x-api-key", &fields->api_key},
         {"x-sluice-user", &fields->user},
         {"origin", &fields->origin},
         {"access-control-request-method", &fields->cors_method},
@@ -280,6 +281,7 @@ static enum framing_status conclude(const struct fields *fields, struct framing_
     head->content_type = fields->content_type;
     head->authorization = fields->authorization;
     head->request_id = fields->request_id;
+    head->api_key = fields->api_key;
     head->user = fields->user;
     head->origin = fields->origin;
     head->cors_method = fields->cors_method;

@@ -29,7 +29,7 @@ struct framing_head {
     const char *method;
     const char *path; /* without the query, escapes resolved; starts with "/" */
     /* NULL: not given. */
-    const char *host, *content_type, *authorization, *request_id;
+    const char *host, *content_type, *authorization, *request_id, *api_key;
     const char *user, *origin, *cors_method, *cors_headers;
     bool http10;
     bool close;      /* the client wants no further answer on this connection */

@@ -87,6 +87,22 @@ static int make_request(struct exchange *exchange, struct request_builder *build
     return rc ? rc : request_builder_admit(builder, &exchange->sink, error);
 }
 
+/* What is not generated has no choices. */
+static int make_choices(struct exchange *exchange, struct request *request, struct error *error)
+{
+    if (request->params.job != JOB_GENERATE)
+        return 0;
+    exchange->choices = calloc(request->seq_count, sizeof(*exchange->choices));
+    if (!exchange->choices)
+        return error_set(error, ERR_NO_MEMORY, "no memory for an answer");
+    exchange->choice_count = request->seq_count;
+    for (uint32_t i = 0; answer_reads(exchange) && i < request->seq_count; i++) {
+        answer_reader_make(exchange, &exchange->choices[i]);
+        request->seqs[i].text_stream->shown = &exchange->http->server->model_text->answer;
+    }
+    return 0;
+}
+
 /* All prompts are tokens now. */
 static void submit(struct exchange *exchange, time_us now_us)
 {
@@ -101,9 +117,7 @@ static void submit(struct exchange *exchange, time_us now_us)
                                                            : JOB_GENERATE,
                           &error);
     if (!rc && !score) {
-        exchange->choices = calloc(builder.request->seq_count, sizeof(*exchange->choices));
-        if (!exchange->choices)
-            rc = error_set(&error, ERR_NO_MEMORY, "no memory for an answer");
+        rc = make_choices(exchange, builder.request, &error);
     }
     if (!score || rc)
         encoder_free(&exchange->encoding);
@@ -198,10 +212,12 @@ static void answer(struct exchange *exchange)
         }
         if (exchange->query.echo)
             echo_before(exchange, seq);
+        if (answer_reads(exchange))
+            answer_gather(exchange, seq);
         exchange->out.failed |= seq->text_stream->failed;
     }
     exchange_status(exchange, 200, "application/json");
-    out_json(&exchange->out, embed ? answer_embeddings : answer_whole, exchange);
+    out_json(&exchange->out, exchange->route->api->whole, exchange);
     exchange_finish(exchange);
     exchange_keep(exchange, exchange->out.buffer.room);
     if (exchange->status == 200)
@@ -253,9 +269,7 @@ static void tell_whole(struct exchange *exchange, time_us now_us)
 
 static void end_stream(struct exchange *exchange)
 {
-    if (exchange->query.include_usage)
-        out_event(&exchange->out, answer_usage, exchange);
-    out_text(&exchange->out, "data: [DONE]\n\n");
+    exchange->route->api->end(exchange);
     exchange_finish(exchange);
 }
 
@@ -315,7 +329,7 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
     bool logprobs = seq->out_logprobs && count > 0;
     bool counted = count > 0 && (exchange->query.continuous_usage || exchange->query.token_ids);
     if (piece.length > 0 || piece.end || logprobs || counted || piece.begin)
-        out_event(&exchange->out, answer_chunk, &piece);
+        exchange->route->api->piece(exchange, &piece);
     if (logprobs)
         choice->text_offset += answer_characters(exchange, seq, piece.first, piece.count);
     choice->begun = true;

@@ -11,10 +11,12 @@
 #include "protocol/base/list.h"
 
 struct exchange;
+struct routes;
 struct server;
 
 struct http {
     struct server *server;
+    const struct routes *routes;
     struct keys keys;   /* none: TCP is refused, or free (insecure-loopback) */
     bool free_loopback; /* TCP needs no key on the loopback */
     uint64_t salt;      /* in the ids of answers */
@@ -26,7 +28,7 @@ struct http {
     void (*wake)(struct http *http, struct exchange *exchange);
 };
 
-void http_init(struct http *http, struct server *server, uint64_t salt,
+void http_init(struct http *http, struct server *server, const struct routes *routes, uint64_t salt,
                void (*wake)(struct http *http, struct exchange *exchange));
 void http_free(struct http *http); /* no exchange is left */
 

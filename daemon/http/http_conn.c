@@ -169,6 +169,7 @@ static void start(struct http_conn *conn, const struct framing_head *head, size_
         .content_type = head->content_type,
         .authorization = head->authorization,
         .request_id = head->request_id,
+        .api_key = head->api_key,
         .user = head->user,
         .origin = head->origin,
         .cors_method = head->cors_method,

@@ -284,13 +284,13 @@ int http_server_read_keys(struct http_server *front, const struct options *optio
 }
 
 int http_server_open(struct http_server *front, const struct loop_ref *loop, struct server *server,
-                     uint64_t salt, struct error *error)
+                     const struct routes *routes, uint64_t salt, struct error *error)
 {
     const struct options *options = server->options;
     struct list *const lists[] = {&front->conns,  &front->due,     &front->heads,
                                   &front->bodies, &front->stalled, &front->lingering};
     *front = (struct http_server){.loop = *loop};
-    http_init(&front->http, server, salt, wake);
+    http_init(&front->http, server, routes, salt, wake);
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         list_init(lists[i]);
     front->http.free_loopback = options->insecure_loopback;

@@ -32,9 +32,9 @@ struct http_server {
 
 /* Before the first listener. */
 int http_server_open(struct http_server *front, const struct loop_ref *loop, struct server *server,
-                     uint64_t salt, struct error *error);
-/* The keys of api-key-file in the place of what there were; on failure those stay. What was accepted
- * goes on. */
+                     const struct routes *routes, uint64_t salt, struct error *error);
+/* The keys of api-key-file in the place of what there were; on failure those stay. What was
+ * accepted goes on. */
 int http_server_read_keys(struct http_server *front, const struct options *options,
                           struct error *error);
 /* Nothing waits for the device any more. One that was never opened is allowed. */

@@ -1,4 +1,4 @@
-/* Routes: which path leads where, and who may go there. */
+/* Which of the routes a path leads to, and who may go there. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -6,44 +6,6 @@
 #include "daemon/http/access.h"
 #include "daemon/http/exchange.h"
 #include "daemon/request/server.h"
-
-static const struct route routes[] = {
-    {.method = "POST",
-     .path = "/v1/completions",
-     .body = true,
-     .kind = QUERY_COMPLETION,
-     .begin = generate_begin},
-    {.method = "POST",
-     .path = "/v1/chat/completions",
-     .body = true,
-     .kind = QUERY_CHAT,
-     .begin = generate_begin},
-    {.method = "POST",
-     .path = "/v1/embeddings",
-     .body = true,
-     .kind = QUERY_EMBEDDING,
-     .begin = generate_begin},
-    {.method = "POST",
-     .path = "/tokenize",
-     .body = true,
-     .kind = QUERY_TOKENIZE,
-     .begin = lookup_tokenize},
-    {.method = "POST",
-     .path = "/detokenize",
-     .body = true,
-     .kind = QUERY_DETOKENIZE,
-     .begin = lookup_detokenize},
-    {.method = "GET", .path = "/tokenizer_info", .begin = lookup_tokenizer},
-    {.method = "GET", .path = "/v1/models", .begin = lookup_models},
-    {.method = "GET", .path = "/v1/models/", .prefix = true, .begin = lookup_models},
-    {.method = "GET", .path = "/health", .open = true, .begin = lookup_health},
-    {.method = "GET", .path = "/livez", .open = true, .begin = lookup_live},
-    {.method = "GET", .path = "/readyz", .open = true, .begin = lookup_health},
-    {.method = "GET", .path = "/model_info", .begin = lookup_model_info},
-    {.method = "GET", .path = "/server_info", .begin = lookup_server_info},
-    {.method = "GET", .path = "/version", .begin = lookup_version},
-    {.method = "GET", .path = "/metrics", .metrics = true, .begin = metrics_begin},
-};
 
 static void refuse(struct exchange *exchange, unsigned status, int code, const char *text)
 {
@@ -81,7 +43,8 @@ static bool may(struct exchange *exchange, const struct exchange_head *head)
     if (!exchange->peer.tcp || exchange->route->open || exchange->peer.metrics_only ||
         (http->free_loopback && exchange->peer.loopback))
         return true;
-    exchange->peer.user = keys_user(&http->keys, head->authorization, &exchange->peer.key);
+    exchange->peer.user =
+        keys_user(&http->keys, head->authorization, head->api_key, &exchange->peer.key);
     return exchange->peer.user != 0;
 }
 
@@ -91,7 +54,7 @@ static void check(struct exchange *exchange, const struct exchange_head *head)
     size_t max = exchange->http->server->options->frame_max;
     if (!may(exchange, head)) {
         refuse(exchange, 401, ERR_DENIED,
-               "a key of api-key-file is needed: Authorization: Bearer KEY");
+               "a key of api-key-file is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
     } else if (!access_user(exchange, head)) {
         return; /* it says why */
     } else if (exchange->route->body && !is_json(head->content_type)) {
@@ -114,8 +77,9 @@ void route_find(struct exchange *exchange, const struct exchange_head *head)
                "http-names");
         return;
     }
-    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
-        const struct route *route = &routes[i];
+    const struct routes *routes = exchange->http->routes;
+    for (size_t i = 0; i < routes->count; i++) {
+        const struct route *route = &routes->list[i];
         if (!matches(route, &exchange->peer, head->path))
             continue;
         if (access_preflight(exchange, head))

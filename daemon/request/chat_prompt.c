@@ -21,6 +21,13 @@ static int check_part(const json *part, struct error *error)
     return 0;
 }
 
+/* What was thought comes by either name, and templates know the older one. */
+static bool needs_reasoning(const json *message)
+{
+    return json_is_string(json_get(message, "reasoning")) &&
+           !json_get(message, "reasoning_content");
+}
+
 static int check_message(const json *message, bool *ret_rewrite, struct error *error)
 {
     const json *content = json_get(message, "content");
@@ -36,7 +43,7 @@ static int check_message(const json *message, bool *ret_rewrite, struct error *e
     if (content && !json_is_null(content) && !json_is_string(content))
         return error_set(error, ERR_BAD_VALUE,
                          "messages: content must be a string or a list of parts");
-    *ret_rewrite = *ret_rewrite || json_get(message, "tool_calls");
+    *ret_rewrite = *ret_rewrite || json_get(message, "tool_calls") || needs_reasoning(message);
     return 0;
 }
 
@@ -109,6 +116,8 @@ static void copy_message(struct json_writer *writer, const json *message, char *
             json_put_value(writer, json_key(item), item);
         }
     }
+    if (needs_reasoning(message))
+        json_put_value(writer, "reasoning_content", json_get(message, "reasoning"));
     json_close(writer, '}');
 }
 

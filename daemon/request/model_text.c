@@ -207,6 +207,12 @@ static void load_chat(struct model_text *model_text, const char *directory)
     free(text);
 }
 
+static void find_form(struct model_text *model_text)
+{
+    const char *source = model_text->chat ? chat_template_source(model_text->chat) : "";
+    answer_form_find(&model_text->answer, source, model_text->tokenizer);
+}
+
 static bool lacked(const struct error *refusal)
 {
     return refusal->code == ERR_IO || refusal->code == ERR_NO_MEMORY;
@@ -222,6 +228,7 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
         load_tokenizer(model_text, model, &model_text->refusal);
         load_chat(model_text, model);
     }
+    find_form(model_text);
     if (!lacked(&model_text->refusal) && !lacked(&model_text->chat_refusal))
         return 0;
     const struct error *why =
@@ -240,7 +247,9 @@ int model_text_template(struct model_text *model_text, const char *path, struct 
     char *slash = strrchr(directory, '/');
     if (slash)
         *slash = '\0';
-    int rc = file_text(!slash ? "." : slash == directory ? "/" : directory,
+    int rc = file_text(!slash               ? "."
+                       : slash == directory ? "/"
+                                            : directory,
                        slash ? path + (slash - directory) + 1 : path, CHAT_SOURCE_MAX, &text,
                        &length, &found);
     free(directory);
@@ -253,6 +262,7 @@ int model_text_template(struct model_text *model_text, const char *path, struct 
                          "chat-template: %.128s: %s", path, found.text);
     chat_template_free(model_text->chat);
     model_text->chat = chat;
+    find_form(model_text);
     return 0;
 }
 

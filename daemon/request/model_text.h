@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/answer/answer_form.h"
 #include "protocol/base/error.h"
 
 struct tokenizer;
@@ -25,6 +26,7 @@ struct model_text {
     struct error refusal;
     struct chat_template *chat; /* NULL: `chat_refusal` says why */
     struct error chat_refusal;
+    struct answer_form answer; /* by that template */
     char bos_token[MODEL_TEXT_TOKEN_MAX],
         eos_token[MODEL_TEXT_TOKEN_MAX]; /* for templates; "": none */
     char pad_token[MODEL_TEXT_TOKEN_MAX]; /* for clients */

@@ -226,7 +226,8 @@ uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden)
     struct result_room room = result_room(seq, hidden);
     uint64_t mask =
         seq->constraint ? sizeof(*seq->mask) + seq->constraint->words * sizeof(uint32_t) : 0;
-    return room_size(&room) + mask + (seq->text_stream ? (uint64_t)seq_out_max(seq) * TEXT_PER_TOKEN : 0);
+    return room_size(&room) + mask +
+           (seq->text_stream ? (uint64_t)seq_out_max(seq) * TEXT_PER_TOKEN : 0);
 }
 
 int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)

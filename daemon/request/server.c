@@ -1,5 +1,5 @@
-#include "daemon/request/constraint_cache.h"
 #include "daemon/request/server.h"
+#include "daemon/request/constraint_cache.h"
 
 #include <assert.h>
 #include <inttypes.h>

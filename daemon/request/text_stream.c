@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/answer/answer_form.h"
 #include "daemon/request/request.h"
+#include "daemon/text/tokenizer.h"
 
 #define ROOM_KEPT 4096u /* of text that was told */
 
@@ -44,7 +46,7 @@ int text_stream_make(struct seq *seqs, uint32_t count, const struct message_prom
                      struct error *error)
 {
     struct text_stream_stops *stops;
-    size_t room = detokenizer_room(tokenizer);
+    size_t room = detokenizer_room(tokenizer) + ANSWER_MARK_MAX + 1;
     int rc = make_stops(prompt, &stops, error);
     for (uint32_t i = 0; !rc && i < count; i++) {
         struct text_stream *stream = calloc(1, sizeof(*stream) + 2 * room + STOP_BYTES_MAX);
@@ -98,6 +100,23 @@ static void append(struct text_stream *stream, const char *text, size_t length)
         stream->failed = true;
 }
 
+/* A mark that is a special token, as readers of answers know it; written behind what the
+ * detokenizer has made of tokens so far. */
+static size_t put_mark(const struct text_stream *stream, int32_t token, char *out)
+{
+    const struct answer_form *shown = stream->shown;
+    size_t length;
+    for (uint32_t i = 0; shown && i < shown->shown_count; i++) {
+        if (shown->shown[i] != token)
+            continue;
+        const char *text = tokenizer_token_text(stream->detokenizer.tokenizer, token, &length);
+        *out = ANSWER_SPECIAL;
+        memcpy(out + 1, text, length); /* ANSWER_MARK_MAX at most: it was found as a mark */
+        return length + 1;
+    }
+    return 0;
+}
+
 /* Takes a piece of text; true when a stop string ends in it. */
 static bool take(struct text_stream *stream, size_t length, bool look)
 {
@@ -120,6 +139,7 @@ bool text_stream_read(struct seq *seq, uint32_t count)
         if (is_end(seq, token))
             continue;
         size_t length = detokenizer_push(&stream->detokenizer, token, stream->piece);
+        length += put_mark(stream, token, stream->piece + length);
         /* As long as min_tokens asks for more, nothing is looked for. */
         bool look = stream->stops && stream->read > seq->sampling.min_tokens;
         if (take(stream, length, look))

@@ -1,5 +1,7 @@
 #include "daemon/service/event_loop.h"
 
+#include "daemon/http/api/api.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -336,8 +338,9 @@ static struct loop_ref reference(struct event_loop *loop)
 int event_loop_serve_http(struct event_loop *loop, uint64_t salt, struct error *error)
 {
     const struct loop_ref below = reference(loop);
-    return loop->front.open ? 0
-                            : http_server_open(&loop->front, &below, &loop->server, salt, error);
+    return loop->front.open
+               ? 0
+               : http_server_open(&loop->front, &below, &loop->server, &api_routes, salt, error);
 }
 
 /* ---- life --------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/http/exchange.h"
-#include "daemon/http/query.h"
+#include "daemon/http/query/query.h"
 #include "tests/fuzz/fuzz.h"
 
 #define CONVERSATION 'c' /* as first byte */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/http/api/api.h"
 #include "daemon/text/template/chat.h"
 
 static void woken(struct http *http, struct exchange *exchange)
@@ -32,7 +33,7 @@ void site_make(struct site *site)
     site->background.run = run;
     site->world.server.background = &site->background;
     site->world.server.model_text = &site->model_text;
-    http_init(&site->http, &site->world.server, 7, woken);
+    http_init(&site->http, &site->world.server, &api_routes, 7, woken);
     world_ready(&site->world);
 }
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/http/query_field.h"
+#include "daemon/http/query/query_field.h"
 #include "daemon/text/template/chat.h"
 #include "daemon/text/tokenizer.h"
 #include "tests/http/caller.h"
@@ -52,7 +52,7 @@ void fields_write(FILE *page)
     size_t count;
     const struct query_field *fields = query_fields(&count);
     fputs("# Fields\n\n"
-          "Every field of a request's body, from the one table in [field.def](field.def)\n"
+          "Every field of a request's body, from the one table in [field.def](query/field.def)\n"
           "(`test_http --fields > daemon/http/FIELDS.md` makes this page). A field that is null "
           "counts "
           "as not given,\none that does not stand here is refused by its name, and so is a value "

@@ -20,6 +20,7 @@ int main(int argc, char **argv)
     srunner_add_suite(runner, question_suite());
     srunner_add_suite(runner, router_suite());
     srunner_add_suite(runner, texts_suite());
+    srunner_add_suite(runner, tools_suite());
     srunner_add_suite(runner, users_suite());
     return runner_run(runner);
 }

@@ -13,6 +13,7 @@ Suite *partial_suite(void);
 Suite *question_suite(void);
 Suite *router_suite(void);
 Suite *texts_suite(void);
+Suite *tools_suite(void);
 Suite *users_suite(void);
 
 /* daemon/http/FIELDS.md, from the table. */

@@ -132,10 +132,10 @@ static const struct replica_api replica_api = {.room = room,
                                                .progress = progress,
                                                .healthy = healthy};
 
-static void give(struct seq *seq, uint32_t i)
+static void give(struct seq *seq, uint32_t i, const char *script)
 {
     if (seq->out_tokens)
-        seq->out_tokens[i] = seq->prompt[0] + (int32_t)i + 1;
+        seq->out_tokens[i] = script ? (unsigned char)script[i] : seq->prompt[0] + (int32_t)i + 1;
     if (seq->out_logprobs)
         seq->out_logprobs[i] = -(float)i;
     for (int32_t j = 0; seq->out_tops && j < seq->sampling.logprobs; j++)
@@ -154,16 +154,20 @@ void world_step(struct world *world, uint32_t tokens)
     for (uint32_t at = 0; at < self->count;) {
         struct seq *seq = self->held[at];
         uint32_t have = seq->out_count, max = seq_out_max(seq);
+        const char *script = seq->params.job == JOB_GENERATE ? self->script : NULL;
+        bool stops = script && strlen(script) < max;
+        max = stops ? (uint32_t)strlen(script) : max;
         uint32_t next = max - have < tokens ? max : have + tokens;
         if (!seq->stamps.scheduled_us)
             seq->stamps.scheduled_us = world->now_us;
         if (have == 0 && next > 0)
             seq->stamps.first_token_us = world->now_us;
         for (uint32_t i = have; i < next; i++)
-            give(seq, i);
+            give(seq, i, script);
         seq->out_count = next;
         if (next == max) {
-            end(self, at, seq->params.job == JOB_GENERATE ? FINISH_LENGTH : FINISH_STOP, 0);
+            end(self, at, seq->params.job == JOB_GENERATE && !stops ? FINISH_LENGTH : FINISH_STOP,
+                0);
         } else {
             completion_visit(&world->completions, seq, 0);
             at++;

@@ -27,7 +27,8 @@ struct world_replica {
     uint64_t sent_total;
     uint64_t first_user[64]; /* whose the first ones were, in the order of sending */
     struct stats_worker figures;
-    bool silent_stats; /* never answers ask_stats */
+    const char *script; /* what is generated instead of the rule, a byte a token; then it stops */
+    bool silent_stats;  /* never answers ask_stats */
 };
 
 struct world {

@@ -1,7 +1,8 @@
 /* What reads each field of a body, and the table of them all. */
-#include "daemon/http/query_field.h"
+#include "daemon/http/query/query_field.h"
 
-#include "daemon/http/query_constraint.h"
+#include "daemon/http/query/query_constraint.h"
+#include "daemon/http/query/query_tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -314,6 +315,11 @@ static int read_boolean(const struct reading *reading, const json *value)
     return json_is_bool(value) ? 0 : wrong(reading, "true or false");
 }
 
+static int read_string(const struct reading *reading, const json *value)
+{
+    return json_is_string(value) ? 0 : wrong(reading, "a string");
+}
+
 /* ---- fields of which one value is taken --------------------------------------------------------
  */
 
@@ -335,13 +341,6 @@ static int read_false(const struct reading *reading, const json *value)
 static int read_no_list(const struct reading *reading, const json *value)
 {
     return json_is_array(value) && !json_child(value) ? 0 : not_taken(reading);
-}
-
-/* auto is what the template does; none keeps the tools from it, see query_read(). */
-static int read_tool_choice(const struct reading *reading, const json *value)
-{
-    const char *choice = json_string(value);
-    return strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0 ? 0 : not_taken(reading);
 }
 
 static int read_service_tier(const struct reading *reading, const json *value)
@@ -374,7 +373,7 @@ static int read_modalities(const struct reading *reading, const json *value)
 
 static const struct query_field fields[] = {
 #define FIELD(name, requests, reader, taken, meaning) {name, requests, reader, taken, meaning},
-#include "daemon/http/field.def"
+#include "daemon/http/query/field.def"
 #undef FIELD
 };
 

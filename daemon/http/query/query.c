@@ -1,10 +1,11 @@
-#include "daemon/http/query.h"
+#include "daemon/http/query/query.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/http/query_field.h"
+#include "daemon/http/query/query_field.h"
+#include "daemon/http/query/query_tools.h"
 #include "daemon/request/request_builder.h"
 #include "protocol/message_sampling.h"
 
@@ -102,9 +103,8 @@ static int check(struct query *query, struct error *error)
         rc = check_constraint(query, error);
     if (rc)
         return rc;
-    if (strcmp(json_string(json_get(query->document, "tool_choice")), "none") == 0)
-        query->chat.tools = NULL;
-    return sampling_check(sampling, error);
+    rc = query_tools_check(query, error);
+    return rc ? rc : sampling_check(sampling, error);
 }
 
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
@@ -113,8 +113,11 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
 {
     const struct json_bounds bounds = {
         .bytes_max = length, .depth_max = QUERY_DEPTH_MAX, .values_max = QUERY_VALUES_MAX};
-    *query = (struct query){
-        .kind = kind, .common.sampling = *defaults, .prompt_logprobs = -1, .add_special = true};
+    *query = (struct query){.kind = kind,
+                            .common.sampling = *defaults,
+                            .prompt_logprobs = -1,
+                            .add_special = true,
+                            .tools.budget = QUERY_NO_BUDGET};
     chat_prompt_init(&query->chat);
     int rc = json_parse(body, length, bounds, &query->document, error);
     if (!rc && !json_is_object(query->document))
@@ -154,6 +157,10 @@ int query_render(struct query *query, const struct model_text *model_text, const
     size_t length;
     snprintf(query->param, sizeof(query->param), "messages");
     int rc = chat_prompt_render(&query->chat, model_text, halt, &query->rendered, &length, error);
+    if (!rc && query->kind == QUERY_CHAT)
+        rc = query_tools_render(query, model_text, error);
+    free(query->tools.list);
+    query->tools.list = NULL;
     chat_prompt_free(&query->chat);
     free_prompts(query); /* one beside a conversation counts for nothing */
     keep_borrowed(query);
@@ -179,6 +186,7 @@ void query_encoded(struct query *query)
 void query_free(struct query *query)
 {
     free_prompts(query);
+    query_tools_free(query);
     free(query->constraint_text);
     free(query->rendered);
     chat_prompt_free(&query->chat);

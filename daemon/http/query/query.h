@@ -1,9 +1,9 @@
 /* Queries: the bodies of HTTP requests, read into what the daemon's own messages hold.
  *
- * What is known stands in daemon/http/field.def; a field that is null counts as not given, and one
- * that is not known is refused by name. What is read may take 40 times as much as the
- * body: all is freed that nothing borrows from, and a conversation is made a text before the query
- * is handed on. Any thread.
+ * What is known stands in daemon/http/query/field.def; a field that is null counts as not given,
+ * and one that is not known is refused by name. What is read may take 40 times as much as the body:
+ * all is freed that nothing borrows from, and a conversation is made a text before the query is
+ * handed on. Any thread.
  */
 #pragma once
 
@@ -30,6 +30,30 @@ struct query_prompt {
     uint32_t count;
 };
 
+enum tool_choice { TOOL_CHOICE_AUTO, TOOL_CHOICE_NONE, TOOL_CHOICE_REQUIRED };
+
+#define QUERY_NO_BUDGET UINT32_MAX
+
+/* Borrows from the document, until the conversation is rendered. */
+struct query_tool {
+    const char *name;
+    const json *parameters; /* NULL: not given */
+    bool strict;
+};
+
+/* What a request's answers may call, and how they are read (query_tools.h). */
+struct query_tools {
+    enum tool_choice choice;
+    struct query_tool *list; /* owned; NULL once the conversation is rendered */
+    uint32_t count;
+    char *names;   /* owned; as answer_reader.names */
+    char only[65]; /* the one that must be called; "": any */
+    bool one_call, strict;
+    uint32_t budget; /* tokens after which thought is closed, or none */
+    bool reads;      /* answers are taken apart */
+    bool thinks;     /* the prompt ends amid what the model thinks */
+};
+
 struct query {
     enum query_kind kind;
     json *document;    /* owned; what is borrowed from: the rest of it was freed */
@@ -47,7 +71,8 @@ struct query {
     struct message_prompt common; /* sampling, stop strings and tokens, bias */
     struct message_constraint constraint; /* of the answers; its text is constraint_text */
     char *constraint_text;                /* owned */
-    const char *constraint_field;         /* who asked for it */
+    struct query_tools tools;
+    const char *constraint_field; /* who asked for it */
     struct query_prompt *prompts;
     uint32_t prompt_count;
     struct chat_prompt chat;     /* messages NULL: there is none; borrows from the document */

@@ -1,7 +1,7 @@
 /* Readers of the fields that say what an answer must be; see field.def. Any thread. */
 #pragma once
 
-#include "daemon/http/query_field.h"
+#include "daemon/http/query/query_field.h"
 
 int read_response_format(const struct reading *reading, const json *value);
 int read_structured_outputs(const struct reading *reading, const json *value);

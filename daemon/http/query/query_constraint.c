@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/http/query_constraint.h"
+#include "daemon/http/query/query_constraint.h"
 
 static int wrong(const struct reading *reading, const char *what)
 {
@@ -24,8 +24,8 @@ static int set(const struct reading *reading, enum message_constraint_kind kind,
     free(query->constraint_text);
     query->constraint_text = text;
     query->constraint_field = reading->field->name;
-    query->constraint = (struct message_constraint){
-        .kind = kind, .text = text, .length = text ? strlen(text) : 0};
+    query->constraint =
+        (struct message_constraint){.kind = kind, .text = text, .length = text ? strlen(text) : 0};
     return 0;
 }
 

@@ -1,9 +1,9 @@
-/* Fields of the bodies of HTTP requests: the table of daemon/http/field.def, and what reads each.
- * Any thread.
+/* Fields of the bodies of HTTP requests: the table of daemon/http/query/field.def, and what reads
+ * each. Any thread.
  */
 #pragma once
 
-#include "daemon/http/query.h"
+#include "daemon/http/query/query.h"
 
 struct query_field;
 

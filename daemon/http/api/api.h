@@ -1,0 +1,9 @@
+/* The APIs: each a file that says how its answers are written, and all their paths (routes.c).
+ */
+#pragma once
+
+#include "daemon/http/exchange.h"
+
+extern const struct routes api_routes;
+
+extern const struct api api_chat, api_completions, api_embeddings;
