@@ -12,7 +12,7 @@
 
 bool answer_reads(const struct exchange *exchange)
 {
-    return exchange->choices && exchange->query.tools.reads;
+    return exchange->choices && (exchange->query.tools.reads || exchange->route->api->items);
 }
 
 void answer_reader_make(struct exchange *exchange, struct choice *choice)
@@ -21,6 +21,14 @@ void answer_reader_make(struct exchange *exchange, struct choice *choice)
     answer_reader_init(&choice->reader, &exchange->http->server->model_text->answer, tools->thinks,
                        tools->count > 0, answer_message_add, &choice->message);
     choice->reader.names = tools->names;
+}
+
+enum answer_end answer_end(const struct exchange *exchange, const struct seq *seq)
+{
+    const struct choice *choice = &exchange->choices[seq->number];
+    if (seq->finish != FINISH_STOP)
+        return seq->finish == FINISH_LENGTH ? ANSWER_END_LENGTH : ANSWER_END_OTHER;
+    return choice->reader.calls > 0 ? ANSWER_END_CALLS : ANSWER_END_STOP;
 }
 
 void answer_events(struct exchange *exchange, const struct piece *piece, answer_sink sink,
@@ -37,8 +45,12 @@ void answer_events(struct exchange *exchange, const struct piece *piece, answer_
     reader->sink = sink;
     reader->context = context;
     answer_reader_push(reader, piece->text, piece->length);
-    if (piece->end)
+    if (piece->end) {
+        struct choice *choice = &exchange->choices[piece->seq->number];
         answer_reader_finish(reader);
+        choice->end = answer_end(exchange, piece->seq);
+        choice->stop = piece->seq->text_stream->found;
+    }
     exchange->out.failed |= reader->failed;
 }
 
@@ -51,20 +63,15 @@ void answer_gather(struct exchange *exchange, const struct seq *seq)
                                 .text = text->length > 0 ? text->data : "",
                                 .length = text->length,
                                 .end = true};
-    answer_events(exchange, &piece, answer_message_add, &choice->message);
-    exchange->out.failed |= choice->message.failed;
+    if (exchange->route->api->items)
+        answer_events(exchange, &piece, answer_items_add, &choice->items);
+    else
+        answer_events(exchange, &piece, answer_message_add, &choice->message);
+    exchange->out.failed |= choice->message.failed || choice->items.failed;
 }
 
 /* ---- what APIs have in common ------------------------------------------------------------------
  */
-
-enum answer_end answer_end(const struct exchange *exchange, const struct seq *seq)
-{
-    const struct choice *choice = &exchange->choices[seq->number];
-    if (seq->finish != FINISH_STOP)
-        return seq->finish == FINISH_LENGTH ? ANSWER_END_LENGTH : ANSWER_END_OTHER;
-    return choice->reader.calls > 0 ? ANSWER_END_CALLS : ANSWER_END_STOP;
-}
 
 /* Nine letters and digits, by a hash (SplitMix64's last step). */
 static void short_id(uint64_t seed, char *id)

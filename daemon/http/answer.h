@@ -28,7 +28,6 @@ void answer_events(struct exchange *exchange, const struct piece *piece, answer_
 /* A whole answer's parts, into its choice's message. */
 void answer_gather(struct exchange *exchange, const struct seq *seq);
 
-enum answer_end { ANSWER_END_STOP, ANSWER_END_CALLS, ANSWER_END_LENGTH, ANSWER_END_OTHER };
 /* How a sequence that has ended did, its text being read. */
 enum answer_end answer_end(const struct exchange *exchange, const struct seq *seq);
 /* Of a call; the same whenever it is asked for. Some templates take no prefix. */

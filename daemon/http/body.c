@@ -146,7 +146,7 @@ static int leave(struct exchange *exchange, time_us now_us, struct error *error)
     struct errand *errand = &exchange->reading.errand;
     enum query_kind kind = exchange->route->kind;
     uint64_t ms = exchange->body_deadline.ms;
-    errand->admits = kind != QUERY_TOKENIZE && kind != QUERY_DETOKENIZE;
+    errand->admits = !query_looks_up(kind);
     int rc = errand->admits ? request_builder_phase(server, error) : 0;
     /* How many results it asks for is not known yet. */
     if (!rc)
@@ -179,7 +179,8 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
     *reading = (struct body_reading){.limits = request_builder_limits(server),
                                      .defaults = request_builder_defaults(server),
                                      .model_text = server->model_text};
-    bool chat = exchange->route->kind == QUERY_CHAT || exchange->route->kind == QUERY_TOKENIZE;
+    enum query_kind kind = exchange->route->kind;
+    bool chat = query_talks(kind) || kind == QUERY_TOKENIZE;
     if (!server->background || (!chat && exchange->body.length <= INLINE_MAX)) {
         read_query(reading);
         begin(exchange, now_us);

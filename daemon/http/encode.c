@@ -44,7 +44,7 @@ static int start(struct exchange *exchange, time_us now_us, struct error *error)
     struct encoder *encoding = &exchange->encoding;
     const struct query *query = &exchange->query;
     int rc = query->chat.messages ? model_text_chats(server->model_text, error) : 0;
-    bool admits = query->kind != QUERY_TOKENIZE;
+    bool admits = !query_looks_up(query->kind);
     uint64_t sequences = admits ? query_results(query) : 1;
     if (!rc && admits)
         rc = request_builder_room(server, exchange->sink.user, sequences, error);

@@ -99,6 +99,7 @@ static void bury(struct exchange *exchange)
     for (uint32_t i = 0; exchange->choices && i < exchange->choice_count; i++) {
         answer_reader_free(&exchange->choices[i].reader);
         answer_message_free(&exchange->choices[i].message);
+        answer_items_free(&exchange->choices[i].items);
     }
     free(exchange->choices);
     free(exchange->cors);

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/answer/answer_items.h"
 #include "daemon/answer/answer_message.h"
 #include "daemon/api/out.h"
 #include "daemon/base/web_access.h"
@@ -63,14 +64,19 @@ struct exchange_cors {
 
 struct route;
 
+/* How an answer ended. */
+enum answer_end { ANSWER_END_STOP, ANSWER_END_CALLS, ANSWER_END_LENGTH, ANSWER_END_OTHER };
+
 /* Of one choice of an answer. */
 struct choice {
     uint32_t text_offset; /* characters of its tokens so far, for logprobs */
     bool begun, ended;
     struct answer_reader reader;   /* where answers are taken apart */
     struct answer_message message; /* of a whole answer: its parts */
-    uint32_t items;                /* parts of a stream that have begun, as its API counts them */
-    enum answer_part part;         /* the last one of these */
+    struct answer_items items;     /* the same where the API tells a list, of streams, too */
+    uint32_t events;               /* of a stream, as its API counts them */
+    enum answer_end end;           /* once it is read to its end */
+    int stop;                      /* the stop string that ended it; -1: none */
 };
 
 /* What a body says of its deadline, before it is read: looked for as its bytes come. */
@@ -173,6 +179,7 @@ struct refusal {
 
 /* How an API writes its answers (daemon/http/api/). */
 struct api {
+    bool items; /* answers are lists of parts */
     out_writer refusal; /* of struct refusal */
     out_writer whole;   /* of struct exchange: all sequences have ended */
     /* The next piece of a stream, the stream's end, and what it breaks off with. */

@@ -197,7 +197,7 @@ static int wrong(const json *value, const char *expected, struct error *error)
 }
 
 /* One of a few words, none of which is kept from the document. */
-static int read_effort(struct chat_prompt *conversation, const json *member, struct error *error)
+int chat_prompt_effort(struct chat_prompt *conversation, const json *member, struct error *error)
 {
     static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
@@ -230,7 +230,7 @@ int chat_prompt_field(struct chat_prompt *conversation, const json *member, bool
             return wrong(member, "true or false", error);
         conversation->add_generation_prompt = json_bool(member);
     } else if (strcmp(name, "reasoning_effort") == 0) {
-        return read_effort(conversation, member, error);
+        return chat_prompt_effort(conversation, member, error);
     } else {
         *ret_known = false;
     }

@@ -32,6 +32,8 @@ void chat_prompt_init(struct chat_prompt *conversation);
  * add_generation_prompt, reasoning_effort. *ret_known: whether it is one of them. */
 int chat_prompt_field(struct chat_prompt *conversation, const json *member, bool *ret_known,
                       struct error *error);
+/* reasoning_effort by its value. */
+int chat_prompt_effort(struct chat_prompt *conversation, const json *value, struct error *error);
 /* Checks the messages, and makes `rewritten` where it is needed: lists of text parts become one
  * text, and the arguments of tool calls, which the API writes as a string, the object that the
  * string holds; one that nests deeper than half of CHAT_PROMPT_DEPTH_MAX, or has more than

@@ -58,6 +58,7 @@ int text_stream_make(struct seq *seqs, uint32_t count, const struct message_prom
         stream->piece = (char *)(stream + 1);
         stream->wanted = wanted;
         stream->end = TEXT_STREAM_NO_END;
+        stream->found = -1;
         detokenizer_init(&stream->detokenizer, tokenizer, true);
         stream->stops = stops;
         if (stops) {
@@ -128,6 +129,7 @@ static bool take(struct text_stream *stream, size_t length, bool look)
     else
         certain = stream->piece;
     append(stream, certain, certain_length);
+    stream->found = found;
     return found >= 0;
 }
 

@@ -40,6 +40,7 @@ struct text_stream {
     struct buffer text; /* certain and not told yet */
     uint32_t read;      /* tokens */
     uint32_t end;       /* tokens that count, once a stop string was found */
+    int found;          /* which; -1: none */
     const struct answer_form *shown; /* marks that are special tokens stand in the text; NULL: none */
     bool wanted;        /* the text is told; else stop strings are looked for alone */
     bool finished;      /* what was held back is in `text` */

@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_conversation((const char *)data + 1, size - 1);
         return 0;
     }
-    enum query_kind kind = (enum query_kind)(data[0] % (QUERY_DETOKENIZE + 1));
+    enum query_kind kind = (enum query_kind)(data[0] % QUERY_KINDS);
     if (query_read(&query, kind, (const char *)data + 1, size - 1, &limits, &defaults, &error)) {
         FUZZ_CHECK(error.code > 0 && error.text[0]);
         FUZZ_CHECK(memchr(query.param, 0, sizeof(query.param)));
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     check_prompts(&query, &limits);
     check_sampling(&query, &limits);
-    if (kind != QUERY_TOKENIZE && kind != QUERY_DETOKENIZE)
+    if (!query_looks_up(kind))
         check_deadline(&query, (const char *)data + 1, size - 1);
     if (query.chat.messages)
         check_messages(&query.chat);

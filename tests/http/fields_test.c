@@ -32,13 +32,15 @@ static void tear_down(void)
 /* ---- the page ----------------------------------------------------------------------------------
  */
 
-static const char *const kinds[] = {"completions", "chat", "embeddings", "tokenize", "detokenize"};
+static const char *const kinds[QUERY_KINDS] = {"completions", "chat",        "embeddings",
+                                               "tokenize",    "detokenize",  "responses",
+                                               "messages",    "count_tokens"};
 
 static void write_row(FILE *page, const struct query_field *field)
 {
-    bool every = field->kinds == (1u << 5) - 1, first = true;
+    bool every = field->kinds == (1u << QUERY_KINDS) - 1, first = true;
     fprintf(page, "| `%s` | ", field->name);
-    for (unsigned i = 0; !every && i < 5; i++)
+    for (unsigned i = 0; !every && i < QUERY_KINDS; i++)
         if (field->kinds & 1u << i) {
             fprintf(page, "%s%s", first ? "" : ", ", kinds[i]);
             first = false;
@@ -90,16 +92,21 @@ static unsigned ask(enum query_kind kind, const char *name, const char *value)
 {
     static const struct {
         const char *path, *needed, *rest;
-    } requests[] = {{"/v1/completions", "prompt", "\"A\""},
-                    {"/v1/chat/completions", "messages", "[{\"role\":\"u\",\"content\":\"A\"}]"},
-                    {"/v1/embeddings", "input", "\"A\""},
-                    {"/tokenize", "prompt", "\"A\""},
-                    {"/detokenize", "tokens", "[65]"}};
+    } requests[] = {
+        {"/v1/completions", "prompt", "\"A\""},
+        {"/v1/chat/completions", "messages", "[{\"role\":\"u\",\"content\":\"A\"}]"},
+        {"/v1/embeddings", "input", "\"A\""},
+        {"/tokenize", "prompt", "\"A\""},
+        {"/detokenize", "tokens", "[65]"},
+        {"/v1/responses", "input", "\"A\""},
+        {"/v1/messages", "messages", "[{\"role\":\"user\",\"content\":\"A\"}]"},
+        {"/v1/messages/count_tokens", "messages", "[{\"role\":\"user\",\"content\":\"A\"}]"}};
     char body[512];
     bool needs = strcmp(name, requests[kind].needed) != 0 &&
                  !(kind == QUERY_TOKENIZE && strcmp(name, "messages") == 0);
-    snprintf(body, sizeof(body), "{%s%s%s%s%s\"%s\":%s}", needs ? "\"" : "",
-             needs ? requests[kind].needed : "", needs ? "\":" : "",
+    bool bounded = kind == QUERY_MESSAGES && strcmp(name, "max_tokens") != 0;
+    snprintf(body, sizeof(body), "{%s%s%s%s%s%s\"%s\":%s}", bounded ? "\"max_tokens\":3," : "",
+             needs ? "\"" : "", needs ? requests[kind].needed : "", needs ? "\":" : "",
              needs ? requests[kind].rest : "", needs ? "," : "", name, value);
     return fetch(&site, requests[kind].path, body, answer, sizeof(answer));
 }
@@ -109,18 +116,20 @@ START_TEST(a_field_is_known_to_its_requests_alone_and_null_is_not_given)
     size_t count;
     const struct query_field *fields = query_fields(&count);
     for (size_t i = 0; i < count; i++)
-        for (unsigned kind = 0; kind < 5; kind++) {
+        for (unsigned kind = 0; kind < QUERY_KINDS; kind++) {
             const char *name = fields[i].name;
             const struct query_field *found = query_field_find(name, (enum query_kind)kind);
             ck_assert_msg((fields[i].kinds & 1u << kind) == 0 || found == &fields[i],
                           "%s stands twice for one request", name);
             if (!found) {
                 ck_assert_uint_eq(ask((enum query_kind)kind, name, "1"), 400);
-                has(answer, "\"code\":\"unknown_field\"");
+                has(answer, kind < QUERY_MESSAGES ? "\"code\":\"unknown_field\""
+                                                  : "\"type\":\"invalid_request_error\"");
                 has(answer, name);
             }
             bool needed = found && (strcmp(name, "prompt") == 0 || strcmp(name, "messages") == 0 ||
-                                    strcmp(name, "input") == 0 || strcmp(name, "tokens") == 0);
+                                    strcmp(name, "input") == 0 || strcmp(name, "tokens") == 0 ||
+                                    (kind == QUERY_MESSAGES && strcmp(name, "max_tokens") == 0));
             if (!needed)
                 ck_assert_msg(ask((enum query_kind)kind, name, "null") == 200, "%s: %s", name,
                               answer);
@@ -135,7 +144,7 @@ START_TEST(what_is_refused_says_why)
     const struct query_field *fields = query_fields(&count);
     unsigned refused = 0;
     for (size_t i = 0; i < count; i++)
-        for (unsigned kind = 0; kind < 5; kind++) {
+        for (unsigned kind = 0; kind < QUERY_KINDS; kind++) {
             char param[64];
             if (fields[i].takes[0] || !(fields[i].kinds & 1u << kind))
                 continue;

@@ -19,6 +19,7 @@ int main(int argc, char **argv)
     srunner_add_suite(runner, partial_suite());
     srunner_add_suite(runner, question_suite());
     srunner_add_suite(runner, router_suite());
+    srunner_add_suite(runner, lists_suite());
     srunner_add_suite(runner, texts_suite());
     srunner_add_suite(runner, tools_suite());
     srunner_add_suite(runner, users_suite());

@@ -12,6 +12,7 @@ Suite *names_suite(void);
 Suite *partial_suite(void);
 Suite *question_suite(void);
 Suite *router_suite(void);
+Suite *lists_suite(void);
 Suite *texts_suite(void);
 Suite *tools_suite(void);
 Suite *users_suite(void);

@@ -6,4 +6,6 @@
 
 extern const struct routes api_routes;
 
-extern const struct api api_chat, api_completions, api_embeddings;
+extern const struct api api_chat, api_completions, api_embeddings, api_responses, api_messages;
+
+void messages_count_tokens(struct exchange *exchange, time_us now_us);

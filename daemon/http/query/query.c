@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/http/query/query_convert.h"
 #include "daemon/http/query/query_field.h"
 #include "daemon/http/query/query_tools.h"
 #include "daemon/request/request_builder.h"
@@ -13,13 +14,13 @@
  * ignored. The rest stays for as long as the request. */
 static void keep_borrowed(struct query *query)
 {
-    const char *keys[9] = {"model", "stop", "logit_bias", "cache_salt"};
-    size_t count = 4;
+    const char *keys[10] = {"model", "stop", "logit_bias", "stop_sequences", "cache_salt"};
+    size_t count = 5;
     if (query->prompts && query->prompts[0].text) {
         keys[count++] = "prompt";
         keys[count++] = "input";
     }
-    if (query->chat.messages) {
+    if (query->chat.messages && !query->chat.document) {
         keys[count++] = "messages";
         keys[count++] = "tools";
         keys[count++] = "chat_template_kwargs";
@@ -85,16 +86,21 @@ static int check_constraint(struct query *query, struct error *error)
 static int check(struct query *query, struct error *error)
 {
     struct sampling *sampling = &query->common.sampling;
-    static const char *const needed[] = {"prompt", "messages", "input", "prompt", "tokens"};
+    static const char *const needed[] = {"prompt", "messages", "input",    "prompt",
+                                         "tokens", "input",    "messages", "messages"};
     query->param[0] = '\0';
-    bool there = query->kind == QUERY_CHAT
+    bool there = query_talks(query->kind)
                      ? query->chat.messages != NULL
                      : query->prompts || (query->kind == QUERY_TOKENIZE && query->chat.messages);
     if (!there) {
         snprintf(query->param, sizeof(query->param), "%s", needed[query->kind]);
         return error_set(error, ERR_BAD_VALUE, "%s is missing", needed[query->kind]);
     }
-    if (query->kind == QUERY_CHAT && !query->logprobs)
+    if (query->kind == QUERY_MESSAGES && !query->max_given) {
+        snprintf(query->param, sizeof(query->param), "max_tokens");
+        return error_set(error, ERR_BAD_VALUE, "max_tokens is missing");
+    }
+    if (query_talks(query->kind) && !query->logprobs)
         sampling->logprobs = -1;
     else if (query->kind == QUERY_CHAT && sampling->logprobs < 0)
         sampling->logprobs = 0;
@@ -125,8 +131,14 @@ int query_read(struct query *query, enum query_kind kind, const char *body, size
     if (!rc)
         for (const json *item = json_child(query->document); !rc && item; item = json_next(item))
             rc = read_member(query, item, limits, error);
+    if (!rc && query->kind == QUERY_RESPONSES)
+        rc = query_convert(query, query_write_responses, error);
+    else if (!rc && (query->kind == QUERY_MESSAGES || query->kind == QUERY_COUNT_TOKENS))
+        rc = query_convert(query, query_write_messages, error);
     if (!rc)
         rc = check(query, error);
+    if (!rc && query->kind == QUERY_RESPONSES)
+        rc = query_keep_told(query, error);
     if (!rc)
         keep_borrowed(query);
     if (!rc && query->chat.messages) {
@@ -157,7 +169,7 @@ int query_render(struct query *query, const struct model_text *model_text, const
     size_t length;
     snprintf(query->param, sizeof(query->param), "messages");
     int rc = chat_prompt_render(&query->chat, model_text, halt, &query->rendered, &length, error);
-    if (!rc && query->kind == QUERY_CHAT)
+    if (!rc && query_talks(query->kind))
         rc = query_tools_render(query, model_text, error);
     free(query->tools.list);
     query->tools.list = NULL;
@@ -187,6 +199,7 @@ void query_free(struct query *query)
 {
     free_prompts(query);
     query_tools_free(query);
+    free(query->told);
     free(query->constraint_text);
     free(query->rendered);
     chat_prompt_free(&query->chat);

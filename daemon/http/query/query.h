@@ -21,7 +21,29 @@
 #define QUERY_VALUES_MAX (1u << 20) /* JSON values of a body: some 80 MiB */
 #define QUERY_COMPLETION_TOKENS 16  /* what a completion has where neither request nor model say */
 
-enum query_kind { QUERY_COMPLETION, QUERY_CHAT, QUERY_EMBEDDING, QUERY_TOKENIZE, QUERY_DETOKENIZE };
+enum query_kind {
+    QUERY_COMPLETION,
+    QUERY_CHAT,
+    QUERY_EMBEDDING,
+    QUERY_TOKENIZE,
+    QUERY_DETOKENIZE,
+    QUERY_RESPONSES,
+    QUERY_MESSAGES,     /* Anthropic's */
+    QUERY_COUNT_TOKENS, /* of such messages */
+    QUERY_KINDS
+};
+
+/* Requests that are conversations, whatever they are called. */
+static inline bool query_talks(enum query_kind kind)
+{
+    return kind == QUERY_CHAT || kind >= QUERY_RESPONSES;
+}
+
+/* Requests that ask the device for nothing. */
+static inline bool query_looks_up(enum query_kind kind)
+{
+    return kind == QUERY_TOKENIZE || kind == QUERY_DETOKENIZE || kind == QUERY_COUNT_TOKENS;
+}
 
 struct query_prompt {
     const char *text; /* NULL: tokens */
@@ -72,6 +94,7 @@ struct query {
     struct message_constraint constraint; /* of the answers; its text is constraint_text */
     char *constraint_text;                /* owned */
     struct query_tools tools;
+    char *told; /* owned; what of the request its answer tells again, as JSON; NULL: nothing */
     const char *constraint_field; /* who asked for it */
     struct query_prompt *prompts;
     uint32_t prompt_count;

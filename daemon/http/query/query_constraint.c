@@ -154,6 +154,30 @@ int read_response_format(const struct reading *reading, const json *value)
                      "response_format.type must be \"text\", \"json_object\" or \"json_schema\"");
 }
 
+int read_text_format(const struct reading *reading, const json *value)
+{
+    static const char *const known[] = {"type", "name", "description", "schema", "strict"};
+    const char *type = json_string(json_get(value, "type"));
+    bool schema = strcmp(type, "json_schema") == 0;
+    for (const json *item = json_child(value); item; item = json_next(item)) {
+        bool found = false;
+        for (size_t i = 0; i < (schema ? 5 : 1); i++)
+            found |= strcmp(json_key(item), known[i]) == 0;
+        if (!found && !json_is_null(item))
+            return error_set(reading->error, ERR_UNKNOWN_FIELD,
+                             "%s: %.32s does not belong to a format of this type",
+                             reading->field->name, json_key(item));
+    }
+    if (strcmp(type, "text") == 0)
+        return 0;
+    if (strcmp(type, "json_object") == 0)
+        return set(reading, MESSAGE_CONSTRAINT_OBJECT, NULL);
+    if (schema && json_get(value, "schema"))
+        return set_schema(reading, json_get(value, "schema"));
+    return wrong(reading, ": a format's type must be \"text\", \"json_object\", or \"json_schema\" "
+                          "with a schema");
+}
+
 /* ---- structured_outputs ------------------------------------------------------------------------
  */
 

@@ -4,6 +4,8 @@
 #include "daemon/http/query/query_field.h"
 
 int read_response_format(const struct reading *reading, const json *value);
+/* The same as /v1/responses and Anthropic write it: no object within. */
+int read_text_format(const struct reading *reading, const json *value);
 int read_structured_outputs(const struct reading *reading, const json *value);
 int read_guided_json(const struct reading *reading, const json *value);
 int read_guided_regex(const struct reading *reading, const json *value);

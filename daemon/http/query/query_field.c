@@ -2,6 +2,7 @@
 #include "daemon/http/query/query_field.h"
 
 #include "daemon/http/query/query_constraint.h"
+#include "daemon/http/query/query_convert.h"
 #include "daemon/http/query/query_tools.h"
 
 #include <stdio.h>
@@ -343,10 +344,50 @@ static int read_no_list(const struct reading *reading, const json *value)
     return json_is_array(value) && !json_child(value) ? 0 : not_taken(reading);
 }
 
+/* Read once all fields are known (query_convert.h). */
+static int read_later(const struct reading *reading, const json *value)
+{
+    (void)reading;
+    (void)value;
+    return 0;
+}
+
+static int read_stop_sequences(const struct reading *reading, const json *value)
+{
+    struct message_prompt *common = &reading->query->common;
+    if (!json_is_array(value))
+        return wrong(reading, "a list of strings");
+    common->stop_count = 0;
+    for (const json *item = json_child(value); item; item = json_next(item)) {
+        size_t length = strlen(json_string(item));
+        if (length == 0 || length > MESSAGE_STOP_BYTES_MAX ||
+            common->stop_count == reading->limits->stop_max)
+            return error_limit(reading->error, ERR_BAD_VALUE, MESSAGE_STOP_BYTES_MAX, length,
+                               "stop_sequences must be up to %u strings of 1 to %d bytes",
+                               reading->limits->stop_max, MESSAGE_STOP_BYTES_MAX);
+        common->stop[common->stop_count] = json_string(item);
+        common->stop_length[common->stop_count++] = (uint32_t)length;
+    }
+    return 0;
+}
+
+static int read_truncation(const struct reading *reading, const json *value)
+{
+    return strcmp(json_string(value), "disabled") == 0 ? 0 : not_taken(reading);
+}
+
+static int read_nothing_more(const struct reading *reading, const json *value)
+{
+    return json_is_number(value) && json_number(value) == 0 ? 0 : not_taken(reading);
+}
+
 static int read_service_tier(const struct reading *reading, const json *value)
 {
     const char *tier = json_string(value);
-    return strcmp(tier, "auto") == 0 || strcmp(tier, "default") == 0 ? 0 : not_taken(reading);
+    return strcmp(tier, "auto") == 0 || strcmp(tier, "default") == 0 ||
+                   strcmp(tier, "standard_only") == 0
+               ? 0
+               : not_taken(reading);
 }
 
 static int read_verbosity(const struct reading *reading, const json *value)
@@ -368,8 +409,12 @@ static int read_modalities(const struct reading *reading, const json *value)
 #define EMBEDDING (1u << QUERY_EMBEDDING)
 #define TOKENIZE (1u << QUERY_TOKENIZE)
 #define DETOKENIZE (1u << QUERY_DETOKENIZE)
+#define RESPONSES (1u << QUERY_RESPONSES)
+#define MESSAGES (1u << QUERY_MESSAGES)
+#define COUNT (1u << QUERY_COUNT_TOKENS)
 #define GENERATE (COMPLETION | CHAT)
-#define EVERY (GENERATE | EMBEDDING | TOKENIZE | DETOKENIZE)
+#define LISTS (RESPONSES | MESSAGES) /* whose answers are lists of items */
+#define EVERY ((1u << QUERY_KINDS) - 1)
 
 static const struct query_field fields[] = {
 #define FIELD(name, requests, reader, taken, meaning) {name, requests, reader, taken, meaning},

@@ -176,6 +176,16 @@ void world_step(struct world *world, uint32_t tokens)
     world_turn(world);
 }
 
+void world_fail(struct world *world, const struct error *failure)
+{
+    struct world_replica *self = &world->replica;
+    while (self->count > 0) {
+        ck_assert_ptr_nonnull(self->held[0]->failure);
+        *self->held[0]->failure = *failure;
+        end(self, 0, FINISH_ERROR, 0);
+    }
+}
+
 /* ---- world -------------------------------------------------------------------------------------
  */
 

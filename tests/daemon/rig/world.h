@@ -60,6 +60,8 @@ void world_turn(struct world *world);             /* a microsecond later */
 void world_pass(struct world *world, time_us us); /* time goes, then a turn */
 /* The replica gives each sequence up to `tokens` further ones and ends those that have all. */
 void world_step(struct world *world, uint32_t tokens);
+/* All that it holds ends with the error. */
+void world_fail(struct world *world, const struct error *failure);
 /* Turns and steps until nothing is live. */
 void world_finish(struct world *world);
 
