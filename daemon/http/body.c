@@ -91,6 +91,14 @@ static void work(struct errand *errand)
     read_query(container_of(errand, struct body_reading, errand));
 }
 
+/* What is told again waits as long as the answer. */
+static void go_on(struct exchange *exchange, time_us now_us)
+{
+    if (exchange->query.told)
+        exchange_keep(exchange, strlen(exchange->query.told));
+    exchange->route->begin(exchange, now_us);
+}
+
 static void begin(struct exchange *exchange, time_us now_us)
 {
     struct body_reading *reading = &exchange->reading;
@@ -105,7 +113,7 @@ static void begin(struct exchange *exchange, time_us now_us)
     if (reading->failed)
         exchange_refuse(exchange, &reading->error, query->param);
     else
-        exchange->route->begin(exchange, now_us);
+        go_on(exchange, now_us);
 }
 
 static struct exchange *exchange_of(struct errand *errand)

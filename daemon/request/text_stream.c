@@ -101,21 +101,30 @@ static void append(struct text_stream *stream, const char *text, size_t length)
         stream->failed = true;
 }
 
-/* A mark that is a special token, as readers of answers know it; written behind what the
- * detokenizer has made of tokens so far. */
-static size_t put_mark(const struct text_stream *stream, int32_t token, char *out)
+static bool is_shown(const struct text_stream *stream, int32_t token)
 {
     const struct answer_form *shown = stream->shown;
-    size_t length;
-    for (uint32_t i = 0; shown && i < shown->shown_count; i++) {
-        if (shown->shown[i] != token)
-            continue;
-        const char *text = tokenizer_token_text(stream->detokenizer.tokenizer, token, &length);
-        *out = ANSWER_SPECIAL;
-        memcpy(out + 1, text, length); /* ANSWER_MARK_MAX at most: it was found as a mark */
-        return length + 1;
-    }
-    return 0;
+    for (uint32_t i = 0; shown && i < shown->shown_count; i++)
+        if (shown->shown[i] == token)
+            return true;
+    return false;
+}
+
+/* A mark that is a special token, as readers of answers know it; behind what was held back of the
+ * tokens before it. */
+static size_t push_mark(struct text_stream *stream, int32_t token, char *out)
+{
+    struct detokenizer *detokenizer = &stream->detokenizer;
+    size_t name;
+    const char *text = tokenizer_token_text(detokenizer->tokenizer, token, &name);
+    detokenizer->skip_special = false;
+    size_t length = detokenizer_push(detokenizer, token, out);
+    detokenizer->skip_special = true;
+    if (length < name || memcmp(out + length - name, text, name) != 0)
+        return length; /* its decoder writes it in another way */
+    memmove(out + length - name + 1, out + length - name, name);
+    out[length - name] = ANSWER_SPECIAL;
+    return length + 1;
 }
 
 /* Takes a piece of text; true when a stop string ends in it. */
@@ -140,8 +149,9 @@ bool text_stream_read(struct seq *seq, uint32_t count)
         int32_t token = seq->out_tokens[stream->read++];
         if (is_end(seq, token))
             continue;
-        size_t length = detokenizer_push(&stream->detokenizer, token, stream->piece);
-        length += put_mark(stream, token, stream->piece + length);
+        size_t length = is_shown(stream, token)
+                            ? push_mark(stream, token, stream->piece)
+                            : detokenizer_push(&stream->detokenizer, token, stream->piece);
         /* As long as min_tokens asks for more, nothing is looked for. */
         bool look = stream->stops && stream->read > seq->sampling.min_tokens;
         if (take(stream, length, look))

@@ -8,6 +8,7 @@
 #include "daemon/request/constraint_cache.h"
 #include "daemon/request/request_builder.h"
 #include "daemon/text/template/chat.h"
+#include "daemon/text/tokenizer.h"
 #include "tests/http/caller.h"
 #include "tests/http/http_suites.h"
 
@@ -169,6 +170,77 @@ START_TEST(history_reaches_the_template)
 }
 END_TEST
 
+/* ---- special tokens ----------------------------------------------------------------------------
+ */
+
+/* Bytes are tokens by fallback, whose runs are held back; token 1 is special. */
+static void set_tokenizer(const char *special)
+{
+    static char text[1 << 14];
+    struct json_writer writer;
+    struct error error;
+    json_writer_init(&writer, text, sizeof(text));
+    json_open(&writer, NULL, '{');
+    json_open(&writer, "added_tokens", '[');
+    json_open(&writer, NULL, '{');
+    json_put_uint(&writer, "id", 1);
+    json_put_text(&writer, "content", special);
+    json_put_bool(&writer, "special", true);
+    json_close(&writer, '}');
+    json_close(&writer, ']');
+    json_open(&writer, "decoder", '{');
+    json_put_text(&writer, "type", "Sequence");
+    json_open(&writer, "decoders", '[');
+    for (int i = 0; i < 2; i++) {
+        json_open(&writer, NULL, '{');
+        json_put_text(&writer, "type", i ? "Fuse" : "ByteFallback");
+        json_close(&writer, '}');
+    }
+    json_close(&writer, ']');
+    json_close(&writer, '}');
+    json_open(&writer, "model", '{');
+    json_put_text(&writer, "type", "BPE");
+    json_put_bool(&writer, "byte_fallback", true);
+    json_open(&writer, "vocab", '{');
+    for (unsigned i = 0; i < 256; i++) {
+        char key[8];
+        snprintf(key, sizeof(key), "<0x%02X>", i);
+        json_put_uint(&writer, key, i == 1 ? 256 : i);
+    }
+    json_close(&writer, '}');
+    json_open(&writer, "merges", '[');
+    json_close(&writer, ']');
+    json_close(&writer, '}');
+    json_close(&writer, '}');
+    tokenizer_free(site.model_text.tokenizer);
+    ck_assert_msg(tokenizer_load(text, writer.used, &site.model_text.tokenizer, &error) == 0, "%s",
+                  error.text);
+}
+
+/* Its text comes behind what was held back before it; spelled out it is content. */
+START_TEST(a_mark_may_be_a_special_token)
+{
+    set_tokenizer("[TOOL_CALLS]");
+    set_template("{# [TOOL_CALLS] #}{{ messages[0].content }}");
+    ck_assert_uint_eq(site.model_text.answer.shown_count, 1);
+    ck_assert_uint_eq(ask("{" ASK "," TOOLS "}",
+                          "h\xc3\xa9\x01[{\"name\": \"g\", \"arguments\": {\"k\": \"\xc3\xa9\"}}]"),
+                      200);
+    has("\"content\":\"h\xc3\xa9\"");
+    has("\"function\":{\"name\":\"g\",\"arguments\":\"{\\\"k\\\": \\\"\xc3\xa9\\\"}\"}}");
+    /* Some templates take no other ids than nine letters and digits. */
+    const char *id = strstr(answer, "\"tool_calls\":[{\"id\":\"");
+    ck_assert_ptr_nonnull(id);
+    id += strlen("\"tool_calls\":[{\"id\":\"");
+    ck_assert_uint_eq(strspn(id, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"),
+                      9);
+    ck_assert_uint_eq(
+        ask("{" ASK "," TOOLS "}", "[TOOL_CALLS][{\"name\": \"g\", \"arguments\": {}}]"), 200);
+    has("\"content\":\"[TOOL_CALLS][{");
+    has_not("tool_calls\"");
+}
+END_TEST
+
 /* ---- what is refused ---------------------------------------------------------------------------
  */
 
@@ -318,6 +390,44 @@ START_TEST(answers_are_constrained_by_what_is_asked_of_them)
 }
 END_TEST
 
+/* Where calls must begin the special token alone may come, and no bytes that spell it. */
+START_TEST(a_special_mark_is_the_only_token_that_begins_a_call)
+{
+    const struct message_limits limits = request_builder_limits(&site.world.server);
+    const struct sampling defaults = request_builder_defaults(&site.world.server);
+    static const char body[] = "{" ASK "," TOOLS ",\"tool_choice\":\"required\"}";
+    struct constraint_cache *cache;
+    struct constraint_held *held = NULL;
+    struct constraint_place place;
+    struct constraint_allowed allowed;
+    struct query query;
+    struct error error;
+    uint32_t bits[32];
+    bool hit;
+    set_tokenizer("[TOOL_CALLS]");
+    set_template(T_MISTRAL);
+    ck_assert_int_eq(
+        query_read(&query, QUERY_CHAT, body, sizeof(body) - 1, &limits, &defaults, &error), 0);
+    ck_assert_int_eq(query_render(&query, &site.model_text, NULL, &error), 0);
+    ck_assert_int_eq(constraint_cache_make(&cache, &error), 0);
+    ck_assert_int_eq(constraint_cache_get(cache, site.model_text.tokenizer,
+                                          &site.world.server.model, &query.constraint, &held, &hit,
+                                          &error),
+                     0);
+    ck_assert_uint_le(held->words, 32);
+    constraint_start(held->constraint, &place);
+    ck_assert_int_eq(constraint_mask(held->constraint, &place, bits, &allowed, &error), 0);
+    ck_assert_int_eq(allowed.only, 1);
+    ck_assert_int_eq(constraint_advance(held->constraint, &place, 1, &error), 0);
+    ck_assert_int_eq(constraint_mask(held->constraint, &place, bits, &allowed, &error), 0);
+    ck_assert_int_eq(allowed.only, '[');
+    constraint_drop(held->constraint, &place);
+    constraint_cache_put(cache, held);
+    constraint_cache_free(cache);
+    query_free(&query);
+}
+END_TEST
+
 Suite *tools_suite(void)
 {
     Suite *suite = suite_create("tools");
@@ -327,6 +437,8 @@ Suite *tools_suite(void)
     tcase_add_test(tests, a_call_that_is_cut_stays_unfinished);
     tcase_add_test(tests, streams_of_calls_are_pieces_of_one_text);
     tcase_add_test(tests, thought_is_apart_from_content);
+    tcase_add_test(tests, a_mark_may_be_a_special_token);
+    tcase_add_test(tests, a_special_mark_is_the_only_token_that_begins_a_call);
     tcase_add_test(tests, history_reaches_the_template);
     tcase_add_loop_test(tests, what_cannot_be_kept_is_refused_by_name, 0,
                         sizeof(refusals) / sizeof(refusals[0]));
