@@ -1,6 +1,6 @@
 /* A program for sluiced: work of one kind that clients send tensors to ("jobs").
  *
- * A program is a shared module (`sluiced --program FILE`) with one symbol for each device that it
+ * A program is a shared module with one symbol for each device that it
  * has a body for, sluice_program_cuda or sluice_program_cpu, of type struct sluice_program. It says
  * what tensors it takes and gives; the daemon reads them from clients, batches items of any sizes,
  * copies, orders and answers. The program only enqueues kernels.
@@ -17,7 +17,7 @@
  * 5. Batches are enqueued by one thread, and several are under way at once: no state outside `batch`.
  *
  * A program has all rights of the daemon, and an error in it ends the daemon. How modules are
- * compiled and what is refused: gpu/jobs/README.md (/usr/share/doc/libsluice-dev/programs.md).
+ * compiled and what is refused: gpu/jobs/README.md.
  *
  * C11 and C++; needs no header of CUDA's. What changes this file's structs raises SLUICE_PROGRAM_ABI.
  */

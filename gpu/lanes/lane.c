@@ -1,0 +1,391 @@
+#include "gpu/lanes/lane.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu/base/cuda_error.h"
+#include "gpu/jobs/shape.h"
+#include "gpu/lanes/body.h"
+
+_Static_assert(LANE_STAGING_ALIGN == SLUICE_ALIGN, "tensors follow the table");
+
+static void add(_Atomic uint64_t *number, uint64_t by)
+{
+    atomic_fetch_add_explicit(number, by, memory_order_relaxed);
+}
+
+/* ---- opening and closing -----------------------------------------------------------------------
+ */
+
+static int open_streams(struct lane *lane, bool background, struct error *error)
+{
+    int least = 0, greatest = 0;
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest), error);
+    cudaStream_t *streams[3 + SLUICE_STREAMS_MAX] = {&lane->in, &lane->out, &lane->notify};
+    for (uint32_t i = 0; i < lane->compute_count; i++)
+        streams[3 + i] = &lane->compute[i];
+    for (uint32_t i = 0; i < 3 + lane->compute_count; i++)
+        CUDA_TRY(cudaStreamCreateWithPriority(streams[i], cudaStreamNonBlocking,
+                                              background ? least : greatest),
+                 error);
+    for (uint32_t i = 0; i < lane->event_count; i++)
+        CUDA_TRY(cudaEventCreateWithFlags(&lane->events[i], cudaEventDisableTiming), error);
+    return 0;
+}
+
+static int pinned(struct lane *lane, uint64_t bytes, unsigned char **ret, struct error *error)
+{
+    void *host = NULL;
+    CUDA_TRY(cudaHostAlloc(&host, bytes, cudaHostAllocDefault), error);
+    *ret = host;
+    add(&lane->numbers->pinned, bytes);
+    add(&lane->numbers->allocations, lane->settled);
+    return 0;
+}
+
+static int open_slot(struct lane *lane, struct lane_slot *slot, struct error *error)
+{
+    slot->lane = lane;
+    atomic_init(&slot->state, SLOT_FREE);
+    CUDA_TRY(cudaEventCreateWithFlags(&slot->inputs_there, cudaEventDisableTiming), error);
+    CUDA_TRY(cudaEventCreateWithFlags(&slot->outputs_on_host, cudaEventDisableTiming), error);
+    for (uint32_t i = 0; i < lane->compute_count; i++)
+        CUDA_TRY(cudaEventCreateWithFlags(&slot->through[i], cudaEventDisableTiming), error);
+    int rc = pinned(lane, lane->in_room, &slot->staging_in, error);
+    return rc ? rc : pinned(lane, lane->out_room, &slot->staging_out, error);
+}
+
+int lane_open(struct lane *lane, const struct gpu_jobs_options *options, struct error *error)
+{
+    lane->compute_count = options->stream_count;
+    lane->event_count = options->event_count;
+    lane->ring = options->ring;
+    lane->in_room = lane_table_bytes(GPU_JOBS_PIECES_MAX) + options->chunk_bytes;
+    lane->out_room = options->chunk_bytes;
+    int rc = open_streams(lane, options->background, error);
+    for (uint32_t i = 0; !rc && i < lane->ring; i++)
+        rc = open_slot(lane, &lane->slots[i], error);
+    if (rc)
+        lane_close(lane);
+    return rc;
+}
+
+static void close_event(cudaEvent_t *event)
+{
+    if (*event)
+        (void)cudaEventDestroy(*event);
+    *event = NULL;
+}
+
+static void close_slot(struct lane_slot *slot)
+{
+    close_event(&slot->inputs_there);
+    close_event(&slot->outputs_on_host);
+    for (uint32_t i = 0; i < SLUICE_STREAMS_MAX; i++)
+        close_event(&slot->through[i]);
+    if (slot->staging_in)
+        (void)cudaFreeHost(slot->staging_in);
+    if (slot->staging_out)
+        (void)cudaFreeHost(slot->staging_out);
+    slot->staging_in = slot->staging_out = NULL;
+}
+
+/* Errors are of no use here: the device is lost and goes with the process, or these calls succeed. */
+void lane_close(struct lane *lane)
+{
+    for (uint32_t i = 0; i < GPU_JOBS_RING_MAX; i++)
+        close_slot(&lane->slots[i]);
+    for (uint32_t i = 0; i < SLUICE_EVENTS_MAX; i++)
+        close_event(&lane->events[i]);
+    cudaStream_t *streams[3 + SLUICE_STREAMS_MAX] = {&lane->in, &lane->out, &lane->notify};
+    for (uint32_t i = 0; i < SLUICE_STREAMS_MAX; i++)
+        streams[3 + i] = &lane->compute[i];
+    for (uint32_t i = 0; i < 3 + SLUICE_STREAMS_MAX; i++) {
+        if (*streams[i])
+            (void)cudaStreamDestroy(*streams[i]);
+        *streams[i] = NULL;
+    }
+}
+
+int lane_synchronize(struct lane *lane, struct error *error)
+{
+    for (uint32_t i = 0; i < lane->ring; i++)
+        add(&lane->numbers->synchronizes,
+            atomic_load_explicit(&lane->slots[i].state, memory_order_relaxed) == SLOT_UNDER_WAY);
+    CUDA_TRY(cudaStreamSynchronize(lane->in), error);
+    for (uint32_t i = 0; i < lane->compute_count; i++)
+        CUDA_TRY(cudaStreamSynchronize(lane->compute[i]), error);
+    CUDA_TRY(cudaStreamSynchronize(lane->out), error);
+    CUDA_TRY(cudaStreamSynchronize(lane->notify), error);
+    return 0;
+}
+
+struct lane_slot *lane_free_slot(struct lane *lane)
+{
+    for (uint32_t i = 0; i < lane->ring; i++)
+        if (atomic_load_explicit(&lane->slots[i].state, memory_order_relaxed) == SLOT_FREE)
+            return &lane->slots[i];
+    return NULL;
+}
+
+/* ---- where things lie --------------------------------------------------------------------------
+ */
+
+struct layout {
+    uint64_t scratch_at[GPU_JOBS_PIECES_MAX];
+};
+
+/* Sizes to sums; they were looked at when the pieces were made. */
+static int measure(struct lane_slot *slot, const struct gpu_chunk *chunk, struct layout *layout,
+                   struct error *error)
+{
+    slot->in_bytes = lane_table_bytes(chunk->count);
+    slot->out_bytes = slot->scratch_bytes = 0;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        struct sluice_item item = {.sizes = {0}};
+        struct shape_room room;
+        memcpy(item.sizes, chunk->pieces[i].sizes, sizeof(item.sizes));
+        memcpy(item.values, chunk->pieces[i].values, sizeof(item.values));
+        int rc = shape_room(chunk->program, &item, &room, error);
+        if (rc)
+            return rc;
+        slot->out_at[i] = slot->out_bytes;
+        layout->scratch_at[i] = slot->scratch_bytes;
+        slot->in_bytes += room.in;
+        slot->out_bytes += room.out;
+        slot->scratch_bytes += room.scratch;
+    }
+    slot->scratch_bytes += shape_align(chunk->program->batch_scratch);
+    assert(slot->in_bytes <= slot->lane->in_room && slot->out_bytes <= slot->lane->out_room);
+    return 0;
+}
+
+/* A quarter of a power of two at a time: what one chunk gave back serves the next of about its size. */
+static uint64_t rounded(uint64_t bytes)
+{
+    uint64_t step = 64u << 10;
+    while (step * 8 < bytes)
+        step *= 2;
+    return (bytes + step - 1) / step * step;
+}
+
+/* The tensor's bytes, then zeros up to where the next begins. */
+static uint64_t put_tensor(unsigned char *at, const struct program_tensor *tensor,
+                           const struct gpu_piece *piece, const void *from)
+{
+    uint64_t bytes = 0;
+    struct error ignored;
+    (void)shape_bytes(tensor, piece->sizes, &bytes, &ignored); /* it was measured */
+    uint64_t padded = shape_align(bytes);
+    memcpy(at, from, bytes);
+    memset(at + bytes, 0, padded - bytes);
+    return padded;
+}
+
+static void fill_item(struct lane_slot *slot, const struct gpu_piece *piece, uint32_t number,
+                      const struct layout *layout, uint64_t *in_at, struct sluice_item *item)
+{
+    const struct program *program = slot->chunk->program;
+    unsigned char *memory = slot->memory;
+    uint64_t out_at = slot->in_bytes + slot->out_at[number], bytes = 0;
+    struct error ignored;
+    *item = (struct sluice_item){.first = piece->first, .whole = piece->whole};
+    memcpy(item->sizes, piece->sizes, sizeof(item->sizes));
+    memcpy(item->values, piece->values, sizeof(item->values));
+    for (uint32_t i = 0; i < program->input_count; i++) {
+        item->inputs[i] = body_address(memory + *in_at);
+        *in_at += put_tensor(slot->staging_in + *in_at, &program->inputs[i], piece,
+                             piece->inputs[i]);
+    }
+    for (uint32_t i = 0; i < program->output_count; i++) {
+        item->outputs[i] = body_address(memory + out_at);
+        (void)shape_bytes(&program->outputs[i], piece->sizes, &bytes, &ignored);
+        out_at += shape_align(bytes);
+    }
+    if (program->scratch)
+        item->scratch = body_address(memory + slot->in_bytes + slot->out_bytes +
+                                     layout->scratch_at[number]);
+}
+
+static void fill_staging(struct lane_slot *slot, const struct layout *layout)
+{
+    const struct gpu_chunk *chunk = slot->chunk;
+    struct sluice_item *items = (struct sluice_item *)(void *)slot->staging_in;
+    uint64_t at = lane_table_bytes(chunk->count);
+    for (uint32_t i = 0; i < chunk->count; i++)
+        fill_item(slot, &chunk->pieces[i], i, layout, &at, &items[i]);
+    assert(at == slot->in_bytes);
+}
+
+/* ---- enqueueing --------------------------------------------------------------------------------
+ */
+
+/* What the allocator gives is the end of the chunk's scratch. */
+struct taker {
+    struct sluice_allocator base;
+    unsigned char *at;
+    uint64_t left;
+};
+
+static void *take(struct sluice_allocator *allocator, uint64_t bytes)
+{
+    struct taker *taker = (struct taker *)allocator;
+    if (bytes == 0 || bytes > taker->left || shape_align(bytes) > taker->left)
+        return NULL;
+    void *at = taker->at;
+    taker->at += shape_align(bytes);
+    taker->left -= shape_align(bytes);
+    return body_address(at);
+}
+
+/* From or to the slot's staging; anything else would be a pageable copy, which waits. */
+static int copy(struct lane_slot *slot, void *to, const void *from, uint64_t bytes, bool in,
+                struct error *error)
+{
+    struct lane *lane = slot->lane;
+    const unsigned char *host = in ? from : to, *base = in ? slot->staging_in : slot->staging_out;
+    const uint64_t room = in ? lane->in_room : lane->out_room;
+    if (host < base || bytes > room || (uint64_t)(host - base) > room - bytes)
+        add(&lane->numbers->pageable_copies, 1);
+    CUDA_TRY(cudaMemcpyAsync(to, from, bytes, in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                             in ? lane->in : lane->out),
+             error);
+    return 0;
+}
+
+static int copies_in(struct lane_slot *slot, struct error *error)
+{
+    struct lane *lane = slot->lane;
+    unsigned char *memory = slot->memory;
+    const struct program *program = slot->chunk->program;
+    int rc = copy(slot, memory, slot->staging_in, slot->in_bytes, true, error);
+    if (rc)
+        return rc;
+    if (!program->writes_all)
+        CUDA_TRY(cudaMemsetAsync(memory + slot->in_bytes, 0, slot->out_bytes + slot->scratch_bytes,
+                                 lane->in),
+                 error);
+    CUDA_TRY(cudaEventRecord(slot->inputs_there, lane->in), error);
+    for (uint32_t i = 0; i < program->stream_count; i++)
+        CUDA_TRY(cudaStreamWaitEvent(lane->compute[i], slot->inputs_there, 0), error);
+    return 0;
+}
+
+static void run_program(struct lane_slot *slot)
+{
+    struct lane *lane = slot->lane;
+    struct gpu_chunk *chunk = slot->chunk;
+    const struct program *program = chunk->program;
+    unsigned char *memory = slot->memory;
+    const uint64_t own = shape_align(program->batch_scratch);
+    struct sluice_streams streams = {
+        .count = program->stream_count, .event_count = program->event_count, .cpu = body_cpu};
+    struct taker taker = {
+        .base.take = take,
+        .at = memory + slot->in_bytes + slot->out_bytes + slot->scratch_bytes - own,
+        .left = own};
+    const struct sluice_batch batch = {.count = chunk->count,
+                                       .items = (const void *)slot->staging_in,
+                                       .device_items = body_address(memory)};
+    memcpy(streams.streams, lane->compute, sizeof(streams.streams));
+    memcpy(streams.events, lane->events, sizeof(streams.events));
+    chunk->status = program->enqueue(&batch, &streams, &taker.base);
+}
+
+static void chunk_ended(void *data)
+{
+    struct lane_slot *slot = data;
+    const int wake_fd = slot->lane->wake_fd;
+    /* Release: who sees it may read the outputs. */
+    atomic_store_explicit(&slot->state, SLOT_ENDED, memory_order_release);
+    uint64_t one = 1;
+    while (write(wake_fd, &one, sizeof one) < 0 && errno == EINTR)
+        continue; /* a full eventfd is readable already */
+}
+
+static int copies_out(struct lane_slot *slot, struct error *error)
+{
+    struct lane *lane = slot->lane;
+    for (uint32_t i = 0; i < slot->chunk->program->stream_count; i++) {
+        CUDA_TRY(cudaEventRecord(slot->through[i], lane->compute[i]), error);
+        CUDA_TRY(cudaStreamWaitEvent(lane->out, slot->through[i], 0), error);
+    }
+    int rc = 0;
+    if (slot->chunk->status == 0)
+        rc = copy(slot, slot->staging_out, (unsigned char *)slot->memory + slot->in_bytes,
+                  slot->out_bytes, false, error);
+    if (rc)
+        return rc;
+    CUDA_TRY(cudaEventRecord(slot->outputs_on_host, lane->out), error);
+    CUDA_TRY(cudaStreamWaitEvent(lane->notify, slot->outputs_on_host, 0), error);
+    CUDA_TRY(cudaLaunchHostFunc(lane->notify, chunk_ended, slot), error);
+    return 0;
+}
+
+int lane_submit(struct lane_slot *slot, struct gpu_chunk *chunk, struct error *error)
+{
+    struct lane *lane = slot->lane;
+    struct layout layout;
+    assert(chunk->count > 0 && chunk->count <= GPU_JOBS_PIECES_MAX);
+    int rc = measure(slot, chunk, &layout, error);
+    if (rc)
+        return rc;
+    slot->memory_bytes = rounded(slot->in_bytes + slot->out_bytes + slot->scratch_bytes);
+    CUDA_TRY(cudaMallocFromPoolAsync(&slot->memory, slot->memory_bytes, lane->pool, lane->in),
+             error);
+    add(&lane->numbers->used, slot->memory_bytes);
+    slot->chunk = chunk;
+    chunk->status = 0;
+    fill_staging(slot, &layout);
+    atomic_store_explicit(&slot->state, SLOT_UNDER_WAY, memory_order_relaxed);
+    rc = copies_in(slot, error);
+    if (!rc)
+        run_program(slot);
+    if (!rc)
+        rc = copies_out(slot, error);
+    /* Half a chunk may be in the streams: whatever it was, the lanes are dead. */
+    if (rc)
+        return -(error->code = ERR_DEVICE);
+    add(&lane->numbers->chunks, 1);
+    add(&lane->numbers->pieces, chunk->count);
+    add(&lane->numbers->bytes_in, slot->in_bytes);
+    add(&lane->numbers->bytes_out, chunk->status == 0 ? slot->out_bytes : 0);
+    return 0;
+}
+
+/* ---- the end of a chunk ------------------------------------------------------------------------
+ */
+
+static void fetch_outputs(const struct lane_slot *slot)
+{
+    const struct gpu_chunk *chunk = slot->chunk;
+    const struct program *program = chunk->program;
+    struct error ignored;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        const struct gpu_piece *piece = &chunk->pieces[i];
+        uint64_t at = slot->out_at[i], bytes = 0;
+        for (uint32_t j = 0; j < program->output_count; j++) {
+            (void)shape_bytes(&program->outputs[j], piece->sizes, &bytes, &ignored);
+            if (piece->outputs[j])
+                memcpy(piece->outputs[j], slot->staging_out + at, bytes);
+            at += shape_align(bytes);
+        }
+    }
+}
+
+int lane_take(struct lane_slot *slot, struct gpu_chunk **ret_chunk, struct error *error)
+{
+    struct lane *lane = slot->lane;
+    struct gpu_chunk *chunk = slot->chunk;
+    if (chunk->status == 0)
+        fetch_outputs(slot);
+    CUDA_TRY(cudaFreeAsync(slot->memory, lane->in), error);
+    atomic_fetch_sub_explicit(&lane->numbers->used, slot->memory_bytes, memory_order_relaxed);
+    slot->memory = NULL;
+    slot->chunk = NULL;
+    atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_relaxed);
+    *ret_chunk = chunk;
+    return 0;
+}

@@ -1,0 +1,12 @@
+#include <check.h>
+
+#include "tests/jobs/bench.h"
+#include "tests/runner.h"
+
+int main(void)
+{
+    SRunner *runner = srunner_create(lanes_suite());
+    srunner_add_suite(runner, module_suite());
+    srunner_add_suite(runner, shape_suite());
+    return runner_run(runner);
+}
