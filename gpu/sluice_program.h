@@ -178,7 +178,8 @@ struct sluice_program {
     uint32_t reserved;
     uint64_t batch_scratch; /* bytes that the allocator may give in all */
 
-    /* Bytes of scratch of an item with these sizes and values; nothing else of it is set. NULL: none. */
+    /* Bytes of scratch of an item with these sizes and values; nothing else of it is set. NULL: none.
+     * Called by any thread, with the same result each time, and no more for fewer rows. */
     uint64_t (*scratch)(const struct sluice_item *item);
 
     /* 0, or a number of its own that the batch's jobs then fail with; a CUDA error is one. */

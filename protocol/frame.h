@@ -44,7 +44,10 @@ enum frame_type {
     FRAME_RESULT = 14, /* daemon: binary results of score and embed, see wire.md */
     FRAME_TOKENIZE = 15,   /* client: a text or a conversation; daemon answers with its tokens */
     FRAME_DETOKENIZE = 16, /* client: tokens; daemon answers with their text */
-    FRAME_TYPE_MAX = 16
+    FRAME_JOB = 17,        /* client: a program, and tensors for it */
+    FRAME_TENSORS = 18,    /* daemon: a part of an output, binary */
+    FRAME_PROGRAMS = 19,   /* client asks, or as an admin ends that one is off; daemon answers */
+    FRAME_TYPE_MAX = 19
 };
 
 #define FRAME_FLAG_LAST 0x0001u   /* last frame of this id */

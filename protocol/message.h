@@ -31,7 +31,7 @@
 #define MESSAGE_SALT_MAX 256     /* bytes of cache_salt */
 #define MESSAGE_BATCH_MAX 65536  /* what the encoding can carry; the daemon's own limit is smaller */
 
-enum job { JOB_GENERATE, JOB_SCORE, JOB_EMBED };
+enum job { JOB_GENERATE, JOB_SCORE, JOB_EMBED, JOB_PROGRAM }; /* the last: tensors, see JOB */
 enum pooling { POOLING_LAST, POOLING_MEAN, POOLING_ALL };
 enum finish { FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_DEADLINE, FINISH_ERROR };
 

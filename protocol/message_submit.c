@@ -41,7 +41,7 @@ struct lists {
 
 const char *job_name(enum job job)
 {
-    return job_names[job];
+    return job == JOB_PROGRAM ? "program" : job_names[job];
 }
 
 const char *message_constraint_name(enum message_constraint_kind kind)

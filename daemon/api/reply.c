@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "daemon/api/job.h"
 #include "daemon/api/session.h"
 #include "daemon/request/request.h"
 #include "daemon/request/request_table.h"
@@ -188,6 +189,10 @@ void reply_seq(struct session *session, struct seq *seq, time_us now_us)
         reply_tokens(session, seq, count, now_us);
     else if (count > 0)
         reply_result(session, seq, count, now_us);
+    if (ended && seq->job && job_reply_left(seq)) {
+        job_reply(session, seq, now_us);
+        return; /* and again, while there is room */
+    }
     if (session->conn.closing || session->conn.closed || (tell && more(seq)))
         return;
     if (ended && tell && has_text(seq) && seq->text_stream->failed) {

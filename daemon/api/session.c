@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "daemon/api/control.h"
+#include "daemon/api/job.h"
 #include "daemon/api/reply.h"
 #include "daemon/api/submit.h"
 #include "daemon/api/tokenize.h"
@@ -73,6 +74,8 @@ static const struct route {
     {FRAME_SUBMIT, submit_frame},
     {FRAME_TOKENIZE, tokenize_frame},
     {FRAME_DETOKENIZE, tokenize_frame},
+    {FRAME_JOB, job_frame},
+    {FRAME_PROGRAMS, job_programs},
 };
 
 static void take_frame(struct conn *conn, const struct frame *frame, time_us now_us)

@@ -15,7 +15,8 @@ static bool healthy(const struct server *server, time_us now_us)
     for (uint32_t i = 0; i < server->replica_count; i++)
         if (!server->replicas[i]->api->healthy(server->replicas[i], now_us))
             return false;
-    return true;
+    const struct replica *jobs = server->jobs.replica;
+    return !jobs || jobs->api->healthy(jobs, now_us);
 }
 
 const char *status_word(const struct server *server, time_us now_us)
@@ -332,6 +333,9 @@ const struct stats_worker *status_figures(struct server *server)
     server->counts.requests = server->live_requests;
     server->counts.waiting = server->waiting.count;
     server->counts.waiting_tokens = server->load.tokens;
+    server->counts.jobs_waiting = server->jobs.waiting.count;
+    server->counts.jobs_running = server->jobs.running;
+    server->counts.tensor_bytes = server->load.tensors;
     server->counts.log_lines_dropped_total = log_dropped();
     server->counts.texts_waiting = server->backlog.waiting_count;
     server->counts.texts_running = server->backlog.running_count;

@@ -37,6 +37,11 @@ static struct submit *find(struct session *session, uint64_t client_id)
     return NULL;
 }
 
+bool submit_pending(struct session *session, uint64_t client_id)
+{
+    return find(session, client_id) != NULL;
+}
+
 static void refuse(struct session *session, uint64_t client_id, const struct error *error,
                    time_us now_us)
 {
@@ -290,6 +295,8 @@ static int read_frame(struct session *session, const struct frame *frame,
     const struct message_limits limits = request_builder_limits(server);
     const struct sampling sampling = request_builder_defaults(server);
     int rc = request_builder_phase(server, error);
+    if (!rc)
+        rc = request_builder_model(server, error);
     if (!rc && frame->id == 0)
         rc = error_set(error, ERR_BAD_FRAME, "a request needs an id other than 0");
     if (!rc &&

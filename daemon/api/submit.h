@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "protocol/base/clock.h"
@@ -18,6 +19,8 @@ struct frame;
 
 /* A whole frame of a greeted connection. Answers, also what is wrong with it. */
 void submit_frame(struct session *session, const struct frame *frame, time_us now_us);
+/* Whether one with this number waits for its texts. */
+bool submit_pending(struct session *session, uint64_t client_id);
 /* Ends one whose texts wait for a thread, or are being tokenized. */
 void submit_cancel(struct session *session, uint64_t client_id, time_us now_us);
 /* The connection goes: nobody waits for those any more. */

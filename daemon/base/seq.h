@@ -22,6 +22,7 @@
 #include "protocol/message.h"
 
 struct constraint_held;
+struct tensor_job;
 struct replica;
 struct request;
 struct sched_share;
@@ -94,6 +95,7 @@ struct seq {
     struct prefix_key key_root;
     const struct prefix_key *keys;
     uint32_t key_count, out_key_count; /* out: of the blocks behind those */
+    struct tensor_job *job; /* tensors for a program, and then no tokens; owned by the request, see daemon/jobs/job.h */
 
     /* Written by the worker, read by the loop up to `out_count` (release and acquire).
      * Made by the loop when the sequence is sent; room for sampling.max_tokens, or for the prompt's

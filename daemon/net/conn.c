@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "protocol/base/log.h"
 #include "protocol/frame.h"
@@ -155,6 +156,52 @@ void *conn_room(struct conn *conn, size_t *ret_size)
     return conn->set->receive;
 }
 
+/* ---- descriptors -------------------------------------------------------------------------------
+ */
+
+void conn_descriptor(struct conn *conn, int fd)
+{
+    if (conn->descriptor_count < CONN_DESCRIPTORS_MAX) {
+        conn->descriptors[conn->descriptor_count++] = fd;
+    } else {
+        close(fd);
+        conn->descriptors_lost = true;
+    }
+}
+
+void conn_descriptor_lost(struct conn *conn)
+{
+    conn->descriptors_lost = true;
+}
+
+int conn_take_descriptor(struct conn *conn)
+{
+    if (conn->descriptor_count == 0)
+        return -1;
+    int fd = conn->descriptors[0];
+    conn->descriptor_count--;
+    memmove(conn->descriptors, conn->descriptors + 1, conn->descriptor_count * sizeof(int));
+    return fd;
+}
+
+static void close_descriptors(struct conn *conn)
+{
+    while (conn->descriptor_count > 0)
+        close(conn_take_descriptor(conn));
+}
+
+/* Once all whole frames were handled: those of a half one may be here, and nothing else. */
+static int check_descriptors(const struct conn *conn, bool half, struct error *error)
+{
+    if (conn->descriptors_lost)
+        return error_limit(error, ERR_TOO_LARGE, CONN_DESCRIPTORS_MAX, 0,
+                           "descriptors came that cannot be kept: a message has at most %d",
+                           CONN_DESCRIPTORS_MAX);
+    if (conn->descriptor_count > 0 && !half)
+        return error_set(error, ERR_BAD_FRAME, "descriptors came that no message asked for");
+    return 0;
+}
+
 /* Handles whole frames, as long as there is room for their answers; how many bytes they took. */
 static size_t parse(struct conn *conn, const unsigned char *bytes, size_t length, time_us now_us)
 {
@@ -194,6 +241,8 @@ static void take(struct conn *conn, size_t fresh, time_us now_us)
     size_t used = parse(conn, bytes, length, now_us);
     if (conn->closed)
         return;
+    if (!conn->closing && check_descriptors(conn, used < length, &error))
+        conn_refuse(conn, &error, now_us);
     if (conn->closing)
         drop_input(conn);
     else if (keep_input(conn, bytes + used, length - used, used > 0 || !own, now_us, &error))
@@ -416,6 +465,7 @@ void conn_close(struct conn *conn, time_us now_us)
     conn->closed = true;
     conn->handler->abandon(conn, now_us);
     drop_input(conn);
+    close_descriptors(conn);
     free(conn->out.bytes);
     conn->out = (struct conn_buffer){0};
     unlink_if(&conn->dirty_link);

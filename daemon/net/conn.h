@@ -14,6 +14,9 @@
  * write. What does not fit stays where it is, so that a slow reader costs what it asked for and no
  * more. Above the high-water mark the connection is not read.
  *
+ * Descriptors that come with bytes wait here, in order, for the frame that says what they are for:
+ * two at most, since no frame takes more, and none that no frame takes.
+ *
  * Lifetime: embedded in what its handler makes of it, and begun by conn_open(). conn_close() may be
  * called any number of times and from anywhere below conn_received(); it has the handler abandon
  * what the connection asked for, and closes the transport. The handler frees it at the end of the
@@ -37,6 +40,8 @@
 
 /* Bytes that one read takes at most; frames that come whole are handled where they were read. */
 #define CONN_RECEIVE_SIZE (256u << 10)
+/* Descriptors that may wait for their frame. */
+#define CONN_DESCRIPTORS_MAX 2
 /* How long an output that is not urgent waits for company, so that both go by one write. */
 #define CONN_HOLD_US 2000u
 
@@ -125,6 +130,9 @@ struct conn {
     struct conn_buffer in;  /* the half frame; size 0 while there is none */
     size_t in_need;         /* bytes that make its frame whole; 0 = whole frames may be in there */
     size_t in_counted;      /* of in.size, what counts against `input-max` */
+    int descriptors[CONN_DESCRIPTORS_MAX]; /* owned, by arrival */
+    uint32_t descriptor_count;
+    bool descriptors_lost; /* more came than may wait, or than the process may have */
     struct conn_buffer out; /* encoded frames */
     bool urgent;            /* some of it must go with this turn, see conn_output_done() */
 
@@ -167,6 +175,12 @@ void conn_greeted(struct conn *conn);
 
 /* Where the next bytes go, and how many there may be; NULL when none are wanted now. */
 void *conn_room(struct conn *conn, size_t *ret_size);
+/* Before conn_received(): a descriptor came with these bytes; it is the connection's from here on. */
+void conn_descriptor(struct conn *conn, int fd);
+/* Likewise: one came and was lost, since there are too many. */
+void conn_descriptor_lost(struct conn *conn);
+/* For the handler of a frame: the first that waits, which is the caller's then; -1: there is none. */
+int conn_take_descriptor(struct conn *conn);
 /* `length` bytes were put there. Handles every whole frame. */
 void conn_received(struct conn *conn, size_t length, time_us now_us);
 /* The transport takes bytes again. */

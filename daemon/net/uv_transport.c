@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +22,38 @@ static struct link *of(struct transport *transport)
     return container_of(transport, struct link, transport);
 }
 
+/* Hands on what came beside the bytes. The kernel has closed what found no room. */
+static void take_control(struct link *link, struct msghdr *message)
+{
+    struct cmsghdr *control = CMSG_FIRSTHDR(message);
+    for (; control; control = CMSG_NXTHDR(message, control)) {
+        if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(fd));
+            conn_descriptor(link->conn, fd);
+        }
+    }
+    if (message->msg_flags & MSG_CTRUNC)
+        conn_descriptor_lost(link->conn);
+}
+
+static ssize_t receive(struct link *link, void *bytes, size_t room)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(CONN_DESCRIPTORS_MAX * sizeof(int))];
+    struct iovec part = {.iov_base = bytes, .iov_len = room};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control,
+                             .msg_controllen = sizeof(control)};
+    ssize_t got = recvmsg(link->fd, &message, MSG_CMSG_CLOEXEC);
+    if (got >= 0)
+        take_control(link, &message);
+    return got;
+}
+
 static void read_some(struct link *link)
 {
     size_t room;
@@ -29,7 +62,7 @@ static void read_some(struct link *link)
     if (!bytes)
         return;
     do
-        got = recv(link->fd, bytes, room, 0);
+        got = receive(link, bytes, room);
     while (got < 0 && errno == EINTR);
     if (got > 0)
         conn_received(link->conn, (size_t)got, clock_now_us());

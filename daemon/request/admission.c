@@ -113,6 +113,15 @@ int admission_batch(const struct admission_limits *limits, const struct load *al
     return 0;
 }
 
+int admission_tensors(const struct admission_limits *limits, const struct load *all,
+                      const struct load *user, uint64_t bytes, uint32_t retry_after_ms,
+                      struct error *error)
+{
+    const struct bound bound = {"bytes of tensors", "tensors-max", bytes,
+                                all->tensors,       user->tensors, limits->tensors_max};
+    return admission_bound(&bound, retry_after_ms, error);
+}
+
 int admission_priority(int32_t priority_max, int32_t priority, struct error *error)
 {
     if (priority <= priority_max)

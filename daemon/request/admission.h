@@ -20,6 +20,7 @@ struct admission_limits {
     uint32_t context_max; /* tokens of a sequence */
     uint64_t kv_tokens;   /* what the KV memory holds at most */
     uint64_t results_max; /* bytes of results that were not read, of all users */
+    uint64_t tensors_max; /* bytes of jobs' tensors, of all users; one user gets half */
 };
 
 /* Whether one more connection is taken. */
@@ -35,6 +36,11 @@ int admission_prompt(const struct admission_limits *limits, enum job job, uint32
 int admission_batch(const struct admission_limits *limits, const struct load *all,
                     const struct load *user, uint64_t sequences, uint64_t tokens,
                     uint32_t retry_after_ms, struct error *error);
+
+/* So many bytes of tensors beside what is held now: before they are copied or mapped. */
+int admission_tensors(const struct admission_limits *limits, const struct load *all,
+                      const struct load *user, uint64_t bytes, uint32_t retry_after_ms,
+                      struct error *error);
 
 /* Whether the user may ask for this priority. */
 int admission_priority(int32_t priority_max, int32_t priority, struct error *error);

@@ -16,15 +16,15 @@ static uint64_t result_bytes(const struct server *server, const struct seq *seq)
 }
 
 /* Whose turn it is of those whose results can be kept now; the others are parked. */
-static struct seq *next(struct server *server)
+static struct seq *next(struct server *server, struct waiting *waiting)
 {
     struct seq *seq;
-    while ((seq = waiting_first(&server->waiting))) {
+    while ((seq = waiting_first(waiting))) {
         const struct request *request = seq->request;
         if (admission_keep(&server->limits, server->load.results, request->user->load.results,
                            request->sink->results, result_bytes(server, seq)))
             return seq;
-        waiting_park(&server->waiting, seq);
+        waiting_park(waiting, seq);
         server->counts.results_waited_total++;
     }
     return NULL;
@@ -163,30 +163,67 @@ static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
 /* ---- the turn ----------------------------------------------------------------------------------
  */
 
-static void note_pace(struct server *server, uint32_t sent, time_us now_us)
+static void note_pace(double *wait_us, time_us *left_us, uint32_t sent, time_us now_us)
 {
     if (sent == 0)
         return;
-    if (server->left_us) {
-        double each = (double)(now_us - server->left_us) / sent;
-        server->wait_us += (each - server->wait_us) / 8;
+    if (*left_us) {
+        double each = (double)(now_us - *left_us) / sent;
+        *wait_us += (each - *wait_us) / 8;
     }
-    server->left_us = now_us;
+    *left_us = now_us;
 }
 
-void dispatch(struct server *server, time_us now_us)
+/* ---- jobs --------------------------------------------------------------------------------------
+ */
+
+#define JOB_CHARGE_SHIFT 8 /* bytes of a job that count as a token would, and one at least */
+
+static bool has_room(const struct server_jobs *jobs)
 {
-    struct replica_room rooms[SERVER_REPLICAS_MAX];
+    return jobs->running == 0 ||
+           (jobs->running < jobs->ahead_jobs && jobs->running_bytes < jobs->ahead_bytes);
+}
+
+static void send_job(struct server *server, struct seq *seq, time_us now_us)
+{
+    struct server_jobs *jobs = &server->jobs;
+    const uint64_t bytes = seq->job->in_bytes + seq->job->out_bytes;
+    waiting_take(&jobs->waiting, seq, (bytes >> JOB_CHARGE_SHIFT) + 1);
+    if (seq_make_room(seq, 0, &server->failure)) {
+        seq->finish = FINISH_ERROR;
+        seq->failure = &server->failure;
+        request_table_end(server, seq, now_us);
+        return;
+    }
+    request_table_send(server, seq, result_bytes(server, seq));
+    seq->replica = jobs->replica;
+    jobs->replica->api->send(jobs->replica, seq);
+    jobs->replica->mailed = true;
+}
+
+static void dispatch_jobs(struct server *server, time_us now_us)
+{
+    struct server_jobs *jobs = &server->jobs;
     struct seq *seq;
     uint32_t sent = 0;
-    if (server->results_freed)
-        waiting_unpark(&server->waiting);
-    server->results_freed = false;
-    if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED || !(seq = next(server)))
+    if (!jobs->replica)
+        return;
+    for (; has_room(jobs) && (seq = next(server, &jobs->waiting)); sent++)
+        send_job(server, seq, now_us);
+    note_pace(&jobs->wait_us, &jobs->left_us, sent, now_us);
+}
+
+static void dispatch_sequences(struct server *server, time_us now_us)
+{
+    struct replica_room rooms[SERVER_REPLICAS_MAX];
+    struct seq *seq = next(server, &server->waiting);
+    uint32_t sent = 0;
+    if (!seq)
         return;
     for (uint32_t i = 0; i < server->replica_count; i++)
         rooms[i] = server->replicas[i]->api->room(server->replicas[i]);
-    for (; seq; seq = next(server), sent++) {
+    for (; seq; seq = next(server, &server->waiting), sent++) {
         struct replica_common common = common_of(server, seq);
         uint32_t pick = replica_select(rooms, server->replica_count, seq->prompt_len, &common);
         if (pick == REPLICA_NONE)
@@ -195,6 +232,19 @@ void dispatch(struct server *server, time_us now_us)
         rooms[pick] = server->replicas[pick]->api->room(server->replicas[pick]);
     }
     for (; seq && send_owed(server, seq, now_us); sent++)
-        seq = next(server);
-    note_pace(server, sent, now_us);
+        seq = next(server, &server->waiting);
+    note_pace(&server->wait_us, &server->left_us, sent, now_us);
+}
+
+void dispatch(struct server *server, time_us now_us)
+{
+    if (server->results_freed) {
+        waiting_unpark(&server->waiting);
+        waiting_unpark(&server->jobs.waiting);
+    }
+    server->results_freed = false;
+    if (server->phase == SERVER_LOADING || server->phase == SERVER_FAILED)
+        return;
+    dispatch_sequences(server, now_us);
+    dispatch_jobs(server, now_us);
 }

@@ -6,6 +6,8 @@
 
 #include "daemon/base/deadlines.h"
 #include "daemon/request/constraint_cache.h"
+#include "daemon/jobs/job.h"
+#include "daemon/request/job_builder.h"
 #include "daemon/request/text_stream.h"
 #include "daemon/worker/mask_crew.h"
 
@@ -60,6 +62,14 @@ static int grow(struct request *request, uint32_t need, struct error *error)
     request->seqs = seqs;
     request->seq_room = room;
     return 0;
+}
+
+int request_add_job(struct request *request, struct tensor_job *job, struct error *error)
+{
+    int rc = grow(request, request->seq_count + 1, error);
+    if (!rc)
+        request->seqs[request->seq_count++] = (struct seq){.params = request->params, .job = job};
+    return rc;
 }
 
 /* The finaliser of splitmix64: results of one prompt must not share their random numbers, and the
@@ -138,6 +148,7 @@ void request_free(struct request *request)
 {
     for (uint32_t i = 0; i < request->seq_count; i++)
         seq_free_room(&request->seqs[i]);
+    request_tensors_free(request->tensors);
     while (request->memory) {
         struct request_memory *memory = request->memory;
         request->memory = memory->next;
@@ -164,7 +175,7 @@ uint32_t seq_out_count(const struct seq *seq)
 
 uint32_t seq_out_max(const struct seq *seq)
 {
-    if (seq->refused)
+    if (seq->refused || seq->job)
         return 0;
     switch (seq->params.job) {
     case JOB_GENERATE:
@@ -172,6 +183,7 @@ uint32_t seq_out_max(const struct seq *seq)
     case JOB_SCORE:
         return seq->prompt_len - 1;
     case JOB_EMBED:
+    case JOB_PROGRAM:
         break;
     }
     return seq->params.pooling == POOLING_ALL ? seq->prompt_len : 1;
@@ -190,7 +202,7 @@ static size_t aligned(size_t size)
 
 /* Where each kind of results lies, one behind the other. */
 struct result_room {
-    size_t failure, tokens, logprobs, tops, scores, rows, keys;
+    size_t failure, tokens, logprobs, tops, scores, rows, keys, tensors;
 };
 
 static struct result_room result_room(const struct seq *seq, uint32_t hidden)
@@ -199,7 +211,10 @@ static struct result_room result_room(const struct seq *seq, uint32_t hidden)
     size_t count = seq_out_max(seq);
     struct result_room room = {.failure = aligned(sizeof(*seq->failure)),
                                .keys = seq->out_key_count * sizeof(*seq->out_keys)};
-    if (seq->params.job == JOB_GENERATE) {
+    if (seq->job) {
+        /* Far below 2^48, see PROGRAM_SIZE_MAX. */
+        room.tensors = seq->job->shared ? 0 : seq->job->out_bytes;
+    } else if (seq->params.job == JOB_GENERATE) {
         room.tokens = aligned(count * sizeof(*seq->out_tokens));
         if (seq->sampling.logprobs >= 0)
             room.logprobs = aligned(count * sizeof(*seq->out_logprobs));
@@ -218,7 +233,7 @@ static struct result_room result_room(const struct seq *seq, uint32_t hidden)
 static size_t room_size(const struct result_room *room)
 {
     return room->failure + room->tokens + room->logprobs + room->tops + room->scores + room->rows +
-           room->keys;
+           room->keys + room->tensors;
 }
 
 uint64_t seq_result_bytes(const struct seq *seq, uint32_t hidden)
@@ -255,6 +270,8 @@ int seq_make_room(struct seq *seq, uint32_t hidden, struct error *error)
     seq->out_rows = room.rows ? (float *)(void *)out : NULL;
     out += room.scores + room.rows; /* a job has one of them */
     seq->out_keys = room.keys ? (struct prefix_key *)(void *)out : NULL;
+    if (room.tensors > 0)
+        job_place_outputs(seq->job, out);
     return 0;
 }
 

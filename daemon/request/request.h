@@ -44,7 +44,7 @@ struct response_sink {
     uint64_t results; /* bytes of its results; see struct load */
     bool admin;       /* may ask for any priority */
     bool many;        /* its user stands for several that are not named: they share by salt alone */
-    struct waiting_conn waiting;
+    struct waiting_conn waiting, jobs_waiting;
 };
 
 struct request {
@@ -70,6 +70,7 @@ struct request {
     uint64_t prompt_tokens, out_tokens;  /* of its sequences that have ended, for the log */
     uint32_t finished[FINISH_ERROR + 1]; /* how many ended so */
     struct request_memory *memory;       /* chain of request_keep() */
+    struct request_tensors *tensors;     /* of jobs: what their inputs lie in, see job_builder.h; kept */
 };
 
 /* ---- loop thread ------------------------------------------------------------------------------
@@ -94,6 +95,8 @@ static inline bool request_refuses_alone(int code)
 {
     return error_retry(code) == RETRY_FIX || code == ERR_UNSUPPORTED;
 }
+/* Appends a job, which the request keeps. */
+int request_add_job(struct request *request, struct tensor_job *job, struct error *error);
 /* Appends n sequences of a prompt that was not taken. */
 int request_refuse(struct request *request, uint32_t n, const struct error *failure,
                    struct error *error);

@@ -26,6 +26,13 @@ int request_builder_phase(const struct server *server, struct error *error)
     return rc;
 }
 
+int request_builder_model(const struct server *server, struct error *error)
+{
+    if (server_has_model(server) || !server->jobs.programs)
+        return 0;
+    return error_set(error, ERR_UNSUPPORTED, "this daemon serves programs and no model");
+}
+
 struct sampling request_builder_defaults(const struct server *server)
 {
     return (struct sampling){.sampler = server->model.sampler, .logprobs = -1, .n = 1};

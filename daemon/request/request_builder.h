@@ -28,6 +28,8 @@ struct request_builder {
 
 /* Whether new work is taken at all. */
 int request_builder_phase(const struct server *server, struct error *error);
+/* Whether there is a model for them: a daemon may have programs alone. */
+int request_builder_model(const struct server *server, struct error *error);
 /* What requests take where they are silent. */
 struct sampling request_builder_defaults(const struct server *server);
 /* What message_decode_submit() and the like check by. */

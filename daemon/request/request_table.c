@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "daemon/jobs/job.h"
+#include "daemon/request/job_builder.h"
 #include "daemon/request/server.h"
 #include "daemon/request/text_stream.h"
 #include "protocol/base/log.h"
@@ -87,6 +89,62 @@ static struct user_figures *figures_of(struct server *server, const struct reque
     return users_figures(&server->users, request->user, server->options->metrics_users);
 }
 
+/* ---- jobs --------------------------------------------------------------------------------------
+ */
+
+/* Jobs wait in a queue of their own: lanes have room when replicas have none, and the other way. */
+static struct waiting *queue_of(struct server *server, const struct seq *seq)
+{
+    return seq->job ? &server->jobs.waiting : &server->waiting;
+}
+
+static void push(struct server *server, struct user *user, struct response_sink *sink,
+                 struct seq *seq)
+{
+    if (seq->job)
+        waiting_push(&server->jobs.waiting, &user->jobs_waiting, &sink->jobs_waiting, seq);
+    else
+        waiting_push(&server->waiting, &user->waiting, &sink->waiting, seq);
+}
+
+static uint64_t tensor_bytes_of(const struct request *request)
+{
+    return request->tensors ? request->tensors->bytes : 0;
+}
+
+static void enter_jobs(struct server *server, struct request *request)
+{
+    server->load.tensors += tensor_bytes_of(request);
+    request->user->load.tensors += tensor_bytes_of(request);
+    for (uint32_t i = 0; i < request->seq_count && request->tensors; i++) {
+        struct job_program *program = request->seqs[i].job->program;
+        server->counts.jobs_total++;
+        program->live++;
+        program->jobs_total++;
+        program->bytes_in_total += request->seqs[i].job->in_bytes;
+    }
+}
+
+static void end_job(struct server *server, const struct seq *seq)
+{
+    struct job_program *program = seq->job->program;
+    program->live--;
+    program->failed_total += seq->finish == FINISH_ERROR;
+    if (seq->finish != FINISH_STOP)
+        return;
+    program->bytes_out_total += seq->job->out_bytes;
+    hist_add(&server->counts.job_time, seq->stamps.ended_us - seq->arrived_us);
+    hist_add(&server->counts.job_queue_time, seq->stamps.scheduled_us - seq->arrived_us);
+}
+
+/* All have ended: what their tensors lay in goes, though results wait to be read. */
+static void free_tensors(struct server *server, struct request *request)
+{
+    server->load.tensors -= tensor_bytes_of(request);
+    request->user->load.tensors -= tensor_bytes_of(request);
+    request_tensors_free(request->tensors);
+}
+
 /* ---- on a device -------------------------------------------------------------------------------
  */
 
@@ -95,9 +153,13 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
     struct request *request = seq->request;
     unhold(server, seq);
     seq_state_set(seq, SEQ_SENT);
-    server->load.running++;
-    request->user->load.running++;
-    request->sink->running++;
+    if (seq->job) {
+        server_job_sent(server, seq);
+    } else {
+        server->load.running++;
+        request->user->load.running++;
+        request->sink->running++;
+    }
     figures_of(server, request)->prompt_tokens += seq->prompt_len;
     *(request->together ? &request->result_bytes : &seq->result_bytes) += result_bytes;
     request_table_keep(server, request->sink, result_bytes);
@@ -116,6 +178,10 @@ static void charge(struct server *server, struct seq *seq)
 
 static void come_back(struct server *server, struct seq *seq)
 {
+    if (seq->job) {
+        server_job_back(server, seq);
+        return;
+    }
     charge(server, seq);
     server->load.running--;
     seq->request->user->load.running--;
@@ -141,6 +207,7 @@ void request_table_enter(struct server *server, struct request *request, struct 
     server->counts.requests_total++;
     figures_of(server, request)->requests++;
     server->counts.sequences_total += request->seq_count;
+    enter_jobs(server, request);
     for (uint32_t i = 0; i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
         seq->sink = sink->number;
@@ -148,7 +215,7 @@ void request_table_enter(struct server *server, struct request *request, struct 
             hold(server, seq);
             continue;
         }
-        waiting_push(&server->waiting, &user->waiting, &sink->waiting, seq);
+        push(server, user, sink, seq);
         hold(server, seq);
         if (seq->deadline_us)
             deadlines_add(&server->deadlines, &seq->deadline, seq->deadline_us);
@@ -224,9 +291,13 @@ void request_table_end(struct server *server, struct seq *seq, time_us now_us)
     if (!queued)
         hold(server, seq);
     count_end(server, seq);
+    if (seq->job)
+        end_job(server, seq);
     server->live_sequences--;
-    if (--request->seq_unended == 0)
+    if (--request->seq_unended == 0) {
         log_request(server, request, now_us);
+        free_tensors(server, request);
+    }
     if (request->sink)
         request->sink->news(request->sink, seq);
     else
@@ -264,7 +335,7 @@ void request_table_cancel(struct server *server, struct seq *seq, enum finish re
                           time_us now_us)
 {
     if (seq->state == SEQ_WAITING) {
-        waiting_remove(&server->waiting, seq);
+        waiting_remove(queue_of(server, seq), seq);
         seq->finish = reason;
         request_table_end(server, seq, now_us);
     } else if (seq->state == SEQ_SENT && !seq->cancel_sent) {
@@ -325,7 +396,7 @@ static void leave_audience(struct request *request)
     sink->results -= request->result_bytes;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *seq = &request->seqs[i];
-        sink->running -= seq->state == SEQ_SENT;
+        sink->running -= seq->state == SEQ_SENT && !seq->job;
         sink->results -= seq->released ? 0 : seq->result_bytes;
     }
     request->sink = NULL;

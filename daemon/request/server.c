@@ -32,7 +32,8 @@ static void limits_from_options(struct server *server)
     limits->logprobs_max = (uint32_t)options->logprobs_max;
     limits->stop_max = (uint32_t)options->stop_max;
     limits->results_max = options->results_max;
-    server->waiting.share = (uint32_t)options->min_share;
+    limits->tensors_max = options->tensors_max;
+    server->waiting.share = server->jobs.waiting.share = (uint32_t)options->min_share;
     server->results_freed = true;                             /* there may be more room */
     (void)grants_read(&server->grants, options->users, NULL); /* options_check() has read it */
 }
@@ -60,6 +61,7 @@ int server_init(struct server *server, const struct options *options,
     list_init(&server->stats_waiters);
     list_init(&server->errands);
     waiting_init(&server->waiting);
+    waiting_init(&server->jobs.waiting);
     deadlines_init(&server->deadlines);
     backlog_init(&server->backlog, 1);
     users_init(&server->users);
@@ -74,17 +76,58 @@ void server_serve(struct server *server, const struct gpu_model *model, uint32_t
                   uint64_t kv_tokens, const char *device, struct replica *const *replicas,
                   uint32_t replica_count)
 {
-    assert(replica_count > 0 && replica_count <= SERVER_REPLICAS_MAX);
+    assert(replica_count <= SERVER_REPLICAS_MAX);
     server->model = *model;
     server->loads++;
-    (void)model_names_read(&server->names, server->options->served_model_name, model->id,
-                           NULL); /* options_check() has read it */
-    snprintf(server->model.id, sizeof(server->model.id), "%s", server->names.names[0]);
+    if (replica_count > 0) {
+        (void)model_names_read(&server->names, server->options->served_model_name, model->id,
+                               NULL); /* options_check() has read it */
+        snprintf(server->model.id, sizeof(server->model.id), "%s", server->names.names[0]);
+    }
     server->limits.context_max = context_max;
     server->limits.kv_tokens = kv_tokens;
     snprintf(server->device, sizeof(server->device), "%s", device);
-    memcpy(server->replicas, replicas, replica_count * sizeof(*replicas));
+    if (replica_count > 0)
+        memcpy(server->replicas, replicas, replica_count * sizeof(*replicas));
     server->replica_count = replica_count;
+}
+
+bool server_has_model(const struct server *server)
+{
+    return server->replica_count > 0;
+}
+
+/* ---- jobs --------------------------------------------------------------------------------------
+ */
+
+void server_serve_jobs(struct server *server, struct job_programs *programs, struct replica *replica,
+                       const struct chunk_limits *limits, uint32_t lanes)
+{
+    server->jobs.programs = programs;
+    server->jobs.replica = replica;
+    server->jobs.limits = *limits;
+    server->jobs.ahead_bytes = 2 * lanes * limits->bytes;
+    server->jobs.ahead_jobs = 2 * lanes * GPU_JOBS_PIECES_MAX;
+}
+
+/* What a job counts there: one that goes in pieces leaves room for others beside it. */
+static uint64_t ahead_of(const struct server *server, const struct seq *seq)
+{
+    uint64_t bytes = seq->job->in_bytes > seq->job->out_bytes ? seq->job->in_bytes : seq->job->out_bytes;
+    uint64_t most = 2 * server->jobs.limits.bytes;
+    return bytes < most ? bytes : most;
+}
+
+void server_job_sent(struct server *server, const struct seq *seq)
+{
+    server->jobs.running++;
+    server->jobs.running_bytes += ahead_of(server, seq);
+}
+
+void server_job_back(struct server *server, const struct seq *seq)
+{
+    server->jobs.running--;
+    server->jobs.running_bytes -= ahead_of(server, seq);
 }
 
 void server_ready(struct server *server, time_us now_us)
@@ -147,7 +190,9 @@ void server_reload(struct server *server, const struct options *options)
 static double queue_us(const struct server *server)
 {
     double us = server->wait_us * (double)server->waiting.count;
+    double jobs_us = server->jobs.wait_us * (double)server->jobs.waiting.count;
     double texts_us = backlog_wait_us(&server->backlog);
+    us = us > jobs_us ? us : jobs_us;
     return us > texts_us ? us : texts_us;
 }
 
@@ -191,9 +236,20 @@ void server_cancel_all(struct server *server, time_us now_us)
             server, container_of(link, struct request, id_link), now_us);
 }
 
-void server_fail(struct server *server, const struct error *error, time_us now_us)
+static void fail_waiting(struct server *server, struct waiting *waiting, time_us now_us)
 {
     struct seq *seq;
+    waiting_unpark(waiting);
+    while ((seq = waiting_first(waiting))) {
+        waiting_remove(waiting, seq);
+        seq->finish = FINISH_ERROR;
+        seq->failure = &server->failure;
+        request_table_end(server, seq, now_us);
+    }
+}
+
+void server_fail(struct server *server, const struct error *error, time_us now_us)
+{
     if (server->phase == SERVER_FAILED)
         return;
     server->phase = SERVER_FAILED;
@@ -201,13 +257,8 @@ void server_fail(struct server *server, const struct error *error, time_us now_u
     struct error told = *error;
     told.retry_after_ms = 1000;
     errands_end(server, true, &told, now_us);
-    waiting_unpark(&server->waiting);
-    while ((seq = waiting_first(&server->waiting))) {
-        waiting_remove(&server->waiting, seq);
-        seq->finish = FINISH_ERROR;
-        seq->failure = &server->failure;
-        request_table_end(server, seq, now_us);
-    }
+    fail_waiting(server, &server->waiting, now_us);
+    fail_waiting(server, &server->jobs.waiting, now_us);
 }
 
 /* ---- the turn ----------------------------------------------------------------------------------
@@ -246,6 +297,11 @@ static void wake_replicas(struct server *server)
             replica->api->wake(replica);
         replica->mailed = false;
     }
+    struct replica *jobs = server->jobs.replica;
+    if (jobs && jobs->mailed)
+        jobs->api->wake(jobs);
+    if (jobs)
+        jobs->mailed = false;
 }
 
 /* ---- figures of the workers --------------------------------------------------------------------
@@ -316,7 +372,8 @@ time_us server_due(const struct server *server)
 {
     const struct deadline *first = deadlines_first(&server->deadlines);
     time_us due_us = timeouts_due(&server->conns);
-    bool unpark = server->results_freed && !list_empty(&server->waiting.parked);
+    bool unpark = server->results_freed && (!list_empty(&server->waiting.parked) ||
+                                            !list_empty(&server->jobs.waiting.parked));
     if (!list_empty(&server->conns.dirty) || unpark)
         return server->turn_us;
     if (first && (!due_us || first->at_us < due_us))

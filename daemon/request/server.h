@@ -25,6 +25,7 @@
 #include "daemon/request/backlog.h"
 #include "daemon/base/deadlines.h"
 #include "daemon/base/grant.h"
+#include "daemon/jobs/job_worker.h"
 #include "daemon/base/model_name.h"
 #include "daemon/request/index.h"
 #include "daemon/request/model_text.h"
@@ -48,6 +49,21 @@ enum server_phase { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED
 struct stats_waiter {
     struct list link;
     void (*done)(struct stats_waiter *waiter, time_us now_us); /* off the list by then */
+};
+
+/* Jobs, which wait in a queue of their own, and by bytes in the place of tokens (dispatcher.h). */
+struct server_jobs {
+    struct job_programs *programs; /* borrowed; NULL: there are none */
+    struct job_worker *worker;     /* for figures; borrowed; NULL: a test stands behind the replica */
+    struct replica *replica;       /* what runs them; NULL while there are none */
+    struct chunk_limits limits;
+    uint64_t ahead_bytes;          /* what it may hold, so that it never waits for the loop */
+    uint32_t ahead_jobs;
+    uint64_t running_bytes; /* what it holds */
+    uint32_t running;
+    struct waiting waiting;
+    double wait_us; /* as below */
+    time_us left_us;
 };
 
 struct server {
@@ -75,6 +91,7 @@ struct server {
     char lost[SERVER_SOCKETS_MAX][SERVER_LOST_MAX];
 
     struct waiting waiting;
+    struct server_jobs jobs;
     struct deadlines deadlines;
     struct users users;
     struct load load; /* of all users */
@@ -116,6 +133,10 @@ void server_destroy(struct server *server, time_us now_us);
 void server_serve(struct server *server, const struct gpu_model *model, uint32_t context_max,
                   uint64_t kv_tokens, const char *device, struct replica *const *replicas,
                   uint32_t replica_count);
+/* Before the first connection: the programs, and what runs them. lanes: how many chunks are on the
+ * device at a time. */
+void server_serve_jobs(struct server *server, struct job_programs *programs, struct replica *replica,
+                       const struct chunk_limits *limits, uint32_t lanes);
 /* The weights are loaded: waiting work starts. */
 void server_ready(struct server *server, time_us now_us);
 
@@ -154,5 +175,10 @@ void server_ask_stats(struct server *server, struct stats_waiter *waiter, time_u
 double server_wait_us(const struct server *server);
 /* When somebody who was refused for now should come back. */
 uint32_t server_retry_ms(const struct server *server);
+/* Whether there is a model: else tokens and texts are refused. */
+bool server_has_model(const struct server *server);
+/* A job is the worker's, or is back. */
+void server_job_sent(struct server *server, const struct seq *seq);
+void server_job_back(struct server *server, const struct seq *seq);
 /* The next of the drawn seeds. */
 uint64_t server_draw(struct server *server);

@@ -12,6 +12,7 @@ void users_init(struct users *users)
     for (uint32_t i = 0; i < USER_BUCKETS; i++)
         list_init(&users->buckets[i]);
     memset(users->debts, 0, sizeof(users->debts));
+    memset(users->job_debts, 0, sizeof(users->job_debts));
     users->count = 0;
     users->figures = NULL;
     users->figures_count = users->figures_room = 0;
@@ -25,29 +26,29 @@ void users_free(struct users *users)
 }
 
 /* Where a user's counter of one priority is remembered; another's may be there. */
-static struct user_debt *debt_of(struct users *users, uint64_t id, uint32_t level)
+static struct user_debt *debt_of(struct user_debt *debts, uint64_t id, uint32_t level)
 {
     uint64_t key = (id * WAITING_LEVELS + level) * 0x9e3779b97f4a7c15u;
-    return &users->debts[key % USER_DEBTS];
+    return &debts[key % USER_DEBTS];
 }
 
-static void remember(struct users *users, const struct user *user)
+static void remember(struct user_debt *debts, uint64_t id, const struct waiting_user *waiting)
 {
     for (uint32_t level = 0; level < WAITING_LEVELS; level++) {
-        uint64_t used = user->waiting.shares[level].turn.used;
-        struct user_debt *debt = debt_of(users, user->id, level);
-        uint64_t key = user->id * WAITING_LEVELS + level;
+        uint64_t used = waiting->shares[level].turn.used;
+        struct user_debt *debt = debt_of(debts, id, level);
+        uint64_t key = id * WAITING_LEVELS + level;
         if (used > 0 && (debt->id == key || used > debt->used))
             *debt = (struct user_debt){.id = key, .used = used};
     }
 }
 
-static void recall(struct users *users, struct user *user)
+static void recall(struct user_debt *debts, uint64_t id, struct waiting_user *waiting)
 {
     for (uint32_t level = 0; level < WAITING_LEVELS; level++) {
-        const struct user_debt *debt = debt_of(users, user->id, level);
-        if (debt->id == user->id * WAITING_LEVELS + level)
-            user->waiting.shares[level].turn.used = debt->used;
+        const struct user_debt *debt = debt_of(debts, id, level);
+        if (debt->id == id * WAITING_LEVELS + level)
+            waiting->shares[level].turn.used = debt->used;
     }
 }
 
@@ -81,8 +82,10 @@ struct user *users_get(struct users *users, uint64_t id, const char *key)
     name_user(user, key);
     list_init(&user->requests);
     waiting_user_init(&user->waiting);
+    waiting_user_init(&user->jobs_waiting);
     backlog_user_init(&user->backlog);
-    recall(users, user);
+    recall(users->debts, id, &user->waiting);
+    recall(users->job_debts, id, &user->jobs_waiting);
     list_append(bucket, &user->bucket_link);
     users->count++;
     return user;
@@ -92,7 +95,8 @@ void users_put(struct users *users, struct user *user)
 {
     if (--user->references > 0)
         return;
-    remember(users, user);
+    remember(users->debts, user->id, &user->waiting);
+    remember(users->job_debts, user->id, &user->jobs_waiting);
     list_remove(&user->bucket_link);
     users->count--;
     free(user);

@@ -23,6 +23,7 @@ struct load {
     uint64_t sequences;
     uint64_t tokens;    /* prompt and max_tokens of those */
     uint64_t input;     /* bytes of half frames */
+    uint64_t tensors;   /* bytes of jobs' tensors, but for outputs of the daemon's own */
     uint64_t results;   /* bytes of results, from when they are computed until they are read */
     uint32_t connections;
     uint32_t running; /* sequences that a replica holds */
@@ -36,7 +37,7 @@ struct user {
     struct list requests; /* request.user_link, by arrival */
     uint32_t references;  /* connections and requests */
     struct load load;
-    struct waiting_user waiting;
+    struct waiting_user waiting, jobs_waiting;
     struct backlog_user backlog;
     uint32_t figures; /* where its own are, from 1 on; 0: not known yet, or USER_FIGURES_REST */
 };
@@ -58,7 +59,7 @@ struct user_debt {
 struct users {
     struct list buckets[USER_BUCKETS];
     uint32_t count;
-    struct user_debt debts[USER_DEBTS];
+    struct user_debt debts[USER_DEBTS], job_debts[USER_DEBTS];
     struct user_figures *figures; /* by arrival; owned */
     uint32_t figures_count, figures_room;
     struct user_figures rest;

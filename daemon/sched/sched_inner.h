@@ -27,6 +27,7 @@ static inline uint32_t sched_final_len(const struct seq *seq)
     case JOB_SCORE:
         return seq->prompt_len - 1; /* the last token has no successor to score */
     case JOB_EMBED:
+    case JOB_PROGRAM: /* never comes here */
         break;
     }
     return seq->prompt_len;

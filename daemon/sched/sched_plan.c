@@ -45,6 +45,7 @@ static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
             return 0;
         return GPU_SCORE | (seq->sampling.logprobs > 1 ? GPU_LOGPROBS : 0); /* 1: it has that */
     case JOB_EMBED:
+    case JOB_PROGRAM: /* never comes here */
         break;
     }
     if (seq->params.pooling == POOLING_ALL)

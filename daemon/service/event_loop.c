@@ -36,7 +36,10 @@ static bool workers_are(const struct event_loop *loop, enum worker_state state)
     for (uint32_t i = 0; i < loop->replica_count; i++)
         if (worker_state(loop->replicas[i]->worker) != state)
             return false;
-    return true;
+    _Static_assert((int)WORKER_READY == JOB_WORKER_READY && (int)WORKER_STOPPED == JOB_WORKER_STOPPED &&
+                       (int)WORKER_FAILED == JOB_WORKER_FAILED,
+                   "the same states");
+    return !loop->jobs || (int)job_worker_state(loop->jobs) == (int)state;
 }
 
 static void stop_workers(struct event_loop *loop)
@@ -47,6 +50,8 @@ static void stop_workers(struct event_loop *loop)
             leave(loop, loop->exit_code);
         worker_stop(loop->replicas[i]->worker);
     }
+    if (loop->jobs)
+        job_worker_stop(loop->jobs);
 }
 
 static void device_failed(struct event_loop *loop, time_us now_us)
@@ -55,6 +60,8 @@ static void device_failed(struct event_loop *loop, time_us now_us)
     for (uint32_t i = 0; i < loop->replica_count && !error; i++)
         if (worker_state(loop->replicas[i]->worker) == WORKER_FAILED)
             error = worker_failure(loop->replicas[i]->worker);
+    if (!error && loop->jobs && job_worker_state(loop->jobs) == JOB_WORKER_FAILED)
+        error = job_worker_failure(loop->jobs);
     if (!error || loop->ending.stage == ENDING_FAILED)
         return;
     bool final = error->code == ERR_BAD_MODEL || error->code == ERR_BAD_CONFIG;
@@ -86,6 +93,8 @@ static void abandon(struct event_loop *loop)
             trace_file_end(&loop->trace_file);
         for (uint32_t i = 0; i < loop->replica_count; i++)
             worker_join(loop->replicas[i]->worker); /* they have ended */
+        if (loop->jobs)
+            job_worker_join(loop->jobs);
     }
     leave(loop, code);
 }
@@ -455,18 +464,31 @@ int event_loop_start(struct event_loop *loop, struct replica_worker *const *repl
             return rc;
         }
     }
-    rc = check_text_load(&loop->model_text, loop->options, error);
+    if (loop->jobs)
+        rc = job_worker_start(loop->jobs, error);
+    bool started = !rc && loop->jobs;
+    if (!rc && count > 0)
+        rc = check_text_load(&loop->model_text, loop->options, error);
     if (rc) {
         for (uint32_t i = 0; i < count; i++)
             worker_stop(replicas[i]->worker);
+        if (started)
+            job_worker_stop(loop->jobs);
         return rc;
     }
+    if (count == 0)
+        return 0;
     loop->server.model_text = &loop->model_text;
     if (!loop->model_text.tokenizer)
         log_line(LOG_WARNING, "text", "texts are refused: %s", loop->model_text.refusal.text);
     else if (!loop->model_text.chat)
         log_line(LOG_NOTICE, "text", "chats are refused: %s", loop->model_text.chat_refusal.text);
     return 0;
+}
+
+void event_loop_take_jobs(struct event_loop *loop, struct job_worker *jobs)
+{
+    loop->jobs = jobs;
 }
 
 int event_loop_run(struct event_loop *loop)
@@ -491,6 +513,8 @@ void event_loop_destroy(struct event_loop *loop)
     guard_allow("a worker's thread", ENDING_CLOSE_US, EXIT_DEVICE);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         worker_join(loop->replicas[i]->worker);
+    if (loop->jobs)
+        job_worker_join(loop->jobs);
     guard_allow("the profile to be written", ENDING_CLOSE_US, loop->exit_code);
     trace_file_end(&loop->trace_file);
     guard_allow("connections to be closed", ENDING_CLOSE_US, loop->exit_code);
@@ -502,6 +526,7 @@ void event_loop_destroy(struct event_loop *loop)
     guard_allow("the device to be given back", ENDING_CLOSE_US, EXIT_DEVICE);
     for (uint32_t i = 0; i < loop->replica_count; i++)
         replica_free(loop->replicas[i]);
+    job_worker_free(loop->jobs);
     guard_allow("the process to exit", ENDING_CLOSE_US, loop->exit_code);
     guard_deafen();
     uv_walk(&loop->uv, close_handle, NULL);

@@ -21,6 +21,7 @@
 #include "daemon/service/threadpool.h"
 #include "daemon/service/self_test.h"
 #include "daemon/service/reach.h"
+#include "daemon/jobs/job_worker.h"
 #include "daemon/worker/replica.h"
 #include "daemon/request/server.h"
 #include "daemon/service/trace_file.h"
@@ -45,6 +46,7 @@ struct event_loop {
     struct completion_queue completions;
     struct replica_worker *replicas[SERVER_REPLICAS_MAX];
     uint32_t replica_count;
+    struct job_worker *jobs; /* NULL: no programs */
     struct uv_transports links;
     struct threadpool pool; /* the server's background */
     struct model_text model_text;
@@ -100,6 +102,8 @@ int event_loop_listen(struct event_loop *loop, const struct listener *listener, 
 /* Takes the replicas over, starts their workers, and meanwhile reads the model's tokenizer. */
 int event_loop_start(struct event_loop *loop, struct replica_worker *const *replicas, uint32_t count,
                struct error *error);
+/* Takes the worker of jobs over; before event_loop_start(), which starts it. */
+void event_loop_take_jobs(struct event_loop *loop, struct job_worker *jobs);
 /* Until the end; the exit code. Does not return after the device has failed, or when asked a second
  * time to end: then the process does. */
 int event_loop_run(struct event_loop *loop);

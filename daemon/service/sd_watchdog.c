@@ -17,7 +17,13 @@ static bool healthy(const struct event_loop *loop, time_us now_us)
     for (uint32_t i = 0; i < loop->replica_count; i++)
         if (!worker_healthy(loop->replicas[i]->worker, now_us))
             return false;
-    return true;
+    const struct replica *jobs = loop->server.jobs.replica;
+    return !jobs || jobs->api->healthy(jobs, now_us);
+}
+
+static const char *served(const struct server *server)
+{
+    return server_has_model(server) ? server->model.id : "programs";
 }
 
 /* What `systemctl status` shows. */
@@ -26,7 +32,8 @@ static const char *status_text(const struct event_loop *loop, char *text, size_t
     const struct server *server = &loop->server;
     snprintf(text, size,
              "Serving %.128s on %.128s: %" PRIu64 " sequences, %" PRIu64 " of them waiting%s",
-             server->model.id, server->device, server->live_sequences, server->waiting.count,
+             served(server), server->device, server->live_sequences,
+             server->waiting.count + server->jobs.waiting.count,
              loop->reload_failed ? "; the last reload failed, see the log" : "");
     return text;
 }
@@ -117,7 +124,7 @@ void sd_watchdog_loaded(struct event_loop *loop, time_us now_us)
         return;
     loop->told_loaded = true;
     server_ready(&loop->server, now_us);
-    log_line(LOG_NOTICE, "loop", "%s on %s is ready after %" PRIu64 " ms", loop->server.model.id,
+    log_line(LOG_NOTICE, "loop", "%s on %s is ready after %" PRIu64 " ms", served(&loop->server),
              loop->server.device, (now_us - loop->server.started_us) / 1000);
     if (sd_notify_enabled() && loop->ending.stage == ENDING_NOT) {
         sd_notify_send("STATUS=The model is loaded, a first request is under way");

@@ -23,7 +23,7 @@ static void take_frame(struct self_test *probe, const struct frame *frame)
 {
     struct message_error message;
     struct error error;
-    if (frame->type == FRAME_DONE) {
+    if (frame->type == FRAME_DONE || frame->type == FRAME_PROGRAMS) {
         probe->state = SELF_TEST_ANSWERED;
     } else if (frame->type == FRAME_ERROR) {
         int rc = message_decode_error(frame, &message, &error);
@@ -82,7 +82,7 @@ static void self_test_closed(struct transport *transport)
 static const struct transport_api self_test_api = {
     .send = self_test_send, .watch = self_test_watch, .close = self_test_closed};
 
-static size_t encode(unsigned char *buffer, size_t size)
+static size_t encode(unsigned char *buffer, size_t size, bool model)
 {
     static const int32_t token = 0; /* every vocabulary has it */
     const struct message_hello hello = {
@@ -97,6 +97,8 @@ static size_t encode(unsigned char *buffer, size_t size)
                                               .prompt_count = 1,
                                               .prompts = &prompt};
     size_t length = message_encode_hello(buffer, size, &hello);
+    if (!model)
+        return length + message_encode_control(buffer + length, size - length, FRAME_PROGRAMS, 0, 1, "", 0);
     return length + message_encode_submit(buffer + length, size - length, 1, &submit);
 }
 
@@ -104,7 +106,7 @@ void self_test_ask(struct self_test *probe, struct server *server, time_us now_u
 {
     const struct peer self = {.uid = geteuid(), .gid = getegid(), .admin = true, .via = "probe"};
     _Alignas(8) unsigned char bytes[1024];
-    size_t length = encode(bytes, sizeof(bytes)), room;
+    size_t length = encode(bytes, sizeof(bytes), server_has_model(server)), room;
     self_test_close(probe, now_us);
     *probe = (struct self_test){.transport.api = &self_test_api, .state = SELF_TEST_ASKED};
     probe->conn = session_accept(server, &probe->transport, &self, now_us);

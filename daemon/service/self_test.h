@@ -1,4 +1,4 @@
-/* A request of the daemon's own: one token, asked and answered through the server as a client's
+/* A request of the daemon's own: one token, or without a model the list of programs, asked and answered through the server as a client's
  * would be, over a transport of memory. The service manager is told READY=1 once it was answered.
  *
  * loop thread. self_test_close() before the server is destroyed.

@@ -18,6 +18,7 @@
 #include "daemon/sched/kv.h"
 #include "daemon/service/check_text.h"
 #include "daemon/service/event_loop.h"
+#include "daemon/service/jobs.h"
 #include "daemon/service/layout.h"
 #include "daemon/service/log_writer.h"
 #include "daemon/service/sd_notify.h"
@@ -98,11 +99,12 @@ static void raise_file_limit(const struct options *options)
 
 static void say_what_to_try(void)
 {
-    fputs("sluiced serves one model over a Unix socket. It needs to be told which:\n\n"
+    fputs("sluiced serves a model, or programs, over a Unix socket. It needs to be told which:\n\n"
           "  sluiced --model DIR              a Hugging Face directory with config.json,\n"
           "                                   safetensors and tokenizer.json\n"
           "  sluiced --model synthetic:null   no model at all: requests go the whole way and\n"
           "                                   are answered by a rule\n"
+          "  sluiced --program FILE           a program for jobs, beside a model or without one\n"
           "  sluiced --model DIR --check      say whether a model can be used, load nothing\n"
           "  sluiced --help                   all options\n\n"
           "Then, from another terminal: sluice health; sluice generate --tokens 1,2,3\n",
@@ -119,6 +121,7 @@ struct service {
     int numbers[GPU_DEVICES_MAX];
     uint32_t device_count;
     struct layout layout;
+    struct job_programs programs;
 };
 
 static int find_device(struct service *service, struct error *error)
@@ -206,6 +209,13 @@ static int check(struct service *service, struct error *error)
     struct model_text text = {0};
     int rc = find_device(service, error);
     if (!rc)
+        rc = jobs_load(&service->programs, service->options, service->gpu, false, error);
+    if (!rc && !service->options->model[0]) {
+        printf("device       %s\n", service->gpu->name);
+        jobs_print(&service->programs, stdout);
+        return 0;
+    }
+    if (!rc)
         rc = check_model(service, &model, error);
     if (!rc)
         rc = find_room(service, &model, &facts, error);
@@ -226,6 +236,7 @@ static int check(struct service *service, struct error *error)
         printf(", the model's: context-max is %" PRIu64, service->options->context_max);
     printf("\n");
     check_text_print(&text, service->options, stdout);
+    jobs_print(&service->programs, stdout);
     model_text_free(&text);
     return 0;
 }
@@ -304,6 +315,33 @@ static int open_replicas(struct service *service, struct error *error)
     return event_loop_start(loop, opened.replicas, opened.count, error);
 }
 
+/* Programs alone: the device is found, and nothing is loaded. */
+static int open_none(struct service *service, struct error *error)
+{
+    const struct gpu_model none = {.id = ""};
+    struct device_memory memory;
+    char name[96];
+    int rc = device_module_found(service->gpu, service->numbers, &service->device_count, &memory, error);
+    if (!rc)
+        rc = device_module_describe(service->gpu, service->numbers, 1, name, sizeof(name), error);
+    if (rc)
+        return rc;
+    server_serve(&service->loop.server, &none, 0, 0, name, NULL, 0);
+    return event_loop_start(&service->loop, NULL, 0, error);
+}
+
+static int open_all(struct service *service, struct error *error)
+{
+    const bool model = service->options->model[0] != '\0';
+    int rc = model ? choose_layout(service, error) : 0;
+    if (!rc)
+        rc = jobs_open(&service->programs, service->options, service->gpu, service->numbers[0],
+                       &service->loop, error);
+    if (rc)
+        return rc;
+    return model ? open_replicas(service, error) : open_none(service, error);
+}
+
 /* ---- life --------------------------------------------------------------------------------------
  */
 
@@ -329,6 +367,8 @@ static int serve(struct service *service, struct command_line *line, const char 
     struct error error;
     int rc = find_device(service, &error);
     if (!rc)
+        rc = jobs_load(&service->programs, service->options, service->gpu, true, &error);
+    if (!rc)
         rc = event_loop_init(&service->loop, service->options, random_seed(), reload, line, &error);
     if (rc) {
         options_free(service->options);
@@ -336,9 +376,7 @@ static int serve(struct service *service, struct command_line *line, const char 
     }
     rc = sockets_open(&service->loop, service->options, random_seed(), &error);
     if (!rc)
-        rc = choose_layout(service, &error);
-    if (!rc)
-        rc = open_replicas(service, &error);
+        rc = open_all(service, &error);
     if (rc) {
         explain(config, service->options, &error);
         service->loop.exit_code = complain(rc, &error);
@@ -376,7 +414,7 @@ static int check_whole(struct service *service, const char *config, struct error
 static bool serves(const struct option_command *command, const struct options *options)
 {
     return !command->version && !command->help && !command->print_config && !command->check &&
-           options->model[0];
+           (options->model[0] || options->program[0]);
 }
 
 /* What was asked for is what stands on standard output. */
@@ -402,7 +440,7 @@ static int act(struct service *service, const struct option_command *command,
         options_print_help(stdout);
     } else if (command->print_config) {
         options_print_config(options, stdout);
-    } else if (!options->model[0]) {
+    } else if (!options->model[0] && !options->program[0]) {
         say_what_to_try();
         code = EXIT_CONFIG;
     } else if (command->check) {

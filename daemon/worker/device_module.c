@@ -85,6 +85,13 @@ static int open_fails(void)
     return why;
 }
 
+static void *loaded;
+
+const void *device_module_jobs(void)
+{
+    return loaded ? dlsym(loaded, "gpu_jobs") : NULL;
+}
+
 int device_module_load(const struct options *options, const struct gpu_api **ret_api,
                        struct error *error)
 {
@@ -107,6 +114,7 @@ int device_module_load(const struct options *options, const struct gpu_api **ret
                          "%.256s has interface version %u, this daemon needs %u: "
                          "install packages of the same version",
                          path, api->abi, GPU_ABI);
+    loaded = module;
     *ret_api = api;
     return 0;
 }

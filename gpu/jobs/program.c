@@ -3,28 +3,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "protocol/base/tensor.h"
 #include "protocol/base/utf8.h"
 
-static const struct {
-    const char *name;
-    uint32_t bytes;
-} dtypes[] = {
-    [SLUICE_BOOL] = {"bool", 1}, [SLUICE_U8] = {"u8", 1},     [SLUICE_U16] = {"u16", 2},
-    [SLUICE_U32] = {"u32", 4},   [SLUICE_U64] = {"u64", 8},   [SLUICE_I8] = {"i8", 1},
-    [SLUICE_I16] = {"i16", 2},   [SLUICE_I32] = {"i32", 4},   [SLUICE_I64] = {"i64", 8},
-    [SLUICE_F16] = {"f16", 2},   [SLUICE_BF16] = {"bf16", 2}, [SLUICE_F32] = {"f32", 4},
-    [SLUICE_F64] = {"f64", 8},
-};
-
-uint32_t dtype_bytes(uint32_t dtype)
-{
-    return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].bytes : 0;
-}
-
-const char *dtype_name(uint32_t dtype)
-{
-    return dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtypes[dtype].name : NULL;
-}
+_Static_assert((int)SLUICE_BOOL == TENSOR_BOOL && (int)SLUICE_F16 == TENSOR_F16 &&
+                   (int)SLUICE_F64 == TENSOR_F64,
+               "the same numbers");
 
 static int bad(struct error *error, const char *what, const char *why)
 {
@@ -82,13 +66,13 @@ static int read_tensor(const struct sluice_tensor *said, const struct program *p
     int rc = read_name(said->name, "tensor", tensor->name, error);
     if (rc)
         return rc;
-    if (dtype_bytes(said->dtype) == 0)
+    if (tensor_dtype_bytes(said->dtype) == 0)
         return bad(error, tensor->name, "its dtype is none that there is");
     if (said->rank < 1 || said->rank > SLUICE_RANK_MAX)
         return bad(error, tensor->name, "a tensor has 1 to 6 dimensions");
     tensor->dtype = (enum sluice_dtype)said->dtype;
     tensor->rank = said->rank;
-    uint64_t fixed = dtype_bytes(said->dtype);
+    uint64_t fixed = tensor_dtype_bytes(said->dtype);
     for (uint32_t i = 0; i < said->rank; i++) {
         int64_t dimension = tensor->shape[i] = said->shape[i];
         if (dimension == 0 || dimension < SLUICE_SIZE(program->size_count) + 1)

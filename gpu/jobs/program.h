@@ -54,7 +54,3 @@ struct program {
 
 /* Checks what a module says. ERR_BAD_CONFIG names what is wrong; *ret is untouched then. */
 int program_read(const struct sluice_program *said, struct program *ret, struct error *error);
-
-/* Bytes of an element, and its name ("f32", "bool"); 0 and NULL for a number that is no dtype. */
-uint32_t dtype_bytes(uint32_t dtype);
-const char *dtype_name(uint32_t dtype);

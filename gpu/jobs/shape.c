@@ -2,6 +2,8 @@
 
 #include <inttypes.h>
 
+#include "protocol/base/tensor.h"
+
 static uint64_t dimension_of(const struct program_tensor *tensor, uint32_t i, const uint64_t *sizes)
 {
     int64_t said = tensor->shape[i];
@@ -58,7 +60,7 @@ int shape_match(const struct program *program, const struct program_tensor *tens
 int shape_bytes(const struct program_tensor *tensor, const uint64_t *sizes, uint64_t *ret_bytes,
                 struct error *error)
 {
-    uint64_t bytes = dtype_bytes(tensor->dtype);
+    uint64_t bytes = tensor_dtype_bytes(tensor->dtype);
     for (uint32_t i = 0; i < tensor->rank; i++) {
         uint64_t dimension = dimension_of(tensor, i, sizes);
         if (dimension > PROGRAM_SIZE_MAX / bytes)
@@ -135,7 +137,7 @@ uint64_t shape_rows(const struct program *program, const struct sluice_item *ite
 
 uint64_t shape_offset(const struct program_tensor *tensor, const uint64_t *sizes, uint64_t first)
 {
-    uint64_t row = dtype_bytes(tensor->dtype);
+    uint64_t row = tensor_dtype_bytes(tensor->dtype);
     if (tensor->shape[0] != SLUICE_SIZE(0))
         return 0;
     for (uint32_t i = 1; i < tensor->rank; i++)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "protocol/message.h"
+#include "protocol/message_job.h"
 #include "tests/fuzz/fuzz.h"
 
 #define ENCODED_MAX 16384
@@ -210,6 +210,112 @@ static void check_submit(const struct frame *frame)
     message_submit_free(&submit);
 }
 
+/* ---- jobs --------------------------------------------------------------------------------------
+ */
+
+#define ITEMS_MAX 32
+
+static const struct message_item *item_at(void *context, uint32_t index)
+{
+    return &((const struct message_item *)context)[index];
+}
+
+/* The items as a client would send them are accepted again, and mean the same. */
+static void check_job_again(const struct message_job *job, const struct message_item *items)
+{
+    const struct message_job_out out = {.program = job->program,
+                                        .priority = job->params.priority,
+                                        .deadline_ms = job->params.deadline_ms,
+                                        .input_memory = job->input_memory,
+                                        .output_memory = job->output_memory,
+                                        .item_count = job->item_count,
+                                        .item = item_at,
+                                        .context = (void *)(uintptr_t)items,
+                                        .payload_length = job->payload_length};
+    size_t used, size = 8 * message_job_size_bound(&out); /* names are escaped again */
+    unsigned char *bytes = calloc(1, size);
+    struct message_job again;
+    struct message_item item;
+    struct frame frame;
+    FUZZ_CHECK(bytes);
+    size_t length = message_encode_job(bytes, size, 1, &out);
+    if (length > 0) {
+        length += job->payload_length;
+        FUZZ_CHECK(frame_decode(bytes, length, length, &frame, &used, &error) == FRAME_OK);
+        FUZZ_CHECK(message_decode_job(&frame, ITEMS_MAX, &again, &error) == 0);
+        FUZZ_CHECK(again.item_count == job->item_count);
+        for (uint32_t i = 0; i < again.item_count; i++) {
+            FUZZ_CHECK(message_job_item(&again, &item, &error) == 0);
+            FUZZ_CHECK(item.input_count == items[i].input_count);
+            FUZZ_CHECK(item.value_count == items[i].value_count);
+            for (uint32_t j = 0; j < item.input_count; j++)
+                FUZZ_CHECK(item.inputs[j].bytes == items[i].inputs[j].bytes &&
+                           item.inputs[j].at == items[i].inputs[j].at);
+        }
+        FUZZ_CHECK(message_job_end(&again, &error) == 0);
+        message_job_free(&again);
+    }
+    free(bytes);
+}
+
+static void check_item(const struct message_job *job, const struct message_item *item)
+{
+    const uint64_t room = job->input_memory ? job->input_memory : job->payload_length;
+    FUZZ_CHECK(item->input_count >= 1 && item->input_count <= MESSAGE_TENSORS_MAX);
+    FUZZ_CHECK(item->value_count <= MESSAGE_PARAMETERS_MAX);
+    for (uint32_t i = 0; i < item->input_count; i++) {
+        const struct message_tensor *tensor = &item->inputs[i];
+        FUZZ_CHECK(tensor->rank <= TENSOR_RANK_MAX && tensor->bytes > 0);
+        FUZZ_CHECK(tensor->at <= room && tensor->bytes <= room - tensor->at);
+        FUZZ_CHECK(tensor->at % TENSOR_ALIGN == 0);
+    }
+}
+
+static void check_job(const struct frame *frame)
+{
+    static struct message_item items[ITEMS_MAX];
+    struct message_job job;
+    bool all = true;
+    int rc = message_decode_job(frame, ITEMS_MAX, &job, &error);
+    if (rc) {
+        FUZZ_CHECK(rc == -error.code);
+        return;
+    }
+    FUZZ_CHECK(job.item_count > 0 && job.item_count <= ITEMS_MAX);
+    for (uint32_t i = 0; i < job.item_count && all; i++) {
+        all = message_job_item(&job, &items[i], &error) == 0;
+        if (all)
+            check_item(&job, &items[i]);
+    }
+    if (all && message_job_end(&job, &error) == 0)
+        check_job_again(&job, items);
+    message_job_free(&job);
+}
+
+static void check_tensors(const struct frame *frame)
+{
+    struct message_tensors tensors, again;
+    struct frame copy;
+    size_t used;
+    if (message_decode_tensors(frame, &tensors, &error))
+        return;
+    FUZZ_CHECK(tensors.data + tensors.bytes <= frame->payload + frame->payload_length);
+    size_t size = FRAME_HEADER_SIZE + frame->payload_length;
+    unsigned char *bytes = malloc(size);
+    FUZZ_CHECK(bytes && message_encode_tensors(bytes, size, frame->id, &tensors) == size);
+    FUZZ_CHECK(frame_decode(bytes, size, size, &copy, &used, &error) == FRAME_OK);
+    FUZZ_CHECK(message_decode_tensors(&copy, &again, &error) == 0);
+    FUZZ_CHECK(memcmp(copy.payload, frame->payload, frame->payload_length) == 0);
+    free(bytes);
+}
+
+static void check_programs(const struct frame *frame)
+{
+    char name[TENSOR_NAME_MAX + 1];
+    if (message_decode_programs(frame, name, &error) == 0)
+        FUZZ_CHECK(strlen(name) <= TENSOR_NAME_MAX);
+}
+
 /* The same frames as a client reads them. */
 static void check_texts(const struct frame *frame)
 {
@@ -237,6 +343,15 @@ void message_check(const struct frame *frame)
     case FRAME_TOKENIZE:
     case FRAME_DETOKENIZE:
         check_texts(frame);
+        break;
+    case FRAME_JOB:
+        check_job(frame);
+        break;
+    case FRAME_TENSORS:
+        check_tensors(frame);
+        break;
+    case FRAME_PROGRAMS:
+        check_programs(frame);
         break;
     case FRAME_HEALTH:
     case FRAME_MODEL:

@@ -6,6 +6,7 @@ int main(void)
 {
     SRunner *runner = srunner_create(frame_suite());
     srunner_add_suite(runner, message_suite());
+    srunner_add_suite(runner, job_suite());
     srunner_add_suite(runner, records_suite());
     srunner_add_suite(runner, submit_suite());
     srunner_add_suite(runner, text_suite());

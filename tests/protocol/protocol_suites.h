@@ -5,6 +5,7 @@
 
 Suite *frame_suite(void);
 Suite *message_suite(void);
+Suite *job_suite(void);
 Suite *records_suite(void);
 Suite *submit_suite(void);
 Suite *text_suite(void);

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "protocol/message.h"
+#include "protocol/message_job.h"
 #include "tests/protocol/protocol_suites.h"
 #include "tests/protocol/wire_page.h"
 
@@ -358,9 +358,63 @@ START_TEST(texts_stand_on_the_page)
 }
 END_TEST
 
+static struct message_item wire_item;
+
+static const struct message_item *item_at(void *context, uint32_t index)
+{
+    (void)context;
+    ck_assert_uint_eq(index, 0);
+    return &wire_item;
+}
+
+/* Reads it, and writes it again with the same payload behind it. */
+static void check_job(const char *name, uint64_t id, struct message_job *job)
+{
+    struct frame frame = frame_named(name, FRAME_JOB, 0, id);
+    ck_assert_msg(!message_decode_job(&frame, 1, job, &error), "%s", error.text);
+    ck_assert_msg(!message_job_item(job, &wire_item, &error), "%s", error.text);
+    ck_assert_int_eq(message_job_end(job, &error), 0);
+    struct message_job_out again = {.program = job->program,
+                                    .priority = job->params.priority,
+                                    .deadline_ms = job->params.deadline_ms,
+                                    .input_memory = job->input_memory,
+                                    .output_memory = job->output_memory,
+                                    .item_count = 1,
+                                    .item = item_at,
+                                    .payload_length = frame.payload_length};
+    size_t length = message_encode_job(out, sizeof(out), id, &again);
+    if (frame.payload_length > 0)
+        memcpy(out + length, frame.payload, frame.payload_length);
+    assert_bytes(name, length + frame.payload_length);
+}
+
+START_TEST(jobs_stand_on_the_page)
+{
+    struct message_job job;
+    char enable[TENSOR_NAME_MAX + 1];
+    check_job("job", 15, &job);
+    ck_assert_str_eq(job.program, "affine");
+    ck_assert(job.params.priority == 2 && job.params.deadline_ms == 5000);
+    ck_assert(wire_item.inputs[0].dtype == TENSOR_F32 && wire_item.inputs[0].shape[0] == 3);
+    ck_assert(wire_item.value_count == 2 && wire_item.values[1].integer == -1);
+    message_job_free(&job);
+    check_job("job_memory", 16, &job);
+    ck_assert(job.input_memory == 4000000 && job.output_memory == 4000000);
+    message_job_free(&job);
+    struct frame frame = frame_named("tensors", FRAME_TENSORS, 0, 15);
+    struct message_tensors tensors;
+    ck_assert_int_eq(message_decode_tensors(&frame, &tensors, &error), 0);
+    ck_assert(tensors.bytes == 12 && tensors.at == 0 && tensors.sequence == 0 && tensors.output == 0);
+    assert_bytes("tensors", message_encode_tensors(out, sizeof(out), 15, &tensors));
+    frame = frame_named("programs_enable", FRAME_PROGRAMS, 0, 17);
+    ck_assert_int_eq(message_decode_programs(&frame, enable, &error), 0);
+    ck_assert_str_eq(enable, "affine");
+}
+END_TEST
+
 START_TEST(the_page_has_no_other_example)
 {
-    ck_assert_uint_eq(wire_count(), 22);
+    ck_assert_uint_eq(wire_count(), 26);
 }
 END_TEST
 
@@ -403,6 +457,7 @@ Suite *wire_suite(void)
     tcase_add_test(tcase, cancels_stand_on_the_page);
     tcase_add_test(tcase, control_stands_on_the_page);
     tcase_add_test(tcase, texts_stand_on_the_page);
+    tcase_add_test(tcase, jobs_stand_on_the_page);
     tcase_add_test(tcase, the_page_has_no_other_example);
     tcase_add_test(tcase, the_page_lists_every_error);
     suite_add_tcase(suite, tcase);

@@ -1,0 +1,66 @@
+#include "daemon/service/jobs.h"
+
+#include "daemon/jobs/record.h"
+#include "daemon/service/event_loop.h"
+#include "daemon/worker/device_module.h"
+
+#define RING 2u /* chunks of a lane: one is computed, the next is copied */
+
+int jobs_load(struct job_programs *programs, const struct options *options,
+              const struct gpu_api *gpu, bool serve, struct error *error)
+{
+    return programs_load(programs, options, gpu->name, serve, error);
+}
+
+void jobs_print(const struct job_programs *programs, FILE *file)
+{
+    for (unsigned i = 0; i < programs->count; i++) {
+        const struct job_program *program = &programs->list[i];
+        fprintf(file, "program      %s: %s (%s)\n", program->program.name, program->program.summary,
+                program->path);
+        if (program->off)
+            fprintf(file, "             off: %s\n", program->reason);
+    }
+}
+
+static struct job_worker_options worker_options(const struct job_programs *programs,
+                                                const struct options *options, int device)
+{
+    struct job_worker_options made = {
+        .lanes = {.device = device,
+                  .lanes = (uint32_t)options->job_lanes,
+                  .ring = RING,
+                  .chunk_bytes = options->job_chunk,
+                  .memory_max = options->job_memory,
+                  .background = options->model[0] != '\0',
+                  .cpu_threads = (uint32_t)options->cpu_threads,
+                  .cpu_devices = (uint32_t)options->cpu_devices},
+        .timeout_us = options->job_timeout,
+        .idle_release_us = options->kv_idle_release - options->kv_idle_release / 10,
+    };
+    programs_streams(programs, &made.lanes.stream_count, &made.lanes.event_count);
+    return made;
+}
+
+int jobs_open(struct job_programs *programs, const struct options *options,
+              const struct gpu_api *gpu, int device, struct event_loop *loop, struct error *error)
+{
+    const struct gpu_jobs_api *api = device_module_jobs();
+    const struct job_worker_options made = worker_options(programs, options, device);
+    struct job_worker *worker;
+    if (programs->count == 0)
+        return 0;
+    if (!api)
+        return error_set(error, ERR_BAD_CONFIG, "the device module %s has no lanes for jobs",
+                         gpu->name);
+    int rc = job_worker_make(api, programs, &made, &loop->completions, &worker, error);
+    if (rc)
+        return rc;
+    const struct chunk_limits limits = job_worker_limits(&made.lanes);
+    event_loop_take_jobs(loop, worker);
+    server_serve_jobs(&loop->server, programs, job_worker_replica(worker), &limits,
+                      made.lanes.lanes * made.lanes.ring);
+    loop->server.jobs.worker = worker;
+    record_on_crash(programs->list, &programs->count);
+    return 0;
+}

@@ -1,0 +1,9 @@
+/* The suites of the daemon's side of jobs, one per file. */
+#pragma once
+
+#include <check.h>
+
+Suite *chunk_suite(void);
+Suite *memory_suite(void);
+Suite *record_suite(void);
+Suite *worker_suite(void);
