@@ -51,6 +51,8 @@ enum {
     SLUICE_E_DEADLINE = 30,
     SLUICE_E_CANCELLED = 31,
     SLUICE_E_DEVICE = 40,
+    SLUICE_E_PROGRAM = 43,
+    SLUICE_E_PROGRAM_OFF = 44,
     SLUICE_E_CONNECT = 60,
     SLUICE_E_TIMEOUT = 61,
     SLUICE_E_CLOSED = 62,
@@ -192,6 +194,80 @@ typedef struct sluice_batch {
                                bytes; NULL: with requests of the same user */
 } sluice_batch;
 
+/* ---- jobs: tensors for programs ------------------------------------------------------------- */
+
+/* Element types, little-endian; a bool is a byte, 0 or 1. */
+enum {
+    SLUICE_DTYPE_BOOL = 1,
+    SLUICE_DTYPE_U8 = 2,
+    SLUICE_DTYPE_U16 = 3,
+    SLUICE_DTYPE_U32 = 4,
+    SLUICE_DTYPE_U64 = 5,
+    SLUICE_DTYPE_I8 = 6,
+    SLUICE_DTYPE_I16 = 7,
+    SLUICE_DTYPE_I32 = 8,
+    SLUICE_DTYPE_I64 = 9,
+    SLUICE_DTYPE_F16 = 10,
+    SLUICE_DTYPE_BF16 = 11,
+    SLUICE_DTYPE_F32 = 12,
+    SLUICE_DTYPE_F64 = 13
+};
+
+#define SLUICE_ARRAY_RANK_MAX 6
+#define SLUICE_ARRAYS_MAX 8     /* inputs of an item */
+#define SLUICE_ARGUMENTS_MAX 16 /* parameters of an item */
+
+typedef struct sluice_array { /* row-major, without gaps */
+    const char *name;
+    int dtype;
+    size_t rank;
+    uint64_t shape[SLUICE_ARRAY_RANK_MAX];
+    const void *data; /* not looked at where the job has an inputs_fd */
+} sluice_array;
+
+enum { SLUICE_ARGUMENT_NUMBER = 0, SLUICE_ARGUMENT_INTEGER = 1, SLUICE_ARGUMENT_BOOL = 2 };
+
+typedef struct sluice_argument { /* a parameter of the program */
+    const char *name;
+    int type;
+    int64_t integer; /* of INTEGER, within +-2^53, and of BOOL */
+    double number;   /* of NUMBER, finite */
+} sluice_argument;
+
+typedef struct sluice_job_item {
+    const sluice_array *inputs;
+    size_t input_count;
+    const sluice_argument *arguments;
+    size_t argument_count;
+} sluice_job_item;
+
+/* Fill with sluice_job_init() first. Its items are what a batch's sequences are: each gets exactly one
+ * `end`, and after the last one the job is forgotten. */
+typedef struct sluice_job {
+    size_t size; /* set by sluice_job_init */
+    const char *program;
+    const sluice_job_item *items;
+    size_t item_count;
+    int priority;         /* -8 .. 7, higher first */
+    uint64_t deadline_ms; /* 0 = none */
+    /* More bytes of inputs than this go by memory that is shared with the daemon, not through the
+     * socket. */
+    uint64_t inline_max;
+    /* -1, or memory of the caller's (a memfd) in which all inputs lie, each at a multiple of 8, in the order of items and
+     * of their arrays, to inputs_bytes in all; sealed against writing and shrinking, and without holes. */
+    int inputs_fd;
+    uint64_t inputs_bytes;
+    /* -1, or memory into which the outputs are written likewise, in the program's order; sealed against shrinking,
+     * without holes. Then `output` is not called. */
+    int outputs_fd;
+    uint64_t outputs_bytes;
+    /* A part of an output, which is counted as the program does; parts come in order. */
+    void (*output)(void *context, uint32_t item, uint32_t output, uint64_t at, const void *data,
+                   size_t bytes);
+    void (*end)(void *context, uint32_t item, const sluice_end *end);
+    void *context;
+} sluice_job;
+
 typedef struct sluice_info {
     char model[128], device[128];
     uint32_t context_max; /* tokens, prompt and output together; 0 = the model was still loading */
@@ -236,6 +312,12 @@ SLUICE_API void sluice_batch_init(sluice_batch *batch);
 /* Queues a batch. Prompts and params are copied. *ret_id (may be NULL) names it on this client.
  * -SLUICE_E_BUSY when more than 64 MiB would wait to be sent. */
 SLUICE_API int sluice_submit(sluice_client *client, const sluice_batch *batch, uint64_t *ret_id);
+/* Prepares a job without items, whose tensors go and come as is best. */
+SLUICE_API void sluice_job_init(sluice_job *job);
+/* Bytes of a tensor; 0 where its dtype is none, a dimension is 0, or it would have more than 2^53. */
+SLUICE_API uint64_t sluice_array_bytes(const sluice_array *array);
+/* Queues a job, as sluice_submit() a batch: all is copied, and *ret_id names it likewise. */
+SLUICE_API int sluice_submit_job(sluice_client *client, const sluice_job *job, uint64_t *ret_id);
 /* Cancels a batch. Its sequences end as cancelled, unless they ended before. */
 SLUICE_API int sluice_cancel(sluice_client *client, uint64_t id);
 /* Says that nothing more will be submitted, asked or cancelled. The daemon is told so once all of
@@ -256,7 +338,8 @@ enum {
     SLUICE_HEALTH = 10,
     SLUICE_MODEL = 11,
     SLUICE_DRAIN = 12,
-    SLUICE_RESUME = 13
+    SLUICE_RESUME = 13,
+    SLUICE_PROGRAMS = 19 /* head {"enable":"NAME"}: an admin's word that a program is on again */
 };
 typedef void (*sluice_answer)(void *context, const char *json, const sluice_error *error);
 SLUICE_API int sluice_ask(sluice_client *client, int what, const char *head, sluice_answer answer,
@@ -268,6 +351,8 @@ SLUICE_API int sluice_wait(sluice_client *client, int timeout_ms);
 /* Submits and waits until every sequence has ended, well or badly. What has not ended in time is
  * cancelled and gets its end, with SLUICE_E_TIMEOUT. */
 SLUICE_API int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms);
+/* The same of a job. */
+SLUICE_API int sluice_run_job(sluice_client *client, const sluice_job *job, int timeout_ms);
 /* Asks the daemon about itself and waits for its answer. As sluice_ask(); the answer is valid until
  * the next call of this function or the next two. */
 SLUICE_API int sluice_control(sluice_client *client, int what, const char *head, int timeout_ms,

@@ -43,6 +43,10 @@ static const struct option_group embed_groups[] = {{settings_input},      {setti
                                                    {settings_connection}, {0}};
 static const struct option_group stats_groups[] = {
     {settings_stats}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group job_groups[] = {
+    {settings_job}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group programs_groups[] = {
+    {settings_programs}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group json_groups[] = {{settings_json}, {settings_connection}, {0}};
 static const struct option_group bare_groups[] = {{settings_connection}, {0}};
 
@@ -84,6 +88,15 @@ const struct command commands[] = {
      "object\n"
      "per prompt: index, embedding.",
      embed_groups, run_job},
+    {"job", "PROGRAM [options]", "tensors for a program of the daemon's",
+     "Reads inputs from files of NumPy's (.npy) and writes outputs likewise. A file of lines may have\n"
+     "any number of items, which go in requests of up to 256. With --json, one object per item: index,\n"
+     "finish_reason, outputs (dtype, shape, file), queued_us, total_us.",
+     job_groups, control_job},
+    {"programs", "[options]", "which programs there are, and what they take",
+     "One that failed the device, or was on it for too long, is off, with the reason, until an admin\n"
+     "enables it.",
+     programs_groups, control_programs},
     {"stats", "[options]", "what the daemon does and how fast",
      "Counters, gauges and latencies since the daemon's start.", stats_groups, control_stats},
     {"top", "[options]", "watch the daemon at work",

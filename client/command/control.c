@@ -8,6 +8,7 @@
 
 #include "client/command/top.h"
 #include "client/command/view.h"
+#include "client/program/run.h"
 #include "client/terminal/connect.h"
 
 static const struct json_bounds bounds = {.bytes_max = 4u << 20, .depth_max = 16};
@@ -98,6 +99,30 @@ enum status control_resume(const struct command *command, const struct settings 
                            char **argv)
 {
     return ask(command, settings, argc, argv, SLUICE_RESUME, NULL, NULL);
+}
+
+enum status control_programs(const struct command *command, const struct settings *settings, int argc,
+                             char **argv)
+{
+    if (argc > 0) {
+        say("%s takes no argument but options: %s", command->name, argv[0]);
+        return STATUS_USAGE;
+    }
+    return program_list(settings);
+}
+
+enum status control_job(const struct command *command, const struct settings *settings, int argc,
+                        char **argv)
+{
+    if (argc != 1) {
+        say("%s: %s", command->name, argc ? "one program at a time" : "which program? (see sluice programs)");
+        return STATUS_USAGE;
+    }
+    if (settings->file && settings->inputs.count + settings->outputs.count + settings->parameters.count > 0) {
+        say("%s: --file says it all, without --input, --output and --parameter", command->name);
+        return STATUS_USAGE;
+    }
+    return program_job(settings, argv[0]);
 }
 
 static bool read_number(const char *text, uint64_t *ret)

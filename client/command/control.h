@@ -13,5 +13,9 @@ enum status control_cancel(const struct command *command, const struct settings 
                            char **argv);
 enum status control_drain(const struct command *command, const struct settings *settings, int argc,
                           char **argv);
+enum status control_job(const struct command *command, const struct settings *settings, int argc,
+                        char **argv);
+enum status control_programs(const struct command *command, const struct settings *settings, int argc,
+                             char **argv);
 enum status control_resume(const struct command *command, const struct settings *settings, int argc,
                            char **argv);

@@ -43,6 +43,7 @@ int connection_make(int fd, const struct connection_handler *handler, sluice_cli
         client->next_id = 1;
         list_init(&client->batches);
         list_init(&client->asks);
+        list_init(&client->parcels);
     }
     if (!client || say_hello(client)) {
         if (client)
@@ -67,10 +68,34 @@ int connection_greet(sluice_client *client, time_us until_us, struct error *erro
     return rc;
 }
 
+/* The first, sent or not. */
+static void drop_parcel(sluice_client *client)
+{
+    struct parcel *parcel = container_of(list_take(&client->parcels), struct parcel, link);
+    for (uint32_t i = 0; i < parcel->count; i++)
+        close(parcel->fds[i]);
+    free(parcel);
+}
+
+int connection_attach(sluice_client *client, const int *fds, uint32_t count)
+{
+    struct parcel *parcel = calloc(1, sizeof(*parcel));
+    assert(count > 0 && count <= CONNECTION_DESCRIPTORS_MAX);
+    if (!parcel)
+        return -ERR_NO_MEMORY;
+    parcel->at = client->sent_bytes + buffer_used(&client->out);
+    parcel->count = count;
+    memcpy(parcel->fds, fds, count * sizeof(*fds));
+    list_append(&client->parcels, &parcel->link);
+    return 0;
+}
+
 void connection_free(sluice_client *client)
 {
     assert(!client->turning);
     client->handler->closed(client);
+    while (!list_empty(&client->parcels))
+        drop_parcel(client);
     buffer_free(&client->in);
     buffer_free(&client->out);
     free(client->answer);
@@ -117,12 +142,40 @@ int connection_fail(sluice_client *client, const struct error *error)
 /* ---- bytes out ---------------------------------------------------------------------------------
  */
 
+/* What is queued, up to where the next parcel begins; with the one that begins here. */
+static ssize_t send_part(sluice_client *client)
+{
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(CONNECTION_DESCRIPTORS_MAX * sizeof(int))] = {0};
+    struct iovec part = {client->out.bytes + client->out.start, buffer_used(&client->out)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    struct list *first = client->parcels.next, *bound = first;
+    struct parcel *parcel = first == &client->parcels ? NULL : container_of(first, struct parcel, link);
+    bool now = parcel && parcel->at == client->sent_bytes;
+    if (now) {
+        struct cmsghdr *header = (struct cmsghdr *)(void *)control;
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(parcel->count * sizeof(int));
+        *header = (struct cmsghdr){.cmsg_len = CMSG_LEN(parcel->count * sizeof(int)),
+                                   .cmsg_level = SOL_SOCKET,
+                                   .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(header), parcel->fds, parcel->count * sizeof(int));
+        bound = first->next;
+    }
+    if (bound != &client->parcels) {
+        uint64_t left = container_of(bound, struct parcel, link)->at - client->sent_bytes;
+        part.iov_len = left < part.iov_len ? (size_t)left : part.iov_len;
+    }
+    ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0 && now)
+        drop_parcel(client);
+    return sent;
+}
+
 /* A daemon that takes nothing more may have said why: that is still read. */
 static void send_some(sluice_client *client)
 {
     while (buffer_used(&client->out) > 0 && !client->mute) {
-        ssize_t sent = send(client->fd, client->out.bytes + client->out.start,
-                            buffer_used(&client->out), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = send_part(client);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) {
@@ -130,6 +183,7 @@ static void send_some(sluice_client *client)
             return;
         }
         buffer_consume(&client->out, (size_t)sent, KEEP_MAX);
+        client->sent_bytes += (uint64_t)sent;
     }
     if (client->ending && !client->ended && !client->mute) {
         client->ended = true;

@@ -33,6 +33,15 @@ struct connection_handler {
     void (*closed)(sluice_client *client); /* frees what is open, without a word */
 };
 
+/* Descriptors that go with a byte of the output; owned until they are sent. */
+#define CONNECTION_DESCRIPTORS_MAX 2
+struct parcel {
+    struct list link;
+    uint64_t at; /* of all bytes ever queued, the one that they go with */
+    uint32_t count;
+    int fds[CONNECTION_DESCRIPTORS_MAX];
+};
+
 struct sluice_client {
     int fd;
     const struct connection_handler *handler;
@@ -43,6 +52,8 @@ struct sluice_client {
     bool ended;        /* and all that was queued is sent */
     struct error lost; /* code not 0: the connection is of no use any more, and why */
     struct buffer in, out;
+    uint64_t sent_bytes; /* of all ever queued */
+    struct list parcels;
     size_t in_need; /* bytes that make the first frame in `in` whole */
 
     uint64_t next_id;
@@ -70,6 +81,10 @@ void *connection_room(sluice_client *client, size_t size);
 int connection_check_room(const sluice_client *client, size_t size, struct error *error);
 /* So many bytes of it were used. They are sent now as far as the socket takes them. */
 void connection_wrote(sluice_client *client, size_t used);
+
+/* The next frame that is written takes these descriptors along, which are the connection's from then
+ * on; -ERR_NO_MEMORY: they stay the caller's. */
+int connection_attach(sluice_client *client, const int *fds, uint32_t count);
 
 /* One turn: sends, reads, calls callbacks. Negative once the connection is lost. */
 int connection_turn(sluice_client *client);

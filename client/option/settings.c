@@ -131,6 +131,25 @@ const struct option settings_chat[] = {{"system", "TEXT", OPTION_TEXT, AT(system
                                         "what the model is told before the conversation begins"},
                                        {0}};
 
+const struct option settings_job[] = {
+    {"input", "NAME=FILE", OPTION_LIST, AT(inputs), 0, 0, false,
+     "an input, a file of NumPy's (.npy); - is standard input. Of several files for one input each makes an item"},
+    {"output", "NAME=FILE", OPTION_LIST, AT(outputs), 0, 0, false,
+     "where an output goes, likewise; - is standard output"},
+    {"parameter", "NAME=VALUE", OPTION_LIST, AT(parameters), 0, 0, false,
+     "of the program, for all items: a number, true or false"},
+    TEXT_FILE("many items: one JSON object per line, {\"inputs\":{NAME:FILE},\"outputs\":{NAME:FILE},"
+              "\"parameters\":{NAME:VALUE}}; - is standard input"),
+    {"priority", "P", OPTION_WHOLE, AT(work.priority), -8, 7, false, "-8 to 7, higher goes first (0)"},
+    {"deadline-ms", "N", OPTION_WHOLE, AT(work.deadline_ms), 0, 1099511627776.0, false,
+     "give up after N milliseconds (0: never)"},
+    {0}};
+
+const struct option settings_programs[] = {
+    {"enable", "NAME", OPTION_TEXT, AT(enable), 0, 0, false,
+     "as an admin: a program that is off since it failed takes jobs again"},
+    {0}};
+
 void settings_init(struct settings *settings)
 {
     *settings = (struct settings){

@@ -40,6 +40,8 @@ struct settings {
     const char *json_schema, *regex, *grammar; /* generate: what its results must be */
     struct option_list choice;
     int json_object;
+    struct option_list inputs, outputs, parameters; /* job */
+    const char *enable;                             /* programs */
     struct bench_options bench;
 };
 
@@ -55,6 +57,8 @@ extern const struct option settings_tokenize[];
 extern const struct option settings_detokenize[];
 extern const struct option settings_chat[];
 extern const struct option settings_embed[];
+extern const struct option settings_job[];
+extern const struct option settings_programs[];
 
 void settings_init(struct settings *settings);
 

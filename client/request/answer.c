@@ -7,7 +7,7 @@
 #include "client/net/connection.h"
 #include "client/net/failure.h"
 #include "client/request/batch.h"
-#include "protocol/message.h"
+#include "protocol/message_job.h"
 
 static_assert(sizeof(sluice_top) == sizeof(struct message_top), "used where it was received");
 static_assert(offsetof(sluice_top, logprob) == offsetof(struct message_top, logprob), "");
@@ -77,6 +77,24 @@ static int take_result(struct batch *batch, const struct frame *frame, struct er
     for (uint32_t i = 0; i < result.count && batch->callbacks.embedding; i++)
         batch->callbacks.embedding(batch->context, result.sequence, (size_t)result.first + i,
                                    result.rows + (size_t)i * result.width, result.width);
+    return 0;
+}
+
+static int take_tensors(struct batch *batch, const struct frame *frame, struct error *error)
+{
+    struct message_tensors tensors;
+    int rc = message_decode_tensors(frame, &tensors, error);
+    if (!rc)
+        rc = check_open(batch, tensors.sequence, error);
+    if (rc)
+        return rc;
+    if (batch->job != BATCH_PROGRAM)
+        return other_job(error);
+    if (tensors.output >= MESSAGE_TENSORS_MAX)
+        return error_set(error, ERR_BAD_FRAME, "tensors: there is no output %u", tensors.output);
+    if (batch->output)
+        batch->output(batch->context, tensors.sequence, tensors.output, tensors.at, tensors.data,
+                      (size_t)tensors.bytes);
     return 0;
 }
 
@@ -165,6 +183,8 @@ int answer_take(sluice_client *client, const struct frame *frame, struct error *
         return take_tokens(batch, frame, error);
     case FRAME_RESULT:
         return take_result(batch, frame, error);
+    case FRAME_TENSORS:
+        return take_tensors(batch, frame, error);
     case FRAME_DONE:
         return take_done(client, batch, frame, error);
     case FRAME_ERROR:

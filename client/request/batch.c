@@ -101,4 +101,5 @@ void batch_abandon(sluice_client *client, struct batch *batch, const struct erro
         if (batch_is_open(batch, i) && batch->callbacks.end)
             batch->callbacks.end(batch->context, i, &end);
     batch->callbacks = (sluice_callbacks){0};
+    batch->output = NULL;
 }

@@ -11,6 +11,8 @@
 #include "protocol/base/error.h"
 #include "protocol/base/list.h"
 
+#define BATCH_PROGRAM 3 /* batch.job of a sluice_job */
+
 struct batch {
     struct list link;          /* client.batches */
     struct batch *bucket_next; /* client.buckets */
@@ -19,7 +21,9 @@ struct batch {
     uint32_t count, unended;
     int job;
     bool abandoned;
-    sluice_callbacks callbacks; /* all null once abandoned */
+    sluice_callbacks callbacks; /* all null once abandoned, and `output` too */
+    void (*output)(void *context, uint32_t item, uint32_t output, uint64_t at, const void *data,
+                   size_t bytes); /* of a job */
     void *context;
     unsigned char ended[]; /* a bit per sequence */
 };

@@ -27,15 +27,12 @@ static void give_up(sluice_client *client, struct batch *batch, const struct err
     client->turning = false;
 }
 
-int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms)
+/* What was submitted under this id, until its last end. */
+static int await(sluice_client *client, uint64_t id, time_us until_us, int timeout_ms)
 {
     struct error error;
     struct batch *open = NULL;
-    uint64_t id;
-    time_us until_us = connection_until(timeout_ms);
-    int rc = connection_check_blocking(client);
-    if (!rc)
-        rc = sluice_submit(client, batch, &id);
+    int rc = 0;
     while (!rc && (open = batch_find(client, id)))
         rc = connection_wait(client, until_us);
     if (rc != 1)
@@ -43,6 +40,26 @@ int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms)
     error_set(&error, ERR_TIMEOUT, "not finished within %d ms", timeout_ms);
     give_up(client, open, &error);
     return connection_fail(client, &error);
+}
+
+int sluice_run(sluice_client *client, const sluice_batch *batch, int timeout_ms)
+{
+    uint64_t id;
+    time_us until_us = connection_until(timeout_ms);
+    int rc = connection_check_blocking(client);
+    if (!rc)
+        rc = sluice_submit(client, batch, &id);
+    return rc ? rc : await(client, id, until_us, timeout_ms);
+}
+
+int sluice_run_job(sluice_client *client, const sluice_job *job, int timeout_ms)
+{
+    uint64_t id;
+    time_us until_us = connection_until(timeout_ms);
+    int rc = connection_check_blocking(client);
+    if (!rc)
+        rc = sluice_submit_job(client, job, &id);
+    return rc ? rc : await(client, id, until_us, timeout_ms);
 }
 
 /* ---- control -----------------------------------------------------------------------------------

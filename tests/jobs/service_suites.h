@@ -1,0 +1,7 @@
+/* The suites of jobs that run against a daemon as a process, one per file. */
+#pragma once
+
+#include <check.h>
+
+Suite *flood_suite(void);
+Suite *service_suite(void);
