@@ -30,14 +30,14 @@ static void put_reasoning(struct json_writer *writer, const struct exchange *exc
 
 /* One event of a stream: of a piece, which may have several, the first has what belongs to its
  * tokens. */
-struct chunk {
+struct chat_chunk {
     struct exchange *exchange;
     struct piece piece;
     const struct answer_event *event; /* NULL: nothing was said */
     bool first;
 };
 
-static void put_call_delta(struct json_writer *writer, const struct chunk *chunk)
+static void put_call_delta(struct json_writer *writer, const struct chat_chunk *chunk)
 {
     const struct answer_event *event = chunk->event;
     bool begins = event->part == ANSWER_CALL;
@@ -59,7 +59,7 @@ static void put_call_delta(struct json_writer *writer, const struct chunk *chunk
     json_close(writer, ']');
 }
 
-static void put_delta(struct json_writer *writer, const struct chunk *chunk)
+static void put_delta(struct json_writer *writer, const struct chat_chunk *chunk)
 {
     const struct answer_event *event = chunk->event;
     bool content = event && event->part == ANSWER_CONTENT;
@@ -78,7 +78,7 @@ static void put_delta(struct json_writer *writer, const struct chunk *chunk)
 
 static void put_chunk(struct json_writer *writer, const void *context)
 {
-    const struct chunk *chunk = context;
+    const struct chat_chunk *chunk = context;
     const struct exchange *exchange = chunk->exchange;
     put_start(writer, exchange, true);
     if (chunk->first && chunk->piece.begin)
@@ -105,7 +105,7 @@ static void put_chunk(struct json_writer *writer, const void *context)
 
 static void tell_event(void *context, const struct answer_event *event)
 {
-    struct chunk *chunk = context;
+    struct chat_chunk *chunk = context;
     chunk->event = event;
     out_event(&chunk->exchange->out, put_chunk, chunk);
     chunk->first = false;
@@ -114,7 +114,7 @@ static void tell_event(void *context, const struct answer_event *event)
 /* What has no parts is told with its end; else the end is an event of its own, as OpenAI's is. */
 static void tell(struct exchange *exchange, const struct piece *piece)
 {
-    struct chunk chunk = {.exchange = exchange, .piece = *piece, .first = true};
+    struct chat_chunk chunk = {.exchange = exchange, .piece = *piece, .first = true};
     const struct answer_event text = {
         .part = ANSWER_CONTENT, .text = piece->text, .length = piece->length};
     if (!answer_reads(exchange)) {
