@@ -154,10 +154,11 @@ static int check_dtype(const char *file, const struct safetensors_tensor *tensor
             *ret = dtype;
             return 0;
         }
-    if (dtypes == 1u << MODEL_E4M3)
-        return error_set(error, ERR_BAD_MODEL,
-                         "%s: tensor %s: dtype: %s is not F8_E4M3, as quantization_config makes it",
-                         file, tensor->name, tensor->dtype);
+    for (enum model_dtype dtype = MODEL_E4M3; dtype < MODEL_DTYPES; dtype++)
+        if (dtypes == 1u << dtype)
+            return error_set(error, ERR_BAD_MODEL,
+                             "%s: tensor %s: dtype: %s is not %s, as quantization_config makes it",
+                             file, tensor->name, tensor->dtype, model_dtype_name(dtype));
     return error_set(error, ERR_BAD_MODEL,
                      "%s: tensor %s: dtype: %s is not supported (BF16, F16 and F32 are)", file,
                      tensor->name, tensor->dtype);
@@ -218,8 +219,11 @@ static int place(struct checkpoint *checkpoint, const struct checkpoint_wanted *
         return error_set(error, ERR_BAD_MODEL, "%s: tensor %s: missing",
                          checkpoint->weight_map ? INDEX_NAME : SINGLE_NAME, wanted->name);
     const char *shard = checkpoint->shards[file].name;
-    struct checkpoint_tensor placed = {
-        .shape = wanted->shape, .bytes = tensor->bytes, .file = file, .offset = tensor->offset};
+    struct checkpoint_tensor placed = {.words = wanted->words,
+                                       .shape = wanted->shape,
+                                       .bytes = tensor->bytes,
+                                       .file = file,
+                                       .offset = tensor->offset};
     uint32_t dtypes = wanted->dtypes ? wanted->dtypes : MODEL_NUMBERS;
     int rc = check_dtype(shard, tensor, dtypes, &placed.dtype, error);
     if (rc == 0)

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "gpu/checkpoint/model_dtype.h"
+#include "gpu/checkpoint/words.h"
 #include "protocol/base/error.h"
 
 #define CHECKPOINT_FILES_MAX 512
@@ -31,6 +32,7 @@ struct checkpoint_shape {
 
 struct checkpoint_wanted {
     const char *name;
+    struct words words; /* how elements lie in it, for checkpoint_words */
     struct checkpoint_shape shape;
     uint32_t dtypes; /* a bit of each that it may have; 0: MODEL_NUMBERS */
     bool squeezed;   /* sizes of 1 do not count: [], [1] and [1, 1] are one shape */
@@ -38,6 +40,7 @@ struct checkpoint_wanted {
 
 struct checkpoint_tensor {
     enum model_dtype dtype;
+    struct words words;
     struct checkpoint_shape shape;
     uint64_t bytes;
     uint32_t file;   /* index of the shard */

@@ -56,8 +56,14 @@ enum tensor_elements {
     TENSOR_U4, /* whole numbers of 4 and of 8 bits from 0, less a zero */
     TENSOR_U8,
     TENSOR_SCALES,
-    TENSOR_ZEROS,
+    TENSOR_ZEROS_U4,
+    TENSOR_ZEROS_U8,
+    TENSOR_GROUPS, /* of each column, which group of scales is its */
+    TENSOR_SIZES,  /* rows and columns once more */
 };
+
+/* How whole numbers and their scales lie in a checkpoint. */
+enum list_packing { PACKING_NONE, PACKING_GPTQ, PACKING_AWQ, PACKING_COMPRESSED };
 
 /* How a matrix is quantized, and what is done with the input of its product. */
 enum scheme_input { INPUT_AS_IT_IS, INPUT_BY_TOKEN, INPUT_BY_GROUP, INPUT_BY_TENSOR };
@@ -70,6 +76,12 @@ struct list_scheme {
     const char *scale;             /* "weight_scale", static */
     const char *zeros;             /* likewise, as many as scales; NULL: all are `zero` */
     uint8_t zero;
+    bool zeros_less_one; /* in the checkpoint */
+    enum list_packing packing;
+    const char *weight; /* "qweight", static; NULL: "weight" */
+    const char *groups; /* likewise; NULL: columns are in groups as they stand */
+    bool grouped;       /* it must be there; else it may be left out */
+    const char *sizes;  /* likewise; NULL: none */
 };
 
 static inline bool elements_are_whole(enum tensor_elements elements)
@@ -80,6 +92,7 @@ static inline bool elements_are_whole(enum tensor_elements elements)
 /* A tensor of a checkpoint, whole. */
 struct list_tensor {
     enum tensor_elements elements;
+    enum list_packing packing;
     char name[LIST_NAME_MAX];
     uint32_t rank, rows, columns; /* columns: 1 where the rank is 1 */
     uint32_t number;              /* of its synthetic values */
@@ -98,7 +111,7 @@ struct list_part {
     uint16_t tensor;
     uint32_t row, rows;
     struct head_order order;
-    uint16_t scale, zeros, input_scale; /* tensors, where the weight's scheme has such */
+    uint16_t scale, zeros, groups, sizes, input_scale; /* tensors, where the scheme has such */
 };
 
 /* Parts that stand below one another in one matrix, or behind one another in a vector. */
@@ -112,6 +125,7 @@ struct list_weight {
     float mean, deviation; /* of synthetic values */
     struct list_scheme scheme;
     float input_scale; /* INPUT_BY_TENSOR */
+    bool ordered;      /* columns are not in groups as they stand */
 };
 
 /* Elements of a value, as the rank that runs it has them. */

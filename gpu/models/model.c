@@ -19,6 +19,55 @@ int model_list(const struct model_config *config, uint32_t ranks, struct op_list
     return build_end(&b, ret, error);
 }
 
+static struct words packing_of(const struct list_tensor *tensor)
+{
+    bool zeros = tensor->elements == TENSOR_ZEROS_U4 || tensor->elements == TENSOR_ZEROS_U8;
+    bool four = tensor->elements == TENSOR_ZEROS_U4 || tensor->elements == TENSOR_U4;
+    if (!zeros && !elements_are_whole(tensor->elements))
+        return (struct words){.bits = 0};
+    return (struct words){.bits = four ? 4 : 8,
+                          .transposed = tensor->packing != PACKING_COMPRESSED,
+                          .along_rows = zeros || tensor->packing == PACKING_AWQ,
+                          .interleaved = tensor->packing == PACKING_AWQ};
+}
+
+static uint32_t dtypes_of(enum tensor_elements elements)
+{
+    switch (elements) {
+    case TENSOR_E4M3:
+        return 1u << MODEL_E4M3;
+    case TENSOR_U4:
+    case TENSOR_U8:
+    case TENSOR_ZEROS_U4:
+    case TENSOR_ZEROS_U8:
+    case TENSOR_GROUPS:
+        return 1u << MODEL_I32;
+    case TENSOR_SIZES:
+        return 1u << MODEL_I64;
+    case TENSOR_NUMBERS:
+    case TENSOR_SCALES:
+        break;
+    }
+    return MODEL_NUMBERS;
+}
+
+static struct checkpoint_wanted wanted_of(const struct list_tensor *tensor)
+{
+    struct checkpoint_wanted wanted = {
+        .name = tensor->name,
+        .words = packing_of(tensor),
+        .shape = {.rank = tensor->rank, .rows = tensor->rows, .columns = tensor->columns},
+        .dtypes = dtypes_of(tensor->elements),
+        .squeezed = tensor->elements == TENSOR_SCALES};
+    bool turned = tensor->packing == PACKING_GPTQ || tensor->packing == PACKING_AWQ;
+    if (wanted.words.bits)
+        words_count(wanted.words, tensor->rows, tensor->columns, &wanted.shape.rows,
+                    &wanted.shape.columns);
+    else if (tensor->elements == TENSOR_SCALES && turned)
+        wanted.shape = (struct checkpoint_shape){2, tensor->columns, tensor->rows};
+    return wanted;
+}
+
 /* Every tensor of the list is in the checkpoint, as the config makes it. */
 static int match(struct model *model, struct error *error)
 {
@@ -27,17 +76,24 @@ static int match(struct model *model, struct error *error)
     if (!wanted)
         return error_set(error, ERR_NO_MEMORY, "no memory for a list of %u tensors",
                          list->tensor_count);
-    for (uint32_t i = 0; i < list->tensor_count; i++) {
-        const struct list_tensor *tensor = &list->tensors[i];
-        wanted[i] = (struct checkpoint_wanted){
-            .name = tensor->name,
-            .shape = {.rank = tensor->rank, .rows = tensor->rows, .columns = tensor->columns},
-            .dtypes = tensor->elements == TENSOR_E4M3 ? 1u << MODEL_E4M3 : MODEL_NUMBERS,
-            .squeezed = tensor->elements == TENSOR_SCALES};
-    }
+    for (uint32_t i = 0; i < list->tensor_count; i++)
+        wanted[i] = wanted_of(&list->tensors[i]);
     int status = checkpoint_match(model->checkpoint, wanted, list->tensor_count, error);
     free(wanted);
-    return status ? status : quantization_inputs(model->checkpoint, &model->list, error);
+    return status ? status : quantization_values(model->checkpoint, &model->list, error);
+}
+
+/* In whatever form. */
+static bool has_head(const struct model *model)
+{
+    static const char *const endings[] = {"weight", "qweight", "weight_packed"};
+    char name[LIST_NAME_MAX];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(name, sizeof name, "%s.%s", model->config.names->head, endings[i]);
+        if (checkpoint_has(model->checkpoint, name))
+            return true;
+    }
+    return false;
 }
 
 /* The way of names in which the checkpoint has its embedding, and whether it has a head; true: the
@@ -56,8 +112,7 @@ static bool names_find(struct model *model)
         config->names = names;
         break;
     }
-    snprintf(name, sizeof name, "%s.weight", config->names->head);
-    if (config->tied || checkpoint_has(model->checkpoint, name))
+    if (config->tied || has_head(model))
         return changed;
     return config->tied = true;
 }
@@ -100,7 +155,7 @@ int model_load(const char *name, uint32_t ranks, uint32_t context_max, struct mo
             status = quantization_apply(&model.config.quantization, model.config.names->head, NULL,
                                         &model.list, error);
         if (!status)
-            status = quantization_inputs(NULL, &model.list, error);
+            status = quantization_values(NULL, &model.list, error);
     }
     if (status) {
         model_drop(&model);

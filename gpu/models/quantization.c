@@ -4,15 +4,16 @@
 #include <string.h>
 
 #include "gpu/models/name_pattern.h"
+#include "gpu/models/quantization_keys.h"
 
 #define BLOCK 128 /* rows and columns of a block, columns of a group of inputs */
 #define PATH_MAX_SHOWN 160
-#define HELD "quantization_config"
+#define HELD QUANTIZATION_KEY
 
 /* ---- names ---- */
 
-static int name_add(const struct fields *fields, const char *key, const json *value, uint32_t group,
-                    struct quantization *to)
+int quantization_name(const struct fields *fields, const char *key, const json *value,
+                      uint32_t group, struct quantization *to)
 {
     const char *name = json_string(value);
     size_t length = strlen(name);
@@ -35,15 +36,15 @@ static int name_add(const struct fields *fields, const char *key, const json *va
     return 0;
 }
 
-static int names_read(const struct fields *fields, const char *key, uint32_t group,
-                      struct quantization *to)
+int quantization_names(const struct fields *fields, const char *key, uint32_t group,
+                       struct quantization *to)
 {
     const json *list = field_get(fields, key);
     int rc = 0;
     if (list && !json_is_array(list))
         return field_refuse(fields, key, list, "a list of names");
     for (const json *value = json_child(list); !rc && value; value = json_next(value))
-        rc = name_add(fields, key, value, group, to);
+        rc = quantization_name(fields, key, value, group, to);
     return rc;
 }
 
@@ -63,6 +64,8 @@ static bool name_means(const struct quantization *quantization, const char *name
 {
     if (quantization->rule == NAMES_SEQUENCE)
         return is_sequence_of(name, module);
+    if (quantization->rule == NAMES_INSIDE)
+        return strstr(module, name) != NULL;
     if (!strncmp(name, "re:", 3))
         return name_pattern_match(name + 3, module) > 0;
     return !strcmp(name, module);
@@ -98,27 +101,26 @@ const struct list_scheme *quantization_scheme(const struct quantization *quantiz
 
 /* ---- values ---- */
 
-/* Whether a key is absent, null, false, or an object or list of nothing. */
-static bool says_nothing(const json *value)
+bool quantization_unsaid(const json *value)
 {
     return !value || json_is_null(value) || (json_is_bool(value) && !json_bool(value)) ||
            ((json_is_array(value) || json_is_object(value)) && !json_count(value));
 }
 
 /* What is said and not known would change what is computed. */
-static int known_alone(const struct fields *fields, const char *const *keys)
+int quantization_known(const struct fields *fields, const char *const *keys)
 {
     for (const json *value = json_child(fields->object); value; value = json_next(value)) {
         size_t i = 0;
         while (keys[i] && strcmp(keys[i], json_key(value)) != 0)
             i++;
-        if (!keys[i] && !says_nothing(value))
+        if (!keys[i] && !quantization_unsaid(value))
             return field_refuse(fields, json_key(value), value, "supported");
     }
     return 0;
 }
 
-static int word_require(const struct fields *fields, const char *key, const char *word)
+int quantization_word(const struct fields *fields, const char *key, const char *word)
 {
     const char *said = word;
     int rc = field_string(fields, key, &said);
@@ -159,9 +161,9 @@ static int fp8_read(const struct fields *fields, struct quantization *to)
     to->groups = 1;
     to->all = true;
     to->rule = NAMES_SEQUENCE;
-    int rc = known_alone(fields, known);
+    int rc = quantization_known(fields, known);
     if (rc == 0)
-        rc = word_require(fields, "fmt", "e4m3");
+        rc = quantization_word(fields, "fmt", "e4m3");
     if (rc == 0)
         rc = field_string(fields, "activation_scheme", &inputs);
     if (rc == 0 && blocks)
@@ -181,8 +183,8 @@ static int fp8_read(const struct fields *fields, struct quantization *to)
                                        .input = INPUT_BY_GROUP,
                                        .group = BLOCK,
                                        .scale = "weight_scale_inv"};
-    rc = names_read(fields, "ignored_layers", QUANTIZATION_IGNORED, to);
-    return rc ? rc : names_read(fields, "modules_to_not_convert", QUANTIZATION_IGNORED, to);
+    rc = quantization_names(fields, "ignored_layers", QUANTIZATION_IGNORED, to);
+    return rc ? rc : quantization_names(fields, "modules_to_not_convert", QUANTIZATION_IGNORED, to);
 }
 
 /* ---- compressed-tensors ---- */
@@ -202,7 +204,7 @@ static int e4m3_require(const struct fields *fields)
         "block_structure", "observer", "observer_kwargs", "scale_dtype", "zp_dtype", NULL};
     int64_t bits = 0;
     bool symmetric = true;
-    int rc = known_alone(fields, known);
+    int rc = quantization_known(fields, known);
     if (rc == 0)
         rc = field_require(fields, "num_bits");
     if (rc == 0)
@@ -212,7 +214,7 @@ static int e4m3_require(const struct fields *fields)
     if (rc == 0)
         rc = field_require(fields, "type");
     if (rc == 0)
-        rc = word_require(fields, "type", "float");
+        rc = quantization_word(fields, "type", "float");
     if (rc == 0)
         rc = field_flag(fields, "symmetric", &symmetric);
     if (rc == 0 && !symmetric)
@@ -220,7 +222,7 @@ static int e4m3_require(const struct fields *fields)
     return rc;
 }
 
-static int weights_read(const struct fields *group, struct list_scheme *ret)
+static int weights_read(const struct fields *group, bool whole, struct list_scheme *ret)
 {
     char path[PATH_MAX_SHOWN];
     struct fields fields = fields_of(group, "weights", path);
@@ -229,6 +231,8 @@ static int weights_read(const struct fields *group, struct list_scheme *ret)
     if (!json_is_object(fields.object))
         return fields.object ? field_refuse(group, "weights", fields.object, "an object")
                              : field_require(group, "weights");
+    if (whole)
+        return quantization_whole(&fields, ret);
     int rc = e4m3_require(&fields);
     if (rc == 0)
         rc = field_string(&fields, "strategy", &strategy);
@@ -258,10 +262,13 @@ static int inputs_read(const struct fields *group, struct list_scheme *scheme)
     const char *strategy = "tensor";
     bool dynamic = false;
     uint32_t size = 0;
-    if (!fields.object)
+    if (!fields.object || json_is_null(fields.object))
         return 0;
     if (!json_is_object(fields.object))
         return field_refuse(group, "input_activations", fields.object, "an object");
+    if (elements_are_whole(scheme->elements))
+        return field_refuse(group, "input_activations", fields.object,
+                            "supported with weights in whole numbers");
     int rc = e4m3_require(&fields);
     if (rc == 0)
         rc = field_string(&fields, "strategy", &strategy);
@@ -285,7 +292,23 @@ static int inputs_read(const struct fields *group, struct list_scheme *scheme)
     return 0;
 }
 
-static int group_read(const struct fields *groups, const json *object, struct quantization *to)
+/* Of a group, else of all of them. */
+static int format_read(const struct fields *group, const char *format, bool *ret_whole)
+{
+    int rc = 0;
+    if (!quantization_unsaid(field_get(group, "format")))
+        rc = field_string(group, "format", &format);
+    *ret_whole = !strcmp(format, "pack-quantized");
+    if (rc || *ret_whole || !strcmp(format, "float-quantized"))
+        return rc;
+    return field_get(group, "format")
+               ? field_refuse(group, "format", field_get(group, "format"),
+                              "supported (float-quantized and pack-quantized are)")
+               : field_require(group, "format");
+}
+
+static int group_read(const struct fields *groups, const json *object, const char *format,
+                      struct quantization *to)
 {
     static const char *const known[] = {"targets", "weights", "input_activations", "format", NULL};
     char path[PATH_MAX_SHOWN];
@@ -298,17 +321,18 @@ static int group_read(const struct fields *groups, const json *object, struct qu
                            QUANTIZATION_GROUPS_MAX + 1, "%s: %s: more than %u groups", fields.file,
                            groups->parent, QUANTIZATION_GROUPS_MAX);
     struct list_scheme *scheme = &to->schemes[to->groups];
-    int rc = known_alone(&fields, known);
+    bool whole = false;
+    int rc = quantization_known(&fields, known);
     if (rc == 0)
-        rc = word_require(&fields, "format", "float-quantized");
+        rc = format_read(&fields, format, &whole);
     if (rc == 0)
-        rc = weights_read(&fields, scheme);
+        rc = weights_read(&fields, whole, scheme);
     if (rc == 0)
         rc = inputs_read(&fields, scheme);
     if (rc == 0)
         rc = field_require(&fields, "targets");
     if (rc == 0)
-        rc = names_read(&fields, "targets", to->groups, to);
+        rc = quantization_names(&fields, "targets", to->groups, to);
     to->groups++;
     return rc;
 }
@@ -327,21 +351,25 @@ static int compressed_read(const struct fields *fields, struct quantization *to)
                                         NULL};
     struct fields groups = {field_get(fields, "config_groups"), fields->file, HELD ".config_groups",
                             fields->error};
+    const char *format = "";
     to->rule = NAMES_WHOLE;
-    to->head = true;
-    int rc = known_alone(fields, known);
+    int rc = quantization_known(fields, known);
     if (rc == 0)
         rc = field_require(fields, "format");
     if (rc == 0)
-        rc = word_require(fields, "format", "float-quantized");
+        rc = field_string(fields, "format", &format);
+    if (rc == 0 && strcmp(format, "float-quantized") != 0 &&
+        strcmp(format, "pack-quantized") != 0 && strcmp(format, "mixed-precision") != 0)
+        rc = field_refuse(fields, "format", field_get(fields, "format"),
+                          "supported (float-quantized, pack-quantized and mixed-precision are)");
     if (rc == 0)
-        rc = word_require(fields, "quantization_status", "compressed");
+        rc = quantization_word(fields, "quantization_status", "compressed");
     if (rc == 0 && !json_is_object(groups.object))
         return groups.object ? field_refuse(fields, "config_groups", groups.object, "an object")
                              : field_require(fields, "config_groups");
     for (const json *group = json_child(groups.object); !rc && group; group = json_next(group))
-        rc = group_read(&groups, group, to);
-    return rc ? rc : names_read(fields, "ignore", QUANTIZATION_IGNORED, to);
+        rc = group_read(&groups, group, format, to);
+    return rc ? rc : quantization_names(fields, "ignore", QUANTIZATION_IGNORED, to);
 }
 
 int quantization_read(const struct fields *config, struct quantization *ret)
@@ -349,7 +377,10 @@ int quantization_read(const struct fields *config, struct quantization *ret)
     static const struct {
         const char *method;
         int (*read)(const struct fields *fields, struct quantization *to);
-    } methods[] = {{"fp8", fp8_read}, {"compressed-tensors", compressed_read}};
+    } methods[] = {{"fp8", fp8_read},
+                   {"compressed-tensors", compressed_read},
+                   {"gptq", quantization_gptq},
+                   {"awq", quantization_awq}};
     struct fields fields = {field_get(config, HELD), config->file, HELD, config->error};
     if (!fields.object)
         return 0;
@@ -362,5 +393,5 @@ int quantization_read(const struct fields *config, struct quantization *ret)
             return methods[i].read(&fields, ret);
     return rc ? rc
               : field_refuse(&fields, "quant_method", method,
-                             "supported (fp8 and compressed-tensors are)");
+                             "supported (fp8, compressed-tensors, gptq and awq are)");
 }

@@ -1,9 +1,10 @@
 /* What quantization_config of config.json says: which schemes there are, and which modules are of
  * which. What is not computed as it is meant is refused by name.
  *
- * Read: "fp8" (a scale for a tensor, or for blocks of 128 x 128) and "compressed-tensors" of format
+ * Read: "fp8" (a scale for a tensor, or for blocks of 128 x 128), "compressed-tensors" of formats
  * "float-quantized" (a scale for a tensor, a row or a block; inputs as they are, by token, by group
- * or by a scale of the checkpoint).
+ * or by a scale of the checkpoint) and "pack-quantized", "gptq" and "awq" (whole numbers of 4 and 8
+ * bits, a scale for a row or for groups of its columns).
  *
  * A plain value: copy it. The file is untrusted; the memory is fixed. Any thread.
  */
@@ -24,6 +25,7 @@
 enum names_rule {
     NAMES_WHOLE,    /* as compressed-tensors: the name, a pattern from its start on, or a class */
     NAMES_SEQUENCE, /* as transformers' fp8: parts of the name, at its begin or at its end */
+    NAMES_INSIDE,   /* as awq: letters anywhere in the name */
 };
 
 struct quantization {
@@ -31,7 +33,7 @@ struct quantization {
     struct list_scheme schemes[QUANTIZATION_GROUPS_MAX];
     enum names_rule rule;
     bool all;                   /* what no name means is of the first group */
-    bool head;                  /* the output matrix is quantized, too, unless it is ignored */
+    bool head;                  /* the output matrix is of the first group; NAMES_WHOLE: as named */
     uint32_t text_bytes, cases; /* used of the following */
     char text[QUANTIZATION_TEXT_MAX]; /* for each name: its group, and the name up to its NUL */
 };
@@ -52,7 +54,8 @@ const struct list_scheme *quantization_scheme(const struct quantization *quantiz
 int quantization_apply(const struct quantization *quantization, const char *head,
                        const struct checkpoint *checkpoint, struct op_list *list,
                        struct error *error);
-/* Once the checkpoint, if there is one, is matched: scales of inputs. ERR_BAD_MODEL where one is no positive number,
- * or they differ within a matrix. */
-int quantization_inputs(const struct checkpoint *checkpoint, struct op_list *list,
+/* Once the checkpoint, if there is one, is matched: scales of inputs, and whether columns are in
+ * groups of another order. ERR_BAD_MODEL where a scale is no positive number, a group does not
+ * exist, a size is another, or parts of a matrix do not agree. */
+int quantization_values(const struct checkpoint *checkpoint, struct op_list *list,
                         struct error *error);

@@ -1,17 +1,15 @@
 /* From what the config says to the list: which tensors there are, and what they have. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "gpu/checkpoint/number.h"
 #include "gpu/models/quantization.h"
 
 #define ENDING ".weight"
-#define SYNTHETIC_INPUT (16.0f / 448) /* what comes out of a norm of random numbers is below 16 */
 
 struct quantize {
     const struct quantization *quantization;
     const char *head;
+    const struct checkpoint *checkpoint; /* NULL: a synthetic model */
     struct op_list *list;
     struct error *error;
 };
@@ -28,19 +26,20 @@ static bool module_of(const char *tensor, char module[LIST_NAME_MAX])
 
 static const struct list_scheme *scheme_of(const struct quantize *q, uint16_t tensor)
 {
+    const struct quantization *quantization = q->quantization;
     char module[LIST_NAME_MAX];
-    if (!module_of(q->list->tensors[tensor].name, module) ||
-        (!q->quantization->head && !strcmp(module, q->head)))
+    if (!module_of(q->list->tensors[tensor].name, module))
         return NULL;
-    return quantization_scheme(q->quantization, module);
+    if (!strcmp(module, q->head) && quantization->rule != NAMES_WHOLE) /* a key of its own */
+        return quantization->head ? &quantization->schemes[0] : NULL;
+    return quantization_scheme(quantization, module);
 }
 
-static int tensor_add(const struct quantize *q, uint16_t of, const char *ending,
+/* One more tensor of the module. */
+static int tensor_add(const struct quantize *q, const char *module, const char *ending,
                       const struct list_tensor *like, uint16_t *ret)
 {
     struct list_tensor tensor = *like;
-    char module[LIST_NAME_MAX];
-    (void)module_of(q->list->tensors[of].name, module);
     if (snprintf(tensor.name, sizeof tensor.name, "%s.%s", module, ending) >=
         (int)sizeof tensor.name)
         return error_set(q->error, ERR_BAD_MODEL, "tensor %s: its name is too long", module);
@@ -52,24 +51,82 @@ static uint32_t scales_of(uint32_t size, uint32_t each)
     return each ? (size + each - 1) / each : 1;
 }
 
-static int scales_add(const struct quantize *q, const struct list_scheme *scheme,
-                      struct list_part *part)
+/* Which column is of which group: where it must be there, and where it is. */
+static int groups_add(const struct quantize *q, const struct list_scheme *scheme,
+                      const char *module, uint32_t columns, struct list_part *part)
 {
-    struct list_tensor *tensor = &q->list->tensors[part->tensor];
+    struct list_tensor groups = {.elements = TENSOR_GROUPS, .rank = 1, .rows = columns};
+    char name[2 * LIST_NAME_MAX];
+    groups.columns = 1;
+    part->groups = LIST_NONE;
+    if (!scheme->groups || !q->checkpoint)
+        return 0;
+    snprintf(name, sizeof name, "%s.%s", module, scheme->groups);
+    if (!scheme->grouped && !checkpoint_has(q->checkpoint, name))
+        return 0;
+    return tensor_add(q, module, scheme->groups, &groups, &part->groups);
+}
+
+/* Words are whole where the checkpoint's tools have no others. */
+static int words_check(const struct quantize *q, const struct list_scheme *scheme,
+                       const struct list_tensor *tensor)
+{
+    uint32_t each = scheme->elements == TENSOR_U4 ? 8 : 4;
+    bool columns = scheme->packing == PACKING_GPTQ && tensor->columns % each;
+    bool rows = scheme->packing != PACKING_COMPRESSED && tensor->rows % each;
+    if (scheme->packing == PACKING_NONE || (!columns && !rows))
+        return 0;
+    return error_set(q->error, ERR_BAD_MODEL,
+                     "tensor %s: its %u %s are no whole words of %u, as quantization_config makes "
+                     "them",
+                     tensor->name, columns ? tensor->columns : tensor->rows,
+                     columns ? "columns" : "rows", each);
+}
+
+static int tensors_add(const struct quantize *q, const struct list_scheme *scheme,
+                       const char *module, struct list_part *part)
+{
+    const struct list_tensor tensor = q->list->tensors[part->tensor];
     struct list_tensor scales = {.elements = TENSOR_SCALES,
+                                 .packing = scheme->packing,
                                  .rank = 2,
-                                 .rows = scales_of(tensor->rows, scheme->rows),
-                                 .columns = scales_of(tensor->columns, scheme->columns),
-                                 .number = tensor->number};
-    struct list_tensor zeros = scales, one = {TENSOR_SCALES, "", 2, 1, 1, 0};
-    zeros.elements = TENSOR_ZEROS;
-    tensor->elements = scheme->elements;
-    int rc = tensor_add(q, part->tensor, scheme->scale, &scales, &part->scale);
+                                 .rows = scales_of(tensor.rows, scheme->rows),
+                                 .columns = scales_of(tensor.columns, scheme->columns),
+                                 .number = tensor.number};
+    struct list_tensor zeros = scales, one = {.elements = TENSOR_SCALES, .rank = 2};
+    struct list_tensor sizes = {.elements = TENSOR_SIZES, .rank = 1, .rows = 2, .columns = 1};
+    zeros.elements = scheme->elements == TENSOR_U4 ? TENSOR_ZEROS_U4 : TENSOR_ZEROS_U8;
+    one.rows = one.columns = 1;
+    int rc = words_check(q, scheme, &tensor);
+    if (rc == 0)
+        rc = tensor_add(q, module, scheme->scale, &scales, &part->scale);
     if (rc == 0 && scheme->zeros)
-        rc = tensor_add(q, part->tensor, scheme->zeros, &zeros, &part->zeros);
+        rc = tensor_add(q, module, scheme->zeros, &zeros, &part->zeros);
+    if (rc == 0)
+        rc = groups_add(q, scheme, module, tensor.columns, part);
+    if (rc == 0 && scheme->sizes)
+        rc = tensor_add(q, module, scheme->sizes, &sizes, &part->sizes);
     if (rc == 0 && scheme->input == INPUT_BY_TENSOR)
-        rc = tensor_add(q, part->tensor, "input_scale", &one, &part->input_scale);
+        rc = tensor_add(q, module, "input_scale", &one, &part->input_scale);
     return rc;
+}
+
+/* The part's tensor is one of elements from here on, and others come with it. */
+static int part_quantize(const struct quantize *q, const struct list_scheme *scheme,
+                         struct list_part *part)
+{
+    char module[LIST_NAME_MAX];
+    (void)module_of(q->list->tensors[part->tensor].name, module);
+    int rc = tensors_add(q, scheme, module, part);
+    if (rc)
+        return rc;
+    struct list_tensor *tensor = &q->list->tensors[part->tensor];
+    tensor->elements = scheme->elements;
+    tensor->packing = scheme->packing;
+    if (scheme->weight && snprintf(tensor->name, sizeof tensor->name, "%s.%s", module,
+                                   scheme->weight) >= (int)sizeof tensor->name)
+        return error_set(q->error, ERR_BAD_MODEL, "tensor %s: its name is too long", module);
+    return 0;
 }
 
 static int weight_quantize(const struct quantize *q, struct list_weight *weight)
@@ -90,10 +147,11 @@ static int weight_quantize(const struct quantize *q, struct list_weight *weight)
         if (i > 0 && part->tensor == part[-1].tensor) {
             part->scale = part[-1].scale;
             part->zeros = part[-1].zeros;
+            part->groups = part[-1].groups;
             part->input_scale = part[-1].input_scale;
             continue;
         }
-        int rc = scales_add(q, scheme, part);
+        int rc = part_quantize(q, scheme, part);
         if (rc)
             return rc;
     }
@@ -108,72 +166,35 @@ static bool is_table(const struct op_list *list, weight_id weight)
     return false;
 }
 
+/* A head of its own, in whatever form. */
+static bool head_is_quantized(const struct checkpoint *checkpoint, const char *head,
+                              char name[LIST_NAME_MAX])
+{
+    static const char *const endings[] = {"weight_scale", "weight_scale_inv", "scales"};
+    for (size_t i = 0; checkpoint && i < sizeof endings / sizeof *endings; i++) {
+        snprintf(name, LIST_NAME_MAX, "%s.%s", head, endings[i]);
+        if (checkpoint_has(checkpoint, name))
+            return true;
+    }
+    return false;
+}
+
 int quantization_apply(const struct quantization *quantization, const char *head,
                        const struct checkpoint *checkpoint, struct op_list *list,
                        struct error *error)
 {
-    struct quantize q = {quantization, head, list, error};
+    struct quantize q = {quantization, head, checkpoint, list, error};
     char name[LIST_NAME_MAX];
     int rc = 0;
     if (!quantization->groups)
         return 0;
+    snprintf(name, sizeof name, "%s.weight", head);
+    bool own = op_list_weight(list, name) != LIST_NONE;
+    if (!own && head_is_quantized(checkpoint, head, name))
+        return error_set(error, ERR_BAD_MODEL,
+                         "tensor %s: a head that is the embedding cannot be quantized", name);
     for (uint32_t i = 0; !rc && i < list->weight_count; i++)
         if (list->weights[i].kind == WEIGHT_MATRIX && !is_table(list, (weight_id)i))
             rc = weight_quantize(&q, &list->weights[i]);
-    snprintf(name, sizeof name, "%s.weight", head);
-    bool own = op_list_weight(list, name) != LIST_NONE;
-    snprintf(name, sizeof name, "%s.weight_scale", head);
-    if (rc == 0 && !own && checkpoint && checkpoint_has(checkpoint, name))
-        rc = error_set(error, ERR_BAD_MODEL,
-                       "tensor %s: a head that is the embedding cannot be quantized", name);
     return rc;
-}
-
-/* ---- scales of inputs ---- */
-
-static int input_read(const struct checkpoint *checkpoint, const struct op_list *list,
-                      uint16_t number, float *ret, struct error *error)
-{
-    char bytes[4] = {0};
-    float value;
-    if (!checkpoint) {
-        *ret = SYNTHETIC_INPUT;
-        return 0;
-    }
-    const struct checkpoint_tensor *tensor = checkpoint_tensor(checkpoint, number);
-    int rc = checkpoint_read(checkpoint, tensor, 0, tensor->bytes, bytes, error);
-    if (rc)
-        return rc;
-    number_read(&value, bytes, tensor->dtype, 1);
-    if (!(value > 0) || !isfinite(value))
-        return error_set(error, ERR_BAD_MODEL, "tensor %s: %g is no scale: it must be above 0",
-                         list->tensors[number].name, (double)value);
-    *ret = value;
-    return 0;
-}
-
-int quantization_inputs(const struct checkpoint *checkpoint, struct op_list *list,
-                        struct error *error)
-{
-    int rc = 0;
-    for (uint32_t i = 0; i < list->weight_count; i++) {
-        struct list_weight *weight = &list->weights[i];
-        if (weight->scheme.elements == TENSOR_NUMBERS || weight->scheme.input != INPUT_BY_TENSOR)
-            continue;
-        for (uint32_t j = 0; j < weight->part_count; j++) {
-            float scale = 0;
-            uint16_t number = weight->parts[j].input_scale;
-            rc = input_read(checkpoint, list, number, &scale, error);
-            if (rc)
-                return rc;
-            if (j > 0 && scale != weight->input_scale)
-                return error_set(error, ERR_BAD_MODEL,
-                                 "tensor %s: %g is not %g, that of %s: they are one matrix",
-                                 list->tensors[number].name, (double)scale,
-                                 (double)weight->input_scale,
-                                 list->tensors[weight->parts[0].input_scale].name);
-            weight->input_scale = scale;
-        }
-    }
-    return 0;
 }

@@ -207,6 +207,7 @@ static int format_set(const char *name, struct model_config *config, struct erro
         if (!strcmp(name, formats[i].name)) {
             to->groups = 1;
             to->all = true;
+            to->rule = NAMES_SEQUENCE; /* which leaves the head out */
             to->schemes[0] = formats[i].scheme;
             return 0;
         }

@@ -10,6 +10,7 @@
 #include "gpu/base/device.h"
 #include "gpu/kernels/load/convert.h"
 #include "gpu/kernels/load/fill.h"
+#include "gpu/weights/packed.h"
 #include "gpu/weights/scales.h"
 
 /* One thread copies out of the page cache at a fraction of what the bus takes. */
@@ -35,13 +36,17 @@ struct walk {
 /* Of a row, what is this rank's. */
 static uint64_t row_bytes(const struct piece *piece)
 {
-    return (uint64_t)piece->part->place.columns * model_dtype_bytes(piece->tensor->dtype);
+    uint32_t columns = piece->part->place.columns;
+    return piece->tensor->words.bits ? format_bytes(piece->part->format, 1, columns)
+                                     : (uint64_t)columns * model_dtype_bytes(piece->tensor->dtype);
 }
 
 static int piece_read(const struct checkpoint *checkpoint, const struct piece *piece, char *to,
                       struct error *error)
 {
     const struct tensor_slice *place = &piece->part->place;
+    if (piece->tensor->words.bits)
+        return packed_rows(checkpoint, piece->part, piece->row, piece->rows, (uint8_t *)to, error);
     uint64_t element = model_dtype_bytes(piece->tensor->dtype), bytes = row_bytes(piece);
     uint64_t first = ((place->row + piece->row) * place->width + place->column) * element;
     if (place->columns == place->width)
@@ -224,6 +229,7 @@ static int piece_send(const struct staging *staging, const struct loader *loader
     args.place.row = piece->row;
     args.place.rows = piece->rows;
     args.place.column = 0;
+    args.place.columns = args.bytes ? (uint32_t)row_bytes(piece) : args.place.columns;
     args.place.width = args.place.columns;
     args.place.to += piece->row;
     args.place.order.first = piece->row;
@@ -332,24 +338,38 @@ static int rope_send(const struct loader *loader, uint32_t table, struct error *
     return 0;
 }
 
-int loader_run(const struct loader *loader, struct error *error)
+/* Parts in order, or made of the seed; `orders` as scales_load gives them. */
+static int parts_run(const struct loader *loader, uint32_t **orders, struct error *error)
 {
     struct weights_part *parts = NULL;
     size_t count = 0;
-    int status = 0;
-    for (uint32_t i = 0; !status && i < loader->source->list->rope_count; i++)
-        status = rope_send(loader, i, error);
+    int status = scales_load(loader, orders, error);
     if (!status)
         status = weights_parts(loader->weights, loader->source, &parts, &count, error);
     if (status)
         return status;
-    status = scales_load(loader, error);
-    if (status) {
-        free(parts);
-        return status;
-    }
+    for (size_t i = 0; i < count; i++)
+        parts[i].order = orders[parts[i].weight];
     status = loader->source->checkpoint ? load(loader, parts, count, error)
                                         : fill(loader, parts, count, error);
     free(parts);
+    return status;
+}
+
+int loader_run(const struct loader *loader, struct error *error)
+{
+    uint32_t count = loader->source->list->weight_count;
+    int status = 0;
+    for (uint32_t i = 0; !status && i < loader->source->list->rope_count; i++)
+        status = rope_send(loader, i, error);
+    if (status)
+        return status;
+    uint32_t **orders = calloc(count + 1, sizeof *orders);
+    if (!orders)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights", count);
+    status = parts_run(loader, orders, error);
+    for (uint32_t i = 0; i < count; i++)
+        free(orders[i]);
+    free(orders);
     return status;
 }

@@ -7,12 +7,15 @@
 
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/device.h"
+#include "gpu/checkpoint/column_groups.h"
 #include "gpu/checkpoint/number.h"
+#include "gpu/weights/packed.h"
 
 /* The scales of one tensor, whole, and its zeros. */
 struct source_scales {
     float *at;
     uint8_t *zeros;         /* NULL: it has none */
+    uint32_t *groups;       /* of each column; NULL: as they stand */
     uint32_t rows, columns; /* of the tensor, that have one scale; 0: all */
     uint32_t stride;        /* scales of a row */
     uint64_t count;
@@ -39,6 +42,7 @@ static void source_free(struct source_scales *source)
 {
     free(source->at);
     free(source->zeros);
+    free(source->groups);
 }
 
 static int scales_check(const char *name, const float *scales, uint64_t count, struct error *error)
@@ -51,20 +55,96 @@ static int scales_check(const char *name, const float *scales, uint64_t count, s
     return 0;
 }
 
+/* Some tools have them [groups][rows]. */
+static void turn(float *to, const float *from, const struct list_tensor *like)
+{
+    for (uint32_t i = 0; i < like->columns; i++)
+        for (uint32_t j = 0; j < like->rows; j++)
+            to[(uint64_t)j * like->columns + i] = from[(uint64_t)i * like->rows + j];
+}
+
+static int numbers_take(const struct spreading *to, const struct list_tensor *like,
+                        const char *bytes, enum model_dtype dtype, const struct source_scales *ret)
+{
+    float *read = ret->at;
+    bool turned = like->packing == PACKING_GPTQ || like->packing == PACKING_AWQ;
+    if (turned && !(read = calloc(ret->count, sizeof *read)))
+        return error_set(to->error, ERR_NO_MEMORY, "no memory for scales of %s", like->name);
+    number_read(read, bytes, dtype, ret->count);
+    int status = scales_check(like->name, read, ret->count, to->error);
+    if (turned) {
+        turn(ret->at, read, like);
+        free(read);
+    }
+    return status;
+}
+
+/* Of those that are kept less one the greatest there is would stand for two: tools differ in it. */
+static int zeros_raise(const char *name, uint8_t *zeros, uint64_t count, uint8_t greatest,
+                       struct error *error)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (zeros[i]++ == greatest)
+            return error_set(error, ERR_BAD_MODEL,
+                             "tensor %s: zero %" PRIu64 " is %u: kept less one it must be below "
+                             "that",
+                             name, i, greatest);
+    return 0;
+}
+
+static int zeros_read(const struct spreading *to, const struct list_scheme *scheme,
+                      const struct list_part *part, const struct source_scales *ret)
+{
+    const struct checkpoint *checkpoint = to->loader->source->checkpoint;
+    const struct list_tensor *listed = &to->loader->source->list->tensors[part->zeros];
+    struct words_window all = {0, listed->rows, 0, listed->columns};
+    int status = packed_read(checkpoint, checkpoint_tensor(checkpoint, part->zeros), &all,
+                             ret->zeros, to->error);
+    if (!status && scheme->zeros_less_one)
+        status = zeros_raise(listed->name, ret->zeros, ret->count,
+                             scheme->elements == TENSOR_U4 ? 15 : 255, to->error);
+    return status;
+}
+
+static struct column_groups groups_of(const struct weights_source *source,
+                                      const struct list_weight *like, uint32_t part)
+{
+    return (struct column_groups){.name = source->list->tensors[like->parts[part].groups].name,
+                                  .columns = like->columns,
+                                  .each = like->scheme.columns};
+}
+
+/* Again, for the file may be another than when the model was opened. */
+static int groups_read(const struct spreading *to, const struct list_weight *like, uint32_t part,
+                       uint32_t **ret)
+{
+    const struct weights_source *source = to->loader->source;
+    struct column_groups of = groups_of(source, like, part);
+    bool ordered = false;
+    uint32_t *groups = calloc(like->columns, sizeof *groups);
+    if (!groups)
+        return error_set(to->error, ERR_NO_MEMORY, "no memory for groups of columns");
+    int status = column_groups_read(source->checkpoint, like->parts[part].groups, &of, groups,
+                                    &ordered, to->error);
+    if (status)
+        free(groups);
+    else
+        *ret = groups;
+    return status;
+}
+
 static int source_read(const struct spreading *to, const struct list_part *part,
                        const struct source_scales *ret)
 {
     const struct checkpoint *checkpoint = to->loader->source->checkpoint;
     const struct checkpoint_tensor *tensor = checkpoint_tensor(checkpoint, part->scale);
-    const char *name = to->loader->source->list->tensors[part->scale].name;
+    const struct list_tensor *listed = &to->loader->source->list->tensors[part->scale];
     char *bytes = calloc(1, tensor->bytes);
     if (!bytes)
-        return error_set(to->error, ERR_NO_MEMORY, "no memory for scales of %s", name);
+        return error_set(to->error, ERR_NO_MEMORY, "no memory for scales of %s", listed->name);
     int status = checkpoint_read(checkpoint, tensor, 0, tensor->bytes, bytes, to->error);
-    if (!status) {
-        number_read(ret->at, bytes, tensor->dtype, ret->count);
-        status = scales_check(name, ret->at, ret->count, to->error);
-    }
+    if (!status)
+        status = numbers_take(to, listed, bytes, tensor->dtype, ret);
     free(bytes);
     return status;
 }
@@ -111,10 +191,14 @@ static int source_get(const struct spreading *to, const struct list_weight *like
             : error_set(to->error, ERR_NO_MEMORY, "no memory for scales of %s", listed->name);
     if (!status && zeros)
         memset(made.zeros, like->scheme.zero, made.count);
-    if (!status && to->loader->source->checkpoint)
-        status = source_read(to, part, &made);
-    else if (!status)
+    if (!status && !to->loader->source->checkpoint)
         source_make(to, like, part, &made);
+    else if (!status)
+        status = source_read(to, part, &made);
+    if (!status && to->loader->source->checkpoint && like->scheme.zeros)
+        status = zeros_read(to, &like->scheme, part, &made);
+    if (!status && like->ordered && !weights_ordered(to->loader->source, like))
+        status = groups_read(to, like, number, &made.groups);
     if (status)
         source_free(&made);
     else
@@ -132,7 +216,8 @@ static void spread(const struct made *to, const struct weight *weight,
         uint64_t source = (from->rows ? (place->row + row) / from->rows : 0) * from->stride;
         for (uint32_t i = 0; i < columns; i++) {
             uint32_t column = place->column + i * k;
-            uint64_t at = source + (from->columns ? column / from->columns : 0);
+            uint32_t group = from->columns ? column / from->columns : 0;
+            uint64_t at = source + (from->groups ? from->groups[column] : group);
             to->scales[target + i] = from->at[at];
             if (to->zeros)
                 to->zeros[target + i] = from->zeros[at];
@@ -194,7 +279,26 @@ static int weight_load(const struct spreading *to, weight_id number)
     return status;
 }
 
-int scales_load(const struct loader *loader, struct error *error)
+/* The order of columns on the device, and here for those who read the elements. */
+static int order_load(const struct spreading *to, weight_id number, uint32_t **ret)
+{
+    const struct weights_source *source = to->loader->source;
+    const struct list_weight *like = &source->list->weights[number];
+    const struct weight *weight = &to->loader->weights->at[number];
+    struct column_groups of = groups_of(source, like, 0);
+    uint32_t *groups = NULL, *order = calloc(weight->k, sizeof *order);
+    int status = order ? groups_read(to, like, 0, &groups)
+                       : error_set(to->error, ERR_NO_MEMORY, "no memory for groups of columns");
+    if (!status)
+        status = column_groups_order(&of, groups, order, to->error);
+    if (!status)
+        status = send(to, (void *)weight->order, (const char *)order, weight->k * sizeof *order);
+    free(groups);
+    *ret = order; /* the caller's, in any case */
+    return status;
+}
+
+int scales_load(const struct loader *loader, uint32_t **orders, struct error *error)
 {
     struct spreading to = {.loader = loader, .error = error};
     int status = 0;
@@ -205,6 +309,8 @@ int scales_load(const struct loader *loader, struct error *error)
             status = mem_pinned(loader->mem, device_traits.staging_bytes, &to.pinned, error);
         if (!status)
             status = weight_load(&to, (weight_id)i);
+        if (!status && loader->weights->at[i].order)
+            status = order_load(&to, (weight_id)i, &orders[i]);
     }
     if (to.pinned)
         mem_pinned_free(loader->mem, to.pinned);

@@ -8,5 +8,6 @@
 #include "gpu/weights/loader.h"
 
 /* ERR_BAD_MODEL where a scale is no positive number, and the loader's own. All have been copied
- * when this returns. */
-int scales_load(const struct loader *loader, struct error *error);
+ * when this returns. `orders`: of each weight of the list that has its columns in another order,
+ * that order in fresh memory, also where this fails. */
+int scales_load(const struct loader *loader, uint32_t **orders, struct error *error);

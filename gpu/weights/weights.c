@@ -150,10 +150,23 @@ static uint32_t scale_rows(const struct weights_source *source, const struct lis
     return rows;
 }
 
+static bool columns_are_shared(const struct weights_source *source, const struct list_weight *like)
+{
+    return like->split == SPLIT_COLUMNS && source->list->ranks > 1;
+}
+
+bool weights_ordered(const struct weights_source *source, const struct list_weight *like)
+{
+    return like->ordered && !columns_are_shared(source, like);
+}
+
+/* A rank has some columns of each group that is in no order: each has its own scale then. */
 static uint32_t scale_columns(const struct weights_source *source, const struct list_weight *like)
 {
     uint32_t columns = like->scheme.columns;
-    if (columns && like->split == SPLIT_COLUMNS && source->list->ranks > 1)
+    if (like->ordered && columns_are_shared(source, like))
+        return 1;
+    if (columns && columns_are_shared(source, like))
         columns = common_divisor(columns, columns_of(source, like).count);
     return columns;
 }
@@ -178,6 +191,8 @@ static void scales_cut(struct arena *cutter, const struct weights_source *source
         .data = cut(cutter, rows * columns * sizeof(float)), .dtype = DTYPE_F32, .n = n, .k = k};
     if (elements_are_whole(like->scheme.elements))
         weight->zeros = cut(cutter, rows * columns);
+    if (weights_ordered(source, like))
+        weight->order = cut(cutter, (uint64_t)weight->k * sizeof *weight->order);
     weight->input = input_of(like);
 }
 
@@ -350,9 +365,10 @@ static void synthetic_set(struct weights_part *part, const struct list_weight *l
 }
 
 static void parts_add(struct weights_part *parts, size_t *count,
-                      const struct weights_source *source, const struct list_weight *like,
+                      const struct weights_source *source, weight_id number,
                       const struct weight *weight)
 {
+    const struct list_weight *like = &source->list->weights[number];
     bool matrix = like->kind == WEIGHT_MATRIX;
     uint32_t to = 0;
     for (uint32_t i = 0; i < like->part_count; i++) {
@@ -361,6 +377,7 @@ static void parts_add(struct weights_part *parts, size_t *count,
         struct weights_part *made = &parts[(*count)++];
         *made = (struct weights_part){
             .tensor = part->tensor,
+            .weight = number,
             .to = matrix ? at : at + format_bytes(weight->format, to, 1),
             .to_dtype = format_info(weight->format).dtype,
             .format = weight->format,
@@ -389,7 +406,6 @@ struct weights_scales weights_scales(const struct weights_source *source, weight
 int weights_parts(const struct weights *weights, const struct weights_source *source,
                   struct weights_part **ret_parts, size_t *ret_count, struct error *error)
 {
-    const struct op_list *list = source->list;
     uint32_t count = 0;
     size_t added = 0;
     weight_id *order = order_make(source, &count);
@@ -400,7 +416,7 @@ int weights_parts(const struct weights *weights, const struct weights_source *so
         return error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights", count);
     }
     for (uint32_t i = 0; i < count; i++)
-        parts_add(parts, &added, source, &list->weights[order[i]], &weights->at[order[i]]);
+        parts_add(parts, &added, source, order[i], &weights->at[order[i]]);
     free(order);
     *ret_parts = parts;
     *ret_count = added;

@@ -42,6 +42,8 @@ struct weights_source {
 /* One tensor's rows of the source and their place in a weight. */
 struct weights_part {
     uint16_t tensor;
+    weight_id weight;
+    const uint32_t *order; /* the tensor's column that each of the weight's is; NULL: its own */
     void *to; /* device */
     enum dtype to_dtype;
     enum format format; /* plain: to_dtype tells it; else elements stay as they are */
@@ -72,6 +74,10 @@ struct weights_scales {
 /* Of part `part`, where the weight has scales. */
 struct weights_scales weights_scales(const struct weights_source *source, weight_id weight,
                                      uint32_t part);
+
+/* Columns stand group by group, and weight.order names those of x. Where ranks share them out they
+ * stand as the checkpoint has them, for groups are of uneven length there. */
+bool weights_ordered(const struct weights_source *source, const struct list_weight *weight);
 
 /* Memory and addresses; nothing is filled. ERR_DEVICE_MEMORY names both numbers. */
 int weights_open(struct weights *weights, struct mem *mem, const struct weights_source *source,

@@ -33,13 +33,22 @@ static void check_list(const struct model_config *config)
     op_list_free(&list);
 }
 
+static void check_scheme(const struct list_scheme *scheme)
+{
+    bool whole = elements_are_whole(scheme->elements);
+    FUZZ_CHECK(scheme->scale && (whole || scheme->elements == TENSOR_E4M3));
+    FUZZ_CHECK(!whole || (scheme->rows == 1 && scheme->packing != PACKING_NONE && scheme->weight));
+    FUZZ_CHECK(!whole || scheme->input == INPUT_AS_IT_IS);
+    FUZZ_CHECK(scheme->columns == 0 || (scheme->columns >= 32 && scheme->columns <= 128));
+}
+
 static void check_quantization(const struct model_config *config)
 {
     const struct quantization *q = &config->quantization;
     FUZZ_CHECK(q->groups <= QUANTIZATION_GROUPS_MAX && q->text_bytes <= QUANTIZATION_TEXT_MAX);
     FUZZ_CHECK(!q->text_bytes || q->text[q->text_bytes - 1] == '\0');
     for (uint32_t i = 0; i < q->groups; i++)
-        FUZZ_CHECK(q->schemes[i].elements == TENSOR_E4M3 && q->schemes[i].scale);
+        check_scheme(&q->schemes[i]);
     const struct list_scheme *scheme = quantization_scheme(q, "model.layers.0.mlp.down_proj");
     FUZZ_CHECK(!scheme || (scheme >= q->schemes && scheme < q->schemes + q->groups));
 }

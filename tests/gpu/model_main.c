@@ -9,6 +9,7 @@ int main(void)
     srunner_add_suite(runner, reference_suite());
     srunner_add_suite(runner, format_suite());
     srunner_add_suite(runner, synthetic_format_suite());
+    srunner_add_suite(runner, whole_suite());
     srunner_add_suite(runner, mutation_suite());
     srunner_add_suite(runner, bits_suite());
     srunner_add_suite(runner, ranks_suite());

@@ -64,8 +64,9 @@ static const struct refusal refusals[] = {
     {"\"torch_dtype\":\"float64\"",
      "torch_dtype: \"float64\" is not supported (bfloat16, float16 and float32 are)"},
     {"\"dtype\":\"int8\"", "dtype: \"int8\" is not supported (bfloat16, float16 and float32 are)"},
-    {"\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4}",
-     "quantization_config.quant_method: \"awq\" is not supported (fp8 and compressed-tensors "
+    {"\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"bits\":4}",
+     "quantization_config.quant_method: \"bitsandbytes\" is not supported (fp8, "
+     "compressed-tensors, gptq and awq "
      "are)"},
     {"\"quantization_config\":{}", "quantization_config.quant_method: missing"},
     {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",

@@ -94,6 +94,20 @@ START_TEST(a_shape_may_have_a_format)
 }
 END_TEST
 
+START_TEST(the_head_of_a_shape_has_no_format)
+{
+    struct error error = {0};
+    struct model model;
+    ck_assert_int_eq(model_load("synthetic:mistral-7b:u8", 1, 0, &model, &error), 0);
+    const struct op_list *list = &model.list;
+    weight_id head = op_list_weight(list, "lm_head.weight");
+    weight_id up = op_list_weight(list, "model.layers.0.mlp.up_proj.weight");
+    ck_assert_int_eq(list->weights[head].scheme.elements, TENSOR_NUMBERS);
+    ck_assert_int_eq(list->weights[up].scheme.elements, TENSOR_U8);
+    model_drop(&model);
+}
+END_TEST
+
 START_TEST(an_unknown_format_is_refused_with_the_known_ones)
 {
     static const char *const names[] = {"fp4", "fp", "fp8:u4", ""};
@@ -127,6 +141,7 @@ Suite *synthetic_suite(void)
     tcase_add_test(tcase, every_named_shape_is_in_the_table_above);
     tcase_add_test(tcase, an_unknown_shape_is_refused_with_the_known_ones);
     tcase_add_test(tcase, a_shape_may_have_a_format);
+    tcase_add_test(tcase, the_head_of_a_shape_has_no_format);
     tcase_add_loop_test(tcase, an_unknown_format_is_refused_with_the_known_ones, 0, 4);
     tcase_add_test(tcase, a_directory_is_no_synthetic_shape);
     suite_add_tcase(suite, tcase);
