@@ -2,6 +2,7 @@
  * Any thread. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gpu/checkpoint/model_dtype.h"
@@ -21,6 +22,7 @@ struct device_traits {
     uint64_t scratch_keep_bytes; /* unused scratch that no slab takes, so that small steps go on */
     uint64_t staging_bytes;      /* of each piece through which weights are loaded */
     uint32_t formats;            /* that weights are multiplied in, a bit for each */
+    bool bounds;                 /* scales of inputs by token may have one */
 };
 
 extern const char device_name[]; /* "cpu", "cuda" */

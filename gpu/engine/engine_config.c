@@ -244,6 +244,11 @@ static int formats_check(const struct op_list *list, struct error *error)
                              "tensor %s: the %s device computes no weights in %s",
                              list->tensors[weight->parts[0].tensor].name, device_name,
                              format_info(format).name);
+        if (weight->scheme.bound > 0 && !device_traits.bounds)
+            return error_set(error, ERR_BAD_MODEL,
+                             "tensor %s: the %s device has no bound for scales of inputs "
+                             "(activation_scale_ub)",
+                             list->tensors[weight->parts[0].tensor].name, device_name);
     }
     return 0;
 }

@@ -73,6 +73,7 @@ struct list_scheme {
     uint32_t rows, columns;        /* of a tensor, that have one scale; 0: all */
     enum scheme_input input;       /* INPUT_BY_TENSOR: a scale that the checkpoint has */
     uint32_t group;                /* columns of the input that have one scale, INPUT_BY_GROUP */
+    float bound;                   /* of a scale, INPUT_BY_TOKEN; 0: none */
     const char *scale;             /* "weight_scale", static */
     const char *zeros;             /* likewise, as many as scales; NULL: all are `zero` */
     uint8_t zero;

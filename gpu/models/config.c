@@ -16,6 +16,7 @@ static_assert((uint64_t)MODEL_VOCAB_MAX * MODEL_HIDDEN_MAX < (1ull << 40) &&
                   (uint64_t)MODEL_INTERMEDIATE_MAX * MODEL_HIDDEN_MAX < (1ull << 40),
               "the elements of a model fit 64 bits with room to spare");
 
+#define APART "hf_quant_config.json"
 #define NAMES_MAX 1024 /* of a list of all families in a message */
 
 const struct tensor_names tensor_names_plain = {
@@ -308,6 +309,23 @@ int model_config_parse(const char *config, size_t config_length, const char *gen
     return 0;
 }
 
+static int read_apart(const char *directory, struct quantization *ret, struct error *error)
+{
+    char *text = NULL;
+    size_t length = 0;
+    json *document = NULL;
+    int rc = file_text(directory, APART, MODEL_CONFIG_BYTES_MAX, &text, &length, error);
+    if (rc == 0)
+        rc = parse(APART, text, length, &document, error);
+    free(text);
+    if (rc)
+        return rc;
+    struct fields fields = {document, APART, NULL, error};
+    rc = quantization_read_apart(&fields, ret);
+    json_free(document);
+    return rc;
+}
+
 int model_config_load(const char *directory, struct model_config *ret, struct error *error)
 {
     char *config = NULL, *generation = NULL;
@@ -323,5 +341,7 @@ int model_config_load(const char *directory, struct model_config *ret, struct er
         rc = model_config_parse(config, config_length, generation, generation_length, ret, error);
     free(config);
     free(generation);
+    if (rc == 0 && !ret->quantization.groups && file_exists(directory, APART))
+        rc = read_apart(directory, &ret->quantization, error);
     return rc;
 }

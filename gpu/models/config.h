@@ -87,7 +87,8 @@ struct model_config {
 /* "model." and "lm_head". */
 extern const struct tensor_names tensor_names_plain;
 
-/* Reads directory/config.json and, where it exists, directory/generation_config.json.
+/* Reads directory/config.json and, where they exist, directory/generation_config.json and, where
+ * config.json says nothing of quantization, directory/hf_quant_config.json.
  * ERR_BAD_MODEL with file, field and value. */
 int model_config_load(const char *directory, struct model_config *ret, struct error *error);
 

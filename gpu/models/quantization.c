@@ -6,7 +6,7 @@
 #include "gpu/models/name_pattern.h"
 #include "gpu/models/quantization_keys.h"
 
-#define BLOCK 128 /* rows and columns of a block, columns of a group of inputs */
+#define BLOCK QUANTIZATION_BLOCK
 #define PATH_MAX_SHOWN 160
 #define HELD QUANTIZATION_KEY
 
@@ -59,6 +59,28 @@ static bool is_sequence_of(const char *parts, const char *name)
     return !strcmp(name + whole - length, parts) && name[whole - length - 1] == '.';
 }
 
+/* `*` is any letters; the name may go on behind a dot. Back to the last * is far enough. */
+static bool is_wild(const char *wild, const char *name)
+{
+    const char *star = NULL, *tried = NULL;
+    for (;;) {
+        if (*wild == '*') {
+            star = wild++;
+            tried = name;
+        } else if (!*wild && (!*name || *name == '.')) {
+            return true;
+        } else if (*name && *wild == *name) {
+            wild++;
+            name++;
+        } else if (star && *tried) {
+            wild = star + 1;
+            name = ++tried;
+        } else {
+            return false;
+        }
+    }
+}
+
 static bool name_means(const struct quantization *quantization, const char *name,
                        const char *module)
 {
@@ -66,6 +88,8 @@ static bool name_means(const struct quantization *quantization, const char *name
         return is_sequence_of(name, module);
     if (quantization->rule == NAMES_INSIDE)
         return strstr(module, name) != NULL;
+    if (quantization->rule == NAMES_WILD)
+        return is_wild(name, module);
     if (!strncmp(name, "re:", 3))
         return name_pattern_match(name + 3, module) > 0;
     return !strcmp(name, module);
@@ -131,7 +155,7 @@ int quantization_word(const struct fields *fields, const char *key, const char *
     return field_refuse(fields, key, field_get(fields, key), wanted);
 }
 
-static int block_require(const struct fields *fields, const char *key)
+int quantization_block(const struct fields *fields, const char *key)
 {
     const json *list = field_get(fields, key);
     const json *rows = json_child(list), *columns = rows ? json_next(rows) : NULL;
@@ -140,51 +164,6 @@ static int block_require(const struct fields *fields, const char *key)
         return 0;
     return list ? field_refuse(fields, key, list, "supported ([128, 128] is)")
                 : field_require(fields, key);
-}
-
-/* ---- fp8 ---- */
-
-static int fp8_read(const struct fields *fields, struct quantization *to)
-{
-    static const char *const known[] = {"quant_method",
-                                        "activation_scheme",
-                                        "weight_block_size",
-                                        "ignored_layers",
-                                        "modules_to_not_convert",
-                                        "fmt",
-                                        NULL};
-    struct list_scheme *scheme = &to->schemes[0];
-    const char *inputs = "dynamic";
-    bool blocks = field_get(fields, "weight_block_size") != NULL;
-    *scheme = (struct list_scheme){
-        .elements = TENSOR_E4M3, .input = INPUT_BY_TOKEN, .scale = "weight_scale"};
-    to->groups = 1;
-    to->all = true;
-    to->rule = NAMES_SEQUENCE;
-    int rc = quantization_known(fields, known);
-    if (rc == 0)
-        rc = quantization_word(fields, "fmt", "e4m3");
-    if (rc == 0)
-        rc = field_string(fields, "activation_scheme", &inputs);
-    if (rc == 0 && blocks)
-        rc = block_require(fields, "weight_block_size");
-    if (rc)
-        return rc;
-    bool fixed = !strcmp(inputs, "static");
-    if ((!fixed && strcmp(inputs, "dynamic") != 0) || (fixed && blocks))
-        return field_refuse(fields, "activation_scheme", field_get(fields, "activation_scheme"),
-                            "supported (dynamic is, and static without blocks)");
-    if (fixed)
-        scheme->input = INPUT_BY_TENSOR;
-    if (blocks)
-        *scheme = (struct list_scheme){.elements = TENSOR_E4M3,
-                                       .rows = BLOCK,
-                                       .columns = BLOCK,
-                                       .input = INPUT_BY_GROUP,
-                                       .group = BLOCK,
-                                       .scale = "weight_scale_inv"};
-    rc = quantization_names(fields, "ignored_layers", QUANTIZATION_IGNORED, to);
-    return rc ? rc : quantization_names(fields, "modules_to_not_convert", QUANTIZATION_IGNORED, to);
 }
 
 /* ---- compressed-tensors ---- */
@@ -247,7 +226,7 @@ static int weights_read(const struct fields *group, bool whole, struct list_sche
         ret->rows = 1;
     } else if (!strcmp(strategy, "block")) {
         ret->rows = ret->columns = BLOCK;
-        return block_require(&fields, "block_structure");
+        return quantization_block(&fields, "block_structure");
     } else if (strcmp(strategy, "tensor") != 0) {
         return field_refuse(&fields, "strategy", field_get(&fields, "strategy"),
                             "supported (tensor, channel and block are)");
@@ -377,10 +356,9 @@ int quantization_read(const struct fields *config, struct quantization *ret)
     static const struct {
         const char *method;
         int (*read)(const struct fields *fields, struct quantization *to);
-    } methods[] = {{"fp8", fp8_read},
-                   {"compressed-tensors", compressed_read},
-                   {"gptq", quantization_gptq},
-                   {"awq", quantization_awq}};
+    } methods[] = {{"fp8", quantization_fp8},           {"fbgemm_fp8", quantization_fbgemm},
+                   {"modelopt", quantization_modelopt}, {"compressed-tensors", compressed_read},
+                   {"gptq", quantization_gptq},         {"awq", quantization_awq}};
     struct fields fields = {field_get(config, HELD), config->file, HELD, config->error};
     if (!fields.object)
         return 0;
@@ -392,6 +370,7 @@ int quantization_read(const struct fields *config, struct quantization *ret)
         if (!strcmp(json_string(method), methods[i].method))
             return methods[i].read(&fields, ret);
     return rc ? rc
-              : field_refuse(&fields, "quant_method", method,
-                             "supported (fp8, compressed-tensors, gptq and awq are)");
+              : field_refuse(
+                    &fields, "quant_method", method,
+                    "supported (fp8, fbgemm_fp8, modelopt, compressed-tensors, gptq and awq are)");
 }

@@ -1,10 +1,10 @@
 /* What quantization_config of config.json says: which schemes there are, and which modules are of
  * which. What is not computed as it is meant is refused by name.
  *
- * Read: "fp8" (a scale for a tensor, or for blocks of 128 x 128), "compressed-tensors" of formats
- * "float-quantized" (a scale for a tensor, a row or a block; inputs as they are, by token, by group
- * or by a scale of the checkpoint) and "pack-quantized", "gptq" and "awq" (whole numbers of 4 and 8
- * bits, a scale for a row or for groups of its columns).
+ * Read: "fp8" (a scale for a tensor, or for blocks of 128 x 128), "fbgemm_fp8", "modelopt" in FP8,
+ * "compressed-tensors" of formats "float-quantized" (a scale for a tensor, a row or a block; inputs
+ * as they are, by token, by group or by a scale of the checkpoint) and "pack-quantized", "gptq" and
+ * "awq" (whole numbers of 4 and 8 bits, a scale for a row or for groups of its columns).
  *
  * A plain value: copy it. The file is untrusted; the memory is fixed. Any thread.
  */
@@ -26,6 +26,7 @@ enum names_rule {
     NAMES_WHOLE,    /* as compressed-tensors: the name, a pattern from its start on, or a class */
     NAMES_SEQUENCE, /* as transformers' fp8: parts of the name, at its begin or at its end */
     NAMES_INSIDE,   /* as awq: letters anywhere in the name */
+    NAMES_WILD,     /* as modelopt: the name, or its parent's, with * for any letters */
 };
 
 struct quantization {
@@ -43,6 +44,8 @@ struct quantization {
 
 /* Of the config's quantization_config, which may be absent. ERR_BAD_MODEL with field and value. */
 int quantization_read(const struct fields *config, struct quantization *ret);
+/* Of hf_quant_config.json, by which modelopt says the same where config.json does not. */
+int quantization_read_apart(const struct fields *file, struct quantization *ret);
 
 /* The scheme of a module, "model.layers.0.mlp.down_proj"; NULL: it is not quantized. */
 const struct list_scheme *quantization_scheme(const struct quantization *quantization,

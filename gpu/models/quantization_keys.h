@@ -4,6 +4,7 @@
 
 #include "gpu/models/quantization.h"
 
+#define QUANTIZATION_BLOCK 128 /* rows and columns of a block, columns of a group of inputs */
 #define QUANTIZATION_KEY "quantization_config"
 
 /* Whether a key is absent, null, false, or an object or list of nothing. */
@@ -18,6 +19,13 @@ int quantization_name(const struct fields *fields, const char *key, const json *
 int quantization_names(const struct fields *fields, const char *key, uint32_t group,
                        struct quantization *to);
 
+/* The key is [128, 128]. */
+int quantization_block(const struct fields *fields, const char *key);
+
+/* The methods of one scheme in e4m3: quantization_fp8.c. */
+int quantization_fp8(const struct fields *fields, struct quantization *to);
+int quantization_fbgemm(const struct fields *fields, struct quantization *to);
+int quantization_modelopt(const struct fields *fields, struct quantization *to);
 /* The methods whose elements are whole numbers: quantization_packed.c. */
 int quantization_gptq(const struct fields *fields, struct quantization *to);
 int quantization_awq(const struct fields *fields, struct quantization *to);

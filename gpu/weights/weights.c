@@ -179,7 +179,8 @@ static struct weight_input input_of(const struct list_weight *like)
                                                      [INPUT_BY_TENSOR] = ROUNDING_STATIC};
     return (struct weight_input){.rounding = roundings[like->scheme.input],
                                  .group = like->scheme.group,
-                                 .scale = like->input_scale};
+                                 .scale = like->scheme.input == INPUT_BY_TOKEN ? like->scheme.bound
+                                                                               : like->input_scale};
 }
 
 static void scales_cut(struct arena *cutter, const struct weights_source *source,

@@ -16,6 +16,8 @@
 #define GROUP(weights, more)                                                                       \
     IN(CT ",\"config_groups\":{\"g\":{\"targets\":[\"Linear\"],\"weights\":{" weights "}" more "}" \
           "}")
+#define MODELOPT(names)                                                                            \
+    IN("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\",\"ignore\":[" names "]")
 #define GPTQ "\"quant_method\":\"gptq\""
 #define GPTQ_4 GPTQ ",\"bits\":4,\"group_size\":128"
 #define AWQ "\"quant_method\":\"awq\""
@@ -31,10 +33,15 @@ static const struct {
     const char *config, *text;
 } refused[] = {
     {"\"quantization_config\":7", "config.json: quantization_config: 7 is not an object"},
-    {IN("\"quant_method\":\"modelopt\""),
-     AT "quant_method: \"modelopt\" is not supported (fp8, compressed-tensors, gptq and awq are)"},
-    {IN("\"quant_method\":4"),
-     AT "quant_method: 4 is not supported (fp8, compressed-tensors, gptq and awq are)"},
+    {IN("\"quant_method\":\"modelopt\""), AT "quant_algo: missing"},
+    {IN("\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\""), AT
+     "quant_algo: \"NVFP4\" is not supported (FP8, FP8_PER_CHANNEL_PER_TOKEN and FP8_PB_WO are)"},
+    {IN("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\",\"group_size\":16"),
+     AT "group_size: 16 is not supported"},
+    {IN("\"quant_method\":\"fbgemm_fp8\",\"activation_scale_ub\":0"),
+     AT "activation_scale_ub: 0 is not a number from 0.000001 to 1000000"},
+    {IN("\"quant_method\":4"), AT "quant_method: 4 is not supported (fp8, fbgemm_fp8, modelopt, "
+                                  "compressed-tensors, gptq and awq are)"},
     {IN(FP8 ",\"activation_scheme\":\"token\""),
      AT "activation_scheme: \"token\" is not supported (dynamic is, and static without blocks)"},
     {IN(FP8 ",\"activation_scheme\":\"static\",\"weight_block_size\":[128,128]"),
@@ -204,6 +211,17 @@ static const struct {
     {IN(AWQ_4 ",\"group_size\":128,\"modules_to_not_convert\":[\"p.up\"]"), LAYER "mlp.up_proj",
      -1},
     {WHOLE(U4, ""), LAYER "mlp.up_proj", 0},
+    {IN("\"quant_method\":\"fbgemm_fp8\""), LAYER "mlp.up_proj", 0},
+    {IN("\"quant_method\":\"fbgemm_fp8\",\"modules_to_not_convert\":[\"" LAYER "mlp.up_proj\"]"),
+     LAYER "mlp.up_proj", -1},
+    {MODELOPT("\"lm_head\""), LAYER "mlp.up_proj", 0},
+    {MODELOPT("\"model.layers.1*\""), LAYER "mlp.up_proj", -1},
+    {MODELOPT("\"model.layers.1*\""), "model.layers.2.mlp.up_proj", 0},
+    {MODELOPT("\"" LAYER "mlp\""), LAYER "mlp.up_proj", -1},
+    {MODELOPT("\"" LAYER "ml\""), LAYER "mlp.up_proj", 0},
+    {MODELOPT("\"*.up_*\""), LAYER "mlp.up_proj", -1},
+    {MODELOPT("\"*up_pro\""), LAYER "mlp.up_proj", 0},
+    {MODELOPT("\"*a*a*a*a*a*a*a*a*b\""), "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 0},
 };
 
 START_TEST(names_mean_the_modules_that_the_tools_mean)
@@ -273,6 +291,13 @@ END_TEST
 static const struct {
     const char *model, *file, *from, *to, *text; /* NULL: it can be read all the same */
 } broken[] = {
+    {"llama-modelopt-apart", "hf_quant_config.json", "\"fp8_pb_wo\"", "\"nvfp4_awq\"",
+     "hf_quant_config.json: quantization.quant_algo: \"nvfp4_awq\" is not supported (FP8, "
+     "FP8_PER_CHANNEL_PER_TOKEN and FP8_PB_WO are)"},
+    {"llama-modelopt-apart", "hf_quant_config.json", "\"quantization\"", "\"quantizatiom\"",
+     "hf_quant_config.json: quantization: missing"},
+    {"llama-modelopt", "model.safetensors", DOWN ".input_scale", DOWN ".input_scalf",
+     "model.safetensors: tensor " DOWN ".input_scale: missing"},
     {"llama-gptq-sym", "model.safetensors", DOWN ".g_idx", DOWN ".g_idy", NULL},
     {"qwen2-gptq-order", "model.safetensors", DOWN ".g_idx", DOWN ".g_idy",
      "model.safetensors: tensor " DOWN ".g_idx: missing"},

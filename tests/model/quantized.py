@@ -9,6 +9,7 @@ Needs what reference.py needs; reference.json is as there, without bfloat16, gre
 
 import argparse
 import copy
+import fnmatch
 import json
 import os
 import re
@@ -65,7 +66,9 @@ class Rounding:
     """What a module's input becomes; while it learns, the greatest is kept for a fixed scale."""
 
     def __init__(self, how):
+        how, _, bound = (how or "").partition("<=")
         self.how, self.greatest, self.scale, self.learns = how, torch.zeros(()), None, how == "static"
+        self.bound = float(bound or "inf")
 
     def __call__(self, module, inputs):
         x = inputs[0]
@@ -73,7 +76,7 @@ class Rounding:
             self.greatest = torch.maximum(self.greatest, x.abs().max())
             return None
         if self.how == "token":
-            return (rounded_by(x, above_zero(x.abs().amax(-1, keepdim=True))),)
+            return (rounded_by(x, above_zero(x.abs().amax(-1, keepdim=True).clamp(max=self.bound))),)
         if self.how == "static":
             return (rounded_by(x, self.scale),)
         if self.how == "group":
@@ -94,6 +97,25 @@ def fp8(inputs="dynamic", blocks=False, ignored=None):
         if name == "lm_head" or any(name.startswith(i) or name.endswith(i) for i in ignored or []):
             return None
         return ("block" if blocks else "tensor", how, "weight_scale_inv" if blocks else "weight_scale")
+    return config, scheme
+
+
+def fbgemm(bound, ignored):
+    config = dict(quant_method="fbgemm_fp8", activation_scale_ub=bound, modules_to_not_convert=ignored)
+    return config, lambda name: None if name in ignored else ("channel", f"token<={bound}", "weight_scale")
+
+
+def modelopt(algorithm, ignored, apart=False):
+    """`apart`: in hf_quant_config.json alone."""
+    rules = {"FP8": ("tensor", "static"), "FP8_PER_CHANNEL_PER_TOKEN": ("channel", "token"), "FP8_PB_WO": ("block", None)}
+    config = dict(quant_method="modelopt", quant_algo=algorithm, ignore=ignored, producer=dict(name="modelopt"))
+    if apart:
+        config = dict(producer=dict(name="modelopt"), quantization=dict(
+            quant_algo=algorithm.lower(), kv_cache_quant_algo=None, exclude_modules=ignored))
+
+    def scheme(name):
+        ignores = any(fnmatch.fnmatchcase(name, i) or name.startswith(i + ".") for i in ignored)
+        return None if ignores else (*rules[algorithm], "weight_scale")
     return config, scheme
 
 
@@ -158,6 +180,14 @@ SPECS = [
         [(["Linear"], "channel", None), ([r"re:.*layers\.0\.mlp\.(gate|up)_proj$"], "block", "group"),
          (["model.layers.1.mlp.down_proj"], "tensor", "token")], ["re:.*lm_head", "model.layers.0.self_attn.o_proj"]),
          hidden_size=136, num_attention_heads=2, num_key_value_heads=1, intermediate_size=144),
+    spec(13, "llama-fbgemm-bound", "llama", "BF16", fbgemm(2.0, ["lm_head"]), num_hidden_layers=1),
+    spec(14, "qwen2-fbgemm", "qwen2", "BF16", fbgemm(1200.0, ["model.layers.0.mlp.down_proj", "lm_head"]),
+         num_hidden_layers=1),
+    spec(15, "llama-modelopt", "llama", "BF16", modelopt("FP8", ["lm_head", "model.layers.0.self_attn*"]), **SMALL),
+    spec(16, "qwen3-modelopt-channel", "qwen3", "BF16", modelopt("FP8_PER_CHANNEL_PER_TOKEN", ["lm_head"]),
+         num_hidden_layers=1),
+    spec(17, "llama-modelopt-apart", "llama", "BF16", modelopt("FP8_PB_WO", ["lm_head", "*layers.1*down*"], apart=True),
+         **WIDE | dict(num_hidden_layers=2)),
     spec(9, "qwen2-ct-weights", "qwen2", "BF16", compressed([(["Linear"], "channel", None)], ["lm_head"]), **SMALL),
     spec(10, "llama-ct-blocks", "llama", "BF16", compressed([(["Linear"], "block", None)], ["lm_head"]), **WIDE),
 ]
@@ -240,6 +270,12 @@ def attempt(made, seed):
     return model, prompts, whole, tensors, roundings
 
 
+def write_config(directory, name, config):
+    with open(os.path.join(directory, name), "w") as out:
+        json.dump(config, out, indent=1)
+        out.write("\n")
+
+
 def make(made, directory):
     item, (config, _) = made["item"], made["quantization"]
     for seed in range(item["seed"], item["seed"] + 1000 * SEEDS, 1000):
@@ -257,11 +293,14 @@ def make(made, directory):
     for name, value in model.state_dict().items():
         if name not in tensors and not (name == "lm_head.weight" and item["fields"].get("tie_word_embeddings")):
             tensors[name] = value.to(dtype).contiguous()
+    if "quantization" in config:  # as modelopt has them
+        tensors.update({n: t[:, None, :, None] for n, t in tensors.items() if n.endswith("_scale")})
     save_file({name: value.contiguous() for name, value in tensors.items()},
               os.path.join(directory, "model.safetensors"), {"format": "pt"})
-    with open(os.path.join(directory, "config.json"), "w") as out:
-        json.dump(dict(whole, quantization_config=config), out, indent=1)
-        out.write("\n")
+    apart = "quantization" in config
+    write_config(directory, "config.json", whole if apart else dict(whole, quantization_config=config))
+    if apart:
+        write_config(directory, "hf_quant_config.json", config)
     mean, most = errors_in_bf16(model, prompts)
     result = dict(seed=seed, torch=torch.__version__, bf16_mean_error=round(mean, 6), bf16_max_error=round(most, 6),
                   rounds=any(r.how for r in roundings.values()))

@@ -51,7 +51,7 @@ struct weight_scales {
  * ranks that share out columns each has its own part of x, and scales of its own for that. */
 enum weight_rounding {
     ROUNDING_NONE,
-    ROUNDING_TOKEN,  /* s is the greatest of a row / 448 */
+    ROUNDING_TOKEN,  /* s is the greatest of a row / 448, or where `scale` is above 0 and less, that */
     ROUNDING_GROUP,  /* the same of each `group` columns of a row */
     ROUNDING_STATIC, /* s is `scale`, for all */
 };

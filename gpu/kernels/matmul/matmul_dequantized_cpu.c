@@ -56,7 +56,8 @@ static float row_scale(const struct matmul_args *args, uint32_t row)
         float found = greatest_of(piece, count);
         greatest = found > greatest ? found : greatest;
     }
-    return scale_of(greatest);
+    float scale = scale_of(greatest), most = args->w.input.scale;
+    return most > 0 && scale > most && isfinite(scale) ? most : scale;
 }
 
 static void x_round(const struct matmul_args *args, float *x, uint32_t count, float scale)

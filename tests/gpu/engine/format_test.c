@@ -16,10 +16,11 @@
 #define PLACE "../quantized/" /* beside the others, which the CUDA device reads as well */
 #define WEIGHTS "model.safetensors"
 
-static const char *const names[] = {"glm-fp8-blocks",   "llama-ct-blocks", "llama-ct-channel",
-                                    "llama-ct-mixed",   "llama-ct-static", "llama-fp8-blocks",
-                                    "llama-fp8-tensor", "phi3-ct-channel", "qwen2-ct-weights",
-                                    "qwen2-fp8-static", "qwen3-fp8-blocks"};
+static const char *const names[] = {
+    "glm-fp8-blocks",   "llama-ct-blocks",  "llama-ct-channel",       "llama-ct-mixed",
+    "llama-ct-static",  "llama-fp8-blocks", "llama-fp8-tensor",       "phi3-ct-channel",
+    "qwen2-ct-weights", "qwen2-fp8-static", "qwen3-fp8-blocks",       "llama-fbgemm-bound",
+    "qwen2-fbgemm",     "llama-modelopt",   "qwen3-modelopt-channel", "llama-modelopt-apart"};
 #define NAMES ENGINE_CLIENT_TURNS(sizeof names / sizeof *names)
 
 static struct engine_client talk;
@@ -215,6 +216,12 @@ static void static_scale_off(void)
     weight_of("model.layers.0.self_attn.o_proj.weight")->input.scale /= 4;
 }
 
+static void bounds_dropped(void)
+{
+    for (uint32_t i = 0; i < list()->weight_count; i++)
+        talk.engine->rank.weights.at[i].input.scale = 0;
+}
+
 static const struct mistake {
     const char *name, *model;
     void (*make)(void);
@@ -228,6 +235,7 @@ static const struct mistake {
     {"scales dropped", "llama-ct-static", scales_dropped},
     {"inputs not rounded", "llama-ct-channel", inputs_not_rounded},
     {"inputs not rounded", "llama-ct-static", inputs_not_rounded},
+    {"bounds dropped", "llama-fbgemm-bound", bounds_dropped},
     {"inputs by token", "llama-fp8-blocks", inputs_by_token},
     {"inputs by token", "qwen2-fp8-static", inputs_by_token},
     {"a fixed scale off", "llama-ct-static", static_scale_off},

@@ -184,17 +184,38 @@ static void model_run(struct digest_book *book, const char *model, const char *l
     }
 }
 
+#define QUANTIZED REFERENCE_DATA "/../quantized/"
+#define FIRST "tensor model.layers.0.self_attn.q_proj."
+
 /* What this device has no kernels for is refused by name, before anything is loaded. */
+static const struct refusal {
+    struct gpu_options options;
+    int status;
+    const char *text;
+} refusals[] = {
+    {{.model = "synthetic:llama-3.2-1b:u4"},
+     -ERR_BAD_MODEL,
+     FIRST "weight: the cuda device computes no weights in u4"},
+    {{.model = QUANTIZED "llama-gptq-sym"},
+     -ERR_BAD_MODEL,
+     FIRST "qweight: the cuda device computes no weights in u4"},
+    {{.model = QUANTIZED "llama-fbgemm-bound"},
+     -ERR_BAD_MODEL,
+     FIRST "weight: the cuda device has no bound for scales of inputs (activation_scale_ub)"},
+};
+
 static bool formats_are_refused(void)
 {
-    static const char wanted[] = "tensor model.layers.0.self_attn.q_proj.weight: the cuda device "
-                                 "computes no weights in u4";
-    struct gpu_options options = {.model = "synthetic:llama-3.2-1b:u4"};
-    int status = engine_client_open(&talk, &options, false);
-    if (status == -ERR_BAD_MODEL && !strcmp(talk.error.text, wanted))
-        return true;
-    fprintf(stderr, "a format that the device has not: %d, %s\n", status, talk.error.text);
-    return false;
+    bool right = true;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        const struct refusal *refusal = &refusals[i];
+        int status = engine_client_open(&talk, &refusal->options, false);
+        if (status == refusal->status && !strcmp(talk.error.text, refusal->text))
+            continue;
+        fprintf(stderr, "%s: %d, %s\n", refusal->options.model, status, talk.error.text);
+        right = false;
+    }
+    return right;
 }
 
 int main(int argc, char **argv)
