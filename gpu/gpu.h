@@ -86,10 +86,15 @@ enum gpu_log_level { GPU_LOG_WARNING = 4, GPU_LOG_NOTICE = 5, GPU_LOG_INFO = 6, 
  * 16-bit dtype that the model's matrices come in, BF16 for float32, whose range it has. */
 enum gpu_dtype { GPU_DTYPE_AUTO, GPU_DTYPE_BF16, GPU_DTYPE_F16 };
 
+/* What matrices become while they load. FP8: e4m3 with a scale for each channel, inputs rounded by
+ * token; the embedding and the head stay. */
+enum gpu_quantize { GPU_QUANTIZE_NONE, GPU_QUANTIZE_FP8 };
+
 struct gpu_options {
     const char *model; /* directory, or "synthetic:NAME[:FORMAT]" */
     const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
     enum gpu_dtype dtype;
+    enum gpu_quantize quantize;
     uint32_t tp, pp;
     uint32_t depth;      /* steps in flight on one stage, 1 or 2 */
     uint32_t slots_max;  /* sequences on the device at a time */

@@ -296,6 +296,7 @@ struct gpu_options device_module_options(const struct options *options, const in
         .model = options->model,
         .devices = numbers,
         .dtype = (enum gpu_dtype)options->dtype, /* its words stand in this order */
+        .quantize = (enum gpu_quantize)options->quantize, /* likewise */
         .tp = (uint32_t)options->tp,
         .pp = (uint32_t)options->pp,
         .depth = (uint32_t)options->steps_in_flight,

@@ -253,12 +253,32 @@ static int formats_check(const struct op_list *list, struct error *error)
     return 0;
 }
 
+/* Matrices that come in numbers become others, where that is asked for. */
+static int quantize(struct model *source, const struct gpu_options *options, struct error *error)
+{
+    if (options->quantize == GPU_QUANTIZE_NONE)
+        return 0;
+    if (!device_traits.narrows)
+        return error_set(error, ERR_BAD_CONFIG, "quantize: not on the %s device", device_name);
+    if (!source->checkpoint)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "quantize: not of a synthetic model: synthetic:NAME:fp8 is one in fp8");
+    if (source->config.quantization.groups)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "quantize: not of a checkpoint that is quantized already, as its config "
+                         "says");
+    quantization_make(source->config.names->head, &source->list);
+    return 0;
+}
+
 static int model_read(struct engine_config *facts, const struct gpu_options *options,
                       struct error *error)
 {
     facts->tp = options->tp ? options->tp : 1;
     facts->pp = options->pp ? options->pp : 1;
     int status = model_load(options->model, facts->tp, options->context_max, &facts->source, error);
+    if (!status)
+        status = quantize(&facts->source, options, error);
     if (!status)
         status = formats_check(&facts->source.list, error);
     if (!status && computes(facts)) /* else each stage is all of the model */

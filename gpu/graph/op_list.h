@@ -77,6 +77,7 @@ struct list_scheme {
     const char *scale;             /* "weight_scale", static */
     const char *zeros;             /* likewise, as many as scales; NULL: all are `zero` */
     uint8_t zero;
+    bool made; /* of numbers while they load: there is no tensor of scales */
     bool zeros_less_one; /* in the checkpoint */
     enum list_packing packing;
     const char *weight; /* "qweight", static; NULL: "weight" */

@@ -57,6 +57,9 @@ const struct list_scheme *quantization_scheme(const struct quantization *quantiz
 int quantization_apply(const struct quantization *quantization, const char *head,
                        const struct checkpoint *checkpoint, struct op_list *list,
                        struct error *error);
+/* Instead, where matrices of numbers are to be quantized while they load: e4m3 with a scale for each
+ * channel, inputs by token. */
+void quantization_make(const char *head, struct op_list *list);
 /* Once the checkpoint, if there is one, is matched: scales of inputs, and whether columns are in
  * groups of another order. ERR_BAD_MODEL where a scale is no positive number, a group does not
  * exist, a size is another, or parts of a matrix do not agree. */

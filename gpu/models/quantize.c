@@ -166,6 +166,19 @@ static bool is_table(const struct op_list *list, weight_id weight)
     return false;
 }
 
+void quantization_make(const char *head, struct op_list *list)
+{
+    char module[LIST_NAME_MAX];
+    for (uint32_t i = 0; i < list->weight_count; i++) {
+        struct list_weight *weight = &list->weights[i];
+        bool named = module_of(list->tensors[weight->parts[0].tensor].name, module);
+        if (weight->kind == WEIGHT_MATRIX && !is_table(list, (weight_id)i) && named &&
+            strcmp(module, head) != 0)
+            weight->scheme = (struct list_scheme){
+                .elements = TENSOR_E4M3, .rows = 1, .input = INPUT_BY_TOKEN, .made = true};
+    }
+}
+
 /* A head of its own, in whatever form. */
 static bool head_is_quantized(const struct checkpoint *checkpoint, const char *head,
                               char name[LIST_NAME_MAX])

@@ -10,6 +10,7 @@
 #include "gpu/base/device.h"
 #include "gpu/kernels/load/convert.h"
 #include "gpu/kernels/load/fill.h"
+#include "gpu/kernels/load/narrow.h"
 #include "gpu/weights/packed.h"
 #include "gpu/weights/scales.h"
 
@@ -202,6 +203,35 @@ static void staging_close(struct staging *staging, const struct loader *loader)
     }
 }
 
+static int piece_convert(const struct loader *loader, const struct piece *piece, char *device,
+                         struct error *error)
+{
+    const struct weights_part *part = piece->part;
+    struct tensor_slice place = part->place;
+    bool bytes = part->format > FORMAT_F16 && !part->scales;
+    /* What stands in staging is this rank's part alone. */
+    place.row = piece->row;
+    place.rows = piece->rows;
+    place.column = 0;
+    place.columns = bytes ? (uint32_t)row_bytes(piece) : place.columns;
+    place.width = place.columns;
+    place.to += piece->row;
+    place.order.first = piece->row;
+    enum dtype from = weights_dtype(piece->tensor->dtype);
+    struct convert_args convert = {.place = place,
+                                   .from = device,
+                                   .to = part->to,
+                                   .from_dtype = from,
+                                   .to_dtype = part->to_dtype,
+                                   .bytes = bytes};
+    struct narrow_args narrow = {
+        .place = place, .from = device, .from_dtype = from, .to = part->to, .scales = part->scales};
+    CUDA_TRY(part->scales ? op_narrow(&narrow, loader->lane->compute)
+                          : op_convert(&convert, loader->lane->compute),
+             error);
+    return 0;
+}
+
 static int piece_send(const struct staging *staging, const struct loader *loader,
                       const struct piece *piece, uint64_t number, struct error *error)
 {
@@ -217,23 +247,9 @@ static int piece_send(const struct staging *staging, const struct loader *loader
              error);
     CUDA_TRY(cudaEventRecord(copied, lane->bulk_in), error);
     CUDA_TRY(cudaStreamWaitEvent(lane->compute, copied, 0), error);
-    struct convert_args args = {
-        .place = piece->part->place,
-        .from = device,
-        .to = piece->part->to,
-        .from_dtype = weights_dtype(piece->tensor->dtype),
-        .to_dtype = piece->part->to_dtype,
-        .bytes = piece->part->format > FORMAT_F16,
-    };
-    /* What stands in staging is this rank's part alone. */
-    args.place.row = piece->row;
-    args.place.rows = piece->rows;
-    args.place.column = 0;
-    args.place.columns = args.bytes ? (uint32_t)row_bytes(piece) : args.place.columns;
-    args.place.width = args.place.columns;
-    args.place.to += piece->row;
-    args.place.order.first = piece->row;
-    CUDA_TRY(op_convert(&args, lane->compute), error);
+    int status = piece_convert(loader, piece, device, error);
+    if (status)
+        return status;
     CUDA_TRY(cudaEventRecord(converted, lane->compute), error);
     return 0;
 }

@@ -303,7 +303,7 @@ int scales_load(const struct loader *loader, uint32_t **orders, struct error *er
     struct spreading to = {.loader = loader, .error = error};
     int status = 0;
     for (uint32_t i = 0; !status && i < loader->source->list->weight_count; i++) {
-        if (!loader->weights->at[i].scales.data)
+        if (!loader->weights->at[i].scales.data || loader->source->list->weights[i].scheme.made)
             continue;
         if (!to.pinned)
             status = mem_pinned(loader->mem, device_traits.staging_bytes, &to.pinned, error);

@@ -382,6 +382,7 @@ static void parts_add(struct weights_part *parts, size_t *count,
             .to = matrix ? at : at + format_bytes(weight->format, to, 1),
             .to_dtype = format_info(weight->format).dtype,
             .format = weight->format,
+            .scales = like->scheme.made ? (float *)weight->scales.data : NULL,
             .place =
                 matrix ? matrix_place(source, like, part, to) : vector_place(source, like, part),
         };

@@ -47,6 +47,7 @@ struct weights_part {
     void *to; /* device */
     enum dtype to_dtype;
     enum format format; /* plain: to_dtype tells it; else elements stay as they are */
+    float *scales; /* device, of the weight's rows, to be made with its elements; NULL: not so */
     struct tensor_slice place;
     float mean, deviation; /* of synthetic values, before their scale */
 };

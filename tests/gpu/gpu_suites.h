@@ -13,6 +13,7 @@ Suite *load_suite(void);
 Suite *memory_suite(void);
 Suite *mutation_suite(void);
 Suite *pipeline_suite(void);
+Suite *quantize_suite(void);
 Suite *ranks_suite(void);
 Suite *reference_suite(void);
 Suite *several_suite(void);

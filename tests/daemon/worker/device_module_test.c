@@ -50,7 +50,7 @@ START_TEST(gpus_are_chosen_by_number_and_by_uuid)
     struct error error;
     uint32_t count;
     int rc = device_module_visible(cases[_i].gpus, cases[_i].need, cases[_i].visible, list, &count,
-                            &error);
+                                   &error);
     if (cases[_i].list) {
         ck_assert_msg(rc == 0, "%s", error.text);
         ck_assert_str_eq(list, cases[_i].list);
@@ -109,6 +109,20 @@ START_TEST(the_word_of_dtype_is_what_the_device_is_asked_for)
 }
 END_TEST
 
+START_TEST(the_word_of_quantize_is_what_the_device_is_asked_for)
+{
+    const int numbers[1] = {0};
+    struct options *options = NULL;
+    struct error error;
+    ck_assert_int_eq(options_defaults(&options, &error), 0);
+    ck_assert_int_eq(device_module_options(options, numbers).quantize, GPU_QUANTIZE_NONE);
+    ck_assert_int_eq(options_read_text(options, "file", "quantize = fp8\n", 15, &error), 0);
+    ck_assert_int_eq(device_module_options(options, numbers).quantize, GPU_QUANTIZE_FP8);
+    ck_assert_int_ne(options_read_text(options, "file", "quantize = fp4\n", 15, &error), 0);
+    options_free(options);
+}
+END_TEST
+
 Suite *device_suite(void)
 {
     Suite *suite = suite_create("device");
@@ -118,6 +132,7 @@ Suite *device_suite(void)
     tcase_add_test(tcase, without_a_number_of_devices_the_list_says_it);
     tcase_add_test(tcase, a_list_that_is_too_long_is_refused);
     tcase_add_test(tcase, the_word_of_dtype_is_what_the_device_is_asked_for);
+    tcase_add_test(tcase, the_word_of_quantize_is_what_the_device_is_asked_for);
     suite_add_tcase(suite, tcase);
     return suite;
 }

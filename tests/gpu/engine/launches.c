@@ -12,6 +12,7 @@
 #include "gpu/kernels/sampling/count.h"
 #include "gpu/kernels/step/embed.h"
 #include "gpu/kernels/load/fill.h"
+#include "gpu/kernels/load/narrow.h"
 #include "gpu/kernels/sampling/gather.h"
 #include "gpu/kernels/step/copy_blocks.h"
 #include "gpu/kernels/step/null.h"
@@ -312,6 +313,8 @@ OP(convert, "convert %s %s %s %d %d", place_text(&a->place), name(a->from), name
    (int)a->to_dtype)
 OP(fill, "fill %s %s %d %u %" PRIu64 " %a %a", place_text(&a->place), name(a->to), (int)a->to_dtype,
    a->tensor, a->seed, (double)a->mean, (double)a->deviation)
+OP(narrow, "narrow %s %s %s %d %s", place_text(&a->place), name(a->from), name(a->to), (int)a->from_dtype,
+   name(a->scales))
 OP(null, "null %s %s", batch_text(&a->batch), name(a->states))
 OP(null_masked, "null_masked %s %s %s", batch_text(&a->batch), name(a->control), name(a->masks))
 

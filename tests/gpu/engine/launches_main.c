@@ -202,6 +202,9 @@ static const struct refusal {
     {{.model = QUANTIZED "llama-fbgemm-bound"},
      -ERR_BAD_MODEL,
      FIRST "weight: the cuda device has no bound for scales of inputs (activation_scale_ub)"},
+    {{.model = REFERENCE_DATA "/llama-default-bf16", .quantize = GPU_QUANTIZE_FP8},
+     -ERR_BAD_CONFIG,
+     "quantize: not on the cuda device"},
 };
 
 static bool formats_are_refused(void)

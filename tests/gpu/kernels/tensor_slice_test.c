@@ -4,6 +4,7 @@
 #include "gpu/kernels/cpu/number.h"
 #include "gpu/kernels/load/convert.h"
 #include "gpu/kernels/load/fill.h"
+#include "gpu/kernels/load/narrow.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
@@ -245,6 +246,63 @@ START_TEST(formats_are_filled_with_the_nearest_of_the_same_values)
 }
 END_TEST
 
+/* Rows of a part among others, some of zeros, next to nothing and no number, in the order of heads.
+ */
+START_TEST(rows_are_narrowed_each_by_its_own_scale)
+{
+    const uint32_t rows = 2 * HEAD, columns = 333, column = 5, width = 400;
+    enum dtype dtype = (enum dtype)(_i % 3);
+    rig_begin();
+    struct tensor from = tensor_random(dtype, rows, width, 0.02f);
+    float *x = malloc((size_t)rows * width * sizeof *x);
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t j = 0; j < width; j++)
+            x[i * width + j] = i == 3                         ? 0
+                               : i == 4 && dtype == DTYPE_F32 ? 1e-43f
+                               : i == 5 && j == 200           ? INFINITY
+                                                              : tensor_at(&from, i, j);
+    uint8_t *numbers = malloc((size_t)rows * width * 4), *bytes = malloc((size_t)rows * columns);
+    for (uint32_t i = 0; i < rows * width; i++)
+        number_round(number_at(numbers, dtype, i), &x[i], dtype, 1);
+    float scales[2 * HEAD];
+    struct narrow_args args = {.place = {.rows = rows,
+                                         .column = column,
+                                         .columns = columns,
+                                         .width = width,
+                                         .run = rows,
+                                         .step = rows,
+                                         .to_stride = columns,
+                                         .order = orders[_i / 3].order},
+                               .from = rig_new(numbers, (size_t)rows * width * dtype_bytes(dtype)),
+                               .from_dtype = dtype,
+                               .to = rig_new(NULL, (size_t)rows * columns),
+                               .scales = rig_new(NULL, sizeof scales)};
+    OK(op_narrow(&args, rig_stream));
+    rig_read(bytes, args.to, (size_t)rows * columns);
+    rig_read(scales, args.scales, sizeof scales);
+    for (uint32_t i = 0; i < rows; i++) {
+        const float *row = x + ordered_from(_i / 3, i) * width + column;
+        float greatest = 0;
+        for (uint32_t j = 0; j < columns; j++)
+            greatest = fmaxf(greatest, fabsf(row[j]));
+        float scale = greatest > 0 ? fmaxf(greatest / 448, 0x1p-126f) : 1;
+        ck_assert(scales[i] == scale);
+        for (uint32_t j = 0; j < columns; j++) {
+            uint8_t got = bytes[i * columns + j];
+            float value = row[j] / scale;
+            if (isinf(scale))
+                ck_assert_uint_eq(got & 0x7f, isinf(row[j]) ? 0x7f : 0);
+            else
+                ck_assert_uint_eq(got, format_nearest(FORMAT_E4M3, (double)value));
+        }
+    }
+    free(x);
+    free(numbers);
+    free(bytes);
+    rig_end();
+}
+END_TEST
+
 START_TEST(rows_of_heads_change_places_when_they_are_filled)
 {
     rig_begin();
@@ -283,6 +341,7 @@ Suite *place_suite(void)
     tcase_add_loop_test(tcase, rows_of_heads_change_places_when_they_are_converted, 0, 2 * ORDERS);
     tcase_add_loop_test(tcase, rows_of_heads_change_places_when_they_are_filled, 0, ORDERS);
     tcase_add_loop_test(tcase, formats_are_filled_with_the_nearest_of_the_same_values, 0, 6);
+    tcase_add_loop_test(tcase, rows_are_narrowed_each_by_its_own_scale, 0, 3 * ORDERS);
     tcase_add_test(tcase, filled_weights_are_normal);
     tcase_add_test(tcase, a_filled_element_depends_on_seed_tensor_row_and_column_alone);
     suite_add_tcase(suite, tcase);
