@@ -62,13 +62,15 @@ struct gpu_model {
     char id[128]; /* the directory's name (gpu/checkpoint/snapshot.h), or "synthetic:NAME" */
     char arch[32];
     char dtype[8]; /* compute dtype */
+    char kv_dtype[8]; /* of keys and values: as above, or "fp8" */
     uint32_t vocab;
     uint32_t context_max; /* positions that the model supports; gpu_options may lower it */
     uint32_t hidden, layers;
     uint32_t ranks; /* devices of the engine */
     uint64_t parameters, weight_bytes; /* of all ranks together */
     uint64_t step_parameters; /* of the matrices that every step multiplies by, the head's too */
-    uint64_t kv_token_bytes;  /* K and V of one token in all layers, of all ranks together */
+    uint64_t kv_token_bytes;  /* K and V of one token in all layers, of all ranks together, their
+                                 scales included */
     uint32_t block_tokens;
     uint32_t group_count;
     struct gpu_group groups[GPU_GROUPS_MAX];
@@ -90,11 +92,16 @@ enum gpu_dtype { GPU_DTYPE_AUTO, GPU_DTYPE_BF16, GPU_DTYPE_F16 };
  * token; the embedding and the head stay. */
 enum gpu_quantize { GPU_QUANTIZE_NONE, GPU_QUANTIZE_FP8 };
 
+/* What keys and values are kept in. AUTO: what the model is computed in, whatever the checkpoint
+ * has scales for: eight bits change results, so somebody has to ask for them. */
+enum gpu_kv_dtype { GPU_KV_AUTO, GPU_KV_FP8 };
+
 struct gpu_options {
     const char *model; /* directory, or "synthetic:NAME[:FORMAT]" */
     const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
     enum gpu_dtype dtype;
     enum gpu_quantize quantize;
+    enum gpu_kv_dtype kv_dtype;
     uint32_t tp, pp;
     uint32_t depth;      /* steps in flight on one stage, 1 or 2 */
     uint32_t slots_max;  /* sequences on the device at a time */

@@ -95,6 +95,7 @@ void status_model(const struct server *server, struct json_writer *writer)
     json_put_text(writer, "model", model->id);
     json_put_text(writer, "architecture", model->arch);
     json_put_text(writer, "dtype", model->dtype);
+    json_put_text(writer, "kv_dtype", model->kv_dtype);
     json_put_text(writer, "device", server->device);
     json_put_uint(writer, "vocabulary", model->vocab);
     json_put_uint(writer, "hidden", model->hidden);

@@ -229,7 +229,7 @@ static int check(struct service *service, struct error *error)
     printf("device       %s\n", service->gpu->name);
     printf("parameters   %" PRIu64 "\n", model.parameters);
     printf("weights      %" PRIu64 " bytes\n", model.weight_bytes);
-    printf("KV           %" PRIu64 " bytes a token\n", model.kv_token_bytes);
+    printf("KV           %" PRIu64 " bytes a token (%s)\n", model.kv_token_bytes, model.kv_dtype);
     printf("vocabulary   %u\n", model.vocab);
     printf("context      %u tokens", model.context_max);
     if (context_is_less(service, &model))

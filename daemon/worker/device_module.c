@@ -297,6 +297,7 @@ struct gpu_options device_module_options(const struct options *options, const in
         .devices = numbers,
         .dtype = (enum gpu_dtype)options->dtype, /* its words stand in this order */
         .quantize = (enum gpu_quantize)options->quantize, /* likewise */
+        .kv_dtype = (enum gpu_kv_dtype)options->kv_dtype, /* likewise */
         .tp = (uint32_t)options->tp,
         .pp = (uint32_t)options->pp,
         .depth = (uint32_t)options->steps_in_flight,

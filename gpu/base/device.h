@@ -22,6 +22,7 @@ struct device_traits {
     uint64_t scratch_keep_bytes; /* unused scratch that no slab takes, so that small steps go on */
     uint64_t staging_bytes;      /* of each piece through which weights are loaded */
     uint32_t formats;            /* that weights are multiplied in, a bit for each */
+    bool keeps_eight;            /* keys and values in e4m3 */
     bool bounds;                 /* scales of inputs by token may have one */
     bool narrows;                /* numbers become e4m3 while they load */
 };

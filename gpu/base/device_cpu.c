@@ -22,6 +22,7 @@ const struct device_traits device_traits = {
     .scratch_keep_bytes = 2u << 20,
     .staging_bytes = 2u << 20,
     .formats = (1u << FORMATS) - 1,
+    .keeps_eight = true,
     .bounds = true,
     .narrows = true,
 };

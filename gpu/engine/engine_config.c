@@ -168,7 +168,7 @@ static int stages_add(struct engine_config *facts, struct error *error)
             model->weight_bytes += weights_bytes(&source) * facts->tp;
         for (uint32_t i = 0; i < list->group_count; i++) {
             uint64_t bytes =
-                program_block_bytes(list, ops, count, i, model->block_tokens, facts->dtype);
+                program_block_bytes(list, ops, count, i, model->block_tokens, facts->kv);
             if (bytes > model->groups[i].block_bytes)
                 model->groups[i].block_bytes = bytes;
         }
@@ -184,9 +184,8 @@ static uint64_t kv_token_bytes(const struct engine_config *facts)
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < list->group_count; i++) {
         const struct list_group *group = &list->groups[i];
-        uint64_t vectors = 2 * (uint64_t)group->kv_heads * group->head_dim * facts->tp;
-        bytes += group->layers * (group->position_bytes ? group->position_bytes
-                                                        : vectors * dtype_bytes(facts->dtype));
+        uint64_t heads = 2 * kv_bytes(facts->kv, group->kv_heads, 1, group->head_dim) * facts->tp;
+        bytes += group->layers * (group->position_bytes ? group->position_bytes : heads);
     }
     return bytes;
 }
@@ -218,6 +217,8 @@ static void model_fill(const struct engine_config *facts, const struct gpu_optio
              : facts->dtype == DTYPE_F32  ? "f32"
              : facts->dtype == DTYPE_BF16 ? "bf16"
                                           : "f16");
+    snprintf(model->kv_dtype, sizeof model->kv_dtype, "%s",
+             facts->kv == FORMAT_E4M3 ? "fp8" : model->dtype);
     memcpy(model->eos, config->eos_ids, sizeof model->eos);
     for (uint32_t i = 0; i < list->group_count; i++)
         model->groups[i] =
@@ -271,6 +272,24 @@ static int quantize(struct model *source, const struct gpu_options *options, str
     return 0;
 }
 
+static int kv_choose(struct engine_config *facts, enum gpu_kv_dtype asked, struct error *error)
+{
+    facts->kv = format_plain(facts->dtype);
+    if (asked == GPU_KV_AUTO)
+        return 0;
+    if (!device_traits.keeps_eight)
+        return error_set(error, ERR_BAD_CONFIG, "kv-dtype is fp8: not on the %s device",
+                         device_name);
+    if (!computes(facts))
+        return error_set(error, ERR_BAD_CONFIG, "kv-dtype is fp8: the model has no keys and values");
+    if (facts->source.config.quantization.kv == KV_SCHEME_OTHER)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "kv-dtype is fp8: the model's kv_cache_scheme is another, with scales that "
+                         "fp8 cannot use");
+    facts->kv = FORMAT_E4M3;
+    return 0;
+}
+
 static int model_read(struct engine_config *facts, const struct gpu_options *options,
                       struct error *error)
 {
@@ -283,8 +302,9 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
         status = formats_check(&facts->source.list, error);
     if (!status && computes(facts)) /* else each stage is all of the model */
         status = stages_split(&facts->source.list, facts->pp, facts->first, error);
-    return status ? status
-                  : device_dtype(options->dtype, own_dtype(&facts->source), &facts->dtype, error);
+    if (!status)
+        status = device_dtype(options->dtype, own_dtype(&facts->source), &facts->dtype, error);
+    return status ? status : kv_choose(facts, options->kv_dtype, error);
 }
 
 /* The smallest request is a prompt of one token and one behind it: a block of each group. */

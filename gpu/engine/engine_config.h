@@ -14,6 +14,7 @@
 struct engine_config {
     uint32_t tp, pp;     /* ranks that share each layer, and stages that share the layers out */
     enum dtype dtype;    /* that the model is computed in, see device_dtype */
+    enum format kv;      /* that keys and values are kept in */
     struct model source; /* owned */
     uint32_t first[GPU_STAGES_MAX + 1]; /* layer of each stage, and one past the last */
     struct gpu_model model;

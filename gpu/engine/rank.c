@@ -47,6 +47,7 @@ static int part_make(struct rank *rank, struct error *error)
         .weights = &rank->weights,
         .comm = rank->engine->comms[rank->stage] ? &rank->comm : NULL,
         .dtype = facts->dtype,
+        .kv = facts->kv,
         .eos_count = facts->model.eos_count,
         .eos = facts->model.eos,
         .block_tokens = facts->model.block_tokens,
@@ -58,7 +59,7 @@ static int part_make(struct rank *rank, struct error *error)
     for (uint32_t i = 0; !status && facts->pp > 1 && i < facts->model.group_count; i++) {
         struct gpu_group *group = &rank->groups[i];
         group->block_bytes = program_block_bytes(program->list, program->ops, program->op_count, i,
-                                                 program->block_tokens, program->dtype);
+                                                 program->block_tokens, program->kv);
         group->layers = 0;
         for (uint32_t j = 0; j < program->op_count; j++)
             group->layers +=

@@ -485,6 +485,7 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
         op->attention.head_dim = head_dim;
         op->attention.scale = attention->scale;
         op->attention.softcap = attention->softcap;
+        op->attention.k_tensor = op->attention.v_tensor = LIST_NONE;
         if (i)
             op->in[1] = room;
     }

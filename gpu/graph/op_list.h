@@ -186,6 +186,9 @@ struct op {
             uint16_t group, layer; /* of KV; the layer's number among the group's */
             uint32_t heads, kv_heads, head_dim;
             float scale, softcap;
+            /* OP_KV_WRITE: scales of K and V in eight bits, and the tensors that say them. */
+            float k_scale, v_scale;
+            uint16_t k_tensor, v_tensor; /* LIST_NONE: the checkpoint has none */
         } attention; /* OP_KV_WRITE too */
         struct {
             float cap;

@@ -80,7 +80,9 @@ static int match(struct model *model, struct error *error)
         wanted[i] = wanted_of(&list->tensors[i]);
     int status = checkpoint_match(model->checkpoint, wanted, list->tensor_count, error);
     free(wanted);
-    return status ? status : quantization_values(model->checkpoint, &model->list, error);
+    if (!status)
+        status = quantization_values(model->checkpoint, &model->list, error);
+    return status ? status : kv_scales_read(model->checkpoint, &model->list, error);
 }
 
 /* In whatever form. */
@@ -136,6 +138,9 @@ static int directory_open(const char *name, uint32_t ranks, uint32_t context_max
     if (!status)
         status = quantization_apply(&model->config.quantization, model->config.names->head,
                                     model->checkpoint, &model->list, error);
+    if (!status)
+        status = kv_scales_add(model->config.quantization.kv, model->checkpoint, &model->list,
+                               error);
     return status ? status : match(model, error);
 }
 

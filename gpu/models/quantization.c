@@ -316,7 +316,26 @@ static int group_read(const struct fields *groups, const json *object, const cha
     return rc;
 }
 
-/* K and V stay in what the device computes in, so scales of theirs are not needed. */
+/* Nobody has to keep K and V so: what is not known here is no error. */
+static enum kv_scheme kv_scheme_of(const json *scheme)
+{
+    static const char *const strange[] = {"group_size", "block_structure", "actorder"};
+    const json *symmetric = json_get(scheme, "symmetric"), *dynamic = json_get(scheme, "dynamic");
+    const json *strategy = json_get(scheme, "strategy"), *bits = json_get(scheme, "num_bits");
+    if (!scheme || json_is_null(scheme))
+        return KV_SCHEME_UNSAID;
+    for (size_t i = 0; i < sizeof strange / sizeof *strange; i++)
+        if (json_get(scheme, strange[i]) && !json_is_null(json_get(scheme, strange[i])))
+            return KV_SCHEME_OTHER;
+    if (!bits || json_number(bits) != 8 || strcmp(json_string(json_get(scheme, "type")), "float") ||
+        (symmetric && !json_bool(symmetric)))
+        return KV_SCHEME_OTHER;
+    if (dynamic && json_bool(dynamic))
+        return KV_SCHEME_DYNAMIC;
+    return !strategy || !strcmp(json_string(strategy), "tensor") ? KV_SCHEME_TENSOR
+                                                                 : KV_SCHEME_OTHER;
+}
+
 static int compressed_read(const struct fields *fields, struct quantization *to)
 {
     static const char *const known[] = {"quant_method",
@@ -332,6 +351,7 @@ static int compressed_read(const struct fields *fields, struct quantization *to)
                             fields->error};
     const char *format = "";
     to->rule = NAMES_WHOLE;
+    to->kv = kv_scheme_of(field_get(fields, "kv_cache_scheme"));
     int rc = quantization_known(fields, known);
     if (rc == 0)
         rc = field_require(fields, "format");

@@ -29,8 +29,17 @@ enum names_rule {
     NAMES_WILD,     /* as modelopt: the name, or its parent's, with * for any letters */
 };
 
+/* Which scales the checkpoint has for keys and values in eight bits. */
+enum kv_scheme {
+    KV_SCHEME_UNSAID,  /* those of the layers that have some */
+    KV_SCHEME_TENSOR,  /* one for K and one for V of every layer */
+    KV_SCHEME_DYNAMIC, /* none */
+    KV_SCHEME_OTHER,   /* not such as are used here: only who wants eight bits is refused */
+};
+
 struct quantization {
     uint32_t groups; /* 0: nothing is quantized */
+    enum kv_scheme kv;
     struct list_scheme schemes[QUANTIZATION_GROUPS_MAX];
     enum names_rule rule;
     bool all;                   /* what no name means is of the first group */
@@ -60,6 +69,15 @@ int quantization_apply(const struct quantization *quantization, const char *head
 /* Instead, where matrices of numbers are to be quantized while they load: e4m3 with a scale for each
  * channel, inputs by token. */
 void quantization_make(const char *head, struct op_list *list);
+/* The list gets the tensors of the scales of K and V: those that `scheme` says, or those there are.
+ * Read once the checkpoint is matched; ERR_BAD_MODEL where one is no positive number. */
+int kv_scales_add(enum kv_scheme scheme, const struct checkpoint *checkpoint, struct op_list *list,
+                  struct error *error);
+int kv_scales_read(const struct checkpoint *checkpoint, struct op_list *list, struct error *error);
+
+/* A tensor of one scale. */
+int quantization_scale(const struct checkpoint *checkpoint, const struct op_list *list,
+                       uint16_t number, float *ret, struct error *error);
 /* Once the checkpoint, if there is one, is matched: scales of inputs, and whether columns are in
  * groups of another order. ERR_BAD_MODEL where a scale is no positive number, a group does not
  * exist, a size is another, or parts of a matrix do not agree. */

@@ -11,8 +11,8 @@
 
 #define SYNTHETIC_INPUT (16.0f / 448) /* what comes out of a norm of random numbers is below 16 */
 
-static int input_read(const struct checkpoint *checkpoint, const struct op_list *list,
-                      uint16_t number, float *ret, struct error *error)
+int quantization_scale(const struct checkpoint *checkpoint, const struct op_list *list,
+                       uint16_t number, float *ret, struct error *error)
 {
     char bytes[4] = {0};
     float value;
@@ -38,7 +38,7 @@ static int inputs_read(const struct checkpoint *checkpoint, const struct op_list
     for (uint32_t i = 0; i < weight->part_count; i++) {
         float scale = 0;
         uint16_t number = weight->parts[i].input_scale;
-        int rc = input_read(checkpoint, list, number, &scale, error);
+        int rc = quantization_scale(checkpoint, list, number, &scale, error);
         if (rc)
             return rc;
         if (i > 0 && scale != weight->input_scale)

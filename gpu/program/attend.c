@@ -14,13 +14,13 @@ static cudaStream_t stream_of(const struct walk *walk)
 static struct kv_layer kv_of(const struct walk *walk, const struct op *attention)
 {
     const struct program *program = walk->program;
-    uint64_t bytes = (uint64_t)attention->attention.kv_heads * program->block_tokens *
-                     attention->attention.head_dim * dtype_bytes(program->dtype);
+    uint64_t bytes = kv_bytes(program->kv, attention->attention.kv_heads, program->block_tokens,
+                              attention->attention.head_dim);
     uint64_t layer = attention->attention.layer;
     return (struct kv_layer){.k = layer * 2 * bytes,
                              .v = (layer * 2 + 1) * bytes,
                              .group = attention->attention.group,
-                             .dtype = program->dtype};
+                             .format = program->kv};
 }
 
 static const struct list_value *value_of(const struct walk *walk, value_id value)
@@ -89,6 +89,8 @@ static int rope_run(const struct walk *walk, const struct op *q_norm,
         .heads = attend.heads,
         .kv_heads = attend.kv_heads,
         .head_dim = attend.head_dim,
+        .k_scale = ops[1]->attention.k_scale,
+        .v_scale = ops[1]->attention.v_scale,
         .angles = walk_value(walk, ops[0]->in[2]),
         .q_norm = q_norm ? walk_weight(walk, q_norm->weight)->data : NULL,
         .k_norm = k_norm ? walk_weight(walk, k_norm->weight)->data : NULL,
@@ -162,6 +164,8 @@ int attend_kv_write(struct walk *walk, op_run ops, struct error *error)
         .kv_heads = ops[0]->attention.kv_heads,
         .head_dim = ops[0]->attention.head_dim,
         .dtype = scratch_dtype(walk->program, k),
+        .k_scale = ops[0]->attention.k_scale,
+        .v_scale = ops[0]->attention.v_scale,
     };
     CUDA_TRY(op_kv_write(&args, stream_of(walk)), error);
     return 0;

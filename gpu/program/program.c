@@ -84,17 +84,17 @@ void program_close(struct program *program)
 }
 
 uint64_t program_block_bytes(const struct op_list *list, const struct op *ops, uint32_t op_count,
-                             uint32_t group, uint32_t block_tokens, enum dtype dtype)
+                             uint32_t group, uint32_t block_tokens, enum format kv)
 {
     const struct list_group *of = &list->groups[group];
-    uint64_t position = of->position_bytes, layers = of->layers;
-    if (!position) {
-        position = 2 * (uint64_t)of->kv_heads * of->head_dim * dtype_bytes(dtype);
+    uint64_t layer = of->position_bytes * block_tokens, layers = of->layers;
+    if (!of->position_bytes) {
+        layer = 2 * kv_bytes(kv, of->kv_heads, block_tokens, of->head_dim);
         layers = 0;
         for (uint32_t i = 0; i < op_count; i++)
             layers += ops[i].kind == OP_ATTENTION && ops[i].attention.group == group;
     }
-    uint64_t bytes = layers * position * block_tokens;
+    uint64_t bytes = layers * layer;
     if (of->position_bytes)
         return bytes;
     return mem_round(bytes ? bytes : 1); /* a stage may have no layer of the group */

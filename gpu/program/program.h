@@ -29,7 +29,8 @@ struct program {
     uint32_t op_count;
     const struct weights *weights;
     struct comm *comm; /* NULL: the rank is alone */
-    enum dtype dtype;  /* of activations, keys and values */
+    enum dtype dtype;  /* of activations */
+    enum format kv;    /* of keys and values: the same, or E4M3 */
     uint32_t eos_count;
     const int32_t *eos;
     uint32_t block_tokens, slots_max;
@@ -65,7 +66,7 @@ void program_close(struct program *program);
 
 /* Bytes of one block of a group of layers: K and V of all of the rank's, or their states. */
 uint64_t program_block_bytes(const struct op_list *list, const struct op *ops, uint32_t op_count,
-                             uint32_t group, uint32_t block_tokens, enum dtype dtype);
+                             uint32_t group, uint32_t block_tokens, enum format kv);
 
 uint64_t program_scratch_bytes(const struct program *program, const struct batch *batch);
 struct stage_state program_state(const struct program *program, const struct batch *batch,

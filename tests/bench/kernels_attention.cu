@@ -99,7 +99,7 @@ static void build_cache(struct world &w, random_state &random)
     group.blocks_max = blocks_max;
     group.slab_blocks = slab_blocks;
     group.window = w.window;
-    w.args.kv = {w.layer * 2 * part, w.layer * 2 * part + part, 0, w.dtype};
+    w.args.kv = {w.layer * 2 * part, w.layer * 2 * part + part, 0, format_plain(w.dtype), 0, 0};
 }
 
 static void build_batch(struct world &w, uint32_t spare)
@@ -326,7 +326,8 @@ static struct world big_world(uint32_t heads, uint32_t kv_heads, uint32_t dim,
     struct world w = {heads, kv_heads, dim, block_tokens, 0, half_t, {}, LAYERS, 0};
     w.rows.assign(count, row);
     struct attention_args &a = w.args;
-    a.dtype = a.kv.dtype = half_t;
+    a.dtype = half_t;
+    a.kv.format = format_plain(half_t);
     a.heads = heads;
     a.kv_heads = kv_heads;
     a.head_dim = dim;

@@ -155,6 +155,37 @@ START_TEST(what_is_not_computed_is_refused_by_name)
 }
 END_TEST
 
+#define KV(scheme) IN(CT ",\"config_groups\":{},\"kv_cache_scheme\":" scheme)
+#define KV_E4M3 "\"num_bits\":8,\"type\":\"float\",\"symmetric\":true"
+
+static const struct {
+    const char *config;
+    enum kv_scheme kv;
+} kv_schemes[] = {
+    {IN(CT ",\"config_groups\":{}"), KV_SCHEME_UNSAID},
+    {KV("null"), KV_SCHEME_UNSAID},
+    {KV("{" KV_E4M3 ",\"strategy\":\"tensor\",\"dynamic\":false,\"group_size\":null}"),
+     KV_SCHEME_TENSOR},
+    {KV("{" KV_E4M3 "}"), KV_SCHEME_TENSOR},
+    {KV("{" KV_E4M3 ",\"strategy\":\"tensor\",\"dynamic\":true}"), KV_SCHEME_DYNAMIC},
+    {KV("{" KV_E4M3 ",\"strategy\":\"attn_head\"}"), KV_SCHEME_OTHER},
+    {KV("{" KV_E4M3 ",\"strategy\":\"tensor\",\"group_size\":64}"), KV_SCHEME_OTHER},
+    {KV("{\"num_bits\":8,\"type\":\"int\",\"symmetric\":true}"), KV_SCHEME_OTHER},
+    {KV("{\"num_bits\":4,\"type\":\"float\",\"symmetric\":true}"), KV_SCHEME_OTHER},
+    {KV("{\"num_bits\":8,\"type\":\"float\",\"symmetric\":false}"), KV_SCHEME_OTHER},
+    {KV("[]"), KV_SCHEME_OTHER},
+    {KV("{}"), KV_SCHEME_OTHER},
+};
+
+START_TEST(schemes_of_keys_and_values_are_known_or_left_alone)
+{
+    static struct model_config config;
+    struct error error = {0};
+    ck_assert_msg(config_with(kv_schemes[_i].config, &config, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(config.quantization.kv, kv_schemes[_i].kv);
+}
+END_TEST
+
 START_TEST(lists_that_are_too_long_are_refused)
 {
     static const struct {
@@ -353,6 +384,15 @@ static const struct {
     {"llama-ct-channel", "config.json", "\"intermediate_size\"",
      "\"tie_word_embeddings\": true, \"intermediate_size\"",
      "tensor lm_head.weight_scale: a head that is the embedding cannot be quantized"},
+    /* scales that the scheme says, and one of two */
+    {"llama-kv-static", "model.safetensors", "layers.1.self_attn.k_scale", "layers.1.self_attn.k_skale",
+     "model.safetensors: tensor model.layers.1.self_attn.k_scale: missing"},
+    {"qwen2-kv-parts", "model.safetensors", "v_proj.v_scale", "v_proj.v_skale",
+     "model.safetensors: tensor model.layers.0.self_attn.v_scale: missing"},
+    {"qwen2-kv-parts", "model.safetensors", "k_proj.k_scale\":{\"dtype\":\"F32\"",
+     "k_proj.k_scale\":{\"dtype\":\"I32\"",
+     "model.safetensors: tensor model.layers.0.self_attn.k_proj.k_scale: dtype: I32 is not supported "
+     "(BF16, F16 and F32 are)"},
 };
 
 START_TEST(files_that_are_not_what_the_config_says_are_refused)
@@ -385,6 +425,8 @@ Suite *quantization_suite(void)
     Suite *suite = suite_create("model quantization");
     TCase *tcase = tcase_create("quantization");
     tcase_add_loop_test(tcase, what_is_not_computed_is_refused_by_name, 0, COUNT(refused));
+    tcase_add_loop_test(tcase, schemes_of_keys_and_values_are_known_or_left_alone, 0,
+                        COUNT(kv_schemes));
     tcase_add_loop_test(tcase, lists_that_are_too_long_are_refused, 0, 2);
     tcase_add_loop_test(tcase, names_mean_the_modules_that_the_tools_mean, 0, COUNT(meant));
     tcase_add_loop_test(tcase, patterns_are_those_of_python_or_not_understood, 0, COUNT(patterns));

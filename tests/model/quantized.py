@@ -13,6 +13,7 @@ import fnmatch
 import json
 import os
 import re
+import sys
 import tempfile
 
 import torch
@@ -25,6 +26,7 @@ BLOCK = 128
 GAIN = 0.7
 SEEDS = 40  # that are tried
 CALM = 0.004
+KV_REACH = 0.7
 
 
 def e4m3(x):
@@ -83,6 +85,46 @@ class Rounding:
             parts = [rounded_by(part, above_zero(part.abs().amax(-1, keepdim=True))) for part in x.split(BLOCK, -1)]
             return (torch.cat(parts, -1),)
         return None
+
+
+class Cache:
+    """What keys and values become: e4m3 with a scale for each token and head, or with one for a layer's K and one for
+    its V. Such scales are learnt from the first prompts, and are too small for the greatest values."""
+
+    attached = []
+
+    def __init__(self, how):
+        self.how, self.greatest, self.scale, self.learns = how, {}, {}, how == "static"
+
+    def __call__(self, key, x):
+        if self.learns:
+            self.greatest[key] = max(self.greatest.get(key, 0.0), x.abs().max().item())
+            return x
+        scale = self.scale[key] if self.how == "static" else above_zero(x.abs().amax(-1, keepdim=True))
+        return rounded_by(x, scale)
+
+    def learn(self):
+        for key, greatest in self.greatest.items():
+            self.scale[key] = torch.tensor(greatest * KV_REACH / GREATEST).bfloat16().float()
+        self.learns = False
+
+    def attach(self, model):
+        """Where keys are turned and values are not yet multiplied by anything. A layer's attention looks it up by this
+        name."""
+        module = sys.modules[type(model).__module__]
+        plainly = module.eager_attention_forward
+
+        def attend(layer, query, key, value, *args, **kwargs):
+            key, value = self(("k_scale", layer.layer_idx), key), self(("v_scale", layer.layer_idx), value)
+            return plainly(layer, query, key, value, *args, **kwargs)
+        module.eager_attention_forward = attend
+        Cache.attached.append((module, plainly))
+
+    @staticmethod
+    def detach_all():
+        while Cache.attached:
+            module, plainly = Cache.attached.pop()
+            module.eager_attention_forward = plainly
 
 
 def fp8(inputs="dynamic", blocks=False, ignored=None):
@@ -151,13 +193,16 @@ def compressed(groups, ignore, **more):
     return config, scheme
 
 
-def spec(seed, name, arch, dtype, quantization, scales=torch.float32, kv=False, **fields):
+def spec(seed, name, arch, dtype, quantization, scales=torch.float32, kv=None, **fields):
+    """kv: (how, where): keys and values in eight bits, "token" or "static", or "unused": scales that stand in the
+    checkpoint alone; and the module of a layer that has the scales, %s for k and v."""
     rope = fields.pop("rope", plain.DEFAULT)
     item = plain.spec(seed, name, arch, dtype, rope, 4, **fields)
     return dict(item=item, quantization=quantization, scales=scales, kv=kv)
 
 
 SMALL = plain.SMALL
+PLAIN = (None, lambda name: None)
 WIDE = dict(hidden_size=160, intermediate_size=200, num_attention_heads=4, num_key_value_heads=2, head_dim=48,
             num_hidden_layers=1)
 SPECS = [
@@ -171,7 +216,8 @@ SPECS = [
     spec(4, "glm-fp8-blocks", "glm", "F32", fp8(blocks=True), partial_rotary_factor=0.5, attention_bias=True,
          hidden_size=144, num_hidden_layers=1),
     spec(105, "llama-ct-static", "llama", "BF16",
-         compressed([(["Linear"], "tensor", "static")], ["lm_head"]), scales=torch.bfloat16, kv=True, **SMALL),
+         compressed([(["Linear"], "tensor", "static")], ["lm_head"]), scales=torch.bfloat16,
+         kv=("unused", "self_attn"), **SMALL),
     spec(103, "llama-ct-channel", "llama", "F32", compressed([(["Linear"], "channel", "token")], []),
          scales=torch.bfloat16, num_attention_heads=2, num_key_value_heads=2, num_hidden_layers=1),
     spec(7, "phi3-ct-channel", "phi3", "F16", compressed([(["Linear"], "channel", "token")], ["lm_head"]),
@@ -190,6 +236,13 @@ SPECS = [
          **WIDE | dict(num_hidden_layers=2)),
     spec(9, "qwen2-ct-weights", "qwen2", "BF16", compressed([(["Linear"], "channel", None)], ["lm_head"]), **SMALL),
     spec(10, "llama-ct-blocks", "llama", "BF16", compressed([(["Linear"], "block", None)], ["lm_head"]), **WIDE),
+    spec(11, "llama-kv-static", "llama", "BF16", compressed([(["Linear"], "channel", None)], ["lm_head"]),
+         kv=("static", "self_attn"), num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2),
+    spec(12, "qwen2-kv-parts", "qwen2", "F32", PLAIN, kv=("static", "self_attn.%s_proj"), num_attention_heads=2,
+         num_key_value_heads=2, num_hidden_layers=1),
+    spec(13, "phi3-kv-token", "phi3", "F16", PLAIN, kv=("token", None), sliding_window=16, num_hidden_layers=2),
+    spec(14, "qwen3-kv-token", "qwen3", "BF16", PLAIN, kv=("token", None), num_attention_heads=4,
+         num_key_value_heads=2, num_hidden_layers=2),
 ]
 
 
@@ -259,14 +312,32 @@ def errors_in_bf16(model, prompts):
     return off.mean().item(), off.max().item()
 
 
+def keep(model, prompts, made, tensors):
+    """Keys and values in eight bits, and the scales of theirs that stay."""
+    how, where = made["kv"] or (None, None)
+    if how in ("token", "static"):
+        cache = Cache(how)
+        cache.attach(model)
+        for tokens in prompts[:4] if how == "static" else []:
+            plain.logits_of(model, tokens)
+        cache.learn()
+    for layer in range(model.config.num_hidden_layers if where else 0):
+        for key in ("k_scale", "v_scale"):
+            scale = cache.scale[key, layer] if how == "static" else torch.tensor(0.03)
+            module = where % key[0] if "%" in where else where
+            tensors[f"model.layers.{layer}.{module}.{key}"] = scale
+
+
 def attempt(made, seed):
     item, (_, scheme) = made["item"], made["quantization"]
+    Cache.detach_all()
     with tempfile.TemporaryDirectory() as base:
         model, prompts = plain.build(item, seed, base, GAIN)
         with open(os.path.join(base, "config.json")) as file:
             whole = json.load(file)
     tensors, roundings = quantize(model, item, scheme, made["scales"])
     fix_inputs(model, prompts, roundings, tensors, made["scales"])
+    keep(model, prompts, made, tensors)
     return model, prompts, whole, tensors, roundings
 
 
@@ -284,26 +355,23 @@ def make(made, directory):
             break
     else:
         raise RuntimeError(f"{item['name']}: no seed is calm")
-    if made["kv"]:
+    if made["kv"] and config:
         config["kv_cache_scheme"] = dict(num_bits=8, type="float", symmetric=True, strategy="tensor", dynamic=False)
-        for layer in range(whole["num_hidden_layers"]):
-            for key in ("k_scale", "v_scale"):
-                tensors[f"model.layers.{layer}.self_attn.{key}"] = torch.tensor(0.03)
     dtype = plain.DTYPES[item["dtype"]]
     for name, value in model.state_dict().items():
         if name not in tensors and not (name == "lm_head.weight" and item["fields"].get("tie_word_embeddings")):
             tensors[name] = value.to(dtype).contiguous()
-    if "quantization" in config:  # as modelopt has them
+    if config and "quantization" in config:  # as modelopt has them
         tensors.update({n: t[:, None, :, None] for n, t in tensors.items() if n.endswith("_scale")})
     save_file({name: value.contiguous() for name, value in tensors.items()},
               os.path.join(directory, "model.safetensors"), {"format": "pt"})
-    apart = "quantization" in config
-    write_config(directory, "config.json", whole if apart else dict(whole, quantization_config=config))
+    apart = config and "quantization" in config
+    write_config(directory, "config.json", whole if apart or not config else dict(whole, quantization_config=config))
     if apart:
         write_config(directory, "hf_quant_config.json", config)
     mean, most = errors_in_bf16(model, prompts)
     result = dict(seed=seed, torch=torch.__version__, bf16_mean_error=round(mean, 6), bf16_max_error=round(most, 6),
-                  rounds=any(r.how for r in roundings.values()))
+                  rounds=any(r.how for r in roundings.values()) or (made["kv"] or ("unused",))[0] != "unused")
     text = json.dumps(result)[:-1] + ',\n"prompts": [\n' + ",\n".join(
         json.dumps(plain.rounded(entry), separators=(",", ":")) for entry in plain.entries(model, prompts, steps=False)) + "\n]}\n"
     with open(os.path.join(directory, "reference.json"), "w") as out:

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
         return;
     uint32_t last = row.position + (token - row.token);
     uint32_t first = group.window && last >= group.window ? last - group.window + 1 : 0;
-    uint32_t row_bytes = a.head_dim * (a.kv.dtype == DTYPE_F32 ? 4 : 2);
+    uint32_t row_bytes = a.head_dim * (a.kv.format == FORMAT_F32 ? 4 : 2);
     size_t from = (size_t)token * a.q_stride + (size_t)head * a.head_dim;
     for (uint32_t i = threadIdx.x; i < a.head_dim; i += ANY_THREADS)
         q[i] = load_value(a.q, from + i, a.dtype);
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
                 score[j] = a.scale * dot(q,
                                          attention_place(group, row.table, block_shift, position,
                                                          kv_head, a.kv.k, row_bytes),
-                                         a.head_dim, a.kv.dtype);
+                                         a.head_dim, dtype_of(a.kv.format));
                 if (a.softcap != 0)
                     score[j] = softcap_of(score[j], a.softcap);
             }
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
             for (int j = 0; j < DIMS_PER_THREAD; j++) {
                 uint32_t i = threadIdx.x + j * ANY_THREADS;
                 if (i < a.head_dim)
-                    part[j] += weight[position - base] * load_value(value, i, a.kv.dtype);
+                    part[j] += weight[position - base] * load_value(value, i, dtype_of(a.kv.format));
             }
         }
         float above = fmaxf(most, peak), old = expf(most - above), now = expf(peak - above);
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
 
 cudaError_t attention_any(const struct attention_args *args, uint32_t which, cudaStream_t stream)
 {
-    if (args->head_dim > ATTENTION_HEAD_DIM_MAX)
+    if (args->head_dim > ATTENTION_HEAD_DIM_MAX || args->kv.format == FORMAT_E4M3)
         return cudaErrorInvalidValue;
     return launch(any_kernel, dim3(args->batch.tokens_max, args->heads), ANY_THREADS, 0, stream,
                   *args, which, (uint32_t)__builtin_ctz(args->batch.block_tokens));

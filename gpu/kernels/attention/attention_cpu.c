@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "gpu/kernels/attention/kv_place_cpu.h"
 #include "gpu/kernels/cpu/body.h"
 
 #define ATTENTION_HEADS 8 /* query heads at a time */
@@ -15,6 +16,7 @@ struct attention_state {
     float weight[ATTENTION_HEADS][ATTENTION_SPLIT]; /* scores, then their exponentials */
     float out[ATTENTION_HEADS][ATTENTION_HEAD_DIM_MAX];
     float part[ATTENTION_HEADS][ATTENTION_HEAD_DIM_MAX];
+    float cache[KV_PIECE * ATTENTION_HEAD_DIM_MAX]; /* of eight bits, as numbers */
     float max[ATTENTION_HEADS], sum[ATTENTION_HEADS]; /* of what is combined */
     float part_max[ATTENTION_HEADS], part_sum[ATTENTION_HEADS];
     uint32_t heads;
@@ -22,23 +24,29 @@ struct attention_state {
 
 static_assert(ATTENTION_SPLIT == ATTENTION_HEAD_DIM_MAX, "simd_values has one stride for both");
 
-/* Positions first .. end - 1, which lie in one split, block by block. */
+/* Positions first .. end - 1, which lie in one split, by what lies together. */
 struct attention_piece {
-    const char *at; /* position `first` of the block, this KV head; add kv.k or kv.v */
-    uint32_t first, count;
+    const void *at; /* keys or values of position `first`, this KV head */
+    uint32_t count;
+    enum dtype dtype;
 };
 
-static struct attention_piece attention_piece(const struct attention_args *args, uint32_t slot,
-                                              uint32_t kv_head, uint32_t first, uint32_t end)
+/* `offset`: kv.k, or kv.v. */
+static struct attention_piece attention_piece(const struct attention_args *args,
+                                              struct attention_state *state, uint64_t offset,
+                                              uint32_t slot, uint32_t kv_head, uint32_t first,
+                                              uint32_t end)
 {
     const struct batch *batch = &args->batch;
-    const struct batch_group *group = &batch->groups[args->kv.group];
-    uint32_t inside = first % batch->block_tokens, count = batch->block_tokens - inside;
-    size_t bytes = (size_t)args->head_dim * dtype_bytes(args->kv.dtype);
-    char *block = body_block(group, body_table(group, slot, first / batch->block_tokens));
-    return (struct attention_piece){block +
-                                        ((size_t)kv_head * batch->block_tokens + inside) * bytes,
-                                    first, count < end - first ? count : end - first};
+    bool eight = args->kv.format == FORMAT_E4M3;
+    uint32_t together = eight ? KV_PIECE : batch->block_tokens, count = together - first % together;
+    count = count < end - first ? count : end - first;
+    struct kv_place place = kv_place_of(batch, &args->kv, args->head_dim, slot, first, kv_head,
+                                        offset);
+    if (!eight)
+        return (struct attention_piece){place.elements, count, (enum dtype)args->kv.format};
+    kv_widen(state->cache, &place, count, args->head_dim);
+    return (struct attention_piece){state->cache, count, DTYPE_F32};
 }
 
 static void attention_scores(const struct attention_args *args, struct attention_state *state,
@@ -48,10 +56,10 @@ static void attention_scores(const struct attention_args *args, struct attention
         for (uint32_t i = 0; i < ATTENTION_SPLIT; i++)
             state->weight[h][i] = -INFINITY;
     for (struct attention_piece piece; first < end; first += piece.count) {
-        piece = attention_piece(args, slot, kv_head, first, end);
+        piece = attention_piece(args, state, args->kv.k, slot, kv_head, first, end);
         uint32_t offset = first % ATTENTION_SPLIT;
         struct simd_panel panel = {
-            .w = piece.at + args->kv.k,
+            .w = piece.at,
             .x = state->q,
             .y = &state->weight[0][offset],
             .w_stride = args->head_dim,
@@ -60,7 +68,7 @@ static void attention_scores(const struct attention_args *args, struct attention
             .n = piece.count,
             .rows = state->heads,
             .k = args->head_dim,
-            .w_dtype = args->kv.dtype,
+            .w_dtype = piece.dtype,
             .x_dtype = DTYPE_F32,
         };
         simd_best()->panel(&panel);
@@ -90,16 +98,16 @@ static void attention_values(const struct attention_args *args, struct attention
     for (uint32_t h = 0; h < state->heads; h++)
         memset(state->part[h], 0, args->head_dim * sizeof(float));
     for (struct attention_piece piece; first < end; first += piece.count) {
-        piece = attention_piece(args, slot, kv_head, first, end);
+        piece = attention_piece(args, state, args->kv.v, slot, kv_head, first, end);
         struct simd_values values = {
-            .v = piece.at + args->kv.v,
+            .v = piece.at,
             .p = &state->weight[0][first % ATTENTION_SPLIT],
             .sum = &state->part[0][0],
             .stride = ATTENTION_SPLIT,
             .heads = state->heads,
             .count = piece.count,
             .head_dim = args->head_dim,
-            .v_dtype = args->kv.dtype,
+            .v_dtype = piece.dtype,
         };
         simd_best()->values(&values);
     }

@@ -319,7 +319,7 @@ bool attention_decode_latency_can(const struct attention_args *args)
 {
     const struct device_props *device = device_props();
     uint32_t dim = args->head_dim;
-    return device->major == 9 && args->dtype == DTYPE_HALF && args->kv.dtype == DTYPE_HALF &&
+    return device->major == 9 && args->dtype == DTYPE_HALF && args->kv.format == FORMAT_HALF &&
            (dim == 64 || dim == 96 || dim == 128 || dim == 256) &&
            (args->softcap == 0 || dim > 64) && args->q_stride % 8 == 0 &&
            reinterpret_cast<uintptr_t>(args->q) % 16 == 0;

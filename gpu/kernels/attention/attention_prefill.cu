@@ -311,7 +311,7 @@ bool attention_prefill_can(const struct attention_args *args)
     bool aligned = args->q_stride % 2 == 0 && args->out_stride % 2 == 0 &&
                    reinterpret_cast<uintptr_t>(args->q) % 4 == 0 &&
                    reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
-    return device->major >= 8 && args->dtype == DTYPE_HALF && args->kv.dtype == DTYPE_HALF &&
+    return device->major >= 8 && args->dtype == DTYPE_HALF && args->kv.format == FORMAT_HALF &&
            aligned && args->heads / args->kv_heads <= QUERIES &&
            (dim == 128 || dim == 256 ||
             (args->softcap == 0 && (dim == 64 || dim == 80 || dim == 96)));

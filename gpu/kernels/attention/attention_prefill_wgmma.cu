@@ -379,7 +379,7 @@ bool attention_prefill_wgmma_can(const struct attention_args *args)
 {
     uint32_t dim = args->head_dim;
     return device_props()->major == 9 && args->dtype == DTYPE_HALF &&
-           args->kv.dtype == DTYPE_HALF && ((dim == 64 && args->softcap == 0) || dim == 128) && args->q_stride % 8 == 0 &&
+           args->kv.format == FORMAT_HALF && ((dim == 64 && args->softcap == 0) || dim == 128) && args->q_stride % 8 == 0 &&
            args->out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args->q) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
 }

@@ -35,7 +35,7 @@ __device__ static char *kv_place(const Args &a, uint32_t slot, uint32_t position
     char *base = static_cast<char *>(group.slabs[block / group.slab_blocks]) +
                  (block % group.slab_blocks) * group.block_bytes + part;
     return base +
-           ((size_t)head * size + position % size) * a.head_dim * (a.kv.dtype == DTYPE_F32 ? 4 : 2);
+           ((size_t)head * size + position % size) * a.head_dim * (a.kv.format == FORMAT_F32 ? 4 : 2);
 }
 
 __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args a)
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args
     if (part >= a.heads + a.kv_heads) {
         char *to = kv_place(a, slot, position, part - a.heads - a.kv_heads, a.kv.v);
         for (uint32_t i = lane; i < a.head_dim; i += WARP)
-            store_value(to, i, a.kv.dtype, load_value(a.qkv, from + i, a.dtype));
+            store_value(to, i, dtype_of(a.kv.format), load_value(a.qkv, from + i, a.dtype));
         return;
     }
     bool is_q = part < a.heads;
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) rope_kernel(struct rope_args
             store_value(a.qkv, from + i, a.dtype, first);
             store_value(a.qkv, from + pairs + i, a.dtype, second);
         } else {
-            store_value(cache, i, a.kv.dtype, unless_infinite(first, a.kv.dtype));
-            store_value(cache, pairs + i, a.kv.dtype, unless_infinite(second, a.kv.dtype));
+            store_value(cache, i, dtype_of(a.kv.format), unless_infinite(first, dtype_of(a.kv.format)));
+            store_value(cache, pairs + i, dtype_of(a.kv.format), unless_infinite(second, dtype_of(a.kv.format)));
         }
     }
 }
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(ROPE_THREADS)
 static bool rope_is_wide(const struct rope_args *a)
 {
     uint32_t chunks = a->head_dim / 16;
-    return a->dtype != DTYPE_F32 && a->kv.dtype == a->dtype && a->head_dim % 16 == 0 &&
+    return a->dtype != DTYPE_F32 && a->kv.format == format_plain(a->dtype) && a->head_dim % 16 == 0 &&
            chunks > 0 && chunks <= 16 &&
            ((!a->q_norm && !a->k_norm) || (chunks & (chunks - 1)) == 0) && a->stride % 8 == 0 &&
            reinterpret_cast<uintptr_t>(a->qkv) % 16 == 0 &&
@@ -168,6 +168,8 @@ cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream)
 cudaError_t op_rope(const struct rope_args *args, cudaStream_t stream)
 {
     unsigned parts = args->heads + 2 * args->kv_heads;
+    if (args->kv.format == FORMAT_E4M3)
+        return cudaErrorInvalidValue;
     if (rope_is_wide(args)) {
         /* As attention needs it: an SM that must divide its memory anew has to be idle first. */
         static struct device_once once;
@@ -254,7 +256,7 @@ __global__ void __launch_bounds__(ROPE_WARPS *WARP) kv_write_kernel(struct kv_wr
                         a.batch.token_position[token], head, is_k ? a.kv.k : a.kv.v);
     for (uint32_t i = lane; i < a.head_dim; i += WARP) {
         float value = load_value(x, from + i, a.dtype);
-        store_value(to, i, a.kv.dtype, is_k ? unless_infinite(value, a.kv.dtype) : value);
+        store_value(to, i, dtype_of(a.kv.format), is_k ? unless_infinite(value, dtype_of(a.kv.format)) : value);
     }
 }
 
@@ -275,6 +277,8 @@ cudaError_t op_rotate(const struct rotate_args *args, cudaStream_t stream)
 
 cudaError_t op_kv_write(const struct kv_write_args *args, cudaStream_t stream)
 {
+    if (args->kv.format == FORMAT_E4M3)
+        return cudaErrorInvalidValue;
     return launch(kv_write_kernel,
                   dim3(args->batch.tokens_max, ceil_div(2 * args->kv_heads, ROPE_WARPS)),
                   ROPE_WARPS * WARP, 0, stream, *args);

@@ -26,10 +26,12 @@ struct rope_args {
     uint32_t stride;
     enum dtype dtype;
     uint32_t heads, kv_heads, head_dim; /* of this rank */
+    float k_scale; /* of K in e4m3, as the checkpoint says; 0: it does not. v_scale likewise */
     const float *angles;
     const void *q_norm, *k_norm; /* [head_dim]; NULL: none */
     enum dtype norm_dtype;
     float eps, norm_offset; /* of the norms' weights: 0, or 1 */
+    float v_scale;
 };
 
 OP_C cudaError_t op_angle(const struct angle_args *args, cudaStream_t stream);
@@ -65,6 +67,7 @@ struct kv_write_args {
     const void *k, *v; /* [tokens_max][k_stride], [tokens_max][v_stride] */
     uint32_t k_stride, v_stride, kv_heads, head_dim;
     enum dtype dtype;
+    float k_scale, v_scale; /* as in rope_args */
 };
 
 OP_C cudaError_t op_head_norm(const struct head_norm_args *args, cudaStream_t stream);

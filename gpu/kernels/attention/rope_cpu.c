@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "gpu/kernels/attention/attention.h"
+#include "gpu/kernels/attention/kv_place_cpu.h"
 #include "gpu/kernels/cpu/body.h"
 
 static void angle_token(const void *params, uint32_t token)
@@ -46,17 +47,21 @@ static void rope_turn(float *head, const float *angles, uint32_t pairs)
     }
 }
 
-/* Where the token's K (or V, by `offset`) of KV head 0 goes. */
-static char *kv_target(const struct batch *batch, const struct kv_layer *kv, uint32_t head_dim,
-                       uint32_t token, uint64_t offset)
+/* The token's K, or V, of one KV head. */
+struct kv_part {
+    uint64_t offset;
+    float said; /* the checkpoint's scale */
+};
+
+static void kv_put(const struct batch *batch, const struct kv_layer *kv, struct kv_part part,
+                   const float *x, uint32_t head_dim, enum dtype dtype, uint32_t token,
+                   uint32_t head)
 {
-    const struct batch_group *group = &batch->groups[kv->group];
     const struct batch_row *rows = dev(batch->rows);
     uint32_t slot = rows[((const uint32_t *)dev(batch->token_row))[token]].slot;
     uint32_t position = ((const uint32_t *)dev(batch->token_position))[token];
-    uint32_t block = body_table(group, slot, position / batch->block_tokens);
-    return body_block(group, block) + offset +
-           (size_t)(position % batch->block_tokens) * head_dim * dtype_bytes(kv->dtype);
+    struct kv_place to = kv_place_of(batch, kv, head_dim, slot, position, head, part.offset);
+    kv_store(&to, kv, x, head_dim, dtype, part.said);
 }
 
 static void rope_token(const void *params, uint32_t token)
@@ -67,16 +72,14 @@ static void rope_token(const void *params, uint32_t token)
     float head[ATTENTION_HEAD_DIM_MAX];
     uint32_t dim = args->head_dim, heads = args->heads, kv_heads = args->kv_heads;
     const float *angles = body_at(args->angles, DTYPE_F32, token, dim);
+    struct kv_part k = {args->kv.k, args->k_scale}, v = {args->kv.v, args->v_scale};
     char *qkv = body_at(args->qkv, args->dtype, token, args->stride);
-    size_t kv_step = (size_t)args->batch.block_tokens * dim * dtype_bytes(args->kv.dtype);
-    char *k = kv_target(&args->batch, &args->kv, dim, token, args->kv.k);
-    char *v = kv_target(&args->batch, &args->kv, dim, token, args->kv.v);
     for (uint32_t h = 0; h < heads + 2 * kv_heads; h++) {
         void *at = number_at(qkv, args->dtype, (size_t)h * dim);
         const void *norm = h < heads ? args->q_norm : args->k_norm;
         number_widen(head, at, args->dtype, dim);
         if (h >= heads + kv_heads) {
-            number_round(v + (h - heads - kv_heads) * kv_step, head, args->kv.dtype, dim);
+            kv_put(&args->batch, &args->kv, v, head, dim, args->dtype, token, h - heads - kv_heads);
             continue;
         }
         if (norm)
@@ -85,7 +88,7 @@ static void rope_token(const void *params, uint32_t token)
         if (h < heads)
             number_round(at, head, args->dtype, dim);
         else
-            number_round(k + (h - heads) * kv_step, head, args->kv.dtype, dim);
+            kv_put(&args->batch, &args->kv, k, head, dim, args->dtype, token, h - heads);
     }
 }
 
@@ -153,14 +156,13 @@ static void kv_write_token(const void *params, uint32_t token)
         return;
     float head[ATTENTION_HEAD_DIM_MAX];
     uint32_t dim = args->head_dim;
-    size_t step = (size_t)args->batch.block_tokens * dim * dtype_bytes(args->kv.dtype);
+    const struct kv_part parts[] = {{args->kv.k, args->k_scale}, {args->kv.v, args->v_scale}};
     for (int part = 0; part < 2; part++) {
         const void *x = part ? body_at(args->v, args->dtype, token, args->v_stride)
                              : body_at(args->k, args->dtype, token, args->k_stride);
-        char *to = kv_target(&args->batch, &args->kv, dim, token, part ? args->kv.v : args->kv.k);
         for (uint32_t h = 0; h < args->kv_heads; h++) {
             number_widen(head, number_at(x, args->dtype, (size_t)h * dim), args->dtype, dim);
-            number_round(to + h * step, head, args->kv.dtype, dim);
+            kv_put(&args->batch, &args->kv, parts[part], head, dim, args->dtype, token, h);
         }
     }
 }

@@ -58,7 +58,12 @@ struct batch_slot {
  * and holds, for each layer of the group, K and then V of block_tokens positions:
  *     [layer][K, V][kv_heads][block_tokens][head_dim]
  * so that one head's keys of one block are one contiguous piece (for head_dim 128 in 16 bits and 32
- * positions: 8 KiB). block_bytes is a multiple of 256. A slot's table entry j is the block of
+ * positions: 8 KiB). In e4m3 the positions of a head lie in pieces of KV_PIECE, each with a scale
+ * for every position behind its elements, so that whoever has a block, or a piece of one, has its
+ * scales:
+ *     [layer][K, V][kv_heads][block_tokens / KV_PIECE]{ e4m3 [KV_PIECE][head_dim],
+ *                                                       float32 [KV_PIECE] }
+ * block_bytes is a multiple of 256. A slot's table entry j is the block of
  * positions j * block_tokens and on; entries below a window's reach may be stale and are not read.
  */
 struct batch_group {
@@ -98,9 +103,30 @@ struct batch {
     uint32_t prefill_rows_max, prefill_tokens_max; /* of the others */
 };
 
-/* Where a layer's K and V are inside a block of its group, in bytes. */
+/* Where a layer's K and V are inside a block of its group, in bytes; and what they are kept in.
+ *
+ * A plain format: as numbers of its dtype. E4M3: a token's head of K (or V) is x, and what is kept
+ * is e4m3(x / s), where e4m3() keeps to +-448, and s. s is what the checkpoint says for the layer,
+ * else the greatest of |x| / 448 (no less than 2^-126; 1 where all are zeros); of a head that has an
+ * element which is no finite number of what is computed in, s is NaN. What is read is e4m3 * s: readers know of no other
+ * scale than the one in the block. */
 struct kv_layer {
     uint64_t k, v;
     uint32_t group;
-    enum dtype dtype;
+    enum format format;
 };
+
+#define KV_PIECE 16
+#define KV_SCALE_MIN 0x1p-126f
+
+/* The least float32 bits, without their sign, that are no finite number of a dtype. */
+#define KV_MAGNITUDE_END(dtype) ((dtype) == DTYPE_F16 ? 0x477ff000u : 0x7f800000u)
+
+/* K, or V, of one layer in a block, in bytes. */
+static inline uint64_t kv_bytes(enum format format, uint32_t kv_heads, uint32_t block_tokens,
+                                uint32_t head_dim)
+{
+    uint64_t positions = (uint64_t)kv_heads * block_tokens;
+    uint64_t scales = format == FORMAT_E4M3 ? positions * sizeof(float) : 0;
+    return format_bytes(format, positions, head_dim) + scales;
+}

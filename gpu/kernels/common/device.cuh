@@ -67,6 +67,12 @@ __device__ __forceinline__ uint32_t range_rows(const struct row_range &range)
     return count < range.max ? count : range.max;
 }
 
+/* Of a plain format. */
+__device__ __forceinline__ enum dtype dtype_of(enum format plain)
+{
+    return static_cast<enum dtype>(plain);
+}
+
 __device__ __forceinline__ float load_value(const void *base, size_t index, enum dtype dtype)
 {
     if (dtype == DTYPE_BF16)

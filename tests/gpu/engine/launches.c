@@ -218,7 +218,7 @@ static const char *kv_text(const struct kv_layer *kv)
 {
     char *text = text_next();
     snprintf(text, TEXT_BYTES, "kv(%" PRIu64 " %" PRIu64 " %u %d)", kv->k, kv->v, kv->group,
-             (int)kv->dtype);
+             (int)kv->format);
     return text;
 }
 

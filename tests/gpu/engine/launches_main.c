@@ -205,6 +205,9 @@ static const struct refusal {
     {{.model = REFERENCE_DATA "/llama-default-bf16", .quantize = GPU_QUANTIZE_FP8},
      -ERR_BAD_CONFIG,
      "quantize: not on the cuda device"},
+    {{.model = "synthetic:llama-3.2-1b", .kv_dtype = GPU_KV_FP8},
+     -ERR_BAD_CONFIG,
+     "kv-dtype is fp8: not on the cuda device"},
 };
 
 static bool formats_are_refused(void)

@@ -134,7 +134,26 @@ START_TEST(what_is_said_of_a_model_is_what_its_files_say)
     ck_assert_int_eq(gpu_module.check(&options, &parts, &error), 0);
     ck_assert_uint_eq(parts.step_parameters, model.step_parameters);
     ck_assert_uint_eq(parts.kv_token_bytes, model.kv_token_bytes);
+    /* In eight bits with a scale for each token and head, which slabs and limits are made of, too. */
+    options.kv_dtype = GPU_KV_FP8;
+    ck_assert_str_eq(model.kv_dtype, "f32");
+    uint64_t block_bytes = model.groups[0].block_bytes, tokens = model.block_tokens;
+    ck_assert_int_eq(gpu_module.check(&options, &parts, &error), 0);
+    ck_assert_str_eq(parts.kv_dtype, "fp8");
+    ck_assert_uint_eq(parts.kv_token_bytes, 32 * 2 * 8 * (128 + sizeof(float)));
     options.tp = options.pp = 1;
+    ck_assert_int_eq(gpu_module.check(&options, &parts, &error), 0);
+    ck_assert_uint_eq(parts.groups[0].block_bytes, parts.kv_token_bytes * tokens);
+    ck_assert_uint_eq(block_bytes, model.kv_token_bytes * tokens);
+    options.slab_bytes = 8 * block_bytes;
+    ck_assert_int_eq(gpu_module.check(&options, &parts, &error), 0);
+    ck_assert_uint_eq(parts.groups[0].slab_blocks,
+                      8 * block_bytes / parts.groups[0].block_bytes);
+    options.model = "synthetic:null";
+    ck_assert_int_eq(gpu_module.check(&options, &parts, &error), -ERR_BAD_CONFIG);
+    ck_assert_str_eq(error.text, "kv-dtype is fp8: the model has no keys and values");
+    options.kv_dtype = GPU_KV_AUTO;
+    options.model = "synthetic:llama-3.1-8b";
     for (options.dtype = GPU_DTYPE_BF16; options.dtype <= GPU_DTYPE_F16; options.dtype++) {
         ck_assert_int_eq(gpu_module.check(&options, &model, &error), -ERR_BAD_CONFIG);
         ck_assert_ptr_nonnull(strstr(error.text, "float32"));

@@ -14,6 +14,9 @@ static float input(const struct attention *a, uint32_t slot, uint32_t position, 
     uint64_t mixed = ((uint64_t)slot << 52 | (uint64_t)position << 20 | i) * 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u;
     float value = (float)(int32_t)(mixed >> 32) * 0x1p-30f, exact;
+    uint32_t head = i / a->head_dim;
+    if (a->kv_format == FORMAT_E4M3 && head >= a->heads)
+        value = ldexpf(value, -(int)((slot + 3 * position + 5 * head + position / 16) % 4));
     uint64_t stored;
     number_round(&stored, &value, a->dtype, 1);
     number_widen(&exact, &stored, a->dtype, 1);
@@ -111,7 +114,9 @@ static void parts_launch(const struct attention *a, const struct scene *scene,
                                   .v_stride = a->stride,
                                   .kv_heads = a->kv_heads,
                                   .head_dim = a->head_dim,
-                                  .dtype = a->dtype};
+                                  .dtype = a->dtype,
+                                  .k_scale = a->k_scale,
+                                  .v_scale = a->v_scale};
     OK(op_kv_write(&write, rig_stream));
 }
 
@@ -134,6 +139,8 @@ static void launch(const struct attention *a, const struct scene *scene, void *s
         .heads = a->heads,
         .kv_heads = a->kv_heads,
         .head_dim = a->head_dim,
+        .k_scale = a->k_scale,
+        .v_scale = a->v_scale,
         .angles = a->angles,
         .q_norm = a->normed ? a->device_q_weight : NULL,
         .k_norm = a->normed ? a->device_k_weight : NULL,
@@ -224,6 +231,55 @@ static void want_head(const struct attention *a, uint32_t slot, uint32_t positio
     }
 }
 
+/* The scale of one head of K or V, and what becomes of it in eight bits. */
+static float scale_of(const struct attention *a, uint32_t head, const double *x)
+{
+    double greatest = 0;
+    float said = head < a->heads + a->kv_heads ? a->k_scale : a->v_scale;
+    for (uint32_t i = 0; i < a->head_dim; i++)
+        greatest = fabs(x[i]) > greatest ? fabs(x[i]) : greatest;
+    return said != 0 ? said : greatest > 0 ? (float)greatest / 448.0f : 1;
+}
+
+static float mistaken_scale_of(const struct attention *a, uint32_t slot, uint32_t position,
+                               uint32_t head)
+{
+    bool is_k = head < a->heads + a->kv_heads;
+    uint32_t first = a->heads + (is_k ? 0 : a->kv_heads);
+    switch (a->mistake) {
+    case ATTENTION_HEAD_BESIDE:
+        head = first + (head - first + 1) % a->kv_heads;
+        break;
+    case ATTENTION_TOKEN_BESIDE:
+        position ^= 1;
+        break;
+    case ATTENTION_K_FOR_V:
+        head = is_k ? head : head - a->kv_heads;
+        break;
+    case ATTENTION_BLOCK_BEFORE:
+        position ^= 16;
+        break;
+    default:
+        break;
+    }
+    double x[2 * ATTENTION_PAIRS_MAX];
+    want_head(a, slot, position, head, x);
+    return scale_of(a, head, x);
+}
+
+/* As it is in the cache. */
+static void want_kept(const struct attention *a, uint32_t slot, uint32_t position, uint32_t head,
+                      double *out)
+{
+    want_head(a, slot, position, head, out);
+    if (a->kv_format != FORMAT_E4M3)
+        return;
+    float scale = scale_of(a, head, out);
+    float other = a->mistake ? mistaken_scale_of(a, slot, position, head) : scale;
+    for (uint32_t i = 0; i < a->head_dim; i++)
+        out[i] = (double)e4m3_widen(e4m3_round((float)out[i] / scale)) * (double)other;
+}
+
 void attention_want(const struct attention *a, uint32_t window, uint32_t slot, uint32_t position,
                     uint32_t head, double *ret_out)
 {
@@ -235,8 +291,8 @@ void attention_want(const struct attention *a, uint32_t window, uint32_t slot, u
     memset(ret_out, 0, dim * sizeof *ret_out);
     for (uint32_t p = start; p <= position; p++) {
         double score = 0;
-        want_head(a, slot, p, a->heads + kv_head, k);
-        want_head(a, slot, p, a->heads + a->kv_heads + kv_head, v);
+        want_kept(a, slot, p, a->heads + kv_head, k);
+        want_kept(a, slot, p, a->heads + a->kv_heads + kv_head, v);
         for (uint32_t i = 0; i < dim; i++)
             score += q[i] * k[i];
         score /= sqrt(dim);

@@ -6,6 +6,16 @@
 
 #define ATTENTION_PAIRS_MAX 128
 
+/* What attention_want may do wrong with scales, to show that it would be seen. */
+enum attention_mistake {
+    ATTENTION_RIGHT,
+    ATTENTION_HEAD_BESIDE,  /* the scale of the KV head beside */
+    ATTENTION_TOKEN_BESIDE, /* of the position before */
+    ATTENTION_K_FOR_V,
+    ATTENTION_BLOCK_BEFORE, /* of a block that is not the one that the elements are in */
+    ATTENTION_MISTAKES
+};
+
 struct attention {
     uint32_t heads, kv_heads, head_dim, group, layer;
     enum dtype dtype;
@@ -14,6 +24,10 @@ struct attention {
     float factor;
     bool in_parts; /* norm, rotation, write and attention as ops of their own */
     float softcap; /* 0: none */
+    /* As the scene has them. In E4M3 the heads of K and V are of unlike size, each token's. */
+    enum format kv_format;
+    float k_scale, v_scale;
+    enum attention_mistake mistake; /* of attention_want */
     uint32_t same_slot; /* slot same_slot - 1 has the inputs of slot 77; 0: none has */
     /* Made by attention_begin. */
     float frequency[ATTENTION_PAIRS_MAX];

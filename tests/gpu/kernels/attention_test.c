@@ -3,69 +3,96 @@
 #include <math.h>
 
 #include "gpu/kernels/attention/rope.h"
+#include "gpu/kernels/step/copy_blocks.h"
 #include "tests/gpu/kernels/attention.h"
 #include "tests/gpu/kernels/suites.h"
+#include "tests/runner.h"
 
 struct attention_case {
     uint32_t heads, kv_heads, head_dim, block_tokens, window;
-    enum dtype dtype, kv_dtype;
+    enum dtype dtype;
+    enum format kv_format;
     bool normed;
     float factor;
     double tolerance;
     float softcap;
+    bool fixed; /* scales, by the checkpoint; some values are above what they reach */
 };
 
 static const struct attention_case cases[] = {
-    {4, 2, 64, 32, 0, DTYPE_F32, DTYPE_F32, false, 1, 2e-5, 0},
-    {8, 1, 128, 64, 0, DTYPE_F32, DTYPE_F32, true, 1, 2e-5, 0},
-    {3, 3, 80, 16, 0, DTYPE_F32, DTYPE_F32, false, 1.2f, 2e-5, 0},
-    {12, 1, 96, 32, 40, DTYPE_F32, DTYPE_F32, false, 1, 2e-5, 0},
-    {2, 2, 256, 32, 300, DTYPE_F32, DTYPE_F32, false, 1, 2e-5, 0},
-    {6, 2, 10, 16, 1, DTYPE_F32, DTYPE_F32, true, 1, 2e-5, 0},
-    {4, 2, 64, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
-    {4, 2, 64, 32, 0, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0},
-    {4, 4, 16, 256, 64, DTYPE_F32, DTYPE_F16, false, 1, 4e-3, 0},
-    {8, 1, 128, 64, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
-    {6, 2, 128, 16, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 0},
-    {8, 1, 64, 256, 0, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 0},
-    {14, 2, 64, 32, 300, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0},
+    {4, 2, 64, 32, 0, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false},
+    {8, 1, 128, 64, 0, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0, false},
+    {3, 3, 80, 16, 0, DTYPE_F32, FORMAT_F32, false, 1.2f, 2e-5, 0, false},
+    {12, 1, 96, 32, 40, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false},
+    {2, 2, 256, 32, 300, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false},
+    {6, 2, 10, 16, 1, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0, false},
+    {4, 2, 64, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
+    {4, 2, 64, 32, 0, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false},
+    {4, 4, 16, 256, 64, DTYPE_F32, FORMAT_F16, false, 1, 4e-3, 0, false},
+    {8, 1, 128, 64, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
+    {6, 2, 128, 16, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false},
+    {8, 1, 64, 256, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false},
+    {14, 2, 64, 32, 300, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false},
     /* more queries of a KV head than one block of the kernel that turns them takes */
-    {18, 2, 128, 32, 0, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 0},
-    {16, 1, 128, 64, 40, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0},
-    {23, 1, 64, 16, 300, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
-    {6, 2, 96, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
-    {4, 4, 96, 64, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 0},
-    {12, 1, 96, 16, 300, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 0},
+    {18, 2, 128, 32, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false},
+    {16, 1, 128, 64, 40, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false},
+    {23, 1, 64, 16, 300, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
+    {6, 2, 96, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
+    {4, 4, 96, 64, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false},
+    {12, 1, 96, 16, 300, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false},
     /* heads of 256, and scores that reach their cap, in each kernel that knows it */
-    {4, 2, 256, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0},
-    {16, 2, 256, 64, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 0},
-    {4, 2, 10, 32, 300, DTYPE_F32, DTYPE_F32, false, 1, 2e-5, 1.5f},
-    {4, 2, 256, 32, 40, DTYPE_F32, DTYPE_F32, true, 1, 2e-5, 0.5f},
-    {4, 2, 256, 32, 0, DTYPE_F16, DTYPE_F16, true, 1, 4e-3, 0.75f},
-    {8, 1, 256, 64, 300, DTYPE_BF16, DTYPE_BF16, false, 1, 3e-2, 1.5f},
-    {6, 2, 128, 16, 40, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 1.5f},
-    {12, 1, 128, 32, 0, DTYPE_BF16, DTYPE_BF16, true, 1, 3e-2, 0.75f},
-    {4, 2, 64, 32, 300, DTYPE_F16, DTYPE_F16, false, 1, 4e-3, 1.5f},
+    {4, 2, 256, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
+    {16, 2, 256, 64, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false},
+    {4, 2, 10, 32, 300, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 1.5f, false},
+    {4, 2, 256, 32, 40, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0.5f, false},
+    {4, 2, 256, 32, 0, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0.75f, false},
+    {8, 1, 256, 64, 300, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 1.5f, false},
+    {6, 2, 128, 16, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 1.5f, false},
+    {12, 1, 128, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0.75f, false},
+    {4, 2, 64, 32, 300, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 1.5f, false},
+    /* keys and values in eight bits: each kernel that reads or writes them */
+    {4, 2, 64, 32, 0, DTYPE_F32, FORMAT_E4M3, false, 1, 4e-3, 0, false},
+    {8, 1, 128, 64, 40, DTYPE_F32, FORMAT_E4M3, true, 1, 4e-3, 0, false},
+    {6, 2, 10, 16, 300, DTYPE_F32, FORMAT_E4M3, false, 1.2f, 4e-3, 1.5f, false},
+    {3, 3, 80, 256, 0, DTYPE_F32, FORMAT_E4M3, false, 1, 4e-3, 0, true},
+    {4, 2, 64, 32, 0, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false},
+    {14, 2, 64, 16, 40, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, true},
+    {8, 1, 128, 32, 0, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false},
+    {6, 2, 128, 64, 300, DTYPE_F16, FORMAT_E4M3, true, 1, 2e-2, 0, false},
+    {18, 2, 128, 256, 0, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false},
+    {16, 1, 128, 16, 40, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 1.5f, false},
+    {8, 2, 128, 32, 300, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0.75f, true},
+    {12, 1, 96, 32, 40, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false},
+    {4, 4, 96, 16, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, false},
+    {4, 2, 256, 64, 300, DTYPE_F16, FORMAT_E4M3, true, 1, 2e-2, 0.75f, false},
+    {16, 2, 256, 32, 0, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false},
+    {6, 2, 10, 32, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, false},
 };
+#define K_SCALE 0.004f
+#define V_SCALE 0.003f
 #define MANY_ROWS 18
 #define CASES (int)(sizeof cases / sizeof cases[0])
 
-static void check_rows(const struct attention *a, const struct scene *scene, const float *out,
-                       uint32_t window, double tolerance)
+/* The farthest of some values of each row; above `tolerance` the test fails. */
+static double check_rows(const struct attention *a, const struct scene *scene, const float *out,
+                         uint32_t window, double tolerance)
 {
-    double want[2 * ATTENTION_PAIRS_MAX];
+    double want[2 * ATTENTION_PAIRS_MAX], worst = 0;
     for (uint32_t r = 0; r < scene->counts.rows; r++) {
         const struct batch_row *row = &scene->rows[r];
         for (uint32_t t = 0; t < row->q_len; t += t + 20 < row->q_len ? 19 : 1) {
             uint32_t head = (t + r) % a->heads;
             const float *got = out + ((size_t)(row->token + t) * a->heads + head) * a->head_dim;
             attention_want(a, window, row->slot, row->position + t, head, want);
-            for (uint32_t i = 0; i < a->head_dim; i++)
-                ck_assert_msg(fabs((double)got[i] - want[i]) <= tolerance,
-                              "slot %u position %u head %u: %.9g, not %.9g", row->slot,
-                              row->position + t, head, (double)got[i], want[i]);
+            for (uint32_t i = 0; i < a->head_dim; i++) {
+                double off = fabs((double)got[i] - want[i]);
+                ck_assert_msg(off <= tolerance, "slot %u position %u head %u: %.9g, not %.9g",
+                              row->slot, row->position + t, head, (double)got[i], want[i]);
+                worst = off > worst ? off : worst;
+            }
         }
     }
+    return worst;
 }
 
 /* Rows of all lengths; then some get more, and then single tokens. Of many rows most are short. */
@@ -85,7 +112,7 @@ static void steps_check(const struct attention_case *c, struct attention *a, str
         }
         scene_step(scene);
         attention_run(a, scene, out);
-        check_rows(a, scene, out, c->window, c->tolerance);
+        (void)check_rows(a, scene, out, c->window, c->tolerance);
     }
     free(out);
 }
@@ -94,6 +121,8 @@ static void steps_check(const struct attention_case *c, struct attention *a, str
 START_TEST(attention_is_that_of_plain_doubles)
 {
     const struct attention_case *c = &cases[_i % CASES];
+    if (c->kv_format == FORMAT_E4M3 && !rig_keeps_eight)
+        RUNNER_SKIP("no keys and values in eight bits");
     rig_begin();
     struct scene scene = {.slots = _i / CASES == 2 ? MANY_ROWS : 5,
                           .length_max = 600,
@@ -102,7 +131,7 @@ START_TEST(attention_is_that_of_plain_doubles)
                           .layers = 2,
                           .kv_heads = c->kv_heads,
                           .head_dim = c->head_dim,
-                          .kv_dtype = c->kv_dtype};
+                          .kv_format = c->kv_format};
     scene_begin(&scene);
     struct attention a = {.heads = c->heads,
                           .kv_heads = c->kv_heads,
@@ -114,10 +143,115 @@ START_TEST(attention_is_that_of_plain_doubles)
                           .norm_offset = _i % 2 ? 1 : 0,
                           .factor = c->factor,
                           .in_parts = _i / CASES == 1,
-                          .softcap = c->softcap};
+                          .softcap = c->softcap,
+                          .kv_format = c->kv_format,
+                          .k_scale = c->fixed ? K_SCALE : 0,
+                          .v_scale = c->fixed ? V_SCALE : 0};
     attention_begin(&a);
     steps_check(c, &a, &scene);
     scene_end(&scene);
+}
+END_TEST
+
+/* ---- what would be wrong with scales is seen ---- */
+
+#define EIGHT_LENGTH 60
+#define EIGHT_TOLERANCE 2e-2
+
+struct eight {
+    struct scene scene;
+    struct attention a;
+    float out[EIGHT_LENGTH * 4 * 64];
+};
+
+/* Sequences of two slots, of which the first rows are attended. */
+static void eight_begin(struct eight *t)
+{
+    rig_begin();
+    t->scene = (struct scene){.slots = 2,
+                              .length_max = EIGHT_LENGTH + 1,
+                              .block_tokens = 16,
+                              .layers = 2,
+                              .kv_heads = 2,
+                              .head_dim = 64,
+                              .kv_format = FORMAT_E4M3};
+    scene_begin(&t->scene);
+    t->a = (struct attention){.heads = 4,
+                              .kv_heads = 2,
+                              .head_dim = 64,
+                              .layer = 1,
+                              .dtype = DTYPE_F16,
+                              .factor = 1,
+                              .kv_format = FORMAT_E4M3};
+    attention_begin(&t->a);
+    scene_row(&t->scene, 0, 0, EIGHT_LENGTH, 0);
+    scene_step(&t->scene);
+    attention_run(&t->a, &t->scene, t->out);
+    (void)check_rows(&t->a, &t->scene, t->out, 0, EIGHT_TOLERANCE);
+}
+
+START_TEST(mistaken_scales_are_seen)
+{
+    static struct eight t;
+    if (!rig_keeps_eight)
+        RUNNER_SKIP("no keys and values in eight bits");
+    eight_begin(&t);
+    t.a.mistake = (enum attention_mistake)_i;
+    ck_assert(check_rows(&t.a, &t.scene, t.out, 0, INFINITY) > 4 * EIGHT_TOLERANCE);
+    scene_end(&t.scene);
+}
+END_TEST
+
+static void *block_at(const struct batch_group *group, uint32_t block)
+{
+    void *slab;
+    rig_read(&slab, (const void *const *)group->slabs + block / group->slab_blocks, sizeof slab);
+    return (char *)slab + block % group->slab_blocks * group->block_bytes;
+}
+
+/* The slot's second block goes where no table points to. */
+static uint32_t block_move(struct scene *scene)
+{
+    struct batch_group *group = &scene->batch.groups[0];
+    uint32_t tables[16], count = scene->slots * group->blocks_max, to = 0;
+    ck_assert_uint_le(count, 16);
+    rig_read(tables, group->tables, count * sizeof *tables);
+    for (uint32_t i = 0; i < count; i++)
+        if (tables[i] == to)
+            to++, i = UINT32_MAX;
+    struct gpu_move move = {0, tables[1], to};
+    scene->batch.moves = rig_new(&move, sizeof move);
+    scene->counts.moves = scene->batch.moves_max = 1;
+    scene_step(scene);
+    struct copy_blocks_args args = {.batch = scene->batch};
+    OK(op_copy_blocks(&args, rig_stream));
+    tables[1] = to;
+    group->tables = rig_new(tables, count * sizeof *tables);
+    return to;
+}
+
+/* 1: scales stay behind. */
+START_TEST(a_block_that_moves_takes_its_scales_with_it)
+{
+    static struct eight t;
+    if (!rig_keeps_eight)
+        RUNNER_SKIP("no keys and values in eight bits");
+    float scales[16];
+    uint32_t piece = sizeof scales / sizeof *scales * 64;
+    eight_begin(&t);
+    struct batch_group *group = &t.scene.batch.groups[0];
+    t.scene.counts = (struct batch_counts){0};
+    scene_row(&t.scene, 0, EIGHT_LENGTH, 1, 0);
+    uint32_t to = block_move(&t.scene);
+    for (uint32_t i = 0; i < 16; i++)
+        scales[i] = 0.1f;
+    for (uint32_t part = 0; _i && part < 8; part++) /* K and V of two heads of two layers */
+        OK(cudaMemcpyAsync((char *)block_at(group, to) + part * (piece + sizeof scales) + piece,
+                           scales, sizeof scales, cudaMemcpyHostToDevice, rig_stream));
+    attention_run(&t.a, &t.scene, t.out);
+    double worst = check_rows(&t.a, &t.scene, t.out, 0, INFINITY);
+    ck_assert_msg(_i ? worst > 4 * EIGHT_TOLERANCE : worst <= EIGHT_TOLERANCE, "%g", worst);
+    scene_end(&t.scene);
 }
 END_TEST
 
@@ -156,6 +290,8 @@ Suite *attention_suite(void)
     TCase *tcase = tcase_create("attend");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, 3 * CASES);
+    tcase_add_loop_test(tcase, mistaken_scales_are_seen, 1, ATTENTION_MISTAKES);
+    tcase_add_loop_test(tcase, a_block_that_moves_takes_its_scales_with_it, 0, 2);
     tcase_add_test(tcase, angles_are_those_of_the_token_s_own_position);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -11,6 +11,7 @@ void rig_device(uint32_t threads)
 
 const bool rig_kernels_wait = false;
 const uint32_t rig_formats = (1u << FORMATS) - 1;
+const bool rig_keeps_eight = true;
 const bool rig_bounds = true;
 bool rig_gates_many = false;
 

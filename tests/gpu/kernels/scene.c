@@ -13,8 +13,8 @@ static void make_group(struct scene *scene, struct batch_group *group, uint32_t 
     uint32_t total = scene->slots * blocks_max + 5;
     uint32_t slab_blocks = rig_apart() ? 1 : SLAB_BLOCKS;
     uint32_t slabs = (total + slab_blocks - 1) / slab_blocks, *numbers = malloc(total * 4);
-    size_t block_bytes = (size_t)scene->layers * 2 * scene->kv_heads * scene->block_tokens *
-                         scene->head_dim * dtype_bytes(scene->kv_dtype);
+    size_t block_bytes = scene->layers * 2 * kv_bytes(scene->kv_format, scene->kv_heads,
+                                                      scene->block_tokens, scene->head_dim);
     block_bytes = (block_bytes + 255) / 256 * 256;
     void **bases = malloc(slabs * sizeof *bases);
     for (uint32_t i = 0; i < slabs; i++)
@@ -134,7 +134,7 @@ void scene_slots(struct scene *scene)
 
 struct kv_layer scene_layer(const struct scene *scene, uint32_t group, uint32_t layer)
 {
-    uint64_t bytes = (uint64_t)scene->kv_heads * scene->block_tokens * scene->head_dim *
-                     dtype_bytes(scene->kv_dtype);
-    return (struct kv_layer){2 * layer * bytes, (2 * layer + 1) * bytes, group, scene->kv_dtype};
+    uint64_t bytes =
+        kv_bytes(scene->kv_format, scene->kv_heads, scene->block_tokens, scene->head_dim);
+    return (struct kv_layer){2 * layer * bytes, (2 * layer + 1) * bytes, group, scene->kv_format};
 }

@@ -17,7 +17,7 @@
 struct scene {
     uint32_t slots, length_max, block_tokens, window;
     uint32_t layers, kv_heads, head_dim;
-    enum dtype kv_dtype;
+    enum format kv_format;
     uint32_t vocab, hidden;
 
     struct batch batch; /* for launches; bounds may be wider than counts */
