@@ -247,8 +247,46 @@ static void free_headers(struct checkpoint *checkpoint)
     checkpoint->weight_map = NULL;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int visit_rest(const struct checkpoint *checkpoint, const char *const *names, uint32_t count,
+                      const struct checkpoint_visitor *visitor, struct error *error)
+{
+    int rc = 0;
+    for (uint32_t file = 0; !rc && file < checkpoint->files; file++) {
+        const struct shard *shard = &checkpoint->shards[file];
+        for (size_t i = 0; !rc && i < shard->header.count; i++) {
+            const struct safetensors_tensor *tensor = &shard->header.tensors[i];
+            struct checkpoint_rest rest = {
+                shard->name,
+                tensor->name,
+                {.bytes = tensor->bytes, .file = file, .offset = tensor->offset}};
+            if (!bsearch(&tensor->name, names, count, sizeof *names, by_name))
+                rc = visitor->visit(visitor, checkpoint, &rest, error);
+        }
+    }
+    return rc;
+}
+
+static int show_rest(const struct checkpoint *checkpoint, const struct checkpoint_wanted *wanted,
+                     uint32_t count, const struct checkpoint_visitor *visitor, struct error *error)
+{
+    const char **names = calloc(count ? count : 1, sizeof *names);
+    if (!names)
+        return error_set(error, ERR_NO_MEMORY, "no memory for names of %u tensors", count);
+    for (uint32_t i = 0; i < count; i++)
+        names[i] = wanted[i].name;
+    qsort(names, count, sizeof *names, by_name);
+    int rc = visit_rest(checkpoint, names, count, visitor, error);
+    free(names);
+    return rc;
+}
+
 int checkpoint_match(struct checkpoint *checkpoint, const struct checkpoint_wanted *wanted,
-                     uint32_t count, struct error *error)
+                     uint32_t count, const struct checkpoint_visitor *rest, struct error *error)
 {
     assert(!checkpoint->tensors);
     struct checkpoint_tensor *tensors = calloc(count ? count : 1, sizeof(*tensors));
@@ -257,6 +295,8 @@ int checkpoint_match(struct checkpoint *checkpoint, const struct checkpoint_want
     int rc = 0;
     for (uint32_t i = 0; !rc && i < count; i++)
         rc = place(checkpoint, &wanted[i], &tensors[i], error);
+    if (rc == 0 && rest)
+        rc = show_rest(checkpoint, wanted, count, rest, error);
     if (rc) {
         free(tensors);
         return rc;

@@ -51,11 +51,25 @@ struct checkpoint_tensor {
 int checkpoint_open(const char *directory, struct checkpoint **ret_checkpoint, struct error *error);
 void checkpoint_close(struct checkpoint *checkpoint); /* NULL is allowed */
 
+/* A tensor of the files that nobody wants. */
+struct checkpoint_rest {
+    const char *file, *name;
+    struct checkpoint_tensor at; /* without dtype and shape */
+};
+
+struct checkpoint_visitor {
+    int (*visit)(const struct checkpoint_visitor *visitor, const struct checkpoint *checkpoint,
+                 const struct checkpoint_rest *rest, struct error *error);
+    const void *context;
+};
+
 /* Until it is matched. */
 bool checkpoint_has(const struct checkpoint *checkpoint, const char *name);
-/* Once: finds what is wanted, and forgets all names. ERR_BAD_MODEL as above. */
+/* Once: finds what is wanted, then shows `rest` (NULL: nobody minds) what else is in the files,
+ * named by an index or not, and forgets all names. ERR_BAD_MODEL as above, and what `visit` gives.
+ */
 int checkpoint_match(struct checkpoint *checkpoint, const struct checkpoint_wanted *wanted,
-                     uint32_t count, struct error *error);
+                     uint32_t count, const struct checkpoint_visitor *rest, struct error *error);
 /* The place of what was wanted as the i-th. */
 const struct checkpoint_tensor *checkpoint_tensor(const struct checkpoint *checkpoint, uint32_t i);
 

@@ -1,6 +1,7 @@
 /* Scales of keys and values that a checkpoint has: one for K and one for V of a layer. They are
- * tensors of the attention ("model.layers.0.self_attn.k_scale") or of the products that give K and V
- * ("model.layers.0.self_attn.k_proj.k_scale"). */
+ * tensors of the attention ("model.layers.0.self_attn.k_scale") or of the products that give K and
+ * V
+ * ("model.layers.0.self_attn.k_proj.k_scale", ".output_scale" in older files). */
 #include <stdio.h>
 #include <string.h>
 
@@ -38,14 +39,16 @@ static bool name_put(const char *tensor, uint32_t parts, const char *ending,
 static bool name_find(const struct checkpoint *checkpoint, const char *tensor, const char *ending,
                       char name[LIST_NAME_MAX])
 {
-    static const char *const places[] = {"", "attn."};
-    for (uint32_t parts = 2; parts > 0; parts--)
-        for (uint32_t i = 0; i < 2; i++) {
-            char own[16];
-            snprintf(own, sizeof own, "%s%s", places[i], ending);
-            if (name_put(tensor, parts, own, name) && checkpoint_has(checkpoint, name))
-                return true;
-        }
+    char inside[16];
+    snprintf(inside, sizeof inside, "attn.%s", ending);
+    const struct {
+        uint32_t parts;
+        const char *ending;
+    } places[] = {{2, ending}, {2, inside}, {1, ending}, {1, "output_scale"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (name_put(tensor, places[i].parts, places[i].ending, name) &&
+            checkpoint_has(checkpoint, name))
+            return true;
     (void)name_put(tensor, 2, ending, name);
     return false;
 }
@@ -59,8 +62,8 @@ static int layer_add(enum kv_scheme scheme, const struct checkpoint *checkpoint,
     uint32_t found = 0;
     for (int i = 0; i < 2; i++) {
         const char *tensor = tensor_of(list, at, list->ops[at].in[i]);
-        tensors[i] = (struct list_tensor){
-            .elements = TENSOR_SCALES, .rank = 1, .rows = 1, .columns = 1};
+        tensors[i] =
+            (struct list_tensor){.elements = TENSOR_SCALES, .rank = 1, .rows = 1, .columns = 1};
         if (!tensor)
             return 0;
         found += name_find(checkpoint, tensor, endings[i], tensors[i].name);

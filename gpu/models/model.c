@@ -7,6 +7,7 @@
 #include "gpu/models/family.h"
 #include "gpu/models/rope_config.h"
 #include "gpu/models/synthetic.h"
+#include "gpu/models/unused.h"
 
 int model_list(const struct model_config *config, uint32_t ranks, struct op_list *ret,
                struct error *error)
@@ -78,7 +79,8 @@ static int match(struct model *model, struct error *error)
                          list->tensor_count);
     for (uint32_t i = 0; i < list->tensor_count; i++)
         wanted[i] = wanted_of(&list->tensors[i]);
-    int status = checkpoint_match(model->checkpoint, wanted, list->tensor_count, error);
+    struct checkpoint_visitor rest = unused_visitor(&model->config);
+    int status = checkpoint_match(model->checkpoint, wanted, list->tensor_count, &rest, error);
     free(wanted);
     if (!status)
         status = quantization_values(model->checkpoint, &model->list, error);

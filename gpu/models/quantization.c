@@ -317,7 +317,7 @@ static int group_read(const struct fields *groups, const json *object, const cha
 }
 
 /* Nobody has to keep K and V so: what is not known here is no error. */
-static enum kv_scheme kv_scheme_of(const json *scheme)
+enum kv_scheme quantization_kv(const json *scheme)
 {
     static const char *const strange[] = {"group_size", "block_structure", "actorder"};
     const json *symmetric = json_get(scheme, "symmetric"), *dynamic = json_get(scheme, "dynamic");
@@ -351,7 +351,7 @@ static int compressed_read(const struct fields *fields, struct quantization *to)
                             fields->error};
     const char *format = "";
     to->rule = NAMES_WHOLE;
-    to->kv = kv_scheme_of(field_get(fields, "kv_cache_scheme"));
+    to->kv = quantization_kv(field_get(fields, "kv_cache_scheme"));
     int rc = quantization_known(fields, known);
     if (rc == 0)
         rc = field_require(fields, "format");

@@ -101,6 +101,15 @@ static int algorithm_read(const struct fields *fields, struct list_scheme *ret)
                              "supported (FP8, FP8_PER_CHANNEL_PER_TOKEN and FP8_PB_WO are)");
 }
 
+/* Scales of K and V that are 1 are left out: a layer has some or none. */
+static enum kv_scheme modelopt_kv(const struct fields *fields)
+{
+    const json *word = field_get(fields, "kv_cache_quant_algo");
+    bool known = quantization_unsaid(word) || !strcasecmp(json_string(word), "FP8");
+    enum kv_scheme scheme = quantization_kv(field_get(fields, "kv_cache_scheme"));
+    return known && scheme != KV_SCHEME_OTHER ? KV_SCHEME_UNSAID : KV_SCHEME_OTHER;
+}
+
 /* Of config.json, or of hf_quant_config.json, which has other words for the same. What else is said
  * of groups the algorithm says. */
 int quantization_modelopt(const struct fields *fields, struct quantization *to)
@@ -111,6 +120,7 @@ int quantization_modelopt(const struct fields *fields, struct quantization *to)
     to->groups = 1;
     to->all = true;
     to->rule = NAMES_WILD;
+    to->kv = modelopt_kv(fields);
     int rc = quantization_known(fields, known);
     if (rc == 0)
         rc = algorithm_read(fields, &to->schemes[0]);

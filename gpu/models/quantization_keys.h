@@ -22,6 +22,9 @@ int quantization_names(const struct fields *fields, const char *key, uint32_t gr
 /* The key is [128, 128]. */
 int quantization_block(const struct fields *fields, const char *key);
 
+/* What kv_cache_scheme says. */
+enum kv_scheme quantization_kv(const json *scheme);
+
 /* The methods of one scheme in e4m3: quantization_fp8.c. */
 int quantization_fp8(const struct fields *fields, struct quantization *to);
 int quantization_fbgemm(const struct fields *fields, struct quantization *to);

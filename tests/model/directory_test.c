@@ -304,15 +304,6 @@ START_TEST(symlinks_to_files_are_followed)
 }
 END_TEST
 
-START_TEST(a_tensor_that_nobody_asks_for_is_tolerated)
-{
-    scratch_copy(SINGLE, directory);
-    scratch_replace(directory, CONFIG, "\"mlp_bias\": true", "\"mlp_bias\": false");
-    struct error error = {0};
-    ck_assert_msg(load(directory, &error) == 0, "%s", error.text);
-}
-END_TEST
-
 START_TEST(a_directory_that_is_none_is_named)
 {
     char path[SCRATCH_PATH_MAX];
@@ -469,7 +460,6 @@ Suite *directory_suite(void)
     tcase_add_loop_test(tcase, each_broken_directory_has_a_message_of_its_own, 0,
                         sizeof(breakages) / sizeof(breakages[0]));
     tcase_add_test(tcase, symlinks_to_files_are_followed);
-    tcase_add_test(tcase, a_tensor_that_nobody_asks_for_is_tolerated);
     tcase_add_test(tcase, a_directory_that_is_none_is_named);
     tcase_add_test(tcase, a_model_is_called_by_its_directory_and_a_snapshot_by_its_repository);
     tcase_add_loop_test(tcase, formats_that_are_not_read_are_named, 0,

@@ -12,3 +12,4 @@ Suite *reference_suite(void);
 Suite *rope_suite(void);
 Suite *safetensors_suite(void);
 Suite *synthetic_suite(void);
+Suite *unused_suite(void);

@@ -101,6 +101,22 @@ void scratch_copy(const char *from, const char *directory)
     list(from, copy_one, (void *)directory);
 }
 
+void scratch_rename(const char *directory, const char *name, const char *from, const char *to)
+{
+    char before[256], after[256];
+    need(snprintf(before, sizeof before, "\"%s\":", from) < (int)sizeof before, from);
+    need(snprintf(after, sizeof after, "\"%s\":", to) < (int)sizeof after, to);
+    scratch_replace(directory, name, before, after);
+    size_t length = 0;
+    uint64_t header = 0; /* places of data count from its end on */
+    char *bytes = scratch_read(directory, name, &length);
+    memcpy(&header, bytes, sizeof header);
+    header += strlen(to) - strlen(from);
+    memcpy(bytes, &header, sizeof header);
+    scratch_write(directory, name, bytes, length);
+    free(bytes);
+}
+
 void scratch_replace(const char *directory, const char *name, const char *from, const char *to)
 {
     size_t length = 0, cut = strlen(from), put = strlen(to);

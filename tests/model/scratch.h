@@ -23,3 +23,6 @@ char *scratch_read(const char *directory, const char *name, size_t *ret_length);
 /* Replaces the first `from` of the file by `to`; both of one length where the file's lengths
  * matter. */
 void scratch_replace(const char *directory, const char *name, const char *from, const char *to);
+
+/* A tensor of the safetensors file gets another name, of any length. */
+void scratch_rename(const char *directory, const char *name, const char *from, const char *to);

@@ -89,7 +89,7 @@ static struct checkpoint *checkpoint_of(const char *directory, const struct op_l
                                                          .rows = list->tensors[i].rows,
                                                          .columns = list->tensors[i].columns}};
     ck_assert_msg(!checkpoint_open(directory, &checkpoint, &error), "%s", error.text);
-    ck_assert_msg(!checkpoint_match(checkpoint, wanted, list->tensor_count, &error), "%s",
+    ck_assert_msg(!checkpoint_match(checkpoint, wanted, list->tensor_count, NULL, &error), "%s",
                   error.text);
     return checkpoint;
 }
