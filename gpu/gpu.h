@@ -58,6 +58,14 @@ struct gpu_group {
     uint32_t slabs_max;   /* block numbers are below slabs_max * slab_blocks */
 };
 
+#define GPU_FORMATS_MAX 8
+
+/* What the weights of one format take, scales, zeros and orders of columns included. */
+struct gpu_format {
+    char name[8];
+    uint64_t bytes; /* of all ranks together */
+};
+
 struct gpu_model {
     char id[128]; /* the directory's name (gpu/checkpoint/snapshot.h), or "synthetic:NAME" */
     char arch[32];
@@ -68,6 +76,8 @@ struct gpu_model {
     uint32_t hidden, layers;
     uint32_t ranks; /* devices of the engine */
     uint64_t parameters, weight_bytes; /* of all ranks together */
+    uint32_t format_count;
+    struct gpu_format formats[GPU_FORMATS_MAX]; /* of the weights, the largest first */
     uint64_t step_parameters; /* of the matrices that every step multiplies by, the head's too */
     uint64_t kv_token_bytes;  /* K and V of one token in all layers, of all ranks together, their
                                  scales included */

@@ -27,6 +27,7 @@ struct top {
     struct screen_request requests[REQUESTS_MAX];
     uint32_t request_count, chosen;
     char message[160];
+    char formats[160];
     struct screen screen;
 };
 
@@ -42,6 +43,7 @@ static int take_stats(struct top *top, const char *text, struct error *error)
     rc = sample_read(stats, clock_now_us(), history_next(&top->history), error);
     if (!rc) {
         history_push(&top->history);
+        screen_read_formats(stats, top->formats, sizeof(top->formats));
         top->request_count = screen_read_requests(stats, top->requests, REQUESTS_MAX);
         if (top->chosen >= top->request_count)
             top->chosen = top->request_count ? top->request_count - 1 : 0;
@@ -134,6 +136,7 @@ static void show(struct top *top)
         .requests = top->requests,
         .request_count = top->request_count,
         .chosen = top->chosen,
+        .formats = top->formats,
         .message = *top->message ? top->message : NULL,
     };
     struct screen *screen = &top->screen;

@@ -92,6 +92,18 @@ static void print_latency(const json *stats, const char *name, const char *histo
         printf("%-14s none yet\n", name);
 }
 
+static void print_formats(const json *formats)
+{
+    const json *weights = json_child(json_get(formats, "weights"));
+    if (!formats)
+        return;
+    printf("%-14s ", "formats");
+    for (; weights; weights = json_next(weights))
+        printf("%s %.0f MiB, ", json_key(weights), json_number(weights) / (1 << 20));
+    printf("KV %s, %.0f bytes a token\n", json_string(json_get(formats, "kv")),
+           number_of(formats, "kv_token_bytes"));
+}
+
 /* What an operator looks for first, in a line each; all figures follow. */
 static void print_summary(const json *stats)
 {
@@ -122,9 +134,11 @@ static void print_summary(const json *stats)
     printf("%-14s %.0f blocks, %.0f hits, %.0f misses, %.0f blocks given up\n", "cache",
            number_of(gauges, "kv_blocks_cached"), number_of(counters, "cache_hits_total"),
            number_of(counters, "cache_misses_total"), number_of(counters, "cache_evictions_total"));
-    printf("%-14s %.0f MiB weights, %.0f KV, %.0f free on the device\n\n", "memory",
+    printf("%-14s %.0f MiB weights, %.0f KV, %.0f free on the device\n", "memory",
            number_of(memory, "weights") / (1 << 20), number_of(memory, "kv_held") / (1 << 20),
            number_of(memory, "device_free") / (1 << 20));
+    print_formats(json_get(stats, "formats"));
+    printf("\n");
 }
 
 void view_stats(const json *stats)
@@ -141,6 +155,8 @@ void view_stats(const json *stats)
             print_memory(member);
         else if (!strcmp(name, "requests"))
             print_requests(member);
+        else if (!strcmp(name, "formats"))
+            continue; /* likewise */
         else if (json_is_object(member)) {
             printf("%s\n", name);
             print_fields(member, 1);

@@ -195,7 +195,7 @@ static void draw_step(struct screen *screen, const struct history *history)
         mean_ms(history, HIST_STEP_GAP), spark(screen, history, SPARK_STEP, 10));
 }
 
-static void draw_memory(struct screen *screen, const struct history *history)
+static void draw_memory(struct screen *screen, const struct history *history, const char *formats)
 {
     const struct sample *to = history_at(history, 0);
     put(screen, "KV blocks  %9" PRIu64 " used, %" PRIu64 " free, %" PRIu64 " allowed  %s",
@@ -207,6 +207,8 @@ static void draw_memory(struct screen *screen, const struct history *history)
         to->memory[MEMORY_WEIGHTS] / MIB, to->memory[MEMORY_KV_USED] / MIB,
         to->memory[MEMORY_KV_HELD] / MIB, to->memory[MEMORY_SCRATCH] / MIB,
         (to->memory[MEMORY_TOTAL] - to->memory[MEMORY_FREE]) / MIB, to->memory[MEMORY_TOTAL] / MIB);
+    if (formats && *formats)
+        put(screen, "formats    %s", formats);
 }
 
 struct user_share {
@@ -294,7 +296,7 @@ void screen_draw(struct screen *screen, const struct screen_state *state)
     draw_latency(screen, history, "ITL", HIST_ITL, SPARK_ITL);
     draw_latency(screen, history, "E2E", HIST_E2E, SPARK_E2E);
     draw_step(screen, history);
-    draw_memory(screen, history);
+    draw_memory(screen, history, state->formats);
     draw_users(screen, state);
     draw_requests(screen, state);
 }
@@ -306,6 +308,21 @@ static uint64_t field(const json *object, const char *name)
 {
     double number = json_number(json_get(object, name));
     return number > 0 && number < 9e15 ? (uint64_t)number : 0;
+}
+
+void screen_read_formats(const json *stats, char *text, size_t size)
+{
+    const json *formats = json_get(stats, "formats"), *kv = json_get(formats, "kv");
+    size_t used = 0;
+    *text = '\0';
+    for (const json *weights = json_child(json_get(formats, "weights"));
+         weights && used < size; weights = json_next(weights))
+        used += (size_t)snprintf(text + used, size - used, "%s%.16s %.0f MiB",
+                                 used ? ", " : "weights ", json_key(weights),
+                                 json_number(weights) / (double)MIB);
+    if (json_is_string(kv) && used < size)
+        snprintf(text + used, size - used, "%sKV %.16s, %" PRIu64 " bytes a token",
+                 used ? "; " : "", json_string(kv), field(formats, "kv_token_bytes"));
 }
 
 static int by_age(const void *left, const void *right)

@@ -32,11 +32,15 @@ struct screen_state {
     const struct history *history;
     const struct screen_request *requests;
     uint32_t request_count, chosen; /* chosen: the one that a key would cancel */
-    const char *message;            /* NULL = the help line */
+    const char *formats; /* as screen_read_formats gives them; NULL: not known */
+    const char *message; /* NULL = the help line */
 };
 
 /* Reads the list of STATS into at most `max`, oldest first; returns how many. */
 uint32_t screen_read_requests(const json *stats, struct screen_request *requests, uint32_t max);
+
+/* What STATS says of weights and of keys and values, as the line has it; empty: nothing. */
+void screen_read_formats(const json *stats, char *text, size_t size);
 
 void screen_draw(struct screen *screen, const struct screen_state *state);
 /* One line for a pipe or a log; with `heading` the names of its columns. */

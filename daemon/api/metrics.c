@@ -225,6 +225,18 @@ static void put_users(struct out *out, const struct server *server)
     }
 }
 
+/* Of one replica. */
+static void put_formats(struct out *out, const struct gpu_model *model)
+{
+    put_type(out, "weight_bytes", "gauge", "Weights of a replica, by format, scales included");
+    for (uint32_t i = 0; i < model->format_count; i++)
+        out_format(out, "sluice_weight_bytes{format=\"%s\"} %" PRIu64 "\n",
+                   model->formats[i].name, model->formats[i].bytes);
+    put_type(out, "kv_token_bytes", "gauge", "Keys and values of a token, scales included");
+    out_format(out, "sluice_kv_token_bytes{format=\"%s\"} %" PRIu64 "\n", model->kv_dtype,
+               model->kv_token_bytes);
+}
+
 static void put_rest(struct out *out, const struct server *server,
                      const struct stats_worker *workers, time_us now_us)
 {
@@ -243,6 +255,7 @@ static void put_rest(struct out *out, const struct server *server,
     put_number(out, "ready", "gauge", "1 while requests are served", status_ready(server, now_us));
     put_type(out, "memory_bytes", "gauge", "Memory by its use, of all devices");
     put_memory(out, "memory_bytes", "", &memory);
+    put_formats(out, &server->model);
     put_replicas(out, server);
     put_users(out, server);
     put_number(out, "graph_steps_total", "counter", "Steps that ran as a captured graph",

@@ -88,6 +88,19 @@ static void put_limits(const struct server *server, struct json_writer *writer)
     json_close(writer, '}');
 }
 
+/* What weights take by format, and a token's keys and values. */
+static void put_formats(const struct gpu_model *model, struct json_writer *writer)
+{
+    json_open(writer, "formats", '{');
+    json_open(writer, "weights", '{');
+    for (uint32_t i = 0; i < model->format_count; i++)
+        json_put_uint(writer, model->formats[i].name, model->formats[i].bytes);
+    json_close(writer, '}');
+    json_put_text(writer, "kv", model->kv_dtype);
+    json_put_uint(writer, "kv_token_bytes", model->kv_token_bytes);
+    json_close(writer, '}');
+}
+
 void status_model(const struct server *server, struct json_writer *writer)
 {
     const struct gpu_model *model = &server->model;
@@ -104,6 +117,7 @@ void status_model(const struct server *server, struct json_writer *writer)
     json_put_uint(writer, "weight_bytes", model->weight_bytes);
     json_put_uint(writer, "step_parameters", model->step_parameters);
     json_put_uint(writer, "kv_token_bytes", model->kv_token_bytes);
+    put_formats(model, writer);
     json_put_uint(writer, "block_tokens", model->block_tokens);
     json_put_bool(writer, "text", model_text_texts(server->model_text, NULL) == 0);
     json_open(writer, "eos_token_ids", '[');
@@ -362,6 +376,7 @@ void status_stats(struct server *server, const struct peer *peer, const struct m
     put_kind(writer, STATS_HIST, &server->counts, workers, want->buckets);
     json_close(writer, '}');
     put_devices(server, writer);
+    put_formats(&server->model, writer);
     if (want->requests)
         put_requests(server, peer, writer, now_us);
     json_close(writer, '}');

@@ -228,7 +228,10 @@ static int check(struct service *service, struct error *error)
     print_names(service, &model);
     printf("device       %s\n", service->gpu->name);
     printf("parameters   %" PRIu64 "\n", model.parameters);
-    printf("weights      %" PRIu64 " bytes\n", model.weight_bytes);
+    printf("weights      %" PRIu64 " bytes", model.weight_bytes);
+    for (uint32_t i = 0; i < model.format_count; i++)
+        printf("%s%s %" PRIu64, i ? ", " : " (", model.formats[i].name, model.formats[i].bytes);
+    printf("%s\n", model.format_count ? ")" : "");
     printf("KV           %" PRIu64 " bytes a token (%s)\n", model.kv_token_bytes, model.kv_dtype);
     printf("vocabulary   %u\n", model.vocab);
     printf("context      %u tokens", model.context_max);

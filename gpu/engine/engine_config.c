@@ -151,12 +151,31 @@ static bool computes(const struct engine_config *facts)
     return op_list_computes(&facts->source.list);
 }
 
+static_assert(FORMATS <= GPU_FORMATS_MAX, "each format of weights has a place in gpu_model");
+
+/* The largest first. */
+static void formats_fill(const uint64_t bytes[FORMATS], struct gpu_model *model)
+{
+    for (enum format format = 0; format < FORMATS; format++) {
+        uint32_t at = model->format_count;
+        if (!bytes[format])
+            continue;
+        for (; at > 0 && model->formats[at - 1].bytes < bytes[format]; at--)
+            model->formats[at] = model->formats[at - 1];
+        struct gpu_format *to = &model->formats[at];
+        to->bytes = bytes[format];
+        snprintf(to->name, sizeof to->name, "%s", format_info(format).name);
+        model->format_count++;
+    }
+}
+
 /* What all stages come to: bytes of the weights of all ranks, and of a block of each group where it
  * is largest, for block numbers mean the same on all. */
 static int stages_add(struct engine_config *facts, struct error *error)
 {
     struct gpu_model *model = &facts->model;
     const struct op_list *list = &facts->source.list;
+    uint64_t cost[FORMATS] = {0};
     for (uint32_t stage = 0; stage < facts->pp; stage++) {
         struct op *ops = NULL;
         uint32_t count = 0;
@@ -166,6 +185,8 @@ static int stages_add(struct engine_config *facts, struct error *error)
         struct weights_source source = facts_weights(facts, ops, count, 0);
         if (computes(facts))
             model->weight_bytes += weights_bytes(&source) * facts->tp;
+        if (computes(facts))
+            weights_cost(&source, cost);
         for (uint32_t i = 0; i < list->group_count; i++) {
             uint64_t bytes =
                 program_block_bytes(list, ops, count, i, model->block_tokens, facts->kv);
@@ -174,6 +195,9 @@ static int stages_add(struct engine_config *facts, struct error *error)
         }
         free(ops);
     }
+    for (enum format format = 0; format < FORMATS; format++)
+        cost[format] *= facts->tp;
+    formats_fill(cost, model);
     return 0;
 }
 

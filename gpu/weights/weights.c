@@ -256,6 +256,17 @@ uint64_t weights_bytes(const struct weights_source *source)
     return bytes;
 }
 
+void weights_cost(const struct weights_source *source, uint64_t bytes[FORMATS])
+{
+    for (uint32_t i = 0; i < source->list->weight_count; i++) {
+        struct arena cutter = {.base = NULL};
+        if (!is_taken(source, i))
+            continue;
+        struct weight weight = weight_cut(&cutter, source, &source->list->weights[i]);
+        bytes[weight.format] += cutter.at;
+    }
+}
+
 static int memory_take(struct weights *weights, struct mem *mem,
                        const struct weights_source *source, const weight_id *order, uint32_t count,
                        struct error *error)

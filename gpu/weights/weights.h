@@ -60,6 +60,8 @@ enum dtype weights_dtype(enum model_dtype dtype);
 
 /* Of this rank. */
 uint64_t weights_bytes(const struct weights_source *source);
+/* The same by format, without tables of angles; added to. */
+void weights_cost(const struct weights_source *source, uint64_t bytes[FORMATS]);
 
 /* Of a synthetic quantized tensor's elements, before their scale. */
 float weights_deviation(enum tensor_elements elements);

@@ -515,12 +515,14 @@ START_TEST(questions_are_answered_as_tables_and_as_json)
     ck_assert_ptr_nonnull(strstr(program.out_text, "1.500"));
     static const char *const lines[] = {"up for ", "now ",         "requests ", "ended ",
                                         "tokens ", "first token ", "between ",  "end to end ",
-                                        "KV ",     "cache ",       "memory ",   ""};
+                                        "KV ",     "cache ",       "memory ",   "formats ", ""};
     const char *line = program.out_text;
-    for (size_t i = 0; i < 12; i++, line = strchr(line, '\n') + 1) /* those that matter */
+    for (size_t i = 0; i < 13; i++, line = strchr(line, '\n') + 1) /* those that matter */
         ck_assert_msg(strncmp(line, lines[i], strlen(lines[i])) == 0, "line %zu: %s", i, line);
     ck_assert(strncmp(line - 1, "\n", 1) == 0 && line[-2] == '\n');
     ck_assert_ptr_nonnull(strstr(program.out_text, "requests       3 accepted"));
+    ck_assert_ptr_nonnull(strstr(
+        program.out_text, "formats        e4m3 3 MiB, bf16 1 MiB, KV fp8, 132 bytes a token\n\n"));
     json *stats = NULL;
     program_run(&program, "stats", "--json", NULL);
     stats = parse_line(program.out_text);

@@ -369,7 +369,9 @@ static void take_frame(struct stub *stub, size_t index, const struct frame *fram
                      "{\"uptime_us\":5000000,\"counters\":{\"requests_total\":3},\"gauges\":{"
                      "\"waiting\":1},\"histograms\":{\"ttft\":{\"count\":2,\"mean_us\":1500,"
                      "\"p50_us\":1000,\"p90_us\":2000,\"p99_us\":2000,\"p999_us\":2000,\"max_us\":"
-                     "2000}},\"memory\":{\"weights\":1048576}}");
+                     "2000}},\"memory\":{\"weights\":1048576},\"formats\":{\"weights\":{"
+                     "\"e4m3\":3145728,\"bf16\":1048576},\"kv\":\"fp8\","
+                     "\"kv_token_bytes\":132}}");
         break;
     case FRAME_HEALTH:
         send_control(stub, conn, frame,

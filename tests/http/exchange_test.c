@@ -478,6 +478,12 @@ START_TEST(metrics_are_well_formed)
     static char text[1 << 17];
     char name[128] = "", type[32] = "";
     double last = 0;
+    struct gpu_model *model = &site.world.server.model;
+    model->formats[0] = (struct gpu_format){"e4m3", 7000};
+    model->formats[1] = (struct gpu_format){"bf16", 500};
+    model->format_count = 2;
+    model->kv_token_bytes = 132;
+    snprintf(model->kv_dtype, sizeof model->kv_dtype, "fp8");
     site.world.replica.figures.running = 3;
     hist_add(&site.world.replica.figures.time_to_first_token, 700);
     hist_add(&site.world.replica.figures.time_to_first_token, 3000000);
@@ -492,6 +498,9 @@ START_TEST(metrics_are_well_formed)
     ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_bucket{le=\"0.001\"}"), 1);
     ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_bucket{le=\"+Inf\"}"), 2);
     ck_assert_double_eq(figure(text, "sluice_time_to_first_token_seconds_count"), 2);
+    ck_assert_double_eq(figure(text, "sluice_weight_bytes{format=\"e4m3\"}"), 7000);
+    ck_assert_double_eq(figure(text, "sluice_weight_bytes{format=\"bf16\"}"), 500);
+    ck_assert_double_eq(figure(text, "sluice_kv_token_bytes{format=\"fp8\"}"), 132);
     /* Each sample stands behind the type of its family; buckets never fall. */
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         char word[128];

@@ -13,7 +13,9 @@
     "{\"request\":5,\"user\":\"1000\",\"uid\":1000,\"job\":\"embed\",\"priority\":-1,"             \
     "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":2500000},"                \
     "{\"request\":9,\"user\":\"key/a-customer-of-ours\",\"job\":\"score\",\"priority\":0,"         \
-    "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":500000}]}"
+    "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":500000}],"             \
+    "\"formats\":{\"weights\":{\"e4m3\":7516192768,\"bf16\":1050673152},\"kv\":\"fp8\","         \
+    "\"kv_token_bytes\":67584}}"
 
 static struct screen screen;
 
@@ -28,6 +30,7 @@ static const char *line_with(const char *part)
 static void draw(int columns)
 {
     struct screen_request requests[8];
+    char formats[160];
     struct history history;
     struct error error;
     const struct json_bounds bounds = {.bytes_max = 4096, .depth_max = 8};
@@ -36,7 +39,9 @@ static void draw(int columns)
     ck_assert_int_eq(history_init(&history), 0);
     memset(history_next(&history), 0, sizeof(struct sample));
     history_push(&history);
+    screen_read_formats(stats, formats, sizeof formats);
     struct screen_state state = {.model = "m",
+                                 .formats = formats,
                                  .device = "d",
                                  .status = "ok",
                                  .history = &history,
@@ -58,6 +63,9 @@ START_TEST(users_of_keys_have_their_names)
     ck_assert_str_ne(line_with(" key/a-customer-of-ours 75% (3 running, 1 waiting) 1000 25%"), "");
     ck_assert_str_ne(line_with("> 5            1000"), "");
     ck_assert_str_ne(line_with("  7            key/a-customer-of-ours           generate"), "");
+    ck_assert_str_ne(line_with("formats    weights e4m3 7168 MiB, bf16 1002 MiB; KV fp8, 67584 "
+                               "bytes a token"),
+                     "");
 }
 END_TEST
 

@@ -10,6 +10,7 @@
 #include "tests/daemon/rig/spawn.h"
 
 #define DEMO "deploy/demo-model"
+#define QUANTIZED "tests/model/quantized/llama-ct-channel"
 
 static struct spawn spawn;
 
@@ -95,6 +96,21 @@ START_TEST(a_missing_template_is_told_and_one_may_be_given)
 }
 END_TEST
 
+START_TEST(what_weights_and_a_token_take_is_told_by_format)
+{
+    check(QUANTIZED, NULL, NULL, 0);
+    ck_assert(spawn_logged(&spawn, "e4m3 "));
+    ck_assert(spawn_logged(&spawn, "f32 "));
+    ck_assert(spawn_logged(&spawn, "bytes a token (f32)"));
+    check(QUANTIZED, "--kv-dtype", "fp8", 0);
+    ck_assert(spawn_logged(&spawn, "bytes a token (fp8)"));
+    check(DEMO, "--quantize", "fp8", 0);
+    ck_assert(spawn_logged(&spawn, "e4m3 "));
+    check(QUANTIZED, "--quantize", "fp8", 78);
+    ck_assert(spawn_logged(&spawn, "quantize: not of a checkpoint that is quantized already"));
+}
+END_TEST
+
 START_TEST(names_that_are_served_are_told)
 {
     check(DEMO, "--served-model-name", "one, org/two", 0);
@@ -116,6 +132,7 @@ Suite *check_text_suite(void)
     tcase_add_test(tests, a_snapshot_is_named_and_a_missing_tokenizer_is_told_with_its_cost);
     tcase_add_test(tests, a_missing_template_is_told_and_one_may_be_given);
     tcase_add_test(tests, names_that_are_served_are_told);
+    tcase_add_test(tests, what_weights_and_a_token_take_is_told_by_format);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -149,8 +149,21 @@ START_TEST(what_is_said_of_a_model_is_what_its_files_say)
     ck_assert_int_eq(gpu_module.check(&options, &parts, &error), 0);
     ck_assert_uint_eq(parts.groups[0].slab_blocks,
                       8 * block_bytes / parts.groups[0].block_bytes);
+    options.model = "synthetic:llama-3.1-8b:fp8";
+    uint64_t scales = 32 * (6144 + 4096 + 2 * 14336 + 4096) * sizeof(float), sum = 0;
+    ck_assert_int_eq(gpu_module.check(&options, &parts, &error), 0);
+    ck_assert_uint_eq(parts.format_count, 3);
+    ck_assert_str_eq(parts.formats[0].name, "e4m3");
+    ck_assert_uint_eq(parts.formats[0].bytes, 32 * layer + scales);
+    ck_assert_str_eq(parts.formats[1].name, "bf16"); /* the head and the table of tokens */
+    ck_assert_uint_eq(parts.formats[1].bytes, 2 * 128256ull * 4096 * 2);
+    ck_assert_str_eq(parts.formats[2].name, "f32");
+    for (uint32_t i = 0; i < parts.format_count; i++)
+        sum += parts.formats[i].bytes;
+    ck_assert_uint_eq(sum + 256, parts.weight_bytes); /* a table of angles */
     options.model = "synthetic:null";
     ck_assert_int_eq(gpu_module.check(&options, &parts, &error), -ERR_BAD_CONFIG);
+    ck_assert_uint_eq(parts.format_count, 3); /* untouched */
     ck_assert_str_eq(error.text, "kv-dtype is fp8: the model has no keys and values");
     options.kv_dtype = GPU_KV_AUTO;
     options.model = "synthetic:llama-3.1-8b";
