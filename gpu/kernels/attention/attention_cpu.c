@@ -19,6 +19,7 @@ struct attention_state {
     float cache[KV_PIECE * ATTENTION_HEAD_DIM_MAX]; /* of eight bits, as numbers */
     float max[ATTENTION_HEADS], sum[ATTENTION_HEADS]; /* of what is combined */
     float part_max[ATTENTION_HEADS], part_sum[ATTENTION_HEADS];
+    float doubt[ATTENTION_HEADS]; /* 0, or no number where a score is none or infinite */
     uint32_t heads;
 };
 
@@ -52,9 +53,11 @@ static struct attention_piece attention_piece(const struct attention_args *args,
 static void attention_scores(const struct attention_args *args, struct attention_state *state,
                              uint32_t slot, uint32_t kv_head, uint32_t first, uint32_t end)
 {
-    for (uint32_t h = 0; h < state->heads; h++)
+    for (uint32_t h = 0; h < state->heads; h++) {
+        state->doubt[h] = 0;
         for (uint32_t i = 0; i < ATTENTION_SPLIT; i++)
             state->weight[h][i] = -INFINITY;
+    }
     for (struct attention_piece piece; first < end; first += piece.count) {
         piece = attention_piece(args, state, args->kv.k, slot, kv_head, first, end);
         uint32_t offset = first % ATTENTION_SPLIT;
@@ -75,6 +78,10 @@ static void attention_scores(const struct attention_args *args, struct attention
         for (uint32_t h = 0; h < state->heads; h++)
             for (uint32_t i = 0; i < piece.count; i++)
                 state->weight[h][offset + i] *= args->scale;
+        /* The exponential of such a score is 0, as if nothing had been there. */
+        for (uint32_t h = 0; h < state->heads; h++)
+            for (uint32_t i = 0; i < piece.count; i++)
+                state->doubt[h] += state->weight[h][offset + i] * 0;
         for (uint32_t h = 0; args->softcap != 0 && h < state->heads; h++)
             simd_softcap(&state->weight[h][offset], args->softcap, piece.count);
     }
@@ -88,7 +95,7 @@ static void attention_weights(struct attention_state *state)
             max = state->weight[h][i] > max ? state->weight[h][i] : max;
         simd_best()->exps(lanes, state->weight[h], state->weight[h], max, ATTENTION_SPLIT);
         state->part_max[h] = max;
-        state->part_sum[h] = simd_add_lanes(lanes);
+        state->part_sum[h] = simd_add_lanes(lanes) + state->doubt[h];
     }
 }
 

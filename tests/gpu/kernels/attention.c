@@ -18,6 +18,11 @@ static float input(const struct attention *a, uint32_t slot, uint32_t position, 
     if (a->kv_format == FORMAT_E4M3 && head >= a->heads)
         value = ldexpf(value, -(int)((slot + 3 * position + 5 * head + position / 16) % 4));
     uint64_t stored;
+    value = ldexpf(value, a->exponents[head < a->heads                 ? 0
+                                       : head < a->heads + a->kv_heads ? 1
+                                                                       : 2]);
+    if (a->infinite && position == a->infinite && i == a->infinite_element)
+        value = INFINITY;
     number_round(&stored, &value, a->dtype, 1);
     number_widen(&exact, &stored, a->dtype, 1);
     return exact;
@@ -185,6 +190,7 @@ void attention_run(const struct attention *a, const struct scene *scene, float *
     size_t bytes = (size_t)scene->counts.tokens * a->out_stride * each;
     char *stored = malloc(bytes + 1), *before = malloc(bytes + 1);
     size_t scratch_bytes = attention_scratch_bytes(&scene->batch, a->heads, a->head_dim);
+    scratch_bytes /= a->little ? 8 : 1;
     void *scratch = scratch_bytes ? rig_new(NULL, scratch_bytes) : NULL;
     bool apart = rig_random() % 2; /* later steps read what the second way left in the cache */
     for (uint32_t way = 0; way < 2; way++) {

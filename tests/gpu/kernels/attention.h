@@ -28,6 +28,10 @@ struct attention {
     enum format kv_format;
     float k_scale, v_scale;
     enum attention_mistake mistake; /* of attention_want */
+    int exponents[3];               /* q, k and v are multiplied by these powers of two */
+    uint32_t infinite; /* position whose element infinite_element is infinite; 0: none has one */
+    uint32_t infinite_element; /* of the fused row */
+    bool little; /* scratch for an eighth of the splits' results */
     uint32_t same_slot; /* slot same_slot - 1 has the inputs of slot 77; 0: none has */
     /* Made by attention_begin. */
     float frequency[ATTENTION_PAIRS_MAX];

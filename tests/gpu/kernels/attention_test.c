@@ -146,7 +146,8 @@ START_TEST(attention_is_that_of_plain_doubles)
                           .softcap = c->softcap,
                           .kv_format = c->kv_format,
                           .k_scale = c->fixed ? K_SCALE : 0,
-                          .v_scale = c->fixed ? V_SCALE : 0};
+                          .v_scale = c->fixed ? V_SCALE : 0,
+                          .little = c->kv_format == FORMAT_E4M3 && _i % 2};
     attention_begin(&a);
     steps_check(c, &a, &scene);
     scene_end(&scene);
@@ -164,9 +165,10 @@ struct eight {
     float out[EIGHT_LENGTH * 4 * 64];
 };
 
-/* Sequences of two slots, of which the first rows are attended. */
-static void eight_begin(struct eight *t)
+/* A row of many tokens; `a` has what is to be other than this. */
+static void eight_begin(struct eight *t, const struct attention *a)
 {
+    int v = a->exponents[2];
     rig_begin();
     t->scene = (struct scene){.slots = 2,
                               .length_max = EIGHT_LENGTH + 1,
@@ -176,28 +178,73 @@ static void eight_begin(struct eight *t)
                               .head_dim = 64,
                               .kv_format = FORMAT_E4M3};
     scene_begin(&t->scene);
-    t->a = (struct attention){.heads = 4,
-                              .kv_heads = 2,
-                              .head_dim = 64,
-                              .layer = 1,
-                              .dtype = DTYPE_F16,
-                              .factor = 1,
-                              .kv_format = FORMAT_E4M3};
+    t->a = *a;
+    t->a.heads = 4;
+    t->a.kv_heads = 2;
+    t->a.head_dim = 64;
+    t->a.layer = 1;
+    t->a.factor = 1;
+    t->a.kv_format = FORMAT_E4M3;
     attention_begin(&t->a);
     scene_row(&t->scene, 0, 0, EIGHT_LENGTH, 0);
     scene_step(&t->scene);
     attention_run(&t->a, &t->scene, t->out);
-    (void)check_rows(&t->a, &t->scene, t->out, 0, EIGHT_TOLERANCE);
+    (void)check_rows(&t->a, &t->scene, t->out, 0, ldexp(EIGHT_TOLERANCE, v));
 }
+
+/* The next token alone. */
+static void eight_next(struct eight *t)
+{
+    t->scene.counts = (struct batch_counts){0};
+    scene_row(&t->scene, 0, EIGHT_LENGTH, 1, 0);
+    scene_step(&t->scene);
+    attention_run(&t->a, &t->scene, t->out);
+}
+
+static const struct attention half_eight = {.dtype = DTYPE_F16};
 
 START_TEST(mistaken_scales_are_seen)
 {
     static struct eight t;
     if (!rig_keeps_eight)
         RUNNER_SKIP("no keys and values in eight bits");
-    eight_begin(&t);
+    eight_begin(&t, &half_eight);
     t.a.mistake = (enum attention_mistake)_i;
     ck_assert(check_rows(&t.a, &t.scene, t.out, 0, INFINITY) > 4 * EIGHT_TOLERANCE);
+    scene_end(&t.scene);
+}
+END_TEST
+
+/* What is far from 1 is no less exact: what kernels add up in is not what comes in. */
+START_TEST(sizes_of_heads_do_not_matter)
+{
+    static const int exponents[][3] = {{30, -30, 40}, {-30, 30, -60}, {0, 0, -100}, {60, -60, 90}};
+    static struct eight t;
+    if (!rig_keeps_eight)
+        RUNNER_SKIP("no keys and values in eight bits");
+    struct attention a = {.dtype = DTYPE_BF16};
+    memcpy(a.exponents, exponents[_i], sizeof a.exponents);
+    eight_begin(&t, &a);
+    eight_next(&t);
+    (void)check_rows(&t.a, &t.scene, t.out, 0, ldexp(EIGHT_TOLERANCE, exponents[_i][2]));
+    scene_end(&t.scene);
+}
+END_TEST
+
+/* Of K or V, by either way of writing them; the other KV head has its numbers. */
+START_TEST(what_is_infinite_is_no_number_for_those_who_read_it)
+{
+    static struct eight t;
+    if (!rig_keeps_eight)
+        RUNNER_SKIP("no keys and values in eight bits");
+    bool is_v = _i % 2, last = _i / 4;
+    struct attention a = {.dtype = _i / 2 % 2 ? DTYPE_F16 : DTYPE_BF16, .in_parts = _i / 2 % 2};
+    eight_begin(&t, &a);
+    t.a.infinite = EIGHT_LENGTH;
+    t.a.infinite_element = (4 + (is_v ? 2 : 0)) * 64 + (last ? 63 : 0);
+    eight_next(&t);
+    for (uint32_t i = 0; i < 4 * 64; i++)
+        ck_assert_msg(isnan(t.out[i]) == (i < 2 * 64), "%u: %g", i, (double)t.out[i]);
     scene_end(&t.scene);
 }
 END_TEST
@@ -238,7 +285,7 @@ START_TEST(a_block_that_moves_takes_its_scales_with_it)
         RUNNER_SKIP("no keys and values in eight bits");
     float scales[16];
     uint32_t piece = sizeof scales / sizeof *scales * 64;
-    eight_begin(&t);
+    eight_begin(&t, &half_eight);
     struct batch_group *group = &t.scene.batch.groups[0];
     t.scene.counts = (struct batch_counts){0};
     scene_row(&t.scene, 0, EIGHT_LENGTH, 1, 0);
@@ -291,6 +338,8 @@ Suite *attention_suite(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, 3 * CASES);
     tcase_add_loop_test(tcase, mistaken_scales_are_seen, 1, ATTENTION_MISTAKES);
+    tcase_add_loop_test(tcase, sizes_of_heads_do_not_matter, 0, 4);
+    tcase_add_loop_test(tcase, what_is_infinite_is_no_number_for_those_who_read_it, 0, 8);
     tcase_add_loop_test(tcase, a_block_that_moves_takes_its_scales_with_it, 0, 2);
     tcase_add_test(tcase, angles_are_those_of_the_token_s_own_position);
     suite_add_tcase(suite, tcase);
