@@ -90,6 +90,7 @@ START_TEST(scores_are_those_of_dequantized_weights)
     for (int i = 0; i < 3; i++) {
         talk.chunk = chunks[i];
         struct rig_error error = error_run();
+        rig_tell(name, error);
         ck_assert_msg(right(error), "%s, chunks of %u: mean %g, worst %g", name, chunks[i],
                       error.mean, error.max);
     }

@@ -23,7 +23,7 @@ static const char *const names[] = {
     "llama-ct-u8",       "llama-gptq-blocks", "llama-gptq-static",    "llama-gptq-sym",
     "phi3-gptq-channel", "qwen2-awq-ignored", "qwen2-ct-whole-mixed", "qwen2-gptq-order",
     "qwen3-ct-u4-zeros", "qwen3-gptq-order-8"};
-#define NAMES ((int)(sizeof names / sizeof *names))
+#define NAMES ENGINE_CLIENT_TURNS(sizeof names / sizeof *names)
 
 static struct engine_client talk;
 static struct engine_client_job jobs[ENGINE_CLIENT_JOBS];
@@ -66,11 +66,12 @@ static const struct layout {
 
 START_TEST(scores_are_those_of_dequantized_weights)
 {
-    const char *name = names[_i % NAMES];
+    const char *name = names[_i % NAMES * ENGINE_CLIENT_THIN];
     const struct layout *layout = &layouts[_i / NAMES];
     if (!model_open(name, layout->tp, layout->pp))
         RUNNER_SKIP("%s cannot be shared out so", name);
     struct rig_error error = error_run();
+    rig_tell(name, error);
     ck_assert_msg(right(error), "%s, tp %u, pp %u: mean %g, worst %g", name, layout->tp, layout->pp,
                   error.mean, error.max);
     engine_client_close(&talk);
@@ -162,7 +163,7 @@ static const struct mistake {
 
 START_TEST(mistakes_are_seen)
 {
-    const struct mistake *mistake = &mistakes[_i];
+    const struct mistake *mistake = &mistakes[_i * ENGINE_CLIENT_THIN];
     ck_assert(model_open(mistake->model, 1, 1));
     mistake->make(weight_of(mistake->tensor));
     struct rig_error error = error_run();
@@ -313,7 +314,8 @@ Suite *whole_suite(void)
     TCase *tcase = tcase_create("whole");
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, scores_are_those_of_dequantized_weights, 0, 3 * NAMES);
-    tcase_add_loop_test(tcase, mistakes_are_seen, 0, (int)(sizeof mistakes / sizeof *mistakes));
+    tcase_add_loop_test(tcase, mistakes_are_seen, 0,
+                        ENGINE_CLIENT_TURNS(sizeof mistakes / sizeof *mistakes));
     tcase_add_loop_test(tcase, values_that_are_none_are_refused, 0,
                         (int)(sizeof wrong / sizeof *wrong));
     tcase_add_test(tcase, parts_of_one_matrix_have_one_order);

@@ -1,6 +1,8 @@
 #include "tests/gpu/rig/rig.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 enum gpu_dtype rig_dtype = GPU_DTYPE_AUTO;
 
@@ -83,6 +85,12 @@ struct rig_error rig_compare_scores(const struct gpu_score scores[][REFERENCE_TO
         add(&error, scores[i], &reference->prompts[i]);
     divide(&error, reference);
     return error;
+}
+
+void rig_tell(const char *name, struct rig_error error)
+{
+    if (getenv("RIG_TELL"))
+        printf("%-24s mean %.1e worst %.1e\n", name, error.mean, error.max);
 }
 
 void rig_score_jobs(struct engine_client_job *jobs, const struct reference *reference)

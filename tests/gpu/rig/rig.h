@@ -34,6 +34,8 @@ struct rig_error {
 };
 struct rig_error rig_compare(const struct engine_client_job *jobs,
                              const struct reference *reference);
+/* A line of it, where RIG_TELL is set. */
+void rig_tell(const char *name, struct rig_error error);
 /* The same of scores that stand apart, a prompt's in a row. */
 struct rig_error rig_compare_scores(const struct gpu_score scores[][REFERENCE_TOKENS],
                                     const struct reference *reference);
