@@ -14,5 +14,6 @@ int main(void)
     srunner_add_suite(runner, reference_suite());
     srunner_add_suite(runner, synthetic_suite());
     srunner_add_suite(runner, unused_suite());
+    srunner_add_suite(runner, words_suite());
     return runner_run(runner);
 }

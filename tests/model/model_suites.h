@@ -13,3 +13,4 @@ Suite *rope_suite(void);
 Suite *safetensors_suite(void);
 Suite *synthetic_suite(void);
 Suite *unused_suite(void);
+Suite *words_suite(void);
