@@ -6,23 +6,14 @@
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/matmul/cublaslt_tune.h"
 #include "gpu/kernels/matmul/matmul.cuh"
+#include "gpu/kernels/matmul/tune_line.h"
 
 /* Beside plain products it makes those of e4m3 by e4m3: w.format is FORMAT_E4M3, x are the bytes,
  * x_stride of them apart, whatever x_dtype says; and w.scales are
  *     none                       sums are not scaled
  *     one for each output        and in `scratch` one for each row
  *     of blocks of 128 x 128     and in `scratch` those of groups of 128, [groups][rows] */
-enum lt_scaling { LT_PLAIN, LT_UNSCALED, LT_OUTER, LT_BLOCKS };
-
 enum lt_scaling lt_scaling_of(const struct matmul_args *args);
-
-/* What a choice depends on. */
-struct lt_shape {
-    uint32_t rows, n, k;
-    uint8_t w_dtype, x_dtype, y_dtype, bias; /* x_dtype of e4m3: LT_X_SCALED + enum lt_scaling */
-};
-
-#define LT_X_SCALED 3 /* past the dtypes */
 
 /* The library's descriptors, in place: nothing is allocated. Row-major matrices are its
  * column-major ones transposed, so y^T = w x^T. */

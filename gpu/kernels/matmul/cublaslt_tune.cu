@@ -15,7 +15,6 @@
        */
 #define TURN_ROWS 256u /* up to so many rows; half as many products up to twice the rows */
 #define GAIN 0.98f     /* a candidate must be this much faster than the library's first */
-#define LINE_BYTES 128
 #define PATH_BYTES 4096
 
 struct tuned {
@@ -30,7 +29,7 @@ static uint32_t shape_count;
 
 static bool same_but_rows(const struct lt_shape *a, const struct lt_shape *b)
 {
-    return a->n == b->n && a->k == b->k && a->w_dtype == b->w_dtype && a->x_dtype == b->x_dtype &&
+    return a->n == b->n && a->k == b->k && a->w_format == b->w_format && a->x_dtype == b->x_dtype &&
            a->y_dtype == b->y_dtype && a->bias == b->bias;
 }
 
@@ -197,31 +196,9 @@ static bool file_path(const char *dir, const char *suffix, char *path)
     return length > 0 && length < PATH_BYTES;
 }
 
-static bool read_line(const char *line, struct lt_shape *shape, uint32_t *choice)
-{
-    unsigned v[8];
-    int used = 0;
-    if (sscanf(line, "%7u %9u %9u %1u %1u %1u %1u %2u%n", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5],
-               &v[6], &v[7], &used) != 8 ||
-        line[used] != '\n')
-        return false;
-    if (v[0] <= GEMV_ROWS_MAX || v[3] > DTYPE_F16 || v[4] > DTYPE_F16 || v[5] > DTYPE_F16 ||
-        v[6] > 1 || v[7] >= TUNE_CANDIDATES)
-        return false;
-    *shape = {v[0],
-              v[1],
-              v[2],
-              static_cast<uint8_t>(v[3]),
-              static_cast<uint8_t>(v[4]),
-              static_cast<uint8_t>(v[5]),
-              static_cast<uint8_t>(v[6])};
-    *choice = v[7];
-    return true;
-}
-
 int tune_load(const char *dir)
 {
-    char path[PATH_BYTES], line[LINE_BYTES];
+    char path[PATH_BYTES], line[TUNE_LINE_BYTES];
     if (!file_path(dir, "", path))
         return -ERR_IO;
     FILE *file = fopen(path, "re");
@@ -229,7 +206,7 @@ int tune_load(const char *dir)
         struct lt_shape shape;
         uint32_t choice;
         for (uint32_t i = 0; i < TUNE_SHAPES_MAX && fgets(line, sizeof(line), file); i++)
-            if (read_line(line, &shape, &choice))
+            if (tune_line_read(line, &shape, &choice))
                 keep(&shape, choice);
         fclose(file);
         lt_forget();
@@ -250,10 +227,10 @@ int tune_save(const char *dir)
     int device = device_props()->ordinal;
     lock.lock();
     for (uint32_t i = 0; i < shape_count; i++) {
-        const struct lt_shape *s = &shapes[i].shape;
-        if (shapes[i].device == device)
-            fprintf(file, "%u %u %u %u %u %u %u %u\n", s->rows, s->n, s->k, s->w_dtype, s->x_dtype,
-                    s->y_dtype, s->bias, shapes[i].choice);
+        char line[TUNE_LINE_BYTES];
+        if (shapes[i].device == device &&
+            tune_line_write(&shapes[i].shape, shapes[i].choice, line) > 0)
+            fputs(line, file);
     }
     lock.unlock();
     bool bad = ferror(file) != 0;

@@ -4,14 +4,8 @@
  * Until a shape was timed, the library's own first choice is taken. A result serves row counts from
  * just over half of the timed one up to it. The file is DIR/products-DEVICE-VERSION (the device's
  * name in lower case, everything but letters and digits a dash; the library's version), text, with
- * a line per shape:
- *
- *     rows n k w_dtype x_dtype y_dtype bias choice
- *
- * All are decimal numbers; dtypes are those of enum dtype, bias is 0 or 1, choice numbers the
- * library's own candidates for the shape (below TUNE_CANDIDATES). So a file can only ever pick
- * among what the library offers: lines that are not of this form are skipped, and a choice that the
- * library does not offer is not taken.
+ * a line per shape (tune_line.h). Lines that are not of its form are skipped, and a choice that the
+ * library does not offer is not taken. Products of e4m3 have lines of their own, but none is timed.
  *
  * Results are of the calling thread's current device. Any thread. CPU device: nothing to choose,
  * all of these do nothing. */
@@ -19,7 +13,6 @@
 
 #include "gpu/kernels/matmul/matmul.h"
 
-#define TUNE_CANDIDATES 8
 #define TUNE_SHAPES_MAX 1024 /* more are not kept */
 
 /* Times the product's shape, if it goes to cuBLASLt at all; y is written. `weights` are the

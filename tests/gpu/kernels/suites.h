@@ -3,6 +3,7 @@
 #include <check.h>
 
 Suite *attention_bits_suite(void);
+Suite *tune_line_suite(void);
 Suite *attention_suite(void);
 Suite *draw_suite(void);
 Suite *exchange_suite(void);
