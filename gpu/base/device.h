@@ -23,8 +23,6 @@ struct device_traits {
     uint64_t staging_bytes;      /* of each piece through which weights are loaded */
     uint32_t formats;            /* that weights are multiplied in, a bit for each */
     bool keeps_eight;            /* keys and values in e4m3 */
-    bool bounds;                 /* scales of inputs by token may have one */
-    bool narrows;                /* numbers become e4m3 while they load */
 };
 
 extern const char device_name[]; /* "cpu", "cuda" */

@@ -23,8 +23,6 @@ const struct device_traits device_traits = {
     .staging_bytes = 2u << 20,
     .formats = (1u << FORMATS) - 1,
     .keeps_eight = true,
-    .bounds = true,
-    .narrows = true,
 };
 
 int device_dtype(enum gpu_dtype asked, enum model_dtype own, enum dtype *ret, struct error *error)

@@ -269,11 +269,6 @@ static int formats_check(const struct op_list *list, struct error *error)
                              "tensor %s: the %s device computes no weights in %s",
                              list->tensors[weight->parts[0].tensor].name, device_name,
                              format_info(format).name);
-        if (weight->scheme.bound > 0 && !device_traits.bounds)
-            return error_set(error, ERR_BAD_MODEL,
-                             "tensor %s: the %s device has no bound for scales of inputs "
-                             "(activation_scale_ub)",
-                             list->tensors[weight->parts[0].tensor].name, device_name);
     }
     return 0;
 }
@@ -283,8 +278,6 @@ static int quantize(struct model *source, const struct gpu_options *options, str
 {
     if (options->quantize == GPU_QUANTIZE_NONE)
         return 0;
-    if (!device_traits.narrows)
-        return error_set(error, ERR_BAD_CONFIG, "quantize: not on the %s device", device_name);
     if (!source->checkpoint)
         return error_set(error, ERR_BAD_CONFIG,
                          "quantize: not of a synthetic model: synthetic:NAME:fp8 is one in fp8");

@@ -33,6 +33,13 @@ __device__ __forceinline__ float e4m3_scale(float greatest)
     return greatest > 0 ? __fdiv_rn(greatest, E4M3_MAX) : 1.0f;
 }
 
+/* The same of a row, where a scale may have a bound above 0; what is infinite stays so. */
+__device__ __forceinline__ float e4m3_scale_to(float greatest, float most)
+{
+    float scale = e4m3_scale(greatest);
+    return most > 0 && scale > most && isfinite(scale) ? most : scale;
+}
+
 /* The greatest magnitude; NaN is none. */
 template <int COUNT> __device__ __forceinline__ float e4m3_greatest(const float (&v)[COUNT])
 {

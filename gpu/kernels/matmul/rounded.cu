@@ -104,8 +104,9 @@ __global__ void __launch_bounds__(ROUND_THREADS_MAX)
             round_load(v, a, row, k);
             greatest = fmaxf(greatest, e4m3_greatest(v));
         }
-        scale = e4m3_scale(
-            block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); }));
+        greatest =
+            block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); });
+        scale = e4m3_scale_to(greatest, a.w.input.scale);
     }
     if (how != ROUNDING_GROUP && threadIdx.x == 0)
         to.scales[rounded_scale_at(to, row, 0)] = scale;
