@@ -22,7 +22,6 @@ struct device_traits {
     uint64_t scratch_keep_bytes; /* unused scratch that no slab takes, so that small steps go on */
     uint64_t staging_bytes;      /* of each piece through which weights are loaded */
     uint32_t formats;            /* that weights are multiplied in, a bit for each */
-    bool keeps_eight;            /* keys and values in e4m3 */
 };
 
 extern const char device_name[]; /* "cpu", "cuda" */

@@ -294,9 +294,6 @@ static int kv_choose(struct engine_config *facts, enum gpu_kv_dtype asked, struc
     facts->kv = format_plain(facts->dtype);
     if (asked == GPU_KV_AUTO)
         return 0;
-    if (!device_traits.keeps_eight)
-        return error_set(error, ERR_BAD_CONFIG, "kv-dtype is fp8: not on the %s device",
-                         device_name);
     if (!computes(facts))
         return error_set(error, ERR_BAD_CONFIG, "kv-dtype is fp8: the model has no keys and values");
     if (facts->source.config.quantization.kv == KV_SCHEME_OTHER)

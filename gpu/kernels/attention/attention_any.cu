@@ -2,6 +2,7 @@
  * head dimensions. A block per token and head; all arithmetic in float32. Bound by
  * instructions: it is here to be right, not fast. */
 #include "gpu/kernels/attention/attention.cuh"
+#include "gpu/kernels/attention/kv_eight.cuh"
 #include "gpu/kernels/common/softcap.cuh"
 
 #define ANY_THREADS 128
@@ -39,6 +40,40 @@ __device__ static float dot(const float *q, const void *key, uint32_t size, enum
     return sum;
 }
 
+/* In e4m3, without the scale; rows begin at multiples of four where their size is one. */
+__device__ static float dot_eight(const float *q, const uint8_t *key, uint32_t size)
+{
+    float sum = 0;
+    for (uint32_t i = 0; size % 4 && i < size; i++)
+        sum += q[i] * eight_value(key[i]);
+    for (uint32_t i = 0; size % 4 == 0 && i < size; i += 4) {
+        uint32_t word = *reinterpret_cast<const uint32_t *>(key + i);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            sum += q[i + j] * eight_value(static_cast<uint8_t>(word >> 8 * j));
+    }
+    return sum;
+}
+
+/* Where a position of a KV head is; EIGHT: in e4m3. */
+template <bool EIGHT>
+__device__ static eight_place any_place(const struct attention_args &a,
+                                        const struct batch_group &group, const uint32_t *table,
+                                        uint32_t block_shift, uint32_t position, uint32_t head,
+                                        uint64_t part)
+{
+    uint32_t bytes = a.head_dim * (a.kv.format == FORMAT_F32 ? 4 : 2);
+    if (!EIGHT)
+        return {reinterpret_cast<uint8_t *>(const_cast<char *>(attention_place(
+                    group, table, block_shift, position, head, part, bytes))),
+                NULL};
+    uint32_t inside = position & ((1u << block_shift) - 1);
+    const char *begin = attention_place(group, table, block_shift, position - inside, head, part,
+                                        a.head_dim + sizeof(float));
+    return eight_place_in(const_cast<char *>(begin), inside, a.head_dim);
+}
+
+template <bool EIGHT>
 __global__ void __launch_bounds__(ANY_THREADS)
     any_kernel(struct attention_args a, uint32_t which, uint32_t block_shift)
 {
@@ -54,7 +89,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
         return;
     uint32_t last = row.position + (token - row.token);
     uint32_t first = group.window && last >= group.window ? last - group.window + 1 : 0;
-    uint32_t row_bytes = a.head_dim * (a.kv.format == FORMAT_F32 ? 4 : 2);
+    const enum dtype kept = dtype_of(a.kv.format);
     size_t from = (size_t)token * a.q_stride + (size_t)head * a.head_dim;
     for (uint32_t i = threadIdx.x; i < a.head_dim; i += ANY_THREADS)
         q[i] = load_value(a.q, from + i, a.dtype);
@@ -69,10 +104,10 @@ __global__ void __launch_bounds__(ANY_THREADS)
             uint32_t position = base + threadIdx.x + j * ANY_THREADS;
             score[j] = -INFINITY;
             if (position >= first && position <= last) {
-                score[j] = a.scale * dot(q,
-                                         attention_place(group, row.table, block_shift, position,
-                                                         kv_head, a.kv.k, row_bytes),
-                                         a.head_dim, dtype_of(a.kv.format));
+                eight_place key = any_place<EIGHT>(a, group, row.table, block_shift, position,
+                                                   kv_head, a.kv.k);
+                score[j] = a.scale * (EIGHT ? dot_eight(q, key.elements, a.head_dim) * *key.scale
+                                            : dot(q, key.elements, a.head_dim, kept));
                 if (a.softcap != 0)
                     score[j] = softcap_of(score[j], a.softcap);
             }
@@ -91,13 +126,15 @@ __global__ void __launch_bounds__(ANY_THREADS)
         uint32_t begin = first > base ? first : base;
         uint32_t end = last - base < ATTENTION_SPLIT ? last : base + ATTENTION_SPLIT - 1;
         for (uint32_t position = begin; position <= end; position++) {
-            const void *value = attention_place(group, row.table, block_shift, position, kv_head,
-                                                a.kv.v, row_bytes);
+            eight_place value =
+                any_place<EIGHT>(a, group, row.table, block_shift, position, kv_head, a.kv.v);
+            float p = weight[position - base] * (EIGHT ? *value.scale : 1.0f);
 #pragma unroll
             for (int j = 0; j < DIMS_PER_THREAD; j++) {
                 uint32_t i = threadIdx.x + j * ANY_THREADS;
                 if (i < a.head_dim)
-                    part[j] += weight[position - base] * load_value(value, i, dtype_of(a.kv.format));
+                    part[j] += p * (EIGHT ? eight_value(value.elements[i])
+                                          : load_value(value.elements, i, kept));
             }
         }
         float above = fmaxf(most, peak), old = expf(most - above), now = expf(peak - above);
@@ -119,8 +156,11 @@ __global__ void __launch_bounds__(ANY_THREADS)
 
 cudaError_t attention_any(const struct attention_args *args, uint32_t which, cudaStream_t stream)
 {
-    if (args->head_dim > ATTENTION_HEAD_DIM_MAX || args->kv.format == FORMAT_E4M3)
+    if (args->head_dim > ATTENTION_HEAD_DIM_MAX)
         return cudaErrorInvalidValue;
-    return launch(any_kernel, dim3(args->batch.tokens_max, args->heads), ANY_THREADS, 0, stream,
-                  *args, which, (uint32_t)__builtin_ctz(args->batch.block_tokens));
+    dim3 grid(args->batch.tokens_max, args->heads);
+    uint32_t block_shift = (uint32_t)__builtin_ctz(args->batch.block_tokens);
+    if (args->kv.format == FORMAT_E4M3)
+        return launch(any_kernel<true>, grid, ANY_THREADS, 0, stream, *args, which, block_shift);
+    return launch(any_kernel<false>, grid, ANY_THREADS, 0, stream, *args, which, block_shift);
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "gpu/kernels/attention/attention_math.cuh"
+#include "gpu/kernels/attention/attention_math_eight.cuh"
 
 /* Up to so many rows a block's warps share each item; products, too, take another way up to here.
  */
@@ -26,14 +27,16 @@ namespace HALF
 cudaError_t attention_warps(const struct attention_args *args, const struct decode_scratch *scratch,
                             bool whole, cudaStream_t stream);
 
-template <int HD> struct warp_shape {
+/* EIGHT: keys and values in e4m3, of which a piece has its scales behind it. */
+template <int HD, bool EIGHT> struct warp_shape {
     static const int warps = HD > 128 ? 4 : 8;
-    static const uint32_t piece = PIECE * HD * 2, part = 2 * piece; /* bytes of K, or V */
+    static const uint32_t piece = PIECE * (EIGHT ? HD + sizeof(float) : HD * 2);
+    static const uint32_t part = 2 * piece; /* bytes of K, or V */
 };
 
 template <int HD> struct warp_shared {
     attention_plan plan;
-    uint64_t full[warp_shape<HD>::warps][WARP_STAGES_MAX];
+    uint64_t full[warp_shape<HD, false>::warps][WARP_STAGES_MAX];
     /* then the rings, [warps that have items][stages][part], aligned to 128 */
 };
 
@@ -102,13 +105,14 @@ __device__ __forceinline__ void part_slab(const warp_world &world, warp_part &pa
 }
 
 /* Where the lane's keys are. */
-template <int HD>
+template <int HD, bool EIGHT>
 __device__ __forceinline__ const char *part_keys(const warp_world &world, const warp_part &part)
 {
     const struct batch_group &group = *world.group;
     uint32_t inside = part.position & ((1u << world.block_shift) - 1);
     return reinterpret_cast<const char *>(part.slab) + (size_t)part.block * group.block_bytes +
-           world.args->kv.k + (((size_t)part.head << world.block_shift) + inside) * (HD * 2);
+           world.args->kv.k +
+           (((size_t)part.head << world.block_shift) + inside) * (warp_shape<HD, EIGHT>::piece / PIECE);
 }
 
 struct warp_fetch {
@@ -134,7 +138,7 @@ __device__ __forceinline__ bool fetch_more(const warp_world &world, const warp_f
 }
 
 /* `fresh`: the next part is of another item. */
-template <int HD>
+template <int HD, bool EIGHT>
 __device__ __forceinline__ void fetch_turn(const warp_world &world, warp_fetch &fetch, bool fresh)
 {
     fetch.now = fetch.next;
@@ -143,17 +147,17 @@ __device__ __forceinline__ void fetch_turn(const warp_world &world, warp_fetch &
     fetch.known = 0;
     fetch.values = false;
     if (fetch_more(world, fetch))
-        fetch.keys = part_keys<HD>(world, fetch.now);
+        fetch.keys = part_keys<HD, EIGHT>(world, fetch.now);
 }
 
-template <int HD>
+template <int HD, bool EIGHT>
 __device__ __forceinline__ void fetch_begin(const warp_world &world, warp_fetch &fetch)
 {
     fetch.to = {0, 0};
     fetch.queued = fetch.attended = 0;
     fetch.next = part_find(world, world.first, UINT32_MAX);
     part_slab(world, fetch.next);
-    fetch_turn<HD>(world, fetch, true);
+    fetch_turn<HD, EIGHT>(world, fetch, true);
 }
 
 /* The next item to attend to, in the order in which they are fetched: the last is none. */
@@ -179,7 +183,7 @@ __device__ __forceinline__ void fetch_take(const warp_world &world, warp_fetch &
 
 /* A step further with the part after this one, of which `left` are still to come; all steps where
  * it is its turn. */
-template <int HD>
+template <int HD, bool EIGHT>
 __device__ __forceinline__ void fetch_ahead(const warp_world &world, warp_fetch &fetch,
                                             uint32_t left, bool turn)
 {
@@ -202,12 +206,12 @@ __device__ __forceinline__ void fetch_ahead(const warp_world &world, warp_fetch 
         fetch.known = 3;
     }
     if (turn)
-        fetch_turn<HD>(world, fetch, !more);
+        fetch_turn<HD, EIGHT>(world, fetch, !more);
 }
 
 /* Asks for the next part: keys of a span, or values. The stage is free. `ahead`: there is time to
  * look up what comes later. */
-template <int HD>
+template <int HD, bool EIGHT>
 __device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &fetch, bool ahead)
 {
     if (!fetch_more(world, fetch))
@@ -215,21 +219,26 @@ __device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &
     uint32_t low = fetch.now.span % (ATTENTION_SPLIT / SPAN) * 2;
     uint32_t rows_low = __shfl_sync(FULL_MASK, fetch.now.rows, low);
     uint32_t rows_high = __shfl_sync(FULL_MASK, fetch.now.rows, low + 1);
+    const uint32_t row_bytes = warp_shape<HD, EIGHT>::piece / PIECE;
+    if (EIGHT) { /* scales are behind the last row */
+        rows_low = rows_low ? PIECE : 0;
+        rows_high = rows_high ? PIECE : 0;
+    }
     uint64_t keys = reinterpret_cast<uint64_t>(fetch.keys);
     uint64_t keys_low = __shfl_sync(FULL_MASK, keys, low);
     uint64_t keys_high = __shfl_sync(FULL_MASK, keys, low + 1);
     uint32_t barrier = ring_barrier(world.full, fetch.to);
-    uint32_t to = world.ring + fetch.to.stage * warp_shape<HD>::part;
+    uint32_t to = world.ring + fetch.to.stage * warp_shape<HD, EIGHT>::part;
     bool joined = world.block_shift > 4 && rows_low && rows_high; /* next to each other */
     uint64_t values = fetch.values ? world.args->kv.v - world.args->kv.k : 0;
     if (warp_elect()) {
-        barrier_expect(barrier, (rows_low + rows_high) * (HD * 2));
+        barrier_expect(barrier, (rows_low + rows_high) * row_bytes);
         if (rows_low)
             copy_bulk(to, reinterpret_cast<const char *>(keys_low + values),
-                      (joined ? rows_low + rows_high : rows_low) * (HD * 2), barrier, world.policy);
+                      (joined ? rows_low + rows_high : rows_low) * row_bytes, barrier, world.policy);
         if (rows_high && !joined)
-            copy_bulk(to + warp_shape<HD>::piece,
-                      reinterpret_cast<const char *>(keys_high + values), rows_high * (HD * 2),
+            copy_bulk(to + warp_shape<HD, EIGHT>::piece,
+                      reinterpret_cast<const char *>(keys_high + values), rows_high * row_bytes,
                       barrier, world.policy);
     }
     __syncwarp();
@@ -241,7 +250,7 @@ __device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &
     }
     uint32_t left = turn ? 0 : 2 * (fetch.now.span_last - fetch.now.span) + !fetch.values;
     if (turn || ahead)
-        fetch_ahead<HD>(world, fetch, left, turn);
+        fetch_ahead<HD, EIGHT>(world, fetch, left, turn);
 }
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
@@ -306,37 +315,49 @@ __device__ __forceinline__ void warp_softmax(decode_state<HD, TILES> &s,
 }
 
 /* One split: its spans from the first to the last. */
-template <bool CAP, int HD, int TILES>
+template <bool CAP, bool EIGHT, int HD, int TILES>
 __device__ __forceinline__ void warp_split(const warp_world &world, warp_fetch &fetch,
                                            decode_state<HD, TILES> &s, const attention_item &item,
-                                           uint32_t split, ring_cursor &at)
+                                           uint32_t split, ring_cursor &at,
+                                           eight_state<EIGHT, TILES> &eight)
 {
-    const uint32_t part = warp_shape<HD>::part;
+    const uint32_t part = warp_shape<HD, EIGHT>::part;
     const score_scale scale = score_scale_of<CAP>(world.args->scale, world.args->softcap);
     uint32_t begin = split * ATTENTION_SPLIT, end = begin + ATTENTION_SPLIT - 1;
     uint32_t from = item.row.first > begin ? item.row.first : begin;
     uint32_t to = item.row.last < end ? item.row.last : end;
     warp_clear(s);
+    if constexpr (EIGHT)
+        eight.v_unit = 0;
     for (uint32_t span = from / SPAN; span <= to / SPAN; span++) {
         float score[KEY_TILES][4];
         ring_wait_full(world.full, at);
-        decode_scores<CAP>(s, score, item, world.group->window, span * SPAN,
-                           world.ring + at.stage * part, scale);
+        if constexpr (EIGHT)
+            eight_scores<CAP>(s, eight, score, item, world.group->window, span * SPAN,
+                              world.ring + at.stage * part, scale);
+        else
+            decode_scores<CAP>(s, score, item, world.group->window, span * SPAN,
+                               world.ring + at.stage * part, scale);
         reads_before_copy();
         __syncwarp();
-        fetch_part<HD>(world, fetch, true);
+        fetch_part<HD, EIGHT>(world, fetch, true);
         ring_next(at, world.stages);
         warp_softmax<HD, TILES>(s, score, scale.unit);
         ring_wait_full(world.full, at);
-        decode_values(s, score, item, span * SPAN, world.ring + at.stage * part);
+        if constexpr (EIGHT)
+            eight_values(s, eight, score, item, span * SPAN, world.ring + at.stage * part);
+        else
+            decode_values(s, score, item, span * SPAN, world.ring + at.stage * part);
         reads_before_copy();
         __syncwarp();
-        fetch_part<HD>(world, fetch, true);
+        fetch_part<HD, EIGHT>(world, fetch, true);
         ring_next(at, world.stages);
     }
 #pragma unroll
     for (int n = 0; n < TILES; n++)
         s.sum[n] = tile_sum(s.sum[n]);
+    if constexpr (EIGHT)
+        eight_outputs_scale(s, eight.v_unit);
 }
 
 /* A split added to those before it, as combine_kernel does; `all` starts clear. */

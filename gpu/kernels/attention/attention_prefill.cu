@@ -9,6 +9,7 @@
  * few blocks besides: 32 sequences of 4,096 tokens keep memory busy for 40 % of it. */
 #include "gpu/kernels/attention/attention_tile.cuh"
 #include "gpu/kernels/attention/attention_tuned.cuh"
+#include "gpu/kernels/attention/kv_wide.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/mma.cuh"
 #include "gpu/kernels/common/softcap.cuh"
@@ -42,6 +43,44 @@ __device__ __forceinline__ void prefill_fetch(const struct batch_group &group,
         const char *from = attention_place(group, row.table, block_shift, valid ? position : last,
                                            head, part, HD * 2);
         copy_async(to + key * prefill_shape<HD>::row + chunk * 16, from + chunk * 16, valid);
+    }
+}
+
+/* The same of e4m3, which is made 16 bits on the way, so by the threads themselves: some loads are
+ * under way before the first is waited for. */
+template <int HD>
+__device__ __forceinline__ void prefill_fetch_eight(const struct batch_group &group,
+                                                    const attention_row &row, uint32_t first,
+                                                    uint32_t last, uint32_t block_shift,
+                                                    uint32_t head, uint64_t part, uint32_t tile,
+                                                    uint32_t to)
+{
+    const int chunks = HD / 8, each = KEYS * chunks / PREFILL_THREADS, at_once = 4;
+#pragma unroll 1
+    for (int begin = 0; begin < each; begin += at_once) {
+        uint2 from[at_once];
+        float scale[at_once];
+#pragma unroll
+        for (int j = 0; j < at_once; j++) {
+            uint32_t i = (begin + j) * PREFILL_THREADS + threadIdx.x;
+            uint32_t position = tile * KEYS + i / chunks, inside = position % KV_PIECE;
+            bool valid = begin + j < each && position >= first && position <= last;
+            from[j] = make_uint2(0, 0);
+            scale[j] = 0;
+            if (!valid)
+                continue;
+            const char *piece = attention_place(group, row.table, block_shift, position - inside,
+                                                head, part, HD + sizeof(float));
+            from[j] = *reinterpret_cast<const uint2 *>(piece + inside * HD + i % chunks * 8);
+            scale[j] = reinterpret_cast<const float *>(piece + KV_PIECE * HD)[inside];
+        }
+#pragma unroll
+        for (int j = 0; j < at_once; j++) {
+            uint32_t i = (begin + j) * PREFILL_THREADS + threadIdx.x;
+            if (begin + j < each)
+                store_shared(to + i / chunks * prefill_shape<HD>::row + i % chunks * 16,
+                             eight_widen(from[j], scale[j]));
+        }
     }
 }
 
@@ -237,7 +276,7 @@ prefill_store(const prefill_state<HD> &s, const struct attention_args &a,
     }
 }
 
-template <int HD, bool SHORTS, bool CAP>
+template <int HD, bool SHORTS, bool CAP, bool EIGHT>
 __global__ void __launch_bounds__(PREFILL_THREADS)
     prefill_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift)
 {
@@ -255,8 +294,12 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
     uint32_t keys = shared_address(memory), values = keys + stages * part;
     uint32_t begin = block.first / KEYS, end = block.last / KEYS;
     auto fetch = [&](uint64_t which, uint32_t at, uint32_t to) {
-        prefill_fetch<HD>(group, tile.row, block.first, block.last, block_shift, block.kv_head,
-                          which, at, to);
+        if constexpr (EIGHT)
+            prefill_fetch_eight<HD>(group, tile.row, block.first, block.last, block_shift,
+                                    block.kv_head, which, at, to);
+        else
+            prefill_fetch<HD>(group, tile.row, block.first, block.last, block_shift, block.kv_head,
+                              which, at, to);
     };
     fetch(a.kv.k, begin, keys);
     copy_async_commit();
@@ -311,45 +354,52 @@ bool attention_prefill_can(const struct attention_args *args)
     bool aligned = args->q_stride % 2 == 0 && args->out_stride % 2 == 0 &&
                    reinterpret_cast<uintptr_t>(args->q) % 4 == 0 &&
                    reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
-    return device->major >= 8 && args->dtype == DTYPE_HALF && args->kv.format == FORMAT_HALF &&
-           aligned && args->heads / args->kv_heads <= QUERIES &&
+    return device->major >= 8 && args->dtype == DTYPE_HALF && (args->kv.format == FORMAT_HALF || args->kv.format == FORMAT_E4M3) && aligned && args->heads / args->kv_heads <= QUERIES &&
            (dim == 128 || dim == 256 ||
             (args->softcap == 0 && (dim == 64 || dim == 80 || dim == 96)));
 }
 
-template <int HD, bool SHORTS, bool CAP>
+template <int HD, bool SHORTS, bool CAP, bool EIGHT>
 static cudaError_t prefill_launch_kind(const struct attention_args *a, cudaStream_t stream)
 {
     static struct device_once once;
-    cudaError_t result = device_allow(&once, prefill_kernel<HD, SHORTS, CAP>, device_props(), 256 + 64);
+    cudaError_t result = device_allow(&once, prefill_kernel<HD, SHORTS, CAP, EIGHT>, device_props(), 256 + 64);
     if (result != cudaSuccess)
         return result;
     uint32_t size = SHORTS ? QUERIES / (a->heads / a->kv_heads) : QUERIES;
-    return launch(prefill_kernel<HD, SHORTS, CAP>,
+    return launch(prefill_kernel<HD, SHORTS, CAP, EIGHT>,
                   dim3(SHORTS ? a->kv_heads : a->heads, tile_bound(&a->batch, size, SHORTS)),
                   PREFILL_THREADS, prefill_shape<HD>::bytes, stream, *a,
                   (uint32_t)__builtin_ctz(a->batch.block_tokens));
 }
 
-template <int HD, bool CAP>
+template <int HD, bool CAP, bool EIGHT>
 static cudaError_t prefill_launch_cap(const struct attention_args *a, uint32_t which,
                                   cudaStream_t stream)
 {
     cudaError_t result = cudaSuccess;
     if (which & ATTENTION_PREFILL)
-        result = prefill_launch_kind<HD, false, CAP>(a, stream);
+        result = prefill_launch_kind<HD, false, CAP, EIGHT>(a, stream);
     if (result == cudaSuccess && (which & ATTENTION_DECODE))
-        result = prefill_launch_kind<HD, true, CAP>(a, stream);
+        result = prefill_launch_kind<HD, true, CAP, EIGHT>(a, stream);
     return result;
+}
+
+template <int HD, bool EIGHT>
+static cudaError_t prefill_launch_format(const struct attention_args *a, uint32_t which,
+                                  cudaStream_t stream)
+{
+    return a->softcap != 0
+               ? prefill_launch_cap<HD, (HD == 128 || HD == 256), EIGHT>(a, which, stream)
+               : prefill_launch_cap<HD, false, EIGHT>(a, which, stream);
 }
 
 template <int HD>
 static cudaError_t prefill_launch(const struct attention_args *a, uint32_t which,
                                   cudaStream_t stream)
 {
-    return a->softcap != 0
-               ? prefill_launch_cap<HD, (HD == 128 || HD == 256)>(a, which, stream)
-               : prefill_launch_cap<HD, false>(a, which, stream);
+    return a->kv.format == FORMAT_E4M3 ? prefill_launch_format<HD, true>(a, which, stream)
+                                       : prefill_launch_format<HD, false>(a, which, stream);
 }
 
 cudaError_t attention_prefill(const struct attention_args *args, uint32_t which,

@@ -4,6 +4,7 @@
  * each; a third brings keys and values, tiles of 128 positions at multiples of 128, each in two
  * buffers. Its threads copy 16 bytes at a time (cp.async), for the products need their operands
  * swizzled and blocks lie anywhere: rows of a tile are looked up through the table one by one.
+ * What is kept in e4m3 (EIGHT) they make 16 bits on the way, and have more registers for it.
  * The scores of a tile are under way while the values of the tile before are added up. A query's
  * bits depend on its position alone: tiles that it does not see change nothing.
  *
@@ -11,6 +12,7 @@
  * take turns in. Figures: tests/bench/EXPERIMENTS.md. */
 #include "gpu/kernels/attention/attention_tile.cuh"
 #include "gpu/kernels/attention/attention_tuned.cuh"
+#include "gpu/kernels/attention/kv_wide.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/softcap.cuh"
 #include "gpu/kernels/common/wgmma.cuh"
@@ -136,6 +138,55 @@ __device__ static void wgmma_produce(const struct attention_args &a,
     copy_async_wait<0>();
     proxy_fence();
     barrier_arrive(pending);
+}
+
+/* The third group, of e4m3: what it loads for a part is under way while it waits for the buffer. */
+template <int HD>
+__device__ static void wgmma_produce_eight(const struct attention_args &a,
+                                           const struct batch_group &group,
+                                           wgmma_shared<HD> &shared, const wgmma_work &work,
+                                           uint32_t block_shift)
+{
+    const int units = HD / 16, at_once = GROUP_THREADS / units, loads = KEYS / at_once;
+    uint32_t unit = threadIdx.x % units, first_row = threadIdx.x % GROUP_THREADS / units;
+    uint64_t pieces = 0;
+    for (uint32_t i = 0; i < 2 * (work.tile_end - work.tile); i++) { /* K, V, K, V ... */
+        uint32_t buffer = i / 2 % BUFFERS, use = i / 2 / BUFFERS, tile = work.tile + i / 2;
+        uint32_t full = shared_address(i % 2 ? &shared.v_full[buffer] : &shared.k_full[buffer]);
+        uint32_t empty = shared_address(i % 2 ? &shared.v_empty[buffer] : &shared.k_empty[buffer]);
+        uint32_t to = i % 2 ? shared_address(&shared.v[buffer]) : shared_address(&shared.k[buffer]);
+        if (i % 2 == 0)
+            pieces = wgmma_look_up(a, group, work, block_shift, tile, HD + sizeof(float));
+        uint64_t offset = i % 2 ? a.kv.v - a.kv.k : 0;
+        uint4 from[loads];
+        float scale[loads];
+#pragma unroll
+        for (int j = 0; j < loads; j++) {
+            uint32_t row = j * at_once + first_row, position = tile * KEYS + row;
+            const char *piece = reinterpret_cast<const char *>(
+                __shfl_sync(FULL_MASK, pieces, row / PIECE) + offset);
+            bool valid = position >= work.first && position <= work.last;
+            from[j] = make_uint4(0, 0, 0, 0);
+            scale[j] = 0;
+            if (valid) {
+                from[j] = *reinterpret_cast<const uint4 *>(piece + row % PIECE * HD + unit * 16);
+                scale[j] = reinterpret_cast<const float *>(piece + PIECE * HD)[row % PIECE];
+            }
+        }
+        if (use)
+            barrier_wait(empty, (use - 1) & 1);
+        uint32_t half = to + unit / 4 * (KEYS * 128), place = unit % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < loads; j++) {
+            uint32_t row = j * at_once + first_row;
+            store_shared(half + swizzled(row, place),
+                         eight_widen(make_uint2(from[j].x, from[j].y), scale[j]));
+            store_shared(half + swizzled(row, place + 1),
+                         eight_widen(make_uint2(from[j].z, from[j].w), scale[j]));
+        }
+        proxy_fence();
+        barrier_arrive(full);
+    }
 }
 
 /* This group's queries into shared memory; those that do not exist as zeros. */
@@ -330,7 +381,7 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
 
 #endif
 
-template <int HD, bool CAP>
+template <int HD, bool CAP, bool EIGHT>
 __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     wgmma_kernel(const __grid_constant__ struct attention_args a, uint32_t block_shift)
 {
@@ -366,11 +417,14 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     work.head = blockIdx.x;
     work.kv_head = blockIdx.x / (a.heads / a.kv_heads);
     if (threadIdx.x < CONSUMERS * GROUP_THREADS) {
-        registers_more<232>();
+        registers_more<EIGHT ? 216 : 232>();
         wgmma_consume<HD, CAP>(a, group.window, shared, work);
     } else {
-        registers_less<40>();
-        wgmma_produce<HD>(a, group, shared, work, block_shift);
+        registers_less<EIGHT ? 72 : 40>();
+        if constexpr (EIGHT)
+            wgmma_produce_eight<HD>(a, group, shared, work, block_shift);
+        else
+            wgmma_produce<HD>(a, group, shared, work, block_shift);
     }
 #endif
 }
@@ -379,21 +433,28 @@ bool attention_prefill_wgmma_can(const struct attention_args *args)
 {
     uint32_t dim = args->head_dim;
     return device_props()->major == 9 && args->dtype == DTYPE_HALF &&
-           args->kv.format == FORMAT_HALF && ((dim == 64 && args->softcap == 0) || dim == 128) && args->q_stride % 8 == 0 &&
+           (args->kv.format == FORMAT_HALF || args->kv.format == FORMAT_E4M3) && ((dim == 64 && args->softcap == 0) || dim == 128) && args->q_stride % 8 == 0 &&
            args->out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args->q) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
+}
+
+template <int HD, bool CAP, bool EIGHT>
+static cudaError_t wgmma_launch_format(const struct attention_args *args, cudaStream_t stream)
+{
+    static struct device_once once;
+    cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP, EIGHT>, device_props(), 2048);
+    if (result != cudaSuccess)
+        return result;
+    return launch(wgmma_kernel<HD, CAP, EIGHT>, dim3(args->heads, tile_bound(&args->batch, QUERIES, false)),
+                  WGMMA_THREADS, sizeof(wgmma_shared<HD>) + 1024, stream, *args,
+                  (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
 
 template <int HD, bool CAP>
 static cudaError_t wgmma_launch(const struct attention_args *args, cudaStream_t stream)
 {
-    static struct device_once once;
-    cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP>, device_props(), 2048);
-    if (result != cudaSuccess)
-        return result;
-    return launch(wgmma_kernel<HD, CAP>, dim3(args->heads, tile_bound(&args->batch, QUERIES, false)),
-                  WGMMA_THREADS, sizeof(wgmma_shared<HD>) + 1024, stream, *args,
-                  (uint32_t)__builtin_ctz(args->batch.block_tokens));
+    return args->kv.format == FORMAT_E4M3 ? wgmma_launch_format<HD, CAP, true>(args, stream)
+                                          : wgmma_launch_format<HD, CAP, false>(args, stream);
 }
 
 cudaError_t attention_prefill_wgmma(const struct attention_args *args, cudaStream_t stream)

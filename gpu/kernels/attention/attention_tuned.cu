@@ -11,6 +11,10 @@ cudaError_t attention_tuned(const struct attention_args *args, uint32_t *left, c
         result = attention_decode_latency(args, stream);
         *left &= ~ATTENTION_DECODE;
     }
+    if ((*left & ATTENTION_DECODE) && attention_decode_eight_can(args)) {
+        result = attention_decode_eight(args, stream);
+        *left &= ~ATTENTION_DECODE;
+    }
     if (result == cudaSuccess && (*left & ATTENTION_PREFILL) && attention_prefill_wgmma_can(args)) {
         result = attention_prefill_wgmma(args, stream);
         *left &= ~ATTENTION_PREFILL;

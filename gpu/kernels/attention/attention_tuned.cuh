@@ -10,6 +10,8 @@ namespace HALF
 
 bool attention_decode_latency_can(const struct attention_args *args);
 cudaError_t attention_decode_latency(const struct attention_args *args, cudaStream_t stream);
+bool attention_decode_eight_can(const struct attention_args *args);
+cudaError_t attention_decode_eight(const struct attention_args *args, cudaStream_t stream);
 bool attention_prefill_can(const struct attention_args *args);
 cudaError_t attention_prefill(const struct attention_args *args, uint32_t which,
                               cudaStream_t stream);

@@ -100,3 +100,35 @@ __device__ __forceinline__ void rope_turn(const rope_pairs &x, const float4 (&an
     low = make_uint4(words[0][0], words[0][1], words[0][2], words[0][3]);
     high = make_uint4(words[1][0], words[1][1], words[1][2], words[1][3]);
 }
+
+/* As rope_turn, before anything is rounded. */
+__device__ __forceinline__ rope_pairs rope_turned(const rope_pairs &x, const float4 (&angles)[4])
+{
+    rope_pairs out;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float4 &angle = angles[j];
+        float2 a = x.low[j], b = x.high[j];
+        out.low[j] = make_float2(__fmaf_rn(a.x, angle.x, -__fmul_rn(b.x, angle.y)),
+                                 __fmaf_rn(a.y, angle.z, -__fmul_rn(b.y, angle.w)));
+        out.high[j] = make_float2(__fmaf_rn(b.x, angle.x, __fmul_rn(a.x, angle.y)),
+                                  __fmaf_rn(b.y, angle.z, __fmul_rn(a.y, angle.w)));
+    }
+    return out;
+}
+
+/* Of all magnitudes, by bits. */
+__device__ __forceinline__ uint32_t rope_greatest(const rope_pairs &x)
+{
+    uint32_t greatest = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float values[4] = {x.low[j].x, x.low[j].y, x.high[j].x, x.high[j].y};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t magnitude = __float_as_uint(values[i]) & 0x7fffffffu;
+            greatest = magnitude > greatest ? magnitude : greatest;
+        }
+    }
+    return greatest;
+}

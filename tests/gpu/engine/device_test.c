@@ -29,6 +29,8 @@ static void model_open(const char *name)
                                   .tokens_max = 512,
                                   .slots_max = 64,
                                   .slab_bytes = 4u << 20};
+    if (strstr(name, "-kv-"))
+        options.kv_dtype = GPU_KV_FP8;
     ck_assert_msg(engine_client_open(&talk, &options, false) == 0, "%s", talk.error.text);
     ck_assert_msg(engine_client_start(&talk) == 0, "%s", talk.error.text);
 }
@@ -76,7 +78,10 @@ END_TEST
 static const char *const quantized[] = {"glm-fp8-blocks",   "llama-ct-blocks", "llama-ct-channel",
                                         "llama-ct-mixed",   "llama-ct-static", "llama-fp8-blocks",
                                         "llama-fp8-tensor", "phi3-ct-channel", "qwen2-ct-weights",
-                                        "qwen2-fp8-static", "qwen3-fp8-blocks"};
+                                        "qwen2-fp8-static", "qwen3-fp8-blocks",
+                                        /* with keys and values in eight bits */
+                                        "llama-kv-static",  "phi3-kv-token",   "qwen2-kv-parts",
+                                        "qwen3-kv-token"};
 
 /* In 16 bits rounded inputs fall on other sides of edges, in PyTorch as here (quantized.py): what
  * it is off counts, and what all others may be at the least. */

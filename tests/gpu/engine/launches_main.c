@@ -199,9 +199,6 @@ static const struct refusal {
     {{.model = QUANTIZED "llama-gptq-sym"},
      -ERR_BAD_MODEL,
      FIRST "qweight: the cuda device computes no weights in u4"},
-    {{.model = "synthetic:llama-3.2-1b", .kv_dtype = GPU_KV_FP8},
-     -ERR_BAD_CONFIG,
-     "kv-dtype is fp8: not on the cuda device"},
 };
 
 static bool formats_are_refused(void)

@@ -6,7 +6,6 @@
 #include "gpu/kernels/step/copy_blocks.h"
 #include "tests/gpu/kernels/attention.h"
 #include "tests/gpu/kernels/suites.h"
-#include "tests/runner.h"
 
 struct attention_case {
     uint32_t heads, kv_heads, head_dim, block_tokens, window;
@@ -121,8 +120,6 @@ static void steps_check(const struct attention_case *c, struct attention *a, str
 START_TEST(attention_is_that_of_plain_doubles)
 {
     const struct attention_case *c = &cases[_i % CASES];
-    if (c->kv_format == FORMAT_E4M3 && !rig_keeps_eight)
-        RUNNER_SKIP("no keys and values in eight bits");
     rig_begin();
     struct scene scene = {.slots = _i / CASES == 2 ? MANY_ROWS : 5,
                           .length_max = 600,
@@ -206,8 +203,6 @@ static const struct attention half_eight = {.dtype = DTYPE_F16};
 START_TEST(mistaken_scales_are_seen)
 {
     static struct eight t;
-    if (!rig_keeps_eight)
-        RUNNER_SKIP("no keys and values in eight bits");
     eight_begin(&t, &half_eight);
     t.a.mistake = (enum attention_mistake)_i;
     ck_assert(check_rows(&t.a, &t.scene, t.out, 0, INFINITY) > 4 * EIGHT_TOLERANCE);
@@ -220,8 +215,6 @@ START_TEST(sizes_of_heads_do_not_matter)
 {
     static const int exponents[][3] = {{30, -30, 40}, {-30, 30, -60}, {0, 0, -100}, {60, -60, 90}};
     static struct eight t;
-    if (!rig_keeps_eight)
-        RUNNER_SKIP("no keys and values in eight bits");
     struct attention a = {.dtype = DTYPE_BF16};
     memcpy(a.exponents, exponents[_i], sizeof a.exponents);
     eight_begin(&t, &a);
@@ -235,8 +228,6 @@ END_TEST
 START_TEST(what_is_infinite_is_no_number_for_those_who_read_it)
 {
     static struct eight t;
-    if (!rig_keeps_eight)
-        RUNNER_SKIP("no keys and values in eight bits");
     bool is_v = _i % 2, last = _i / 4;
     struct attention a = {.dtype = _i / 2 % 2 ? DTYPE_F16 : DTYPE_BF16, .in_parts = _i / 2 % 2};
     eight_begin(&t, &a);
@@ -281,8 +272,6 @@ static uint32_t block_move(struct scene *scene)
 START_TEST(a_block_that_moves_takes_its_scales_with_it)
 {
     static struct eight t;
-    if (!rig_keeps_eight)
-        RUNNER_SKIP("no keys and values in eight bits");
     float scales[16];
     uint32_t piece = sizeof scales / sizeof *scales * 64;
     eight_begin(&t, &half_eight);

@@ -21,7 +21,6 @@ void rig_suites(SRunner *runner); /* adds the suites about this device alone */
  * tallies; on CUDA these are NULL. */
 extern const bool rig_kernels_wait;
 extern const uint32_t rig_formats; /* of weights that products read here, a bit each */
-extern const bool rig_keeps_eight; /* keys and values in e4m3, here */
 extern bool rig_gates_many; /* whether gate and up of many rows are to be one kernel here */
 cudaStream_t rig_tally_make(void);
 void rig_tally_free(cudaStream_t tally);

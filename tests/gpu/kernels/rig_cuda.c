@@ -23,7 +23,6 @@ void rig_device(uint32_t threads)
 bool rig_gates_many;
 
 const bool rig_kernels_wait = true;
-const bool rig_keeps_eight = false;
 const uint32_t rig_formats = (1u << FORMAT_U4) - 1;
 
 cudaStream_t rig_tally_make(void)

@@ -11,7 +11,6 @@ void rig_device(uint32_t threads)
 
 const bool rig_kernels_wait = false;
 const uint32_t rig_formats = (1u << FORMATS) - 1;
-const bool rig_keeps_eight = true;
 bool rig_gates_many = false;
 
 cudaStream_t rig_tally_make(void)
