@@ -10,7 +10,8 @@
 
 #define ENTRY_MAX 128 /* bytes */
 #define KEY_PREFIX "key/"
-#define PRIORITY_PREFIX "priority="
+#define PRIORITY "priority"
+#define WEIGHT "weight"
 
 static int read_who(const char *who, uint64_t *ret_user, struct error *error)
 {
@@ -30,25 +31,46 @@ static int read_who(const char *who, uint64_t *ret_user, struct error *error)
     return 0;
 }
 
-static int read_value(const char *who, const char *value, int32_t *ret_priority,
-                      struct error *error)
+static int read_number(const char *who, const char *name, const char *text, long low, long high,
+                       long *ret_number, struct error *error)
 {
     char *end;
-    size_t length = strlen(PRIORITY_PREFIX);
-    const char *number = strncmp(value, PRIORITY_PREFIX, length) == 0 ? value + length : "";
-    bool good = strspn(number, "-0123456789") == strlen(number) && *number;
-    long priority = strtol(number, &end, 10);
+    bool good = strspn(text, "-0123456789") == strlen(text) && *text;
+    long number = strtol(text, &end, 10);
     if (!good || *end)
-        return error_set(error, ERR_BAD_CONFIG,
-                         "users: %s: priority=NUMBER is expected, not \"%s\"", who, value);
-    if (priority < WAITING_PRIORITY_MIN || priority > WAITING_PRIORITY_MAX)
-        return error_set(error, ERR_BAD_CONFIG, "users: %s: priority must lie between %d and %d",
-                         who, WAITING_PRIORITY_MIN, WAITING_PRIORITY_MAX);
-    *ret_priority = (int32_t)priority;
+        return error_set(error, ERR_BAD_CONFIG, "users: %s: %s=NUMBER is expected, not \"%s=%s\"",
+                         who, name, name, text);
+    if (number < low || number > high)
+        return error_set(error, ERR_BAD_CONFIG, "users: %s: %s must lie between %ld and %ld", who,
+                         name, low, high);
+    *ret_number = number;
     return 0;
 }
 
-/* WHO:priority=N, in place. */
+/* NAME=N, each once. */
+static int read_value(const char *who, const char *value, struct grant *grant, struct error *error)
+{
+    const size_t priority = strlen(PRIORITY), weight = strlen(WEIGHT);
+    long number = 0;
+    int rc;
+    if (strncmp(value, PRIORITY "=", priority + 1) == 0 && !grant->has_priority) {
+        rc = read_number(who, PRIORITY, value + priority + 1, WAITING_PRIORITY_MIN,
+                         WAITING_PRIORITY_MAX, &number, error);
+        grant->has_priority = true;
+        grant->priority_max = (int32_t)number;
+    } else if (strncmp(value, WEIGHT "=", weight + 1) == 0 && grant->weight == 0) {
+        rc = read_number(who, WEIGHT, value + weight + 1, 1, GRANT_WEIGHT_MAX, &number, error);
+        grant->weight = (uint32_t)number;
+    } else {
+        rc = error_set(error, ERR_BAD_CONFIG,
+                       "users: %s: priority=NUMBER or weight=NUMBER is expected, each once, not "
+                       "\"%s\"",
+                       who, value);
+    }
+    return rc;
+}
+
+/* WHO:NAME=N, or two of these behind each other, in place. */
 static int read_entry(struct grants *grants, char *entry, struct error *error)
 {
     char *values = strchr(entry, ':');
@@ -58,8 +80,12 @@ static int read_entry(struct grants *grants, char *entry, struct error *error)
                          "users: WHO:priority=NUMBER is expected, not \"%s\"", entry);
     *values++ = '\0';
     int rc = read_who(entry, &grant.user, error);
-    if (!rc)
-        rc = read_value(entry, values, &grant.priority_max, error);
+    for (char *next; !rc && values; values = next) {
+        next = strchr(values, ':');
+        if (next)
+            *next++ = '\0';
+        rc = read_value(entry, values, &grant, error);
+    }
     for (uint32_t i = 0; !rc && i < grants->count; i++)
         if (grants->grants[i].user == grant.user)
             rc = error_set(error, ERR_BAD_CONFIG, "users: %s stands there twice", entry);
@@ -92,12 +118,24 @@ int grants_read(struct grants *ret_grants, const char *text, struct error *error
     return 0;
 }
 
-int32_t grants_priority(const struct grants *grants, uint64_t user, bool admin, int32_t usual)
+static const struct grant *grant_of(const struct grants *grants, uint64_t user)
 {
-    if (admin)
-        return WAITING_PRIORITY_MAX;
     for (uint32_t i = 0; i < grants->count; i++)
         if (grants->grants[i].user == user)
-            return grants->grants[i].priority_max;
-    return usual;
+            return &grants->grants[i];
+    return NULL;
+}
+
+int32_t grants_priority(const struct grants *grants, uint64_t user, bool admin, int32_t usual)
+{
+    const struct grant *grant = grant_of(grants, user);
+    if (admin)
+        return WAITING_PRIORITY_MAX;
+    return grant && grant->has_priority ? grant->priority_max : usual;
+}
+
+uint32_t grants_weight(const struct grants *grants, uint64_t user, uint32_t usual)
+{
+    const struct grant *grant = grant_of(grants, user);
+    return grant && grant->weight > 0 ? grant->weight : usual;
 }

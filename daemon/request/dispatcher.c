@@ -64,7 +64,9 @@ static void send(struct server *server, struct replica *replica, struct seq *seq
         }
     if (server->replica_count > 1 && seq->caches && seq->result == 0)
         replica->api->expect(replica, seq->keys, seq->key_count);
-    waiting_take(&server->waiting, seq, seq->prompt_len - seq->had + loss);
+    waiting_take(&server->waiting, seq,
+                 seq->prompt_len - seq->had + seq->had / DISPATCH_HAD_SHARE + loss);
+    seq->turn = seq->share->turn.used;
     if (seq_make_room(seq, server->model.hidden, &server->failure)) {
         seq->finish = FINISH_ERROR;
         seq->failure = &server->failure;
@@ -149,7 +151,6 @@ static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
     if (!victim)
         return false;
     seq->owed = true;
-    seq->priority = WAITING_PRIORITY_OWED;
     seq->way_sink = victim->sink;
     seq->way_user = victim->user_id;
     server->owed++;

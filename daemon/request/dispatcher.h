@@ -14,6 +14,9 @@
 
 #include "protocol/base/clock.h"
 
+/* A prompt's token that the replica has is charged as this part of one that it has to read. */
+#define DISPATCH_HAD_SHARE 8
+
 struct server;
 
 void dispatch(struct server *server, time_us now_us);

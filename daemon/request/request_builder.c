@@ -258,6 +258,15 @@ static int admission_results(struct request_builder *builder, struct error *erro
                             error);
 }
 
+/* What the configuration says of the user, or of the key that names it, holds from its next
+ * request. */
+static void weigh(struct server *server, struct user *user)
+{
+    uint32_t usual = grants_weight(&server->grants, user->grant_id, TURN_WEIGHT);
+    waiting_weigh(&server->waiting, &user->waiting,
+                  grants_weight(&server->grants, user->id, usual));
+}
+
 int request_builder_admit(struct request_builder *builder, const struct response_sink *sink,
                           struct error *error)
 {
@@ -275,6 +284,8 @@ int request_builder_admit(struct request_builder *builder, const struct response
                              builder->total, server_retry_ms(server), error);
     if (!rc && request->deadline_us)
         rc = deadlines_reserve(&server->deadlines, request->seq_count, error);
+    if (!rc)
+        weigh(server, sink->user);
     return rc;
 }
 

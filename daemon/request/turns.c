@@ -76,7 +76,7 @@ void turns_add(struct turns *turns, struct turn *turn)
     assert(!turn->waits);
     turn->waits = true;
     (void)turns_first(turns);
-    turns->count++;
+    turns->weights += turn_weight(turn);
     if (turn->used < turns->floor)
         turn->used = turns->floor;
     put(turns, turn);
@@ -86,7 +86,7 @@ void turns_remove(struct turns *turns, struct turn *turn)
 {
     assert(turn->waits);
     turn->waits = false;
-    turns->count--;
+    turns->weights -= turn_weight(turn);
     take(turns, turn);
 }
 
@@ -105,7 +105,16 @@ struct turn *turns_first(struct turns *turns)
 
 void turns_pass(struct turns *turns, uint64_t given)
 {
-    turns->rest += given;
-    turns->floor += turns->rest / turns->count;
-    turns->rest %= turns->count;
+    turns->rest += given * TURN_TOKEN * TURN_WEIGHT;
+    turns->floor += turns->rest / turns->weights;
+    turns->rest %= turns->weights;
+}
+
+void turns_weigh(struct turns *turns, struct turn *turn, uint32_t weight)
+{
+    if (turn->waits)
+        turns->weights -= turn_weight(turn);
+    turn->weight = weight;
+    if (turn->waits)
+        turns->weights += turn_weight(turn);
 }

@@ -18,6 +18,12 @@ void waiting_user_init(struct waiting_user *user)
         user->shares[i].user = user;
 }
 
+void waiting_weigh(struct waiting *waiting, struct waiting_user *user, uint32_t weight)
+{
+    for (uint32_t i = 0; i < WAITING_LEVELS; i++)
+        turns_weigh(&waiting->levels[i], &user->shares[i].turn, weight);
+}
+
 /* ---- who has turns -----------------------------------------------------------------------------
  */
 

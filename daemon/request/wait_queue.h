@@ -3,8 +3,8 @@
  * The highest priority goes first. Within one priority users take turns, within a user its
  * connections, and within a connection it is first come, first served. Turns go by tokens: the
  * prompt when a sequence is taken, then what it generates, on a counter that nobody saves up by
- * staying away (daemon/request/turns.h). Where priorities wait one below the other, the lower ones
- * together get a share of these tokens all the same, and take turns at it.
+ * staying away (daemon/request/turns.h), users' by weights. Where priorities wait one below the
+ * other, the lower ones together get a share of these tokens all the same, and take turns at it.
  *
  * A connection can be parked: what it has here stays, and has no turn until waiting_unpark().
  *
@@ -20,8 +20,6 @@
 #include "protocol/base/list.h"
 
 #define WAITING_LEVELS (WAITING_PRIORITY_MAX - WAITING_PRIORITY_MIN + 1)
-/* What a sequence has while a replica holds it that was sent before its turn: above all others. */
-#define WAITING_PRIORITY_OWED (WAITING_PRIORITY_MAX + 1)
 
 struct seq;
 struct waiting_user;
@@ -69,6 +67,8 @@ struct waiting {
 
 void waiting_init(struct waiting *waiting);
 void waiting_user_init(struct waiting_user *user);
+/* The user's weight among others, from now on. */
+void waiting_weigh(struct waiting *waiting, struct waiting_user *user, uint32_t weight);
 void waiting_push(struct waiting *waiting, struct waiting_user *user, struct waiting_conn *conn,
                   struct seq *seq);
 /* Whose turn it is; NULL when nobody waits who is not parked. */

@@ -160,7 +160,16 @@ void sched_destroy(struct sched *sched)
 
 bool sched_goes_before(const struct seq *a, const struct seq *b)
 {
-    return a->priority != b->priority ? a->priority > b->priority : a->order < b->order;
+    if (a->owed != b->owed)
+        return a->owed;
+    return sched_is_read_before(a, b);
+}
+
+bool sched_is_read_before(const struct seq *a, const struct seq *b)
+{
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    return a->turn != b->turn ? a->turn < b->turn : a->order < b->order;
 }
 
 void sched_wait(struct sched *sched, struct seq *seq)

@@ -31,13 +31,14 @@
  * step; a row may stand in a step before that where the step would be empty.
  *  - a chunk of each prompt that was not advanced for chunk_every steps, and of the first one that
  *    waits, when none was started for so many;
- *  - chunks of other prompts, oldest first, and then of new sequences, as long as the cost model
- * keeps the step within what the targets for first and for further tokens leave (sched_limit.c),
- * never beyond itl_target_us; the first one has its least chunk also where decode rows alone leave
- * no time for it, if it adds little to them. With no decode row in the step there are no such
- * bounds. New sequences start by priority, then in the order in which they came; those preempted
- * came earlier than any that were not started, and so come first. Nobody overtakes: the first waits
- * for a slot and for blocks for its whole prompt, and those behind it wait too.
+ *  - chunks of new sequences whose turn is before those of all prompts that are being read, of
+ * other prompts, in their turn, and then of other new sequences, as long as the cost model keeps
+ * the step within what the targets for first and for further tokens leave (sched_limit.c), never
+ * beyond itl_target_us; the first one has its least chunk also where decode rows alone leave no
+ * time for it, if it adds little to them. With no decode row in the step there are no such bounds.
+ * New sequences start by priority, then as their users' turns are (seq.turn), then in the order in
+ * which they came; those preempted keep their places. Nobody overtakes: the first waits for a slot
+ * and for blocks for its whole prompt, and those behind it wait too.
  *
  * A constrained sequence (seq.mask) is sampled behind its step, once its mask is there, which a
  * thread beside this one makes from the token before (sched_sampling.c). Its row keeps logits
@@ -171,7 +172,7 @@ struct sched {
     time_us now_us; /* of the call that is under way, or was the last */
 
     /* Sequences, by phase; a sequence is on one list. */
-    struct list waiting; /* by priority, then order */
+    struct list waiting; /* as sched_goes_before() says */
     struct list prefill; /* likewise */
     struct list decode;  /* who was left out last comes first */
     struct list last;

@@ -59,8 +59,10 @@ static inline int32_t sched_token_at(const struct seq *seq, uint32_t position)
 }
 
 /* sched.c */
-/* Whose turn is earlier. */
+/* Who starts first: who was sent before its turn, then whose turn is earlier; which alone says
+ * whose prompt is read first. */
 bool sched_goes_before(const struct seq *a, const struct seq *b);
+bool sched_is_read_before(const struct seq *a, const struct seq *b);
 void sched_wait(struct sched *sched, struct seq *seq); /* onto `waiting` */
 void sched_unwait(struct sched *sched, struct seq *seq);
 /* Prompt tokens that are to be read, of started sequences and of those that wait here. */

@@ -117,6 +117,8 @@ uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *s
 
 static bool gives_way_before(const struct seq *a, const struct seq *b)
 {
+    if (a->owed != b->owed)
+        return b->owed; /* what it was given it keeps */
     return a->priority != b->priority ? a->priority < b->priority : a->order > b->order;
 }
 

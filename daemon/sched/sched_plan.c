@@ -199,12 +199,20 @@ static void keep_for_due(struct builder *b)
     }
 }
 
-static void add_prompts(struct builder *b)
+static struct seq *first_prompt(const struct sched *sched)
 {
-    list_each(link, &b->sched->prefill)
-    {
+    return list_empty(&sched->prefill) ? NULL
+                                       : container_of(sched->prefill.next, struct seq, run_link);
+}
+
+/* From the first on that had started before this step. */
+static void add_prompts(struct builder *b, const struct seq *from)
+{
+    if (from == NULL)
+        return;
+    for (const struct list *link = &from->run_link; link != &b->sched->prefill; link = link->next) {
         struct seq *seq = container_of(link, struct seq, run_link);
-        bool due = is_due(b->sched, seq), first = link == b->sched->prefill.next;
+        bool due = is_due(b->sched, seq), first = seq == from;
         if (due)
             keep(b, seq, false);
         bool sure = due || (first && is_cheap(b, seq));
@@ -346,9 +354,7 @@ static void start(struct builder *b, struct seq *seq)
     sched->slot_count++;
     struct list *place = &sched->prefill;
     while (place->prev != &sched->prefill) {
-        const struct seq *other = container_of(place->prev, struct seq, run_link);
-        if (other->priority > seq->priority ||
-            (other->priority == seq->priority && other->order < seq->order))
+        if (sched_is_read_before(container_of(place->prev, struct seq, run_link), seq))
             break;
         place = place->prev;
     }
@@ -401,8 +407,9 @@ static bool start_is_due(const struct sched *sched, const struct seq *seq)
     return sched->step_last + 1 - since >= sched->options.chunk_every;
 }
 
-/* In order, until one cannot start: nobody overtakes. */
-static void add_starts(struct builder *b)
+/* In order, until one cannot start: nobody overtakes. Only those whose turn is before that of the
+ * prompt `behind`; NULL: all. */
+static void add_starts(struct builder *b, const struct seq *behind)
 {
     struct sched *sched = b->sched;
     uint64_t promised[GPU_GROUPS_MAX] = {0};
@@ -410,7 +417,7 @@ static void add_starts(struct builder *b)
         sched_promise(sched, container_of(link, struct seq, run_link), promised);
     while (!list_empty(&sched->waiting) && sched->slots_free_count > 0 && b->tokens_left > 0) {
         struct seq *seq = sched_share_next(sched);
-        if (seq == NULL)
+        if (seq == NULL || (behind != NULL && !sched_is_read_before(seq, behind)))
             return;
         uint32_t appends = b->step->plan.append_count, ids = b->step->plan.id_count,
                  bias = b->step->plan.bias_count, partial = b->partial;
@@ -504,8 +511,11 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
     keep_for_due(&b);
     add_decodes(&b, false);
     bound_chunks(&b);
-    add_prompts(&b);
-    add_starts(&b);
+    const struct seq *first = first_prompt(sched);
+    if (first != NULL)
+        add_starts(&b, first);
+    add_prompts(&b, first);
+    add_starts(&b, NULL);
     if (step->plan.row_count == 0)
         add_decodes(&b, true); /* a stage that waits does no worse than one without a step */
     for (uint32_t i = 0; i < sched->closes_due_count; i++)

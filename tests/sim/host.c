@@ -31,6 +31,18 @@ static void set_word(struct host *host, const char *name, const char *text)
         scene_fail(host->scene, "option %s = %s: %s", name, text, option ? error.text : "none");
 }
 
+/* Some users have a part of their own, of whatever size. */
+static void draw_weights(struct host *host)
+{
+    char users[128] = "";
+    size_t used = 0;
+    for (uint32_t uid = 0; uid < 3; uid++)
+        if (scene_one_in(host->scene, 3))
+            used += (size_t)snprintf(users + used, sizeof(users) - used, "%u:weight=%u,", uid,
+                                     (unsigned)scene_between(host->scene, 1, 10000));
+    set_word(host, "users", users);
+}
+
 static void draw_options(struct host *host, const struct host_setup *setup)
 {
     struct scene *scene = host->scene;
@@ -56,6 +68,7 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "results-max", 64u << scene_below(scene, 6), "KiB");
     set(host, "priority-max", setup->flood ? 7 : scene_below(scene, 8), "");
     set(host, "min-share", setup->flood ? 20u : scene_below(scene, 51), "");
+    draw_weights(host);
     set(host, "handshake-timeout", 300, "ms");
     set(host, "frame-timeout", 300, "ms");
     set(host, "stall-timeout", 300, "ms");

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/api/session.h"
+#include "daemon/request/dispatcher.h"
 #include "daemon/worker/completion_queue.h"
 
 #define WRONG(...) scene_fail(shares->scene, "shares: " __VA_ARGS__)
@@ -203,10 +204,12 @@ static void charge(struct shares *shares, const struct shares_due *due)
 {
     const uint64_t names[] = {user_name(due->user), due->sink ? sink_name(due->sink) : 0};
     uint64_t share = shares->server->waiting.share;
+    const uint64_t weights[] = {grants_weight(&shares->server->grants, due->user, TURN_WEIGHT),
+                                TURN_WEIGHT};
     for (int i = 0; i < 2; i++) {
         struct shares_watch *watch = names[i] ? find(shares, names[i]) : NULL;
         if (watch)
-            watch->used[due->level] += due->tokens;
+            watch->used[due->level] += due->tokens * TURN_TOKEN * TURN_WEIGHT / weights[i];
     }
     shares->used += due->tokens;
     shares->low_used += due->low ? due->tokens * (100 - share) : 0;
@@ -361,21 +364,29 @@ static uint64_t loss(struct shares *shares, const struct seq *owed)
     return youngest ? (uint64_t)youngest->prompt_len + seq_out_count(youngest) : 0;
 }
 
-/* The prompt, or what is left of it where another result of it was sent, or the replica has some.
+/* Of the prompt, what need not be read: another result of it was sent there, or the replica has it.
  */
-static uint64_t to_read(struct shares *shares, const struct replica *replica,
-                        const struct seq *seq)
+static uint32_t had(struct shares *shares, const struct replica *replica, const struct seq *seq)
 {
     const struct request *request = seq->request;
     uint32_t block = shares->server->model.block_tokens;
+    uint32_t blocks = block > 0 ? (seq->prompt_len - 1) / block : 0;
     for (uint32_t i = 0; i < request->seq_count; i++) {
         const struct seq *other = &request->seqs[i];
         if (other != seq && other->prompt == seq->prompt && other->replica == replica &&
             seq->params.job == JOB_GENERATE)
-            return seq->prompt_len - (seq->prompt_len - 1) / block * block;
+            return blocks * block;
     }
-    uint32_t blocks = block > 0 && seq_finds(seq) ? (seq->prompt_len - 1) / block : 0;
-    return seq->prompt_len - shares->replicas->cached(replica, seq->keys, blocks, false) * block;
+    return seq_finds(seq) && blocks > 0
+               ? shares->replicas->cached(replica, seq->keys, blocks, false) * block
+               : 0;
+}
+
+static uint64_t to_charge(struct shares *shares, const struct replica *replica,
+                          const struct seq *seq)
+{
+    uint32_t found = had(shares, replica, seq);
+    return seq->prompt_len - found + found / DISPATCH_HAD_SHARE;
 }
 
 static void send(struct replica *replica, struct seq *seq)
@@ -386,7 +397,7 @@ static void send(struct replica *replica, struct seq *seq)
         check_level(shares, seq);
         check_users(shares, seq);
         struct shares_due due =
-            due_of(seq, to_read(shares, replica, seq) + (seq->owed ? loss(shares, seq) : 0));
+            due_of(seq, to_charge(shares, replica, seq) + (seq->owed ? loss(shares, seq) : 0));
         charge(shares, &due);
         compare(shares);
     }

@@ -201,7 +201,6 @@ START_TEST(a_full_replica_makes_way_for_a_user_that_has_nothing_there)
     const struct seq *seq = world.replica.held[8];
     ck_assert_uint_eq(seq->user_id, 2000);
     ck_assert(seq->owed);
-    ck_assert_int_eq(seq->priority, WAITING_PRIORITY_OWED);
     ck_assert_uint_eq(seq->way_sink, session_of_conn(client.conn)->sink.number);
     ck_assert_uint_eq(seq->way_user, 1000);
     /* The next one waits for its turn: a user is owed its part, and no more. */

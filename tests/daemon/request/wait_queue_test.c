@@ -156,6 +156,28 @@ START_TEST(turns_go_by_tokens_and_not_by_sequences)
 }
 END_TEST
 
+/* By what was charged, prompts and tokens that come later; whatever each takes at a time. */
+START_TEST(users_get_parts_as_their_weights_are)
+{
+    uint64_t tokens[USERS];
+    waiting_weigh(&waiting, &users[1], 300);
+    waiting_weigh(&waiting, &users[2], 33);
+    for (uint32_t i = 0; i < 1200; i++) {
+        push_heavy(0, 0, 0, 7);
+        if (i % 2 == 0)
+            push_heavy(1, 0, 0, 1 + i % 100);
+        if (i % 10 == 0)
+            push_heavy(2, 0, 0, 40);
+    }
+    take_many(900, tokens);
+    ck_assert_double_eq_tol((double)tokens[1] / (double)tokens[0], 3, 0.05);
+    ck_assert_double_eq_tol((double)tokens[2] / (double)tokens[0], 0.33, 0.02);
+    waiting_weigh(&waiting, &users[1], 100); /* while it waits */
+    take_many(500, tokens);
+    ck_assert_double_eq_tol((double)tokens[1] / (double)tokens[0], 1, 0.05);
+}
+END_TEST
+
 START_TEST(what_was_generated_counts)
 {
     struct seq *first = push(0, 0);
@@ -415,6 +437,7 @@ Suite *waiting_suite(void)
     tcase_add_test(tcase, a_user_that_comes_back_queues_behind);
     tcase_add_test(tcase, removal_of_all_of_a_user_leaves_no_turn_behind);
     tcase_add_test(tcase, turns_go_by_tokens_and_not_by_sequences);
+    tcase_add_test(tcase, users_get_parts_as_their_weights_are);
     tcase_add_test(tcase, what_was_generated_counts);
     tcase_add_test(tcase, who_stays_away_saves_nothing_up);
     tcase_add_test(tcase, connections_of_a_user_take_turns);

@@ -79,6 +79,8 @@ struct fake_options {
     uint32_t stem_len;
     uint32_t n;    /* results of the prompt; 0: 1 */
     bool penalty;
+    bool owed;     /* sent before its turn */
+    uint64_t turn; /* its user's counter */
 };
 
 struct seq *fake_seq(const struct fake_options *options, time_us now_us);

@@ -19,6 +19,8 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
     seq->params.job = options->job;
     seq->params.pooling = options->pooling;
     seq->priority = options->priority;
+    seq->owed = options->owed;
+    seq->turn = options->turn;
     seq->arrived_us = now_us;
     seq->sampling = (struct sampling){.sampler.top_p = 1,
                                       .sampler.repetition_penalty = options->penalty ? 1.5f : 1,

@@ -61,11 +61,10 @@ static struct fake_options random_options(uint64_t *random, const struct fake_sh
                                  .n = 1 + fake_below(random, 2) * fake_below(random, 6)};
 }
 
-static void address(struct seq *seq, bool owed, uint64_t *random)
+static void address(struct seq *seq, uint64_t *random)
 {
     seq->sink = fake_below(random, 3);
     seq->user_id = seq->sink / 2;
-    seq->owed = owed;
     seq->way_sink = fake_below(random, 3);
     seq->way_user = fake_below(random, 2);
 }
@@ -75,7 +74,7 @@ static void add_constrained(struct rig *rig, const struct fake_shape *shape, uin
 {
     struct fake_options options = random_options(random, shape);
     options.job = JOB_GENERATE;
-    address(rig->seqs[rig_add_constrained(rig, &options)], false, random);
+    address(rig->seqs[rig_add_constrained(rig, &options)], random);
 }
 
 /* Of one of three audiences, with several results at times; at times sent before its turn, for
@@ -83,14 +82,13 @@ static void add_constrained(struct rig *rig, const struct fake_shape *shape, uin
 static void add_one(struct rig *rig, const struct fake_shape *shape, uint64_t *random)
 {
     struct fake_options options = random_options(random, shape);
-    bool owed = fake_below(random, 8) == 0;
-    if (owed)
-        options.priority = WAITING_PRIORITY_OWED;
+    options.owed = fake_below(random, 8) == 0;
+    options.turn = fake_below(random, 4);
     uint32_t first = rig_add(rig, &options);
-    address(rig->seqs[first], owed, random);
+    address(rig->seqs[first], random);
     options.max_tokens = 1 + fake_below(random, options.max_tokens);
     for (uint32_t i = 1; i < options.n && options.job == JOB_GENERATE; i++)
-        address(rig->seqs[rig_add_result(rig, &options, first)], owed, random);
+        address(rig->seqs[rig_add_result(rig, &options, first)], random);
 }
 
 /* Its client takes it back, or its deadline does. */

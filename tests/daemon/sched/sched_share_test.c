@@ -165,9 +165,8 @@ START_TEST(who_gives_way_starts_again_with_what_others_hold)
     for (int i = 0; i < 4; i++)
         ck_assert(rig_submit(&rig) && rig_complete(&rig));
     other.n = 1;
-    other.priority = WAITING_PRIORITY_OWED;
-    struct seq *owed = rig.seqs[rig_add(&rig, &other)];
-    owed->owed = true;
+    other.owed = true;
+    (void)rig_add(&rig, &other);
     uint64_t read = rig.stats.prompt_tokens_total;
     while (rig.ended_count == 0)
         ck_assert(rig_submit(&rig) && rig_complete(&rig));

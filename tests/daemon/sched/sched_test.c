@@ -228,9 +228,8 @@ END_TEST
 static uint32_t add_owed(uint64_t way_sink, uint64_t way_user)
 {
     struct fake_options options = rig_generate(5, 3);
-    options.priority = WAITING_PRIORITY_OWED;
+    options.owed = true;
     uint32_t index = rig_add(&rig, &options);
-    rig.seqs[index]->owed = true;
     rig.seqs[index]->sink = 99;
     rig.seqs[index]->user_id = 99;
     rig.seqs[index]->way_sink = way_sink;
@@ -307,6 +306,29 @@ START_TEST(the_last_one_running_is_never_preempted)
     fake_knobs(rig.engine)->slabs_max = 64;
     rig_finish(&rig);
     ck_assert_uint_eq(rig.seqs[0]->preemptions, 0);
+    finish_and_close();
+}
+END_TEST
+
+/* While a long prompt is read one comes whose user's turn is earlier, or whose priority is higher:
+ * it is read first. */
+START_TEST(who_has_used_less_is_read_before_a_long_prompt)
+{
+    struct fake_shape shape = rig_shape();
+    shape.tokens_max = 64;
+    rig_open(&rig, &shape, 1);
+    struct fake_options options = rig_generate(200, 2), other = rig_generate(40, 2);
+    options.turn = 500;
+    other.turn = _i == 0 ? 100 : 600;
+    other.priority = _i == 1;
+    uint32_t first = rig_add(&rig, &options);
+    ck_assert(rig_submit(&rig));
+    uint32_t second = rig_add(&rig, &other);
+    ck_assert(rig_submit(&rig));
+    const struct gpu_row *row = rig_row(&rig, second);
+    ck_assert_int_eq(row != NULL, _i < 2);
+    ck_assert(_i == 2 || row->q_len == 40);
+    ck_assert_uint_eq(rig.seqs[first]->num_computed, _i < 2 ? 64 + 24 : 128);
     finish_and_close();
 }
 END_TEST
@@ -584,6 +606,7 @@ Suite *sched_suite(void)
     tcase_add_test(tcase, an_end_token_wastes_at_most_one_row);
     tcase_add_test(tcase, a_step_without_decode_rows_is_full);
     tcase_add_test(tcase, decode_saturated_every_prompt_still_advances);
+    tcase_add_loop_test(tcase, who_has_used_less_is_read_before_a_long_prompt, 0, 3);
     tcase_add_test(tcase, who_came_first_starts_first_within_a_priority);
     tcase_add_loop_test(tcase, a_cancel_at_any_moment_ends_it_at_once_and_for_good, 0, 70);
     tcase_add_test(tcase, the_score_of_one_token_needs_no_step);

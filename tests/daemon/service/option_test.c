@@ -248,7 +248,14 @@ static const struct {
     {"", NULL},
     {"1000:priority=3, root:priority=-8,key/one:priority=7", NULL},
     {"1000", "users: WHO:priority=NUMBER is expected, not \"1000\""},
-    {"1000:weight=3", "users: 1000: priority=NUMBER is expected, not \"weight=3\""},
+    {"1000:weight=3,root:weight=10000:priority=2", NULL},
+    {"1000:share=3",
+     "users: 1000: priority=NUMBER or weight=NUMBER is expected, each once, not \"share=3\""},
+    {"1000:weight=3:weight=4", "each once, not \"weight=4\""},
+    {"1000:weight=3:", "each once, not \"\""},
+    {"1000:weight=0", "weight must lie between 1 and 10000"},
+    {"1000:weight=10001", "weight must lie between 1 and 10000"},
+    {"1000:weight=", "users: 1000: weight=NUMBER"},
     {"1000:priority=", "users: 1000: priority=NUMBER"},
     {"1000:priority=3x", "users: 1000: priority=NUMBER"},
     {"1000:priority=--3", "users: 1000: priority=NUMBER"},
@@ -322,8 +329,15 @@ START_TEST(what_users_are_granted_is_theirs)
     ck_assert_int_eq(grants_priority(&grants, 8, true, 0), 7);
     ck_assert_int_eq(grants_priority(&grants, 0, false, 4), -2);
     ck_assert_int_eq(grants_priority(&grants, keys_user_of("k", 1), false, 0), 5);
+    ck_assert_uint_eq(grants_weight(&grants, 7, 100), 100);
     ck_assert_int_eq(grants_read(&grants, "1:priority=9", NULL), -ERR_BAD_CONFIG);
     ck_assert_uint_eq(grants.count, 3); /* untouched */
+    ck_assert_int_eq(grants_read(&grants, "7:weight=30,root:weight=5:priority=-2", NULL), 0);
+    ck_assert_uint_eq(grants_weight(&grants, 7, 100), 30);
+    ck_assert_int_eq(grants_priority(&grants, 7, false, 1), 1);
+    ck_assert_uint_eq(grants_weight(&grants, 0, 100), 5);
+    ck_assert_int_eq(grants_priority(&grants, 0, false, 1), -2);
+    ck_assert_uint_eq(grants_weight(&grants, 8, 100), 100);
 }
 END_TEST
 
