@@ -16,12 +16,17 @@ static const char *const counter_names[COUNTERS] = {
     [COUNTER_PROMPT_TOKENS] = "prompt_tokens_total",
     [COUNTER_GENERATED] = "generated_tokens_total",
     [COUNTER_PREEMPTIONS] = "preemptions_total",
+    [COUNTER_CACHED_TOKENS] = "prompt_tokens_cached_total",
+    [COUNTER_CACHE_HITS] = "cache_hits_total",
+    [COUNTER_CACHE_MISSES] = "cache_misses_total",
+    [COUNTER_CACHE_EVICTIONS] = "cache_evictions_total",
 };
 static const char *const gauge_names[GAUGES] = {
-    [GAUGE_CONNECTIONS] = "connections", [GAUGE_WAITING] = "waiting",
-    [GAUGE_STARTING] = "starting",       [GAUGE_RUNNING] = "running",
-    [GAUGE_KV_USED] = "kv_blocks_used",  [GAUGE_KV_FREE] = "kv_blocks_free",
-    [GAUGE_KV_MAX] = "kv_blocks_max",    [GAUGE_KV_SLABS] = "kv_slabs",
+    [GAUGE_CONNECTIONS] = "connections",    [GAUGE_WAITING] = "waiting",
+    [GAUGE_STARTING] = "starting",          [GAUGE_RUNNING] = "running",
+    [GAUGE_KV_USED] = "kv_blocks_used",     [GAUGE_KV_FREE] = "kv_blocks_free",
+    [GAUGE_KV_MAX] = "kv_blocks_max",       [GAUGE_KV_SLABS] = "kv_slabs",
+    [GAUGE_KV_CACHED] = "kv_blocks_cached",
 };
 static const char *const hist_names[HISTS] = {
     [HIST_TTFT] = "time_to_first_token", [HIST_ITL] = "inter_token_latency",

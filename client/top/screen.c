@@ -195,12 +195,27 @@ static void draw_step(struct screen *screen, const struct history *history)
         mean_ms(history, HIST_STEP_GAP), spark(screen, history, SPARK_STEP, 10));
 }
 
+/* Of the prompts' tokens of the last ten seconds, the part that was found. */
+static double cached_percent(const struct history *history)
+{
+    const struct sample *to = history_at(history, 0), *from = history_since(history, 10);
+    from = from ? from : to;
+    double found = sample_rate(from, to, COUNTER_CACHED_TOKENS);
+    double all = found + sample_rate(from, to, COUNTER_PROMPT_TOKENS);
+    return all > 0 ? 100 * found / all : 0;
+}
+
 static void draw_memory(struct screen *screen, const struct history *history, const char *formats)
 {
     const struct sample *to = history_at(history, 0);
     put(screen, "KV blocks  %9" PRIu64 " used, %" PRIu64 " free, %" PRIu64 " allowed  %s",
         to->gauges[GAUGE_KV_USED], to->gauges[GAUGE_KV_FREE], to->gauges[GAUGE_KV_MAX],
         spark(screen, history, SPARK_KV, 20));
+    put(screen,
+        "cache      %9" PRIu64 " blocks, %.0f %% of 10 s of prompts found; %" PRIu64
+        " hits, %" PRIu64 " misses, %" PRIu64 " given up",
+        to->gauges[GAUGE_KV_CACHED], cached_percent(history), to->counters[COUNTER_CACHE_HITS],
+        to->counters[COUNTER_CACHE_MISSES], to->counters[COUNTER_CACHE_EVICTIONS]);
     put(screen,
         "MiB        weights %" PRIu64 ", KV %" PRIu64 " used of %" PRIu64 " held, scratch %" PRIu64
         ", device %" PRIu64 " of %" PRIu64,

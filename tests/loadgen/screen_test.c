@@ -37,8 +37,15 @@ static void draw(int columns)
     json *stats;
     ck_assert_int_eq(json_parse(STATS, strlen(STATS), bounds, &stats, &error), 0);
     ck_assert_int_eq(history_init(&history), 0);
-    memset(history_next(&history), 0, sizeof(struct sample));
-    history_push(&history);
+    for (uint64_t second = 0; second < 11; second++) {
+        struct sample *sample = history_next(&history);
+        *sample = (struct sample){.gauges[GAUGE_KV_CACHED] = 12,
+                                  .counters[COUNTER_CACHE_HITS] = 5 * second,
+                                  .counters[COUNTER_CACHED_TOKENS] = 300 * second,
+                                  .counters[COUNTER_PROMPT_TOKENS] = 100 * second};
+        sample->at_us = second * 1000000;
+        history_push(&history);
+    }
     screen_read_formats(stats, formats, sizeof formats);
     struct screen_state state = {.model = "m",
                                  .formats = formats,
@@ -69,6 +76,13 @@ START_TEST(users_of_keys_have_their_names)
 }
 END_TEST
 
+START_TEST(what_the_cache_saves_is_told)
+{
+    draw(120);
+    ck_assert_str_ne(line_with("12 blocks, 75 % of 10 s of prompts found; 50 hits, 0 misses"), "");
+}
+END_TEST
+
 START_TEST(eighty_columns_hold_all_of_a_request)
 {
     draw(80);
@@ -86,6 +100,7 @@ Suite *screen_suite(void)
     Suite *suite = suite_create("screen");
     TCase *tcase = tcase_create("screen");
     tcase_add_test(tcase, users_of_keys_have_their_names);
+    tcase_add_test(tcase, what_the_cache_saves_is_told);
     tcase_add_test(tcase, eighty_columns_hold_all_of_a_request);
     suite_add_tcase(suite, tcase);
     return suite;

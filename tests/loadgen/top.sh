@@ -38,7 +38,7 @@ done
 LC_ALL=C.UTF-8 terminal -f /dev/null new-session -d -x 80 -y 24 "'$2' top --socket '$socket'; echo over; sleep 60"
 until_shown '^sluice top: synthetic:tiny on .*, ready, up [0-9]+ s'
 for row in 'requests/s +[0-9.]+' 'tokens/s +[0-9.]+' 'running +[0-9]+' 'waiting +[0-9]+' 'batch' 'TTFT ' 'ITL ' 'E2E ' 'step, mean' \
-    'KV blocks +[0-9]+ used' 'MiB +weights [0-9]+' 'users ' ' +REQUEST +USER +JOB'; do
+    'KV blocks +[0-9]+ used' 'cache +[0-9]+ blocks' 'MiB +weights [0-9]+' 'users ' ' +REQUEST +USER +JOB'; do
     until_shown "^$row"
 done
 
