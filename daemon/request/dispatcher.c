@@ -62,8 +62,6 @@ static void send(struct server *server, struct replica *replica, struct seq *seq
             seq->had = had(server, i, seq, false);
             (seq - seq->result)->homes |= 1u << i;
         }
-    if (server->replica_count > 1 && seq->caches && seq->result == 0)
-        replica->api->expect(replica, seq->keys, seq->key_count);
     waiting_take(&server->waiting, seq,
                  seq->prompt_len - seq->had + seq->had / DISPATCH_HAD_SHARE + loss);
     seq->turn = seq->share->turn.used;
@@ -76,6 +74,9 @@ static void send(struct server *server, struct replica *replica, struct seq *seq
     request_table_send(server, seq, result_bytes(server, seq));
     seq->replica = replica;
     replica->api->send(replica, seq);
+    /* Behind it: what is expected may stand where something that is there did. */
+    if (server->replica_count > 1 && seq->caches && seq->result == 0)
+        replica->api->expect(replica, seq->keys, seq->key_count);
     replica->mailed = true;
 }
 
