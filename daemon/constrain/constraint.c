@@ -246,3 +246,23 @@ uint64_t constraint_states(struct constraint *constraint)
     pthread_mutex_unlock(&constraint->lock);
     return made;
 }
+
+size_t constraint_bytes(struct constraint *constraint)
+{
+    const struct grammar *grammar = &constraint->grammar;
+    size_t bytes = sizeof(*constraint) + grammar->nodes_room * sizeof(*grammar->nodes) +
+                   grammar->edges_room * sizeof(*grammar->edges);
+    for (const struct grammar_set *set = grammar->sets; set; set = set->next)
+        bytes += sizeof(*set) + 2 * set->count * sizeof(set->ranges[0]);
+    pthread_mutex_lock(&constraint->lock);
+    bytes += machine_bytes(&constraint->machine);
+    pthread_mutex_unlock(&constraint->lock);
+    return bytes;
+}
+
+void constraint_shrink(struct constraint *constraint)
+{
+    pthread_mutex_lock(&constraint->lock);
+    machine_shrink(&constraint->machine);
+    pthread_mutex_unlock(&constraint->lock);
+}

@@ -68,5 +68,9 @@ int constraint_cut(struct constraint *constraint, struct constraint_place *place
                    struct error *error);
 bool constraint_may_end(const struct constraint_place *place);
 
+/* What it takes now; and what of its states and masks nobody holds goes. */
+size_t constraint_bytes(struct constraint *constraint);
+void constraint_shrink(struct constraint *constraint);
+
 /* States made so far: the work that was done, for tests. */
 uint64_t constraint_states(struct constraint *constraint);

@@ -30,13 +30,20 @@ struct constraint_cache {
     struct list entries;           /* used last first */
     uint32_t count;
     struct list dead; /* constraint_held.link: held by nobody */
+    struct constraint_budget *budget;
 };
 
-int constraint_cache_make(struct constraint_cache **ret_cache, struct error *error)
+int constraint_cache_make(size_t bytes_max, struct constraint_cache **ret_cache,
+                          struct error *error)
 {
     struct constraint_cache *cache = calloc(1, sizeof(*cache));
     if (!cache)
         return error_set(error, ERR_NO_MEMORY, "no memory for constraints");
+    int rc = constraint_budget_make(bytes_max, &cache->budget, error);
+    if (rc) {
+        free(cache);
+        return rc;
+    }
     pthread_mutex_init(&cache->lock, NULL);
     pthread_mutex_init(&cache->vocabulary_lock, NULL);
     list_init(&cache->entries);
@@ -69,14 +76,27 @@ static void free_dead(struct constraint_cache *cache)
     }
 }
 
+/* What only the cache holds goes. */
+static void forget(struct constraint_cache *cache)
+{
+    for (;;) {
+        pthread_mutex_lock(&cache->lock);
+        struct list *link = list_take(&cache->entries);
+        cache->count -= link != NULL;
+        pthread_mutex_unlock(&cache->lock);
+        if (!link)
+            return;
+        entry_free(container_of(link, struct entry, link));
+    }
+}
+
 void constraint_cache_free(struct constraint_cache *cache)
 {
-    struct list *link;
     if (!cache)
         return;
-    while ((link = list_take(&cache->entries)))
-        entry_free(container_of(link, struct entry, link));
+    forget(cache);
     free_dead(cache);
+    constraint_budget_put(cache->budget);
     vocabulary_free(cache->vocabulary);
     pthread_mutex_destroy(&cache->vocabulary_lock);
     pthread_mutex_destroy(&cache->lock);
@@ -225,15 +245,19 @@ static void keep(struct constraint_cache *cache, const struct message_constraint
 }
 
 static int compile(struct constraint_cache *cache, const struct vocabulary *vocabulary,
-                   const struct message_constraint *constraint, struct constraint_held **ret_held,
-                   struct error *error)
+                   const struct message_constraint *constraint, uint64_t user,
+                   struct constraint_held **ret_held, struct error *error)
 {
     enum constraint_kind kind = (enum constraint_kind)(constraint->kind - 1);
     struct constraint *made;
     int rc = constraint_new(kind, constraint->text, constraint->length, vocabulary, &made, error);
     if (rc)
         return rc;
-    rc = constraint_held_make(made, vocabulary->words, ret_held, error);
+    rc = constraint_held_make(made, vocabulary->words, cache->budget, user, ret_held, error);
+    if (rc == -ERR_BUSY) { /* what is kept for later makes way */
+        forget(cache);
+        rc = constraint_held_make(made, vocabulary->words, cache->budget, user, ret_held, error);
+    }
     if (rc)
         constraint_free(made);
     else
@@ -242,7 +266,8 @@ static int compile(struct constraint_cache *cache, const struct vocabulary *voca
 }
 
 int constraint_cache_get(struct constraint_cache *cache, const struct tokenizer *tokenizer,
-                         const struct gpu_model *model, const struct message_constraint *constraint,
+                         const struct gpu_model *model,
+                         const struct message_constraint *constraint, uint64_t user,
                          struct constraint_held **ret_held, bool *ret_hit, struct error *error)
 {
     const struct vocabulary *vocabulary;
@@ -254,5 +279,5 @@ int constraint_cache_get(struct constraint_cache *cache, const struct tokenizer 
         return 0;
     }
     int rc = vocabulary_of(cache, tokenizer, model, &vocabulary, error);
-    return rc ? rc : compile(cache, vocabulary, constraint, ret_held, error);
+    return rc ? rc : compile(cache, vocabulary, constraint, user, ret_held, error);
 }

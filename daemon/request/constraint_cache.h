@@ -21,14 +21,16 @@ struct constraint_cache;
 struct gpu_model;
 struct tokenizer;
 
-int constraint_cache_make(struct constraint_cache **ret_cache, struct error *error);
+/* bytes_max: all that are there take (constraint_held.h). */
+int constraint_cache_make(size_t bytes_max, struct constraint_cache **ret_cache,
+                          struct error *error);
 /* Nobody compiles any more. What others hold stays theirs. NULL is allowed. */
 void constraint_cache_free(struct constraint_cache *cache);
 
-/* Held for the caller; *ret_hit: it was there. May take long. */
+/* Held for the caller; *ret_hit: it was there. May take long. `user` is charged. */
 int constraint_cache_get(struct constraint_cache *cache, const struct tokenizer *tokenizer,
                          const struct gpu_model *model,
-                         const struct message_constraint *constraint,
+                         const struct message_constraint *constraint, uint64_t user,
                          struct constraint_held **ret_held, bool *ret_hit, struct error *error);
 /* From the loop, which has no time to free the last one: the next who compiles does. NULL is
  * allowed. */

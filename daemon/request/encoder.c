@@ -128,9 +128,10 @@ static bool constrain(struct encoder *encoding)
         return true;
     if (halt_error(&encoding->errand.task.halt, &encoding->error))
         return false;
-    encoding->refused = constraint_cache_get(server->constraints, encoding->tokenizer,
-                                             &server->model, &encoding->constraint, &encoding->held,
-                                             &encoding->held_before, &encoding->error) != 0;
+    encoding->refused =
+        constraint_cache_get(server->constraints, encoding->tokenizer, &server->model,
+                             &encoding->constraint, encoding->user->id, &encoding->held,
+                             &encoding->held_before, &encoding->error) != 0;
     return !encoding->refused;
 }
 

@@ -53,7 +53,7 @@ int server_init(struct server *server, const struct options *options,
         conn_set_init(&server->conns, options, &server->counts, &server->load.input, now_us, error);
     if (rc)
         return rc;
-    rc = constraint_cache_make(&server->constraints, error);
+    rc = constraint_cache_make(options->constraints_max, &server->constraints, error);
     if (rc) {
         conn_set_destroy(&server->conns, now_us);
         return rc;

@@ -70,6 +70,7 @@ static enum seq_mask_state make(struct seq_mask *mask)
         rc = constraint_mask(constraint, &place, mask->bits, &allowed, &mask->error);
     if (!rc && mask->forces)
         rc = force(mask, &place, &allowed);
+    constraint_held_measure(mask->held);
     mask->place = place.state;
     mask->allowed = allowed.count;
     mask->ends = allowed.ends;

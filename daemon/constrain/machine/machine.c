@@ -6,7 +6,6 @@
 #include "daemon/constrain/machine/machine_inner.h"
 
 #define FRAMES_MAX (1u << 20)
-#define SEEN_SLOTS (MACHINE_SET_MAX * 4)
 
 struct machine_state machine_dead;
 

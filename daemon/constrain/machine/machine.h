@@ -70,6 +70,9 @@ int machine_init(struct machine *machine, const struct grammar *grammar, struct 
 void machine_free(struct machine *machine);
 /* To be called before each operation; states that nobody holds may be gone after it. */
 void machine_begin(struct machine *machine);
+/* States that nobody holds go now. */
+void machine_shrink(struct machine *machine);
+size_t machine_bytes(const struct machine *machine); /* all that it takes */
 
 /* Where nothing may come, and nothing ends; never changed. */
 extern struct machine_state machine_dead;

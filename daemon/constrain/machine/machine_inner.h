@@ -5,6 +5,7 @@
 
 #define FRAME_SLOTS 8192u
 #define STATE_SLOTS 4096u
+#define SEEN_SLOTS (MACHINE_SET_MAX * 4)
 
 static inline uint32_t mix(uint32_t a, uint32_t b)
 {

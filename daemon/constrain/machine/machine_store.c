@@ -111,11 +111,8 @@ static void index_again(struct machine *machine)
     }
 }
 
-void machine_begin(struct machine *machine)
+void machine_shrink(struct machine *machine)
 {
-    machine->steps = 0;
-    if (machine->bytes <= MACHINE_KEEP_BYTES)
-        return;
     for (struct machine_state **link = &machine->states; *link;) {
         struct machine_state *state = *link;
         if (state->holds) {
@@ -129,4 +126,19 @@ void machine_begin(struct machine *machine)
     }
     move_frames(machine);
     index_again(machine);
+}
+
+void machine_begin(struct machine *machine)
+{
+    machine->steps = 0;
+    if (machine->bytes > MACHINE_KEEP_BYTES)
+        machine_shrink(machine);
+}
+
+size_t machine_bytes(const struct machine *machine)
+{
+    return machine->bytes + FRAME_SLOTS * sizeof(uint32_t) +
+           STATE_SLOTS * sizeof(struct machine_state *) +
+           2 * MACHINE_SET_MAX * sizeof(struct machine_config) +
+           SEEN_SLOTS * 2 * sizeof(uint32_t);
 }

@@ -9,6 +9,9 @@
 #include "gpu/gpu.h"
 #include "tests/daemon/daemon_suites.h"
 
+#define PLENTY (1u << 30)
+#define BUDGET (8u << 20)
+
 /* "a", "b", "ab", and an end that is not said to be special. */
 static const char vocabulary[] =
     "{\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
@@ -20,9 +23,9 @@ static struct tokenizer *tokenizer;
 static const struct gpu_model model = {.vocab = 5, .eos_count = 1, .eos = {3}}; /* one is padding */
 static struct error error;
 
-static void begin(void)
+static void begin(size_t budget)
 {
-    ck_assert_int_eq(constraint_cache_make(&cache, &error), 0);
+    ck_assert_int_eq(constraint_cache_make(budget, &cache, &error), 0);
     int rc = tokenizer_load(vocabulary, strlen(vocabulary), &tokenizer, &error);
     ck_assert_msg(rc == 0, "%s", error.text);
 }
@@ -38,7 +41,7 @@ static struct constraint_held *get(enum message_constraint_kind kind, const char
     const struct message_constraint constraint = {kind, text, text ? strlen(text) : 0};
     struct constraint_held *held;
     bool was;
-    int rc = constraint_cache_get(cache, tokenizer, &model, &constraint, &held, &was, &error);
+    int rc = constraint_cache_get(cache, tokenizer, &model, &constraint, 7, &held, &was, &error);
     ck_assert_msg(rc == 0, "%s", error.text);
     ck_assert_int_eq(was, hit);
     return held;
@@ -47,7 +50,7 @@ static struct constraint_held *get(enum message_constraint_kind kind, const char
 START_TEST(the_last_are_kept_and_who_holds_one_keeps_it)
 {
     char text[32];
-    begin();
+    begin(PLENTY);
     struct constraint_held *first = get(MESSAGE_CONSTRAINT_PATTERN, "a{1,3}", false);
     struct constraint_held *again = get(MESSAGE_CONSTRAINT_PATTERN, "a{1,3}", true);
     ck_assert_ptr_eq(first, again);
@@ -78,7 +81,7 @@ START_TEST(an_end_token_is_no_text)
 {
     struct constraint_allowed allowed;
     uint32_t bits;
-    begin();
+    begin(PLENTY);
     struct constraint_held *held = get(MESSAGE_CONSTRAINT_PATTERN, "(a|b|<|/|s|>)*!|(ab)", false);
     struct constraint_place place;
     ck_assert_uint_eq(held->words, 1);
@@ -103,16 +106,79 @@ START_TEST(what_is_refused_is_not_kept)
         {MESSAGE_CONSTRAINT_CHOICE, "[]", 2},
         {MESSAGE_CONSTRAINT_CHOICE, "[1]", 3},
     };
-    begin();
+    begin(PLENTY);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         for (int twice = 0; twice < 2; twice++) {
             struct constraint_held *held = NULL;
             bool hit = true;
-            ck_assert_int_lt(constraint_cache_get(cache, tokenizer, &model, &bad[i], &held, &hit,
-                                                  &error),
+            ck_assert_int_lt(constraint_cache_get(cache, tokenizer, &model, &bad[i], 7, &held,
+                                                  &hit, &error),
                              0);
             ck_assert(!hit && !held && error.text[0]);
         }
+    end();
+}
+END_TEST
+
+#define MANY 64u
+
+static int get_as(uint64_t user, unsigned number, struct constraint_held **ret_held)
+{
+    char text[32];
+    bool hit;
+    int length = snprintf(text, sizeof(text), "b{1,%u}", number);
+    const struct message_constraint constraint = {MESSAGE_CONSTRAINT_PATTERN, text,
+                                                  (size_t)length};
+    return constraint_cache_get(cache, tokenizer, &model, &constraint, user, ret_held, &hit,
+                                &error);
+}
+
+START_TEST(a_user_has_half_of_what_constraints_may_take)
+{
+    struct constraint_held *held[MANY] = {NULL}, *others;
+    unsigned count = 0;
+    int rc;
+    begin(BUDGET);
+    while ((rc = get_as(1, 10 + count, &held[count])) == 0 && count + 1 < MANY)
+        count++;
+    ck_assert_int_eq(rc, -ERR_BUSY);
+    ck_assert_uint_gt(error.retry_after_ms, 0);
+    ck_assert_ptr_nonnull(strstr(error.text, "constraints-max"));
+    ck_assert_uint_gt(count, 2);
+    ck_assert_uint_le(atomic_load(&held[0]->budget->all), BUDGET / 2);
+    ck_assert_int_eq(get_as(2, 9, &others), 0); /* another's half is there */
+    constraint_cache_put(cache, others);
+    /* Given back by the loop, it is there for the next. */
+    constraint_cache_put(cache, held[--count]);
+    ck_assert_int_eq(get_as(1, 200, &held[count]), 0);
+    for (unsigned i = 0; i <= count; i++)
+        constraint_cache_put(cache, held[i]);
+    end();
+}
+END_TEST
+
+/* What it read is charged as well; over the budget what nobody holds goes. */
+START_TEST(states_count_and_go_where_there_is_no_room)
+{
+    struct constraint_held *held;
+    struct constraint_place place;
+    begin(BUDGET);
+    ck_assert_int_eq(get_as(1, 60000, &held), 0);
+    size_t before = atomic_load(&held->bytes);
+    constraint_start(held->constraint, &place);
+    for (unsigned i = 0; i < 30000; i++)
+        ck_assert_int_eq(constraint_read(held->constraint, &place, "b", 1, &error), 0);
+    constraint_held_measure(held);
+    size_t after = atomic_load(&held->bytes);
+    ck_assert_uint_gt(after, before + 30000);
+    ck_assert_uint_eq(atomic_load(&held->budget->all), after);
+    held->budget->max = before; /* others took the rest */
+    constraint_held_measure(held);
+    ck_assert_uint_lt(atomic_load(&held->bytes), before + 4096);
+    ck_assert_int_eq(constraint_read(held->constraint, &place, "b", 1, &error), 0);
+    constraint_drop(held->constraint, &place);
+    held->budget->max = BUDGET;
+    constraint_cache_put(cache, held);
     end();
 }
 END_TEST
@@ -124,6 +190,8 @@ Suite *constraint_cache_suite(void)
     tcase_add_test(tcase, the_last_are_kept_and_who_holds_one_keeps_it);
     tcase_add_test(tcase, an_end_token_is_no_text);
     tcase_add_test(tcase, what_is_refused_is_not_kept);
+    tcase_add_test(tcase, a_user_has_half_of_what_constraints_may_take);
+    tcase_add_test(tcase, states_count_and_go_where_there_is_no_room);
     suite_add_tcase(suite, tcase);
     return suite;
 }

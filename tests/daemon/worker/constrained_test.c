@@ -92,7 +92,8 @@ static void open_vocabulary(void)
         int rc = constraint_new(wanted[i].kind, text, text ? strlen(text) : 0, vocabulary,
                                 &constraint, &error);
         ck_assert_msg(rc == 0, "%s", error.text);
-        ck_assert_int_eq(constraint_held_make(constraint, vocabulary->words, &held[i], &error), 0);
+        ck_assert_int_eq(constraint_held_make(constraint, vocabulary->words, NULL, 0, &held[i],
+                                              &error), 0);
     }
 }
 
