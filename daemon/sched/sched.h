@@ -135,6 +135,7 @@ struct sched_step {
 
 /* Lives until samplings_max further ones were submitted. */
 struct sched_sampling {
+    uint64_t after; /* the step that it was submitted behind */
     struct gpu_sampling plan;
     struct gpu_masked rows[GPU_SAMPLING_ROWS_MAX];
     struct seq *seqs[GPU_SAMPLING_ROWS_MAX]; /* NULL once the sequence has ended */
@@ -247,6 +248,8 @@ void sched_complete(struct sched *sched, const struct gpu_results *results, time
  * valid until samplings_max further ones were submitted. */
 const struct gpu_sampling *sched_sampling(struct sched *sched, time_us now_us);
 void sched_sampling_submitted(struct sched *sched);
+/* What ends next is a sampling: steps behind it are completed after it, since they read its tokens. */
+bool sched_sampling_is_next(const struct sched *sched);
 /* Results of sampling sampling_done + 1. */
 void sched_sampling_complete(struct sched *sched, const struct gpu_results *results,
                              time_us now_us);

@@ -298,11 +298,17 @@ static void drop_made(struct sched *sched, struct seq_cache *cache)
     cache->stopped = true;
 }
 
+static uint32_t told_len(const struct seq *seq)
+{
+    return seq->prompt_len + atomic_load_explicit(&seq->out_count, memory_order_relaxed);
+}
+
 /* Its names up to this block are known, as its tokens are. */
 static void reach_names(struct sched *sched, struct seq *seq, uint32_t blocks)
 {
     const uint32_t size = sched->kv.block_tokens;
     struct cache_names names = names_of(seq);
+    assert(blocks <= told_len(seq) / size);
     for (; seq->cache.names < blocks; seq->cache.names++) {
         uint32_t index = seq->cache.names, from = index * size;
         uint32_t prompt = from < seq->prompt_len ? seq->prompt_len - from : 0;

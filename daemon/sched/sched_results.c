@@ -215,6 +215,7 @@ void sched_complete(struct sched *sched, const struct gpu_results *results, time
 {
     struct sched_step *step = sched_step_of(sched, sched->step_done + 1);
     assert(sched_in_flight(sched) > 0 && results->step == step->plan.step);
+    assert(!sched_sampling_is_next(sched));
     sched->step_done++;
     sched->running_since_us = sched->now_us = now_us;
     kv_completed(&sched->kv, sched->step_done);

@@ -123,6 +123,7 @@ const struct gpu_sampling *sched_sampling(struct sched *sched, time_us now_us)
 void sched_sampling_submitted(struct sched *sched)
 {
     struct sched_sampling *sampling = sched_sampling_of(sched, ++sched->sampling_last);
+    sampling->after = sched->step_last;
     sched->stats->samplings_total++;
     for (uint32_t i = 0; i < sampling->plan.count; i++) {
         struct seq *seq = sampling->seqs[i];
@@ -132,6 +133,13 @@ void sched_sampling_submitted(struct sched *sched)
         if (seq->num_computed == sched_final_len(seq))
             sched_drain(sched, seq);
     }
+}
+
+bool sched_sampling_is_next(const struct sched *sched)
+{
+    uint64_t next = sched->sampling_done + 1;
+    return next <= sched->sampling_last &&
+           sched->samplings[next % GPU_SAMPLINGS_MAX].after <= sched->step_done;
 }
 
 static void take_sample(struct sched *sched, struct seq *seq, const struct gpu_sample *sample,
@@ -149,6 +157,7 @@ void sched_sampling_complete(struct sched *sched, const struct gpu_results *resu
 {
     struct sched_sampling *sampling = sched_sampling_of(sched, ++sched->sampling_done);
     assert(results->step == sched->sampling_done && results->sample_count == sampling->plan.count);
+    assert(sampling->after <= sched->step_done);
     for (uint32_t i = 0; i < sampling->plan.count; i++) {
         struct seq *seq = sampling->seqs[i];
         const struct gpu_top *tops =

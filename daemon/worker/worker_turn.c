@@ -157,24 +157,36 @@ static void trace_step(struct worker *worker, uint64_t step)
     completion_control(worker->completions, COMPLETION_TRACE);
 }
 
+static void take_step(struct worker *worker, time_us now_us)
+{
+    struct gpu_results results;
+    worker->api->results(worker->engine, worker->sched.step_done + 1, &results);
+    trace_step(worker, results.step);
+    sched_complete(&worker->sched, &results, now_us);
+}
+
+static void take_sampling(struct worker *worker, time_us now_us)
+{
+    struct gpu_results results;
+    worker->api->sampling_results(worker->engine, worker->sched.sampling_done + 1, &results);
+    sched_sampling_complete(&worker->sched, &results, now_us);
+}
+
+/* In the order in which they were submitted: what one samples the next may have read. */
 static void take_results(struct worker *worker, time_us now_us)
 {
-    /* First the samplings: the steps before one that has ended have ended, too. */
-    uint64_t sampled = rank_group_sampled(worker->group);
     uint64_t completed = rank_group_completed(worker->group);
+    uint64_t sampled = rank_group_sampled(worker->group);
     bool any = false;
-    while (worker->sched.step_done < completed && sched_in_flight(&worker->sched) > 0) {
-        struct gpu_results results;
-        worker->api->results(worker->engine, worker->sched.step_done + 1, &results);
-        trace_step(worker, results.step);
-        sched_complete(&worker->sched, &results, now_us);
-        any = true;
-    }
-    while (worker->sched.sampling_done < sampled && sched_samplings_in_flight(&worker->sched) > 0) {
-        struct gpu_results results;
-        worker->api->sampling_results(worker->engine, worker->sched.sampling_done + 1, &results);
-        sched_sampling_complete(&worker->sched, &results, now_us);
-        any = true;
+    for (;; any = true) {
+        bool sampling = sched_sampling_is_next(&worker->sched);
+        if (sampling && worker->sched.sampling_done < sampled)
+            take_sampling(worker, now_us);
+        else if (!sampling && worker->sched.step_done < completed &&
+                 sched_in_flight(&worker->sched) > 0)
+            take_step(worker, now_us);
+        else
+            break;
     }
     if (!any)
         return;

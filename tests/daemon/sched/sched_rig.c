@@ -208,14 +208,20 @@ bool rig_complete(struct rig *rig)
     struct gpu_results results;
     if (!fake_run(rig->engine))
         return false;
+    while (rig->sched.sampling_last > 0 && fake_below(&rig->random, 3) == 0 &&
+           fake_run(rig->engine))
+        continue; /* it looks late */
     rig->now_us += 100;
-    if (fake_api.sampled(rig->engine, 0) > rig->sched.sampling_done) {
-        fake_api.sampling_results(rig->engine, rig->sched.sampling_done + 1, &results);
-        sched_sampling_complete(&rig->sched, &results, rig->now_us);
-    } else {
-        fake_api.results(rig->engine, rig->sched.step_done + 1, &results);
-        sched_complete(&rig->sched, &results, rig->now_us);
-    }
+    uint64_t completed = fake_api.completed(rig->engine, 0);
+    while (rig->sched.sampling_done < fake_api.sampled(rig->engine, 0) ||
+           rig->sched.step_done < completed)
+        if (sched_sampling_is_next(&rig->sched)) {
+            fake_api.sampling_results(rig->engine, rig->sched.sampling_done + 1, &results);
+            sched_sampling_complete(&rig->sched, &results, rig->now_us);
+        } else {
+            fake_api.results(rig->engine, rig->sched.step_done + 1, &results);
+            sched_complete(&rig->sched, &results, rig->now_us);
+        }
     return true;
 }
 
