@@ -421,7 +421,9 @@ int event_loop_init(struct event_loop *loop, struct options *options, uint64_t s
     if (rc != 0)
         return error_set(error, ERR_IO, "cannot make an event loop: %s", uv_strerror(rc));
     loop->options = options;
-    threadpool_init(&loop->pool, &loop->uv, on_worked, loop);
+    rc = threadpool_init(&loop->pool, &loop->uv, on_worked, loop);
+    if (rc != 0)
+        return error_set(error, ERR_IO, "cannot make threads: %s", strerror(rc));
     loop->server.background = &loop->pool.background;
     uv_check_init(&loop->uv, &loop->check);
     uv_check_start(&loop->check, on_check);

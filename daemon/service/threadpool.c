@@ -1,5 +1,6 @@
 #include "daemon/service/threadpool.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "protocol/base/clock.h"
@@ -55,11 +56,44 @@ static uint32_t thread_count(void)
     return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : (uint32_t)count;
 }
 
-void threadpool_init(struct threadpool *pool, uv_loop_t *uv, void (*worked)(void *context),
-                     void *context)
+static void *wait_for(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* Whether so many threads can be had at a time. */
+static int try_threads(uint32_t count)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[THREADS_MAX];
+    uint32_t made = 0;
+    int rc = 0;
+    pthread_mutex_lock(&gate);
+    while (made < count && (rc = pthread_create(&threads[made], NULL, wait_for, &gate)) == 0)
+        made++;
+    pthread_mutex_unlock(&gate);
+    while (made > 0)
+        pthread_join(threads[--made], NULL);
+    pthread_mutex_destroy(&gate);
+    return rc;
+}
+
+static void nothing(uv_work_t *work)
+{
+    (void)work;
+}
+
+int threadpool_init(struct threadpool *pool, uv_loop_t *uv, void (*worked)(void *context),
+                    void *context)
 {
     *pool = (struct threadpool){.background = {.run = run, .threads = thread_count()},
                                 .uv = uv,
                                 .worked = worked,
                                 .context = context};
+    int rc = try_threads(pool->background.threads);
+    if (rc == 0)
+        (void)uv_queue_work(uv, &pool->first, nothing, NULL);
+    return rc;
 }

@@ -11,7 +11,10 @@ struct threadpool {
     uv_loop_t *uv;
     void (*worked)(void *context); /* before a task's done() */
     void *context;
+    uv_work_t first; /* nothing: with it libuv makes its threads */
 };
 
-void threadpool_init(struct threadpool *pool, uv_loop_t *uv, void (*worked)(void *context),
-                     void *context);
+/* libuv makes its threads when the first task comes, and aborts where it gets none: so they are made
+ * now, once as many could be had. 0, or an errno. */
+int threadpool_init(struct threadpool *pool, uv_loop_t *uv, void (*worked)(void *context),
+                    void *context);
