@@ -113,6 +113,8 @@ uint32_t rig_add_constrained(struct rig *rig, const struct fake_options *options
     ck_assert_uint_lt(rig->seq_count, RIG_SEQS_MAX);
     struct seq *seq = fake_seq(options, rig->now_us);
     fake_constrain(seq);
+    if (rig->salt != NULL)
+        fake_seq_cache(seq, fake_model(rig->engine), rig->salt);
     rig->seqs[rig->seq_count++] = seq;
     sched_add(&rig->sched, seq, rig->now_us);
     return rig->seq_count - 1;
