@@ -198,6 +198,7 @@ struct route {
     enum query_kind kind;
     const struct api *api; /* NULL: OpenAI's refusals, and no other answers by it */
     void (*begin)(struct exchange *exchange, time_us now_us);
+    const char *says; /* in a few words, for /openapi.json */
 };
 struct routes {
     const struct route *list;

@@ -11,6 +11,7 @@ Suite *framing_suite(void);
 Suite *names_suite(void);
 Suite *partial_suite(void);
 Suite *question_suite(void);
+Suite *openapi_suite(void);
 Suite *router_suite(void);
 Suite *lists_suite(void);
 Suite *texts_suite(void);

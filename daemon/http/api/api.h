@@ -8,4 +8,6 @@ extern const struct routes api_routes;
 
 extern const struct api api_chat, api_completions, api_embeddings, api_responses, api_messages;
 
+void openapi_begin(struct exchange *exchange, time_us now_us);
+void scores_begin(struct exchange *exchange, time_us now_us);
 void messages_count_tokens(struct exchange *exchange, time_us now_us);

@@ -1,65 +1,44 @@
 /* Every path: which API it is, and what begins there. A further API is a file beside this one, and
- * its lines here. */
+ * its lines here. /openapi.json is made of them. */
 #include "daemon/api/metrics.h"
 #include "daemon/http/api/api.h"
 
+/* A body of JSON, and an answer by the API. */
+#define POST(to, query, answers, start, text)                                                      \
+    {                                                                                              \
+        .method = "POST", .path = (to), .body = true, .kind = (query), .api = (answers),           \
+        .begin = (start), .says = (text)                                                           \
+    }
+#define GET(to, start, text) .method = "GET", .path = (to), .begin = (start), .says = (text)
+#define REFUSED(to, start, text) .method = "POST", .path = (to), .begin = (start), .says = (text)
+
 static const struct route list[] = {
-    {.method = "POST",
-     .path = "/v1/completions",
-     .body = true,
-     .kind = QUERY_COMPLETION,
-     .api = &api_completions,
-     .begin = generate_begin},
-    {.method = "POST",
-     .path = "/v1/chat/completions",
-     .body = true,
-     .kind = QUERY_CHAT,
-     .api = &api_chat,
-     .begin = generate_begin},
-    {.method = "POST",
-     .path = "/v1/responses",
-     .body = true,
-     .kind = QUERY_RESPONSES,
-     .api = &api_responses,
-     .begin = generate_begin},
-    {.method = "POST",
-     .path = "/v1/messages",
-     .body = true,
-     .kind = QUERY_MESSAGES,
-     .api = &api_messages,
-     .begin = generate_begin},
-    {.method = "POST",
-     .path = "/v1/messages/count_tokens",
-     .body = true,
-     .kind = QUERY_COUNT_TOKENS,
-     .api = &api_messages,
-     .begin = messages_count_tokens},
-    {.method = "POST",
-     .path = "/v1/embeddings",
-     .body = true,
-     .kind = QUERY_EMBEDDING,
-     .api = &api_embeddings,
-     .begin = generate_begin},
-    {.method = "POST",
-     .path = "/tokenize",
-     .body = true,
-     .kind = QUERY_TOKENIZE,
-     .begin = lookup_tokenize},
-    {.method = "POST",
-     .path = "/detokenize",
-     .body = true,
-     .kind = QUERY_DETOKENIZE,
-     .begin = lookup_detokenize},
-    {.method = "GET", .path = "/tokenizer_info", .begin = lookup_tokenizer},
-    {.method = "GET", .path = "/v1/models", .begin = lookup_models},
-    {.method = "GET", .path = "/v1/models/", .prefix = true, .begin = lookup_models},
-    {.method = "GET", .path = "/health", .open = true, .begin = lookup_health},
-    {.method = "GET", .path = "/livez", .open = true, .begin = lookup_live},
-    {.method = "GET", .path = "/readyz", .open = true, .begin = lookup_health},
-    {.method = "GET", .path = "/model_info", .begin = lookup_model_info},
-    {.method = "GET", .path = "/server_info", .begin = lookup_server_info},
-    {.method = "GET", .path = "/version", .begin = lookup_version},
-    {.method = "GET", .path = "/metrics", .metrics = true, .begin = metrics_begin},
+    POST("/v1/completions", QUERY_COMPLETION, &api_completions, generate_begin, "texts that go on"),
+    POST("/v1/chat/completions", QUERY_CHAT, &api_chat, generate_begin, "answers in conversations"),
+    POST("/v1/responses", QUERY_RESPONSES, &api_responses, generate_begin,
+         "answers in conversations, as lists of items"),
+    POST("/v1/messages", QUERY_MESSAGES, &api_messages, generate_begin,
+         "answers in conversations, as Anthropic's API has them"),
+    POST("/v1/messages/count_tokens", QUERY_COUNT_TOKENS, &api_messages, messages_count_tokens,
+         "how many tokens a conversation has"),
+    POST("/v1/embeddings", QUERY_EMBEDDING, &api_embeddings, generate_begin, "rows for texts"),
+    POST("/tokenize", QUERY_TOKENIZE, NULL, lookup_tokenize, "tokens of a text or a conversation"),
+    POST("/detokenize", QUERY_DETOKENIZE, NULL, lookup_detokenize, "the text of tokens"),
+    {REFUSED("/v1/rerank", scores_begin, "refused: these models have no head that scores")},
+    {REFUSED("/rerank", scores_begin, "refused: these models have no head that scores")},
+    {REFUSED("/v1/score", scores_begin, "refused: these models have no head that scores")},
+    {REFUSED("/score", scores_begin, "refused: these models have no head that scores")},
+    {GET("/tokenizer_info", lookup_tokenizer, "special tokens and the chat template")},
+    {GET("/v1/models", lookup_models, "the model, by each of its names")},
+    {GET("/v1/models/", lookup_models, "the model, by one of its names"), .prefix = true},
+    {GET("/health", lookup_health, "whether requests are served"), .open = true},
+    {GET("/livez", lookup_live, "whether a new process would help"), .open = true},
+    {GET("/readyz", lookup_health, "whether requests are served"), .open = true},
+    {GET("/model_info", lookup_model_info, "the model, as SGLang's router asks for it")},
+    {GET("/server_info", lookup_server_info, "the daemon, as SGLang's router asks for it")},
+    {GET("/version", lookup_version, "the daemon's version")},
+    {GET("/openapi.json", openapi_begin, "this description")},
+    {GET("/metrics", metrics_begin, "figures for Prometheus"), .metrics = true},
 };
 
 const struct routes api_routes = {list, sizeof(list) / sizeof(list[0])};

@@ -82,19 +82,28 @@ static int check_constraint(struct query *query, struct error *error)
     return rc;
 }
 
+const char *query_needs(enum query_kind kind)
+{
+    static const char *const needed[QUERY_KINDS] = {
+        [QUERY_COMPLETION] = "prompt",    [QUERY_CHAT] = "messages",
+        [QUERY_EMBEDDING] = "input",      [QUERY_DETOKENIZE] = "tokens",
+        [QUERY_RESPONSES] = "input",      [QUERY_MESSAGES] = "messages",
+        [QUERY_COUNT_TOKENS] = "messages"};
+    return needed[kind];
+}
+
 /* What only holds once all fields are read. */
 static int check(struct query *query, struct error *error)
 {
     struct sampling *sampling = &query->common.sampling;
-    static const char *const needed[] = {"prompt", "messages", "input",    "prompt",
-                                         "tokens", "input",    "messages", "messages"};
     query->param[0] = '\0';
     bool there = query_talks(query->kind)
                      ? query->chat.messages != NULL
                      : query->prompts || (query->kind == QUERY_TOKENIZE && query->chat.messages);
     if (!there) {
-        snprintf(query->param, sizeof(query->param), "%s", needed[query->kind]);
-        return error_set(error, ERR_BAD_VALUE, "%s is missing", needed[query->kind]);
+        const char *needed = query_needs(query->kind);
+        snprintf(query->param, sizeof(query->param), "%s", needed ? needed : "prompt");
+        return error_set(error, ERR_BAD_VALUE, "%s is missing", query->param);
     }
     if (query->kind == QUERY_MESSAGES && !query->max_given) {
         snprintf(query->param, sizeof(query->param), "max_tokens");

@@ -103,6 +103,8 @@ struct query {
     char param[QUERY_PARAM_MAX]; /* the field that an error is about; "" */
 };
 
+/* The field without which a request is none; NULL: one of two. */
+const char *query_needs(enum query_kind kind);
 /* On failure the query need not be freed, and its `param` is set. */
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
                const struct message_limits *limits, const struct sampling *defaults,

@@ -1,0 +1,237 @@
+/* /openapi.json: what is served, described by the tables that serve it: routes.c and field.def. */
+#include <ctype.h>
+#include <string.h>
+
+#include "daemon/http/api/api.h"
+#include "daemon/http/query/query_field.h"
+
+/* ---- bodies ------------------------------------------------------------------------------------
+ */
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* By the words of the table; NULL: of several types. */
+static const char *type_of(const char *takes)
+{
+    if (!takes[0])
+        return "null";
+    if (begins(takes, "integer"))
+        return "integer";
+    if (strcmp(takes, "boolean") == 0 || strcmp(takes, "true") == 0 || strcmp(takes, "false") == 0)
+        return "boolean";
+    if (strcmp(takes, "string") == 0)
+        return "string";
+    if (begins(takes, "list") || takes[0] == '[')
+        return "array";
+    if (begins(takes, "object") || begins(takes, "an object"))
+        return "object";
+    if (isdigit((unsigned char)takes[0]) || takes[0] == '-' || begins(takes, "above"))
+        return "number";
+    return NULL;
+}
+
+static void put_field(struct json_writer *writer, const struct query_field *field)
+{
+    const char *type = type_of(field->takes);
+    json_open(writer, field->name, '{');
+    json_put_text(writer, "description", field->meaning);
+    if (field->takes[0])
+        json_put_text(writer, "x-taken", field->takes);
+    if (type && strcmp(type, "null") != 0) { /* null counts as not given */
+        json_open(writer, "type", '[');
+        json_put_text(writer, NULL, type);
+        json_put_text(writer, NULL, "null");
+        json_close(writer, ']');
+    } else if (type) {
+        json_put_text(writer, "type", type);
+    }
+    json_close(writer, '}');
+}
+
+static void put_body(struct json_writer *writer, const struct route *route)
+{
+    size_t count;
+    const struct query_field *fields = query_fields(&count);
+    const char *needed = query_needs(route->kind);
+    json_open(writer, "requestBody", '{');
+    json_put_bool(writer, "required", true);
+    json_open(writer, "content", '{');
+    json_open(writer, "application/json", '{');
+    json_open(writer, "schema", '{');
+    json_put_text(writer, "type", "object");
+    json_put_bool(writer, "additionalProperties", false);
+    if (needed) {
+        json_open(writer, "required", '[');
+        json_put_text(writer, NULL, needed);
+        if (route->kind == QUERY_MESSAGES)
+            json_put_text(writer, NULL, "max_tokens");
+        json_close(writer, ']');
+    }
+    json_open(writer, "properties", '{');
+    for (size_t i = 0; i < count; i++)
+        if (fields[i].kinds & 1u << route->kind)
+            put_field(writer, &fields[i]);
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
+/* ---- paths -------------------------------------------------------------------------------------
+ */
+
+static void put_content(struct json_writer *writer, const char *type, const char *schema)
+{
+    json_open(writer, type, '{');
+    json_open(writer, "schema", '{');
+    if (schema)
+        json_put_text(writer, "$ref", schema);
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
+static void put_answers(struct json_writer *writer, const struct route *route)
+{
+    json_open(writer, "responses", '{');
+    json_open(writer, "200", '{');
+    json_put_text(writer, "description", route->says);
+    json_open(writer, "content", '{');
+    put_content(writer, route->metrics ? "text/plain" : "application/json", NULL);
+    if (route->api && route->api->piece)
+        put_content(writer, "text/event-stream", NULL);
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_open(writer, "default", '{');
+    json_put_text(writer, "description", "why there is no answer");
+    json_open(writer, "content", '{');
+    put_content(writer, "application/json", "#/components/schemas/Error");
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
+static void put_name(struct json_writer *writer)
+{
+    json_open(writer, "parameters", '[');
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "name", "name");
+    json_put_text(writer, "in", "path");
+    json_put_bool(writer, "required", true);
+    json_open(writer, "schema", '{');
+    json_put_text(writer, "type", "string");
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, ']');
+}
+
+static void put_path(struct json_writer *writer, const struct route *route)
+{
+    char path[128];
+    size_t length = strlen(route->path);
+    memcpy(path, route->path, length);
+    strcpy(path + length, route->prefix ? "{name}" : "");
+    json_open(writer, path, '{');
+    json_open(writer, strcmp(route->method, "GET") == 0 ? "get" : "post", '{');
+    json_put_text(writer, "summary", route->says);
+    if (route->prefix)
+        put_name(writer);
+    if (route->body)
+        put_body(writer, route);
+    put_answers(writer, route);
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
+/* ---- the document ------------------------------------------------------------------------------
+ */
+
+static void put_string_member(struct json_writer *writer, const char *name)
+{
+    json_open(writer, name, '{');
+    json_put_text(writer, "type", "string");
+    json_close(writer, '}');
+}
+
+/* {"error": {"message", ...}}: what OpenAI's form and Anthropic's have in common. */
+static void put_error(struct json_writer *writer)
+{
+    json_open(writer, "Error", '{');
+    json_put_text(writer, "type", "object");
+    json_open(writer, "required", '[');
+    json_put_text(writer, NULL, "error");
+    json_close(writer, ']');
+    json_open(writer, "properties", '{');
+    json_open(writer, "error", '{');
+    json_put_text(writer, "type", "object");
+    json_open(writer, "required", '[');
+    json_put_text(writer, NULL, "message");
+    json_put_text(writer, NULL, "type");
+    json_close(writer, ']');
+    json_open(writer, "properties", '{');
+    put_string_member(writer, "message");
+    put_string_member(writer, "type");
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
+static void put_components(struct json_writer *writer)
+{
+    json_open(writer, "components", '{');
+    json_open(writer, "schemas", '{');
+    put_error(writer);
+    json_close(writer, '}');
+    json_open(writer, "securitySchemes", '{');
+    json_open(writer, "bearer", '{');
+    json_put_text(writer, "type", "http");
+    json_put_text(writer, "scheme", "bearer");
+    json_close(writer, '}');
+    json_open(writer, "key", '{');
+    json_put_text(writer, "type", "apiKey");
+    json_put_text(writer, "in", "header");
+    json_put_text(writer, "name", "X-Api-Key");
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_open(writer, "security", '[');
+    json_open(writer, NULL, '{');
+    json_open(writer, "bearer", '[');
+    json_close(writer, ']');
+    json_close(writer, '}');
+    json_open(writer, NULL, '{');
+    json_open(writer, "key", '[');
+    json_close(writer, ']');
+    json_close(writer, '}');
+    json_close(writer, ']');
+}
+
+static void put_document(struct json_writer *writer, const void *context)
+{
+    const struct exchange *exchange = context;
+    const struct routes *routes = exchange->http->routes;
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "openapi", "3.1.0");
+    json_open(writer, "info", '{');
+    json_put_text(writer, "title", "Sluice");
+    json_put_text(writer, "version", SLUICE_VERSION);
+    json_close(writer, '}');
+    json_open(writer, "paths", '{');
+    for (size_t i = 0; i < routes->count; i++)
+        put_path(writer, &routes->list[i]);
+    json_close(writer, '}');
+    put_components(writer);
+    json_close(writer, '}');
+}
+
+void openapi_begin(struct exchange *exchange, time_us now_us)
+{
+    (void)now_us;
+    exchange_status(exchange, 200, "application/json");
+    out_json(&exchange->out, put_document, exchange);
+    exchange_finish(exchange);
+}

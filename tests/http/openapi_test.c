@@ -1,0 +1,87 @@
+/* /openapi.json says what is served: every path, and of each body every field. */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/http/api/api.h"
+#include "daemon/http/query/query_field.h"
+#include "protocol/base/json.h"
+#include "tests/http/caller.h"
+#include "tests/http/http_suites.h"
+
+static struct site site;
+static char answer[1 << 18];
+
+static void set_up(void)
+{
+    site_make(&site);
+}
+
+static void tear_down(void)
+{
+    site_free(&site);
+}
+
+/* GET, and POST with what is no request. */
+static void check_route(const struct route *route, const json *operation)
+{
+    size_t count, named = 0;
+    const struct query_field *fields = query_fields(&count);
+    const json *schema = json_get(json_get(operation, "requestBody"), "content");
+    ck_assert_msg(operation != NULL, "%s is not described", route->path);
+    ck_assert(json_string(json_get(operation, "summary"))[0]);
+    ck_assert_int_eq(schema != NULL, route->body);
+    if (!route->body)
+        return;
+    schema = json_get(json_get(schema, "application/json"), "schema");
+    const json *properties = json_get(schema, "properties");
+    for (size_t i = 0; i < count; i++) {
+        if (!(fields[i].kinds & 1u << route->kind))
+            continue;
+        named++;
+        ck_assert_msg(json_get(properties, fields[i].name) != NULL, "%s: %s", route->path,
+                      fields[i].name);
+    }
+    ck_assert_uint_eq(json_count(properties), named);
+    ck_assert(!json_bool(json_get(schema, "additionalProperties")));
+}
+
+START_TEST(every_path_and_field_is_described)
+{
+    const struct json_bounds bounds = {.bytes_max = sizeof(answer), .depth_max = 32};
+    struct error error;
+    json *document;
+    ck_assert_uint_eq(fetch(&site, "/openapi.json", NULL, answer, sizeof(answer)), 200);
+    ck_assert_msg(json_parse(answer, strlen(answer), bounds, &document, &error) == 0, "%s",
+                  error.text);
+    const json *paths = json_get(document, "paths");
+    ck_assert_uint_eq(json_count(paths), api_routes.count);
+    for (size_t i = 0; i < api_routes.count; i++) {
+        const struct route *route = &api_routes.list[i];
+        char path[128];
+        snprintf(path, sizeof(path), "%s%s", route->path, route->prefix ? "{name}" : "");
+        check_route(route, json_get(json_get(paths, path),
+                                    strcmp(route->method, "GET") == 0 ? "get" : "post"));
+    }
+    json_free(document);
+}
+END_TEST
+
+START_TEST(pairs_of_texts_are_not_scored)
+{
+    static const char *const paths[] = {"/v1/rerank", "/rerank", "/v1/score", "/score"};
+    ck_assert_uint_eq(fetch(&site, paths[_i], "{\"query\":\"q\"}", answer, sizeof(answer)), 400);
+    ck_assert_ptr_nonnull(strstr(answer, "no head that scores"));
+    ck_assert_ptr_nonnull(strstr(answer, "\"code\":\"unsupported\""));
+}
+END_TEST
+
+Suite *openapi_suite(void)
+{
+    Suite *suite = suite_create("openapi");
+    TCase *tests = tcase_create("openapi");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, every_path_and_field_is_described);
+    tcase_add_loop_test(tests, pairs_of_texts_are_not_scored, 0, 4);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
