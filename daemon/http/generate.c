@@ -145,11 +145,14 @@ void generate_begin(struct exchange *exchange, time_us now_us)
     const char *param = "";
     if (!rc && query->kind != QUERY_EMBEDDING)
         rc = model_text_texts(server->model_text, &error); /* answers are texts */
-    if (!rc && query->dimensions > 0 && query->dimensions != server->model.hidden) {
+    uint32_t width = server->model.hidden;
+    if (!rc && query->dimensions > 0 && query->dimensions != width &&
+        (query->dimensions > width || !model_text_cuts(server->model_text, query->dimensions))) {
         param = "dimensions";
         rc = error_set(&error, ERR_UNSUPPORTED,
-                       "dimensions must be %u, the model's width: rows are not cut",
-                       server->model.hidden);
+                       "dimensions must be %u, the model's width, or one that its config.json says "
+                       "rows may be cut to",
+                       width);
     }
     if (rc)
         exchange_refuse(exchange, &error, param);

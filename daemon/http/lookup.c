@@ -158,6 +158,24 @@ void lookup_server_info(struct exchange *exchange, time_us now_us)
 /* ---- tokens ------------------------------------------------------------------------------------
  */
 
+/* As the tokenizer's file writes them. */
+static void put_token_strs(struct json_writer *writer, const struct exchange *exchange)
+{
+    const struct encoder_text *text = &exchange->encoding.texts[0];
+    const struct tokenizer *tokenizer = exchange->http->server->model_text->tokenizer;
+    if (!exchange->query.token_strs) {
+        json_put_null(writer, "token_strs");
+        return;
+    }
+    json_open(writer, "token_strs", '[');
+    for (uint32_t i = 0; i < text->count; i++) {
+        size_t length = 0;
+        const char *token = tokenizer_token_text(tokenizer, text->ids[i], &length);
+        json_put_string(writer, NULL, token ? token : "", token ? length : 0);
+    }
+    json_close(writer, ']');
+}
+
 static void put_tokens(struct json_writer *writer, const void *context)
 {
     const struct exchange *exchange = context;
@@ -169,6 +187,7 @@ static void put_tokens(struct json_writer *writer, const void *context)
     for (uint32_t i = 0; i < text->count; i++)
         json_put_int(writer, NULL, text->ids[i]);
     json_close(writer, ']');
+    put_token_strs(writer, exchange);
     json_close(writer, '}');
 }
 

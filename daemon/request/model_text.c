@@ -207,6 +207,36 @@ static void load_chat(struct model_text *model_text, const char *directory)
     free(text);
 }
 
+/* "is_matryoshka" and "matryoshka_dimensions": what the checkpoint was trained for. */
+static void load_cuts(struct model_text *model_text, const char *directory)
+{
+    char *text;
+    size_t length;
+    json *config = NULL;
+    int64_t width;
+    const struct json_bounds bounds = {.bytes_max = SETTINGS_MAX, .depth_max = 32};
+    if (!file_exists(directory, "config.json") ||
+        file_text(directory, "config.json", SETTINGS_MAX, &text, &length, NULL))
+        return;
+    if (!json_parse(text, length, bounds, &config, NULL)) {
+        const json *item = json_child(json_get(config, "matryoshka_dimensions"));
+        model_text->row_cut_any = !item && json_bool(json_get(config, "is_matryoshka"));
+        for (; item && model_text->row_cut_count < MODEL_TEXT_ROW_CUTS_MAX; item = json_next(item))
+            if (!json_integer(item, "a width", 1, INT32_MAX, &width, NULL))
+                model_text->row_cut[model_text->row_cut_count++] = (uint32_t)width;
+        json_free(config);
+    }
+    free(text);
+}
+
+bool model_text_cuts(const struct model_text *model_text, uint32_t width)
+{
+    for (uint32_t i = 0; i < model_text->row_cut_count; i++)
+        if (model_text->row_cut[i] == width)
+            return true;
+    return model_text->row_cut_any;
+}
+
 static void find_form(struct model_text *model_text)
 {
     const char *source = model_text->chat ? chat_template_source(model_text->chat) : "";
@@ -227,6 +257,7 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
     } else {
         load_tokenizer(model_text, model, &model_text->refusal);
         load_chat(model_text, model);
+        load_cuts(model_text, model);
     }
     find_form(model_text);
     if (!lacked(&model_text->refusal) && !lacked(&model_text->chat_refusal))

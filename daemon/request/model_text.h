@@ -19,6 +19,7 @@ struct tokenizer;
 struct chat_template;
 
 #define MODEL_TEXT_TOKEN_MAX 64
+#define MODEL_TEXT_ROW_CUTS_MAX 32
 #define MODEL_TEXT_TEXT_MAX ((size_t)8 << 20) /* bytes that tokens may stand for, in one answer */
 
 struct model_text {
@@ -27,23 +28,28 @@ struct model_text {
     struct chat_template *chat; /* NULL: `chat_refusal` says why */
     struct error chat_refusal;
     struct answer_form answer; /* by that template */
+    /* What config.json says of rows that may be cut: any width, or those of the list. */
+    bool row_cut_any;
+    uint32_t row_cut[MODEL_TEXT_ROW_CUTS_MAX], row_cut_count;
     char bos_token[MODEL_TEXT_TOKEN_MAX],
-        eos_token[MODEL_TEXT_TOKEN_MAX]; /* for templates; "": none */
+        eos_token[MODEL_TEXT_TOKEN_MAX];  /* for templates; "": none */
     char pad_token[MODEL_TEXT_TOKEN_MAX]; /* for clients */
 };
 
 /* model: a directory, or "synthetic:NAME", whose tokens are bytes; those above them, which models
- * answer, have their numbers for texts, and a conversation is its lines. Negative only for want of memory or descriptors: what a model has not, or
- * what is wrong with it, is a refusal of texts. */
+ * answer, have their numbers for texts, and a conversation is its lines. Negative only for want of
+ * memory or descriptors: what a model has not, or what is wrong with it, is a refusal of texts. */
 int model_text_load(struct model_text *model_text, const char *model, struct error *error);
-/* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be read
- * or parsed: somebody asked for it. */
+/* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be
+ * read or parsed: somebody asked for it. */
 int model_text_template(struct model_text *model_text, const char *path, struct error *error);
 void model_text_free(struct model_text *model_text);
 
 /* ERR_UNSUPPORTED with the reason, or 0. */
 int model_text_texts(const struct model_text *model_text, struct error *error);
 int model_text_chats(const struct model_text *model_text, struct error *error);
+/* Whether the first so many numbers of a row are a row as well. */
+bool model_text_cuts(const struct model_text *model_text, uint32_t width);
 /* The text of tokens that are within the vocabulary, of at most `count_max`; the caller's to free.
  * special: special tokens are shown. */
 int model_text_decode(const struct model_text *model_text, const int32_t *tokens, uint32_t count,

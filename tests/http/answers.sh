@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Answers that fit, by the clients that people use (answers_check.py says which), against a daemon of BUILD over TCP with a key, whose
 # model has random weights: tests/http/answers.sh BUILD [CLIENT...]
-# Their Python environment is made in BUILD/clients/answers, once, from the package index that pip knows (0.5 GiB). Prints each check;
+# Their Python environment is made in BUILD/clients/answers, once, from the package index that pip knows (1 GiB). Prints each check;
 # exit 1 if one fails; 77, with the reason, where they cannot be installed. INSTALL_S: seconds that it may take (300).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,7 +27,7 @@ if [ ! -e "$environment/done" ]; then
     rm -rf "$environment"
     python3 -m venv "$environment" > "$log" 2>&1 || skip "no python3-venv here ($log)"
     timeout "${INSTALL_S:-300}" "$environment/bin/pip" install --quiet --disable-pip-version-check 'openai>=2,<3' 'anthropic>=0.70,<3' \
-        'langchain-openai>=1,<2' 'instructor>=1.11,<2' 'llm>=0.27,<0.40' >> "$log" 2>&1 || skip "they cannot be installed ($log)"
+        'langchain-openai>=1,<2' 'instructor>=1.11,<2' 'llm>=0.27,<0.40' 'litellm>=1.80,<2' 'openai-agents>=0.6,<1' 'pydantic-ai-slim[openai]>=1.20,<3' >> "$log" 2>&1 || skip "they cannot be installed ($log)"
     touch "$environment/done"
 fi
 

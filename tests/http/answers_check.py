@@ -203,8 +203,45 @@ def llm(url, key):
     check("llm: --schema", is_fruit(said.stdout), said)
 
 
+def litellm(url, key):
+    import os
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched
+    import litellm as library
+    answer = library.completion(model="openai/" + MODEL, api_base=url + "/v1", api_key=key, messages=ASK, response_format=Fruit,
+                                max_tokens=500)
+    check("litellm: a schema", is_fruit(answer.choices[0].message.content), answer)
+    pieces = ""
+    for chunk in library.completion(model="openai/" + MODEL, api_base=url + "/v1", api_key=key, messages=ASK, tools=[TOOL],
+                                    tool_choice="required", parallel_tool_calls=False, max_tokens=500, stream=True):
+        for call in chunk.choices[0].delta.tool_calls or []:
+            pieces += call.function.arguments or ""
+    check("litellm: a call as a stream", is_fruit(pieces), pieces)
+
+
+def agents(url, key):
+    import agents as library
+    import openai
+    library.set_tracing_disabled(True)
+    library.set_default_openai_client(openai.AsyncOpenAI(base_url=url + "/v1", api_key=key, max_retries=0))
+    agent = library.Agent(name="picker", instructions="Pick.", model=MODEL, output_type=Fruit,
+                          model_settings=library.ModelSettings(max_tokens=500))
+    seen = library.Runner.run_sync(agent, "Pick one.")
+    check("openai-agents: an output's type", isinstance(seen.final_output, Fruit), seen)
+
+
+def pydantic_ai(url, key):
+    import pydantic_ai as library
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+    model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=url + "/v1", api_key=key))
+    settings = {"max_tokens": 500, "parallel_tool_calls": False}
+    for output in (library.NativeOutput(Fruit), library.ToolOutput(Fruit, strict=True)):
+        seen = library.Agent(model, output_type=output, retries=0, model_settings=settings).run_sync("Pick one.")
+        check(f"pydantic-ai: {type(output).__name__}", isinstance(seen.output, Fruit), seen)
+
+
 CLIENTS = {"openai": openai_chat, "responses": openai_responses, "langchain": langchain, "instructor": instructor,
-           "anthropic": anthropic, "llm": llm}
+           "anthropic": anthropic, "llm": llm, "litellm": litellm, "agents": agents, "pydantic_ai": pydantic_ai}
 
 if __name__ == "__main__":
     for client in sys.argv[3:] or CLIENTS:

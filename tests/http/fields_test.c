@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/http/query/query_field.h"
 #include "daemon/text/template/chat.h"
@@ -172,6 +173,8 @@ static const struct single singles[] = {
     {QUERY_TOKENIZE, "reasoning_effort", "\"none\"", 200, "\"tokens\":[65]"},
     {QUERY_CHAT, "verbosity", "\"medium\"", 200, "\"finish_reason\""},
     {QUERY_CHAT, "verbosity", "\"low\"", 400, "shorter or longer"},
+    {QUERY_TOKENIZE, "return_token_strs", "true", 200, "\"token_strs\":[\"A\"]"},
+    {QUERY_TOKENIZE, "return_token_strs", "false", 200, "\"token_strs\":null"},
     {QUERY_EMBEDDING, "dimensions", "4", 200, "\"embedding\":[65,66,67,68]"},
     {QUERY_EMBEDDING, "dimensions", "2", 400, "\"param\":\"dimensions\""},
     {QUERY_CHAT, "store", "false", 200, "\"finish_reason\""},
@@ -384,6 +387,44 @@ START_TEST(synthetic_models_have_bytes_for_tokens)
 }
 END_TEST
 
+/* ---- what the checkpoint says ------------------------------------------------------------------
+ */
+
+static void load_config(struct model_text *text, const char *config)
+{
+    char folder[] = "/tmp/sluice-config-XXXXXX", path[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(config, file);
+    fclose(file);
+    ck_assert_int_eq(model_text_load(text, folder, NULL), 0);
+    unlink(path);
+    rmdir(folder);
+}
+
+START_TEST(rows_are_cut_where_the_checkpoint_says_so)
+{
+    struct model_text text;
+    load_config(&text, "{\"matryoshka_dimensions\":[2,3]}");
+    ck_assert(model_text_cuts(&text, 2) && !model_text_cuts(&text, 1));
+    memcpy(site.model_text.row_cut, text.row_cut, sizeof(text.row_cut));
+    site.model_text.row_cut_count = text.row_cut_count;
+    model_text_free(&text);
+    load_config(&text, "{\"is_matryoshka\":true}");
+    ck_assert(model_text_cuts(&text, 1));
+    model_text_free(&text);
+    load_config(&text, "{}");
+    ck_assert(!model_text_cuts(&text, 1));
+    model_text_free(&text);
+    ck_assert_uint_eq(ask(QUERY_EMBEDDING, "dimensions", "2"), 200);
+    has(answer, "\"embedding\":[0.701688588,0.712483764]");
+    ck_assert_uint_eq(ask(QUERY_EMBEDDING, "dimensions", "1"), 400);
+    ck_assert_uint_eq(ask(QUERY_EMBEDDING, "dimensions", "5"), 400);
+}
+END_TEST
+
 Suite *fields_suite(void)
 {
     Suite *suite = suite_create("fields");
@@ -402,6 +443,7 @@ Suite *fields_suite(void)
     tcase_add_test(tests, tokens_without_text_are_counted_as_they_come);
     tcase_add_test(tests, a_client_learns_what_it_needs_of_the_tokenizer);
     tcase_add_test(tests, synthetic_models_have_bytes_for_tokens);
+    tcase_add_test(tests, rows_are_cut_where_the_checkpoint_says_so);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,4 +1,5 @@
 /* /v1/embeddings: rows of numbers for texts. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "daemon/http/answer.h"
@@ -26,16 +27,35 @@ static void put_base64(struct json_writer *writer, const void *bytes, size_t len
     free(text);
 }
 
+static uint32_t width_of(const struct exchange *exchange)
+{
+    uint32_t asked = exchange->query.dimensions;
+    return asked > 0 ? asked : exchange->http->server->model.hidden;
+}
+
+/* What a row was cut to has length 1 again; as often as it is written. */
+static void normalize(float *row, uint32_t width)
+{
+    double squares = 0;
+    for (uint32_t i = 0; i < width; i++)
+        squares += (double)row[i] * (double)row[i];
+    float scale = squares > 0 ? (float)(1 / sqrt(squares)) : 1;
+    for (uint32_t i = 0; i < width; i++)
+        row[i] *= scale;
+}
+
 static void put_whole(struct json_writer *writer, const void *context)
 {
     const struct exchange *exchange = context;
     const struct request *request = exchange->request;
-    uint32_t width = exchange->http->server->model.hidden;
+    uint32_t width = width_of(exchange);
     json_open(writer, NULL, '{');
     json_put_text(writer, "object", "list");
     json_open(writer, "data", '[');
     for (uint32_t i = 0; i < request->seq_count; i++) {
-        const float *row = request->seqs[i].out_rows;
+        float *row = request->seqs[i].out_rows;
+        if (width < exchange->http->server->model.hidden)
+            normalize(row, width);
         json_open(writer, NULL, '{');
         json_put_text(writer, "object", "embedding");
         json_put_uint(writer, "index", i);

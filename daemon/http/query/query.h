@@ -83,6 +83,7 @@ struct query {
     bool include_usage, continuous_usage, echo, base64;
     bool add_special;
     bool token_ids;          /* tokens are told as numbers, too */
+    bool token_strs;         /* /tokenize: tokens as texts, too */
     bool tokens_as_ids;      /* log-probabilities name tokens by their numbers */
     bool prompt_only;        /* max_tokens 0: the answer tells of the prompt alone */
     int32_t prompt_logprobs; /* of the prompt's tokens: so many likeliest; -1: none */

@@ -162,6 +162,7 @@ FLAG(add_special, add_special)
 FLAG(logprobs_flag, logprobs)
 FLAG(return_token_ids, token_ids)
 FLAG(tokens_as_ids, tokens_as_ids)
+FLAG(token_strs, token_strs)
 
 static int read_stream_options(const struct reading *reading, const json *value)
 {
