@@ -214,6 +214,11 @@ static const struct {
      400, "a role must be"},
     {"/v1/messages", "{\"model\":\"other\"," M_ASK "}", 404, "\"type\":\"not_found_error\""},
     {"/v1/messages", "{" M_ASK ",\"container\":\"x\"}", 400, "container is not supported"},
+    {"/v1/messages", "{" M_ASK ",\"tools\":[{\"name\":\"f\",\"defer_loading\":true}]}", 400,
+     "tools: defer_loading is not known"},
+    {"/v1/responses",
+     "{\"input\":\"q\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"defer_loading\":true}]}",
+     400, "tools: function.defer_loading is not known"},
 };
 
 START_TEST(what_is_not_done_is_refused_by_name)

@@ -48,11 +48,8 @@ int query_put_texts(struct json_writer *writer, const char *key, const json *con
 static int add_tools(struct query *query, struct error *error)
 {
     int rc = 0;
-    for (const json *tool = json_child(query->chat.tools); !rc && tool; tool = json_next(tool)) {
-        const json *function = json_get(tool, "function");
-        rc = query_tools_add(query, json_get(function, "name"), json_get(function, "parameters"),
-                             json_get(function, "strict"), error);
-    }
+    for (const json *tool = json_child(query->chat.tools); !rc && tool; tool = json_next(tool))
+        rc = query_tools_function(query, tool, error);
     return rc;
 }
 

@@ -248,14 +248,31 @@ static int put_messages(const struct query *query, struct json_writer *writer, s
     return rc;
 }
 
+static int check_tool(const json *tool, struct error *error)
+{
+    static const char *const known[] = {"name",   "description", "input_schema",
+                                        "strict", "type",        "cache_control"};
+    const json *type = json_get(tool, "type");
+    if (type && !json_is_null(type) && strcmp(json_string(type), "custom") != 0)
+        return error_set(error, ERR_UNSUPPORTED, "tools: one of type %.32s is not supported",
+                         json_string(type));
+    for (const json *item = json_child(tool); item; item = json_next(item)) {
+        bool found = false;
+        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+            found |= strcmp(json_key(item), known[i]) == 0;
+        if (!found && !json_is_null(item))
+            return error_set(error, ERR_UNKNOWN_FIELD, "tools: %.32s is not known", json_key(item));
+    }
+    return 0;
+}
+
 static int put_tools(struct json_writer *writer, const json *tools, struct error *error)
 {
     json_open(writer, "tools", '[');
     for (const json *tool = json_child(tools); tool; tool = json_next(tool)) {
-        const json *type = json_get(tool, "type");
-        if (type && !json_is_null(type) && strcmp(json_string(type), "custom") != 0)
-            return error_set(error, ERR_UNSUPPORTED, "tools: one of type %.32s is not supported",
-                             json_string(type));
+        int rc = check_tool(tool, error);
+        if (rc)
+            return rc;
         json_open(writer, NULL, '{');
         json_put_text(writer, "type", "function");
         json_open(writer, "function", '{');

@@ -26,7 +26,7 @@ static bool is_name(const char *name)
     return length > 0 && length <= QUERY_TOOL_NAME_MAX;
 }
 
-int query_tools_add(struct query *query, const json *name, const json *parameters,
+static int add_tool(struct query *query, const json *name, const json *parameters,
                     const json *strict, struct error *error)
 {
     struct query_tools *tools = &query->tools;
@@ -56,24 +56,34 @@ int query_tools_add(struct query *query, const json *name, const json *parameter
     return 0;
 }
 
-static int read_tool(const struct reading *reading, const json *tool)
+static int check_members(const json *object, const char *const *known, const char *where,
+                         struct error *error)
 {
+    for (const json *item = json_child(object); item; item = json_next(item)) {
+        bool found = false;
+        for (size_t i = 0; known[i]; i++)
+            found |= strcmp(json_key(item), known[i]) == 0;
+        if (!found && !json_is_null(item))
+            return error_set(error, ERR_UNKNOWN_FIELD, "tools: %s%.32s is not known", where,
+                             json_key(item));
+    }
+    return 0;
+}
+
+int query_tools_function(struct query *query, const json *tool, struct error *error)
+{
+    static const char *const outer[] = {"type", "function", NULL};
+    static const char *const inner[] = {"name", "description", "parameters", "strict", NULL};
     const json *function = json_get(tool, "function");
     if (strcmp(json_string(json_get(tool, "type")), "function") != 0)
-        return error_set(reading->error, ERR_UNSUPPORTED,
+        return error_set(error, ERR_UNSUPPORTED,
                          "tools: only those of type \"function\" are known");
-    for (const json *item = json_child(function); item; item = json_next(item)) {
-        static const char *const known[] = {"name", "description", "parameters", "strict"};
-        bool found = false;
-        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-            found |= strcmp(json_key(item), known[i]) == 0;
-        if (!found)
-            return error_set(reading->error, ERR_UNKNOWN_FIELD,
-                             "tools: function.%.32s is not known", json_key(item));
-    }
-    return query_tools_add(reading->query, json_get(function, "name"),
-                           json_get(function, "parameters"), json_get(function, "strict"),
-                           reading->error);
+    int rc = check_members(tool, outer, "", error);
+    if (!rc)
+        rc = check_members(function, inner, "function.", error);
+    return rc ? rc
+              : add_tool(query, json_get(function, "name"), json_get(function, "parameters"),
+                         json_get(function, "strict"), error);
 }
 
 int read_tools(const struct reading *reading, const json *value)
@@ -81,7 +91,7 @@ int read_tools(const struct reading *reading, const json *value)
     bool known;
     int rc = chat_prompt_field(&reading->query->chat, value, &known, reading->error);
     for (const json *tool = json_child(value); !rc && tool; tool = json_next(tool))
-        rc = read_tool(reading, tool);
+        rc = query_tools_function(reading->query, tool, reading->error);
     return rc;
 }
 

@@ -14,9 +14,8 @@ int read_tool_choice(const struct reading *reading, const json *value);
 int read_parallel_tool_calls(const struct reading *reading, const json *value);
 int read_thinking_budget(const struct reading *reading, const json *value);
 
-/* One tool of the query, by what was read of it. parameters: NULL: none are said. */
-int query_tools_add(struct query *query, const json *name, const json *parameters,
-                    const json *strict, struct error *error);
+/* One tool, as the chat API writes it; it stays the document's. */
+int query_tools_function(struct query *query, const json *tool, struct error *error);
 /* By name; text that is the document's. */
 int query_tools_choose(struct query *query, const char *name, struct error *error);
 /* What only holds once all fields are read. */
