@@ -30,9 +30,9 @@ static void serve_as(const char *names)
 
 START_TEST(every_name_is_served_and_the_first_is_told)
 {
-    static const char *const bodies[] = {"{\"prompt\":\"A\",\"max_tokens\":1}",
-                                         "{\"prompt\":\"A\",\"max_tokens\":1,\"model\":\"b\"}",
-                                         "{\"prompt\":\"A\",\"max_tokens\":1,\"model\":\"org/a\"}"};
+    static const char *const bodies[] = {
+        "{\"prompt\":\"A\",\"max_tokens\":1}", "{\"prompt\":\"A\",\"max_tokens\":1,\"model\":\"b\"}",
+        "{\"prompt\":\"A\",\"max_tokens\":1,\"model\":\"org/a\"}"};
     serve_as("org/a,b");
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         struct caller caller;

@@ -52,7 +52,8 @@ static void broken(struct exchange *exchange, const struct refusal *refusal)
 static void put_usage(struct json_writer *writer, const struct exchange *exchange)
 {
     json_open(writer, "usage", '{');
-    json_put_uint(writer, "input_tokens", exchange->prompt_tokens);
+    json_put_uint(writer, "input_tokens", exchange->prompt_tokens - exchange->cached_tokens);
+    json_put_uint(writer, "cache_read_input_tokens", exchange->cached_tokens);
     json_put_uint(writer, "output_tokens", exchange->completion_tokens);
     json_close(writer, '}');
 }

@@ -125,7 +125,7 @@ static void put_usage(struct json_writer *writer, const struct exchange *exchang
     json_open(writer, "usage", '{');
     json_put_uint(writer, "input_tokens", exchange->prompt_tokens);
     json_open(writer, "input_tokens_details", '{');
-    json_put_uint(writer, "cached_tokens", 0);
+    json_put_uint(writer, "cached_tokens", exchange->cached_tokens);
     json_close(writer, '}');
     json_put_uint(writer, "output_tokens", exchange->completion_tokens);
     json_open(writer, "output_tokens_details", '{');
