@@ -1,5 +1,5 @@
 """The programs that stand in front: how each is configured and started. `port` is where it takes requests, `affinity`
-whether it keeps conversations together by X-Session."""
+whether it keeps conversations together by X-Session, and hands on whose they are."""
 import os
 import re
 import shutil
@@ -40,7 +40,7 @@ class HAProxy(Router):
     that the daemons' logs tell requests apart."""
 
     # Weights are for daemons that are behind: here that would be this machine's other work.
-    options = ["--drain-grace", "2s", "--busy-status", "503", "--ttft-target", "60s"]
+    options = ["--drain-grace", "2s", "--busy-status", "503", "--ttft-target", "60s", "--block-tokens", "16"]
     affinity = users = True
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""A thousand GPUs on paper and in virtual time: thousand.py [--servers N] [--seconds S] [--loads 0.7,0.9] [--seed N]. Nothing is measured
+"""A thousand GPUs on paper and in virtual time: thousand.py [--servers N] [--seconds S] [--loads 0.9] [--seed N]. Nothing is measured
 here; what is assumed stands below, from tests/bench/RESULTS.md where it says so. Prints what deploy/scale/README.md has.
 
 A server computes one step for all its sequences at once: FIRST_MS + EACH_MS for each, up to SLOTS; who comes beyond waits. Prompts
@@ -165,8 +165,8 @@ POLICIES = {
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--servers", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=12)
-    parser.add_argument("--loads", default="0.7,0.9")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--loads", default="0.9")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print("| who knows what | load | wait for a slot, p99 | time per token, p50 / p99 | most on one |\n| --- | --- | --- | --- | --- |")
