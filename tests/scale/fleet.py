@@ -147,8 +147,9 @@ class Fleet:
     def __init__(self, build, scratch, extra=(), count=4, model="deploy/demo-model"):
         run("ip", "link", "set", "lo", "up")
         with open(f"{scratch}/keys", "w") as keys:
-            keys.write("proxy secret-of-the-proxy\n")
-        self.key = "secret-of-the-proxy"
+            keys.write("proxy secret-of-the-proxy\nclient secret-of-the-client\n")
+        self.key = "secret-of-the-proxy"  # it may say who asks
+        self.client_key = "secret-of-the-client"  # whose requests share a cache
         self.daemons = [Daemon(i, build, scratch, model, extra) for i in range(count)]
 
     def start(self):

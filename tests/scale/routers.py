@@ -13,6 +13,7 @@ class Router:
     chat = False  # chats are asked for, not completions
     affinity = False
     by_lot = False  # evenness is that of draws
+    spreads = True
     users = False  # X-Sluice-User reaches the daemons
     key = None  # of clients; None: the daemons'
     model = "demo-model"
@@ -89,6 +90,10 @@ class SGLang(Router):
     port = 8100
     policy = "round_robin"
 
+    @property
+    def key(self):
+        return self.fleet.client_key
+
     @staticmethod
     def missing(environment):
         return None
@@ -97,10 +102,18 @@ class SGLang(Router):
         workers = [f"http://{daemon.address}:8000" for daemon in self.fleet.daemons]
         self.spawn([sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1", "--port", str(self.port),
                     "--prometheus-host", "127.0.0.1", "--prometheus-port", "8101", "--worker-urls", *workers,
-                    "--policy", self.policy, "--api-key", self.fleet.key, "--health-check-endpoint", "/readyz",
+                    "--policy", self.policy, "--api-key", self.key, "--health-check-endpoint", "/readyz",
                     "--health-check-interval-secs", "1", "--health-check-timeout-secs", "1", "--health-failure-threshold", "2",
                     "--health-success-threshold", "1", "--retry-max-retries", "5", "--cb-failure-threshold", "2", "--cb-timeout-duration-secs", "2",
                     "--log-level", "warn"])
 
 
-ROUTERS = {"haproxy": HAProxy, "litellm": LiteLLM, "sglang": SGLang}
+class SGLangCache(SGLang):
+    """The same, going by the beginnings of prompts: what has the same goes to the same, evenly or not."""
+
+    options = [*SGLang.options, "--block-tokens", "16"]
+    policy = "cache_aware"
+    affinity, spreads = True, False
+
+
+ROUTERS = {"haproxy": HAProxy, "litellm": LiteLLM, "sglang": SGLang, "sglang-cache": SGLangCache}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Four daemons in network namespaces behind a router that people run: tests/scale/scale.sh ROUTER [BUILD] [--requests N]
-# [--sessions N] [--seed N]. ROUTER is haproxy, sglang, litellm or ray; what comes from the package index is installed in
+# [--sessions N] [--seed N]. ROUTER is haproxy, sglang, sglang-cache, litellm or ray; what comes from the package index is installed in
 # BUILD/scale/ROUTER, once. Exit 1 if a claim does not hold, and 77, SKIPPED with the reason, where the program or a namespace
 # cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-router=${1:?haproxy, sglang, litellm or ray}
+router=${1:?haproxy, sglang, sglang-cache, litellm or ray}
 build=.build/dev
 if [ $# -ge 2 ] && [[ $2 != --* ]]; then
     build=$2
@@ -24,15 +24,16 @@ if [ "$(id -u)" -eq 0 ]; then apart=(unshare -n); else apart=(unshare -rn); fi
 declare -A packages=([sglang]=sglang-router==0.3.2 [litellm]='litellm[proxy]' [ray]='ray[serve] httpx')
 environment=
 python=python3
-if [ -n "${packages[$router]:-}" ]; then
-    environment=$build/scale/$router
+program=${router%-cache}
+if [ -n "${packages[$program]:-}" ]; then
+    environment=$build/scale/$program
     python=$environment/bin/python
     if ! [ -e "$environment/installed" ]; then
         mkdir -p "$build/scale"
         rm -rf "$environment"
         python3 -m venv "$environment" > "$environment.log" 2>&1 || skip "no python3-venv here ($environment.log)"
-        timeout "${INSTALL_S:-600}" "$environment/bin/pip" install --quiet --disable-pip-version-check ${packages[$router]} \
-            >> "$environment.log" 2>&1 || skip "${packages[$router]} cannot be installed ($environment.log)"
+        timeout "${INSTALL_S:-600}" "$environment/bin/pip" install --quiet --disable-pip-version-check ${packages[$program]} \
+            >> "$environment.log" 2>&1 || skip "${packages[$program]} cannot be installed ($environment.log)"
         touch "$environment/installed"
     fi
 fi
