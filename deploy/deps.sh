@@ -28,6 +28,7 @@ further=(
     python3-venv      # the openai package against the daemon
     man-db            # the manual pages
     nginx haproxy openssl # TLS in front (tests/http/tls.sh)
+    iproute2          # four daemons behind HAProxy, in network namespaces (tests/scale/scale.sh)
     clang libclang-rt-dev # fuzzing (tests/fuzz/run.sh)
 )
 is_there() { # PACKAGE

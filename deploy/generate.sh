@@ -95,7 +95,7 @@ its own was answered, and is killed and started again when a step makes no progr
 .BI sluiced@ NAME
 with /etc/sluice/\fINAME\fR.conf and /run/sluice/\fINAME\fR.sock. HTTP is served on /run/sluice/http.sock, too, and to callers with a key of
 api\-key\-file on 127.0.0.1:8000 once sluiced\-tcp.socket is enabled and the service is started again, /metrics on 127.0.0.1:9464 with
-sluiced\-metrics.socket.
+sluiced\-metrics.socket, HAProxy's agent check on 127.0.0.1:9474 with sluiced\-agent.socket.
 .PP
 The service sees neither /home, /root nor the machine's /tmp, writes nothing outside its cache, and has no network of its own: models belong
 to /var/lib/sluice.
