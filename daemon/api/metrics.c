@@ -237,6 +237,38 @@ static void put_formats(struct out *out, const struct gpu_model *model)
                model->kv_token_bytes);
 }
 
+/* Programs' names are made of a-z, 0-9, _ and -. */
+static void put_programs(struct out *out, const struct server *server)
+{
+    const struct job_programs *programs = server->jobs.programs;
+    const struct {
+        const char *name, *help;
+        size_t offset;
+    } series[] = {
+        {"program_jobs_total", "Jobs accepted, by program",
+         offsetof(struct job_program, jobs_total)},
+        {"program_failed_total", "Jobs that ended with an error, by program",
+         offsetof(struct job_program, failed_total)},
+        {"program_bytes_in_total", "Bytes of inputs, by program",
+         offsetof(struct job_program, bytes_in_total)},
+        {"program_bytes_out_total", "Bytes of outputs of jobs that ended well, by program",
+         offsetof(struct job_program, bytes_out_total)},
+    };
+    if (!programs)
+        return;
+    for (size_t i = 0; i < COUNT(series); i++) {
+        put_type(out, series[i].name, "counter", series[i].help);
+        for (unsigned j = 0; j < programs->count; j++)
+            out_format(out, "sluice_%s{program=\"%s\"} %" PRIu64 "\n", series[i].name,
+                       programs->list[j].program.name,
+                       *(const uint64_t *)((const char *)&programs->list[j] + series[i].offset));
+    }
+    put_type(out, "program_off", "gauge", "1 while a program is off since it failed, by program");
+    for (unsigned j = 0; j < programs->count; j++)
+        out_format(out, "sluice_program_off{program=\"%s\"} %d\n", programs->list[j].program.name,
+                   programs->list[j].off);
+}
+
 static void put_rest(struct out *out, const struct server *server,
                      const struct stats_worker *workers, time_us now_us)
 {
@@ -258,6 +290,7 @@ static void put_rest(struct out *out, const struct server *server,
     put_formats(out, &server->model);
     put_replicas(out, server);
     put_users(out, server);
+    put_programs(out, server);
     put_number(out, "graph_steps_total", "counter", "Steps that ran as a captured graph",
                (double)counters.graph_steps);
     put_type(out, "build_info", "gauge", "Always 1; the version and the model are its labels");

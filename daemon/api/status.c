@@ -274,6 +274,27 @@ static void put_replica(struct replica *replica, struct json_writer *writer)
     json_close(writer, '}');
 }
 
+/* What the lanes of jobs have done, and what they hold. */
+static void put_lanes(const struct job_worker *worker, struct json_writer *writer)
+{
+    struct gpu_jobs_memory memory;
+    struct gpu_jobs_counters counters;
+    job_worker_figures(worker, &memory, &counters);
+    json_open(writer, "lanes", '{');
+    json_put_uint(writer, "chunks", counters.chunks);
+    json_put_uint(writer, "pieces", counters.pieces);
+    json_put_uint(writer, "bytes_in", counters.bytes_in);
+    json_put_uint(writer, "bytes_out", counters.bytes_out);
+    json_put_uint(writer, "overlapped", counters.overlapped);
+    json_put_uint(writer, "allocations", counters.allocations);
+    json_put_uint(writer, "synchronizes", counters.synchronizes);
+    json_put_uint(writer, "pageable_copies", counters.pageable_copies);
+    json_put_uint(writer, "memory_used", memory.used);
+    json_put_uint(writer, "memory_held", memory.held);
+    json_put_uint(writer, "pinned", memory.pinned);
+    json_close(writer, '}');
+}
+
 static void put_devices(const struct server *server, struct json_writer *writer)
 {
     struct gpu_memory memory;
@@ -285,6 +306,8 @@ static void put_devices(const struct server *server, struct json_writer *writer)
     for (uint32_t i = 0; i < server->replica_count; i++)
         put_replica(server->replicas[i], writer);
     json_close(writer, ']');
+    if (server->jobs.worker)
+        put_lanes(server->jobs.worker, writer);
 }
 
 /* Of those that run, too. */

@@ -286,6 +286,11 @@ static void check_figures(sluice_client *client, uint64_t jobs)
     ck_assert_uint_eq((uint64_t)figure(stats, "gauges", "tensor_bytes"), 0);
     ck_assert_uint_eq((uint64_t)figure(stats, "gauges", "result_bytes"), 0);
     ck_assert_uint_eq((uint64_t)figure(stats, "gauges", "requests"), 0);
+    ck_assert_uint_gt((uint64_t)figure(stats, "lanes", "overlapped"), 0);
+    ck_assert_uint_eq((uint64_t)figure(stats, "lanes", "memory_used"), 0);
+    ck_assert_uint_eq((uint64_t)(figure(stats, "lanes", "synchronizes") + figure(stats, "lanes", "allocations") +
+                                 figure(stats, "lanes", "pageable_copies")),
+                      0);
     json_free(stats);
 }
 

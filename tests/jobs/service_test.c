@@ -382,6 +382,10 @@ START_TEST(a_poisoned_program_stays_off_until_an_admin_enables_it)
     program_run(&program, "programs", NULL);
     ck_assert_msg(program.status == 0 && strstr(program.out_text, cases[_i].reason), "%s",
                   program.out_text);
+    program_run(&program, "stats", "--prometheus", NULL);
+    ck_assert_ptr_nonnull(strstr(program.out_text, "sluice_program_off{program=\"poison\"} 1\n"));
+    ck_assert_ptr_nonnull(
+        strstr(program.out_text, "sluice_program_jobs_total{program=\"affine\"} 1\n"));
     program_run(&program, "programs", "--enable", "nothing", NULL);
     ck_assert_int_eq(program.status, 1);
     program_run(&program, "programs", "--enable", "poison", NULL);
