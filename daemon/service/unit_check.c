@@ -148,6 +148,18 @@ static int check_addresses(const struct unit *unit, const char *option, const ch
     return rc;
 }
 
+static int check_programs(const struct unit *unit, const char *list, struct error *error)
+{
+    struct option_word word;
+    char path[PATH_MAX];
+    int rc = 0;
+    while (!rc && option_next(&list, &word)) {
+        snprintf(path, sizeof(path), "%.*s", (int)word.length, word.text);
+        rc = check_readable(unit, "program", path, error);
+    }
+    return rc;
+}
+
 int unit_check(const struct unit *unit, const struct options *options, struct error *error)
 {
     int rc = check_addresses(unit, "http", options->http, error);
@@ -167,7 +179,11 @@ int unit_check(const struct unit *unit, const struct options *options, struct er
         rc = check_readable(unit, "chat-template", options->chat_template, error);
     if (!rc && options->module_dir[0])
         rc = check_readable(unit, "module-dir", options->module_dir, error);
-    if (!rc && strncmp(options->model, "synthetic:", strlen("synthetic:")) != 0)
+    if (!rc)
+        rc = check_programs(unit, options->program, error);
+    if (!rc && options->state_dir[0])
+        rc = check_writable(unit, "state-dir", options->state_dir, error);
+    if (!rc && options->model[0] && strncmp(options->model, "synthetic:", strlen("synthetic:")) != 0)
         rc = check_model(unit, options->model, error);
     return rc;
 }

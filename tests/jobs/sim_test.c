@@ -376,12 +376,68 @@ START_TEST(jobs_of_clients_that_err_and_leave_end_once_each_with_the_right_bytes
 }
 END_TEST
 
+/* ---- turns -------------------------------------------------------------------------------------
+ */
+
+/* Of items so long, one behind the other. */
+static void ask_items(struct mind *mind, uint32_t count, uint32_t length)
+{
+    static _Alignas(8) unsigned char buffer[1u << 20];
+    for (uint32_t i = 0; i < count; i++) {
+        struct asked one = {.id = ++mind->next_id, .count = 1, .lengths = {length}};
+        client_put(&mind->client, buffer, encode(&one, 0, buffer, sizeof(buffer)), 0);
+    }
+}
+
+/* The replica of the test's own holds one at a time, and this ends it. */
+static void end_held(void)
+{
+    struct seq *seq = sim.world.replica.held[0];
+    seq->cancel_reason = FINISH_CANCELLED;
+    sim.world.replica.base.api->cancel(&sim.world.replica.base, seq);
+    world_turn(&sim.world);
+}
+
+START_TEST(users_take_turns_by_the_bytes_of_their_jobs)
+{
+    static const uint64_t expected[] = {1000, 1000, 1001, 1001, 1001, 1001, 1001, 1001, 1000};
+    const struct chunk_limits limits = {.bytes = 1 << 20, .all = UINT64_MAX};
+    struct error error;
+    memset(&sim, 0, sizeof(sim));
+    bench_setup(EMU_STEPPER, 1);
+    world_make(&sim.world);
+    ck_assert_msg(!module_load(AFFINE_CPU, "cpu", &sim.programs.list[0].program, &error), "%s",
+                  error.text);
+    sim.programs.count = 1;
+    server_serve_jobs(&sim.world.server, &sim.programs, &sim.world.replica.base, &limits, 0);
+    world_ready(&sim.world);
+    client_open(&sim.world, &sim.minds[0].client, 1000);
+    client_open(&sim.world, &sim.minds[1].client, 1001);
+    ask_items(&sim.minds[0], 3,
+              20000); /* each as much as ten of the others, who begin where this one is */
+    world_turn(&sim.world);
+    ask_items(&sim.minds[1], 6, 2000);
+    world_turn(&sim.world);
+    for (uint32_t i = 0; i < 9; i++) {
+        ck_assert_uint_eq(sim.world.replica.sent_total, i + 1);
+        ck_assert_uint_eq(sim.world.replica.first_user[i], expected[i]);
+        end_held();
+    }
+    for (int i = 0; i < 2; i++)
+        client_free(&sim.minds[i].client);
+    world_turn(&sim.world);
+    ck_assert_uint_eq(sim.world.server.load.tensors, 0);
+    world_free(&sim.world);
+}
+END_TEST
+
 Suite *sim_suite(void)
 {
     Suite *suite = suite_create("sim");
     TCase *tests = tcase_create("sim");
     tcase_set_timeout(tests, 280);
     tcase_add_test(tests, jobs_of_clients_that_err_and_leave_end_once_each_with_the_right_bytes);
+    tcase_add_test(tests, users_take_turns_by_the_bytes_of_their_jobs);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -121,6 +121,11 @@ static const struct {
      "profile-file: sluiced.service may not write to /var/lib/trace"},
     {"model = synthetic:null\nprofile-steps = 1\nprofile-file = /var/cache/sluice/trace\n", ""},
     {"model = synthetic:null\napi-key-file = /home/ann/keys\n", "api-key-file: "},
+    {"program = /usr/lib/sluice/programs/affine-cpu.so\n", ""},
+    {"program = /usr/lib/x.so, /home/ann/x.so\n", "program: /home/ann/x.so is in a home directory"},
+    {"program = x.so\n", "program: x.so is no whole path"},
+    {"program = /usr/lib/x.so\nstate-dir = /srv/state\n", "state-dir: sluiced.service may not write"},
+    {"program = /usr/lib/x.so\nstate-dir = /var/lib/sluice/state\n", ""},
     {"model = synthetic:null\nchat-template = /home/ann/t.jinja\n", "chat-template: "},
     {"model = synthetic:null\nsocket = /run/sluice/mine.sock\n", "socket: "},
 };
