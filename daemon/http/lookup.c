@@ -14,6 +14,8 @@ int lookup_model(const struct exchange *exchange, const char *name, struct error
     const struct server *server = exchange->http->server;
     if (model_names_has(&server->names, name))
         return 0;
+    if (!server_has_model(server))
+        return error_set(error, ERR_NOT_FOUND, "this daemon serves programs and no model");
     return error_set(error, ERR_NOT_FOUND, "there is no model %.64s here, but %s", name,
                      server->model.id);
 }

@@ -220,7 +220,9 @@ int request_builder_prompt(struct request_builder *builder, struct message_promp
     const struct gpu_bias *bias = NULL;
     uint32_t bias_count = 0, first = request->seq_count;
     const char *field;
-    int rc = request->constraint ? request_builder_unconstrained(prompt, &field, error) : 0;
+    int rc = request_builder_model(server, error);
+    if (!rc && request->constraint)
+        rc = request_builder_unconstrained(prompt, &field, error);
     if (!rc)
         rc = admission_prompt(&server->limits, request->params.job, token_count,
                               server->model.max_tokens, &prompt->sampling, error);

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "protocol/message_job.h"
@@ -31,25 +32,34 @@ static void setup(void)
 
 static void teardown(void)
 {
+    char http[96];
+    snprintf(http, sizeof(http), "%s/http", spawn.directory);
+    unlink(http);
+    snprintf(http, sizeof(http), "%s/http.lock", spawn.directory);
+    unlink(http);
     unlink(record);
     spawn_free(&spawn);
 }
 
 static void start(void)
 {
-    static const char *const arguments[] = {"--program",
-                                            POISON_CPU,
-                                            "--program",
-                                            AFFINE_CPU,
-                                            "--device",
-                                            "cpu",
-                                            "--job-timeout",
-                                            "500ms",
-                                            "--tensors-max",
-                                            "64MiB",
-                                            "--cpu-threads",
-                                            "2",
-                                            NULL};
+    char http[96];
+    const char *const arguments[] = {"--program",
+                                     POISON_CPU,
+                                     "--program",
+                                     AFFINE_CPU,
+                                     "--device",
+                                     "cpu",
+                                     "--job-timeout",
+                                     "500ms",
+                                     "--tensors-max",
+                                     "64MiB",
+                                     "--cpu-threads",
+                                     "2",
+                                     "--http",
+                                     http,
+                                     NULL};
+    snprintf(http, sizeof(http), "unix:%s/http", spawn.directory);
     spawn_start(&spawn, arguments, environment);
     spawn_await_ready(&spawn);
 }
@@ -428,6 +438,27 @@ START_TEST(check_says_what_can_be_loaded)
 }
 END_TEST
 
+/* Of /v1/embeddings; tokens that no device takes would wait for ever. */
+static void check_http(const char *body, const char *says)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char text[4096];
+    size_t got = 0;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/http", spawn.directory);
+    ck_assert_int_eq(connect(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    int length = snprintf(text, sizeof(text),
+                          "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                          "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                          strlen(body), body);
+    ck_assert_int_eq(write(fd, text, (size_t)length), length);
+    for (ssize_t more; (more = read(fd, text + got, sizeof(text) - 1 - got)) > 0;)
+        got += (size_t)more;
+    text[got] = '\0';
+    close(fd);
+    ck_assert_msg(strstr(text, says), "%s", text);
+}
+
 /* What it has not, it refuses by name. */
 START_TEST(a_daemon_of_programs_alone_refuses_tokens_and_one_of_a_model_alone_jobs)
 {
@@ -441,6 +472,8 @@ START_TEST(a_daemon_of_programs_alone_refuses_tokens_and_one_of_a_model_alone_jo
     wire_generate(&wire, 3, 1, 4);
     ck_assert_int_eq(next_error(&wire, &error), ERR_UNSUPPORTED);
     wire_close(&wire);
+    check_http("{\"input\":[[1,2]]}", "this daemon serves programs and no model");
+    check_http("{\"input\":[[1,2]],\"model\":\"x\"}", "this daemon serves programs and no model");
     program_run(&program, "generate", "text", NULL);
     ck_assert_int_eq(program.status, 1);
     stop();
