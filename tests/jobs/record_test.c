@@ -104,7 +104,12 @@ static void crash(int how)
     atomic_store(&programs[0].under_way, 1);
     signal(SIGSEGV, SIG_DFL); /* also under a sanitizer, which would have its own say */
     signal(SIGABRT, SIG_DFL);
+    signal(SIGBUS, SIG_DFL);
     record_on_crash(programs, &count);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    if (how == 0)
+        raise(SIGSEGV);
+#endif
     if (how == 0)
         *nowhere = 1;
     else if (how == 1)
