@@ -7,6 +7,7 @@
 #include "client/command/bench.h"
 #include "client/command/chat.h"
 #include "client/command/control.h"
+#include "client/command/timeline.h"
 #include "client/command/tokenize.h"
 #include "client/command/top.h"
 #include "client/job/job.h"
@@ -47,6 +48,7 @@ static const struct option_group job_groups[] = {
     {settings_job}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group programs_groups[] = {
     {settings_programs}, {settings_json}, {settings_connection}, {0}};
+static const struct option_group timeline_groups[] = {{settings_timeline}, {0}};
 static const struct option_group json_groups[] = {{settings_json}, {settings_connection}, {0}};
 static const struct option_group bare_groups[] = {{settings_connection}, {0}};
 
@@ -97,6 +99,10 @@ const struct command commands[] = {
      "One that failed the device, or was on it for too long, is off, with the reason, until an admin\n"
      "enables it.",
      programs_groups, control_programs},
+    {"timeline", "--simulate BATCHES [options]", "batches over a lane's stages, by the model",
+     "Draws which batch is copied in, computed and copied out in each unit of time, and says how long all\n"
+     "take one after the other and at once: (batches + stages - 1) units where stages are alike.",
+     timeline_groups, timeline_command},
     {"stats", "[options]", "what the daemon does and how fast",
      "Counters, gauges and latencies since the daemon's start.", stats_groups, control_stats},
     {"top", "[options]", "watch the daemon at work",

@@ -150,6 +150,13 @@ const struct option settings_programs[] = {
      "as an admin: a program that is off since it failed takes jobs again"},
     {0}};
 
+const struct option settings_timeline[] = {
+    {"simulate", "BATCHES", OPTION_INT, AT(simulate), 1, 1000000, false,
+     "so many batches by the model: copies in, kernels and copies out of different ones at once"},
+    {"times", "T,T,T", OPTION_TEXT, AT(times), 0, 0, false,
+     "what a batch's copy in, kernels and copy out take, in any unit (1,1,1)"},
+    {0}};
+
 void settings_init(struct settings *settings)
 {
     *settings = (struct settings){

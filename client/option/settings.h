@@ -42,6 +42,8 @@ struct settings {
     int json_object;
     struct option_list inputs, outputs, parameters; /* job */
     const char *enable;                             /* programs */
+    int simulate;                                   /* timeline */
+    const char *times;
     struct bench_options bench;
 };
 
@@ -59,6 +61,7 @@ extern const struct option settings_chat[];
 extern const struct option settings_embed[];
 extern const struct option settings_job[];
 extern const struct option settings_programs[];
+extern const struct option settings_timeline[];
 
 void settings_init(struct settings *settings);
 

@@ -587,6 +587,34 @@ START_TEST(every_command_has_help)
 }
 END_TEST
 
+/* Four batches of three stages: 12 units one after the other, 6 at once. */
+START_TEST(the_model_of_a_pipeline_is_drawn)
+{
+    program_run(&program, "timeline", "--simulate", "4", NULL);
+    ck_assert_int_eq(program.status, 0);
+    ck_assert_str_eq(program.out_text, "t = 0: [H2D0]\n"
+                                       "t = 1: [K0][H2D1]\n"
+                                       "t = 2: [D2H0][K1][H2D2]\n"
+                                       "t = 3: [D2H1][K2][H2D3]\n"
+                                       "t = 4: [D2H2][K3]\n"
+                                       "t = 5: [D2H3]\n"
+                                       "4 batches of 3 stages: sequential 12, pipelined 6, 2.00 x\n");
+    /* The slowest stage says how long many take: 1 + 3 * 4 + 2 where the kernels take 4. */
+    program_run(&program, "timeline", "--simulate", "3", "--times", "1,4,2", NULL);
+    ck_assert_str_eq(program.out_text, "3 batches of 3 stages: sequential 21, pipelined 15, 1.40 x\n");
+    program_run(&program, "timeline", "--simulate", "1000000", "--times=1,1,1", NULL);
+    ck_assert_str_eq(program.out_text,
+                     "1000000 batches of 3 stages: sequential 3e+06, pipelined 1e+06, 3.00 x\n");
+    static const char *const wrong[] = {"1,1", "1,1,1,1", "0,1,1", "a,b,c", "1,nan,1", "-1,1,1", ""};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        program_run(&program, "timeline", "--simulate", "3", "--times", wrong[i], NULL);
+        ck_assert_int_eq(program.status, 2);
+    }
+    program_run(&program, "timeline", NULL);
+    ck_assert_int_eq(program.status, 2);
+}
+END_TEST
+
 START_TEST(the_version_is_printed)
 {
     program_run(&program, "--version", NULL);
@@ -626,6 +654,7 @@ Suite *command_suite(void)
     tcase_add_test(tcase, a_request_is_cancelled_by_its_number);
     tcase_add_test(tcase, draining_and_resuming);
     tcase_add_loop_test(tcase, every_command_has_help, 0, 9);
+    tcase_add_test(tcase, the_model_of_a_pipeline_is_drawn);
     tcase_add_test(tcase, the_version_is_printed);
     suite_add_tcase(suite, tcase);
     return suite;

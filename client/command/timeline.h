@@ -1,0 +1,7 @@
+/* sluice timeline: batches over the stages of a lane. */
+#pragma once
+
+#include "client/command/command.h"
+
+enum status timeline_command(const struct command *command, const struct settings *settings,
+                             int argc, char **argv);
