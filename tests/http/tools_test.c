@@ -352,10 +352,10 @@ static int may_be(const struct query *query, const char *text)
     struct constraint_place place;
     struct error error;
     bool hit;
-    ck_assert_int_eq(constraint_cache_make(&cache, &error), 0);
+    ck_assert_int_eq(constraint_cache_make(64u << 20, &cache, &error), 0);
     const struct gpu_model *model = &site.world.server.model;
     ck_assert_msg(constraint_cache_get(cache, site.model_text.tokenizer, model, &query->constraint,
-                                       &held, &hit, &error) == 0,
+                                       0, &held, &hit, &error) == 0,
                   "%s: %s", query->constraint.text, error.text);
     constraint_start(held->constraint, &place);
     int rc = constraint_read(held->constraint, &place, text, strlen(text), &error);
@@ -409,10 +409,10 @@ START_TEST(a_special_mark_is_the_only_token_that_begins_a_call)
     ck_assert_int_eq(
         query_read(&query, QUERY_CHAT, body, sizeof(body) - 1, &limits, &defaults, &error), 0);
     ck_assert_int_eq(query_render(&query, &site.model_text, NULL, &error), 0);
-    ck_assert_int_eq(constraint_cache_make(&cache, &error), 0);
+    ck_assert_int_eq(constraint_cache_make(64u << 20, &cache, &error), 0);
     ck_assert_int_eq(constraint_cache_get(cache, site.model_text.tokenizer,
-                                          &site.world.server.model, &query.constraint, &held, &hit,
-                                          &error),
+                                          &site.world.server.model, &query.constraint, 0, &held,
+                                          &hit, &error),
                      0);
     ck_assert_uint_le(held->words, 32);
     constraint_start(held->constraint, &place);
