@@ -58,7 +58,7 @@ for line in "${lines[@]}"; do
     *) expect "$line" '*"text":"802"*' bash -c "$line" ;;
     esac
 done
-expect 'examples of the READMEs' 5 echo "${#lines[@]}"
+expect 'examples of the READMEs' 6 echo "${#lines[@]}"
 
 expect completion '*"text":"802"*' \
     ask http://localhost/v1/completions "${json[@]}" -d '{"prompt": "417+385=", "max_tokens": 16}'

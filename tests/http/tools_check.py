@@ -77,7 +77,9 @@ def one(seed):
         body["max_tokens"] = 30
     told = whole(body)
     assert told == streamed(body), (body, told)
-    _, content, calls, finish = told
+    reasoning, content, calls, finish = told
+    # Ten tokens of at most four bytes, or of one that is no character; the mark that closes it is not told.
+    assert "thinking_token_budget" not in body or len(reasoning) <= 40, told
     cut = finish == "length"
     assert finish == ("length" if cut else "tool_calls" if calls else "stop"), told
     assert cut or not forced or calls and not content, told
