@@ -99,7 +99,7 @@ static void build_cache(struct world &w, random_state &random)
     group.blocks_max = blocks_max;
     group.slab_blocks = slab_blocks;
     group.window = w.window;
-    w.args.kv = {w.layer * 2 * part, w.layer * 2 * part + part, 0, format_plain(w.dtype), 0, 0};
+    w.args.kv = {w.layer * 2 * part, w.layer * 2 * part + part, 0, format_plain(w.dtype)};
 }
 
 static void build_batch(struct world &w, uint32_t spare)

@@ -66,9 +66,11 @@ static void draw(const struct questions *questions, struct question *question, u
             question->text[i] = (char)question->prompt[i];
     }
     begin_alike(questions, question, random);
+    uint32_t letters = 0;
     if (questions->null && chance_one_in(random, 5))
-        for (uint32_t i = chance_between(random, 1, QUESTION_CHOICE_MAX); i-- > 0;)
-            question->choice[i] = (char)chance_between(random, 'a', 'z');
+        letters = chance_between(random, 1, QUESTION_CHOICE_MAX);
+    for (uint32_t i = 0; i < letters; i++)
+        question->choice[i] = (char)chance_between(random, 'a', 'z');
     question->ignore_eos = chance_one_in(random, 4);
     question->seed = chance_below(random, 1u << 30);
     if (chance_one_in(random, 2))
