@@ -9,7 +9,7 @@ preset=deb
 ! command -v nvcc > /dev/null || preset=deb-cuda
 preset=${1:-$preset}
 cmake --preset "$preset" -G Ninja > /dev/null
-targets=(sluiced sluice sluice_cpu libsluice sluice_pages)
+targets=(sluiced sluice sluice_cpu sluice_programs libsluice sluice_pages)
 if [ "$preset" = deb-cuda ]; then
     targets+=(sluice_cuda)
 fi

@@ -138,8 +138,8 @@ const struct option settings_job[] = {
      "where an output goes, likewise; - is standard output"},
     {"parameter", "NAME=VALUE", OPTION_LIST, AT(parameters), 0, 0, false,
      "of the program, for all items: a number, true or false"},
-    TEXT_FILE("many items: one JSON object per line, {\"inputs\":{NAME:FILE},\"outputs\":{NAME:FILE},"
-              "\"parameters\":{NAME:VALUE}}; - is standard input"),
+    TEXT_FILE("many items: one JSON object per line, {\"inputs\": {NAME: FILE}, \"outputs\": {NAME: "
+              "FILE}, \"parameters\": {NAME: VALUE}}; - is standard input"),
     {"priority", "P", OPTION_WHOLE, AT(work.priority), -8, 7, false, "-8 to 7, higher goes first (0)"},
     {"deadline-ms", "N", OPTION_WHOLE, AT(work.deadline_ms), 0, 1099511627776.0, false,
      "give up after N milliseconds (0: never)"},
