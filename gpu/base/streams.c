@@ -204,6 +204,6 @@ int streams_synchronize(struct streams *lane, struct error *error)
     cudaStream_t streams[] = {lane->copy_in,  lane->bulk_in,  lane->compute,
                               lane->bulk_out, lane->copy_out, lane->notify};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
-        CUDA_TRY(cudaStreamSynchronize(streams[i]), error);
+        CUDA_TRY(cudaStreamSynchronize(streams[i]), error); /* never beside a step, as said */
     return 0;
 }

@@ -85,6 +85,8 @@ static void close_slot(struct lane_slot *slot)
     close_event(&slot->outputs_on_host);
     for (uint32_t i = 0; i < SLUICE_STREAMS_MAX; i++)
         close_event(&slot->through[i]);
+    /* May wait for the whole device: at the end alone, when no job is left (jobs_stop()), or where a
+     * lane could not be opened. */
     if (slot->staging_in)
         (void)cudaFreeHost(slot->staging_in);
     if (slot->staging_out)
@@ -111,6 +113,8 @@ void lane_close(struct lane *lane)
 
 int lane_synchronize(struct lane *lane, struct error *error)
 {
+    /* Waits: at the end alone (jobs_stop()), one stream after the other in the order in which a job
+     * passes them; counted where a job is under way. */
     for (uint32_t i = 0; i < lane->ring; i++)
         add(&lane->numbers->synchronizes,
             atomic_load_explicit(&lane->slots[i].state, memory_order_relaxed) == SLOT_UNDER_WAY);

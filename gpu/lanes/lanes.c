@@ -153,6 +153,7 @@ static enum gpu_progress jobs_query(struct gpu_jobs *jobs, struct error *error)
 static int jobs_trim(struct gpu_jobs *jobs, struct error *error)
 {
     assert(jobs->under_way == 0);
+    /* Waits for frees alone: no job is under way, and each frees its memory on this stream. */
     for (uint32_t i = 0; i < jobs->options.lanes; i++)
         CUDA_TRY(cudaStreamSynchronize(jobs->lanes[i].in), error);
     CUDA_TRY(cudaMemPoolTrimTo(jobs->pool, 0), error);

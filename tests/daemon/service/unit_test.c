@@ -113,7 +113,7 @@ static const struct {
     {"model = synthetic:null\nagent-check = [::1]:9474\n", "systemctl enable sluiced-agent.socket"},
     {"model = /home/ann/m\n", "model: /home/ann/m is in a home directory, which sluiced.service "
                               "does not see (ProtectHome=)"},
-    {"model = /root/m\n", "ProtectHome="},
+    {"model = /root\n", "ProtectHome="},
     {"model = /rooted/m\n", ""},
     {"model = /tmp/m\n", "directory for temporary files"},
     {"model = m\n", "model: m is no whole path"},
