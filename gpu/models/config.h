@@ -17,7 +17,7 @@
 
 #include "gpu/checkpoint/model_dtype.h"
 #include "gpu/graph/op_list.h"
-#include "gpu/models/quantization.h"
+#include "gpu/models/quantization/quantization.h"
 #include "gpu/models/rope_config.h"
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"

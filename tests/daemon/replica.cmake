@@ -1,17 +1,59 @@
 sluice_test(replica PARTS 4
-    SOURCES replica_main.c sched/cost_test.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c sched/kv_test.c request/replica_select_test.c worker/mailbox_test.c rig/fake_mask.c
-        sched/limit_test.c sched/sched_random_test.c sched/sched_rig.c sched/sched_cache_test.c sched/sched_share_test.c sched/sched_test.c service/stats_test.c worker/worker_test.c
+    SOURCES
+        replica_main.c
+        request/replica_select_test.c
+        rig/fake_device.c
+        rig/fake_mask.c
+        rig/fake_plan.c
+        rig/fake_rule.c
+        rig/fake_run.c
+        rig/fake_seq.c
+        sched/cost_test.c
+        sched/kv_test.c
+        sched/limit_test.c
+        sched/sched_cache_test.c
+        sched/sched_random_test.c
+        sched/sched_rig.c
+        sched/sched_share_test.c
+        sched/sched_test.c
+        service/stats_test.c
+        worker/mailbox_test.c
+        worker/worker_test.c
     LIBS sluice_daemon)
 
 sluice_test(steady
-    SOURCES worker/steady_main.c worker/steady_test.c rig/fake_device.c rig/fake_mask.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c
+    SOURCES
+        rig/fake_device.c
+        rig/fake_mask.c
+        rig/fake_plan.c
+        rig/fake_rule.c
+        rig/fake_run.c
+        rig/fake_seq.c
+        worker/steady_main.c
+        worker/steady_test.c
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_count_heap(test_steady)
 sluice_test(one_prompt
-    SOURCES worker/one_prompt_test.c worker/cache_bits_test.c rig/worker_rig.c rig/fake_device.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c rig/fake_mask.c
+    SOURCES
+        rig/fake_device.c
+        rig/fake_mask.c
+        rig/fake_plan.c
+        rig/fake_rule.c
+        rig/fake_run.c
+        rig/fake_seq.c
+        rig/worker_rig.c
+        worker/cache_bits_test.c
+        worker/one_prompt_test.c
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_test(constrained
-    SOURCES worker/constrained_test.c rig/fake_device.c rig/fake_mask.c rig/fake_plan.c rig/fake_rule.c rig/fake_run.c rig/fake_seq.c
+    SOURCES
+        rig/fake_device.c
+        rig/fake_mask.c
+        rig/fake_plan.c
+        rig/fake_rule.c
+        rig/fake_run.c
+        rig/fake_seq.c
+        worker/constrained_test.c
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_test(group
     SOURCES worker/rank_group_main.c worker/rank_group_test.c

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "gpu/models/model.h"
-#include "gpu/models/name_pattern.h"
+#include "gpu/models/quantization/name_pattern.h"
 #include "tests/model/config_text.h"
 #include "tests/model/model_suites.h"
 #include "tests/model/scratch.h"

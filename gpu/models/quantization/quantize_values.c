@@ -7,7 +7,7 @@
 
 #include "gpu/checkpoint/column_groups.h"
 #include "gpu/checkpoint/number.h"
-#include "gpu/models/quantization.h"
+#include "gpu/models/quantization/quantization.h"
 
 #define SYNTHETIC_INPUT (16.0f / 448) /* what comes out of a norm of random numbers is below 16 */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "gpu/models/quantization_keys.h"
+#include "gpu/models/quantization/quantization_keys.h"
 
 static int bits_read(const struct fields *fields, const char *key, struct list_scheme *scheme)
 {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gpu/models/quantization.h"
+#include "gpu/models/quantization/quantization.h"
 
 #define ENDING ".weight"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "gpu/models/quantization_keys.h"
+#include "gpu/models/quantization/quantization_keys.h"
 
 #define BLOCK QUANTIZATION_BLOCK
 #define GREATEST 448.0f

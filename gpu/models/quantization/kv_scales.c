@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gpu/models/quantization.h"
+#include "gpu/models/quantization/quantization.h"
 
 /* The tensor of which the rows gave a value. */
 static const char *tensor_of(const struct op_list *list, uint32_t op, value_id value)

@@ -2,7 +2,7 @@
  * refused by name. ERR_BAD_MODEL with field and value. Any thread. */
 #pragma once
 
-#include "gpu/models/quantization.h"
+#include "gpu/models/quantization/quantization.h"
 
 #define QUANTIZATION_BLOCK 128 /* rows and columns of a block, columns of a group of inputs */
 #define QUANTIZATION_KEY "quantization_config"

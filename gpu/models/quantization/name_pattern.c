@@ -1,4 +1,4 @@
-#include "gpu/models/name_pattern.h"
+#include "gpu/models/quantization/name_pattern.h"
 
 #include <ctype.h>
 #include <stdbool.h>

@@ -1,10 +1,10 @@
-#include "gpu/models/quantization.h"
+#include "gpu/models/quantization/quantization.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "gpu/models/name_pattern.h"
-#include "gpu/models/quantization_keys.h"
+#include "gpu/models/quantization/name_pattern.h"
+#include "gpu/models/quantization/quantization_keys.h"
 
 #define BLOCK QUANTIZATION_BLOCK
 #define PATH_MAX_SHOWN 160
