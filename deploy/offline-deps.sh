@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(libuv1 libcjson1 libpcre2-8-0 libutf8proc2 libutf8proc3 libsubunit0)
+packages=(libuv1 libcjson1 zlib1g libpcre2-8-0 libutf8proc2 libutf8proc3 libsubunit0)
 mkdir -p .offline/packages .offline/lib
 for package in "${packages[@]}"; do
     # Names differ between releases: what this one does not have, it does not need.

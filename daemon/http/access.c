@@ -113,7 +113,7 @@ size_t access_fields(const struct exchange *exchange, char *text, size_t size)
     used = put(text, size, used, "Access-Control-Allow-Origin", cors->origin);
     if (!cors->preflight)
         return put(text, size, used, "Access-Control-Expose-Headers",
-                   "x-request-id, Retry-After, retry-after-ms");
+                   "x-request-id, Retry-After, retry-after-ms, Inference-Header-Content-Length");
     used = put(text, size, used, "Access-Control-Allow-Methods", "GET, POST");
     used = put(text, size, used, "Access-Control-Max-Age", "600");
     if (cors->headers[0])

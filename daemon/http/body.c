@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/http/exchange.h"
+#include "daemon/http/tensors.h"
 #include "daemon/request/request_builder.h"
 #include "daemon/request/server.h"
 
@@ -50,7 +51,8 @@ void exchange_body(struct exchange *exchange, const char *bytes, size_t length)
     exchange->http->server->counts.bytes_in_total += length;
     if (exchange_ready(exchange) || exchange->body_over)
         return;
-    hint_read(&exchange->body_deadline, bytes, length);
+    if (!exchange->route->tensors)
+        hint_read(&exchange->body_deadline, bytes, length);
     if (exchange->body.length + length > max) {
         exchange->body_over = true;
         error_limit(&error, ERR_TOO_LARGE, max, exchange->body.length + length,
@@ -78,6 +80,10 @@ static void read_query(struct body_reading *reading)
     struct exchange *exchange = container_of(reading, struct exchange, reading);
     const struct buffer *body = &exchange->body;
     struct query *query = &exchange->query;
+    if (exchange->route->tensors) {
+        reading->failed = tensors_read(exchange, reading->bytes_max, &reading->error) != 0;
+        return;
+    }
     int rc = query_read(query, exchange->route->kind, body->length > 0 ? body->data : "",
                         body->length, &reading->limits, &reading->defaults, &reading->error);
     if (!rc && query->chat.messages && model_text_chats(reading->model_text, NULL) == 0)
@@ -186,10 +192,12 @@ void exchange_begin(struct exchange *exchange, time_us now_us)
     }
     *reading = (struct body_reading){.limits = request_builder_limits(server),
                                      .defaults = request_builder_defaults(server),
-                                     .model_text = server->model_text};
+                                     .model_text = server->model_text,
+                                     .bytes_max = server->options->frame_max};
     enum query_kind kind = exchange->route->kind;
     bool chat = query_talks(kind) || kind == QUERY_TOKENIZE;
-    if (!server->background || (!chat && exchange->body.length <= INLINE_MAX)) {
+    bool small = exchange->body.length <= INLINE_MAX && exchange->coding == CODING_NONE;
+    if (!server->background || (!chat && small)) {
         read_query(reading);
         begin(exchange, now_us);
     } else if (leave(exchange, now_us, &error)) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/http/tensors.h"
 #include "daemon/request/request_builder.h"
 #include "daemon/request/request_table.h"
 #include "daemon/request/server.h"
@@ -44,7 +45,10 @@ bool http_turn(struct http *http, time_us now_us)
         list_append(&round, link);
     for (; (link = list_take(&round)); any = true) {
         struct exchange *exchange = container_of(link, struct exchange, dirty_link);
-        generate_news(exchange, now_us);
+        if (exchange->route && exchange->route->api && exchange->route->api->news)
+            exchange->route->api->news(exchange, now_us);
+        else
+            generate_news(exchange, now_us);
         http->wake(http, exchange);
     }
     return any;
@@ -94,6 +98,7 @@ static void bury(struct exchange *exchange)
 {
     struct http *http = exchange->http;
     body_drop(exchange);
+    tensors_free(exchange->tensors);
     encoder_free(&exchange->encoding);
     query_free(&exchange->query);
     for (uint32_t i = 0; exchange->choices && i < exchange->choice_count; i++) {
@@ -216,11 +221,13 @@ static unsigned status_of(const struct exchange *exchange, int code)
     case ERR_LOADING:
     case ERR_DEVICE:
     case ERR_DEVICE_MEMORY:
+    case ERR_PROGRAM_OFF:
         return 503;
     case ERR_INTERNAL:
     case ERR_NO_MEMORY:
     case ERR_IO:
     case ERR_NOT_FINITE:
+    case ERR_PROGRAM:
         return 500;
     default:
         return 400;

@@ -23,6 +23,7 @@
 #include "daemon/api/out.h"
 #include "daemon/base/web_access.h"
 #include "daemon/http/http.h"
+#include "daemon/http/inflate.h"
 #include "daemon/http/query/query.h"
 #include "daemon/request/encoder.h"
 #include "daemon/request/request.h"
@@ -52,6 +53,8 @@ struct exchange_head {
     const char *user;    /* x-sluice-user */
     const char *origin;  /* of a web page, and what it asks for beforehand */
     const char *cors_method, *cors_headers;
+    const char *content_encoding;
+    const char *json_length; /* Inference-Header-Content-Length: of JSON before bytes */
     uint64_t content_length; /* 0 also where it is not said */
 };
 
@@ -63,6 +66,7 @@ struct exchange_cors {
 };
 
 struct route;
+struct exchange_tensors;
 
 /* How an answer ended. */
 enum answer_end { ANSWER_END_STOP, ANSWER_END_CALLS, ANSWER_END_LENGTH, ANSWER_END_OTHER };
@@ -93,6 +97,7 @@ struct body_reading {
     struct message_limits limits; /* as they were when it began */
     struct sampling defaults;
     const struct model_text *model_text;
+    size_t bytes_max; /* of a body that came compressed */
     bool failed;
     struct error error;
 };
@@ -119,6 +124,9 @@ struct exchange {
     struct body_deadline body_deadline;
     struct body_reading reading;
 
+    enum coding coding;               /* of the body; */
+    size_t body_json;                 /* its bytes of JSON, SIZE_MAX: all */
+    struct exchange_tensors *tensors; /* owned; of a body that carries tensors (tensors.h) */
     struct query query;
     struct encoder encoding;
     bool encoding_on; /* another thread has it or will, or it is being begun */
@@ -138,6 +146,7 @@ struct exchange {
     unsigned status;            /* 0: not known yet */
     const char *content_type;   /* NULL: there is no body */
     const char *allow;          /* of a 405 */
+    size_t json_bytes;          /* of an answer with bytes behind its JSON: how much is JSON */
     struct exchange_cors *cors; /* owned; NULL: of no page, or of none that may */
     uint32_t retry_after_ms;    /* 0: no such header */
     bool streaming;             /* sent as it comes */
@@ -179,20 +188,26 @@ struct refusal {
 
 /* How an API writes its answers (daemon/http/api/). */
 struct api {
-    bool items; /* answers are lists of parts */
+    bool items;         /* answers are lists of parts */
     out_writer refusal; /* of struct refusal */
     out_writer whole;   /* of struct exchange: all sequences have ended */
     /* The next piece of a stream, the stream's end, and what it breaks off with. */
     void (*piece)(struct exchange *exchange, const struct piece *piece);
     void (*end)(struct exchange *exchange);
     void (*broken)(struct exchange *exchange, const struct refusal *refusal);
+    /* Instead of all these: news of its sequences, and turns that it asked for by exchange_touch().
+     */
+    void (*news)(struct exchange *exchange, time_us now_us);
 };
 
 /* What a path leads to. */
 struct route {
     const char *method, *path;
-    bool prefix;  /* what follows the path is the object's name */
+    bool prefix; /* what follows the path is the object's name */
+    /* Of a prefix, not NULL: the name has no "/", maybe "/versions/V" behind it, and then this. */
+    const char *tail;
     bool body;    /* JSON is expected */
+    bool tensors; /* and tensors in it, or behind it */
     bool open;    /* needs no key */
     bool metrics; /* where metrics listeners are apart, on those alone */
     enum query_kind kind;
@@ -231,6 +246,10 @@ void hint_read(struct body_deadline *deadline, const char *bytes, size_t length)
 void generate_begin(struct exchange *exchange, time_us now_us);
 /* Formats news while there is room. */
 void generate_news(struct exchange *exchange, time_us now_us);
+/* All sequences have ended: why there is no answer, if one of them failed. */
+int generate_lost(const struct exchange *exchange, struct error *error);
+/* Its results are told. */
+void generate_release(struct exchange *exchange);
 /* daemon/http/echo.c. The prompt's text, at the end of `text`; or before the sequence's own. */
 void echo_text(struct exchange *exchange, const struct seq *seq, struct buffer *text);
 void echo_before(struct exchange *exchange, struct seq *seq);

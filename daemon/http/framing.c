@@ -159,6 +159,7 @@ struct fields {
     const char *host, *content_type, *authorization, *request_id, *api_key;
     const char *user, *origin, *cors_method, *cors_headers;
     const char *content_length, *transfer_encoding, *expect;
+    const char *content_encoding, *json_length;
 };
 
 static const char **field_of(struct fields *fields, const char *name)
@@ -178,6 +179,8 @@ static const char **field_of(struct fields *fields, const char *name)
         {"content-length", &fields->content_length},
         {"transfer-encoding", &fields->transfer_encoding},
         {"expect", &fields->expect},
+        {"content-encoding", &fields->content_encoding},
+        {"inference-header-content-length", &fields->json_length},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcasecmp(name, known[i].name) == 0)
@@ -286,6 +289,8 @@ static enum framing_status conclude(const struct fields *fields, struct framing_
     head->origin = fields->origin;
     head->cors_method = fields->cors_method;
     head->cors_headers = fields->cors_headers;
+    head->content_encoding = fields->content_encoding;
+    head->json_length = fields->json_length;
     if (!fields->host && !head->http10)
         return refuse(refusal, 400, "the header Host is missing");
     if (fields->host && !host_is_one(fields->host))

@@ -31,6 +31,7 @@ struct framing_head {
     /* NULL: not given. */
     const char *host, *content_type, *authorization, *request_id, *api_key;
     const char *user, *origin, *cors_method, *cors_headers;
+    const char *content_encoding, *json_length; /* Inference-Header-Content-Length */
     bool http10;
     bool close;      /* the client wants no further answer on this connection */
     bool expects;    /* 100 before it sends the body */

@@ -163,7 +163,7 @@ void generate_begin(struct exchange *exchange, time_us now_us)
 /* ---- whole answers -----------------------------------------------------------------------------
  */
 
-static void release_all(struct exchange *exchange)
+void generate_release(struct exchange *exchange)
 {
     struct request *request = exchange->request;
     uint32_t count = request->seq_count;
@@ -237,7 +237,7 @@ static void go_on(struct exchange *exchange, time_us now_us)
     int rc = only && !query_scores(&exchange->query) ? 0 : echo_keep_scores(exchange, &error);
     if (!rc && only)
         answer(exchange);
-    release_all(exchange);
+    generate_release(exchange);
     if (only && !rc)
         return;
     if (rc)
@@ -246,17 +246,23 @@ static void go_on(struct exchange *exchange, time_us now_us)
         submit(exchange, now_us);
 }
 
-static void tell_whole(struct exchange *exchange, time_us now_us)
+int generate_lost(const struct exchange *exchange, struct error *error)
 {
     const struct error *failure = failure_of(exchange->request);
     const char *loss = loss_of(exchange);
-    struct error error;
     if (failure) {
-        error = *failure;
-        exchange_refuse(exchange, &error, "");
-    } else if (loss) {
-        error_set(&error, strcmp(loss, "deadline") == 0 ? ERR_DEADLINE : ERR_DRAINING,
-                  "the request ended early: %s", loss);
+        *error = *failure;
+        return -failure->code;
+    }
+    return loss ? error_set(error, strcmp(loss, "deadline") == 0 ? ERR_DEADLINE : ERR_DRAINING,
+                            "the request ended early: %s", loss)
+                : 0;
+}
+
+static void tell_whole(struct exchange *exchange, time_us now_us)
+{
+    struct error error;
+    if (generate_lost(exchange, &error)) {
         exchange_refuse(exchange, &error, "");
     } else if (exchange->request->params.job == JOB_SCORE) {
         go_on(exchange, now_us);
@@ -264,7 +270,7 @@ static void tell_whole(struct exchange *exchange, time_us now_us)
     } else {
         answer(exchange);
     }
-    release_all(exchange);
+    generate_release(exchange);
 }
 
 /* ---- streams -----------------------------------------------------------------------------------

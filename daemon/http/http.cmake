@@ -10,6 +10,7 @@ target_sources(sluice_daemon PRIVATE
     http/api/chat.c
     http/api/completions.c
     http/api/embeddings.c
+    http/api/kserve.c
     http/api/messages.c
     http/api/openapi.c
     http/api/responses.c
@@ -25,6 +26,7 @@ target_sources(sluice_daemon PRIVATE
     http/http_address.c
     http/http_conn.c
     http/http_server.c
+    http/inflate.c
     http/lookup.c
     http/query/query.c
     http/query/query_constraint.c
@@ -32,5 +34,9 @@ target_sources(sluice_daemon PRIVATE
     http/query/query_field.c
     http/query/query_messages.c
     http/query/query_responses.c
+    http/query/query_tensors.c
     http/query/query_tools.c
-    http/route.c)
+    http/query/tensor_cut.c
+    http/query/tensor_text.c
+    http/route.c
+    http/tensors.c)

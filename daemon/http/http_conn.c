@@ -174,6 +174,8 @@ static void start(struct http_conn *conn, const struct framing_head *head, size_
         .origin = head->origin,
         .cors_method = head->cors_method,
         .cors_headers = head->cors_headers,
+        .content_encoding = head->content_encoding,
+        .json_length = head->json_length,
         .content_length = head->length,
     };
     bool body = head->chunked || head->length > 0, expects = head->expects;
@@ -321,6 +323,10 @@ static size_t put_fields(char *text, size_t used, const struct exchange *exchang
     used = put(text, used, "x-request-id", exchange->request_id);
     if (exchange->allow)
         used = put(text, used, "Allow", exchange->allow);
+    if (exchange->json_bytes > 0) {
+        snprintf(value, sizeof(value), "%zu", exchange->json_bytes);
+        used = put(text, used, "Inference-Header-Content-Length", value);
+    }
     if (exchange->status == 401)
         used = put(text, used, "WWW-Authenticate", "Bearer");
     if (exchange->streaming)

@@ -1,5 +1,6 @@
 /* Which of the routes a path leads to, and who may go there. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -25,6 +26,33 @@ static bool is_json(const char *type)
            (type[length] == '\0' || type[length] == ';' || type[length] == ' ');
 }
 
+/* Over the loopback without a key a page of any site could send what has no type, and a browser
+ * asks nobody first; nor is a page to do that with the reader's own key. Of all others Triton's
+ * client sends none. */
+static bool type_fits(const struct exchange *exchange, const struct exchange_head *head)
+{
+    const struct exchange_peer *peer = &exchange->peer;
+    const char *type = head->content_type;
+    if (is_json(type) || !exchange->route->tensors)
+        return is_json(type);
+    if (type)
+        return strcasecmp(type, "application/octet-stream") == 0;
+    return !head->origin && !(peer->tcp && exchange->http->free_loopback);
+}
+
+/* Behind the prefix: a name, maybe with a version, and then the route's tail; the name's length,
+ * with its version. 0: it is none. */
+static size_t name_length(const struct route *route, const char *rest)
+{
+    static const char versions[] = "/versions/";
+    size_t length = strcspn(rest, "/");
+    if (length > 0 && strncmp(rest + length, versions, sizeof(versions) - 1) == 0) {
+        length += sizeof(versions) - 1;
+        length += strcspn(rest + length, "/");
+    }
+    return strcmp(rest + length, route->tail) == 0 ? length : 0;
+}
+
 static bool matches(const struct route *route, const struct exchange_peer *peer, const char *path)
 {
     bool hidden = peer->metrics_only ? !route->metrics && !route->open
@@ -32,8 +60,43 @@ static bool matches(const struct route *route, const struct exchange_peer *peer,
     size_t length = strlen(route->path);
     if (hidden)
         return false;
-    return route->prefix ? strncmp(path, route->path, length) == 0 && path[length]
-                         : strcmp(path, route->path) == 0;
+    if (!route->prefix)
+        return strcmp(path, route->path) == 0;
+    return strncmp(path, route->path, length) == 0 &&
+           (route->tail ? name_length(route, path + length) > 0 : path[length] != 0);
+}
+
+/* What the path names behind a prefix. */
+static void take_object(struct exchange *exchange, const char *path)
+{
+    const struct route *route = exchange->route;
+    const char *rest = route->prefix ? path + strlen(route->path) : "";
+    size_t length = route->tail ? name_length(route, rest) : strlen(rest);
+    snprintf(exchange->object, sizeof(exchange->object), "%.*s", (int)length, rest);
+}
+
+/* How a body is written; false: it was refused. */
+static bool take_coding(struct exchange *exchange, const struct exchange_head *head)
+{
+    const char *length = head->json_length;
+    exchange->coding = coding_find(head->content_encoding);
+    exchange->body_json = SIZE_MAX;
+    if (exchange->coding != CODING_NONE &&
+        (exchange->coding == CODING_UNKNOWN || !exchange->route->tensors)) {
+        refuse(exchange, 415, ERR_UNSUPPORTED,
+               exchange->route->tensors ? "Content-Encoding must be gzip, deflate or identity"
+                                        : "Content-Encoding: this body must come as it is");
+        return false;
+    }
+    if (!length || !exchange->route->tensors)
+        return true;
+    size_t digits = strspn(length, "0123456789");
+    if (digits == 0 || digits > 18 || length[digits]) {
+        refuse(exchange, 400, ERR_BAD_HEAD, "Inference-Header-Content-Length is no number");
+        return false;
+    }
+    exchange->body_json = (size_t)strtoull(length, NULL, 10);
+    return true;
 }
 
 /* The listener of the figures alone asks for no key: they are everyone's. */
@@ -57,8 +120,10 @@ static void check(struct exchange *exchange, const struct exchange_head *head)
                "a key of api-key-file is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
     } else if (!access_user(exchange, head)) {
         return; /* it says why */
-    } else if (exchange->route->body && !is_json(head->content_type)) {
+    } else if (exchange->route->body && !type_fits(exchange, head)) {
         refuse(exchange, 415, ERR_BAD_HEAD, "the header Content-Type must be application/json");
+    } else if (exchange->route->body && !take_coding(exchange, head)) {
+        return;
     } else if (head->content_length > max) {
         error_limit(&error, ERR_TOO_LARGE, max, head->content_length,
                     "the body has %llu bytes, at most %zu are accepted (frame-max)",
@@ -87,8 +152,7 @@ void route_find(struct exchange *exchange, const struct exchange_head *head)
         bool head_only = strcmp(head->method, "HEAD") == 0 && strcmp(route->method, "GET") == 0;
         if (strcmp(head->method, route->method) == 0 || head_only) {
             exchange->route = route;
-            snprintf(exchange->object, sizeof(exchange->object), "%s",
-                     route->prefix ? head->path + strlen(route->path) : "");
+            take_object(exchange, head->path);
             check(exchange, head);
             return;
         }

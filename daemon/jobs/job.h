@@ -28,6 +28,7 @@ struct job_program {
     char reason[JOB_REASON_MAX]; /* why it is off; a line */
     uint64_t live;               /* jobs that were accepted and have not ended */
     uint64_t jobs_total, failed_total, bytes_in_total, bytes_out_total;
+    uint64_t done_total, done_us_total, queue_us_total; /* of those that came to their results */
 };
 
 struct tensor_job {

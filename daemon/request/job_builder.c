@@ -242,7 +242,9 @@ static int take_memory(struct request_tensors *tensors, const struct job_builder
                        const struct job_source *source, struct error *error)
 {
     int rc = 0;
-    if (!source->payload) {
+    if (source->owned) {
+        tensors->copy = source->owned;
+    } else if (!source->payload) {
         rc = job_memory_map(source->inputs_fd, source->inputs_bytes, false, "inputs",
                             &tensors->inputs, error);
     } else {

@@ -37,10 +37,12 @@ struct job_builder {
 /* Where the tensors come from and go to. */
 struct job_source {
     const unsigned char *payload; /* copied; or NULL, and: */
-    int inputs_fd;                /* memory that the client shares */
-    uint64_t inputs_bytes;        /* of either */
-    int outputs_fd;               /* -1: outputs are told */
-    uint64_t outputs_bytes;       /* that it says to share; 0: none */
+    /* Of malloc(), and the builder's once job_builder_place() was called; or NULL, and: */
+    void *owned;
+    int inputs_fd;          /* memory that the client shares */
+    uint64_t inputs_bytes;  /* of either */
+    int outputs_fd;         /* -1: outputs are told */
+    uint64_t outputs_bytes; /* that it says to share; 0: none */
 };
 
 int job_builder_open(struct job_builder *builder, struct server *server,

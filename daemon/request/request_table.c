@@ -133,6 +133,9 @@ static void end_job(struct server *server, const struct seq *seq)
     if (seq->finish != FINISH_STOP)
         return;
     program->bytes_out_total += seq->job->out_bytes;
+    program->done_total++;
+    program->done_us_total += seq->stamps.ended_us - seq->arrived_us;
+    program->queue_us_total += seq->stamps.scheduled_us - seq->arrived_us;
     hist_add(&server->counts.job_time, seq->stamps.ended_us - seq->arrived_us);
     hist_add(&server->counts.job_queue_time, seq->stamps.scheduled_us - seq->arrived_us);
 }

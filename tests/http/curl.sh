@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# curl against a daemon with the demo model: curl.sh SLUICED. The README's examples, and what a client
+# curl against a daemon with the demo model and the program affine: curl.sh SLUICED PROGRAM. The README's examples, and what a client
 # that is slow, rude or gone makes of the daemon. Prints each check; exit 1 if one fails.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -17,7 +17,7 @@ trap finish EXIT
 
 "$sluiced" --model deploy/demo-model --device cpu --socket "$scratch/sluice.sock" \
     --http "unix:$scratch/http.sock" --metrics "unix:$scratch/metrics.sock" \
-    --frame-timeout 1s --frame-max 1MiB --log-level warning &
+    --program "$2" --state-dir "$scratch" --frame-timeout 1s --frame-max 1MiB --log-level warning &
 daemon=$!
 
 failed=0
@@ -55,10 +55,11 @@ for line in "${lines[@]}"; do
     case $line in
     */metrics) expect "$line" '*sluice_time_to_first_token_seconds_bucket*' bash -c "$line" ;;
     *'"stream": true'*) expect "$line" '*data: *data: \[DONE\]*' bash -c "$line" ;;
+    */v2/*) expect "$line" '*"data":\[2,5,NaN\]*' bash -c "$line" ;;
     *) expect "$line" '*"text":"802"*' bash -c "$line" ;;
     esac
 done
-expect 'examples of the READMEs' 6 echo "${#lines[@]}"
+expect 'examples of the READMEs' 7 echo "${#lines[@]}"
 
 expect completion '*"text":"802"*' \
     ask http://localhost/v1/completions "${json[@]}" -d '{"prompt": "417+385=", "max_tokens": 16}'

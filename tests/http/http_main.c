@@ -21,6 +21,7 @@ int main(int argc, char **argv)
     srunner_add_suite(runner, openapi_suite());
     srunner_add_suite(runner, router_suite());
     srunner_add_suite(runner, lists_suite());
+    srunner_add_suite(runner, tensors_suite());
     srunner_add_suite(runner, texts_suite());
     srunner_add_suite(runner, tools_suite());
     srunner_add_suite(runner, users_suite());

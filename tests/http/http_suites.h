@@ -14,6 +14,7 @@ Suite *question_suite(void);
 Suite *openapi_suite(void);
 Suite *router_suite(void);
 Suite *lists_suite(void);
+Suite *tensors_suite(void);
 Suite *texts_suite(void);
 Suite *tools_suite(void);
 Suite *users_suite(void);

@@ -6,8 +6,17 @@
 
 extern const struct routes api_routes;
 
-extern const struct api api_chat, api_completions, api_embeddings, api_responses, api_messages;
+extern const struct api api_chat, api_completions, api_embeddings, api_responses, api_messages,
+    api_kserve;
 
 void openapi_begin(struct exchange *exchange, time_us now_us);
 void scores_begin(struct exchange *exchange, time_us now_us);
 void messages_count_tokens(struct exchange *exchange, time_us now_us);
+
+void kserve_server(struct exchange *exchange, time_us now_us);
+void kserve_index(struct exchange *exchange, time_us now_us);
+void kserve_model(struct exchange *exchange, time_us now_us);
+void kserve_ready(struct exchange *exchange, time_us now_us);
+void kserve_config(struct exchange *exchange, time_us now_us);
+void kserve_stats(struct exchange *exchange, time_us now_us);
+void kserve_refused(struct exchange *exchange, time_us now_us);

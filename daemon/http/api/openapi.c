@@ -1,5 +1,6 @@
 /* /openapi.json: what is served, described by the tables that serve it: routes.c and field.def. */
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/http/api/api.h"
@@ -81,6 +82,34 @@ static void put_body(struct json_writer *writer, const struct route *route)
     json_close(writer, '}');
 }
 
+/* Of the inference protocol: {"id", "parameters", "inputs": [...], "outputs": [...]}. */
+static void put_tensor_body(struct json_writer *writer)
+{
+    static const char *const members[] = {"id", "parameters", "inputs", "outputs"};
+    static const char *const types[] = {"string", "object", "array", "array"};
+    json_open(writer, "requestBody", '{');
+    json_put_bool(writer, "required", true);
+    json_open(writer, "content", '{');
+    json_open(writer, "application/json", '{');
+    json_open(writer, "schema", '{');
+    json_put_text(writer, "type", "object");
+    json_put_bool(writer, "additionalProperties", false);
+    json_open(writer, "required", '[');
+    json_put_text(writer, NULL, "inputs");
+    json_close(writer, ']');
+    json_open(writer, "properties", '{');
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+        json_open(writer, members[i], '{');
+        json_put_text(writer, "type", types[i]);
+        json_close(writer, '}');
+    }
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
 /* ---- paths -------------------------------------------------------------------------------------
  */
 
@@ -131,15 +160,16 @@ static void put_name(struct json_writer *writer)
 static void put_path(struct json_writer *writer, const struct route *route)
 {
     char path[128];
-    size_t length = strlen(route->path);
-    memcpy(path, route->path, length);
-    strcpy(path + length, route->prefix ? "{name}" : "");
+    snprintf(path, sizeof(path), "%s%s%s", route->path, route->prefix ? "{name}" : "",
+             route->tail ? route->tail : "");
     json_open(writer, path, '{');
     json_open(writer, strcmp(route->method, "GET") == 0 ? "get" : "post", '{');
     json_put_text(writer, "summary", route->says);
     if (route->prefix)
         put_name(writer);
-    if (route->body)
+    if (route->tensors)
+        put_tensor_body(writer);
+    else if (route->body)
         put_body(writer, route);
     put_answers(writer, route);
     json_close(writer, '}');

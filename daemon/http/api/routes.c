@@ -2,6 +2,7 @@
  * its lines here. /openapi.json is made of them. */
 #include "daemon/api/metrics.h"
 #include "daemon/http/api/api.h"
+#include "daemon/http/tensors.h"
 
 /* A body of JSON, and an answer by the API. */
 #define POST(to, query, answers, start, text)                                                      \
@@ -11,6 +12,15 @@
     }
 #define GET(to, start, text) .method = "GET", .path = (to), .begin = (start), .says = (text)
 #define REFUSED(to, start, text) .method = "POST", .path = (to), .begin = (start), .says = (text)
+
+/* Of a program, by its name or NAME/versions/1, and of all. */
+#define PROGRAM(to, start, text)                                                                   \
+    {                                                                                              \
+        .method = "GET", .path = "/v2/models/", .prefix = true, .tail = (to), .api = &api_kserve,  \
+        .begin = (start), .says = (text)                                                           \
+    }
+#define KSERVE(verb, to, start, text)                                                              \
+    .method = (verb), .path = (to), .api = &api_kserve, .begin = (start), .says = (text)
 
 static const struct route list[] = {
     POST("/v1/completions", QUERY_COMPLETION, &api_completions, generate_begin, "texts that go on"),
@@ -38,6 +48,28 @@ static const struct route list[] = {
     {GET("/server_info", lookup_server_info, "the daemon, as SGLang's router asks for it")},
     {GET("/version", lookup_version, "the daemon's version")},
     {GET("/openapi.json", openapi_begin, "this description")},
+    {KSERVE("GET", "/v2", kserve_server, "the server, by the inference protocol")},
+    {KSERVE("GET", "/v2/", kserve_server, "the server, by the inference protocol")},
+    {KSERVE("GET", "/v2/health/live", lookup_live, "whether a new process would help"),
+     .open = true},
+    {KSERVE("GET", "/v2/health/ready", lookup_health, "whether requests are served"), .open = true},
+    {KSERVE("GET", "/v2/models/stats", kserve_stats, "figures of all programs")},
+    PROGRAM("", kserve_model, "a program: its inputs and outputs"),
+    PROGRAM("/ready", kserve_ready, "whether a program takes jobs"),
+    PROGRAM("/config", kserve_config, "a program, as Triton's configuration"),
+    PROGRAM("/stats", kserve_stats, "a program's figures"),
+    {KSERVE("POST", "/v2/models/", tensors_begin, "tensors through a program"), .prefix = true,
+     .tail = "/infer", .body = true, .tensors = true},
+    {KSERVE("POST", "/v2/repository/index", kserve_index, "all programs")},
+    {KSERVE("POST", "/v2/repository/models/", kserve_refused,
+            "refused: programs are loaded from the configuration alone"),
+     .prefix = true},
+    {KSERVE("POST", "/v2/systemsharedmemory/", kserve_refused,
+            "refused: Triton's shared memory by name; the native protocol shares a memfd"),
+     .prefix = true},
+    {KSERVE("POST", "/v2/cudasharedmemory/", kserve_refused,
+            "refused: Triton's shared memory by name; tensors come from the host"),
+     .prefix = true},
     {GET("/metrics", metrics_begin, "figures for Prometheus"), .metrics = true},
 };
 
