@@ -54,7 +54,22 @@ done < <(git ls-files '*.c' '*.h' '*.cu' '*.cuh' | grep -v '^tests/')
 
 while IFS= read -r line; do
     breach "$line: left over"
-done < <(git grep -nE '\b(TODO|FIXME|XXX|HACK)\b|#if 0' -- '*.[ch]' '*.cu' '*.cuh' '*.sh' ':!tests/tidy')
+done < <(git grep -nE '\b(TODO|FIXME|XXX|HACK)\b|#if 0' -- '*.[ch]' '*.cu' '*.cuh' '*.sh' '*.py' ':!tests/tidy')
+
+# The Python client stands on Python alone, and goes by the house's lengths where Python's lines allow it.
+while IFS= read -r line; do
+    breach "$line: the Python client imports Python's own modules and itself"
+done < <(git ls-files 'client/python/*.py' | xargs -r grep -nE '^\s*(import|from)\s+[a-z_]' |
+    grep -vE ':\s*(import|from) (__future__|array|asyncio|collections|dataclasses|enum|fcntl|grp|json|math|mmap|os|select|socket|stat|struct|sys|time|types|typing)\b' |
+    grep -vE 'sluice_client/tensors\.py:[0-9]+:\s+(import numpy|from typing_extensions import Buffer)')
+while IFS= read -r file; do
+    lines=$(wc -l < "$file")
+    [ "$lines" -le 600 ] || breach "$file: $lines lines, over 600"
+    while IFS= read -r line; do
+        breach "$file:$line: a tab, a space at its end, or more than 120 columns"
+    done < <(grep -nP '\t| $|^.{121}' "$file")
+    python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$file" 2> /dev/null || ! command -v python3 > /dev/null || breach "$file: no Python"
+done < <(git ls-files 'client/python/*.py')
 
 # Figures have one home: comments and pages that quote them drift.
 while IFS= read -r line; do
@@ -75,6 +90,9 @@ for folder in client daemon protocol; do
         [[ $pages == *"$noun.c"* || $pages == *"$noun.h"* ]] || breach "$file: no page of $folder/ names it"
     done < <(git ls-files "$folder/*.c")
 done
+while IFS= read -r file; do
+    grep -qF "\`$(basename "$file")\`" client/python/README.md || breach "$file: the package's page does not name it"
+done < <(git ls-files 'client/python/sluice_client/*.py' | grep -v '/__init__')
 
 while IFS= read -r name; do
     breach "$name: not one of the top level's"
