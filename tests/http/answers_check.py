@@ -1,4 +1,4 @@
-"""Answers that fit, by the clients that people use: answers_check.py URL KEY CLIENT...
+"""Answers that fit, by the clients that people use: answers_check.py URL KEY CLIENT..., or without arguments to list these.
 
 The daemon at URL serves a model of random weights with tests/http/templates/tools.jinja: what it says is noise, so all that
 holds of an answer is what was asked of it. Prints each check; exit 1 if one fails.
@@ -244,6 +244,8 @@ CLIENTS = {"openai": openai_chat, "responses": openai_responses, "langchain": la
            "anthropic": anthropic, "llm": llm, "litellm": litellm, "agents": agents, "pydantic_ai": pydantic_ai}
 
 if __name__ == "__main__":
-    for client in sys.argv[3:] or CLIENTS:
+    if len(sys.argv) == 1:
+        sys.exit(print(*CLIENTS))
+    for client in sys.argv[3:]:
         CLIENTS[client](sys.argv[1], sys.argv[2])
     sys.exit(failed > 0)

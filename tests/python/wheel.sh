@@ -2,15 +2,12 @@
 # The Python client as people install it: tests/python/wheel.sh BUILD
 # A wheel is built of client/python/ and has what it should and nothing else; in an environment of its own, away from the tree,
 # it asks a daemon of BUILD; with NumPy the tests that want it run, and mypy --strict takes the package and a program that uses it.
-# The environment is made in BUILD/python, once, from the package index that pip knows. Prints each check; exit 1 if one fails; 77,
-# with the reason, where nothing can be installed. INSTALL_S: seconds that it may take (200).
+# Its tools are those of environment.sh. Prints each check; exit 1 if one fails; 77, with the reason, where they cannot be had.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 BUILD=$(cd "${1:?tests/python/wheel.sh BUILD}" && pwd) || exit 2
 export BUILD PYTHONDONTWRITEBYTECODE=1
 source=$here/../../client/python
-environment=$BUILD/python
-python=$environment/bin/python
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 skip() {
@@ -18,14 +15,8 @@ skip() {
     exit 77
 }
 
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || skip "no Python 3.11 here"
-if [ ! -e "$environment/done" ]; then
-    rm -rf "$environment"
-    python3 -m venv "$environment" > "$BUILD/python.log" 2>&1 || skip "no python3-venv here ($BUILD/python.log)"
-    timeout "${INSTALL_S:-200}" "$environment/bin/pip" install --quiet --disable-pip-version-check 'build>=1.2,<2' 'setuptools>=77,<90' \
-        'wheel>=0.45,<1' 'mypy>=1.15,<3' 'numpy>=2,<3' >> "$BUILD/python.log" 2>&1 || skip "nothing can be installed ($BUILD/python.log)"
-    touch "$environment/done"
-fi
+environment=$("$here/environment.sh" "$BUILD" clients) || skip "$environment"
+python=$environment/bin/python
 
 failed=0
 check() { # WHAT COMMAND...: what the command prints stands under a failure
