@@ -26,7 +26,7 @@ further=(
     lintian           # the packages
     zsh               # its completions
     podman runc       # the container image's start
-    python3-venv      # the openai package against the daemon
+    python3-venv      # packages that tests ask for (tests/python/environment.sh)
     man-db            # the manual pages
     nginx haproxy openssl # TLS in front (tests/http/tls.sh)
     iproute2          # four daemons behind HAProxy, in network namespaces (tests/scale/scale.sh)
