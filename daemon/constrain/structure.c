@@ -92,11 +92,10 @@ static void make_states(struct grammar *grammar, const struct mark *mark, uint32
 static uint32_t begin_unlike(struct grammar *grammar, uint32_t from, uint8_t byte, uint32_t text)
 {
     uint32_t start = grammar_nothing(grammar, from, GRAMMAR_NONE);
-    for (unsigned low = 0, high; low <= TEXT_LAST; low = high + 1) {
-        bool space = low == ' ' || low == '\n' || low == '\r' || low == '\t';
-        high = low;
-        if (low != byte)
-            grammar_bytes(grammar, start, space ? start : text, (uint8_t)low, (uint8_t)low);
+    for (unsigned one = 0; one <= TEXT_LAST; one++) {
+        bool space = one == ' ' || one == '\n' || one == '\r' || one == '\t';
+        if (one != byte)
+            grammar_bytes(grammar, start, space ? start : text, (uint8_t)one, (uint8_t)one);
     }
     return start;
 }

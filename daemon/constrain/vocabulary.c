@@ -100,7 +100,6 @@ static bool make_trie(struct sorted *sorted, uint32_t count, struct vocabulary_t
     for (; depth > 0; depth--)
         nodes[path[depth]].skip = trie->count;
     nodes[trie->count] = (struct vocabulary_node){.first = count};
-    trie->tokens = count;
     struct vocabulary_node *fit = realloc(nodes, (trie->count + (size_t)1) * sizeof(*nodes));
     trie->nodes = fit ? fit : nodes;
     find_below(trie);

@@ -32,7 +32,7 @@ struct vocabulary_node { /* in the order of a walk */
 struct vocabulary_trie {
     struct vocabulary_node *nodes; /* one more than count, at which all tokens have ended */
     uint32_t *order;               /* tokens by their bytes */
-    uint32_t count, tokens;
+    uint32_t count;
 };
 
 struct vocabulary_token {

@@ -1,5 +1,5 @@
-/* Constraints that mean harm: schemas, expressions and grammars that are endless, huge, ambiguous or
- * exponential. Natively and over HTTP each is refused or bounded, several of one kind at a time,
+/* Constraints that mean harm: schemas, expressions and grammars that are endless, huge, ambiguous
+ * or exponential. Natively and over HTTP each is refused or bounded, several of one kind at a time,
  * and the canary hears nothing of it. */
 #include <check.h>
 #include <stdio.h>
@@ -17,7 +17,8 @@
 static const int32_t sum[] = {'4', '1', '7', '+', '3', '8', '5', '='}, result[] = {'8', '0', '2'};
 static const struct canary_song known = {sum, result, 8, 3};
 
-/* `head`, `times` of the pattern, `tail`; %u in the pattern are its number and the one behind it. */
+/* `head`, `times` of the pattern, `tail`; %u in the pattern are its number and the one behind it.
+ */
 struct evil {
     int kind;
     const char *head, *pattern, *tail;
@@ -29,6 +30,12 @@ struct evil {
 #define P SLUICE_CONSTRAINT_PATTERN
 #define G SLUICE_CONSTRAINT_GRAMMAR
 #define C SLUICE_CONSTRAINT_CHOICE
+
+/* Each branch of a oneOf is held against each. */
+#define REF "{\"$ref\":\"#/$defs/b\"},"
+#define REF5 REF REF REF REF REF
+#define REFS                                                                                       \
+    REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5 REF5
 
 static const struct evil evils[] = {
     /* without an end */
@@ -50,9 +57,13 @@ static const struct evil evils[] = {
     {C, "[", "\"%u\",", "\"\"]", 70000, "65536"},
     {S, "", "{\"items\":", "1", 200, "nested"},
     {S, "{\"properties\":{", "\"p%u\":{\"$ref\":\"#\"},", "\"p\":{}}}", 3000, "steps"},
+    {S, "{\"oneOf\":[" REFS "{}],\"$defs\":{\"b\":{", "\"x%u\":1,", "\"x\":1}}}", 50000, "steps"},
+    {S, "{\"$defs\":{\"b\":{\"$anchor\":\"a\"}},", "\"x%u\":{\"$ref\":\"#a\"},", "\"x\":1}", 20000,
+     "steps"},
     {P, "", "(", "", 3000, "nested"},
     {G, "root ::= ", "(", "", 3000, "nested"},
     {G, "root ::= \"a\"\n", "a%u ::= \"a\"\n", "", 20000, "rules"},
+    {G, "root ::= ", "[\\U000%05u\\U000%05u] ", "", 30000, "too much work"},
     /* ambiguous */
     {P, "(a|a)*b", "", "", 0, NULL},
     {P, "(.*.*.*.*)*x", "", "", 0, NULL},
@@ -67,15 +78,15 @@ static const struct evil evils[] = {
     {S, "{\"allOf\":[", "{\"anyOf\":[{\"properties\":{\"p%u\":{}}},{\"required\":[\"q%u\"]}]},",
      "{}]}", 24, "more than"},
     {S, "{\"allOf\":[", "{\"not\":{\"required\":[\"q%u\",\"r%u\"]}},", "{}]}", 20, "more than"},
-    {S, "{\"allOf\":[{\"pattern\":\"(a|b)*a(a|b){15}\"},{\"pattern\":\"(a|b)*b(a|b){14}\"}]}", "", "",
-     0, "pattern"},
+    {S, "{\"allOf\":[{\"pattern\":\"(a|b)*a(a|b){15}\"},{\"pattern\":\"(a|b)*b(a|b){14}\"}]}", "",
+     "", 0, "pattern"},
 };
 #define EVILS ((int)(sizeof evils / sizeof evils[0]))
 
 static char *text_of(const struct evil *evil)
 {
-    size_t room = strlen(evil->head) + strlen(evil->tail) + 1 +
-                  evil->times * (strlen(evil->pattern) + 24);
+    size_t room =
+        strlen(evil->head) + strlen(evil->tail) + 1 + evil->times * (strlen(evil->pattern) + 24);
     char *text = malloc(room);
     size_t used = (size_t)snprintf(text, room, "%s", evil->head);
     for (uint32_t i = 0; i < evil->times; i++)
@@ -91,9 +102,9 @@ static char *body_of(const struct evil *evil, const char *text, size_t *ret_leng
         [S] = "json", [P] = "regex", [G] = "grammar", [C] = "choice"};
     const char *quote = evil->kind == C ? "" : "\"";
     char *body = malloc(2 * strlen(text) + 256), *to = body;
-    to += sprintf(to,
-                  "{\"prompt\":\"417+385=\",\"max_tokens\":%d,\"structured_outputs\":{\"%s\":%s",
-                  MAX_TOKENS, fields[evil->kind], quote);
+    to +=
+        sprintf(to, "{\"prompt\":\"417+385=\",\"max_tokens\":%d,\"structured_outputs\":{\"%s\":%s",
+                MAX_TOKENS, fields[evil->kind], quote);
     for (; *text; text++) {
         if (evil->kind != C && (*text == '"' || *text == '\\' || *text == '\n'))
             *to++ = '\\';
@@ -164,8 +175,8 @@ static void natively(const struct evil *evil, const char *text)
     ck_assert_uint_le(answer.ends, 1);
     const char *says = strlen(text) > MIB ? "too many prompts or parameters for one message"
                                           : evil->says; /* a head has no room for more */
-    ck_assert_msg(says ? failed && strstr(said, says) : !failed && answer.ends == 1,
-                  "%.60s: %d %s", text, rc, said);
+    ck_assert_msg(says ? failed && strstr(said, says) : !failed && answer.ends == 1, "%.60s: %d %s",
+                  text, rc, said);
     sluice_close(client);
 }
 

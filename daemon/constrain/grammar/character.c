@@ -172,10 +172,12 @@ static uint32_t set_rule(struct grammar *grammar, struct character_set *set,
                          enum character_form form)
 {
     size_t bytes = set->count * sizeof(set->ranges[0]);
-    for (struct grammar_set *known = grammar->sets; known; known = known->next)
+    uint32_t passed = 0;
+    for (struct grammar_set *known = grammar->sets; known; known = known->next, passed++)
         if (known->form == (uint32_t)form && known->count == set->count &&
             !memcmp(known->ranges, set->ranges, bytes))
             return known->rule;
+    grammar_work(grammar, passed / 4);
     struct grammar_set *made = malloc(sizeof(*made) + bytes);
     if (!made) {
         grammar_fail(grammar, ERR_NO_MEMORY, "no memory for a constraint");
@@ -191,16 +193,21 @@ static uint32_t set_rule(struct grammar *grammar, struct character_set *set,
     return made->rule;
 }
 
-uint32_t character_edges(struct grammar *grammar, uint32_t from, uint32_t to,
-                         struct character_set *set, enum character_form form)
+/* The node that edges lead to, once the set is sorted and found to be whole. */
+static uint32_t begin(struct grammar *grammar, uint32_t to, struct character_set *set)
 {
-    static const struct character_range cuts[] = {{0, 0x1f}, {' ', 0x7f}, {0x80, CHARACTER_MAX}};
     character_sort(set);
     if (set->full)
         grammar_fail(grammar, ERR_TOO_LARGE, "a class of more than %u ranges of characters",
                      CHARACTER_RANGES_MAX);
-    if (to == GRAMMAR_NONE)
-        to = grammar_node(grammar);
+    return to == GRAMMAR_NONE ? grammar_node(grammar) : to;
+}
+
+uint32_t character_edges(struct grammar *grammar, uint32_t from, uint32_t to,
+                         struct character_set *set, enum character_form form)
+{
+    static const struct character_range cuts[] = {{0, 0x1f}, {' ', 0x7f}, {0x80, CHARACTER_MAX}};
+    to = begin(grammar, to, set);
     grammar_work(grammar, set->count * 8);
     for (unsigned i = 0; i < 3 && !grammar->code; i++) {
         struct character_set part;
@@ -218,12 +225,7 @@ uint32_t character_edges(struct grammar *grammar, uint32_t from, uint32_t to,
 uint32_t character_bytes(struct grammar *grammar, uint32_t from, uint32_t to,
                          struct character_set *set, enum character_form form)
 {
-    character_sort(set);
-    if (set->full)
-        grammar_fail(grammar, ERR_TOO_LARGE, "a class of more than %u ranges of characters",
-                     CHARACTER_RANGES_MAX);
-    if (to == GRAMMAR_NONE)
-        to = grammar_node(grammar);
+    to = begin(grammar, to, set);
     for (uint32_t i = 0; i < set->count && !grammar->code; i++) {
         if (form == CHARACTER_BARE)
             bare(grammar, from, to, set->ranges[i].low, set->ranges[i].high);

@@ -90,6 +90,11 @@ static uint32_t add_edge(struct grammar *grammar, uint32_t from, struct grammar_
 
 uint32_t grammar_nothing(struct grammar *grammar, uint32_t from, uint32_t to)
 {
+    /* Not twice in a row: who looks through a node's edges (json_shared) would do so as often. */
+    uint32_t last = grammar->code ? GRAMMAR_NONE : grammar->nodes[from].first;
+    if (last != GRAMMAR_NONE && grammar->edges[last].kind == EDGE_NOTHING &&
+        grammar->edges[last].to == to)
+        return to;
     return add_edge(grammar, from, (struct grammar_edge){.kind = EDGE_NOTHING, .to = to});
 }
 

@@ -47,13 +47,6 @@ static bool write_out(double value, struct decimal *ret)
     return false;
 }
 
-static uint32_t some_digits(struct grammar *grammar, uint32_t from, uint32_t min, uint32_t max)
-{
-    uint32_t rule = grammar_node(grammar);
-    grammar_final(grammar, grammar_bytes(grammar, rule, GRAMMAR_NONE, '0', '9'));
-    return grammar_call(grammar, from, GRAMMAR_NONE, rule, min, max);
-}
-
 static uint32_t *reach(struct grammar *grammar, struct front *front, bool low, bool high)
 {
     uint32_t *node = &front->node[low][high];
@@ -113,7 +106,7 @@ static void fraction(const struct range *range, struct front front)
                       '0');
         ends(range, &front, place + 1);
         if (front.node[0][0] != GRAMMAR_NONE)
-            grammar_nothing(grammar, some_digits(grammar, front.node[0][0], 0, JSON_DIGITS_MAX / 2),
+            grammar_nothing(grammar, json_digits(grammar, front.node[0][0], 0, JSON_DIGITS_MAX / 2),
                             range->to);
         front.node[0][0] = GRAMMAR_NONE;
     }
@@ -141,12 +134,12 @@ static void sizes(struct range *range, uint32_t from)
     if (range->has_high)
         return;
     uint32_t first = grammar_bytes(range->grammar, from, GRAMMAR_NONE, '1', '9');
-    uint32_t end = some_digits(range->grammar, first, range->low.wholes, JSON_DIGITS_MAX);
+    uint32_t end = json_digits(range->grammar, first, range->low.wholes, JSON_DIGITS_MAX);
     grammar_nothing(range->grammar, end, range->to);
     if (!range->whole)
         grammar_nothing(
             range->grammar,
-            some_digits(range->grammar, grammar_word(range->grammar, end, "."), 1, JSON_DIGITS_MAX),
+            json_digits(range->grammar, grammar_word(range->grammar, end, "."), 1, JSON_DIGITS_MAX),
             range->to);
 }
 

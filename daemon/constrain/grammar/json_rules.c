@@ -97,7 +97,7 @@ uint32_t json_text(struct grammar *grammar, uint32_t from, uint32_t min, uint32_
     return grammar_word(grammar, grammar_call(grammar, from, GRAMMAR_NONE, rule, min, max), "\"");
 }
 
-static uint32_t digits(struct grammar *grammar, uint32_t from, uint32_t min, uint32_t max)
+uint32_t json_digits(struct grammar *grammar, uint32_t from, uint32_t min, uint32_t max)
 {
     uint32_t rule = grammar_node(grammar);
     grammar_final(grammar, grammar_bytes(grammar, rule, GRAMMAR_NONE, '0', '9'));
@@ -109,19 +109,19 @@ uint32_t json_number_any(struct grammar *grammar, uint32_t from, bool whole)
     uint32_t sign = grammar_bytes(grammar, from, GRAMMAR_NONE, '-', '-');
     grammar_nothing(grammar, from, sign);
     uint32_t first = grammar_bytes(grammar, sign, GRAMMAR_NONE, '1', '9');
-    uint32_t end = digits(grammar, first, 0, JSON_DIGITS_MAX - 1);
+    uint32_t end = json_digits(grammar, first, 0, JSON_DIGITS_MAX - 1);
     grammar_bytes(grammar, sign, end, '0', '0');
     if (whole)
         return end;
     uint32_t point = grammar_bytes(grammar, end, GRAMMAR_NONE, '.', '.');
-    uint32_t fraction = digits(grammar, point, 1, JSON_DIGITS_MAX);
+    uint32_t fraction = json_digits(grammar, point, 1, JSON_DIGITS_MAX);
     grammar_nothing(grammar, end, fraction);
     uint32_t exponent = grammar_bytes(grammar, fraction, GRAMMAR_NONE, 'e', 'e');
     grammar_bytes(grammar, fraction, exponent, 'E', 'E');
     uint32_t power = grammar_bytes(grammar, exponent, GRAMMAR_NONE, '-', '-');
     grammar_bytes(grammar, exponent, power, '+', '+');
     grammar_nothing(grammar, exponent, power);
-    uint32_t last = digits(grammar, power, 1, 2);
+    uint32_t last = json_digits(grammar, power, 1, 2);
     return grammar_nothing(grammar, fraction, last);
 }
 
@@ -129,9 +129,9 @@ uint32_t json_number_of_digits(struct grammar *grammar, uint32_t from, uint32_t 
 {
     uint32_t sign = grammar_bytes(grammar, from, GRAMMAR_NONE, '-', '-');
     grammar_nothing(grammar, from, sign);
-    uint32_t whole = digits(grammar, sign, 1, whole_max);
+    uint32_t whole = json_digits(grammar, sign, 1, whole_max);
     uint32_t point = grammar_bytes(grammar, whole, GRAMMAR_NONE, '.', '.');
-    return grammar_nothing(grammar, whole, digits(grammar, point, 1, JSON_DIGITS_MAX));
+    return grammar_nothing(grammar, whole, json_digits(grammar, point, 1, JSON_DIGITS_MAX));
 }
 
 /* One level: what it holds is `inner`, or where there is none, nothing. */

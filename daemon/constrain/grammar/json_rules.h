@@ -18,6 +18,7 @@ uint32_t json_any_object(struct grammar *grammar, uint32_t from);
 uint32_t json_comma(struct grammar *grammar, uint32_t from); /* and a space, or none */
 uint32_t json_colon(struct grammar *grammar, uint32_t from);
 uint32_t json_text(struct grammar *grammar, uint32_t from, uint32_t min, uint32_t max);
+uint32_t json_digits(struct grammar *grammar, uint32_t from, uint32_t min, uint32_t max);
 uint32_t json_number_any(struct grammar *grammar, uint32_t from, bool whole);
 /* Up to so many digits before the point, and any behind it. */
 uint32_t json_number_of_digits(struct grammar *grammar, uint32_t from, uint32_t whole_max);

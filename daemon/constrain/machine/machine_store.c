@@ -66,12 +66,12 @@ void machine_state_free(struct machine *machine, struct machine_state *state)
 }
 
 /* Frames move down over those that no state reaches. A parent was made before its frames, so one
- * pass upward finds its new place. False: no memory, and nothing has changed. */
-static bool move_frames(struct machine *machine)
+ * pass upward finds its new place. Where there is no memory for that they stay. */
+static void move_frames(struct machine *machine)
 {
     uint32_t *place = calloc(machine->frames_used, sizeof(uint32_t)), used = 1;
     if (!place)
-        return false;
+        return;
     for (struct machine_state *state = machine->states; state; state = state->next)
         for (uint32_t i = 0; i < state->count; i++)
             place[state->set[i].frame] = 1;
@@ -96,7 +96,6 @@ static bool move_frames(struct machine *machine)
     machine->bytes -= (machine->frames_used - used) * sizeof(struct machine_frame);
     machine->frames_used = used;
     free(place);
-    return true;
 }
 
 /* Moving keeps the order of frames, so that sets stay sorted; their hashes change. */
@@ -139,6 +138,5 @@ size_t machine_bytes(const struct machine *machine)
 {
     return machine->bytes + FRAME_SLOTS * sizeof(uint32_t) +
            STATE_SLOTS * sizeof(struct machine_state *) +
-           2 * MACHINE_SET_MAX * sizeof(struct machine_config) +
-           SEEN_SLOTS * 2 * sizeof(uint32_t);
+           2 * MACHINE_SET_MAX * sizeof(struct machine_config) + SEEN_SLOTS * 2 * sizeof(uint32_t);
 }

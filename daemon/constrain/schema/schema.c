@@ -45,20 +45,36 @@ uint32_t schema_whole(struct schema_reader *reader, const json *member,
     return (uint32_t)count;
 }
 
-bool schema_step(struct schema_reader *reader)
+bool schema_spend(struct schema_reader *reader, uint64_t steps)
 {
-    if (++reader->steps > SCHEMA_STEPS_MAX)
+    reader->steps += steps;
+    if (reader->steps > SCHEMA_STEPS_MAX)
         grammar_fail(reader->grammar, ERR_TOO_LARGE, "schema: takes more than %u steps to read",
                      SCHEMA_STEPS_MAX);
     return reader->grammar->code == 0;
 }
 
+bool schema_step(struct schema_reader *reader)
+{
+    return schema_spend(reader, 1);
+}
+
 void schema_work(struct schema_reader *reader, const struct language *language)
 {
-    reader->steps += (uint32_t)(language->steps / 4) + 1000 * language->count;
+    uint64_t steps = language->steps / 4 + 1000 * language->count;
     for (uint32_t i = 0; i < language->count; i++)
-        reader->steps += language->parts[i].grammar.work / 8;
-    schema_step(reader);
+        steps += language->parts[i].grammar.work / 8;
+    schema_spend(reader, steps);
+}
+
+const json *schema_said(struct schema_reader *reader, const json *schema, const char *name)
+{
+    uint64_t passed = 0;
+    const json *one = json_is_object(schema) ? json_child(schema) : NULL;
+    for (; one && strcmp(json_key(one), name); one = json_next(one))
+        passed++;
+    schema_spend(reader, passed / 8);
+    return one;
 }
 
 const json *schema_get(struct schema_reader *reader, const json *object, const char *key)
@@ -99,7 +115,7 @@ const struct keyword *schema_keyword(const json *member)
 {
     const char *name = json_key(member);
     for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++)
-        if (!strcmp(name, keywords[i].name))
+        if (*name == *keywords[i].name && !strcmp(name, keywords[i].name))
             return says_nothing(member) ? NULL : &keywords[i];
     return NULL;
 }
@@ -139,7 +155,7 @@ unsigned schema_types(struct schema_reader *reader, const json *type,
     unsigned types = 0;
     if (!json_is_array(type))
         return type_named(reader, type, path);
-    for (const json *name = json_child(type); name; name = json_next(name))
+    for (const json *name = json_child(type); name && schema_step(reader); name = json_next(name))
         types |= type_named(reader, name, path);
     return types;
 }

@@ -44,7 +44,8 @@ bool schema_equal(struct schema_reader *reader, const json *left, const json *ri
         return json_bool(left) == json_bool(right);
     if (json_is_string(left))
         return !strcmp(json_string(left), json_string(right));
-    if (json_count(left) != json_count(right))
+    size_t count = json_count(left), other_count = json_count(right);
+    if (!schema_spend(reader, (count + other_count) / 8) || count != other_count)
         return false;
     const json *two = json_child(right);
     for (const json *one = json_child(left); one; one = json_next(one)) {
@@ -97,11 +98,13 @@ static size_t characters(const char *text)
     return count;
 }
 
-static enum answer meets_bound(const char *name, double bound, const json *value)
+static enum answer meets_bound(struct question *question, const char *name, double bound,
+                               const json *value)
 {
-    double size = json_is_number(value)   ? json_number(value)
-                  : json_is_string(value) ? (double)characters(json_string(value))
-                                          : (double)json_count(value);
+    size_t count = json_is_string(value) ? characters(json_string(value)) : json_count(value);
+    double size = json_is_number(value) ? json_number(value) : (double)count;
+    if (!schema_spend(question->reader, count / 8))
+        return ANSWER_UNKNOWN;
     if (!strncmp(name, "exclusiveMin", 12))
         return known(size > bound);
     if (!strncmp(name, "exclusiveMax", 12))
@@ -111,11 +114,13 @@ static enum answer meets_bound(const char *name, double bound, const json *value
 
 static enum answer meets_members(struct question *question, const json *schema, const json *value)
 {
-    const json *properties = json_get(schema, "properties");
-    const json *extra = json_get(schema, "additionalProperties");
-    enum answer answer = json_get(schema, "patternProperties") ? ANSWER_UNKNOWN : ANSWER_YES;
+    struct schema_reader *reader = question->reader;
+    const json *properties = schema_said(reader, schema, "properties");
+    const json *extra = schema_said(reader, schema, "additionalProperties");
+    bool patterns = schema_said(reader, schema, "patternProperties") != NULL;
+    enum answer answer = patterns ? ANSWER_UNKNOWN : ANSWER_YES;
     for (const json *one = json_child(value); one; one = json_next(one)) {
-        const json *said = schema_get(question->reader, properties, json_key(one));
+        const json *said = schema_get(reader, properties, json_key(one));
         if (said)
             answer = both(answer, meets_schema(question, said, one));
         else if (extra && answer == ANSWER_YES)
@@ -126,11 +131,13 @@ static enum answer meets_members(struct question *question, const json *schema, 
 
 static enum answer meets_items(struct question *question, const json *schema, const json *value)
 {
-    const json *items = json_get(schema, "items"), *prefix = json_get(schema, "prefixItems");
+    struct schema_reader *reader = question->reader;
+    const json *items = schema_said(reader, schema, "items");
+    const json *prefix = schema_said(reader, schema, "prefixItems");
     enum answer answer = ANSWER_YES;
     if (json_is_array(items)) {
         prefix = items;
-        items = json_get(schema, "additionalItems");
+        items = schema_said(reader, schema, "additionalItems");
     }
     const json *said = json_child(prefix);
     for (const json *one = json_child(value); one; one = json_next(one)) {
@@ -152,8 +159,9 @@ static enum answer meets_required(struct question *question, const json *names, 
 
 static enum answer meets_if(struct question *question, const json *schema, const json *value)
 {
-    enum answer condition = meets_schema(question, json_get(schema, "if"), value);
-    const json *then = json_get(schema, condition == ANSWER_YES ? "then" : "else");
+    struct schema_reader *reader = question->reader;
+    enum answer condition = meets_schema(question, schema_said(reader, schema, "if"), value);
+    const json *then = schema_said(reader, schema, condition == ANSWER_YES ? "then" : "else");
     if (condition == ANSWER_UNKNOWN)
         return ANSWER_UNKNOWN;
     return then ? meets_schema(question, then, value) : ANSWER_YES;
@@ -172,7 +180,7 @@ static enum answer meets_scalar(struct question *question, const json *schema, c
     if (!strcmp(name, "additionalProperties"))
         return meets_members(question, schema, value);
     if (json_is_number(member) && strcmp(name, "multipleOf"))
-        return meets_bound(name, json_number(member), value);
+        return meets_bound(question, name, json_number(member), value);
     if (!strcmp(name, "multipleOf") && json_number(member) >= 1)
         return known(fmod(json_number(value), json_number(member)) == 0);
     if (!strcmp(name, "pattern") && json_is_string(member))
@@ -226,7 +234,9 @@ static enum answer meets_schema(struct question *question, const json *schema, c
         answer = ANSWER_UNKNOWN;
     for (const json *member = json_child(schema); member && answer == ANSWER_YES;
          member = json_next(member))
-        answer = both(answer, meets_keyword(question, schema, member, value));
+        answer = schema_step(question->reader)
+                     ? both(answer, meets_keyword(question, schema, member, value))
+                     : ANSWER_UNKNOWN;
     question->depth--;
     return answer;
 }

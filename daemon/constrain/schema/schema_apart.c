@@ -5,7 +5,7 @@
 /* What a schema leads to when it is nothing but a reference. */
 static const json *followed(struct schema_reader *reader, const json *schema)
 {
-    for (int hops = 0; hops < 16 && json_is_string(json_get(schema, "$ref")); hops++)
+    for (int hops = 0; hops < 16 && json_is_string(schema_said(reader, schema, "$ref")); hops++)
         schema = schema_target(reader, schema);
     return schema;
 }
@@ -14,31 +14,33 @@ static unsigned types_within(struct schema_reader *reader, const json *schema)
 {
     static const struct schema_path nowhere = {NULL, "oneOf"};
     unsigned types = 0;
-    if (json_get(schema, "const"))
-        return schema_type_of(json_get(schema, "const"));
-    if (json_is_array(json_get(schema, "enum"))) {
-        for (const json *one = json_child(json_get(schema, "enum")); one; one = json_next(one))
+    const json *said = schema_said(reader, schema, "const");
+    if (said)
+        return schema_type_of(said);
+    said = schema_said(reader, schema, "enum");
+    if (json_is_array(said)) {
+        for (const json *one = json_child(said); one && schema_step(reader); one = json_next(one))
             types |= schema_type_of(one);
         return types;
     }
-    return json_get(schema, "type") ? schema_types(reader, json_get(schema, "type"), &nowhere)
-                                    : TYPE_ALL;
+    said = schema_said(reader, schema, "type");
+    return said ? schema_types(reader, said, &nowhere) : TYPE_ALL;
 }
 
-static const json *next_value(const json *schema, const json *value)
+static const json *next_value(struct schema_reader *reader, const json *schema, const json *value)
 {
-    const json *only = json_get(schema, "const");
+    const json *only = schema_said(reader, schema, "const");
     if (only)
         return value ? NULL : only;
-    return value ? json_next(value) : json_child(json_get(schema, "enum"));
+    return value ? json_next(value) : json_child(schema_said(reader, schema, "enum"));
 }
 
 static bool is_text_list(struct schema_reader *reader, const json *schema)
 {
-    const json *value = next_value(schema, NULL);
+    const json *value = next_value(reader, schema, NULL);
     if (!value)
         return false;
-    for (; value; value = next_value(schema, value))
+    for (; value; value = next_value(reader, schema, value))
         if (!json_is_string(value) || !schema_step(reader))
             return false;
     return true;
@@ -49,8 +51,9 @@ static bool lists_apart(struct schema_reader *reader, const json *left, const js
 {
     if (!is_text_list(reader, left) || !is_text_list(reader, right))
         return false;
-    for (const json *one = next_value(left, NULL); one; one = next_value(left, one))
-        for (const json *two = next_value(right, NULL); two; two = next_value(right, two))
+    for (const json *one = next_value(reader, left, NULL); one; one = next_value(reader, left, one))
+        for (const json *two = next_value(reader, right, NULL); two;
+             two = next_value(reader, right, two))
             if (!schema_step(reader) || !strcmp(json_string(one), json_string(two)))
                 return false;
     return true;
@@ -58,14 +61,14 @@ static bool lists_apart(struct schema_reader *reader, const json *left, const js
 
 static bool requires(struct schema_reader *reader, const json *schema, const char *name)
 {
-    return schema_lists(reader, json_get(schema, "required"), name);
+    return schema_lists(reader, schema_said(reader, schema, "required"), name);
 }
 
 /* A member that both require tells them apart, or one that one requires and the other denies. */
 static bool objects_apart(struct schema_reader *reader, const json *left, const json *right)
 {
-    const json *theirs = json_get(right, "properties");
-    const json *one = json_child(json_get(left, "properties"));
+    const json *theirs = schema_said(reader, right, "properties");
+    const json *one = json_child(schema_said(reader, left, "properties"));
     for (; one && schema_step(reader); one = json_next(one)) {
         const char *name = json_key(one);
         const json *two = schema_get(reader, theirs, name);
@@ -82,13 +85,13 @@ static bool objects_apart(struct schema_reader *reader, const json *left, const 
 /* One requires a member that the other has no room for. */
 static bool requires_other(struct schema_reader *reader, const json *left, const json *right)
 {
-    const json *extra = json_get(right, "additionalProperties");
-    if (!json_is_bool(extra) || json_bool(extra) || json_get(right, "patternProperties"))
+    const json *extra = schema_said(reader, right, "additionalProperties");
+    if (!json_is_bool(extra) || json_bool(extra) || schema_said(reader, right, "patternProperties"))
         return false;
-    for (const json *name = json_child(json_get(left, "required")); name && schema_step(reader);
-         name = json_next(name))
+    for (const json *name = json_child(schema_said(reader, left, "required"));
+         name && schema_step(reader); name = json_next(name))
         if (json_is_string(name) &&
-            !schema_get(reader, json_get(right, "properties"), json_string(name)))
+            !schema_get(reader, schema_said(reader, right, "properties"), json_string(name)))
             return true;
     return false;
 }

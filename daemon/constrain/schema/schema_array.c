@@ -13,16 +13,16 @@ struct list {
     uint32_t at, end;
 };
 
-static const json *prefix_of(const json *schema)
+static const json *prefix_of(struct schema_reader *reader, const json *schema)
 {
-    const json *items = json_get(schema, "items");
-    return json_is_array(items) ? items : json_get(schema, "prefixItems");
+    const json *items = schema_said(reader, schema, "items");
+    return json_is_array(items) ? items : schema_said(reader, schema, "prefixItems");
 }
 
-static const json *rest_of(const json *schema)
+static const json *rest_of(struct schema_reader *reader, const json *schema)
 {
-    const json *items = json_get(schema, "items");
-    return json_is_array(items) ? json_get(schema, "additionalItems") : items;
+    const json *items = schema_said(reader, schema, "items");
+    return json_is_array(items) ? schema_said(reader, schema, "additionalItems") : items;
 }
 
 /* Whether the schema's say on items was not met yet: it has several keywords of it. */
@@ -39,15 +39,16 @@ static bool is_first(const struct way *way, uint32_t at)
 static void parts_of(struct list *list, uint32_t index, struct parts *ret_parts)
 {
     const struct way *way = list->way;
+    schema_spend(list->reader, way->count / 8);
     for (uint32_t i = 0; i < way->count; i++) {
         if (way->parts[i].kind != PART_KEYWORD || way->parts[i].denied ||
             schema_keyword(way->parts[i].keyword)->reader != READ_ITEMS || !is_first(way, i))
             continue;
-        const json *one = json_child(prefix_of(way->parts[i].schema));
+        const json *one = json_child(prefix_of(list->reader, way->parts[i].schema));
         for (uint32_t skip = index; one && skip > 0 && schema_step(list->reader); skip--)
             one = json_next(one);
         if (!one)
-            one = rest_of(way->parts[i].schema);
+            one = rest_of(list->reader, way->parts[i].schema);
         if (one)
             parts_add(list->reader, ret_parts, part_schema(one, false));
     }
@@ -100,7 +101,7 @@ static const json *few_values(struct list *list)
     const json *values = NULL;
     parts_of(list, 0, &parts);
     if (list->prefix == 0 && parts.count == 1)
-        values = json_get(parts.list[0].schema, "enum");
+        values = schema_said(list->reader, parts.list[0].schema, "enum");
     parts_free(&parts);
     if (!json_is_array(values) || json_count(values) > UNIQUE_MAX)
         return NULL;
@@ -192,7 +193,8 @@ static bool contains(struct list *list)
         return false;
     wanted = part_schema(found, false);
     const json *schema = way->parts[at - 1].schema;
-    const json *min = json_get(schema, "minContains"), *max = json_get(schema, "maxContains");
+    const json *min = schema_said(list->reader, schema, "minContains");
+    const json *max = schema_said(list->reader, schema, "maxContains");
     uint32_t least = min ? schema_whole(list->reader, min, way->path) : 1;
     uint32_t most = max ? schema_whole(list->reader, max, way->path) : GRAMMAR_UNBOUNDED;
     another = way_next(way, "contains", &at);
@@ -213,12 +215,14 @@ static void prefix_length(struct list *list)
         const struct part *part = &list->way->parts[i];
         if (part->kind != PART_KEYWORD || schema_keyword(part->keyword)->reader != READ_ITEMS)
             continue;
-        const json *prefix = prefix_of(part->schema);
+        const json *prefix = prefix_of(list->reader, part->schema);
         if (prefix && !json_is_array(prefix))
             schema_refuse(list->reader, list->way->path, "prefixItems",
                           "must be a list of schemas");
-        else if (json_count(prefix) > list->prefix)
-            list->prefix = (uint32_t)json_count(prefix);
+        uint32_t count = (uint32_t)json_count(prefix);
+        schema_spend(list->reader, count / 8);
+        if (count > list->prefix)
+            list->prefix = count;
     }
 }
 

@@ -9,7 +9,7 @@ void expand_denied(struct expansion *at, const json *schema)
     const json *only = NULL;
     uint32_t count = 0;
     for (const json *member = json_child(schema); member; member = json_next(member))
-        if (schema_keyword(member)) {
+        if (schema_step(at->reader) && schema_keyword(member)) {
             count++;
             only = member;
         }
@@ -42,7 +42,7 @@ static void deny_scalar(struct expansion *at, const json *schema, const json *me
         return;
     }
     expand_types(at, keyword->types);
-    expand_kept(at, (struct part){
+    expand_keep(at, (struct part){
                         .kind = PART_KEYWORD, .schema = schema, .keyword = member, .denied = true});
 }
 
@@ -125,13 +125,13 @@ static void dependent(struct expansion *at, const json *subject, uint32_t i)
 
 static void conditional(struct expansion *at, const json *schema, uint32_t i)
 {
-    const json *then = json_get(schema, i == 0 ? "then" : "else");
-    expand_later(at, part_schema(json_get(schema, "if"), i == 1));
+    const json *then = schema_said(at->reader, schema, i == 0 ? "then" : "else");
+    expand_later(at, part_schema(schema_said(at->reader, schema, "if"), i == 1));
     if (then)
         expand_later(at, part_schema(then, false));
 }
 
-bool expand_branch(struct expansion *at, const struct choice *choice, const json *one, uint32_t i)
+void expand_branch(struct expansion *at, const struct choice *choice, const json *one, uint32_t i)
 {
     switch (choice->kind) {
     case CHOICE_ANY:
@@ -169,5 +169,4 @@ bool expand_branch(struct expansion *at, const struct choice *choice, const json
             at, (struct part){
                     .kind = PART_MEMBER, .name = json_key(one), .schema = one, .denied = true});
     }
-    return true;
 }

@@ -35,9 +35,9 @@ void expand_choose(struct expansion *at, enum choice_kind kind, const json *subj
         at->choices[at->counts.choices++] = (struct choice){kind, subject, first, at->up};
 }
 
-static void keep(struct expansion *at, struct part part)
+void expand_keep(struct expansion *at, struct part part)
 {
-    at->reader->steps += at->counts.done / 8;
+    schema_spend(at->reader, at->counts.done / 8);
     for (uint32_t i = 0; i < at->counts.done; i++) {
         const struct part *known = &at->done[i];
         if (part.kind == PART_NAME && known->kind == PART_NAME && part.denied != known->denied &&
@@ -91,7 +91,7 @@ static void take_schema(struct expansion *at, const json *schema, bool denied)
     }
     for (const json *member = json_child(schema); member && !at->reader->grammar->code;
          member = json_next(member)) {
-        const struct keyword *keyword = schema_keyword(member);
+        const struct keyword *keyword = schema_step(at->reader) ? schema_keyword(member) : NULL;
         if (keyword)
             expand_keyword(at, schema, member, keyword);
     }
@@ -122,7 +122,8 @@ static void depend(struct expansion *at, const json *keyword)
 {
     if (!json_is_object(keyword))
         schema_refuse(at->reader, at->path, json_key(keyword), "must be an object");
-    for (const json *one = json_child(keyword); one; one = json_next(one))
+    for (const json *one = json_child(keyword); one && schema_step(at->reader);
+         one = json_next(one))
         expand_choose(at, CHOICE_DEPENDENT, one, NULL);
 }
 
@@ -133,7 +134,7 @@ static void require(struct expansion *at, const json *names)
     for (const json *one = json_child(names); one; one = json_next(one)) {
         if (!json_is_string(one))
             schema_refuse(at->reader, at->path, "required", "must be a list of names");
-        keep(at, (struct part){.kind = PART_NAME, .name = json_string(one)});
+        expand_keep(at, (struct part){.kind = PART_NAME, .name = json_string(one)});
     }
 }
 
@@ -161,7 +162,7 @@ void expand_keyword(struct expansion *at, const json *schema, const json *member
         depend(at, member);
         break;
     case READ_IF:
-        if (json_get(schema, "then") || json_get(schema, "else"))
+        if (schema_said(at->reader, schema, "then") || schema_said(at->reader, schema, "else"))
             expand_choose(at, CHOICE_IF, schema, NULL);
         break;
     case READ_REF:
@@ -180,7 +181,7 @@ void expand_keyword(struct expansion *at, const json *schema, const json *member
     case READ_SCALAR:
     case READ_CONTAINS:
     case READ_ITEMS:
-        keep(at, (struct part){.kind = PART_KEYWORD, .schema = schema, .keyword = member});
+        expand_keep(at, (struct part){.kind = PART_KEYWORD, .schema = schema, .keyword = member});
     }
 }
 
@@ -198,16 +199,11 @@ static void take(struct expansion *at, const struct todo *todo)
         if (todo->part.denied)
             expand_denied_keyword(at, todo->part.schema, todo->part.keyword);
         else
-            keep(at, todo->part);
+            expand_keep(at, todo->part);
         break;
     default:
-        keep(at, todo->part);
+        expand_keep(at, todo->part);
     }
-}
-
-void expand_kept(struct expansion *at, struct part part)
-{
-    keep(at, part);
 }
 
 /* No constant that the member may be meets all that is said of it. */
@@ -224,10 +220,12 @@ static bool member_is_empty(struct expansion *at, const char *name)
             schema = part->schema;
         if (!schema)
             continue;
-        if (!part->denied && json_get(schema, "const"))
-            values = json_get(schema, "const");
-        else if (!part->denied && !values && json_is_array(json_get(schema, "enum")))
-            values = json_get(schema, "enum");
+        const json *only = schema_said(at->reader, schema, "const");
+        const json *listed = schema_said(at->reader, schema, "enum");
+        if (!part->denied && only)
+            values = only;
+        else if (!part->denied && !values && json_is_array(listed))
+            values = listed;
         said[count] = schema;
         denied[count++] = part->denied;
     }
@@ -281,8 +279,7 @@ static void choose(struct expansion *at)
     const json *one = choice.first;
     for (uint32_t i = 0; (one || i < 2) && !at->reader->grammar->code; i++) {
         at->up = choice.up;
-        if (!expand_branch(at, &choice, one, i))
-            break;
+        expand_branch(at, &choice, one, i);
         branch(at, before.todo, alone);
         at->counts = before;
         if (one && !(one = json_next(one)))

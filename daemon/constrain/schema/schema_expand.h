@@ -51,7 +51,7 @@ struct expansion {
 };
 
 void expand_later(struct expansion *at, struct part part);
-void expand_kept(struct expansion *at, struct part part);
+void expand_keep(struct expansion *at, struct part part);
 void expand_choose(struct expansion *at, enum choice_kind kind, const json *subject,
                    const json *first);
 void expand_types(struct expansion *at, unsigned types);
@@ -60,5 +60,5 @@ void expand_keyword(struct expansion *at, const json *schema, const json *member
 
 void expand_denied(struct expansion *at, const json *schema);
 void expand_denied_keyword(struct expansion *at, const json *schema, const json *member);
-/* What the branch adds is to do; false: there is none of that number. */
-bool expand_branch(struct expansion *at, const struct choice *choice, const json *one, uint32_t i);
+/* What the branch adds is to do. */
+void expand_branch(struct expansion *at, const struct choice *choice, const json *one, uint32_t i);

@@ -96,14 +96,17 @@ struct schema_reader {
     struct text_rule *texts;
     struct schema_place *places; /* sorted by schema */
     uint32_t places_used, places_room;
-    uint32_t steps;  /* of looking up and comparing */
-    uint32_t shared; /* values of several ways, within each other: what they hold has rules */
+    uint64_t steps; /* of looking up and comparing */
 };
 
-/* One step of a search that a schema can make long; false, and an error, after SCHEMA_STEPS_MAX. */
-bool schema_step(struct schema_reader *reader);
+/* Steps of a search that a schema can make long; false, and an error, after SCHEMA_STEPS_MAX. */
+bool schema_spend(struct schema_reader *reader, uint64_t steps);
+bool schema_step(struct schema_reader *reader); /* one */
 /* Counts what a language took, and what making its machines did. */
 void schema_work(struct schema_reader *reader, const struct language *language);
+/* What a schema says by this name; an eighth of a step for each that stands before it, as a schema
+ * may have any number of members that mean nothing. */
+const json *schema_said(struct schema_reader *reader, const json *schema, const char *name);
 /* json_get and a list's member by such steps. */
 const json *schema_get(struct schema_reader *reader, const json *object, const char *key);
 bool schema_lists(struct schema_reader *reader, const json *list, const char *text);

@@ -102,7 +102,8 @@ static bool from_patterns(struct members *members, const json *patterns, uint32_
                           struct parts *ret_parts)
 {
     bool any = false;
-    for (const json *one = json_child(patterns); one; one = json_next(one))
+    for (const json *one = json_child(patterns); one && schema_step(members->reader);
+         one = json_next(one))
         for (uint32_t i = 0; i < members->patterns_count; i++)
             if (set >> i & 1 && !strcmp(members->patterns[i].text, json_key(one))) {
                 any = true;
@@ -118,6 +119,7 @@ static bool gather_value(struct members *members, const char *name, uint32_t set
 {
     const struct way *way = members->way;
     struct schema_reader *reader = members->reader;
+    schema_spend(reader, way->count / 8);
     for (uint32_t i = 0; i < way->count && !reader->grammar->code; i++) {
         const struct part *part = &way->parts[i];
         const json *said = name ? schema_get(reader, part_says(part, "properties"), name) : NULL;
@@ -128,8 +130,9 @@ static bool gather_value(struct members *members, const char *name, uint32_t set
         if (name && part->kind == PART_MEMBER && !strcmp(part->name, name))
             parts_add(reader, ret_parts, part_schema(part->schema, part->denied != 0));
         if (additional_of(part) &&
-            !(name && schema_get(reader, json_get(part->schema, "properties"), name)) &&
-            !from_patterns(members, json_get(part->schema, "patternProperties"), set, NULL))
+            !(name && schema_get(reader, schema_said(reader, part->schema, "properties"), name)) &&
+            !from_patterns(members, schema_said(reader, part->schema, "patternProperties"), set,
+                           NULL))
             parts_add(reader, ret_parts, part_schema(additional_of(part), false));
     }
     for (uint32_t i = 0; i < ret_parts->count; i++)

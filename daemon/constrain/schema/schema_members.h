@@ -31,7 +31,7 @@ struct members {
 bool members_gather(struct members *members);
 void members_free(struct members *members);
 uint32_t members_value(struct members *members, uint32_t from, const struct member *member);
-/* A rule of what is not in the list, a name and a value; GRAMMAR_NONE: there is none. */
+/* A rule of what is not in the list, a name and a value. */
 uint32_t members_others(struct members *members);
 /* A name in quotes that is none of the list, in its one form. */
 uint32_t members_other_keys(struct members *members, uint32_t from);

@@ -75,8 +75,6 @@ static void add_others(struct members *members, struct counted *counted)
 {
     struct grammar *grammar = members->reader->grammar;
     uint32_t other = members_others(members), end = grammar_node(grammar), next = GRAMMAR_NONE;
-    if (other == GRAMMAR_NONE)
-        return;
     uint32_t more = grammar_node(grammar); /* with a comma before it */
     grammar_final(grammar,
                   grammar_call(grammar, json_comma(grammar, more), GRAMMAR_NONE, other, 1, 1));

@@ -18,11 +18,11 @@ struct search {
     const json *found;
 };
 
-static const char *identifier(const json *schema)
+static const char *identifier(struct schema_reader *reader, const json *schema)
 {
-    const json *id = json_get(schema, "$id");
+    const json *id = schema_said(reader, schema, "$id");
     if (!json_is_string(id))
-        id = json_get(schema, "id");
+        id = schema_said(reader, schema, "id");
     return json_is_string(id) ? json_string(id) : NULL;
 }
 
@@ -46,10 +46,11 @@ static void resolve(const char *base, const char *reference, char *ret_uri)
 }
 
 /* What a schema's own identifier makes of where it stands. */
-static struct resource within(const struct resource *outer, const json *schema)
+static struct resource within(struct schema_reader *reader, const struct resource *outer,
+                              const json *schema)
 {
     struct resource inner = *outer;
-    const char *id = json_is_object(schema) ? identifier(schema) : NULL;
+    const char *id = json_is_object(schema) ? identifier(reader, schema) : NULL;
     if (id && *id != '#') {
         resolve(outer->uri, id, inner.uri);
         inner.root = schema;
@@ -57,31 +58,35 @@ static struct resource within(const struct resource *outer, const json *schema)
     return inner;
 }
 
-static bool has_anchor(const json *schema, const char *anchor)
+static bool has_anchor(struct schema_reader *reader, const json *schema, const char *anchor)
 {
     static const char *const names[] = {"$anchor", "$dynamicAnchor"};
-    for (unsigned i = 0; i < 2; i++)
-        if (json_is_string(json_get(schema, names[i])) &&
-            !strcmp(json_string(json_get(schema, names[i])), anchor))
+    for (unsigned i = 0; i < 2; i++) {
+        const json *own = schema_said(reader, schema, names[i]);
+        if (json_is_string(own) && !strcmp(json_string(own), anchor))
             return true;
-    const char *id = identifier(schema);
+    }
+    const char *id = identifier(reader, schema);
     return id && *id == '#' && !strcmp(id + 1, anchor);
 }
 
 static void look(struct search *search, const struct resource *outer, const json *at)
 {
-    if (search->found || !schema_step(search->reader))
+    struct schema_reader *reader = search->reader;
+    if (search->found || !schema_step(reader))
         return;
-    struct resource here = within(outer, at);
-    search->reader->steps += here.root == outer->root ? 4 : 16; /* texts were copied */
+    struct resource here = within(reader, outer, at);
+    schema_spend(reader, here.root == outer->root ? 4 : 16); /* texts were copied */
     if (json_is_object(at) && !strcmp(here.uri, search->uri) &&
-        (search->anchor ? has_anchor(at, search->anchor) : here.root == at)) {
+        (search->anchor ? has_anchor(reader, at, search->anchor) : here.root == at)) {
         search->found = at;
         return;
     }
-    for (const json *one = json_child(at); one; one = json_next(one))
+    uint64_t passed = 0;
+    for (const json *one = json_child(at); one && !search->found; one = json_next(one), passed++)
         if (json_is_object(one) || json_is_array(one))
             look(search, &here, one);
+    schema_spend(reader, passed / 8);
 }
 
 static const json *by_index(struct schema_reader *reader, const json *list, const char *key)
@@ -159,8 +164,8 @@ static bool add_place(struct schema_reader *reader, const json *schema, const js
 
 static bool walk(struct schema_reader *reader, const struct resource *outer, const json *at)
 {
-    struct resource here = within(outer, at);
-    const json *ref = json_is_object(at) ? json_get(at, "$ref") : NULL;
+    struct resource here = within(reader, outer, at);
+    const json *ref = json_is_object(at) ? schema_said(reader, at, "$ref") : NULL;
     if (json_is_string(ref) && !add_place(reader, at, refer(reader, &here, json_string(ref))))
         return false;
     for (const json *one = json_child(at); one && !reader->grammar->code; one = json_next(one))

@@ -9,15 +9,6 @@
 #define EXACT_DIGITS 15u   /* of a double */
 #define PLACES_MAX 6u      /* behind the point of what it is a multiple of */
 
-static bool bound(struct schema_reader *reader, const struct way *way, const struct part *part,
-                  double *ret_bound)
-{
-    *ret_bound = json_number(part->keyword);
-    if (!json_is_number(part->keyword))
-        schema_refuse(reader, way->path, json_key(part->keyword), "must be a number");
-    return true;
-}
-
 /* A bound that is open shuts out its number; a denied one is the other bound, open for closed. */
 static void narrow(struct schema_reader *reader, const struct way *way, const struct part *part,
                    struct number_bounds *bounds)
@@ -25,12 +16,13 @@ static void narrow(struct schema_reader *reader, const struct way *way, const st
     const char *name = json_key(part->keyword);
     bool lower = !strcmp(name, "minimum") || !strcmp(name, "exclusiveMinimum");
     bool open = !strncmp(name, "exclusive", 9);
-    double value;
+    double value = json_number(part->keyword);
     if (!lower && strcmp(name, "maximum") && strcmp(name, "exclusiveMaximum"))
         return;
-    if (!bound(reader, way, part, &value))
-        return;
-    const json *older = json_get(part->schema, lower ? "exclusiveMinimum" : "exclusiveMaximum");
+    if (!json_is_number(part->keyword))
+        schema_refuse(reader, way->path, name, "must be a number");
+    const json *older =
+        schema_said(reader, part->schema, lower ? "exclusiveMinimum" : "exclusiveMaximum");
     open |= json_is_bool(older) && json_bool(older);
     if (part->denied) {
         lower = !lower;

@@ -84,14 +84,15 @@ static const char *pattern_of(struct text *text, const struct part *part, bool *
 }
 
 /* The next text that a denied constant leaves out, from *value on within the part. */
-static const json *left_out(const struct part *part, const json *value)
+static const json *left_out(struct schema_reader *reader, const struct part *part,
+                            const json *value)
 {
     const char *name = part->kind == PART_KEYWORD && part->denied ? json_key(part->keyword) : "";
     if (!strcmp(name, "const"))
         return !value && json_is_string(part->keyword) ? part->keyword : NULL;
     if (strcmp(name, "enum"))
         return NULL;
-    for (value = value ? json_next(value) : json_child(part->keyword); value;
+    for (value = value ? json_next(value) : json_child(part->keyword); value && schema_step(reader);
          value = json_next(value))
         if (json_is_string(value))
             return value;
@@ -111,8 +112,8 @@ static bool key_of(struct text *text, char *key)
                              'a' + found + 2 * (part->denied != 0), pattern);
             text->conditions++;
         }
-        for (const json *out = left_out(part, NULL); out && used < (int)KEY_MAX;
-             out = left_out(part, out)) {
+        for (const json *out = left_out(text->reader, part, NULL); out && used < (int)KEY_MAX;
+             out = left_out(text->reader, part, out)) {
             used += snprintf(key + used, KEY_MAX - (size_t)used, "\x02%s", json_string(out));
             text->conditions++;
         }
@@ -164,7 +165,8 @@ static bool gather(struct text *text, struct language *language, const char *pat
         if (pattern && !schema_text_pattern(text->reader, language, pattern, found,
                                             part->denied != 0, CHARACTER_IN_JSON, path))
             return false;
-        for (const json *out = left_out(part, NULL); out; out = left_out(part, out)) {
+        for (const json *out = left_out(text->reader, part, NULL); out;
+             out = left_out(text->reader, part, out)) {
             if (count == sizeof(outs) / sizeof(outs[0])) {
                 schema_refuse(text->reader, text->way->path, "not",
                               "of more than 1024 texts is not supported");
@@ -228,7 +230,7 @@ static uint32_t shared(struct text *text, uint32_t from, const char *key)
         hash = (hash ^ (uint8_t)*byte) * 1099511628211u;
     while (known && schema_step(reader) && (known->hash != hash || strcmp(known->key, key) != 0))
         known = known->next;
-    reader->steps += (uint32_t)strlen(key) / 16;
+    schema_spend(reader, strlen(key) / 16);
     if (!known) {
         size_t size = strlen(key) + 1;
         known = malloc(sizeof(*known) + size);

@@ -9,7 +9,6 @@ struct value {
     struct schema_reader *reader;
     const struct schema_path *path;
     uint32_t from, join;
-    uint32_t ways;
     unsigned free_done; /* types of which a way had any value */
 };
 
@@ -59,7 +58,7 @@ void way_counts(struct schema_reader *reader, const struct way *way, const char 
 }
 
 /* The types of which something is said. */
-static unsigned spoken_of(const struct way *way)
+static unsigned spoken_of(struct schema_reader *reader, const struct way *way)
 {
     unsigned types = 0;
     for (uint32_t i = 0; i < way->count; i++) {
@@ -73,7 +72,8 @@ static unsigned spoken_of(const struct way *way)
         else if (!strcmp(json_key(part->keyword), "const"))
             types |= schema_type_of(part->keyword);
         else
-            for (const json *one = json_child(part->keyword); one; one = json_next(one))
+            for (const json *one = json_child(part->keyword); one && schema_step(reader);
+                 one = json_next(one))
                 types |= schema_type_of(one);
     }
     return types;
@@ -127,7 +127,8 @@ static void check_denied(struct value *value, const struct way *way)
         if (!strcmp(name, "const"))
             check_left_out(value, way, part->keyword, part);
         if (!strcmp(name, "enum"))
-            for (const json *one = json_child(part->keyword); one; one = json_next(one))
+            for (const json *one = json_child(part->keyword); one && schema_step(value->reader);
+                 one = json_next(one))
                 check_left_out(value, way, one, part);
     }
 }
@@ -142,10 +143,11 @@ static void of_types(struct value *value, const struct way *way)
                     {TYPE_ARRAY, schema_array},
                     {TYPE_OBJECT, schema_object}};
     struct grammar *grammar = value->reader->grammar;
-    unsigned free_types = way->types & ~spoken_of(way);
+    unsigned free_types = way->types & ~spoken_of(value->reader, way);
     struct way left = *way;
     uint32_t from = grammar_node(grammar);
     left.types &= ~value->free_done;
+    schema_spend(value->reader, way->count);
     grammar_nothing(grammar, value->from, from);
     check_denied(value, way);
     literals(value, &left, from);
@@ -163,7 +165,6 @@ static void one_way(void *context, const struct part *parts, uint32_t count, uns
     struct value *value = context;
     struct way way = {parts, count, types, value->path};
     const json *values = NULL;
-    value->ways++;
     for (uint32_t i = 0; i < count && !values; i++)
         if (part_says(&parts[i], "const") || part_says(&parts[i], "enum"))
             values = parts[i].keyword;
@@ -198,14 +199,14 @@ static uint32_t in_place(struct schema_reader *reader, uint32_t from, const stru
 }
 
 /* Whether a part's schema takes others in, so that it may come back to itself. */
-static bool takes_others(const struct part *part)
+static bool takes_others(struct schema_reader *reader, const struct part *part)
 {
     static const char *const names[] = {
         "$ref", "allOf", "anyOf", "oneOf", "if", "not", "dependentSchemas", "dependencies"};
     if (part->denied)
         return true;
     for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (json_get(part->schema, names[i]))
+        if (schema_said(reader, part->schema, names[i]))
             return true;
     return false;
 }
@@ -231,7 +232,7 @@ static uint32_t rule_of(struct schema_reader *reader, const struct part *parts, 
     made->rule = grammar_node(reader->grammar);
     made->count = count;
     memcpy(made->parts, parts, count * sizeof(*parts));
-    const json *ref = count == 1 ? json_get(parts[0].schema, "$ref") : NULL;
+    const json *ref = count == 1 ? schema_said(reader, parts[0].schema, "$ref") : NULL;
     if (json_is_string(ref))
         snprintf(made->path, sizeof(made->path), "%s", json_string(ref));
     else
@@ -254,7 +255,7 @@ uint32_t schema_value(struct schema_reader *reader, uint32_t from, const struct 
                        json_is_bool(parts[i].schema) && json_bool(parts[i].schema);
         if (!nothing)
             parts_add(reader, &own, parts[i]);
-        by_rule |= parts[i].schema && takes_others(&parts[i]);
+        by_rule |= parts[i].schema && takes_others(reader, &parts[i]);
     }
     if (reader->grammar->code) {
         free(own.list);
