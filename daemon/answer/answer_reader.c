@@ -12,11 +12,6 @@ enum state {
     BROKEN_CALL /* arguments that ceased to be JSON: to the mark that closes, or the end */
 };
 
-static bool is_space(char byte)
-{
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
-
 void answer_reader_init(struct answer_reader *reader, const struct answer_form *form, bool thinks,
                         bool tools, answer_sink sink, void *context)
 {
@@ -190,7 +185,7 @@ static void settle(struct answer_reader *reader)
 {
     struct buffer *held = &reader->held;
     while (held->length > 0 && !look(reader)) {
-        if (is_space(held->data[0]))
+        if (json_scan_space(held->data[0]))
             add(reader, &reader->spaces, held->data, 1);
         else
             say(reader, held->data, 1);
@@ -200,7 +195,7 @@ static void settle(struct answer_reader *reader)
 
 static void text_byte(struct answer_reader *reader, char byte)
 {
-    if (reader->held.length == 0 && is_space(byte)) {
+    if (reader->held.length == 0 && json_scan_space(byte)) {
         add(reader, &reader->spaces, &byte, 1);
         return;
     }

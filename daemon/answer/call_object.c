@@ -5,11 +5,6 @@
 enum state { OPEN, FIRST_KEY, KEY, IN_KEY, COLON, VALUE, IN_NAME, IN_VALUE, BEHIND };
 enum member { OTHER, NAME, ARGUMENTS };
 
-static bool is_space(char byte)
-{
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
-
 bool call_name_takes(char byte)
 {
     return (unsigned char)byte > ' ' && byte != '"' && byte != '\\' && byte != 0x7f;
@@ -77,7 +72,7 @@ static enum call_object_result in_name(struct call_object *object, char byte)
 
 static enum call_object_result behind(struct call_object *object, char byte)
 {
-    if (is_space(byte))
+    if (json_scan_space(byte))
         return CALL_OBJECT_MORE;
     if (byte == ',')
         return to(object, KEY);
@@ -99,7 +94,7 @@ static enum call_object_result in_value(struct call_object *object, char byte)
 enum call_object_result call_object_byte(struct call_object *object, char byte)
 {
     bool inside = object->state == IN_KEY || object->state == IN_NAME || object->state == IN_VALUE;
-    if (!inside && is_space(byte))
+    if (!inside && json_scan_space(byte))
         return CALL_OBJECT_MORE;
     switch ((enum state)object->state) {
     case OPEN:

@@ -4,11 +4,6 @@
 
 enum { BEFORE, OBJECT, BEHIND };
 
-static bool is_space(char byte)
-{
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
-
 static void begin(struct answer_reader *reader)
 {
     reader->call_state = BEFORE;
@@ -26,7 +21,7 @@ static void byte(struct answer_reader *reader, char byte)
             return;
         }
         answer_reader_hold(reader, byte);
-        if (!is_space(byte))
+        if (!json_scan_space(byte))
             answer_reader_no_call(reader);
         return;
     case OBJECT:
@@ -34,7 +29,7 @@ static void byte(struct answer_reader *reader, char byte)
             reader->call_state = BEHIND;
         return;
     default:
-        if (is_space(byte) && reader->held.length == 0)
+        if (json_scan_space(byte) && reader->held.length == 0)
             return;
         int found = answer_reader_mark(reader, ANSWER_MARK_SECOND, 0, byte);
         if (found == 1)

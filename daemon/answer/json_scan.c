@@ -1,7 +1,6 @@
 #include "daemon/answer/json_scan.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <string.h>
 
 enum state {
@@ -17,11 +16,6 @@ enum state {
     KEY_ESCAPE,
     BARE
 };
-
-static bool is_space(char byte)
-{
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
 
 static bool is_bare(char byte)
 {
@@ -84,7 +78,7 @@ static enum json_scan_result bare(struct json_scan *scan, char byte)
     if (scan->depth == 0)
         return JSON_SCAN_BEFORE;
     scan->state = BEHIND;
-    return is_space(byte) ? JSON_SCAN_MORE : behind(scan, byte);
+    return json_scan_space(byte) ? JSON_SCAN_MORE : behind(scan, byte);
 }
 
 /* Inside a string: `over` is what follows it. */
@@ -110,7 +104,7 @@ static enum json_scan_result key(struct json_scan *scan, char byte)
 enum json_scan_result json_scan_byte(struct json_scan *scan, char byte)
 {
     bool inside = scan->state >= STRING;
-    if (!inside && is_space(byte))
+    if (!inside && json_scan_space(byte))
         return JSON_SCAN_MORE;
     switch ((enum state)scan->state) {
     case FIRST_ELEMENT:

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define JSON_SCAN_DEPTH_MAX 64u
@@ -22,5 +23,11 @@ struct json_scan {
     uint8_t depth;
     uint64_t objects; /* a bit for each level that is open */
 };
+
+/* White space of JSON's; what models put around calls is no other. */
+static inline bool json_scan_space(char byte)
+{
+    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
+}
 
 enum json_scan_result json_scan_byte(struct json_scan *scan, char byte);

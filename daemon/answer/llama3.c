@@ -5,11 +5,6 @@
 
 enum { BEFORE, OBJECT, BEHIND, BETWEEN };
 
-static bool is_space(char byte)
-{
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
-
 static void begin(struct answer_reader *reader)
 {
     reader->call_state = BEFORE;
@@ -35,7 +30,7 @@ static void byte(struct answer_reader *reader, char byte)
         return;
     }
     answer_reader_hold(reader, byte);
-    if (is_space(byte))
+    if (json_scan_space(byte))
         return;
     if (reader->call_state == BEHIND && byte == ';')
         reader->call_state = BETWEEN;

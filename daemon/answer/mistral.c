@@ -7,11 +7,6 @@
 
 enum { BEFORE, LIST, OBJECT, BEHIND, NAME, NUMBER, SPACE, ARGUMENTS };
 
-static bool is_space(char byte)
-{
-    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
-}
-
 static void begin(struct answer_reader *reader)
 {
     reader->call_state = BEFORE;
@@ -34,7 +29,7 @@ static void list_byte(struct answer_reader *reader, char byte)
     if (reader->call_state == OBJECT) {
         if (answer_reader_object(reader, byte))
             reader->call_state = BEHIND;
-    } else if (is_space(byte)) {
+    } else if (json_scan_space(byte)) {
         answer_reader_hold(reader, byte);
     } else if (reader->call_state == LIST && byte == '{') {
         reader->call_state = OBJECT;
@@ -134,7 +129,7 @@ static void byte(struct answer_reader *reader, char byte)
 {
     switch (reader->call_state) {
     case BEFORE:
-        if (is_space(byte)) {
+        if (json_scan_space(byte)) {
             answer_reader_hold(reader, byte);
             return;
         }
@@ -151,7 +146,7 @@ static void byte(struct answer_reader *reader, char byte)
         number_byte(reader, byte);
         return;
     case SPACE: /* behind the second mark */
-        if (is_space(byte))
+        if (json_scan_space(byte))
             answer_reader_hold(reader, byte);
         else if (byte == '{' && reader->object.name_length > 0)
             begin_arguments(reader, byte);
