@@ -17,15 +17,17 @@ static int read_file(const char *path, char **ret_text, struct error *error)
     size_t length = buffer_used(&input.buffer);
     const char *text = (const char *)input.buffer.bytes + input.buffer.start;
     if (!rc && length > 0 && memchr(text, 0, length))
-        rc = error_set(error, ERR_USAGE, "%.128s has a zero byte, which no schema or grammar has", path);
+        rc = error_set(error, ERR_USAGE, "%.128s has a zero byte, which no schema or grammar has",
+                       path);
     if (!rc && !(*ret_text = strndup(length > 0 ? text : "", length)))
         rc = error_set(error, ERR_NO_MEMORY, "out of memory");
     input_close(&input);
     return rc;
 }
 
-static void write_choices(struct json_writer *writer, const struct option_list *choices)
+static void write_choices(struct json_writer *writer, const void *context)
 {
+    const struct option_list *choices = context;
     json_open(writer, NULL, '[');
     for (size_t i = 0; i < choices->count; i++)
         json_put_text(writer, NULL, choices->texts[i]);
@@ -34,18 +36,9 @@ static void write_choices(struct json_writer *writer, const struct option_list *
 
 static int list_choices(const struct option_list *choices, char **ret_text, struct error *error)
 {
-    struct json_writer writer;
-    json_writer_init(&writer, NULL, 0);
-    write_choices(&writer, choices);
-    size_t size = writer.used;
-    char *text = malloc(size + 1);
-    if (!text)
-        return error_set(error, ERR_NO_MEMORY, "out of memory");
-    json_writer_init(&writer, text, size);
-    write_choices(&writer, choices);
-    text[size] = '\0';
-    *ret_text = text;
-    return 0;
+    size_t length;
+    *ret_text = json_written(write_choices, choices, &length);
+    return *ret_text ? 0 : error_set(error, ERR_NO_MEMORY, "out of memory");
 }
 
 int constraint_make(const struct settings *settings, struct constraint *ret_constraint,

@@ -14,8 +14,7 @@ struct out {
     bool failed;  /* out of memory: what was made is not whole */
 };
 
-/* Writes one JSON value; may be called twice, and does the same both times. */
-typedef void (*out_writer)(struct json_writer *writer, const void *context);
+typedef json_write out_writer;
 
 void out_bytes(struct out *out, const char *bytes, size_t length);
 void out_text(struct out *out, const char *text);

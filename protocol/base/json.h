@@ -79,3 +79,8 @@ void json_put_bool(struct json_writer *writer, const char *key, bool value);
 void json_put_null(struct json_writer *writer, const char *key);
 /* A parsed value, with all it holds; whole numbers stay whole. */
 void json_put_value(struct json_writer *writer, const char *key, const json *value);
+
+/* Writes one JSON value; may be called twice, and does the same both times. */
+typedef void (*json_write)(struct json_writer *writer, const void *context);
+/* All that it writes, with a zero byte behind it, to be freed; NULL: no memory. */
+char *json_written(json_write write, const void *context, size_t *ret_length);

@@ -1,5 +1,6 @@
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "protocol/base/json.h"
@@ -199,4 +200,20 @@ void json_put_value(struct json_writer *writer, const char *key, const json *val
     } else {
         put_number(writer, key, json_number(value));
     }
+}
+
+char *json_written(json_write write, const void *context, size_t *ret_length)
+{
+    struct json_writer writer;
+    json_writer_init(&writer, NULL, 0);
+    write(&writer, context);
+    size_t length = writer.used;
+    char *text = malloc(length + 1);
+    if (!text)
+        return NULL;
+    json_writer_init(&writer, text, length);
+    write(&writer, context);
+    text[length] = '\0';
+    *ret_length = length;
+    return text;
 }

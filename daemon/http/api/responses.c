@@ -86,37 +86,16 @@ static void put_item(struct json_writer *writer, const char *key, const struct e
 /* ---- the response ------------------------------------------------------------------------------
  */
 
-/* What the request said, or what stands for it. */
+/* What the request said, as it was kept. */
 static void put_told(struct json_writer *writer, const struct exchange *exchange)
 {
-    static const struct {
-        const char *name, *otherwise;
-    } members[] = {{"instructions", "null"},
-                   {"max_output_tokens", "null"},
-                   {"metadata", "{}"},
-                   {"parallel_tool_calls", "true"},
-                   {"reasoning", "{\"effort\":null,\"summary\":null}"},
-                   {"temperature", "null"},
-                   {"text", "{\"format\":{\"type\":\"text\"}}"},
-                   {"tool_choice", "\"auto\""},
-                   {"tools", "[]"},
-                   {"top_p", "null"},
-                   {"user", "null"}};
-    const char *text = exchange->query.told ? exchange->query.told : "{}";
+    const char *text = exchange->query.told;
     const struct json_bounds bounds = {.bytes_max = SIZE_MAX, .depth_max = TOLD_DEPTH_MAX};
-    json *told = NULL, *otherwise;
+    json *told;
     if (json_parse(text, strlen(text), bounds, &told, NULL))
-        told = NULL;
-    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
-        const json *value = json_get(told, members[i].name);
-        text = members[i].otherwise;
-        if (value) {
-            json_put_value(writer, members[i].name, value);
-        } else if (json_parse(text, strlen(text), bounds, &otherwise, NULL) == 0) {
-            json_put_value(writer, members[i].name, otherwise);
-            json_free(otherwise);
-        }
-    }
+        return;
+    for (const json *item = json_child(told); item; item = json_next(item))
+        json_put_value(writer, json_key(item), item);
     json_free(told);
 }
 

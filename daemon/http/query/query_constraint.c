@@ -37,25 +37,23 @@ static int set_text(const struct reading *reading, enum message_constraint_kind 
                : error_set(reading->error, ERR_NO_MEMORY, "no memory for a constraint");
 }
 
+static void put_value(struct json_writer *writer, const void *value)
+{
+    json_put_value(writer, NULL, value);
+}
+
 /* The value as a text of its own: what the body was read into goes. */
 static int set_value(const struct reading *reading, enum message_constraint_kind kind,
                      const json *value)
 {
-    struct json_writer writer;
-    json_writer_init(&writer, NULL, 0);
-    json_put_value(&writer, NULL, value);
-    size_t size = writer.used;
-    char *own = malloc(size + 1);
-    if (!own)
-        return error_set(reading->error, ERR_NO_MEMORY, "no memory for a constraint");
-    json_writer_init(&writer, own, size);
-    json_put_value(&writer, NULL, value);
-    own[size] = '\0';
-    return set(reading, kind, own);
+    size_t length;
+    char *own = json_written(put_value, value, &length);
+    return own ? set(reading, kind, own)
+               : error_set(reading->error, ERR_NO_MEMORY, "no memory for a constraint");
 }
 
 /* An object, a boolean, or a string that holds one: vLLM takes both. */
-static int set_schema(const struct reading *reading, const json *value)
+int read_schema(const struct reading *reading, const json *value)
 {
     if (json_is_string(value))
         return set_text(reading, MESSAGE_CONSTRAINT_SCHEMA, json_string(value));
@@ -64,45 +62,25 @@ static int set_schema(const struct reading *reading, const json *value)
     return set_value(reading, MESSAGE_CONSTRAINT_SCHEMA, value);
 }
 
-static int set_pattern(const struct reading *reading, const json *value)
+int read_pattern(const struct reading *reading, const json *value)
 {
     if (!json_is_string(value))
         return wrong(reading, ": a regular expression is a string");
     return set_text(reading, MESSAGE_CONSTRAINT_PATTERN, json_string(value));
 }
 
-static int set_grammar(const struct reading *reading, const json *value)
+int read_grammar(const struct reading *reading, const json *value)
 {
     if (!json_is_string(value))
         return wrong(reading, ": a grammar is a string, in GBNF");
     return set_text(reading, MESSAGE_CONSTRAINT_GRAMMAR, json_string(value));
 }
 
-static int set_choice(const struct reading *reading, const json *value)
+int read_choices(const struct reading *reading, const json *value)
 {
     if (!json_is_array(value))
         return wrong(reading, ": choices are a list of strings");
     return set_value(reading, MESSAGE_CONSTRAINT_CHOICE, value);
-}
-
-int read_guided_json(const struct reading *reading, const json *value)
-{
-    return set_schema(reading, value);
-}
-
-int read_guided_regex(const struct reading *reading, const json *value)
-{
-    return set_pattern(reading, value);
-}
-
-int read_guided_choice(const struct reading *reading, const json *value)
-{
-    return set_choice(reading, value);
-}
-
-int read_grammar(const struct reading *reading, const json *value)
-{
-    return set_grammar(reading, value);
 }
 
 /* ---- response_format ---------------------------------------------------------------------------
@@ -130,7 +108,7 @@ static int read_json_schema(const struct reading *reading, const json *object)
     }
     if (!schema || json_is_null(schema))
         return wrong(reading, ".json_schema.schema is missing");
-    return set_schema(reading, schema);
+    return read_schema(reading, schema);
 }
 
 int read_response_format(const struct reading *reading, const json *value)
@@ -173,7 +151,7 @@ int read_text_format(const struct reading *reading, const json *value)
     if (strcmp(type, "json_object") == 0)
         return set(reading, MESSAGE_CONSTRAINT_OBJECT, NULL);
     if (schema && json_get(value, "schema"))
-        return set_schema(reading, json_get(value, "schema"));
+        return read_schema(reading, json_get(value, "schema"));
     return wrong(reading, ": a format's type must be \"text\", \"json_object\", or \"json_schema\" "
                           "with a schema");
 }
@@ -191,13 +169,13 @@ int read_structured_outputs(const struct reading *reading, const json *value)
         if (json_is_null(item))
             continue;
         if (strcmp(key, "json") == 0)
-            rc = set_schema(reading, item);
+            rc = read_schema(reading, item);
         else if (strcmp(key, "regex") == 0)
-            rc = set_pattern(reading, item);
+            rc = read_pattern(reading, item);
         else if (strcmp(key, "choice") == 0)
-            rc = set_choice(reading, item);
+            rc = read_choices(reading, item);
         else if (strcmp(key, "grammar") == 0)
-            rc = set_grammar(reading, item);
+            rc = read_grammar(reading, item);
         else if (strcmp(key, "json_object") == 0 && json_is_bool(item))
             rc = json_bool(item) ? set(reading, MESSAGE_CONSTRAINT_OBJECT, NULL) : 0;
         else

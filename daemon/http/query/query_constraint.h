@@ -7,7 +7,7 @@ int read_response_format(const struct reading *reading, const json *value);
 /* The same as /v1/responses and Anthropic write it: no object within. */
 int read_text_format(const struct reading *reading, const json *value);
 int read_structured_outputs(const struct reading *reading, const json *value);
-int read_guided_json(const struct reading *reading, const json *value);
-int read_guided_regex(const struct reading *reading, const json *value);
-int read_guided_choice(const struct reading *reading, const json *value);
+int read_schema(const struct reading *reading, const json *value);
+int read_pattern(const struct reading *reading, const json *value);
+int read_choices(const struct reading *reading, const json *value);
 int read_grammar(const struct reading *reading, const json *value);

@@ -238,34 +238,42 @@ int query_write_responses(const struct query *query, struct json_writer *writer,
 /* ---- what an answer tells again ----------------------------------------------------------------
  */
 
-static void put_told(const struct query *query, struct json_writer *writer)
+/* What the request said, or what stands for it. */
+static void put_told(struct json_writer *writer, const void *context)
 {
-    static const char *const members[] = {"instructions", "max_output_tokens",
-                                          "metadata",     "parallel_tool_calls",
-                                          "reasoning",    "temperature",
-                                          "text",         "tool_choice",
-                                          "tools",        "top_p",
-                                          "user"};
+    static const struct {
+        const char *name, *otherwise;
+    } members[] = {{"instructions", "null"},
+                   {"max_output_tokens", "null"},
+                   {"metadata", "{}"},
+                   {"parallel_tool_calls", "true"},
+                   {"reasoning", "{\"effort\":null,\"summary\":null}"},
+                   {"temperature", "null"},
+                   {"text", "{\"format\":{\"type\":\"text\"}}"},
+                   {"tool_choice", "\"auto\""},
+                   {"tools", "[]"},
+                   {"top_p", "null"},
+                   {"user", "null"}};
+    const struct json_bounds bounds = {.bytes_max = 64, .depth_max = 4, .values_max = 8};
+    const struct query *query = context;
     json_open(writer, NULL, '{');
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
-        const json *value = json_get(query->document, members[i]);
-        if (value && !json_is_null(value))
-            json_put_value(writer, members[i], value);
+        const json *value = json_get(query->document, members[i].name);
+        const char *text = members[i].otherwise;
+        json *otherwise;
+        if (value && !json_is_null(value)) {
+            json_put_value(writer, members[i].name, value);
+        } else if (json_parse(text, strlen(text), bounds, &otherwise, NULL) == 0) {
+            json_put_value(writer, members[i].name, otherwise);
+            json_free(otherwise);
+        }
     }
     json_close(writer, '}');
 }
 
 int query_keep_told(struct query *query, struct error *error)
 {
-    struct json_writer writer;
-    json_writer_init(&writer, NULL, 0);
-    put_told(query, &writer);
-    size_t size = writer.used;
-    query->told = malloc(size + 1);
-    if (!query->told)
-        return error_set(error, ERR_NO_MEMORY, "no memory for what is told again");
-    json_writer_init(&writer, query->told, size);
-    put_told(query, &writer);
-    query->told[size] = '\0';
-    return 0;
+    size_t length;
+    query->told = json_written(put_told, query, &length);
+    return query->told ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for what is told again");
 }

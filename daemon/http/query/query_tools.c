@@ -200,28 +200,16 @@ void query_tools_free(struct query *query)
  */
 
 /* The schema of a tool's arguments as a text; they are an object whatever it says. */
-static char *schema_text(const struct query_tool *tool)
+static void write_schema(struct json_writer *writer, const void *parameters)
 {
-    const json *type = json_get(tool->parameters, "type");
-    struct json_writer writer;
-    char *text = NULL;
-    for (size_t size = 0;;) {
-        json_writer_init(&writer, text, size);
-        json_open(&writer, NULL, '{');
-        for (const json *item = json_child(tool->parameters); item; item = json_next(item))
-            json_put_value(&writer, json_key(item), item);
-        if (!type)
-            json_put_text(&writer, "type", "object");
-        if (json_count(tool->parameters) == 0)
-            json_put_bool(&writer, "additionalProperties", false);
-        json_close(&writer, '}');
-        if (text || !(text = malloc(writer.used + 1)))
-            break;
-        size = writer.used;
-    }
-    if (text)
-        text[writer.used] = '\0';
-    return text;
+    json_open(writer, NULL, '{');
+    for (const json *item = json_child(parameters); item; item = json_next(item))
+        json_put_value(writer, json_key(item), item);
+    if (!json_get(parameters, "type"))
+        json_put_text(writer, "type", "object");
+    if (json_count(parameters) == 0)
+        json_put_bool(writer, "additionalProperties", false);
+    json_close(writer, '}');
 }
 
 static int check_schema(const struct query_tool *tool, struct error *error)
@@ -250,41 +238,32 @@ static int make_tools(const struct query_tools *tools, struct answer_tool *made,
             return rc;
         if (!tool->strict && tools->choice != TOOL_CHOICE_REQUIRED)
             continue;
-        to->schema = schema_text(tool);
+        size_t length;
+        to->schema = json_written(write_schema, tool->parameters, &length);
         if (!to->schema)
             return error_set(error, ERR_NO_MEMORY, "no memory for tools");
     }
     return 0;
 }
 
-static const char *constraint_word(enum message_constraint_kind kind)
+static void write_structure(struct json_writer *writer, const void *structure)
 {
-    static const char *const words[] = {
-        [MESSAGE_CONSTRAINT_JSON] = "json",     [MESSAGE_CONSTRAINT_OBJECT] = "object",
-        [MESSAGE_CONSTRAINT_SCHEMA] = "schema", [MESSAGE_CONSTRAINT_PATTERN] = "pattern",
-        [MESSAGE_CONSTRAINT_CHOICE] = "choice", [6] = "grammar"};
-    return kind < sizeof(words) / sizeof(words[0]) ? words[kind] : NULL;
+    answer_structure_write(structure, writer);
 }
 
 static int set_structure(struct query *query, const struct answer_structure *structure,
                          struct error *error)
 {
-    struct json_writer writer;
-    json_writer_init(&writer, NULL, 0);
-    answer_structure_write(structure, &writer);
-    size_t size = writer.used;
-    char *text = malloc(size + 1);
+    size_t length;
+    char *text = json_written(write_structure, structure, &length);
     if (!text)
         return error_set(error, ERR_NO_MEMORY, "no memory for a constraint");
-    json_writer_init(&writer, text, size);
-    answer_structure_write(structure, &writer);
-    text[size] = '\0';
     free(query->constraint_text);
     query->constraint_text = text;
     if (!query->constraint_field)
         query->constraint_field = query->tools.count > 0 ? "tools" : "thinking_token_budget";
     query->constraint = (struct message_constraint){
-        .kind = MESSAGE_CONSTRAINT_STRUCTURE, .text = text, .length = size};
+        .kind = MESSAGE_CONSTRAINT_STRUCTURE, .text = text, .length = length};
     return 0;
 }
 
@@ -295,18 +274,19 @@ static int make_structure(struct query *query, const struct answer_form *form,
     struct answer_tool *made = calloc(tools->count + 1, sizeof(*made));
     const char *field;
     uint32_t count = 0;
+    enum message_constraint_kind kind = query->constraint.kind;
     int rc = made ? make_tools(tools, made, &count, error)
                   : error_set(error, ERR_NO_MEMORY, "no memory for tools");
-    const struct answer_structure structure = {.form = form,
-                                               .thought = thought,
-                                               .budget = tools->budget,
-                                               .tools = made,
-                                               .tool_count = count,
-                                               .must_call = tools->choice == TOOL_CHOICE_REQUIRED,
-                                               .one_call = tools->one_call,
-                                               .content_kind =
-                                                   constraint_word(query->constraint.kind),
-                                               .content = query->constraint_text};
+    const struct answer_structure structure = {
+        .form = form,
+        .thought = thought,
+        .budget = tools->budget,
+        .tools = made,
+        .tool_count = count,
+        .must_call = tools->choice == TOOL_CHOICE_REQUIRED,
+        .one_call = tools->one_call,
+        .content_kind = kind == MESSAGE_CONSTRAINT_NONE ? NULL : message_constraint_name(kind),
+        .content = query->constraint_text};
     if (!rc)
         rc = set_structure(query, &structure, error);
     for (uint32_t i = 0; i < count; i++)
