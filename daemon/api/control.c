@@ -15,6 +15,7 @@
 #include "protocol/message.h"
 
 /* STATS that one connection may have waiting. */
+#define ANSWER_ROOM ((size_t)16 << 10) /* what most answers take */
 #define ASKS_MAX 16u
 
 static void answer(struct session *session, uint8_t type, uint64_t client_id, const char *head,
@@ -33,7 +34,7 @@ static void answer(struct session *session, uint8_t type, uint64_t client_id, co
 static void refuse(struct session *session, const struct frame *frame, const struct error *error,
                    time_us now_us)
 {
-    request_builder_log_refusal(session->server, session->sink.user, 0, error);
+    request_builder_log_refusal(session->server, session->sink.user->name, 0, error);
     conn_error(&session->conn, frame->id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 
@@ -75,6 +76,21 @@ static void refuse_memory(struct session *session, uint64_t client_id, time_us n
     conn_error(&session->conn, client_id, MESSAGE_NO_SEQUENCE, true, &error, now_us);
 }
 
+/* However long it is: most have room at once, the others are written twice. */
+static void answer_whole(struct session *session, uint8_t type, uint64_t client_id,
+                         out_writer write, const void *context, time_us now_us)
+{
+    struct out out = {0};
+    out.failed = !buffer_reserve(&out.buffer, ANSWER_ROOM, SIZE_MAX);
+    if (!out.failed)
+        out_json(&out, write, context);
+    if (out.failed)
+        refuse_memory(session, client_id, now_us);
+    else
+        answer(session, type, client_id, out.buffer.data, out.buffer.length, now_us);
+    out_clear(&out);
+}
+
 static void write_page(struct json_writer *writer, const void *context)
 {
     const struct out *page = context;
@@ -85,40 +101,36 @@ static void write_page(struct json_writer *writer, const void *context)
 
 static void answer_prometheus(struct session *session, uint64_t client_id, time_us now_us)
 {
-    struct out page = {0}, answered = {0};
+    struct out page = {0};
     metrics_write(&page, session->server, now_us);
-    out_json(&answered, write_page, &page);
-    if (page.failed || answered.failed)
+    if (page.failed)
         refuse_memory(session, client_id, now_us);
     else
-        answer(session, FRAME_STATS, client_id, answered.buffer.data, answered.buffer.length,
-               now_us);
+        answer_whole(session, FRAME_STATS, client_id, write_page, &page, now_us);
     out_clear(&page);
-    out_clear(&answered);
+}
+
+struct telling {
+    struct session *session;
+    const struct message_stats *want;
+    time_us now_us;
+};
+
+static void write_stats(struct json_writer *writer, const void *context)
+{
+    const struct telling *telling = context;
+    const struct session *session = telling->session;
+    status_stats(session->server, &session->conn.peer, telling->want, writer, telling->now_us);
 }
 
 static void answer_stats(struct session *session, uint64_t client_id,
                          const struct message_stats *want, time_us now_us)
 {
-    struct server *server = session->server;
-    uint32_t listed =
-        server->live_requests < STATUS_REQUESTS_MAX ? server->live_requests : STATUS_REQUESTS_MAX;
-    size_t size = STATUS_SIZE_MAX + (want->requests ? listed * STATUS_REQUEST_SIZE_MAX : 0) +
-                  (want->buckets ? STATUS_BUCKETS_SIZE_MAX : 0);
-    if (want->prometheus) {
+    const struct telling telling = {session, want, now_us};
+    if (want->prometheus)
         answer_prometheus(session, client_id, now_us);
-        return;
-    }
-    char *text = malloc(size);
-    if (!text) {
-        refuse_memory(session, client_id, now_us);
-        return;
-    }
-    struct json_writer writer;
-    json_writer_init(&writer, text, size);
-    status_stats(server, &session->conn.peer, want, &writer, now_us);
-    answer(session, FRAME_STATS, client_id, text, writer.used < size ? writer.used : size, now_us);
-    free(text);
+    else
+        answer_whole(session, FRAME_STATS, client_id, write_stats, &telling, now_us);
 }
 
 /* A STATS that waits for the workers' figures. */
@@ -173,16 +185,24 @@ static int stats(struct session *session, const struct frame *frame, time_us now
 /* ---- the rest ----------------------------------------------------------------------------------
  */
 
+static void write_model(struct json_writer *writer, const void *server)
+{
+    status_model(server, writer);
+}
+
+static void write_health(struct json_writer *writer, const void *context)
+{
+    const struct telling *telling = context;
+    status_health(telling->session->server, writer, telling->now_us);
+}
+
 static void answer_status(struct session *session, const struct frame *frame, time_us now_us)
 {
-    char text[STATUS_SIZE_MAX / 4];
-    struct json_writer writer;
-    json_writer_init(&writer, text, sizeof(text));
+    const struct telling telling = {.session = session, .now_us = now_us};
     if (frame->type == FRAME_MODEL)
-        status_model(session->server, &writer);
+        answer_whole(session, frame->type, frame->id, write_model, session->server, now_us);
     else
-        status_health(session->server, &writer, now_us);
-    answer(session, frame->type, frame->id, text, writer.used, now_us);
+        answer_whole(session, frame->type, frame->id, write_health, &telling, now_us);
 }
 
 static int drain_or_resume(struct session *session, const struct frame *frame, time_us now_us,

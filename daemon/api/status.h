@@ -28,21 +28,16 @@ bool status_alive(const struct server *server, time_us now_us);
 bool status_ready(const struct server *server, time_us now_us);
 /* What is served, and by which limits. */
 void status_model(const struct server *server, struct json_writer *writer);
-/* Counters, gauges, histograms, memory, and what is wanted beside: the list of the peer's requests, or
- * of all for an admin, at most STATUS_REQUESTS_MAX; the histograms' buckets. */
+/* Counters, gauges, histograms, memory, and what is wanted beside: the list of the peer's requests,
+ * or of all for an admin, at most STATUS_REQUESTS_MAX; the histograms' buckets. */
 void status_stats(struct server *server, const struct peer *peer, const struct message_stats *want,
                   struct json_writer *writer, time_us now_us);
 
-/* The workers' figures as they are known, summed, and the loop's brought up to date. Borrowed until the
- * next call. */
+/* The workers' figures as they are known, summed, and the loop's brought up to date. Borrowed until
+ * the next call. */
 const struct stats_worker *status_figures(struct server *server);
 /* Summed over replicas. */
 void status_device(const struct server *server, struct gpu_memory *ret_memory,
                    struct gpu_counters *ret_counters);
 
 #define STATUS_REQUESTS_MAX 1000u
-/* Room that each of them takes at most. */
-#define STATUS_SIZE_MAX (32u << 10)
-#define STATUS_REQUEST_SIZE_MAX 640u
-/* 18 bytes per bucket of at most 16 histograms. */
-#define STATUS_BUCKETS_SIZE_MAX (16u * HIST_BUCKETS * 18u)

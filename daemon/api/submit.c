@@ -154,7 +154,7 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
     struct user *user = submit->session->sink.user;
     if (error->code == ERR_DEADLINE) {
         submit->server->counts.texts_deadline_total++;
-        request_builder_log_refusal(submit->server, user, 0, error);
+        request_builder_log_refusal(submit->server, user->name, 0, error);
     } else {
         request_builder_refused(submit->server, user, error);
     }
@@ -244,8 +244,8 @@ static int encode(struct submit *submit, const json *text, const json *chat, str
     if (!rc)
         rc = request_builder_room(submit->server, user, sequences, error);
     if (!rc)
-        rc = encoder_make(encoding, submit->server,
-                          text || chat ? submit->message.prompt_count : 0, error);
+        rc = encoder_make(encoding, submit->server, text || chat ? submit->message.prompt_count : 0,
+                          error);
     if (!rc && chat)
         rc = take_chats(submit, chat, error);
     else if (!rc)

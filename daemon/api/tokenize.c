@@ -27,7 +27,7 @@ struct question {
 static void refuse(struct session *session, uint64_t client_id, const struct error *error,
                    time_us now_us)
 {
-    request_builder_log_refusal(session->server, session->sink.user, 0, error);
+    request_builder_log_refusal(session->server, session->sink.user->name, 0, error);
     conn_error(&session->conn, client_id, MESSAGE_NO_SEQUENCE, true, error, now_us);
 }
 

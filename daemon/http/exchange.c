@@ -258,18 +258,31 @@ static void put_refusal(struct json_writer *writer, const void *context)
     json_close(writer, '}');
 }
 
+/* What is known of who asks, by the time the head is read: the key that was given, or the peer's
+ * uid. NULL: nothing, as of one who gave no key, or none that is known. */
+static const char *asker(const struct exchange *exchange, char name[USER_NAME_MAX + 1])
+{
+    const struct exchange_peer *peer = &exchange->peer;
+    if (exchange->sink.user)
+        return exchange->sink.user->name;
+    if (peer->tcp && !peer->key)
+        return NULL;
+    users_name(peer->user, peer->key, name);
+    return name;
+}
+
 /* Counts are of requests for the device. Who is late was not refused, but is not heard of
  * otherwise. */
 static void note(const struct exchange *exchange, unsigned status, const struct error *error)
 {
     struct server *server = exchange->http->server;
-    struct user *user = exchange->sink.user;
+    char name[USER_NAME_MAX + 1];
     const struct route *route = exchange->route;
     if (exchange->request || exchange->streaming) /* it was accepted, and has a line of its own */
         return;
     if (route && route->body && error->code != ERR_DEADLINE)
-        request_builder_count_refusal(server, user, error);
-    request_builder_log_refusal(server, user, status, error);
+        request_builder_count_refusal(server, exchange->sink.user, error);
+    request_builder_log_refusal(server, asker(exchange, name), status, error);
 }
 
 void exchange_refuse_as(struct exchange *exchange, unsigned status, const struct error *error,

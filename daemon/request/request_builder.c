@@ -332,8 +332,8 @@ void request_builder_unhold(struct server *server, struct user *user, uint64_t s
     user->load.tokens -= sequences;
 }
 
-void request_builder_log_refusal(const struct server *server, const struct user *user,
-                                 unsigned status, const struct error *error)
+void request_builder_log_refusal(const struct server *server, const char *user, unsigned status,
+                                 const struct error *error)
 {
     char more[96] = "";
     if (!server->options->log_requests || !log_enabled(LOG_INFO))
@@ -344,7 +344,7 @@ void request_builder_log_refusal(const struct server *server, const struct user 
                  error->limit);
     if (status)
         snprintf(more + strlen(more), sizeof(more) - strlen(more), " status=%u", status);
-    log_line(LOG_INFO, "request", "refused user=%s code=%s%s", user ? user->name : "unknown",
+    log_line(LOG_INFO, "request", "refused user=%s code=%s%s", user ? user : "unknown",
              error_name(error->code), more);
 }
 
@@ -362,5 +362,5 @@ void request_builder_count_refusal(struct server *server, struct user *user,
 void request_builder_refused(struct server *server, struct user *user, const struct error *error)
 {
     request_builder_count_refusal(server, user, error);
-    request_builder_log_refusal(server, user, 0, error);
+    request_builder_log_refusal(server, user ? user->name : NULL, 0, error);
 }

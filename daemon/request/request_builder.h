@@ -69,6 +69,6 @@ void request_builder_refused(struct server *server, struct user *user, const str
 /* user: NULL where it is not known */
 void request_builder_count_refusal(struct server *server, struct user *user,
                                    const struct error *error);
-/* likewise; status: HTTP's, or 0. */
-void request_builder_log_refusal(const struct server *server, const struct user *user,
-                                 unsigned status, const struct error *error);
+/* user: the name, or NULL likewise; status: HTTP's, or 0. */
+void request_builder_log_refusal(const struct server *server, const char *user, unsigned status,
+                                 const struct error *error);

@@ -52,14 +52,14 @@ static void recall(struct user_debt *debts, uint64_t id, struct waiting_user *wa
     }
 }
 
-static void name_user(struct user *user, const char *key)
+void users_name(uint64_t id, const char *key, char name[USER_NAME_MAX + 1])
 {
-    if (user->id < KEY_USER_FIRST)
-        snprintf(user->name, sizeof(user->name), "%" PRIu64, user->id);
+    if (id < KEY_USER_FIRST)
+        snprintf(name, USER_NAME_MAX + 1, "%" PRIu64, id);
     else if (key)
-        snprintf(user->name, sizeof(user->name), "key/%s", key);
+        snprintf(name, USER_NAME_MAX + 1, "key/%s", key);
     else
-        snprintf(user->name, sizeof(user->name), "anonymous");
+        snprintf(name, USER_NAME_MAX + 1, "anonymous");
 }
 
 struct user *users_get(struct users *users, uint64_t id, const char *key)
@@ -79,7 +79,7 @@ struct user *users_get(struct users *users, uint64_t id, const char *key)
         return NULL;
     user->id = user->grant_id = id;
     user->references = 1;
-    name_user(user, key);
+    users_name(user->id, key, user->name);
     list_init(&user->requests);
     waiting_user_init(&user->waiting);
     waiting_user_init(&user->jobs_waiting);

@@ -1,8 +1,8 @@
 /* Users: whom the bounds and the turns of the waiting queue count for.
  *
- * A user of a Unix socket is a uid, one of TCP a key's name (daemon/base/api_key.h). Users are made on first use and go when nothing counts against
- * them any more; what they had used is remembered, as far as there is room, so that who goes and
- * comes back is where it was. loop thread
+ * A user of a Unix socket is a uid, one of TCP a key's name (daemon/base/api_key.h). Users are made
+ * on first use and go when nothing counts against them any more; what they had used is remembered,
+ * as far as there is room, so that who goes and comes back is where it was. loop thread
  */
 #pragma once
 
@@ -21,18 +21,19 @@
 struct load {
     /* Waiting for a thread that reads their text, for a device, or for their reader. */
     uint64_t sequences;
-    uint64_t tokens;    /* prompt and max_tokens of those */
-    uint64_t input;     /* bytes of half frames */
-    uint64_t tensors;   /* bytes of jobs' tensors, but for outputs of the daemon's own */
-    uint64_t results;   /* bytes of results, from when they are computed until they are read */
+    uint64_t tokens;  /* prompt and max_tokens of those */
+    uint64_t input;   /* bytes of half frames */
+    uint64_t tensors; /* bytes of jobs' tensors, but for outputs of the daemon's own */
+    uint64_t results; /* bytes of results, from when they are computed until they are read */
     uint32_t connections;
     uint32_t running; /* sequences that a replica holds */
 };
 
 struct user {
-    uint64_t id;                  /* the uid, or from KEY_USER_FIRST on */
-    uint64_t grant_id;            /* whose grants hold where it has none: the key's that named it */
-    char name[USER_NAME_MAX + 1]; /* for logs and figures: "1000", "key/web", "key/web/ann", "anonymous" */
+    uint64_t id;       /* the uid, or from KEY_USER_FIRST on */
+    uint64_t grant_id; /* whose grants hold where it has none: the key's that named it */
+    char name[USER_NAME_MAX +
+              1]; /* for logs and figures: "1000", "key/web", "key/web/ann", "anonymous" */
     struct list bucket_link;
     struct list requests; /* request.user_link, by arrival */
     uint32_t references;  /* connections and requests */
@@ -67,8 +68,10 @@ struct users {
 
 void users_init(struct users *users);
 void users_free(struct users *users); /* no user is left */
-/* A further reference to the user of this id; NULL when there is no memory. key: the name of who has
- * one, or NULL. */
+/* What logs and figures call a user: of a key `key` is its name. */
+void users_name(uint64_t id, const char *key, char name[USER_NAME_MAX + 1]);
+/* A further reference to the user of this id; NULL when there is no memory. key: the name of who
+ * has one, or NULL. */
 struct user *users_get(struct users *users, uint64_t id, const char *key);
 void users_put(struct users *users, struct user *user);
 /* Where the user's are counted, of at most `max` of their own. */

@@ -71,6 +71,8 @@ expect 'a key' '"text":"802"' ask first "$question"
 logged '[0-9]+ user=key/web job=generate'
 expect 'no such key' '"type":"authentication_error"' ask third "$question"
 logged 'refused user=unknown code=denied status=401'
+expect 'a key that may not name users' '"type":"permission_error"' ask first "$question" -H 'x-sluice-user: ann'
+logged 'refused user=key/web code=denied status=403'
 expect 'too much' '"code":"too_large"' ask second '{"prompt": "1", "n": 1000}'
 logged 'refused user=key/batch code=too_large value=1000 limit=128 status=400'
 expect 'stats in JSON' '"user":"key/web"' busy --json
