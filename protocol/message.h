@@ -4,9 +4,9 @@
  * which message_submit_free() gives back. Encoding appends one whole frame to a caller's buffer and
  * returns its size, or 0 when it did not fit (then nothing counts as written). Any thread.
  *
- * The text of a decoding error may name a field as the sender wrote it: it goes back to the sender and
- * is not logged. Request ids are 1 to 2^53, the integers that strict JSON carries; other 64-bit numbers
- * in heads are cut to that.
+ * The text of a decoding error may name a field as the sender wrote it: it goes back to the sender
+ * and is not logged. Request ids are 1 to 2^53, the integers that strict JSON carries; other 64-bit
+ * numbers in heads are cut to that.
  *
  * The same files serve client and daemon. wire.md describes every field to the byte.
  */
@@ -21,15 +21,16 @@
 #include "protocol/base/sampler.h"
 #include "protocol/frame.h"
 
-#define MESSAGE_NAME_MAX 128     /* model id, device and client names, bytes with the terminator */
-#define MESSAGE_STOP_MAX 16      /* stop strings of a sequence */
+#define MESSAGE_NAME_MAX 128 /* model id, device and client names, bytes with the terminator */
+#define MESSAGE_STOP_MAX 16  /* stop strings of a sequence */
 #define MESSAGE_STOP_BYTES_MAX 256
 #define MESSAGE_STOP_IDS_MAX 64
-#define MESSAGE_BIAS_MAX 1024    /* logit_bias entries */
+#define MESSAGE_BIAS_MAX 1024 /* logit_bias entries */
 #define MESSAGE_LOGPROBS_MAX 20
 #define MESSAGE_N_MAX 128
-#define MESSAGE_SALT_MAX 256     /* bytes of cache_salt */
-#define MESSAGE_BATCH_MAX 65536  /* what the encoding can carry; the daemon's own limit is smaller */
+#define MESSAGE_SALT_MAX 256    /* bytes of cache_salt */
+#define MESSAGE_BATCH_MAX 65536 /* what the encoding can carry; the daemon's own limit is smaller  \
+                                 */
 
 enum job { JOB_GENERATE, JOB_SCORE, JOB_EMBED, JOB_PROGRAM }; /* the last: tensors, see JOB */
 enum pooling { POOLING_LAST, POOLING_MEAN, POOLING_ALL };
@@ -44,7 +45,8 @@ struct message_hello {
     char client[MESSAGE_NAME_MAX];
 };
 
-/* WELCOME {"version":1,"frame_max":...,"batch_max":...,"context_max":...,"vocabulary":...,"model":"...",
+/* WELCOME
+ * {"version":1,"frame_max":...,"batch_max":...,"context_max":...,"vocabulary":...,"model":"...",
  *          "device":"...","text":true,"logprobs_max":...,"n_max":...} */
 struct message_welcome {
     uint32_t version;
@@ -61,14 +63,14 @@ struct message_welcome {
 /* What a request asks for with all its prompts. */
 struct request_params {
     enum job job;
-    int32_t priority;     /* -8 .. 7; higher goes first */
-    uint64_t deadline_ms; /* from arrival; 0 = none */
-    bool stream;          /* TOKENS as they come; otherwise all at the end */
-    bool want_text;       /* answers carry text beside tokens */
-    bool partial;         /* a prompt that is refused by itself fails alone */
-    bool normalize;       /* embed */
-    enum pooling pooling; /* embed */
-    bool no_cache;        /* it finds nothing that was computed before, and leaves nothing */
+    int32_t priority;       /* -8 .. 7; higher goes first */
+    uint64_t deadline_ms;   /* from arrival; 0 = none */
+    bool stream;            /* TOKENS as they come; otherwise all at the end */
+    bool want_text;         /* answers carry text beside tokens */
+    bool partial;           /* a prompt that is refused by itself fails alone */
+    bool normalize;         /* embed */
+    enum pooling pooling;   /* embed */
+    bool no_cache;          /* it finds nothing that was computed before, and leaves nothing */
     const char *cache_salt; /* it shares what is cached with all who give this; NULL: with its
                                user's own. Borrowed from the document */
 };
@@ -78,7 +80,7 @@ struct request_params {
 struct sampling {
     struct sampler sampler;
     uint64_t seed;
-    bool seed_given; /* otherwise the daemon draws one */
+    bool seed_given;     /* otherwise the daemon draws one */
     uint32_t max_tokens; /* 0 = as many as the context holds */
     uint32_t min_tokens;
     bool ignore_eos;
@@ -87,8 +89,8 @@ struct sampling {
 };
 
 /* What the outputs of a request must be. The text is a JSON Schema, a regular expression that the
- * whole output is, a JSON list of the strings of which it is one, or a grammar in GBNF; of `json` and
- * `object` there is none. */
+ * whole output is, a JSON list of the strings of which it is one, or a grammar in GBNF; of `json`
+ * and `object` there is none. */
 enum message_constraint_kind {
     MESSAGE_CONSTRAINT_NONE,
     MESSAGE_CONSTRAINT_JSON,   /* any JSON value */
@@ -149,7 +151,7 @@ struct message_submit {
     uint32_t prompt_count;
     uint32_t
         result_count; /* of all prompts, n each; one whose n is wrong is refused when it is read */
-    json *document; /* owned; message_submit_free() */
+    json *document;   /* owned; message_submit_free() */
     const unsigned char *payload;
     const struct message_prompt *common; /* see message_submit_prompt() */
     void *storage;                       /* owned */
@@ -157,12 +159,13 @@ struct message_submit {
 
 /* Decodes what is common; limits on counts are checked before anything is allocated.
  * defaults: the model's sampling defaults, for fields that were not given; its n is at least 1.
- * Sampling fields belong to generate alone, pooling and normalize (both default to last and true) to
- * embed. */
+ * Sampling fields belong to generate alone, pooling and normalize (both default to last and true)
+ * to embed. */
 struct message_limits {
     uint32_t batch_max, n_max, logprobs_max, stop_max;
     uint32_t json_depth_max;
-    uint32_t vocabulary; /* tokens outside [0, vocabulary) are refused with ERR_BAD_TOKEN; 0: unchecked */
+    uint32_t vocabulary; /* tokens outside [0, vocabulary) are refused with ERR_BAD_TOKEN; 0:
+                            unchecked */
 };
 int message_decode_submit(const struct frame *frame, const struct message_limits *limits,
                           const struct sampling *defaults, struct message_submit *ret_submit,
@@ -171,8 +174,8 @@ int message_decode_submit(const struct frame *frame, const struct message_limits
  * ones. Errors name the prompt's index. */
 int message_submit_prompt(struct message_submit *submit, uint32_t index,
                           struct message_prompt *ret_prompt, struct error *error);
-/* The first of the texts, to go through with json_next() beside message_submit_prompt(); NULL when the
- * prompts are something else. Likewise the first of the chats' lengths. */
+/* The first of the texts, to go through with json_next() beside message_submit_prompt(); NULL when
+ * the prompts are something else. Likewise the first of the chats' lengths. */
 const json *message_submit_texts(const struct message_submit *submit);
 const json *message_submit_chats(const struct message_submit *submit);
 /* The payload is read from there on: before the first prompt. */
@@ -181,6 +184,9 @@ void message_submit_free(struct message_submit *submit);
 
 /* A member cache_salt, which the daemon's HTTP has as well. */
 int message_salt(const json *value, const char **ret_salt, struct error *error);
+/* Of a request: from -8 to 7, and milliseconds up to 2^40. */
+int message_priority(const json *value, int32_t *ret_priority, struct error *error);
+int message_deadline(const json *value, uint64_t *ret_ms, struct error *error);
 
 struct message_bias {
     int32_t token;
@@ -198,16 +204,18 @@ struct message_submit_out {
     struct request_params params;
     struct message_constraint constraint;
     uint32_t prompt_count;
-    const struct message_prompt *prompts; /* all tokens, all texts, or all chats */
+    const struct message_prompt *prompts;   /* all tokens, all texts, or all chats */
     const struct message_bias *const *bias; /* per prompt, may be NULL */
     const uint32_t *bias_count;
 };
 size_t message_encode_submit(void *buffer, size_t size, uint64_t id,
                              const struct message_submit_out *submit);
-size_t message_submit_size_bound(const struct message_submit_out *submit); /* enough for the above */
+size_t
+message_submit_size_bound(const struct message_submit_out *submit); /* enough for the above */
 
-/* TOKENIZE {"bytes":12,"chat":false,"special":true}, the text or conversation in the payload; answered
- * by {"count":5} and int32 tokens. DETOKENIZE {"count":5,"special":true} and tokens; answered by
+/* TOKENIZE {"bytes":12,"chat":false,"special":true}, the text or conversation in the payload;
+ * answered by {"count":5} and int32 tokens. DETOKENIZE {"count":5,"special":true} and tokens;
+ * answered by
  * {"bytes":12} and the text. All four borrow from the frame; texts are UTF-8 without NUL. */
 struct message_tokenize {
     const char *text;
@@ -271,8 +279,8 @@ struct message_tokens {
 size_t message_tokens_size(const struct message_tokens *record);
 size_t message_put_tokens(void *buffer, size_t size, const struct message_tokens *record);
 /* Next record at *offset of a TOKENS payload; 0 = one was read, 1 = end, negative = malformed. */
-int message_next_tokens(const struct frame *frame, size_t *offset, struct message_tokens *ret_record,
-                        struct error *error);
+int message_next_tokens(const struct frame *frame, size_t *offset,
+                        struct message_tokens *ret_record, struct error *error);
 
 /* DONE
  * {"sequence":0,"finish_reason":"stop","usage":{"prompt_tokens":5,"completion_tokens":7,"cached_tokens":4},
@@ -291,8 +299,10 @@ size_t message_encode_done(void *buffer, size_t size, uint64_t id, uint16_t flag
 int message_decode_done(const struct frame *frame, struct message_done *ret_done,
                         struct error *error);
 
-/* ERROR {"code":"busy","text":"...","sequence":3,"limit":..,"value":..,"retry_after_ms":..,"retry":"later"}
- * Without "sequence" the whole request failed (id != 0) or the connection (id == 0; then it closes). */
+/* ERROR
+ * {"code":"busy","text":"...","sequence":3,"limit":..,"value":..,"retry_after_ms":..,"retry":"later"}
+ * Without "sequence" the whole request failed (id != 0) or the connection (id == 0; then it
+ * closes). */
 #define MESSAGE_NO_SEQUENCE UINT32_MAX
 struct message_error {
     uint32_t sequence;
@@ -304,9 +314,9 @@ int message_decode_error(const struct frame *frame, struct message_error *ret_me
                          struct error *error);
 
 /* RESULT, binary, of one sequence: payload
- *   u32 sequence, u16 kind (1 score, 2 embed), u16 flags, u32 first, u32 count, u32 width, u32 0, then
- *   score: count * {f32 logprob, i32 top token, f32 top logprob, u32 0}, for prompt positions first.. (from 1)
- *   embed: count * width floats, rows first.. */
+ *   u32 sequence, u16 kind (1 score, 2 embed), u16 flags, u32 first, u32 count, u32 width, u32 0,
+ * then score: count * {f32 logprob, i32 top token, f32 top logprob, u32 0}, for prompt positions
+ * first.. (from 1) embed: count * width floats, rows first.. */
 struct message_score {
     float logprob;
     int32_t top_token;

@@ -8,9 +8,6 @@
 
 #include "protocol/head.h"
 
-#define DEADLINE_MAX_MS ((uint64_t)1 << 40)
-#define PRIORITY_MIN (-8)
-#define PRIORITY_MAX 7
 #define JOB_DEPTH 8
 
 /* ---- what is common ----------------------------------------------------------------------------
@@ -34,14 +31,11 @@ static int read_memory(const json *head, struct message_job *job, struct error *
 
 static int read_params(const json *head, struct message_job *job, struct error *error)
 {
-    const json *priority = json_get(head, "priority");
-    int64_t number = 0;
-    int rc = priority
-                 ? json_integer(priority, "priority", PRIORITY_MIN, PRIORITY_MAX, &number, error)
-                 : 0;
-    job->params = (struct request_params){.job = JOB_PROGRAM, .priority = (int32_t)number};
-    if (!rc && json_get(head, "deadline_ms"))
-        rc = head_uint64(head, "deadline_ms", 0, DEADLINE_MAX_MS, &job->params.deadline_ms, error);
+    const json *priority = json_get(head, "priority"), *deadline = json_get(head, "deadline_ms");
+    job->params = (struct request_params){.job = JOB_PROGRAM};
+    int rc = priority ? message_priority(priority, &job->params.priority, error) : 0;
+    if (!rc && deadline)
+        rc = message_deadline(deadline, &job->params.deadline_ms, error);
     return rc;
 }
 

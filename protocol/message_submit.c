@@ -16,14 +16,11 @@ static const char *const job_names[] = {
 static const char *const pooling_names[] = {
     [POOLING_LAST] = "last", [POOLING_MEAN] = "mean", [POOLING_ALL] = "all", NULL};
 
-static const char *const constraint_names[] = {[MESSAGE_CONSTRAINT_NONE] = "none",
-                                               [MESSAGE_CONSTRAINT_JSON] = "json",
-                                               [MESSAGE_CONSTRAINT_OBJECT] = "object",
-                                               [MESSAGE_CONSTRAINT_SCHEMA] = "schema",
-                                               [MESSAGE_CONSTRAINT_PATTERN] = "pattern",
-                                               [MESSAGE_CONSTRAINT_CHOICE] = "choice",
-                                               [MESSAGE_CONSTRAINT_GRAMMAR] = "grammar",
-                                               NULL};
+static const char *const constraint_names[] = {
+    [MESSAGE_CONSTRAINT_NONE] = "none",       [MESSAGE_CONSTRAINT_JSON] = "json",
+    [MESSAGE_CONSTRAINT_OBJECT] = "object",   [MESSAGE_CONSTRAINT_SCHEMA] = "schema",
+    [MESSAGE_CONSTRAINT_PATTERN] = "pattern", [MESSAGE_CONSTRAINT_CHOICE] = "choice",
+    [MESSAGE_CONSTRAINT_GRAMMAR] = "grammar", NULL};
 
 /* Where message_submit_prompt() stands in the lists of the document. */
 struct cursor {
@@ -94,12 +91,29 @@ int message_salt(const json *value, const char **ret_salt, struct error *error)
     return 0;
 }
 
+int message_priority(const json *value, int32_t *ret_priority, struct error *error)
+{
+    int64_t number;
+    int rc = json_integer(value, json_key(value), PRIORITY_MIN, PRIORITY_MAX, &number, error);
+    if (!rc)
+        *ret_priority = (int32_t)number;
+    return rc;
+}
+
+int message_deadline(const json *value, uint64_t *ret_ms, struct error *error)
+{
+    int64_t number;
+    int rc = json_integer(value, json_key(value), 0, (int64_t)DEADLINE_MAX_MS, &number, error);
+    if (!rc)
+        *ret_ms = (uint64_t)number;
+    return rc;
+}
+
 /* A field that belongs to the request as a whole. */
 static int read_own(const json *member, struct message_submit *submit, struct lists *lists,
                     bool *ret_known, struct error *error)
 {
     const char *name = json_key(member);
-    int64_t number;
     int rc = 0;
     *ret_known = true;
     if (strcmp(name, "job") == 0) /* read before all others */
@@ -113,13 +127,9 @@ static int read_own(const json *member, struct message_submit *submit, struct li
     } else if (strcmp(name, "each") == 0) {
         lists->each = member;
     } else if (strcmp(name, "priority") == 0) {
-        rc = json_integer(member, name, PRIORITY_MIN, PRIORITY_MAX, &number, error);
-        if (!rc)
-            submit->params.priority = (int32_t)number;
+        rc = message_priority(member, &submit->params.priority, error);
     } else if (strcmp(name, "deadline_ms") == 0) {
-        rc = json_integer(member, name, 0, (int64_t)DEADLINE_MAX_MS, &number, error);
-        if (!rc)
-            submit->params.deadline_ms = (uint64_t)number;
+        rc = message_deadline(member, &submit->params.deadline_ms, error);
     } else if (strcmp(name, "stream") == 0) {
         rc = head_bool(member, name, &submit->params.stream, error);
     } else if (strcmp(name, "text") == 0) {

@@ -77,8 +77,8 @@ static void refuse_memory(struct session *session, uint64_t client_id, time_us n
 }
 
 /* However long it is: most have room at once, the others are written twice. */
-static void answer_whole(struct session *session, uint8_t type, uint64_t client_id,
-                         out_writer write, const void *context, time_us now_us)
+void control_answer(struct session *session, uint8_t type, uint64_t client_id, out_writer write,
+                    const void *context, time_us now_us)
 {
     struct out out = {0};
     out.failed = !buffer_reserve(&out.buffer, ANSWER_ROOM, SIZE_MAX);
@@ -106,7 +106,7 @@ static void answer_prometheus(struct session *session, uint64_t client_id, time_
     if (page.failed)
         refuse_memory(session, client_id, now_us);
     else
-        answer_whole(session, FRAME_STATS, client_id, write_page, &page, now_us);
+        control_answer(session, FRAME_STATS, client_id, write_page, &page, now_us);
     out_clear(&page);
 }
 
@@ -130,7 +130,7 @@ static void answer_stats(struct session *session, uint64_t client_id,
     if (want->prometheus)
         answer_prometheus(session, client_id, now_us);
     else
-        answer_whole(session, FRAME_STATS, client_id, write_stats, &telling, now_us);
+        control_answer(session, FRAME_STATS, client_id, write_stats, &telling, now_us);
 }
 
 /* A STATS that waits for the workers' figures. */
@@ -200,9 +200,9 @@ static void answer_status(struct session *session, const struct frame *frame, ti
 {
     const struct telling telling = {.session = session, .now_us = now_us};
     if (frame->type == FRAME_MODEL)
-        answer_whole(session, frame->type, frame->id, write_model, session->server, now_us);
+        control_answer(session, frame->type, frame->id, write_model, session->server, now_us);
     else
-        answer_whole(session, frame->type, frame->id, write_health, &telling, now_us);
+        control_answer(session, frame->type, frame->id, write_health, &telling, now_us);
 }
 
 static int drain_or_resume(struct session *session, const struct frame *frame, time_us now_us,

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "daemon/api/out.h"
 #include "protocol/base/clock.h"
 
 struct session;
@@ -15,5 +16,8 @@ struct frame;
 /* A whole frame of a greeted connection, of any type that no other file takes. Answers, also what
  * is wrong with it. */
 void control_frame(struct session *session, const struct frame *frame, time_us now_us);
+/* The answer to a frame of a type, however long; or that there is no memory for it. */
+void control_answer(struct session *session, uint8_t type, uint64_t client_id, out_writer write,
+                    const void *context, time_us now_us);
 /* The session goes: nobody waits for its STATS any more. */
 void control_forget(struct session *session);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "daemon/api/out.h"
+#include "daemon/api/control.h"
 #include "daemon/api/session.h"
 #include "daemon/api/submit.h"
 #include "daemon/request/job_builder.h"
@@ -211,26 +211,12 @@ void job_programs(struct session *session, const struct frame *frame, time_us no
 {
     char name[TENSOR_NAME_MAX + 1];
     struct error error;
-    struct out list = {0};
     int rc = message_decode_programs(frame, name, &error);
     if (!rc && name[0])
         rc = enable(session, name, &error);
-    if (!rc) {
-        out_json(&list, write_list, session->server->jobs.programs);
-        if (list.failed)
-            rc = error_set(&error, ERR_NO_MEMORY, "no memory for the answer");
-    }
-    size_t size = FRAME_HEADER_SIZE + frame_pad(list.buffer.length);
-    void *room = rc ? NULL : conn_output(&session->conn, size);
     if (rc)
         refuse(session, frame->id, &error, now_us);
-    if (room) {
-        session->conn.tokens_request = 0;
-        conn_output_done(&session->conn,
-                         message_encode_control(room, size, FRAME_PROGRAMS,
-                                                FRAME_FLAG_ANSWER | FRAME_FLAG_LAST, frame->id,
-                                                list.buffer.data, list.buffer.length),
-                         true, now_us);
-    }
-    out_clear(&list);
+    else
+        control_answer(session, FRAME_PROGRAMS, frame->id, write_list,
+                       session->server->jobs.programs, now_us);
 }

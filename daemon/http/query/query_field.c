@@ -259,11 +259,7 @@ static int read_prompt_logprobs(const struct reading *reading, const json *value
 
 static int read_priority(const struct reading *reading, const json *value)
 {
-    int64_t priority;
-    int rc = integer_of(reading, value, -8, 7, &priority);
-    if (!rc)
-        reading->query->params.priority = (int32_t)priority;
-    return rc;
+    return message_priority(value, &reading->query->params.priority, reading->error);
 }
 
 static int read_cache(const struct reading *reading, const json *value)
@@ -281,11 +277,7 @@ static int read_cache_salt(const struct reading *reading, const json *value)
 
 static int read_deadline(const struct reading *reading, const json *value)
 {
-    int64_t deadline;
-    int rc = integer_of(reading, value, 0, INT64_C(1) << 40, &deadline);
-    if (!rc)
-        reading->query->params.deadline_ms = (uint64_t)deadline;
-    return rc;
+    return message_deadline(value, &reading->query->params.deadline_ms, reading->error);
 }
 
 /* Whether it is the model's width is only known where the model is. */
