@@ -13,17 +13,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-failed=0
-check() { # WHAT COMMAND...: what the command prints stands under a failure
-    local what=$1 said
-    shift
-    if said=$("$@" 2>&1); then
-        echo "ok      $what"
-    else
-        printf 'FAILED  %s\n%s\n' "$what" "$said"
-        failed=1
-    fi
-}
+# shellcheck source=tests/check.sh
+. "$(dirname "$0")/../check.sh"
 
 install() {
     local part

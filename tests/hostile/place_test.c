@@ -19,19 +19,6 @@
 
 static struct scene scene;
 static char folder[80];
-static const char *const null_model[] = {"--model",
-                                         "synthetic:null",
-                                         "--device",
-                                         "cpu",
-                                         "--log-level",
-                                         "debug",
-                                         "--cpu-threads",
-                                         "1",
-                                         "--kv-idle-release",
-                                         "100ms",
-                                         "--cache-idle-release",
-                                         "100ms",
-                                         NULL};
 
 static void setup(void)
 {
@@ -93,7 +80,7 @@ static void await_reachable(unsigned how)
 START_TEST(a_socket_that_goes_while_clients_work_comes_back)
 {
     uint64_t random = 18;
-    scene_start(&scene, null_model, NULL);
+    scene_start(&scene, scene_null_model, NULL);
     for (unsigned round = 0; round < ROUNDS; round++) {
         unsigned how = round < 3 ? round : (unsigned)chance_below(&random, 3);
         take_away(how);
@@ -111,7 +98,7 @@ START_TEST(where_no_descriptor_is_left_nobody_waits)
     int fds[CROWD];
     uint32_t refused = 0;
     scene.spawn.descriptors = DESCRIPTORS;
-    scene_start(&scene, null_model, NULL);
+    scene_start(&scene, scene_null_model, NULL);
     for (int i = 0; i < CROWD; i++) {
         fds[i] = wire_connect(&scene.spawn);
         ck_assert_int_ge(fds[i], 0);

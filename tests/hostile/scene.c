@@ -10,6 +10,20 @@
 
 #include "tests/hostile/bad.h"
 
+const char *const scene_null_model[] = {"--model",
+                                        "synthetic:null",
+                                        "--device",
+                                        "cpu",
+                                        "--log-level",
+                                        "debug",
+                                        "--cpu-threads",
+                                        "1",
+                                        "--kv-idle-release",
+                                        "100ms",
+                                        "--cache-idle-release",
+                                        "100ms",
+                                        NULL};
+
 uint64_t scene_gauge(const struct scene *scene, const char *name)
 {
     struct wire own;

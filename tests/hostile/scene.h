@@ -23,6 +23,8 @@ struct scene {
     uint64_t resident, slack; /* bytes */
 };
 
+/* For scene_start(): the null model, whose daemon soon gives back what it does not need. */
+extern const char *const scene_null_model[];
 /* All that can be warmed up is: the first of everything takes memory that stays. arguments: up to
  * NULL; a model among them if it is another than synthetic:null. song NULL: the rule's. */
 void scene_start(struct scene *scene, const char *const *arguments, const struct canary_song *song);

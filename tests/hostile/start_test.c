@@ -16,19 +16,6 @@
 
 static struct scene scene;
 static struct program program;
-static const char *const null_model[] = {"--model",
-                                         "synthetic:null",
-                                         "--device",
-                                         "cpu",
-                                         "--log-level",
-                                         "debug",
-                                         "--cpu-threads",
-                                         "1",
-                                         "--kv-idle-release",
-                                         "100ms",
-                                         "--cache-idle-release",
-                                         "100ms",
-                                         NULL};
 
 static void setup(void)
 {
@@ -53,7 +40,7 @@ static bool is_null_device(int fd)
 START_TEST(a_daemon_without_standard_descriptors_serves_and_ends)
 {
     scene.spawn.closed = (unsigned)_i;
-    scene_start(&scene, null_model, NULL);
+    scene_start(&scene, scene_null_model, NULL);
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         ck_assert_msg(!(_i >> fd & 1) || is_null_device(fd), "descriptor %d", fd);
     scene_end(&scene);
@@ -80,7 +67,7 @@ START_TEST(a_client_without_standard_descriptors_harms_nobody)
         {"--socket", socket, "stats"},
         {"--socket", socket, "generate", "--tokens", "1,2,3"},
     };
-    scene_start(&scene, null_model, NULL);
+    scene_start(&scene, scene_null_model, NULL);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         for (unsigned closed = 1; closed < 8; closed++) {
             int right = closed & 1 && i == 0 ? 2 : closed & 2 ? 1 : 0;
@@ -146,7 +133,7 @@ START_TEST(what_a_client_cannot_print_is_an_error)
     };
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     ck_assert_int_ge(full, 0);
-    scene_start(&scene, null_model, NULL);
+    scene_start(&scene, scene_null_model, NULL);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         ask(commands[i], "", full, 0);
         ck_assert_msg(program.status == 1 &&
@@ -260,11 +247,16 @@ END_TEST
 static const struct {
     const char *command, *flag, *value;
 } numbers[] = {
-    {"bench", "request-rate", "-1"},     {"bench", "request-rate", "0.0000001"},
-    {"bench", "burstiness", "-1"},       {"bench", "num-prompts", "-1"},
-    {"generate", "max-tokens", "-1"},    {"generate", "temperature", "-1"},
-    {"generate", "temperature", "1e30"}, {"generate", "top-p", "7"},
-    {"generate", "n", "-5"},             {"generate", "deadline-ms", "-5"},
+    {"bench", "request-rate", "-1"},
+    {"bench", "request-rate", "0.0000001"},
+    {"bench", "burstiness", "-1"},
+    {"bench", "num-prompts", "-1"},
+    {"generate", "max-tokens", "-1"},
+    {"generate", "temperature", "-1"},
+    {"generate", "temperature", "1e30"},
+    {"generate", "top-p", "7"},
+    {"generate", "n", "-5"},
+    {"generate", "deadline-ms", "-5"},
 };
 
 /* Nobody listens at the socket, so what is taken ends with 3. */
@@ -272,8 +264,9 @@ START_TEST(so_does_a_client)
 {
     char flag[80], word[64];
     snprintf(flag, sizeof(flag), "--%s", numbers[_i].flag);
-    const char *arguments[] = {"--socket", scene.spawn.socket, numbers[_i].command, flag,
-                               numbers[_i].value, NULL, NULL, NULL};
+    const char *arguments[] = {
+        "--socket", scene.spawn.socket, numbers[_i].command, flag, numbers[_i].value, NULL, NULL,
+        NULL};
     if (strcmp(numbers[_i].command, "generate") == 0) {
         arguments[5] = "--tokens";
         arguments[6] = "1,2,3";

@@ -20,17 +20,9 @@ cleanup() {
 }
 trap cleanup EXIT
 
-failed=0 skipped=0
-check() { # WHAT COMMAND...: what the command prints stands under a failure
-    local what=$1 said
-    shift
-    if said=$("$@" 2>&1); then
-        echo "ok      $what"
-    else
-        printf 'FAILED  %s\n%s\n' "$what" "$(tail -40 <<< "$said")"
-        failed=1
-    fi
-}
+skipped=0
+# shellcheck source=tests/check.sh
+. "$here/../check.sh"
 
 # ---- their environments
 

@@ -7,14 +7,14 @@ of the schema is not kept. A neighbour without a constraint answers what it answ
 """
 import ast
 import concurrent.futures
-import http.client
 import json
 import random
 import re
-import socket
 import subprocess
 import sys
 import tempfile
+
+import unix_http
 
 try:
     import jsonschema
@@ -45,17 +45,8 @@ GRAMMARS = [('root ::= greeting ", " name ("!" | "?"){1,3}\ngreeting ::= "hello"
 CHOICES = [["alpha", "beta", "alphabet"], ["é", "e"]]
 
 
-class Unix(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(PATH)
-
-
-def post(body, path="/v1/completions"):
-    connection = Unix("localhost", timeout=60)
-    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    return answer.status, answer.read().decode("utf-8")  # strict: no stream splits a character
+def post(body):
+    return unix_http.post(PATH, "/v1/completions", body)
 
 
 def ask(body):
@@ -68,11 +59,9 @@ def stream(body):
     status, text = post(dict(body, stream=True, n=1))
     assert status == 200, text
     whole, finish = "", None
-    for line in text.splitlines():
-        if line.startswith("data: {"):
-            choice = json.loads(line[6:])["choices"][0]
-            whole += choice["text"]
-            finish = choice["finish_reason"] or finish
+    for choice in unix_http.choices(text):
+        whole += choice["text"]
+        finish = choice["finish_reason"] or finish
     return [(whole, finish)]
 
 

@@ -9,16 +9,15 @@ which end by these. Ten thousand: a range of seeds, by hand.
 """
 import collections
 import concurrent.futures
-import http.client
 import json
 import random
 import re
-import socket
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/constrain")
 import random_patterns  # noqa: E402
 import random_schemas  # noqa: E402
+import unix_http  # noqa: E402
 
 try:
     import jsonschema
@@ -31,17 +30,8 @@ FIRST, LAST = map(int, (sys.argv[2] if len(sys.argv) > 2 else "1..200").split(".
 TEMPERATURES = [0, 0.25, 0.5, 1, 1.5, 2]
 
 
-class Unix(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(PATH)
-
-
 def post(path, body):
-    connection = Unix("localhost", timeout=120)
-    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    return answer.status, answer.read().decode("utf-8")  # strict: no stream splits a character
+    return unix_http.post(PATH, path, body)
 
 
 def whole(body):
@@ -53,11 +43,9 @@ def whole(body):
 def streamed(body):
     status, text = post("/v1/completions", dict(body, stream=True))
     answer, finish = "", None
-    for line in text.splitlines():
-        if line.startswith("data: {"):
-            choice = json.loads(line[6:])["choices"][0]
-            answer += choice["text"]
-            finish = choice["finish_reason"] or finish
+    for choice in unix_http.choices(text):
+        answer += choice["text"]
+        finish = choice["finish_reason"] or finish
     return (status, text) if status != 200 else (finish, answer)
 
 

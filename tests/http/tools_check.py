@@ -4,10 +4,10 @@ What is streamed is what is told whole; calls that are not cut off have argument
 is cut says length, and its arguments are the beginning of what they would have been.
 """
 import concurrent.futures
-import http.client
 import json
-import socket
 import sys
+
+import unix_http
 
 PATH = sys.argv[1]
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 4
@@ -17,18 +17,9 @@ TOOLS = [{"type": "function", "function": {"name": "pick", "parameters": PICK, "
          {"type": "function", "function": {"name": "stop"}}]
 
 
-class Unix(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(PATH)
-
-
 def post(body):
-    connection = Unix("localhost", timeout=100)
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    text = answer.read().decode("utf-8")  # strict: no stream splits a character
-    assert answer.status == 200, text
+    status, text = unix_http.post(PATH, "/v1/chat/completions", body)
+    assert status == 200, text
     return text
 
 
@@ -41,10 +32,7 @@ def whole(body):
 
 def streamed(body):
     reasoning, content, calls, finish = "", "", [], None
-    for line in post(dict(body, stream=True)).splitlines():
-        if not line.startswith("data: {"):
-            continue
-        choice = json.loads(line[6:])["choices"][0]
+    for choice in unix_http.choices(post(dict(body, stream=True))):
         delta = choice["delta"]
         reasoning += delta.get("reasoning") or ""
         content += delta.get("content") or ""

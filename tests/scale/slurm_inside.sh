@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What slurm.sh checks, inside the root that it made: a cluster of one node that says it has four GPUs.
 set -uo pipefail
-check() { # WHAT COMMAND...: holds within 40 s
+check() { # WHAT COMMAND...: holds within 15 s
     local until=$((SECONDS + 15))
     while ! "${@:2}" > /tmp/check 2>&1; do
         if [ $SECONDS -ge $until ]; then

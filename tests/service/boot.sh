@@ -46,7 +46,7 @@ for package in "$packages"/*.deb; do
     rm -rf "$root/test/unpacked"
 done
 cp -r deploy/demo-model "$root/test/model"
-cp tests/service/inside.sh "$root/test/"
+cp tests/service/inside.sh tests/check.sh "$root/test/"
 cat > "$root/etc/systemd/system/boot-test.service" << 'END'
 [Unit]
 Description=What tests/service/inside.sh checks

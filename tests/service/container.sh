@@ -31,18 +31,8 @@ deploy/container.sh "$packages" "$scratch/image.tar" > "$scratch/log" 2>&1 || {
     exit 1
 }
 
-failed=0
-check() { # WHAT COMMAND...
-    local what=$1 said
-    shift
-    if said=$("$@" 2>&1); then
-        echo "ok      $what"
-    else
-        printf 'FAILED  %s\n%s\n' "$what" "$said"
-        failed=1
-    fi
-}
-is() { [ "$1" = "$2" ] || { echo "is \"$1\", not \"$2\""; return 1; }; }
+# shellcheck source=tests/check.sh
+. tests/check.sh
 tar -xf "$scratch/image.tar" -C "$scratch"
 version=$(dpkg-deb -f "$packages"/sluiced_*.deb Version)
 image=localhost/sluice:$version

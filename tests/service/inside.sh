@@ -3,17 +3,8 @@
 # "all holds" when none failed; boot.sh reads it.
 set -uo pipefail
 
-failed=0
-check() { # WHAT COMMAND...
-    local what=$1 said
-    shift
-    if said=$("$@" 2>&1); then
-        echo "ok      $what"
-    else
-        printf 'FAILED  %s\n%s\n' "$what" "$said"
-        failed=1
-    fi
-}
+# shellcheck source=tests/check.sh
+. "$(dirname "$0")/check.sh"
 as() { # USER COMMAND...
     runuser -u "$1" -- env -u XDG_RUNTIME_DIR "${@:2}"
 }
@@ -26,7 +17,6 @@ holds() { # SECONDS COMMAND...: within so long
         sleep 0.1
     done
 }
-is() { [ "$1" = "$2" ] || { echo "is \"$1\", not \"$2\""; return 1; }; }
 fails() { ! "$@"; }
 log_says() { journalctl --no-pager -u "$1" | grep -q "$2"; }
 

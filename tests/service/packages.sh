@@ -15,17 +15,8 @@ for package in .build/packages/*.deb; do
     dpkg-deb -x "$package" "$root"
 done
 
-failed=0
-check() { # WHAT COMMAND...: what the command prints stands under a failure
-    local what=$1 said
-    shift
-    if said=$("$@" 2>&1); then
-        echo "ok      $what"
-    else
-        printf 'FAILED  %s\n%s\n' "$what" "$said"
-        failed=1
-    fi
-}
+# shellcheck source=tests/check.sh
+. tests/check.sh
 silent() { # COMMAND...: succeeds and prints nothing
     local said
     said=$("$@" 2>&1) || true
