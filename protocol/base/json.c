@@ -202,7 +202,7 @@ const json *json_next(const json *value)
 
 const char *json_key(const json *member)
 {
-    return member->string;
+    return member->string ? member->string : "";
 }
 
 size_t json_count(const json *container)

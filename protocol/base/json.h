@@ -43,7 +43,7 @@ bool json_is_null(const json *value);
 const json *json_get(const json *object, const char *key); /* NULL when absent or not an object */
 const json *json_child(const json *container);             /* first element or member, or NULL */
 const json *json_next(const json *value);
-const char *json_key(const json *member);
+const char *json_key(const json *member); /* "" of what is no object's member */
 size_t json_count(const json *container);
 
 const char *json_string(const json *value); /* "" when not a string */

@@ -16,7 +16,8 @@ static char answer[1 << 17];
 static void set_up(void)
 {
     static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}"
-                                 "{% if reasoning_effort %}[{{ reasoning_effort }}]{% endif %}";
+                                 "{% if reasoning_effort %}[{{ reasoning_effort }}]{% endif %}"
+                                 "{% if more %}[{{ more }}]{% endif %}";
     site_make(&site);
     ck_assert_int_eq(chat_template_load(source, sizeof(source) - 1, &site.model_text.chat, NULL),
                      0);
@@ -160,6 +161,49 @@ START_TEST(what_is_refused_says_why)
 }
 END_TEST
 
+/* Whatever stands in a field is taken or refused, lists where objects belong among it. */
+START_TEST(any_value_of_any_field_is_answered)
+{
+    static const char *const values[] = {
+        "[]",
+        "[null,null]",
+        "[1]",
+        "[[1]]",
+        "[\"x\"]",
+        "{}",
+        "{\"\":1}",
+        "{\"a\":[1]}",
+        "[{}]",
+        "0",
+        "-1",
+        "1e300",
+        "\"\"",
+        "\"x\"",
+        "true",
+        "false",
+        "{\"type\":[1],\"format\":[1],\"json_schema\":[1]}",
+        "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":[1]}}",
+        "{\"format\":[\"x\"],\"effort\":[1]}",
+        "[{\"type\":\"function\",\"function\":[1]}]",
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[1]}}]",
+        "[{\"type\":\"function\",\"name\":\"f\",\"parameters\":[1]}]",
+        "[{\"name\":\"f\",\"input_schema\":[1]}]",
+        "[{\"role\":\"user\",\"content\":[[1]],\"tool_calls\":[[1]]}]",
+        "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":[1]}]}]"};
+    size_t count;
+    const struct query_field *fields = query_fields(&count);
+    for (size_t i = 0; i < count; i++)
+        for (unsigned kind = 0; kind < QUERY_KINDS; kind++)
+            for (size_t at = 0; at < sizeof(values) / sizeof(values[0]); at++) {
+                if (!(fields[i].kinds & 1u << kind))
+                    continue;
+                unsigned status = ask((enum query_kind)kind, fields[i].name, values[at]);
+                ck_assert_msg(status == 200 || (status >= 400 && status < 500), "%s: %s: %u: %s",
+                              fields[i].name, values[at], status, answer);
+            }
+}
+END_TEST
+
 struct single {
     enum query_kind kind;
     const char *field, *value;
@@ -170,9 +214,19 @@ struct single {
 static const struct single singles[] = {
     {QUERY_CHAT, "reasoning_effort", "\"low\"", 200, "\"prompt_tokens\":6"}, /* A[low] */
     {QUERY_CHAT, "reasoning_effort", "\"much\"", 400, "\"param\":\"reasoning_effort\""},
+    {QUERY_CHAT, "chat_template_kwargs", "{\"more\":\"low\"}", 200, "\"prompt_tokens\":6"},
+    {QUERY_RESPONSES, "chat_template_kwargs", "{\"more\":\"low\"}", 200, "\"input_tokens\":6"},
     {QUERY_TOKENIZE, "reasoning_effort", "\"none\"", 200, "\"tokens\":[65]"},
     {QUERY_CHAT, "verbosity", "\"medium\"", 200, "\"finish_reason\""},
     {QUERY_CHAT, "verbosity", "\"low\"", 400, "shorter or longer"},
+    {QUERY_CHAT, "modalities", "[\"text\"]", 200, "\"finish_reason\""},
+    {QUERY_CHAT, "modalities", "{\"a\":\"text\"}", 400, "\"param\":\"modalities\""},
+    {QUERY_RESPONSES, "text", "{\"format\":[null,null]}", 400, "must be an object"},
+    {QUERY_RESPONSES, "text", "[null]", 400, "text must be an object"},
+    {QUERY_MESSAGES, "output_format", "[null,null]", 400, "must be an object"},
+    {QUERY_MESSAGES, "output_config", "[null]", 400, "must be an object"},
+    {QUERY_MESSAGES, "tools", "[[null]]", 400, "must be a list of objects"},
+    {QUERY_CHAT, "tools", "[{\"type\":\"function\",\"function\":[1]}]", 400, "is not known"},
     {QUERY_TOKENIZE, "return_token_strs", "true", 200, "\"token_strs\":[\"A\"]"},
     {QUERY_TOKENIZE, "return_token_strs", "false", 200, "\"token_strs\":null"},
     {QUERY_EMBEDDING, "dimensions", "4", 200, "\"embedding\":[65,66,67,68]"},
@@ -434,6 +488,7 @@ Suite *fields_suite(void)
     tcase_add_test(tests, the_page_says_what_the_table_says);
     tcase_add_test(tests, a_field_is_known_to_its_requests_alone_and_null_is_not_given);
     tcase_add_test(tests, what_is_refused_says_why);
+    tcase_add_test(tests, any_value_of_any_field_is_answered);
     tcase_add_loop_test(tests, a_field_is_taken_or_refused_by_its_meaning, 0,
                         sizeof(singles) / sizeof(singles[0]));
     tcase_add_loop_test(tests, prompts_are_told_as_they_are_asked_for, 0,

@@ -303,6 +303,8 @@ START_TEST(values_are_read_back)
         sum += json_number(item);
     ck_assert(sum == 6.0);
     ck_assert_str_eq(json_key(json_child(root)), "s");
+    ck_assert_str_eq(json_key(json_child(json_get(root, "a"))), "");
+    ck_assert_str_eq(json_key(root), "");
     json_free(root);
 }
 END_TEST

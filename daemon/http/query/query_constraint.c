@@ -137,6 +137,8 @@ int read_text_format(const struct reading *reading, const json *value)
     static const char *const known[] = {"type", "name", "description", "schema", "strict"};
     const char *type = json_string(json_get(value, "type"));
     bool schema = strcmp(type, "json_schema") == 0;
+    if (!json_is_object(value))
+        return wrong(reading, ": a format must be an object with a type");
     for (const json *item = json_child(value); item; item = json_next(item)) {
         bool found = false;
         for (size_t i = 0; i < (schema ? 5 : 1); i++)

@@ -64,8 +64,7 @@ static int parse(struct query *query, const char *text, size_t length, struct er
                            found.text);
     const json *tools = json_get(query->chat.document, "tools");
     query->chat.messages = json_get(query->chat.document, "messages");
-    if (json_get(query->chat.document, "extra"))
-        query->chat.extra = json_get(query->chat.document, "extra");
+    query->chat.extra = json_get(query->chat.document, "extra");
     query->chat.tools = json_child(tools) ? tools : NULL;
     if (!json_child(query->chat.messages))
         return error_set(error, ERR_BAD_VALUE, "the conversation is empty");

@@ -390,7 +390,8 @@ static int read_verbosity(const struct reading *reading, const json *value)
 
 static int read_modalities(const struct reading *reading, const json *value)
 {
-    bool text = json_count(value) == 1 && strcmp(json_string(json_child(value)), "text") == 0;
+    bool text = json_is_array(value) && json_count(value) == 1 &&
+                strcmp(json_string(json_child(value)), "text") == 0;
     return text ? 0 : not_taken(reading);
 }
 

@@ -66,6 +66,8 @@ int read_messages_output(const struct reading *reading, const json *value)
 /* {"format": {...}} */
 int read_messages_output_config(const struct reading *reading, const json *value)
 {
+    if (!json_is_object(value))
+        return error_set(reading->error, ERR_BAD_VALUE, "output_config must be an object");
     for (const json *item = json_child(value); item; item = json_next(item)) {
         int rc = 0;
         if (json_is_null(item))
@@ -253,6 +255,8 @@ static int check_tool(const json *tool, struct error *error)
     static const char *const known[] = {"name",   "description", "input_schema",
                                         "strict", "type",        "cache_control"};
     const json *type = json_get(tool, "type");
+    if (!json_is_object(tool))
+        return error_set(error, ERR_BAD_VALUE, "tools must be a list of objects");
     if (type && !json_is_null(type) && strcmp(json_string(type), "custom") != 0)
         return error_set(error, ERR_UNSUPPORTED, "tools: one of type %.32s is not supported",
                          json_string(type));

@@ -16,6 +16,8 @@ static int unknown(const struct reading *reading, const json *member)
 /* {"format": {...}, "verbosity": ...} */
 int read_responses_text(const struct reading *reading, const json *value)
 {
+    if (!json_is_object(value))
+        return error_set(reading->error, ERR_BAD_VALUE, "text must be an object");
     for (const json *item = json_child(value); item; item = json_next(item)) {
         int rc = 0;
         if (json_is_null(item))
@@ -31,9 +33,7 @@ int read_responses_text(const struct reading *reading, const json *value)
         if (rc)
             return rc;
     }
-    return json_is_object(value)
-               ? 0
-               : error_set(reading->error, ERR_BAD_VALUE, "text must be an object");
+    return 0;
 }
 
 /* {"effort": ..., "summary": ...}: thought is told as it is, and no summary is made of it. */
@@ -214,6 +214,7 @@ int query_write_responses(const struct query *query, struct json_writer *writer,
     const json *input = json_get(query->document, "input");
     const json *instructions = json_get(query->document, "instructions");
     const json *tools = json_get(query->document, "tools");
+    const json *extra = json_get(query->document, "chat_template_kwargs");
     int rc = 0;
     *ret_param = "input";
     json_open(writer, NULL, '{');
@@ -231,6 +232,9 @@ int query_write_responses(const struct query *query, struct json_writer *writer,
         return rc;
     *ret_param = "tools";
     rc = put_tools(writer, tools, error);
+    if (extra &&
+        !json_is_null(extra)) /* the body it stands in goes before the template is rendered */
+        json_put_value(writer, "extra", extra);
     json_close(writer, '}');
     return rc;
 }
