@@ -8,6 +8,7 @@ Suite *attention_suite(void);
 Suite *draw_suite(void);
 Suite *exchange_suite(void);
 Suite *expand_suite(void);
+Suite *experts_suite(void);
 Suite *norm_suite(void);
 Suite *number_suite(void);
 Suite *place_suite(void);

@@ -1,0 +1,45 @@
+/* Which experts a row goes through, and with what weight.
+ *
+ * logit[e] = dot(x[r], w[e]) in float32; score[e] = exp(logit[e] - the greatest) / the sum of
+ * those, or 1 / (1 + exp(-logit[e])). Taken are the `top` experts of the greatest logits, the
+ * greatest first, of equal ones the one of the lower number; a logit that is no number is taken
+ * last, and an expert never twice. Their weights are their scores, `normalised` over the sum of
+ * those taken. With `shared` w has one row more, and the row's last route is {count, 1 / (1 +
+ * exp(-logit[count]))}.
+ *
+ * A row's routes depend on nothing but the row. A row with a logit that is no number gets weights
+ * that are none: such a row ends at the logits, and its experts' numbers stay in range. */
+#pragma once
+
+#include "gpu/kernels/common/kernel.h"
+
+#define ROUTE_EXPERTS_MAX 512
+#define ROUTE_TOP_MAX 32
+
+enum route_scores { ROUTE_SCORES_SOFTMAX, ROUTE_SCORES_SIGMOID };
+
+struct route {
+    uint32_t expert;
+    float weight;
+};
+
+struct route_args {
+    struct row_range rows;
+    struct weight w;      /* [count + shared][k], plain */
+    const void *x;        /* [max][x_stride] */
+    struct route *routes; /* [max][top + shared] */
+    uint32_t x_stride;
+    enum dtype x_dtype;
+    uint32_t count, top; /* up to ROUTE_EXPERTS_MAX, ROUTE_TOP_MAX and count */
+    enum route_scores scores;
+    bool normalised, shared;
+};
+
+static inline bool route_can(const struct route_args *args)
+{
+    return args->count > 0 && args->count <= ROUTE_EXPERTS_MAX && args->top > 0 &&
+           args->top <= ROUTE_TOP_MAX && args->top <= args->count && weight_is_plain(&args->w) &&
+           args->w.format <= FORMAT_F16 && args->w.n == args->count + args->shared;
+}
+
+OP_C cudaError_t op_route(const struct route_args *args, cudaStream_t stream);

@@ -1,0 +1,89 @@
+#include "gpu/kernels/experts/route.h"
+
+#include "gpu/kernels/cpu/body.h"
+
+static float sigmoid(float x)
+{
+    return 1 / (1 + simd_exp(-x));
+}
+
+/* What is no number is less than all that are, and never the one that is taken twice. */
+static bool route_better(float x, float than)
+{
+    return x > than || (than != than && x == x);
+}
+
+static uint32_t route_best(const float *logits, const bool *taken, uint32_t count)
+{
+    uint32_t best = count;
+    for (uint32_t e = 0; e < count; e++) {
+        if (!taken[e] && (best == count || route_better(logits[e], logits[best])))
+            best = e;
+    }
+    return best;
+}
+
+static void route_softmax(const float *logits, float *scores, uint32_t count)
+{
+    float most = logits[0], sum = 0;
+    for (uint32_t e = 1; e < count; e++)
+        most = logits[e] > most ? logits[e] : most;
+    for (uint32_t e = 0; e < count; e++) {
+        scores[e] = logits[e] == logits[e] ? simd_exp(logits[e] - most) : logits[e];
+        sum += scores[e];
+    }
+    for (uint32_t e = 0; e < count; e++)
+        scores[e] /= sum;
+}
+
+static void route_take(const struct route_args *args, const float *logits, struct route *routes)
+{
+    float scores[ROUTE_EXPERTS_MAX], sum = 0;
+    bool taken[ROUTE_EXPERTS_MAX] = {false};
+    if (args->scores == ROUTE_SCORES_SOFTMAX)
+        route_softmax(logits, scores, args->count);
+    else
+        for (uint32_t e = 0; e < args->count; e++)
+            scores[e] = sigmoid(logits[e]);
+    for (uint32_t i = 0; i < args->top; i++) {
+        uint32_t best = route_best(logits, taken, args->count);
+        taken[best] = true;
+        routes[i] = (struct route){best, scores[best]};
+        sum += scores[best];
+    }
+    for (uint32_t i = 0; args->normalised && i < args->top; i++)
+        routes[i].weight /= sum;
+    if (args->shared)
+        routes[args->top] = (struct route){args->count, sigmoid(logits[args->count])};
+}
+
+static void route_row(const void *params, uint32_t index)
+{
+    const struct route_args *args = params;
+    float logits[ROUTE_EXPERTS_MAX + 1];
+    if (index >= body_rows(&args->rows))
+        return;
+    struct simd_panel panel = {
+        .w = dev(args->w.data),
+        .x = body_at(args->x, args->x_dtype, index, args->x_stride),
+        .y = logits,
+        .w_stride = args->w.k,
+        .x_stride = args->x_stride,
+        .y_stride = args->w.n,
+        .n = args->w.n,
+        .rows = 1,
+        .k = args->w.k,
+        .w_dtype = format_info(args->w.format).dtype,
+        .x_dtype = args->x_dtype,
+    };
+    simd_best()->panel(&panel);
+    struct route *routes = dev(args->routes);
+    route_take(args, logits, routes + (size_t)index * (args->top + args->shared));
+}
+
+cudaError_t op_route(const struct route_args *args, cudaStream_t stream)
+{
+    if (!route_can(args))
+        return cudaErrorNotSupported;
+    return body_launch(stream, "route", route_row, args, sizeof *args, args->rows.max);
+}

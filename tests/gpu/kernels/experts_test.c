@@ -1,0 +1,305 @@
+/* Mixtures of experts: routes, segments, products of pairs, what a row's experts become. */
+#include <math.h>
+
+#include "gpu/kernels/experts/combine.h"
+#include "gpu/kernels/experts/experts.h"
+#include "tests/gpu/kernels/rig.h"
+#include "tests/gpu/kernels/suites.h"
+
+/* Few pairs and many, experts more than lanes and one alone, widths of no multiple of anything. */
+static const struct mix_case {
+    enum dtype dtype;
+    uint32_t max, count, experts, top, hidden, inner;
+    enum route_scores scores;
+    bool normalised, shared;
+    enum activation activation;
+} cases[] = {
+    {DTYPE_BF16, 3, 2, 8, 2, 40, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU},
+    {DTYPE_F16, 70, 66, 6, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, true, ACTIVATE_SILU},
+    {DTYPE_F32, 19, 19, 130, 8, 48, 9, ROUTE_SCORES_SIGMOID, true, true, ACTIVATE_GELU_TANH},
+    {DTYPE_BF16, 1, 1, 1, 1, 8, 8, ROUTE_SCORES_SIGMOID, false, false, ACTIVATE_GELU_TANH},
+    {DTYPE_BF16, 33, 0, 4, 3, 16, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU},
+    {DTYPE_F16, 40, 37, 512, 32, 24, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU},
+};
+#define CASES (int)(sizeof cases / sizeof cases[0])
+
+/* A matrix without gaps, and so many of them: row 0 is all there is. */
+static struct tensor flat(enum dtype dtype, uint64_t count, float deviation)
+{
+    return tensor_random(dtype, 1, (uint32_t)count, deviation);
+}
+
+static double dot(const float *a, const float *b, uint32_t k)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < k; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+static const float *row_of(const struct tensor *tensor, uint32_t row)
+{
+    return tensor->host + (size_t)row * tensor->stride;
+}
+
+struct mix {
+    const struct mix_case *c;
+    struct tensor x, router, up, down, shared, pairs, given, out;
+    void *routes, *segments;
+    struct route *route; /* as the device has them */
+    uint32_t stride;
+};
+
+static struct row_range rows_of(const struct mix *m)
+{
+    return rig_span(m->c->count, 0, m->c->max);
+}
+
+static struct weight weight_of(const struct tensor *t, uint32_t n, uint32_t k)
+{
+    return (struct weight){.data = t->device, .format = format_plain(t->dtype), .n = n, .k = k};
+}
+
+/* ---- routes ---- */
+
+static void route_row_check(const struct mix *m, uint32_t row)
+{
+    const struct mix_case *c = m->c;
+    const struct route *got = m->route + (size_t)row * m->stride;
+    double logits[ROUTE_EXPERTS_MAX + 1], all = 0, taken = 0;
+    bool has[ROUTE_EXPERTS_MAX] = {false};
+    for (uint32_t e = 0; e < c->experts + c->shared; e++)
+        logits[e] = dot(row_of(&m->x, row), m->router.host + (size_t)e * c->hidden, c->hidden);
+    for (uint32_t e = 0; e < c->experts; e++)
+        all += exp(logits[e]);
+    bool softmax = c->scores == ROUTE_SCORES_SOFTMAX;
+    for (uint32_t i = 0; i < c->top; i++) {
+        ck_assert_uint_lt(got[i].expert, c->experts);
+        ck_assert(!has[got[i].expert]);
+        has[got[i].expert] = true;
+        ck_assert(!i || logits[got[i].expert] <= logits[got[i - 1].expert] + 1e-4);
+        taken += softmax ? exp(logits[got[i].expert]) / all : 1 / (1 + exp(-logits[got[i].expert]));
+    }
+    for (uint32_t e = 0; e < c->experts; e++)
+        ck_assert(has[e] || logits[e] <= logits[got[c->top - 1].expert] + 1e-4);
+    for (uint32_t i = 0; i < c->top; i++) {
+        double logit = logits[got[i].expert];
+        double want = softmax ? exp(logit) / all : 1 / (1 + exp(-logit));
+        check_close((double)got[i].weight, want / (c->normalised ? taken : 1), DTYPE_F32, 2e-5);
+    }
+    if (c->shared) {
+        ck_assert_uint_eq(got[c->top].expert, c->experts);
+        check_close((double)got[c->top].weight, 1 / (1 + exp(-logits[c->experts])), DTYPE_F32,
+                    2e-5);
+    }
+}
+
+static void route_check(struct mix *m)
+{
+    const struct mix_case *c = m->c;
+    m->x = tensor_random(c->dtype, c->max, c->hidden, 1);
+    m->router = flat(c->dtype, (uint64_t)(c->experts + c->shared) * c->hidden, 0.3f);
+    m->stride = c->top + c->shared;
+    size_t bytes = sizeof(struct route) * c->max * m->stride;
+    m->routes = rig_new(NULL, bytes);
+    m->route = malloc(bytes);
+    struct route_args args = {.rows = rows_of(m),
+                              .w = weight_of(&m->router, c->experts + c->shared, c->hidden),
+                              .x = m->x.device,
+                              .routes = m->routes,
+                              .x_stride = m->x.stride,
+                              .x_dtype = c->dtype,
+                              .count = c->experts,
+                              .top = c->top,
+                              .scores = c->scores,
+                              .normalised = c->normalised,
+                              .shared = c->shared};
+    OK(op_route(&args, rig_stream));
+    rig_read(m->route, m->routes, bytes);
+    for (uint32_t row = 0; row < c->count; row++)
+        route_row_check(m, row);
+    const unsigned char *rest = (const unsigned char *)(m->route + (size_t)c->count * m->stride);
+    for (size_t i = 0; i < bytes - sizeof(struct route) * c->count * m->stride; i++)
+        ck_assert_uint_eq(rest[i], 0xa5);
+}
+
+/* ---- segments ---- */
+
+static void segments_check(struct mix *m)
+{
+    const struct mix_case *c = m->c;
+    uint32_t words = c->experts + 1 + c->max * c->top, at = 0;
+    uint32_t *got = malloc(words * sizeof *got);
+    m->segments = rig_new(NULL, words * sizeof *got);
+    struct segments_args args = {.rows = rows_of(m),
+                                 .routes = m->routes,
+                                 .stride = m->stride,
+                                 .count = c->experts,
+                                 .top = c->top,
+                                 .segments = m->segments};
+    OK(op_segments(&args, rig_stream));
+    rig_read(got, m->segments, words * sizeof *got);
+    for (uint32_t e = 0; e < c->experts; e++) {
+        ck_assert_uint_eq(got[e], at);
+        for (uint32_t p = 0; p < c->count * c->top; p++)
+            if (m->route[p / c->top * m->stride + p % c->top].expert == e)
+                ck_assert_uint_eq(got[c->experts + 1 + at++], p);
+    }
+    ck_assert_uint_eq(got[c->experts], c->count * c->top);
+    free(got);
+}
+
+/* ---- products ---- */
+
+static double active(enum activation kind, double x)
+{
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    return x / (1 + exp(kind == ACTIVATE_SILU ? -x : -2 * u));
+}
+
+static struct experts_args experts_of(const struct mix *m, const struct tensor *w, uint32_t n,
+                                      uint32_t k)
+{
+    return (struct experts_args){.rows = rows_of(m),
+                                 .w = weight_of(w, n, k),
+                                 .segments = m->segments,
+                                 .routes = m->routes,
+                                 .route_stride = m->stride,
+                                 .count = m->c->experts,
+                                 .top = m->c->top,
+                                 .dtype = m->c->dtype,
+                                 .activation = m->c->activation};
+}
+
+static void up_check(struct mix *m)
+{
+    const struct mix_case *c = m->c;
+    uint64_t one = (uint64_t)2 * c->inner * c->hidden;
+    m->up = flat(c->dtype, c->experts * one, 0.2f);
+    m->pairs = tensor_poison(c->dtype, c->max * c->top, c->inner);
+    struct experts_args args = experts_of(m, &m->up, 2 * c->inner, c->hidden);
+    args.x = m->x.device;
+    args.x_stride = m->x.stride;
+    args.y = m->pairs.device;
+    args.y_stride = m->pairs.stride;
+    args.spread = args.gated = true;
+    OK(op_experts(&args, rig_stream));
+    ck_assert(tensor_untouched(&m->pairs, c->count * c->top));
+    tensor_read(&m->pairs);
+    for (uint32_t p = 0; p < c->count * c->top; p++) {
+        const float *w = m->up.host + m->route[p / c->top * m->stride + p % c->top].expert * one;
+        const float *x = row_of(&m->x, p / c->top);
+        for (uint32_t i = 0; i < c->inner; i++) {
+            double gate = dot(x, w + (size_t)i * c->hidden, c->hidden);
+            double up = dot(x, w + (size_t)(c->inner + i) * c->hidden, c->hidden);
+            check_close((double)tensor_at(&m->pairs, p, i), active(c->activation, gate) * up,
+                        c->dtype, 1e-5 * (1 + fabs(gate)) * (1 + fabs(up)));
+        }
+    }
+}
+
+static void down_check(struct mix *m)
+{
+    const struct mix_case *c = m->c;
+    uint64_t one = (uint64_t)c->hidden * c->inner;
+    m->down = flat(c->dtype, c->experts * one, 0.3f);
+    m->given = tensor_poison(c->dtype, 1, c->max * c->top * c->hidden);
+    struct experts_args args = experts_of(m, &m->down, c->hidden, c->inner);
+    args.x = m->pairs.device;
+    args.x_stride = m->pairs.stride;
+    args.y = m->given.device;
+    args.y_stride = c->hidden;
+    OK(op_experts(&args, rig_stream));
+    tensor_read(&m->given);
+    for (uint32_t p = 0; p < c->count * c->top; p++) {
+        const float *w = m->down.host + m->route[p / c->top * m->stride + p % c->top].expert * one;
+        for (uint32_t i = 0; i < c->hidden; i++)
+            check_close((double)m->given.host[(size_t)p * c->hidden + i],
+                        dot(row_of(&m->pairs, p), w + (size_t)i * c->inner, c->inner), c->dtype,
+                        1e-5);
+    }
+}
+
+static void combine_check(struct mix *m)
+{
+    const struct mix_case *c = m->c;
+    m->shared = flat(c->dtype, (uint64_t)c->max * c->hidden, 1);
+    m->out = tensor_poison(DTYPE_F32, 1, c->max * c->hidden);
+    struct combine_args args = {.rows = rows_of(m),
+                                .routes = m->routes,
+                                .x = m->given.device,
+                                .shared = c->shared ? m->shared.device : NULL,
+                                .out = m->out.device,
+                                .size = c->hidden,
+                                .top = c->top,
+                                .dtype = c->dtype,
+                                .out_dtype = DTYPE_F32};
+    OK(op_combine(&args, rig_stream));
+    tensor_read(&m->out);
+    for (uint32_t row = 0; row < c->count; row++)
+        for (uint32_t i = 0; i < c->hidden; i++) {
+            const struct route *route = m->route + (size_t)row * m->stride;
+            double want = c->shared ? (double)route[c->top].weight *
+                                          (double)m->shared.host[row * c->hidden + i]
+                                    : 0;
+            for (uint32_t j = 0; j < c->top; j++)
+                want += (double)route[j].weight *
+                        (double)m->given.host[(size_t)(row * c->top + j) * c->hidden + i];
+            check_close((double)m->out.host[row * c->hidden + i], want, DTYPE_F32, 1e-5);
+        }
+}
+
+START_TEST(a_row_goes_through_its_experts)
+{
+    struct mix m = {.c = &cases[_i]};
+    rig_begin();
+    route_check(&m);
+    segments_check(&m);
+    up_check(&m);
+    down_check(&m);
+    combine_check(&m);
+    free(m.route);
+    rig_end();
+}
+END_TEST
+
+/* Rows of numbers that are none, and of equal ones: experts stay in range, each once. */
+START_TEST(routes_of_no_numbers_stay_in_range)
+{
+    rig_begin();
+    float x[3][2] = {{NAN, 1}, {0, 0}, {INFINITY, -1}},
+          w[5][2] = {{1, 1}, {2, 0}, {0, 1}, {1, 2}, {3, 3}};
+    struct route routes[3][4];
+    struct route_args args = {.rows = rig_span(3, 0, 3),
+                              .w = {.data = rig_new(w, sizeof w), .n = 5, .k = 2},
+                              .x = rig_new(x, sizeof x),
+                              .routes = rig_new(NULL, sizeof routes),
+                              .x_stride = 2,
+                              .count = 5,
+                              .top = 4};
+    OK(op_route(&args, rig_stream));
+    rig_read(routes, args.routes, sizeof routes);
+    for (uint32_t row = 0; row < 3; row++) {
+        uint32_t seen = 0;
+        for (uint32_t i = 0; i < 4; i++) {
+            ck_assert_uint_lt(routes[row][i].expert, 5);
+            seen |= 1u << routes[row][i].expert;
+            ck_assert(row == 1 || isnan(routes[row][i].weight));
+        }
+        ck_assert_int_eq(__builtin_popcount(seen), 4);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert(routes[1][i].expert == i && fabs((double)routes[1][i].weight - 0.2) < 1e-6);
+    rig_end();
+}
+END_TEST
+
+Suite *experts_suite(void)
+{
+    Suite *suite = suite_create("kernels: experts");
+    TCase *tcase = tcase_create("experts");
+    tcase_add_loop_test(tcase, a_row_goes_through_its_experts, 0, CASES);
+    tcase_add_test(tcase, routes_of_no_numbers_stay_in_range);
+    suite_add_tcase(suite, tcase);
+    return suite;
+}
