@@ -285,8 +285,10 @@ static int quantize(struct model *source, const struct gpu_options *options, str
         return error_set(error, ERR_BAD_CONFIG,
                          "quantize: not of a checkpoint that is quantized already, as its config "
                          "says");
-    quantization_make(source->config.names->head, &source->list);
-    return 0;
+    int status = quantization_refuse_experts(&source->list, error);
+    if (!status)
+        quantization_make(source->config.names->head, &source->list);
+    return status;
 }
 
 static int kv_choose(struct engine_config *facts, enum gpu_kv_dtype asked, struct error *error)

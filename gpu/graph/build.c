@@ -1,4 +1,4 @@
-#include "gpu/graph/build.h"
+#include "gpu/graph/build_inner.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -41,7 +41,8 @@ static bool value_same(const struct list_value *a, const struct list_value *b)
 {
     return a->width == b->width && a->type == b->type && a->rows == b->rows &&
            a->common == b->common && a->before == b->before && a->of == b->of &&
-           a->first == b->first && a->heads == b->heads && a->head_dim == b->head_dim;
+           a->first == b->first && a->once == b->once && a->heads == b->heads &&
+           a->head_dim == b->head_dim;
 }
 
 static value_id value_add(struct build *b, const struct list_value *value)
@@ -58,7 +59,7 @@ static value_id value_add(struct build *b, const struct list_value *value)
 }
 
 /* A value of the block, or of one before that began alike. */
-static value_id value_put(struct build *b, struct list_value value)
+value_id build_value(struct build *b, struct list_value value)
 {
     const struct op_list *list = &b->list;
     bool view = value.of != LIST_NONE;
@@ -80,15 +81,15 @@ static value_id value_common(struct build *b, uint32_t width, enum value_type ty
                .width = width, .type = type, .common = true, .before = LIST_NONE, .of = LIST_NONE});
 }
 
-static value_id value_block(struct build *b, uint32_t width, enum value_type type)
+value_id build_value_block(struct build *b, uint32_t width, enum value_type type)
 {
-    return value_put(b, (struct list_value){.width = width,
-                                            .type = type,
-                                            .rows = b->rows ? VALUE_OF_PICKED : VALUE_OF_TOKENS,
-                                            .of = LIST_NONE});
+    return build_value(b, (struct list_value){.width = width,
+                                              .type = type,
+                                              .rows = b->rows ? VALUE_OF_PICKED : VALUE_OF_TOKENS,
+                                              .of = LIST_NONE});
 }
 
-static uint32_t width_of(const struct build *b, value_id x)
+uint32_t build_width(const struct build *b, value_id x)
 {
     return b->status || x == LIST_NONE ? 0 : b->list.values[x].width;
 }
@@ -147,8 +148,31 @@ static void parts_put(struct build *b, struct list_weight *weight, const struct 
     }
 }
 
-static weight_id weight_put(struct build *b, const struct list_weight *like,
-                            const struct build_part *parts, const char *ending)
+/* The tensors of one expert behind those of another. */
+static void expert_parts_put(struct build *b, struct list_weight *weight,
+                             const struct build_part *parts)
+{
+    for (uint32_t e = 0; e < weight->experts && !b->status; e++) {
+        weight->part_count = 0;
+        for (uint32_t i = 0; i < LIST_PARTS_MAX && parts[i].tensor && !b->status; i++) {
+            const char *number = strstr(parts[i].tensor, "%u");
+            struct list_tensor shape = {
+                .rank = 2, .rows = parts[i].rows, .columns = weight->columns};
+            char name[LIST_NAME_MAX / 2];
+            snprintf(name, sizeof name, "%.*s%u%s", (int)(number - parts[i].tensor),
+                     parts[i].tensor, e, number + 2);
+            uint16_t tensor = tensor_put(b, name, ".weight", &shape);
+            if (!e)
+                weight->parts[i] = (struct list_part){.tensor = tensor, .rows = parts[i].rows};
+            weight->part_count++;
+            if (weight->split == SPLIT_ROWS && parts[i].rows % b->list.ranks)
+                refuse(b, parts[i].rows, parts[i].tensor);
+        }
+    }
+}
+
+weight_id build_weight(struct build *b, const struct list_weight *like,
+                       const struct build_part *parts, const char *ending)
 {
     struct op_list *list = &b->list;
     struct list_weight *made = grown(b, (void **)&list->weights, list->weight_count,
@@ -158,7 +182,10 @@ static weight_id weight_put(struct build *b, const struct list_weight *like,
     *made = *like;
     made->layer = b->layer;
     made->deviation = like->kind == WEIGHT_MATRIX ? b->deviation : 0;
-    parts_put(b, made, parts, ending);
+    if (like->experts)
+        expert_parts_put(b, made, parts);
+    else
+        parts_put(b, made, parts, ending);
     return (weight_id)list->weight_count++;
 }
 
@@ -169,7 +196,7 @@ static weight_id norm_put(struct build *b, struct build_part part, enum norm_kin
     struct list_weight like = *of;
     like.columns = 1;
     like.mean = kind == NORM_RMS_PLUS_ONE ? 0 : 1;
-    return weight_put(b, &like, PARTS(part), ".weight");
+    return build_weight(b, &like, PARTS(part), ".weight");
 }
 
 /* The weight of the product that gave x; NULL: none did. */
@@ -206,7 +233,7 @@ static struct head_order order_of(const struct build *b, value_id x)
 
 /* ---- ops ---- */
 
-static struct op *op_put(struct build *b, enum op_kind kind, value_id in, value_id out)
+struct op *build_op(struct build *b, enum op_kind kind, value_id in, value_id out)
 {
     struct op_list *list = &b->list;
     struct op *made = grown(b, (void **)&list->ops, list->op_count, &b->op_room, sizeof *list->ops);
@@ -241,15 +268,15 @@ void build_begin(struct build *b, uint32_t ranks, uint32_t layers, uint32_t hidd
         .layer = LAYER_EVERY,
         .block = LIST_NONE,
     };
-    op_put(b, OP_BEGIN, LIST_NONE, LIST_NONE);
-    op_put(b, OP_COPY_BLOCKS, LIST_NONE, LIST_NONE);
+    build_op(b, OP_BEGIN, LIST_NONE, LIST_NONE);
+    build_op(b, OP_COPY_BLOCKS, LIST_NONE, LIST_NONE);
 }
 
 int build_end(struct build *b, struct op_list *ret, struct error *error)
 {
     b->layer = LAYER_EVERY;
     b->rows = ROWS_TOKENS;
-    op_put(b, OP_END, LIST_NONE, LIST_NONE);
+    build_op(b, OP_END, LIST_NONE, LIST_NONE);
     if (!b->status) {
         *ret = b->list;
         return 0;
@@ -273,8 +300,8 @@ weight_id build_embed(struct build *b, const char *table, float scale)
     b->layer = LAYER_FIRST;
     list->residual = value_common(b, list->hidden, VALUE_F32);
     list->normed = value_common(b, list->hidden, VALUE_COMPUTE);
-    weight_id weight = weight_put(b, &like, PARTS({table, list->vocab}), ".weight");
-    struct op *op = op_put(b, OP_EMBED, LIST_NONE, list->residual);
+    weight_id weight = build_weight(b, &like, PARTS({table, list->vocab}), ".weight");
+    struct op *op = build_op(b, OP_EMBED, LIST_NONE, list->residual);
     op->weight = weight;
     op->scale.by = scale;
     return weight;
@@ -291,13 +318,13 @@ void build_rope_table(struct build *b, const struct model_rope *rope)
         return;
     }
     value_id angles = value_common(b, rope->pairs * 2, VALUE_F32);
-    op_put(b, OP_ANGLES, LIST_NONE, angles)->rope.table = (uint16_t)list->rope_count;
+    build_op(b, OP_ANGLES, LIST_NONE, angles)->rope.table = (uint16_t)list->rope_count;
     list->angles[list->rope_count] = angles;
     list->ropes[list->rope_count++] = *rope;
 }
 
 /* Once all that is there from the beginning is placed. */
-static void sums_put(struct build *b)
+void build_sums(struct build *b)
 {
     struct op_list *list = &b->list;
     if (list->sum != LIST_NONE)
@@ -307,10 +334,10 @@ static void sums_put(struct build *b)
     list->sums_rounded = list->ranks > 1;
 }
 
-static void reduce(struct build *b, value_id sum)
+void build_reduce(struct build *b, value_id sum)
 {
     if (b->list.ranks > 1)
-        op_put(b, OP_ALL_REDUCE, sum, sum);
+        build_op(b, OP_ALL_REDUCE, sum, sum);
 }
 
 value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_kind kind, float eps)
@@ -318,13 +345,13 @@ value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_k
     const struct list_weight plain = {.kind = WEIGHT_NORM};
     const struct list_weight bias = {.kind = WEIGHT_BIAS, .columns = 1};
     value_id out = x == b->list.residual ? b->list.normed : x;
-    uint32_t size = width_of(b, x);
+    uint32_t size = build_width(b, x);
     assert(b->status || x == b->list.residual || x == b->list.sum);
     weight_id id = norm_put(b, (struct build_part){.tensor = weight, .rows = size}, kind, &plain);
     weight_id own = LIST_NONE;
     if (kind == NORM_LAYER)
-        own = weight_put(b, &bias, PARTS({weight, size}), ".bias");
-    struct op *op = op_put(b, OP_NORM, x, out);
+        own = build_weight(b, &bias, PARTS({weight, size}), ".bias");
+    struct op *op = build_op(b, OP_NORM, x, out);
     op->weight = id;
     op->bias = own;
     op->norm.kind = kind;
@@ -335,7 +362,7 @@ value_id build_norm(struct build *b, value_id x, const char *weight, enum norm_k
 
 value_id build_round(struct build *b)
 {
-    op_put(b, OP_ROUND, b->list.residual, b->list.normed);
+    build_op(b, OP_ROUND, b->list.residual, b->list.normed);
     return b->list.normed;
 }
 
@@ -345,7 +372,7 @@ void build_head_norm(struct build *b, value_id x, const char *weight, uint32_t h
     const struct list_weight head = {.kind = WEIGHT_HEAD_NORM};
     assert(kind != NORM_LAYER);
     weight_id id = norm_put(b, (struct build_part){weight, head_dim, order_of(b, x)}, kind, &head);
-    struct op *op = op_put(b, OP_HEAD_NORM, x, x);
+    struct op *op = build_op(b, OP_HEAD_NORM, x, x);
     op->weight = id;
     op->norm.kind = kind;
     op->norm.eps = eps;
@@ -357,9 +384,9 @@ static value_id squares_put(struct build *b, value_id x, value_id y)
 {
     if (b->list.ranks == 1)
         return LIST_NONE;
-    value_id squares = value_block(b, 2, VALUE_F32);
-    op_put(b, OP_SQUARES, x, squares)->in[1] = y;
-    reduce(b, squares);
+    value_id squares = build_value_block(b, 2, VALUE_F32);
+    build_op(b, OP_SQUARES, x, squares)->in[1] = y;
+    build_reduce(b, squares);
     return squares;
 }
 
@@ -371,12 +398,12 @@ void build_wide_norm(struct build *b, value_id x, value_id y, const char *wx, co
     uint32_t ranks = b->list.ranks;
     assert(kind != NORM_LAYER);
     assert(b->status || (values[x].of != LIST_NONE && values[x].of == values[y].of));
-    const struct build_part parts[] = {{wx, width_of(b, x) * ranks, order_of(b, x)},
-                                       {wy, width_of(b, y) * ranks, order_of(b, y)}};
+    const struct build_part parts[] = {{wx, build_width(b, x) * ranks, order_of(b, x)},
+                                       {wy, build_width(b, y) * ranks, order_of(b, y)}};
     weight_id of_x = norm_put(b, parts[0], kind, &shared);
     weight_id of_y = norm_put(b, parts[1], kind, &shared);
     value_id squares = squares_put(b, x, y);
-    struct op *op = op_put(b, OP_WIDE_NORM, x, x);
+    struct op *op = build_op(b, OP_WIDE_NORM, x, x);
     op->in[1] = y;
     op->in[2] = squares;
     op->weight = of_x;
@@ -386,7 +413,7 @@ void build_wide_norm(struct build *b, value_id x, value_id y, const char *wx, co
 }
 
 /* What all ranks' rows together are, and a rank's. */
-static uint32_t rows_of(const struct build *b, const struct build_part *parts, enum split split)
+uint32_t build_rows(const struct build *b, const struct build_part *parts, enum split split)
 {
     uint32_t rows = 0;
     for (uint32_t i = 0; i < LIST_PARTS_MAX && parts[i].tensor; i++)
@@ -397,24 +424,25 @@ static uint32_t rows_of(const struct build *b, const struct build_part *parts, e
 value_id build_matmul(struct build *b, value_id x, enum split split, bool bias,
                       const struct build_part *parts)
 {
-    uint32_t ranks = b->list.ranks, columns = width_of(b, x);
+    uint32_t ranks = b->list.ranks, columns = build_width(b, x);
     struct list_weight like = {.columns = split == SPLIT_COLUMNS ? columns * ranks : columns,
                                .split = split};
     struct list_weight vector = {
         .columns = 1, .kind = WEIGHT_BIAS, .split = split == SPLIT_COLUMNS ? SPLIT_NOT : split};
-    sums_put(b);
-    weight_id weight = weight_put(b, &like, parts, ".weight");
-    weight_id own = bias ? weight_put(b, &vector, parts, ".bias") : LIST_NONE;
+    build_sums(b);
+    weight_id weight = build_weight(b, &like, parts, ".weight");
+    weight_id own = bias ? build_weight(b, &vector, parts, ".bias") : LIST_NONE;
     bool sum = split == SPLIT_COLUMNS;
-    value_id out = sum ? b->list.sum : value_block(b, rows_of(b, parts, split), VALUE_COMPUTE);
-    struct op *op = op_put(b, OP_MATMUL, x, out);
+    value_id out =
+        sum ? b->list.sum : build_value_block(b, build_rows(b, parts, split), VALUE_COMPUTE);
+    struct op *op = build_op(b, OP_MATMUL, x, out);
     op->weight = weight;
     op->bias = own;
     op->matmul.split = split;
     if (!sum)
         return out;
     b->list.sums_rounded = b->list.sums_rounded || bias;
-    reduce(b, out);
+    build_reduce(b, out);
     return out;
 }
 
@@ -424,15 +452,15 @@ value_id build_part(struct build *b, value_id x, uint32_t part)
     if (!weight)
         return LIST_NONE;
     uint32_t ranks = weight->split == SPLIT_ROWS ? b->list.ranks : 1;
-    return value_put(b, (struct list_value){.width = weight->parts[part].rows / ranks,
-                                            .type = b->list.values[x].type,
-                                            .of = x,
-                                            .first = part_first(b, weight, part)});
+    return build_value(b, (struct list_value){.width = weight->parts[part].rows / ranks,
+                                              .type = b->list.values[x].type,
+                                              .of = x,
+                                              .first = part_first(b, weight, part)});
 }
 
 void build_rope(struct build *b, value_id q, value_id k, uint16_t table, uint32_t head_dim)
 {
-    struct op *op = op_put(b, OP_ROPE, q, q);
+    struct op *op = build_op(b, OP_ROPE, q, q);
     op->in[1] = k;
     op->in[2] = b->list.angles[table];
     op->rope.table = table;
@@ -470,14 +498,14 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
     struct list_group like = {
         .window = attention->window, .kv_heads = kv_heads, .head_dim = head_dim};
     uint16_t group = group_of(b, &like), layer = (uint16_t)b->list.groups[group].layers++;
-    value_id out = value_block(b, heads * head_dim, VALUE_COMPUTE);
+    value_id out = build_value_block(b, heads * head_dim, VALUE_COMPUTE);
     struct list_value scratch = {
         .type = VALUE_ATTENTION_SCRATCH, .of = LIST_NONE, .heads = heads, .head_dim = head_dim};
-    value_id room = value_put(b, scratch);
-    struct op *write = op_put(b, OP_KV_WRITE, k, LIST_NONE);
+    value_id room = build_value(b, scratch);
+    struct op *write = build_op(b, OP_KV_WRITE, k, LIST_NONE);
     write->in[1] = v;
     for (int i = 0; i < 2; i++) {
-        struct op *op = i ? op_put(b, OP_ATTENTION, q, out) : write;
+        struct op *op = i ? build_op(b, OP_ATTENTION, q, out) : write;
         op->attention.group = group;
         op->attention.layer = layer;
         op->attention.heads = heads;
@@ -494,8 +522,8 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
 
 value_id build_activation(struct build *b, value_id x, enum activation_kind kind, bool gated)
 {
-    value_id out = value_block(b, width_of(b, x) / (gated ? 2 : 1), VALUE_COMPUTE);
-    struct op *op = op_put(b, OP_ACTIVATION, x, out);
+    value_id out = build_value_block(b, build_width(b, x) / (gated ? 2 : 1), VALUE_COMPUTE);
+    struct op *op = build_op(b, OP_ACTIVATION, x, out);
     op->activation.kind = kind;
     op->activation.gated = gated;
     return out;
@@ -503,7 +531,7 @@ value_id build_activation(struct build *b, value_id x, enum activation_kind kind
 
 void build_add(struct build *b, value_id x, float scale)
 {
-    op_put(b, OP_ADD, x, b->list.residual)->scale.by = scale;
+    build_op(b, OP_ADD, x, b->list.residual)->scale.by = scale;
     b->block = LIST_NONE;
 }
 
@@ -512,16 +540,16 @@ static void logits_put(struct build *b, weight_id weight, const struct build_hea
 {
     struct op_list *list = &b->list;
     b->block = LIST_NONE;
-    value_id picked = value_block(b, list->hidden, VALUE_COMPUTE);
-    list->logits = value_block(b, list->vocab, VALUE_F32);
-    op_put(b, OP_GATHER, list->normed, picked)->scale.by = head->scale;
-    struct op *op = op_put(b, OP_MATMUL, picked, list->logits);
+    value_id picked = build_value_block(b, list->hidden, VALUE_COMPUTE);
+    list->logits = build_value_block(b, list->vocab, VALUE_F32);
+    build_op(b, OP_GATHER, list->normed, picked)->scale.by = head->scale;
+    struct op *op = build_op(b, OP_MATMUL, picked, list->logits);
     op->weight = weight;
     op->matmul.split = SPLIT_VOCABULARY;
     if (list->ranks > 1)
-        op_put(b, OP_ALL_GATHER, list->logits, list->logits);
+        build_op(b, OP_ALL_GATHER, list->logits, list->logits);
     if (head->softcap != 0)
-        op_put(b, OP_SOFTCAP, list->logits, list->logits)->softcap.cap = head->softcap;
+        build_op(b, OP_SOFTCAP, list->logits, list->logits)->softcap.cap = head->softcap;
 }
 
 void build_head(struct build *b, const struct build_head *head)
@@ -535,20 +563,20 @@ void build_head(struct build *b, const struct build_head *head)
     value_id x = build_norm(b, list->residual, head->norm, head->kind, head->eps);
     struct list_weight like = {.columns = list->hidden, .split = SPLIT_VOCABULARY};
     weight_id weight = head->head
-                           ? weight_put(b, &like, PARTS({head->head, list->vocab}), ".weight")
+                           ? build_weight(b, &like, PARTS({head->head, list->vocab}), ".weight")
                            : head->embed;
-    op_put(b, OP_POOL, x, LIST_NONE);
+    build_op(b, OP_POOL, x, LIST_NONE);
     b->rows = ROWS_SCORED;
     logits_put(b, weight, head);
-    op_put(b, OP_SCORE, list->logits, LIST_NONE);
+    build_op(b, OP_SCORE, list->logits, LIST_NONE);
     b->rows = ROWS_TOKENS;
-    op_put(b, OP_COUNT, LIST_NONE, LIST_NONE);
+    build_op(b, OP_COUNT, LIST_NONE, LIST_NONE);
     b->rows = ROWS_SAMPLED;
     logits_put(b, weight, head);
     struct list_value scratch = {
         .type = VALUE_SAMPLE_SCRATCH, .rows = VALUE_OF_PICKED, .of = LIST_NONE};
-    value_id room = value_put(b, scratch);
-    op_put(b, OP_SAMPLE, list->logits, LIST_NONE)->in[1] = room;
+    value_id room = build_value(b, scratch);
+    build_op(b, OP_SAMPLE, list->logits, LIST_NONE)->in[1] = room;
 }
 
 void build_null(struct build *b, uint32_t state_bytes)
@@ -556,5 +584,5 @@ void build_null(struct build *b, uint32_t state_bytes)
     struct op_list *list = &b->list;
     list->groups[list->group_count++] =
         (struct list_group){.layers = 1, .position_bytes = state_bytes};
-    op_put(b, OP_NULL, LIST_NONE, value_block(b, 1, VALUE_STATE));
+    build_op(b, OP_NULL, LIST_NONE, build_value_block(b, 1, VALUE_STATE));
 }

@@ -82,6 +82,35 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
                          const struct build_attention *attention);
 /* Gated: two halves, the activated one first, become one. Else each element. */
 value_id build_activation(struct build *b, value_id x, enum activation_kind kind, bool gated);
+
+/* A mixture of experts: each row goes through `top` of `count`. Pairs of a row and an expert of its
+ * are what is between; a row's lie side by side. */
+struct build_routing {
+    const char *router; /* its matrix, whole on all ranks */
+    const char
+        *shared_gate; /* a row: what all rows go through is weighted by it; NULL: it is not */
+    uint32_t count, top;
+    enum route_score score;
+    bool normalised;
+};
+struct build_routes {
+    struct build_routing of;
+    value_id routes, segments;
+};
+struct build_routes build_route(struct build *b, value_id x, const struct build_routing *routing);
+/* Of all pairs, each by its own expert: gate and up of the rows in x, activated. Names have %u for
+ * the expert's number. */
+value_id build_experts_up(struct build *b, value_id x, const struct build_routes *routes,
+                          enum activation_kind kind, const struct build_part *parts);
+/* And down of what that gave; each rank has a part of each sum. */
+value_id build_experts_down(struct build *b, value_id pairs, const struct build_routes *routes,
+                            const struct build_part *parts);
+/* What all rows go through beside: down of x, each rank a part of each sum. */
+value_id build_shared_down(struct build *b, value_id x, const struct build_part *parts);
+/* A row's pairs, each by its weight, and `shared` (LIST_NONE: none): a sum, to be added. */
+value_id build_combine(struct build *b, value_id pairs, value_id shared,
+                       const struct build_routes *routes);
+
 /* x, times `scale`, is added to the residual. */
 void build_add(struct build *b, value_id x, float scale);
 

@@ -116,10 +116,13 @@ struct list_part {
     uint16_t scale, zeros, groups, sizes, input_scale; /* tensors, where the scheme has such */
 };
 
-/* Parts that stand below one another in one matrix, or behind one another in a vector. */
+/* Parts that stand below one another in one matrix, or behind one another in a vector. Of experts
+ * there are so many such matrices, one behind another; parts name the first one's tensors, and
+ * those of the next are as many numbers on as there are parts. */
 struct list_weight {
     struct list_part parts[LIST_PARTS_MAX];
     uint32_t part_count;
+    uint32_t experts; /* 0: it is one matrix, and none of theirs */
     uint32_t columns; /* of a matrix */
     enum weight_kind kind;
     enum split split;
@@ -147,6 +150,7 @@ struct list_value {
     enum value_type type;
     enum value_rows rows;
     bool common;     /* it is there all the time */
+    uint32_t once;   /* elements that it has besides those of its rows */
     value_id before; /* of the block: what it stands behind; LIST_NONE: it begins */
     value_id of;     /* it is elements `first` and on of each row of that one; LIST_NONE: its own */
     uint32_t first;
@@ -156,6 +160,9 @@ struct list_value {
 /* What x, one row of it, becomes: x / rms(x) * w; * (1 + w); (x - mean) / deviation * w + bias. */
 enum norm_kind { NORM_RMS, NORM_RMS_PLUS_ONE, NORM_LAYER };
 enum activation_kind { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
+/* What a row's products with the router become before the greatest are taken: of all experts
+ * together, or each by itself. */
+enum route_score { ROUTE_SOFTMAX, ROUTE_SIGMOID };
 
 struct op {
     uint8_t kind, rows;
@@ -193,6 +200,15 @@ struct op {
         struct {
             float cap;
         } softcap;
+        struct {
+            uint32_t count, top;
+            enum route_score score;
+            bool normalised; /* the weights of a row's experts add up to 1 */
+            bool shared; /* one more weight, of what all rows go through: the router's last row */
+            bool spread; /* OP_EXPERTS: of a row's input for all its pairs, else of each pair's */
+            bool gated;  /* and two halves become one */
+            enum activation_kind activation;
+        } experts; /* OP_ROUTE, OP_SEGMENTS, OP_EXPERTS, OP_COMBINE */
     };
 };
 

@@ -10,11 +10,14 @@ static uint64_t cost(const struct op_list *list, uint32_t first, uint32_t end)
         bool mine = op->layer >= 0
                         ? (uint32_t)op->layer >= first && (uint32_t)op->layer < end
                         : op->layer == LAYER_LAST && end == list->layers && op->rows != ROWS_SCORED;
-        if (op->kind != OP_MATMUL || !mine)
+        bool multiplies = op->kind == OP_MATMUL || op->kind == OP_ROUTE || op->kind == OP_EXPERTS;
+        if (!multiplies || !mine)
             continue;
         const struct list_weight *weight = &list->weights[op->weight];
+        uint64_t rows = 0;
         for (uint32_t j = 0; j < weight->part_count; j++)
-            elements += (uint64_t)weight->parts[j].rows * weight->columns;
+            rows += weight->parts[j].rows;
+        elements += rows * weight->columns * (op->kind == OP_EXPERTS ? op->experts.top : 1);
     }
     return elements;
 }

@@ -26,6 +26,8 @@
 #define MODEL_HIDDEN_MAX 65536 /* also q and kv width */
 #define MODEL_INTERMEDIATE_MAX 262144
 #define MODEL_HEADS_MAX 512
+#define MODEL_EXPERTS_MAX 512    /* as kernels/experts/route.h has it */
+#define MODEL_EXPERTS_TOP_MAX 32 /* likewise */
 #define MODEL_VOCAB_MAX 1048576
 #define MODEL_EOS_MAX 16
 #define MODEL_CONFIG_BYTES_MAX (1u << 20)
@@ -53,6 +55,7 @@ struct model_config {
     const struct tensor_names *names;        /* of the checkpoint; never NULL */
     float attention_softcap, logits_softcap; /* 0: none */
     bool qk_norm;                            /* RMSNorm over each head of q and k, before rope */
+    bool qk_norm_wide;                       /* and over the whole of each */
     bool tied;                               /* the output matrix is the embedding */
     /* Of a head the part that is rotated: what the family says where the files do not; 0: all, and
      * files that say less are refused. */
@@ -67,7 +70,12 @@ struct model_config {
     uint32_t rope_original;      /* so many positions, see rope_choose; 0: another kind */
     uint32_t window[MODEL_LAYERS_MAX]; /* of each layer; 0: it sees all */
     bool no_rope[MODEL_LAYERS_MAX];    /* the layer's q and k are not rotated */
-    int32_t bos_id;                    /* -1: none */
+    /* Mixtures of experts: of how many each row goes through how many, their MLP's size, and that
+     * of the one that all rows go through (0: none). */
+    uint32_t experts, experts_top, experts_intermediate, shared_intermediate;
+    bool experts_normalised;      /* weights of a row's experts add up to 1 */
+    bool dense[MODEL_LAYERS_MAX]; /* the layer has one MLP and no experts */
+    int32_t bos_id;               /* -1: none */
     uint32_t eos_count;
     int32_t eos_ids[MODEL_EOS_MAX]; /* of config.json and generation_config.json, each once */
     /* What a request takes where it is silent (generation_config.json): greedy unless do_sample is

@@ -1,4 +1,5 @@
 #include "gpu/models/decoder.h"
+#include "gpu/models/experts.h"
 
 #include <math.h>
 #include <string.h>
@@ -31,6 +32,8 @@ static void attention(struct build *b, const struct model_config *c,
     value_id x = build_norm(b, b->list.residual, "input_layernorm", NORM_RMS, c->norm_eps);
     value_id qkv = build_matmul(b, x, SPLIT_ROWS, c->qkv_bias, qkv_parts);
     value_id q = build_part(b, qkv, 0), k = build_part(b, qkv, 1), v = build_part(b, qkv, 2);
+    if (c->qk_norm_wide)
+        build_wide_norm(b, q, k, "self_attn.q_norm", "self_attn.k_norm", NORM_RMS, c->norm_eps);
     if (c->qk_norm) {
         build_head_norm(b, q, "self_attn.q_norm", c->head_dim, NORM_RMS, c->norm_eps);
         build_head_norm(b, k, "self_attn.k_norm", c->head_dim, NORM_RMS, c->norm_eps);
@@ -88,7 +91,10 @@ void decoder_build_of(struct build *b, const struct model_config *config,
     for (uint32_t i = 0; i < config->layers; i++) {
         build_layer(b, i);
         attention(b, config, names, i);
-        mlp(b, config, names);
+        if (names->experts && !config->dense[i])
+            experts_mlp(b, config, names->experts);
+        else
+            mlp(b, config, names);
     }
     struct build_head head = {.norm = "model.norm",
                               .eps = config->norm_eps,

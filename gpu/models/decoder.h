@@ -8,9 +8,11 @@
 void decoder_build(struct build *b, const struct model_config *config);
 
 /* The same with tensors of other names; parts of one name take its rows in turn. */
+struct experts_names;
 struct decoder_names {
     const char *q, *k, *v, *gate, *up;
     const char *behind_attention, *behind_mlp; /* norms of what they give; NULL: none */
+    const struct experts_names *experts;       /* NULL: all layers are dense */
 };
 void decoder_build_of(struct build *b, const struct model_config *config,
                       const struct decoder_names *names);

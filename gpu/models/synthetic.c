@@ -133,6 +133,19 @@ static const struct {
      "\"model_type\":\"gemma3_text\",\"num_hidden_layers\":34,"
      "\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"},"
      "\"sliding_window\":1024},\"dtype\":\"bfloat16\"}"},
+    {"mixtral-8x7b",
+     "{\"architectures\":[\"MixtralForCausalLM\"],\"hidden_size\":4096,"
+     "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
+     "\"num_key_value_heads\":8,\"num_local_experts\":8,\"num_experts_per_tok\":2,"
+     "\"vocab_size\":32000,\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-5,"
+     "\"dtype\":\"bfloat16\",\"rope_theta\":1000000}"},
+    {"qwen3-30b-a3b",
+     "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"hidden_size\":2048,"
+     "\"intermediate_size\":6144,\"moe_intermediate_size\":768,\"num_hidden_layers\":48,"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,\"num_experts\":128,"
+     "\"num_experts_per_tok\":8,\"norm_topk_prob\":true,\"vocab_size\":151936,"
+     "\"max_position_embeddings\":40960,\"rms_norm_eps\":1e-6,\"dtype\":\"bfloat16\","
+     "\"rope_theta\":1000000}"},
     {"tiny-wide", /* heads for four devices */
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"

@@ -14,6 +14,7 @@
 #include "gpu/kernels/step/null.h"
 #include "gpu/kernels/step/step_end.h"
 #include "gpu/program/attend.h"
+#include "gpu/program/mix.h"
 #include "gpu/program/norms.h"
 #include "protocol/base/minimum.h"
 
@@ -455,6 +456,10 @@ const struct fusion fusions[] = {
     ALONE(OP_ATTENTION, attend),
     ALONE(OP_ACTIVATION, activation),
     ALONE(OP_ADD, norms_add),
+    ALONE(OP_ROUTE, mix_route),
+    ALONE(OP_SEGMENTS, mix_segments),
+    ALONE(OP_EXPERTS, mix_experts),
+    ALONE(OP_COMBINE, mix_combine),
     ALONE(OP_ALL_REDUCE, all_reduce),
     ALONE(OP_POOL, pool),
     ALONE(OP_GATHER, gather),

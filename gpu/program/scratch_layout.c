@@ -43,7 +43,7 @@ static uint64_t value_bytes(const struct program *program, value_id id, const st
     case VALUE_STATE:
         return rows * value->width * sizeof(uint64_t);
     default:
-        return rows * value->width * dtype_bytes(scratch_dtype(program, id));
+        return (rows * value->width + value->once) * dtype_bytes(scratch_dtype(program, id));
     }
 }
 

@@ -208,7 +208,8 @@ static struct weight weight_cut(struct arena *cutter, const struct weights_sourc
                             .k = columns_of(source, like).count};
     for (uint32_t i = 0; i < like->part_count; i++)
         weight.n += rows_of(source, like, like->parts[i].rows).count;
-    weight.data = cut(cutter, format_bytes(weight.format, weight.n, weight.k));
+    uint64_t bytes = format_bytes(weight.format, weight.n, weight.k);
+    weight.data = cut(cutter, bytes * (like->experts ? like->experts : 1));
     if (quantized)
         scales_cut(cutter, source, like, &weight);
     return weight;
@@ -376,8 +377,9 @@ static void synthetic_set(struct weights_part *part, const struct list_weight *l
     }
 }
 
+/* Of one expert, or of all there is. */
 static void parts_add(struct weights_part *parts, size_t *count,
-                      const struct weights_source *source, weight_id number,
+                      const struct weights_source *source, weight_id number, uint32_t expert,
                       const struct weight *weight)
 {
     const struct list_weight *like = &source->list->weights[number];
@@ -385,10 +387,11 @@ static void parts_add(struct weights_part *parts, size_t *count,
     uint32_t to = 0;
     for (uint32_t i = 0; i < like->part_count; i++) {
         const struct list_part *part = &like->parts[i];
-        char *at = (char *)weight->data;
+        char *at =
+            (char *)weight->data + expert * format_bytes(weight->format, weight->n, weight->k);
         struct weights_part *made = &parts[(*count)++];
         *made = (struct weights_part){
-            .tensor = part->tensor,
+            .tensor = (uint16_t)(part->tensor + expert * like->part_count),
             .weight = number,
             .to = matrix ? at : at + format_bytes(weight->format, to, 1),
             .to_dtype = format_info(weight->format).dtype,
@@ -416,20 +419,31 @@ struct weights_scales weights_scales(const struct weights_source *source, weight
                                    .place = matrix_place(source, like, &like->parts[part], to)};
 }
 
+/* How many matrices a weight is. */
+static uint32_t experts_of(const struct weights_source *source, weight_id weight)
+{
+    uint32_t experts = source->list->weights[weight].experts;
+    return experts ? experts : 1;
+}
+
 int weights_parts(const struct weights *weights, const struct weights_source *source,
                   struct weights_part **ret_parts, size_t *ret_count, struct error *error)
 {
     uint32_t count = 0;
-    size_t added = 0;
+    size_t added = 0, most = 1;
     weight_id *order = order_make(source, &count);
-    struct weights_part *parts = calloc((size_t)LIST_PARTS_MAX * (count + 1), sizeof *parts);
+    for (uint32_t i = 0; order && i < count; i++)
+        most += (size_t)LIST_PARTS_MAX * experts_of(source, order[i]);
+    struct weights_part *parts = calloc(most, sizeof *parts);
     if (!order || !parts) {
         free(order);
         free(parts);
         return error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights", count);
     }
-    for (uint32_t i = 0; i < count; i++)
-        parts_add(parts, &added, source, order[i], &weights->at[order[i]]);
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t e = 0; e < experts_of(source, order[i]); e++)
+            parts_add(parts, &added, source, order[i], e, &weights->at[order[i]]);
+    }
     free(order);
     *ret_parts = parts;
     *ret_count = added;

@@ -18,6 +18,16 @@
 
 #define OLMO2 "\"architectures\":[\"Olmo2ForCausalLM\"],\"model_type\":\"olmo2\""
 
+#define MIXTRAL "\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\""
+#define QWEN3_MOE                                                                                  \
+    "\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","                    \
+    "\"moe_intermediate_size\":8"
+#define QWEN2_MOE                                                                                  \
+    "\"architectures\":[\"Qwen2MoeForCausalLM\"],\"model_type\":\"qwen2_moe\","                    \
+    "\"moe_intermediate_size\":8,\"shared_expert_intermediate_size\":8"
+#define OLMOE "\"architectures\":[\"OlmoeForCausalLM\"],\"model_type\":\"olmoe\""
+#define EIGHT ",\"num_experts\":8,\"num_experts_per_tok\":2"
+
 #define GLM "\"architectures\":[\"GlmForCausalLM\"],\"model_type\":\"glm\""
 
 #define GLM4 "\"architectures\":[\"Glm4ForCausalLM\"],\"model_type\":\"glm4\""
@@ -39,18 +49,21 @@ static const struct refusal refusals[] = {
      "architectures: \"GPT2LMHeadModel\" is not supported (LlamaForCausalLM, MistralForCausalLM, "
      "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GraniteForCausalLM, "
      "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, Glm4ForCausalLM, "
-     "Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM and "
-     "Gemma3ForConditionalGeneration are)"},
+     "Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+     "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
+     "Qwen3MoeForCausalLM and OlmoeForCausalLM are)"},
     {"\"-architectures\":0,\"model_type\":\"gpt2\"",
      "model_type: \"gpt2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
-     "smollm3, olmo2, glm, glm4, starcoder2, gemma2, gemma3_text and gemma3 are)"},
+     "smollm3, olmo2, glm, glm4, starcoder2, gemma2, gemma3_text, gemma3, mixtral, qwen2_moe, "
+     "qwen3_moe and olmoe are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForSequenceClassification\"]",
      "architectures: \"LlamaForSequenceClassification\" is not supported (LlamaForCausalLM, "
      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
      "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, "
-     "Glm4ForCausalLM, Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM and "
-     "Gemma3ForConditionalGeneration are)"},
+     "Glm4ForCausalLM, Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+     "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
+     "Qwen3MoeForCausalLM and OlmoeForCausalLM are)"},
     {"\"model_type\":\"mistral\"",
      "model_type: \"mistral\" is not the type of the class under architectures"},
     {"\"architectures\":\"LlamaForCausalLM\"",
@@ -109,6 +122,22 @@ static const struct refusal refusals[] = {
     {OLMO2 ",\"partial_rotary_factor\":0.5",
      "partial_rotary_factor: 0.5 is not supported (heads are rotated whole)"},
     {GLM ",\"mlp_bias\":true", "mlp_bias: true is not supported for glm"},
+    {MIXTRAL ",\"num_experts_per_tok\":2", "num_local_experts: missing"},
+    {MIXTRAL ",\"num_local_experts\":8", "num_experts_per_tok: missing"},
+    {MIXTRAL ",\"num_local_experts\":8,\"num_experts_per_tok\":9",
+     "num_experts_per_tok: 9 is not at most as many as there are experts"},
+    {MIXTRAL EIGHT, "num_experts: 8 is not supported for mixtral"},
+    {QWEN3 EIGHT, "num_experts: 8 is not supported for qwen3"},
+    {QWEN3_MOE EIGHT ",\"mlp_only_layers\":[-1]", "mlp_only_layers: -1 is not a layer"},
+    {QWEN3_MOE EIGHT ",\"mlp_only_layers\":{}",
+     "mlp_only_layers: an object is not a list of layers"},
+    {QWEN3_MOE EIGHT ",\"shared_expert_intermediate_size\":8",
+     "shared_expert_intermediate_size: 8 is not supported for qwen3_moe"},
+    {QWEN2_MOE EIGHT ",\"use_sliding_window\":true",
+     "use_sliding_window: true is not supported without layer_types"},
+    {OLMOE EIGHT ",\"clip_qkv\":8", "clip_qkv: 8 is not supported for olmoe"},
+    {OLMOE EIGHT ",\"head_dim\":64",
+     "head_dim: 64 is not hidden_size over num_attention_heads, as the norms of q and k have it"},
     {GLM4 ",\"-num_key_value_heads\":0", "num_key_value_heads: missing"},
     {GLM4 ",\"partial_rotary_factor\":0.01",
      "partial_rotary_factor: 0.01 is not one by which an even number of a head's elements is "
@@ -413,6 +442,11 @@ static const struct {
     {STARCODER2, "starcoder2", 8, 2, 1, 1, 1, 0, 1},
     {STARCODER2 ",\"use_bias\":false,\"tie_word_embeddings\":false", "starcoder2", 8, 2, 0, 0, 0, 0,
      0},
+    {MIXTRAL ",\"num_local_experts\":8,\"num_experts_per_tok\":2", "mixtral", 8, 2, 0, 0, 0, 0, 0},
+    {QWEN3_MOE EIGHT, "qwen3_moe", 8, 2, 0, 0, 0, 1, 0},
+    {QWEN2_MOE EIGHT, "qwen2_moe", 8, 2, 1, 0, 0, 0, 0},
+    {QWEN2_MOE EIGHT ",\"qkv_bias\":false", "qwen2_moe", 8, 2, 0, 0, 0, 0, 0},
+    {OLMOE EIGHT ",\"attention_bias\":true", "olmoe", 8, 2, 1, 1, 0, 0, 0},
     {QWEN2, "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN2 ",\"attention_bias\":false,\"mlp_bias\":true", "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN3, "qwen3", 128, 2, 0, 0, 0, 1, 0},

@@ -37,8 +37,10 @@ ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "phi3": "Phi3ForCausalLM",
     "granite": "GraniteForCausalLM", "smollm3": "SmolLM3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
-    "starcoder2": "Starcoder2ForCausalLM",
+    "starcoder2": "Starcoder2ForCausalLM", "mixtral": "MixtralForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "olmoe": "OlmoeForCausalLM",
     "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration"}
+MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
 PLUS_ONE = ("gemma2", "gemma3_text", "gemma3")  # norms multiply by 1 + weight
 
 BASE = dict(
@@ -166,6 +168,25 @@ SPECS = [
          layer_types=["full_attention", "sliding_attention"], sliding_window=33, query_pre_attn_scalar=256,
          hidden_size=16, tie_word_embeddings=False, num_attention_heads=2, num_key_value_heads=1,
          **{**GEMMA, "head_dim": 256}),
+    spec(70, "mixtral-default-bf16", "mixtral", "BF16", DEFAULT, 4, intermediate_size=16, num_local_experts=8,
+         num_experts_per_tok=2, head_dim=None),
+    spec(71, "mixtral-window-f16", "mixtral", "F16", LINEAR, 5, intermediate_size=24, num_local_experts=4,
+         num_experts_per_tok=3, sliding_window=16, **SMALL),
+    spec(72, "qwen2-moe-shared-bf16", "qwen2_moe", "BF16", DEFAULT, 4, moe_intermediate_size=16,
+         shared_expert_intermediate_size=24, num_experts=6, num_experts_per_tok=2, norm_topk_prob=False),
+    spec(73, "qwen2-moe-step-f16", "qwen2_moe", "F16", DEFAULT, 5, num_hidden_layers=3, decoder_sparse_step=2,
+         moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=6, num_experts_per_tok=4,
+         norm_topk_prob=True, qkv_bias=False, **SMALL),
+    spec(74, "qwen3-moe-norm-bf16", "qwen3_moe", "BF16", DEFAULT, 5, moe_intermediate_size=16, num_experts=8,
+         num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[]),
+    spec(75, "qwen3-moe-dense-f16", "qwen3_moe", "F16", YARN, 4, num_hidden_layers=3, mlp_only_layers=[2],
+         moe_intermediate_size=24, num_experts=5, num_experts_per_tok=2, norm_topk_prob=False,
+         use_sliding_window=True, sliding_window=24, **SMALL),
+    spec(76, "olmoe-default-bf16", "olmoe", "BF16", DEFAULT, 4, hidden_size=64, head_dim=None, intermediate_size=16,
+         num_experts=8, num_experts_per_tok=4, norm_topk_prob=False, clip_qkv=None),
+    spec(77, "olmoe-norm-f16", "olmoe", "F16", LINEAR, 5, hidden_size=64, head_dim=None, num_attention_heads=2,
+         num_key_value_heads=None, intermediate_size=24, num_experts=4, num_experts_per_tok=1, norm_topk_prob=True,
+         attention_bias=True, tie_word_embeddings=True),
 ]
 
 # Rope of real models and of corners: frequencies only.
@@ -238,6 +259,8 @@ def random_weights(model, seed, gain, plus_one):
             value = 1 + 0.25 * noise
         elif "embed_tokens" in name or "lm_head" in name:
             value = noise / math.sqrt(fan_in)
+        elif name.endswith("mlp.gate.weight"):
+            value = 2 * noise / math.sqrt(fan_in)  # choices that roundings seldom change
         elif "q_proj" in name or "k_proj" in name:
             value = 1.25 * gain ** 0.5 * noise / math.sqrt(fan_in)
         else:
@@ -266,8 +289,27 @@ def published_name(item, name):
         "model.multi", "multi")
 
 
+def experts_apart(item, weights):
+    """Experts as published: each with tensors of its own, where transformers has one of all."""
+    names = ("w1", "w3", "w2") if item["arch"] == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    apart = {}
+    for name, value in weights.items():
+        if item["arch"] == "mixtral":
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        stem, _, kind = name.rpartition(".experts.")
+        for i, expert in enumerate(value if stem else ()):
+            parts = expert.chunk(2) if kind == "gate_up_proj" else (expert,)
+            for part, own in zip(parts, names[:2] if kind == "gate_up_proj" else names[2:]):
+                apart[f"{stem}.experts.{i}.{own}.weight"] = part
+        if not stem:
+            apart[name] = value
+    return apart
+
+
 def save(item, directory, weights):
     dtype = DTYPES[item["dtype"]]
+    if item["arch"] in MIXTURES:
+        weights = experts_apart(item, weights)
     tied = item["fields"].get("tie_word_embeddings", item["arch"] in PLUS_ONE)
     tensors = {published_name(item, name): value.to(dtype).contiguous() for name, value in weights.items()
                if not (tied and name == "lm_head.weight")}

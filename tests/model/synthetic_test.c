@@ -28,6 +28,8 @@ static const struct {
     {"synthetic:starcoder2-7b", 7173923840, 16384, 4096},
     {"synthetic:gemma-2-9b", 9241705984, 8192, 4096},
     {"synthetic:gemma-3-4b", 3880263168, 131072, 1024},
+    {"synthetic:mixtral-8x7b", 46702792704, 32768, 0},
+    {"synthetic:qwen3-30b-a3b", 30532122624, 40960, 0},
     {"synthetic:tiny", 2492672, 4096, 0},
     {"synthetic:tiny-wide", 1312000, 4096, 0},
     {"null", 2492672, 4096, 0},
@@ -64,6 +66,18 @@ START_TEST(every_named_shape_is_in_the_table_above)
 }
 END_TEST
 
+/* Their products are of plain numbers. */
+START_TEST(quantized_experts_are_refused)
+{
+    struct model model;
+    struct error error = {0};
+    ck_assert_int_eq(model_load("synthetic:mixtral-8x7b:fp8", 1, 0, &model, &error),
+                     -ERR_BAD_MODEL);
+    ck_assert_str_eq(error.text, "quantized weights are not supported for mixtures of experts");
+    ck_assert_int_eq(model_load("synthetic:mixtral-8x7b", 3, 0, &model, &error), -ERR_BAD_CONFIG);
+}
+END_TEST
+
 START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
 {
     struct model_config config;
@@ -74,7 +88,8 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
         "synthetic shape \"gpt-2\" is unknown (known: tiny, llama-3.2-1b, llama-3.1-8b, "
         "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, phi-3-mini, phi-4, phi-4-mini, "
         "granite-3.1-8b, smollm3-3b, olmo-2-7b, glm-4-9b-chat, glm-4-9b, "
-        "starcoder2-7b, gemma-2-9b, gemma-3-4b, tiny-wide)");
+        "starcoder2-7b, gemma-2-9b, gemma-3-4b, mixtral-8x7b, qwen3-30b-a3b, "
+        "tiny-wide)");
 }
 END_TEST
 
@@ -139,6 +154,7 @@ Suite *synthetic_suite(void)
     tcase_add_loop_test(tcase, each_shape_has_the_parameters_of_its_model, 0,
                         sizeof(shapes) / sizeof(shapes[0]));
     tcase_add_test(tcase, every_named_shape_is_in_the_table_above);
+    tcase_add_test(tcase, quantized_experts_are_refused);
     tcase_add_test(tcase, an_unknown_shape_is_refused_with_the_known_ones);
     tcase_add_test(tcase, a_shape_may_have_a_format);
     tcase_add_test(tcase, the_head_of_a_shape_has_no_format);

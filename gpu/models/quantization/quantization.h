@@ -69,6 +69,8 @@ int quantization_apply(const struct quantization *quantization, const char *head
 /* Instead, where matrices of numbers are to be quantized while they load: e4m3 with a scale for each
  * channel, inputs by token. */
 void quantization_make(const char *head, struct op_list *list);
+/* Neither is there for mixtures of experts: ERR_BAD_MODEL says so. */
+int quantization_refuse_experts(const struct op_list *list, struct error *error);
 /* The list gets the tensors of the scales of K and V: those that `scheme` says, or those there are.
  * Read once the checkpoint is matched; ERR_BAD_MODEL where one is no positive number. */
 int kv_scales_add(enum kv_scheme scheme, const struct checkpoint *checkpoint, struct op_list *list,

@@ -192,6 +192,15 @@ static bool head_is_quantized(const struct checkpoint *checkpoint, const char *h
     return false;
 }
 
+/* Products of experts are of plain numbers: what else there is is not left out in silence. */
+int quantization_refuse_experts(const struct op_list *list, struct error *error)
+{
+    if (!op_list_has(list, OP_EXPERTS))
+        return 0;
+    return error_set(error, ERR_BAD_MODEL,
+                     "quantized weights are not supported for mixtures of experts");
+}
+
 int quantization_apply(const struct quantization *quantization, const char *head,
                        const struct checkpoint *checkpoint, struct op_list *list,
                        struct error *error)
@@ -201,6 +210,9 @@ int quantization_apply(const struct quantization *quantization, const char *head
     int rc = 0;
     if (!quantization->groups)
         return 0;
+    rc = quantization_refuse_experts(list, error);
+    if (rc)
+        return rc;
     snprintf(name, sizeof name, "%s.weight", head);
     bool own = op_list_weight(list, name) != LIST_NONE;
     if (!own && head_is_quantized(checkpoint, head, name))

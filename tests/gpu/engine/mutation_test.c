@@ -456,6 +456,90 @@ static void activation_of_others(void)
         op->activation.kind = ACTIVATION_SILU;
 }
 
+/* ---- mixtures of experts ---- */
+
+static void weights_of_experts(bool normalised)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->experts.normalised = normalised;
+}
+
+static void experts_not_normalised(void)
+{
+    weights_of_experts(false);
+}
+
+static void experts_normalised(void)
+{
+    weights_of_experts(true);
+}
+
+static void experts_scored_apart(void)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->experts.score = ROUTE_SIGMOID;
+}
+
+/* Of the weight that has the tensor: a matrix of one expert. */
+static uint64_t expert_bytes(const struct weight *w)
+{
+    return format_bytes(w->format, w->n, w->k);
+}
+
+static void first_experts_exchanged(void)
+{
+    static char from[1 << 16];
+    struct weight *w = weight(LAYER "0.mlp.experts.0.gate_proj.weight");
+    uint64_t bytes = expert_bytes(w);
+    ck_assert_uint_le(2 * bytes, sizeof from);
+    rig_fetch(from, w->data, 2 * bytes);
+    rig_store((void *)w->data, from + bytes, bytes);
+    rig_store((char *)w->data + bytes, from, bytes);
+}
+
+/* Each by the matrix of the next; the last one by what stands behind all. */
+static void segments_one_off(void)
+{
+    struct weight *w = weight(LAYER "0.mlp.experts.0.down_proj.weight");
+    w->data = (const char *)w->data + expert_bytes(w);
+}
+
+static void segments_of_mixtral_one_off(void)
+{
+    struct weight *w = weight(LAYER "0.block_sparse_moe.experts.0.w2.weight");
+    w->data = (const char *)w->data + expert_bytes(w);
+}
+
+static void experts_halves_exchanged(void)
+{
+    struct list_weight *of =
+        &list()->weights[op_list_weight(list(), LAYER "1.block_sparse_moe.experts.0.w1.weight")];
+    uint16_t tensor = of->parts[0].tensor;
+    of->parts[0].tensor = of->parts[1].tensor;
+    of->parts[1].tensor = tensor;
+}
+
+static void zeros_put(const struct weight *w, uint32_t first, uint32_t rows)
+{
+    static const char zeros[1 << 16];
+    uint64_t row = format_bytes(w->format, 1, w->k);
+    ck_assert_uint_le(rows * row, sizeof zeros);
+    rig_store((char *)w->data + first * row, zeros, rows * row);
+}
+
+static void shared_expert_left_out(void)
+{
+    const struct weight *w = weight(LAYER "0.mlp.shared_expert.down_proj.weight");
+    zeros_put(w, 0, w->n);
+}
+
+/* A half for all rows. */
+static void shared_gate_left_out(void)
+{
+    const struct weight *w = weight(LAYER "1.mlp.gate.weight");
+    zeros_put(w, w->n - 1, 1);
+}
+
 static void nothing(void)
 {
 }
@@ -537,6 +621,19 @@ static const struct {
     {"tables of angles exchanged", "gemma3-default-bf16", tables_of_angles_exchanged, nothing},
     {"one table of angles for all layers", "gemma3-parts-f16", one_table_of_angles, nothing},
     {"another activation", "gemma3-parts-f16", activation_of_others, nothing},
+    {"weights of Mixtral's experts not normalised", "mixtral-default-bf16", experts_not_normalised,
+     nothing},
+    {"segments of Mixtral one off", "mixtral-window-f16", nothing, segments_of_mixtral_one_off},
+    {"gate and up of experts exchanged", "mixtral-default-bf16", experts_halves_exchanged, nothing},
+    {"window of Mixtral one off", "mixtral-window-f16", window_wider, nothing},
+    {"weights of experts not normalised", "qwen3-moe-norm-bf16", experts_not_normalised, nothing},
+    {"weights of experts normalised", "qwen3-moe-dense-f16", experts_normalised, nothing},
+    {"a wrong expert", "qwen3-moe-norm-bf16", nothing, first_experts_exchanged},
+    {"segments one off", "qwen3-moe-dense-f16", nothing, segments_one_off},
+    {"experts scored apart", "olmoe-default-bf16", experts_scored_apart, nothing},
+    {"norm of q and k of OLMoE left out", "olmoe-norm-f16", nothing, wide_norm_left_out},
+    {"shared expert left out", "qwen2-moe-shared-bf16", nothing, shared_expert_left_out},
+    {"gate of the shared expert left out", "qwen2-moe-step-f16", nothing, shared_gate_left_out},
 };
 #define MUTATIONS (int)(sizeof mutations / sizeof mutations[0])
 
