@@ -26,7 +26,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
 
-#define GPU_ABI 9u
+#define GPU_ABI 10u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -78,7 +78,10 @@ struct gpu_model {
     uint64_t parameters, weight_bytes; /* of all ranks together */
     uint32_t format_count;
     struct gpu_format formats[GPU_FORMATS_MAX]; /* of the weights, the largest first */
-    uint64_t step_parameters; /* of the matrices that every step multiplies by, the head's too */
+    /* Of the matrices that a row is multiplied by, the head's too: of a mixture those of the experts
+     * that it goes through. */
+    uint64_t step_parameters;
+    uint32_t experts, experts_per_token; /* of a mixture's layers; 0: it is none */
     uint64_t kv_token_bytes;  /* K and V of one token in all layers, of all ranks together, their
                                  scales included */
     uint32_t block_tokens;

@@ -116,6 +116,8 @@ void status_model(const struct server *server, struct json_writer *writer)
     json_put_uint(writer, "parameters", model->parameters);
     json_put_uint(writer, "weight_bytes", model->weight_bytes);
     json_put_uint(writer, "step_parameters", model->step_parameters);
+    json_put_uint(writer, "experts", model->experts);
+    json_put_uint(writer, "experts_per_token", model->experts_per_token);
     json_put_uint(writer, "kv_token_bytes", model->kv_token_bytes);
     put_formats(model, writer);
     json_put_uint(writer, "block_tokens", model->block_tokens);

@@ -11,23 +11,40 @@
                       */
 
 /* Features of the same order of magnitude keep the least squares well conditioned. */
-static const double scale[COST_FEATURES] = {1.0,         1.0 / 64,      1.0 / 512,
-                                            1.0 / 65536, 1.0 / 4194304, 1.0 / 512};
+static const double scale[COST_FEATURES] = {1.0,           1.0 / 64,  1.0 / 512, 1.0 / 65536,
+                                            1.0 / 4194304, 1.0 / 512, 1.0};
 
-static void features(const struct cost_work *work, double *x)
+/* The share of experts that is expected to have one of so many tokens, each of which takes `top`
+ * different ones; none where that is the same for all steps, which the first feature knows. */
+static double touched(const struct cost_experts *experts, uint64_t tokens)
+{
+    if (experts->top >= experts->count)
+        return 0;
+    return 1 - pow(1 - (double)experts->top / experts->count, (double)tokens);
+}
+
+static double beyond_free(const struct cost_experts *experts, uint64_t tokens)
+{
+    double free = COST_FREE_TOKENS;
+    if (experts->count)
+        free = free * experts->count / experts->top;
+    return (double)tokens > free ? (double)tokens - free : 0;
+}
+
+static void features(const struct cost *cost, const struct cost_work *work, double *x)
 {
     x[0] = scale[0];
     x[1] = scale[1] * (double)work->rows;
     x[2] = scale[2] * (double)work->tokens;
     x[3] = scale[3] * (double)work->kv;
     x[4] = scale[4] * (double)work->pairs;
-    x[5] =
-        work->tokens > COST_FREE_TOKENS ? scale[5] * (double)(work->tokens - COST_FREE_TOKENS) : 0;
+    x[5] = scale[5] * beyond_free(&cost->experts, work->tokens);
+    x[6] = scale[6] * touched(&cost->experts, work->tokens);
 }
 
-void cost_init(struct cost *cost)
+void cost_init(struct cost *cost, struct cost_experts experts)
 {
-    *cost = (struct cost){.samples = 0};
+    *cost = (struct cost){.experts = experts};
 }
 
 void cost_add_row(struct cost_work *work, uint32_t position, uint32_t q_len)
@@ -42,7 +59,7 @@ void cost_add_row(struct cost_work *work, uint32_t position, uint32_t q_len)
 double cost_predict_us(const struct cost *cost, const struct cost_work *work)
 {
     double x[COST_FEATURES], sum = 0;
-    features(work, x);
+    features(cost, work, x);
     for (int i = 0; i < COST_FEATURES; i++)
         sum += cost->coefficient[i] * x[i];
     return sum;
@@ -77,7 +94,7 @@ void cost_learn(struct cost *cost, const struct cost_work *work, double us)
     double x[COST_FEATURES], miss = us - cost_predict_us(cost, work);
     if (cost_known(cost) && fabs(miss) <= SURPRISE * us)
         return;
-    features(work, x);
+    features(cost, work, x);
     for (int i = 0; i < COST_FEATURES; i++) {
         cost->products[i] = FORGET * cost->products[i] + x[i] / us;
         for (int j = 0; j < COST_FEATURES; j++)

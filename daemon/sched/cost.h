@@ -1,10 +1,12 @@
 /* What a step costs: a linear model of its microseconds, learned from the steps that ran.
  *
- * Least squares of the relative error, with forgetting, over six features: one (launches, weights),
- * rows, tokens (products), KV positions read (attention's traffic), pairs of query and key
- * (attention's arithmetic), and tokens beyond COST_FREE_TOKENS: up to about so many a GPU's
- * products wait for their weights, and a token more costs little. Coefficients are never negative,
- * so more work never looks cheaper. Steps that tell nothing new (predicted within a few per cent)
+ * Least squares of the relative error, with forgetting, over seven features: one (launches,
+ * weights), rows, tokens (products), KV positions read (attention's traffic), pairs of query and
+ * key (attention's arithmetic), tokens beyond COST_FREE_TOKENS: up to about so many a GPU's
+ * products wait for their weights, and a token more costs little; and of a mixture of experts the
+ * share of them that so many tokens are expected to go through, whose weights alone are read. There
+ * an expert has a part of the tokens only, so more of them are free. Coefficients are never
+ * negative, so more work never looks cheaper. Steps that tell nothing new (predicted within a few per cent)
  * are not learned, so that an hour of decode steps does not make it forget what prompts cost.
  *
  * Pure, one thread, no allocation.
@@ -14,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define COST_FEATURES 6
+#define COST_FEATURES 7
 #define COST_FREE_TOKENS 256u
 
 struct cost_work {
@@ -23,14 +25,20 @@ struct cost_work {
     uint64_t pairs; /* sum over tokens of the positions that each sees */
 };
 
+/* Of so many experts each token goes through `top`; 0 and 0: the model has none. */
+struct cost_experts {
+    uint32_t count, top;
+};
+
 struct cost {
+    struct cost_experts experts;
     double coefficient[COST_FEATURES]; /* us per scaled feature */
     double squares[COST_FEATURES][COST_FEATURES]; /* sums over steps, older ones weigh less */
     double products[COST_FEATURES];               /* of features and durations */
     uint64_t samples;
 };
 
-void cost_init(struct cost *cost);
+void cost_init(struct cost *cost, struct cost_experts experts);
 
 /* Adds a row of q_len tokens from `position` on. */
 void cost_add_row(struct cost_work *work, uint32_t position, uint32_t q_len);

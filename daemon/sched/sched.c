@@ -122,7 +122,8 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
     list_init(&sched->readers);
     list_init(&sched->shares);
     list_init(&sched->shares_free);
-    cost_init(&sched->cost);
+    cost_init(&sched->cost,
+              (struct cost_experts){.count = model->experts, .top = model->experts_per_token});
     for (uint32_t g = 0; g < GPU_GROUPS_MAX; g++)
         sched->group[g].victim = KV_NONE;
     bool good = kv_init(&sched->kv, model) == 0 && slots_init(sched) &&

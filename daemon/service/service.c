@@ -228,6 +228,9 @@ static int check(struct service *service, struct error *error)
     print_names(service, &model);
     printf("device       %s\n", service->gpu->name);
     printf("parameters   %" PRIu64 "\n", model.parameters);
+    if (model.experts)
+        printf("experts      %u, a token goes through %u (%" PRIu64 " parameters)\n", model.experts,
+               model.experts_per_token, model.step_parameters);
     printf("weights      %" PRIu64 " bytes", model.weight_bytes);
     for (uint32_t i = 0; i < model.format_count; i++)
         printf("%s%s %" PRIu64, i ? ", " : " (", model.formats[i].name, model.formats[i].bytes);

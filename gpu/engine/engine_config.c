@@ -219,6 +219,7 @@ static void model_fill(const struct engine_config *facts, const struct gpu_optio
 {
     const struct model_config *config = &facts->source.config;
     const struct op_list *list = &facts->source.list;
+    bool mixes = op_list_has(list, OP_EXPERTS);
     *model = (struct gpu_model){
         .vocab = list->vocab,
         .context_max = config->context_max,
@@ -226,6 +227,8 @@ static void model_fill(const struct engine_config *facts, const struct gpu_optio
         .layers = list->layers,
         .parameters = op_list_elements(list),
         .step_parameters = stages_cost(list),
+        .experts = mixes ? config->experts : 0,
+        .experts_per_token = mixes ? config->experts_top : 0,
         .kv_token_bytes = kv_token_bytes(facts),
         .block_tokens = computes(facts) ? device_traits.block_tokens : NULL_BLOCK_TOKENS,
         .group_count = list->group_count,

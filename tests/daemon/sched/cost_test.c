@@ -6,6 +6,7 @@
 #include "tests/daemon/rig/fake_device.h"
 
 static struct cost cost;
+static const struct cost_experts no_experts;
 
 /* A device: so much per step, row, token, KV position and pair. */
 struct truth {
@@ -35,10 +36,19 @@ static struct cost_work random_work(uint64_t *random)
     return work;
 }
 
+/* A device that reads the experts that some token goes through, at equal chances. */
+static double mixture_us(struct cost_experts experts, const struct cost_work *work)
+{
+    double missed = 1;
+    for (uint64_t i = 0; i < work->tokens; i++)
+        missed *= 1 - (double)experts.top / experts.count;
+    return 800 + 12000 * (1 - missed) + 2 * (double)work->rows + 0.01 * (double)work->kv;
+}
+
 START_TEST(the_model_learns_a_linear_device_within_a_tenth)
 {
     uint64_t random = 5;
-    cost_init(&cost);
+    cost_init(&cost, no_experts);
     for (int i = 0; i < 400; i++) {
         struct cost_work work = random_work(&random);
         double noise = 0.98 + 0.04 * fake_below(&random, 1000) / 1000.0;
@@ -53,10 +63,35 @@ START_TEST(the_model_learns_a_linear_device_within_a_tenth)
 }
 END_TEST
 
+/* Weights are read of the experts that have a token, so a token more costs much where there are few
+ * and next to nothing where there are many. */
+START_TEST(of_a_mixture_it_knows_how_many_experts_a_step_reads)
+{
+    static const struct cost_experts mixtures[] = {{128, 8}, {8, 2}, {60, 4}};
+    struct cost_experts experts = mixtures[_i];
+    uint64_t random = 13;
+    cost_init(&cost, experts);
+    for (int i = 0; i < 900; i++) {
+        struct cost_work work = {.rows = 0};
+        uint32_t decodes = 1 + fake_below(&random, i % 3 ? 256 : 8);
+        for (uint32_t row = 0; row < decodes; row++)
+            cost_add_row(&work, fake_below(&random, 4000), 1);
+        cost_learn(&cost, &work, mixture_us(experts, &work));
+    }
+    for (uint32_t tokens = 1; tokens <= 256; tokens *= 2) {
+        struct cost_work work = {.rows = 0};
+        for (uint32_t row = 0; row < tokens; row++)
+            cost_add_row(&work, 1000, 1);
+        double truth = mixture_us(experts, &work);
+        ck_assert_double_le(fabs(cost_predict_us(&cost, &work) - truth), 0.1 * truth);
+    }
+}
+END_TEST
+
 START_TEST(steps_that_teach_nothing_do_not_make_it_forget)
 {
     uint64_t random = 9;
-    cost_init(&cost);
+    cost_init(&cost, no_experts);
     for (int i = 0; i < 400; i++) {
         struct cost_work work = random_work(&random);
         cost_learn(&cost, &work, true_us(&truths[0], &work));
@@ -75,7 +110,7 @@ END_TEST
 START_TEST(it_follows_a_device_that_has_become_slower)
 {
     uint64_t random = 3;
-    cost_init(&cost);
+    cost_init(&cost, no_experts);
     for (int i = 0; i < 1000; i++) {
         struct cost_work work = random_work(&random);
         cost_learn(&cost, &work, true_us(&truths[0], &work) * (i < 500 ? 1 : 2));
@@ -89,7 +124,7 @@ END_TEST
 START_TEST(more_work_never_looks_cheaper)
 {
     uint64_t random = 77;
-    cost_init(&cost);
+    cost_init(&cost, no_experts);
     for (int i = 0; i < 300; i++) {
         struct cost_work work = random_work(&random);
         cost_learn(&cost, &work, fake_below(&random, 100000)); /* durations without any sense */
@@ -104,7 +139,7 @@ END_TEST
 START_TEST(a_budget_is_the_most_that_keeps_the_target)
 {
     uint64_t random = 11;
-    cost_init(&cost);
+    cost_init(&cost, no_experts);
     for (int i = 0; i < 400; i++) {
         struct cost_work work = random_work(&random);
         cost_learn(&cost, &work, true_us(&truths[0], &work));
@@ -132,6 +167,7 @@ Suite *cost_suite(void)
     TCase *tcase = tcase_create("model");
     tcase_add_loop_test(tcase, the_model_learns_a_linear_device_within_a_tenth, 0,
                         sizeof(truths) / sizeof(truths[0]));
+    tcase_add_loop_test(tcase, of_a_mixture_it_knows_how_many_experts_a_step_reads, 0, 3);
     tcase_add_test(tcase, steps_that_teach_nothing_do_not_make_it_forget);
     tcase_add_test(tcase, it_follows_a_device_that_has_become_slower);
     tcase_add_test(tcase, more_work_never_looks_cheaper);

@@ -106,6 +106,25 @@ START_TEST(weights_that_do_not_fit_are_refused_with_both_numbers)
 }
 END_TEST
 
+/* 30 billion parameters, of which a token is multiplied by 3. */
+START_TEST(what_is_said_of_a_mixture_is_what_a_token_goes_through)
+{
+    struct gpu_model model;
+    struct error error;
+    struct gpu_options options = {.model = "synthetic:qwen3-30b-a3b"};
+    ck_assert_int_eq(gpu_module.check(&options, &model, &error), 0);
+    ck_assert_uint_eq(model.experts, 128);
+    ck_assert_uint_eq(model.experts_per_token, 8);
+    uint64_t attention = 2048ull * (4096 + 2 * 512) + 4096ull * 2048;
+    uint64_t experts = 2048ull * 128 + 8 * 3 * 768ull * 2048;
+    ck_assert_uint_eq(model.step_parameters, 48 * (attention + experts) + 151936ull * 2048);
+    options.model = "synthetic:llama-3.1-8b";
+    ck_assert_int_eq(gpu_module.check(&options, &model, &error), 0);
+    ck_assert_uint_eq(model.experts, 0);
+    ck_assert_uint_eq(model.experts_per_token, 0);
+}
+END_TEST
+
 START_TEST(what_is_said_of_a_model_is_what_its_files_say)
 {
     struct gpu_model model;
@@ -213,6 +232,7 @@ Suite *start_suite(void)
     tcase_add_loop_test(tcase, any_call_may_fail_while_starting, 0, 3);
     tcase_add_test(tcase, weights_that_do_not_fit_are_refused_with_both_numbers);
     tcase_add_test(tcase, what_is_said_of_a_model_is_what_its_files_say);
+    tcase_add_test(tcase, what_is_said_of_a_mixture_is_what_a_token_goes_through);
     tcase_add_loop_test(tcase, the_log_says_which_factors_longrope_takes, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
