@@ -116,6 +116,7 @@ struct gpu_options {
     enum gpu_quantize quantize;
     enum gpu_kv_dtype kv_dtype;
     uint32_t tp, pp;
+    bool ep;             /* of a mixture the tp ranks share out whole experts, not columns of each */
     uint32_t depth;      /* steps in flight on one stage, 1 or 2 */
     uint32_t slots_max;  /* sequences on the device at a time */
     uint32_t tokens_max; /* tokens of a step */

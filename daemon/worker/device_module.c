@@ -300,6 +300,7 @@ struct gpu_options device_module_options(const struct options *options, const in
         .kv_dtype = (enum gpu_kv_dtype)options->kv_dtype, /* likewise */
         .tp = (uint32_t)options->tp,
         .pp = (uint32_t)options->pp,
+        .ep = options->ep,
         .depth = (uint32_t)options->steps_in_flight,
         .slots_max = (uint32_t)options->sequences_max,
         .tokens_max = (uint32_t)options->step_tokens,

@@ -314,7 +314,9 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
 {
     facts->tp = options->tp ? options->tp : 1;
     facts->pp = options->pp ? options->pp : 1;
-    int status = model_load(options->model, facts->tp, options->context_max, &facts->source, error);
+    struct model_sharing sharing = {.ranks = facts->tp, .whole_experts = options->ep};
+    int status =
+        model_load_shared(options->model, &sharing, options->context_max, &facts->source, error);
     if (!status)
         status = quantize(&facts->source, options, error);
     if (!status)

@@ -27,7 +27,7 @@ static void *grown(struct build *b, void **array, uint32_t count, uint32_t *room
     return (char *)*array + count * size;
 }
 
-static void refuse(struct build *b, uint32_t size, const char *what)
+void build_refuse(struct build *b, uint32_t size, const char *what)
 {
     if (!b->status)
         b->status = error_limit(&b->error, ERR_BAD_CONFIG, size, b->list.ranks,
@@ -144,7 +144,7 @@ static void parts_put(struct build *b, struct list_weight *weight, const struct 
             return;
         b->list.tensors[part->tensor].rows += part->rows;
         if (weight->split == SPLIT_ROWS && part->rows % b->list.ranks)
-            refuse(b, part->rows, parts[i].tensor);
+            build_refuse(b, part->rows, parts[i].tensor);
     }
 }
 
@@ -166,7 +166,7 @@ static void expert_parts_put(struct build *b, struct list_weight *weight,
                 weight->parts[i] = (struct list_part){.tensor = tensor, .rows = parts[i].rows};
             weight->part_count++;
             if (weight->split == SPLIT_ROWS && parts[i].rows % b->list.ranks)
-                refuse(b, parts[i].rows, parts[i].tensor);
+                build_refuse(b, parts[i].rows, parts[i].tensor);
         }
     }
 }
@@ -491,9 +491,9 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
 {
     uint32_t ranks = b->list.ranks, head_dim = attention->head_dim;
     if (attention->heads % ranks)
-        refuse(b, attention->heads, "attention heads");
+        build_refuse(b, attention->heads, "attention heads");
     if (attention->kv_heads % ranks)
-        refuse(b, attention->kv_heads, "key and value heads");
+        build_refuse(b, attention->kv_heads, "key and value heads");
     uint32_t heads = attention->heads / ranks, kv_heads = attention->kv_heads / ranks;
     struct list_group like = {
         .window = attention->window, .kv_heads = kv_heads, .head_dim = head_dim};

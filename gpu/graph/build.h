@@ -37,6 +37,7 @@ struct build {
     const char *prefix; /* of a layer's tensors, with %u for its number */
     uint32_t (*number)(const char *tensor, int32_t layer); /* of synthetic values; NULL: all 0 */
     float deviation;                                       /* of matrices' synthetic values */
+    bool whole_experts; /* ranks share out experts, rather than columns of each */
     uint32_t op_room, value_room, weight_room, tensor_room;
     int16_t layer;     /* that ops are added to, or an op_layer */
     value_id block;    /* the last value of the block; LIST_NONE: it has none yet */

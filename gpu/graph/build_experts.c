@@ -7,6 +7,7 @@ static struct op *experts_op(struct build *b, enum op_kind kind, value_id in, va
     struct op *op = build_op(b, kind, in, out);
     op->experts.count = routes->of.count;
     op->experts.top = routes->of.top;
+    op->experts.own = routes->of.count / (b->whole_experts ? b->list.ranks : 1);
     op->experts.score = routes->of.score;
     op->experts.normalised = routes->of.normalised;
     op->experts.shared = routes->of.shared_gate != NULL;
@@ -19,6 +20,8 @@ struct build_routes build_route(struct build *b, value_id x, const struct build_
     const struct list_weight like = {.columns = build_width(b, x)};
     struct build_routes routes = {.of = *routing};
     build_sums(b);
+    if (b->whole_experts && routing->count % b->list.ranks)
+        build_refuse(b, routing->count, "experts");
     weight_id router = build_weight(
         b, &like, PARTS({routing->router, routing->count}, {routing->shared_gate, 1}), ".weight");
     uint32_t width = 2 * (routing->top + (routing->shared_gate != NULL));
@@ -46,10 +49,11 @@ static struct op *experts_put(struct build *b, value_id x, uint32_t width, weigh
 value_id build_experts_up(struct build *b, value_id x, const struct build_routes *routes,
                           enum activation_kind kind, const struct build_part *parts)
 {
-    const struct list_weight like = {
-        .columns = build_width(b, x), .split = SPLIT_ROWS, .experts = routes->of.count};
+    const struct list_weight like = {.columns = build_width(b, x),
+                                     .split = b->whole_experts ? SPLIT_EXPERTS : SPLIT_ROWS,
+                                     .experts = routes->of.count};
     weight_id weight = build_weight(b, &like, parts, ".weight");
-    struct op *op = experts_put(b, x, build_rows(b, parts, SPLIT_ROWS) / 2, weight, routes);
+    struct op *op = experts_put(b, x, build_rows(b, parts, like.split) / 2, weight, routes);
     op->experts.spread = op->experts.gated = true;
     op->experts.activation = kind;
     return op->out;
@@ -58,12 +62,13 @@ value_id build_experts_up(struct build *b, value_id x, const struct build_routes
 value_id build_experts_down(struct build *b, value_id pairs, const struct build_routes *routes,
                             const struct build_part *parts)
 {
-    const struct list_weight like = {.columns =
-                                         build_width(b, pairs) / routes->of.top * b->list.ranks,
-                                     .split = SPLIT_COLUMNS,
-                                     .experts = routes->of.count};
+    const struct list_weight like = {
+        .columns =
+            build_width(b, pairs) / routes->of.top * (b->whole_experts ? 1 : b->list.ranks),
+        .split = b->whole_experts ? SPLIT_EXPERTS : SPLIT_COLUMNS,
+        .experts = routes->of.count};
     weight_id weight = build_weight(b, &like, parts, ".weight");
-    return experts_put(b, pairs, build_rows(b, parts, SPLIT_COLUMNS), weight, routes)->out;
+    return experts_put(b, pairs, build_rows(b, parts, like.split), weight, routes)->out;
 }
 
 value_id build_shared_down(struct build *b, value_id x, const struct build_part *parts)

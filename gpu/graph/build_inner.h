@@ -4,6 +4,8 @@
 
 #include "gpu/graph/build.h"
 
+/* Ends the build: tp does not divide so many of what is named. */
+void build_refuse(struct build *b, uint32_t size, const char *what);
 /* Elements of a row; 0 where the build has failed. */
 uint32_t build_width(const struct build *b, value_id x);
 /* What all ranks' rows together are, and a rank's. */

@@ -43,8 +43,8 @@ enum op_rows { ROWS_TOKENS, ROWS_SCORED, ROWS_SAMPLED };
 /* On which stages of a pipeline an op is, where it is of no layer. */
 enum op_layer { LAYER_EVERY = -1, LAYER_FIRST = -2, LAYER_LAST = -3 };
 
-/* How a weight is shared out over ranks. Its rows are outputs. */
-enum split { SPLIT_NOT, SPLIT_ROWS, SPLIT_COLUMNS, SPLIT_VOCABULARY };
+/* How a weight is shared out over ranks. Its rows are outputs; of experts some may be whole. */
+enum split { SPLIT_NOT, SPLIT_ROWS, SPLIT_COLUMNS, SPLIT_VOCABULARY, SPLIT_EXPERTS };
 
 enum weight_kind { WEIGHT_MATRIX, WEIGHT_NORM, WEIGHT_HEAD_NORM, WEIGHT_BIAS };
 
@@ -202,6 +202,7 @@ struct op {
         } softcap;
         struct {
             uint32_t count, top;
+            uint32_t own; /* experts of a rank: all, of each a part, or as many whole ones */
             enum route_score score;
             bool normalised; /* the weights of a row's experts add up to 1 */
             bool shared; /* one more weight, of what all rows go through: the router's last row */

@@ -73,6 +73,7 @@ struct model_config {
     /* Mixtures of experts: of how many each row goes through how many, their MLP's size, and that
      * of the one that all rows go through (0: none). */
     uint32_t experts, experts_top, experts_intermediate, shared_intermediate;
+    bool experts_whole;           /* ranks share them out, not columns of each; no file says so */
     bool experts_normalised;      /* weights of a row's experts add up to 1 */
     bool dense[MODEL_LAYERS_MAX]; /* the layer has one MLP and no experts */
     int32_t bos_id;               /* -1: none */

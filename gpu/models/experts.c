@@ -1,5 +1,7 @@
 #include "gpu/models/experts.h"
 
+#define TENSORS_BESIDE 32 /* of a layer beside those of its experts, at most */
+
 static const struct experts_names plain = {.router = "mlp.gate",
                                            .gate = "mlp.experts.%u.gate_proj",
                                            .up = "mlp.experts.%u.up_proj",
@@ -55,6 +57,9 @@ int experts_read(const struct fields *fields, const char *count, struct model_co
         rc = field_size(fields, "num_experts_per_tok", MODEL_EXPERTS_TOP_MAX, &config->experts_top);
     if (rc)
         return rc;
+    if ((uint64_t)config->layers * (3 * config->experts + TENSORS_BESIDE) >= LIST_NONE)
+        return field_refuse(fields, count, field_get(fields, count),
+                            "supported in so many layers: experts' tensors are too many");
     if (config->experts_top > config->experts)
         return field_refuse(fields, "num_experts_per_tok", field_get(fields, "num_experts_per_tok"),
                             "at most as many as there are experts");

@@ -16,6 +16,7 @@ int model_list(const struct model_config *config, uint32_t ranks, struct op_list
     build_begin(&b, ranks, config->layers, config->hidden, config->vocab);
     b.number = synthetic_number;
     b.deviation = SYNTHETIC_DEVIATION;
+    b.whole_experts = config->experts_whole;
     config->family->build(&b, config);
     return build_end(&b, ret, error);
 }
@@ -121,10 +122,24 @@ static bool names_find(struct model *model)
     return config->tied = true;
 }
 
-static int directory_open(const char *name, uint32_t ranks, uint32_t context_max,
-                          struct model *model, struct error *error)
+/* What no file says. */
+static int sharing_set(struct model_config *config, const struct model_sharing *sharing,
+                       struct error *error)
 {
+    if (sharing->whole_experts && !config->experts)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "ep: the model is no mixture of experts, which ranks could share out");
+    config->experts_whole = sharing->whole_experts;
+    return 0;
+}
+
+static int directory_open(const char *name, const struct model_sharing *sharing,
+                          uint32_t context_max, struct model *model, struct error *error)
+{
+    uint32_t ranks = sharing->ranks;
     int status = model_config_load(name, &model->config, error);
+    if (!status)
+        status = sharing_set(&model->config, sharing, error);
     if (!status)
         model->long_rope = rope_choose(&model->config, context_max);
     if (!status) /* what can be told of the config alone comes first */
@@ -146,18 +161,20 @@ static int directory_open(const char *name, uint32_t ranks, uint32_t context_max
     return status ? status : match(model, error);
 }
 
-int model_load(const char *name, uint32_t ranks, uint32_t context_max, struct model *ret,
-               struct error *error)
+int model_load_shared(const char *name, const struct model_sharing *sharing, uint32_t context_max,
+                      struct model *ret, struct error *error)
 {
     struct model model = {.checkpoint = NULL};
     int status;
     if (!synthetic_is(name)) {
-        status = directory_open(name, ranks, context_max, &model, error);
+        status = directory_open(name, sharing, context_max, &model, error);
     } else {
         status = synthetic_config(name, &model.config, error);
+        if (!status)
+            status = sharing_set(&model.config, sharing, error);
         model.long_rope = !status && rope_choose(&model.config, context_max);
         if (!status)
-            status = model_list(&model.config, ranks, &model.list, error);
+            status = model_list(&model.config, sharing->ranks, &model.list, error);
         if (!status)
             status = quantization_apply(&model.config.quantization, model.config.names->head, NULL,
                                         &model.list, error);

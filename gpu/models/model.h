@@ -16,11 +16,23 @@ struct model {
     struct checkpoint *checkpoint; /* tensors as the list numbers them; NULL: a synthetic model */
 };
 
-/* `ranks` share each layer; `context_max`: tokens of a sequence, 0: as the model has it. A
- * checkpoint without a head's matrix is tied, as in transformers. ERR_BAD_MODEL, or ERR_BAD_CONFIG
- * where the model's sizes do not divide by ranks. */
-int model_load(const char *name, uint32_t ranks, uint32_t context_max, struct model *ret,
-               struct error *error);
+/* How a layer is shared: over so many ranks, of a mixture whole experts rather than columns of each. */
+struct model_sharing {
+    uint32_t ranks;
+    bool whole_experts;
+};
+
+/* `context_max`: tokens of a sequence, 0: as the model has it. A checkpoint without a head's matrix
+ * is tied, as in transformers. ERR_BAD_MODEL, or ERR_BAD_CONFIG where the model's sizes do not divide
+ * by ranks, or there are no experts. */
+int model_load_shared(const char *name, const struct model_sharing *sharing, uint32_t context_max,
+                      struct model *ret, struct error *error);
+static inline int model_load(const char *name, uint32_t ranks, uint32_t context_max,
+                             struct model *ret, struct error *error)
+{
+    return model_load_shared(name, &(struct model_sharing){.ranks = ranks}, context_max, ret,
+                             error);
+}
 void model_drop(struct model *model);
 
 /* The list alone, of a config. */

@@ -34,6 +34,15 @@ int mix_route(struct walk *walk, const struct op *const *ops, struct error *erro
     return 0;
 }
 
+/* Those whose matrices, or parts of them, this rank has. */
+static struct expert_range own_of(const struct walk *walk, const struct op *op)
+{
+    const struct comm *comm = walk->program->comm;
+    bool whole = op->experts.own < op->experts.count;
+    return (struct expert_range){.first = whole && comm ? comm->rank * op->experts.own : 0,
+                                 .count = op->experts.own};
+}
+
 int mix_segments(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     const struct op *op = ops[0];
@@ -41,7 +50,7 @@ int mix_segments(struct walk *walk, const struct op *const *ops, struct error *e
         .rows = walk->rows,
         .routes = walk_value(walk, op->in[0]),
         .stride = width_of(walk, op->in[0]) / 2,
-        .count = op->experts.count,
+        .own = own_of(walk, op),
         .top = op->experts.top,
         .segments = walk_value(walk, op->out),
     };
@@ -59,7 +68,7 @@ int mix_experts(struct walk *walk, const struct op *const *ops, struct error *er
         .segments = walk_value(walk, op->in[2]),
         .routes = walk_value(walk, op->in[1]),
         .route_stride = width_of(walk, op->in[1]) / 2,
-        .count = op->experts.count,
+        .own = own_of(walk, op),
         .top = top,
         .x = walk_value(walk, op->in[0]),
         .y = walk_value(walk, op->out),
@@ -84,6 +93,7 @@ int mix_combine(struct walk *walk, const struct op *const *ops, struct error *er
         .x = walk_value(walk, op->in[0]),
         .shared = walk_value(walk, op->in[2]),
         .out = walk_value(walk, op->out),
+        .own = own_of(walk, op),
         .size = width_of(walk, op->out),
         .top = op->experts.top,
         .dtype = scratch_dtype(walk->program, op->in[0]),

@@ -62,6 +62,14 @@ static struct share rows_of(const struct weights_source *source, const struct li
     return shared ? share_of(source, rows, weight->split) : (struct share){0, rows};
 }
 
+/* Of its matrices. */
+static struct share experts_of(const struct weights_source *source, const struct list_weight *weight)
+{
+    uint32_t experts = weight->experts ? weight->experts : 1;
+    return weight->split == SPLIT_EXPERTS ? share_of(source, experts, SPLIT_EXPERTS)
+                                          : (struct share){0, experts};
+}
+
 static struct share columns_of(const struct weights_source *source,
                                const struct list_weight *weight)
 {
@@ -209,7 +217,7 @@ static struct weight weight_cut(struct arena *cutter, const struct weights_sourc
     for (uint32_t i = 0; i < like->part_count; i++)
         weight.n += rows_of(source, like, like->parts[i].rows).count;
     uint64_t bytes = format_bytes(weight.format, weight.n, weight.k);
-    weight.data = cut(cutter, bytes * (like->experts ? like->experts : 1));
+    weight.data = cut(cutter, bytes * experts_of(source, like).count);
     if (quantized)
         scales_cut(cutter, source, like, &weight);
     return weight;
@@ -377,7 +385,7 @@ static void synthetic_set(struct weights_part *part, const struct list_weight *l
     }
 }
 
-/* Of one expert, or of all there is. */
+/* Of one of the rank's experts, or of all there is. */
 static void parts_add(struct weights_part *parts, size_t *count,
                       const struct weights_source *source, weight_id number, uint32_t expert,
                       const struct weight *weight)
@@ -391,7 +399,8 @@ static void parts_add(struct weights_part *parts, size_t *count,
             (char *)weight->data + expert * format_bytes(weight->format, weight->n, weight->k);
         struct weights_part *made = &parts[(*count)++];
         *made = (struct weights_part){
-            .tensor = (uint16_t)(part->tensor + expert * like->part_count),
+            .tensor = (uint16_t)(part->tensor +
+                                 (experts_of(source, like).first + expert) * like->part_count),
             .weight = number,
             .to = matrix ? at : at + format_bytes(weight->format, to, 1),
             .to_dtype = format_info(weight->format).dtype,
@@ -420,10 +429,9 @@ struct weights_scales weights_scales(const struct weights_source *source, weight
 }
 
 /* How many matrices a weight is. */
-static uint32_t experts_of(const struct weights_source *source, weight_id weight)
+static uint32_t matrices_of(const struct weights_source *source, weight_id weight)
 {
-    uint32_t experts = source->list->weights[weight].experts;
-    return experts ? experts : 1;
+    return experts_of(source, &source->list->weights[weight]).count;
 }
 
 int weights_parts(const struct weights *weights, const struct weights_source *source,
@@ -433,7 +441,7 @@ int weights_parts(const struct weights *weights, const struct weights_source *so
     size_t added = 0, most = 1;
     weight_id *order = order_make(source, &count);
     for (uint32_t i = 0; order && i < count; i++)
-        most += (size_t)LIST_PARTS_MAX * experts_of(source, order[i]);
+        most += (size_t)LIST_PARTS_MAX * matrices_of(source, order[i]);
     struct weights_part *parts = calloc(most, sizeof *parts);
     if (!order || !parts) {
         free(order);
@@ -441,7 +449,7 @@ int weights_parts(const struct weights *weights, const struct weights_source *so
         return error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t e = 0; e < experts_of(source, order[i]); e++)
+        for (uint32_t e = 0; e < matrices_of(source, order[i]); e++)
             parts_add(parts, &added, source, order[i], e, &weights->at[order[i]]);
     }
     free(order);

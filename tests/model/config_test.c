@@ -126,6 +126,8 @@ static const struct refusal refusals[] = {
     {MIXTRAL ",\"num_local_experts\":8", "num_experts_per_tok: missing"},
     {MIXTRAL ",\"num_local_experts\":8,\"num_experts_per_tok\":9",
      "num_experts_per_tok: 9 is not at most as many as there are experts"},
+    {MIXTRAL ",\"num_local_experts\":512,\"num_experts_per_tok\":2,\"num_hidden_layers\":64",
+     "num_local_experts: 512 is not supported in so many layers: experts' tensors are too many"},
     {MIXTRAL EIGHT, "num_experts: 8 is not supported for mixtral"},
     {QWEN3 EIGHT, "num_experts: 8 is not supported for qwen3"},
     {QWEN3_MOE EIGHT ",\"mlp_only_layers\":[-1]", "mlp_only_layers: -1 is not a layer"},
@@ -560,6 +562,25 @@ START_TEST(each_layer_is_in_the_group_of_its_window)
 }
 END_TEST
 
+/* Whole experts on each rank are as many; of columns each rank has a part of all. */
+START_TEST(experts_that_do_not_divide_are_refused)
+{
+    struct model_config config;
+    struct op_list list;
+    struct error error = {0};
+    static const char six[] = QWEN3_MOE ",\"num_experts\":6,\"num_experts_per_tok\":2,"
+                                        "\"num_attention_heads\":4,\"num_key_value_heads\":4";
+    ck_assert_msg(config_with(six, &config, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(model_list(&config, 4, &list, &error), 0);
+    op_list_free(&list);
+    config.experts_whole = true;
+    ck_assert_int_eq(model_list(&config, 2, &list, &error), 0);
+    op_list_free(&list);
+    ck_assert_int_eq(model_list(&config, 4, &list, &error), -ERR_BAD_CONFIG);
+    ck_assert_str_eq(error.text, "tp is 4: the model's 6 experts do not divide by it");
+}
+END_TEST
+
 static const struct {
     const char *changes;
     bool rope[5]; /* of the layers */
@@ -628,6 +649,7 @@ Suite *config_suite(void)
                         sizeof(windows) / sizeof(windows[0]));
     tcase_add_loop_test(tcase, layers_without_rope_turn_by_no_angle, 0,
                         sizeof(ropes) / sizeof(ropes[0]));
+    tcase_add_test(tcase, experts_that_do_not_divide_are_refused);
     tcase_add_loop_test(tcase, the_activation_is_the_file_s_or_the_class_s, 0,
                         sizeof(activations) / sizeof(activations[0]));
     tcase_add_loop_test(tcase, the_dtype_is_read_under_its_new_and_its_old_name, 0,

@@ -77,6 +77,7 @@ VISION = dict(
     mm_tokens_per_image=4, image_token_index=255, boi_token_index=254, eoi_token_index=253)
 
 SMALL = dict(num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True)
+PAIRS = dict(SMALL, num_key_value_heads=2)  # such as two devices share
 
 # spelling 4: rope_theta and rope_scaling at the top level, torch_dtype; 5: rope_parameters, dtype
 SPECS = [
@@ -171,17 +172,17 @@ SPECS = [
     spec(70, "mixtral-default-bf16", "mixtral", "BF16", DEFAULT, 4, intermediate_size=16, num_local_experts=8,
          num_experts_per_tok=2, head_dim=None),
     spec(71, "mixtral-window-f16", "mixtral", "F16", LINEAR, 5, intermediate_size=24, num_local_experts=4,
-         num_experts_per_tok=3, sliding_window=16, **SMALL),
+         num_experts_per_tok=3, sliding_window=16, **PAIRS),
     spec(72, "qwen2-moe-shared-bf16", "qwen2_moe", "BF16", DEFAULT, 4, moe_intermediate_size=16,
          shared_expert_intermediate_size=24, num_experts=6, num_experts_per_tok=2, norm_topk_prob=False),
     spec(73, "qwen2-moe-step-f16", "qwen2_moe", "F16", DEFAULT, 5, num_hidden_layers=3, decoder_sparse_step=2,
          moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=6, num_experts_per_tok=4,
-         norm_topk_prob=True, qkv_bias=False, **SMALL),
+         norm_topk_prob=True, qkv_bias=False, **PAIRS),
     spec(74, "qwen3-moe-norm-bf16", "qwen3_moe", "BF16", DEFAULT, 5, moe_intermediate_size=16, num_experts=8,
          num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[]),
     spec(75, "qwen3-moe-dense-f16", "qwen3_moe", "F16", YARN, 4, num_hidden_layers=3, mlp_only_layers=[2],
-         moe_intermediate_size=24, num_experts=5, num_experts_per_tok=2, norm_topk_prob=False,
-         use_sliding_window=True, sliding_window=24, **SMALL),
+         moe_intermediate_size=24, num_experts=10, num_experts_per_tok=2, norm_topk_prob=False,
+         use_sliding_window=True, sliding_window=24, **PAIRS),
     spec(76, "olmoe-default-bf16", "olmoe", "BF16", DEFAULT, 4, hidden_size=64, head_dim=None, intermediate_size=16,
          num_experts=8, num_experts_per_tok=4, norm_topk_prob=False, clip_qkv=None),
     spec(77, "olmoe-norm-f16", "olmoe", "F16", LINEAR, 5, hidden_size=64, head_dim=None, num_attention_heads=2,

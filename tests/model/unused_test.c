@@ -12,6 +12,8 @@
 
 #define WEIGHTS "model.safetensors"
 #define BIASED "tests/model/data/llama-bias-bf16"
+#define MIXTURE "tests/model/data/mixtral-default-bf16"
+#define EXPERT "model.layers.0.block_sparse_moe.experts.7."
 #define WHOLE "tests/model/quantized/llama-gptq-sym"
 #define DOWN "model.layers.0.mlp.down_proj"
 #define TAKES " as config.json makes it does not take it"
@@ -143,6 +145,25 @@ START_TEST(what_the_config_gives_no_place_is_refused_where_it_would_change_resul
 }
 END_TEST
 
+/* The router has a row for each, and there is a matrix of each. */
+START_TEST(a_mixture_has_as_many_experts_as_its_config_says)
+{
+    struct error error = {0};
+    scratch_copy(MIXTURE, directory);
+    taken();
+    scratch_replace(directory, "config.json", "\"num_local_experts\": 8",
+                    "\"num_local_experts\": 7");
+    ck_assert_int_eq(load(&error), -ERR_BAD_MODEL);
+    ck_assert_str_eq(error.text, WEIGHTS ": tensor model.layers.0.block_sparse_moe.gate.weight: shape: "
+                                         "[8, 32] is not [7, 32], as config.json makes it");
+    scratch_replace(directory, "config.json", "\"num_local_experts\": 7",
+                    "\"num_local_experts\": 8");
+    scratch_rename(directory, WEIGHTS, EXPERT "w2.weight", EXPERT "w4.weight");
+    ck_assert_int_eq(load(&error), -ERR_BAD_MODEL);
+    ck_assert_ptr_nonnull(strstr(error.text, EXPERT "w2.weight"));
+}
+END_TEST
+
 START_TEST(a_head_beside_a_tied_embedding_is_that_embedding)
 {
     scratch_copy(BIASED, directory);
@@ -165,6 +186,7 @@ Suite *unused_suite(void)
     tcase_add_loop_test(tcase,
                         what_the_config_gives_no_place_is_refused_where_it_would_change_results, 0,
                         (int)(sizeof rests / sizeof *rests));
+    tcase_add_test(tcase, a_mixture_has_as_many_experts_as_its_config_says);
     tcase_add_test(tcase, a_head_beside_a_tied_embedding_is_that_embedding);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -23,7 +23,8 @@ __global__ void combine_kernel(const __grid_constant__ struct combine_args a)
     const struct route *routes = a.routes + (size_t)row * (a.top + (a.shared != nullptr));
     struct float8 sum = {};
     for (uint32_t i = 0; i < a.top; i++)
-        combine_add(a, a.x, (size_t)row * a.top + i, first, routes[i].weight, &sum);
+        if (routes[i].expert - a.own.first < a.own.count)
+            combine_add(a, a.x, (size_t)row * a.top + i, first, routes[i].weight, &sum);
     if (a.shared)
         combine_add(a, a.shared, row, first, routes[a.top].weight, &sum);
     size_t at = (size_t)row * a.size;

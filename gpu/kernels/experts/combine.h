@@ -1,6 +1,6 @@
 /* What a row's experts gave becomes one: out[r] = sum of routes[r][i].weight * x[r][i] for i in
- * order, then, with `shared`, + routes[r][top].weight * shared[r]. In float32, multiply and add
- * rounded apart; a row's bits depend on the row alone. */
+ * order, of those whose expert is here, then, with `shared`, + routes[r][top].weight * shared[r]. In
+ * float32, multiply and add rounded apart; a row's bits depend on the row alone. */
 #pragma once
 
 #include "gpu/kernels/experts/route.h"
@@ -12,6 +12,7 @@ struct combine_args {
     const void *shared;         /* [max][size]; NULL: none */
     void *out;                  /* [max][size] */
     uint32_t size, top;
+    struct expert_range own;
     enum dtype dtype, out_dtype; /* of x and shared; of out */
 };
 

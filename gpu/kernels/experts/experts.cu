@@ -65,7 +65,10 @@ __global__ void __launch_bounds__(EXPERTS_WARPS *WARP) experts_few_kernel(const 
     uint32_t n = blockIdx.x * EXPERTS_WARPS + threadIdx.x / WARP;
     if (n >= outputs || row >= range_rows(a.rows))
         return;
-    uint32_t expert = a.routes[(size_t)row * a.route_stride + pair % a.top].expert;
+    uint32_t expert =
+        a.routes[(size_t)row * a.route_stride + pair % a.top].expert - a.own.first;
+    if (expert >= a.own.count)
+        return;
     size_t x = input_of(a, pair);
     struct expert_sums sums;
     experts_sum<1>(a, expert, n, &x, 1, &sums);
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(EXPERTS_WARPS *WARP) experts_kernel(const __gr
     uint32_t n = blockIdx.x * EXPERTS_WARPS + threadIdx.x / WARP;
     if (n >= outputs)
         return;
-    const uint32_t *pairs = a.segments + a.count + 1;
+    const uint32_t *pairs = a.segments + a.own.count + 1;
     uint32_t end = a.segments[expert + 1];
     for (uint32_t at = a.segments[expert]; at < end; at += EXPERTS_ROWS) {
         uint32_t count = min(end - at, (uint32_t)EXPERTS_ROWS);
@@ -106,6 +109,6 @@ cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)
     bool few = pairs <= EXPERTS_FEW;
     unsigned outputs = ceil_div(args->gated ? args->w.n / 2 : args->w.n, EXPERTS_WARPS);
     return launch(few ? experts_few_kernel : experts_kernel,
-                  dim3(pairs ? outputs : 0, few ? (unsigned)pairs : args->count),
+                  dim3(pairs ? outputs : 0, few ? (unsigned)pairs : args->own.count),
                   EXPERTS_WARPS * WARP, 0, stream, *args);
 }

@@ -5,7 +5,7 @@
  * in between. x is a row of the step for all its pairs (`spread`), or a pair's own; pairs of a row
  * lie side by side, so p is row p / top. Every output is computed alone: a pair's bits depend
  * neither on its neighbours nor on where it stands. Matrices of experts without a pair are not
- * read. */
+ * read; y of pairs whose expert is not here is not written. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
@@ -13,11 +13,12 @@
 
 struct experts_args {
     struct row_range rows;      /* of the step */
-    struct weight w;            /* of one expert; `count` of them behind one another */
+    struct weight w;            /* of one expert; own.count of them behind one another */
     const uint32_t *segments;   /* segments.h */
     const struct route *routes; /* [max][route_stride]: the same, row by row */
     uint32_t route_stride;
-    uint32_t count, top;
+    uint32_t top;
+    struct expert_range own;
     const void *x; /* [max][x_stride], or [max * top][x_stride] */
     void *y;       /* [max * top][y_stride] */
     uint32_t x_stride, y_stride;

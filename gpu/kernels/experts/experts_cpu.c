@@ -53,7 +53,7 @@ static void experts_pair(const struct experts_args *args, uint32_t expert, uint3
 static void experts_run(const void *params, uint32_t index)
 {
     const struct experts_args *args = params;
-    const uint32_t *segments = dev(args->segments), *pairs = segments + args->count + 1;
+    const uint32_t *segments = dev(args->segments), *pairs = segments + args->own.count + 1;
     uint32_t expert = index / runs_of(args), first = index % runs_of(args) * EXPERTS_OUTPUTS;
     uint32_t left = outputs_of(args) - first;
     for (uint32_t i = segments[expert]; i < segments[expert + 1]; i++)
@@ -66,5 +66,5 @@ cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)
     if (!experts_can(args))
         return cudaErrorNotSupported;
     return body_launch(stream, "experts", experts_run, args, sizeof *args,
-                       args->rows.max ? (uint64_t)args->count * runs_of(args) : 0);
+                       args->rows.max ? (uint64_t)args->own.count * runs_of(args) : 0);
 }

@@ -23,6 +23,12 @@ struct route {
     float weight;
 };
 
+/* Of all experts, those whose matrices are here: with experts shared out over ranks, what a row
+ * does with the others is other ranks' part of its sum. */
+struct expert_range {
+    uint32_t first, count;
+};
+
 struct route_args {
     struct row_range rows;
     struct weight w;      /* [count + shared][k], plain */

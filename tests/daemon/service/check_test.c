@@ -68,6 +68,17 @@ START_TEST(a_snapshot_is_named_and_a_missing_tokenizer_is_told_with_its_cost)
 }
 END_TEST
 
+START_TEST(of_a_mixture_it_says_what_a_token_goes_through)
+{
+    check(DEMO, NULL, NULL, 0);
+    ck_assert(!spawn_logged(&spawn, "experts  "));
+    check(DEMO, "--ep", "yes", 78);
+    ck_assert(spawn_logged(&spawn, "ep: the model is no mixture of experts"));
+    check("tests/model/data/mixtral-default-bf16", "--ep", "yes", 0);
+    ck_assert(spawn_logged(&spawn, "experts      8, a token goes through 2 ("));
+}
+END_TEST
+
 START_TEST(a_missing_template_is_told_and_one_may_be_given)
 {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json", NULL};
@@ -130,6 +141,7 @@ Suite *check_text_suite(void)
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_snapshot_is_named_and_a_missing_tokenizer_is_told_with_its_cost);
+    tcase_add_test(tests, of_a_mixture_it_says_what_a_token_goes_through);
     tcase_add_test(tests, a_missing_template_is_told_and_one_may_be_given);
     tcase_add_test(tests, names_that_are_served_are_told);
     tcase_add_test(tests, what_weights_and_a_token_take_is_told_by_format);

@@ -231,6 +231,7 @@ START_TEST(unknown_models_and_options_are_refused_with_a_reason)
         {{.model = "synthetic:null", .pp = 9}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .tp = 17}, ERR_BAD_CONFIG},
         {{.model = "synthetic:tiny", .tp = 3}, ERR_BAD_CONFIG},
+        {{.model = "synthetic:tiny", .ep = true}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .depth = 3}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .block_tokens = 24}, ERR_BAD_CONFIG},
         {{.model = "synthetic:null", .slots_max = 1u << 20}, ERR_BAD_CONFIG},

@@ -306,13 +306,13 @@ OP(score, "score %s %s %u %u %s %s", rows_text(a->rows), name(a->logits), a->str
 OP(softcap, "softcap %s %s %u %u %a", rows_text(a->rows), name(a->x), a->size, a->stride, (double)a->cap)
 OP(route, "route %s %s %s %s %u %d %u %u %d %d %d", rows_text(a->rows), name(a->w.data), name(a->x),
    name(a->routes), a->x_stride, (int)a->x_dtype, a->count, a->top, (int)a->scores, a->normalised, a->shared)
-OP(segments, "segments %s %s %s %u %u %u", rows_text(a->rows), name(a->routes), name(a->segments), a->stride,
-   a->count, a->top)
-OP(experts, "experts %s %s %u %u %s %s %u %u %u %s %s %u %u %d %d %d %d", rows_text(a->rows), name(a->w.data), a->w.n,
-   a->w.k, name(a->segments), name(a->routes), a->route_stride, a->count, a->top, name(a->x), name(a->y),
+OP(segments, "segments %s %s %s %u %u %u %u", rows_text(a->rows), name(a->routes), name(a->segments), a->stride,
+   a->own.first, a->own.count, a->top)
+OP(experts, "experts %s %s %u %u %s %s %u %u %u %u %s %s %u %u %d %d %d %d", rows_text(a->rows), name(a->w.data), a->w.n,
+   a->w.k, name(a->segments), name(a->routes), a->route_stride, a->own.first, a->own.count, a->top, name(a->x), name(a->y),
    a->x_stride, a->y_stride, (int)a->dtype, a->spread, a->gated, (int)a->activation)
-OP(combine, "combine %s %s %s %s %s %u %u %d %d", rows_text(a->rows), name(a->routes), name(a->x),
-   name(a->shared), name(a->out), a->size, a->top, (int)a->dtype, (int)a->out_dtype)
+OP(combine, "combine %s %s %s %s %s %u %u %u %u %d %d", rows_text(a->rows), name(a->routes), name(a->x),
+   name(a->shared), name(a->out), a->own.first, a->own.count, a->size, a->top, (int)a->dtype, (int)a->out_dtype)
 OP(copy_blocks, "move %s", batch_text(&a->batch))
 OP(step_end, "publish %s %s %s %s %s %u %u", name(a->control), name(a->counts), name(a->samples),
    name(a->tops), name(a->slots), a->samples_max, a->slots_max)

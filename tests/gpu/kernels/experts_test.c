@@ -1,25 +1,33 @@
 /* Mixtures of experts: routes, segments, products of pairs, what a row's experts become. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "gpu/kernels/cpu/number.h"
 #include "gpu/kernels/experts/combine.h"
 #include "gpu/kernels/experts/experts.h"
 #include "tests/gpu/kernels/rig.h"
 #include "tests/gpu/kernels/suites.h"
 
-/* Few pairs and many, experts more than lanes and one alone, widths of no multiple of anything. */
+/* Few pairs and many, experts more than lanes and one alone, widths of no multiple of anything, all
+ * experts here and some of them. */
 static const struct mix_case {
     enum dtype dtype;
     uint32_t max, count, experts, top, hidden, inner;
     enum route_scores scores;
     bool normalised, shared;
     enum activation activation;
+    uint32_t first, own; /* experts that are here; 0: all */
 } cases[] = {
-    {DTYPE_BF16, 3, 2, 8, 2, 40, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU},
-    {DTYPE_F16, 70, 66, 6, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, true, ACTIVATE_SILU},
-    {DTYPE_F32, 19, 19, 130, 8, 48, 9, ROUTE_SCORES_SIGMOID, true, true, ACTIVATE_GELU_TANH},
-    {DTYPE_BF16, 1, 1, 1, 1, 8, 8, ROUTE_SCORES_SIGMOID, false, false, ACTIVATE_GELU_TANH},
-    {DTYPE_BF16, 33, 0, 4, 3, 16, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU},
-    {DTYPE_F16, 40, 37, 512, 32, 24, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU},
+    {DTYPE_BF16, 3, 2, 8, 2, 40, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0},
+    {DTYPE_F16, 70, 66, 6, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, true, ACTIVATE_SILU, 0, 0},
+    {DTYPE_F32, 19, 19, 130, 8, 48, 9, ROUTE_SCORES_SIGMOID, true, true, ACTIVATE_GELU_TANH, 0, 0},
+    {DTYPE_BF16, 1, 1, 1, 1, 8, 8, ROUTE_SCORES_SIGMOID, false, false, ACTIVATE_GELU_TANH, 0, 0},
+    {DTYPE_BF16, 33, 0, 4, 3, 16, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0},
+    {DTYPE_F16, 40, 37, 512, 32, 24, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0},
+    {DTYPE_BF16, 9, 7, 8, 3, 40, 24, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_SILU, 4, 4},
+    {DTYPE_F16, 60, 57, 12, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, false, ACTIVATE_SILU, 3, 6},
+    {DTYPE_F32, 66, 65, 64, 1, 16, 8, ROUTE_SCORES_SIGMOID, true, false, ACTIVATE_SILU, 0, 1},
 };
 #define CASES (int)(sizeof cases / sizeof cases[0])
 
@@ -49,6 +57,22 @@ struct mix {
     struct route *route; /* as the device has them */
     uint32_t stride;
 };
+
+static struct expert_range own_of(const struct mix *m)
+{
+    return (struct expert_range){m->c->first, m->c->own ? m->c->own : m->c->experts};
+}
+
+/* The expert of a pair, counted from the first that is here. */
+static uint32_t expert_of(const struct mix *m, uint32_t p)
+{
+    return m->route[p / m->c->top * m->stride + p % m->c->top].expert - m->c->first;
+}
+
+static bool is_here(const struct mix *m, uint32_t p)
+{
+    return expert_of(m, p) < own_of(m).count;
+}
 
 static struct row_range rows_of(const struct mix *m)
 {
@@ -128,24 +152,26 @@ static void route_check(struct mix *m)
 static void segments_check(struct mix *m)
 {
     const struct mix_case *c = m->c;
-    uint32_t words = c->experts + 1 + c->max * c->top, at = 0;
+    uint32_t own = own_of(m).count, words = own + 1 + c->max * c->top, at = 0;
     uint32_t *got = malloc(words * sizeof *got);
     m->segments = rig_new(NULL, words * sizeof *got);
     struct segments_args args = {.rows = rows_of(m),
                                  .routes = m->routes,
                                  .stride = m->stride,
-                                 .count = c->experts,
                                  .top = c->top,
+                                 .own = own_of(m),
                                  .segments = m->segments};
     OK(op_segments(&args, rig_stream));
     rig_read(got, m->segments, words * sizeof *got);
-    for (uint32_t e = 0; e < c->experts; e++) {
+    for (uint32_t e = 0; e < own; e++) {
         ck_assert_uint_eq(got[e], at);
         for (uint32_t p = 0; p < c->count * c->top; p++)
-            if (m->route[p / c->top * m->stride + p % c->top].expert == e)
-                ck_assert_uint_eq(got[c->experts + 1 + at++], p);
+            if (expert_of(m, p) == e)
+                ck_assert_uint_eq(got[own + 1 + at++], p);
     }
-    ck_assert_uint_eq(got[c->experts], c->count * c->top);
+    ck_assert_uint_eq(got[own], at);
+    for (at += own + 1; at < words; at++)
+        ck_assert_uint_eq(got[at], 0xa5a5a5a5);
     free(got);
 }
 
@@ -165,17 +191,27 @@ static struct experts_args experts_of(const struct mix *m, const struct tensor *
                                  .segments = m->segments,
                                  .routes = m->routes,
                                  .route_stride = m->stride,
-                                 .count = m->c->experts,
                                  .top = m->c->top,
+                                 .own = own_of(m),
                                  .dtype = m->c->dtype,
                                  .activation = m->c->activation};
+}
+
+/* Of an element that nobody has written. */
+static float poison_of(enum dtype dtype)
+{
+    unsigned char bytes[4];
+    float value;
+    memset(bytes, 0xa5, sizeof bytes);
+    number_widen(&value, bytes, dtype, 1);
+    return value;
 }
 
 static void up_check(struct mix *m)
 {
     const struct mix_case *c = m->c;
     uint64_t one = (uint64_t)2 * c->inner * c->hidden;
-    m->up = flat(c->dtype, c->experts * one, 0.2f);
+    m->up = flat(c->dtype, own_of(m).count * one, 0.2f);
     m->pairs = tensor_poison(c->dtype, c->max * c->top, c->inner);
     struct experts_args args = experts_of(m, &m->up, 2 * c->inner, c->hidden);
     args.x = m->x.device;
@@ -187,7 +223,11 @@ static void up_check(struct mix *m)
     ck_assert(tensor_untouched(&m->pairs, c->count * c->top));
     tensor_read(&m->pairs);
     for (uint32_t p = 0; p < c->count * c->top; p++) {
-        const float *w = m->up.host + m->route[p / c->top * m->stride + p % c->top].expert * one;
+        if (!is_here(m, p)) {
+            ck_assert_float_eq(tensor_at(&m->pairs, p, 0), poison_of(c->dtype));
+            continue;
+        }
+        const float *w = m->up.host + expert_of(m, p) * one;
         const float *x = row_of(&m->x, p / c->top);
         for (uint32_t i = 0; i < c->inner; i++) {
             double gate = dot(x, w + (size_t)i * c->hidden, c->hidden);
@@ -202,7 +242,7 @@ static void down_check(struct mix *m)
 {
     const struct mix_case *c = m->c;
     uint64_t one = (uint64_t)c->hidden * c->inner;
-    m->down = flat(c->dtype, c->experts * one, 0.3f);
+    m->down = flat(c->dtype, own_of(m).count * one, 0.3f);
     m->given = tensor_poison(c->dtype, 1, c->max * c->top * c->hidden);
     struct experts_args args = experts_of(m, &m->down, c->hidden, c->inner);
     args.x = m->pairs.device;
@@ -212,12 +252,26 @@ static void down_check(struct mix *m)
     OK(op_experts(&args, rig_stream));
     tensor_read(&m->given);
     for (uint32_t p = 0; p < c->count * c->top; p++) {
-        const float *w = m->down.host + m->route[p / c->top * m->stride + p % c->top].expert * one;
-        for (uint32_t i = 0; i < c->hidden; i++)
+        const float *w = m->down.host + expert_of(m, p) * one;
+        for (uint32_t i = 0; is_here(m, p) && i < c->hidden; i++)
             check_close((double)m->given.host[(size_t)p * c->hidden + i],
                         dot(row_of(&m->pairs, p), w + (size_t)i * c->inner, c->inner), c->dtype,
                         1e-5);
     }
+}
+
+/* What the products gave, and what is no number where they gave nothing. */
+static void *given_of(const struct mix *m)
+{
+    size_t row = m->c->hidden * dtype_bytes(m->c->dtype), pairs = (size_t)m->c->max * m->c->top;
+    unsigned char *bytes = malloc(pairs * row);
+    rig_read(bytes, m->given.device, pairs * row);
+    for (uint32_t p = 0; p < m->c->count * m->c->top; p++)
+        if (!is_here(m, p))
+            memset(bytes + p * row, 0xff, row);
+    void *device = rig_new(bytes, pairs * row);
+    free(bytes);
+    return device;
 }
 
 static void combine_check(struct mix *m)
@@ -227,11 +281,12 @@ static void combine_check(struct mix *m)
     m->out = tensor_poison(DTYPE_F32, 1, c->max * c->hidden);
     struct combine_args args = {.rows = rows_of(m),
                                 .routes = m->routes,
-                                .x = m->given.device,
+                                .x = given_of(m),
                                 .shared = c->shared ? m->shared.device : NULL,
                                 .out = m->out.device,
                                 .size = c->hidden,
                                 .top = c->top,
+                                .own = own_of(m),
                                 .dtype = c->dtype,
                                 .out_dtype = DTYPE_F32};
     OK(op_combine(&args, rig_stream));
@@ -243,8 +298,9 @@ static void combine_check(struct mix *m)
                                           (double)m->shared.host[row * c->hidden + i]
                                     : 0;
             for (uint32_t j = 0; j < c->top; j++)
-                want += (double)route[j].weight *
-                        (double)m->given.host[(size_t)(row * c->top + j) * c->hidden + i];
+                if (is_here(m, row * c->top + j))
+                    want += (double)route[j].weight *
+                            (double)m->given.host[(size_t)(row * c->top + j) * c->hidden + i];
             check_close((double)m->out.host[row * c->hidden + i], want, DTYPE_F32, 1e-5);
         }
 }

@@ -33,18 +33,26 @@ static void post_close_all(void)
         rank(i)->comm.p2p.sum_bytes = 0;
 }
 
-/* False where the model's heads do not divide. */
-static bool model_open(const char *name, uint32_t ranks, bool stepping)
+/* False where the model's heads, or its experts where they stay whole, do not divide. */
+static bool shared_open(const char *name, uint32_t ranks, bool whole_experts, bool stepping)
 {
     ck_assert(reference_read(name, &reference));
-    struct gpu_options options = {
-        .model = reference.directory, .tp = ranks, .tokens_max = 512, .slots_max = 64};
+    struct gpu_options options = {.model = reference.directory,
+                                  .tp = ranks,
+                                  .ep = whole_experts,
+                                  .tokens_max = 512,
+                                  .slots_max = 64};
     int status = engine_client_open(&talk, &options, stepping);
     if (status == -ERR_BAD_CONFIG)
         return false;
     ck_assert_msg(status == 0, "%s", talk.error.text);
     ck_assert_msg(engine_client_start(&talk) == 0, "%s", talk.error.text);
     return true;
+}
+
+static bool model_open(const char *name, uint32_t ranks, bool stepping)
+{
+    return shared_open(name, ranks, false, stepping);
 }
 
 static struct rig_error error_run(void)
@@ -69,6 +77,57 @@ START_TEST(shared_models_score_as_transformers_does)
         ck_assert_msg(rig_right(error, &reference), "%s: off by %g", names[_i], error.max);
     }
     engine_client_close(&talk);
+}
+END_TEST
+
+static const char *const mixtures[] = {"mixtral-default-bf16",  "mixtral-window-f16",
+                                       "qwen2-moe-shared-bf16", "qwen2-moe-step-f16",
+                                       "qwen3-moe-norm-bf16",   "qwen3-moe-dense-f16",
+                                       "olmoe-default-bf16",    "olmoe-norm-f16"};
+
+/* Each rank has whole experts, and no more memory for them than with columns of all. */
+START_TEST(mixtures_whose_experts_are_shared_score_as_transformers_does)
+{
+    struct gpu_options options = {.tp = 2};
+    struct gpu_model columns, whole;
+    struct error error;
+    setup(EMU_THREADS, 0);
+    ck_assert(shared_open(mixtures[_i], 2, true, false));
+    options.model = reference.directory;
+    ck_assert_int_eq(gpu_module.check(&options, &columns, &error), 0);
+    options.ep = true;
+    ck_assert_int_eq(gpu_module.check(&options, &whole, &error), 0);
+    ck_assert_uint_eq(whole.weight_bytes, columns.weight_bytes);
+    for (int i = 0; i < 2; i++) {
+        talk.chunk = i * 7;
+        struct rig_error off = error_run();
+        ck_assert_msg(rig_right(off, &reference), "%s: off by %g", mixtures[_i], off.max);
+    }
+    engine_client_close(&talk);
+}
+END_TEST
+
+/* The second rank's begin with the last of the first one's. */
+START_TEST(a_rank_whose_experts_begin_one_off_is_seen)
+{
+    setup(EMU_THREADS, 0);
+    ck_assert(shared_open(mixtures[0], 2, true, false));
+    struct program *program = &rank(1)->program;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        uint8_t kind = program->ops[i].kind;
+        if (kind == OP_SEGMENTS || kind == OP_EXPERTS || kind == OP_COMBINE)
+            program->ops[i].experts.own--;
+    }
+    ck_assert(!rig_right(error_run(), &reference));
+    engine_client_close(&talk);
+}
+END_TEST
+
+START_TEST(a_model_without_experts_shares_none)
+{
+    setup(EMU_THREADS, 0);
+    ck_assert(!shared_open(names[0], 2, true, false));
+    ck_assert_ptr_nonnull(strstr(talk.error.text, "ep: the model is no mixture of experts"));
 }
 END_TEST
 
@@ -353,6 +412,10 @@ Suite *ranks_suite(void)
     tcase_set_timeout(tcase, 120);
     name_count = reference_names(names);
     tcase_add_loop_test(tcase, shared_models_score_as_transformers_does, 0, (int)name_count);
+    tcase_add_loop_test(tcase, mixtures_whose_experts_are_shared_score_as_transformers_does, 0,
+                        sizeof mixtures / sizeof *mixtures);
+    tcase_add_test(tcase, a_rank_whose_experts_begin_one_off_is_seen);
+    tcase_add_test(tcase, a_model_without_experts_shares_none);
     tcase_add_test(tcase, models_that_can_be_shared_are_many);
     tcase_add_loop_test(tcase, devices_that_do_not_reach_each_other_share_all_the_same, 0, 2);
     tcase_add_loop_test(tcase, two_and_four_devices_give_what_one_gives, 0, 4);
