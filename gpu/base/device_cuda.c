@@ -15,7 +15,6 @@ const struct device_traits device_traits = {
     .slice_bytes = 4u << 20,
     .scratch_keep_bytes = 256u << 20, /* steps of about 1,000 tokens of an 8B model */
     .staging_bytes = 16u << 20,
-    .formats = 1u << FORMAT_F32 | 1u << FORMAT_BF16 | 1u << FORMAT_F16 | 1u << FORMAT_E4M3,
 };
 
 int device_dtype(enum gpu_dtype asked, enum model_dtype own, enum dtype *ret, struct error *error)

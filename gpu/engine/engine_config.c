@@ -262,20 +262,6 @@ static enum model_dtype own_dtype(const struct model *source)
     return checkpoint_tensor(source->checkpoint, first)->dtype;
 }
 
-static int formats_check(const struct op_list *list, struct error *error)
-{
-    for (uint32_t i = 0; i < list->weight_count; i++) {
-        const struct list_weight *weight = &list->weights[i];
-        enum format format = weights_format(weight->scheme.elements);
-        if (weight->scheme.elements != TENSOR_NUMBERS && !(device_traits.formats >> format & 1))
-            return error_set(error, ERR_BAD_MODEL,
-                             "tensor %s: the %s device computes no weights in %s",
-                             list->tensors[weight->parts[0].tensor].name, device_name,
-                             format_info(format).name);
-    }
-    return 0;
-}
-
 /* Matrices that come in numbers become others, where that is asked for. */
 static int quantize(struct model *source, const struct gpu_options *options, struct error *error)
 {
@@ -319,8 +305,6 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
         model_load_shared(options->model, &sharing, options->context_max, &facts->source, error);
     if (!status)
         status = quantize(&facts->source, options, error);
-    if (!status)
-        status = formats_check(&facts->source.list, error);
     if (!status && computes(facts)) /* else each stage is all of the model */
         status = stages_split(&facts->source.list, facts->pp, facts->first, error);
     if (!status)

@@ -38,7 +38,8 @@ static bool scaled_known(const struct program *program, const struct weight *wei
     for (uint32_t i = 0; i < program->scaled_count; i++) {
         const struct weight *at = &program->scaled[i];
         if (at->n == weight->n && at->k == weight->k && at->format == weight->format &&
-            at->input.rounding == weight->input.rounding && at->input.group == weight->input.group)
+            !at->order == !weight->order && at->input.rounding == weight->input.rounding &&
+            at->input.group == weight->input.group)
             return true;
     }
     return false;

@@ -11,6 +11,7 @@
 #include "gpu/kernels/load/convert.h"
 #include "gpu/kernels/load/fill.h"
 #include "gpu/kernels/load/narrow.h"
+#include "gpu/kernels/load/repack.h"
 #include "gpu/weights/packed.h"
 #include "gpu/weights/scales.h"
 
@@ -354,6 +355,14 @@ static int rope_send(const struct loader *loader, uint32_t table, struct error *
     return 0;
 }
 
+/* Behind all that fills them. */
+static int repack(const struct loader *loader, struct error *error)
+{
+    for (uint32_t i = 0; i < loader->source->list->weight_count; i++)
+        CUDA_TRY(op_repack(&loader->weights->at[i], loader->lane->compute), error);
+    return 0;
+}
+
 /* Parts in order, or made of the seed; `orders` as scales_load gives them. */
 static int parts_run(const struct loader *loader, uint32_t **orders, struct error *error)
 {
@@ -369,7 +378,7 @@ static int parts_run(const struct loader *loader, uint32_t **orders, struct erro
     status = loader->source->checkpoint ? load(loader, parts, count, error)
                                         : fill(loader, parts, count, error);
     free(parts);
-    return status;
+    return status ? status : repack(loader, error);
 }
 
 int loader_run(const struct loader *loader, struct error *error)

@@ -24,7 +24,7 @@ static inline struct format_info format_info(enum format format)
     static const struct format_info table[FORMATS] = {
         {"f32", 1, 4, DTYPE_F32},  {"bf16", 1, 2, DTYPE_BF16}, {"f16", 1, 2, DTYPE_F16},
         {"e4m3", 1, 1, DTYPE_F32}, /* OCP, without infinities: +-448, and one NaN of each sign */
-        {"u4", 2, 1, DTYPE_F32},   /* whole numbers from 0, the first in the low half */
+        {"u4", 2, 1, DTYPE_F32},   /* whole numbers from 0, the first in the low half; see whole.h */
         {"u8", 1, 1, DTYPE_F32},
     };
     return table[format];

@@ -69,7 +69,7 @@ struct weight {
     enum format format;
     uint32_t n, k;
     struct weight_scales scales;
-    const uint8_t *zeros; /* of u4 and u8, as many as there are scales; NULL: 0 */
+    const uint8_t *zeros; /* of u4, up to 127, and u8, as many as there are scales; NULL: 0 */
     const uint32_t
         *order; /* [k]: the column of x that each column is multiplied by; NULL: its own */
     struct weight_input input;

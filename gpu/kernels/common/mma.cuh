@@ -61,6 +61,13 @@ __device__ __forceinline__ uint32_t load_shared_word(uint32_t address)
     return out;
 }
 
+__device__ __forceinline__ uint32_t load_shared_byte(uint32_t address)
+{
+    uint32_t out;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(out) : "r"(address) : "memory");
+    return out;
+}
+
 __device__ __forceinline__ uint32_t load_word(const void *from)
 {
     uint32_t out;
@@ -85,6 +92,14 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool v
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+/* Four bytes by the thread itself, likewise, of which the last are zeros and not read where
+ * `bytes` is less. */
+__device__ __forceinline__ void copy_word(uint32_t to, const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
                  : "memory");
 }
 
@@ -166,6 +181,13 @@ __device__ __forceinline__ bool barrier_test(uint32_t barrier, uint32_t parity)
     return done;
 }
 
+/* Arrives once all of this thread's own copies until here (copy_async, copy_word) are there; one
+ * of those that the barrier was made for. */
+__device__ __forceinline__ void copies_arrive(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /* For what is read once: it shall not push out of the L2 what is read again. */
 __device__ __forceinline__ uint64_t policy_once()
 {
@@ -228,6 +250,41 @@ template <int COUNT> __device__ __forceinline__ void registers_more()
 template <int COUNT> __device__ __forceinline__ void registers_less()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+/* ---- clusters ---- */
+
+__device__ __forceinline__ uint32_t cluster_rank()
+{
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+/* All threads of all blocks of the cluster; what they wrote before is seen behind it. */
+__device__ __forceinline__ void cluster_sync()
+{
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* The same place of another block's shared memory. */
+__device__ __forceinline__ uint32_t cluster_address(uint32_t address, uint32_t rank)
+{
+    uint32_t out;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
+    return out;
+}
+
+__device__ __forceinline__ float4 cluster_load(uint32_t address)
+{
+    float4 out;
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(out.x), "=f"(out.y), "=f"(out.z), "=f"(out.w)
+                 : "r"(address));
+    return out;
 }
 
 #endif

@@ -38,3 +38,16 @@ cudaError_t tensor_map(CUtensorMap *map, const void *data, enum dtype dtype, uin
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
+
+cudaError_t tensor_map_bytes(CUtensorMap *map, const void *data, uint32_t rows, uint32_t bytes,
+                             uint32_t box_bytes)
+{
+    cuuint64_t sizes[] = {bytes, rows}, strides[] = {bytes};
+    cuuint32_t box[] = {box_bytes, 64}, steps[] = {1, 1};
+    CUresult result =
+        encode()(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void *>(data), sizes, strides,
+                 box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                 box_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}

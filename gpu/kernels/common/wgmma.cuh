@@ -52,6 +52,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 #define WGMMA_C8(c, i)                                                                             \
     "+f"((c)[i]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]), "+f"((c)[(i) + 4]),  \
         "+f"((c)[(i) + 5]), "+f"((c)[(i) + 6]), "+f"((c)[(i) + 7])
+#define WGMMA_C16(c) WGMMA_C8(c, 0), WGMMA_C8(c, 8)
 #define WGMMA_C32(c) WGMMA_C8(c, 0), WGMMA_C8(c, 8), WGMMA_C8(c, 16), WGMMA_C8(c, 24)
 #define WGMMA_C48(c) WGMMA_C32(c), WGMMA_C8(c, 32), WGMMA_C8(c, 40)
 #define WGMMA_C56(c) WGMMA_C48(c), WGMMA_C8(c, 48)
@@ -100,6 +101,21 @@ __device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, u
                  : WGMMA_C32(c)
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
+
+/* c = a b, + c where `add`: a in registers (layout of mma_half's a), b in shared memory along k. */
+#define WGMMA_REGISTERS(registers, a0, a1, a2, a3, b_number, add_number, columns)                  \
+    __device__ __forceinline__ void wgmma_registers(float (&c)[registers],                         \
+                                                    const uint32_t (&a)[4], uint64_t b, int add)   \
+    {                                                                                              \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #add_number                          \
+                     ", 0;\n" WGMMA_TEXT(columns) WGMMA_##registers "}, {%" #a0 ",%" #a1 ",%" #a2  \
+                     ",%" #a3 "}, %" #b_number ", add, 1, 1, 0;\n}\n"                              \
+                     : WGMMA_C##registers(c)                                                       \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));              \
+    }
+WGMMA_REGISTERS(16, 16, 17, 18, 19, 20, 21, "32")
+WGMMA_REGISTERS(32, 32, 33, 34, 35, 36, 37, "64")
+WGMMA_REGISTERS(64, 64, 65, 66, 67, 68, 69, "128")
 
 } // namespace HALF
 

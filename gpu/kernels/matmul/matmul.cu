@@ -1,5 +1,6 @@
 /* Which way a product goes: by the table of what there is, the fastest first. */
 #include "gpu/kernels/matmul/matmul.cuh"
+#include "gpu/kernels/matmul/whole.cuh"
 
 static bool any_can(const struct matmul_args *args)
 {
@@ -16,6 +17,7 @@ static bool lt_can(const struct matmul_args *args)
 #define F16 MATMUL_READS(FORMAT_F16)
 #define F32 MATMUL_READS(FORMAT_F32)
 #define E4M3 MATMUL_READS(FORMAT_E4M3)
+#define WHOLE (MATMUL_READS(FORMAT_U4) | MATMUL_READS(FORMAT_U8))
 
 static const struct matmul_backend backends[] = {
     {"small bf16", BF16, false, bf16::gemv_can, bf16::gemv},
@@ -28,6 +30,13 @@ static const struct matmul_backend backends[] = {
     {"scaled e4m3", E4M3, true, matmul_scaled_can, matmul_scaled},
     {"widened e4m3", E4M3, true, matmul_widened_can, matmul_widened},
     {"any e4m3", E4M3, true, matmul_any_e4m3_can, matmul_any_e4m3},
+    {"small whole bf16", WHOLE, true, bf16::gemv_whole_can, bf16::gemv_whole},
+    {"small whole f16", WHOLE, true, f16::gemv_whole_can, f16::gemv_whole},
+    {"whole bf16", WHOLE, true, bf16::matmul_whole_can, bf16::matmul_whole},
+    {"whole f16", WHOLE, true, f16::matmul_whole_can, f16::matmul_whole},
+    {"ordered whole", WHOLE, true, matmul_whole_ordered_can, matmul_whole_ordered},
+    {"copied whole", WHOLE, true, matmul_whole_copied_can, matmul_whole_copied},
+    {"any whole", WHOLE, true, matmul_whole_any_can, matmul_whole_any},
 };
 
 #define BACKENDS (sizeof backends / sizeof backends[0])

@@ -6,7 +6,8 @@
  * by a kernel of our own, whose bits do not depend on the row's neighbours; more by cuBLASLt with
  * the workspace given here, except gate and up of up to MATMUL_GATED_MAX rows, where one of our own
  * is faster (matmul_gated.cu). Weights in e4m3: up to MATMUL_ROUNDS_MAX rows by one of our own,
- * GEMV_ROWS_MAX where inputs stay as they are; more by cuBLASLt.
+ * GEMV_ROWS_MAX where inputs stay as they are; more by cuBLASLt. In whole numbers: up to
+ * MATMUL_WHOLE_MAX rows by two of our own.
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.
@@ -26,6 +27,7 @@
 
 #define GEMV_ROWS_MAX 16
 #define MATMUL_ROUNDS_MAX 2 /* rows whose inputs the product of few rows rounds itself: e4m3 */
+#define MATMUL_WHOLE_MAX 512 /* rows that are multiplied with whole numbers as they are */
 #define MATMUL_GATED_MAX 256
 #define MATMUL_WORKSPACE_BYTES (32u << 20) /* what launchers want, per stream; less is slower */
 #define MATMUL_PARTS 160                   /* sums of squares of a row, at most one per block */

@@ -5,6 +5,7 @@
  * The former: a warp per output and eight rows, as in matmul_any.cu. */
 #include "gpu/kernels/matmul/e4m3.cuh"
 #include "gpu/kernels/matmul/rounded.cuh"
+#include "gpu/kernels/matmul/whole.cuh"
 
 #define ANY_WARPS 8
 #define ANY_ROWS 8
@@ -23,6 +24,8 @@ static uint32_t widen_rows(const struct weight *w)
 
 size_t matmul_scratch_bytes(const struct weight *w, uint32_t rows)
 {
+    if (whole_is(w->format))
+        return whole_scratch_bytes(w, rows);
     if (w->format != FORMAT_E4M3)
         return 0;
     if (w->input.rounding != ROUNDING_NONE)

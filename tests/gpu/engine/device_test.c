@@ -74,14 +74,16 @@ START_TEST(scores_are_those_of_transformers)
 }
 END_TEST
 
-/* Those of quantized.py, in formats that every device has. */
-static const char *const quantized[] = {"glm-fp8-blocks",   "llama-ct-blocks", "llama-ct-channel",
-                                        "llama-ct-mixed",   "llama-ct-static", "llama-fp8-blocks",
-                                        "llama-fp8-tensor", "phi3-ct-channel", "qwen2-ct-weights",
-                                        "qwen2-fp8-static", "qwen3-fp8-blocks",
-                                        /* with keys and values in eight bits */
-                                        "llama-kv-static",  "phi3-kv-token",   "qwen2-kv-parts",
-                                        "qwen3-kv-token"};
+/* Those of quantized.py and quantized_whole.py. */
+static const char *const quantized[] = {
+    "glm-fp8-blocks", "llama-ct-blocks", "llama-ct-channel", "llama-ct-mixed", "llama-ct-static",
+    "llama-fp8-blocks", "llama-fp8-tensor", "phi3-ct-channel", "qwen2-ct-weights",
+    "qwen2-fp8-static", "qwen3-fp8-blocks",
+    /* in whole numbers */
+    "glm-awq", "llama-awq", "llama-ct-u4-order", "llama-ct-u8", "llama-gptq-sym",
+    "phi3-gptq-channel", "qwen2-gptq-order", "qwen3-ct-u4-zeros", "qwen3-gptq-order-8",
+    /* with keys and values in eight bits */
+    "llama-kv-static", "phi3-kv-token", "qwen2-kv-parts", "qwen3-kv-token"};
 
 /* In 16 bits rounded inputs fall on other sides of edges, in PyTorch as here (quantized.py): what
  * it is off counts, and what all others may be at the least. */

@@ -13,6 +13,7 @@
 #include "gpu/kernels/step/embed.h"
 #include "gpu/kernels/load/fill.h"
 #include "gpu/kernels/load/narrow.h"
+#include "gpu/kernels/load/repack.h"
 #include "gpu/kernels/sampling/gather.h"
 #include "gpu/kernels/step/copy_blocks.h"
 #include "gpu/kernels/step/null.h"
@@ -503,6 +504,33 @@ static bool gated_can(const struct matmul_args *a)
            a->y_dtype == format_info(a->w.format).dtype && aligned(a);
 }
 
+/* Of whole numbers with regular scales: few rows, and more without what only the former do
+ * (gemv_whole.cu, matmul_whole.cu). */
+static bool whole_can(const struct matmul_args *a)
+{
+    const struct weight *w = &a->w;
+    bool regular = (w->format == FORMAT_U4 || w->format == FORMAT_U8) && w->k > 0 &&
+                   w->k % 32 == 0 && !w->order && w->scales.n <= 1 && w->scales.k % 32 == 0;
+    bool few = a->rows.max <= GEMV_ROWS_MAX, norms = a->norm_out.weight || a->norm_in.squares;
+    bool handed = !a->norm_out.weight || (a->adds && !a->gated && !a->activates);
+    bool small = (!a->activates || (!a->gated && !a->adds)) &&
+                 (!norms || (handed && a->x_dtype == DTYPE_BF16));
+    bool wide = a->rows.max <= MATMUL_WHOLE_MAX && !a->activates && !norms &&
+                !(a->adds && a->gated) && a->x_stride % 8 == 0;
+    return regular && a->x_dtype != DTYPE_F32 && (few ? small : wide) &&
+           (!a->gated || w->n % 2 == 0) && (!a->adds || a->y_dtype == DTYPE_F32);
+}
+
+/* The scales and zeros too: at them a product would read beside what was loaded. */
+cudaError_t op_repack(const struct weight *w, cudaStream_t stream)
+{
+    (void)stream;
+    if (w->format == FORMAT_U4 || w->format == FORMAT_U8)
+        note("repack %s scales %s %u %u zeros %s order %s", weight_text(w), name(w->scales.data),
+             w->scales.n, w->scales.k, name(w->zeros), name(w->order));
+    return cudaSuccess;
+}
+
 size_t matmul_scratch_bytes(const struct weight *w, uint32_t rows)
 {
     (void)w;
@@ -515,7 +543,7 @@ bool matmul_fuses(const struct matmul_args *args)
     bool plain = !args->gated && !args->activates && !args->norm_out.weight &&
                  !args->norm_in.squares;
     return (plain && (!args->adds || args->y_dtype == DTYPE_F32)) || small_can(args) ||
-           gated_can(args);
+           gated_can(args) || whole_can(args);
 }
 
 cudaError_t op_matmul(const struct matmul_args *a, cudaStream_t stream)

@@ -14,6 +14,7 @@ int main(void)
     srunner_add_suite(runner, draw_suite());
     srunner_add_suite(runner, pool_suite());
     srunner_add_suite(runner, exchange_suite());
+    srunner_add_suite(runner, whole_suite());
     rig_suites(runner);
     srunner_set_fork_status(runner, CK_NOFORK);
     return runner_run(runner);

@@ -18,3 +18,4 @@ Suite *matmul_suite(void);
 Suite *rows_suite(void);
 Suite *sample_suite(void);
 Suite *simd_suite(void);
+Suite *whole_suite(void);
