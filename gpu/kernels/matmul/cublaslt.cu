@@ -3,7 +3,6 @@
  * to the library (tens of microseconds). The table is shared by all ranks under one lock. */
 #include <mutex>
 
-#include "gpu/kernels/common/whole.h"
 #include "gpu/kernels/matmul/cublaslt.cuh"
 
 #define PLANS 1024 /* a power of two; older plans give way */
@@ -267,9 +266,9 @@ void lt_forget()
 
 bool matmul_lt_can(const struct matmul_args *a)
 {
-    bool same = format_info(a->w.format).dtype == a->x_dtype && (a->y_dtype == a->x_dtype || a->y_dtype == DTYPE_F32);
-    bool known = !whole_is(a->w.format); /* that others copy for it */
-    return known && same && (!a->bias || (a->bias_dtype == a->y_dtype && !a->adds));
+    bool plain = a->w.format == format_plain(a->x_dtype); /* of others a copy comes here */
+    return plain && (a->y_dtype == a->x_dtype || a->y_dtype == DTYPE_F32) &&
+           (!a->bias || (a->bias_dtype == a->y_dtype && !a->adds));
 }
 
 cudaError_t matmul_lt(const struct matmul_args *args, cudaStream_t stream)

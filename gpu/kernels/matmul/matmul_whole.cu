@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(THREADS, N <= 64 ? 2 : 1)
         barrier_init_done();
     }
     __syncthreads();
-    grid_trigger();
+    grid_trigger(); /* the kernel behind waits for this one by itself */
     const whole_tile tile = whole_find(a);
     float *sums = reinterpret_cast<float *>(memory + (ring.stages - shared_address(memory)));
     if (threadIdx.x / WARP == WARPS) {

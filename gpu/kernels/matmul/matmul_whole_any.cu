@@ -14,6 +14,7 @@
 #define COPY_BYTES (24u << 20)
 #define ORDER_THREADS 256
 #define ORDER_BYTES (64u << 20)
+#define GRID_ROWS 65535u
 #define ALIGNMENT 256
 
 /* ---- scratch ---- */
@@ -29,7 +30,7 @@ static uint32_t copy_rows(const struct weight *w)
 static uint32_t order_rows(const struct weight *w, uint32_t rows)
 {
     uint32_t most = ORDER_BYTES / (w->k * 2u + 1);
-    most = most > GEMV_ROWS_MAX ? most : GEMV_ROWS_MAX;
+    most = most > GEMV_ROWS_MAX ? most < GRID_ROWS ? most : GRID_ROWS : GEMV_ROWS_MAX;
     return rows < most ? rows : most;
 }
 
