@@ -106,6 +106,8 @@ static const struct shape shapes[] = {
     {66, 66, 70, 1152, 96, U4, ZEROS, BF16, F32, NOTHING},
     {45, 45, 33, 32, 32, U4, ZEROS, BF16, F32, NOTHING},
     {18, 18, 33, 64, 0, U8, ZEROS, F16, F32, ADDS},
+    {50, 49, 90, 512, 128, U8, ZEROS, BF16, F32, NOTHING},
+    {41, 39, 70, 608, 32, U8, ZEROS, BF16, BF16, BIAS},
     /* Columns in an order, more rows than few, and what is fused with them. */
     {44, 41, 60, 512, 128, U4, BOTH, F16, F32, ADDS},
     {70, 70, 130, 544, 32, U8, BOTH, BF16, BF16, GATED_SILU},
