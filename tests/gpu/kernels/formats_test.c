@@ -27,7 +27,7 @@ static const struct shape shapes[] = {
     {8, 96, 14336, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, ADDS},
     {9, 64, 1040, 1, 0, ROUNDING_STATIC, 0, DTYPE_BF16, true, FORMAT_E4M3, false, false, NOTHING},
     {16, 272, 512, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, GATED},
-    {3, 40, 4608, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F16, true, FORMAT_E4M3, false, false, GELU},
+    {3, 48, 4608, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F16, true, FORMAT_E4M3, false, false, GELU},
     {1, 384, 4096, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
      NOTHING},
     {7, 300, 1408, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
