@@ -111,6 +111,7 @@ static const struct shape shapes[] = {
     /* Columns in an order, more rows than few, and what is fused with them. */
     {44, 41, 60, 512, 128, U4, BOTH, F16, F32, ADDS},
     {70, 70, 130, 544, 32, U8, BOTH, BF16, BF16, GATED_SILU},
+    {70000, 70000, 8, 32, 32, U4, BOTH, BF16, F32, NOTHING}, /* more rows than a grid has */
     /* What nothing fast takes. */
     {1, 1, 1, 1, 0, U4, ZEROS, BF16, F32, NOTHING},
     {3, 2, 20, 333, 100, U4, ZEROS, BF16, F32, ADDS},
