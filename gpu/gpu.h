@@ -38,6 +38,7 @@
 #define GPU_STOP_IDS_MAX 64
 #define GPU_SAMPLING_ROWS_MAX 64
 #define GPU_SAMPLINGS_MAX 4 /* in flight */
+#define GPU_DRAFTS_MAX 15   /* of a row */
 
 struct gpu_engine; /* opaque */
 
@@ -200,10 +201,17 @@ struct gpu_row {
     uint32_t ids;         /* GPU_IDS: offset of q_len ids in plan->ids */
     uint32_t score_count; /* GPU_SCORE: the first score_count positions have the target
                              ids[ids + 1 + i]; plan->ids holds q_len + 1 ids when it equals q_len */
+    /* GPU_IDS and GPU_SAMPLE, not GPU_KEEP: the last so many of its ids, fewer than q_len, are
+     * guesses. It has 1 + drafts samples, after the last id that is none and after each guess; each
+     * is what it would be if the ids before it were no guesses. The slot's next row has GPU_IDS. */
+    uint32_t drafts;
+    /* GPU_SLOT_PENALTIES: the tokens before `position`, in plan->ids before `ids`, that were
+     * guesses of the slot's last row and stand: penalties heed guesses once they are named here. */
+    uint32_t uncounted;
 };
 
-/* One step. A slot stands in at most one row. Arrays are borrowed until submit() returns. Order of
- * effect: closes, moves, slabs, opens, appends, rows. */
+/* One step, of at most rows_max samples. A slot stands in at most one row. Arrays are borrowed
+ * until submit() returns. Order of effect: closes, moves, slabs, opens, appends, rows. */
 struct gpu_plan {
     uint64_t step; /* 1, 2, 3, ... without gaps */
     uint32_t close_count, move_count, slab_count, open_count, append_count, row_count;
@@ -259,7 +267,8 @@ struct gpu_score {
 };
 
 /* Of one step; valid until `depth` further steps were submitted. Arrays run in the order of rows:
- * samples of the rows with GPU_SAMPLE, scores of those with GPU_SCORE, embeddings likewise. */
+ * samples of the rows with GPU_SAMPLE (of one with drafts in the order of its positions), scores of
+ * those with GPU_SCORE, embeddings likewise. */
 struct gpu_results {
     uint64_t step;
     uint32_t sample_count, score_count, embed_count;

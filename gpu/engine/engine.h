@@ -26,6 +26,7 @@ struct rank_slot {
     uint32_t logprobs;
     bool open, penalties, masked;
     bool kept; /* its last row has left logits that no sampling has taken */
+    bool drafted;     /* its last row had drafts: no token is left for its next */
     uint32_t sampled; /* position of the token after that row */
 };
 

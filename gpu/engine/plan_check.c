@@ -50,19 +50,32 @@ static void ids_check(const struct rank *rank, const struct gpu_plan *plan,
                       const struct gpu_row *row)
 {
     uint32_t count = row->q_len;
+    assert(row->uncounted <= row->ids && row->uncounted <= row->position);
     if (row->want & GPU_SCORE) {
         assert(row->score_count <= row->q_len);
         count += row->score_count == row->q_len;
     }
     assert(row->ids <= plan->id_count && count <= plan->id_count - row->ids);
-    for (uint32_t i = 0; i < count; i++)
-        assert((uint32_t)plan->ids[row->ids + i] < rank->engine->facts.model.vocab);
+    for (uint32_t i = 0; i < row->uncounted + count; i++)
+        assert((uint32_t)plan->ids[row->ids - row->uncounted + i] <
+               rank->engine->facts.model.vocab);
+}
+
+/* Of a row with guesses the device keeps no last token. */
+static void drafts_check(const struct rank *rank, const struct gpu_row *row)
+{
+    if (row->drafts > 0)
+        assert(row->drafts <= GPU_DRAFTS_MAX && row->drafts < row->q_len && row->input == GPU_IDS &&
+               (row->want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE);
+    const struct rank_slot *slot = &rank->slots[row->slot];
+    assert(row->input == GPU_IDS ? row->uncounted == 0 || (slot->penalties && slot->drafted)
+                                 : row->uncounted == 0 && !slot->drafted);
 }
 
 static void rows_check(const struct rank *rank, const struct gpu_plan *plan)
 {
     const struct gpu_limits *limits = &rank->engine->facts.limits;
-    uint64_t tokens = 0, scores = 0, embeds = 0;
+    uint64_t tokens = 0, samples = 0, scores = 0, embeds = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         assert(row->slot < limits->slots_max && rank->slots[row->slot].open);
@@ -74,11 +87,13 @@ static void rows_check(const struct rank *rank, const struct gpu_plan *plan)
             assert(row->q_len == 1 && !(row->want & GPU_SCORE));
         else
             ids_check(rank, plan, row);
+        drafts_check(rank, row);
         tokens += row->q_len;
+        samples += row->want & GPU_SAMPLE ? 1 + (uint64_t)row->drafts : 0;
         scores += row->want & GPU_SCORE ? row->score_count : 0;
         embeds += embed ? (embed == GPU_EMBED_ALL ? row->q_len : 1) : 0;
     }
-    assert(tokens == plan->token_count);
+    assert(tokens == plan->token_count && samples <= limits->rows_max);
     assert(scores <= limits->scores_max && embeds <= limits->embeds_max);
 }
 
@@ -141,6 +156,7 @@ void plan_note(struct rank *rank, const struct gpu_plan *plan)
         assert(!(plan->rows[i].want & GPU_SAMPLE) ||
                slot->masked == ((plan->rows[i].want & GPU_KEEP) != 0));
         slot->row_step = plan->step;
+        slot->drafted = plan->rows[i].drafts > 0;
         slot->kept = plan->rows[i].want & GPU_KEEP;
         slot->sampled = plan->rows[i].position + plan->rows[i].q_len;
     }

@@ -44,7 +44,7 @@ void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan
     struct result_layout set = {0};
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
-        set.sample_count += row->want & GPU_SAMPLE ? 1 : 0;
+        set.sample_count += row->want & GPU_SAMPLE ? 1 + row->drafts : 0;
         set.score_count += row->want & GPU_SCORE ? row->score_count : 0;
         set.embed_count += row_embeds(row);
     }
@@ -140,7 +140,9 @@ static void rows_write(struct pack_row *to, const struct gpu_plan *plan,
                     .position = row->position,
                     .q_len = row->q_len,
                     .token = counts->tokens,
-                    .want = row->want},
+                    .want = row->want,
+                    .drafts = row->drafts,
+                    .uncounted = row->uncounted},
             .ids = row->input == GPU_IDS ? row->ids : PACK_NONE,
             .sample = sample ? counts->samples : PACK_NONE,
             .score_first = counts->scores,
@@ -149,7 +151,7 @@ static void rows_write(struct pack_row *to, const struct gpu_plan *plan,
             .embed_count = row_embeds(row),
         };
         counts->tokens += row->q_len;
-        counts->samples += sample;
+        counts->samples += sample ? 1 + row->drafts : 0;
         counts->scores += to[i].score_count;
         counts->embeds += to[i].embed_count;
     }

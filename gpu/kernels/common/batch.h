@@ -23,7 +23,9 @@ struct batch_row {
     uint32_t q_len;    /* at least 1 */
     uint32_t token;    /* number of its first token in the step */
     uint32_t want;     /* GPU_SAMPLE ... */
-    uint32_t reserved[3];
+    uint32_t drafts;   /* its last tokens that are guesses, fewer than q_len */
+    uint32_t uncounted; /* so many tokens, at slot.before, that op_count adds first */
+    uint32_t reserved;
 };
 
 /* One embedding of the results. */
@@ -36,12 +38,14 @@ struct batch_embed {
 
 /* A sequence, from open to close. Written by expand, except where said. */
 struct batch_slot {
-    int32_t last;      /* token sampled last; written by op_sample, read by expand */
+    int32_t last;      /* token sampled last; written by op_sample, read by expand; of a row with
+                          drafts neither: who knows which stand gives ids */
     uint32_t finished; /* `last` is an end token; written by op_sample */
     uint32_t flags;    /* GPU_SLOT_PENALTIES, GPU_SLOT_POOL, GPU_SLOT_MASKED */
     uint32_t logprobs; /* the n likeliest are wanted too, at most GPU_LOGPROBS_MAX */
     uint64_t seed;
-    const int32_t *before; /* [first] ids, there while the step lasts that opens the slot */
+    const int32_t *before; /* [first] ids, there while the step lasts that opens the slot; of a row
+                              with `uncounted` so many, while its step lasts */
     void *kept;            /* GPU_SLOT_MASKED: where rows with GPU_KEEP leave their logits */
     struct sampler sampler;
     uint32_t prompt_len; /* tokens at positions from here on count as output */
@@ -82,8 +86,8 @@ struct batch {
     const int32_t *token_id;          /* [tokens], every one within the vocabulary */
     const uint32_t *token_row;        /* [tokens] */
     const uint32_t *token_position;   /* [tokens] */
-    const uint32_t *sample_row;       /* [samples] rows with GPU_SAMPLE, in order */
-    const uint32_t *sample_token;     /* [samples] the last token of each */
+    const uint32_t *sample_row;       /* [samples] rows with GPU_SAMPLE, each 1 + drafts times */
+    const uint32_t *sample_token;     /* [samples] the last tokens of each, 1 + drafts */
     const uint32_t *score_token;      /* [scores] the token whose successor is scored */
     const int32_t *score_target;      /* [scores] */
     const struct batch_embed *embeds; /* [embeds] */

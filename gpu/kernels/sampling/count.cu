@@ -39,7 +39,9 @@ __global__ void count_kernel(struct count_args a)
         for (uint32_t i = threadIdx.x; i < slot.first; i += blockDim.x)
             count_token(seen + slot.before[i], i < slot.prompt_len);
     }
-    for (uint32_t i = threadIdx.x; i < row.q_len; i += blockDim.x)
+    for (uint32_t i = threadIdx.x; i < row.uncounted; i += blockDim.x)
+        count_token(seen + slot.before[i], row.position - row.uncounted + i < slot.prompt_len);
+    for (uint32_t i = threadIdx.x; i < row.q_len - row.drafts; i += blockDim.x)
         count_token(seen + a.batch.token_id[row.token + i], row.position + i < slot.prompt_len);
 }
 

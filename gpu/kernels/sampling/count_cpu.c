@@ -27,7 +27,10 @@ static void count_row(const void *params, uint32_t index)
         for (uint32_t i = 0; i < slot->first; i++)
             count_token(seen + ((const int32_t *)dev(slot->before))[i], i < slot->prompt_len);
     }
-    for (uint32_t i = 0; i < row->q_len; i++)
+    const int32_t *before = row->uncounted ? dev(slot->before) : NULL;
+    for (uint32_t i = 0; i < row->uncounted; i++)
+        count_token(seen + before[i], row->position - row->uncounted + i < slot->prompt_len);
+    for (uint32_t i = 0; i < row->q_len - row->drafts; i++)
         count_token(seen + ids[i], row->position + i < slot->prompt_len);
 }
 

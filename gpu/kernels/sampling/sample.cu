@@ -137,9 +137,26 @@ __device__ static void allow(const struct sample_args &a, uint32_t number, float
     __syncthreads();
 }
 
+/* Guesses that stand before a sampled token, as inputs of its row. */
+struct draft_list {
+    const int32_t *ids;
+    uint32_t count;
+};
+
+/* What was seen of a token, those included. */
+__device__ static uint32_t seen_with(const struct draft_list &drafts, uint16_t seen, uint32_t token)
+{
+    uint32_t count = seen & COUNT_MAX;
+#pragma unroll 1
+    for (uint32_t i = 0; i < drafts.count && count < COUNT_MAX; i++)
+        count += (uint32_t)drafts.ids[i] == token;
+    return (seen & COUNT_PROMPT) | count;
+}
+
 /* Penalties, then bias, then end tokens masked, in place. */
 __device__ static void adjust(const struct sample_args &a, const struct batch_slot &slot,
-                              uint32_t slot_index, uint32_t position, float *logits)
+                              uint32_t slot_index, uint32_t position,
+                              const struct draft_list &drafts, float *logits)
 {
     bool masked = position < slot.eos_from;
     if (!(slot.flags & GPU_SLOT_PENALTIES) && !slot.bias_count && !masked)
@@ -147,9 +164,10 @@ __device__ static void adjust(const struct sample_args &a, const struct batch_sl
     if (slot.flags & GPU_SLOT_PENALTIES) {
         const uint16_t *seen = a.batch.seen + (size_t)slot_index * a.vocab;
         for (uint32_t i = threadIdx.x; i < a.vocab; i += CUT_THREADS) {
-            if (!seen[i])
+            uint32_t entry = seen_with(drafts, seen[i], i);
+            if (!entry)
                 continue;
-            float score = logits[i], count = (float)(seen[i] & COUNT_MAX);
+            float score = logits[i], count = (float)(entry & COUNT_MAX);
             score = score > 0 ? score / slot.sampler.repetition_penalty
                               : score * slot.sampler.repetition_penalty;
             if (count > 0)
@@ -230,6 +248,8 @@ struct sample_row {
     struct gpu_top *tops;
     uint32_t logprobs, flags, bias_count, eos_from;
     float temperature;
+    uint32_t position; /* of the sampled token */
+    struct draft_list drafts;
 };
 
 __device__ static struct sample_row row_of(const struct sample_args &a, uint32_t number,
@@ -243,6 +263,14 @@ __device__ static struct sample_row row_of(const struct sample_args &a, uint32_t
     of.bias_count = of.slot->bias_count;
     of.eos_from = of.slot->eos_from;
     of.temperature = of.slot->sampler.temperature;
+    of.position = of.row.position + of.row.q_len;
+    of.drafts = {nullptr, 0};
+    if (of.row.drafts) { /* none in a sampling by masks, whose batch has no tokens */
+        uint32_t token = a.batch.sample_token[number] - of.row.token;
+        uint32_t certain = of.row.q_len - of.row.drafts;
+        of.position = of.row.position + token + 1;
+        of.drafts = {a.batch.token_id + of.row.token + certain, token + 1 - certain};
+    }
     char *result = static_cast<char *>(control.result);
     of.sample = a.samples + number;
     of.tops = a.tops + (size_t)number * GPU_LOGPROBS_MAX;
@@ -260,16 +288,15 @@ __device__ __noinline__ static uint32_t choose(const struct sample_args &a, stru
                                                uint32_t number, float *logits, float *raw,
                                                struct sample_shared *shared)
 {
-    uint32_t position = of.row.position + of.row.q_len;
     /* What follows changes the row: the raw logit of whichever token is chosen is kept here. */
     for (uint32_t i = threadIdx.x; i < a.vocab; i += CUT_THREADS)
         raw[i] = logits[i];
     __syncthreads();
     if (a.masks)
         allow(a, number, logits);
-    adjust(a, *of.slot, of.row.slot, position, logits);
+    adjust(a, *of.slot, of.row.slot, of.position, of.drafts, logits);
     if (of.temperature > 0)
-        return draw(*of.slot, position, logits, a.vocab, shared);
+        return draw(*of.slot, of.position, logits, a.vocab, shared);
     return greatest_of(logits, a.vocab, shared).id;
 }
 
@@ -297,7 +324,7 @@ __device__ static void sample_one(const struct sample_args &a, const struct samp
     if (of.logprobs)
         tops = write_tops<CUT_THREADS>(logits, a.vocab, of.logprobs, whole, of.tops, shared->bests);
     if (of.temperature > 0 || (of.flags & GPU_SLOT_PENALTIES) || of.bias_count ||
-        (finished && of.row.position + of.row.q_len < of.eos_from) || a.masks) {
+        (finished && of.position < of.eos_from) || a.masks) {
         float *raw = static_cast<float *>(a.scratch) + (size_t)number * a.vocab;
         token = choose(a, of, number, logits, raw, shared);
         logit = raw[token];
@@ -305,6 +332,8 @@ __device__ static void sample_one(const struct sample_args &a, const struct samp
     }
     if (threadIdx.x == 0) {
         *of.sample = {(int32_t)token, finished, logit - whole, tops};
+        if (of.row.drafts)
+            return;
         of.slot->last = (int32_t)token;
         of.slot->finished = finished;
     }

@@ -1,5 +1,6 @@
-/* Logits to tokens: one result for every row with GPU_SAMPLE. A row with GPU_KEEP leaves its logits
- * in slot.kept, and its result has token -1. With `masks` it is a sampling of such rows (gpu.h):
+/* Logits to tokens: a result for every row with GPU_SAMPLE, and for each of its drafts. A row with
+ * GPU_KEEP leaves its logits in slot.kept, and its result has token -1. With `masks` it is a
+ * sampling of such rows (gpu.h):
  * the batch is one of its own, a row's logits are its slot's, and before 2 tokens whose bit is not
  * set become -infinity; 1 is as ever.
  *
@@ -7,8 +8,9 @@
  * listed.
  * 2. Penalties, from batch.seen: repetition divides a positive logit of a token seen anywhere, and
  *    multiplies a negative one; then minus presence where it was output before, minus frequency
- * times how often. Then the slot's bias is added. Then end tokens (the model's and the slot's)
- * become -infinity where the sampled position (row.position + q_len) is below eos_from.
+ *    times how often. Drafts before the sampled position count as if they had been output. Then the
+ *    slot's bias is added. Then end tokens (the model's and the slot's) become -infinity where the
+ *    sampled position is below eos_from.
  * 3. temperature 0: the greatest logit. Else logits are divided by temperature, and kept are: the
  *    top_k likeliest; of these the likeliest whose mass is at least top_p of theirs; of these those
  *    with at least min_p times the probability of the likeliest. One of the kept is drawn.

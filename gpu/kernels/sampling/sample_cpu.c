@@ -16,6 +16,9 @@ struct sample_row {
     struct batch_slot *slot;
     uint32_t slot_index;
     uint32_t position; /* of the sampled token */
+    const int32_t *drafts; /* the guesses before it */
+    uint32_t draft_count;
+    bool last;            /* its slot's next row may read the token from there */
     const uint32_t *mask; /* NULL: none */
     float greatest, log_sum;
 };
@@ -36,6 +39,15 @@ static bool sample_is_end(const struct sample_row *row, int32_t token)
     return false;
 }
 
+/* With the guesses before the sampled token. */
+static uint32_t sample_seen(const struct sample_row *row, uint16_t seen, uint32_t token)
+{
+    uint32_t count = seen & COUNT_MAX;
+    for (uint32_t i = 0; i < row->draft_count && count < COUNT_MAX; i++)
+        count += (uint32_t)row->drafts[i] == token;
+    return (seen & COUNT_PROMPT) | count;
+}
+
 static void sample_penalties(const struct sample_row *row)
 {
     const struct batch_slot *slot = row->slot;
@@ -43,9 +55,10 @@ static void sample_penalties(const struct sample_row *row)
     const uint16_t *seen =
         (const uint16_t *)dev(row->args->batch.seen) + (size_t)row->slot_index * vocab;
     for (uint32_t i = 0; i < vocab; i++) {
-        if (!seen[i])
+        uint32_t entry = row->draft_count ? sample_seen(row, seen[i], i) : seen[i];
+        if (!entry)
             continue;
-        float score = row->scores[i], count = (float)(seen[i] & COUNT_MAX);
+        float score = row->scores[i], count = (float)(entry & COUNT_MAX);
         score = score > 0 ? score / slot->sampler.repetition_penalty
                           : score * slot->sampler.repetition_penalty;
         if (count > 0)
@@ -146,6 +159,8 @@ static void sample_token(const struct sample_row *row, struct gpu_sample *sample
     sample->finished = sample_is_end(row, (int32_t)token);
     sample->logprob = sample_logprob(row, token);
     sample->top_count = sample_top(row, row->slot->logprobs, tops);
+    if (!row->last)
+        return;
     row->slot->last = sample->token;
     row->slot->finished = sample->finished;
 }
@@ -165,9 +180,17 @@ static void sample_index(const void *params, uint32_t index)
         .slot = (struct batch_slot *)dev(batch->slots) + of->slot,
         .slot_index = of->slot,
         .position = of->position + of->q_len,
+        .last = !of->drafts,
         .mask = args->masks ? (const uint32_t *)dev(args->masks) + (size_t)index * args->mask_words
                             : NULL,
     };
+    if (of->drafts) {
+        uint32_t token = ((const uint32_t *)dev(batch->sample_token))[index] - of->token;
+        uint32_t certain = of->q_len - of->drafts;
+        row.position = of->position + token + 1;
+        row.drafts = (const int32_t *)dev(batch->token_id) + of->token + certain;
+        row.draft_count = token + 1 - certain;
+    }
     struct gpu_sample *sample = dev(args->samples);
     struct gpu_top *tops = dev(args->tops);
     sample_result(args, &sample, &tops);

@@ -37,9 +37,9 @@ __global__ void null_rows_kernel(struct null_args a)
 }
 
 /* Of the row's sample, whose token is known. */
-__device__ static void sample_put(struct batch_slot *slot, uint64_t state, int32_t token,
-                                  bool may_end, uint32_t tops, struct gpu_sample *sample,
-                                  struct gpu_top *top)
+__device__ static void sample_put(struct batch_slot *slot, bool leave, uint64_t state,
+                                  int32_t token, bool may_end, uint32_t tops,
+                                  struct gpu_sample *sample, struct gpu_top *top)
 {
     bool stop = token == NULL_END;
     for (uint32_t i = 0; i < slot->stop_count; i++)
@@ -47,6 +47,8 @@ __device__ static void sample_put(struct batch_slot *slot, uint64_t state, int32
     *sample = {token, may_end && stop, null_logprob(state, token), tops};
     for (uint32_t i = 0; i < tops; i++)
         top[i] = {null_top(state, i), null_logprob(state, null_top(state, i))};
+    if (!leave) /* the slot's next row brings its token */
+        return;
     slot->last = token;
     slot->finished = may_end && stop;
 }
@@ -56,14 +58,15 @@ __device__ static void sample_run(const struct null_args &a, uint32_t number)
     const struct batch &batch = a.batch;
     struct batch_row row = batch.rows[batch.sample_row[number]];
     struct batch_slot *slot = &batch.slots[row.slot];
-    uint64_t state = a.states[batch.sample_token[number]];
-    bool may_end = row.position + row.q_len >= slot->eos_from;
+    uint32_t token = batch.sample_token[number];
+    uint64_t state = a.states[token];
+    bool may_end = row.position + (token - row.token) + 1 >= slot->eos_from;
     if (row.want & GPU_KEEP) {
         *static_cast<uint64_t *>(slot->kept) = state;
         a.samples[number] = {-1, 0, 0, 0};
         return;
     }
-    sample_put(slot, state, null_sample(state, may_end), may_end,
+    sample_put(slot, !row.drafts, state, null_sample(state, may_end), may_end,
                row.want & GPU_LOGPROBS ? slot->logprobs : 0, &a.samples[number],
                &a.tops[(size_t)number * GPU_LOGPROBS_MAX]);
 }
@@ -145,7 +148,8 @@ __global__ void null_masked_kernel(struct null_masked_args a)
         uint64_t state = *static_cast<const uint64_t *>(slot->kept);
         bool may_end = row.position + row.q_len >= slot->eos_from;
         const uint32_t *mask = a.masks + (size_t)number * a.mask_words;
-        sample_put(slot, state, null_sample_masked(state, may_end, mask), may_end, slot->logprobs,
+        sample_put(slot, true, state, null_sample_masked(state, may_end, mask), may_end,
+                   slot->logprobs,
                    reinterpret_cast<struct gpu_sample *>(result + control.result_samples) + number,
                    reinterpret_cast<struct gpu_top *>(result + control.result_tops) +
                        (size_t)number * GPU_LOGPROBS_MAX);

@@ -62,7 +62,7 @@ static bool is_stop(const struct batch_slot *slot, int32_t token)
 }
 
 /* Of the row's sample, whose token is known. */
-static void sample_put(struct batch_slot *slot, uint64_t state, int32_t token, bool may_end,
+static void sample_put(const struct batch_slot *slot, uint64_t state, int32_t token, bool may_end,
                        uint32_t tops, struct gpu_sample *sample, struct gpu_top *top)
 {
     *sample = (struct gpu_sample){
@@ -75,7 +75,12 @@ static void sample_put(struct batch_slot *slot, uint64_t state, int32_t token, b
         int32_t id = null_top(state, i);
         top[i] = (struct gpu_top){.token = id, .logprob = null_logprob(state, id)};
     }
-    slot->last = token;
+}
+
+/* For the slot's next row. */
+static void sample_leave(struct batch_slot *slot, const struct gpu_sample *sample)
+{
+    slot->last = sample->token;
     slot->finished = sample->finished;
 }
 
@@ -85,8 +90,9 @@ static void sample_run(const struct null_args *args, uint32_t number)
     const struct batch_row *row =
         (const struct batch_row *)dev(batch->rows) + ((uint32_t *)dev(batch->sample_row))[number];
     struct batch_slot *slot = (struct batch_slot *)dev(batch->slots) + row->slot;
-    uint64_t state = token_state(args, ((uint32_t *)dev(batch->sample_token))[number]);
-    bool may_end = row->position + row->q_len >= slot->eos_from;
+    uint32_t token = ((uint32_t *)dev(batch->sample_token))[number];
+    uint64_t state = token_state(args, token);
+    bool may_end = row->position + (token - row->token) + 1 >= slot->eos_from;
     uint32_t tops = row->want & GPU_LOGPROBS ? slot->logprobs : 0;
     struct gpu_sample *sample = (struct gpu_sample *)dev(args->samples) + number;
     struct gpu_top *top = (struct gpu_top *)dev(args->tops) + (size_t)number * GPU_LOGPROBS_MAX;
@@ -96,6 +102,8 @@ static void sample_run(const struct null_args *args, uint32_t number)
         return;
     }
     sample_put(slot, state, null_sample(state, may_end), may_end, tops, sample, top);
+    if (!row->drafts)
+        sample_leave(slot, sample);
 }
 
 static void score_run(const struct null_args *args, uint32_t number)
@@ -194,6 +202,7 @@ static void masked_run(const struct null_masked_args *args, uint32_t number)
     bool may_end = row->position + row->q_len >= slot->eos_from;
     sample_put(slot, state, null_sample_masked(state, may_end, mask), may_end, slot->logprobs,
                &samples[number], tops + (size_t)number * GPU_LOGPROBS_MAX);
+    sample_leave(slot, &samples[number]);
 }
 
 static void null_masked(const void *data, uint32_t index)

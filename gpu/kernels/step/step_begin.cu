@@ -61,9 +61,10 @@ __device__ static void write_appends(const struct pack_head *wire, const struct 
 
 __device__ static bool row_fits(const struct batch &batch, const struct pack_row &row)
 {
-    return row.row.token <= batch.tokens_max &&
-           row.row.q_len <= batch.tokens_max - row.row.token && row.row.q_len > 0 &&
-           (row.sample == PACK_NONE || row.sample < batch.samples_max) &&
+    return row.row.token <= batch.tokens_max && row.row.q_len <= batch.tokens_max - row.row.token &&
+           row.row.q_len > 0 && row.row.drafts < row.row.q_len &&
+           (row.sample == PACK_NONE ||
+            (row.sample < batch.samples_max && row.row.drafts < batch.samples_max - row.sample)) &&
            row.score_first <= batch.scores_max &&
            row.score_count <= batch.scores_max - row.score_first &&
            row.embed_first <= batch.embeds_max &&
@@ -99,13 +100,15 @@ __device__ static void write_row(const struct pack_head *wire, const struct batc
                                     row.row.want & GPU_NORMALIZE ? 1u : 0u};
         writable(batch.embeds)[row.embed_first + i] = embed;
     }
+    for (uint32_t i = lane; i <= row.row.drafts && row.sample != PACK_NONE; i += WARP) {
+        writable(batch.sample_row)[row.sample + i] = number;
+        writable(batch.sample_token)[row.sample + i] = last - row.row.drafts + i;
+    }
     if (lane)
         return;
     writable(batch.rows)[number] = row.row;
-    if (row.sample != PACK_NONE) {
-        writable(batch.sample_row)[row.sample] = number;
-        writable(batch.sample_token)[row.sample] = last;
-    }
+    if (row.row.uncounted)
+        batch.slots[row.row.slot].before = ids - row.row.uncounted;
 }
 
 /* Whole block: all but the rows. */

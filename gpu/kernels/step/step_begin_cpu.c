@@ -37,11 +37,15 @@ static void tables_write(const struct pack_head *wire, const struct step_begin_a
     }
 }
 
-static void tokens_write(const struct pack_head *wire, const struct batch *batch,
+static void tokens_write(const struct pack_head *wire, const struct step_begin_args *args,
                          const struct pack_row *row, uint32_t number)
 {
-    const struct batch_slot *slot = (const struct batch_slot *)dev(batch->slots) + row->row.slot;
+    const struct batch *batch = &args->batch;
+    struct batch_slot *slot = (struct batch_slot *)dev(batch->slots) + row->row.slot;
     const int32_t *ids = (const int32_t *)((const char *)wire + wire->ids) + row->ids;
+    if (row->row.uncounted)
+        slot->before = (const int32_t *)((const char *)args->wire + wire->ids) + row->ids -
+                       row->row.uncounted; /* device */
     const int32_t *others = wire->tokens_in ? dev(wire->tokens_in) : NULL;
     int32_t previous = others ? others[row->row.slot] : slot->last;
     int32_t *token_id = dev(batch->token_id + row->row.token);
@@ -64,8 +68,10 @@ static void lists_write(const struct batch *batch, const struct pack_row *row, u
 {
     uint32_t last = row->row.token + row->row.q_len - 1;
     if (row->sample != PACK_NONE) {
-        ((uint32_t *)dev(batch->sample_row))[row->sample] = number;
-        ((uint32_t *)dev(batch->sample_token))[row->sample] = last;
+        for (uint32_t i = 0; i <= row->row.drafts; i++) {
+            ((uint32_t *)dev(batch->sample_row))[row->sample + i] = number;
+            ((uint32_t *)dev(batch->sample_token))[row->sample + i] = last - row->row.drafts + i;
+        }
     }
     struct batch_embed *embeds = dev(batch->embeds + row->embed_first);
     bool all = row->row.want & GPU_EMBED_ALL;
@@ -83,7 +89,9 @@ static bool row_fits(const struct batch *batch, const struct pack_row *row)
 {
     return row->row.token <= batch->tokens_max &&
            row->row.q_len <= batch->tokens_max - row->row.token && row->row.q_len > 0 &&
-           (row->sample == PACK_NONE || row->sample < batch->samples_max) &&
+           row->row.drafts < row->row.q_len &&
+           (row->sample == PACK_NONE || (row->sample < batch->samples_max &&
+                                         row->row.drafts < batch->samples_max - row->sample)) &&
            row->score_first <= batch->scores_max &&
            row->score_count <= batch->scores_max - row->score_first &&
            row->embed_first <= batch->embeds_max &&
@@ -122,7 +130,7 @@ static void expand(const void *data, uint32_t index)
         if (!row_fits(batch, &rows[i]))
             break;
         to[i] = rows[i].row;
-        tokens_write(wire, batch, &rows[i], i);
+        tokens_write(wire, args, &rows[i], i);
         lists_write(batch, &rows[i], i);
     }
 }

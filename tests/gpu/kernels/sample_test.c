@@ -196,6 +196,91 @@ START_TEST(penalties_follow_what_was_seen)
 }
 END_TEST
 
+enum { DRAFTS = 6, DRAFT_VOCAB = 97 };
+
+/* Slot 0 is told of 40 tokens, then of DRAFTS and one more: one by one, or in one row whose last
+ * are guesses, told of by a later row. What was sampled behind each, and what was seen at last. */
+static void sample_drafts(bool together, const int32_t *ids, struct gpu_sample *ret_samples,
+                          struct gpu_top (*ret_tops)[GPU_LOGPROBS_MAX], uint16_t *ret_seen,
+                          int32_t *ret_last)
+{
+    enum { BEFORE = 40 };
+    struct count_args args = {.vocab = DRAFT_VOCAB};
+    for (uint32_t at = 0, q_len; at <= BEFORE + DRAFTS + 1; at += q_len) {
+        bool guesses = together && at == BEFORE, told = together && at == BEFORE + DRAFTS + 1;
+        q_len = at == 0 ? BEFORE : guesses ? DRAFTS + 1 : 1;
+        scene.counts = (struct batch_counts){0};
+        scene_row(&scene, 1, at, 1, GPU_SAMPLE); /* another beside it */
+        scene_row(&scene, 0, at, q_len, at == 0 ? 0 : GPU_SAMPLE);
+        memcpy(scene.ids + 1, ids + at, q_len * sizeof *ids);
+        scene.rows[1].drafts = guesses ? DRAFTS : 0;
+        if (told) {
+            scene.rows[1].uncounted = DRAFTS;
+            scene.slot[0].before = rig_new(ids + at - DRAFTS, DRAFTS * sizeof *ids);
+        }
+        scene_step(&scene);
+        args.batch = scene.batch;
+        OK(op_count(&args, rig_stream));
+        rig_wait();
+        if (at == 0 || at > BEFORE + DRAFTS)
+            continue;
+        for (uint32_t i = 0; i < DRAFT_VOCAB * (q_len + 1); i++) { /* a function of the place */
+            uint32_t place = i / DRAFT_VOCAB, of = place ? at + place - 1 : 7;
+            sampler_row(&sampler, place)[i % DRAFT_VOCAB] =
+                (float)((of * 131 + i % DRAFT_VOCAB * 37) % 61) * 0.05f;
+        }
+        sampler_run(&sampler, &scene);
+        memcpy(ret_samples + (at - BEFORE), sampler.sample + 1, q_len * sizeof *ret_samples);
+        memcpy(ret_tops + (at - BEFORE), sampler.top + 1, q_len * sizeof *ret_tops);
+        scene_slots(&scene);
+        ret_last[0] = scene.slot[0].last;
+        ret_last[1] = scene.slot[1].last - sampler.sample[0].token;
+        scene.slot[0].last = -5;
+    }
+    rig_read(ret_seen, scene.batch.seen, DRAFT_VOCAB * sizeof *ret_seen);
+}
+
+/* Greedy or drawn; with penalties or none; end tokens masked up to the middle of the guesses. */
+START_TEST(guesses_are_sampled_as_if_they_were_known)
+{
+    struct gpu_sample sample[2][DRAFTS + 1];
+    struct gpu_top top[2][DRAFTS + 1][GPU_LOGPROBS_MAX];
+    uint16_t seen[2][DRAFT_VOCAB];
+    int32_t ids[40 + DRAFTS + 2], last[2][2];
+    for (int together = 0; together < 2; together++) {
+        begin(DRAFT_VOCAB);
+        for (uint32_t i = 0; i < 40 + DRAFTS + 2; i++)
+            ids[i] = (int32_t)(i < 40 ? i * 5 % 23 : i % 3 ? 50 + i % 2 : i % 7);
+        scene.slot[0] = (struct batch_slot){.flags = _i % 2 ? GPU_SLOT_PENALTIES : 0,
+                                            .seed = 77,
+                                            .logprobs = 3,
+                                            .prompt_len = 30,
+                                            .eos_from = 44,
+                                            .last = -5,
+                                            .stop_count = 1,
+                                            .stop_ids = {50},
+                                            .sampler = {.temperature = _i / 2 ? 0.9f : 0,
+                                                        .top_p = _i / 2 ? 0.95f : 1,
+                                                        .repetition_penalty = 1.4f,
+                                                        .presence_penalty = 0.6f,
+                                                        .frequency_penalty = 0.3f}};
+        sample_drafts(together, ids, sample[together], top[together], seen[together],
+                      last[together]);
+        end();
+    }
+    for (uint32_t i = 0; i <= DRAFTS; i++) {
+        ck_assert_mem_eq(&sample[0][i], &sample[1][i], sizeof sample[0][i]);
+        ck_assert_mem_eq(top[0][i], top[1][i], 3 * sizeof *top[0][i]);
+    }
+    if (_i % 2)
+        ck_assert_mem_eq(seen[0], seen[1], sizeof seen[0]);
+    ck_assert_int_eq(last[0][0], sample[0][DRAFTS].token);
+    ck_assert_int_eq(last[1][0], -5); /* of guesses no token is left */
+    ck_assert_int_eq(last[0][1], 0);
+    ck_assert_int_eq(last[1][1], 0);
+}
+END_TEST
+
 /* A slot that begins behind tokens which others have read, more than a block of threads has. */
 START_TEST(the_first_row_counts_what_lies_before_it)
 {
@@ -512,6 +597,7 @@ Suite *sample_suite(void)
                         5);
     tcase_add_loop_test(tcase, results_go_to_the_step_s_own_place_and_end_it, 0, 4);
     tcase_add_loop_test(tcase, penalties_follow_what_was_seen, 0, 5);
+    tcase_add_loop_test(tcase, guesses_are_sampled_as_if_they_were_known, 0, 4);
     tcase_add_test(tcase, counts_stop_at_their_greatest_value);
     tcase_add_test(tcase, the_first_row_counts_what_lies_before_it);
     tcase_add_test(tcase, bias_and_end_tokens_are_heeded);

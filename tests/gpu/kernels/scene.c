@@ -98,8 +98,11 @@ static void upload_lists(struct scene *scene)
             token_position[row->token + i] = row->position + i;
         }
         if (row->want & GPU_SAMPLE) {
-            sample_row[scene->counts.samples] = r;
-            sample_token[scene->counts.samples++] = row->token + row->q_len - 1;
+            for (uint32_t i = row->q_len - row->drafts; i <= row->q_len; i++) {
+                ck_assert_uint_lt(scene->counts.samples, SCENE_ROWS_MAX);
+                sample_row[scene->counts.samples] = r;
+                sample_token[scene->counts.samples++] = row->token + i - 1;
+            }
         }
     }
     upload(scene->batch.token_row, token_row, scene->counts.tokens * 4);
