@@ -9,9 +9,12 @@ target_sources(sluice_daemon PRIVATE
     sched/cache.c
     sched/cost.c
     sched/kv.c
+    sched/lookup.c
     sched/sched.c
     sched/sched_cache.c
     sched/sched_check.c
+    sched/sched_decode.c
+    sched/sched_drafts.c
     sched/sched_flight.c
     sched/sched_limit.c
     sched/sched_memory.c

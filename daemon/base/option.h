@@ -15,6 +15,7 @@
 #include "protocol/base/clock.h"
 #include "protocol/base/error.h"
 
+enum { SPECULATE_NO, SPECULATE_LOOKUP };       /* options.speculate */
 enum { DEVICE_AUTO, DEVICE_CUDA, DEVICE_CPU }; /* options.device */
 
 struct options {

@@ -57,6 +57,19 @@ struct seq_cache {
     bool stopped;                   /* no more of it is kept until it starts again */
 };
 
+/* Guesses of its next tokens (daemon/sched/sched_drafts.c). The worker's. */
+struct seq_draft {
+    uint32_t in_flight;  /* of its row in flight: how far it comes is known when that has ended */
+    uint32_t uncounted;  /* that stood, of its last row, where the device counts tokens */
+    bool by_ids;         /* its last row had some: the next gives its token by its number */
+    bool waits;          /* its next row waits for the tokens in flight, to guess behind them */
+    uint32_t pause;      /* tokens without guesses, from now on */
+    uint32_t pause_next; /* after the next row of which none stands */
+    double rate;         /* of guesses, those that stood; older ones weigh less */
+    uint32_t next;       /* of its next row */
+    int32_t ids[GPU_DRAFTS_MAX];
+};
+
 enum seq_state { SEQ_WAITING, SEQ_SENT, SEQ_RUNNING, SEQ_PREEMPTED, SEQ_ENDED };
 
 /* Times of one sequence, for timings, histograms and the log; 0 = did not happen. */
@@ -158,6 +171,7 @@ struct seq {
     bool being_sampled;   /* one is in flight, counted in in_flight */
     struct sched_share *siblings; /* what it has in common with others of its prompt, or NULL */
     struct seq_cache cache;
+    struct seq_draft draft;
 };
 
 /* Whether it begins with what is cached: no job that gives something for every position does. */

@@ -51,8 +51,10 @@ static bool slots_init(struct sched *sched)
     sched->tables = calloc(sched->slots_max, sizeof(*sched->tables));
     sched->table_memory = calloc(2 * slots * per_slot, sizeof(*sched->table_memory));
     sched->share_memory = calloc(slots, sizeof(*sched->share_memory));
-    if (!sched->slots_free || !sched->closes_due || !sched->slabs_due || !sched->tables ||
-        !sched->table_memory || !sched->share_memory)
+    bool guesses = sched->options.drafts_max > 0;
+    sched->lookups = guesses ? calloc(slots, sizeof(*sched->lookups)) : NULL;
+    if ((guesses && !sched->lookups) || !sched->slots_free || !sched->closes_due ||
+        !sched->slabs_due || !sched->tables || !sched->table_memory || !sched->share_memory)
         return false;
     for (uint32_t slot = 0; slot < sched->slots_max; slot++) {
         sched->slots_free[slot] = sched->slots_max - 1 - slot; /* low numbers first */
@@ -99,6 +101,15 @@ static int limits_check(const struct gpu_limits *limits, const struct gpu_model 
     return 0;
 }
 
+/* On a pipeline a sequence stands in every so-manyth step anyway. What stood of every row's guesses
+ * may be named by the next step, beside all its tokens and a target (sched_decode.c). */
+static uint32_t drafts_max_of(const struct sched *sched, uint32_t asked)
+{
+    const struct gpu_limits *limits = &sched->limits;
+    uint32_t beside = (limits->ids_max - limits->tokens_max - 1) / sched->slots_max;
+    return limits->stages > 1 ? 0 : sched_min(sched_min(asked, beside), GPU_DRAFTS_MAX);
+}
+
 int sched_init(struct sched *sched, const struct gpu_model *model, const struct gpu_limits *limits,
                const struct sched_options *options, const struct sched_calls *calls,
                struct stats_worker *stats, struct error *error)
@@ -114,6 +125,7 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
                             .slots_max = sched_min(limits->slots_max, limits->rows_max),
                             .tokens_cap = limits->tokens_max,
                             .released = true};
+    sched->options.drafts_max = drafts_max_of(sched, options->drafts_max);
     list_init(&sched->waiting);
     list_init(&sched->prefill);
     list_init(&sched->decode);
@@ -153,6 +165,7 @@ void sched_destroy(struct sched *sched)
     free(sched->tables);
     free(sched->table_memory);
     free(sched->share_memory);
+    free(sched->lookups);
     *sched = (struct sched){.slots_max = 0};
 }
 

@@ -47,6 +47,12 @@
  * mask is missing. On a pipeline a row follows once its token has been told, with its id. Where a
  * mask leaves one token it is taken without being sampled, and those in a row are read by one row.
  *
+ * A sequence whose text repeats itself brings guesses of its next tokens along (sched_drafts.c).
+ * Its row samples behind each; those that are what was sampled before them stand, and `computed`
+ * comes so much further when the step has ended. Until then no further row of it is planned, and
+ * where nobody waits to be read no step is: so a step with guesses is followed by a turn of the
+ * host. How many come from what stood so far and from the cost model; none while prompts are read.
+ *
  * Sequences of one prompt compute it once (sched_share.c): while the first that started reads it,
  * the others are passed over where they wait, and then start with its whole blocks, which are
  * counted and which nobody writes any more.
@@ -82,6 +88,7 @@
 #include "daemon/sched/cache.h"
 #include "daemon/sched/cost.h"
 #include "daemon/sched/kv.h"
+#include "daemon/sched/lookup.h"
 #include "gpu/gpu.h"
 
 #define SCHED_NEVER UINT64_MAX
@@ -93,6 +100,8 @@ struct sched_options {
     uint64_t kv_idle_release_us; /* until unused slabs go back */
     bool prefix_cache;
     uint64_t cache_idle_release_us; /* until blocks that only the cache holds count as unused */
+    uint32_t drafts_max;            /* guesses of a row, up to GPU_DRAFTS_MAX; 0 = none */
+    bool drafts_always;             /* whatever they cost, and who else waits: for tests */
     uint64_t stall_us;           /* a lone sequence that gets no KV for so long fails */
 };
 
@@ -184,12 +193,15 @@ struct sched {
     uint64_t order_next;
 
     uint32_t slots_max;   /* sequences that have a slot at a time */
+    struct cost_work decode_work; /* of a row for each that decodes, as of this call; rows 0: not */
     uint32_t *slots_free; /* stack */
     uint32_t slots_free_count;
     uint32_t *closes_due; /* slots that the device has open and no sequence has */
     uint32_t closes_due_count;
     struct kv_table *tables; /* [slots_max], by slot */
     uint32_t *table_memory;
+    struct lookup *lookups;           /* [slots_max], by slot; NULL: nothing is guessed */
+    uint32_t lookup_left;             /* tokens that this turn may still read for it */
     struct sched_share *share_memory; /* [slots_max] */
     struct list shares, shares_free;
 

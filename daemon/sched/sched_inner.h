@@ -1,7 +1,7 @@
-/* Between the files of the scheduler: sched.c (sequences), sched_plan.c (a step), sched_memory.c
- * (blocks and slabs), sched_share.c (prompts in common), sched_cache.c (what was computed before),
- * sched_sampling.c (constrained ones),
- * sched_flight.c (what becomes of the plan), sched_results.c. Nobody else includes this. */
+/* Between the files of the scheduler: sched.c (sequences), sched_plan.c, sched_decode.c (a step),
+ * sched_memory.c (blocks and slabs), sched_share.c (prompts in common), sched_cache.c (what was
+ * computed before), sched_sampling.c (constrained ones), sched_drafts.c (guesses), sched_flight.c
+ * (what becomes of the plan), sched_results.c. Nobody else includes this but tests. */
 #pragma once
 
 #include "daemon/sched/sched.h"
@@ -168,6 +168,28 @@ bool sched_masks_wanted(const struct sched *sched);
 bool sched_masks_late(const struct sched *sched);
 /* Those that sit a step out: it was submitted. */
 void sched_count_late(struct sched *sched, const struct sched_step *step);
+
+/* sched_drafts.c */
+/* It has a slot from now on. */
+void sched_draft_start(struct sched *sched, struct seq *seq);
+/* Its next row waits for tokens that are on their way; so does the next step, for someone's. */
+static inline bool sched_draft_awaits(const struct sched *sched, const struct seq *seq)
+{
+    return sched->lookups != NULL && seq->in_flight > 0 &&
+           (seq->draft.in_flight > 0 || seq->draft.waits);
+}
+bool sched_drafts_awaited(const struct sched *sched);
+/* Sets draft.next and draft.ids, for the step that is planned. */
+void sched_draft_guess(struct sched *sched, struct seq *seq);
+void sched_draft_submitted(struct sched *sched, struct seq *seq, const struct gpu_row *row);
+/* Of its row's guesses the first so many stand, and the tokens before them were told. */
+void sched_draft_stands(struct sched *sched, struct seq *seq, const struct gpu_row *row,
+                        uint32_t stood);
+/* All results of a row with guesses, so many of which stand, were told; those of any row were. */
+void sched_draft_taken(struct seq *seq, uint32_t drafted, uint32_t stood);
+void sched_draft_told(struct sched *sched, struct seq *seq, bool drafted);
+/* A turn begins: others decode than in the one before, and texts are read again. */
+void sched_drafts_begin(struct sched *sched);
 
 /* sched_results.c */
 /* True when the sequence has ended. */

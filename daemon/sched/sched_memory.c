@@ -196,16 +196,17 @@ void sched_requeue(struct sched *sched, struct seq *seq)
     sched_wait(sched, seq);
 }
 
-/* Blocks that the decode rows of the next step need in each group: the same number, since all
- * groups count positions alike. */
-static uint32_t decode_need(const struct sched *sched)
+/* Blocks that the decode rows of the next step need in a group. */
+static uint32_t decode_need(const struct sched *sched, uint32_t g)
 {
     uint32_t count = 0;
     list_each(link, &sched->decode)
     {
         const struct seq *seq = container_of(link, struct seq, run_link);
-        count += seq->num_computed % sched->kv.block_tokens == 0 &&
-                 seq->num_computed < sched_final_len(seq); /* one waits for its last sample */
+        if (seq->num_computed % sched->kv.block_tokens == 0 &&
+            seq->num_computed < sched_final_len(seq)) /* one waits for its last sample */
+            count += sched->tables[seq->slot].group[g].end <=
+                     seq->num_computed / sched->kv.block_tokens; /* it may have one of guesses */
     }
     return count;
 }
@@ -220,14 +221,14 @@ void sched_make_room(struct sched *sched, time_us now_us)
 {
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         const struct kv_group *group = &sched->kv.group[g];
-        uint32_t need = decode_need(sched);
+        uint32_t need = decode_need(sched, g);
         while (group->free < need && (spare_victim(sched, g) || grow(sched, g, now_us)))
             continue;
         while (group->free < need && evict_one(sched, g))
             continue;
         while (group->free + group->retired < need &&
                (sched_share_reclaim(sched) || sched_preempt_youngest(sched)))
-            need = decode_need(sched);
+            need = decode_need(sched, g);
     }
 }
 

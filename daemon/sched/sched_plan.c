@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "daemon/sched/sched_inner.h"
+#include "daemon/sched/builder.h"
 
 #define UNKNOWN_TOKENS 512u /* prompt tokens beside decode rows while costs are not known yet */
 /* Before the device is done with the step that runs, the one behind it has to be enqueued: for the
@@ -10,18 +10,6 @@
 #define PLAN_AHEAD_US 1000
 #define PLAN_AHEAD_SHARE 0.0625
 #define MASKS_AHEAD_US 200
-
-struct builder {
-    struct sched *sched;
-    struct sched_step *step;
-    time_us now_us;
-    double target_us;      /* bound of the step's cost for further prompt tokens */
-    uint32_t prompts_left; /* prompt tokens that do not make steps uneven */
-    uint32_t tokens_left, scores_left, embeds_left;
-    uint32_t partial; /* prompts that this step leaves partly read */
-    /* Of the above, kept for prompts whose turn must come. */
-    uint32_t tokens_kept, scores_kept, embeds_kept;
-};
 
 static bool per_position(const struct seq *seq)
 {
@@ -55,8 +43,8 @@ static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
     return ends ? want | GPU_EMBED_LAST : 0;
 }
 
-static struct gpu_row *put_row(struct builder *b, struct seq *seq, uint32_t q_len,
-                               enum gpu_input input)
+struct gpu_row *builder_row(struct builder *b, struct seq *seq, uint32_t q_len,
+                            enum gpu_input input)
 {
     struct gpu_plan *plan = &b->step->plan;
     struct gpu_row *row = &b->step->rows[plan->row_count];
@@ -68,6 +56,7 @@ static struct gpu_row *put_row(struct builder *b, struct seq *seq, uint32_t q_le
                             .want = wants(seq, seq->num_computed, q_len),
                             .ids = plan->id_count};
     plan->token_count += q_len;
+    b->rows_left--;
     b->tokens_left -= q_len;
     cost_add_row(&b->step->work, row->position, q_len);
     return row;
@@ -76,7 +65,7 @@ static struct gpu_row *put_row(struct builder *b, struct seq *seq, uint32_t q_le
 static void put_prompt_row(struct builder *b, struct seq *seq, uint32_t q_len)
 {
     struct gpu_plan *plan = &b->step->plan;
-    struct gpu_row *row = put_row(b, seq, q_len, GPU_IDS);
+    struct gpu_row *row = builder_row(b, seq, q_len, GPU_IDS);
     if (row->want & GPU_SCORE) {
         row->score_count = q_len;
         b->scores_left -= q_len;
@@ -139,7 +128,7 @@ static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
 {
     struct sched *sched = b->sched;
     uint32_t bound = chunk_bound(b, seq), q_len = bound;
-    if (bound == 0 || b->step->plan.row_count == sched->limits.rows_max)
+    if (bound == 0 || b->rows_left == 0)
         return 0;
     if (isfinite(b->target_us)) {
         q_len = cost_tokens(&sched->cost, &b->step->work, seq->num_computed, bound, b->target_us);
@@ -221,100 +210,6 @@ static void add_prompts(struct builder *b, const struct seq *from)
     }
 }
 
-/* ---- decode -----------------------------------------------------------------------------------
- */
-
-/* On a pipeline, whether the row would make a stage wait: its token comes from a step that is still
- * on its way through the others. */
-static bool is_early(const struct sched *sched, const struct seq *seq)
-{
-    return sched->step_last + 1 - seq->last_scheduled_step < sched->limits.stages;
-}
-
-/* The decode rows that a step takes at most. On a pipeline they are shared out over as many steps
- * as there are stages, so that each has one to work at. */
-static uint32_t decode_share(const struct sched *sched)
-{
-    uint32_t stages = sched->limits.stages, all = 0;
-    if (stages == 1)
-        return UINT32_MAX;
-    list_each(link, &sched->decode) all++;
-    return (all + stages - 1) / stages;
-}
-
-/* Whether the token that its row reads was sampled; on a pipeline, was told. */
-static bool has_token(const struct sched *sched, const struct seq *seq)
-{
-    return !seq->kept && (sched->limits.stages == 1 || !seq->being_sampled);
-}
-
-/* Its next tokens are known here, not only on the device: on a pipeline, or since they were not
- * sampled. */
-static bool by_ids(const struct sched *sched, const struct seq *seq)
-{
-    return seq->mask != NULL && (sched->limits.stages > 1 || seq->num_computed < seq->known_len);
-}
-
-static void put_decode_row(struct builder *b, struct seq *seq, uint32_t q_len)
-{
-    if (!by_ids(b->sched, seq)) {
-        put_row(b, seq, 1, GPU_LAST);
-        return;
-    }
-    const struct gpu_row *row = put_row(b, seq, q_len, GPU_IDS);
-    for (uint32_t i = 0; i < q_len; i++)
-        b->step->ids[b->step->plan.id_count++] = sched_token_at(seq, row->position + i);
-}
-
-/* As far as there are blocks, and room in the step beside `others`. */
-static void add_decode(struct builder *b, struct seq *seq, uint32_t others)
-{
-    uint32_t from = seq->num_computed, q_len = 1;
-    if (from + 1 < seq->known_len)
-        q_len = sched_min(seq->known_len - from, b->tokens_left - b->tokens_kept - others);
-    uint32_t reached = sched_reach(b->sched, b->step, seq, from + q_len, b->now_us);
-    if (reached > from)
-        put_decode_row(b, seq, sched_min(q_len, reached - from));
-}
-
-static bool may_decode(const struct sched *sched, const struct seq *seq, bool early_too)
-{
-    return (early_too || !is_early(sched, seq)) && has_token(sched, seq);
-}
-
-/* Up to where their turns go in this step, of a token each; *ret_count: how many. */
-static const struct list *decodes_end(const struct builder *b, bool early_too, uint32_t *ret_count)
-{
-    const struct sched *sched = b->sched;
-    uint32_t room = b->tokens_left - sched_min(b->tokens_left, b->tokens_kept);
-    uint32_t count = 0, most = sched_min(room, decode_share(sched));
-    const struct list *link = sched->decode.next;
-    for (; link != &sched->decode; link = link->next) {
-        bool may = may_decode(sched, container_of(link, struct seq, run_link), early_too);
-        if (may && count == most)
-            break;
-        count += may;
-    }
-    *ret_count = count;
-    return link;
-}
-
-/* Those whose tokens the device knows come first. */
-static void add_decodes(struct builder *b, bool early_too)
-{
-    struct sched *sched = b->sched;
-    uint32_t left;
-    const struct list *end = decodes_end(b, early_too, &left);
-    b->step->cut = end != &sched->decode;
-    for (int ids = 0; ids < 2; ids++)
-        for (struct list *link = sched->decode.next; link != end; link = link->next) {
-            struct seq *seq = container_of(link, struct seq, run_link);
-            if (may_decode(sched, seq, early_too) && by_ids(sched, seq) == (ids > 0))
-                add_decode(b, seq, --left);
-        }
-    b->step->decode_rows = b->step->plan.row_count;
-}
-
 /* ---- new sequences ----------------------------------------------------------------------------
  */
 
@@ -351,6 +246,7 @@ static void start(struct builder *b, struct seq *seq)
     seq->phase = PHASE_PREFILL;
     seq->slot = sched->slots_free[--sched->slots_free_count];
     seq->num_computed = 0;
+    sched_draft_start(sched, seq);
     sched->slot_count++;
     struct list *place = &sched->prefill;
     while (place->prev != &sched->prefill) {
@@ -393,7 +289,7 @@ static bool open_fits(const struct builder *b, const struct seq *seq)
 {
     const struct gpu_plan *plan = &b->step->plan;
     const struct gpu_limits *limits = &b->sched->limits;
-    return plan->open_count < limits->opens_max && plan->row_count < limits->rows_max &&
+    return plan->open_count < limits->opens_max && b->rows_left > 0 &&
            plan->id_count + seq->stop_id_count + 2 <= limits->ids_max &&
            plan->bias_count + seq->bias_count <= limits->bias_max;
 }
@@ -492,6 +388,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
                         .target_us = INFINITY,
                         .prompts_left = UINT32_MAX,
                         .tokens_left = sched->tokens_cap,
+                        .rows_left = sched->limits.rows_max,
                         .scores_left = sched->limits.scores_max,
                         .embeds_left = sched->limits.embeds_max};
     step->plan = (struct gpu_plan){.step = sched->step_last + 1,
@@ -509,7 +406,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
     drop_unseen(sched); /* first: a block that is moved must not be dropped by the same step */
     sched_plan_moves(sched, step);
     keep_for_due(&b);
-    add_decodes(&b, false);
+    builder_decodes(&b, false);
     bound_chunks(&b);
     const struct seq *first = first_prompt(sched);
     if (first != NULL)
@@ -517,7 +414,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
     add_prompts(&b, first);
     add_starts(&b, NULL);
     if (step->plan.row_count == 0)
-        add_decodes(&b, true); /* a stage that waits does no worse than one without a step */
+        builder_decodes(&b, true); /* a stage that waits does no worse than one without a step */
     for (uint32_t i = 0; i < sched->closes_due_count; i++)
         step->closes[step->plan.close_count++] = sched->closes_due[i];
     for (uint32_t i = 0; i < sched->slabs_due_count; i++)
@@ -566,6 +463,10 @@ const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
     struct sched_step *step = sched_step_of(sched, sched->step_last + 1);
     assert(sched_in_flight(sched) < sched->limits.depth);
     sched->now_us = now_us;
+    sched->hold_us = 0;
+    sched_drafts_begin(sched);
+    if (sched_in_flight(sched) > 0 && sched_drafts_awaited(sched))
+        return NULL; /* its end brings the next turn */
     sched->hold_us = sched_hold(sched);
     if (now_us < sched->hold_us)
         return NULL;

@@ -148,6 +148,27 @@ void sched_taken(struct sched *sched, struct seq *seq)
     requeue_preempted(sched, seq);
 }
 
+/* Each of its samples stands while the guess behind the one before is what that was. *ret_stood:
+ * the guesses that do. True: it has ended. */
+static bool take_drafts(struct sched *sched, struct seq *seq, const struct gpu_row *row,
+                        const int32_t *ids, const struct gpu_results *results, uint32_t sample,
+                        time_us now_us, uint32_t *ret_stood)
+{
+    const int32_t *guesses = ids + row->ids + row->q_len - row->drafts;
+    uint32_t stood = 0;
+    for (;;) {
+        const struct gpu_sample *of = &results->samples[sample + stood];
+        if (sched_take_token(sched, seq, of,
+                             &results->tops[(size_t)(sample + stood) * GPU_LOGPROBS_MAX], now_us))
+            return true;
+        if (stood == row->drafts || of->token != guesses[stood])
+            break;
+        sched_draft_stands(sched, seq, row, ++stood);
+    }
+    *ret_stood = stood;
+    return false;
+}
+
 static void take_row(struct sched *sched, struct cursor *cursor, const struct sched_step *step,
                      uint32_t number, time_us now_us)
 {
@@ -158,7 +179,7 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct sc
     uint32_t embed_count = row->want & GPU_EMBED_ALL                     ? row->q_len
                            : row->want & (GPU_EMBED_LAST | GPU_POOL_OUT) ? 1
                                                                          : 0;
-    cursor->sample += (row->want & GPU_SAMPLE) != 0;
+    cursor->sample += row->want & GPU_SAMPLE ? 1 + row->drafts : 0;
     cursor->score += row->score_count;
     cursor->embed += embed_count;
     if (number >= step->decode_rows)
@@ -168,10 +189,13 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct sc
         return;
     }
     seq->in_flight--;
-    sched_cache_done(sched, seq, row->position + row->q_len);
+    sched_cache_done(sched, seq, row->position + row->q_len - row->drafts);
     bool ended = false;
     bool gives = (row->want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE;
-    if (gives)
+    uint32_t stood = 0;
+    if (row->drafts > 0)
+        ended = take_drafts(sched, seq, row, step->ids, results, sample, now_us, &stood);
+    else if (gives)
         ended = sched_take_token(sched, seq, &results->samples[sample],
                            &results->tops[(size_t)sample * GPU_LOGPROBS_MAX], now_us);
     else if (row->score_count > 0)
@@ -185,6 +209,10 @@ static void take_row(struct sched *sched, struct cursor *cursor, const struct sc
                           embed_count, now_us);
     if (ended)
         return;
+    if (row->drafts > 0)
+        sched_draft_taken(seq, row->drafts, stood);
+    if (gives)
+        sched_draft_told(sched, seq, row->drafts > 0);
     if (gives || row->score_count > 0 || embed_count > 0)
         sched_taken(sched, seq);
     else
@@ -220,6 +248,7 @@ void sched_complete(struct sched *sched, const struct gpu_results *results, time
     sched->running_since_us = sched->now_us = now_us;
     kv_completed(&sched->kv, sched->step_done);
     learn(sched, step, results, now_us);
+    sched_drafts_begin(sched);
     struct cursor cursor = {.results = results};
     for (uint32_t i = 0; i < step->plan.row_count; i++)
         take_row(sched, &cursor, step, i, now_us);

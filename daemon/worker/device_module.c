@@ -240,6 +240,13 @@ int device_module_choose(const struct options *options, int numbers[GPU_DEVICES_
         return error_limit(error, ERR_BAD_CONFIG, GPU_DEVICES_MAX, need,
                            "dp * tp * pp is %u devices, at most %d are used", (unsigned)need,
                            GPU_DEVICES_MAX);
+    if (options->speculate != SPECULATE_NO && options->pp > 1)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "speculate: not with pp above 1, where a sequence waits for its stages");
+    if (options->speculate != SPECULATE_NO && options->sequences_max == 1)
+        return error_set(error, ERR_BAD_CONFIG,
+                         "speculate: guesses take the rows of sequences that are not there: not "
+                         "with sequences-max = 1");
     for (int i = 0; i < GPU_DEVICES_MAX; i++)
         numbers[i] = i;
     if (strcmp(module_name(options), "sluice-cpu.so") == 0)

@@ -120,6 +120,9 @@ int replica_make(const struct gpu_api *gpu, struct gpu_engine *engine,
                   .kv_idle_release_us = options->kv_idle_release - options->kv_idle_release / 10,
                   .prefix_cache = options->prefix_cache,
                   .cache_idle_release_us = options->cache_idle_release,
+                  .drafts_max = options->speculate == SPECULATE_LOOKUP
+                                    ? (uint32_t)options->speculate_tokens
+                                    : 0,
                   .stall_us = KV_STALL_US},
         .step_timeout_us = options->step_timeout,
         .ranks = model->ranks,

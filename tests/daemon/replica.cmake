@@ -11,7 +11,9 @@ sluice_test(replica PARTS 4
         sched/cost_test.c
         sched/kv_test.c
         sched/limit_test.c
+        sched/lookup_test.c
         sched/sched_cache_test.c
+        sched/sched_drafts_test.c
         sched/sched_random_test.c
         sched/sched_rig.c
         sched/sched_share_test.c
@@ -43,6 +45,7 @@ sluice_test(one_prompt
         rig/fake_seq.c
         rig/worker_rig.c
         worker/cache_bits_test.c
+        worker/draft_bits_test.c
         worker/one_prompt_test.c
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_test(constrained

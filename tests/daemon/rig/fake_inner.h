@@ -15,6 +15,7 @@ struct fake_slot {
     int32_t last; /* sampled token */
     uint64_t full, window; /* kept for a sampling, as logits are */
     bool has_last;
+    uint32_t counted; /* positions below it were told to be seen, as penalties have it */
     uint32_t *table[GPU_GROUPS_MAX]; /* logical block -> block, KV_NONE */
     float pool[FAKE_HIDDEN];
     uint32_t pool_count;
@@ -82,7 +83,7 @@ void fake_fail(struct gpu_engine *engine, const char *format, ...)
 uint64_t fake_mix(uint64_t hash, int32_t token);
 /* The token after a context whose full hash and window hash are these, at position `position`. */
 int32_t fake_rule(uint64_t full, uint64_t window, const struct gpu_open *settings,
-                  uint32_t position, uint32_t eos_every);
+                  uint32_t position, const struct fake_knobs *knobs);
 float fake_score(uint64_t full, int32_t target);
 float fake_embed(uint64_t full, uint32_t dimension);
 

@@ -67,7 +67,8 @@ uint32_t fake_allowed(const struct seq *seq, uint32_t count, uint32_t *bits, boo
 int32_t fake_pick(uint64_t full, uint64_t window, const struct gpu_open *settings,
                   uint32_t position, const uint32_t *bits)
 {
-    uint32_t drawn = (uint32_t)fake_rule(full, window, settings, position, 0);
+    uint32_t drawn =
+        (uint32_t)fake_rule(full, window, settings, position, &(struct fake_knobs){.words = 0});
     return nth(bits, drawn % ones(bits));
 }
 

@@ -148,16 +148,30 @@ void fake_check_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
     touch_rows(engine, plan);
 }
 
+static void check_drafts(struct gpu_engine *engine, const struct gpu_row *row)
+{
+    bool samples = row->input == GPU_IDS && (row->want & (GPU_SAMPLE | GPU_KEEP)) == GPU_SAMPLE;
+    if (row->drafts > GPU_DRAFTS_MAX || row->drafts >= row->q_len || (row->drafts > 0 && !samples))
+        fake_fail(engine, "slot %u has %u guesses in a row of %u", row->slot, row->drafts,
+                  row->q_len);
+    if (row->uncounted > row->ids || row->uncounted > row->position ||
+        (row->uncounted > 0 && row->input != GPU_IDS))
+        fake_fail(engine, "slot %u is told of %u tokens before %u", row->slot, row->uncounted,
+                  row->position);
+}
+
 void fake_check_rows(struct gpu_engine *engine, const struct gpu_plan *plan)
 {
     bool *seen = calloc(engine->limits.slots_max, sizeof(*seen)), prompts = false;
-    uint32_t tokens = 0, scores = 0, embeds = 0;
+    uint32_t tokens = 0, samples = 0, scores = 0, embeds = 0;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         if (!engine->open_told[row->slot] || seen[row->slot])
             fake_fail(engine, "row %u: slot %u is closed, or named twice", i, row->slot);
         seen[row->slot] = true;
+        check_drafts(engine, row);
         tokens += row->q_len;
+        samples += row->want & GPU_SAMPLE ? 1 + row->drafts : 0;
         scores += row->score_count;
         embeds += row->want & GPU_EMBED_ALL                            ? row->q_len
                   : (row->want & (GPU_EMBED_LAST | GPU_POOL_OUT)) != 0 ? 1
@@ -173,6 +187,8 @@ void fake_check_rows(struct gpu_engine *engine, const struct gpu_plan *plan)
             fake_fail(engine, "row %u: ids or targets out of the plan", i);
         engine->counts.decode_rows += row->input == GPU_LAST;
     }
+    if (samples > engine->limits.rows_max)
+        fake_fail(engine, "%u samples in a step", samples);
     if (tokens != plan->token_count || scores > engine->limits.scores_max ||
         embeds > engine->limits.embeds_max)
         fake_fail(engine, "tokens miscounted, or too many scores or embeddings");
@@ -195,8 +211,8 @@ void fake_keep_step(struct gpu_engine *engine, const struct gpu_plan *plan)
     step->plan.rows = copy(plan->rows, plan->row_count, sizeof(*plan->rows));
     step->plan.ids = copy(plan->ids, plan->id_count, sizeof(*plan->ids));
     step->plan.bias = copy(plan->bias, plan->bias_count, sizeof(*plan->bias));
-    step->samples = calloc(plan->row_count + 1u, sizeof(*step->samples));
-    step->tops = calloc((plan->row_count + 1u) * GPU_LOGPROBS_MAX, sizeof(*step->tops));
+    step->samples = calloc(engine->limits.rows_max, sizeof(*step->samples));
+    step->tops = calloc((size_t)engine->limits.rows_max * GPU_LOGPROBS_MAX, sizeof(*step->tops));
     step->scores = calloc(engine->limits.scores_max, sizeof(*step->scores));
     step->score_tops =
         calloc((size_t)engine->limits.scores_max * GPU_LOGPROBS_MAX, sizeof(*step->score_tops));

@@ -7,12 +7,12 @@ uint64_t fake_mix(uint64_t hash, int32_t token)
 
 /* The token after a context whose full hash and window hash are these, at position `position`. */
 int32_t fake_rule(uint64_t full, uint64_t window, const struct gpu_open *settings,
-                  uint32_t position, uint32_t eos_every)
+                  uint32_t position, const struct fake_knobs *knobs)
 {
     uint64_t hash = fake_mix(full ^ (window << 1), (int32_t)settings->seed);
     hash ^= hash >> 29;
-    int32_t token = 10 + (int32_t)(hash % (FAKE_VOCAB - 10));
-    bool end = eos_every > 0 && (hash >> 20) % eos_every == 0;
+    int32_t token = 10 + (int32_t)(hash % (knobs->words ? knobs->words : FAKE_VOCAB - 10));
+    bool end = knobs->eos_every > 0 && (hash >> 20) % knobs->eos_every == 0;
     return end && position >= settings->eos_from ? FAKE_EOS : token;
 }
 

@@ -54,7 +54,7 @@ static void sample(struct gpu_engine *engine, struct fake_step *step, struct fak
 {
     uint64_t full, window;
     look(engine, slot, position, &full, &window);
-    int32_t token = fake_rule(full, window, &slot->settings, position + 1, engine->knobs.eos_every);
+    int32_t token = fake_rule(full, window, &slot->settings, position + 1, &engine->knobs);
     slot->last = token;
     slot->has_last = true;
     struct gpu_top *tops = &step->tops[step->sample_count * GPU_LOGPROBS_MAX];
@@ -97,12 +97,28 @@ static void embed(struct gpu_engine *engine, struct fake_step *step, struct fake
                                                 : fake_embed(full, d));
 }
 
+/* Every token is counted once, when it is known to stand. */
+static void count(struct gpu_engine *engine, struct fake_slot *slot, const struct gpu_row *row,
+                  const int32_t *ids)
+{
+    if (!(slot->settings.flags & GPU_SLOT_PENALTIES))
+        return;
+    if (row->position - row->uncounted != slot->counted)
+        fake_fail(engine, "slot %u has seen %u tokens, and is told of those from %u on", row->slot,
+                  slot->counted, row->position - row->uncounted);
+    for (uint32_t i = 1; i <= row->uncounted; i++)
+        if (*at(engine, slot, 0, row->position - i) != *(ids - i))
+            fake_fail(engine, "slot %u is told of a token that is not there", row->slot);
+    slot->counted = row->position + row->q_len - row->drafts;
+}
+
 static void run_row(struct gpu_engine *engine, struct fake_step *step, const struct gpu_row *row)
 {
     struct fake_slot *slot = &engine->slots[row->slot];
     const int32_t *ids = step->plan.ids + row->ids;
     if (row->input == GPU_LAST && !slot->has_last)
         fake_fail(engine, "slot %u has no last token", row->slot);
+    count(engine, slot, row, ids);
     for (uint32_t i = 0; i < row->q_len; i++)
         for (uint32_t g = 0; g < engine->shape.group_count; g++)
             *at(engine, slot, g, row->position + i) = row->input == GPU_LAST ? slot->last : ids[i];
@@ -122,7 +138,9 @@ static void run_row(struct gpu_engine *engine, struct fake_step *step, const str
     if (row->want & GPU_KEEP)
         keep(engine, step, slot, row->position + row->q_len - 1);
     else if (row->want & GPU_SAMPLE)
-        sample(engine, step, slot, row->position + row->q_len - 1);
+        for (uint32_t i = row->q_len - 1 - row->drafts; i < row->q_len; i++)
+            sample(engine, step, slot, row->position + i);
+    slot->has_last &= row->drafts == 0;
 }
 
 static void run_opens(struct gpu_engine *engine, const struct gpu_plan *plan)
@@ -134,6 +152,7 @@ static void run_opens(struct gpu_engine *engine, const struct gpu_plan *plan)
         slot->open = true;
         slot->settings = *settings;
         slot->has_last = false;
+        slot->counted = settings->first;
         slot->pool_count = 0;
         memset(slot->pool, 0, sizeof(slot->pool));
         memcpy(slot->stop_ids, plan->ids + settings->stop_ids_first,

@@ -108,7 +108,7 @@ static const char *check_tokens(const struct gpu_engine *engine, const struct se
         uint64_t window = 2, full = hash_of(seq, 1, 0, length);
         if (engine->shape.group_count > 1)
             window = hash_of(seq, 2, length > width ? length - width : 0, length);
-        int32_t token = fake_rule(full, window, &settings, length, engine->knobs.eos_every);
+        int32_t token = fake_rule(full, window, &settings, length, &engine->knobs);
         if (fake_is_constrained(seq) && fake_allowed(seq, i, bits, &ends) > 0)
             token = fake_pick(full, window, &settings, length, bits);
         else if (fake_is_constrained(seq))

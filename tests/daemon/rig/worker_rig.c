@@ -47,6 +47,8 @@ void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *op
                                               .kv_idle_release_us = 2000,
                                               .prefix_cache = options->prefix_cache,
                                               .cache_idle_release_us = 60000000,
+                                              .drafts_max = options->drafts_max,
+                                              .drafts_always = true,
                                               .stall_us = UINT64_MAX},
                                     .step_timeout_us = 60000000};
     struct gpu_limits limits;

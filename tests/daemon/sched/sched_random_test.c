@@ -153,7 +153,7 @@ static void faults(struct rig *rig, uint64_t *random)
 
 /* Of what constrained sequences did, over some seeds. */
 struct seen {
-    uint64_t samplings, forced, late, ended, failed, preempted;
+    uint64_t samplings, forced, late, ended, failed, preempted, drafted, accepted;
 };
 
 static void see(const struct rig *rig, struct seen *seen)
@@ -161,6 +161,8 @@ static void see(const struct rig *rig, struct seen *seen)
     seen->samplings += rig->stats.samplings_total;
     seen->forced += rig->stats.tokens_forced_total;
     seen->late += rig->stats.masks_late_total;
+    seen->drafted += rig->stats.tokens_drafted_total;
+    seen->accepted += rig->stats.tokens_accepted_total;
     for (uint32_t i = 0; i < rig->seq_count; i++) {
         const struct seq *seq = rig->seqs[i];
         if (seq->constraint == NULL)
@@ -177,7 +179,11 @@ static void run(int seed, struct seen *seen)
     struct fake_shape shape = random_shape(&random);
     struct rig rig;
     bool cached = fake_below(&random, 4) > 0;
-    rig_open_cached(&rig, &shape, (uint64_t)seed, cached ? "salt" : NULL);
+    uint32_t drafts = fake_below(&random, 4) ? 1 + fake_below(&random, GPU_DRAFTS_MAX) : 0;
+    rig_open_guessing(&rig, &shape, (uint64_t)seed, cached ? "salt" : NULL, drafts);
+    fake_knobs(rig.engine)->words = drafts > 0 ? 1 + fake_below(&random, 3) : 0;
+    rig.sched.options.drafts_always = fake_below(&random, 3) > 0;
+    fake_knobs(rig.engine)->step_ns = fake_below(&random, 2) ? 1000 : 1000000;
     rig.sched.options.itl_target_us = fake_below(&random, 2) * (10 + fake_below(&random, 200));
     rig.sched.options.ttft_target_us =
         fake_below(&random, 3) * (1000 + fake_below(&random, 400000));
@@ -217,6 +223,7 @@ START_TEST(nothing_is_lost_whatever_happens)
         run(seed, &seen);
     ck_assert(seen.samplings > 0 && seen.forced > 0 && seen.late > 0);
     ck_assert(seen.ended > 0 && seen.failed > 0 && seen.preempted > 0);
+    ck_assert(seen.accepted > 0 && seen.accepted <= seen.drafted);
 }
 END_TEST
 

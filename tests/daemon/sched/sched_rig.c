@@ -65,6 +65,12 @@ void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed)
 void rig_open_cached(struct rig *rig, const struct fake_shape *shape, uint64_t seed,
                      const char *salt)
 {
+    rig_open_guessing(rig, shape, seed, salt, 0);
+}
+
+void rig_open_guessing(struct rig *rig, const struct fake_shape *shape, uint64_t seed,
+                       const char *salt, uint32_t drafts_max)
+{
     memset(rig, 0, sizeof(*rig));
     rig->salt = salt;
     rig->engine = fake_create(shape, seed);
@@ -75,6 +81,7 @@ void rig_open_cached(struct rig *rig, const struct fake_shape *shape, uint64_t s
                                     .kv_idle_release_us = 1000,
                                     .prefix_cache = salt != NULL,
                                     .cache_idle_release_us = RIG_CACHE_US,
+                                    .drafts_max = drafts_max,
                                     .stall_us = UINT64_MAX};
     struct sched_calls calls = {.context = rig,
                                 .kv_grow = rig_grow,

@@ -28,6 +28,9 @@ void rig_open(struct rig *rig, const struct fake_shape *shape, uint64_t seed);
 /* With a prefix cache. */
 void rig_open_cached(struct rig *rig, const struct fake_shape *shape, uint64_t seed,
                      const char *salt);
+/* With guesses of next tokens, too, up to so many a row. */
+void rig_open_guessing(struct rig *rig, const struct fake_shape *shape, uint64_t seed,
+                       const char *salt, uint32_t drafts_max);
 void rig_close(struct rig *rig);
 uint32_t rig_add(struct rig *rig, const struct fake_options *options); /* its index */
 /* The same, constrained. */
