@@ -73,6 +73,8 @@ static void draw_options(struct host *host, const struct host_setup *setup)
     set(host, "frame-timeout", 300, "ms");
     set(host, "stall-timeout", 300, "ms");
     set_word(host, "prefix-cache", scene_one_in(scene, 5) ? "no" : "yes");
+    set_word(host, "speculate", scene_one_in(scene, 2) ? "lookup" : "no");
+    set(host, "speculate-tokens", scene_between(scene, 1, 15), "");
     set(host, "cache-idle-release", scene_between(scene, 10, 500), "ms");
 }
 
@@ -514,6 +516,7 @@ static void check_replica(struct host *host, uint32_t i)
     host->figures.wasted_rows += stats->wasted_rows_total;
     host->figures.moves += stats->kv_moved_total;
     host->figures.ahead += stats->steps_ahead_total;
+    host->figures.drafted += stats->tokens_drafted_total;
     host->figures.cached += stats->prompt_tokens_cached_total;
     host->figures.cache_waits += stats->cache_waits_total;
     host->figures.cache_evictions += stats->cache_evictions_total;

@@ -13,6 +13,7 @@
 struct slot {
     bool open, sampled;
     uint32_t length;   /* positions written by plans so far */
+    uint32_t drafts;   /* of these the last, guesses that need not stand */
     uint64_t row_step; /* last step that had a row of it */
     uint32_t *blocks[GPU_GROUPS_MAX];
     uint32_t count[GPU_GROUPS_MAX];
@@ -189,6 +190,17 @@ static void write_blocks(struct request_table *ledger, const struct slot *slot,
         }
 }
 
+/* Guesses of the slot's last row that did not stand: their positions are written anew. */
+static void take_back(struct request_table *ledger, struct slot *slot, uint32_t length)
+{
+    while (slot->length > length && slot->drafts > 0) {
+        slot->length--;
+        slot->drafts--;
+        for (uint32_t g = 0; g < ledger->model.group_count; g++)
+            ledger->groups[g].written[slot->blocks[g][slot->length / ledger->model.block_tokens]]--;
+    }
+}
+
 static void check_row(struct request_table *ledger, const struct gpu_row *row, uint64_t step)
 {
     struct slot *slot = &ledger->slots[row->slot];
@@ -198,14 +210,16 @@ static void check_row(struct request_table *ledger, const struct gpu_row *row, u
     }
     if (slot->row_step == step && slot->length > 0)
         WRONG("two rows of slot %u in step %" PRIu64, row->slot, step);
-    if (row->position != slot->length || row->q_len == 0)
+    take_back(ledger, slot, row->position);
+    if (row->position != slot->length || row->q_len <= row->drafts)
         WRONG("slot %u has %u positions, its row is %u at %u", row->slot, slot->length, row->q_len,
               row->position);
     if (row->input == GPU_LAST && !slot->sampled)
         WRONG("a row of slot %u reads a token that was not sampled", row->slot);
     slot->length = row->position + row->q_len;
     slot->row_step = step;
-    slot->sampled = row->want & GPU_SAMPLE;
+    slot->drafts = row->drafts;
+    slot->sampled = row->want & GPU_SAMPLE && row->drafts == 0;
     for (uint32_t g = 0; g < ledger->model.group_count; g++)
         if (slot->count[g] * ledger->model.block_tokens < slot->length)
             WRONG("slot %u writes position %u and has %u blocks of group %u", row->slot,

@@ -509,6 +509,7 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->wasted_rows = host->wasted_rows;
     sum->moves = host->moves;
     sum->ahead = host->ahead;
+    sum->drafted = host->drafted;
     sum->cached = host->cached;
     sum->cache_waits = host->cache_waits;
     sum->cache_evictions = host->cache_evictions;

@@ -112,6 +112,7 @@ static bool print(const struct sim_figures *sum)
                                                "wasted rows",
                                                "blocks moved",
                                                "steps ahead",
+                                               "tokens guessed",
                                                "prompt tokens cached",
                                                "waits for another's prompt",
                                                "cached blocks given up",
