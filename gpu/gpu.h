@@ -37,6 +37,7 @@
 #define GPU_BIAS_MAX 1024
 #define GPU_STOP_IDS_MAX 64
 #define GPU_SAMPLING_ROWS_MAX 64
+#define GPU_ADAPTERS_MAX 64
 #define GPU_SAMPLINGS_MAX 4 /* in flight */
 #define GPU_DRAFTS_MAX 15   /* of a row */
 
@@ -110,12 +111,20 @@ enum gpu_quantize { GPU_QUANTIZE_NONE, GPU_QUANTIZE_FP8 };
  * has scales for: eight bits change results, so somebody has to ask for them. */
 enum gpu_kv_dtype { GPU_KV_AUTO, GPU_KV_FP8 };
 
+/* An adapter (LoRA) in PEFT's layout; it is called by its number, from 1 on. */
+struct gpu_adapter {
+    const char *name; /* for messages */
+    const char *directory;
+};
+
 struct gpu_options {
     const char *model; /* directory, or "synthetic:NAME[:FORMAT]" */
     const int *devices; /* tp * pp device numbers, PCI order; rank = stage * tp + shard */
     enum gpu_dtype dtype;
     enum gpu_quantize quantize;
     enum gpu_kv_dtype kv_dtype;
+    const struct gpu_adapter *adapters;
+    uint32_t adapter_count;
     uint32_t tp, pp;
     bool ep;             /* of a mixture the tp ranks share out whole experts, not columns of each */
     uint32_t depth;      /* steps in flight on one stage, 1 or 2 */
@@ -157,6 +166,7 @@ struct gpu_open {
     uint32_t stop_ids_first, stop_ids_count; /* in plan->ids: further end tokens of this sequence */
     uint32_t bias_first, bias_count;         /* in plan->bias */
     uint32_t logprobs;   /* 0: of the chosen token; n: of the n likeliest too */
+    uint32_t adapter;    /* number; 0: the model as it is */
 };
 
 struct gpu_append {

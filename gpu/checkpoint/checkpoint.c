@@ -30,6 +30,7 @@ struct mapped {
 struct checkpoint {
     uint32_t files;
     struct shard *shards;
+    const char *config; /* that says what tensors are */
     uint64_t bytes;
     uint32_t count;
     struct checkpoint_tensor *tensors; /* as they were wanted; NULL: not matched yet */
@@ -190,7 +191,8 @@ static bool same_squeezed(const struct safetensors_tensor *tensor, struct checkp
     return at == 2;
 }
 
-static int check_shape(const char *file, const struct safetensors_tensor *tensor,
+static int check_shape(const char *file, const char *config,
+                       const struct safetensors_tensor *tensor,
                        const struct checkpoint_wanted *like, struct error *error)
 {
     struct checkpoint_shape wanted = like->shape;
@@ -206,8 +208,8 @@ static int check_shape(const char *file, const struct safetensors_tensor *tensor
     else
         snprintf(text, sizeof(text), "%u, %u", wanted.rows, wanted.columns);
     return error_set(error, ERR_BAD_MODEL,
-                     "%s: tensor %s: shape: [%s] is not [%s], as config.json makes it", file,
-                     tensor->name, shown, text);
+                     "%s: tensor %s: shape: [%s] is not [%s], as %s makes it", file,
+                     tensor->name, shown, text, config);
 }
 
 static int place(struct checkpoint *checkpoint, const struct checkpoint_wanted *wanted,
@@ -217,7 +219,8 @@ static int place(struct checkpoint *checkpoint, const struct checkpoint_wanted *
     const struct safetensors_tensor *tensor = find_tensor(checkpoint, wanted->name, &file);
     if (!tensor)
         return error_set(error, ERR_BAD_MODEL, "%s: tensor %s: missing",
-                         checkpoint->weight_map ? INDEX_NAME : SINGLE_NAME, wanted->name);
+                         checkpoint->weight_map ? INDEX_NAME : checkpoint->shards[0].name,
+                         wanted->name);
     const char *shard = checkpoint->shards[file].name;
     struct checkpoint_tensor placed = {.words = wanted->words,
                                        .shape = wanted->shape,
@@ -227,7 +230,7 @@ static int place(struct checkpoint *checkpoint, const struct checkpoint_wanted *
     uint32_t dtypes = wanted->dtypes ? wanted->dtypes : MODEL_NUMBERS;
     int rc = check_dtype(shard, tensor, dtypes, &placed.dtype, error);
     if (rc == 0)
-        rc = check_shape(shard, tensor, wanted, error);
+        rc = check_shape(shard, checkpoint->config, tensor, wanted, error);
     if (rc)
         return rc;
     *ret = placed;
@@ -328,11 +331,10 @@ static int open_sharded(struct opening *opening)
     return open_mapped(opening);
 }
 
-int checkpoint_open(const char *directory, struct checkpoint **ret_checkpoint, struct error *error)
+static int open_files(const char *directory, const char *single, const char *config, bool sharded,
+                      struct checkpoint **ret_checkpoint, struct error *error)
 {
-    int rc = file_exists(directory, INDEX_NAME) ? 0 : format_refuse(directory, SINGLE_NAME, error);
-    if (rc)
-        return rc;
+    int rc = 0;
     struct checkpoint *checkpoint = calloc(1, sizeof(*checkpoint));
     if (checkpoint)
         checkpoint->shards = calloc(CHECKPOINT_FILES_MAX, sizeof(*checkpoint->shards));
@@ -340,15 +342,31 @@ int checkpoint_open(const char *directory, struct checkpoint **ret_checkpoint, s
         free(checkpoint);
         return error_set(error, ERR_NO_MEMORY, "no memory to open %s", directory);
     }
+    checkpoint->config = config;
     struct opening opening = {.checkpoint = checkpoint, .directory = directory, .error = error};
-    bool sharded = !file_exists(directory, SINGLE_NAME) && file_exists(directory, INDEX_NAME);
-    rc = sharded ? open_sharded(&opening) : open_shard(&opening, SINGLE_NAME);
+    rc = sharded ? open_sharded(&opening) : open_shard(&opening, single);
     if (rc) {
         checkpoint_close(checkpoint);
         return rc;
     }
     *ret_checkpoint = checkpoint;
     return 0;
+}
+
+int checkpoint_open(const char *directory, struct checkpoint **ret_checkpoint, struct error *error)
+{
+    bool index = file_exists(directory, INDEX_NAME);
+    int rc = index ? 0 : format_refuse(directory, SINGLE_NAME, error);
+    bool sharded = index && !file_exists(directory, SINGLE_NAME);
+    return rc ? rc
+              : open_files(directory, SINGLE_NAME, "config.json", sharded, ret_checkpoint, error);
+}
+
+int checkpoint_open_file(const char *directory, const char *file, const char *config,
+                         struct checkpoint **ret_checkpoint, struct error *error)
+{
+    int rc = format_refuse(directory, file, error);
+    return rc ? rc : open_files(directory, file, config, false, ret_checkpoint, error);
 }
 
 void checkpoint_close(struct checkpoint *checkpoint)

@@ -49,6 +49,9 @@ struct checkpoint_tensor {
 
 /* ERR_BAD_MODEL with file, tensor and value. */
 int checkpoint_open(const char *directory, struct checkpoint **ret_checkpoint, struct error *error);
+/* One file of that name; `config` says in messages what its tensors are held to. Both static. */
+int checkpoint_open_file(const char *directory, const char *file, const char *config,
+                         struct checkpoint **ret_checkpoint, struct error *error);
 void checkpoint_close(struct checkpoint *checkpoint); /* NULL is allowed */
 
 /* A tensor of the files that nobody wants. */

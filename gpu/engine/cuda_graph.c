@@ -25,8 +25,8 @@ static uint32_t bucket_context(const struct rank *rank, uint32_t index)
     return context < most ? (uint32_t)context : most;
 }
 
-bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan, bool counts,
-                struct cuda_graph_key *ret)
+bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan,
+                     const struct launch *launch, struct cuda_graph_key *ret)
 {
     if (rank->graphs.off || !plan->row_count || plan->move_count ||
         plan->token_count != plan->row_count)
@@ -39,7 +39,7 @@ bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan, bool 
         if (row->position + 1 > end)
             end = row->position + 1;
     }
-    struct cuda_graph_key key = {.counts = counts};
+    struct cuda_graph_key key = {.counts = launch->counts, .adapted = launch->adapted};
     while (key.rows < GRAPH_ROWS && bucket_rows(key.rows) < plan->row_count)
         key.rows++;
     while (key.context < GRAPH_CONTEXTS && bucket_context(rank, key.context) < end)
@@ -50,14 +50,19 @@ bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan, bool 
     return true;
 }
 
+static uint32_t kind_of(const struct cuda_graph_key *key)
+{
+    return (key->adapted ? 2 : 0) + (key->counts ? 1 : 0);
+}
+
 static struct cuda_graph *graph_at(struct rank *rank, const struct cuda_graph_key *key)
 {
-    return &rank->graphs.table[key->rows][key->context][key->counts];
+    return &rank->graphs.table[key->rows][key->context][kind_of(key)];
 }
 
 bool cuda_graph_exists(const struct rank *rank, const struct cuda_graph_key *key)
 {
-    return rank->graphs.table[key->rows][key->context][key->counts].exec != NULL;
+    return rank->graphs.table[key->rows][key->context][kind_of(key)].exec != NULL;
 }
 
 /* The step's batch with the bucket's bounds. */
@@ -95,8 +100,8 @@ static void graphs_clear(struct cuda_graphs *graphs)
 {
     for (uint32_t i = 0; i < GRAPH_ROWS; i++) {
         for (uint32_t j = 0; j < GRAPH_CONTEXTS; j++) {
-            graph_clear(&graphs->table[i][j][0]);
-            graph_clear(&graphs->table[i][j][1]);
+            for (uint32_t kind = 0; kind < GRAPH_KINDS; kind++)
+                graph_clear(&graphs->table[i][j][kind]);
         }
     }
 }
@@ -177,6 +182,7 @@ static int graph_make(struct rank *rank, const struct cuda_graph_key *key, const
         .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
         .wire = eager->wire,
         .counts = key->counts,
+        .adapted = key->adapted,
     };
     int status = arena_ensure(rank, key, error);
     if (status)
@@ -229,6 +235,7 @@ int cuda_graph_launch(struct rank *rank, const struct cuda_graph_key *key, const
         .batch = bucket_batch(rank, bucket_rows(key->rows), key->context),
         .wire = launch->wire,
         .scratch = rank->graphs.arena,
+        .adapted = key->adapted,
     };
     struct step_begin_args expand = program_begin(&rank->program, &bucket);
     CUDA_TRY(expand_retarget(graph->exec, graph->expand, &expand), error);

@@ -25,6 +25,7 @@
 
 #define GRAPH_ROWS 24     /* buckets of rows */
 #define GRAPH_CONTEXTS 11 /* and of context: 256, 1024, ... */
+#define GRAPH_KINDS 4     /* tokens are counted or not, some row has an adapter or none */
 
 struct batch;
 struct rank;
@@ -40,20 +41,20 @@ struct cuda_graph {
 
 struct cuda_graph_key {
     uint32_t rows, context; /* indices of buckets */
-    bool counts;
+    bool counts, adapted;
 };
 
 struct cuda_graphs {
     bool off; /* every step runs eagerly */
     void *arena;
     uint64_t arena_bytes;
-    struct cuda_graph table[GRAPH_ROWS][GRAPH_CONTEXTS][2];
+    struct cuda_graph table[GRAPH_ROWS][GRAPH_CONTEXTS][GRAPH_KINDS];
 };
 
-/* Whether the plan's rows can run as a graph, and as which. `counts`: some slot keeps count of
- * tokens. */
-bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan, bool counts,
-                     struct cuda_graph_key *ret);
+/* Whether the plan's rows can run as a graph, and as which; of `launch` what a slot counts and
+ * whether rows have adapters. */
+bool cuda_graph_fits(const struct rank *rank, const struct gpu_plan *plan,
+                     const struct launch *launch, struct cuda_graph_key *ret);
 bool cuda_graph_exists(const struct rank *rank, const struct cuda_graph_key *key);
 
 /* The bounds of a bucket, for a step that runs eagerly. Ranks that share a model all take them: one

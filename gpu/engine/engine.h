@@ -24,6 +24,7 @@
 struct rank_slot {
     uint64_t row_step; /* the last step that had a row of it */
     uint32_t logprobs;
+    uint32_t adapter;
     bool open, penalties, masked;
     bool kept; /* its last row has left logits that no sampling has taken */
     bool drafted;     /* its last row had drafts: no token is left for its next */
@@ -55,6 +56,7 @@ struct rank {
     struct ring ring;
     struct state state;
     struct weights weights;
+    struct adapter_weights adapters;
     struct program program;
     struct slabs slabs[GPU_GROUPS_MAX];
     struct cuda_graphs graphs;

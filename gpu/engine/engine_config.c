@@ -295,6 +295,19 @@ static int kv_choose(struct engine_config *facts, enum gpu_kv_dtype asked, struc
     return 0;
 }
 
+static int adapters_read(struct engine_config *facts, const struct gpu_options *options,
+                         struct error *error)
+{
+    if (options->adapter_count && !device_traits.adapters)
+        return error_set(error, ERR_UNSUPPORTED, "adapter %.64s: the %s device computes none yet",
+                         options->adapters[0].name, device_name);
+    if (options->adapter_count && !computes(facts))
+        return error_set(error, ERR_BAD_CONFIG, "adapter %.64s: the model computes nothing",
+                         options->adapters[0].name);
+    return adapters_open(options->adapters, options->adapter_count, &facts->source.list,
+                         &facts->adapters, error);
+}
+
 static int model_read(struct engine_config *facts, const struct gpu_options *options,
                       struct error *error)
 {
@@ -305,6 +318,8 @@ static int model_read(struct engine_config *facts, const struct gpu_options *opt
         model_load_shared(options->model, &sharing, options->context_max, &facts->source, error);
     if (!status)
         status = quantize(&facts->source, options, error);
+    if (!status)
+        status = adapters_read(facts, options, error);
     if (!status && computes(facts)) /* else each stage is all of the model */
         status = stages_split(&facts->source.list, facts->pp, facts->first, error);
     if (!status)
@@ -394,5 +409,6 @@ int engine_config_make(const struct gpu_options *options, struct engine_config *
 
 void engine_config_drop(struct engine_config *facts)
 {
+    adapters_drop(&facts->adapters);
     model_drop(&facts->source);
 }

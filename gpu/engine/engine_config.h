@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "gpu/adapters/adapters.h"
 #include "gpu/gpu.h"
 #include "gpu/kernels/common/kernel.h"
 #include "gpu/models/model.h"
@@ -16,6 +17,7 @@ struct engine_config {
     enum dtype dtype;    /* that the model is computed in, see device_dtype */
     enum format kv;      /* that keys and values are kept in */
     struct model source; /* owned */
+    struct adapters adapters; /* likewise; the list has an ADAPT at each of their sites */
     uint32_t first[GPU_STAGES_MAX + 1]; /* layer of each stage, and one past the last */
     struct gpu_model model;
     struct gpu_limits limits;

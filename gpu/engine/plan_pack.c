@@ -129,9 +129,10 @@ static void open_write(struct pack_open *to, const struct gpu_open *open,
         memcpy(to->state.stop_ids, ids + open->stop_ids_first, open->stop_ids_count * sizeof *ids);
 }
 
-static void rows_write(struct pack_row *to, const struct gpu_plan *plan,
+static void rows_write(struct pack_row *to, const struct pack_source *source,
                        struct batch_counts *counts)
 {
+    const struct gpu_plan *plan = source->plan;
     for (uint32_t i = 0; i < plan->row_count; i++) {
         const struct gpu_row *row = &plan->rows[i];
         bool sample = row->want & GPU_SAMPLE, score = row->want & GPU_SCORE;
@@ -142,7 +143,8 @@ static void rows_write(struct pack_row *to, const struct gpu_plan *plan,
                     .token = counts->tokens,
                     .want = row->want,
                     .drafts = row->drafts,
-                    .uncounted = row->uncounted},
+                    .uncounted = row->uncounted,
+                    .adapter = source->slot_adapter(source->context, row->slot)},
             .ids = row->input == GPU_IDS ? row->ids : PACK_NONE,
             .sample = sample ? counts->samples : PACK_NONE,
             .score_first = counts->scores,
@@ -184,7 +186,7 @@ size_t pack_write(void *to, const struct pack_source *source)
     head.appends = section_copy(&writer, plan->appends, plan->append_count * sizeof *plan->appends);
     head.moves = section_copy(&writer, plan->moves, plan->move_count * sizeof *plan->moves);
     head.rows = section(&writer, plan->row_count * sizeof(struct pack_row));
-    rows_write((struct pack_row *)(writer.base + head.rows), plan, &head.counts);
+    rows_write((struct pack_row *)(writer.base + head.rows), source, &head.counts);
     head.ids = section_copy(&writer, plan->ids, plan->id_count * sizeof *plan->ids);
     head.bias = section_copy(&writer, plan->bias, plan->bias_count * sizeof *plan->bias);
     head.bytes = (uint32_t)writer.at;

@@ -25,7 +25,7 @@ void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan
                        struct result_tops tops);
 
 /* Writes the plan to `to`, which has room for pack_bytes_max; returns the bytes written.
- * `slab_base` gives a slab's device address. */
+ * `slab_base` gives a slab's device address, `slot_adapter` the adapter of an open slot. */
 struct pack_source {
     const struct gpu_plan *plan;
     const struct result_layout *layout;
@@ -35,6 +35,7 @@ struct pack_source {
     char *kept; /* device; where slots keep logits, kept_slot bytes each */
     uint64_t kept_slot;
     void *(*slab_base)(const void *context, uint32_t group, uint32_t slab);
+    uint32_t (*slot_adapter)(const void *context, uint32_t slot);
     const void *context;
 };
 size_t pack_write(void *to, const struct pack_source *source);

@@ -45,6 +45,7 @@ static int part_make(struct rank *rank, struct error *error)
     *program = (struct program){
         .list = &facts->source.list,
         .weights = &rank->weights,
+        .adapters = facts->adapters.count ? &rank->adapters : NULL,
         .comm = rank->engine->comms[rank->stage] ? &rank->comm : NULL,
         .dtype = facts->dtype,
         .kv = facts->kv,
@@ -88,6 +89,12 @@ static int weights_make(struct rank *rank, struct error *error)
     };
     nvtx_begin("load");
     status = loader_run(&loader, error);
+    if (!status)
+        status = adapter_weights_open(
+            &rank->adapters, &engine->facts.adapters,
+            (struct adapter_layers){engine->facts.first[rank->stage],
+                                    engine->facts.first[rank->stage + 1]},
+            &source, &rank->lane, &rank->mem, error);
     nvtx_end();
     return status;
 }
@@ -187,6 +194,7 @@ static void rank_close(struct rank *rank)
     rank->slots = NULL;
     program_close(&rank->program);
     weights_close(&rank->weights);
+    adapter_weights_close(&rank->adapters);
     struct error ignored;
     (void)state_seen_give(&rank->state, &rank->mem, &ignored);
     (void)state_kept_give(&rank->state, &rank->mem, &ignored);

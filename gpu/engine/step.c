@@ -118,6 +118,23 @@ static bool plan_pools(const struct gpu_plan *plan)
     return false;
 }
 
+static uint32_t slot_adapter(const void *context, uint32_t slot)
+{
+    const struct rank *rank = context;
+    return rank->slots[slot].adapter;
+}
+
+/* Before the plan takes effect: a slot that it opens may have one, too. */
+static bool plan_adapts(const struct rank *rank, const struct gpu_plan *plan)
+{
+    bool adapts = false;
+    for (uint32_t i = 0; !adapts && i < plan->row_count; i++)
+        adapts = rank->slots[plan->rows[i].slot].adapter != 0;
+    for (uint32_t i = 0; !adapts && i < plan->open_count; i++)
+        adapts = plan->opens[i].adapter != 0;
+    return adapts;
+}
+
 static void *slab_base(const void *context, uint32_t group, uint32_t slab)
 {
     const struct rank *rank = context;
@@ -239,6 +256,7 @@ static size_t step_write(struct step *step)
         .kept = rank->state.kept,
         .kept_slot = rank->state.kept_slot,
         .slab_base = slab_base,
+        .slot_adapter = slot_adapter,
         .context = rank,
     };
     size_t bytes = pack_write(place->plan_pinned, &source);
@@ -259,7 +277,8 @@ static void step_make(struct step *step, struct rank *rank, const struct gpu_pla
         (rank->penalty_slots > 0 || plan_opens(plan, GPU_SLOT_PENALTIES));
     step->keeps = !rank->program.has_next_stage && plan_opens(plan, GPU_SLOT_MASKED);
     step->launch.pools = plan_pools(plan);
-    step->cuda_graph_fits = cuda_graph_fits(rank, plan, step->launch.counts, &step->graph);
+    step->launch.adapted = plan_adapts(rank, plan);
+    step->cuda_graph_fits = cuda_graph_fits(rank, plan, &step->launch, &step->graph);
     step->graph_there = step->cuda_graph_fits && cuda_graph_exists(rank, &step->graph);
     if (step->cuda_graph_fits && rank->engine->rank_count > 1)
         cuda_graph_bound(rank, &step->graph, &step->launch.batch);

@@ -179,6 +179,10 @@ struct op {
             enum split split; /* COLUMNS: every rank has a part of each sum */
         } matmul;
         struct {
+            uint32_t site;
+            enum split split; /* of the product before it */
+        } adapt; /* in: x, scratch, y; out: y again; weight: the product's */
+        struct {
             enum activation_kind kind;
             bool gated; /* of two halves; else of each element */
         } activation;

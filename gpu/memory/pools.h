@@ -23,7 +23,7 @@
 
 #include "gpu/gpu.h"
 
-#define MEM_FIXED_MAX 32 /* allocations of the fixed class, and of the pinned class */
+#define MEM_FIXED_MAX (32 + GPU_ADAPTERS_MAX) /* allocations of the fixed class, and of the pinned class */
 #define MEM_ALIGN 256
 
 struct mem_limits {

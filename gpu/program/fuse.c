@@ -21,7 +21,8 @@ struct fuse_class fuse_class_of(const struct program *program, const struct batc
 
 uint32_t fuse_class_index(const struct fuse_class *class)
 {
-    return class->rows * 4 + (class->posts ? 2 : 0) + (class->single ? 1 : 0);
+    return class->rows * 8 + (class->adapted ? 4 : 0) + (class->posts ? 2 : 0) +
+           (class->single ? 1 : 0);
 }
 
 /* The ops with split norms as two. */
@@ -184,12 +185,13 @@ int fuse_make(const struct program *program, const struct fuse_class *class, str
         .program = program,
         .walk = &walk,
         .items = calloc(2 * (size_t)program->op_count, sizeof *pass.items),
-        .count = program->op_count,
     };
     if (!pass.items)
         return error_set(error, ERR_NO_MEMORY, "no memory for %u ops", program->op_count);
-    for (uint32_t i = 0; i < pass.count; i++)
-        pass.items[i] = (struct item){program->ops[i].kind, &program->ops[i]};
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        if (program->ops[i].kind != OP_ADAPT || class->adapted)
+            pass.items[pass.count++] = (struct item){program->ops[i].kind, &program->ops[i]};
+    }
     if (!program->plain)
         norms_split(&pass);
     int status = items_match(&pass, ret, error);

@@ -44,13 +44,14 @@ struct fused_list {
 };
 
 /* Classes of steps, by what fusions depend on: up to 2 rows, up to 16, up to 256, more; sums over
- * ranks go peer to peer or not; all rows are single tokens or not. */
+ * ranks go peer to peer or not; all rows are single tokens or not; some row has an adapter: else ADAPT is no
+ * part of the list. */
 #define FUSE_ROWS 4
-#define FUSE_CLASSES (FUSE_ROWS * 2 * 2)
+#define FUSE_CLASSES (FUSE_ROWS * 2 * 2 * 2)
 
 struct fuse_class {
     uint32_t rows; /* 0 .. FUSE_ROWS - 1 */
-    bool posts, single;
+    bool posts, single, adapted;
 };
 
 struct fuse_class fuse_class_of(const struct program *program, const struct batch *batch);

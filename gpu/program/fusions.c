@@ -100,6 +100,14 @@ static int matmul(struct walk *walk, op_run ops, struct error *error)
     return product(walk, &args, error);
 }
 
+/* What rows' adapters add to the product before. */
+static int adapt(struct walk *walk, op_run ops, struct error *error)
+{
+    struct adapt_args args = walk_adapt(walk, ops[0]);
+    CUDA_TRY(op_adapt(&args, stream_of(walk)), error);
+    return 0;
+}
+
 static bool matmul_add_can(const struct walk *walk, op_run ops)
 {
     struct matmul_args args = walk_product(walk, ops[0]);
@@ -450,6 +458,7 @@ const struct fusion fusions[] = {
     ALONE(OP_SQUARES, norms_squares),
     ALONE(OP_WIDE_NORM, norms_wide),
     ALONE(OP_MATMUL, matmul),
+    ALONE(OP_ADAPT, adapt),
     ALONE(OP_HEAD_NORM, attend_head_norm),
     ALONE(OP_ROPE, attend_rotate),
     ALONE(OP_KV_WRITE, attend_kv_write),

@@ -27,8 +27,10 @@ int program_fuse(struct program *program, struct error *error)
     int status = 0;
     lists_free(program);
     for (uint32_t i = 0; !status && i < FUSE_CLASSES; i++) {
-        struct fuse_class class = {.rows = i / 4, .posts = i / 2 % 2, .single = i % 2};
-        status = fuse_make(program, &class, &program->lists[i], error);
+        struct fuse_class class = {
+            .rows = i / 8, .adapted = i / 4 % 2, .posts = i / 2 % 2, .single = i % 2};
+        if (!class.adapted || program->adapters)
+            status = fuse_make(program, &class, &program->lists[i], error);
     }
     return status;
 }

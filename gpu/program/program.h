@@ -18,6 +18,7 @@
 #include "gpu/graph/op_list.h"
 #include "gpu/kernels/step/step_begin.h"
 #include "gpu/program/fuse.h"
+#include "gpu/weights/adapter_weights.h"
 #include "gpu/weights/weights.h"
 
 #define PROGRAM_SCALED_MAX 16
@@ -28,6 +29,7 @@ struct program {
     struct op *ops; /* of this rank; owned */
     uint32_t op_count;
     const struct weights *weights;
+    const struct adapter_weights *adapters; /* NULL: none */
     struct comm *comm; /* NULL: the rank is alone */
     enum dtype dtype;  /* of activations */
     enum format kv;    /* of keys and values: the same, or E4M3 */
@@ -57,6 +59,7 @@ struct launch {
     void *scratch; /* program_scratch_bytes */
     bool counts;   /* some slot keeps count of tokens */
     bool pools;    /* some row adds to its slot's sum */
+    bool adapted;  /* some row has an adapter */
 };
 
 int program_open(struct program *program, struct error *error);

@@ -7,6 +7,7 @@ void walk_begin(struct walk *walk, const struct program *program, const struct l
     walk->program = program;
     walk->launch = launch;
     walk->class = fuse_class_of(program, &launch->batch);
+    walk->class.adapted = launch->adapted;
     scratch_layout_make(&walk->layout, program, &launch->batch);
     walk->rows = walk_rows(walk, ROWS_TOKENS);
 }
@@ -90,6 +91,33 @@ struct matmul_args walk_product(const struct walk *walk, const struct op *matmul
         args.y = (float *)args.y + program->weights->vocabulary_first;
     if (device_traits.workspace_bytes)
         args.workspace = (char *)walk->launch->scratch + walk->layout.workspace;
+    return args;
+}
+
+struct adapt_args walk_adapt(const struct walk *walk, const struct op *op)
+{
+    const struct program *program = walk->program;
+    const struct adapter_weights *adapters = program->adapters;
+    const struct list_weight *weight = &walk_list(walk)->weights[op->weight];
+    uint32_t ranks = op->adapt.split == SPLIT_ROWS ? walk_list(walk)->ranks : 1, end = 0;
+    struct adapt_args args = {
+        .rows = walk->rows,
+        .token_row = walk->launch->batch.token_row,
+        .batch_rows = walk->launch->batch.rows,
+        .places = adapters->places + (size_t)op->adapt.site * adapters->count,
+        .x = walk_value(walk, op->in[0]),
+        .y = walk_value(walk, op->out),
+        .inner = walk_value(walk, op->in[1]),
+        .k = width_of(walk, op->in[0]),
+        .x_stride = width_of(walk, op->in[0]),
+        .y_stride = width_of(walk, op->out),
+        .rank_max = adapters->rank_max,
+        .part_count = weight->part_count,
+        .x_dtype = scratch_dtype(program, op->in[0]),
+        .y_dtype = scratch_dtype(program, op->out),
+    };
+    for (uint32_t p = 0; p < weight->part_count; p++)
+        args.ends[p] = end += weight->parts[p].rows / ranks;
     return args;
 }
 

@@ -2,6 +2,7 @@
  * Thread: the rank's own. */
 #pragma once
 
+#include "gpu/kernels/adapt/adapt.h"
 #include "gpu/kernels/matmul/matmul.h"
 #include "gpu/kernels/norm/norm.h"
 #include "gpu/kernels/norm/wide_norm.h"
@@ -41,6 +42,7 @@ void *walk_value(const struct walk *walk, value_id value);
 void *walk_row(const struct walk *walk, value_id value, uint32_t row);
 
 struct matmul_args walk_product(const struct walk *walk, const struct op *matmul);
+struct adapt_args walk_adapt(const struct walk *walk, const struct op *op);
 /* What a norm between two products adds to the one before it, and to the one behind it. */
 void walk_norm_out(const struct walk *walk, const struct op *norm, struct matmul_args *args);
 void walk_norm_in(const struct walk *walk, const struct op *norm, struct matmul_args *args);

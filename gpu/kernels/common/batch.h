@@ -25,7 +25,7 @@ struct batch_row {
     uint32_t want;     /* GPU_SAMPLE ... */
     uint32_t drafts;   /* its last tokens that are guesses, fewer than q_len */
     uint32_t uncounted; /* so many tokens, at slot.before, that op_count adds first */
-    uint32_t reserved;
+    uint32_t adapter;  /* 0: none */
 };
 
 /* One embedding of the results. */

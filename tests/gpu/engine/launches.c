@@ -7,6 +7,7 @@
 #include "gpu/comm/comm.h"
 #include "gpu/emu/emu.h"
 #include "gpu/kernels/attention/attention.h"
+#include "gpu/kernels/adapt/adapt.h"
 #include "gpu/kernels/collective/all_gather.h"
 #include "gpu/kernels/load/convert.h"
 #include "gpu/kernels/sampling/count.h"
@@ -295,6 +296,7 @@ static const char *activation_text(enum activation kind, bool gated)
 
 OP(embed, "embed %s %s %s %u %d", batch_text(&a->batch), weight_text(&a->table), name(a->out), a->stride,
    (int)a->out_dtype)
+OP(adapt, "adapt %s %s %s %u", rows_text(a->rows), name(a->x), name(a->y), a->k)
 OP(norm, "norm %s", norm_text(a))
 OP(wide_norm, "wide norm %s", wide_norm_text(a))
 OP(activation, "%s %s %s %s %u %u %u %d", activation_text(a->kind, a->gated), rows_text(a->rows), name(a->in),

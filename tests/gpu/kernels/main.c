@@ -5,6 +5,7 @@
 int main(void)
 {
     SRunner *runner = srunner_create(matmul_suite());
+    srunner_add_suite(runner, adapt_suite());
     srunner_add_suite(runner, norm_suite());
     srunner_add_suite(runner, rows_suite());
     srunner_add_suite(runner, experts_suite());

@@ -2,6 +2,7 @@
 
 #include <check.h>
 
+Suite *adapt_suite(void);
 Suite *attention_bits_suite(void);
 Suite *tune_line_suite(void);
 Suite *attention_suite(void);

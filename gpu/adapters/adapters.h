@@ -1,0 +1,47 @@
+/* Low-rank adapters beside a model, as PEFT writes them: y = W x + scale * B (A x).
+ *
+ * A site is a product of a layer that some adapter changes; an op ADAPT stands behind it. What an
+ * adapter has is a list of its own, of A and B alone, so that it is loaded and shared out over
+ * ranks as a model's weights are: the part p of site s has A in the weight `a[s][p]`, where parts
+ * of one tensor have one, and B in `b[s][p]`; LIST_NONE: it has none. The list's ops say
+ * which weights a layer takes: for each part an ADAPT, with A as its weight and B as its bias.
+ *
+ * Owns lists and open files. Making and dropping: one thread; read by any.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "gpu/checkpoint/checkpoint.h"
+#include "gpu/gpu.h"
+#include "gpu/graph/op_list.h"
+
+#define ADAPTER_RANK_MAX 256
+#define ADAPTER_CONFIG_BYTES_MAX (1u << 20)
+
+/* adapter_config.json, as far as it is heeded. */
+struct adapter_config {
+    uint32_t rank;
+    float scale;
+};
+
+/* ERR_BAD_MODEL names file, key and value. */
+int adapter_config_load(const char *directory, struct adapter_config *ret, struct error *error);
+
+struct adapter {
+    struct adapter_config config;
+    struct op_list list;
+    struct checkpoint *checkpoint; /* tensors as the list numbers them */
+    weight_id (*a)[LIST_PARTS_MAX], (*b)[LIST_PARTS_MAX]; /* of each site */
+};
+
+struct adapters {
+    uint32_t count, site_count, rank_max;
+    struct adapter *at; /* [count]; number n of a plan is at[n - 1] */
+};
+
+/* Reads all, and puts an ADAPT behind each product of `list` that one of them changes. ERR_BAD_MODEL,
+ * ERR_BAD_CONFIG, ERR_NO_MEMORY; names the adapter. Nothing is kept then but what is in `list`. */
+int adapters_open(const struct gpu_adapter *named, uint32_t count, struct op_list *list,
+                  struct adapters *ret, struct error *error);
+void adapters_drop(struct adapters *adapters);

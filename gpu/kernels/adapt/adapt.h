@@ -1,0 +1,43 @@
+/* y += scale * B (A x), each row with its own adapter's A, B and scale, in place; rows without one
+ * are left alone.
+ *
+ * A product of several parts has for each its own A and B, or none; parts of one tensor read the
+ * A x of the first of them that has one. A is [rank][k], B [rows of the part][rank], row major
+ * without gaps, of any plain dtype each. x is read as it is, A x kept in float32; the sum of each
+ * output is rounded once, where it is added. */
+#pragma once
+
+#include "gpu/kernels/common/batch.h"
+
+#define ADAPT_PARTS 4
+#define ADAPT_RANK_MAX 256
+
+struct adapt_part {
+    const void *a, *b; /* NULL: the part has none; all or neither */
+    enum dtype a_dtype, b_dtype;
+    uint32_t from; /* the part whose A x is read: itself, or one before it of the same A */
+    uint32_t reserved;
+};
+
+/* What an adapter has of a product. Device memory. */
+struct adapt_place {
+    struct adapt_part parts[ADAPT_PARTS];
+    uint32_t rank; /* at most ADAPT_RANK_MAX */
+    float scale;
+};
+
+struct adapt_args {
+    struct row_range rows; /* tokens */
+    const uint32_t *token_row;
+    const struct batch_row *batch_rows;
+    const struct adapt_place *places; /* of adapter 1 and on, as many as rows name */
+    const void *x;                    /* [max][x_stride], k of each row */
+    void *y;                          /* [max][y_stride] */
+    float *inner;                     /* [max][ADAPT_PARTS][rank_max]; written */
+    uint32_t k, x_stride, y_stride, rank_max;
+    uint32_t part_count;
+    uint32_t ends[ADAPT_PARTS]; /* of each part's outputs; they begin where those before end */
+    enum dtype x_dtype, y_dtype;
+};
+
+OP_C cudaError_t op_adapt(const struct adapt_args *args, cudaStream_t stream);
