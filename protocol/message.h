@@ -73,6 +73,7 @@ struct request_params {
     bool no_cache;          /* it finds nothing that was computed before, and leaves nothing */
     const char *cache_salt; /* it shares what is cached with all who give this; NULL: with its
                                user's own. Borrowed from the document */
+    const char *adapter; /* its name; NULL: the model as it is. Likewise */
 };
 
 /* What a sequence asks for. A field that was not given keeps the value that stood there before
@@ -135,7 +136,7 @@ struct message_prompt {
 
 /* SUBMIT head:
  * {"job":"generate","priority":0,"deadline_ms":0,"stream":true,"text":false,
- *  "cache":true,"cache_salt":"...",
+ *  "cache":true,"cache_salt":"...","adapter":"...",
  *  "lengths":[5,7],            packed int32 tokens of all prompts in the payload, in this order
  *  "texts":["...","..."],      instead of lengths; needs a daemon with a tokenizer
  *  "chats":[120,87],           instead of both: bytes of conversations in the payload, in this

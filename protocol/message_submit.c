@@ -141,6 +141,10 @@ static int read_own(const json *member, struct message_submit *submit, struct li
         submit->params.no_cache = !submit->params.no_cache;
     } else if (strcmp(name, "cache_salt") == 0) {
         rc = message_salt(member, &submit->params.cache_salt, error);
+    } else if (strcmp(name, "adapter") == 0) {
+        submit->params.adapter = json_string(member);
+        if (!json_is_string(member))
+            rc = error_set(error, ERR_BAD_VALUE, "%s is not a string", name);
     } else {
         *ret_known = false;
     }

@@ -77,6 +77,8 @@ static void write_head(struct json_writer *writer, const struct message_submit_o
         json_put_bool(writer, "cache", false);
     if (submit->params.cache_salt)
         json_put_text(writer, "cache_salt", submit->params.cache_salt);
+    if (submit->params.adapter)
+        json_put_text(writer, "adapter", submit->params.adapter);
     write_prompts(writer, submit);
     write_constraint(writer, &submit->constraint);
     if (submit->params.job == JOB_EMBED) {

@@ -9,6 +9,7 @@
 
 #include "daemon/base/option_table.h"
 #include "daemon/base/grant.h"
+#include "daemon/base/adapter_name.h"
 #include "daemon/base/model_name.h"
 #include "daemon/base/web_access.h"
 #include "protocol/base/log.h"
@@ -383,7 +384,12 @@ int options_check(const struct options *options, struct error *error)
                            "kv-max must be at most gpu-memory-max");
     struct grants grants;
     struct model_names names;
+    struct adapter_names adapters;
     int rc = model_names_read(&names, options->served_model_name, "", error);
+    rc = rc ? rc : adapter_names_read(&adapters, options->adapter, error);
+    rc = rc ? rc : adapter_names_apart(&adapters, &names, error);
+    if (!rc && adapters.count > 0 && !options->model[0])
+        rc = error_set(error, ERR_BAD_CONFIG, "adapter: %s has no model", adapters.at[0].name);
     rc = rc ? rc : web_access_check(options, error);
     return rc ? rc : grants_read(&grants, options->users, error);
 }

@@ -13,11 +13,11 @@ void prefix_key_set_secret(uint64_t first, uint64_t second)
     secret = (struct siphash_key){{first, second}};
 }
 
-struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load,
+struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load, uint32_t adapter,
                                   enum prefix_salt kind, const char *salt, size_t length)
 {
     const uint64_t words[] = {
-        OF_ROOT, load, kind, length, model->block_tokens, model->kv_token_bytes};
+        OF_ROOT, load, adapter, kind, length, model->block_tokens, model->kv_token_bytes};
     struct siphash hash;
     struct prefix_key key;
     siphash_begin_wide(&hash, &secret);

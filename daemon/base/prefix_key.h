@@ -3,7 +3,7 @@
  *
  * A name is a hash, under a secret of this process, of the block's tokens and of the name of the
  * block before it. Before the first stands a root, of all else that KV depends on: this load of the
- * model, the format of its KV, the size of a block; and of a salt, which says between whom blocks
+ * model and the adapter, the format of its KV, the size of a block; and of a salt, which says between whom blocks
  * are shared. Who does not know the secret can find no two beginnings of one name. Any thread.
  */
 #pragma once
@@ -26,8 +26,8 @@ void prefix_key_set_secret(uint64_t first, uint64_t second);
 /* Between whom: those of one user by its full name, or all who give one salt. */
 enum prefix_salt { PREFIX_USER, PREFIX_GIVEN };
 
-/* load: differs between any two times that a model was loaded */
-struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load,
+/* load: differs between any two times that a model was loaded; adapter: its number, 0: none */
+struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load, uint32_t adapter,
                                   enum prefix_salt kind, const char *salt, size_t length);
 /* The name of a block behind `before`, whose tokens are these and, behind them, those. */
 struct prefix_key prefix_key_next(struct prefix_key before, const int32_t *tokens, uint32_t count,

@@ -99,6 +99,7 @@ struct seq {
     struct sampling sampling; /* seed and max_tokens are always set here */
     const int32_t *prompt;    /* owned by the request, prompt_len ids */
     uint32_t prompt_len;
+    uint32_t adapter; /* number; 0: none */
     uint32_t stop_id_count, bias_count;
     const int32_t *stop_ids;
     const struct gpu_bias *bias;

@@ -112,7 +112,8 @@ static void begin(struct exchange *exchange, time_us now_us)
     bool met_limit = reading->failed && reading->error.code == ERR_TOO_LARGE;
     exchange->large |= exchange->body.length >= LARGE || met_limit;
     body_drop(exchange);
-    if (query->model && lookup_model(exchange, query->model, &reading->error)) {
+    if (query->model &&
+        lookup_model(exchange, query->model, &query->params.adapter, &reading->error)) {
         strcpy(query->param, "model");
         reading->failed = true;
     }

@@ -276,6 +276,9 @@ void lookup_version(struct exchange *exchange, time_us now_us);
 void lookup_tokenize(struct exchange *exchange, time_us now_us);
 void lookup_detokenize(struct exchange *exchange, time_us now_us);
 /* ERR_NOT_FOUND where the query names another model. */
-int lookup_model(const struct exchange *exchange, const char *name, struct error *error);
+int lookup_model(const struct exchange *exchange, const char *name, const char **ret_adapter,
+                 struct error *error);
+/* What answers call the model: as it is called first, or the adapter by its name. */
+const char *lookup_called(const struct exchange *exchange);
 /* daemon/api/metrics.c */
 void metrics_begin(struct exchange *exchange, time_us now_us);

@@ -9,25 +9,41 @@
 #include "daemon/text/template/chat.h"
 #include "daemon/text/tokenizer.h"
 
-int lookup_model(const struct exchange *exchange, const char *name, struct error *error)
+int lookup_model(const struct exchange *exchange, const char *name, const char **ret_adapter,
+                 struct error *error)
 {
     const struct server *server = exchange->http->server;
+    *ret_adapter = NULL;
     if (model_names_has(&server->names, name))
         return 0;
+    uint32_t adapter = adapter_names_find(&server->adapters, name);
+    if (adapter) {
+        *ret_adapter = server->adapters.at[adapter - 1].name;
+        return 0;
+    }
     if (!server_has_model(server))
         return error_set(error, ERR_NOT_FOUND, "this daemon serves programs and no model");
     return error_set(error, ERR_NOT_FOUND, "there is no model %.64s here, but %s", name,
                      server->model.id);
 }
 
+const char *lookup_called(const struct exchange *exchange)
+{
+    const char *adapter = exchange->query.params.adapter;
+    return adapter ? adapter : exchange->http->server->model.id;
+}
+
 static void put_named(struct json_writer *writer, const struct exchange *exchange, const char *name)
 {
     const struct server *server = exchange->http->server;
+    bool adapter = !model_names_has(&server->names, name);
     json_open(writer, NULL, '{');
     json_put_text(writer, "id", name);
     json_put_text(writer, "object", "model");
     json_put_uint(writer, "created", exchange->http->created_s);
     json_put_text(writer, "owned_by", "sluice");
+    if (adapter)
+        json_put_text(writer, "parent", server->model.id);
     json_put_uint(writer, "max_model_len", server->limits.context_max);
     json_close(writer, '}');
 }
@@ -47,6 +63,9 @@ static void put_models(struct json_writer *writer, const void *context)
     json_open(writer, "data", '[');
     for (uint32_t i = 0; i < names->count; i++)
         put_named(writer, exchange, names->names[i]);
+    const struct adapter_names *adapters = &exchange->http->server->adapters;
+    for (uint32_t i = 0; i < adapters->count; i++)
+        put_named(writer, exchange, adapters->at[i].name);
     json_close(writer, ']');
     json_close(writer, '}');
 }
@@ -61,10 +80,11 @@ static void give(struct exchange *exchange, unsigned status, out_writer write, c
 void lookup_models(struct exchange *exchange, time_us now_us)
 {
     struct error error;
+    const char *adapter;
     (void)now_us;
     if (!exchange->route->prefix)
         give(exchange, 200, put_models, exchange);
-    else if (lookup_model(exchange, exchange->object, &error))
+    else if (lookup_model(exchange, exchange->object, &adapter, &error))
         exchange_refuse(exchange, &error, "model");
     else
         give(exchange, 200, put_model, exchange);

@@ -62,7 +62,18 @@ static void find_root(struct request_builder *builder, const struct response_sin
     builder->caches = true;
     builder->root =
         prefix_key_root(&server->model, server->loads,
-                        params->cache_salt ? PREFIX_GIVEN : PREFIX_USER, salt, strlen(salt));
+                        builder->adapter, params->cache_salt ? PREFIX_GIVEN : PREFIX_USER, salt,
+                        strlen(salt));
+}
+
+static int find_adapter(struct request_builder *builder, const char *name, struct error *error)
+{
+    if (!name)
+        return 0;
+    builder->adapter = adapter_names_find(&builder->server->adapters, name);
+    if (builder->adapter)
+        return 0;
+    return error_set(error, ERR_NOT_FOUND, "there is no adapter %.64s here", name);
 }
 
 int request_builder_open(struct request_builder *builder, struct server *server,
@@ -72,12 +83,15 @@ int request_builder_open(struct request_builder *builder, struct server *server,
 {
     uint32_t most = server->limits.batch_max;
     *builder = (struct request_builder){.server = server};
-    find_root(builder, sink, params);
-    int rc = request_make(sequences < most ? (uint32_t)sequences : most, &builder->request, error);
+    int rc = find_adapter(builder, params->adapter, error);
+    if (!rc)
+        rc = request_make(sequences < most ? (uint32_t)sequences : most, &builder->request, error);
     if (rc)
         return rc;
+    find_root(builder, sink, params);
     builder->request->params = *params;
     builder->request->params.cache_salt = NULL; /* the document goes */
+    builder->request->params.adapter = NULL;
     builder->request->arrived_us = arrived_us;
     builder->request->deadline_us = request_deadline(params, arrived_us);
     return 0;
@@ -239,8 +253,10 @@ int request_builder_prompt(struct request_builder *builder, struct message_promp
     rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
     if (!rc)
         rc = add_names(builder, kept, token_count, first, error);
-    for (uint32_t i = first; !rc && i < request->seq_count; i++)
+    for (uint32_t i = first; !rc && i < request->seq_count; i++) {
+        request->seqs[i].adapter = builder->adapter;
         builder->total += seq_tokens(&request->seqs[i]);
+    }
     return rc ? rc : add_text(builder, prompt, first, error);
 }
 

@@ -232,7 +232,8 @@ static void put_open(struct builder *b, struct seq *seq)
         .stop_ids_count = seq->stop_id_count,
         .bias_first = plan->bias_count,
         .bias_count = seq->bias_count,
-        .logprobs = sampling->logprobs > 0 ? (uint32_t)sampling->logprobs : 0};
+        .logprobs = sampling->logprobs > 0 ? (uint32_t)sampling->logprobs : 0,
+        .adapter = seq->adapter};
     for (uint32_t i = 0; i < seq->stop_id_count; i++)
         b->step->ids[plan->id_count++] = seq->stop_ids[i];
     for (uint32_t i = 0; i < seq->bias_count; i++)

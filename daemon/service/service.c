@@ -122,21 +122,40 @@ struct service {
     uint32_t device_count;
     struct layout layout;
     struct job_programs programs;
+    struct adapter_names adapters;
+    struct gpu_adapter adapters_given[GPU_ADAPTERS_MAX];
 };
 
 static int find_device(struct service *service, struct error *error)
 {
     int rc =
         device_module_choose(service->options, service->numbers, &service->device_count, error);
+    if (!rc)
+        rc = adapter_names_read(&service->adapters, service->options->adapter, error);
+    for (uint32_t i = 0; !rc && i < service->adapters.count; i++)
+        service->adapters_given[i] =
+            (struct gpu_adapter){service->adapters.at[i].name, service->adapters.at[i].directory};
     return rc ? rc : device_module_load(service->options, &service->gpu, error);
+}
+
+static struct gpu_options gpu_options_of(const struct service *service, const int *numbers)
+{
+    struct gpu_options options = device_module_options(service->options, numbers);
+    options.adapters = service->adapters_given;
+    options.adapter_count = service->adapters.count;
+    return options;
 }
 
 /* As for one device, where the options leave it open. */
 static int check_model(const struct service *service, struct gpu_model *ret_model,
                        struct error *error)
 {
-    const struct gpu_options options = device_module_options(service->options, service->numbers);
-    return service->gpu->check(&options, ret_model, error);
+    const struct gpu_options options = gpu_options_of(service, service->numbers);
+    struct model_names names;
+    int rc = service->gpu->check(&options, ret_model, error);
+    if (!rc)
+        rc = model_names_read(&names, service->options->served_model_name, ret_model->id, error);
+    return rc ? rc : adapter_names_apart(&service->adapters, &names, error);
 }
 
 static uint64_t left_of(const struct options *options, uint64_t bytes)
@@ -151,7 +170,7 @@ static uint64_t left_of(const struct options *options, uint64_t bytes)
 static int check_room(const struct service *service, const struct device_memory *memory,
                       struct layout_facts facts, struct error *error)
 {
-    struct gpu_options options = device_module_options(service->options, service->numbers);
+    struct gpu_options options = gpu_options_of(service, service->numbers);
     struct gpu_model model;
     struct layout layout;
     char reason[LAYOUT_REASON_MAX];
@@ -241,6 +260,9 @@ static int check(struct service *service, struct error *error)
     if (context_is_less(service, &model))
         printf(", the model's: context-max is %" PRIu64, service->options->context_max);
     printf("\n");
+    for (uint32_t i = 0; i < service->adapters.count; i++)
+        printf("adapter      %s (%s)\n", service->adapters.at[i].name,
+               service->adapters.at[i].directory);
     check_text_print(&text, service->options, stdout);
     jobs_print(&service->programs, stdout);
     model_text_free(&text);
@@ -279,7 +301,7 @@ static int open_replica(struct service *service, struct opened *opened, struct e
 {
     const uint32_t ranks = service->layout.tp * service->layout.pp;
     const int *numbers = service->numbers + opened->count * ranks;
-    struct gpu_options options = device_module_options(service->options, numbers);
+    struct gpu_options options = gpu_options_of(service, numbers);
     struct gpu_engine *engine;
     options.tp = service->layout.tp;
     options.pp = service->layout.pp;

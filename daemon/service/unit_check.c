@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/base/adapter_name.h"
 #include "daemon/base/option.h"
 #include "daemon/http/http_address.h"
 #include "daemon/service/sockets.h"
@@ -160,6 +161,15 @@ static int check_programs(const struct unit *unit, const char *list, struct erro
     return rc;
 }
 
+static int check_adapters(const struct unit *unit, const char *list, struct error *error)
+{
+    struct adapter_names names;
+    int rc = adapter_names_read(&names, list, error);
+    for (uint32_t i = 0; !rc && i < names.count; i++)
+        rc = check_readable(unit, "adapter", names.at[i].directory, error);
+    return rc;
+}
+
 int unit_check(const struct unit *unit, const struct options *options, struct error *error)
 {
     int rc = check_addresses(unit, "http", options->http, error);
@@ -181,6 +191,8 @@ int unit_check(const struct unit *unit, const struct options *options, struct er
         rc = check_readable(unit, "module-dir", options->module_dir, error);
     if (!rc)
         rc = check_programs(unit, options->program, error);
+    if (!rc)
+        rc = check_adapters(unit, options->adapter, error);
     if (!rc && options->state_dir[0])
         rc = check_writable(unit, "state-dir", options->state_dir, error);
     if (!rc && options->model[0] && strncmp(options->model, "synthetic:", strlen("synthetic:")) != 0)

@@ -65,6 +65,28 @@ START_TEST(models_are_listed_by_all_their_names)
 }
 END_TEST
 
+START_TEST(adapters_are_named_as_models)
+{
+    world_set(&site.world, "adapter", "poet=/a,clerk=/b");
+    serve_as("org/a");
+    struct caller caller;
+    call(&site, &caller, "/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":1,\"model\":\"clerk\"}");
+    site_finish(&site);
+    ck_assert_ptr_nonnull(strstr(caller_read(&caller), "\"model\":\"clerk\""));
+    ck_assert_uint_eq(caller.exchange->status, 200);
+    caller_free(&caller);
+    ck_assert_uint_eq(fetch(&site, "/v1/models", NULL, answer, sizeof(answer)), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "{\"id\":\"org/a\""));
+    ck_assert_ptr_nonnull(strstr(answer, "{\"id\":\"poet\""));
+    ck_assert_ptr_nonnull(strstr(answer, "{\"id\":\"clerk\""));
+    ck_assert_uint_eq(fetch(&site, "/v1/models/poet", NULL, answer, sizeof(answer)), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "\"parent\":\"org/a\""));
+    ck_assert_uint_eq(fetch(&site, "/v1/completions", "{\"prompt\":\"A\",\"model\":\"nobody\"}",
+                            answer, sizeof(answer)),
+                      404);
+}
+END_TEST
+
 Suite *names_suite(void)
 {
     Suite *suite = suite_create("names");
@@ -72,6 +94,7 @@ Suite *names_suite(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, every_name_is_served_and_the_first_is_told);
     tcase_add_test(tests, models_are_listed_by_all_their_names);
+    tcase_add_test(tests, adapters_are_named_as_models);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -110,6 +110,7 @@ static const struct refusal refusals[] = {
     {G "\"deadline_ms\":1099511627777}", ERR_BAD_VALUE, "deadline_ms is 1099511627777"},
     {G "\"stream\":1}", ERR_BAD_VALUE, "stream is neither true nor false"},
     {G "\"cache\":0}", ERR_BAD_VALUE, "cache is neither true nor false"},
+    {G "\"adapter\":1}", ERR_BAD_VALUE, "adapter is not a string"},
     {G "\"cache_salt\":1}", ERR_BAD_VALUE, "cache_salt is not a string"},
     {G "\"cache_salt\":\"\"}", ERR_BAD_VALUE, "cache_salt must have 1 to 256 bytes"},
     {G "\"text\":null}", ERR_BAD_VALUE, "text is neither true nor false"},
@@ -405,6 +406,7 @@ START_TEST(what_is_encoded_is_decoded)
                                          .constraint = {MESSAGE_CONSTRAINT_PATTERN, "\"a\\d", 4},
                                          .params.no_cache = true,
                                          .params.cache_salt = "\"salt\"",
+                                         .params.adapter = "poet",
                                          .prompt_count = 2,
                                          .prompts = prompts,
                                          .bias = bias,
@@ -429,6 +431,7 @@ START_TEST(what_is_encoded_is_decoded)
     ck_assert_str_eq(submit.constraint.text, "\"a\\d");
     ck_assert(submit.params.no_cache);
     ck_assert_str_eq(submit.params.cache_salt, "\"salt\"");
+    ck_assert_str_eq(submit.params.adapter, "poet");
     ck_assert_int_eq(message_submit_prompt(&submit, 0, &prompt, &error), 0);
     ck_assert_mem_eq(&prompt.sampling, &defaults, sizeof(defaults));
     ck_assert_int_eq(message_submit_prompt(&submit, 1, &prompt, &error), 0);

@@ -13,7 +13,7 @@ static void put_start(struct json_writer *writer, const struct exchange *exchang
     json_put_text(writer, "id", id);
     json_put_text(writer, "object", chunk ? "chat.completion.chunk" : "chat.completion");
     json_put_uint(writer, "created", exchange->created_s);
-    json_put_text(writer, "model", exchange->http->server->model.id);
+    json_put_text(writer, "model", lookup_called(exchange));
 }
 
 /* By the name that vLLM gives it, and where the option asks for it by its older one, too. */

@@ -13,7 +13,7 @@ static void put_start(struct json_writer *writer, const struct exchange *exchang
     json_put_text(writer, "id", id);
     json_put_text(writer, "object", "text_completion");
     json_put_uint(writer, "created", exchange->created_s);
-    json_put_text(writer, "model", exchange->http->server->model.id);
+    json_put_text(writer, "model", lookup_called(exchange));
 }
 
 static void put_choice(struct json_writer *writer, const struct piece *piece, bool begin)

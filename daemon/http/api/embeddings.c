@@ -70,7 +70,7 @@ static void put_whole(struct json_writer *writer, const void *context)
         json_close(writer, '}');
     }
     json_close(writer, ']');
-    json_put_text(writer, "model", exchange->http->server->model.id);
+    json_put_text(writer, "model", lookup_called(exchange));
     answer_put_usage(writer, exchange);
     json_close(writer, '}');
 }

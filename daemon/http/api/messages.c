@@ -131,7 +131,7 @@ static void put_message(struct json_writer *writer, const char *key,
     json_put_text(writer, "id", id);
     json_put_text(writer, "type", "message");
     json_put_text(writer, "role", "assistant");
-    json_put_text(writer, "model", exchange->http->server->model.id);
+    json_put_text(writer, "model", lookup_called(exchange));
     json_open(writer, "content", '[');
     for (uint32_t i = 0; over && i < items->count; i++)
         put_block(writer, NULL, exchange, &items->list[i], false);

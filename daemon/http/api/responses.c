@@ -149,7 +149,7 @@ static void put_response(struct json_writer *writer, const char *key,
     json_put_bool(writer, "background", false);
     json_put_null(writer, "error");
     put_incomplete(writer, exchange, over);
-    json_put_text(writer, "model", exchange->http->server->model.id);
+    json_put_text(writer, "model", lookup_called(exchange));
     json_open(writer, "output", '[');
     for (uint32_t i = 0; over && i < items->count; i++)
         put_item(writer, NULL, exchange, i,

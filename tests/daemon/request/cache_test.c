@@ -56,6 +56,26 @@ START_TEST(beginnings_are_shared_by_user_or_by_salt)
 }
 END_TEST
 
+/* Keys and values are the adapter's, and so are their names. */
+START_TEST(adapters_share_nothing)
+{
+    struct ask ask = one, other_ask = one, none = one;
+    struct replica *replica = &world.replica.base;
+    struct gpu_model model = world.server.model;
+    ask.length = other_ask.length = none.length = 9;
+    ask.adapter = "a";
+    other_ask.adapter = "b";
+    world_set(&world, "adapter", "a=/x,b=/y");
+    server_serve(&world.server, &model, model.context_max, UINT64_MAX, "memory", &replica, 1);
+    struct prefix_key a = name_of(&client, &ask), b = name_of(&client, &other_ask);
+    ck_assert_uint_eq(sent(&client, &ask)->adapter, 1);
+    ck_assert_uint_eq(sent(&client, &other_ask)->adapter, 2);
+    ck_assert_uint_eq(sent(&client, &none)->adapter, 0);
+    ck_assert(same(a, name_of(&client, &ask)));
+    ck_assert(!same(a, b) && !same(a, name_of(&client, &none)) && !same(b, name_of(&client, &none)));
+}
+END_TEST
+
 START_TEST(names_hold_for_one_load_and_one_kind_of_kv)
 {
     struct ask ask = one;
@@ -200,6 +220,7 @@ Suite *cache_suite(void)
     TCase *tcase = tcase_create("server");
     tcase_add_checked_fixture(tcase, set_up, server_rig_teardown);
     tcase_add_test(tcase, beginnings_are_shared_by_user_or_by_salt);
+    tcase_add_test(tcase, adapters_share_nothing);
     tcase_add_test(tcase, names_hold_for_one_load_and_one_kind_of_kv);
     tcase_add_test(tcase, who_leaves_the_cache_alone_has_no_names);
     tcase_add_test(tcase, what_a_replica_has_is_charged_less);

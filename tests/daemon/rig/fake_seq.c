@@ -47,7 +47,7 @@ void fake_seq_cache(struct seq *seq, const struct gpu_model *model, const char *
     struct prefix_key *keys = calloc(blocks + 1u, sizeof(*keys));
     bool generates = seq->params.job == JOB_GENERATE;
     seq->caches = true;
-    seq->key_root = prefix_key_root(model, 1, PREFIX_GIVEN, salt, strlen(salt));
+    seq->key_root = prefix_key_root(model, 1, seq->adapter, PREFIX_GIVEN, salt, strlen(salt));
     seq->key_count = prefix_keys(seq->key_root, seq->prompt, seq->prompt_len, size, keys);
     seq->keys = keys;
     seq->out_key_count =

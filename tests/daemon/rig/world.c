@@ -427,6 +427,7 @@ size_t ask_encode(const struct ask *ask, void *buffer, size_t size)
                                               .params.pooling = ask->pooling,
                                               .params.no_cache = ask->no_cache,
                                               .params.cache_salt = ask->salt,
+                                              .params.adapter = ask->adapter,
                                               .prompt_count = ask->count,
                                               .prompts = prompts};
     size_t used = message_encode_submit(buffer, size, ask->id, &submit);

@@ -91,7 +91,7 @@ struct ask {
     int32_t logprobs; /* 0: none, else one more than asked for */
     uint32_t n;
     bool no_cache;
-    const char *salt;
+    const char *salt, *adapter;
 };
 size_t ask_encode(const struct ask *ask, void *buffer, size_t size);
 void client_ask(struct client *client, const struct ask *ask);

@@ -124,6 +124,7 @@ static const struct {
     {"program = /usr/lib/sluice/programs/affine-cpu.so\n", ""},
     {"program = /usr/lib/x.so, /home/ann/x.so\n", "program: /home/ann/x.so is in a home directory"},
     {"program = x.so\n", "program: x.so is no whole path"},
+    {"model = /srv/m\nadapter = a=/srv/a, b=/home/ann/b\n", "adapter: /home/ann/b is in a home directory"},
     {"program = /usr/lib/x.so\nstate-dir = /srv/state\n", "state-dir: sluiced.service may not write"},
     {"program = /usr/lib/x.so\nstate-dir = /var/lib/sluice/state\n", ""},
     {"model = synthetic:null\nchat-template = /home/ann/t.jinja\n", "chat-template: "},

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Adapters of the demo model over HTTP, on one device and on several: named as models, alone and all at once, with
+# prefix caches of their own (adapters_check.py). Skipped without python3.
+#     tests/http/adapters.sh [BUILD]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck disable=SC2034
+build=${1:-.build/release}
+python3 -c '' 2> /dev/null || { echo "SKIPPED: no python3"; exit 77; }
+# shellcheck source=tests/demo/daemon.sh
+source tests/demo/daemon.sh
+# shellcheck disable=SC2034
+model=deploy/demo-model
+python3 tests/http/adapters_check.py make "$folder/nothing" "$folder/noise"
+run() {
+    daemon_start --http "unix:$folder/http.sock" --adapter "nothing=$folder/nothing" --adapter "noise=$folder/noise" "$@"
+    python3 tests/http/adapters_check.py ask "$folder/http.sock" "$folder/answers"
+    daemon_stop
+}
+run
+run --cpu-devices 2 --tp 2
+run --cpu-devices 2 --pp 2
