@@ -48,6 +48,12 @@ int adapter_names_apart(const struct adapter_names *names, const struct model_na
     return 0;
 }
 
+void adapter_names_give(const struct adapter_names *names, struct gpu_adapter ret[GPU_ADAPTERS_MAX])
+{
+    for (uint32_t i = 0; i < names->count; i++)
+        ret[i] = (struct gpu_adapter){names->at[i].name, names->at[i].directory};
+}
+
 uint32_t adapter_names_find(const struct adapter_names *names, const char *name)
 {
     for (uint32_t i = 0; i < names->count; i++)

@@ -22,5 +22,7 @@ int adapter_names_read(struct adapter_names *ret_names, const char *list, struct
 /* None is a name of the model's. */
 int adapter_names_apart(const struct adapter_names *names, const struct model_names *models,
                         struct error *error);
+/* As an engine takes them; what is given borrows from the names. */
+void adapter_names_give(const struct adapter_names *names, struct gpu_adapter ret[GPU_ADAPTERS_MAX]);
 /* 0: there is none of that name. */
 uint32_t adapter_names_find(const struct adapter_names *names, const char *name);

@@ -132,9 +132,7 @@ static int find_device(struct service *service, struct error *error)
         device_module_choose(service->options, service->numbers, &service->device_count, error);
     if (!rc)
         rc = adapter_names_read(&service->adapters, service->options->adapter, error);
-    for (uint32_t i = 0; !rc && i < service->adapters.count; i++)
-        service->adapters_given[i] =
-            (struct gpu_adapter){service->adapters.at[i].name, service->adapters.at[i].directory};
+    adapter_names_give(&service->adapters, service->adapters_given);
     return rc ? rc : device_module_load(service->options, &service->gpu, error);
 }
 

@@ -183,10 +183,13 @@ static int stages_add(struct engine_config *facts, struct error *error)
         if (status)
             return status;
         struct weights_source source = facts_weights(facts, ops, count, 0);
-        if (computes(facts))
-            model->weight_bytes += weights_bytes(&source) * facts->tp;
-        if (computes(facts))
+        uint64_t adapters = 0;
+        if (computes(facts)) {
+            struct adapter_layers layers = {facts->first[stage], facts->first[stage + 1]};
+            status = adapter_weights_bytes(&facts->adapters, layers, &source, &adapters, error);
+            model->weight_bytes += (weights_bytes(&source) + adapters) * facts->tp;
             weights_cost(&source, cost);
+        }
         for (uint32_t i = 0; i < list->group_count; i++) {
             uint64_t bytes =
                 program_block_bytes(list, ops, count, i, model->block_tokens, facts->kv);
@@ -194,6 +197,8 @@ static int stages_add(struct engine_config *facts, struct error *error)
                 model->groups[i].block_bytes = bytes;
         }
         free(ops);
+        if (status)
+            return status;
     }
     for (enum format format = 0; format < FORMATS; format++)
         cost[format] *= facts->tp;

@@ -144,7 +144,9 @@ static void rows_write(struct pack_row *to, const struct pack_source *source,
                     .want = row->want,
                     .drafts = row->drafts,
                     .uncounted = row->uncounted,
-                    .adapter = source->slot_adapter(source->context, row->slot)},
+                    .adapter = source->slot_adapter
+                                   ? source->slot_adapter(source->context, row->slot)
+                                   : 0},
             .ids = row->input == GPU_IDS ? row->ids : PACK_NONE,
             .sample = sample ? counts->samples : PACK_NONE,
             .score_first = counts->scores,

@@ -25,7 +25,8 @@ void result_layout_set(struct result_layout *layout, const struct gpu_plan *plan
                        struct result_tops tops);
 
 /* Writes the plan to `to`, which has room for pack_bytes_max; returns the bytes written.
- * `slab_base` gives a slab's device address, `slot_adapter` the adapter of an open slot. */
+ * `slab_base` gives a slab's device address, `slot_adapter` the adapter of an open slot; NULL: the
+ * model has none. */
 struct pack_source {
     const struct gpu_plan *plan;
     const struct result_layout *layout;

@@ -128,6 +128,8 @@ static uint32_t slot_adapter(const void *context, uint32_t slot)
 static bool plan_adapts(const struct rank *rank, const struct gpu_plan *plan)
 {
     bool adapts = false;
+    if (!rank->program.adapters)
+        return false;
     for (uint32_t i = 0; !adapts && i < plan->row_count; i++)
         adapts = rank->slots[plan->rows[i].slot].adapter != 0;
     for (uint32_t i = 0; !adapts && i < plan->open_count; i++)
@@ -256,7 +258,7 @@ static size_t step_write(struct step *step)
         .kept = rank->state.kept,
         .kept_slot = rank->state.kept_slot,
         .slab_base = slab_base,
-        .slot_adapter = slot_adapter,
+        .slot_adapter = rank->program.adapters ? slot_adapter : NULL,
         .context = rank,
     };
     size_t bytes = pack_write(place->plan_pinned, &source);

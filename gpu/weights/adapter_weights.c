@@ -31,21 +31,47 @@ static int load(const struct opening *opening, const struct weights_source *sour
     return rc ? rc : loader_run(&loader, opening->error);
 }
 
+/* An adapter's part of these layers; the caller frees *ret_ops. */
+static int source_make(const struct adapter *adapter, struct adapter_layers layers,
+                       const struct weights_source *like, struct weights_source *ret,
+                       struct op **ret_ops, struct error *error)
+{
+    *ret = *like;
+    *ret_ops = NULL;
+    int rc = op_list_stage(&adapter->list, layers.first, layers.end, ret_ops, &ret->op_count, error);
+    ret->list = &adapter->list;
+    ret->checkpoint = adapter->checkpoint;
+    ret->ops = *ret_ops;
+    return rc;
+}
+
 static int adapter_open(const struct opening *opening, uint32_t number)
 {
-    const struct adapter *adapter = &opening->adapters->at[number];
-    struct weights_source source = *opening->like;
-    struct op *ops = NULL;
-    uint32_t count = 0;
-    int rc = op_list_stage(&adapter->list, opening->layers.first, opening->layers.end, &ops, &count,
-                           opening->error);
-    source.list = &adapter->list;
-    source.checkpoint = adapter->checkpoint;
-    source.ops = ops;
-    source.op_count = count;
-    if (!rc && count > 0)
+    struct weights_source source;
+    struct op *ops;
+    int rc = source_make(&opening->adapters->at[number], opening->layers, opening->like, &source,
+                         &ops, opening->error);
+    if (!rc && source.op_count > 0)
         rc = load(opening, &source, &opening->weights->at[number]);
     free(ops);
+    return rc;
+}
+
+int adapter_weights_bytes(const struct adapters *adapters, struct adapter_layers layers,
+                          const struct weights_source *like, uint64_t *ret_bytes,
+                          struct error *error)
+{
+    uint64_t bytes = 0;
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < adapters->count; i++) {
+        struct weights_source source;
+        struct op *ops;
+        rc = source_make(&adapters->at[i], layers, like, &source, &ops, error);
+        if (!rc)
+            bytes += weights_bytes(&source);
+        free(ops);
+    }
+    *ret_bytes = bytes;
     return rc;
 }
 

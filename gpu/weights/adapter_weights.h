@@ -20,6 +20,11 @@ struct adapter_layers {
     uint32_t first, end;
 };
 
+/* What they take on a rank like this one, without the table. */
+int adapter_weights_bytes(const struct adapters *adapters, struct adapter_layers layers,
+                          const struct weights_source *like, uint64_t *ret_bytes,
+                          struct error *error);
+
 /* `like`: the model's source on this rank, whose list, ops and checkpoint are not read. What is
  * loaded is there once the streams were waited for. */
 int adapter_weights_open(struct adapter_weights *weights, const struct adapters *adapters,

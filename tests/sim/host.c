@@ -47,6 +47,7 @@ static void draw_options(struct host *host, const struct host_setup *setup)
 {
     struct scene *scene = host->scene;
     set_word(host, "model", setup->model);
+    set_word(host, "adapter", setup->adapters);
     set_word(host, "device", "cpu");
     set(host, "context-max", setup->context_max, "");
     set(host, "steps-in-flight", scene_between(scene, 1, 2), "");
@@ -111,7 +112,10 @@ static void load_chat(struct host *host)
 static struct gpu_options engine_options(const struct host *host)
 {
     static const int numbers[] = {0, 1, 2, 3};
-    return device_module_options(host->options, numbers);
+    struct gpu_options options = device_module_options(host->options, numbers);
+    options.adapters = host->adapters_given;
+    options.adapter_count = host->adapters.count;
+    return options;
 }
 
 static uint64_t block_bytes_of(const struct host *host)
@@ -158,6 +162,9 @@ void host_open(struct host *host, struct scene *scene, const struct host_setup *
     if (options_defaults(&host->options, &error))
         abort();
     draw_options(host, setup);
+    if (adapter_names_read(&host->adapters, setup->adapters, &error))
+        abort();
+    adapter_names_give(&host->adapters, host->adapters_given);
     set(host, "tp", setup->tp, "");
     set(host, "pp", setup->pp, "");
     draw_memory(host, setup, block_bytes_of(host));

@@ -19,7 +19,7 @@
 #define HOST_REPLICAS 2
 
 struct host_setup {
-    const char *model;
+    const char *model, *adapters;
     uint32_t replicas, tp, pp;
     uint32_t context_max;
     bool tight; /* KV and memory are short, by limits of the daemon's own */
@@ -42,6 +42,8 @@ struct host {
     struct completion_queue completions;
     struct server server;
     struct model_text model_text;
+    struct adapter_names adapters;
+    struct gpu_adapter adapters_given[GPU_ADAPTERS_MAX];
     struct threads threads; /* of its pool */
     struct replica_worker *replicas[HOST_REPLICAS];
     bool woken[HOST_REPLICAS]; /* the worker's eventfd was readable */

@@ -40,6 +40,14 @@ static void draw_form(struct order *order, struct scene *scene, const struct que
     order->bulky = scene_one_in(scene, 6);
 }
 
+/* A constraint is the whole order's, and so is an adapter. */
+static bool is_apart(const struct order *order, const struct question *question)
+{
+    const struct question *first = order->seqs[0].question;
+    return first->adapter != question->adapter ||
+           (order->job == JOB_GENERATE && strcmp(question->choice, first->choice) != 0);
+}
+
 static void draw_prompts(struct order *order, struct scene *scene,
                          const struct questions *questions)
 {
@@ -47,12 +55,12 @@ static void draw_prompts(struct order *order, struct scene *scene,
     for (uint32_t i = 0; i < order->prompt_count; i++) {
         const struct question *question =
             &questions->question[scene_below(scene, questions->count)];
-        /* A constraint is the whole order's. */
-        bool other = i > 0 && strcmp(question->choice, order->seqs[0].question->choice) != 0;
-        if (order->job == JOB_GENERATE && other)
+        if (i > 0 && is_apart(order, question))
             question = order->seqs[0].question;
         if (i == 0)
             draw_form(order, scene, question);
+        if (question->adapter)
+            order->adapter = questions->adapters.at[question->adapter - 1].name;
         order->texts = order->texts && question->text;
         order->chats = order->chats && question->text;
         bool many = order->job == JOB_GENERATE && scene_one_in(scene, 5) &&
@@ -180,6 +188,7 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
                                               .params.pooling = order->pooling,
                                               .params.no_cache = order->no_cache,
                                               .params.cache_salt = order->salt,
+                                              .params.adapter = order->adapter,
                                               .prompt_count = order->prompt_count,
                                               .prompts = prompts};
     return message_encode_submit(buffer, size, order->id, &submit);

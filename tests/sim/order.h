@@ -25,6 +25,7 @@ struct order {
     bool texts, chats; /* the prompts are sent as texts, or as conversations */
     bool bulky; /* the conversations are long */
     bool no_cache;
+    const char *adapter; /* its name; NULL: none */
     const char *salt; /* of two that anybody may give; NULL: none */
     int32_t priority, priority_max, logprobs;
     uint64_t deadline_ms;

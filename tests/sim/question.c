@@ -54,7 +54,10 @@ static void begin_alike(const struct questions *questions, struct question *ques
 static void draw(const struct questions *questions, struct question *question, uint32_t out_max,
                  uint32_t prompt_max, uint64_t *random)
 {
-    question->prompt_len = draw_length(prompt_max, random);
+    /* With adapters whole blocks, for what is cached of one. */
+    question->prompt_len = questions->adapters.count
+                               ? chance_between(random, prompt_max / 2 + 1, prompt_max)
+                               : draw_length(prompt_max, random);
     question->prompt = make(question->prompt_len, sizeof(int32_t));
     if (questions->null && chance_one_in(random, 3))
         question->text = make(question->prompt_len + 1, 1);
@@ -157,6 +160,7 @@ static struct gpu_open opening(const struct question *question)
         .sampler.repetition_penalty = 1,
         .eos_from = question->ignore_eos ? UINT32_MAX : question->prompt_len + question->min_tokens,
         .logprobs = QUESTION_TOPS,
+        .adapter = question->adapter,
     };
 }
 
@@ -217,16 +221,34 @@ static void make_all(struct questions *questions, uint32_t context_max, uint64_t
     }
 }
 
+/* The same prompt by each adapter: what is cached of one is wrong for another. */
+static void ask_alike(struct question *question)
+{
+    const struct question *other = question - 1;
+    if (!question->adapter)
+        return;
+    free(question->prompt);
+    free(question->scores);
+    question->prompt_len = other->prompt_len;
+    question->prompt = make(question->prompt_len, sizeof(int32_t));
+    question->scores = make(question->prompt_len, sizeof(*question->scores));
+    memcpy(question->prompt, other->prompt, question->prompt_len * sizeof(*question->prompt));
+}
+
 static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *random,
                    struct error *error)
 {
     static struct engine_client talk;
+    struct gpu_adapter adapters[GPU_ADAPTERS_MAX];
     const struct gpu_options options = {.model = questions->model,
+                                        .adapters = adapters,
+                                        .adapter_count = questions->adapters.count,
                                         .tp = questions->tp,
                                         .pp = 1,
                                         .depth = 1,
                                         .slots_max = 8,
                                         .context_max = context_max};
+    adapter_names_give(&questions->adapters, adapters);
     if (emu_setup(
             &(struct emu_options){.engine = EMU_STEPPER, .devices = 2, .memory_bytes = 256u << 20}))
         return error_set(error, ERR_NO_MEMORY, "no emulated device");
@@ -244,6 +266,8 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
         uint32_t prompt_max = context_max - REAL_OUT_MAX;
         draw(questions, question, REAL_OUT_MAX,
              prompt_max < REAL_PROMPT_MAX ? prompt_max : REAL_PROMPT_MAX, random);
+        question->adapter = i % (questions->adapters.count + 1);
+        ask_alike(question);
         question->stop_id_count = question->stop_id_count < 4 ? question->stop_id_count : 4;
         rc = ask_alone(&talk, question, REAL_OUT_MAX, questions->hidden);
     }
@@ -253,14 +277,17 @@ static int ask_all(struct questions *questions, uint32_t context_max, uint64_t *
     return rc;
 }
 
-int questions_make(struct questions *questions, const char *model, uint32_t tp,
+int questions_make(struct questions *questions, const struct question_model *model,
                    uint32_t context_max, uint32_t count, uint64_t *random, struct error *error)
 {
     memset(questions, 0, sizeof(*questions));
-    questions->tp = tp;
-    snprintf(questions->model, sizeof(questions->model), "%s", model);
-    questions->null = strcmp(model, "synthetic:null") == 0;
-    questions->texts = strncmp(model, "synthetic:", 10) == 0;
+    int rc = adapter_names_read(&questions->adapters, model->adapters, error);
+    if (rc)
+        return rc;
+    questions->tp = model->tp;
+    snprintf(questions->model, sizeof(questions->model), "%s", model->model);
+    questions->null = strcmp(model->model, "synthetic:null") == 0;
+    questions->texts = strncmp(model->model, "synthetic:", 10) == 0;
     questions->vocab = NULL_VOCAB;
     questions->hidden = NULL_HIDDEN;
     questions->context_max = context_max;

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/base/adapter_name.h"
 #include "gpu/gpu.h"
 #include "protocol/message.h"
 
@@ -18,6 +19,7 @@ struct question {
     int32_t *prompt;
     uint32_t prompt_len;
     char *text; /* whose tokens the prompt is; NULL: it is none */
+    uint32_t adapter; /* number; 0: none */
     float temperature;
     uint64_t seed;
     char choice[QUESTION_CHOICE_MAX + 1]; /* what its answer is constrained to; "": nothing */
@@ -38,6 +40,7 @@ struct question {
 
 struct questions {
     char model[256];
+    struct adapter_names adapters; /* that questions are asked by turns */
     bool null;  /* answered by the rule */
     bool texts; /* the model takes and gives them */
     uint32_t tp; /* devices that each layer is shared by: other bits than alone, unlike stages */
@@ -46,8 +49,13 @@ struct questions {
     struct question *question;
 };
 
+struct question_model {
+    const char *model, *adapters; /* as the options have them */
+    uint32_t tp;
+};
+
 /* `random` draws the prompts. A model other than synthetic:null sets up the emulation anew. 0, or a
  * negative code. */
-int questions_make(struct questions *questions, const char *model, uint32_t tp,
+int questions_make(struct questions *questions, const struct question_model *model,
                    uint32_t context_max, uint32_t count, uint64_t *random, struct error *error);
 void questions_free(struct questions *questions);

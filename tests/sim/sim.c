@@ -548,6 +548,7 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
     scribe_begin(&sim.scribe, scene);
     uint32_t context_max = 64u << scene_below(scene, 3);
     sim.host_setup = (struct host_setup){.model = setup->model,
+                                         .adapters = setup->adapters,
                                          .replicas = setup->replicas,
                                          .tp = setup->tp,
                                          .pp = setup->pp,
@@ -555,7 +556,8 @@ void sim_run(uint64_t seed, const struct sim_setup *setup, struct sim_report *re
                                          .tight = scene_one_in(scene, 2),
                                          .flood = scene_one_in(scene, 3)};
     sim.mood.flood = sim.host_setup.flood;
-    if (questions_make(&sim.questions, setup->model, setup->tp, context_max,
+    const struct question_model model = {setup->model, setup->adapters, setup->tp};
+    if (questions_make(&sim.questions, &model, context_max,
                        scene_between(scene, 4, 12), &scene->random, &error))
         scene_fail(scene, "%s", error.text);
     if (!scene->failed)

@@ -10,6 +10,7 @@
 
 struct sim_setup {
     const char *model; /* synthetic:null, or any that the CPU device serves */
+    const char *adapters; /* NAME=DIR,... of a model that is not synthetic:null; "": none */
     uint32_t replicas; /* 1 or 2 */
     uint32_t tp, pp;   /* devices of each: tp * pp, at most 4 */
     uint32_t

@@ -17,15 +17,15 @@ static struct {
     bool expect_failure; /* at least one seed must go wrong: the simulation sees the mutation */
     struct sim_setup setup;
 } order = {
-    .first = 1, .last = 1, .setup = {.model = "synthetic:null", .replicas = 1, .tp = 1, .pp = 1}};
+    .first = 1, .last = 1, .setup = {.model = "synthetic:null", .adapters = "", .replicas = 1, .tp = 1, .pp = 1}};
 
-static char replay[512]; /* the command for the present seed */
+static char replay[1024]; /* the command for the present seed */
 
 static void set_replay(uint64_t seed)
 {
     snprintf(replay, sizeof(replay),
-             "test_sim --model %s --replicas %u --tp %u --pp %u --seed %" PRIu64 "\n",
-             order.setup.model, order.setup.replicas, order.setup.tp, order.setup.pp, seed);
+             "test_sim --model %s --adapters '%s' --replicas %u --tp %u --pp %u --seed %" PRIu64 "\n",
+             order.setup.model, order.setup.adapters, order.setup.replicas, order.setup.tp, order.setup.pp, seed);
 }
 
 /* A failed assert or a bad access of the daemon's. */
@@ -41,7 +41,7 @@ static void on_crash(int number)
 static void usage(void)
 {
     fprintf(stderr,
-            "test_sim [--seed N | --seeds A..B] [--model NAME] [--replicas N] [--tp N] [--pp N]\n"
+            "test_sim [--seed N | --seeds A..B] [--model NAME] [--adapters NAME=DIR,...] [--replicas N] [--tp N] [--pp N]\n"
             "         [--twice] [--skip-wait N [--expect-failure]] [--story]\n");
     exit(2);
 }
@@ -71,6 +71,8 @@ static void read_arguments(int argc, char **argv)
             order.first = order.last = strtoull(value, NULL, 10);
         else if (strcmp(name, "--model") == 0)
             order.setup.model = value;
+        else if (strcmp(name, "--adapters") == 0)
+            order.setup.adapters = value;
         else if (strcmp(name, "--replicas") == 0)
             order.setup.replicas = (uint32_t)strtoul(value, NULL, 10);
         else if (strcmp(name, "--tp") == 0)
