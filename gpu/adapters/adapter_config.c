@@ -115,9 +115,7 @@ int adapter_config_load(const char *directory, struct adapter_config *ret, struc
     if (rc)
         return rc;
     struct fields fields = {document, CONFIG_NAME, NULL, error};
-    rc = json_is_object(document)
-             ? config_read(&fields, ret)
-             : error_set(error, ERR_BAD_MODEL, "%s: it is no object", CONFIG_NAME);
+    rc = config_read(&fields, ret);
     json_free(document);
     return rc;
 }

@@ -4,6 +4,7 @@
 #include <check.h>
 
 Suite *adapter_suite(void);
+Suite *adapter_files_suite(void);
 Suite *bits_suite(void);
 Suite *device_suite(void);
 Suite *dtype_suite(void);
