@@ -66,13 +66,16 @@ static void print_requests(const json *requests)
 {
     printf("%-12s %-12s %-8s %4s %9s %8s %8s %9s %9s\n", "request", "user", "job", "prio",
            "sequences", "waiting", "running", "tokens", "age s");
-    for (const json *request = json_child(requests); request; request = json_next(request))
-        printf("%-12.0f %-12s %-8s %4.0f %9.0f %8.0f %8.0f %9.0f %9.1f\n",
+    for (const json *request = json_child(requests); request; request = json_next(request)) {
+        const json *adapter = json_get(request, "adapter");
+        printf("%-12.0f %-12s %-8s %4.0f %9.0f %8.0f %8.0f %9.0f %9.1f%s%s\n",
                number_of(request, "request"), json_string(json_get(request, "user")),
                json_string(json_get(request, "job")), number_of(request, "priority"),
                number_of(request, "sequences"), number_of(request, "waiting"),
                number_of(request, "running"), number_of(request, "tokens"),
-               number_of(request, "age_us") / 1e6);
+               number_of(request, "age_us") / 1e6, adapter ? " " : "",
+               adapter ? json_string(adapter) : "");
+    }
 }
 
 static void print_memory(const json *memory)

@@ -284,10 +284,11 @@ static void draw_requests(struct screen *screen, const struct screen_state *stat
         const struct screen_request *request = &state->requests[i];
         put(screen,
             "%c %-12" PRIu64 " %-*.*s %-8s %4d %9" PRIu64 " %7" PRIu64 " %7" PRIu64 " %7" PRIu64
-            " %6.1f",
+            " %6.1f%s%s",
             i == state->chosen ? '>' : ' ', request->request, name, name, request->user, request->job,
             request->priority, request->sequences, request->waiting, request->running,
-            request->tokens, (double)request->age_us / 1e6);
+            request->tokens, (double)request->age_us / 1e6, request->adapter[0] ? " " : "",
+            request->adapter);
     }
 }
 
@@ -363,6 +364,9 @@ uint32_t screen_read_requests(const json *stats, struct screen_request *requests
         };
         snprintf(request->job, sizeof(request->job), "%.15s", json_string(json_get(from, "job")));
         snprintf(request->user, sizeof(request->user), "%s", json_string(json_get(from, "user")));
+        if (json_get(from, "adapter"))
+            snprintf(request->adapter, sizeof(request->adapter), "%.23s",
+                     json_string(json_get(from, "adapter")));
     }
     qsort(requests, count, sizeof(*requests), by_age);
     return count;

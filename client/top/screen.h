@@ -23,6 +23,7 @@ struct screen_request { /* as STATS lists them */
     uint64_t request;
     char user[SCREEN_USER_MAX + 1];
     char job[16];
+    char adapter[24]; /* "": none */
     int priority;
     uint64_t sequences, waiting, running, tokens, age_us;
 };

@@ -225,6 +225,31 @@ static void put_users(struct out *out, const struct server *server)
     }
 }
 
+static void put_adapters(struct out *out, const struct server *server)
+{
+    const struct {
+        const char *name, *help;
+        size_t offset;
+    } series[] = {
+        {"adapter_requests_total", "Requests accepted, by adapter",
+         offsetof(struct served_adapter, requests)},
+        {"adapter_prompt_tokens_total", "Prompt tokens sent to a replica, by adapter",
+         offsetof(struct served_adapter, prompt_tokens)},
+        {"adapter_generation_tokens_total", "Tokens generated, by adapter",
+         offsetof(struct served_adapter, generated_tokens)},
+    };
+    for (size_t i = 0; server->adapters.count > 0 && i < COUNT(series); i++) {
+        put_type(out, series[i].name, "counter", series[i].help);
+        for (uint32_t j = 0; j < server->adapters.count; j++) {
+            const struct served_adapter *adapter = &server->adapters.at[j];
+            out_format(out, "sluice_%s{adapter=\"", series[i].name);
+            put_label(out, adapter->name);
+            out_format(out, "\"} %" PRIu64 "\n",
+                       *(const uint64_t *)((const char *)adapter + series[i].offset));
+        }
+    }
+}
+
 /* Of one replica. */
 static void put_formats(struct out *out, const struct gpu_model *model)
 {
@@ -290,6 +315,7 @@ static void put_rest(struct out *out, const struct server *server,
     put_formats(out, &server->model);
     put_replicas(out, server);
     put_users(out, server);
+    put_adapters(out, server);
     put_programs(out, server);
     put_number(out, "graph_steps_total", "counter", "Steps that ran as a captured graph",
                (double)counters.graph_steps);

@@ -312,6 +312,22 @@ static void put_devices(const struct server *server, struct json_writer *writer)
         put_lanes(server->jobs.worker, writer);
 }
 
+static void put_adapters(const struct server *server, struct json_writer *writer)
+{
+    json_open(writer, "adapters", '[');
+    for (uint32_t i = 0; i < server->adapters.count; i++) {
+        const struct served_adapter *adapter = &server->adapters.at[i];
+        json_open(writer, NULL, '{');
+        json_put_text(writer, "name", adapter->name);
+        json_put_uint(writer, "live", adapter->live);
+        json_put_uint(writer, "requests", adapter->requests);
+        json_put_uint(writer, "prompt_tokens", adapter->prompt_tokens);
+        json_put_uint(writer, "generated_tokens", adapter->generated_tokens);
+        json_close(writer, '}');
+    }
+    json_close(writer, ']');
+}
+
 /* Of those that run, too. */
 static uint64_t tokens_of(const struct request *request)
 {
@@ -322,7 +338,8 @@ static uint64_t tokens_of(const struct request *request)
     return tokens;
 }
 
-static void put_request(struct json_writer *writer, const struct request *request, time_us now_us)
+static void put_request(const struct server *server, const struct request *request,
+                        struct json_writer *writer, time_us now_us)
 {
     uint32_t waiting = 0, running = 0;
     for (uint32_t i = 0; i < request->seq_count; i++) {
@@ -335,6 +352,8 @@ static void put_request(struct json_writer *writer, const struct request *reques
     if (request->user->id < KEY_USER_FIRST)
         json_put_uint(writer, "uid", request->user->id);
     json_put_text(writer, "job", job_name(request->params.job));
+    if (request->adapter)
+        json_put_text(writer, "adapter", server->adapters.at[request->adapter - 1].name);
     json_put_int(writer, "priority", request->params.priority);
     json_put_uint(writer, "sequences", request->seq_count);
     json_put_uint(writer, "waiting", waiting);
@@ -354,7 +373,7 @@ static void put_requests(const struct server *server, const struct peer *peer,
         {
             const struct request *request = container_of(link, struct request, id_link);
             if ((peer->admin || request->user->id == peer->uid) && listed < STATUS_REQUESTS_MAX) {
-                put_request(writer, request, now_us);
+                put_request(server, request, writer, now_us);
                 listed++;
             }
         }
@@ -402,6 +421,7 @@ void status_stats(struct server *server, const struct peer *peer, const struct m
     json_close(writer, '}');
     put_devices(server, writer);
     put_formats(&server->model, writer);
+    put_adapters(server, writer);
     if (want->requests)
         put_requests(server, peer, writer, now_us);
     json_close(writer, '}');

@@ -13,7 +13,7 @@ void prefix_key_set_secret(uint64_t first, uint64_t second)
     secret = (struct siphash_key){{first, second}};
 }
 
-struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load, uint32_t adapter,
+struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load, uint64_t adapter,
                                   enum prefix_salt kind, const char *salt, size_t length)
 {
     const uint64_t words[] = {

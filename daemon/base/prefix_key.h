@@ -26,8 +26,9 @@ void prefix_key_set_secret(uint64_t first, uint64_t second);
 /* Between whom: those of one user by its full name, or all who give one salt. */
 enum prefix_salt { PREFIX_USER, PREFIX_GIVEN };
 
-/* load: differs between any two times that a model was loaded; adapter: its number, 0: none */
-struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load, uint32_t adapter,
+/* load: differs between any two times that a model was loaded; adapter:
+ * likewise of its own, 0: none */
+struct prefix_key prefix_key_root(const struct gpu_model *model, uint64_t load, uint64_t adapter,
                                   enum prefix_salt kind, const char *salt, size_t length);
 /* The name of a block behind `before`, whose tokens are these and, behind them, those. */
 struct prefix_key prefix_key_next(struct prefix_key before, const int32_t *tokens, uint32_t count,

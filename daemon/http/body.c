@@ -1,6 +1,7 @@
 /* The body of a request: from its bytes to a query, on another thread where it is long or may be a
  * conversation. What is read of it may take 40 times its bytes, which are what counts while it
  * waits: so it waits as bytes, and what was read is made small before the thread lets go of it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/http/exchange.h"
@@ -105,6 +106,20 @@ static void go_on(struct exchange *exchange, time_us now_us)
     exchange->route->begin(exchange, now_us);
 }
 
+/* An adapter's name is kept for as long as answers tell it. */
+static bool name_model(struct exchange *exchange, struct error *error)
+{
+    struct query *query = &exchange->query;
+    uint32_t adapter = 0;
+    if (query->model && lookup_model(exchange, query->model, &adapter, error))
+        return false;
+    if (adapter) {
+        snprintf(exchange->adapter, sizeof(exchange->adapter), "%s", query->model);
+        query->params.adapter = exchange->adapter;
+    }
+    return true;
+}
+
 static void begin(struct exchange *exchange, time_us now_us)
 {
     struct body_reading *reading = &exchange->reading;
@@ -112,8 +127,7 @@ static void begin(struct exchange *exchange, time_us now_us)
     bool met_limit = reading->failed && reading->error.code == ERR_TOO_LARGE;
     exchange->large |= exchange->body.length >= LARGE || met_limit;
     body_drop(exchange);
-    if (query->model &&
-        lookup_model(exchange, query->model, &query->params.adapter, &reading->error)) {
+    if (!name_model(exchange, &reading->error)) {
         strcpy(query->param, "model");
         reading->failed = true;
     }

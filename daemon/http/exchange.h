@@ -128,6 +128,7 @@ struct exchange {
     size_t body_json;                 /* its bytes of JSON, SIZE_MAX: all */
     struct exchange_tensors *tensors; /* owned; of a body that carries tensors (tensors.h) */
     struct query query;
+    char adapter[MODEL_NAME_SIZE]; /* "": the model as it is */
     struct encoder encoding;
     bool encoding_on; /* another thread has it or will, or it is being begun */
     void (*encoded)(struct exchange *exchange, time_us now_us);
@@ -276,7 +277,7 @@ void lookup_version(struct exchange *exchange, time_us now_us);
 void lookup_tokenize(struct exchange *exchange, time_us now_us);
 void lookup_detokenize(struct exchange *exchange, time_us now_us);
 /* ERR_NOT_FOUND where the query names another model. */
-int lookup_model(const struct exchange *exchange, const char *name, const char **ret_adapter,
+int lookup_model(const struct exchange *exchange, const char *name, uint32_t *ret_adapter,
                  struct error *error);
 /* What answers call the model: as it is called first, or the adapter by its name. */
 const char *lookup_called(const struct exchange *exchange);

@@ -9,18 +9,16 @@
 #include "daemon/text/template/chat.h"
 #include "daemon/text/tokenizer.h"
 
-int lookup_model(const struct exchange *exchange, const char *name, const char **ret_adapter,
+int lookup_model(const struct exchange *exchange, const char *name, uint32_t *ret_adapter,
                  struct error *error)
 {
     const struct server *server = exchange->http->server;
-    *ret_adapter = NULL;
+    *ret_adapter = 0;
     if (model_names_has(&server->names, name))
         return 0;
-    uint32_t adapter = adapter_names_find(&server->adapters, name);
-    if (adapter) {
-        *ret_adapter = server->adapters.at[adapter - 1].name;
+    *ret_adapter = served_adapters_find(&server->adapters, name);
+    if (*ret_adapter)
         return 0;
-    }
     if (!server_has_model(server))
         return error_set(error, ERR_NOT_FOUND, "this daemon serves programs and no model");
     return error_set(error, ERR_NOT_FOUND, "there is no model %.64s here, but %s", name,
@@ -29,8 +27,7 @@ int lookup_model(const struct exchange *exchange, const char *name, const char *
 
 const char *lookup_called(const struct exchange *exchange)
 {
-    const char *adapter = exchange->query.params.adapter;
-    return adapter ? adapter : exchange->http->server->model.id;
+    return exchange->adapter[0] ? exchange->adapter : exchange->http->server->model.id;
 }
 
 static void put_named(struct json_writer *writer, const struct exchange *exchange, const char *name)
@@ -63,7 +60,7 @@ static void put_models(struct json_writer *writer, const void *context)
     json_open(writer, "data", '[');
     for (uint32_t i = 0; i < names->count; i++)
         put_named(writer, exchange, names->names[i]);
-    const struct adapter_names *adapters = &exchange->http->server->adapters;
+    const struct served_adapters *adapters = &exchange->http->server->adapters;
     for (uint32_t i = 0; i < adapters->count; i++)
         put_named(writer, exchange, adapters->at[i].name);
     json_close(writer, ']');
@@ -80,7 +77,7 @@ static void give(struct exchange *exchange, unsigned status, out_writer write, c
 void lookup_models(struct exchange *exchange, time_us now_us)
 {
     struct error error;
-    const char *adapter;
+    uint32_t adapter;
     (void)now_us;
     if (!exchange->route->prefix)
         give(exchange, 200, put_models, exchange);

@@ -55,6 +55,7 @@ struct request {
     struct list sink_link, user_link;
     struct list id_link, client_link; /* the server's indexes, by id and by the client's own */
     struct request_params params;
+    uint32_t adapter; /* number, held; 0: none */
     struct constraint_held *constraint; /* a reference; NULL: none */
     struct constraint_cache *constraints; /* whose it was */
     bool together;         /* one answer when all have ended: its results are kept until then */

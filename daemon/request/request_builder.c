@@ -54,24 +54,24 @@ struct message_limits request_builder_limits(const struct server *server)
 static void find_root(struct request_builder *builder, const struct response_sink *sink,
                       const struct request_params *params)
 {
-    const struct server *server = builder->server;
+    struct server *server = builder->server;
+    const struct served_adapter *adapter =
+        served_adapters_at(&server->adapters, builder->request->adapter);
     const char *salt = params->cache_salt ? params->cache_salt : sink->user->name;
     if (!server->options->prefix_cache || server->model.block_tokens == 0 || params->no_cache ||
         (sink->many && !params->cache_salt))
         return;
     builder->caches = true;
     builder->root =
-        prefix_key_root(&server->model, server->loads,
-                        builder->adapter, params->cache_salt ? PREFIX_GIVEN : PREFIX_USER, salt,
-                        strlen(salt));
+        prefix_key_root(&server->model, server->loads, adapter ? adapter->load : 0,
+                        params->cache_salt ? PREFIX_GIVEN : PREFIX_USER, salt, strlen(salt));
 }
 
-static int find_adapter(struct request_builder *builder, const char *name, struct error *error)
+static int find_adapter(const struct server *server, const char *name, uint32_t *ret_number,
+                        struct error *error)
 {
-    if (!name)
-        return 0;
-    builder->adapter = adapter_names_find(&builder->server->adapters, name);
-    if (builder->adapter)
+    *ret_number = name ? served_adapters_find(&server->adapters, name) : 0;
+    if (!name || *ret_number)
         return 0;
     return error_set(error, ERR_NOT_FOUND, "there is no adapter %.64s here", name);
 }
@@ -81,13 +81,15 @@ int request_builder_open(struct request_builder *builder, struct server *server,
                          const struct request_params *params, time_us arrived_us,
                          struct error *error)
 {
-    uint32_t most = server->limits.batch_max;
+    uint32_t most = server->limits.batch_max, adapter;
     *builder = (struct request_builder){.server = server};
-    int rc = find_adapter(builder, params->adapter, error);
+    int rc = find_adapter(server, params->adapter, &adapter, error);
     if (!rc)
         rc = request_make(sequences < most ? (uint32_t)sequences : most, &builder->request, error);
     if (rc)
         return rc;
+    served_adapters_hold(&server->adapters, adapter);
+    builder->request->adapter = adapter;
     find_root(builder, sink, params);
     builder->request->params = *params;
     builder->request->params.cache_salt = NULL; /* the document goes */
@@ -99,8 +101,10 @@ int request_builder_open(struct request_builder *builder, struct server *server,
 
 void request_builder_drop(struct request_builder *builder)
 {
-    if (builder->request)
+    if (builder->request) {
+        served_adapters_leave(&builder->server->adapters, builder->request->adapter);
         request_free(builder->request);
+    }
     builder->request = NULL;
 }
 
@@ -253,10 +257,8 @@ int request_builder_prompt(struct request_builder *builder, struct message_promp
     rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
     if (!rc)
         rc = add_names(builder, kept, token_count, first, error);
-    for (uint32_t i = first; !rc && i < request->seq_count; i++) {
-        request->seqs[i].adapter = builder->adapter;
+    for (uint32_t i = first; !rc && i < request->seq_count; i++)
         builder->total += seq_tokens(&request->seqs[i]);
-    }
     return rc ? rc : add_text(builder, prompt, first, error);
 }
 

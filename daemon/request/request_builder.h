@@ -22,7 +22,6 @@ struct request_builder {
     struct request
         *request;   /* owned until it is enqueued; the caller sets job, stream and the like */
     uint64_t total; /* what it counts in queue-tokens */
-    uint32_t adapter; /* number; 0: none */
     bool caches;    /* it finds what was computed before, and leaves its own, */
     struct prefix_key root; /* of those who have this */
 };

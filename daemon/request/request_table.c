@@ -89,6 +89,11 @@ static struct user_figures *figures_of(struct server *server, const struct reque
     return users_figures(&server->users, request->user, server->options->metrics_users);
 }
 
+static struct served_adapter *adapter_of(struct server *server, const struct request *request)
+{
+    return served_adapters_at(&server->adapters, request->adapter);
+}
+
 /* ---- jobs --------------------------------------------------------------------------------------
  */
 
@@ -163,7 +168,10 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
         request->user->load.running++;
         request->sink->running++;
     }
+    struct served_adapter *adapter = adapter_of(server, request);
     figures_of(server, request)->prompt_tokens += seq->prompt_len;
+    if (adapter)
+        adapter->prompt_tokens += seq->prompt_len;
     *(request->together ? &request->result_bytes : &seq->result_bytes) += result_bytes;
     request_table_keep(server, request->sink, result_bytes);
 }
@@ -172,9 +180,12 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
 static void charge(struct server *server, struct seq *seq)
 {
     uint32_t count = atomic_load_explicit(&seq->out_count, memory_order_acquire);
+    struct served_adapter *adapter = adapter_of(server, seq->request);
     if (seq->params.job == JOB_GENERATE && count > seq->charged) {
         waiting_charge(&server->waiting, seq, count - seq->charged);
         figures_of(server, seq->request)->generated_tokens += count - seq->charged;
+        if (adapter)
+            adapter->generated_tokens += count - seq->charged;
     }
     seq->charged = count;
 }
@@ -209,6 +220,8 @@ void request_table_enter(struct server *server, struct request *request, struct 
     server->live_sequences += request->seq_count;
     server->counts.requests_total++;
     figures_of(server, request)->requests++;
+    if (request->adapter)
+        adapter_of(server, request)->requests++;
     server->counts.sequences_total += request->seq_count;
     enter_jobs(server, request);
     for (uint32_t i = 0; i < request->seq_count; i++) {
@@ -241,8 +254,9 @@ static void count_end(struct server *server, const struct seq *seq)
     request->out_tokens += seq->params.job == JOB_GENERATE ? seq_out_count(seq) : 0;
 }
 
-static void log_request(const struct server *server, const struct request *request, time_us now_us)
+static void log_request(struct server *server, const struct request *request, time_us now_us)
 {
+    const struct served_adapter *adapter = adapter_of(server, request);
     static const char *const names[] = {"stop", "length", "cancelled", "deadline", "error"};
     char ends[96] = "";
     size_t used = 0;
@@ -259,10 +273,10 @@ static void log_request(const struct server *server, const struct request *reque
             scheduled = at;
     }
     log_line(LOG_INFO, "request",
-             "%" PRIu64 " user=%s job=%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
+             "%" PRIu64 " user=%s job=%s%s%s priority=%d sequences=%u%s prompt_tokens=%" PRIu64
              " tokens=%" PRIu64 " queued_us=%" PRIu64 " total_us=%" PRIu64,
              request->id, request->user->name, job_name(request->params.job),
-             request->params.priority, request->seq_count, ends, request->prompt_tokens,
+             adapter ? " adapter=" : "", adapter ? adapter->name : "", request->params.priority, request->seq_count, ends, request->prompt_tokens,
              request->out_tokens, (scheduled ? scheduled : now_us) - request->arrived_us,
              now_us - request->arrived_us);
 }
@@ -319,6 +333,7 @@ static void retire(struct server *server, struct request *request)
     list_remove(&request->id_link);
     server->live_requests--;
     users_put(&server->users, request->user);
+    served_adapters_leave(&server->adapters, request->adapter);
     request_free(request);
 }
 

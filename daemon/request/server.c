@@ -82,7 +82,9 @@ void server_serve(struct server *server, const struct gpu_model *model, uint32_t
     if (replica_count > 0) {
         (void)model_names_read(&server->names, server->options->served_model_name, model->id,
                                NULL); /* options_check() has read it */
-        (void)adapter_names_read(&server->adapters, server->options->adapter, NULL); /* likewise */
+        struct adapter_names adapters;
+        (void)adapter_names_read(&adapters, server->options->adapter, NULL); /* likewise */
+        served_adapters_set(&server->adapters, &adapters);
         snprintf(server->model.id, sizeof(server->model.id), "%s", server->names.names[0]);
     }
     server->limits.context_max = context_max;

@@ -26,10 +26,10 @@
 #include "daemon/base/deadlines.h"
 #include "daemon/base/grant.h"
 #include "daemon/jobs/job_worker.h"
-#include "daemon/base/adapter_name.h"
 #include "daemon/base/model_name.h"
 #include "daemon/request/index.h"
 #include "daemon/request/model_text.h"
+#include "daemon/request/served_adapters.h"
 #include "daemon/request/replica_select.h"
 #include "daemon/request/request.h"
 #include "daemon/request/users.h"
@@ -74,7 +74,7 @@ struct server {
     struct admission_limits limits;    /* made from options and model */
     struct gpu_model model; /* its id: the first of the names */
     struct model_names names;
-    struct adapter_names adapters;
+    struct served_adapters adapters;
     char device[GPU_DEVICES_MAX * 8 + 64]; /* its name, for WELCOME and HEALTH */
     uint32_t owner_uid;                    /* the daemon's */
     enum server_phase phase;

@@ -84,6 +84,13 @@ START_TEST(adapters_are_named_as_models)
     ck_assert_uint_eq(fetch(&site, "/v1/completions", "{\"prompt\":\"A\",\"model\":\"nobody\"}",
                             answer, sizeof(answer)),
                       404);
+    ck_assert_uint_eq(fetch(&site, "/metrics", NULL, answer, sizeof(answer)), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "sluice_adapter_requests_total{adapter=\"poet\"} 0\n"));
+    ck_assert_ptr_nonnull(strstr(answer, "sluice_adapter_requests_total{adapter=\"clerk\"} 1\n"));
+    ck_assert_ptr_nonnull(strstr(answer, "sluice_adapter_prompt_tokens_total{adapter=\"clerk\"} 1\n"));
+    ck_assert_ptr_nonnull(
+        strstr(answer, "sluice_adapter_generation_tokens_total{adapter=\"clerk\"} 1\n"));
+    ck_assert_uint_eq(site.world.server.adapters.at[1].live, 0);
 }
 END_TEST
 

@@ -11,7 +11,8 @@
     "{\"request\":7,\"user\":\"key/a-customer-of-ours\",\"job\":\"generate\",\"priority\":0,"      \
     "\"sequences\":3,\"waiting\":1,\"running\":2,\"tokens\":40,\"age_us\":1500000},"               \
     "{\"request\":5,\"user\":\"1000\",\"uid\":1000,\"job\":\"embed\",\"priority\":-1,"             \
-    "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":2500000},"                \
+    "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":2500000,"                 \
+    "\"adapter\":\"poet\"},"                                                                       \
     "{\"request\":9,\"user\":\"key/a-customer-of-ours\",\"job\":\"score\",\"priority\":0,"         \
     "\"sequences\":1,\"waiting\":0,\"running\":1,\"tokens\":0,\"age_us\":500000}],"             \
     "\"formats\":{\"weights\":{\"e4m3\":7516192768,\"bf16\":1050673152},\"kv\":\"fp8\","         \
@@ -76,6 +77,16 @@ START_TEST(users_of_keys_have_their_names)
 }
 END_TEST
 
+START_TEST(adapters_stand_behind_their_requests)
+{
+    draw(120);
+    const char *line = line_with("> 5            1000");
+    ck_assert_msg(strstr(line, "   2.5 poet"), "%s", line);
+    line = line_with("  7            key/a-customer-of-ours");
+    ck_assert_str_eq(line + strlen(line) - 3, "1.5");
+}
+END_TEST
+
 START_TEST(what_the_cache_saves_is_told)
 {
     draw(120);
@@ -100,6 +111,7 @@ Suite *screen_suite(void)
     Suite *suite = suite_create("screen");
     TCase *tcase = tcase_create("screen");
     tcase_add_test(tcase, users_of_keys_have_their_names);
+    tcase_add_test(tcase, adapters_stand_behind_their_requests);
     tcase_add_test(tcase, what_the_cache_saves_is_told);
     tcase_add_test(tcase, eighty_columns_hold_all_of_a_request);
     suite_add_tcase(suite, tcase);

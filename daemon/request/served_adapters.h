@@ -1,0 +1,39 @@
+/* The adapters that are served: what requests name as they name a model, and figures of each.
+ *
+ * A place has a number, which plans name (gpu_open.adapter), and a load, which names of cached
+ * prefixes begin with: what another adapter left under the same number is not found. A request holds
+ * its adapter from when it is made until it is freed.
+ *
+ * loop thread
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "daemon/base/adapter_name.h"
+
+struct served_adapter {
+    char name[MODEL_NAME_SIZE];
+    uint64_t load; /* differs between any two, never 0 */
+    uint32_t live; /* requests that hold it */
+    uint64_t requests, prompt_tokens, generated_tokens;
+};
+
+struct served_adapters {
+    uint32_t count;
+    uint64_t loads;
+    struct served_adapter at[GPU_ADAPTERS_MAX]; /* number n is at[n - 1] */
+};
+
+/* Those of the option, in its order. Nobody holds one. */
+void served_adapters_set(struct served_adapters *served, const struct adapter_names *names);
+/* Its number; 0: there is none of that name. */
+uint32_t served_adapters_find(const struct served_adapters *served, const char *name);
+/* number 0: nothing is done. */
+void served_adapters_hold(struct served_adapters *served, uint32_t number);
+void served_adapters_leave(struct served_adapters *served, uint32_t number);
+/* NULL: number is 0. */
+static inline struct served_adapter *served_adapters_at(struct served_adapters *served, uint32_t number)
+{
+    return number ? &served->at[number - 1] : NULL;
+}
