@@ -140,9 +140,9 @@ class Questions(unittest.TestCase):
         self.check("submit_embed", requests.submit("embed", [[1, 2, 3]], {"pooling": "mean", "normalize": True}))
 
     def test_cache_fields_and_constraints(self):
-        draft = requests.submit("generate", ["x"], {"cache": False, "cache_salt": "s", "constraint": Constraint.choice(["é"])})
+        draft = requests.submit("generate", ["x"], {"cache": False, "cache_salt": "s", "adapter": "a", "constraint": Constraint.choice(["é"])})
         self.assertEqual(heads.decode(draft.head), {
-            "job": "generate", "stream": False, "cache": False, "cache_salt": "s", "texts": ["x"],
+            "job": "generate", "stream": False, "cache": False, "cache_salt": "s", "adapter": "a", "texts": ["x"],
             "constraint": "choice", "constraint_text": '["é"]'})
 
     def test_job(self):

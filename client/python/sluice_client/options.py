@@ -21,6 +21,7 @@ class Common(TypedDict, total=False):
 class Cached(Common, total=False):
     cache: bool
     cache_salt: str
+    adapter: str
 
 
 class Sampling(TypedDict, total=False):
