@@ -146,6 +146,20 @@ static const struct {
      "\"num_experts_per_tok\":8,\"norm_topk_prob\":true,\"vocab_size\":151936,"
      "\"max_position_embeddings\":40960,\"rms_norm_eps\":1e-6,\"dtype\":\"bfloat16\","
      "\"rope_theta\":1000000}"},
+    {"qwen1.5-moe-a2.7b",
+     "{\"architectures\":[\"Qwen2MoeForCausalLM\"],\"hidden_size\":2048,"
+     "\"intermediate_size\":5632,\"moe_intermediate_size\":1408,"
+     "\"shared_expert_intermediate_size\":5632,\"num_hidden_layers\":24,"
+     "\"num_attention_heads\":16,\"num_key_value_heads\":16,\"num_experts\":60,"
+     "\"num_experts_per_tok\":4,\"norm_topk_prob\":false,\"vocab_size\":151936,"
+     "\"max_position_embeddings\":8192,\"rms_norm_eps\":1e-6,\"dtype\":\"bfloat16\","
+     "\"rope_theta\":1000000}"},
+    {"olmoe-1b-7b",
+     "{\"architectures\":[\"OlmoeForCausalLM\"],\"hidden_size\":2048,\"intermediate_size\":1024,"
+     "\"num_hidden_layers\":16,\"num_attention_heads\":16,\"num_key_value_heads\":16,"
+     "\"num_experts\":64,\"num_experts_per_tok\":8,\"norm_topk_prob\":false,"
+     "\"vocab_size\":50304,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-5,"
+     "\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
     {"tiny-wide", /* heads for four devices */
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"

@@ -34,7 +34,8 @@ SMALL_KV_BYTES = 32768
 
 # A synthetic shape of each family beside Llama (gpu/models/synthetic.c); a new family adds its shape's name.
 FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b", "olmo-2-7b", "glm-4-9b-chat",
-            "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b")
+            "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "qwen3-30b-a3b", "qwen1.5-moe-a2.7b",
+            "olmoe-1b-7b")
 NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to measure their reading
 
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
@@ -218,9 +219,19 @@ class Steady:
                f"{100 * self.ahead / self.steps:.0f} % enqueued ahead)"
 
 
-def floor_rate(rows, context=192, weights=WEIGHT_BYTES, kv=KV_BYTES):
-    """Tokens a second where products run at the products' rate or the weights' bytes at the read rate."""
-    products = max(weights / limits["read"], rows * weights / limits["flops"])
+def step_bytes(model, rows):
+    """Of 16-bit weights that a step of so many rows reads: of a mixture the experts that some row is expected to take."""
+    once, count, top = model["step_parameters"], model["experts"], model["experts_per_token"]
+    if not count:
+        return 2 * once
+    left = model["parameters"] - once - model["vocabulary"] * model["hidden"]  # no row takes these; the embedding apart
+    experts = left / (1 - top / count)
+    return 2 * (once + experts * (1 - top / count - (1 - top / count) ** rows))
+
+
+def floor_rate(rows, context=192, weights=WEIGHT_BYTES, kv=KV_BYTES, read=None):
+    """Tokens a second where products run at the products' rate or the bytes that are read at the read rate."""
+    products = max((read or weights) / limits["read"], rows * weights / limits["flops"])
     return rows / (products + rows * context * kv / limits["read"])
 
 
@@ -259,7 +270,7 @@ def family(daemon):
     daemon.run(prompts(FAMILY_ROWS, 128, 8, vocab=vocab))
     one, many = steady_one(daemon, vocab), steady_many(daemon, FAMILY_ROWS, vocab)
     reads = (weights + 192 * kv) / one.step_us * 1e6 / limits["read"]
-    limit = floor_rate(FAMILY_ROWS, weights=weights, kv=kv)
+    limit = floor_rate(FAMILY_ROWS, weights=weights, kv=kv, read=step_bytes(model, FAMILY_ROWS))
     share, asked = many.rate / limit, FAMILY_SHARE * shares[FAMILY_ROWS]
     row(f"{model['model'].partition(':')[2]}, decode, batch 1 / {FAMILY_ROWS}",
         f"{one.rate:,.0f} tok/s, {100 * reads:.1f} % of the read rate / {many.rate:,.0f} tok/s, {100 * share:.1f} % of "

@@ -75,6 +75,14 @@ class Records(unittest.TestCase):
             self.assertAlmostEqual(gpu.floor_rate(1, weights=1e10, kv=0), 100)
             self.assertAlmostEqual(gpu.floor_rate(10000, weights=1e10, kv=0), 1e5)
 
+    def test_a_mixture_reads_the_experts_that_some_row_takes(self):
+        plain = {"parameters": 130, "step_parameters": 100, "vocabulary": 10, "hidden": 3, "experts": 0, "experts_per_token": 0}
+        self.assertEqual(gpu.step_bytes(plain, 64), 200)
+        mixed = dict(plain, experts=8, experts_per_token=2, parameters=1030)  # 1,200 of experts, of which a token takes 300
+        self.assertAlmostEqual(gpu.step_bytes(mixed, 1), 2 * 100)
+        self.assertAlmostEqual(gpu.step_bytes(mixed, 2), 2 * (100 + 225))
+        self.assertAlmostEqual(gpu.step_bytes(mixed, 1000), 2 * (100 + 900))
+
 
 class Families(unittest.TestCase):
     """What gpu.py measures beside the 8B."""
