@@ -3,20 +3,19 @@
 #include <assert.h>
 #include <math.h>
 
-static uint64_t mix(uint64_t *state)
+#include "protocol/base/mix.h"
+
+static uint64_t next_seed(uint64_t *state)
 {
-    uint64_t value = *state += 0x9e3779b97f4a7c15u;
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-    return value ^ (value >> 31);
+    return mix64(*state += 0x9e3779b97f4a7c15u);
 }
 
 void random_init(struct random *random, uint64_t seed, uint64_t stream)
 {
     uint64_t state = seed;
-    state = mix(&state) ^ stream;
+    state = next_seed(&state) ^ stream;
     for (int i = 0; i < 4; i++)
-        random->state[i] = mix(&state);
+        random->state[i] = next_seed(&state);
 }
 
 static uint64_t rotate(uint64_t value, int by)

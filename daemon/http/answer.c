@@ -6,6 +6,7 @@
 #include "daemon/answer/call_format.h"
 #include "daemon/request/server.h"
 #include "daemon/request/text_stream.h"
+#include "protocol/base/mix.h"
 
 /* ---- parts -------------------------------------------------------------------------------------
  */
@@ -73,13 +74,11 @@ void answer_gather(struct exchange *exchange, const struct seq *seq)
 /* ---- what APIs have in common ------------------------------------------------------------------
  */
 
-/* Nine letters and digits, by a hash (SplitMix64's last step). */
+/* Nine letters and digits. */
 static void short_id(uint64_t seed, char *id)
 {
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    seed = (seed ^ seed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    seed = (seed ^ seed >> 27) * UINT64_C(0x94d049bb133111eb);
-    seed ^= seed >> 31;
+    seed = mix64(seed);
     for (int i = 0; i < 9; i++, seed /= 62)
         id[i] = digits[seed % 62];
     id[9] = '\0';

@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "daemon/base/deadlines.h"
-#include "daemon/request/constraint_cache.h"
 #include "daemon/jobs/job.h"
+#include "daemon/request/constraint_cache.h"
 #include "daemon/request/job_builder.h"
 #include "daemon/request/text_stream.h"
 #include "daemon/worker/mask_crew.h"
+#include "protocol/base/mix.h"
 
 _Static_assert(MESSAGE_STOP_IDS_MAX == GPU_STOP_IDS_MAX, "what is admitted must fit a plan");
 _Static_assert(MESSAGE_BIAS_MAX == GPU_BIAS_MAX, "what is admitted must fit a plan");
@@ -78,10 +79,7 @@ static uint64_t seed_of(uint64_t seed, uint32_t result)
 {
     if (result == 0)
         return seed;
-    uint64_t x = seed + result * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return mix64(seed + result * 0x9e3779b97f4a7c15u);
 }
 
 int request_add(struct request *request, const struct message_prompt *prompt, const int32_t *tokens,

@@ -14,6 +14,7 @@
 #include "daemon/request/request_table.h"
 #include "daemon/text/tokenizer.h"
 #include "protocol/base/log.h"
+#include "protocol/base/mix.h"
 #include "protocol/frame.h"
 #include "protocol/message.h"
 
@@ -103,8 +104,8 @@ bool server_has_model(const struct server *server)
 /* ---- jobs --------------------------------------------------------------------------------------
  */
 
-void server_serve_jobs(struct server *server, struct job_programs *programs, struct replica *replica,
-                       const struct chunk_limits *limits, uint32_t lanes)
+void server_serve_jobs(struct server *server, struct job_programs *programs,
+                       struct replica *replica, const struct chunk_limits *limits, uint32_t lanes)
 {
     server->jobs.programs = programs;
     server->jobs.replica = replica;
@@ -116,7 +117,8 @@ void server_serve_jobs(struct server *server, struct job_programs *programs, str
 /* What a job counts there: one that goes in pieces leaves room for others beside it. */
 static uint64_t ahead_of(const struct server *server, const struct seq *seq)
 {
-    uint64_t bytes = seq->job->in_bytes > seq->job->out_bytes ? seq->job->in_bytes : seq->job->out_bytes;
+    uint64_t bytes =
+        seq->job->in_bytes > seq->job->out_bytes ? seq->job->in_bytes : seq->job->out_bytes;
     uint64_t most = 2 * server->jobs.limits.bytes;
     return bytes < most ? bytes : most;
 }
@@ -219,10 +221,7 @@ uint32_t server_retry_ms(const struct server *server)
 
 uint64_t server_draw(struct server *server)
 {
-    uint64_t x = server->seed += 0x9e3779b97f4a7c15u; /* splitmix64 */
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return mix64(server->seed += 0x9e3779b97f4a7c15u); /* splitmix64 */
 }
 
 /* ---- the end of all ----------------------------------------------------------------------------

@@ -77,7 +77,7 @@ struct list_scheme {
     const char *scale;             /* "weight_scale", static */
     const char *zeros;             /* likewise, as many as scales; NULL: all are `zero` */
     uint8_t zero;
-    bool made; /* of numbers while they load: there is no tensor of scales */
+    bool made;           /* of numbers while they load: there is no tensor of scales */
     bool zeros_less_one; /* in the checkpoint */
     enum list_packing packing;
     const char *weight; /* "qweight", static; NULL: "weight" */
@@ -85,6 +85,12 @@ struct list_scheme {
     bool grouped;       /* it must be there; else it may be left out */
     const char *sizes;  /* likewise; NULL: none */
 };
+
+/* Scales along rows or columns of which `each` have one; 0: all. */
+static inline uint32_t list_scales(uint32_t size, uint32_t each)
+{
+    return each ? (size + each - 1) / each : 1;
+}
 
 static inline bool elements_are_whole(enum tensor_elements elements)
 {
@@ -200,7 +206,7 @@ struct op {
             /* OP_KV_WRITE: scales of K and V in eight bits, and the tensors that say them. */
             float k_scale, v_scale;
             uint16_t k_tensor, v_tensor; /* LIST_NONE: the checkpoint has none */
-        } attention; /* OP_KV_WRITE too */
+        } attention;                     /* OP_KV_WRITE too */
         struct {
             float cap;
         } softcap;
@@ -244,7 +250,8 @@ struct op_list {
 void op_list_free(struct op_list *list);
 const char *op_name(enum op_kind kind); /* "matmul" */
 
-/* Elements of all tensors but what quantized ones come with: what a model is called by ("1.2 billion parameters"). */
+/* Elements of all tensors but what quantized ones come with: what a model is called by ("1.2
+ * billion parameters"). */
 uint64_t op_list_elements(const struct op_list *list);
 /* Whether anything is multiplied at all. */
 static inline bool op_list_computes(const struct op_list *list)

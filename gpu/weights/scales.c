@@ -10,6 +10,7 @@
 #include "gpu/checkpoint/column_groups.h"
 #include "gpu/checkpoint/number.h"
 #include "gpu/weights/packed.h"
+#include "protocol/base/mix.h"
 
 /* The scales of one tensor, whole, and its zeros. */
 struct source_scales {
@@ -32,11 +33,6 @@ struct made {
     float *scales;
     uint8_t *zeros;
 };
-
-static uint32_t count_of(uint32_t size, uint32_t each)
-{
-    return each ? (size + each - 1) / each : 1;
-}
 
 static void source_free(struct source_scales *source)
 {
@@ -149,13 +145,6 @@ static int source_read(const struct spreading *to, const struct list_part *part,
     return status;
 }
 
-static uint64_t mix(uint64_t value)
-{
-    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
-    return value ^ value >> 31;
-}
-
 /* Around what gives the weight its deviation, by up to a quarter; zeros by one. */
 static void source_make(const struct spreading *to, const struct list_weight *like,
                         const struct list_part *part, const struct source_scales *ret)
@@ -163,9 +152,9 @@ static void source_make(const struct spreading *to, const struct list_weight *li
     const struct weights_source *source = to->loader->source;
     float middle = like->deviation / weights_deviation(like->scheme.elements);
     uint64_t key =
-        mix(source->seed + mix(source->list->tensors[part->scale].number + (3ull << 32)));
+        mix64(source->seed + mix64(source->list->tensors[part->scale].number + (3ull << 32)));
     for (uint64_t i = 0; i < ret->count; i++) {
-        uint64_t hash = mix(key + i);
+        uint64_t hash = mix64(key + i);
         ret->at[i] = middle * (0.75f + (float)(hash & 0xffff) * 0x1p-17f);
         if (ret->zeros && like->scheme.zeros)
             ret->zeros[i] = (uint8_t)(like->scheme.zero + (hash >> 16) % 3 - 1);
@@ -210,7 +199,7 @@ static int source_get(const struct spreading *to, const struct list_weight *like
 static void spread(const struct made *to, const struct weight *weight,
                    const struct source_scales *from, const struct tensor_slice *place)
 {
-    uint32_t n = weight->scales.n, k = weight->scales.k, columns = count_of(weight->k, k);
+    uint32_t n = weight->scales.n, k = weight->scales.k, columns = list_scales(weight->k, k);
     for (uint32_t row = 0; row < place->rows; row += n ? n : place->rows) {
         uint64_t target = (n ? tensor_slice_row(place, row) / n : 0) * columns;
         uint64_t source = (from->rows ? (place->row + row) / from->rows : 0) * from->stride;
@@ -260,8 +249,8 @@ static int weight_spread(const struct spreading *to, weight_id number, const str
 static int weight_load(const struct spreading *to, weight_id number)
 {
     const struct weight *weight = &to->loader->weights->at[number];
-    uint64_t count =
-        (uint64_t)count_of(weight->n, weight->scales.n) * count_of(weight->k, weight->scales.k);
+    uint64_t count = (uint64_t)list_scales(weight->n, weight->scales.n) *
+                     list_scales(weight->k, weight->scales.k);
     struct made made = {.scales = calloc(count, sizeof *made.scales),
                         .zeros = weight->zeros ? calloc(count, 1) : NULL};
     int status = made.scales && (made.zeros || !weight->zeros)

@@ -46,11 +46,6 @@ static int tensor_add(const struct quantize *q, const char *module, const char *
     return op_list_tensor_add(q->list, &tensor, ret, q->error);
 }
 
-static uint32_t scales_of(uint32_t size, uint32_t each)
-{
-    return each ? (size + each - 1) / each : 1;
-}
-
 /* Which column is of which group: where it must be there, and where it is. */
 static int groups_add(const struct quantize *q, const struct list_scheme *scheme,
                       const char *module, uint32_t columns, struct list_part *part)
@@ -90,8 +85,8 @@ static int tensors_add(const struct quantize *q, const struct list_scheme *schem
     struct list_tensor scales = {.elements = TENSOR_SCALES,
                                  .packing = scheme->packing,
                                  .rank = 2,
-                                 .rows = scales_of(tensor.rows, scheme->rows),
-                                 .columns = scales_of(tensor.columns, scheme->columns),
+                                 .rows = list_scales(tensor.rows, scheme->rows),
+                                 .columns = list_scales(tensor.columns, scheme->columns),
                                  .number = tensor.number};
     struct list_tensor zeros = scales, one = {.elements = TENSOR_SCALES, .rank = 2};
     struct list_tensor sizes = {.elements = TENSOR_SIZES, .rank = 1, .rows = 2, .columns = 1};
