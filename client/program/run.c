@@ -46,6 +46,12 @@ static enum status say_failure(const sluice_client *client)
     return status_of_error(error);
 }
 
+static enum status say_no_memory(void)
+{
+    say("out of memory");
+    return STATUS_SERVER;
+}
+
 /* ---- what the daemon has -----------------------------------------------------------------------
  */
 
@@ -94,29 +100,26 @@ static void print_program(const json *program)
            json_number(json_get(program, "failed")));
 }
 
-static void enable_head(char *out, size_t size, const char *name)
+static void write_enable(struct json_writer *writer, const void *name)
 {
-    struct json_writer writer;
-    json_writer_init(&writer, out, size - 1);
-    json_open(&writer, NULL, '{');
-    json_put_text(&writer, "enable", name);
-    json_close(&writer, '}');
-    out[writer.used < size ? writer.used : size - 1] = '\0';
+    json_open(writer, NULL, '{');
+    json_put_text(writer, "enable", name);
+    json_close(writer, '}');
 }
 
 enum status program_list(const struct settings *settings)
 {
     sluice_client *client;
     json *answer = NULL;
-    char head[512] = "";
+    char *head = NULL;
+    size_t length;
     enum status status = connect_daemon(settings, &client);
     if (status)
         return status;
-    if (settings->enable)
-        enable_head(head, sizeof(head), settings->enable);
     const char *text = NULL;
-    if (sluice_control(client, SLUICE_PROGRAMS, settings->enable ? head : NULL, ANSWER_TIMEOUT_MS,
-                       &text))
+    if (settings->enable && !(head = json_written(write_enable, settings->enable, &length)))
+        status = say_no_memory();
+    else if (sluice_control(client, SLUICE_PROGRAMS, head, ANSWER_TIMEOUT_MS, &text))
         status = say_failure(client);
     else if (settings->json)
         printf("%s\n", text);
@@ -125,6 +128,7 @@ enum status program_list(const struct settings *settings)
     for (const json *at = json_child(json_get(answer, "programs")); at; at = json_next(at))
         print_program(at);
     json_free(answer);
+    free(head);
     sluice_close(client);
     return status;
 }
@@ -163,27 +167,43 @@ static void put_output(struct json_writer *writer, const struct task_output *out
     json_close(writer, '}');
 }
 
-static void print_json(const struct task *task, uint64_t index, const struct error *failure)
+struct ended {
+    const struct task *task;
+    uint64_t index;
+    const struct error *failure; /* code 0: none */
+};
+
+static void write_ended(struct json_writer *writer, const void *context)
 {
-    char text[16384];
-    struct json_writer writer;
-    json_writer_init(&writer, text, sizeof(text));
-    json_open(&writer, NULL, '{');
-    json_put_uint(&writer, "index", index);
-    json_put_text(&writer, "finish_reason",
-                  failure->code ? "error" : sluice_finish_name(task->end.finish));
-    if (failure->code) {
-        json_put_text(&writer, "error", error_name(failure->code));
-        json_put_text(&writer, "message", failure->text);
+    const struct ended *ended = context;
+    const struct task *task = ended->task;
+    bool failed = ended->failure->code != 0;
+    json_open(writer, NULL, '{');
+    json_put_uint(writer, "index", ended->index);
+    json_put_text(writer, "finish_reason", failed ? "error" : sluice_finish_name(task->end.finish));
+    if (failed) {
+        json_put_text(writer, "error", error_name(ended->failure->code));
+        json_put_text(writer, "message", ended->failure->text);
     }
-    json_open(&writer, "outputs", '{');
-    for (size_t i = 0; !failure->code && i < task->output_count; i++)
-        put_output(&writer, &task->outputs[i]);
-    json_close(&writer, '}');
-    json_put_uint(&writer, "queued_us", task->end.queued_us);
-    json_put_uint(&writer, "total_us", task->end.total_us);
-    json_close(&writer, '}');
-    printf("%.*s\n", (int)(writer.used < sizeof(text) ? writer.used : sizeof(text)), text);
+    json_open(writer, "outputs", '{');
+    for (size_t i = 0; !failed && i < task->output_count; i++)
+        put_output(writer, &task->outputs[i]);
+    json_close(writer, '}');
+    json_put_uint(writer, "queued_us", task->end.queued_us);
+    json_put_uint(writer, "total_us", task->end.total_us);
+    json_close(writer, '}');
+}
+
+static enum status print_json(const struct task *task, uint64_t index, const struct error *failure)
+{
+    const struct ended ended = {task, index, failure};
+    size_t length;
+    char *text = json_written(write_ended, &ended, &length);
+    if (!text)
+        return say_no_memory();
+    printf("%s\n", text);
+    free(text);
+    return STATUS_OK;
 }
 
 /* Of one that has ended, well or badly. */
@@ -200,7 +220,7 @@ static void finish(struct run *run, const struct task *task, uint64_t index)
                   "it did not end in time");
     note(run, status);
     if (run->settings->json)
-        print_json(task, index, &failure);
+        note(run, print_json(task, index, &failure));
     else if (status)
         say("item %" PRIu64 ": %s: %s", index, error_name(failure.code), failure.text);
 }
@@ -320,10 +340,8 @@ enum status program_job(const struct settings *settings, const char *program)
 {
     struct error error;
     struct run *run = calloc(1, sizeof(*run));
-    if (!run) {
-        say("out of memory");
-        return STATUS_SERVER;
-    }
+    if (!run)
+        return say_no_memory();
     run->settings = settings;
     run->program = program;
     run->status = connect_daemon(settings, &run->client);

@@ -581,6 +581,33 @@ START_TEST(sluice_job_reads_and_writes_files_of_numpys)
 }
 END_TEST
 
+START_TEST(a_line_of_results_is_whole_however_long_names_are)
+{
+    enum { NAME = 200, TIMES = 18 };
+    char in[96], folder[512], path[4096], option[4160], strange[NAME + 1];
+    start();
+    memset(strange, 1, NAME); /* each of six characters in JSON */
+    strange[NAME] = '\0';
+    snprintf(folder, sizeof(folder), "%s/%s", spawn.directory, strange);
+    ck_assert_int_eq(mkdir(folder, 0700), 0);
+    int used = snprintf(path, sizeof(path), "%s", folder);
+    for (int i = 0; i < TIMES; i++)
+        used += snprintf(path + used, sizeof(path) - (size_t)used, "/../%s", strange);
+    snprintf(option, sizeof(option), "y=%s/y.npy", path);
+    snprintf(in, sizeof(in), "x=%s/x.npy", spawn.directory);
+    write_npy(in + 2, 7);
+    program_run(&program, "job", "affine", "--input", in, "--output", option, "--json", NULL);
+    ck_assert_msg(program.status == 0, "%s", program.err_text);
+    size_t length = strlen(program.out_text);
+    ck_assert_uint_gt(length, 6 * NAME * TIMES);
+    ck_assert_str_eq(program.out_text + length - 2, "}\n");
+    check_npy(option + 2, 7, 1, 0);
+    unlink(in + 2);
+    rmdir(folder);
+    stop();
+}
+END_TEST
+
 Suite *service_suite(void)
 {
     Suite *suite = suite_create("service");
@@ -596,6 +623,7 @@ Suite *service_suite(void)
     tcase_add_test(tests, check_says_what_can_be_loaded);
     tcase_add_test(tests, a_daemon_of_programs_alone_refuses_tokens_and_one_of_a_model_alone_jobs);
     tcase_add_test(tests, sluice_job_reads_and_writes_files_of_numpys);
+    tcase_add_test(tests, a_line_of_results_is_whole_however_long_names_are);
     suite_add_tcase(suite, tests);
     return suite;
 }
