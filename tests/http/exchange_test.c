@@ -176,6 +176,27 @@ START_TEST(who_goes_away_is_cancelled)
 }
 END_TEST
 
+/* As FIELDS.md has it: what there is of an answer is worth more than an error, of a row there is
+ * nothing. */
+START_TEST(what_runs_beyond_its_deadline_ends_with_what_it_has)
+{
+    struct caller text, row; /* the row is not begun */
+    call(&site, &text, "/v1/completions",
+         "{\"prompt\":\"A\",\"max_tokens\":4000,\"deadline_ms\":50}");
+    world_step(&site.world, 1);
+    call(&site, &row, "/v1/embeddings", "{\"input\":\"A\",\"deadline_ms\":50}");
+    world_pass(&site.world, 50000);
+    site_turn(&site);
+    site_finish(&site);
+    ck_assert_uint_eq(text.exchange->status, 200);
+    has(caller_read(&text), "\"finish_reason\":\"deadline\"");
+    ck_assert_uint_eq(row.exchange->status, 504);
+    has(caller_read(&row), "\"code\":\"deadline\"");
+    caller_free(&text);
+    caller_free(&row);
+}
+END_TEST
+
 /* By the world's rule the score at position i is -(i - 1), and the likeliest token i - 1. */
 START_TEST(echoed_prompts_are_scored_before_they_are_continued)
 {
@@ -646,6 +667,7 @@ Suite *exchange_suite(void)
     tcase_add_test(tests, a_stream_holds_back_what_may_become_a_stop_string);
     tcase_add_test(tests, a_reader_that_is_slow_is_not_formatted_for);
     tcase_add_loop_test(tests, who_goes_away_is_cancelled, 0, 2);
+    tcase_add_test(tests, what_runs_beyond_its_deadline_ends_with_what_it_has);
     tcase_add_loop_test(tests, echoed_prompts_are_scored_before_they_are_continued, 0, 2);
     tcase_add_loop_test(tests, long_texts_are_tokenized_off_the_loop, 0, 2);
     tcase_add_loop_test(tests, long_bodies_are_read_off_the_loop, 0, 2);
