@@ -45,6 +45,21 @@ int query_put_texts(struct json_writer *writer, const char *key, const json *con
     return 0;
 }
 
+void query_open_function(struct json_writer *writer, const char *id)
+{
+    json_open(writer, NULL, '{');
+    if (id)
+        json_put_text(writer, "id", id);
+    json_put_text(writer, "type", "function");
+    json_open(writer, "function", '{');
+}
+
+void query_close_function(struct json_writer *writer)
+{
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
 static int add_tools(struct query *query, struct error *error)
 {
     int rc = 0;

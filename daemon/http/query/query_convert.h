@@ -26,6 +26,10 @@ int query_write_messages(const struct query *query, struct json_writer *writer,
 int query_convert(struct query *query, query_writer write, struct error *error);
 /* What a response tells of its request, into query->told. */
 int query_keep_told(struct query *query, struct error *error);
+/* A function in the chat API's form, whose members stand between: a call by its id, or, without
+ * one, a tool. */
+void query_open_function(struct json_writer *writer, const char *id);
+void query_close_function(struct json_writer *writer);
 /* Texts of a list of parts whose types are `types`, a list that ends with NULL, as one string. */
 int query_put_texts(struct json_writer *writer, const char *key, const json *content,
                     const char *const *types, struct error *error);

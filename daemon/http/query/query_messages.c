@@ -181,15 +181,11 @@ static void put_uses(struct json_writer *writer, const json *blocks)
     for (const json *block = json_child(blocks); block; block = json_next(block)) {
         if (strcmp(type_of(block), "tool_use") != 0)
             continue;
-        json_open(writer, NULL, '{');
-        json_put_text(writer, "id", json_string(json_get(block, "id")));
-        json_put_text(writer, "type", "function");
-        json_open(writer, "function", '{');
+        query_open_function(writer, json_string(json_get(block, "id")));
         json_put_text(writer, "name", json_string(json_get(block, "name")));
         if (json_get(block, "input"))
             json_put_value(writer, "arguments", json_get(block, "input"));
-        json_close(writer, '}');
-        json_close(writer, '}');
+        query_close_function(writer);
     }
     json_close(writer, ']');
 }
@@ -277,9 +273,7 @@ static int put_tools(struct json_writer *writer, const json *tools, struct error
         int rc = check_tool(tool, error);
         if (rc)
             return rc;
-        json_open(writer, NULL, '{');
-        json_put_text(writer, "type", "function");
-        json_open(writer, "function", '{');
+        query_open_function(writer, NULL);
         json_put_text(writer, "name", json_string(json_get(tool, "name")));
         if (json_get(tool, "description"))
             json_put_value(writer, "description", json_get(tool, "description"));
@@ -287,8 +281,7 @@ static int put_tools(struct json_writer *writer, const json *tools, struct error
             json_put_value(writer, "parameters", json_get(tool, "input_schema"));
         if (json_get(tool, "strict"))
             json_put_value(writer, "strict", json_get(tool, "strict"));
-        json_close(writer, '}');
-        json_close(writer, '}');
+        query_close_function(writer);
     }
     json_close(writer, ']');
     return 0;

@@ -83,14 +83,10 @@ static int put_call(struct json_writer *writer, const json *item, struct error *
     for (size_t i = 0; i < 3; i++)
         if (!json_is_string(json_get(item, needed[i])))
             return error_set(error, ERR_BAD_VALUE, "input: a function_call without %s", needed[i]);
-    json_open(writer, NULL, '{');
-    json_put_value(writer, "id", json_get(item, "call_id"));
-    json_put_text(writer, "type", "function");
-    json_open(writer, "function", '{');
+    query_open_function(writer, json_string(json_get(item, "call_id")));
     json_put_value(writer, "name", json_get(item, "name"));
     json_put_value(writer, "arguments", json_get(item, "arguments"));
-    json_close(writer, '}');
-    json_close(writer, '}');
+    query_close_function(writer);
     return 0;
 }
 
@@ -195,14 +191,11 @@ static int put_tools(struct json_writer *writer, const json *tools, struct error
         if (strcmp(type, "function") != 0)
             return error_set(error, ERR_UNSUPPORTED, "tools: one of type %.32s is not supported",
                              type);
-        json_open(writer, NULL, '{');
-        json_put_text(writer, "type", "function");
-        json_open(writer, "function", '{');
+        query_open_function(writer, NULL);
         for (const json *item = json_child(tool); item; item = json_next(item))
             if (strcmp(json_key(item), "type") != 0 && !json_is_null(item))
                 json_put_value(writer, json_key(item), item);
-        json_close(writer, '}');
-        json_close(writer, '}');
+        query_close_function(writer);
     }
     json_close(writer, ']');
     return 0;
