@@ -16,7 +16,6 @@ static_assert((uint64_t)MODEL_VOCAB_MAX * MODEL_HIDDEN_MAX < (1ull << 40) &&
                   (uint64_t)MODEL_INTERMEDIATE_MAX * MODEL_HIDDEN_MAX < (1ull << 40),
               "the elements of a model fit 64 bits with room to spare");
 
-#define APART "hf_quant_config.json"
 #define NAMES_MAX 1024 /* of a list of all families in a message */
 
 const struct tensor_names tensor_names_plain = {
@@ -309,19 +308,21 @@ int model_config_parse(const char *config, size_t config_length, const char *gen
     return 0;
 }
 
-static int read_apart(const char *directory, struct quantization *ret, struct error *error)
+static int read_apart(const char *directory, size_t number, struct quantization *ret,
+                      struct error *error)
 {
+    const char *name = quantization_file(number);
     char *text = NULL;
     size_t length = 0;
     json *document = NULL;
-    int rc = file_text(directory, APART, MODEL_CONFIG_BYTES_MAX, &text, &length, error);
+    int rc = file_text(directory, name, MODEL_CONFIG_BYTES_MAX, &text, &length, error);
     if (rc == 0)
-        rc = parse(APART, text, length, &document, error);
+        rc = parse(name, text, length, &document, error);
     free(text);
     if (rc)
         return rc;
-    struct fields fields = {document, APART, NULL, error};
-    rc = quantization_read_apart(&fields, ret);
+    struct fields fields = {document, name, NULL, error};
+    rc = quantization_read_apart(number, &fields, ret);
     json_free(document);
     return rc;
 }
@@ -341,7 +342,8 @@ int model_config_load(const char *directory, struct model_config *ret, struct er
         rc = model_config_parse(config, config_length, generation, generation_length, ret, error);
     free(config);
     free(generation);
-    if (rc == 0 && !ret->quantization.groups && file_exists(directory, APART))
-        rc = read_apart(directory, &ret->quantization, error);
+    for (size_t i = 0; !rc && !ret->quantization.groups && quantization_file(i); i++)
+        if (file_exists(directory, quantization_file(i)))
+            rc = read_apart(directory, i, &ret->quantization, error);
     return rc;
 }

@@ -39,7 +39,7 @@ static void check_scheme(const struct list_scheme *scheme)
     FUZZ_CHECK(scheme->scale && (whole || scheme->elements == TENSOR_E4M3));
     FUZZ_CHECK(!whole || (scheme->rows == 1 && scheme->packing != PACKING_NONE && scheme->weight));
     FUZZ_CHECK(!whole || scheme->input == INPUT_AS_IT_IS);
-    FUZZ_CHECK(scheme->columns == 0 || (scheme->columns >= 32 && scheme->columns <= 128));
+    FUZZ_CHECK(scheme->columns % 32 == 0);
 }
 
 static void check_quantization(const struct model_config *config)
@@ -49,8 +49,11 @@ static void check_quantization(const struct model_config *config)
     FUZZ_CHECK(!q->text_bytes || q->text[q->text_bytes - 1] == '\0');
     for (uint32_t i = 0; i < q->groups; i++)
         check_scheme(&q->schemes[i]);
-    const struct list_scheme *scheme = quantization_scheme(q, "model.layers.0.mlp.down_proj");
-    FUZZ_CHECK(!scheme || (scheme >= q->schemes && scheme < q->schemes + q->groups));
+    for (int head = 0; head < 2; head++) {
+        const char *module = head ? "lm_head" : "model.layers.0.mlp.down_proj";
+        const struct list_scheme *scheme = quantization_scheme(q, module, head);
+        FUZZ_CHECK(!scheme || (scheme >= q->schemes && scheme < q->schemes + q->groups));
+    }
 }
 
 /* What is rotated has a frequency, what is not has none. longrope's factors may be below 1. */

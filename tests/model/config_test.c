@@ -79,7 +79,7 @@ static const struct refusal refusals[] = {
     {"\"dtype\":\"int8\"", "dtype: \"int8\" is not supported (bfloat16, float16 and float32 are)"},
     {"\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"bits\":4}",
      "quantization_config.quant_method: \"bitsandbytes\" is not supported (fp8, fbgemm_fp8, "
-     "modelopt, compressed-tensors, gptq and awq are)"},
+     "modelopt, compressed-tensors, gptq, awq and auto-round are)"},
     {"\"quantization_config\":{}", "quantization_config.quant_method: missing"},
     {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
      "rope_scaling.type: \"dynamic\" is not a supported kind of rope (default, linear, llama3, "

@@ -20,6 +20,8 @@
     IN("\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\",\"ignore\":[" names "]")
 #define GPTQ "\"quant_method\":\"gptq\""
 #define GPTQ_4 GPTQ ",\"bits\":4,\"group_size\":128"
+#define ROUND "\"quant_method\":\"auto-round\""
+#define ROUND_4 ROUND ",\"packing_format\":\"auto_round:auto_gptq\",\"bits\":4,\"group_size\":128"
 #define AWQ "\"quant_method\":\"awq\""
 #define AWQ_4 AWQ ",\"bits\":4"
 #define U4 "\"num_bits\":4,\"type\":\"int\""
@@ -41,7 +43,7 @@ static const struct {
     {IN("\"quant_method\":\"fbgemm_fp8\",\"activation_scale_ub\":0"),
      AT "activation_scale_ub: 0 is not a number from 0.000001 to 1000000"},
     {IN("\"quant_method\":4"), AT "quant_method: 4 is not supported (fp8, fbgemm_fp8, modelopt, "
-                                  "compressed-tensors, gptq and awq are)"},
+                                  "compressed-tensors, gptq, awq and auto-round are)"},
     {IN(FP8 ",\"activation_scheme\":\"token\""),
      AT "activation_scheme: \"token\" is not supported (dynamic is, and static without blocks)"},
     {IN(FP8 ",\"activation_scheme\":\"static\",\"weight_block_size\":[128,128]"),
@@ -79,7 +81,7 @@ static const struct {
      AT_GROUP "weights.strategy: \"tensor\" is not supported (group and channel are)"},
     {WHOLE(U4 ",\"strategy\":\"group\"", ""), AT_GROUP "weights.group_size: missing"},
     {WHOLE(U4 ",\"strategy\":\"group\",\"group_size\":16", ""),
-     AT_GROUP "weights.group_size: 16 is not supported (-1, 32, 64 and 128 are)"},
+     AT_GROUP "weights.group_size: 16 is not supported (-1 and multiples of 32 are)"},
     {WHOLE(U4 ",\"strategy\":\"channel\",\"group_size\":32", ""),
      AT_GROUP "weights.group_size: 32 is not null, as channels have it"},
     {WHOLE(U4 ",\"dynamic\":true", ""), AT_GROUP "weights.dynamic: true is not false"},
@@ -93,7 +95,41 @@ static const struct {
     {IN(GPTQ_4 ",\"checkpoint_format\":\"marlin\""),
      AT "checkpoint_format: \"marlin\" is not supported (gptq and gptq_v2 are)"},
     {IN(GPTQ_4 ",\"is_marlin_format\":true"), AT "is_marlin_format: true is not supported"},
-    {IN(GPTQ_4 ",\"dynamic\":{\"-:.*down.*\":{}}"), AT "dynamic: an object is not supported"},
+    {IN(GPTQ_4 ",\"dynamic\":[\"-:.*down\"]"), AT "dynamic: a list is not an object"},
+    {IN(GPTQ_4 ",\"dynamic\":{\"-:.*down\":0}"), AT "dynamic.-:.*down: 0 is not an object"},
+    {IN(GPTQ_4 ",\"dynamic\":{\"-:(?!a)\":{}}"), AT
+     "dynamic.-:(?!a): an object is not a pattern that is understood, all with at most 256 cases"},
+    {IN(GPTQ_4 ",\"dynamic\":{\".*down\":{\"bits\":3}}"),
+     AT "dynamic..*down.bits: 3 is not supported (4 and 8 are)"},
+    {IN(GPTQ_4 ",\"dynamic\":{\"+:.*down\":{\"rank\":8}}"),
+     AT "dynamic.+:.*down.rank: 8 is not supported"},
+    {IN(GPTQ_4 ",\"modules_in_block_to_quantize\":[[\"mlp\"]],\"dynamic\":{\"-:a\":{}}"),
+     AT "dynamic: an object is not supported beside modules_in_block_to_quantize"},
+    {IN(GPTQ_4 ",\"act_bits\":8"), AT "act_bits: 8 is not supported (16 and more are)"},
+    {IN(GPTQ_4 ",\"quant_lm_head\":true"), AT "quant_lm_head: true is not supported"},
+    {IN(AWQ_4 ",\"group_size\":128,\"data_type\":\"fp4\""),
+     AT "data_type: \"fp4\" is not supported (int is)"},
+    {IN(ROUND ",\"bits\":4"), AT "packing_format: missing"},
+    {IN(ROUND ",\"packing_format\":\"auto_round\""),
+     AT "packing_format: \"auto_round\" is not supported (auto_round:auto_gptq and "
+        "auto_round:auto_awq are)"},
+    {IN(ROUND ",\"packing_format\":\"auto_round:auto_awq\",\"bits\":8,\"group_size\":128"),
+     AT "bits: 8 is not supported for awq (4 is)"},
+    {IN(ROUND_4 ",\"data_type\":\"mx_fp\""), AT "data_type: \"mx_fp\" is not supported (int is)"},
+    {IN(ROUND_4 ",\"act_bits\":8"), AT "act_bits: 8 is not supported (16 and more are)"},
+    {IN(ROUND_4 ",\"super_bits\":6"), AT "super_bits: 6 is not supported"},
+    {IN(ROUND_4 ",\"extra_config\":{\"a\":7}"), AT "extra_config.a: 7 is not an object"},
+    {IN(ROUND_4 ",\"extra_config\":{\"a\":{\"bits\":2}}"),
+     AT "extra_config.a.bits: 2 is not supported (4 and 8 are)"},
+    {IN(ROUND_4 ",\"extra_config\":{\"a\":{\"bits\":8,\"act_bits\":8}}"),
+     AT "extra_config.a.act_bits: 8 is not supported (16 and more are)"},
+    {IN(ROUND_4 ",\"extra_config\":{\"a|(b)\":{\"bits\":8}}"),
+     AT "extra_config.a|(b): an object is not a pattern that is understood, all with at most 256 "
+        "cases"},
+    {IN(ROUND_4 ",\"block_name_to_quantize\":\"model.*\""),
+     AT "block_name_to_quantize: \"model.*\" is not names of modules"},
+    {IN(ROUND_4 ",\"to_quant_block_names\":[[\"model\"]]"),
+     AT "to_quant_block_names: a list is not names of modules"},
     {IN(GPTQ_4 ",\"pack_dtype\":\"int8\""), AT "pack_dtype: \"int8\" is not supported (int32 is)"},
     {IN(GPTQ_4 ",\"modules_in_block_to_quantize\":\"mlp\""),
      AT "modules_in_block_to_quantize: \"mlp\" is not a list of lists of names"},
@@ -101,7 +137,7 @@ static const struct {
      AT "modules_in_block_to_quantize: 4 is not the name of a module"},
     {IN(AWQ ",\"bits\":8,\"group_size\":128"), AT "bits: 8 is not supported for awq (4 is)"},
     {IN(AWQ_4 ",\"group_size\":100"),
-     AT "group_size: 100 is not supported (-1, 32, 64 and 128 are)"},
+     AT "group_size: 100 is not supported (-1 and multiples of 32 are)"},
     {IN(AWQ_4 ",\"group_size\":128,\"version\":\"gemv\""),
      AT "version: \"gemv\" is not supported (gemm is)"},
     {IN(AWQ_4 ",\"group_size\":128,\"zero_point\":false"), AT "zero_point: false is not supported"},
@@ -222,6 +258,9 @@ END_TEST
           "\"b\":{\"targets\":[" targets "],\"weights\":{" E4M3                                    \
           ",\"strategy\":\"channel\"}}},\"ignore\":[" ignore "]")
 
+#define DYNAMIC(patterns) IN(GPTQ_4 ",\"dynamic\":{" patterns "}")
+#define EXTRA(names) IN(ROUND_4 ",\"extra_config\":{" names "}")
+
 static const struct {
     const char *config, *module;
     int group; /* -1: it is not quantized */
@@ -246,6 +285,47 @@ static const struct {
     {IN(GPTQ_4 ",\"modules_in_block_to_quantize\":[[\"mlp.up_proj\"],[\"mlp.down_proj\"]]"),
      LAYER "mlp.up_proj", 0},
     {IN(GPTQ_4 ",\"modules_in_block_to_quantize\":[[\"mlp.down_proj\"]]"), LAYER "mlp.up_proj", -1},
+    {IN(GPTQ_4), "lm_head", -1},
+    {IN(GPTQ_4 ",\"lm_head\":true"), "lm_head", 0},
+    {DYNAMIC("\"-:.*down.*\":{}"), LAYER "mlp.down_proj", -1},
+    {DYNAMIC("\"-:.*down.*\":{}"), LAYER "mlp.up_proj", 0},
+    {DYNAMIC("\"-:.*down.*\":{}"), "lm_head", -1},
+    {DYNAMIC("\"-:down\":{}"), LAYER "mlp.down_proj", 0},
+    {DYNAMIC("\"+:.*\\\\.up_proj\":{\"bits\":8}"), LAYER "mlp.up_proj", 1},
+    {DYNAMIC("\".*\\\\.up_proj\":{\"bits\":8}"), LAYER "mlp.up_proj", 1},
+    {DYNAMIC("\".*up\":{\"bits\":8},\".*gate\":{\"bits\":8,\"sym\":true}"), LAYER "mlp.gate_proj",
+     1},
+    {DYNAMIC("\".*up\":{\"group_size\":32},\".*gate\":{\"desc_act\":true}"), LAYER "mlp.gate_proj",
+     2},
+    {DYNAMIC("\".*up\":{\"group_size\":128}"), LAYER "mlp.up_proj", 0},
+    {DYNAMIC("\".*up\":{\"bits\":8},\"-:.*mlp\":{}"), LAYER "mlp.up_proj", 1},
+    {DYNAMIC("\"-:.*mlp\":{},\".*up\":{\"bits\":8}"), LAYER "mlp.up_proj", -1},
+    {IN(GPTQ_4 ",\"lm_head\":true,\"dynamic\":{\"-:.*mlp\":{}}"), "lm_head", 0},
+    {IN(GPTQ_4 ",\"lm_head\":true,\"dynamic\":{\"lm_head\":{\"bits\":8}}"), "lm_head", 1},
+    {IN(GPTQ_4 ",\"autoround_version\":\"0.4\",\"iters\":200"), LAYER "mlp.up_proj", 0},
+    {IN(ROUND_4), LAYER "mlp.up_proj", 0},
+    {IN("\"quant_method\":\"intel/"
+        "auto-round\",\"packing_format\":\"auto_round:auto_awq\",\"bits\":4,"
+        "\"group_size\":64"),
+     LAYER "mlp.up_proj", 0},
+    {IN(ROUND_4), "lm_head", -1},
+    {IN(ROUND_4 ",\"quant_lm_head\":true"), "lm_head", 0},
+    {IN(ROUND_4 ",\"act_bits\":16,\"act_data_type\":\"float\",\"backend\":\"auto\""),
+     LAYER "mlp.up_proj", 0},
+    {IN(AWQ_4 ",\"group_size\":128,\"sym\":false,\"data_type\":\"int\",\"seqlen\":2048"),
+     LAYER "mlp.up_proj", 0},
+    {EXTRA("\"lm_head\":{\"bits\":8}"), "lm_head", 1},
+    {EXTRA("\"" LAYER "mlp.up_proj\":{\"bits\":16,\"data_type\":\"float\"}"), LAYER "mlp.up_proj",
+     -1},
+    {EXTRA("\"" LAYER "mlp\":{\"bits\":16}"), LAYER "mlp.up_proj", 0},
+    {EXTRA("\"mlp.*\":{\"bits\":16}"), LAYER "mlp.up_proj", -1},
+    {EXTRA("\"^mlp.*\":{\"bits\":16}"), LAYER "mlp.up_proj", 0},
+    {EXTRA("\"gate|up\":{\"bits\":8,\"group_size\":64}"), LAYER "mlp.up_proj", 1},
+    {EXTRA("\"mlp.*\":{\"bits\":16},\"" LAYER "mlp.up_proj\":{\"bits\":8}"), LAYER "mlp.up_proj",
+     1},
+    {IN(ROUND_4 ",\"block_name_to_quantize\":\"a,model.layers\""), LAYER "mlp.up_proj", 0},
+    {IN(ROUND_4 ",\"block_name_to_quantize\":\"modelxlayers\""), LAYER "mlp.up_proj", -1},
+    {IN(ROUND_4 ",\"to_quant_block_names\":[\"model.vision\"]"), LAYER "mlp.up_proj", -1},
     {IN(AWQ_4 ",\"group_size\":128"), LAYER "mlp.up_proj", 0},
     {IN(AWQ_4 ",\"group_size\":128,\"modules_to_not_convert\":[\"p.up\"]"), LAYER "mlp.up_proj",
      -1},
@@ -268,7 +348,9 @@ START_TEST(names_mean_the_modules_that_the_tools_mean)
     static struct model_config config;
     struct error error = {0};
     ck_assert_msg(config_with(meant[_i].config, &config, &error) == 0, "%s", error.text);
-    const struct list_scheme *scheme = quantization_scheme(&config.quantization, meant[_i].module);
+    const char *module = meant[_i].module;
+    const struct list_scheme *scheme =
+        quantization_scheme(&config.quantization, module, !strcmp(module, "lm_head"));
     const struct list_scheme *wanted =
         meant[_i].group < 0 ? NULL : &config.quantization.schemes[meant[_i].group];
     ck_assert_ptr_eq(scheme, wanted);
@@ -338,7 +420,8 @@ static const struct {
     {"llama-modelopt", "model.safetensors", DOWN ".input_scale", DOWN ".input_scalf",
      "model.safetensors: tensor " DOWN ".input_scale: missing"},
     /* it belongs to a layer behind the last: nobody asks for it, and it is not needed */
-    {"llama-gptq-sym", "model.safetensors", DOWN ".g_idx", "model.layers.9.mlp.down_proj.g_idx", NULL},
+    {"llama-gptq-sym", "model.safetensors", DOWN ".g_idx", "model.layers.9.mlp.down_proj.g_idx",
+     NULL},
     {"qwen2-gptq-order", "model.safetensors", DOWN ".g_idx", DOWN ".g_idy",
      "model.safetensors: tensor " DOWN ".g_idx: missing"},
     {"llama-gptq-sym", "model.safetensors", DOWN ".qzeros", DOWN ".qzeroz",
@@ -394,13 +477,15 @@ static const struct {
      "\"tie_word_embeddings\": true, \"intermediate_size\"",
      "tensor lm_head.weight_scale: a head that is the embedding cannot be quantized"},
     /* scales that the scheme says, and one of two */
-    {"llama-kv-static", "model.safetensors", "layers.1.self_attn.k_scale", "layers.1.self_attn.k_skale",
+    {"llama-kv-static", "model.safetensors", "layers.1.self_attn.k_scale",
+     "layers.1.self_attn.k_skale",
      "model.safetensors: tensor model.layers.1.self_attn.k_scale: missing"},
     {"qwen2-kv-parts", "model.safetensors", "v_proj.v_scale", "v_proj.v_skale",
      "model.safetensors: tensor model.layers.0.self_attn.v_scale: missing"},
     {"qwen2-kv-parts", "model.safetensors", "k_proj.k_scale\":{\"dtype\":\"F32\"",
      "k_proj.k_scale\":{\"dtype\":\"I32\"",
-     "model.safetensors: tensor model.layers.0.self_attn.k_proj.k_scale: dtype: I32 is not supported "
+     "model.safetensors: tensor model.layers.0.self_attn.k_proj.k_scale: dtype: I32 is not "
+     "supported "
      "(BF16, F16 and F32 are)"},
 };
 
@@ -424,6 +509,53 @@ START_TEST(files_that_are_not_what_the_config_says_are_refused)
     ck_assert_int_eq(after, broken[_i].text ? -ERR_BAD_MODEL : 0);
     if (broken[_i].text)
         ck_assert_str_eq(error.text, broken[_i].text);
+}
+END_TEST
+
+/* Of tools that left config.json alone. */
+static const struct {
+    const char *model, *file, *text, *refusal;
+} apart[] = {
+    {"llama-gptq-sym", "quantize_config.json",
+     "{\"bits\":4,\"group_size\":32,\"damp_percent\":0.01,\"desc_act\":false,\"static_groups\":"
+     "false,"
+     "\"sym\":true,\"true_sequential\":true,\"model_name_or_path\":null,\"model_file_base_name\":"
+     "\"model\"}",
+     NULL},
+    {"llama-awq", "quant_config.json",
+     "{\"zero_point\":true,\"q_group_size\":32,\"w_bit\":4,\"version\":\"GEMM\"}", NULL},
+    {"llama-awq", "quantize_config.json",
+     "{\"quant_method\":\"awq\",\"group_size\":32,\"bits\":4,\"zero_point\":true}", NULL},
+    {"llama-gptq-sym", "quantize_config.json", "{\"bits\":3,\"group_size\":32}",
+     "quantize_config.json: bits: 3 is not supported (4 and 8 are)"},
+    {"llama-gptq-sym", "quantize_config.json", "{\"quant_method\":\"hqq\"}",
+     "quantize_config.json: quant_method: \"hqq\" is not supported (fp8, fbgemm_fp8, modelopt, "
+     "compressed-tensors, gptq, awq and auto-round are)"},
+    {"llama-awq", "quant_config.json", "{\"q_group_size\":32}",
+     "quant_config.json: w_bit: missing"},
+};
+
+START_TEST(files_of_their_own_say_the_same_where_config_json_does_not)
+{
+    char directory[SCRATCH_PATH_MAX], from[128];
+    struct error error = {0};
+    struct model model;
+    scratch_make(directory);
+    snprintf(from, sizeof from, DATA "%s", apart[_i].model);
+    scratch_copy(from, directory);
+    scratch_replace(directory, "config.json", "\"quantization_config\"", "\"quantization_done\"");
+    int without = model_load(directory, 1, 0, &model, &error);
+    if (!without)
+        model_drop(&model);
+    scratch_write(directory, apart[_i].file, apart[_i].text, strlen(apart[_i].text));
+    int with = model_load(directory, 1, 0, &model, &error);
+    if (!with)
+        model_drop(&model);
+    scratch_remove(directory);
+    ck_assert_int_eq(without, -ERR_BAD_MODEL);
+    ck_assert_msg(with == (apart[_i].refusal ? -ERR_BAD_MODEL : 0), "%s", error.text);
+    if (apart[_i].refusal)
+        ck_assert_str_eq(error.text, apart[_i].refusal);
 }
 END_TEST
 
@@ -476,6 +608,8 @@ Suite *quantization_suite(void)
     tcase_add_loop_test(tcase, patterns_are_those_of_python_or_not_understood, 0, COUNT(patterns));
     tcase_add_loop_test(tcase, files_that_are_not_what_the_config_says_are_refused, 0,
                         COUNT(broken));
+    tcase_add_loop_test(tcase, files_of_their_own_say_the_same_where_config_json_does_not, 0,
+                        COUNT(apart));
     suite_add_tcase(suite, tcase);
     return suite;
 }

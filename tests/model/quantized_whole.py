@@ -115,6 +115,36 @@ def gptq(bits, group, symmetric=True, shuffled=False, v2=False, act=False, g_idx
     return config, scheme
 
 
+def dynamic(bits, group, rules):
+    """rules: (pattern, what is other) each, the first counts; what is other is None where it is not quantized."""
+    config, _ = gptq(bits, group, symmetric=False, g_idx=False)
+    config["dynamic"] = {("+:" if other else "-:") + pattern: other or {} for pattern, other in rules}
+
+    def scheme(name):
+        if name == "lm_head":
+            return None
+        other = next((other for pattern, other in rules if re.match(pattern, name)), {})
+        if other is None:
+            return None
+        return scheme_of(gptq_tensors, other.get("bits", bits), other.get("group_size", group), False, g_idx=False)
+    return config, scheme
+
+
+def autoround(bits, group, extra):
+    """extra: of modules by name, and by patterns that are found anywhere in it."""
+    config = dict(quant_method="auto-round", packing_format="auto_round:auto_gptq", bits=bits, group_size=group,
+                  sym=False, data_type="int", autoround_version="0.8.0", iters=200, nsamples=128, seqlen=2048,
+                  block_name_to_quantize="model.layers", extra_config=extra)
+
+    def scheme(name):
+        found = extra.get(name) or next(
+            (other for key, other in extra.items() if re.search(r"[*+?^$()\[\]{}|\\]", key) and re.search(key, name)), {})
+        if found.get("bits", bits) >= 16 or not (found or name.startswith("model.layers")):
+            return None
+        return scheme_of(gptq_tensors, found.get("bits", bits), found.get("group_size", group), False, g_idx=False)
+    return config, scheme
+
+
 def awq(group, ignored=None):
     config = dict(quant_method="awq", bits=4, group_size=group, zero_point=True, version="gemm",
                   modules_to_not_convert=ignored)
@@ -188,6 +218,12 @@ SPECS = [
     spec(14, "qwen2-ct-whole-mixed", "qwen2", "BF16", compressed(
         [(["Linear"], 4, 32, True, False), ([r"re:.*layers\.1\..*"], 8, 64, False, False),
          ([r"re:.*layers\.0\.mlp\.down_proj$"], 0)], ["lm_head"]), scales=torch.bfloat16, **dict(WIDE, head_dim=None)),
+    # Groups of 96 do not end with rows of 128 and 208.
+    spec(15, "qwen2-gptq-dynamic", "qwen2", "F16", dynamic(4, 96, [
+        (r".*layers\.1\.mlp", None), (r".*\.(?:o|down)_proj", dict(bits=8, group_size=64))]), **dict(WIDE, head_dim=None)),
+    spec(16, "llama-autoround", "llama", "F16", autoround(4, 32, {
+        "lm_head": dict(bits=8, group_size=-1, sym=False), "model.layers.0.self_attn.o_proj": dict(bits=16, data_type="float"),
+        r"layers\.1\.mlp\.(gate|up)": dict(bits=8, group_size=64, sym=False)}), **WIDE),
 ]
 
 

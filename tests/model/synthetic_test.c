@@ -99,13 +99,13 @@ START_TEST(a_shape_may_have_a_format)
     struct error error = {0};
     ck_assert_msg(synthetic_config("synthetic:tiny-wide:u4-zeros", &config, &error) == 0, "%s",
                   error.text);
-    const struct list_scheme *scheme = quantization_scheme(&config.quantization, "any");
+    const struct list_scheme *scheme = quantization_scheme(&config.quantization, "any", false);
     ck_assert_ptr_nonnull(scheme);
     ck_assert_int_eq(scheme->elements, TENSOR_U4);
     ck_assert_uint_eq(scheme->columns, 128);
     ck_assert_ptr_nonnull(scheme->zeros);
     ck_assert_int_eq(synthetic_config("synthetic:tiny", &config, &error), 0);
-    ck_assert_ptr_null(quantization_scheme(&config.quantization, "any"));
+    ck_assert_ptr_null(quantization_scheme(&config.quantization, "any", false));
 }
 END_TEST
 

@@ -3,8 +3,9 @@
  *
  * Read: "fp8" (a scale for a tensor, or for blocks of 128 x 128), "fbgemm_fp8", "modelopt" in FP8,
  * "compressed-tensors" of formats "float-quantized" (a scale for a tensor, a row or a block; inputs
- * as they are, by token, by group or by a scale of the checkpoint) and "pack-quantized", "gptq" and
- * "awq" (whole numbers of 4 and 8 bits, a scale for a row or for groups of its columns).
+ * as they are, by token, by group or by a scale of the checkpoint) and "pack-quantized", "gptq",
+ * "awq" and "auto-round" (whole numbers of 4 and 8 bits, a scale for a row or for groups of its
+ * columns).
  *
  * A plain value: copy it. The file is untrusted; the memory is fixed. Any thread.
  */
@@ -27,6 +28,7 @@ enum names_rule {
     NAMES_SEQUENCE, /* as transformers' fp8: parts of the name, at its begin or at its end */
     NAMES_INSIDE,   /* as awq: letters anywhere in the name */
     NAMES_WILD,     /* as modelopt: the name, or its parent's, with * for any letters */
+    NAMES_FIRST,    /* as gptq's `dynamic`: the first that means it, a name or a pattern */
 };
 
 /* Which scales the checkpoint has for keys and values in eight bits. */
@@ -43,7 +45,8 @@ struct quantization {
     struct list_scheme schemes[QUANTIZATION_GROUPS_MAX];
     enum names_rule rule;
     bool all;                   /* what no name means is of the first group */
-    bool head;                  /* the output matrix is of the first group; NAMES_WHOLE: as named */
+    bool head; /* the output matrix is of the first group, where no name says it (NAMES_FIRST) or
+                * whatever names say; NAMES_WHOLE: as named */
     uint32_t text_bytes, cases; /* used of the following */
     char text[QUANTIZATION_TEXT_MAX]; /* for each name: its group, and the name up to its NUL */
 };
@@ -53,12 +56,15 @@ struct quantization {
 
 /* Of the config's quantization_config, which may be absent. ERR_BAD_MODEL with field and value. */
 int quantization_read(const struct fields *config, struct quantization *ret);
-/* Of hf_quant_config.json, by which modelopt says the same where config.json does not. */
-int quantization_read_apart(const struct fields *file, struct quantization *ret);
+/* Files by which tools say the same where config.json does not, one for each number; NULL behind
+ * the last. Of the one that is there. */
+const char *quantization_file(size_t number);
+int quantization_read_apart(size_t number, const struct fields *file, struct quantization *ret);
 
-/* The scheme of a module, "model.layers.0.mlp.down_proj"; NULL: it is not quantized. */
+/* The scheme of a module, "model.layers.0.mlp.down_proj", that is the output matrix or is not;
+ * NULL: it is not quantized. */
 const struct list_scheme *quantization_scheme(const struct quantization *quantization,
-                                              const char *module);
+                                              const char *module, bool head);
 
 /* The list's matrices get their schemes, and the list the tensors of their scales. Tables of
  * embeddings are not quantized, so a tied head is not. `checkpoint` is NULL for a synthetic model.

@@ -128,13 +128,3 @@ int quantization_modelopt(const struct fields *fields, struct quantization *to)
         rc = quantization_names(fields, "ignore", QUANTIZATION_IGNORED, to);
     return rc ? rc : quantization_names(fields, "exclude_modules", QUANTIZATION_IGNORED, to);
 }
-
-int quantization_read_apart(const struct fields *file, struct quantization *ret)
-{
-    const json *object = field_get(file, "quantization");
-    struct fields fields = {object, file->file, "quantization", file->error};
-    if (json_is_object(object))
-        return quantization_modelopt(&fields, ret);
-    return object ? field_refuse(file, "quantization", object, "an object")
-                  : field_require(file, "quantization");
-}

@@ -7,10 +7,19 @@
 #define QUANTIZATION_BLOCK 128 /* rows and columns of a block, columns of a group of inputs */
 #define QUANTIZATION_KEY "quantization_config"
 
+#define QUANTIZATION_PATH_MAX 160 /* of a key with those it is in, as messages show it */
+
+/* Fields of an object that a key of another has, "config_groups.group_0.weights"; `path` is theirs
+ * for as long as they are. */
+struct fields quantization_fields(const struct fields *parent, const char *key,
+                                  char path[QUANTIZATION_PATH_MAX]);
 /* Whether a key is absent, null, false, or an object or list of nothing. */
 bool quantization_unsaid(const json *value);
 /* No key but those of a list that ends with NULL says anything. */
 int quantization_known(const struct fields *fields, const char *const *keys);
+/* Of two lists. */
+int quantization_known_of(const struct fields *fields, const char *const *keys,
+                          const char *const *more);
 /* The key is absent, or that word. */
 int quantization_word(const struct fields *fields, const char *key, const char *word);
 /* One name, and a list of names that may be absent. */
@@ -18,6 +27,13 @@ int quantization_name(const struct fields *fields, const char *key, const json *
                       uint32_t group, struct quantization *to);
 int quantization_names(const struct fields *fields, const char *key, uint32_t group,
                        struct quantization *to);
+/* Likewise, of a name that the value `value` of the key gives. */
+int quantization_name_add(const struct fields *fields, const char *key, const json *value,
+                          const char *name, uint32_t group, struct quantization *to);
+/* The group of a scheme of whole numbers that differs from others of the method in bits, groups or
+ * their order, if in anything. */
+int quantization_group(const struct fields *fields, const struct list_scheme *scheme,
+                       struct quantization *to, uint32_t *ret);
 
 /* The key is [128, 128]. */
 int quantization_block(const struct fields *fields, const char *key);
@@ -29,8 +45,22 @@ enum kv_scheme quantization_kv(const json *scheme);
 int quantization_fp8(const struct fields *fields, struct quantization *to);
 int quantization_fbgemm(const struct fields *fields, struct quantization *to);
 int quantization_modelopt(const struct fields *fields, struct quantization *to);
-/* The methods whose elements are whole numbers: quantization_packed.c. */
+/* The methods whose elements are whole numbers: quantization_packed.c, quantization_autoround.c. */
 int quantization_gptq(const struct fields *fields, struct quantization *to);
 int quantization_awq(const struct fields *fields, struct quantization *to);
+int quantization_autoround(const struct fields *fields, struct quantization *to);
+/* How such tensors are named and lie; bits and groups are not said yet. */
+struct list_scheme quantization_gptq_scheme(void);
+struct list_scheme quantization_awq_scheme(void);
+/* 4 or 8, and -1 or a multiple of 32. */
+int quantization_bits(const struct fields *fields, const char *key, struct list_scheme *scheme);
+int quantization_group_size(const struct fields *fields, const char *key,
+                            struct list_scheme *scheme);
+/* What AutoRound says of how it made a checkpoint, in whatever format; and whether of these what
+ * would round inputs, or makes elements no whole numbers, is not there. */
+extern const char *const quantization_autoround_keys[];
+int quantization_alone(const struct fields *fields);
+/* Groups of either: quantization_compressed.c. */
+int quantization_compressed(const struct fields *fields, struct quantization *to);
 /* "weights" of a group of compressed-tensors' pack-quantized. */
 int quantization_whole(const struct fields *weights, struct list_scheme *ret);

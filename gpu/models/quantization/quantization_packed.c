@@ -1,11 +1,15 @@
 /* Weights alone, in whole numbers of 4 and 8 bits: what gptq, awq and compressed-tensors'
  * pack-quantized say of them. */
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "gpu/models/quantization/quantization_keys.h"
 
-static int bits_read(const struct fields *fields, const char *key, struct list_scheme *scheme)
+#define GROUP 32 /* columns of a group, or some such */
+#define PATTERN_MAX 256
+
+int quantization_bits(const struct fields *fields, const char *key, struct list_scheme *scheme)
 {
     int64_t bits = 0;
     int rc = field_require(fields, key);
@@ -19,15 +23,16 @@ static int bits_read(const struct fields *fields, const char *key, struct list_s
     return rc;
 }
 
-static int group_read(const struct fields *fields, const char *key, struct list_scheme *scheme)
+int quantization_group_size(const struct fields *fields, const char *key,
+                            struct list_scheme *scheme)
 {
     int64_t size = 0;
     int rc = field_require(fields, key);
     if (rc == 0)
         rc = field_integer(fields, key, -1, 1 << 20, &size);
-    if (rc == 0 && size != -1 && size != 32 && size != 64 && size != 128)
-        rc =
-            field_refuse(fields, key, field_get(fields, key), "supported (-1, 32, 64 and 128 are)");
+    if (rc == 0 && size != -1 && (size < GROUP || size % GROUP))
+        rc = field_refuse(fields, key, field_get(fields, key),
+                          "supported (-1 and multiples of 32 are)");
     scheme->columns = size == -1 ? 0 : (uint32_t)size;
     return rc;
 }
@@ -38,7 +43,6 @@ static int group_read(const struct fields *fields, const char *key, struct list_
 static int version_read(const struct fields *fields, struct list_scheme *scheme)
 {
     static const char *const keys[] = {"checkpoint_format", "format"};
-    scheme->zeros_less_one = true;
     for (size_t i = 0; i < 2; i++) {
         const char *format = "gptq";
         int rc = field_string(fields, keys[i], &format);
@@ -85,6 +89,7 @@ static const char *const gptq_keys[] = {"quant_method",
                                         "format",
                                         "lm_head",
                                         "modules_in_block_to_quantize",
+                                        "dynamic",
                                         "pack_dtype",
                                         "method",
                                         "damp_percent",
@@ -113,22 +118,81 @@ static const char *const gptq_keys[] = {"quant_method",
                                         "meta",
                                         NULL};
 
+/* What modules of a pattern have in place of what the others have. */
+static int override_read(const struct fields *fields, const struct list_scheme *base,
+                         struct quantization *to, uint32_t *ret_group)
+{
+    static const char *const known[] = {
+        "bits",         "group_size",          "desc_act",        "sym",     "mse", "static_groups",
+        "damp_percent", "damp_auto_increment", "act_group_aware", "hyb_act", NULL};
+    struct list_scheme scheme = *base;
+    bool symmetric = false;
+    int rc = quantization_known(fields, known);
+    if (rc == 0 && field_get(fields, "bits"))
+        rc = quantization_bits(fields, "bits", &scheme);
+    if (rc == 0 && field_get(fields, "group_size"))
+        rc = quantization_group_size(fields, "group_size", &scheme);
+    if (rc == 0)
+        rc = field_flag(fields, "desc_act", &scheme.grouped);
+    if (rc == 0)
+        rc = field_flag(fields, "sym", &symmetric);
+    return rc ? rc : quantization_group(fields, &scheme, to, ret_group);
+}
+
+/* "-:PATTERN": such modules are not quantized; "+:PATTERN" and "PATTERN": otherwise than the rest.
+ */
+static int dynamic_read(const struct fields *fields, struct quantization *to)
+{
+    char path[QUANTIZATION_PATH_MAX];
+    const struct fields list = quantization_fields(fields, "dynamic", path);
+    const struct list_scheme base = to->schemes[0];
+    int rc = 0;
+    if (quantization_unsaid(list.object))
+        return 0;
+    if (!json_is_object(list.object))
+        return field_refuse(fields, "dynamic", list.object, "an object");
+    if (!to->all)
+        return field_refuse(fields, "dynamic", list.object,
+                            "supported beside modules_in_block_to_quantize");
+    to->rule = NAMES_FIRST;
+    for (const json *value = json_child(list.object); !rc && value; value = json_next(value)) {
+        const char *key = json_key(value);
+        char inner_path[QUANTIZATION_PATH_MAX], pattern[PATTERN_MAX];
+        const struct fields inner = quantization_fields(&list, key, inner_path);
+        uint32_t group = QUANTIZATION_IGNORED;
+        if (!json_is_object(value))
+            rc = field_refuse(&list, key, value, "an object");
+        else if (strncmp(key, "-:", 2) != 0)
+            rc = override_read(&inner, &base, to, &group);
+        snprintf(pattern, sizeof pattern, "re:%s", key + (key[0] && key[1] == ':' ? 2 : 0));
+        if (rc == 0)
+            rc = quantization_name_add(&list, key, value, pattern, group, to);
+    }
+    return rc;
+}
+
+struct list_scheme quantization_gptq_scheme(void)
+{
+    return (struct list_scheme){.scale = "scales",
+                                .zeros = "qzeros",
+                                .zeros_less_one = true,
+                                .packing = PACKING_GPTQ,
+                                .weight = "qweight",
+                                .groups = "g_idx"};
+}
+
 int quantization_gptq(const struct fields *fields, struct quantization *to)
 {
     struct list_scheme *scheme = &to->schemes[0];
     bool symmetric = false;
-    *scheme = (struct list_scheme){.scale = "scales",
-                                   .zeros = "qzeros",
-                                   .packing = PACKING_GPTQ,
-                                   .weight = "qweight",
-                                   .groups = "g_idx"};
+    *scheme = quantization_gptq_scheme();
     to->groups = 1;
     to->rule = NAMES_SEQUENCE;
-    int rc = quantization_known(fields, gptq_keys);
+    int rc = quantization_known_of(fields, gptq_keys, quantization_autoround_keys);
     if (rc == 0)
-        rc = bits_read(fields, "bits", scheme);
+        rc = quantization_bits(fields, "bits", scheme);
     if (rc == 0)
-        rc = group_read(fields, "group_size", scheme);
+        rc = quantization_group_size(fields, "group_size", scheme);
     if (rc == 0)
         rc = version_read(fields, scheme);
     if (rc == 0)
@@ -139,7 +203,11 @@ int quantization_gptq(const struct fields *fields, struct quantization *to)
         rc = field_flag(fields, "lm_head", &to->head);
     if (rc == 0)
         rc = quantization_word(fields, "pack_dtype", "int32");
-    return rc ? rc : blocks_read(fields, to);
+    if (rc == 0)
+        rc = quantization_alone(fields);
+    if (rc == 0)
+        rc = blocks_read(fields, to);
+    return rc ? rc : dynamic_read(fields, to);
 }
 
 /* ---- awq ---- */
@@ -158,6 +226,12 @@ static int awq_check(const struct fields *fields)
     return rc;
 }
 
+struct list_scheme quantization_awq_scheme(void)
+{
+    return (struct list_scheme){
+        .scale = "scales", .zeros = "qzeros", .packing = PACKING_AWQ, .weight = "qweight"};
+}
+
 int quantization_awq(const struct fields *fields, struct quantization *to)
 {
     static const char *const known[] = {"quant_method",
@@ -165,6 +239,7 @@ int quantization_awq(const struct fields *fields, struct quantization *to)
                                         "w_bit",
                                         "group_size",
                                         "q_group_size",
+                                        "sym",
                                         "zero_point",
                                         "version",
                                         "backend",
@@ -177,20 +252,21 @@ int quantization_awq(const struct fields *fields, struct quantization *to)
     struct list_scheme *scheme = &to->schemes[0];
     const char *bits = field_get(fields, "bits") ? "bits" : "w_bit";
     const char *group = field_get(fields, "group_size") ? "group_size" : "q_group_size";
-    *scheme = (struct list_scheme){
-        .scale = "scales", .zeros = "qzeros", .packing = PACKING_AWQ, .weight = "qweight"};
+    *scheme = quantization_awq_scheme();
     to->groups = 1;
     to->all = true;
     to->rule = NAMES_INSIDE;
-    int rc = quantization_known(fields, known);
+    int rc = quantization_known_of(fields, known, quantization_autoround_keys);
     if (rc == 0)
-        rc = bits_read(fields, bits, scheme);
+        rc = quantization_bits(fields, bits, scheme);
     if (rc == 0 && scheme->elements != TENSOR_U4)
         rc = field_refuse(fields, bits, field_get(fields, bits), "supported for awq (4 is)");
     if (rc == 0)
-        rc = group_read(fields, group, scheme);
+        rc = quantization_group_size(fields, group, scheme);
     if (rc == 0)
         rc = awq_check(fields);
+    if (rc == 0)
+        rc = quantization_alone(fields);
     return rc ? rc : quantization_names(fields, "modules_to_not_convert", QUANTIZATION_IGNORED, to);
 }
 
@@ -223,7 +299,7 @@ static int strategy_read(const struct fields *fields, struct list_scheme *scheme
     if (rc)
         return rc;
     if (!strcmp(strategy, "group"))
-        return group_read(fields, "group_size", scheme);
+        return quantization_group_size(fields, "group_size", scheme);
     if (strcmp(strategy, "channel") != 0)
         return field_refuse(fields, "strategy", field_get(fields, "strategy"),
                             "supported (group and channel are)");
@@ -246,7 +322,7 @@ int quantization_whole(const struct fields *weights, struct list_scheme *ret)
     if (rc == 0)
         rc = quantization_word(weights, "type", "int");
     if (rc == 0)
-        rc = bits_read(weights, "num_bits", ret);
+        rc = quantization_bits(weights, "num_bits", ret);
     if (rc == 0)
         rc = strategy_read(weights, ret);
     if (rc == 0)

@@ -26,13 +26,10 @@ static bool module_of(const char *tensor, char module[LIST_NAME_MAX])
 
 static const struct list_scheme *scheme_of(const struct quantize *q, uint16_t tensor)
 {
-    const struct quantization *quantization = q->quantization;
     char module[LIST_NAME_MAX];
     if (!module_of(q->list->tensors[tensor].name, module))
         return NULL;
-    if (!strcmp(module, q->head) && quantization->rule != NAMES_WHOLE) /* a key of its own */
-        return quantization->head ? &quantization->schemes[0] : NULL;
-    return quantization_scheme(quantization, module);
+    return quantization_scheme(q->quantization, module, !strcmp(module, q->head));
 }
 
 /* One more tensor of the module. */

@@ -80,8 +80,9 @@ static const char *const quantized[] = {
     "llama-fp8-blocks", "llama-fp8-tensor", "phi3-ct-channel", "qwen2-ct-weights",
     "qwen2-fp8-static", "qwen3-fp8-blocks",
     /* in whole numbers */
-    "glm-awq", "llama-awq", "llama-ct-u4-order", "llama-ct-u8", "llama-gptq-sym",
-    "phi3-gptq-channel", "qwen2-gptq-order", "qwen3-ct-u4-zeros", "qwen3-gptq-order-8",
+    "glm-awq", "llama-autoround", "llama-awq", "llama-ct-u4-order", "llama-ct-u8",
+    "llama-gptq-sym", "phi3-gptq-channel", "qwen2-gptq-dynamic", "qwen2-gptq-order",
+    "qwen3-ct-u4-zeros", "qwen3-gptq-order-8",
     /* with keys and values in eight bits */
     "llama-kv-static", "phi3-kv-token", "qwen2-kv-parts", "qwen3-kv-token"};
 

@@ -18,11 +18,22 @@
 #define DOWN "model.layers.0.mlp.down_proj"
 #define GATE "model.layers.0.mlp.gate_proj"
 
-static const char *const names[] = {
-    "glm-awq",           "llama-awq",         "llama-ct-u4",          "llama-ct-u4-order",
-    "llama-ct-u8",       "llama-gptq-blocks", "llama-gptq-static",    "llama-gptq-sym",
-    "phi3-gptq-channel", "qwen2-awq-ignored", "qwen2-ct-whole-mixed", "qwen2-gptq-order",
-    "qwen3-ct-u4-zeros", "qwen3-gptq-order-8"};
+static const char *const names[] = {"glm-awq",
+                                    "llama-autoround",
+                                    "llama-awq",
+                                    "llama-ct-u4",
+                                    "llama-ct-u4-order",
+                                    "llama-ct-u8",
+                                    "llama-gptq-blocks",
+                                    "llama-gptq-static",
+                                    "llama-gptq-sym",
+                                    "phi3-gptq-channel",
+                                    "qwen2-awq-ignored",
+                                    "qwen2-ct-whole-mixed",
+                                    "qwen2-gptq-dynamic",
+                                    "qwen2-gptq-order",
+                                    "qwen3-ct-u4-zeros",
+                                    "qwen3-gptq-order-8"};
 #define NAMES ENGINE_CLIENT_TURNS(sizeof names / sizeof *names)
 
 static struct engine_client talk;
