@@ -167,6 +167,8 @@ static const struct mistake {
     {"zeros off by one", "phi3-gptq-channel", DOWN ".qweight", zeros_off_by_one},
     {"zeros off by one", "llama-awq", DOWN ".qweight", zeros_off_by_one},
     {"zeros off by one", "llama-ct-u4", DOWN ".weight_packed", zeros_off_by_one},
+    {"zeros off by one", "llama-autoround", GATE ".qweight", zeros_off_by_one},
+    {"the scale of the group beside", "qwen2-gptq-dynamic", DOWN ".qweight", group_beside},
     {"the order of columns ignored", "qwen2-gptq-order", DOWN ".qweight", order_ignored},
     {"the order of columns ignored", "qwen3-gptq-order-8", DOWN ".qweight", order_ignored},
     {"the order of columns ignored", "llama-ct-u4-order", GATE ".weight_packed", order_ignored},
