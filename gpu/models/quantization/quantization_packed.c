@@ -88,6 +88,7 @@ static const char *const gptq_keys[] = {"quant_method",
                                         "checkpoint_format",
                                         "format",
                                         "lm_head",
+                                        "quant_lm_head",
                                         "modules_in_block_to_quantize",
                                         "dynamic",
                                         "pack_dtype",
@@ -200,6 +201,8 @@ int quantization_gptq(const struct fields *fields, struct quantization *to)
     if (rc == 0)
         rc = field_flag(fields, "sym", &symmetric); /* the zeros say it, too */
     if (rc == 0)
+        rc = field_flag(fields, "quant_lm_head", &to->head);
+    if (rc == 0)
         rc = field_flag(fields, "lm_head", &to->head);
     if (rc == 0)
         rc = quantization_word(fields, "pack_dtype", "int32");
@@ -212,6 +215,7 @@ int quantization_gptq(const struct fields *fields, struct quantization *to)
 
 /* ---- awq ---- */
 
+/* Zeros are there either way: where they do not differ they are all 8. */
 static int awq_check(const struct fields *fields)
 {
     const char *version = "gemm";
@@ -219,11 +223,7 @@ static int awq_check(const struct fields *fields)
     int rc = field_string(fields, "version", &version);
     if (rc == 0 && strcasecmp(version, "gemm") != 0)
         rc = field_refuse(fields, "version", field_get(fields, "version"), "supported (gemm is)");
-    if (rc == 0)
-        rc = field_flag(fields, "zero_point", &zeros);
-    if (rc == 0 && !zeros)
-        rc = field_refuse(fields, "zero_point", field_get(fields, "zero_point"), "supported");
-    return rc;
+    return rc ? rc : field_flag(fields, "zero_point", &zeros);
 }
 
 struct list_scheme quantization_awq_scheme(void)
