@@ -339,7 +339,8 @@ enum {
     SLUICE_MODEL = 11,
     SLUICE_DRAIN = 12,
     SLUICE_RESUME = 13,
-    SLUICE_PROGRAMS = 19 /* head {"enable":"NAME"}: an admin's word that a program is on again */
+    SLUICE_PROGRAMS = 19, /* head {"enable":"NAME"}: an admin's word that a program is on again */
+    SLUICE_TIMELINE = 20  /* head {"from":N}: when the chunks of jobs ran, from number N on */
 };
 typedef void (*sluice_answer)(void *context, const char *json, const sluice_error *error);
 SLUICE_API int sluice_ask(sluice_client *client, int what, const char *head, sluice_answer answer,

@@ -47,7 +47,8 @@ enum frame_type {
     FRAME_JOB = 17,        /* client: a program, and tensors for it */
     FRAME_TENSORS = 18,    /* daemon: a part of an output, binary */
     FRAME_PROGRAMS = 19,   /* client asks, or as an admin ends that one is off; daemon answers */
-    FRAME_TYPE_MAX = 19
+    FRAME_TIMELINE = 20,   /* an admin asks; daemon answers: when the stages of jobs ran */
+    FRAME_TYPE_MAX = 20
 };
 
 #define FRAME_FLAG_LAST 0x0001u   /* last frame of this id */

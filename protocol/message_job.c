@@ -376,3 +376,22 @@ int message_decode_programs(const struct frame *frame, char ret_enable[TENSOR_NA
         return 0;
     return head_read(frame, names, read_programs, ret_enable, error);
 }
+
+/* ---- TIMELINE ----------------------------------------------------------------------------------
+ */
+
+static int read_timeline(const json *head, void *message, struct error *error)
+{
+    return head_uint64(head, "from", 0, HEAD_INTEGER_MAX, message, error);
+}
+
+int message_decode_timeline(const struct frame *frame, uint64_t *ret_from, struct error *error)
+{
+    static const char *const names[] = {"from", NULL};
+    uint64_t from = MESSAGE_TIMELINE_FROM_NOW;
+    bool bare = frame->head_length == 0 && frame->payload_length == 0;
+    int rc = bare ? 0 : head_read(frame, names, read_timeline, &from, error);
+    if (!rc)
+        *ret_from = from;
+    return rc;
+}

@@ -1,4 +1,4 @@
-/* JOB, TENSORS and PROGRAMS: work for programs, with tensors. wire.md describes every field.
+/* JOB, TENSORS, PROGRAMS and TIMELINE: work for programs, with tensors. wire.md describes every field.
  *
  * JOB
  * {"program":"affine","items":[{"inputs":{"x":{"dtype":"f32","shape":[1000]}},"parameters":{"a":2}}],
@@ -102,3 +102,8 @@ int message_decode_tensors(const struct frame *frame, struct message_tensors *re
 /* PROGRAMS: bare it asks for a list; {"enable":"NAME"} ends that a program is off. */
 int message_decode_programs(const struct frame *frame, char ret_enable[TENSOR_NAME_MAX + 1],
                             struct error *error);
+
+/* TIMELINE: {"from":N} asks for the chunks from number N on, bare for the next one's number alone.
+ */
+#define MESSAGE_TIMELINE_FROM_NOW UINT64_MAX
+int message_decode_timeline(const struct frame *frame, uint64_t *ret_from, struct error *error);

@@ -48,7 +48,8 @@ static const struct option_group job_groups[] = {
     {settings_job}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group programs_groups[] = {
     {settings_programs}, {settings_json}, {settings_connection}, {0}};
-static const struct option_group timeline_groups[] = {{settings_timeline}, {0}};
+static const struct option_group timeline_groups[] = {
+    {settings_timeline}, {settings_json}, {settings_connection}, {0}};
 static const struct option_group json_groups[] = {{settings_json}, {settings_connection}, {0}};
 static const struct option_group bare_groups[] = {{settings_connection}, {0}};
 
@@ -99,9 +100,12 @@ const struct command commands[] = {
      "One that failed the device, or was on it for too long, is off, with the reason, until an admin\n"
      "enables it.",
      programs_groups, control_programs},
-    {"timeline", "--simulate BATCHES [options]", "batches over a lane's stages, by the model",
-     "Draws which batch is copied in, computed and copied out in each unit of time, and says how long all\n"
-     "take one after the other and at once: (batches + stages - 1) units where stages are alike.",
+    {"timeline", "[options]", "when jobs were copied in, computed and copied out (needs an admin)",
+     "Shows the next chunks of jobs that run on the daemon, lane by lane, by the device's own clock: how\n"
+     "long each engine was busy, how much ran at once, and what the model of three stages would reach.\n"
+     "With --simulate no daemon is asked: draws which batch is copied in, computed and copied out in each\n"
+     "unit of time, and says how long all take one after the other and at once: (batches + stages - 1)\n"
+     "units where stages are alike.",
      timeline_groups, timeline_command},
     {"stats", "[options]", "what the daemon does and how fast",
      "Counters, gauges and latencies since the daemon's start.", stats_groups, control_stats},

@@ -1,16 +1,27 @@
-/* The model of three stages: copies in, kernels, copies out, of several batches at once. Each stage
- * is an engine of its own, which takes the batches in order, one at a time. No daemon is asked. */
+/* Batches over the stages of lanes: copies in, kernels and copies out of several at once. As they
+ * ran on the daemon's device, or by the model, for which no daemon is asked. */
 #include "client/command/timeline.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define STAGES 3
+#include "client/terminal/connect.h"
+#include "client/timeline/chart.h"
+#include "protocol/base/clock.h"
+
 #define SHOWN_MAX 64 /* batches that are drawn, unit by unit */
+#define POLL_MS 50   /* how often the daemon is asked for more */
 
-static const char *const names[STAGES] = {"H2D", "K", "D2H"};
+static const struct json_bounds bounds = {.bytes_max = 4u << 20, .depth_max = 8};
+static const char *const drawn_names[STAGES] = {"H2D", "K", "D2H"};
+
+/* ---- the model ---------------------------------------------------------------------------------
+ */
 
 /* What stages take: "1,2.5,1". */
 static int read_times(const char *text, double times[STAGES])
@@ -33,36 +44,14 @@ static void draw(int batches)
         printf("t = %d: ", t);
         for (int stage = STAGES - 1; stage >= 0; stage--)
             if (t >= stage && t - stage < batches)
-                printf("[%s%d]", names[stage], t - stage);
+                printf("[%s%d]", drawn_names[stage], t - stage);
         printf("\n");
     }
 }
 
-/* When the last stage of the last batch ends. A stage begins once the one before it has ended, and
- * its engine is through with the batch before. */
-static double pipelined(const double times[STAGES], int batches)
-{
-    double free_at[STAGES] = {0};
-    for (int batch = 0; batch < batches; batch++) {
-        double ready = 0;
-        for (int stage = 0; stage < STAGES; stage++) {
-            ready = (ready > free_at[stage] ? ready : free_at[stage]) + times[stage];
-            free_at[stage] = ready;
-        }
-    }
-    return free_at[STAGES - 1];
-}
-
-enum status timeline_command(const struct command *command, const struct settings *settings,
-                             int argc, char **argv)
+static enum status simulate(const struct command *command, const struct settings *settings)
 {
     double times[STAGES] = {1, 1, 1};
-    (void)argv;
-    if (argc > 0 || settings->simulate == 0) {
-        say("%s: %s", command->name,
-            argc > 0 ? "takes no argument but options" : "give --simulate BATCHES");
-        return STATUS_USAGE;
-    }
     if (settings->times && read_times(settings->times, times)) {
         say("%s: --times takes three times above 0, with commas between: copy in, kernels, copy "
             "out",
@@ -70,10 +59,134 @@ enum status timeline_command(const struct command *command, const struct setting
         return STATUS_USAGE;
     }
     const double sequential = settings->simulate * (times[0] + times[1] + times[2]);
-    const double together = pipelined(times, settings->simulate);
+    const double together = overlap_model(times, (uint64_t)settings->simulate);
     if (!settings->times && settings->simulate <= SHOWN_MAX)
         draw(settings->simulate);
     printf("%d batches of %d stages: sequential %g, pipelined %g, %.2f x\n", settings->simulate,
            STAGES, sequential, together, sequential / together);
     return STATUS_OK;
+}
+
+/* ---- what ran ----------------------------------------------------------------------------------
+ */
+
+/* from: NULL asks where to begin. */
+static enum status ask(sluice_client *client, const uint64_t *from, struct chunk_list *list,
+                       uint64_t *ret_next)
+{
+    char head[64];
+    const char *text;
+    json *answer = NULL;
+    struct error error;
+    if (from)
+        snprintf(head, sizeof(head), "{\"from\":%" PRIu64 "}", *from);
+    if (sluice_control(client, SLUICE_TIMELINE, from ? head : NULL, ANSWER_TIMEOUT_MS, &text)) {
+        const sluice_error *failure = sluice_client_error(client);
+        say("%s: %s", sluice_error_name(failure->code), failure->text);
+        return status_of_error(failure);
+    }
+    int rc = json_parse(text, strlen(text), bounds, &answer, &error);
+    if (!rc)
+        rc = chunk_list_read(list, answer, ret_next, &error);
+    if (rc)
+        say("%s", error.text);
+    json_free(answer);
+    return rc ? STATUS_SERVER : STATUS_OK;
+}
+
+/* Until there are enough of them, or the time is over. */
+static enum status collect(sluice_client *client, int seconds, struct chunk_list *list)
+{
+    const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
+    const time_us end_us = clock_now_us() + (time_us)seconds * 1000000u;
+    uint64_t next = 0;
+    enum status status = ask(client, NULL, list, &next);
+    while (!status && list->count < list->room && clock_now_us() < end_us) {
+        const uint64_t before = next;
+        status = ask(client, &before, list, &next);
+        if (!status && next == before)
+            nanosleep(&pause, NULL);
+    }
+    return status;
+}
+
+/* To a file of this name; NULL is none. */
+static enum status write_file(const char *path, const struct chunk_list *list,
+                              const struct overlap *overlap, bool svg)
+{
+    if (!path)
+        return STATUS_OK;
+    FILE *file = fopen(path, "we");
+    bool bad = !file;
+    if (file) {
+        if (svg)
+            chart_svg(list, overlap, file);
+        else
+            chart_trace(list, file);
+        bad = ferror(file) != 0;
+        bad = fclose(file) != 0 || bad;
+    }
+    if (bad)
+        say("%s cannot be written: %s", path, strerror(errno));
+    return bad ? STATUS_USAGE : STATUS_OK;
+}
+
+static enum status show(const struct settings *settings, struct chunk_list *list)
+{
+    struct overlap overlap;
+    struct error error;
+    chunk_list_sort(list);
+    if (overlap_measure(list, &overlap, &error)) {
+        say("%s", error.text);
+        return STATUS_SERVER;
+    }
+    if (settings->json)
+        chart_json(list, &overlap, stdout);
+    else
+        chart_print(list, &overlap, stdout);
+    enum status status = write_file(settings->svg, list, &overlap, true);
+    return status ? status : write_file(settings->trace, list, &overlap, false);
+}
+
+static enum status watch(const struct command *command, const struct settings *settings)
+{
+    struct chunk_list list;
+    struct error error;
+    sluice_client *client;
+    enum status status = connect_daemon(settings, &client);
+    if (status)
+        return status;
+    if (chunk_list_init(&list, (size_t)settings->chunks, &error)) {
+        say("%s: %s", command->name, error.text);
+        status = STATUS_SERVER;
+    }
+    if (!status)
+        status = collect(client, settings->seconds, &list);
+    if (!status && list.count == 0) {
+        say("%s: no job ran within %d s", command->name, settings->seconds);
+        status = STATUS_RETRY;
+    }
+    if (!status)
+        status = show(settings, &list);
+    chunk_list_free(&list);
+    sluice_close(client);
+    return status;
+}
+
+enum status timeline_command(const struct command *command, const struct settings *settings,
+                             int argc, char **argv)
+{
+    const char *wrong = NULL;
+    (void)argv;
+    if (argc > 0)
+        wrong = "takes no argument but options";
+    else if (settings->simulate > 0 && (settings->svg || settings->trace || settings->json))
+        wrong = "--svg, --trace and --json show what ran: not with --simulate";
+    else if (settings->simulate == 0 && settings->times)
+        wrong = "--times is for --simulate";
+    if (wrong) {
+        say("%s: %s", command->name, wrong);
+        return STATUS_USAGE;
+    }
+    return settings->simulate > 0 ? simulate(command, settings) : watch(command, settings);
 }

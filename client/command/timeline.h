@@ -1,4 +1,4 @@
-/* sluice timeline: batches over the stages of a lane. */
+/* sluice timeline: batches over the stages of lanes, as they ran or by the model. */
 #pragma once
 
 #include "client/command/command.h"

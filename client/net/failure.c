@@ -49,6 +49,7 @@ SAME(SLUICE_MODEL, FRAME_MODEL);
 SAME(SLUICE_DRAIN, FRAME_DRAIN);
 SAME(SLUICE_RESUME, FRAME_RESUME);
 SAME(SLUICE_PROGRAMS, FRAME_PROGRAMS);
+SAME(SLUICE_TIMELINE, FRAME_TIMELINE);
 static_assert(sizeof(((sluice_error *)0)->text) == ERROR_TEXT_MAX, "texts are copied whole");
 
 void failure_publish(const struct error *error, sluice_error *ret_public)

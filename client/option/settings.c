@@ -154,7 +154,13 @@ const struct option settings_timeline[] = {
     {"simulate", "BATCHES", OPTION_INT, AT(simulate), 1, 1000000, false,
      "so many batches by the model: copies in, kernels and copies out of different ones at once"},
     {"times", "T,T,T", OPTION_TEXT, AT(times), 0, 0, false,
-     "what a batch's copy in, kernels and copy out take, in any unit (1,1,1)"},
+     "of --simulate: what a batch's copy in, kernels and copy out take, in any unit (1,1,1)"},
+    {"chunks", "N", OPTION_INT, AT(chunks), 1, 100000, false, "show so many chunks of jobs (64)"},
+    {"seconds", "S", OPTION_INT, AT(seconds), 1, 3600, false,
+     "wait no longer for them, and show those that there are (10)"},
+    {"svg", "FILE", OPTION_TEXT, AT(svg), 0, 0, false, "also draw them, lane by lane"},
+    {"trace", "FILE", OPTION_TEXT, AT(trace), 0, 0, false,
+     "also write them in Chrome's trace format (chrome://tracing, ui.perfetto.dev)"},
     {0}};
 
 void settings_init(struct settings *settings)
@@ -162,6 +168,8 @@ void settings_init(struct settings *settings)
     *settings = (struct settings){
         .work = {.normalize = 1, .pooling = "last", .cache = 1},
         .stream = 1,
+        .chunks = 64,
+        .seconds = 10,
         .special = 1,
     };
     sluice_params_init(&settings->work.params);

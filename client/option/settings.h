@@ -42,8 +42,8 @@ struct settings {
     int json_object;
     struct option_list inputs, outputs, parameters; /* job */
     const char *enable;                             /* programs */
-    int simulate;                                   /* timeline */
-    const char *times;
+    int simulate, chunks, seconds;                  /* timeline */
+    const char *times, *svg, *trace;
     struct bench_options bench;
 };
 

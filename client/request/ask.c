@@ -72,7 +72,8 @@ int sluice_ask(sluice_client *client, int what, const char *head, sluice_answer 
 {
     struct error error;
     size_t length = head ? strlen(head) : 0, size = FRAME_HEADER_SIZE + frame_pad(length);
-    bool known = (what >= (int)FRAME_STATS && what <= (int)FRAME_RESUME) || what == FRAME_PROGRAMS;
+    bool known = (what >= (int)FRAME_STATS && what <= (int)FRAME_RESUME) ||
+                 what == FRAME_PROGRAMS || what == FRAME_TIMELINE;
     if (!known || !answer) {
         error_set(&error, ERR_USAGE, "%d is nothing to ask for", what);
         return connection_fail(client, &error);

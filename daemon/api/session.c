@@ -6,6 +6,7 @@
 
 #include "daemon/api/control.h"
 #include "daemon/api/job.h"
+#include "daemon/api/job_timeline.h"
 #include "daemon/api/reply.h"
 #include "daemon/api/submit.h"
 #include "daemon/api/tokenize.h"
@@ -76,6 +77,7 @@ static const struct route {
     {FRAME_DETOKENIZE, tokenize_frame},
     {FRAME_JOB, job_frame},
     {FRAME_PROGRAMS, job_programs},
+    {FRAME_TIMELINE, job_timeline_frame},
 };
 
 static void take_frame(struct conn *conn, const struct frame *frame, time_us now_us)

@@ -171,6 +171,8 @@ static void take_chunk(struct job_worker *worker, struct chunk *chunk, time_us n
         error_set(&error, ERR_PROGRAM, "program %s returned %" PRId32,
                   program_of(chunk)->program.name, chunk->base.status);
     list_remove(&chunk->link);
+    if (chunk->base.timed)
+        timeline_take(&worker->timeline, program_of(chunk), &chunk->base);
     atomic_fetch_sub_explicit(&program_of(chunk)->under_way, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < chunk->base.count; i++) {
         struct seq *seq = chunk->seqs[i];
@@ -245,6 +247,7 @@ static bool refused(struct job_worker *worker, struct chunk *chunk, int rc,
 static bool submit(struct job_worker *worker, struct chunk *chunk, time_us now_us)
 {
     struct error error = {.code = 0};
+    chunk->base.timed = timeline_on(&worker->timeline, now_us);
     /* Before the call: it runs code of the program's. */
     atomic_fetch_add_explicit(&program_of(chunk)->under_way, 1, memory_order_relaxed);
     if (list_empty(&worker->on_device))

@@ -96,6 +96,7 @@ int job_worker_make(const struct gpu_jobs_api *api, struct job_programs *program
     worker->options = *options;
     worker->limits = job_worker_limits(&options->lanes);
     worker->completions = completions;
+    timeline_init(&worker->timeline);
     list_init(&worker->waiting);
     list_init(&worker->free);
     list_init(&worker->on_device);
@@ -125,6 +126,7 @@ void job_worker_free(struct job_worker *worker)
     }
     mailbox_destroy(&worker->in);
     mailbox_destroy(&worker->cancels);
+    timeline_destroy(&worker->timeline);
     /* A device that failed may write to it, and to its chunks, at any time. */
     if (job_worker_state(worker) == JOB_WORKER_FAILED)
         return;
@@ -158,6 +160,11 @@ void job_worker_figures(const struct job_worker *worker, struct gpu_jobs_memory 
 {
     worker->api->memory(worker->lanes, ret_memory);
     worker->api->counters(worker->lanes, ret_counters);
+}
+
+struct timeline *job_worker_timeline(struct job_worker *worker)
+{
+    return &worker->timeline;
 }
 
 int job_worker_fd(const struct job_worker *worker)

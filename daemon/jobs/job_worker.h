@@ -21,6 +21,7 @@
 #include "daemon/base/seq.h"
 #include "daemon/jobs/chunk.h"
 #include "daemon/jobs/programs.h"
+#include "daemon/jobs/timeline.h"
 #include "daemon/worker/completion_queue.h"
 #include "gpu/jobs/gpu_jobs.h"
 
@@ -61,6 +62,7 @@ enum job_worker_state job_worker_state(const struct job_worker *worker);
 const struct error *job_worker_failure(const struct job_worker *worker); /* while it is FAILED */
 void job_worker_figures(const struct job_worker *worker, struct gpu_jobs_memory *ret_memory,
                         struct gpu_jobs_counters *ret_counters);
+struct timeline *job_worker_timeline(struct job_worker *worker);
 
 /* ---- the turns: the worker's thread, or the simulation ----------------------------------------
  */

@@ -25,6 +25,7 @@ struct job_worker {
     atomic_uint commands, state;
     _Atomic time_us busy_since_us; /* of the oldest chunk on the device; 0: none */
     struct error failure;          /* written before the state is FAILED */
+    struct timeline timeline;
 
     /* The worker's own. */
     bool opened;

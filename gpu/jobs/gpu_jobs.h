@@ -42,12 +42,23 @@ struct gpu_piece {
     void *outputs[SLUICE_TENSORS_MAX];      /* NULL: nobody wants it any more */
 };
 
+/* When a chunk's stages ran, on a clock of the device's that begins anywhere. Of a copy also the time
+ * in which it waited for its engine; of kernels, from the first of its streams that began to the last
+ * that was through. */
+struct gpu_chunk_times {
+    struct gpu_span in, kernels, out;
+    uint64_t bytes_in, bytes_out; /* that were copied */
+    uint32_t lane;
+};
+
 /* Owned by the caller, and not touched from submit until take gives it back. */
 struct gpu_chunk {
     const struct program *program;
     uint32_t count;
     struct gpu_piece *pieces;
+    bool timed;     /* asks for its times, which cost its streams some events */
     int32_t status; /* what the program's enqueue() returned: not 0, no output was written */
+    struct gpu_chunk_times times; /* of one that is timed */
 };
 
 struct gpu_jobs_memory {

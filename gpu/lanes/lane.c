@@ -53,7 +53,9 @@ static int open_slot(struct lane *lane, struct lane_slot *slot, struct error *er
     CUDA_TRY(cudaEventCreateWithFlags(&slot->outputs_on_host, cudaEventDisableTiming), error);
     for (uint32_t i = 0; i < lane->compute_count; i++)
         CUDA_TRY(cudaEventCreateWithFlags(&slot->through[i], cudaEventDisableTiming), error);
-    int rc = pinned(lane, lane->in_room, &slot->staging_in, error);
+    int rc = lane_times_open(&slot->times, lane->compute_count, error);
+    if (!rc)
+        rc = pinned(lane, lane->in_room, &slot->staging_in, error);
     return rc ? rc : pinned(lane, lane->out_room, &slot->staging_out, error);
 }
 
@@ -85,6 +87,7 @@ static void close_slot(struct lane_slot *slot)
     close_event(&slot->outputs_on_host);
     for (uint32_t i = 0; i < SLUICE_STREAMS_MAX; i++)
         close_event(&slot->through[i]);
+    lane_times_close(&slot->times);
     /* May wait for the whole device: at the end alone, when no job is left (jobs_stop()), or where a
      * lane could not be opened. */
     if (slot->staging_in)
@@ -259,12 +262,34 @@ static int copy(struct lane_slot *slot, void *to, const void *from, uint64_t byt
     return 0;
 }
 
+/* Of a chunk that is timed, else nothing. */
+static int stamp(const struct lane_slot *slot, cudaEvent_t event, cudaStream_t stream,
+                 struct error *error)
+{
+    if (slot->chunk->timed)
+        CUDA_TRY(cudaEventRecord(event, stream), error);
+    return 0;
+}
+
+static int stamp_streams(const struct lane_slot *slot, const cudaEvent_t *events,
+                         struct error *error)
+{
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < slot->chunk->program->stream_count; i++)
+        rc = stamp(slot, events[i], slot->lane->compute[i], error);
+    return rc;
+}
+
 static int copies_in(struct lane_slot *slot, struct error *error)
 {
     struct lane *lane = slot->lane;
     unsigned char *memory = slot->memory;
     const struct program *program = slot->chunk->program;
-    int rc = copy(slot, memory, slot->staging_in, slot->in_bytes, true, error);
+    int rc = stamp(slot, slot->times.in_first, lane->in, error);
+    if (!rc)
+        rc = copy(slot, memory, slot->staging_in, slot->in_bytes, true, error);
+    if (!rc)
+        rc = stamp(slot, slot->times.in_last, lane->in, error);
     if (rc)
         return rc;
     if (!program->writes_all)
@@ -274,7 +299,7 @@ static int copies_in(struct lane_slot *slot, struct error *error)
     CUDA_TRY(cudaEventRecord(slot->inputs_there, lane->in), error);
     for (uint32_t i = 0; i < program->stream_count; i++)
         CUDA_TRY(cudaStreamWaitEvent(lane->compute[i], slot->inputs_there, 0), error);
-    return 0;
+    return stamp_streams(slot, slot->times.begun, error);
 }
 
 static void run_program(struct lane_slot *slot)
@@ -312,14 +337,18 @@ static void chunk_ended(void *data)
 static int copies_out(struct lane_slot *slot, struct error *error)
 {
     struct lane *lane = slot->lane;
-    for (uint32_t i = 0; i < slot->chunk->program->stream_count; i++) {
+    int rc = stamp_streams(slot, slot->times.through, error);
+    for (uint32_t i = 0; !rc && i < slot->chunk->program->stream_count; i++) {
         CUDA_TRY(cudaEventRecord(slot->through[i], lane->compute[i]), error);
         CUDA_TRY(cudaStreamWaitEvent(lane->out, slot->through[i], 0), error);
     }
-    int rc = 0;
-    if (slot->chunk->status == 0)
+    if (!rc)
+        rc = stamp(slot, slot->times.out_first, lane->out, error);
+    if (!rc && slot->chunk->status == 0)
         rc = copy(slot, slot->staging_out, (unsigned char *)slot->memory + slot->in_bytes,
                   slot->out_bytes, false, error);
+    if (!rc)
+        rc = stamp(slot, slot->times.out_last, lane->out, error);
     if (rc)
         return rc;
     CUDA_TRY(cudaEventRecord(slot->outputs_on_host, lane->out), error);
@@ -379,10 +408,24 @@ static void fetch_outputs(const struct lane_slot *slot)
     }
 }
 
+static int read_times(struct lane_slot *slot, struct error *error)
+{
+    struct gpu_chunk *chunk = slot->chunk;
+    int rc = lane_times_read(&slot->times, slot->lane->clock, chunk->program->stream_count,
+                             &chunk->times, error);
+    chunk->times.lane = slot->lane->number;
+    chunk->times.bytes_in = slot->in_bytes;
+    chunk->times.bytes_out = chunk->status == 0 ? slot->out_bytes : 0;
+    return rc;
+}
+
 int lane_take(struct lane_slot *slot, struct gpu_chunk **ret_chunk, struct error *error)
 {
     struct lane *lane = slot->lane;
     struct gpu_chunk *chunk = slot->chunk;
+    int rc = chunk->timed ? read_times(slot, error) : 0;
+    if (rc)
+        return rc;
     if (chunk->status == 0)
         fetch_outputs(slot);
     CUDA_TRY(cudaFreeAsync(slot->memory, lane->in), error);

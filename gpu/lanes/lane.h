@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "gpu/jobs/gpu_jobs.h"
+#include "gpu/lanes/lane_times.h"
 
 #define LANE_STAGING_ALIGN 256u
 
@@ -38,6 +39,7 @@ struct lane_slot {
     unsigned char *staging_in, *staging_out; /* pinned */
     cudaEvent_t inputs_there, outputs_on_host;
     cudaEvent_t through[SLUICE_STREAMS_MAX];
+    struct lane_times times;
     void *memory; /* of the chunk, on the device: in block, out block, scratch, taken */
     uint64_t memory_bytes, in_bytes, out_bytes, scratch_bytes;
     uint64_t out_at[GPU_JOBS_PIECES_MAX]; /* where the outputs of each piece begin in the out block */
@@ -53,7 +55,9 @@ struct lane {
     cudaStream_t in, out, notify, compute[SLUICE_STREAMS_MAX];
     cudaEvent_t events[SLUICE_EVENTS_MAX]; /* the programs' */
     uint32_t compute_count, event_count, ring;
-    cudaMemPool_t pool; /* borrowed */
+    cudaMemPool_t pool;       /* borrowed */
+    struct lane_clock *clock; /* of all lanes; borrowed */
+    uint32_t number;
     int wake_fd;
     uint64_t in_room, out_room; /* bytes of each slot's staging */
     bool settled;               /* set-up is over: what is allocated later is counted */
@@ -68,7 +72,7 @@ static inline uint64_t lane_table_bytes(uint32_t pieces)
     return (bytes + LANE_STAGING_ALIGN - 1) / LANE_STAGING_ALIGN * LANE_STAGING_ALIGN;
 }
 
-/* On failure nothing is left behind. wake_fd, pool and numbers are set. */
+/* On failure nothing is left behind. wake_fd, pool, clock, number and numbers are set. */
 int lane_open(struct lane *lane, const struct gpu_jobs_options *options, struct error *error);
 void lane_close(struct lane *lane);
 

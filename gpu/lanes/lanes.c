@@ -13,6 +13,7 @@ struct gpu_jobs {
     uint32_t next;      /* the lane that is looked at first: they take turns */
     uint32_t under_way; /* chunks */
     struct lane_numbers numbers;
+    struct lane_clock clock;
     _Atomic uint64_t held;
     struct lane lanes[GPU_JOBS_LANES_MAX];
 };
@@ -59,6 +60,7 @@ static void close_all(struct gpu_jobs *jobs)
 {
     for (uint32_t i = 0; i < jobs->options.lanes; i++)
         lane_close(&jobs->lanes[i]);
+    lane_clock_close(&jobs->clock);
     if (jobs->pool)
         (void)cudaMemPoolDestroy(jobs->pool);
     jobs->pool = NULL;
@@ -69,11 +71,15 @@ static int jobs_start(struct gpu_jobs *jobs, int wake_fd, struct error *error)
 {
     CUDA_TRY(cudaSetDevice(jobs->options.device), error);
     int rc = open_pool(jobs, error);
+    if (!rc)
+        rc = lane_clock_open(&jobs->clock, error);
     for (uint32_t i = 0; !rc && i < jobs->options.lanes; i++) {
         struct lane *lane = &jobs->lanes[i];
         lane->pool = jobs->pool;
         lane->wake_fd = wake_fd;
         lane->numbers = &jobs->numbers;
+        lane->clock = &jobs->clock;
+        lane->number = i;
         rc = lane_open(lane, &jobs->options, error);
     }
     if (rc)

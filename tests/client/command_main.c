@@ -8,5 +8,6 @@ int main(void)
     srunner_add_suite(runner, chat_suite());
     srunner_add_suite(runner, command_suite());
     srunner_add_suite(runner, standard_suite());
+    srunner_add_suite(runner, timeline_suite());
     return runner_run(runner);
 }

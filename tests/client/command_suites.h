@@ -6,4 +6,5 @@
 Suite *chat_suite(void);
 Suite *command_suite(void);
 Suite *standard_suite(void);
+Suite *timeline_suite(void);
 Suite *window_suite(void);

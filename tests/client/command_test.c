@@ -610,8 +610,12 @@ START_TEST(the_model_of_a_pipeline_is_drawn)
         program_run(&program, "timeline", "--simulate", "3", "--times", wrong[i], NULL);
         ck_assert_int_eq(program.status, 2);
     }
-    program_run(&program, "timeline", NULL);
-    ck_assert_int_eq(program.status, 2);
+    static const char *const apart[][2] = {
+        {"--simulate=3", "--svg=x"}, {"--simulate=3", "--json"}, {"--times=1,1,1", "--chunks=3"}};
+    for (size_t i = 0; i < sizeof(apart) / sizeof(apart[0]); i++) {
+        program_run(&program, "timeline", apart[i][0], apart[i][1], NULL);
+        ck_assert_int_eq(program.status, 2);
+    }
 }
 END_TEST
 

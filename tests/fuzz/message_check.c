@@ -316,6 +316,13 @@ static void check_programs(const struct frame *frame)
         FUZZ_CHECK(strlen(name) <= TENSOR_NAME_MAX);
 }
 
+static void check_timeline(const struct frame *frame)
+{
+    uint64_t from;
+    if (message_decode_timeline(frame, &from, &error) == 0)
+        FUZZ_CHECK(from <= (uint64_t)1 << 53 || from == MESSAGE_TIMELINE_FROM_NOW);
+}
+
 /* The same frames as a client reads them. */
 static void check_texts(const struct frame *frame)
 {
@@ -352,6 +359,9 @@ void message_check(const struct frame *frame)
         break;
     case FRAME_PROGRAMS:
         check_programs(frame);
+        break;
+    case FRAME_TIMELINE:
+        check_timeline(frame);
         break;
     case FRAME_HEALTH:
     case FRAME_MODEL:

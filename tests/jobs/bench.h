@@ -9,6 +9,7 @@
 Suite *lanes_suite(void);
 Suite *module_suite(void);
 Suite *shape_suite(void);
+Suite *times_suite(void);
 
 /* y = a x + b over two streams: a x on the first, into scratch and taken memory, + b on the second. */
 extern const struct sluice_program bench_staged;

@@ -7,6 +7,7 @@ int main(void)
     srunner_add_suite(runner, memory_suite());
     srunner_add_suite(runner, record_suite());
     srunner_add_suite(runner, sim_suite());
+    srunner_add_suite(runner, timeline_suite());
     srunner_add_suite(runner, worker_suite());
     return runner_run(runner);
 }

@@ -7,4 +7,5 @@ Suite *chunk_suite(void);
 Suite *memory_suite(void);
 Suite *record_suite(void);
 Suite *sim_suite(void);
+Suite *timeline_suite(void);
 Suite *worker_suite(void);

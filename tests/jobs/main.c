@@ -8,5 +8,6 @@ int main(void)
     SRunner *runner = srunner_create(lanes_suite());
     srunner_add_suite(runner, module_suite());
     srunner_add_suite(runner, shape_suite());
+    srunner_add_suite(runner, times_suite());
     return runner_run(runner);
 }

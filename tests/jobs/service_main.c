@@ -5,5 +5,6 @@ int main(void)
 {
     SRunner *runner = srunner_create(flood_suite());
     srunner_add_suite(runner, service_suite());
+    srunner_add_suite(runner, shown_suite());
     return runner_run(runner);
 }

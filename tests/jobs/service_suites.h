@@ -5,3 +5,4 @@
 
 Suite *flood_suite(void);
 Suite *service_suite(void);
+Suite *shown_suite(void);

@@ -30,6 +30,7 @@
 #define SEEDS_USUAL 12
 #endif
 #define QUIET_TURNS 200000
+#define TIMELINE_ID (UINT64_C(1) << 40)
 
 struct asked {
     uint64_t id; /* 0: none */
@@ -51,7 +52,7 @@ static struct {
     struct job_worker *worker;
     struct mind minds[CLIENTS];
     uint64_t seed, state;
-    uint64_t accepted, done, cancelled, late, refused;
+    uint64_t accepted, done, cancelled, late, refused, chunks_told;
 } sim;
 
 /* Names the seed, whatever fails. */
@@ -147,9 +148,49 @@ static void cancel(struct mind *mind)
                0);
 }
 
+/* When chunks ran, from any number on; the first client alone may know. */
+static void ask_timeline(struct mind *mind)
+{
+    _Alignas(8) unsigned char buffer[FRAME_HEADER_SIZE + 32];
+    char head[32] = "";
+    if (!mind->client.conn || !mind->client.reading)
+        return;
+    if (draw(3) > 0)
+        snprintf(head, sizeof(head), "{\"from\":%u}", draw(500));
+    client_put(&mind->client, buffer,
+               message_encode_control(buffer, sizeof(buffer), FRAME_TIMELINE, 0, TIMELINE_ID, head,
+                                      strlen(head)),
+               0);
+}
+
+static double end_of(const json *span)
+{
+    const json *begin = json_child(span), *end = json_next(begin);
+    HOLDS(begin && end && json_number(begin) <= json_number(end));
+    return json_number(end);
+}
+
+static void take_timeline(const struct mind *mind, const struct frame *frame)
+{
+    const struct json_bounds bounds = {.bytes_max = 1u << 20, .depth_max = 8};
+    json *answer = NULL;
+    HOLDS(mind == sim.minds ? frame->type == FRAME_TIMELINE : frame->type == FRAME_ERROR);
+    if (frame->type == FRAME_ERROR)
+        return;
+    HOLDS(json_parse(frame->head, frame->head_length, bounds, &answer, NULL) == 0);
+    const json *at = json_child(json_get(answer, "chunks"));
+    for (; at; at = json_next(at), sim.chunks_told++) {
+        HOLDS(end_of(json_get(at, "in")) <= end_of(json_get(at, "kernels")));
+        HOLDS(end_of(json_get(at, "kernels")) <= end_of(json_get(at, "out")));
+        HOLDS(strcmp(json_string(json_get(at, "program")), "affine") == 0);
+    }
+    json_free(answer);
+}
+
 static void open_mind(struct mind *mind)
 {
-    uint32_t uid = 1000 + (uint32_t)(mind - sim.minds) / 2; /* two clients of each user */
+    /* The first is an admin; of the others two are of one user each. */
+    uint32_t uid = mind == sim.minds ? 0 : 1000 + (uint32_t)(mind - sim.minds) / 2;
     memset(mind->requests, 0, sizeof(mind->requests));
     client_open(&sim.world, &mind->client, uid);
 }
@@ -197,7 +238,9 @@ static void take_frame(struct mind *mind, const struct frame *frame)
     struct message_done done;
     struct message_error failure;
     struct error error;
-    if (frame->type == FRAME_TENSORS) {
+    if (frame->id == TIMELINE_ID) {
+        take_timeline(mind, frame);
+    } else if (frame->type == FRAME_TENSORS) {
         take_tensors(mind, frame);
     } else if (frame->type == FRAME_ACCEPT) {
         HOLDS(request && !request->accepted);
@@ -282,6 +325,10 @@ static void act(void)
     case 10:
         server_resume(&sim.world.server);
         break;
+    case 11:
+    case 12:
+        ask_timeline(mind);
+        break;
     default:
         submit(mind);
     }
@@ -307,6 +354,7 @@ static void make(void)
                      0);
     ck_assert_int_eq(job_worker_open(sim.worker), 0);
     server_serve_jobs(&sim.world.server, &sim.programs, job_worker_replica(sim.worker), &limits, 4);
+    sim.world.server.jobs.worker = sim.worker;
     world_ready(&sim.world);
 }
 
@@ -365,7 +413,7 @@ START_TEST(jobs_of_clients_that_err_and_leave_end_once_each_with_the_right_bytes
     const char *alone = getenv("SLUICE_JOB_SEED"), *asked = getenv("SLUICE_JOB_SEEDS");
     uint64_t first = alone ? strtoull(alone, NULL, 10) : 1;
     uint64_t seeds = alone ? 1 : asked ? strtoull(asked, NULL, 10) : SEEDS_USUAL;
-    uint64_t accepted = 0, done = 0, cancelled = 0, late = 0, refused = 0;
+    uint64_t accepted = 0, done = 0, cancelled = 0, late = 0, refused = 0, told = 0;
     for (uint64_t seed = first; seed < first + seeds; seed++) {
         run(seed);
         accepted += sim.accepted;
@@ -373,11 +421,12 @@ START_TEST(jobs_of_clients_that_err_and_leave_end_once_each_with_the_right_bytes
         cancelled += sim.cancelled;
         late += sim.late;
         refused += sim.refused;
+        told += sim.chunks_told;
     }
     printf("%" PRIu64 " seeds: %" PRIu64 " jobs accepted, %" PRIu64 " done, %" PRIu64
-           " cancelled, %" PRIu64 " late; %" PRIu64 " requests refused\n",
-           seeds, accepted, done, cancelled, late, refused);
-    ck_assert(alone || (done > 1000 && cancelled > 10 && late > 10 && refused > 10));
+           " cancelled, %" PRIu64 " late; %" PRIu64 " requests refused, %" PRIu64 " chunks told\n",
+           seeds, accepted, done, cancelled, late, refused, told);
+    ck_assert(alone || (done > 1000 && cancelled > 10 && late > 10 && refused > 10 && told > 10));
 }
 END_TEST
 

@@ -239,6 +239,37 @@ START_TEST(every_job_ends_once_and_right_whatever_stands_beside_it)
 }
 END_TEST
 
+/* Whoever asks gets the chunks that are enqueued until the question is too long ago. */
+START_TEST(chunks_are_timed_while_somebody_asks)
+{
+    uint64_t state = 1;
+    uint32_t ended = 0;
+    make_world(1);
+    struct timeline *timeline = job_worker_timeline(world.worker);
+    for (uint32_t i = 0; i < 30; i++) {
+        if (i == 10)
+            timeline_ask(timeline, world.now_us);
+        if (i == 20)
+            world.now_us += TIMELINE_LEASE_US;
+        send_job(i, i % 3, 1 + bench_draw(&state, 900), &state);
+        await(&ended, i + 1);
+    }
+    static struct timeline_chunk told[100];
+    uint64_t first;
+    ck_assert_uint_eq(timeline_read(timeline, 0, 100, told, &first), 10);
+    for (int i = 0; i < 10; i++) {
+        ck_assert_ptr_eq(told[i].program, &world.programs.list[(10 + i) % 3]);
+        ck_assert_uint_eq(told[i].pieces, 1);
+        ck_assert_uint_lt(told[i].times.in.begin_ns, told[i].times.out.end_ns);
+        ck_assert_uint_eq(told[i].times.bytes_out == 0, (10 + i) % 3 == 2); /* it failed */
+    }
+    job_worker_stop(world.worker);
+    ck_assert(!turn());
+    (void)take_ends();
+    free_world(false);
+}
+END_TEST
+
 START_TEST(a_stop_ends_what_is_there_as_cancelled)
 {
     uint64_t state = 1;
@@ -350,6 +381,7 @@ Suite *worker_suite(void)
     TCase *tests = tcase_create("worker");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, every_job_ends_once_and_right_whatever_stands_beside_it, 0, 8);
+    tcase_add_test(tests, chunks_are_timed_while_somebody_asks);
     tcase_add_test(tests, a_stop_ends_what_is_there_as_cancelled);
     tcase_add_test(tests, memory_that_the_device_refuses_delays_or_fails_jobs_and_nothing_else);
     tcase_add_test(tests, a_lost_device_ends_every_job_and_records_what_was_on_it);

@@ -149,7 +149,7 @@ static const struct bad bads[] = {
     {4, "\x00", 1, ERR_BAD_VERSION, 5, "version 0, spoken here is version 1"},
     {4, "\x02", 1, ERR_BAD_VERSION, 5, "version 2, spoken here is version 1"},
     {5, "\x00", 1, ERR_BAD_FRAME, 24, "frame type 0 is not known"},
-    {5, "\x14", 1, ERR_BAD_FRAME, 24, "frame type 20 is not known"},
+    {5, "\x15", 1, ERR_BAD_FRAME, 24, "frame type 21 is not known"},
     {5, "\xff", 1, ERR_BAD_FRAME, 24, "frame type 255 is not known"},
     {6, "\x04", 1, ERR_BAD_FRAME, 24, "frame flags 0x0004 are not known"},
     {6, "\x03\x80", 2, ERR_BAD_FRAME, 24, "frame flags 0x8000 are not known"},

@@ -409,12 +409,16 @@ START_TEST(jobs_stand_on_the_page)
     frame = frame_named("programs_enable", FRAME_PROGRAMS, 0, 17);
     ck_assert_int_eq(message_decode_programs(&frame, enable, &error), 0);
     ck_assert_str_eq(enable, "affine");
+    uint64_t from;
+    frame = frame_named("timeline", FRAME_TIMELINE, 0, 18);
+    ck_assert_int_eq(message_decode_timeline(&frame, &from, &error), 0);
+    ck_assert_uint_eq(from, 400);
 }
 END_TEST
 
 START_TEST(the_page_has_no_other_example)
 {
-    ck_assert_uint_eq(wire_count(), 26);
+    ck_assert_uint_eq(wire_count(), 27);
 }
 END_TEST
 

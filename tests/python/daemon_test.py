@@ -297,6 +297,16 @@ class Program(WithDaemon):
                 client.run("affine", {"x": x}, {"a": float("inf")}, share=0, share_outputs=True)
         self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 1)  # a mapping that is not collected yet
 
+    def test_timeline(self):
+        x = {"x": Tensor.from_values("f32", [2], [1, 2])}
+        for start in [told["next"] for told in self.both("timeline")]:
+            client = self.client()
+            client.run("affine", x)
+            told = client.timeline(start)
+            self.assertGreaterEqual(len(told["chunks"]), 1)
+            self.assertEqual(told["chunks"][0]["program"], "affine")
+            self.assertLessEqual(told["chunks"][0]["in"][1], told["chunks"][0]["kernels"][0])
+
     def test_programs(self):
         for programs in self.both("programs"):
             self.assertEqual([one["name"] for one in programs], ["affine"])

@@ -159,6 +159,7 @@ class Questions(unittest.TestCase):
     def test_control(self):
         for name, kind, head in (("health", Type.HEALTH, {}), ("stats", Type.STATS, {"requests": True}),
                                  ("programs_enable", Type.PROGRAMS, {"enable": "affine"}), ("cancel", Type.CANCEL, {}),
+                                 ("timeline", Type.TIMELINE, {"from": 400}),
                                  ("cancel_request", Type.CANCEL, {"request": 1001})):
             frame = decode(EX[name])
             self.assertEqual((frame.type, frame.head), (kind, heads.encode(head)), name)

@@ -341,6 +341,10 @@ class AsyncClient:
     async def resume(self, *, timeout: float | None = None) -> dict[str, Any]:
         return await self._head(Type.RESUME, timeout)
 
+    async def timeline(self, start: int | None = None, *, timeout: float | None = None) -> dict[str, Any]:
+        """For admins: when chunks of jobs ran, from number `start` on; without it, where to go on. They are timed for 2 s."""
+        return await self._head(Type.TIMELINE, timeout, **({} if start is None else {"from": start}))
+
     async def cancel(self, request: int, *, timeout: float | None = None) -> None:
         """Ends a request by the daemon's number of it, whichever connection it came by."""
         await self._head(Type.CANCEL, timeout, request=request)

@@ -273,6 +273,10 @@ class Client:
     def resume(self, *, timeout: float | None = None) -> dict[str, Any]:
         return self._head(Type.RESUME, timeout)
 
+    def timeline(self, start: int | None = None, *, timeout: float | None = None) -> dict[str, Any]:
+        """For admins: when chunks of jobs ran, from number `start` on; without it, where to go on. They are timed for 2 s."""
+        return self._head(Type.TIMELINE, timeout, **({} if start is None else {"from": start}))
+
     def cancel(self, request: int, *, timeout: float | None = None) -> None:
         """Ends a request by the daemon's number of it, whichever connection it came by."""
         self._head(Type.CANCEL, timeout, request=request)

@@ -38,6 +38,7 @@ class Type(enum.IntEnum):
     JOB = 17
     TENSORS = 18
     PROGRAMS = 19
+    TIMELINE = 20
 
 
 class Flag(enum.IntFlag):
@@ -122,7 +123,7 @@ class Decoder:
         return Frame(Type(kind), Flag(flags), ident, head, payload)
 
     def _check(self, kind: int, flags: int, head_length: int, payload_length: int) -> None:
-        if not Type.HELLO <= kind <= Type.PROGRAMS or flags > Flag.LAST + Flag.ANSWER:
+        if not Type.HELLO <= kind <= Type.TIMELINE or flags > Flag.LAST + Flag.ANSWER:
             raise SluiceError("bad_frame", f"a frame of type {kind} with flags {flags}")
         if head_length % ALIGN or payload_length % ALIGN:
             raise SluiceError("bad_frame", "a frame's lengths are multiples of 8")
