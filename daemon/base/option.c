@@ -232,6 +232,8 @@ static bool flag_is(const struct flag *flag, const char *name)
 
 static bool *command_switch(struct option_command *command, const struct flag *flag)
 {
+    if (flag_is(flag, "calibrate"))
+        return &command->calibrate;
     if (flag_is(flag, "check"))
         return &command->check;
     if (flag_is(flag, "print-config"))

@@ -34,7 +34,7 @@ struct options {
 /* What stands on the command line beside options. */
 struct option_command {
     const char *config; /* borrowed from argv or the environment; NULL = no file */
-    bool check, print_config, help, version;
+    bool calibrate, check, print_config, help, version;
 };
 
 /* All together: ERR_USAGE for the command line, ERR_BAD_CONFIG for the rest, ERR_NO_MEMORY. With

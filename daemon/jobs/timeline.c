@@ -32,6 +32,11 @@ void timeline_ask(struct timeline *timeline, time_us now_us)
     atomic_store_explicit(&timeline->until_us, now_us + TIMELINE_LEASE_US, memory_order_relaxed);
 }
 
+void timeline_end(struct timeline *timeline)
+{
+    atomic_store_explicit(&timeline->until_us, 0, memory_order_relaxed);
+}
+
 uint64_t timeline_next(struct timeline *timeline)
 {
     pthread_mutex_lock(&timeline->lock);

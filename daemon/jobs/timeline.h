@@ -41,6 +41,8 @@ void timeline_take(struct timeline *timeline, const struct job_program *program,
 
 /* Any thread. */
 void timeline_ask(struct timeline *timeline, time_us now_us);
+/* Nobody asks any more. */
+void timeline_end(struct timeline *timeline);
 /* The number that the next chunk gets. */
 uint64_t timeline_next(struct timeline *timeline);
 /* Copies at most `max` chunks from number `from` on; how many. *ret_first: the number of the first,

@@ -1,9 +1,11 @@
 #include "daemon/service/jobs.h"
 
+#include "daemon/jobs/calibration.h"
 #include "daemon/jobs/record.h"
 #include "daemon/service/event_loop.h"
 #include "daemon/worker/device_module.h"
 
+#define CHUNK_MAX ((uint64_t)256 << 20) /* of a sweep */
 #define RING 2u /* chunks of a lane: one is computed, the next is copied */
 
 int jobs_load(struct job_programs *programs, const struct options *options,
@@ -40,6 +42,35 @@ static struct job_worker_options worker_options(const struct job_programs *progr
     };
     programs_streams(programs, &made.lanes.stream_count, &made.lanes.event_count);
     return made;
+}
+
+/* From the least that there is to 16 times what is set, and 4 times the lanes: with what is set by
+ * default 64 KiB to 64 MiB, and 1 to 16. */
+int jobs_calibrate(struct job_programs *programs, const struct options *options,
+                   const struct gpu_api *gpu, int device, FILE *file, struct error *error)
+{
+    const struct gpu_jobs_api *api = device_module_jobs();
+    const struct job_worker_options made = worker_options(programs, options, device);
+    const struct calibration_range range = {
+        .chunk_min = 64u << 10,
+        .chunk_max = options->job_chunk * 16 < CHUNK_MAX ? options->job_chunk * 16 : CHUNK_MAX,
+        .lanes_max = options->job_lanes * 4 < GPU_JOBS_LANES_MAX ? (uint32_t)options->job_lanes * 4
+                                                                 : GPU_JOBS_LANES_MAX,
+        .data_min = 16u << 20,
+        .staging_max = 512u << 20};
+    struct calibration found;
+    if (programs->count != 1)
+        return error_set(error, ERR_BAD_CONFIG, "--calibrate takes one program, not %u",
+                         programs->count);
+    if (options->model[0])
+        return error_set(error, ERR_BAD_CONFIG, "--calibrate measures a program alone: no model");
+    if (!api)
+        return error_set(error, ERR_BAD_CONFIG, "the device module %s has no lanes for jobs",
+                         gpu->name);
+    int rc = calibration_run(api, programs, &made, &range, &found, error);
+    if (!rc)
+        calibration_print(&found, programs->list[0].program.name, gpu->name, file);
+    return rc;
 }
 
 int jobs_open(struct job_programs *programs, const struct options *options,

@@ -105,6 +105,7 @@ static void say_what_to_try(void)
           "  sluiced --model synthetic:null   no model at all: requests go the whole way and\n"
           "                                   are answered by a rule\n"
           "  sluiced --program FILE           a program for jobs, beside a model or without one\n"
+          "  sluiced --program FILE --calibrate   find its chunks and lanes on this machine\n"
           "  sluiced --model DIR --check      say whether a model can be used, load nothing\n"
           "  sluiced --help                   all options\n\n"
           "Then, from another terminal: sluice health; sluice generate --tokens 1,2,3\n",
@@ -265,6 +266,20 @@ static int check(struct service *service, struct error *error)
     jobs_print(&service->programs, stdout);
     model_text_free(&text);
     return 0;
+}
+
+static int calibrate(struct service *service, struct error *error)
+{
+    struct device_memory memory;
+    int rc = find_device(service, error);
+    if (!rc)
+        rc = device_module_found(service->gpu, service->numbers, &service->device_count, &memory,
+                                 error);
+    if (!rc)
+        rc = jobs_load(&service->programs, service->options, service->gpu, false, error);
+    return rc ? rc
+              : jobs_calibrate(&service->programs, service->options, service->gpu,
+                               service->numbers[0], stdout, error);
 }
 
 static int choose_layout(struct service *service, struct error *error)
@@ -440,7 +455,7 @@ static int check_whole(struct service *service, const char *config, struct error
 static bool serves(const struct option_command *command, const struct options *options)
 {
     return !command->version && !command->help && !command->print_config && !command->check &&
-           (options->model[0] || options->program[0]);
+           !command->calibrate && (options->model[0] || options->program[0]);
 }
 
 /* What was asked for is what stands on standard output. */
@@ -469,6 +484,9 @@ static int act(struct service *service, const struct option_command *command,
     } else if (!options->model[0] && !options->program[0]) {
         say_what_to_try();
         code = EXIT_CONFIG;
+    } else if (command->calibrate) {
+        int rc = calibrate(service, &error);
+        code = rc ? complain(rc, &error) : 0;
     } else if (command->check) {
         int rc = check_whole(service, command->config, &error);
         code = rc ? complain(rc, &error) : 0;

@@ -3,6 +3,7 @@
 
 #include <check.h>
 
+Suite *calibration_suite(void);
 Suite *chunk_suite(void);
 Suite *memory_suite(void);
 Suite *record_suite(void);

@@ -438,6 +438,32 @@ START_TEST(check_says_what_can_be_loaded)
 }
 END_TEST
 
+static int calibrate_exit(const char *option, const char *value)
+{
+    const char *const arguments[] = {"--program",     AFFINE_CPU, "--device",  "cpu",
+                                     "--job-chunk",   "64KiB",    "--job-lanes", "1",
+                                     "--cpu-threads", "2",        "--calibrate", option,
+                                     value,           NULL};
+    spawn_start(&spawn, arguments, environment);
+    return spawn_wait(&spawn);
+}
+
+/* Which point is best is the machine's; that there is one, and that nothing else is measured, ours. */
+START_TEST(calibrate_says_what_to_set_for_one_program)
+{
+    ck_assert_int_eq(calibrate_exit(NULL, NULL), 0);
+    ck_assert(spawn_logged(&spawn, "# affine on cpu: GB/s"));
+    ck_assert(spawn_logged(&spawn, "#    1MiB ")); /* 16 times job-chunk */
+    ck_assert(!spawn_logged(&spawn, "#    2MiB "));
+    ck_assert(spawn_logged(&spawn, "job-chunk = "));
+    ck_assert(spawn_logged(&spawn, "job-lanes = "));
+    ck_assert_int_eq(calibrate_exit("--program", POISON_CPU), 78);
+    ck_assert(spawn_logged(&spawn, "--calibrate takes one program, not 2"));
+    ck_assert_int_eq(calibrate_exit("--model", "synthetic:null"), 78);
+    ck_assert(spawn_logged(&spawn, "no model"));
+}
+END_TEST
+
 /* Of /v1/embeddings; tokens that no device takes would wait for ever. */
 static void check_http(const char *body, const char *says)
 {
@@ -621,6 +647,7 @@ Suite *service_suite(void)
     tcase_add_test(tests, a_program_that_fails_fails_its_job_alone);
     tcase_add_loop_test(tests, a_poisoned_program_stays_off_until_an_admin_enables_it, 0, 3);
     tcase_add_test(tests, check_says_what_can_be_loaded);
+    tcase_add_test(tests, calibrate_says_what_to_set_for_one_program);
     tcase_add_test(tests, a_daemon_of_programs_alone_refuses_tokens_and_one_of_a_model_alone_jobs);
     tcase_add_test(tests, sluice_job_reads_and_writes_files_of_numpys);
     tcase_add_test(tests, a_line_of_results_is_whole_however_long_names_are);
