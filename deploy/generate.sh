@@ -64,6 +64,11 @@ in one of these, but those of which several add up.
 .BI \-\-config " FILE"
 Options are read from this file first; SLUICE_CONFIG does the same.
 .TP
+.B \-\-calibrate
+Runs the one program that
+.B \-\-program
+names at many sizes of chunks and numbers of lanes, writes which of them to set, as a file, and ends.
+.TP
 .B \-\-check
 Says whether configuration and model can be used, and ends. Loads nothing.
 .TP
