@@ -5,6 +5,7 @@ int main(void)
 {
     SRunner *runner = srunner_create(chunk_suite());
     srunner_add_suite(runner, calibration_suite());
+    srunner_add_suite(runner, http_sim_suite());
     srunner_add_suite(runner, memory_suite());
     srunner_add_suite(runner, record_suite());
     srunner_add_suite(runner, sim_suite());

@@ -5,6 +5,7 @@
 
 Suite *calibration_suite(void);
 Suite *chunk_suite(void);
+Suite *http_sim_suite(void);
 Suite *memory_suite(void);
 Suite *record_suite(void);
 Suite *sim_suite(void);
