@@ -524,6 +524,7 @@ static void check_replica(struct host *host, uint32_t i)
     host->figures.moves += stats->kv_moved_total;
     host->figures.ahead += stats->steps_ahead_total;
     host->figures.drafted += stats->tokens_drafted_total;
+    host->figures.stood += stats->tokens_accepted_total;
     host->figures.cached += stats->prompt_tokens_cached_total;
     host->figures.cache_waits += stats->cache_waits_total;
     host->figures.cache_evictions += stats->cache_evictions_total;

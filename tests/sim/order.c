@@ -161,6 +161,8 @@ size_t order_encode(const struct order *order, void *buffer, size_t size)
         if (order->job == JOB_GENERATE) {
             struct sampling *sampling = &prompt->sampling;
             sampling->sampler.temperature = question->temperature;
+            if (question->repeats)
+                sampling->sampler.frequency_penalty = QUESTION_PENALTY;
             sampling->seed = question->seed;
             sampling->seed_given = true;
             sampling->max_tokens = order->seqs[seq].max_tokens;

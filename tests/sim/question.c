@@ -78,6 +78,7 @@ static void draw(const struct questions *questions, struct question *question, u
     question->seed = chance_below(random, 1u << 30);
     if (chance_one_in(random, 2))
         question->temperature = (float)chance_between(random, 1, 20) / 10;
+    question->repeats = !questions->null && chance_one_in(random, 2);
     if (chance_one_in(random, 3))
         question->stop_id_count = chance_between(random, 1, QUESTION_STOPS);
     for (uint32_t i = 0; i < question->stop_id_count; i++)
@@ -185,6 +186,10 @@ static int ask_alone(struct engine_client *talk, struct question *question, uint
         jobs[i].open = opening(question);
     }
     jobs[0].generate = out_max;
+    if (question->repeats) {
+        jobs[0].open.flags = GPU_SLOT_PENALTIES;
+        jobs[0].open.sampler.frequency_penalty = QUESTION_PENALTY;
+    }
     jobs[0].open.stop_ids_count = question->stop_id_count;
     memcpy(jobs[0].stop_ids, question->stop_ids, sizeof(jobs[0].stop_ids));
     jobs[1].score = true;

@@ -14,6 +14,7 @@
 #define QUESTION_TOPS 4 /* log-probabilities that may be asked for */
 #define QUESTION_STOPS 8
 #define QUESTION_CHOICE_MAX 12
+#define QUESTION_PENALTY (-2.0f) /* frequency_penalty of those that repeat themselves */
 
 struct question {
     int32_t *prompt;
@@ -21,6 +22,7 @@ struct question {
     char *text; /* whose tokens the prompt is; NULL: it is none */
     uint32_t adapter; /* number; 0: none */
     float temperature;
+    bool repeats; /* what was said is likelier than before: guesses of what follows stand */
     uint64_t seed;
     char choice[QUESTION_CHOICE_MAX + 1]; /* what its answer is constrained to; "": nothing */
     bool ignore_eos;

@@ -510,6 +510,7 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->moves = host->moves;
     sum->ahead = host->ahead;
     sum->drafted = host->drafted;
+    sum->stood = host->stood;
     sum->cached = host->cached;
     sum->cache_waits = host->cache_waits;
     sum->cache_evictions = host->cache_evictions;

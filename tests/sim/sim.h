@@ -27,7 +27,7 @@ struct sim_report {
         uint64_t steps, grown, refused_slabs, failures;
         uint64_t shared;                                 /* blocks of prompts, had from others */
         uint64_t preemptions, wasted_rows, moves, ahead; /* of the last daemon */
-        uint64_t drafted;                                /* tokens */
+        uint64_t drafted, stood; /* tokens */
         uint64_t cached, cache_waits, cache_evictions;
         uint64_t stopped, full, cancelled, deadlines, slow_readers;
         uint64_t texts_late, texts_cancelled, texts_dropped, texts_stopped;
