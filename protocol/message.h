@@ -71,6 +71,7 @@ struct request_params {
     bool normalize;         /* embed */
     enum pooling pooling;   /* embed */
     bool no_cache;          /* it finds nothing that was computed before, and leaves nothing */
+    bool no_drafts;         /* generate: none of its next tokens is guessed */
     const char *cache_salt; /* it shares what is cached with all who give this; NULL: with its
                                user's own. Borrowed from the document */
     const char *adapter; /* its name; NULL: the model as it is. Likewise */

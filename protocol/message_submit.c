@@ -109,6 +109,20 @@ int message_deadline(const json *value, uint64_t *ret_ms, struct error *error)
     return rc;
 }
 
+/* What of a request only the job generate has, beside sampling fields. */
+static int read_generate(const json *head, const json *member, struct message_submit *submit,
+                         bool *ret_known, struct error *error)
+{
+    bool guesses;
+    if (strcmp(json_key(member), "speculate") != 0)
+        return read_constraint(head, member, submit, ret_known, error);
+    *ret_known = true;
+    int rc = head_bool(member, "speculate", &guesses, error);
+    if (!rc)
+        submit->params.no_drafts = !guesses;
+    return rc;
+}
+
 /* A field that belongs to the request as a whole. */
 static int read_own(const json *member, struct message_submit *submit, struct lists *lists,
                     bool *ret_known, struct error *error)
@@ -179,7 +193,7 @@ static int read_members(const json *head, const struct message_limits *limits,
         if (!rc && !own)
             rc = read_embed(head, member, submit, &embed, error);
         if (!rc && !own && !embed)
-            rc = read_constraint(head, member, submit, &generate, error);
+            rc = read_generate(head, member, submit, &generate, error);
         if (!rc && !own && !embed && !generate)
             rc = sampling_read(member, limits, common, &sampling, error);
         if (rc)

@@ -81,6 +81,8 @@ static void write_head(struct json_writer *writer, const struct message_submit_o
         json_put_text(writer, "adapter", submit->params.adapter);
     write_prompts(writer, submit);
     write_constraint(writer, &submit->constraint);
+    if (submit->params.no_drafts)
+        json_put_bool(writer, "speculate", false);
     if (submit->params.job == JOB_EMBED) {
         json_put_text(writer, "pooling", pooling_names[submit->params.pooling]);
         json_put_bool(writer, "normalize", submit->params.normalize);

@@ -137,6 +137,10 @@ static void print_summary(const json *stats)
     printf("%-14s %.0f blocks, %.0f hits, %.0f misses, %.0f blocks given up\n", "cache",
            number_of(gauges, "kv_blocks_cached"), number_of(counters, "cache_hits_total"),
            number_of(counters, "cache_misses_total"), number_of(counters, "cache_evictions_total"));
+    if (number_of(counters, "tokens_drafted_total") > 0)
+        printf("%-14s %.0f tokens, %.0f stood\n", "guesses",
+               number_of(counters, "tokens_drafted_total"),
+               number_of(counters, "tokens_accepted_total"));
     printf("%-14s %.0f MiB weights, %.0f KV, %.0f free on the device\n", "memory",
            number_of(memory, "weights") / (1 << 20), number_of(memory, "kv_held") / (1 << 20),
            number_of(memory, "device_free") / (1 << 20));

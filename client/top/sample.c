@@ -20,6 +20,8 @@ static const char *const counter_names[COUNTERS] = {
     [COUNTER_CACHE_HITS] = "cache_hits_total",
     [COUNTER_CACHE_MISSES] = "cache_misses_total",
     [COUNTER_CACHE_EVICTIONS] = "cache_evictions_total",
+    [COUNTER_DRAFTED] = "tokens_drafted_total",
+    [COUNTER_ACCEPTED] = "tokens_accepted_total",
 };
 static const char *const gauge_names[GAUGES] = {
     [GAUGE_CONNECTIONS] = "connections",    [GAUGE_WAITING] = "waiting",

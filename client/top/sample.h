@@ -28,6 +28,8 @@ enum sample_counter {
     COUNTER_CACHE_HITS,
     COUNTER_CACHE_MISSES,
     COUNTER_CACHE_EVICTIONS,
+    COUNTER_DRAFTED,
+    COUNTER_ACCEPTED,
     COUNTERS
 };
 enum sample_gauge {

@@ -205,6 +205,22 @@ static double cached_percent(const struct history *history)
     return all > 0 ? 100 * found / all : 0;
 }
 
+/* Of the guesses of next tokens of the last ten seconds, those that stood; nothing where none are
+ * made. */
+static void draw_guesses(struct screen *screen, const struct history *history)
+{
+    const struct sample *to = history_at(history, 0), *from = history_since(history, 10);
+    from = from ? from : to;
+    double drafted = sample_rate(from, to, COUNTER_DRAFTED);
+    double stood = sample_rate(from, to, COUNTER_ACCEPTED);
+    if (to->counters[COUNTER_DRAFTED] > 0)
+        put(screen,
+            "guesses    %9" PRIu64 " tokens, %" PRIu64
+            " stood; %.0f %% of 10 s, %.0f stood a second",
+            to->counters[COUNTER_DRAFTED], to->counters[COUNTER_ACCEPTED],
+            drafted > 0 ? 100 * stood / drafted : 0, stood);
+}
+
 static void draw_memory(struct screen *screen, const struct history *history, const char *formats)
 {
     const struct sample *to = history_at(history, 0);
@@ -216,6 +232,7 @@ static void draw_memory(struct screen *screen, const struct history *history, co
         " hits, %" PRIu64 " misses, %" PRIu64 " given up",
         to->gauges[GAUGE_KV_CACHED], cached_percent(history), to->counters[COUNTER_CACHE_HITS],
         to->counters[COUNTER_CACHE_MISSES], to->counters[COUNTER_CACHE_EVICTIONS]);
+    draw_guesses(screen, history);
     put(screen,
         "MiB        weights %" PRIu64 ", KV %" PRIu64 " used of %" PRIu64 " held, scratch %" PRIu64
         ", device %" PRIu64 " of %" PRIu64,

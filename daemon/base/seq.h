@@ -130,6 +130,7 @@ struct seq {
     struct seq_stamps stamps;
     uint32_t preemptions;
     uint32_t cached; /* tokens of its prompt that were in the cache when it first started */
+    uint32_t drafted, accepted; /* of its rows' guesses: those compared, those that stood */
 
     /* Mailbox links. in and cancel (at most once): loop -> worker. out: worker -> loop. */
     struct mailbox_link in_link, cancel_link, out_link;

@@ -113,6 +113,13 @@ void answer_put_usage(struct json_writer *writer, const struct exchange *exchang
         json_put_uint(writer, "cached_tokens", exchange->cached_tokens);
         json_close(writer, '}');
     }
+    if (exchange->drafted_tokens > 0) {
+        json_open(writer, "completion_tokens_details", '{');
+        json_put_uint(writer, "accepted_prediction_tokens", exchange->accepted_tokens);
+        json_put_uint(writer, "rejected_prediction_tokens",
+                      exchange->drafted_tokens - exchange->accepted_tokens);
+        json_close(writer, '}');
+    }
     json_close(writer, '}');
 }
 

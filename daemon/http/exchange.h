@@ -142,6 +142,7 @@ struct exchange {
     size_t *score_starts;         /* where each prompt's are; the first token's is empty */
     uint32_t unended;             /* sequences that are not told to their end */
     uint64_t prompt_tokens, completion_tokens, cached_tokens;
+    uint64_t drafted_tokens, accepted_tokens; /* guesses of next tokens, and those that stood */
 
     /* The answer. */
     unsigned status;            /* 0: not known yet */

@@ -194,10 +194,14 @@ static const char *loss_of(const struct exchange *exchange)
     return NULL;
 }
 
-/* Of a prompt, whose results count it once; the sequence has ended. */
-static uint32_t cached_of(const struct seq *seq)
+/* What is told of a sequence when it has ended; of a prompt, its results count what was cached
+ * once.
+ */
+static void count_end(struct exchange *exchange, const struct seq *seq)
 {
-    return seq->result == 0 ? seq->cached : 0;
+    exchange->cached_tokens += seq->result == 0 ? seq->cached : 0;
+    exchange->drafted_tokens += seq->drafted;
+    exchange->accepted_tokens += seq->accepted;
 }
 
 static void answer(struct exchange *exchange)
@@ -206,7 +210,7 @@ static void answer(struct exchange *exchange)
     bool embed = exchange->query.kind == QUERY_EMBEDDING;
     struct error error;
     for (uint32_t i = 0; i < request->seq_count; i++)
-        exchange->cached_tokens += cached_of(&request->seqs[i]);
+        count_end(exchange, &request->seqs[i]);
     for (uint32_t i = 0; !embed && i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
         if (!exchange->query.prompt_only) {
@@ -334,7 +338,8 @@ static void tell_piece(struct exchange *exchange, struct seq *seq, time_us now_u
                           .begin = !choice->begun,
                           .end = ended && all};
     exchange->completion_tokens += count;
-    exchange->cached_tokens += piece.end ? cached_of(seq) : 0;
+    if (piece.end)
+        count_end(exchange, seq);
     bool logprobs = seq->out_logprobs && count > 0;
     bool counted = count > 0 && (exchange->query.continuous_usage || exchange->query.token_ids);
     if (piece.length > 0 || piece.end || logprobs || counted || piece.begin)

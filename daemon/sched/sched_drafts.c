@@ -25,7 +25,8 @@ static struct lookup_text text_of(const struct seq *seq)
 static bool may_guess(const struct sched *sched, const struct seq *seq)
 {
     return sched->lookups != NULL && seq->params.job == JOB_GENERATE && seq->mask == NULL &&
-           seq->phase == PHASE_DECODE && (seq->draft.pause == 0 || sched->options.drafts_always);
+           !seq->params.no_drafts && seq->phase == PHASE_DECODE &&
+           (seq->draft.pause == 0 || sched->options.drafts_always);
 }
 
 /* Somebody waits to be read: what a step has left is theirs. */
@@ -175,6 +176,7 @@ void sched_draft_stands(struct sched *sched, struct seq *seq, const struct gpu_r
                         uint32_t stood)
 {
     sched->stats->tokens_accepted_total++;
+    seq->accepted++;
     if (seq->phase == PHASE_DECODE) { /* else it starts anew */
         seq->num_computed++;
         sched_cache_computed(sched, seq);

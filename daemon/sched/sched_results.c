@@ -156,6 +156,7 @@ static bool take_drafts(struct sched *sched, struct seq *seq, const struct gpu_r
 {
     const int32_t *guesses = ids + row->ids + row->q_len - row->drafts;
     uint32_t stood = 0;
+    seq->drafted += row->drafts;
     for (;;) {
         const struct gpu_sample *of = &results->samples[sample + stood];
         if (sched_take_token(sched, seq, of,

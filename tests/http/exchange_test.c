@@ -131,6 +131,34 @@ START_TEST(a_stream_gives_pieces_usage_and_its_end)
 }
 END_TEST
 
+/* A stream or not; two results, whose guesses are told as a sum. */
+START_TEST(usage_tells_what_was_guessed)
+{
+    static const char *const bodies[2] = {
+        "{\"prompt\":\"A\",\"max_tokens\":5,\"n\":2}",
+        "{\"prompt\":\"A\",\"max_tokens\":5,\"n\":2,\"stream\":true,\"stream_options\":"
+        "{\"include_usage\":true}}"};
+    for (int guesses = 0; guesses < 2; guesses++) {
+        struct caller caller;
+        call(&site, &caller, "/v1/completions", bodies[_i]);
+        world_step(&site.world, 1);
+        for (int i = 0; i < 2 * guesses; i++) { /* as the worker does */
+            caller.exchange->request->seqs[i].drafted = 4 + (uint32_t)i;
+            caller.exchange->request->seqs[i].accepted = 3;
+        }
+        site_finish(&site);
+        (void)caller_read(&caller);
+        if (guesses)
+            has(caller.answer, "\"completion_tokens\":10,\"total_tokens\":11,"
+                               "\"completion_tokens_details\":{\"accepted_prediction_tokens\":6,"
+                               "\"rejected_prediction_tokens\":3}}");
+        else
+            has_not(caller.answer, "completion_tokens_details");
+        caller_free(&caller);
+    }
+}
+END_TEST
+
 START_TEST(a_stream_holds_back_what_may_become_a_stop_string)
 {
     struct caller caller;
@@ -664,6 +692,7 @@ Suite *exchange_suite(void)
     tcase_add_loop_test(tests, a_request_gets_its_answer, 0,
                         sizeof(examples) / sizeof(examples[0]));
     tcase_add_test(tests, a_stream_gives_pieces_usage_and_its_end);
+    tcase_add_loop_test(tests, usage_tells_what_was_guessed, 0, 2);
     tcase_add_test(tests, a_stream_holds_back_what_may_become_a_stop_string);
     tcase_add_test(tests, a_reader_that_is_slow_is_not_formatted_for);
     tcase_add_loop_test(tests, who_goes_away_is_cancelled, 0, 2);

@@ -65,7 +65,8 @@ static const struct refusal refusals[] = {
     {G "\"stop\":[\"\xff\"]}", ERR_BAD_HEAD, "invalid UTF-8"},
     {G "\"max_tokens\":9007199254740993}", ERR_BAD_HEAD, "integer beyond 2^53"},
     {G "\"each\":[[[[[[1]]]]]]}", ERR_TOO_LARGE, "nested deeper than 6"},
-    {G "\"constraint\":\"xml\"}", ERR_BAD_VALUE, "constraint is none of none, json, object, schema"},
+    {G "\"constraint\":\"xml\"}", ERR_BAD_VALUE,
+     "constraint is none of none, json, object, schema"},
     {G "\"constraint\":\"schema\"}", ERR_BAD_VALUE, "constraint_text is missing"},
     {G "\"constraint\":\"grammar\"}", ERR_BAD_VALUE, "constraint_text is missing"},
     {G "\"constraint\":\"grammar\"}", ERR_BAD_VALUE, "constraint_text is missing"},
@@ -109,6 +110,9 @@ static const struct refusal refusals[] = {
     {G "\"deadline_ms\":-1}", ERR_BAD_VALUE, "deadline_ms is -1"},
     {G "\"deadline_ms\":1099511627777}", ERR_BAD_VALUE, "deadline_ms is 1099511627777"},
     {G "\"stream\":1}", ERR_BAD_VALUE, "stream is neither true nor false"},
+    {G "\"speculate\":0}", ERR_BAD_VALUE, "speculate is neither true nor false"},
+    {"{\"job\":\"score\",\"lengths\":[2],\"speculate\":false}", ERR_BAD_VALUE,
+     "speculate does not belong to the job score"},
     {G "\"cache\":0}", ERR_BAD_VALUE, "cache is neither true nor false"},
     {G "\"adapter\":1}", ERR_BAD_VALUE, "adapter is not a string"},
     {G "\"cache_salt\":1}", ERR_BAD_VALUE, "cache_salt is not a string"},
@@ -405,6 +409,7 @@ START_TEST(what_is_encoded_is_decoded)
                                          .params.want_text = true,
                                          .constraint = {MESSAGE_CONSTRAINT_PATTERN, "\"a\\d", 4},
                                          .params.no_cache = true,
+                                         .params.no_drafts = true,
                                          .params.cache_salt = "\"salt\"",
                                          .params.adapter = "poet",
                                          .prompt_count = 2,
@@ -429,7 +434,7 @@ START_TEST(what_is_encoded_is_decoded)
     ck_assert_int_eq(submit.constraint.kind, MESSAGE_CONSTRAINT_PATTERN);
     ck_assert_uint_eq(submit.constraint.length, 4);
     ck_assert_str_eq(submit.constraint.text, "\"a\\d");
-    ck_assert(submit.params.no_cache);
+    ck_assert(submit.params.no_cache && submit.params.no_drafts);
     ck_assert_str_eq(submit.params.cache_salt, "\"salt\"");
     ck_assert_str_eq(submit.params.adapter, "poet");
     ck_assert_int_eq(message_submit_prompt(&submit, 0, &prompt, &error), 0);

@@ -270,6 +270,14 @@ static int read_cache(const struct reading *reading, const json *value)
     return rc;
 }
 
+static int read_speculate(const struct reading *reading, const json *value)
+{
+    bool guesses = true;
+    int rc = flag_of(reading, value, &guesses);
+    reading->query->params.no_drafts = !guesses;
+    return rc;
+}
+
 static int read_cache_salt(const struct reading *reading, const json *value)
 {
     return message_salt(value, &reading->query->params.cache_salt, reading->error);

@@ -64,6 +64,23 @@ START_TEST(without_the_option_nothing_is_guessed)
 }
 END_TEST
 
+/* One that asks for none has none, and is no hindrance to another; what each had is counted. */
+START_TEST(who_asks_for_none_has_none)
+{
+    open_guessing(4, 1, 1000);
+    struct fake_options options = rig_generate(16, 100);
+    uint64_t stood = rig.stats.tokens_accepted_total, drafted = rig.stats.tokens_drafted_total;
+    uint32_t first = rig_add(&rig, &options), second = rig_add(&rig, &options);
+    rig.seqs[first]->params.no_drafts = true;
+    rig_finish(&rig);
+    ck_assert_uint_eq(rig.seqs[first]->drafted, 0);
+    ck_assert_uint_gt(rig.seqs[second]->accepted, 100 / 2);
+    ck_assert_uint_eq(rig.seqs[second]->accepted, rig.stats.tokens_accepted_total - stood);
+    ck_assert_uint_eq(rig.seqs[second]->drafted, rig.stats.tokens_drafted_total - drafted);
+    close_right();
+}
+END_TEST
+
 /* Few words make runs that are found everywhere, and say nothing. */
 START_TEST(what_does_not_stand_is_tried_less_and_less)
 {
@@ -312,6 +329,7 @@ Suite *sched_drafts_suite(void)
     TCase *tcase = tcase_create("guesses");
     tcase_add_test(tcase, what_repeats_takes_fewer_steps);
     tcase_add_test(tcase, without_the_option_nothing_is_guessed);
+    tcase_add_test(tcase, who_asks_for_none_has_none);
     tcase_add_test(tcase, what_does_not_stand_is_tried_less_and_less);
     tcase_add_test(tcase, what_falls_brings_a_pause);
     tcase_add_test(tcase, long_texts_are_read_a_part_at_a_time);
