@@ -144,6 +144,10 @@ class Questions(unittest.TestCase):
         self.assertEqual(heads.decode(draft.head), {
             "job": "generate", "stream": False, "cache": False, "cache_salt": "s", "adapter": "a", "texts": ["x"],
             "constraint": "choice", "constraint_text": '["é"]'})
+        draft = requests.submit("generate", ["x"], {"speculate": False})
+        self.assertEqual(heads.decode(draft.head), {"job": "generate", "stream": False, "speculate": False, "texts": ["x"]})
+        with self.assertRaises(TypeError):
+            requests.submit("score", ["x"], {"speculate": False})
 
     def test_job(self):
         program = {"name": "affine", "inputs": [{"name": "x", "dtype": "f32", "shape": ["n"]}],

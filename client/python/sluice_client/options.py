@@ -46,10 +46,12 @@ class Sampling(TypedDict, total=False):
 
 
 class Generating(Cached, Sampling, total=False):
-    """`text`: whether answers have text beside tokens; where not given, whether the daemon has texts."""
+    """`text`: whether answers have text beside tokens; where not given, whether the daemon has texts.
+    `speculate`: False where none of its next tokens are to be guessed."""
 
     constraint: Constraint
     text: bool
+    speculate: bool
 
 
 class Embedding(Cached, total=False):

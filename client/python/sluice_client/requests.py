@@ -124,7 +124,7 @@ def submit(
     if job == "embed":
         head |= {one: left.pop(one) for one in ("pooling", "normalize") if one in left}
     if job == "generate":
-        head |= _constraint(left.pop("constraint", None))
+        head |= _constraint(left.pop("constraint", None)) | _given(left, {"speculate": True})
     head |= _sampling(left) if job == "generate" else _no_more(left)
     if each is not None:
         head["each"] = [_sampling(fields) for fields in each]
