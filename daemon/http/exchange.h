@@ -211,6 +211,7 @@ struct route {
     bool body;    /* JSON is expected */
     bool tensors; /* and tensors in it, or behind it */
     bool open;    /* needs no key */
+    bool refused; /* whatever is asked; not in /openapi.json */
     bool metrics; /* where metrics listeners are apart, on those alone */
     enum query_kind kind;
     const struct api *api; /* NULL: OpenAI's refusals, and no other answers by it */

@@ -13,6 +13,7 @@ target_sources(sluice_daemon PRIVATE
     http/api/kserve.c
     http/api/messages.c
     http/api/openapi.c
+    http/api/openapi_field.c
     http/api/responses.c
     http/api/routes.c
     http/api/scores.c

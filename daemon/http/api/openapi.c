@@ -1,5 +1,4 @@
 /* /openapi.json: what is served, described by the tables that serve it: routes.c and field.def. */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,54 +8,41 @@
 /* ---- bodies ------------------------------------------------------------------------------------
  */
 
-static bool begins(const char *text, const char *with)
+/* What must be given; a text or a conversation for /tokenize. */
+static void put_needed(struct json_writer *writer, enum query_kind kind)
 {
-    return strncmp(text, with, strlen(with)) == 0;
-}
-
-/* By the words of the table; NULL: of several types. */
-static const char *type_of(const char *takes)
-{
-    if (!takes[0])
-        return "null";
-    if (begins(takes, "integer"))
-        return "integer";
-    if (strcmp(takes, "boolean") == 0 || strcmp(takes, "true") == 0 || strcmp(takes, "false") == 0)
-        return "boolean";
-    if (strcmp(takes, "string") == 0)
-        return "string";
-    if (begins(takes, "list") || takes[0] == '[')
-        return "array";
-    if (begins(takes, "object") || begins(takes, "an object"))
-        return "object";
-    if (isdigit((unsigned char)takes[0]) || takes[0] == '-' || begins(takes, "above"))
-        return "number";
-    return NULL;
-}
-
-static void put_field(struct json_writer *writer, const struct query_field *field)
-{
-    const char *type = type_of(field->takes);
-    json_open(writer, field->name, '{');
-    json_put_text(writer, "description", field->meaning);
-    if (field->takes[0])
-        json_put_text(writer, "x-taken", field->takes);
-    if (type && strcmp(type, "null") != 0) { /* null counts as not given */
-        json_open(writer, "type", '[');
-        json_put_text(writer, NULL, type);
-        json_put_text(writer, NULL, "null");
+    const char *needed = query_needs(kind);
+    static const char *const either[] = {"prompt", "messages"};
+    if (needed) {
+        json_open(writer, "required", '[');
+        json_put_text(writer, NULL, needed);
+        if (kind == QUERY_MESSAGES)
+            json_put_text(writer, NULL, "max_tokens");
         json_close(writer, ']');
-    } else if (type) {
-        json_put_text(writer, "type", type);
+        return;
     }
-    json_close(writer, '}');
+    json_open(writer, "anyOf", '[');
+    for (size_t i = 0; i < sizeof(either) / sizeof(either[0]); i++) {
+        json_open(writer, NULL, '{');
+        json_open(writer, "required", '[');
+        json_put_text(writer, NULL, either[i]);
+        json_close(writer, ']');
+        json_close(writer, '}');
+    }
+    json_close(writer, ']');
+}
+
+static bool is_needed(const struct query_field *field, enum query_kind kind)
+{
+    const char *needed = query_needs(kind);
+    return (needed && strcmp(field->name, needed) == 0) ||
+           (kind == QUERY_MESSAGES && strcmp(field->name, "max_tokens") == 0);
 }
 
 static void put_body(struct json_writer *writer, const struct route *route)
 {
     size_t count;
     const struct query_field *fields = query_fields(&count);
-    const char *needed = query_needs(route->kind);
     json_open(writer, "requestBody", '{');
     json_put_bool(writer, "required", true);
     json_open(writer, "content", '{');
@@ -64,17 +50,11 @@ static void put_body(struct json_writer *writer, const struct route *route)
     json_open(writer, "schema", '{');
     json_put_text(writer, "type", "object");
     json_put_bool(writer, "additionalProperties", false);
-    if (needed) {
-        json_open(writer, "required", '[');
-        json_put_text(writer, NULL, needed);
-        if (route->kind == QUERY_MESSAGES)
-            json_put_text(writer, NULL, "max_tokens");
-        json_close(writer, ']');
-    }
+    put_needed(writer, route->kind);
     json_open(writer, "properties", '{');
     for (size_t i = 0; i < count; i++)
         if (fields[i].kinds & 1u << route->kind)
-            put_field(writer, &fields[i]);
+            openapi_field(writer, &fields[i], is_needed(&fields[i], route->kind));
     json_close(writer, '}');
     json_close(writer, '}');
     json_close(writer, '}');
@@ -101,6 +81,13 @@ static void put_tensor_body(struct json_writer *writer)
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
         json_open(writer, members[i], '{');
         json_put_text(writer, "type", types[i]);
+        if (strcmp(types[i], "array") == 0) {
+            json_open(writer, "items", '{');
+            json_put_text(writer, "type", "object");
+            json_close(writer, '}');
+        }
+        if (strcmp(members[i], "inputs") == 0)
+            json_put_int(writer, "minItems", 1);
         json_close(writer, '}');
     }
     json_close(writer, '}');
@@ -137,7 +124,9 @@ static void put_answers(struct json_writer *writer, const struct route *route)
     json_open(writer, "default", '{');
     json_put_text(writer, "description", "why there is no answer");
     json_open(writer, "content", '{');
-    put_content(writer, "application/json", "#/components/schemas/Error");
+    put_content(writer, "application/json",
+                route->api == &api_kserve ? "#/components/schemas/TensorError"
+                                          : "#/components/schemas/Error");
     json_close(writer, '}');
     json_close(writer, '}');
     json_close(writer, '}');
@@ -165,6 +154,10 @@ static void put_path(struct json_writer *writer, const struct route *route)
     json_open(writer, path, '{');
     json_open(writer, strcmp(route->method, "GET") == 0 ? "get" : "post", '{');
     json_put_text(writer, "summary", route->says);
+    if (route->open) { /* whatever stands below for all */
+        json_open(writer, "security", '[');
+        json_close(writer, ']');
+    }
     if (route->prefix)
         put_name(writer);
     if (route->tensors)
@@ -210,11 +203,32 @@ static void put_error(struct json_writer *writer)
     json_close(writer, '}');
 }
 
+/* {"error": TEXT}, as the inference protocol has it; what was refused before its path was looked at
+ * has OpenAI's form. */
+static void put_tensor_error(struct json_writer *writer)
+{
+    json_open(writer, "TensorError", '{');
+    json_put_text(writer, "type", "object");
+    json_open(writer, "required", '[');
+    json_put_text(writer, NULL, "error");
+    json_close(writer, ']');
+    json_open(writer, "properties", '{');
+    json_open(writer, "error", '{');
+    json_open(writer, "type", '[');
+    json_put_text(writer, NULL, "string");
+    json_put_text(writer, NULL, "object");
+    json_close(writer, ']');
+    json_close(writer, '}');
+    json_close(writer, '}');
+    json_close(writer, '}');
+}
+
 static void put_components(struct json_writer *writer)
 {
     json_open(writer, "components", '{');
     json_open(writer, "schemas", '{');
     put_error(writer);
+    put_tensor_error(writer);
     json_close(writer, '}');
     json_open(writer, "securitySchemes", '{');
     json_open(writer, "bearer", '{');
@@ -252,7 +266,8 @@ static void put_document(struct json_writer *writer, const void *context)
     json_close(writer, '}');
     json_open(writer, "paths", '{');
     for (size_t i = 0; i < routes->count; i++)
-        put_path(writer, &routes->list[i]);
+        if (!routes->list[i].refused)
+            put_path(writer, &routes->list[i]);
     json_close(writer, '}');
     put_components(writer);
     json_close(writer, '}');

@@ -11,7 +11,8 @@
         .begin = (start), .says = (text)                                                           \
     }
 #define GET(to, start, text) .method = "GET", .path = (to), .begin = (start), .says = (text)
-#define REFUSED(to, start, text) .method = "POST", .path = (to), .begin = (start), .says = (text)
+#define REFUSED(to, start, text)                                                                   \
+    .method = "POST", .path = (to), .begin = (start), .says = (text), .refused = true
 
 /* Of a program, by its name or NAME/versions/1, and of all. */
 #define PROGRAM(to, start, text)                                                                   \
@@ -63,13 +64,13 @@ static const struct route list[] = {
     {KSERVE("POST", "/v2/repository/index", kserve_index, "all programs")},
     {KSERVE("POST", "/v2/repository/models/", kserve_refused,
             "refused: programs are loaded from the configuration alone"),
-     .prefix = true},
+     .prefix = true, .refused = true},
     {KSERVE("POST", "/v2/systemsharedmemory/", kserve_refused,
             "refused: Triton's shared memory by name; the native protocol shares a memfd"),
-     .prefix = true},
+     .prefix = true, .refused = true},
     {KSERVE("POST", "/v2/cudasharedmemory/", kserve_refused,
             "refused: Triton's shared memory by name; tensors come from the host"),
-     .prefix = true},
+     .prefix = true, .refused = true},
     {GET("/metrics", metrics_begin, "figures for Prometheus"), .metrics = true},
 };
 
