@@ -125,6 +125,8 @@ struct gpu_options {
     enum gpu_kv_dtype kv_dtype;
     const struct gpu_adapter *adapters;
     uint32_t adapter_count;
+    uint32_t adapters_max;     /* places for those and for others, which adapter_load fills; 0: none more */
+    uint32_t adapter_rank_max; /* what a place holds, where there are more */
     uint32_t tp, pp;
     bool ep;             /* of a mixture the tp ranks share out whole experts, not columns of each */
     uint32_t depth;      /* steps in flight on one stage, 1 or 2 */
@@ -427,6 +429,13 @@ struct gpu_api {
     /* leader. Gives a slab back. No plan submitted from now on names a block of it; steps in flight
      * may still use it. */
     int (*kv_shrink)(struct gpu_engine *engine, uint32_t group, uint32_t slab, struct error *error);
+
+    /* any, blocks; one at a time, between start and stop. Reads an adapter into place `number` on every
+     * rank, beside steps. No open slot has it from before the call until it returns; steps in flight
+     * may. ERR_BAD_MODEL and ERR_IO of its files; ERR_BAD_CONFIG where adapters_max leaves no such
+     * place, ERR_TOO_LARGE where its rank is above adapter_rank_max. On failure nothing may have it. */
+    int (*adapter_load)(struct gpu_engine *engine, uint32_t number, const struct gpu_adapter *adapter,
+                        struct error *error);
 
     /* leader, blocks shortly; only with no step or sampling in flight. Returns memory that pools hold
      * back to the device, and drops the arenas of captured steps, and what slots keep beside their

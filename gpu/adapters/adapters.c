@@ -37,6 +37,8 @@ static bool is_site(const struct adapters *adapters, const struct op_list *list,
 {
     if (op->kind != OP_MATMUL || op->layer < 0)
         return false;
+    if (adapters->places > adapters->count)
+        return true;
     const struct list_weight *weight = &list->weights[op->weight];
     for (uint32_t i = 0; i < adapters->count; i++)
         for (uint32_t p = 0; p < weight->part_count; p++)
@@ -237,6 +239,7 @@ static int match(struct adapter *adapter, struct error *error)
     return rc;
 }
 
+/* Without a checkpoint: of all there is. */
 static int list_make(struct adapter *adapter, const struct op_list *base, uint32_t sites,
                      struct error *error)
 {
@@ -248,10 +251,10 @@ static int list_make(struct adapter *adapter, const struct op_list *base, uint32
             continue;
         const struct list_weight *weight = &base->weights[op->weight];
         for (uint32_t p = 0; !rc && p < weight->part_count; p++)
-            if (changes_part(adapter, base, &weight->parts[p]))
+            if (!adapter->checkpoint || changes_part(adapter, base, &weight->parts[p]))
                 rc = part_add(adapter, base, op, p, error);
     }
-    return rc ? rc : match(adapter, error);
+    return rc || !adapter->checkpoint ? rc : match(adapter, error);
 }
 
 /* ---- all of them ---- */
@@ -279,22 +282,42 @@ static int lists_make(const struct gpu_adapter *of, struct op_list *list,
                       struct adapters *adapters, struct error *error)
 {
     int rc = attach(adapters, list, error);
+    adapters->widest.config.rank = adapters->rank_max;
+    if (!rc && adapters->places > adapters->count)
+        rc = list_make(&adapters->widest, list, adapters->site_count, error);
     for (uint32_t i = 0; !rc && i < adapters->count; i++)
         rc = named(&of[i], list_make(&adapters->at[i], list, adapters->site_count, error), error);
     return rc;
 }
 
-int adapters_open(const struct gpu_adapter *of, uint32_t count, struct op_list *list,
-                  struct adapters *ret, struct error *error)
+static int room_check(const struct adapter_room *room, uint32_t count, struct error *error)
+{
+    uint32_t places = room->places > count ? room->places : count;
+    if (places > GPU_ADAPTERS_MAX)
+        return error_limit(error, ERR_BAD_CONFIG, GPU_ADAPTERS_MAX, places,
+                           "%u adapters: at most %d", places, GPU_ADAPTERS_MAX);
+    if (room->places > count && (!room->rank_max || room->rank_max > ADAPTER_RANK_MAX))
+        return error_limit(error, ERR_BAD_CONFIG, ADAPTER_RANK_MAX, room->rank_max,
+                           "adapter-rank-max is %u: it must be 1 to %d", room->rank_max,
+                           ADAPTER_RANK_MAX);
+    return 0;
+}
+
+int adapters_open(const struct gpu_adapter *of, uint32_t count, struct adapter_room room,
+                  struct op_list *list, struct adapters *ret, struct error *error)
 {
     *ret = (struct adapters){.count = 0};
-    if (!count)
+    if (!count && !room.places)
         return 0;
-    if (count > GPU_ADAPTERS_MAX)
-        return error_limit(error, ERR_BAD_CONFIG, GPU_ADAPTERS_MAX, count,
-                           "%u adapters: at most %d", count, GPU_ADAPTERS_MAX);
-    struct adapters made = {.at = calloc(count, sizeof *made.at)};
-    int rc = made.at ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for %u adapters", count);
+    int rc = room_check(&room, count, error);
+    if (rc)
+        return rc;
+    bool more = room.places > count;
+    struct adapters made = {.at = calloc(count + 1, sizeof *made.at),
+                            .rank_max = more ? room.rank_max : 0,
+                            .places = more ? room.places : count};
+    if (!made.at)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u adapters", count);
     for (uint32_t i = 0; !rc && i < count; i++) {
         made.count++;
         rc = files_open(&of[i], &made.at[i], error);
@@ -310,15 +333,37 @@ int adapters_open(const struct gpu_adapter *of, uint32_t count, struct op_list *
     return rc;
 }
 
+int adapter_open(const struct gpu_adapter *of, const struct adapters *adapters,
+                 const struct op_list *list, struct adapter *ret, struct error *error)
+{
+    struct adapter made = {.checkpoint = NULL};
+    int rc = files_open(of, &made, error);
+    if (!rc && made.config.rank > adapters->rank_max)
+        rc = error_limit(error, ERR_TOO_LARGE, adapters->rank_max, made.config.rank,
+                         "adapter %.64s: r: %u: at most %u (adapter-rank-max)", of->name,
+                         made.config.rank, adapters->rank_max);
+    if (!rc)
+        rc = named(of, list_make(&made, list, adapters->site_count, error), error);
+    if (rc)
+        adapter_drop(&made);
+    else
+        *ret = made;
+    return rc;
+}
+
+void adapter_drop(struct adapter *adapter)
+{
+    op_list_free(&adapter->list);
+    checkpoint_close(adapter->checkpoint);
+    free(adapter->a);
+    free(adapter->b);
+}
+
 void adapters_drop(struct adapters *adapters)
 {
-    for (uint32_t i = 0; i < adapters->count; i++) {
-        struct adapter *adapter = &adapters->at[i];
-        op_list_free(&adapter->list);
-        checkpoint_close(adapter->checkpoint);
-        free(adapter->a);
-        free(adapter->b);
-    }
+    for (uint32_t i = 0; i < adapters->count; i++)
+        adapter_drop(&adapters->at[i]);
+    adapter_drop(&adapters->widest);
     free(adapters->at);
     *adapters = (struct adapters){.count = 0};
 }

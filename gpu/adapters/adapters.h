@@ -37,11 +37,24 @@ struct adapter {
 
 struct adapters {
     uint32_t count, site_count, rank_max;
-    struct adapter *at; /* [count]; number n of a plan is at[n - 1] */
+    uint32_t places;       /* numbers that plans may name */
+    struct adapter widest; /* what a place holds, where there are more than `count`: all of every site */
+    struct adapter *at;    /* [count]; number n of a plan is at[n - 1] */
+};
+
+/* Places beyond those that are named. 0 of them: no more than these. */
+struct adapter_room {
+    uint32_t places, rank_max;
 };
 
 /* Reads all, and puts an ADAPT behind each product of `list` that one of them changes. ERR_BAD_MODEL,
- * ERR_BAD_CONFIG, ERR_NO_MEMORY; names the adapter. Nothing is kept then but what is in `list`. */
-int adapters_open(const struct gpu_adapter *named, uint32_t count, struct op_list *list,
-                  struct adapters *ret, struct error *error);
+ * ERR_BAD_CONFIG, ERR_NO_MEMORY; names the adapter. Nothing is kept then but what is in `list`.
+ * With room for more every product of a layer is a site. */
+int adapters_open(const struct gpu_adapter *named, uint32_t count, struct adapter_room room,
+                  struct op_list *list, struct adapters *ret, struct error *error);
 void adapters_drop(struct adapters *adapters);
+
+/* One more, by the sites that are there. Any thread; `list` is only read. */
+int adapter_open(const struct gpu_adapter *named, const struct adapters *adapters,
+                 const struct op_list *list, struct adapter *ret, struct error *error);
+void adapter_drop(struct adapter *adapter);

@@ -111,6 +111,8 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error);
 void rank_stop(struct rank *rank);
 enum gpu_progress rank_query(struct rank *rank, struct error *error);
 int rank_trim(struct rank *rank, struct error *error);
+int rank_adapter_load(struct rank *rank, const struct adapter *adapter, uint32_t number,
+                      struct error *error);
 
 /* Says that the rank, and with it the engine, is of no use any more. */
 void rank_die(struct rank *rank);

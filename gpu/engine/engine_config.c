@@ -303,13 +303,15 @@ static int kv_choose(struct engine_config *facts, enum gpu_kv_dtype asked, struc
 static int adapters_read(struct engine_config *facts, const struct gpu_options *options,
                          struct error *error)
 {
-    if (options->adapter_count && !device_traits.adapters)
+    const struct adapter_room room = {options->adapters_max, options->adapter_rank_max};
+    const char *name = options->adapter_count ? options->adapters[0].name : "(adapters-max)";
+    bool any = options->adapter_count || options->adapters_max;
+    if (any && !device_traits.adapters)
         return error_set(error, ERR_UNSUPPORTED, "adapter %.64s: the %s device computes none yet",
-                         options->adapters[0].name, device_name);
-    if (options->adapter_count && !computes(facts))
-        return error_set(error, ERR_BAD_CONFIG, "adapter %.64s: the model computes nothing",
-                         options->adapters[0].name);
-    return adapters_open(options->adapters, options->adapter_count, &facts->source.list,
+                         name, device_name);
+    if (any && !computes(facts))
+        return error_set(error, ERR_BAD_CONFIG, "adapter %.64s: the model computes nothing", name);
+    return adapters_open(options->adapters, options->adapter_count, room, &facts->source.list,
                          &facts->adapters, error);
 }
 

@@ -357,6 +357,24 @@ static int module_kv_shrink(struct gpu_engine *engine, uint32_t group, uint32_t 
     return status;
 }
 
+static int module_adapter_load(struct gpu_engine *engine, uint32_t number,
+                               const struct gpu_adapter *named, struct error *error)
+{
+    const struct engine_config *facts = &engine->facts;
+    struct adapter adapter;
+    if (facts->adapters.places == facts->adapters.count || !number ||
+        number > facts->adapters.places)
+        return error_set(error, ERR_BAD_CONFIG, "adapter %.64s: there is no place %u for it",
+                         named->name, number);
+    int status = adapter_open(named, &facts->adapters, &facts->source.list, &adapter, error);
+    if (status)
+        return status;
+    for (uint32_t i = 0; !status && i < engine->rank_count; i++)
+        status = rank_adapter_load(rank_of(engine, i), &adapter, number, error);
+    adapter_drop(&adapter);
+    return status;
+}
+
 static int module_trim(struct gpu_engine *engine, struct error *error)
 {
     int status = 0;
@@ -430,6 +448,7 @@ __attribute__((visibility("default"))) const struct gpu_api gpu_module = {
     .query = module_query,
     .kv_grow = module_kv_grow,
     .kv_shrink = module_kv_shrink,
+    .adapter_load = module_adapter_load,
     .trim = module_trim,
     .memory = module_memory,
     .counters = module_counters,

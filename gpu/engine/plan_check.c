@@ -112,7 +112,7 @@ static void opens_note(struct rank *rank, const struct gpu_plan *plan)
         const struct gpu_open *open = &plan->opens[i];
         assert(open->slot < limits->slots_max && !rank->slots[open->slot].open);
         assert(open->logprobs <= GPU_LOGPROBS_MAX);
-        assert(open->adapter <= rank->engine->facts.adapters.count);
+        assert(open->adapter <= rank->engine->facts.adapters.places);
         assert(open->stop_ids_count <= GPU_STOP_IDS_MAX && open->bias_count <= GPU_BIAS_MAX);
         assert(open->stop_ids_first <= plan->id_count &&
                open->stop_ids_count <= plan->id_count - open->stop_ids_first);

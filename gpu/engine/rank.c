@@ -1,6 +1,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/device.h"
@@ -45,7 +46,7 @@ static int part_make(struct rank *rank, struct error *error)
     *program = (struct program){
         .list = &facts->source.list,
         .weights = &rank->weights,
-        .adapters = facts->adapters.count ? &rank->adapters : NULL,
+        .adapters = facts->adapters.places ? &rank->adapters : NULL,
         .comm = rank->engine->comms[rank->stage] ? &rank->comm : NULL,
         .dtype = facts->dtype,
         .kv = facts->kv,
@@ -69,6 +70,12 @@ static int part_make(struct rank *rank, struct error *error)
     return status;
 }
 
+static struct adapter_layers layers_of(const struct rank *rank)
+{
+    const uint32_t *first = &rank->engine->facts.first[rank->stage];
+    return (struct adapter_layers){first[0], first[1]};
+}
+
 static int weights_make(struct rank *rank, struct error *error)
 {
     struct gpu_engine *engine = rank->engine;
@@ -90,11 +97,8 @@ static int weights_make(struct rank *rank, struct error *error)
     nvtx_begin("load");
     status = loader_run(&loader, error);
     if (!status)
-        status = adapter_weights_open(
-            &rank->adapters, &engine->facts.adapters,
-            (struct adapter_layers){engine->facts.first[rank->stage],
-                                    engine->facts.first[rank->stage + 1]},
-            &source, &rank->lane, &rank->mem, error);
+        status = adapter_weights_open(&rank->adapters, &engine->facts.adapters, layers_of(rank),
+                                      &source, &rank->lane, &rank->mem, error);
     nvtx_end();
     return status;
 }
@@ -250,6 +254,31 @@ int rank_start(struct rank *rank, int wake_fd, struct error *error)
     if (rank->comm.group && !rank->number)
         tell_how_sums_go(rank);
     return 0;
+}
+
+/* Any thread. Steps that were submitted before may have a row of what was in the place. */
+static int steps_await(const struct rank *rank, struct error *error)
+{
+    const struct timespec pause = {.tv_nsec = 200000};
+    uint64_t last = atomic_load(&rank->counters.steps);
+    while (streams_completed(&rank->lane) < last) {
+        if (atomic_load(&rank->engine->failed))
+            return error_set(error, ERR_DEVICE, "the device failed before");
+        (void)nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+int rank_adapter_load(struct rank *rank, const struct adapter *adapter, uint32_t number,
+                      struct error *error)
+{
+    const struct engine_config *facts = &rank->engine->facts;
+    const struct weights_source like = facts_weights(facts, NULL, 0, rank->shard);
+    CUDA_TRY(cudaSetDevice(rank->device), error);
+    int status = steps_await(rank, error);
+    return status ? status
+                  : adapter_weights_load(&rank->adapters, &facts->adapters, layers_of(rank),
+                                         adapter, number, &like, error);
 }
 
 void rank_stop(struct rank *rank)

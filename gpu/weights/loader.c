@@ -17,8 +17,7 @@
 
 /* One thread copies out of the page cache at a fraction of what the bus takes. */
 #define READERS 4
-/* Pieces on their way: one with each reader, read, being copied, being converted. */
-#define PLACES 8
+#define PLACES LOADER_PLACES
 
 /* Some rows of a tensor. */
 struct piece {
@@ -31,6 +30,7 @@ struct piece {
 struct walk {
     const struct checkpoint *checkpoint;
     const struct weights_part *parts;
+    uint64_t most; /* bytes of a piece */
     size_t count, at;
     uint32_t row;
 };
@@ -70,7 +70,7 @@ static bool walk_next(struct walk *walk, struct piece *ret)
         .tensor = checkpoint_tensor(walk->checkpoint, part->tensor),
         .row = walk->row,
     };
-    uint64_t fit = device_traits.staging_bytes / row_bytes(ret);
+    uint64_t fit = walk->most / row_bytes(ret);
     assert(fit > 0);
     uint32_t left = part->place.rows - walk->row;
     ret->rows = left < fit ? left : (uint32_t)fit;
@@ -169,15 +169,19 @@ static void readers_stop(struct exchange *exchange)
 
 struct staging {
     void *pinned, *device;
+    uint64_t piece;
     cudaEvent_t copied[PLACES], converted[PLACES];
 };
 
 static int staging_open(struct staging *staging, const struct loader *loader, struct error *error)
 {
-    memset(staging, 0, sizeof *staging);
-    uint64_t bytes = device_traits.staging_bytes * PLACES;
-    int status = mem_pinned(loader->mem, bytes, &staging->pinned, error);
-    if (!status)
+    const struct loader_staging *given = loader->staging;
+    *staging = (struct staging){.piece = given ? given->piece : device_traits.staging_bytes,
+                                .pinned = given ? given->pinned : NULL,
+                                .device = given ? given->device : NULL};
+    uint64_t bytes = loader_staging_bytes(staging->piece);
+    int status = given ? 0 : mem_pinned(loader->mem, bytes, &staging->pinned, error);
+    if (!status && !given)
         status = mem_fixed(loader->mem, bytes, &staging->device, error);
     for (int i = 0; !status && i < PLACES; i++) {
         CUDA_TRY(cudaEventCreateWithFlags(&staging->copied[i], cudaEventDisableTiming), error);
@@ -189,12 +193,12 @@ static int staging_open(struct staging *staging, const struct loader *loader, st
 static void staging_close(struct staging *staging, const struct loader *loader)
 {
     /* The staging memory goes below: no copy and no conversion may still use it, also where loading
-     * failed half way. Nothing is served yet, so waiting holds up nobody. */
+     * failed half way. Nothing is served yet, or the thread is none that steps wait for. */
     (void)cudaStreamSynchronize(loader->lane->bulk_in);
     (void)cudaStreamSynchronize(loader->lane->compute);
-    if (staging->device)
+    if (staging->device && !loader->staging)
         mem_fixed_free(loader->mem, staging->device);
-    if (staging->pinned)
+    if (staging->pinned && !loader->staging)
         mem_pinned_free(loader->mem, staging->pinned);
     for (int i = 0; i < PLACES; i++) {
         if (staging->copied[i])
@@ -236,7 +240,7 @@ static int piece_convert(const struct loader *loader, const struct piece *piece,
 static int piece_send(const struct staging *staging, const struct loader *loader,
                       const struct piece *piece, uint64_t number, struct error *error)
 {
-    uint64_t at = number % PLACES * device_traits.staging_bytes;
+    uint64_t at = number % PLACES * staging->piece;
     cudaEvent_t copied = staging->copied[number % PLACES];
     cudaEvent_t converted = staging->converted[number % PLACES];
     const struct streams *lane = loader->lane;
@@ -285,14 +289,15 @@ static int load_run(const struct loader *loader, const struct weights_part *part
                     const struct staging *staging, struct error *error)
 {
     const struct checkpoint *checkpoint = loader->source->checkpoint;
-    const struct walk walk = {.checkpoint = checkpoint, .parts = parts, .count = count};
+    const struct walk walk = {
+        .checkpoint = checkpoint, .parts = parts, .most = staging->piece, .count = count};
     struct exchange exchange = {
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .changed = PTHREAD_COND_INITIALIZER,
         .walk = walk,
     };
     for (int i = 0; i < PLACES; i++)
-        exchange.pinned[i] = (char *)staging->pinned + i * device_traits.staging_bytes;
+        exchange.pinned[i] = (char *)staging->pinned + i * staging->piece;
     pthread_t threads[READERS];
     int started = 0;
     while (started < READERS && pthread_create(&threads[started], NULL, reader, &exchange) == 0)

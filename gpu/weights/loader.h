@@ -14,9 +14,22 @@
 #include "gpu/base/streams.h"
 #include "gpu/weights/weights.h"
 
+/* For loads that are beside steps and take no memory of their own: pieces of so many bytes, in
+ * loader_staging_bytes each on both sides. */
+struct loader_staging {
+    void *pinned, *device;
+    uint64_t piece;
+};
+#define LOADER_PLACES 8 /* pieces on their way: one with each reader, read, being copied, being converted */
+static inline uint64_t loader_staging_bytes(uint64_t piece)
+{
+    return LOADER_PLACES * piece;
+}
+
 struct loader {
-    struct streams *lane;
+    struct streams *lane; /* bulk_in and compute */
     struct mem *mem;
+    const struct loader_staging *staging; /* NULL: of mem, while loading */
     const struct weights_source *source;
     const struct weights *weights;
     _Atomic uint32_t *progress; /* thousandths */

@@ -310,6 +310,27 @@ int weights_open(struct weights *weights, struct mem *mem, const struct weights_
     return status;
 }
 
+int weights_place(struct weights *weights, const struct weights_source *source, void *memory,
+                  uint64_t bytes, struct error *error)
+{
+    uint32_t count = 0;
+    *weights = (struct weights){.at = NULL};
+    weight_id *order = order_make(source, &count);
+    weights->at = calloc(source->list->weight_count + 1, sizeof *weights->at);
+    int status = 0;
+    if (!order || !weights->at)
+        status = error_set(error, ERR_NO_MEMORY, "no memory for a list of %u weights",
+                           source->list->weight_count);
+    else if (weights_cut(weights, NULL, source, order, count) > bytes)
+        status = error_set(error, ERR_TOO_LARGE, "it takes more than the %" PRIu64
+                           " bytes of its place", bytes);
+    else
+        (void)weights_cut(weights, memory, source, order, count);
+    weights->memory = memory;
+    free(order);
+    return status;
+}
+
 void weights_close(struct weights *weights)
 {
     free(weights->at);

@@ -85,6 +85,9 @@ bool weights_ordered(const struct weights_source *source, const struct list_weig
 /* Memory and addresses; nothing is filled. ERR_DEVICE_MEMORY names both numbers. */
 int weights_open(struct weights *weights, struct mem *mem, const struct weights_source *source,
                  struct error *error);
+/* The same in memory that is there; ERR_TOO_LARGE where `bytes` do not hold it. Any thread. */
+int weights_place(struct weights *weights, const struct weights_source *source, void *memory,
+                  uint64_t bytes, struct error *error);
 void weights_close(struct weights *weights);
 
 /* Every part, in the order of memory. The caller frees the array. */

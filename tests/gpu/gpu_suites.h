@@ -5,6 +5,7 @@
 
 Suite *adapter_suite(void);
 Suite *adapter_files_suite(void);
+Suite *adapter_load_suite(void);
 Suite *bits_suite(void);
 Suite *device_suite(void);
 Suite *dtype_suite(void);

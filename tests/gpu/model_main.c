@@ -13,6 +13,7 @@ int main(void)
     srunner_add_suite(runner, quantize_suite());
     srunner_add_suite(runner, adapter_suite());
     srunner_add_suite(runner, adapter_files_suite());
+    srunner_add_suite(runner, adapter_load_suite());
     srunner_add_suite(runner, mutation_suite());
     srunner_add_suite(runner, bits_suite());
     srunner_add_suite(runner, ranks_suite());
