@@ -430,7 +430,7 @@ struct gpu_api {
      * may still use it. */
     int (*kv_shrink)(struct gpu_engine *engine, uint32_t group, uint32_t slab, struct error *error);
 
-    /* any, blocks; one at a time, between start and stop. Reads an adapter into place `number` on every
+    /* any, blocks; stop waits for it. Reads an adapter into place `number` on every
      * rank, beside steps. No open slot has it from before the call until it returns; steps in flight
      * may. ERR_BAD_MODEL and ERR_IO of its files; ERR_BAD_CONFIG where adapters_max leaves no such
      * place, ERR_TOO_LARGE where its rank is above adapter_rank_max. On failure nothing may have it. */

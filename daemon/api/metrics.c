@@ -242,6 +242,8 @@ static void put_adapters(struct out *out, const struct server *server)
         put_type(out, series[i].name, "counter", series[i].help);
         for (uint32_t j = 0; j < server->adapters.count; j++) {
             const struct served_adapter *adapter = &server->adapters.at[j];
+            if (adapter->state < ADAPTER_SERVED)
+                continue;
             out_format(out, "sluice_%s{adapter=\"", series[i].name);
             put_label(out, adapter->name);
             out_format(out, "\"} %" PRIu64 "\n",

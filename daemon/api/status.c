@@ -317,6 +317,8 @@ static void put_adapters(const struct server *server, struct json_writer *writer
     json_open(writer, "adapters", '[');
     for (uint32_t i = 0; i < server->adapters.count; i++) {
         const struct served_adapter *adapter = &server->adapters.at[i];
+        if (adapter->state < ADAPTER_SERVED)
+            continue;
         json_open(writer, NULL, '{');
         json_put_text(writer, "name", adapter->name);
         json_put_uint(writer, "live", adapter->live);

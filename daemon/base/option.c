@@ -392,6 +392,8 @@ int options_check(const struct options *options, struct error *error)
     rc = rc ? rc : adapter_names_apart(&adapters, &names, error);
     if (!rc && adapters.count > 0 && !options->model[0])
         rc = error_set(error, ERR_BAD_CONFIG, "adapter: %s has no model", adapters.at[0].name);
+    if (!rc && options->adapters_max > 0 && !options->model[0])
+        rc = error_set(error, ERR_BAD_CONFIG, "adapters-max: there is no model");
     rc = rc ? rc : web_access_check(options, error);
     return rc ? rc : grants_read(&grants, options->users, error);
 }

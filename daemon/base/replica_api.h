@@ -51,6 +51,9 @@ struct replica_api {
     /* Figures of one rank's device, and of all of them together. */
     void (*memory)(const struct replica *replica, uint32_t rank, struct gpu_memory *ret_memory);
     void (*counters)(const struct replica *replica, struct gpu_counters *ret_counters);
+    /* Any thread, blocks: as gpu_api.adapter_load. */
+    int (*adapter_load)(struct replica *replica, uint32_t number, const struct gpu_adapter *adapter,
+                        struct error *error);
     /* Thousandths of the loading that are done. */
     uint32_t (*progress)(const struct replica *replica);
     /* False when its device failed or is stuck. */

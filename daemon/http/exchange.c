@@ -107,6 +107,7 @@ static void bury(struct exchange *exchange)
         answer_items_free(&exchange->choices[i].items);
     }
     free(exchange->choices);
+    free(exchange->loading);
     free(exchange->cors);
     echo_free(exchange);
     out_clear(&exchange->out);

@@ -102,6 +102,8 @@ struct body_reading {
     struct error error;
 };
 
+struct adapter_loading; /* daemon/http/adapters.c */
+
 struct exchange {
     struct response_sink sink;
     struct http *http;
@@ -128,6 +130,7 @@ struct exchange {
     size_t body_json;                 /* its bytes of JSON, SIZE_MAX: all */
     struct exchange_tensors *tensors; /* owned; of a body that carries tensors (tensors.h) */
     struct query query;
+    struct adapter_loading *loading; /* of one that is read elsewhere; NULL: none */
     char adapter[MODEL_NAME_SIZE]; /* "": the model as it is */
     struct encoder encoding;
     bool encoding_on; /* another thread has it or will, or it is being begun */
@@ -268,6 +271,9 @@ void echo_free(struct exchange *exchange);
  * all there; refusals are answered here. */
 void encode_begin(struct exchange *exchange,
                   void (*done)(struct exchange *exchange, time_us now_us), time_us now_us);
+/* daemon/http/adapters.c */
+void adapters_load(struct exchange *exchange, time_us now_us);
+void adapters_unload(struct exchange *exchange, time_us now_us);
 /* daemon/http/lookup.c */
 void lookup_models(struct exchange *exchange, time_us now_us);
 void lookup_health(struct exchange *exchange, time_us now_us);

@@ -5,6 +5,7 @@ target_sources(sluice_daemon PRIVATE
     base/api_key.c
     base/web_access.c
     http/access.c
+    http/adapters.c
     http/answer.c
     http/answer_tokens.c
     http/api/chat.c

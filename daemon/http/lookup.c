@@ -62,7 +62,8 @@ static void put_models(struct json_writer *writer, const void *context)
         put_named(writer, exchange, names->names[i]);
     const struct served_adapters *adapters = &exchange->http->server->adapters;
     for (uint32_t i = 0; i < adapters->count; i++)
-        put_named(writer, exchange, adapters->at[i].name);
+        if (adapters->at[i].state == ADAPTER_SERVED)
+            put_named(writer, exchange, adapters->at[i].name);
     json_close(writer, ']');
     json_close(writer, '}');
 }

@@ -85,7 +85,8 @@ void server_serve(struct server *server, const struct gpu_model *model, uint32_t
                                NULL); /* options_check() has read it */
         struct adapter_names adapters;
         (void)adapter_names_read(&adapters, server->options->adapter, NULL); /* likewise */
-        served_adapters_set(&server->adapters, &adapters);
+        served_adapters_set(&server->adapters, &adapters,
+                            (uint32_t)server->options->adapters_max);
         snprintf(server->model.id, sizeof(server->model.id), "%s", server->names.names[0]);
     }
     server->limits.context_max = context_max;

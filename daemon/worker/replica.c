@@ -84,6 +84,12 @@ static void counters(const struct replica *replica, struct gpu_counters *ret_cou
     *ret_counters = sum;
 }
 
+static int adapter_load(struct replica *replica, uint32_t number, const struct gpu_adapter *adapter,
+                        struct error *error)
+{
+    return of(replica)->gpu->adapter_load(of(replica)->engine, number, adapter, error);
+}
+
 static uint32_t progress(const struct replica *replica)
 {
     return worker_progress(of(replica)->worker);
@@ -104,6 +110,7 @@ static const struct replica_api replica_api = {.room = room,
                                                .stats = stats,
                                                .memory = memory,
                                                .counters = counters,
+                                               .adapter_load = adapter_load,
                                                .progress = progress,
                                                .healthy = healthy};
 

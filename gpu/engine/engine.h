@@ -78,6 +78,8 @@ struct gpu_engine {
     struct comm_group *comms[GPU_STAGES_MAX]; /* NULL: one rank per stage, or nothing to compute */
     struct rank rank;         /* rank 0, the leader */
     struct rank *more;        /* the others, from rank 1 on */
+    pthread_mutex_t loading;  /* held while an adapter is read */
+    bool stopping;            /* under that: none is read any more */
     atomic_bool failed;       /* some rank is dead: nobody waits for its device any more */
     _Atomic uint32_t progress; /* thousandths of the loading */
     void (*log)(enum gpu_log_level level, const char *line);

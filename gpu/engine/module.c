@@ -177,6 +177,7 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
     struct gpu_engine *engine = calloc(1, sizeof *engine);
     if (!engine)
         return error_set(error, ERR_NO_MEMORY, "no memory for an engine");
+    pthread_mutex_init(&engine->loading, NULL);
     int status = device_prepare(options, error);
     if (!status)
         status = engine_config_make(options, &engine->facts, error);
@@ -369,8 +370,12 @@ static int module_adapter_load(struct gpu_engine *engine, uint32_t number,
     int status = adapter_open(named, &facts->adapters, &facts->source.list, &adapter, error);
     if (status)
         return status;
+    pthread_mutex_lock(&engine->loading);
+    if (engine->stopping)
+        status = error_set(error, ERR_DRAINING, "the daemon ends");
     for (uint32_t i = 0; !status && i < engine->rank_count; i++)
         status = rank_adapter_load(rank_of(engine, i), &adapter, number, error);
+    pthread_mutex_unlock(&engine->loading);
     adapter_drop(&adapter);
     return status;
 }
@@ -412,6 +417,9 @@ static void module_counters(const struct gpu_engine *engine, uint32_t number,
 
 static void module_stop(struct gpu_engine *engine, uint32_t rank)
 {
+    pthread_mutex_lock(&engine->loading);
+    engine->stopping = true;
+    pthread_mutex_unlock(&engine->loading);
     rank_stop(rank_enter(engine, rank));
 }
 

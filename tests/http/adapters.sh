@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Adapters of the demo model over HTTP, on one device and on several: named as models, alone and all at once, with
-# prefix caches of their own (adapters_check.py). Skipped without python3.
+# prefix caches of their own; and some that come and go while others are asked (adapters_check.py). Skipped without python3.
 #     tests/http/adapters.sh [BUILD]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -15,6 +15,9 @@ python3 tests/http/adapters_check.py make "$folder/nothing" "$folder/noise"
 run() {
     daemon_start --http "unix:$folder/http.sock" --adapter "nothing=$folder/nothing" --adapter "noise=$folder/noise" "$@"
     python3 tests/http/adapters_check.py ask "$folder/http.sock" "$folder/answers"
+    daemon_stop
+    daemon_start --http "unix:$folder/http.sock" --adapter "noise=$folder/noise" --adapters-max 2 --adapter-rank-max 8 "$@"
+    python3 tests/http/adapters_check.py change "$folder/http.sock" "$folder/answers" "$folder/nothing" "$folder/noise"
     daemon_stop
 }
 run

@@ -1,6 +1,7 @@
 """Adapters of the demo model: adapters_check.py make NOTHING NOISE, two directories in PEFT's layout, of which one adds
 zeros and the other noise; adapters_check.py ask SOCKET ANSWERS, to a daemon that serves them by these names. The
-answers of the first daemon are kept in ANSWERS, and are those of all others. Prints each check; exit 1 if one fails.
+answers of the first daemon are kept in ANSWERS, and are those of all others. adapters_check.py change SOCKET ANSWERS
+NOTHING NOISE, to one with a place more: they come and go by one name. Prints each check; exit 1 if one fails.
 """
 import concurrent.futures
 import http.client
@@ -51,12 +52,16 @@ class Unix(http.client.HTTPConnection):
         self.sock.connect(path)
 
 
-def ask(model, prompt, most=16):
+def post(where, **body):
     connection = Unix("localhost")
-    body = dict(model=model, prompt=prompt, max_tokens=most, temperature=0)
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    connection.request("POST", where, json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
-    return response.status, json.loads(response.read())
+    return response.status, response.read().decode()
+
+
+def ask(model, prompt, most=16):
+    status, answer = post("/v1/completions", model=model, prompt=prompt, max_tokens=most, temperature=0)
+    return status, json.loads(answer)
 
 
 def text_of(model, prompt):
@@ -85,11 +90,50 @@ def answers_check(kept):
         check("as on one device", json.load(file) == alone, alone)
 
 
+def change_check(kept, nothing, noise):
+    """One name, now of noise, now of zeros, while others go on asking; what is cached of one is not the other's."""
+    with open(kept) as file:
+        alone = json.load(file)
+    stop = []
+
+    def go_on():
+        seen = set()
+        while not stop:
+            seen.add(text_at("noise", QUESTIONS[0]))
+        return seen
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(go_on)
+        for turn, (directory, name) in enumerate(((noise, "noise"), (nothing, BASE)) * 2):
+            status, answer = post("/v1/load_lora_adapter", lora_name="later", lora_path=directory)
+            check(f"load {turn}", status == 200, answer)
+            if turn == 0:
+                status, answer = post("/v1/load_lora_adapter", lora_name="more", lora_path=noise)
+                check("no place is left", status == 400 and "adapters-max" in answer, answer)
+            for prompt in QUESTIONS * 2:
+                check(f"{prompt} later is {name}", text_at("later", prompt) == alone[f"{name} {prompt}"])
+            cached("later")
+            status, answer = post("/v1/unload_lora_adapter", lora_name="later")
+            check(f"unload {turn}", status == 200, answer)
+            check("it is not there", ask("later", "1+1=")[0] == 404)
+        stop.append(True)
+        check("who asks beside it has the same answers", beside.result() == {alone[f"noise {QUESTIONS[0]}"]})
+    status, answer = post("/v1/load_lora_adapter", lora_name="later", lora_path="/nowhere")
+    check("what is not there is said so", status == 400 and "/nowhere" in answer, answer)
+
+
+def text_at(model, prompt):
+    return ask(model, prompt)[1]["choices"][0]["text"]
+
+
 def main():
     if sys.argv[1] == "make":
         make(sys.argv[2], 0.0)
         make(sys.argv[3], 0.5)
         return 0
+    if sys.argv[1] == "change":
+        change_check(*sys.argv[3:])
+        return failed > 0
     answers_check(sys.argv[3])
     for model in NAMES:
         first, second = cached(model), cached(model)

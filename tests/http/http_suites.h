@@ -8,6 +8,7 @@ Suite *chat_ask_suite(void);
 Suite *exchange_suite(void);
 Suite *fields_suite(void);
 Suite *framing_suite(void);
+Suite *adapters_suite(void);
 Suite *names_suite(void);
 Suite *partial_suite(void);
 Suite *question_suite(void);

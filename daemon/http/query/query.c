@@ -14,8 +14,9 @@
  * ignored. The rest stays for as long as the request. */
 static void keep_borrowed(struct query *query)
 {
-    const char *keys[10] = {"model", "stop", "logit_bias", "stop_sequences", "cache_salt"};
-    size_t count = 5;
+    const char *keys[12] = {"model",          "stop",       "logit_bias", "stop_sequences",
+                            "cache_salt", "lora_name",  "lora_path"};
+    size_t count = 7;
     if (query->prompts && query->prompts[0].text) {
         keys[count++] = "prompt";
         keys[count++] = "input";
@@ -88,8 +89,14 @@ const char *query_needs(enum query_kind kind)
         [QUERY_COMPLETION] = "prompt",    [QUERY_CHAT] = "messages",
         [QUERY_EMBEDDING] = "input",      [QUERY_DETOKENIZE] = "tokens",
         [QUERY_RESPONSES] = "input",      [QUERY_MESSAGES] = "messages",
-        [QUERY_COUNT_TOKENS] = "messages"};
+        [QUERY_COUNT_TOKENS] = "messages", [QUERY_ADAPTER] = "lora_name"};
     return needed[kind];
+}
+
+static int check_adapter(struct query *query, struct error *error)
+{
+    snprintf(query->param, sizeof(query->param), "lora_name");
+    return query->lora_name ? 0 : error_set(error, ERR_BAD_VALUE, "lora_name is missing");
 }
 
 /* What only holds once all fields are read. */
@@ -97,6 +104,8 @@ static int check(struct query *query, struct error *error)
 {
     struct sampling *sampling = &query->common.sampling;
     query->param[0] = '\0';
+    if (query->kind == QUERY_ADAPTER)
+        return check_adapter(query, error);
     bool there = query_talks(query->kind)
                      ? query->chat.messages != NULL
                      : query->prompts || (query->kind == QUERY_TOKENIZE && query->chat.messages);

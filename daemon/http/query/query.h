@@ -27,6 +27,7 @@ enum query_kind {
     QUERY_EMBEDDING,
     QUERY_TOKENIZE,
     QUERY_DETOKENIZE,
+    QUERY_ADAPTER, /* one that comes or goes */
     QUERY_RESPONSES,
     QUERY_MESSAGES,     /* Anthropic's */
     QUERY_COUNT_TOKENS, /* of such messages */
@@ -42,7 +43,8 @@ static inline bool query_talks(enum query_kind kind)
 /* Requests that ask the device for nothing. */
 static inline bool query_looks_up(enum query_kind kind)
 {
-    return kind == QUERY_TOKENIZE || kind == QUERY_DETOKENIZE || kind == QUERY_COUNT_TOKENS;
+    return kind == QUERY_TOKENIZE || kind == QUERY_DETOKENIZE || kind == QUERY_COUNT_TOKENS ||
+           kind == QUERY_ADAPTER;
 }
 
 struct query_prompt {
@@ -80,6 +82,7 @@ struct query {
     enum query_kind kind;
     json *document;    /* owned; what is borrowed from: the rest of it was freed */
     const char *model; /* NULL: not given */
+    const char *lora_name, *lora_path; /* of QUERY_ADAPTER */
     bool include_usage, continuous_usage, echo, base64;
     bool add_special;
     bool token_ids;          /* tokens are told as numbers, too */

@@ -151,6 +151,18 @@ static int read_model(const struct reading *reading, const json *value)
     return 0;
 }
 
+static int read_lora_name(const struct reading *reading, const json *value)
+{
+    reading->query->lora_name = json_string(value);
+    return json_is_string(value) ? 0 : wrong(reading, "a string");
+}
+
+static int read_lora_path(const struct reading *reading, const json *value)
+{
+    reading->query->lora_path = json_string(value);
+    return json_is_string(value) ? 0 : wrong(reading, "a string");
+}
+
 #define FLAG(name, member)                                                                         \
     static int read_##name(const struct reading *reading, const json *value)                       \
     {                                                                                              \
@@ -416,7 +428,8 @@ static int read_modalities(const struct reading *reading, const json *value)
 #define COUNT (1u << QUERY_COUNT_TOKENS)
 #define GENERATE (COMPLETION | CHAT)
 #define LISTS (RESPONSES | MESSAGES) /* whose answers are lists of items */
-#define EVERY ((1u << QUERY_KINDS) - 1)
+#define ADAPTER (1u << QUERY_ADAPTER)
+#define EVERY QUERY_FIELD_EVERY
 
 static const struct query_field fields[] = {
 #define FIELD(name, requests, reader, taken, meaning) {name, requests, reader, taken, meaning},

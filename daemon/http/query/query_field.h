@@ -15,6 +15,9 @@ struct reading {
     struct error *error;
 };
 
+/* All that ask a model something. */
+#define QUERY_FIELD_EVERY (((1u << QUERY_KINDS) - 1) & ~(1u << QUERY_ADAPTER))
+
 struct query_field {
     const char *name;
     unsigned kinds; /* 1 << enum query_kind, of requests that know it */

@@ -106,6 +106,17 @@ static void counters(const struct replica *replica, struct gpu_counters *ret_cou
     *ret_counters = (struct gpu_counters){.steps = 9};
 }
 
+static int adapter_load(struct replica *replica, uint32_t number, const struct gpu_adapter *adapter,
+                        struct error *error)
+{
+    of(replica)->adapter_loads++;
+    of(replica)->adapter = number;
+    snprintf(of(replica)->directory, sizeof(of(replica)->directory), "%s", adapter->directory);
+    return of(replica)->adapter_fails
+               ? error_set(error, ERR_BAD_MODEL, "adapter %s: it is no good", adapter->name)
+               : 0;
+}
+
 static uint32_t progress(const struct replica *replica)
 {
     (void)replica;
@@ -129,6 +140,7 @@ static const struct replica_api replica_api = {.room = room,
                                                .stats = stats,
                                                .memory = memory,
                                                .counters = counters,
+                                               .adapter_load = adapter_load,
                                                .progress = progress,
                                                .healthy = healthy};
 

@@ -28,6 +28,9 @@ struct world_replica {
     uint64_t first_user[64]; /* whose the first ones were, in the order of sending */
     struct stats_worker figures;
     const char *script; /* what is generated instead of the rule, a byte a token; then it stops */
+    uint32_t adapter_loads, adapter; /* how often, and the number that was said last */
+    char directory[64];
+    bool adapter_fails;
     bool silent_stats;  /* never answers ask_stats */
 };
 

@@ -1,0 +1,219 @@
+/* Adapters that come and go while the daemon runs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/http/caller.h"
+#include "tests/http/http_suites.h"
+
+#define LOAD "/v1/load_lora_adapter"
+#define UNLOAD "/v1/unload_lora_adapter"
+
+static struct site site;
+static char answer[1 << 16];
+
+static void serve(const char *places)
+{
+    struct server *server = &site.world.server;
+    struct replica *replica = &site.world.replica.base;
+    world_set(&site.world, "served-model-name", "org/a");
+    world_set(&site.world, "adapter", "clerk=/c");
+    world_set(&site.world, "adapters-max", places);
+    server_serve(server, &server->model, server->model.context_max, UINT64_MAX, "memory", &replica,
+                 1);
+}
+
+static void set_up(void)
+{
+    site_make(&site);
+    serve("2");
+}
+
+static void tear_down(void)
+{
+    site_free(&site);
+}
+
+static void send(struct caller *caller, const char *path, const char *body, bool admin)
+{
+    const struct exchange_peer peer = {.user = 1000, .admin = admin};
+    const struct exchange_head head = {.method = "POST",
+                                       .path = path,
+                                       .content_type = "application/json",
+                                       .content_length = strlen(body)};
+    call_as(&site, caller, &peer, &head, body);
+}
+
+static unsigned ask(const char *path, const char *body)
+{
+    struct caller caller;
+    send(&caller, path, body, true);
+    site_turn(&site);
+    ck_assert(exchange_ready(caller.exchange));
+    unsigned status = caller.exchange->status;
+    snprintf(answer, sizeof(answer), "%s", caller_read(&caller));
+    caller_free(&caller);
+    return status;
+}
+
+static unsigned completion(const char *model)
+{
+    char body[128];
+    snprintf(body, sizeof(body), "{\"prompt\":\"A\",\"max_tokens\":1,\"model\":\"%s\"}", model);
+    return fetch(&site, "/v1/completions", body, answer, sizeof(answer));
+}
+
+static enum adapter_state state(uint32_t number)
+{
+    return site.world.server.adapters.at[number - 1].state;
+}
+
+#define POET "{\"lora_name\":\"poet\",\"lora_path\":\"/srv/p\"}"
+
+START_TEST(one_comes_and_goes)
+{
+    ck_assert_uint_eq(completion("poet"), 404);
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    ck_assert_str_eq(answer, "Success: LoRA adapter 'poet' added successfully.\n");
+    ck_assert_uint_eq(site.world.replica.adapter, 2);
+    ck_assert_str_eq(site.world.replica.directory, "/srv/p");
+    ck_assert_uint_eq(completion("poet"), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "\"model\":\"poet\""));
+    ck_assert_uint_eq(fetch(&site, "/v1/models", NULL, answer, sizeof(answer)), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "{\"id\":\"poet\""));
+    ck_assert_uint_eq(fetch(&site, "/metrics", NULL, answer, sizeof(answer)), 200);
+    ck_assert_ptr_nonnull(strstr(answer, "sluice_adapter_requests_total{adapter=\"poet\"} 1\n"));
+    ck_assert_uint_eq(ask(UNLOAD, "{\"lora_name\":\"poet\"}"), 200);
+    ck_assert_uint_eq(completion("poet"), 404);
+    ck_assert_uint_eq(fetch(&site, "/v1/models", NULL, answer, sizeof(answer)), 200);
+    ck_assert_ptr_null(strstr(answer, "poet"));
+    ck_assert_uint_eq(ask(UNLOAD, "{\"lora_name\":\"poet\"}"), 404);
+    ck_assert_uint_eq(completion("clerk"), 200);
+}
+END_TEST
+
+/* The place is free once nobody has it, and what comes into it is another. */
+START_TEST(who_has_it_keeps_it)
+{
+    struct caller caller;
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    uint64_t load = site.world.server.adapters.at[1].load;
+    call(&site, &caller, "/v1/completions", "{\"prompt\":\"A\",\"max_tokens\":3,\"model\":\"poet\"}");
+    ck_assert_uint_eq(site.world.replica.held[0]->adapter, 2);
+    ck_assert_uint_eq(ask(UNLOAD, "{\"lora_name\":\"poet\"}"), 200);
+    ck_assert_int_eq(state(2), ADAPTER_LEAVING);
+    ck_assert_uint_eq(ask(LOAD, POET), 429);
+    ck_assert_ptr_nonnull(strstr(answer, "requests still have"));
+    site_finish(&site);
+    ck_assert_ptr_nonnull(strstr(caller_read(&caller), "\"model\":\"poet\""));
+    ck_assert_uint_eq(caller.exchange->status, 200);
+    caller_free(&caller);
+    ck_assert_int_eq(state(2), ADAPTER_FREE);
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    ck_assert_uint_ne(site.world.server.adapters.at[1].load, load);
+    ck_assert_uint_eq(ask(UNLOAD, "{\"lora_name\":\"clerk\"}"), 200);
+    ck_assert_uint_eq(ask(LOAD, "{\"lora_name\":\"b\",\"lora_path\":\"/b\"}"), 200);
+    ck_assert_uint_eq(site.world.replica.adapter, 1);
+}
+END_TEST
+
+static const struct {
+    const char *path, *body, *says;
+    unsigned status;
+} wrong[] = {
+    {LOAD, "{\"lora_path\":\"/p\"}", "lora_name is missing", 400},
+    {LOAD, "{\"lora_name\":\"\",\"lora_path\":\"/p\"}", "lora_name must have", 400},
+    {LOAD, "{\"lora_name\":\"a\\nb\",\"lora_path\":\"/p\"}", "no space", 400},
+    {LOAD, "{\"lora_name\":1,\"lora_path\":\"/p\"}", "lora_name must be a string", 400},
+    {LOAD, "{\"lora_name\":\"p\"}", "lora_path is missing", 400},
+    {LOAD, "{\"lora_name\":\"p\",\"lora_path\":\"p\"}", "lora_path must begin with /", 400},
+    {LOAD, "{\"lora_name\":\"org/a\",\"lora_path\":\"/p\"}", "a name of the model", 400},
+    {LOAD, "{\"lora_name\":\"clerk\",\"lora_path\":\"/p\"}", "clerk already", 400},
+    {LOAD, "{\"lora_name\":\"p\",\"lora_path\":\"/p\",\"load_inplace\":true}", "load_inplace", 400},
+    {UNLOAD, "{\"lora_name\":\"p\"}", "there is no adapter p", 404},
+    {UNLOAD, "{\"lora_name\":\"org/a\"}", "there is no adapter org/a", 404},
+};
+
+START_TEST(what_is_wrong_changes_nothing)
+{
+    ck_assert_msg(ask(wrong[_i].path, wrong[_i].body) == wrong[_i].status, "%s", answer);
+    ck_assert_msg(strstr(answer, wrong[_i].says) != NULL, "%s", answer);
+    ck_assert_uint_eq(site.world.replica.adapter_loads, 0);
+    ck_assert_int_eq(state(2), ADAPTER_FREE);
+    ck_assert_uint_eq(completion("clerk"), 200);
+}
+END_TEST
+
+START_TEST(only_admins_say_so)
+{
+    struct caller caller;
+    static const char *const paths[] = {LOAD, UNLOAD};
+    for (int i = 0; i < 2; i++) {
+        send(&caller, paths[i], i ? "{\"lora_name\":\"clerk\"}" : POET, false);
+        ck_assert_uint_eq(caller.exchange->status, 403);
+        caller_free(&caller);
+    }
+    ck_assert_uint_eq(site.world.replica.adapter_loads, 0);
+    ck_assert_uint_eq(completion("clerk"), 200);
+}
+END_TEST
+
+START_TEST(places_have_an_end)
+{
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    ck_assert_uint_eq(ask(LOAD, "{\"lora_name\":\"b\",\"lora_path\":\"/b\"}"), 400);
+    ck_assert_ptr_nonnull(strstr(answer, "all 2 places"));
+    serve("0");
+    ck_assert_uint_eq(ask(LOAD, POET), 400);
+    ck_assert_ptr_nonnull(strstr(answer, "adapters-max"));
+}
+END_TEST
+
+START_TEST(what_fails_is_not_there)
+{
+    site.world.replica.adapter_fails = true;
+    ck_assert_uint_ge(ask(LOAD, POET), 400);
+    ck_assert_ptr_nonnull(strstr(answer, "adapter poet: it is no good"));
+    ck_assert_uint_eq(completion("poet"), 404);
+    ck_assert_int_eq(state(2), ADAPTER_FREE);
+    site.world.replica.adapter_fails = false;
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+}
+END_TEST
+
+/* It is read by another thread: one at a time, and whoever goes meanwhile has nothing. */
+START_TEST(who_goes_away_leaves_none)
+{
+    struct caller caller;
+    site.hold = true;
+    send(&caller, LOAD, POET, true);
+    ck_assert(!exchange_ready(caller.exchange));
+    ck_assert_int_eq(state(2), ADAPTER_LOADING);
+    ck_assert_uint_eq(completion("poet"), 404);
+    ck_assert_uint_eq(ask(LOAD, "{\"lora_name\":\"b\",\"lora_path\":\"/b\"}"), 429);
+    if (_i == 0)
+        caller_free(&caller);
+    site_work(&site);
+    site.hold = false;
+    site_turn(&site);
+    ck_assert_int_eq(state(2), _i == 0 ? ADAPTER_FREE : ADAPTER_SERVED);
+    ck_assert_uint_eq(completion("poet"), _i == 0 ? 404 : 200);
+    if (_i == 1)
+        caller_free(&caller);
+}
+END_TEST
+
+Suite *adapters_suite(void)
+{
+    Suite *suite = suite_create("adapters");
+    TCase *tests = tcase_create("adapters");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, one_comes_and_goes);
+    tcase_add_test(tests, who_has_it_keeps_it);
+    tcase_add_loop_test(tests, what_is_wrong_changes_nothing, 0, sizeof(wrong) / sizeof(wrong[0]));
+    tcase_add_test(tests, only_admins_say_so);
+    tcase_add_test(tests, places_have_an_end);
+    tcase_add_test(tests, what_fails_is_not_there);
+    tcase_add_loop_test(tests, who_goes_away_leaves_none, 0, 2);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
