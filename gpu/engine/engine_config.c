@@ -306,9 +306,6 @@ static int adapters_read(struct engine_config *facts, const struct gpu_options *
     const struct adapter_room room = {options->adapters_max, options->adapter_rank_max};
     const char *name = options->adapter_count ? options->adapters[0].name : "(adapters-max)";
     bool any = options->adapter_count || options->adapters_max;
-    if (any && !device_traits.adapters)
-        return error_set(error, ERR_UNSUPPORTED, "adapter %.64s: the %s device computes none yet",
-                         name, device_name);
     if (any && !computes(facts))
         return error_set(error, ERR_BAD_CONFIG, "adapter %.64s: the model computes nothing", name);
     return adapters_open(options->adapters, options->adapter_count, room, &facts->source.list,

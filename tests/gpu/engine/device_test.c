@@ -109,6 +109,95 @@ START_TEST(scores_of_quantized_checkpoints_are_those_of_dequantized_ones)
 }
 END_TEST
 
+/* Those of adapted.py, beside the base that the first word names. */
+static const struct {
+    const char *base, *name;
+} adapted[] = {
+    {"llama-default-bf16", "all"},     {"llama-default-bf16", "root"},
+    {"llama-default-bf16", "wide"},    {"llama-default-bf16", "one"},
+    {"phi3-partial-f32", "all"},       {"glm-default-bf16", "all"},
+    {"qwen2-default-bf16", "all"},     {"qwen3-default-bf16", "all"},
+    {"gemma2-default-bf16", "all"},    {"olmo2-default-bf16", "all"},
+    {"starcoder2-plain-f16", "all"},   {"../quantized/qwen2-ct-weights", "all"},
+};
+#define ADAPTED (int)(sizeof(adapted) / sizeof(adapted[0]))
+
+static void adapted_open(const struct gpu_adapter *adapter, bool later)
+{
+    struct error error;
+    struct gpu_options options = {.model = reference.directory,
+                                  .adapters = adapter,
+                                  .adapter_count = later ? 0 : 1,
+                                  .adapters_max = later ? 2 : 0,
+                                  .adapter_rank_max = 256,
+                                  .dtype = rig_dtype,
+                                  .tokens_max = 512,
+                                  .slots_max = 64,
+                                  .slab_bytes = 4u << 20};
+    ck_assert_msg(engine_client_open(&talk, &options, false) == 0, "%s", talk.error.text);
+    ck_assert_msg(engine_client_start(&talk) == 0, "%s", talk.error.text);
+    if (later)
+        ck_assert_msg(gpu_module.adapter_load(talk.engine, 1, adapter, &error) == 0, "%s",
+                      error.text);
+}
+
+/* Decode steps of rows with and without it, as graphs, have the same bits each time. */
+static void adapted_decode(void)
+{
+    for (int again = 0; again < 3; again++) {
+        for (uint32_t i = 0; i < 6; i++)
+            jobs[i] = (struct engine_client_job){.prompt = reference.prompts[3].tokens,
+                                                 .prompt_len = reference.prompts[3].count,
+                                                 .generate = 8,
+                                                 .open = {.eos_from = UINT32_MAX,
+                                                          .adapter = i % 2,
+                                                          .sampler.repetition_penalty = 1}};
+        jobs_run(6);
+        if (again == 0)
+            memcpy(first, jobs, sizeof first);
+        for (uint32_t i = 0; i < 6; i++) {
+            ck_assert(!memcmp(jobs[i].samples, first[i].samples, 8 * sizeof *jobs[i].samples));
+            ck_assert(!memcmp(jobs[i].samples, jobs[i % 2].samples, 8 * sizeof *jobs[i].samples));
+        }
+        ck_assert(memcmp(jobs[0].samples, jobs[1].samples, 8 * sizeof *jobs[0].samples) != 0);
+    }
+    struct gpu_counters counters;
+    gpu_module.counters(talk.engine, 0, &counters);
+    ck_assert_uint_gt(counters.graph_steps, 0);
+}
+
+/* An adapter of the start, and one that was read behind it. */
+START_TEST(scores_with_adapters_are_those_of_peft)
+{
+    static const uint32_t chunks[] = {0, 7, 1};
+    char path[160], directory[192];
+    bool later = _i % 2;
+    const char *base = adapted[_i / 2].base, *name = adapted[_i / 2].name;
+    const char *plain = strrchr(base, '/') ? strrchr(base, '/') + 1 : base;
+    snprintf(directory, sizeof directory, "tests/model/adapted/%s.%s", plain, name);
+    snprintf(path, sizeof path, "../adapted/%s.%s", plain, name);
+    const struct gpu_adapter adapter = {.name = name, .directory = directory};
+    ck_assert(rig_setup());
+    ck_assert(reference_read(base, &reference));
+    adapted_open(&adapter, later);
+    ck_assert(reference_read(path, &reference));
+    for (int i = 0; i < 3; i++) {
+        talk.chunk = chunks[i];
+        rig_score_jobs(jobs, &reference);
+        for (uint32_t j = 0; j < REFERENCE_PROMPTS; j++)
+            jobs[j].open.adapter = 1;
+        jobs_run(REFERENCE_PROMPTS);
+        struct rig_error error = rig_compare(jobs, &reference);
+        rig_tell(path, error);
+        ck_assert_msg(rig_right(error, &reference), "%s, chunks of %u: mean %g, worst %g", path,
+                      chunks[i], error.mean, error.max);
+    }
+    talk.chunk = 0;
+    adapted_decode();
+    engine_client_close(&talk);
+}
+END_TEST
+
 static void samples_make(void)
 {
     for (uint32_t i = 0; i < 32; i++) {
@@ -282,6 +371,10 @@ Suite *device_suite(void)
     tcase_add_test(tcase, greedy_tokens_are_the_likeliest_or_nearly);
     tcase_add_loop_test(tcase, what_overflows_gives_no_finite_result, 0, 2);
     tcase_add_test(tcase, memory_comes_back_when_idle);
+    suite_add_tcase(suite, tcase);
+    tcase = tcase_create("adapters");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, scores_with_adapters_are_those_of_peft, 0, 2 * ADAPTED);
     suite_add_tcase(suite, tcase);
     return suite;
 }
