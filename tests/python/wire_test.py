@@ -61,7 +61,7 @@ class Frames(unittest.TestCase):
         good = EX["done"]
         cases = [
             ("bad_magic", b"GET "), ("bad_magic", b"SLCX"), ("bad_version", b"SLCE\x02"),
-            ("bad_frame", good[:5] + b"\x00" + good[6:24]), ("bad_frame", good[:5] + b"\x14" + good[6:24]),
+            ("bad_frame", good[:5] + b"\x00" + good[6:24]), ("bad_frame", good[:5] + bytes([max(frames.Type) + 1]) + good[6:24]),
             ("bad_frame", good[:6] + b"\x04\x00" + good[8:24]),
             ("bad_frame", good[:16] + struct.pack("<II", 4, 0)), ("bad_frame", good[:16] + struct.pack("<II", 0, 9)),
             ("too_large", good[:16] + struct.pack("<II", (1 << 20) + 8, 0)),

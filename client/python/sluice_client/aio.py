@@ -317,7 +317,8 @@ class AsyncClient:
 
     async def _head(self, kind: Type, timeout: float | None, **said: Any) -> dict[str, Any]:
         until = self._until({} if timeout is None else {"timeout": timeout})
-        head, _ = await self._ask(kind, until, encode({name: value for name, value in said.items() if value}))
+        fields = {name: value for name, value in said.items() if value is not None and value is not False}
+        head, _ = await self._ask(kind, until, encode(fields))
         return head
 
     async def stats(
@@ -342,7 +343,7 @@ class AsyncClient:
         return await self._head(Type.RESUME, timeout)
 
     async def timeline(self, start: int | None = None, *, timeout: float | None = None) -> dict[str, Any]:
-        """For admins: when chunks of jobs ran, from number `start` on; without it, where to go on. They are timed for 2 s."""
+        """For admins: when chunks of jobs ran, from `start` on; without it, where to go on. They are timed for 2 s."""
         return await self._head(Type.TIMELINE, timeout, **({} if start is None else {"from": start}))
 
     async def cancel(self, request: int, *, timeout: float | None = None) -> None:

@@ -252,7 +252,8 @@ class Client:
 
     def _head(self, kind: Type, timeout: float | None, **said: Any) -> dict[str, Any]:
         until = self._until({} if timeout is None else {"timeout": timeout})
-        return self._ask(kind, until, encode({name: value for name, value in said.items() if value}))[0]
+        fields = {name: value for name, value in said.items() if value is not None and value is not False}
+        return self._ask(kind, until, encode(fields))[0]
 
     def stats(self, *, requests: bool = False, buckets: bool = False, timeout: float | None = None) -> dict[str, Any]:
         return self._head(Type.STATS, timeout, requests=requests, buckets=buckets)
@@ -274,7 +275,7 @@ class Client:
         return self._head(Type.RESUME, timeout)
 
     def timeline(self, start: int | None = None, *, timeout: float | None = None) -> dict[str, Any]:
-        """For admins: when chunks of jobs ran, from number `start` on; without it, where to go on. They are timed for 2 s."""
+        """For admins: when chunks of jobs ran, from `start` on; without it, where to go on. They are timed for 2 s."""
         return self._head(Type.TIMELINE, timeout, **({} if start is None else {"from": start}))
 
     def cancel(self, request: int, *, timeout: float | None = None) -> None:
