@@ -40,6 +40,8 @@
 #define GPU_ADAPTERS_MAX 64
 #define GPU_SAMPLINGS_MAX 4 /* in flight */
 #define GPU_DRAFTS_MAX 15   /* of a row */
+#define GPU_COPIES_MAX 4    /* in flight, each way */
+#define GPU_HOST_AUTO UINT64_MAX /* gpu_options.host_max: the device's choice */
 
 struct gpu_engine; /* opaque */
 
@@ -58,6 +60,7 @@ struct gpu_group {
     uint64_t block_bytes; /* per rank; of a pipeline, of the rank with the most of its layers */
     uint32_t slab_blocks;
     uint32_t slabs_max;   /* block numbers are below slabs_max * slab_blocks */
+    uint32_t chunk_blocks; /* that a chunk of host memory holds; 0 = there is none */
 };
 
 #define GPU_FORMATS_MAX 8
@@ -89,6 +92,7 @@ struct gpu_model {
     uint32_t block_tokens;
     uint32_t group_count;
     struct gpu_group groups[GPU_GROUPS_MAX];
+    uint64_t host_bytes; /* of host memory that chunks take at most */
     uint32_t eos_count;
     int32_t eos[GPU_EOS_MAX];
     int32_t bos; /* -1 = none */
@@ -138,6 +142,8 @@ struct gpu_options {
     uint64_t memory_max;     /* of this process per device; 0 = no limit */
     uint64_t memory_reserve; /* left to other processes, per device */
     uint64_t kv_max;         /* 0 = no limit */
+    uint64_t host_max;       /* host memory for blocks, of all ranks together; 0 = none */
+    uint64_t host_chunk_bytes; /* 0 = the device's choice */
     uint64_t seed;           /* of synthetic weights */
     uint32_t cpu_threads;    /* CPU device: threads of the compute stream; 0 = cores */
     uint32_t cpu_devices; /* CPU device: how many there are; 0 = 1. The first options count */
@@ -257,6 +263,28 @@ struct gpu_sampling {
     const struct gpu_masked *rows;
 };
 
+/* ---- host memory ------------------------------------------------------------------------------
+ *
+ * Blocks that leave the device and come back (daemon/sched/README.md). Host memory is made in
+ * chunks, each for blocks of one group; a place is chunk * chunk_blocks + a number within it. */
+
+enum gpu_way { GPU_TO_HOST, GPU_FROM_HOST, GPU_WAYS };
+
+struct gpu_copy {
+    uint32_t group, block, place;
+};
+
+/* Whole blocks, on a stream of their own beside the steps. To the host: what steps that were
+ * submitted before have left in them; a block stays as it is, and its number taken, until the copy
+ * has ended. From it: into blocks that no step in flight touches, of slabs that exist; no plan
+ * names one before the copy has ended. Borrowed until copy() returns. */
+struct gpu_copies {
+    uint64_t number; /* 1, 2, 3, ... without gaps; each way has a count of its own */
+    enum gpu_way way;
+    uint32_t count; /* > 0 */
+    const struct gpu_copy *copies;
+};
+
 /* ---- results --------------------------------------------------------------------------------- */
 
 struct gpu_sample {
@@ -331,6 +359,7 @@ struct gpu_limits {
     uint32_t depth;
     uint32_t samplings_max;     /* whose results were not taken */
     uint32_t sampling_rows_max; /* of one of them */
+    uint32_t chunks_max;        /* of host memory; numbers are below */
     uint32_t stages; /* a row with GPU_LAST waits for nobody when its slot's last row is so many
                         steps back */
 };
@@ -342,6 +371,7 @@ struct gpu_memory {
     uint64_t scratch_used, scratch_held;
     uint64_t graphs;     /* arenas of captured steps */
     uint64_t pinned;     /* host memory */
+    uint64_t host_blocks; /* and in chunks for blocks, of all ranks together: told of rank 0 */
     uint64_t device_free, device_total; /* as the device tells */
 };
 
@@ -350,7 +380,8 @@ struct gpu_counters {
     uint64_t allocations; /* outside the pools, since the first step */
     uint64_t synchronizes, pageable_copies; /* since the first step; both stay 0 */
     uint64_t samplings;
-    uint64_t steps_ahead; /* steps enqueued before the one before them had ended */
+    uint64_t blocks_out, blocks_in; /* copied to host memory, and back */
+    uint64_t steps_ahead;           /* steps enqueued before the one before them had ended */
 };
 
 enum gpu_progress { GPU_IDLE, GPU_BUSY, GPU_FAILED };
@@ -437,9 +468,24 @@ struct gpu_api {
     int (*adapter_load)(struct gpu_engine *engine, uint32_t number, const struct gpu_adapter *adapter,
                         struct error *error);
 
-    /* leader, blocks shortly; only with no step or sampling in flight. Returns memory that pools hold
-     * back to the device, and drops the arenas of captured steps, and what slots keep beside their
-     * KV: those that are open the next plan closes. */
+    /* any one thread at a time, blocks for as long as the driver takes: maps and registers a chunk
+     * of host memory for blocks of a group. ERR_NO_MEMORY when the system or the driver refuses;
+     * nothing has changed then. */
+    int (*chunk_make)(struct gpu_engine *engine, uint32_t group, uint32_t chunk,
+                      struct error *error);
+    /* The same thread, blocks likewise. No copy in flight or to come names a place in it. */
+    void (*chunk_drop)(struct gpu_engine *engine, uint32_t chunk);
+    /* rank. Enqueues copies; takes no memory. At most GPU_COPIES_MAX each way may be unfinished.
+     * The chunks were made before, in the order of what the caller knows. Fails with ERR_DEVICE.
+     * The end is told as a step's is. */
+    int (*copy)(struct gpu_engine *engine, uint32_t rank, const struct gpu_copies *copies,
+                struct error *error);
+    /* any. Number of the last copies of this way that have ended on this rank. */
+    uint64_t (*copied)(const struct gpu_engine *engine, uint32_t rank, enum gpu_way way);
+
+    /* leader, blocks shortly; only with no step, sampling or copy in flight. Returns memory that
+     * pools hold back to the device, and drops the arenas of captured steps, and what slots keep
+     * beside their KV: those that are open the next plan closes. */
     int (*trim)(struct gpu_engine *engine, struct error *error);
 
     /* any */

@@ -14,6 +14,8 @@ struct device_traits {
     uint32_t tokens_max;         /* of a step, likewise */
     uint32_t block_tokens;       /* likewise */
     uint64_t slab_bytes;         /* likewise */
+    uint64_t host_bytes;         /* for KV blocks, likewise */
+    uint64_t host_chunk_bytes;   /* likewise */
     uint64_t embed_bytes;        /* room for a step's embeddings in the results */
     uint64_t logit_bytes;        /* room for a step's logits, in scratch */
     uint64_t workspace_bytes;    /* of products */

@@ -29,7 +29,8 @@ static int create_streams(struct streams *lane, struct error *error)
 
 static int events_open(struct streams *lane, struct error *error)
 {
-    cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host};
+    cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host,
+                             &lane->slabs_there, &lane->bulk_behind};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
         CUDA_TRY(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming), error);
     return 0;
@@ -43,6 +44,8 @@ int streams_open(struct streams *lane, int wake_fd, uint64_t profile_steps, stru
         lane->tickets[i].lane = lane;
     for (uint32_t i = 0; i < GPU_SAMPLINGS_MAX; i++)
         lane->samplings[i].lane = lane;
+    for (uint32_t i = 0; i < GPU_COPIES_MAX; i++)
+        lane->copies[GPU_TO_HOST][i].lane = lane->copies[GPU_FROM_HOST][i].lane = lane;
     int status = create_streams(lane, error);
     if (!status)
         status = events_open(lane, error);
@@ -58,7 +61,8 @@ int streams_open(struct streams *lane, int wake_fd, uint64_t profile_steps, stru
 void streams_close(struct streams *lane)
 {
     profile_close(&lane->profile);
-    cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host};
+    cudaEvent_t *events[] = {&lane->plan_there, &lane->results_there, &lane->results_on_host,
+                             &lane->slabs_there, &lane->bulk_behind};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
         if (*events[i])
             (void)cudaEventDestroy(*events[i]);
@@ -175,6 +179,59 @@ int streams_samples_out(struct streams *lane, uint64_t sampling, void *pinned, c
     CUDA_TRY(cudaLaunchHostFunc(lane->notify, sampling_ended, ticket), error);
     lane->sampling = sampling;
     return 0;
+}
+
+/* ---- copies of blocks --------------------------------------------------------------------------
+ */
+
+static void out_ended(void *data)
+{
+    struct streams_ticket *ticket = data;
+    /* Release: who reads the number may read the host's blocks, and write the device's. */
+    atomic_store_explicit(&ticket->lane->copied[GPU_TO_HOST], ticket->step, memory_order_release);
+    wake(ticket->lane);
+}
+
+static void in_ended(void *data)
+{
+    struct streams_ticket *ticket = data;
+    atomic_store_explicit(&ticket->lane->copied[GPU_FROM_HOST], ticket->step, memory_order_release);
+    wake(ticket->lane);
+}
+
+int streams_slab_there(struct streams *lane, struct error *error)
+{
+    CUDA_TRY(cudaEventRecord(lane->slabs_there, lane->compute), error);
+    return 0;
+}
+
+int streams_copies_begin(struct streams *lane, enum gpu_way way, struct error *error)
+{
+    cudaEvent_t before = lane->slabs_there;
+    if (way == GPU_TO_HOST) {
+        before = lane->bulk_behind;
+        CUDA_TRY(cudaEventRecord(before, lane->compute), error);
+    }
+    CUDA_TRY(cudaStreamWaitEvent(streams_bulk(lane, way), before, 0), error);
+    return 0;
+}
+
+int streams_copies_end(struct streams *lane, enum gpu_way way, uint64_t number, struct error *error)
+{
+    struct streams_ticket *ticket = &lane->copies[way][number % GPU_COPIES_MAX];
+    assert(number == lane->copying[way] + 1 &&
+           number <= streams_copied(lane, way) + GPU_COPIES_MAX);
+    ticket->step = number;
+    CUDA_TRY(cudaLaunchHostFunc(streams_bulk(lane, way), way == GPU_TO_HOST ? out_ended : in_ended,
+                                ticket),
+             error);
+    lane->copying[way] = number;
+    return 0;
+}
+
+uint64_t streams_copied(const struct streams *lane, enum gpu_way way)
+{
+    return atomic_load_explicit(&lane->copied[way], memory_order_acquire);
 }
 
 uint64_t streams_sampled(const struct streams *lane)

@@ -9,13 +9,19 @@
  * (pipeline_link.h).
  *
  * compute has the greatest priority. copy_in and copy_out carry a step's control only; bulk_in and
- * bulk_out everything large (weights). All are created non-blocking; the legacy default stream is
- * never touched, the thread's own default stream serves set-up and is synchronised once, before the
- * first step. Events have no timing unless the engine profiles.
+ * bulk_out everything large (weights, KV blocks). All are created non-blocking; the legacy default
+ * stream is never touched, the thread's own default stream serves set-up and is synchronised once,
+ * before the first step. Events have no timing unless the engine profiles.
  *
  * Of a step, three events each order one stream behind another: the plan is there (compute waits
  * for copy_in), the results are there (copy_out waits for compute), the results are on the host
  * (notify waits for copy_out). None can be left out: tests/gpu/engine/wait_test.c takes each away.
+ *
+ * Copies of blocks to the host wait for the steps that were enqueued before them (bulk_out for
+ * compute), those from it for the allocation of the slabs that they write to (bulk_in for compute).
+ * Nothing in a stream waits for them: plans name what they have written once the host knows their
+ * end, which a host function in their own stream tells. tests/gpu/engine/copies_test.c takes either
+ * wait away.
  *
  * The host function stores the step's number and writes to the eventfd: it owns nothing, frees
  * nothing, locks nothing, and makes no CUDA call.
@@ -51,6 +57,11 @@ struct streams {
     _Atomic uint64_t sampled;      /* the same of samplings */
     uint64_t notified;             /* number of the last step enqueued */
     uint64_t sampling;             /* and of the last sampling */
+    cudaEvent_t slabs_there;       /* in compute: what was allocated there is memory */
+    cudaEvent_t bulk_behind;       /* in compute: the steps that were enqueued */
+    _Atomic uint64_t copied[GPU_WAYS];
+    uint64_t copying[GPU_WAYS];
+    struct streams_ticket copies[GPU_WAYS][GPU_COPIES_MAX];
     struct streams_ticket tickets[STREAMS_TICKETS];
     struct streams_ticket samplings[GPU_SAMPLINGS_MAX];
 };
@@ -75,6 +86,18 @@ int streams_masks_in(struct streams *lane, void *device, const void *pinned, siz
 int streams_samples_out(struct streams *lane, uint64_t sampling, void *pinned, const void *device,
                         size_t bytes, struct error *error);
 uint64_t streams_sampled(const struct streams *lane);
+
+/* Copies of blocks. A new slab: bulk_in is to wait for it. Then, before copies, the wait of their
+ * way, and behind them their end. */
+int streams_slab_there(struct streams *lane, struct error *error);
+int streams_copies_begin(struct streams *lane, enum gpu_way way, struct error *error);
+int streams_copies_end(struct streams *lane, enum gpu_way way, uint64_t number,
+                       struct error *error);
+uint64_t streams_copied(const struct streams *lane, enum gpu_way way);
+static inline cudaStream_t streams_bulk(const struct streams *lane, enum gpu_way way)
+{
+    return way == GPU_TO_HOST ? lane->bulk_out : lane->bulk_in;
+}
 
 uint64_t streams_completed(const struct streams *lane);
 /* When the host function of a completed, profiled step ran. */

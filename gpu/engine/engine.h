@@ -16,6 +16,7 @@
 #include "gpu/memory/pools.h"
 #include "gpu/comm/pipeline_link.h"
 #include "gpu/engine/rings.h"
+#include "gpu/memory/host_chunks.h"
 #include "gpu/memory/slabs.h"
 #include "gpu/engine/sampling.h"
 #include "gpu/engine/slot_state.h"
@@ -40,6 +41,7 @@ struct rank_reserved {
 
 struct rank_counters {
     _Atomic uint64_t steps, graph_steps, captures, steps_ahead, pageable_copies, samplings;
+    _Atomic uint64_t copied[GPU_WAYS]; /* blocks */
 };
 
 struct rank {
@@ -75,6 +77,7 @@ struct gpu_engine {
     uint32_t profile_steps;
     char *cache_dir; /* NULL: nothing is timed or kept */
     uint32_t rank_count;
+    struct host_chunks chunks;                /* for blocks of all ranks */
     struct comm_group *comms[GPU_STAGES_MAX]; /* NULL: one rank per stage, or nothing to compute */
     struct rank rank;         /* rank 0, the leader */
     struct rank *more;        /* the others, from rank 1 on */
@@ -123,6 +126,9 @@ void rank_die(struct rank *rank);
 int step_reserve(struct rank *rank, const struct gpu_plan *plan, struct error *error);
 void step_release(struct rank *rank);
 int step_submit(struct rank *rank, const struct gpu_plan *plan, struct error *error);
+
+/* copies.c */
+int copies_submit(struct rank *rank, const struct gpu_copies *copies, struct error *error);
 
 /* plan_check.c: asserts what the plan must be, and notes what it opens and closes. */
 void plan_check(const struct rank *rank, const struct gpu_plan *plan);

@@ -22,6 +22,7 @@
 #define MOVES_MAX 256
 #define SLABS_PER_STEP_MAX 64
 #define BIAS_PER_STEP_MAX 4096
+#define CHUNK_PLACES_MAX (1u << 24)  /* of a group */
 #define STATE_SLAB_BYTES (64u << 10) /* of a model that keeps some bytes of a position alone */
 
 static_assert(MODEL_EOS_MAX == GPU_EOS_MAX, "every end token of a config has room");
@@ -193,6 +194,7 @@ static int stages_add(struct engine_config *facts, struct error *error)
         for (uint32_t i = 0; i < list->group_count; i++) {
             uint64_t bytes =
                 program_block_bytes(list, ops, count, i, model->block_tokens, facts->kv);
+            facts->block_bytes[stage][i] = bytes;
             if (bytes > model->groups[i].block_bytes)
                 model->groups[i].block_bytes = bytes;
         }
@@ -381,6 +383,46 @@ static int groups_set(struct engine_config *facts, const struct gpu_options *opt
     return status;
 }
 
+/* Chunks of about the same size for all groups, each of which gets some. */
+static int chunks_set(struct engine_config *facts, const struct gpu_options *options,
+                      struct error *error)
+{
+    struct gpu_model *model = &facts->model;
+    bool chosen = options->host_max == GPU_HOST_AUTO;
+    uint64_t host_max = chosen ? device_traits.host_bytes : options->host_max;
+    uint64_t chunk_bytes =
+        options->host_chunk_bytes ? options->host_chunk_bytes : device_traits.host_chunk_bytes;
+    uint64_t largest = 0, blocks_most = 0;
+    if (host_max == 0 || model->group_count == 0)
+        return 0;
+    chunk_bytes = min_u64(chunk_bytes, host_max / model->group_count);
+    for (uint32_t i = 0; i < model->group_count; i++) {
+        uint64_t block = 0;
+        for (uint32_t stage = 0; stage < facts->pp; stage++)
+            block += facts->block_bytes[stage][i] * facts->tp;
+        uint64_t blocks = chunk_bytes > block ? min_u64(chunk_bytes / block, 1u << 16) : 1;
+        model->groups[i].chunk_blocks = (uint32_t)blocks;
+        blocks_most = blocks > blocks_most ? blocks : blocks_most;
+        largest = blocks * block > largest ? blocks * block : largest;
+    }
+    uint64_t chunks = min_u64(host_max / largest, CHUNK_PLACES_MAX / blocks_most);
+    if (chunks < model->group_count) {
+        for (uint32_t i = 0; i < model->group_count; i++)
+            model->groups[i].chunk_blocks = 0;
+        if (chosen)
+            return 0;
+        largest *= model->group_count;
+        return error_limit(error, ERR_BAD_CONFIG, largest, host_max,
+                           "host-cache gives %" PRIu64
+                           " bytes to a replica, which hold no block of "
+                           "each kind of layer: at least %" PRIu64 " are needed, or 0 for none",
+                           host_max, largest);
+    }
+    model->host_bytes = chunks * largest;
+    facts->limits.chunks_max = (uint32_t)chunks;
+    return 0;
+}
+
 int engine_config_make(const struct gpu_options *options, struct engine_config *ret,
                        struct error *error)
 {
@@ -403,6 +445,8 @@ int engine_config_make(const struct gpu_options *options, struct engine_config *
     }
     limits_set(&facts, options);
     status = groups_set(&facts, options, error);
+    if (!status)
+        status = chunks_set(&facts, options, error);
     if (status) {
         engine_config_drop(&facts);
         return status;

@@ -19,6 +19,7 @@ struct engine_config {
     struct model source; /* owned */
     struct adapters adapters; /* likewise; the list has an ADAPT at each of their sites */
     uint32_t first[GPU_STAGES_MAX + 1]; /* layer of each stage, and one past the last */
+    uint64_t block_bytes[GPU_STAGES_MAX][GPU_GROUPS_MAX]; /* of one rank of the stage */
     struct gpu_model model;
     struct gpu_limits limits;
 };

@@ -170,6 +170,18 @@ static void tell_rope(const struct gpu_engine *engine)
                    source->config.rope_original);
 }
 
+static int chunks_open(struct gpu_engine *engine, struct error *error)
+{
+    const struct engine_config *facts = &engine->facts;
+    struct host_chunks sizes = {.count = facts->limits.chunks_max, .ranks = engine->rank_count};
+    for (uint32_t g = 0; g < facts->model.group_count; g++) {
+        sizes.blocks[g] = facts->model.groups[g].chunk_blocks;
+        for (uint32_t i = 0; i < engine->rank_count; i++)
+            sizes.block_bytes[g][i] = facts->block_bytes[i / facts->tp][g];
+    }
+    return host_chunks_open(&engine->chunks, &sizes, error);
+}
+
 static int module_open(const struct gpu_options *options, struct gpu_engine **ret_engine,
                        struct gpu_model *ret_model, struct gpu_limits *ret_limits,
                        struct error *error)
@@ -199,6 +211,14 @@ static int module_open(const struct gpu_options *options, struct gpu_engine **re
         .memory_reserve = options->memory_reserve,
         .kv_max = options->kv_max,
     };
+    status = chunks_open(engine, error);
+    if (status) {
+        ranks_part(engine);
+        engine_config_drop(&engine->facts);
+        free(engine->cache_dir);
+        free(engine);
+        return status;
+    }
     engine->log = options->log;
     engine->seed = options->seed;
     engine->profile_steps = options->profile_steps;
@@ -312,6 +332,8 @@ static int slab_take(struct gpu_engine *engine, uint32_t number, uint32_t group,
 {
     struct rank *rank = rank_enter(engine, number);
     int status = slabs_grow(&rank->slabs[group], ret_slab, error);
+    if (!status && engine->facts.limits.chunks_max)
+        status = streams_slab_there(&rank->lane, error);
     if (status && status != -ERR_DEVICE_MEMORY)
         rank_die(rank);
     return status;
@@ -380,6 +402,32 @@ static int module_adapter_load(struct gpu_engine *engine, uint32_t number,
     return status;
 }
 
+static int module_chunk_make(struct gpu_engine *engine, uint32_t group, uint32_t chunk,
+                             struct error *error)
+{
+    assert(group < engine->facts.model.group_count);
+    /* Registered for all devices, by whichever of them; of a thread that has none current. */
+    CUDA_TRY(cudaSetDevice(engine->rank.device), error);
+    return host_chunks_make(&engine->chunks, group, chunk, error);
+}
+
+static void module_chunk_drop(struct gpu_engine *engine, uint32_t chunk)
+{
+    (void)cudaSetDevice(engine->rank.device); /* what follows tells */
+    host_chunks_drop(&engine->chunks, chunk);
+}
+
+static int module_copy(struct gpu_engine *engine, uint32_t rank, const struct gpu_copies *copies,
+                       struct error *error)
+{
+    return copies_submit(rank_enter(engine, rank), copies, error);
+}
+
+static uint64_t module_copied(const struct gpu_engine *engine, uint32_t rank, enum gpu_way way)
+{
+    return streams_copied(&rank_of(engine, rank)->lane, way);
+}
+
 static int module_trim(struct gpu_engine *engine, struct error *error)
 {
     int status = 0;
@@ -392,6 +440,7 @@ static void module_memory(const struct gpu_engine *engine, uint32_t rank,
                           struct gpu_memory *ret_memory)
 {
     mem_read(&rank_of(engine, rank)->mem, ret_memory);
+    ret_memory->host_blocks = rank == 0 ? host_chunks_bytes(&engine->chunks) : 0;
 }
 
 static uint64_t counter(const _Atomic uint64_t *at)
@@ -411,6 +460,8 @@ static void module_counters(const struct gpu_engine *engine, uint32_t number,
         .synchronizes = counter(&rank->lane.synchronizes),
         .pageable_copies = counter(&rank->counters.pageable_copies),
         .samplings = counter(&rank->counters.samplings),
+        .blocks_out = counter(&rank->counters.copied[GPU_TO_HOST]),
+        .blocks_in = counter(&rank->counters.copied[GPU_FROM_HOST]),
         .steps_ahead = counter(&rank->counters.steps_ahead),
     };
 }
@@ -432,6 +483,7 @@ static void module_close(struct gpu_engine *engine)
     /* Of a device that failed, a host function may still be running. The process ends soon. */
     if (atomic_load(&engine->failed))
         return;
+    host_chunks_close(&engine->chunks);
     ranks_part(engine);
     free(engine);
 }
@@ -457,6 +509,10 @@ __attribute__((visibility("default"))) const struct gpu_api gpu_module = {
     .kv_grow = module_kv_grow,
     .kv_shrink = module_kv_shrink,
     .adapter_load = module_adapter_load,
+    .chunk_make = module_chunk_make,
+    .chunk_drop = module_chunk_drop,
+    .copy = module_copy,
+    .copied = module_copied,
     .trim = module_trim,
     .memory = module_memory,
     .counters = module_counters,

@@ -316,6 +316,8 @@ int rank_trim(struct rank *rank, struct error *error)
 {
     assert(streams_completed(&rank->lane) == rank->submitted);
     assert(streams_sampled(&rank->lane) == rank->samplings.submitted);
+    for (enum gpu_way way = 0; way < GPU_WAYS; way++)
+        assert(streams_copied(&rank->lane, way) == rank->lane.copying[way]);
     /* Slots that are open here are so for want of a plan that closes them. */
     int status = state_seen_give(&rank->state, &rank->mem, error);
     if (!status)

@@ -11,5 +11,6 @@ int main(void)
     srunner_add_suite(runner, graph_suite());
     srunner_add_suite(runner, start_suite());
     srunner_add_suite(runner, load_suite());
+    srunner_add_suite(runner, copies_suite());
     return runner_run(runner);
 }

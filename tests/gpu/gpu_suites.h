@@ -7,6 +7,7 @@ Suite *adapter_suite(void);
 Suite *adapter_files_suite(void);
 Suite *adapter_load_suite(void);
 Suite *bits_suite(void);
+Suite *copies_suite(void);
 Suite *device_suite(void);
 Suite *dtype_suite(void);
 Suite *engine_suite(void);

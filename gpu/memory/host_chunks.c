@@ -1,0 +1,93 @@
+#include "gpu/memory/host_chunks.h"
+
+#include <assert.h>
+#include <cuda_runtime_api.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "gpu/base/cuda_error.h"
+
+#define PAGE 4096u
+#define PART_ALIGN 256u /* as blocks are on the device */
+
+int host_chunks_open(struct host_chunks *chunks, const struct host_chunks *sizes,
+                     struct error *error)
+{
+    *chunks = *sizes;
+    chunks->chunks = NULL;
+    if (chunks->count == 0)
+        return 0;
+    for (uint32_t g = 0; g < GPU_GROUPS_MAX; g++)
+        for (uint32_t i = 0; i < chunks->ranks; i++) {
+            uint64_t part = chunks->blocks[g] * chunks->block_bytes[g][i];
+            chunks->part_at[g][i + 1] =
+                chunks->part_at[g][i] + (part + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+        }
+    chunks->chunks = calloc(chunks->count, sizeof *chunks->chunks);
+    if (!chunks->chunks)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a table of %u chunks", chunks->count);
+    return 0;
+}
+
+void host_chunks_close(struct host_chunks *chunks)
+{
+    for (uint32_t i = 0; chunks->chunks && i < chunks->count; i++) {
+        if (chunks->chunks[i].base)
+            host_chunks_drop(chunks, i);
+    }
+    free(chunks->chunks);
+    chunks->chunks = NULL;
+}
+
+int host_chunks_make(struct host_chunks *chunks, uint32_t group, uint32_t chunk,
+                     struct error *error)
+{
+    assert(chunk < chunks->count && !chunks->chunks[chunk].base);
+    uint64_t bytes = chunks->part_at[group][chunks->ranks];
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return error_set(error, ERR_NO_MEMORY, "no memory for a chunk of %" PRIu64 " bytes", bytes);
+    (void)madvise(base, bytes, MADV_HUGEPAGE); /* fewer pages to register, where there are such */
+    /* The system zeroes them here, not within the driver's call, beside which others wait. */
+    for (uint64_t at = 0; at < bytes; at += PAGE)
+        *(volatile char *)((char *)base + at) = 0;
+    cudaError_t failed = cudaHostRegister(base, bytes, cudaHostRegisterPortable);
+    if (failed != cudaSuccess) {
+        struct error why;
+        (void)cudaGetLastError(); /* a refusal does not last */
+        (void)cuda_fail(failed, "cudaHostRegister", &why);
+        (void)munmap(base, bytes);
+        return error_set(error, ERR_NO_MEMORY, "a chunk of %" PRIu64 " bytes: %s", bytes, why.text);
+    }
+    chunks->chunks[chunk] = (struct host_chunk){.base = base, .bytes = bytes, .group = group};
+    atomic_fetch_add_explicit(&chunks->bytes, bytes, memory_order_relaxed);
+    return 0;
+}
+
+void host_chunks_drop(struct host_chunks *chunks, uint32_t chunk)
+{
+    struct host_chunk *gone = &chunks->chunks[chunk];
+    assert(chunk < chunks->count && gone->base);
+    /* Of a device that failed the pages stay the driver's until the process ends. */
+    if (cudaHostUnregister(gone->base) == cudaSuccess)
+        (void)munmap(gone->base, gone->bytes);
+    atomic_fetch_sub_explicit(&chunks->bytes, gone->bytes, memory_order_relaxed);
+    *gone = (struct host_chunk){.base = NULL};
+}
+
+void *host_chunks_at(const struct host_chunks *chunks, uint32_t group, uint32_t rank,
+                     uint32_t place)
+{
+    uint32_t number = place / chunks->blocks[group];
+    assert(number < chunks->count);
+    const struct host_chunk *chunk = &chunks->chunks[number];
+    assert(chunk->base && chunk->group == group);
+    return chunk->base + chunks->part_at[group][rank] +
+           place % chunks->blocks[group] * chunks->block_bytes[group][rank];
+}
+
+uint64_t host_chunks_bytes(const struct host_chunks *chunks)
+{
+    return atomic_load_explicit(&chunks->bytes, memory_order_relaxed);
+}
