@@ -1,5 +1,6 @@
 # The side of a replica: from the mailbox to the device and back. Needs no libuv.
 target_sources(sluice_daemon PRIVATE
+    base/host_memory.c
     base/mailbox.c
     base/prefix_hint.c
     base/prefix_key.c
@@ -15,6 +16,7 @@ target_sources(sluice_daemon PRIVATE
     sched/sched_check.c
     sched/sched_decode.c
     sched/sched_drafts.c
+    sched/sched_fetch.c
     sched/sched_flight.c
     sched/sched_limit.c
     sched/sched_memory.c
@@ -22,6 +24,9 @@ target_sources(sluice_daemon PRIVATE
     sched/sched_results.c
     sched/sched_sampling.c
     sched/sched_share.c
+    sched/sched_tier.c
+    sched/tier.c
+    worker/chunk_thread.c
     worker/completion_queue.c
     worker/constraint_held.c
     worker/mask_crew.c

@@ -144,6 +144,7 @@ static void put_memory(struct out *out, const char *name, const char *labels,
         {"scratch_held", memory->scratch_held},
         {"graphs", memory->graphs},
         {"pinned", memory->pinned},
+        {"host_cache", memory->host_blocks},
         {"device_free", memory->device_free},
         {"device_total", memory->device_total},
     };

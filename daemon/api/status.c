@@ -190,6 +190,7 @@ static void add_memory(struct gpu_memory *sum, const struct gpu_memory *one)
     sum->scratch_held += one->scratch_held;
     sum->graphs += one->graphs;
     sum->pinned += one->pinned;
+    sum->host_blocks += one->host_blocks;
     sum->device_free += one->device_free;
     sum->device_total += one->device_total;
 }
@@ -233,6 +234,7 @@ static void put_memory(struct json_writer *writer, const struct gpu_memory *memo
     json_put_uint(writer, "scratch_held", memory->scratch_held);
     json_put_uint(writer, "graphs", memory->graphs);
     json_put_uint(writer, "pinned", memory->pinned);
+    json_put_uint(writer, "host_cache", memory->host_blocks);
     json_put_uint(writer, "device_free", memory->device_free);
     json_put_uint(writer, "device_total", memory->device_total);
     json_close(writer, '}');

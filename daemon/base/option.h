@@ -16,6 +16,8 @@
 #include "protocol/base/error.h"
 
 enum { SPECULATE_NO, SPECULATE_LOOKUP };       /* options.speculate */
+#define OPTION_AUTO UINT64_MAX /* of a number whose default is "auto" */
+
 enum { DEVICE_AUTO, DEVICE_CUDA, DEVICE_CPU }; /* options.device */
 
 struct options {

@@ -202,9 +202,19 @@ static bool read_number(const struct option *option, const char *text, size_t le
     return false;
 }
 
+/* A number that nobody chose, where an option has that word for it. */
+static bool may_be_auto(const struct option *option)
+{
+    return strcmp(option->default_text, "auto") == 0;
+}
+
 static void show_number(const struct option *option, uint64_t value, char *text, size_t size)
 {
     size_t unit_count;
+    if (value == OPTION_AUTO && may_be_auto(option)) {
+        snprintf(text, size, "auto");
+        return;
+    }
     const struct unit *units = units_of(option, &unit_count);
     for (size_t i = 0; i < unit_count; i++)
         if (value % units[i].factor == 0 && (value > 0 || i + 1 == unit_count)) {
@@ -220,9 +230,13 @@ static int set_number(struct options *options, const struct option *option, cons
 {
     uint64_t value;
     char low[32], high[32];
+    if (may_be_auto(option) && word_is(text, length, "auto")) {
+        *(uint64_t *)option_field(options, option) = OPTION_AUTO;
+        return 0;
+    }
     if (!read_number(option, text, length, &value))
-        return error_set(error, ERR_BAD_CONFIG, "%s: a whole number%s is expected", option->name,
-                         units_help(option->kind));
+        return error_set(error, ERR_BAD_CONFIG, "%s: a whole number%s%s is expected", option->name,
+                         units_help(option->kind), may_be_auto(option) ? ", or auto," : "");
     if (value < option->min || value > option->max) {
         show_number(option, option->min, low, sizeof(low));
         show_number(option, option->max, high, sizeof(high));

@@ -55,6 +55,9 @@ struct seq_cache {
     uint32_t found;                 /* blocks that it began with */
     uint32_t done;                  /* blocks whose steps have ended */
     bool stopped;                   /* no more of it is kept until it starts again */
+    bool fetching;                  /* copies from the host's memory are in flight for it */
+    bool fetched;                   /* and nothing more of that is of use, until it waits again */
+    uint32_t fetch_end;             /* blocks up to here were fetched since it waits */
 };
 
 /* Guesses of its next tokens (daemon/sched/sched_drafts.c). The worker's. */

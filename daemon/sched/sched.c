@@ -139,7 +139,8 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
     for (uint32_t g = 0; g < GPU_GROUPS_MAX; g++)
         sched->group[g].victim = KV_NONE;
     bool good = kv_init(&sched->kv, model) == 0 && slots_init(sched) &&
-                cache_init(&sched->cache, &sched->kv, options->prefix_cache) == 0;
+                cache_init(&sched->cache, &sched->kv, options->prefix_cache) == 0 &&
+                sched_tier_init(sched) == 0;
     sched->steps = calloc(limits->depth + 1u, sizeof(*sched->steps));
     good = good && sched->steps != NULL;
     for (uint32_t i = 0; good && i <= limits->depth; i++)
@@ -154,6 +155,7 @@ int sched_init(struct sched *sched, const struct gpu_model *model, const struct 
 
 void sched_destroy(struct sched *sched)
 {
+    sched_tier_destroy(sched);
     cache_destroy(&sched->cache);
     kv_destroy(&sched->kv);
     for (uint32_t i = 0; sched->steps != NULL && i <= sched->limits.depth; i++)
@@ -196,6 +198,8 @@ void sched_wait(struct sched *sched, struct seq *seq)
         place = place->prev;
     list_insert_before(place, &seq->run_link);
     seq->cache.hit_version = 0;
+    seq->cache.fetched = false;
+    seq->cache.fetch_end = 0;
     sched_cache_expect(sched, seq);
     sched->waiting_count++;
     sched->waiting_tokens += seq->prefill_len - sched_share_part(seq);
@@ -308,6 +312,7 @@ void sched_end_all(struct sched *sched, enum finish finish, const struct error *
             else
                 sched_end(sched, seq, finish, now_us);
         }
+    sched_tier_forget(sched);
     sched_cache_give_up(sched);
 }
 
@@ -383,7 +388,8 @@ time_us sched_due_us(const struct sched *sched)
 {
     time_us due = SCHED_NEVER;
     bool work = sched->slot_count > 0 || sched->waiting_count > 0;
-    if (!work && sched_in_flight(sched) == 0 && !sched->released && sched->idle_since_us != 0)
+    if (!work && sched_in_flight(sched) == 0 && !sched->released && sched->idle_since_us != 0 &&
+        !sched_tier_is_writing(sched)) /* its end brings the next turn */
         due = idle_due_us(sched);
     /* Work, but no step whose end would bring the next turn: memory is waited for. */
     if (work && sched_in_flight(sched) == 0 && sched->retry_us != 0)

@@ -89,6 +89,7 @@
 #include "daemon/sched/cost.h"
 #include "daemon/sched/kv.h"
 #include "daemon/sched/lookup.h"
+#include "daemon/sched/tier.h"
 #include "gpu/gpu.h"
 
 #define SCHED_NEVER UINT64_MAX
@@ -113,6 +114,9 @@ struct sched_calls {
     void (*kv_shrink)(void *context, uint32_t group, uint32_t slab);
     void (*progressed)(void *context, struct seq *seq); /* out_count has risen */
     void (*ended)(void *context, struct seq *seq);      /* finish is set; forgotten here */
+    /* A chunk of host memory for blocks of the group is to be made, or to go back; one at a time.
+     * Its end comes by sched_chunk_told(). NULL: there is no host memory. */
+    void (*chunk)(void *context, uint32_t group, uint32_t chunk, bool make);
     /* A mask is wanted: its first with token -1, then the one behind that token. */
     void (*mask)(void *context, struct seq *seq, int32_t token);
 };
@@ -148,6 +152,29 @@ struct sched_sampling {
     struct gpu_sampling plan;
     struct gpu_masked rows[GPU_SAMPLING_ROWS_MAX];
     struct seq *seqs[GPU_SAMPLING_ROWS_MAX]; /* NULL once the sequence has ended */
+};
+
+/* Copies to host memory or from it, one call of a device. Lives until GPU_COPIES_MAX further ones
+ * of its way were submitted. */
+struct sched_copies {
+    struct gpu_copies plan;
+    struct gpu_copy *copies;     /* [copies_max], node by node */
+    struct sched_copied *copied; /* [copies_max] */
+    uint32_t count;              /* nodes */
+    struct seq *seq;             /* from the host: for whom; NULL once it has ended */
+    uint32_t behind;             /* likewise: the cache's node before the first, pinned */
+    time_us submitted_us;
+};
+
+struct sched_copied {
+    uint32_t tier, node; /* node: the cache's, made and not named; to the host: none */
+    struct prefix_key key;
+};
+
+/* Of the ring of blocks that were named and are not in host memory. */
+struct sched_unwritten {
+    struct prefix_key key;
+    uint32_t node;
 };
 
 /* A group's slabs: when to ask for more, and which one is on its way back. */
@@ -208,6 +235,16 @@ struct sched {
     struct gpu_slab *slabs_due; /* grown since the last submitted plan */
     uint32_t slabs_due_count;
 
+    struct tier tier;                                     /* sched_tier.c */
+    struct sched_copies copies[GPU_WAYS][GPU_COPIES_MAX]; /* by number */
+    uint64_t copies_last[GPU_WAYS], copies_done[GPU_WAYS];
+    uint32_t copies_max;               /* blocks of one call */
+    double copy_us;                    /* of one block from the host, as measured; 0: never was */
+    time_us chunk_after_us;            /* a chunk was refused: none is asked for before */
+    bool tier_full;                    /* it took nothing when it was last asked */
+    struct sched_unwritten *unwritten; /* ring of cache.node_max */
+    uint32_t unwritten_first, unwritten_count;
+
     struct sched_sampling samplings[GPU_SAMPLINGS_MAX]; /* by number */
     uint64_t sampling_last, sampling_done;
     struct sched_step *steps;      /* [depth + 1], by step number */
@@ -266,6 +303,15 @@ bool sched_sampling_is_next(const struct sched *sched);
 void sched_sampling_complete(struct sched *sched, const struct gpu_results *results,
                              time_us now_us);
 
+/* What is to be copied now, or NULL; asked once a turn, before plans, for each way. Stays valid
+ * until GPU_COPIES_MAX further ones of the way were submitted. */
+const struct gpu_copies *sched_copies(struct sched *sched, enum gpu_way way, time_us now_us);
+void sched_copies_submitted(struct sched *sched, enum gpu_way way, time_us now_us);
+/* Copies copies_done[way] + 1 have ended. */
+void sched_copies_complete(struct sched *sched, enum gpu_way way, time_us now_us);
+/* The chunk that was asked for is there, or gone; or was refused. */
+void sched_chunk_told(struct sched *sched, bool good, time_us now_us);
+
 /* Housekeeping, after the plans of a turn: one slab ahead, slabs too many, all of them when idle.
  * Returns true when memory went back because nothing runs: then the engine is to be trimmed. */
 bool sched_housekeep(struct sched *sched, time_us now_us);
@@ -287,6 +333,12 @@ static inline uint32_t sched_in_flight(const struct sched *sched)
 static inline uint32_t sched_samplings_in_flight(const struct sched *sched)
 {
     return (uint32_t)(sched->sampling_last - sched->sampling_done);
+}
+
+static inline uint32_t sched_copies_in_flight(const struct sched *sched)
+{
+    return (uint32_t)(sched->copies_last[GPU_TO_HOST] - sched->copies_done[GPU_TO_HOST] +
+                      sched->copies_last[GPU_FROM_HOST] - sched->copies_done[GPU_FROM_HOST]);
 }
 
 /* Microseconds that the steps in flight should take together. */

@@ -52,7 +52,7 @@ void sched_cache_join(struct seq *seq)
 
 /* Blocks that it may begin with: a token is left to compute, and one plan has to name them all,
  * beside what the decode rows take. */
-static uint32_t most(const struct sched *sched, const struct seq *seq)
+uint32_t sched_cache_most(const struct sched *sched, const struct seq *seq)
 {
     const struct gpu_limits *limits = &sched->limits;
     uint32_t blocks = (seq->prefill_len - 1) / sched->kv.block_tokens;
@@ -73,7 +73,8 @@ uint32_t sched_cache_hit(struct sched *sched, struct seq *seq)
         return 0;
     if (cache->hit_version != sched->cache.version + 1) {
         struct cache_names names = names_of(seq);
-        cache->hit = cache_hit(&sched->cache, &names, most(sched, seq), &cache->hit_node);
+        cache->hit =
+            cache_hit(&sched->cache, &names, sched_cache_most(sched, seq), &cache->hit_node);
         cache->hit_version = sched->cache.version + 1;
     }
     return cache->hit;
@@ -110,12 +111,13 @@ void sched_cache_expect(struct sched *sched, struct seq *seq)
     list_each(link, &sched->readers)
     {
         const struct seq *reader = container_of(link, struct seq, cache.read_link);
-        uint32_t same = in_common(reader, seq, sched_min(to_read(sched, reader), most(sched, seq)));
+        uint32_t same =
+            in_common(reader, seq, sched_min(to_read(sched, reader), sched_cache_most(sched, seq)));
         blocks = blocks > same ? blocks : same;
     }
     if (seq->run_link.prev != &sched->waiting) {
         const struct seq *before = container_of(seq->run_link.prev, struct seq, run_link);
-        uint32_t same = before->caches ? in_common(before, seq, most(sched, seq)) : 0;
+        uint32_t same = before->caches ? in_common(before, seq, sched_cache_most(sched, seq)) : 0;
         blocks = blocks > same ? blocks : same;
     }
     seq->cache.expected = blocks * sched->kv.block_tokens;
@@ -141,13 +143,15 @@ static void stop_reading(struct sched *sched, struct seq *seq)
 bool sched_cache_waits(struct sched *sched, struct seq *seq)
 {
     struct seq_cache *cache = &seq->cache;
+    if (cache->fetching || sched_fetch_comes(sched, seq))
+        return true;
     if (cache->waits_for != NULL && cache->waits_for->cache.done < cache->waits_blocks)
         return true;
     cache->waits_for = NULL;
     if (!seq_finds(seq) || list_empty(&sched->readers))
         return false;
     uint32_t hit = sched_cache_hit(sched, seq);
-    uint32_t limit = sched_min(most(sched, seq), seq->key_count);
+    uint32_t limit = sched_min(sched_cache_most(sched, seq), seq->key_count);
     list_each(link, &sched->readers)
     {
         const struct seq *reader = container_of(link, struct seq, cache.read_link);
@@ -360,6 +364,7 @@ static void name_next(struct sched *sched, struct seq *seq)
     cache->named++;
     uint32_t node = cache_name(&sched->cache, take_made(sched, cache), parent,
                                cache_name_of(&names, index), sched->now_us);
+    sched_tier_named(sched, node);
     stand_on(sched, seq, node, index);
 }
 
@@ -380,6 +385,7 @@ void sched_cache_leave(struct sched *sched, struct seq *seq)
 {
     drop_made(sched, &seq->cache);
     stop_reading(sched, seq);
+    sched_fetch_leave(sched, seq);
 }
 
 void sched_cache_preempted(struct sched *sched, struct seq *seq)
@@ -393,6 +399,8 @@ void sched_cache_spoiled(struct sched *sched, struct seq *seq)
     uint32_t node = CACHE_NONE;
     if (seq->caches && seq->cache.named > 0)
         node = cache_find(&sched->cache, cache_name_of(&names, seq->cache.named - 1));
+    for (uint32_t i = 0; seq->caches && i < seq->cache.named; i++)
+        tier_spoil(&sched->tier, cache_name_of(&names, i));
     sched_cache_released(sched, seq);
     while (node != CACHE_NONE && cache_is_idle(&sched->cache, node)) {
         uint32_t parent = sched->cache.nodes[node].parent;
@@ -420,12 +428,12 @@ time_us sched_cache_due_us(const struct sched *sched)
 
 void sched_cache_expire(struct sched *sched, time_us now_us)
 {
-    if (now_us < sched_cache_due_us(sched))
+    if (now_us < sched_cache_due_us(sched) || sched_tier_is_writing(sched))
         return;
     for (uint32_t i = 0; i < EXPIRE_MOST; i++)
         if (sched_cache_due_us(sched) == SCHED_NEVER ||
             sched_cache_due_us(sched) > now_us + early_us(sched) ||
-            !cache_drop_oldest(&sched->cache))
+            !sched_tier_lets_go(sched, sched->cache.heap[0]) || !cache_drop_oldest(&sched->cache))
             return;
 }
 

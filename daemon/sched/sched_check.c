@@ -102,6 +102,20 @@ static bool writes_none(const struct sched *sched, const struct seq *seq, uint32
     return true;
 }
 
+/* Those of copies in flight. */
+static double parts_of_copies(const struct sched *sched, uint32_t g)
+{
+    double parts = 0;
+    for (enum gpu_way way = 0; way < GPU_WAYS; way++)
+        for (uint64_t i = sched->copies_done[way] + 1; i <= sched->copies_last[way]; i++) {
+            const struct gpu_copies *plan = &sched->copies[way][i % GPU_COPIES_MAX].plan;
+            for (uint32_t c = 0; c < plan->count; c++)
+                if (plan->copies[c].group == g)
+                    parts += 1.0 / sched->kv.group[g].references[plan->copies[c].block];
+        }
+    return parts;
+}
+
 static const char *check_group(const struct sched *sched, uint32_t g)
 {
     const struct list *lists[] = {&sched->prefill, &sched->decode};
@@ -122,6 +136,7 @@ static const char *check_group(const struct sched *sched, uint32_t g)
     }
     for (uint32_t block = 0; block < group->slab_blocks * group->slabs_max; block++)
         parts += group->kept[block] ? 1.0 / group->references[block] : 0;
+    parts += parts_of_copies(sched, g);
     double held = group->used - group->retired;
     return parts > held - 0.01 && parts < held + 0.01 ? "" : "a block's holders are miscounted";
 }
@@ -162,6 +177,8 @@ static const char *check_cached(const struct sched *sched)
             if (seq->cache.found * sched->kv.block_tokens >= seq->prefill_len)
                 return "a sequence computes nothing";
         }
+    if (sched->tier.node_max > 0 && *tier_check(&sched->tier))
+        return tier_check(&sched->tier);
     return cache_check(&sched->cache);
 }
 

@@ -1,7 +1,8 @@
 /* Between the files of the scheduler: sched.c (sequences), sched_plan.c, sched_decode.c (a step),
  * sched_memory.c (blocks and slabs), sched_share.c (prompts in common), sched_cache.c (what was
- * computed before), sched_sampling.c (constrained ones), sched_drafts.c (guesses), sched_flight.c
- * (what becomes of the plan), sched_results.c. Nobody else includes this but tests. */
+ * computed before), sched_tier.c, sched_fetch.c (what of that is in host memory), sched_sampling.c
+ * (constrained ones), sched_drafts.c (guesses), sched_flight.c (what becomes of the plan),
+ * sched_results.c. Nobody else includes this but tests. */
 #pragma once
 
 #include "daemon/sched/sched.h"
@@ -73,6 +74,8 @@ void sched_end_error(struct sched *sched, struct seq *seq, const struct error *e
                      time_us now_us);
 
 /* sched_memory.c */
+/* A block for the group, from wherever one can be had, or KV_NONE. */
+uint32_t sched_take_block(struct sched *sched, uint32_t g, time_us now_us);
 /* The device lacks memory: what is cached goes, with the slabs that are empty then. */
 void sched_yield_cache(struct sched *sched);
 /* Blocks for positions below `length`: takes what is missing and writes appends, as far as there
@@ -138,6 +141,8 @@ bool sched_cache_waits(struct sched *sched, struct seq *seq);
 /* Blocks that it would begin with, now; and how many of them are held anyway. */
 uint32_t sched_cache_hit(struct sched *sched, struct seq *seq);
 uint32_t sched_cache_saves(struct sched *sched, struct seq *seq, uint32_t g);
+uint32_t sched_cache_most(const struct sched *sched,
+                          const struct seq *seq); /* that it may begin with */
 /* The plan opens it: it begins with what was found, if anything was. */
 void sched_cache_begin(struct sched *sched, struct sched_step *step, struct seq *seq);
 /* Likewise, with the blocks that its table names by now. */
@@ -157,6 +162,28 @@ void sched_cache_spoiled(struct sched *sched, struct seq *seq);
 void sched_cache_expire(struct sched *sched, time_us now_us);
 time_us sched_cache_due_us(const struct sched *sched);
 void sched_cache_give_up(struct sched *sched);
+
+/* sched_tier.c */
+int sched_tier_init(struct sched *sched);
+void sched_tier_destroy(struct sched *sched);
+/* A block was named; it may leave later. */
+void sched_tier_named(struct sched *sched, uint32_t node);
+/* Blocks are about to leave that are not in host memory yet, but will be soon. */
+bool sched_tier_is_writing(const struct sched *sched);
+/* Whether the cached node may leave, as nobody needs its memory: the tier has it, or takes none. */
+bool sched_tier_lets_go(const struct sched *sched, uint32_t node);
+/* All idle memory goes back. The device failed or stops: no copy's end is told any more. */
+void sched_tier_give_up(struct sched *sched);
+void sched_tier_forget(struct sched *sched);
+
+/* sched_fetch.c */
+/* For the next one that waits: what comes back for it, if anything does; and it has, or never will.
+ */
+void sched_fetch_plan(struct sched *sched, struct sched_copies *copies, time_us now_us);
+void sched_fetch_ended(struct sched *sched, struct sched_copies *copies, bool good);
+/* What it would need next is being copied for another. */
+bool sched_fetch_comes(struct sched *sched, struct seq *seq);
+void sched_fetch_leave(struct sched *sched, const struct seq *seq); /* it ends */
 
 #define SCHED_TILE_TOKENS 64u /* that products compute at a time */
 #define SCHED_TILES_FROM 256u /* in a smaller step the rest of a tile is too much of it */

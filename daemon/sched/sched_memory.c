@@ -79,7 +79,7 @@ static bool evict(struct sched *sched, uint32_t g)
     return group->free > 0;
 }
 
-static uint32_t take(struct sched *sched, uint32_t g, time_us now_us)
+uint32_t sched_take_block(struct sched *sched, uint32_t g, time_us now_us)
 {
     uint32_t block = kv_take(&sched->kv, g);
     if (block == KV_NONE && (spare_victim(sched, g) || grow(sched, g, now_us) || evict(sched, g)))
@@ -103,7 +103,7 @@ uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *s
             return length;
         uint32_t block = KV_NONE;
         if (step->plan.append_count < sched->limits.appends_max)
-            block = take(sched, behind, now_us);
+            block = sched_take_block(sched, behind, now_us);
         if (block == KV_NONE)
             return sched_min(length, run->end * sched->kv.block_tokens);
         step->appends[step->plan.append_count++] = (struct gpu_append){
@@ -363,9 +363,10 @@ void sched_plan_moves(struct sched *sched, struct sched_step *step)
 {
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {
         step->evacuated[g] = false;
-        /* A block may only go to a slab that the device knew before this plan. */
+        /* A block may only go to a slab that the device knew before this plan, and not while a copy
+         * reads or writes it: that has a reference which no table shows. */
         if (sched->group[g].victim == KV_NONE || sched->group[g].victim_evacuated ||
-            sched->slabs_due_count > 0)
+            sched->slabs_due_count > 0 || sched_copies_in_flight(sched) > 0)
             continue;
         step->evacuated[g] = empty_victim(sched, step, g);
     }
@@ -476,11 +477,14 @@ void sched_trim(struct sched *sched)
 bool sched_housekeep(struct sched *sched, time_us now_us)
 {
     sched->now_us = now_us;
-    if (sched->trim_wanted)
+    if (sched->trim_wanted) {
         sched_cache_give_up(sched);
-    else
+        sched_tier_give_up(sched);
+    } else {
         sched_cache_expire(sched, now_us);
+    }
     sched->stats->cache_evictions_total = sched->cache.evicted;
+    sched->stats->host_evictions_total = sched->tier.evicted;
     if (sched->slot_count > 0 || sched->waiting_count > 0 || sched_in_flight(sched) > 0 ||
         sched_samplings_in_flight(sched) > 0) {
         sched->idle_since_us = 0;
@@ -490,6 +494,8 @@ bool sched_housekeep(struct sched *sched, time_us now_us)
     }
     if (sched->idle_since_us == 0)
         sched->idle_since_us = now_us;
+    if (sched_copies_in_flight(sched) > 0)
+        return false; /* their memory stays */
     bool due = now_us - sched->idle_since_us >= sched->options.kv_idle_release_us;
     bool done = sched->shrunk && sched->cache.named_count > 0;
     if (!sched->trim_wanted && (sched->released || done || !due))

@@ -481,8 +481,8 @@ const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
             return &step->plan;
         }
         sched_undo(sched, step);
-        if (sched_in_flight(sched) > 0 || sched_masks_wanted(sched) ||
-            !sched_unstall(sched, now_us))
+        if (sched_in_flight(sched) > 0 || sched_copies_in_flight(sched) > 0 ||
+            sched_masks_wanted(sched) || !sched_unstall(sched, now_us))
             break;
     }
     return NULL;

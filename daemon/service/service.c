@@ -157,6 +157,16 @@ static int check_model(const struct service *service, struct gpu_model *ret_mode
     return rc ? rc : adapter_names_apart(&service->adapters, &names, error);
 }
 
+/* Of host-cache, what each replica has. */
+static uint64_t host_share(const struct options *options, uint32_t replicas)
+{
+    if (!options->prefix_cache || options->host_cache == 0)
+        return 0;
+    if (options->host_cache == OPTION_AUTO)
+        return GPU_HOST_AUTO;
+    return options->host_cache > replicas ? options->host_cache / replicas : 1; /* 0: none */
+}
+
 static uint64_t left_of(const struct options *options, uint64_t bytes)
 {
     bytes = bytes > options->gpu_memory_reserve ? bytes - options->gpu_memory_reserve : 0;
@@ -181,6 +191,7 @@ static int check_room(const struct service *service, const struct device_memory 
         return rc;
     options.tp = layout.tp;
     options.pp = layout.pp;
+    options.host_max = host_share(service->options, layout.dp);
     rc = service->gpu->check(&options, &model, error);
     if (rc)
         return rc;
@@ -220,6 +231,16 @@ static void print_names(const struct service *service, const struct gpu_model *m
         printf("             also %s\n", names.names[i]);
 }
 
+static void print_host_cache(const struct service *service, const struct gpu_model *model)
+{
+    bool chosen = service->options->host_cache == OPTION_AUTO;
+    if (model->host_bytes == 0)
+        printf("host cache   none\n");
+    else
+        printf("host cache   up to %" PRIu64 " bytes%s\n", model->host_bytes,
+               chosen ? " for each replica" : "");
+}
+
 static int check(struct service *service, struct error *error)
 {
     struct gpu_model model;
@@ -254,6 +275,7 @@ static int check(struct service *service, struct error *error)
         printf("%s%s %" PRIu64, i ? ", " : " (", model.formats[i].name, model.formats[i].bytes);
     printf("%s\n", model.format_count ? ")" : "");
     printf("KV           %" PRIu64 " bytes a token (%s)\n", model.kv_token_bytes, model.kv_dtype);
+    print_host_cache(service, &model);
     printf("vocabulary   %u\n", model.vocab);
     printf("context      %u tokens", model.context_max);
     if (context_is_less(service, &model))
@@ -318,6 +340,7 @@ static int open_replica(struct service *service, struct opened *opened, struct e
     struct gpu_engine *engine;
     options.tp = service->layout.tp;
     options.pp = service->layout.pp;
+    options.host_max = host_share(service->options, service->layout.dp);
     int rc = service->gpu->open(&options, &engine, &opened->model, &opened->limits, error);
     if (rc)
         return rc;

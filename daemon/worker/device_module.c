@@ -319,6 +319,7 @@ struct gpu_options device_module_options(const struct options *options, const in
         .memory_max = options->gpu_memory_max,
         .memory_reserve = options->gpu_memory_reserve,
         .kv_max = options->kv_max,
+        .host_max = options->prefix_cache ? options->host_cache : 0, /* or GPU_HOST_AUTO */
         .seed = options->seed,
         .cpu_threads = (uint32_t)options->cpu_threads,
         .cpu_devices = (uint32_t)options->cpu_devices,

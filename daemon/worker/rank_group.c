@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum job { JOB_NONE, JOB_START, JOB_SUBMIT, JOB_SAMPLE, JOB_STOP, JOB_END };
+enum job { JOB_NONE, JOB_START, JOB_SUBMIT, JOB_SAMPLE, JOB_COPY, JOB_STOP, JOB_END };
 
 struct follower {
     struct rank_group *group;
@@ -18,6 +18,7 @@ struct follower {
     int wake_fd;
     const struct gpu_plan *plan;
     const struct gpu_sampling *sampling;
+    const struct gpu_copies *copies;
     int status;
     struct error error;
 };
@@ -54,6 +55,10 @@ static void job_do(struct follower *follower, enum job job)
     case JOB_SAMPLE:
         follower->status =
             group->api->sample(group->engine, follower->rank, follower->sampling, &follower->error);
+        break;
+    case JOB_COPY:
+        follower->status =
+            group->api->copy(group->engine, follower->rank, follower->copies, &follower->error);
         break;
     case JOB_STOP:
         if (follower->started)
@@ -269,6 +274,30 @@ uint64_t rank_group_sampled(const struct rank_group *group)
     for (uint32_t rank = 0; rank < group->ranks; rank++) {
         uint64_t sampling = group->api->sampled(group->engine, rank);
         least = sampling < least ? sampling : least;
+    }
+    return least;
+}
+
+int rank_group_copy(struct rank_group *group, const struct gpu_copies *copies, struct error *error)
+{
+    int rc = settle(group, error);
+    if (rc)
+        return -ERR_DEVICE;
+    for (uint32_t i = 0; i + 1 < group->ranks; i++) {
+        group->followers[i].copies = copies;
+        give(&group->followers[i], JOB_COPY);
+    }
+    rc = group->api->copy(group->engine, RANK_GROUP_LEADER, copies, error);
+    int followed = settle(group, rc ? NULL : error);
+    return rc ? rc : followed;
+}
+
+uint64_t rank_group_copied(const struct rank_group *group, enum gpu_way way)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t rank = 0; rank < group->ranks; rank++) {
+        uint64_t copies = group->api->copied(group->engine, rank, way);
+        least = copies < least ? copies : least;
     }
     return least;
 }

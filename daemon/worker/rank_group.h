@@ -38,6 +38,9 @@ int rank_group_submit(struct rank_group *group, const struct gpu_plan *plan, str
 int rank_group_sample(struct rank_group *group, const struct gpu_sampling *sampling,
                       struct error *error);
 uint64_t rank_group_sampled(const struct rank_group *group);
+/* As gpu_api.copy, for all ranks, likewise; and the last that have ended on every rank. */
+int rank_group_copy(struct rank_group *group, const struct gpu_copies *copies, struct error *error);
+uint64_t rank_group_copied(const struct rank_group *group, enum gpu_way way);
 /* The last step that has ended on every rank. */
 uint64_t rank_group_completed(const struct rank_group *group);
 /* What each rank's lanes did for a completed step that is profiled; how many ranks there are, 0 when

@@ -18,6 +18,12 @@ static void mask_ready(void *context)
     worker_wake(context);
 }
 
+/* Any thread. */
+static void chunk_ready(void *context)
+{
+    worker_wake(context);
+}
+
 int worker_create(const struct gpu_api *api, struct gpu_engine *engine,
                   const struct gpu_model *model, const struct gpu_limits *limits,
                   const struct worker_options *options, struct completion_queue *completions,
@@ -43,6 +49,8 @@ int worker_create(const struct gpu_api *api, struct gpu_engine *engine,
     if (rc == 0)
         rc = rank_group_make(api, engine, options->ranks ? options->ranks : 1, &worker->group,
                              error);
+    if (rc == 0)
+        rc = chunk_thread_make(api, engine, model, chunk_ready, worker, &worker->chunks, error);
     if (rc < 0) {
         worker->engine = NULL; /* stays the caller's */
         worker_destroy(worker);
@@ -56,6 +64,7 @@ void worker_destroy(struct worker *worker)
 {
     if (worker == NULL)
         return;
+    chunk_thread_free(worker->chunks);
     if (worker->engine != NULL) {
         if (worker->opened)
             rank_group_stop(worker->group);
@@ -130,6 +139,7 @@ void worker_join(struct worker *worker)
         pthread_join(worker->thread, NULL);
     worker->has_thread = false;
     mask_crew_stop(worker->masks);
+    chunk_thread_stop(worker->chunks);
 }
 
 static uint64_t less(uint64_t value, uint64_t by)
@@ -218,6 +228,7 @@ int worker_start(struct worker *worker, struct error *error)
 {
     worker->threaded = true;
     mask_crew_threads(worker->masks, MASK_CREW_THREADS);
+    chunk_thread_threaded(worker->chunks, "");
     int rc = pthread_create(&worker->thread, NULL, thread_main, worker);
     if (rc != 0)
         return error_set(error, ERR_INTERNAL, "cannot start a worker thread: %s", strerror(rc));

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "daemon/base/mailbox.h"
+#include "daemon/worker/chunk_thread.h"
 #include "daemon/worker/mask_crew.h"
 #include "daemon/worker/rank_group.h"
 #include "daemon/worker/worker.h"
@@ -26,6 +27,7 @@ struct worker {
     struct worker_options options;
     struct completion_queue *completions;
     struct mask_crew *masks;
+    struct chunk_thread *chunks;
     int wake_fd;
     pthread_t thread;
     bool has_thread, opened;

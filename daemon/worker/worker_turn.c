@@ -63,6 +63,12 @@ static void ask_mask(void *context, struct seq *seq, int32_t token)
     mask_crew_ask(worker->masks, seq->mask, token);
 }
 
+static void ask_chunk(void *context, uint32_t group, uint32_t chunk, bool make)
+{
+    struct worker *worker = context;
+    chunk_thread_ask(worker->chunks, group, chunk, make);
+}
+
 bool worker_mask_waits(const struct worker *worker)
 {
     return mask_crew_waits(worker->masks);
@@ -80,6 +86,7 @@ struct sched_calls worker_calls(struct worker *worker)
                                 .kv_shrink = shrink_slab,
                                 .progressed = progressed,
                                 .ended = ended,
+                                .chunk = ask_chunk,
                                 .mask = ask_mask};
 }
 
@@ -129,7 +136,8 @@ static void take_mail(struct worker *worker, time_us now_us)
 /* Something is under way on the device. */
 static bool in_flight(const struct worker *worker)
 {
-    return sched_in_flight(&worker->sched) > 0 || sched_samplings_in_flight(&worker->sched) > 0;
+    return sched_in_flight(&worker->sched) > 0 || sched_samplings_in_flight(&worker->sched) > 0 ||
+           sched_copies_in_flight(&worker->sched) > 0;
 }
 
 /* A step that is under way from now on is late after that. */
@@ -172,12 +180,23 @@ static void take_sampling(struct worker *worker, time_us now_us)
     sched_sampling_complete(&worker->sched, &results, now_us);
 }
 
+static bool take_copies(struct worker *worker, time_us now_us)
+{
+    bool any = false;
+    for (enum gpu_way way = 0; way < GPU_WAYS && worker->sched.tier.node_max > 0; way++) {
+        uint64_t copied = rank_group_copied(worker->group, way);
+        for (; worker->sched.copies_done[way] < copied; any = true)
+            sched_copies_complete(&worker->sched, way, now_us);
+    }
+    return any;
+}
+
 /* In the order in which they were submitted: what one samples the next may have read. */
 static void take_results(struct worker *worker, time_us now_us)
 {
     uint64_t completed = rank_group_completed(worker->group);
     uint64_t sampled = rank_group_sampled(worker->group);
-    bool any = false;
+    bool any = take_copies(worker, now_us);
     for (;; any = true) {
         bool sampling = sched_sampling_is_next(&worker->sched);
         if (sampling && worker->sched.sampling_done < sampled)
@@ -254,8 +273,36 @@ static bool sample(struct worker *worker, time_us now_us)
     return true;
 }
 
+/* What leaves, and what comes back: a call each way in a turn. False when the device failed. */
+static bool copy(struct worker *worker, time_us now_us)
+{
+    struct error error = {.code = 0};
+    for (enum gpu_way way = 0; way < GPU_WAYS; way++) {
+        const struct gpu_copies *copies = sched_copies(&worker->sched, way, now_us);
+        bool first = !in_flight(worker);
+        if (copies == NULL)
+            continue;
+        if (first)
+            atomic_store_explicit(&worker->busy_since_us, now_us, memory_order_relaxed);
+        int rc = rank_group_copy(worker->group, copies, &error);
+        sched_copies_submitted(&worker->sched, way, now_us); /* or forgotten, with all others */
+        if (rc < 0) {
+            fail(worker, &error, now_us);
+            return false;
+        }
+        if (first)
+            arm(worker, now_us);
+    }
+    return true;
+}
+
 static void plan_steps(struct worker *worker, time_us now_us)
 {
+    bool made;
+    if (chunk_thread_told(worker->chunks, &made))
+        sched_chunk_told(&worker->sched, made, now_us);
+    if (!copy(worker, now_us))
+        return;
     while (sample(worker, now_us) &&
            sched_in_flight(&worker->sched) < worker->sched.limits.depth) {
         const struct gpu_plan *plan = sched_plan(&worker->sched, now_us);
@@ -290,6 +337,7 @@ static void fill_gauges(struct worker *worker)
     list_each(link, &sched->preempted) stats->starting++;
     list_each(link, &sched->last) stats->running++;
     stats->steps_in_flight = sched_in_flight(sched);
+    stats->host_blocks = sched->tier.used_places;
     stats->kv_blocks_used = stats->kv_blocks_cached = stats->kv_blocks_free = stats->kv_blocks_max =
         stats->kv_slabs = 0;
     for (uint32_t g = 0; g < sched->kv.group_count; g++) {

@@ -2,6 +2,7 @@ sluice_test(replica PARTS 4
     SOURCES
         replica_main.c
         request/replica_select_test.c
+        rig/fake_copy.c
         rig/fake_device.c
         rig/fake_mask.c
         rig/fake_plan.c
@@ -18,13 +19,17 @@ sluice_test(replica PARTS 4
         sched/sched_rig.c
         sched/sched_share_test.c
         sched/sched_test.c
+        sched/sched_tier_test.c
+        sched/tier_test.c
         service/stats_test.c
+        worker/chunk_thread_test.c
         worker/mailbox_test.c
         worker/worker_test.c
     LIBS sluice_daemon)
 
 sluice_test(steady
     SOURCES
+        rig/fake_copy.c
         rig/fake_device.c
         rig/fake_mask.c
         rig/fake_plan.c
@@ -37,6 +42,7 @@ sluice_test(steady
 sluice_count_heap(test_steady)
 sluice_test(one_prompt
     SOURCES
+        rig/fake_copy.c
         rig/fake_device.c
         rig/fake_mask.c
         rig/fake_plan.c
@@ -50,6 +56,7 @@ sluice_test(one_prompt
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_test(constrained
     SOURCES
+        rig/fake_copy.c
         rig/fake_device.c
         rig/fake_mask.c
         rig/fake_plan.c

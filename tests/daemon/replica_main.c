@@ -11,10 +11,13 @@ int main(void)
     srunner_add_suite(runner, sched_suite());
     srunner_add_suite(runner, limit_suite());
     srunner_add_suite(runner, sched_cache_suite());
+    srunner_add_suite(runner, tier_suite());
+    srunner_add_suite(runner, sched_tier_suite());
     srunner_add_suite(runner, sched_share_suite());
     srunner_add_suite(runner, sched_random_suite());
     srunner_add_suite(runner, lookup_suite());
     srunner_add_suite(runner, sched_drafts_suite());
+    srunner_add_suite(runner, chunk_thread_suite());
     srunner_add_suite(runner, worker_suite());
     return runner_run(runner);
 }

@@ -2,6 +2,7 @@
 
 #include <check.h>
 
+Suite *chunk_thread_suite(void);
 Suite *cost_suite(void);
 Suite *kv_suite(void);
 Suite *place_suite(void);
@@ -13,5 +14,7 @@ Suite *sched_random_suite(void);
 Suite *sched_share_suite(void);
 Suite *sched_cache_suite(void);
 Suite *sched_drafts_suite(void);
+Suite *sched_tier_suite(void);
+Suite *tier_suite(void);
 Suite *stats_suite(void);
 Suite *worker_suite(void);

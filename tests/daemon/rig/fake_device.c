@@ -147,6 +147,8 @@ static int fake_shrink(struct gpu_engine *engine, uint32_t group, uint32_t slab,
     struct slab_state *state = &engine->slabs[group][slab];
     if (!state->exists)
         fake_fail(engine, "slab %u given back twice", slab);
+    for (uint32_t i = 0; i < engine->shape.slab_blocks; i++)
+        fake_check_block_copied(engine, group, slab * engine->shape.slab_blocks + i, false);
     *state = (struct slab_state){.gone_after = engine->submitted};
     if (engine->submitted == engine->completed)
         fake_poison(engine, group, slab);
@@ -160,8 +162,8 @@ static int fake_trim(struct gpu_engine *engine, struct error *error)
 {
     (void)error;
     pthread_mutex_lock(&engine->lock);
-    if (engine->submitted != engine->completed || engine->sampling_last != engine->sampling_done)
-        fake_fail(engine, "trimmed with a step in flight");
+    if (fake_is_busy(engine) || fake_is_copying(engine))
+        fake_fail(engine, "trimmed with a step or a copy in flight");
     engine->counts.trims++;
     pthread_mutex_unlock(&engine->lock);
     return 0;
@@ -188,6 +190,10 @@ const struct gpu_api fake_api = {.abi = GPU_ABI,
                                  .query = fake_query,
                                  .kv_grow = fake_grow,
                                  .kv_shrink = fake_shrink,
+                                 .chunk_make = fake_chunk_make,
+                                 .chunk_drop = fake_chunk_drop,
+                                 .copy = fake_copy,
+                                 .copied = fake_copied,
                                  .trim = fake_trim,
                                  .stop = fake_stop,
                                  .close = fake_destroy};
@@ -206,6 +212,7 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
     engine->model = (struct gpu_model){.dtype = "f16",
                                        .vocab = FAKE_VOCAB,
                                        .hidden = FAKE_HIDDEN,
+                                       .ranks = 1,
                                        .block_tokens = shape->block_tokens,
                                        .context_max = shape->context_max,
                                        .group_count = shape->group_count};
@@ -224,6 +231,7 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
                                          .depth = shape->depth,
                                          .samplings_max = GPU_SAMPLINGS_MAX,
                                          .sampling_rows_max = GPU_SAMPLING_ROWS_MAX,
+                                         .chunks_max = shape->chunks_max,
                                          .stages = shape->stages ? shape->stages : 1};
     if (shape->samplings_max > 0)
         engine->limits.samplings_max = shape->samplings_max;
@@ -236,7 +244,10 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
                                                      .layers = 1,
                                                      .block_bytes = 1024,
                                                      .slab_blocks = shape->slab_blocks,
-                                                     .slabs_max = shape->slabs_max};
+                                                     .slabs_max = shape->slabs_max,
+                                                     .chunk_blocks = shape->chunk_blocks};
+        engine->hosted[g] = calloc((size_t)shape->chunks_max * shape->chunk_blocks + 1,
+                                   shape->block_tokens * sizeof(int32_t));
         engine->content[g] = calloc(blocks * shape->block_tokens, sizeof(int32_t));
         engine->slabs[g] = calloc(shape->slabs_max, sizeof(struct slab_state));
         engine->touched[g] = calloc(blocks, sizeof(uint64_t));
@@ -244,6 +255,7 @@ struct gpu_engine *fake_create(const struct fake_shape *shape, uint64_t seed)
         for (uint32_t i = 0; i < shape->slots_max; i++)
             engine->told[g][i] = calloc(table, sizeof(uint32_t));
     }
+    engine->chunks = calloc(shape->chunks_max + 1u, sizeof(*engine->chunks));
     engine->slots = calloc(shape->slots_max, sizeof(*engine->slots));
     engine->told_kept = calloc(shape->slots_max, sizeof(*engine->told_kept));
     engine->open_told = calloc(shape->slots_max, sizeof(*engine->open_told));
@@ -266,8 +278,10 @@ void fake_destroy(struct gpu_engine *engine)
         free(engine->told[g]);
         free(engine->touched[g]);
         free(engine->content[g]);
+        free(engine->hosted[g]);
         free(engine->slabs[g]);
     }
+    free(engine->chunks);
     free(engine->slots);
     free(engine->open_told);
     free(engine->told_kept);

@@ -27,11 +27,13 @@ struct fake_shape {
     uint32_t scores_max, embeds_max, moves_max;
     uint32_t stages; /* 0: 1 */
     uint32_t samplings_max, sampling_rows_max; /* 0: as many as there may be */
+    uint32_t chunk_blocks, chunks_max;         /* of host memory; 0: there is none */
 };
 
 /* What goes wrong; may be changed at any time. */
 struct fake_knobs {
     uint32_t grow_refused;    /* of 100 asked */
+    uint32_t chunk_refused;   /* likewise, of host memory */
     uint32_t scratch_refused; /* of 100 submitted */
     uint32_t slabs_max;       /* fewer than the model says: other tenants hold the rest */
     uint64_t fail_step;       /* submit of this step reports a dead device; 0 = none */
@@ -47,6 +49,7 @@ struct fake_counts {
     uint64_t submitted, completed, rows, decode_rows, trims, grown, shrunk, queries;
     uint64_t samplings;
     uint32_t slabs;      /* that exist */
+    uint32_t chunks;     /* likewise, of host memory */
     uint32_t open_slots; /* as the device knows */
     uint64_t tokens_most;
 };
@@ -61,6 +64,9 @@ const char *fake_fault(struct gpu_engine *engine); /* "" when all was right */
 
 /* Runs the oldest submitted step, or sampling; false when there is none. Writes to the wake descriptor. */
 bool fake_run(struct gpu_engine *engine);
+/* Runs the oldest copies of this way; false when there are none, or those to the host wait for a
+ * step. Tells nobody. */
+bool fake_run_copies(struct gpu_engine *engine, enum gpu_way way);
 uint32_t fake_pending(struct gpu_engine *engine);
 
 extern const struct gpu_api fake_api;

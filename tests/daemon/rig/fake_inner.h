@@ -41,6 +41,19 @@ struct fake_sampling {
     struct gpu_top tops[GPU_SAMPLING_ROWS_MAX * GPU_LOGPROBS_MAX];
 };
 
+#define FAKE_COPIES_MAX 256u
+
+struct fake_copies {
+    uint64_t after; /* step that they are enqueued behind */
+    uint32_t count;
+    struct gpu_copy copies[FAKE_COPIES_MAX];
+};
+
+struct chunk_state {
+    bool there;
+    uint32_t group;
+};
+
 struct fake_told { /* of a slot, as plans have it */
     bool masked;
     uint32_t kept; /* position of the token after its last row, with GPU_KEEP; else 0 */
@@ -66,6 +79,10 @@ struct gpu_engine {
     int32_t *
         content[GPU_GROUPS_MAX]; /* [block * block_tokens] token at each position, or FAKE_POISON */
     struct slab_state *slabs[GPU_GROUPS_MAX];
+    struct chunk_state *chunks;
+    int32_t *hosted[GPU_GROUPS_MAX]; /* [place * block_tokens], as content */
+    struct fake_copies copies[GPU_WAYS][GPU_COPIES_MAX];
+    uint64_t copying[GPU_WAYS], copied[GPU_WAYS];
     struct fake_step steps[FAKE_RING];
     struct fake_sampling samplings[GPU_SAMPLINGS_MAX];
     uint64_t sampling_last, sampling_done;
@@ -107,6 +124,15 @@ uint64_t fake_sampled(const struct gpu_engine *engine, uint32_t rank);
 void fake_sampling_results(struct gpu_engine *engine, uint64_t number, struct gpu_results *ret);
 bool fake_sampling_is_next(const struct gpu_engine *engine);
 void fake_run_sampling(struct gpu_engine *engine);
+
+/* fake_copy.c. A plan names the block to write it, or only to read. */
+void fake_check_block_copied(struct gpu_engine *engine, uint32_t group, uint32_t block, bool read);
+bool fake_is_copying(const struct gpu_engine *engine);
+int fake_copy(struct gpu_engine *engine, uint32_t rank, const struct gpu_copies *copies,
+              struct error *error);
+uint64_t fake_copied(const struct gpu_engine *engine, uint32_t rank, enum gpu_way way);
+int fake_chunk_make(struct gpu_engine *engine, uint32_t group, uint32_t chunk, struct error *error);
+void fake_chunk_drop(struct gpu_engine *engine, uint32_t chunk);
 
 /* fake_run.c */
 void fake_poison(struct gpu_engine *engine, uint32_t group, uint32_t slab);

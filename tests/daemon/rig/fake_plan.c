@@ -92,8 +92,10 @@ static void check_appends(struct gpu_engine *engine, const struct gpu_plan *plan
         check_block(engine, append->group, append->block);
         if (!engine->open_told[append->slot])
             fake_fail(engine, "append to slot %u, which is closed", append->slot);
-        if (!moved && !is_read_only(engine, plan, append))
+        bool read = is_read_only(engine, plan, append);
+        if (!moved && !read)
             check_free(engine, append->group, append->block);
+        fake_check_block_copied(engine, append->group, append->block, read);
         engine->told[append->group][append->slot][append->index] = append->block;
     }
 }
@@ -123,6 +125,8 @@ void fake_check_deltas(struct gpu_engine *engine, const struct gpu_plan *plan)
         check_block(engine, plan->moves[i].group, plan->moves[i].from);
         check_block(engine, plan->moves[i].group, plan->moves[i].to);
         check_free(engine, plan->moves[i].group, plan->moves[i].to);
+        fake_check_block_copied(engine, plan->moves[i].group, plan->moves[i].from, false);
+        fake_check_block_copied(engine, plan->moves[i].group, plan->moves[i].to, false);
         engine->touched[plan->moves[i].group][plan->moves[i].from] = plan->step;
         engine->touched[plan->moves[i].group][plan->moves[i].to] = plan->step;
     }

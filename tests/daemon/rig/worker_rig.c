@@ -25,6 +25,18 @@ static uint64_t kv_of(const struct gpu_options *gpu, const struct worker_rig_opt
     return bytes;
 }
 
+/* So many chunks, of a few blocks each. */
+static void host_set(struct gpu_options *gpu, uint32_t chunks)
+{
+    struct gpu_model of;
+    struct error error;
+    ck_assert_int_eq(gpu_module.check(gpu, &of, &error), 0);
+    for (uint32_t g = 0; g < of.group_count; g++)
+        if (gpu->host_chunk_bytes < 4 * of.groups[g].block_bytes * of.ranks)
+            gpu->host_chunk_bytes = 4 * of.groups[g].block_bytes * of.ranks;
+    gpu->host_max = chunks * gpu->host_chunk_bytes;
+}
+
 void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *options)
 {
     static const int devices[] = {0, 1, 2, 3};
@@ -57,6 +69,8 @@ void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *op
     ck_assert_int_eq(emu_setup(&emu), cudaSuccess);
     if (options->kv_tokens)
         gpu.kv_max = kv_of(&gpu, options);
+    if (options->host_chunks)
+        host_set(&gpu, options->host_chunks);
     int rc = gpu_module.open(&gpu, &engine, &rig->model, &limits, &error);
     ck_assert_msg(rc == 0, "%s", error.text);
     worker.ranks = rig->model.ranks;

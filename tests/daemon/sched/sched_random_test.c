@@ -142,6 +142,31 @@ static void random_turn(struct rig *rig, const struct fake_shape *shape, uint64_
     }
 }
 
+/* What copies do beside that, of numbers of their own. */
+static void copies_turn(struct rig *rig, uint64_t *random)
+{
+    enum gpu_way way = fake_below(random, 2) ? GPU_TO_HOST : GPU_FROM_HOST;
+    switch (fake_below(random, 8)) {
+    case 0:
+        rig_copied(rig, way);
+        break;
+    case 1:
+        rig_chunk(rig);
+        break;
+    case 2:
+    case 3:
+        rig_copy(rig, way);
+        break;
+    case 4:
+        if (fake_below(random, 25) == 0)
+            fake_knobs(rig->engine)->chunk_refused =
+                fake_below(random, 3) == 0 ? fake_below(random, 100) : 0;
+        break;
+    default:
+        break;
+    }
+}
+
 static void faults(struct rig *rig, uint64_t *random)
 {
     struct fake_knobs *knobs = fake_knobs(rig->engine);
@@ -151,9 +176,9 @@ static void faults(struct rig *rig, uint64_t *random)
     knobs->scratch_refused = fake_below(random, 3) == 0 ? fake_below(random, 60) : 0;
 }
 
-/* Of what constrained sequences did, over some seeds. */
+/* Of what constrained sequences and copies did, over some seeds. */
 struct seen {
-    uint64_t samplings, forced, late, ended, failed, preempted, drafted, accepted;
+    uint64_t samplings, forced, late, ended, failed, preempted, drafted, accepted, out;
 };
 
 static void see(const struct rig *rig, struct seen *seen)
@@ -163,6 +188,7 @@ static void see(const struct rig *rig, struct seen *seen)
     seen->late += rig->stats.masks_late_total;
     seen->drafted += rig->stats.tokens_drafted_total;
     seen->accepted += rig->stats.tokens_accepted_total;
+    seen->out += rig->stats.host_blocks_out_total;
     for (uint32_t i = 0; i < rig->seq_count; i++) {
         const struct seq *seq = rig->seqs[i];
         if (seq->constraint == NULL)
@@ -175,12 +201,15 @@ static void see(const struct rig *rig, struct seen *seen)
 
 static void run(int seed, struct seen *seen)
 {
-    uint64_t random = (uint64_t)seed;
+    uint64_t random = (uint64_t)seed, copies = ~random;
     struct fake_shape shape = random_shape(&random);
     struct rig rig;
     bool cached = fake_below(&random, 4) > 0;
+    shape.chunk_blocks = 1 + fake_below(&copies, 6);
+    shape.chunks_max = fake_below(&copies, 3) * fake_below(&copies, 40);
     uint32_t drafts = fake_below(&random, 4) ? 1 + fake_below(&random, GPU_DRAFTS_MAX) : 0;
     rig_open_guessing(&rig, &shape, (uint64_t)seed, cached ? "salt" : NULL, drafts);
+    rig.copies_late = true;
     fake_knobs(rig.engine)->words = drafts > 0 ? 1 + fake_below(&random, 3) : 0;
     rig.sched.options.drafts_always = fake_below(&random, 3) > 0;
     fake_knobs(rig.engine)->step_ns = fake_below(&random, 2) ? 1000 : 1000000;
@@ -193,21 +222,19 @@ static void run(int seed, struct seen *seen)
         if (turn % 100 == 0)
             faults(&rig, &random);
         random_turn(&rig, &shape, &random);
+        copies_turn(&rig, &copies);
         ck_assert_msg(*rig_check_kv(&rig) == '\0', "seed %d: %s", seed, rig_check_kv(&rig));
         ck_assert_str_eq(sched_check(&rig.sched), "");
         ck_assert_msg(*fake_fault(rig.engine) == '\0', "seed %d: %s", seed, fake_fault(rig.engine));
     }
     fake_knobs(rig.engine)->grow_refused = fake_knobs(rig.engine)->scratch_refused = 0;
+    rig.copies_late = false;
     rig_finish(&rig);
     const char *wrong = rig_check_answers(&rig, true);
     ck_assert_msg(*wrong == '\0', "seed %d: %s", seed, wrong);
     while (rig_complete(&rig))
         continue;
-    rig_tend(&rig);
-    rig.now_us += rig.sched.options.kv_idle_release_us;
-    rig_tend(&rig);
-    rig.now_us += RIG_CACHE_US;
-    rig_tend(&rig);
+    rig_rest(&rig);
     ck_assert_uint_eq(fake_counts(rig.engine).slabs, 0);
     ck_assert_uint_eq(rig.sched.kv.group[0].used, 0);
     ck_assert_uint_eq(rig.sched.slots_free_count, rig.sched.slots_max);
@@ -224,6 +251,7 @@ START_TEST(nothing_is_lost_whatever_happens)
     ck_assert(seen.samplings > 0 && seen.forced > 0 && seen.late > 0);
     ck_assert(seen.ended > 0 && seen.failed > 0 && seen.preempted > 0);
     ck_assert(seen.accepted > 0 && seen.accepted <= seen.drafted);
+    ck_assert_uint_gt(seen.out, 0);
 }
 END_TEST
 

@@ -31,6 +31,63 @@ static void rig_mask(void *context, struct seq *seq, int32_t token)
     atomic_store(&seq->mask->state, SEQ_MASK_ASKED);
 }
 
+static void ask_chunk(void *context, uint32_t group, uint32_t chunk, bool make)
+{
+    struct rig *rig = context;
+    ck_assert(!rig->chunk_asked);
+    rig->chunk_asked = true;
+    rig->chunk_group = group;
+    rig->chunk = chunk;
+    rig->chunk_make = make;
+}
+
+bool rig_chunk(struct rig *rig)
+{
+    int rc = 0;
+    struct error error;
+    if (!rig->chunk_asked)
+        return false;
+    rig->chunk_asked = false;
+    if (rig->chunk_make)
+        rc = fake_api.chunk_make(rig->engine, rig->chunk_group, rig->chunk, &error);
+    else
+        fake_api.chunk_drop(rig->engine, rig->chunk);
+    sched_chunk_told(&rig->sched, rc == 0, rig->now_us);
+    return true;
+}
+
+bool rig_copy(struct rig *rig, enum gpu_way way)
+{
+    const struct gpu_copies *copies = sched_copies(&rig->sched, way, rig->now_us);
+    if (copies == NULL)
+        return false;
+    ck_assert_int_eq(fake_api.copy(rig->engine, 0, copies, NULL), 0);
+    sched_copies_submitted(&rig->sched, way, rig->now_us);
+    return true;
+}
+
+bool rig_copied(struct rig *rig, enum gpu_way way)
+{
+    if (!fake_run_copies(rig->engine, way))
+        return false;
+    sched_copies_complete(&rig->sched, way, rig->now_us);
+    return true;
+}
+
+/* As a worker's turn does; and where they are not to be late, until they have ended. */
+static bool tend_copies(struct rig *rig)
+{
+    bool any = false;
+    if (rig->sched.tier.node_max == 0 || rig->copies_late)
+        return false;
+    for (enum gpu_way way = 0; way < GPU_WAYS; way++) {
+        any = rig_chunk(rig) || any;
+        any = rig_copy(rig, way) || any;
+        any = rig_copied(rig, way) || any;
+    }
+    return any;
+}
+
 static void rig_ended(void *context, struct seq *seq)
 {
     struct rig *rig = context;
@@ -88,6 +145,7 @@ void rig_open_guessing(struct rig *rig, const struct fake_shape *shape, uint64_t
                                 .kv_shrink = rig_shrink,
                                 .progressed = rig_progressed,
                                 .ended = rig_ended,
+                                .chunk = ask_chunk,
                                 .mask = rig_mask};
     struct error error;
     int rc = sched_init(&rig->sched, fake_model(rig->engine), fake_limits(rig->engine), &options,
@@ -198,12 +256,13 @@ static void sample(struct rig *rig)
 
 bool rig_submit(struct rig *rig)
 {
+    bool copied = tend_copies(rig);
     sample(rig);
     if (sched_in_flight(&rig->sched) == rig->sched.limits.depth)
         return false;
     const struct gpu_plan *plan = sched_plan(&rig->sched, rig->now_us);
     if (plan == NULL)
-        return false;
+        return copied;
     int rc = fake_api.submit(rig->engine, 0, plan, NULL);
     if (rc == 0)
         sched_submitted(&rig->sched, rig->now_us);
@@ -265,6 +324,30 @@ static void count_run(const struct kv_run *run, uint16_t *seen)
         seen[run->blocks[i]]++;
 }
 
+void rig_rest(struct rig *rig)
+{
+    for (uint32_t turn = 0; turn < 100000; turn++) {
+        bool any = rig_submit(rig);
+        rig_tend(rig);
+        time_us due = sched_due_us(&rig->sched);
+        if (!any && due == SCHED_NEVER)
+            return;
+        rig->now_us = any || due < rig->now_us ? rig->now_us : due;
+    }
+    ck_abort_msg("it never rests");
+}
+
+static void count_copies(const struct sched *sched, uint32_t g, uint16_t *seen)
+{
+    for (enum gpu_way way = 0; way < GPU_WAYS; way++)
+        for (uint64_t i = sched->copies_done[way] + 1; i <= sched->copies_last[way]; i++) {
+            const struct sched_copies *copies = &sched->copies[way][i % GPU_COPIES_MAX];
+            for (uint32_t c = 0; c < copies->plan.count; c++)
+                if (copies->copies[c].group == g)
+                    seen[copies->copies[c].block]++;
+        }
+}
+
 static const char *check_group(const struct sched *sched, uint32_t g, uint16_t *seen)
 {
     const struct kv_group *group = &sched->kv.group[g];
@@ -273,6 +356,7 @@ static const char *check_group(const struct sched *sched, uint32_t g, uint16_t *
         count_run(&sched->tables[slot].group[g], seen);
     for (uint32_t i = 0; i < sched->slots_max; i++)
         count_run(&sched->share_memory[i].pins.group[g], seen);
+    count_copies(sched, g, seen);
     for (uint32_t block = 0; block < group->slab_blocks * group->slabs_max; block++) {
         seen[block] = (uint16_t)(seen[block] + group->kept[block]);
         held += seen[block] > 0;

@@ -21,6 +21,9 @@ struct rig {
     uint64_t random;      /* decides which masks are made when */
     uint32_t masks_late;  /* a mask is made in one of so many tries; 0: at once */
     uint32_t masks_fail;  /* one of so many fails; 0: none */
+    bool copies_late;     /* the test runs copies, and makes chunks; else that happens at once */
+    bool chunk_asked, chunk_make;
+    uint32_t chunk_group, chunk;
 };
 
 struct fake_shape rig_shape(void); /* one that is small and has no peculiarity */
@@ -49,11 +52,20 @@ const struct gpu_row *rig_row(const struct rig *rig, uint32_t index);
 bool rig_submit(struct rig *rig);
 /* Makes some masks of those that were asked for. False: none waits. */
 bool rig_masks(struct rig *rig);
+/* Plans and submits copies of a way, if there is something to copy. */
+bool rig_copy(struct rig *rig, enum gpu_way way);
+/* Runs and completes the oldest of them. */
+bool rig_copied(struct rig *rig, enum gpu_way way);
+/* Makes the chunk that was asked for, or gives it back. */
+bool rig_chunk(struct rig *rig);
 /* Runs and completes the oldest step or sampling. */
 bool rig_complete(struct rig *rig);
 void rig_tend(struct rig *rig);
 /* Submits and completes, always as many steps in flight as allowed, until nothing is left to do. */
 void rig_finish(struct rig *rig);
+
+/* Turns until nothing is due any more: all memory that nobody needs has gone back. */
+void rig_rest(struct rig *rig);
 
 /* The blocks of all tables, each held as often as its count says, none lost; "" when so. */
 const char *rig_check_kv(const struct rig *rig);

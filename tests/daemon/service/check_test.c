@@ -107,6 +107,15 @@ START_TEST(a_missing_template_is_told_and_one_may_be_given)
 }
 END_TEST
 
+START_TEST(host_memory_for_what_is_cached_is_told)
+{
+    check(DEMO, NULL, NULL, 0);
+    ck_assert(spawn_logged(&spawn, "host cache   none"));
+    check("synthetic:null", "--host-cache", "1MiB", 0);
+    ck_assert(spawn_logged(&spawn, "host cache   up to 1048576 bytes"));
+}
+END_TEST
+
 START_TEST(what_weights_and_a_token_take_is_told_by_format)
 {
     check(QUANTIZED, NULL, NULL, 0);
@@ -144,6 +153,7 @@ Suite *check_text_suite(void)
     tcase_add_test(tests, of_a_mixture_it_says_what_a_token_goes_through);
     tcase_add_test(tests, a_missing_template_is_told_and_one_may_be_given);
     tcase_add_test(tests, names_that_are_served_are_told);
+    tcase_add_test(tests, host_memory_for_what_is_cached_is_told);
     tcase_add_test(tests, what_weights_and_a_token_take_is_told_by_format);
     suite_add_tcase(suite, tests);
     return suite;

@@ -231,6 +231,24 @@ START_TEST(only_reloadable_options_may_change)
 }
 END_TEST
 
+START_TEST(a_number_may_be_left_to_the_daemon_where_that_is_its_default)
+{
+    const struct option *host = option_find("host-cache", 10);
+    char text[64];
+    ck_assert_int_eq(read_text(""), 0);
+    ck_assert_uint_eq(options->host_cache, OPTION_AUTO);
+    option_show(options, host, text, sizeof(text));
+    ck_assert_str_eq(text, "auto");
+    ck_assert_int_eq(read_text("host-cache = 3MiB"), 0);
+    ck_assert_uint_eq(options->host_cache, 3u << 20);
+    ck_assert_int_eq(read_text("host-cache = auto"), 0);
+    ck_assert_uint_eq(options->host_cache, OPTION_AUTO);
+    ck_assert_int_eq(read_text("host-cache = none"), -ERR_BAD_CONFIG);
+    ck_assert_ptr_nonnull(strstr(error.text, "or auto, is expected"));
+    ck_assert_int_eq(read_text("kv-max = auto"), -ERR_BAD_CONFIG);
+}
+END_TEST
+
 START_TEST(relations_between_options_are_checked)
 {
     ck_assert_int_eq(read_text("output-high = 8MiB\noutput-max = 1MiB"), 0);
@@ -358,6 +376,7 @@ Suite *option_suite(void)
     tcase_add_test(tcase, a_list_is_walked_without_its_blanks);
     tcase_add_test(tcase, what_is_printed_reads_back_to_the_same);
     tcase_add_test(tcase, only_reloadable_options_may_change);
+    tcase_add_test(tcase, a_number_may_be_left_to_the_daemon_where_that_is_its_default);
     tcase_add_test(tcase, relations_between_options_are_checked);
     tcase_add_loop_test(tcase, users_are_read_or_named, 0, (int)(sizeof(users) / sizeof(users[0])));
     tcase_add_loop_test(tcase, names_origins_and_trusted_keys_are_read_or_named, 0,

@@ -59,7 +59,7 @@ static struct seq *make(uint32_t number, uint64_t seed, const struct seq *before
 }
 
 /* All prompts, in waves; every other one goes on with what one of the wave before got. */
-static void run(int number, bool cached, uint64_t seed, struct seq **seqs)
+static void run(int number, bool cached, uint32_t chunks, uint64_t seed, struct seq **seqs)
 {
     const struct worker_rig_options options = {.model = cases[number].model,
                                                .tp = cases[number].tp,
@@ -68,7 +68,8 @@ static void run(int number, bool cached, uint64_t seed, struct seq **seqs)
                                                .slots_max = 4,
                                                .kv_tokens = cases[number].kv_tokens,
                                                .kv_more = 3,
-                                               .prefix_cache = cached};
+                                               .prefix_cache = cached,
+                                               .host_chunks = chunks};
     worker_rig_open(&rig, &options);
     for (uint32_t wave = 0; wave < WAVES; wave++) {
         for (uint32_t i = 0; i < PROMPTS; i++) {
@@ -96,15 +97,38 @@ START_TEST(trees_of_prompts_have_the_bits_that_they_have_without_the_cache)
 {
     struct seq *plain[WAVES * PROMPTS], *cached[WAVES * PROMPTS];
     uint64_t seed = 1000u * (uint32_t)_i + 17;
-    run(_i, false, seed, plain);
+    run(_i, false, 0, seed, plain);
     ck_assert_uint_eq(worker_rig_stats(&rig)->prompt_tokens_cached_total, 0);
     uint64_t read = worker_rig_stats(&rig)->prompt_tokens_total;
     worker_rig_close(&rig);
-    run(_i, true, seed, cached);
+    run(_i, true, 0, seed, cached);
     const struct stats_worker *stats = worker_rig_stats(&rig);
     ck_assert_uint_gt(stats->cache_hits_total, 5);
     ck_assert_uint_lt(stats->prompt_tokens_total, read);
     ck_assert(stats->cache_evictions_total > 0 || cases[_i].kv_tokens == 0);
+    worker_rig_close(&rig);
+    for (uint32_t i = 0; i < WAVES * PROMPTS; i++) {
+        check_same(plain[i], cached[i]);
+        fake_seq_free(plain[i]);
+        fake_seq_free(cached[i]);
+    }
+}
+END_TEST
+
+/* Of those with little memory: what leaves the device is in host memory, and comes back. Few
+ * chunks: what is there leaves for others; many: it stays. */
+START_TEST(they_have_the_same_bits_with_host_memory)
+{
+    static const int numbers[] = {3, 5, 8};
+    int number = numbers[_i / 2];
+    struct seq *plain[WAVES * PROMPTS], *cached[WAVES * PROMPTS];
+    uint64_t seed = 1000u * (uint32_t)_i + 29;
+    run(number, false, 0, seed, plain);
+    worker_rig_close(&rig);
+    run(number, true, _i % 2 ? 200 : 12, seed, cached);
+    const struct stats_worker *stats = worker_rig_stats(&rig);
+    ck_assert_uint_gt(stats->host_blocks_out_total, 0);
+    ck_assert_uint_gt(stats->host_blocks_in_total, 0);
     worker_rig_close(&rig);
     for (uint32_t i = 0; i < WAVES * PROMPTS; i++) {
         check_same(plain[i], cached[i]);
@@ -121,6 +145,7 @@ Suite *cache_bits_suite(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, trees_of_prompts_have_the_bits_that_they_have_without_the_cache, 0,
                         CASES);
+    tcase_add_loop_test(tcase, they_have_the_same_bits_with_host_memory, 0, 6);
     suite_add_tcase(suite, tcase);
     return suite;
 }

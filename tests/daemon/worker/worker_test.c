@@ -10,6 +10,7 @@
 #include "tests/daemon/sched/sched_rig.h"
 
 #define SEQS_MAX 300
+#define CACHE_US 5000000u /* cache-idle-release, where there is a cache */
 
 static struct worker *worker;
 static struct gpu_engine *engine;
@@ -27,15 +28,16 @@ static void woken(void *context)
     atomic_fetch_add(&wakes, 1);
 }
 
-static void open_worker(bool at_once)
+static void open_shape(const struct fake_shape *shape, bool at_once)
 {
-    struct fake_shape shape = rig_shape();
-    struct worker_options options = {
-        .sched = {.chunk_every = 4, .kv_idle_release_us = 5000, .stall_us = UINT64_MAX},
-        .step_timeout_us = 1000000};
+    struct worker_options options = {.sched = {.chunk_every = 4,
+                                               .kv_idle_release_us = 5000,
+                                               .prefix_cache = shape->chunks_max > 0,
+                                               .cache_idle_release_us = CACHE_US,
+                                               .stall_us = UINT64_MAX},
+                                     .step_timeout_us = 1000000};
     struct error error;
-    shape.tokens_max = 128;
-    engine = fake_create(&shape, 1);
+    engine = fake_create(shape, 1);
     fake_knobs(engine)->at_once = at_once;
     completion_init(&completions, woken, NULL);
     now_us = 1000000;
@@ -43,6 +45,13 @@ static void open_worker(bool at_once)
                            &completions, &worker, &error);
     ck_assert_int_eq(rc, 0);
     ck_assert_int_eq(worker_state(worker), WORKER_LOADING);
+}
+
+static void open_worker(bool at_once)
+{
+    struct fake_shape shape = rig_shape();
+    shape.tokens_max = 128;
+    open_shape(&shape, at_once);
 }
 
 static void close_worker(void)
@@ -280,6 +289,73 @@ START_TEST(a_step_that_never_ends_is_asked_about_and_then_counts_as_stuck)
 }
 END_TEST
 
+/* A worker whose cached blocks are being copied to host memory, and nothing else goes on. */
+static void open_copying(void)
+{
+    struct fake_shape shape = rig_shape();
+    shape.chunk_blocks = 4;
+    shape.chunks_max = 20;
+    open_shape(&shape, true);
+    worker_open(worker);
+    struct fake_options options = {.job = JOB_GENERATE,
+                                   .prompt_len = 60,
+                                   .max_tokens = 4,
+                                   .ignore_eos = true,
+                                   .logprobs = 0,
+                                   .seed = 1};
+    struct seq *seq = fake_seq(&options, now_us);
+    fake_seq_cache(seq, fake_model(engine), "salt");
+    seq->number = seq_count;
+    seqs[seq_count++] = seq;
+    worker_send(worker, seq);
+    run_until_ended();
+    now_us += CACHE_US;
+    turn(); /* asks for a chunk, which is made at once, and then copies, and asks for another */
+    turn();
+    ck_assert_uint_eq(fake_counts(engine).chunks, 2);
+}
+
+START_TEST(a_copy_that_never_ends_counts_as_stuck)
+{
+    open_copying();
+    ck_assert(worker_healthy(worker, now_us));
+    ck_assert_uint_ne(worker_wait_us(worker, now_us), WORKER_FOREVER);
+    now_us += worker_wait_us(worker, now_us);
+    turn();
+    ck_assert_uint_eq(fake_counts(engine).queries, 1);
+    now_us += 1000001;
+    ck_assert(!worker_healthy(worker, now_us));
+    fake_knobs(engine)->dead = true;
+    turn();
+    ck_assert_int_eq(worker_state(worker), WORKER_FAILED);
+    close_worker();
+}
+END_TEST
+
+START_TEST(what_is_idle_goes_to_host_memory_and_then_the_worker_waits_for_ever)
+{
+    open_copying();
+    for (uint32_t i = 0; i < 1000 && worker_wait_us(worker, now_us) != WORKER_FOREVER; i++) {
+        bool copied = fake_run_copies(engine, GPU_TO_HOST);
+        now_us += copied ? 0 : worker_wait_us(worker, now_us);
+        turn();
+    }
+    ck_assert_uint_eq(worker_wait_us(worker, now_us), WORKER_FOREVER);
+    ck_assert(worker_healthy(worker, now_us + 10000000));
+    ck_assert_uint_eq(fake_counts(engine).slabs, 0);
+    ck_assert_uint_eq(fake_counts(engine).chunks, 2);
+    worker_ask_stats(worker);
+    turn();
+    ck_assert_uint_eq(worker_snapshot(worker)->host_blocks, 7);
+    ck_assert_uint_eq(worker_snapshot(worker)->host_blocks_out_total, 7);
+    worker_trim(worker); /* asked to give back what is idle it gives that back, too */
+    for (int i = 0; i < 5; i++)
+        turn();
+    ck_assert_uint_eq(fake_counts(engine).chunks, 0);
+    close_worker();
+}
+END_TEST
+
 START_TEST(a_model_that_does_not_load_is_told)
 {
     open_worker(false);
@@ -393,6 +469,8 @@ Suite *worker_suite(void)
     tcase_add_test(turns, the_room_counts_what_is_on_its_way);
     tcase_add_loop_test(turns, a_failed_submission_ends_everything_with_a_retryable_error, 0, 6);
     tcase_add_test(turns, a_step_that_never_ends_is_asked_about_and_then_counts_as_stuck);
+    tcase_add_test(turns, a_copy_that_never_ends_counts_as_stuck);
+    tcase_add_test(turns, what_is_idle_goes_to_host_memory_and_then_the_worker_waits_for_ever);
     tcase_add_test(turns, a_model_that_does_not_load_is_told);
     tcase_add_test(turns, figures_are_copied_when_asked_for);
     tcase_add_test(turns, stopping_ends_what_is_left);
