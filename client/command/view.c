@@ -141,6 +141,11 @@ static void print_summary(const json *stats)
         printf("%-14s %.0f tokens, %.0f stood\n", "guesses",
                number_of(counters, "tokens_drafted_total"),
                number_of(counters, "tokens_accepted_total"));
+    if (number_of(memory, "host_cache") > 0)
+        printf("%-14s %.0f blocks, %.0f MiB, %.0f copied out, %.0f back\n", "host cache",
+               number_of(gauges, "host_blocks"), number_of(memory, "host_cache") / (1 << 20),
+               number_of(counters, "host_blocks_out_total"),
+               number_of(counters, "host_blocks_in_total"));
     printf("%-14s %.0f MiB weights, %.0f KV, %.0f free on the device\n", "memory",
            number_of(memory, "weights") / (1 << 20), number_of(memory, "kv_held") / (1 << 20),
            number_of(memory, "device_free") / (1 << 20));

@@ -22,13 +22,15 @@ static const char *const counter_names[COUNTERS] = {
     [COUNTER_CACHE_EVICTIONS] = "cache_evictions_total",
     [COUNTER_DRAFTED] = "tokens_drafted_total",
     [COUNTER_ACCEPTED] = "tokens_accepted_total",
+    [COUNTER_HOST_OUT] = "host_blocks_out_total",
+    [COUNTER_HOST_IN] = "host_blocks_in_total",
 };
 static const char *const gauge_names[GAUGES] = {
     [GAUGE_CONNECTIONS] = "connections",    [GAUGE_WAITING] = "waiting",
     [GAUGE_STARTING] = "starting",          [GAUGE_RUNNING] = "running",
     [GAUGE_KV_USED] = "kv_blocks_used",     [GAUGE_KV_FREE] = "kv_blocks_free",
     [GAUGE_KV_MAX] = "kv_blocks_max",       [GAUGE_KV_SLABS] = "kv_slabs",
-    [GAUGE_KV_CACHED] = "kv_blocks_cached",
+    [GAUGE_KV_CACHED] = "kv_blocks_cached", [GAUGE_HOST] = "host_blocks",
 };
 static const char *const hist_names[HISTS] = {
     [HIST_TTFT] = "time_to_first_token", [HIST_ITL] = "inter_token_latency",
@@ -40,6 +42,7 @@ static const char *const memory_names[MEMORIES] = {
     [MEMORY_WEIGHTS] = "weights",  [MEMORY_KV_USED] = "kv_used",
     [MEMORY_KV_HELD] = "kv_held",  [MEMORY_SCRATCH] = "scratch_held",
     [MEMORY_FREE] = "device_free", [MEMORY_TOTAL] = "device_total",
+    [MEMORY_HOST] = "host_cache",
 };
 
 static uint64_t whole(const json *value)

@@ -30,6 +30,8 @@ enum sample_counter {
     COUNTER_CACHE_EVICTIONS,
     COUNTER_DRAFTED,
     COUNTER_ACCEPTED,
+    COUNTER_HOST_OUT,
+    COUNTER_HOST_IN,
     COUNTERS
 };
 enum sample_gauge {
@@ -39,6 +41,7 @@ enum sample_gauge {
     GAUGE_RUNNING,
     GAUGE_KV_USED,
     GAUGE_KV_CACHED,
+    GAUGE_HOST,
     GAUGE_KV_FREE,
     GAUGE_KV_MAX,
     GAUGE_KV_SLABS,
@@ -62,6 +65,7 @@ enum sample_memory {
     MEMORY_SCRATCH,
     MEMORY_FREE,
     MEMORY_TOTAL,
+    MEMORY_HOST,
     MEMORIES
 };
 

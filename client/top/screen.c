@@ -195,13 +195,18 @@ static void draw_step(struct screen *screen, const struct history *history)
         mean_ms(history, HIST_STEP_GAP), spark(screen, history, SPARK_STEP, 10));
 }
 
+/* Of the last ten seconds. */
+static double recent_rate(const struct history *history, enum sample_counter counter)
+{
+    const struct sample *to = history_at(history, 0), *from = history_since(history, 10);
+    return sample_rate(from ? from : to, to, counter);
+}
+
 /* Of the prompts' tokens of the last ten seconds, the part that was found. */
 static double cached_percent(const struct history *history)
 {
-    const struct sample *to = history_at(history, 0), *from = history_since(history, 10);
-    from = from ? from : to;
-    double found = sample_rate(from, to, COUNTER_CACHED_TOKENS);
-    double all = found + sample_rate(from, to, COUNTER_PROMPT_TOKENS);
+    double found = recent_rate(history, COUNTER_CACHED_TOKENS);
+    double all = found + recent_rate(history, COUNTER_PROMPT_TOKENS);
     return all > 0 ? 100 * found / all : 0;
 }
 
@@ -233,6 +238,10 @@ static void draw_memory(struct screen *screen, const struct history *history, co
         to->gauges[GAUGE_KV_CACHED], cached_percent(history), to->counters[COUNTER_CACHE_HITS],
         to->counters[COUNTER_CACHE_MISSES], to->counters[COUNTER_CACHE_EVICTIONS]);
     draw_guesses(screen, history);
+    if (to->memory[MEMORY_HOST] > 0)
+        put(screen, "host cache %9" PRIu64 " blocks, %" PRIu64 " MiB; %.0f blocks/s out, %.0f back",
+            to->gauges[GAUGE_HOST], to->memory[MEMORY_HOST] / MIB,
+            recent_rate(history, COUNTER_HOST_OUT), recent_rate(history, COUNTER_HOST_IN));
     put(screen,
         "MiB        weights %" PRIu64 ", KV %" PRIu64 " used of %" PRIu64 " held, scratch %" PRIu64
         ", device %" PRIu64 " of %" PRIu64,
