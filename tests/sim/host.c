@@ -85,6 +85,8 @@ static void draw_memory(struct host *host, const struct host_setup *setup, uint6
     struct scene *scene = host->scene;
     uint64_t slab_blocks = scene_between(scene, 1, 8);
     set(host, "slab-size", slab_blocks * block_bytes, "");
+    set(host, "host-cache", scene_one_in(scene, 3) ? 0 : scene_between(scene, 8, 300) * block_bytes,
+        "");
     if (setup->tight) {
         uint64_t need = setup->context_max / 32 + 1;
         set(host, "kv-max", (need + scene_below(scene, 12)) * block_bytes, "");
@@ -528,6 +530,9 @@ static void check_replica(struct host *host, uint32_t i)
     host->figures.cached += stats->prompt_tokens_cached_total;
     host->figures.cache_waits += stats->cache_waits_total;
     host->figures.cache_evictions += stats->cache_evictions_total;
+    host->figures.blocks_out += stats->host_blocks_out_total;
+    host->figures.blocks_in += stats->host_blocks_in_total;
+    host->figures.chunks_refused += stats->host_refused_total;
     replica->api->memory(replica, 0, &memory);
     if (memory.kv_used || memory.kv_held || memory.scratch_used || memory.scratch_held)
         scene_fail(host->scene,

@@ -29,8 +29,9 @@ struct host_setup {
 /* What a daemon that came to rest had done: a simulation in which nothing happens shows nothing. */
 struct host_figures {
     uint64_t preemptions, wasted_rows, moves, ahead;
-    uint64_t drafted, stood; /* tokens */
-    uint64_t cached, cache_waits, cache_evictions; /* tokens; times; blocks */
+    uint64_t drafted, stood;                        /* tokens */
+    uint64_t cached, cache_waits, cache_evictions;  /* tokens; times; blocks */
+    uint64_t blocks_out, blocks_in, chunks_refused; /* host memory */
     uint64_t stopped, full, cancelled, deadlines, slow_readers;
     uint64_t texts_late, texts_cancelled, texts_dropped, texts_stopped;
     uint64_t parked, owed; /* turns in which results had no room; a slot was taken for somebody */

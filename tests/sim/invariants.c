@@ -23,6 +23,8 @@ struct group {
     uint32_t *holders; /* [blocks]: slots that name it; not kept where there is a window */
     uint32_t *written; /* [blocks]: positions that rows have written, since it was last given out */
     uint8_t *there;    /* [slabs]: 1 grown, 2 and told to the device */
+    uint64_t *copied[GPU_WAYS]; /* [blocks]: the last copies of each way that it was in */
+    uint32_t *hosted;           /* [places]: written positions of what is there */
     uint32_t blocks;
 };
 
@@ -66,6 +68,15 @@ static struct request_table *find(const struct gpu_engine *engine)
 static bool windowed(const struct request_table *ledger, uint32_t group)
 {
     return ledger->model.groups[group].window != 0;
+}
+
+/* What is read from now on has come back on all ranks, what is written is being read by no copy. */
+static void check_copied(const struct request_table *ledger, uint32_t g, uint32_t block, bool read)
+{
+    for (uint32_t rank = 0; rank < ledger->model.ranks; rank++)
+        for (enum gpu_way way = read ? GPU_FROM_HOST : GPU_TO_HOST; way < GPU_WAYS; way++)
+            if (gpu_module.copied(ledger->engine, rank, way) < ledger->groups[g].copied[way][block])
+                WRONG("block %u of group %u is given while a copy is in flight", block, g);
 }
 
 /* ---- the parts of a plan -----------------------------------------------------------------------
@@ -130,6 +141,7 @@ static bool check_giving(struct request_table *ledger, const struct gpu_append *
         return false;
     if (giving == TO_WRITE)
         group->written[append->block] = 0;
+    check_copied(ledger, append->group, append->block, giving == TO_READ);
     if (giving == TO_READ && group->written[append->block] != ledger->model.block_tokens)
         WRONG("slot %u is given block %u of group %u to read, which has %u positions", append->slot,
               append->block, append->group, group->written[append->block]);
@@ -185,6 +197,7 @@ static void write_blocks(struct request_table *ledger, const struct slot *slot,
         for (uint32_t i = 0; i < row->q_len; i++) {
             uint32_t block = slot->blocks[g][(row->position + i) / ledger->model.block_tokens];
             ledger->groups[g].written[block]++;
+            check_copied(ledger, g, block, false);
             if (!windowed(ledger, g) && ledger->groups[g].holders[block] != 1)
                 WRONG("slot %u writes block %u of group %u, which others hold", row->slot, block, g);
         }
@@ -302,6 +315,30 @@ static int submit(struct gpu_engine *engine, uint32_t rank, const struct gpu_pla
     return rc;
 }
 
+/* What a copy moves. Slots that are to be closed may name what it writes to. */
+static void follow_copy(struct request_table *ledger, const struct gpu_copies *copies,
+                        const struct gpu_copy *copy)
+{
+    struct group *group = &ledger->groups[copy->group];
+    bool in = copies->way == GPU_FROM_HOST;
+    group->copied[copies->way][copy->block] = copies->number;
+    if (in)
+        group->written[copy->block] = group->hosted[copy->place];
+    else
+        group->hosted[copy->place] = group->written[copy->block];
+}
+
+static int copy(struct gpu_engine *engine, uint32_t rank, const struct gpu_copies *copies,
+                struct error *error)
+{
+    int rc = gpu_module.copy(engine, rank, copies, error);
+    for (uint32_t i = 0; rc == 0 && rank == 0 && i < copies->count; i++)
+        follow_copy(find(engine), copies, &copies->copies[i]);
+    scene_note(books.scene, copies->way == GPU_TO_HOST ? "copy out" : "copy in", copies->count,
+               (uint64_t)-rc);
+    return rc;
+}
+
 static int grow(struct gpu_engine *engine, uint32_t group, uint32_t *ret_slab, struct error *error)
 {
     struct request_table *ledger = find(engine);
@@ -357,6 +394,9 @@ void invariants_end(void)
         for (uint32_t g = 0; g < ledger->model.group_count; g++) {
             free(ledger->groups[g].holders);
             free(ledger->groups[g].written);
+            free(ledger->groups[g].copied[GPU_TO_HOST]);
+            free(ledger->groups[g].copied[GPU_FROM_HOST]);
+            free(ledger->groups[g].hosted);
             free(ledger->groups[g].there);
         }
     }
@@ -380,6 +420,10 @@ void invariants_add(const struct gpu_engine *engine, const struct gpu_model *mod
         group->blocks = model->groups[g].slabs_max * model->groups[g].slab_blocks;
         group->holders = make(group->blocks, sizeof(uint32_t));
         group->written = make(group->blocks, sizeof(uint32_t));
+        for (enum gpu_way way = 0; way < GPU_WAYS; way++)
+            group->copied[way] = make(group->blocks, sizeof(uint64_t));
+        group->hosted =
+            make((size_t)limits->chunks_max * model->groups[g].chunk_blocks, sizeof(uint32_t));
         group->there = make(model->groups[g].slabs_max, 1);
     }
 }
@@ -391,6 +435,7 @@ const struct gpu_api *invariants_api(void)
     api.submit = submit;
     api.kv_grow = grow;
     api.kv_shrink = shrink;
+    api.copy = copy;
     api.close = close_engine;
     return &api;
 }

@@ -70,6 +70,8 @@ static void draw_trouble(struct sim *sim)
         emu_fault_set((enum emu_call)scene_below(scene, EMU_CALLS), scene_between(scene, 1, most),
                       draw_error(scene));
     }
+    if (scene_one_in(scene, 3)) /* the system has no more memory to pin */
+        emu_fault_set(EMU_cudaHostRegister, scene_between(scene, 1, 4), cudaErrorMemoryAllocation);
     sim->end_in = scene_one_in(scene, 3) ? scene_between(scene, 1, 4000) : 0;
     scene_note(scene, "trouble", sim->trouble, sim->trouble_in);
 }
@@ -514,6 +516,9 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->cached = host->cached;
     sum->cache_waits = host->cache_waits;
     sum->cache_evictions = host->cache_evictions;
+    sum->blocks_out = host->blocks_out;
+    sum->blocks_in = host->blocks_in;
+    sum->chunks_refused = host->chunks_refused;
     sum->stopped = host->stopped;
     sum->full = host->full;
     sum->cancelled = host->cancelled;

@@ -29,6 +29,7 @@ struct sim_report {
         uint64_t preemptions, wasted_rows, moves, ahead; /* of the last daemon */
         uint64_t drafted, stood; /* tokens */
         uint64_t cached, cache_waits, cache_evictions;
+        uint64_t blocks_out, blocks_in, chunks_refused; /* host memory */
         uint64_t stopped, full, cancelled, deadlines, slow_readers;
         uint64_t texts_late, texts_cancelled, texts_dropped, texts_stopped;
         uint64_t ends, ends_drained, ends_late, ends_left; /* asked for, and how they came */
