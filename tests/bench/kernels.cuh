@@ -179,3 +179,4 @@ void mix_bench();
 void load_bench();
 void small_bench();
 void gated_bench();
+void experts_bench();

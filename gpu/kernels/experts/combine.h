@@ -1,6 +1,6 @@
 /* What a row's experts gave becomes one: out[r] = sum of routes[r][i].weight * x[r][i] for i in
- * order, of those whose expert is here, then, with `shared`, + routes[r][top].weight * shared[r]. In
- * float32, multiply and add rounded apart; a row's bits depend on the row alone. */
+ * order, of those whose expert is here, then, with `shared`, + routes[r][top].weight * shared[r].
+ * In float32, multiply and add rounded apart; a row's bits depend on the row alone. */
 #pragma once
 
 #include "gpu/kernels/experts/route.h"

@@ -22,8 +22,8 @@ static void combine_piece(const struct combine_args *args, uint32_t row, uint32_
     float sum[COMBINE_PIECE] = {0};
     for (uint32_t i = 0; i < args->top; i++)
         if (routes[i].expert - args->own.first < args->own.count)
-            combine_add(args, args->x, (size_t)row * args->top + i, first, count,
-                        routes[i].weight, sum);
+            combine_add(args, args->x, (size_t)row * args->top + i, first, count, routes[i].weight,
+                        sum);
     if (args->shared)
         combine_add(args, args->shared, row, first, count, routes[args->top].weight, sum);
     void *out = body_at(args->out, args->out_dtype, row, args->size);

@@ -1,9 +1,12 @@
-/* A block a row: a warp for each product with the router, then one warp takes the greatest. Bound by
- * the router's bytes out of L2, and in steps of few rows by latency. */
+/* A block a row, or of many ROUTE_ROWS: a warp for each row of the router, then one for each of x,
+ * which takes the greatest. Few rows are bound by latency; many by the router's bytes out of L2,
+ * which are read once for as many rows as a block has. A row's sum has one order in both. */
 #include "gpu/kernels/common/device.cuh"
 #include "gpu/kernels/experts/route.h"
 
 #define ROUTE_WARPS 8
+#define ROUTE_ROWS 8  /* up to as many as there are warps */
+#define ROUTE_FEW 256 /* rows, of which each has its block */
 
 __device__ __forceinline__ float route_sigmoid(float x)
 {
@@ -87,37 +90,68 @@ __device__ void route_take(const struct route_args &a, const float *logits, bool
         routes[a.top] = {a.count, route_sigmoid(logits[a.count])};
 }
 
-__global__ void __launch_bounds__(ROUTE_WARPS *WARP) route_kernel(const __grid_constant__
-                                                                  struct route_args a)
+/* Row e of the router times `count` rows of x from row `first` on: eight values a lane and turn. */
+template <int ROWS>
+__device__ __forceinline__ void route_sum(const struct route_args &a, uint32_t e, uint32_t first,
+                                          uint32_t count, float (&sums)[ROWS])
 {
-    __shared__ float logits[ROUTE_EXPERTS_MAX + 1];
-    __shared__ bool taken[ROUTE_EXPERTS_MAX];
+    enum dtype w_dtype = dtype_of(a.w.format);
+    size_t w = (size_t)e * a.w.k;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        sums[r] = 0.0f;
+#pragma unroll 2
+    for (uint32_t k = threadIdx.x % WARP * 8; k < a.w.k; k += WARP * 8) {
+        float8 weights = load_float8(a.w.data, w + k, w + a.w.k, w_dtype);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            if (r < count) {
+                size_t x = (size_t)(first + r) * a.x_stride;
+                float8 values = load_float8(a.x, x + k, x + a.w.k, a.x_dtype);
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    sums[r] += weights.v[i] * values.v[i];
+            }
+    }
+}
+
+template <int ROWS>
+__global__ void __launch_bounds__(ROUTE_WARPS *WARP)
+    route_kernel(const __grid_constant__ struct route_args a)
+{
+    __shared__ float logits[ROWS][ROUTE_EXPERTS_MAX + 1];
+    __shared__ bool taken[ROWS][ROUTE_EXPERTS_MAX];
     grid_trigger();
     grid_wait();
-    uint32_t row = blockIdx.x, lane = threadIdx.x % WARP;
-    if (row >= range_rows(a.rows))
+    uint32_t first = blockIdx.x * ROWS, rows = range_rows(a.rows), lane = threadIdx.x % WARP;
+    if (first >= rows)
         return;
-    size_t x = (size_t)row * a.x_stride;
-    for (uint32_t e = threadIdx.x / WARP; e < a.w.n; e += ROUTE_WARPS) {
-        size_t w = (size_t)e * a.w.k;
-        float sum = 0.0f;
-        for (uint32_t k = lane; k < a.w.k; k += WARP)
-            sum += load_value(a.w.data, w + k, dtype_of(a.w.format)) *
-                   load_value(a.x, x + k, a.x_dtype);
-        sum = warp_sum(sum);
-        if (lane == 0)
-            logits[e] = sum;
+    uint32_t count = min(rows - first, (uint32_t)ROWS), warp = threadIdx.x / WARP;
+    for (uint32_t e = warp; e < a.w.n; e += ROUTE_WARPS) {
+        float sums[ROWS];
+        route_sum<ROWS>(a, e, first, count, sums);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float sum = warp_sum(sums[r]);
+            if (lane == 0)
+                logits[r][e] = sum;
+        }
     }
-    for (uint32_t e = threadIdx.x; e < a.count; e += blockDim.x)
-        taken[e] = false;
+    for (uint32_t i = threadIdx.x; i < ROWS * a.count; i += blockDim.x)
+        taken[i / a.count][i % a.count] = false;
     __syncthreads();
-    if (threadIdx.x < WARP)
-        route_take(a, logits, taken, a.routes + (size_t)row * (a.top + a.shared), lane);
+    if (warp < count)
+        route_take(a, logits[warp], taken[warp],
+                   a.routes + (size_t)(first + warp) * (a.top + a.shared), lane);
 }
 
 cudaError_t op_route(const struct route_args *args, cudaStream_t stream)
 {
+    static_assert(ROUTE_ROWS <= ROUTE_WARPS, "each row has a warp that takes its greatest");
     if (!route_can(args))
         return cudaErrorNotSupported;
-    return launch(route_kernel, dim3(args->rows.max), ROUTE_WARPS * WARP, 0, stream, *args);
+    if (args->rows.max <= ROUTE_FEW)
+        return launch(route_kernel<1>, dim3(args->rows.max), ROUTE_WARPS * WARP, 0, stream, *args);
+    return launch(route_kernel<ROUTE_ROWS>, dim3(ceil_div(args->rows.max, ROUTE_ROWS)),
+                  ROUTE_WARPS * WARP, 0, stream, *args);
 }

@@ -7,8 +7,9 @@
  * those taken. With `shared` w has one row more, and the row's last route is {count, 1 / (1 +
  * exp(-logit[count]))}.
  *
- * A row's routes depend on nothing but the row. A row with a logit that is no number gets weights
- * that are none: such a row ends at the logits, and its experts' numbers stay in range. */
+ * A row's routes depend on nothing but the row. Of a row with a logit that is no number, the
+ * weights by exp are none, too, as is that of an expert with such a logit: the row ends at the
+ * model's logits, and its experts' numbers stay in range. */
 #pragma once
 
 #include "gpu/kernels/common/kernel.h"
