@@ -87,10 +87,12 @@ value_id build_activation(struct build *b, value_id x, enum activation_kind kind
 /* A mixture of experts: each row goes through `top` of `count`. Pairs of a row and an expert of its
  * are what is between; a row's lie side by side. */
 struct build_routing {
-    const char *router; /* its matrix, whole on all ranks */
-    const char
-        *shared_gate; /* a row: what all rows go through is weighted by it; NULL: it is not */
+    const char *router;      /* its matrix, whole on all ranks */
+    const char *bias;        /* ending of its vector that is added for the choice; NULL: none */
+    const char *shared_gate; /* a row, by which what all go through is weighted; NULL: by 1 */
+    bool shared;             /* there is such */
     uint32_t count, top;
+    float scale; /* of the weights */
     enum route_score score;
     bool normalised;
 };

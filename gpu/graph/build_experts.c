@@ -10,7 +10,8 @@ static struct op *experts_op(struct build *b, enum op_kind kind, value_id in, va
     op->experts.own = routes->of.count / (b->whole_experts ? b->list.ranks : 1);
     op->experts.score = routes->of.score;
     op->experts.normalised = routes->of.normalised;
-    op->experts.shared = routes->of.shared_gate != NULL;
+    op->experts.shared = routes->of.shared;
+    op->experts.scale = routes->of.scale;
     return op;
 }
 
@@ -24,9 +25,14 @@ struct build_routes build_route(struct build *b, value_id x, const struct build_
         build_refuse(b, routing->count, "experts");
     weight_id router = build_weight(
         b, &like, PARTS({routing->router, routing->count}, {routing->shared_gate, 1}), ".weight");
-    uint32_t width = 2 * (routing->top + (routing->shared_gate != NULL));
-    routes.routes = build_value_block(b, width, VALUE_F32);
-    experts_op(b, OP_ROUTE, x, routes.routes, &routes)->weight = router;
+    const struct list_weight vector = {.kind = WEIGHT_EXACT, .columns = 1};
+    weight_id bias = LIST_NONE;
+    if (routing->bias)
+        bias = build_weight(b, &vector, PARTS({routing->router, routing->count}), routing->bias);
+    routes.routes = build_value_block(b, 2 * (routing->top + routing->shared), VALUE_F32);
+    struct op *op = experts_op(b, OP_ROUTE, x, routes.routes, &routes);
+    op->weight = router;
+    op->bias = bias;
     routes.segments = build_value(b, (struct list_value){.width = routing->top,
                                                          .type = VALUE_F32,
                                                          .once = routing->count + 1,
@@ -62,11 +68,10 @@ value_id build_experts_up(struct build *b, value_id x, const struct build_routes
 value_id build_experts_down(struct build *b, value_id pairs, const struct build_routes *routes,
                             const struct build_part *parts)
 {
-    const struct list_weight like = {
-        .columns =
-            build_width(b, pairs) / routes->of.top * (b->whole_experts ? 1 : b->list.ranks),
-        .split = b->whole_experts ? SPLIT_EXPERTS : SPLIT_COLUMNS,
-        .experts = routes->of.count};
+    const struct list_weight like = {.columns = build_width(b, pairs) / routes->of.top *
+                                                (b->whole_experts ? 1 : b->list.ranks),
+                                     .split = b->whole_experts ? SPLIT_EXPERTS : SPLIT_COLUMNS,
+                                     .experts = routes->of.count};
     weight_id weight = build_weight(b, &like, parts, ".weight");
     return experts_put(b, pairs, build_rows(b, parts, like.split), weight, routes)->out;
 }

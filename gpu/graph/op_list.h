@@ -46,7 +46,8 @@ enum op_layer { LAYER_EVERY = -1, LAYER_FIRST = -2, LAYER_LAST = -3 };
 /* How a weight is shared out over ranks. Its rows are outputs; of experts some may be whole. */
 enum split { SPLIT_NOT, SPLIT_ROWS, SPLIT_COLUMNS, SPLIT_VOCABULARY, SPLIT_EXPERTS };
 
-enum weight_kind { WEIGHT_MATRIX, WEIGHT_NORM, WEIGHT_HEAD_NORM, WEIGHT_BIAS };
+/* EXACT: a vector in float32, whatever is computed in. */
+enum weight_kind { WEIGHT_MATRIX, WEIGHT_NORM, WEIGHT_HEAD_NORM, WEIGHT_BIAS, WEIGHT_EXACT };
 
 /* What a tensor has: numbers as they are computed with, those of a format, or what such are
  * multiplied by. */
@@ -215,7 +216,9 @@ struct op {
             uint32_t own; /* experts of a rank: all, of each a part, or as many whole ones */
             enum route_score score;
             bool normalised; /* the weights of a row's experts add up to 1 */
-            bool shared; /* one more weight, of what all rows go through: the router's last row */
+            /* One more weight, of what all rows go through: by the router's last row, or 1. */
+            bool shared;
+            float scale; /* of the others */
             bool spread; /* OP_EXPERTS: of a row's input for all its pairs, else of each pair's */
             bool gated;  /* and two halves become one */
             enum activation_kind activation;

@@ -75,6 +75,7 @@ struct model_config {
     uint32_t experts, experts_top, experts_intermediate, shared_intermediate;
     bool experts_whole;           /* ranks share them out, not columns of each; no file says so */
     bool experts_normalised;      /* weights of a row's experts add up to 1 */
+    float experts_scale;          /* of a row's weights */
     bool dense[MODEL_LAYERS_MAX]; /* the layer has one MLP and no experts */
     int32_t bos_id;               /* -1: none */
     uint32_t eos_count;
@@ -90,7 +91,8 @@ struct model_config {
 #define MODEL_CONFIG_EMPTY                                                                         \
     {                                                                                              \
         .names = &tensor_names_plain, .norm_eps = 1e-6f, .embedding_multiplier = 1,                \
-        .residual_multiplier = 1, .logits_scaling = 1, .bos_id = -1, .sampler = SAMPLER_GREEDY     \
+        .residual_multiplier = 1, .logits_scaling = 1, .experts_scale = 1, .bos_id = -1,           \
+        .sampler = SAMPLER_GREEDY                                                                  \
     }
 
 /* "model." and "lm_head". */

@@ -1,11 +1,15 @@
 #include "gpu/models/experts.h"
 
+#include <stdio.h>
+
 #define TENSORS_BESIDE 32 /* of a layer beside those of its experts, at most */
 
 static const struct experts_names plain = {.router = "mlp.gate",
                                            .gate = "mlp.experts.%u.gate_proj",
                                            .up = "mlp.experts.%u.up_proj",
-                                           .down = "mlp.experts.%u.down_proj"};
+                                           .down = "mlp.experts.%u.down_proj",
+                                           .shared = "mlp.shared_expert",
+                                           .shared_gate = "mlp.shared_expert_gate"};
 
 const struct decoder_names experts_decoder = {.q = "self_attn.q_proj",
                                               .k = "self_attn.k_proj",
@@ -14,14 +18,16 @@ const struct decoder_names experts_decoder = {.q = "self_attn.q_proj",
                                               .up = "mlp.up_proj",
                                               .experts = &plain};
 
-static value_id shared(struct build *b, const struct model_config *c, value_id x)
+static value_id shared(struct build *b, const struct model_config *c, const char *name, value_id x)
 {
+    char gate[LIST_NAME_MAX / 2], up[LIST_NAME_MAX / 2], down[LIST_NAME_MAX / 2];
     uint32_t size = c->shared_intermediate;
-    value_id up = build_matmul(
-        b, x, SPLIT_ROWS, false,
-        PARTS({"mlp.shared_expert.gate_proj", size}, {"mlp.shared_expert.up_proj", size}));
-    value_id y = build_activation(b, up, c->activation, true);
-    return build_shared_down(b, y, PARTS({"mlp.shared_expert.down_proj", c->hidden}));
+    snprintf(gate, sizeof gate, "%s.gate_proj", name);
+    snprintf(up, sizeof up, "%s.up_proj", name);
+    snprintf(down, sizeof down, "%s.down_proj", name);
+    value_id both = build_matmul(b, x, SPLIT_ROWS, false, PARTS({gate, size}, {up, size}));
+    value_id y = build_activation(b, both, c->activation, true);
+    return build_shared_down(b, y, PARTS({down, c->hidden}));
 }
 
 void experts_mlp(struct build *b, const struct model_config *c, const struct experts_names *names)
@@ -29,18 +35,21 @@ void experts_mlp(struct build *b, const struct model_config *c, const struct exp
     const struct build_part halves[LIST_PARTS_MAX] = {{names->gate, c->experts_intermediate},
                                                       {names->up, c->experts_intermediate}};
     const struct build_part down[LIST_PARTS_MAX] = {{names->down, c->hidden}};
-    const struct build_routing routing = {
-        .router = names->router,
-        .shared_gate = c->shared_intermediate ? "mlp.shared_expert_gate" : NULL,
-        .count = c->experts,
-        .top = c->experts_top,
-        .score = ROUTE_SOFTMAX,
-        .normalised = c->experts_normalised};
+    const struct build_routing routing = {.router = names->router,
+                                          .bias = names->biased ? ".e_score_correction_bias" : NULL,
+                                          .shared_gate =
+                                              c->shared_intermediate ? names->shared_gate : NULL,
+                                          .shared = c->shared_intermediate > 0,
+                                          .count = c->experts,
+                                          .top = c->experts_top,
+                                          .scale = c->experts_scale,
+                                          .score = names->biased ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
+                                          .normalised = c->experts_normalised};
     value_id x = build_norm(b, b->list.residual, "post_attention_layernorm", NORM_RMS, c->norm_eps);
     struct build_routes routes = build_route(b, x, &routing);
     value_id y = build_experts_up(b, x, &routes, c->activation, halves);
     value_id pairs = build_experts_down(b, y, &routes, down);
-    value_id beside = c->shared_intermediate ? shared(b, c, x) : LIST_NONE;
+    value_id beside = c->shared_intermediate ? shared(b, c, names->shared, x) : LIST_NONE;
     build_add(b, build_combine(b, pairs, beside, &routes), c->residual_multiplier);
 }
 

@@ -6,10 +6,12 @@
 /* Names of tensors; those of experts have %u for their number. */
 struct experts_names {
     const char *router, *gate, *up, *down;
+    const char *shared;      /* the MLP that all rows go through, where the config has one */
+    const char *shared_gate; /* NULL: it is added as it is */
+    bool biased;             /* scores are by sigmoid, the choice by e_score_correction_bias, too */
 };
 
-/* A router, its experts, and where the config has one the MLP that all rows go through, of
- * Qwen2-MoE's names. */
+/* A router, its experts, and where the config has one the MLP that all rows go through. */
 void experts_mlp(struct build *b, const struct model_config *config,
                  const struct experts_names *names);
 

@@ -20,6 +20,7 @@ int mix_route(struct walk *walk, const struct op *const *ops, struct error *erro
     struct route_args args = {
         .rows = walk->rows,
         .w = *walk_weight(walk, op->weight),
+        .bias = op->bias == LIST_NONE ? NULL : walk_weight(walk, op->bias)->data,
         .x = walk_value(walk, op->in[0]),
         .routes = walk_value(walk, op->out),
         .x_stride = width_of(walk, op->in[0]),
@@ -29,6 +30,7 @@ int mix_route(struct walk *walk, const struct op *const *ops, struct error *erro
         .scores = op->experts.score == ROUTE_SOFTMAX ? ROUTE_SCORES_SOFTMAX : ROUTE_SCORES_SIGMOID,
         .normalised = op->experts.normalised,
         .shared = op->experts.shared,
+        .scale = op->experts.scale,
     };
     CUDA_TRY(op_route(&args, stream_of(walk)), error);
     return 0;

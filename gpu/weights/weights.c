@@ -31,6 +31,8 @@ enum format weights_format(enum tensor_elements elements)
 /* The dtype that a plain weight is kept in. */
 static enum dtype kept_dtype(const struct weights_source *source, const struct list_weight *weight)
 {
+    if (weight->kind == WEIGHT_EXACT)
+        return DTYPE_F32;
     if (weight->kind != WEIGHT_MATRIX || source->dtype != DTYPE_F32)
         return source->dtype;
     enum dtype first = source_dtype(source, weight->parts[0].tensor);

@@ -97,6 +97,7 @@ static void route_run(const layer &l, uint32_t rows)
     a.count = l.of.experts;
     a.top = l.of.top;
     a.normalised = true;
+    a.scale = 1;
     MUST(op_route(&a, stream));
 }
 

@@ -26,6 +26,9 @@
     "\"architectures\":[\"Qwen2MoeForCausalLM\"],\"model_type\":\"qwen2_moe\","                    \
     "\"moe_intermediate_size\":8,\"shared_expert_intermediate_size\":8"
 #define OLMOE "\"architectures\":[\"OlmoeForCausalLM\"],\"model_type\":\"olmoe\""
+#define GLM4_MOE                                                                                   \
+    "\"architectures\":[\"Glm4MoeForCausalLM\"],\"model_type\":\"glm4_moe\","                         \
+    "\"moe_intermediate_size\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2"
 #define EIGHT ",\"num_experts\":8,\"num_experts_per_tok\":2"
 
 #define GLM "\"architectures\":[\"GlmForCausalLM\"],\"model_type\":\"glm\""
@@ -51,11 +54,11 @@ static const struct refusal refusals[] = {
      "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, Glm4ForCausalLM, "
      "Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
      "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
-     "Qwen3MoeForCausalLM and OlmoeForCausalLM are)"},
+     "Qwen3MoeForCausalLM, OlmoeForCausalLM and Glm4MoeForCausalLM are)"},
     {"\"-architectures\":0,\"model_type\":\"gpt2\"",
      "model_type: \"gpt2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
      "smollm3, olmo2, glm, glm4, starcoder2, gemma2, gemma3_text, gemma3, mixtral, qwen2_moe, "
-     "qwen3_moe and olmoe are)"},
+     "qwen3_moe, olmoe and glm4_moe are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForSequenceClassification\"]",
      "architectures: \"LlamaForSequenceClassification\" is not supported (LlamaForCausalLM, "
@@ -63,7 +66,7 @@ static const struct refusal refusals[] = {
      "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, "
      "Glm4ForCausalLM, Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
      "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
-     "Qwen3MoeForCausalLM and OlmoeForCausalLM are)"},
+     "Qwen3MoeForCausalLM, OlmoeForCausalLM and Glm4MoeForCausalLM are)"},
     {"\"model_type\":\"mistral\"",
      "model_type: \"mistral\" is not the type of the class under architectures"},
     {"\"architectures\":\"LlamaForCausalLM\"",
@@ -137,6 +140,12 @@ static const struct refusal refusals[] = {
      "shared_expert_intermediate_size: 8 is not supported for qwen3_moe"},
     {QWEN2_MOE EIGHT ",\"use_sliding_window\":true",
      "use_sliding_window: true is not supported without layer_types"},
+    {GLM4_MOE ",\"n_group\":2", "n_group: 2 is not supported for glm4_moe"},
+    {GLM4_MOE ",\"topk_group\":2", "topk_group: 2 is not supported for glm4_moe"},
+    {GLM4_MOE ",\"n_shared_experts\":40000",
+     "n_shared_experts: 40000 is not supported of that moe_intermediate_size"},
+    {QWEN3_MOE EIGHT ",\"routed_scaling_factor\":2.5",
+     "routed_scaling_factor: 2.5 is not supported for qwen3_moe"},
     {OLMOE EIGHT ",\"clip_qkv\":8", "clip_qkv: 8 is not supported for olmoe"},
     {OLMOE EIGHT ",\"head_dim\":64",
      "head_dim: 64 is not hidden_size over num_attention_heads, as the norms of q and k have it"},
@@ -449,6 +458,7 @@ static const struct {
     {QWEN2_MOE EIGHT, "qwen2_moe", 8, 2, 1, 0, 0, 0, 0},
     {QWEN2_MOE EIGHT ",\"qkv_bias\":false", "qwen2_moe", 8, 2, 0, 0, 0, 0, 0},
     {OLMOE EIGHT ",\"attention_bias\":true", "olmoe", 8, 2, 1, 1, 0, 0, 0},
+    {GLM4_MOE ",\"attention_bias\":true,\"use_qk_norm\":true", "glm4_moe", 8, 2, 1, 0, 0, 1, 0},
     {QWEN2, "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN2 ",\"attention_bias\":false,\"mlp_bias\":true", "qwen2", 8, 2, 1, 0, 0, 0, 0},
     {QWEN3, "qwen3", 128, 2, 0, 0, 0, 1, 0},

@@ -39,8 +39,9 @@ ARCHITECTURES = {
     "olmo2": "Olmo2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
     "starcoder2": "Starcoder2ForCausalLM", "mixtral": "MixtralForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "olmoe": "OlmoeForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
     "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration"}
-MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
+MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe")
 PLUS_ONE = ("gemma2", "gemma3_text", "gemma3")  # norms multiply by 1 + weight
 
 BASE = dict(
@@ -188,6 +189,12 @@ SPECS = [
     spec(77, "olmoe-norm-f16", "olmoe", "F16", LINEAR, 5, hidden_size=64, head_dim=None, num_attention_heads=2,
          num_key_value_heads=None, intermediate_size=24, num_experts=4, num_experts_per_tok=1, norm_topk_prob=True,
          attention_bias=True, tie_word_embeddings=True),
+    spec(78, "glm4-moe-shared-bf16", "glm4_moe", "BF16", DEFAULT, 4, partial_rotary_factor=0.5, num_hidden_layers=3,
+         moe_intermediate_size=16, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=2,
+         first_k_dense_replace=1, routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True, n_group=1,
+         topk_group=1),
+    spec(79, "glm4-moe-dense-f16", "glm4_moe", "F16", DEFAULT, 5, moe_intermediate_size=24, n_routed_experts=6,
+         num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=0, norm_topk_prob=False, **PAIRS),
 ]
 
 # Rope of real models and of corners: frequencies only.
@@ -252,7 +259,9 @@ def random_weights(model, seed, gain, plus_one):
     for name, tensor in model.state_dict().items():
         noise = torch.randn(tensor.shape, generator=generator)
         fan_in = tensor.shape[-1]
-        if name.endswith("bias"):
+        if name.endswith("e_score_correction_bias"):
+            value = 0.3 * noise + 4  # all alike but for a little, as training leaves them
+        elif name.endswith("bias"):
             value = 0.3 * noise
         elif "q_norm" in name or "k_norm" in name:
             value = (1.2 * gain ** 0.5) * (1 + 0.25 * noise)

@@ -63,16 +63,20 @@ __device__ __forceinline__ void route_softmax(const float *logits, uint32_t coun
     *sum = warp_sum(terms);
 }
 
-__device__ void route_take(const struct route_args &a, const float *logits, bool *taken,
-                           struct route *routes, uint32_t lane)
+/* `keys`: by what experts are chosen, where that is not their logits. */
+__device__ void route_take(const struct route_args &a, const float *logits, float *keys,
+                           bool *taken, struct route *routes, uint32_t lane)
 {
     float most = 0.0f, sum = 1.0f, mine = 0.0f, all = 0.0f;
     uint32_t my_expert = 0;
     bool softmax = a.scores == ROUTE_SCORES_SOFTMAX;
     if (softmax)
         route_softmax(logits, a.count, lane, &most, &sum);
+    for (uint32_t e = lane; a.bias && e < a.count; e += WARP)
+        keys[e] = route_sigmoid(logits[e]) + a.bias[e];
+    __syncwarp();
     for (uint32_t i = 0; i < a.top; i++) {
-        uint32_t best = route_best(logits, taken, a.count, lane);
+        uint32_t best = route_best(a.bias ? keys : logits, taken, a.count, lane);
         float weight = softmax ? __expf(logits[best] - most) / sum : route_sigmoid(logits[best]);
         __syncwarp();
         if (lane == 0)
@@ -85,9 +89,9 @@ __device__ void route_take(const struct route_args &a, const float *logits, bool
         }
     }
     if (lane < a.top)
-        routes[lane] = {my_expert, a.normalised ? mine / all : mine};
+        routes[lane] = {my_expert, (a.normalised ? mine / all : mine) * a.scale};
     if (a.shared && lane == 0)
-        routes[a.top] = {a.count, route_sigmoid(logits[a.count])};
+        routes[a.top] = {a.count, a.w.n > a.count ? route_sigmoid(logits[a.count]) : 1.0f};
 }
 
 /* Row e of the router times `count` rows of x from row `first` on: eight values a lane and turn. */
@@ -120,6 +124,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
     route_kernel(const __grid_constant__ struct route_args a)
 {
     __shared__ float logits[ROWS][ROUTE_EXPERTS_MAX + 1];
+    __shared__ float keys[ROWS][ROUTE_EXPERTS_MAX];
     __shared__ bool taken[ROWS][ROUTE_EXPERTS_MAX];
     grid_trigger();
     grid_wait();
@@ -141,7 +146,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
         taken[i / a.count][i % a.count] = false;
     __syncthreads();
     if (warp < count)
-        route_take(a, logits[warp], taken[warp],
+        route_take(a, logits[warp], keys[warp], taken[warp],
                    a.routes + (size_t)(first + warp) * (a.top + a.shared), lane);
 }
 

@@ -36,25 +36,38 @@ static void route_softmax(const float *logits, float *scores, uint32_t count)
         scores[e] /= sum;
 }
 
+/* By what experts are chosen: logits have the order of their scores. */
+static const float *route_keys(const struct route_args *args, const float *logits,
+                               const float *scores, float *keys)
+{
+    const float *bias = args->bias ? dev(args->bias) : NULL;
+    for (uint32_t e = 0; bias && e < args->count; e++)
+        keys[e] = scores[e] + bias[e];
+    return bias ? keys : logits;
+}
+
 static void route_take(const struct route_args *args, const float *logits, struct route *routes)
 {
-    float scores[ROUTE_EXPERTS_MAX], sum = 0;
+    float scores[ROUTE_EXPERTS_MAX], biased[ROUTE_EXPERTS_MAX], sum = 0;
     bool taken[ROUTE_EXPERTS_MAX] = {false};
     if (args->scores == ROUTE_SCORES_SOFTMAX)
         route_softmax(logits, scores, args->count);
     else
         for (uint32_t e = 0; e < args->count; e++)
             scores[e] = sigmoid(logits[e]);
+    const float *keys = route_keys(args, logits, scores, biased);
     for (uint32_t i = 0; i < args->top; i++) {
-        uint32_t best = route_best(logits, taken, args->count);
+        uint32_t best = route_best(keys, taken, args->count);
         taken[best] = true;
         routes[i] = (struct route){best, scores[best]};
         sum += scores[best];
     }
-    for (uint32_t i = 0; args->normalised && i < args->top; i++)
-        routes[i].weight /= sum;
+    for (uint32_t i = 0; i < args->top; i++)
+        routes[i].weight =
+            (args->normalised ? routes[i].weight / sum : routes[i].weight) * args->scale;
     if (args->shared)
-        routes[args->top] = (struct route){args->count, sigmoid(logits[args->count])};
+        routes[args->top] =
+            (struct route){args->count, args->w.n > args->count ? sigmoid(logits[args->count]) : 1};
 }
 
 static void route_row(const void *params, uint32_t index)

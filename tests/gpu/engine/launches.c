@@ -307,8 +307,9 @@ OP(count, "count %s %u", batch_text(&a->batch), a->vocab)
 OP(score, "score %s %s %u %u %s %s", rows_text(a->rows), name(a->logits), a->stride, a->vocab,
    name(a->targets), name(a->scores))
 OP(softcap, "softcap %s %s %u %u %a", rows_text(a->rows), name(a->x), a->size, a->stride, (double)a->cap)
-OP(route, "route %s %s %s %s %u %d %u %u %d %d %d", rows_text(a->rows), name(a->w.data), name(a->x),
-   name(a->routes), a->x_stride, (int)a->x_dtype, a->count, a->top, (int)a->scores, a->normalised, a->shared)
+OP(route, "route %s %s %s %s %s %u %d %u %u %u %d %d %d %a", rows_text(a->rows), name(a->w.data), name(a->bias), name(a->x),
+   name(a->routes), a->x_stride, (int)a->x_dtype, a->w.n, a->count, a->top, (int)a->scores, a->normalised, a->shared,
+   (double)a->scale)
 OP(segments, "segments %s %s %s %u %u %u %u", rows_text(a->rows), name(a->routes), name(a->segments), a->stride,
    a->own.first, a->own.count, a->top)
 OP(experts, "experts %s %s %u %u %s %s %u %u %u %u %s %s %u %u %d %d %d %d", rows_text(a->rows), name(a->w.data), a->w.n,

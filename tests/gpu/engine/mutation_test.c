@@ -533,6 +533,24 @@ static void shared_expert_left_out(void)
     zeros_put(w, 0, w->n);
 }
 
+static void choice_unbiased(void)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->bias = LIST_NONE;
+}
+
+static void weights_unscaled(void)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->experts.scale = 1;
+}
+
+static void shared_experts_left_out(void)
+{
+    const struct weight *w = weight(LAYER "1.mlp.shared_experts.down_proj.weight");
+    zeros_put(w, 0, w->n);
+}
+
 /* A half for all rows. */
 static void shared_gate_left_out(void)
 {
@@ -633,6 +651,10 @@ static const struct {
     {"experts scored apart", "olmoe-default-bf16", experts_scored_apart, nothing},
     {"norm of q and k of OLMoE left out", "olmoe-norm-f16", nothing, wide_norm_left_out},
     {"shared expert left out", "qwen2-moe-shared-bf16", nothing, shared_expert_left_out},
+    {"choice of experts without its bias", "glm4-moe-shared-bf16", choice_unbiased, nothing},
+    {"weights of experts not scaled", "glm4-moe-shared-bf16", weights_unscaled, nothing},
+    {"shared experts left out", "glm4-moe-shared-bf16", nothing, shared_experts_left_out},
+    {"weights of GLM's experts normalised", "glm4-moe-dense-f16", experts_normalised, nothing},
     {"gate of the shared expert left out", "qwen2-moe-step-f16", nothing, shared_gate_left_out},
 };
 #define MUTATIONS (int)(sizeof mutations / sizeof mutations[0])

@@ -19,34 +19,44 @@ static const struct mix_case {
     enum activation activation;
     uint32_t first, own; /* experts that are here; 0: all */
     bool alike;          /* all rows go through the same experts */
+    bool biased;         /* the choice; what all go through has no gate; weights are scaled */
 } cases[] = {
-    {DTYPE_BF16, 3, 2, 8, 2, 40, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false},
-    {DTYPE_F16, 70, 66, 6, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, true, ACTIVATE_SILU, 0, 0,
+    {DTYPE_BF16, 3, 2, 8, 2, 40, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false,
+     false},
+    {DTYPE_F16, 70, 66, 6, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, true, ACTIVATE_SILU, 0, 0, false,
      false},
     {DTYPE_F32, 19, 19, 130, 8, 48, 9, ROUTE_SCORES_SIGMOID, true, true, ACTIVATE_GELU_TANH, 0, 0,
-     false},
+     false, false},
     {DTYPE_BF16, 1, 1, 1, 1, 8, 8, ROUTE_SCORES_SIGMOID, false, false, ACTIVATE_GELU_TANH, 0, 0,
+     false, false},
+    {DTYPE_BF16, 33, 0, 4, 3, 16, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false,
      false},
-    {DTYPE_BF16, 33, 0, 4, 3, 16, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false},
     {DTYPE_F16, 40, 37, 512, 32, 24, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
+     false, false},
+    {DTYPE_BF16, 9, 7, 8, 3, 40, 24, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_SILU, 4, 4, false,
      false},
-    {DTYPE_BF16, 9, 7, 8, 3, 40, 24, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_SILU, 4, 4, false},
     {DTYPE_F16, 60, 57, 12, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, false, ACTIVATE_SILU, 3, 6,
-     false},
-    {DTYPE_F32, 66, 65, 64, 1, 16, 8, ROUTE_SCORES_SIGMOID, true, false, ACTIVATE_SILU, 0, 1,
+     false, false},
+    {DTYPE_F32, 66, 65, 64, 1, 16, 8, ROUTE_SCORES_SIGMOID, true, false, ACTIVATE_SILU, 0, 1, false,
      false},
     /* What the tensor cores take on CUDA: tiles of 16, 64 and 128 pairs, some of them not full. */
     {DTYPE_BF16, 40, 37, 16, 4, 72, 40, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
-     false},
+     false, false},
     {DTYPE_F16, 40, 37, 16, 4, 152, 72, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
-     true},
+     true, false},
     {DTYPE_F16, 100, 97, 6, 3, 136, 88, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_GELU_TANH, 0, 0,
-     false},
+     false, false},
     {DTYPE_BF16, 100, 97, 48, 3, 64, 8, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_SILU, 40, 8,
-     true},
+     true, false},
     {DTYPE_BF16, 300, 299, 2, 1, 200, 72, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
-     false},
+     false, false},
     {DTYPE_F16, 300, 290, 4, 2, 72, 136, ROUTE_SCORES_SIGMOID, true, false, ACTIVATE_SILU, 1, 2,
+     true, false},
+    {DTYPE_BF16, 21, 19, 12, 4, 40, 24, ROUTE_SCORES_SIGMOID, true, true, ACTIVATE_SILU, 0, 0,
+     false, true},
+    {DTYPE_F16, 300, 290, 160, 8, 72, 8, ROUTE_SCORES_SIGMOID, false, true, ACTIVATE_SILU, 0, 0,
+     false, true},
+    {DTYPE_F32, 5, 5, 40, 3, 33, 8, ROUTE_SCORES_SIGMOID, true, false, ACTIVATE_SILU, 0, 0, false,
      true},
 };
 #define CASES (int)(sizeof cases / sizeof cases[0])
@@ -75,6 +85,7 @@ struct mix {
     struct tensor x, router, up, down, shared, pairs, given, out;
     void *routes, *segments;
     struct route *route; /* as the device has them */
+    float bias[ROUTE_EXPERTS_MAX];
     uint32_t stride;
 };
 
@@ -106,35 +117,49 @@ static struct weight weight_of(const struct tensor *t, uint32_t n, uint32_t k)
 
 /* ---- routes ---- */
 
+/* The router's last row weights what all rows go through. */
+static bool gated_beside(const struct mix_case *c)
+{
+    return c->shared && !c->biased;
+}
+
+static float scale_of(const struct mix_case *c)
+{
+    return c->biased ? 1.5f : 1;
+}
+
 static void route_row_check(const struct mix *m, uint32_t row)
 {
     const struct mix_case *c = m->c;
     const struct route *got = m->route + (size_t)row * m->stride;
-    double logits[ROUTE_EXPERTS_MAX + 1], all = 0, taken = 0;
+    double logits[ROUTE_EXPERTS_MAX + 1], keys[ROUTE_EXPERTS_MAX], all = 0, taken = 0;
     bool has[ROUTE_EXPERTS_MAX] = {false};
-    for (uint32_t e = 0; e < c->experts + c->shared; e++)
+    for (uint32_t e = 0; e < c->experts + gated_beside(c); e++)
         logits[e] = dot(row_of(&m->x, row), m->router.host + (size_t)e * c->hidden, c->hidden);
-    for (uint32_t e = 0; e < c->experts; e++)
+    for (uint32_t e = 0; e < c->experts; e++) {
         all += exp(logits[e]);
+        keys[e] = c->biased ? 1 / (1 + exp(-logits[e])) + (double)m->bias[e] : logits[e];
+    }
     bool softmax = c->scores == ROUTE_SCORES_SOFTMAX;
     for (uint32_t i = 0; i < c->top; i++) {
         ck_assert_uint_lt(got[i].expert, c->experts);
         ck_assert(!has[got[i].expert]);
         has[got[i].expert] = true;
-        ck_assert(!i || logits[got[i].expert] <= logits[got[i - 1].expert] + 1e-4);
+        ck_assert(!i || keys[got[i].expert] <= keys[got[i - 1].expert] + 1e-4);
         taken += softmax ? exp(logits[got[i].expert]) / all : 1 / (1 + exp(-logits[got[i].expert]));
     }
     for (uint32_t e = 0; e < c->experts; e++)
-        ck_assert(has[e] || logits[e] <= logits[got[c->top - 1].expert] + 1e-4);
+        ck_assert(has[e] || keys[e] <= keys[got[c->top - 1].expert] + 1e-4);
     for (uint32_t i = 0; i < c->top; i++) {
         double logit = logits[got[i].expert];
         double want = softmax ? exp(logit) / all : 1 / (1 + exp(-logit));
-        check_close((double)got[i].weight, want / (c->normalised ? taken : 1), DTYPE_F32, 2e-5);
+        want *= (double)scale_of(c) / (c->normalised ? taken : 1);
+        check_close((double)got[i].weight, want, DTYPE_F32, 2e-5);
     }
     if (c->shared) {
         ck_assert_uint_eq(got[c->top].expert, c->experts);
-        check_close((double)got[c->top].weight, 1 / (1 + exp(-logits[c->experts])), DTYPE_F32,
-                    2e-5);
+        check_close((double)got[c->top].weight, c->biased ? 1 : 1 / (1 + exp(-logits[c->experts])),
+                    DTYPE_F32, 2e-5);
     }
 }
 
@@ -142,13 +167,17 @@ static void route_check(struct mix *m)
 {
     const struct mix_case *c = m->c;
     m->x = tensor_random(c->dtype, c->max, c->hidden, 1);
-    m->router = flat(c->dtype, (uint64_t)(c->experts + c->shared) * c->hidden, 0.3f);
+    m->router = flat(c->dtype, (uint64_t)(c->experts + gated_beside(c)) * c->hidden, 0.3f);
     m->stride = c->top + c->shared;
+    for (uint32_t e = 0; e < c->experts; e++)
+        m->bias[e] = 4 + 0.3f * rig_normal();
     size_t bytes = sizeof(struct route) * c->max * m->stride;
     m->routes = rig_new(NULL, bytes);
     m->route = malloc(bytes);
     struct route_args args = {.rows = rows_of(m),
-                              .w = weight_of(&m->router, c->experts + c->shared, c->hidden),
+                              .w = weight_of(&m->router, c->experts + gated_beside(c), c->hidden),
+                              .bias =
+                                  c->biased ? rig_new(m->bias, c->experts * sizeof *m->bias) : NULL,
                               .x = m->x.device,
                               .routes = m->routes,
                               .x_stride = m->x.stride,
@@ -157,7 +186,8 @@ static void route_check(struct mix *m)
                               .top = c->top,
                               .scores = c->scores,
                               .normalised = c->normalised,
-                              .shared = c->shared};
+                              .shared = c->shared,
+                              .scale = scale_of(c)};
     OK(op_route(&args, rig_stream));
     rig_read(m->route, m->routes, bytes);
     for (uint32_t row = 0; row < c->count; row++)
@@ -365,7 +395,8 @@ START_TEST(routes_of_no_numbers_stay_in_range)
                               .routes = rig_new(NULL, sizeof routes),
                               .x_stride = 2,
                               .count = 5,
-                              .top = 4};
+                              .top = 4,
+                              .scale = 1};
     OK(op_route(&args, rig_stream));
     rig_read(routes, args.routes, sizeof routes);
     for (uint32_t row = 0; row < 3; row++) {

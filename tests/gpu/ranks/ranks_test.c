@@ -83,7 +83,8 @@ END_TEST
 static const char *const mixtures[] = {"mixtral-default-bf16",  "mixtral-window-f16",
                                        "qwen2-moe-shared-bf16", "qwen2-moe-step-f16",
                                        "qwen3-moe-norm-bf16",   "qwen3-moe-dense-f16",
-                                       "olmoe-default-bf16",    "olmoe-norm-f16"};
+                                       "olmoe-default-bf16",    "olmoe-norm-f16",
+                                       "glm4-moe-shared-bf16",  "glm4-moe-dense-f16"};
 
 /* Each rank has whole experts, and no more memory for them than with columns of all. */
 START_TEST(mixtures_whose_experts_are_shared_score_as_transformers_does)
