@@ -243,8 +243,8 @@ static void put_adapters(struct out *out, const struct server *server)
         put_type(out, series[i].name, "counter", series[i].help);
         for (uint32_t j = 0; j < server->adapters.count; j++) {
             const struct served_adapter *adapter = &server->adapters.at[j];
-            if (adapter->state < ADAPTER_SERVED)
-                continue;
+            if (!served_adapters_newest(&server->adapters, adapter))
+                continue; /* one that leaves, and whose name has come again */
             out_format(out, "sluice_%s{adapter=\"", series[i].name);
             put_label(out, adapter->name);
             out_format(out, "\"} %" PRIu64 "\n",
@@ -340,6 +340,35 @@ static void put_vllm(struct out *out, const struct server *server, const char *n
     out_format(out, "\"%s} %.17g\n", labels, value);
 }
 
+static void put_names(struct out *out, const struct server *server, const char *label, bool run)
+{
+    bool first = true;
+    out_format(out, ",%s=\"", label);
+    for (uint32_t i = 0; i < server->adapters.count; i++) {
+        const struct served_adapter *adapter = &server->adapters.at[i];
+        if ((run ? adapter->running : adapter->waiting) == 0 ||
+            !served_adapters_newest(&server->adapters, adapter))
+            continue;
+        out_text(out, first ? "" : ",");
+        put_label(out, adapter->name);
+        first = false;
+    }
+    out_text(out, "\"");
+}
+
+/* Pickers send a request to where its adapter is at work. */
+static void put_vllm_adapters(struct out *out, const struct server *server)
+{
+    static const char name[] = "vllm:lora_requests_info";
+    out_format(out, "# HELP %s Always 1; adapters that run and wait\n# TYPE %s gauge\n", name, name);
+    out_format(out, "%s{model_name=\"", name);
+    put_label(out, server->model.id);
+    out_format(out, "\",max_lora=\"%" PRIu32 "\"", server->adapters.count);
+    put_names(out, server, "running_lora_adapters", true);
+    put_names(out, server, "waiting_lora_adapters", false);
+    out_text(out, "} 1\n");
+}
+
 /* What routers and pickers for vLLM read, by its names and in its units: a sequence waits until it
  * is in a step, wherever it lies until then. */
 static void put_vllm_all(struct out *out, const struct server *server,
@@ -357,9 +386,7 @@ static void put_vllm_all(struct out *out, const struct server *server,
              server->model.block_tokens, blocks);
     put_vllm(out, server, "cache_config_info", "Always 1; the KV cache's shape is its labels",
              labels, 1);
-    /* There are no adapters; who reads this wants to see that. */
-    put_vllm(out, server, "lora_requests_info", "Always 1; adapters that run and wait: none",
-             ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"", 1);
+    put_vllm_adapters(out, server);
 }
 
 void metrics_write(struct out *out, struct server *server, time_us now_us)

@@ -170,8 +170,11 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
     }
     struct served_adapter *adapter = adapter_of(server, request);
     figures_of(server, request)->prompt_tokens += seq->prompt_len;
-    if (adapter)
+    if (adapter) {
         adapter->prompt_tokens += seq->prompt_len;
+        adapter->waiting--;
+        adapter->running++;
+    }
     *(request->together ? &request->result_bytes : &seq->result_bytes) += result_bytes;
     request_table_keep(server, request->sink, result_bytes);
 }
@@ -220,8 +223,10 @@ void request_table_enter(struct server *server, struct request *request, struct 
     server->live_sequences += request->seq_count;
     server->counts.requests_total++;
     figures_of(server, request)->requests++;
-    if (request->adapter)
+    if (request->adapter) {
         adapter_of(server, request)->requests++;
+        adapter_of(server, request)->waiting += request->seq_count;
+    }
     server->counts.sequences_total += request->seq_count;
     enter_jobs(server, request);
     for (uint32_t i = 0; i < request->seq_count; i++) {
@@ -293,6 +298,15 @@ static void end_text(struct seq *seq)
     }
 }
 
+static void leave_adapter(struct server *server, const struct request *request, bool queued)
+{
+    struct served_adapter *adapter = adapter_of(server, request);
+    if (adapter && queued)
+        adapter->waiting--;
+    else if (adapter)
+        adapter->running--;
+}
+
 void request_table_end(struct server *server, struct seq *seq, time_us now_us)
 {
     struct request *request = seq->request;
@@ -302,6 +316,7 @@ void request_table_end(struct server *server, struct seq *seq, time_us now_us)
         come_back(server, seq);
         end_text(seq);
     }
+    leave_adapter(server, request, queued);
     if (!seq->stamps.ended_us)
         seq->stamps.ended_us = now_us;
     deadlines_remove(&server->deadlines, &seq->deadline);

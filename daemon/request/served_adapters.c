@@ -78,6 +78,17 @@ int served_adapters_unload(struct served_adapters *served, const char *name, str
     return 0;
 }
 
+bool served_adapters_newest(const struct served_adapters *served, const struct served_adapter *adapter)
+{
+    for (uint32_t i = 0; i < served->count; i++) {
+        const struct served_adapter *other = &served->at[i];
+        if (other->state >= ADAPTER_SERVED && other->load > adapter->load &&
+            strcmp(other->name, adapter->name) == 0)
+            return false;
+    }
+    return adapter->state >= ADAPTER_SERVED;
+}
+
 /* ---- who has it --------------------------------------------------------------------------------
  */
 

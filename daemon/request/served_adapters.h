@@ -22,6 +22,7 @@ struct served_adapter {
     char name[MODEL_NAME_SIZE];
     uint64_t load; /* differs between any two, never 0 */
     uint32_t live; /* requests that hold it */
+    uint32_t waiting, running; /* sequences of theirs: not sent to a replica yet; sent, not ended */
     uint64_t requests, prompt_tokens, generated_tokens;
 };
 
@@ -45,6 +46,9 @@ int served_adapters_begin(struct served_adapters *served, const char *name, uint
 void served_adapters_loaded(struct served_adapters *served, uint32_t number, bool ok);
 /* ERR_NOT_FOUND */
 int served_adapters_unload(struct served_adapters *served, const char *name, struct error *error);
+
+/* No later one has its name: figures are told by names. */
+bool served_adapters_newest(const struct served_adapters *served, const struct served_adapter *adapter);
 
 /* number 0: nothing is done. */
 void served_adapters_hold(struct served_adapters *served, uint32_t number);

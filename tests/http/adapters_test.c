@@ -116,6 +116,104 @@ START_TEST(who_has_it_keeps_it)
 }
 END_TEST
 
+/* While what runs runs on. */
+static void has_figure(const char *figure)
+{
+    struct caller scrape;
+    call(&site, &scrape, "/metrics", NULL);
+    site_turn(&site);
+    snprintf(answer, sizeof(answer), "%s", caller_read(&scrape));
+    caller_free(&scrape);
+    const char *line = strstr(answer, "\nvllm:lora_requests_info");
+    ck_assert_msg(strstr(answer, figure) != NULL, "no %s, but%.300s", figure, line ? line : "");
+}
+
+#define AT_WORK(max, running, waiting)                                                             \
+    "vllm:lora_requests_info{model_name=\"org/a\",max_lora=\"" max                                 \
+    "\",running_lora_adapters=\"" running "\",waiting_lora_adapters=\"" waiting "\"} 1\n"
+
+/* What pickers send requests by. */
+START_TEST(figures_say_which_are_at_work)
+{
+    struct caller poet, clerk;
+    world_set(&site.world, "metrics-vllm", "yes");
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    has_figure(AT_WORK("2", "", ""));
+    site.world.replica.room = 0;
+    call(&site, &clerk, "/v1/completions", "{\"prompt\":\"A\",\"model\":\"clerk\"}");
+    has_figure(AT_WORK("2", "", "clerk"));
+    if (_i == 0) { /* gone before it was sent */
+        caller_free(&clerk);
+        has_figure(AT_WORK("2", "", ""));
+        return;
+    }
+    site.world.replica.room = WORLD_HELD_MAX;
+    site_turn(&site);
+    call(&site, &poet, "/v1/completions", "{\"prompt\":\"A\",\"model\":\"poet\",\"n\":2}");
+    has_figure(AT_WORK("2", "clerk,poet", ""));
+    caller_free(&poet); /* gone while it runs */
+    site_finish(&site);
+    has_figure(AT_WORK("2", "", ""));
+    caller_free(&clerk);
+}
+END_TEST
+
+/* One leaves, and one of its name is there: readers of figures refuse a name that stands twice. */
+START_TEST(a_name_that_comes_again_has_figures_once)
+{
+    static const char figure[] = "sluice_adapter_requests_total{adapter=\"poet\"} ";
+    struct caller caller;
+    serve("3");
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    ck_assert_uint_eq(completion("poet"), 200);
+    call(&site, &caller, "/v1/completions", "{\"prompt\":\"A\",\"model\":\"poet\"}");
+    ck_assert_uint_eq(ask(UNLOAD, "{\"lora_name\":\"poet\"}"), 200);
+    has_figure(figure);
+    ck_assert_uint_eq(ask(LOAD, POET), 200);
+    ck_assert_int_eq(state(2), ADAPTER_LEAVING);
+    ck_assert_int_eq(state(3), ADAPTER_SERVED);
+    has_figure(figure);
+    const char *first = strstr(answer, figure);
+    ck_assert_int_eq(first[sizeof(figure) - 1], '0');
+    ck_assert_ptr_null(strstr(first + 1, figure));
+    caller_free(&caller);
+}
+END_TEST
+
+/* The daemon drains, or ends, while one is read: who asked is told, and it is not served. */
+START_TEST(what_comes_too_late_is_not_served)
+{
+    struct caller caller;
+    struct server *server = &site.world.server;
+    site.hold = true;
+    send(&caller, LOAD, POET, true);
+    ck_assert_int_eq(state(2), ADAPTER_LOADING);
+    if (_i == 0)
+        server_drain(server);
+    else
+        server_halt(server, site.world.now_us);
+    site_turn(&site);
+    ck_assert(exchange_ready(caller.exchange));
+    ck_assert_uint_eq(caller.exchange->status, 503);
+    ck_assert_ptr_nonnull(strstr(caller_read(&caller), "draining"));
+    ck_assert(!server_idle(server)); /* a thread reads it */
+    if (_i == 0)
+        ck_assert_uint_eq(ask(LOAD, "{\"lora_name\":\"b\",\"lora_path\":\"/b\"}"), 503);
+    site_work(&site);
+    site.hold = false;
+    site_turn(&site);
+    ck_assert_int_eq(state(2), ADAPTER_FREE);
+    ck_assert_uint_eq(server->encodings, 0);
+    caller_free(&caller);
+    ck_assert(server_idle(server));
+    if (_i == 0) {
+        server_resume(server);
+        ck_assert_uint_eq(ask(LOAD, POET), 200);
+        ck_assert_uint_eq(completion("poet"), 200);
+    }
+}
+END_TEST
+
 static const struct {
     const char *path, *body, *says;
     unsigned status;
@@ -214,6 +312,9 @@ Suite *adapters_suite(void)
     tcase_add_test(tests, places_have_an_end);
     tcase_add_test(tests, what_fails_is_not_there);
     tcase_add_loop_test(tests, who_goes_away_leaves_none, 0, 2);
+    tcase_add_loop_test(tests, figures_say_which_are_at_work, 0, 2);
+    tcase_add_test(tests, a_name_that_comes_again_has_figures_once);
+    tcase_add_loop_test(tests, what_comes_too_late_is_not_served, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }
