@@ -80,7 +80,9 @@ static uint32_t piece_of(const struct matmul_args *a, const struct rounded *r, b
 {
     if (!direct)
         return r->rows < RAW_ROWS_MAX ? r->rows : RAW_ROWS_MAX;
-    return is_blocks(&a->w) ? a->rows.max / 4 * 4 : r->rows;
+    /* Scales of blocks lie by fours of rows: what is left over is a piece of its own, and fewer
+     * than four rows are one piece. */
+    return is_blocks(&a->w) && a->rows.max >= 4 ? a->rows.max / 4 * 4 : r->rows;
 }
 
 cudaError_t matmul_scaled(const struct matmul_args *a, cudaStream_t stream)

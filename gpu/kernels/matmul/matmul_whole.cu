@@ -332,16 +332,16 @@ __global__ void __launch_bounds__(THREADS, N <= 64 ? 2 : 1)
     grid_trigger(); /* the kernel behind waits for this one by itself */
     const whole_tile tile = whole_find(a);
     float *sums = reinterpret_cast<float *>(memory + (ring.stages - shared_address(memory)));
-    if (threadIdx.x / WARP == WARPS) {
+    const bool brings = threadIdx.x / WARP == WARPS;
+    float total[N / 2] = {};
+    if (brings)
         whole_bring<N, FORMAT>(a, ring, tile);
-        __syncthreads();
-    } else {
-        float total[N / 2] = {};
-        if constexpr (FINE)
-            whole_multiply_fine<N, FORMAT>(total, a, ring, tile);
-        else
-            whole_multiply<N, FORMAT>(total, a, ring, tile);
-        __syncthreads(); /* nothing of the ring is read any more */
+    else if constexpr (FINE)
+        whole_multiply_fine<N, FORMAT>(total, a, ring, tile);
+    else
+        whole_multiply<N, FORMAT>(total, a, ring, tile);
+    __syncthreads(); /* nothing of the ring is read any more; one place for both roles, as a barrier asks */
+    if (!brings) {
         whole_sums_lay<N>(total, sums);
         grid_wait();
     }

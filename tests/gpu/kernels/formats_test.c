@@ -56,6 +56,11 @@ static const struct shape shapes[] = {
     {4, 528, 4096, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, false, FORMAT_E4M3, false, false, GATED},
     {3, 256, 1024, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
      GATED},
+    /* Blocks, added to nothing: what is left over of fours of rows, of fewer than four and of more. */
+    {3, 256, 1024, 128, 128, ROUNDING_GROUP, 128, DTYPE_BF16, false, FORMAT_E4M3, false, false,
+     NOTHING},
+    {6, 384, 512, 128, 128, ROUNDING_GROUP, 128, DTYPE_F16, false, FORMAT_E4M3, false, false,
+     NOTHING},
     {1, 1, 1, 0, 0, ROUNDING_NONE, 0, DTYPE_F32, false, FORMAT_E4M3, false, false, NOTHING},
     {9, 67, 333, 0, 0, ROUNDING_TOKEN, 0, DTYPE_F32, true, FORMAT_E4M3, false, false, NOTHING},
     {17, 130, 64, 1, 0, ROUNDING_TOKEN, 0, DTYPE_BF16, true, FORMAT_E4M3, false, false, NOTHING},
