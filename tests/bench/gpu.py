@@ -21,6 +21,7 @@ import threading
 import time
 
 import gpu_cache
+import gpu_formats
 import gpu_latency
 import record
 
@@ -41,7 +42,7 @@ NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to mea
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
 
 limits, table, failures = {"flops": 738e12}, [], []
-records = {"gpu": [], "gpu-latency": [], "gpu-families": []}
+records = {"gpu": [], "gpu-latency": [], "gpu-formats": [], "gpu-families": []}
 shares = {}  # of its limit, that the 8B reaches, by rows
 
 
@@ -327,25 +328,32 @@ def busy(polls):
     return polls[end].at_us - polls[begin].at_us
 
 
-def burst(daemon):
+def burst_rate(daemon):
     polls = daemon.run(prompts(2048, 128, 128))
     rate = 2048 * 128 / busy(polls) * 1e6
     steps = polls[-1].steps - polls[0].steps
     device_us = polls[-1].since(polls[0], "step_compute").total
+    return rate, f"{rate:,.0f} output tok/s ({steps} steps, {device_us / 1e6:.1f} of {busy(polls) / 1e6:.1f} s computing)"
+
+
+def burst(daemon):
+    rate, text = burst_rate(daemon)
     limit = 1 / (1 / floor_rate(256) + WEIGHT_BYTES / limits["flops"])
-    row("2,048 requests of 128 in, 128 out at once", f"{rate:,.0f} output tok/s ({steps} steps, "
-        f"{device_us / 1e6:.1f} of {busy(polls) / 1e6:.1f} s computing)", "17,000 tok/s", rate >= 17000,
-        f"{limit:,.0f}")
+    row("2,048 requests of 128 in, 128 out at once", text, "17,000 tok/s", rate >= 17000, f"{limit:,.0f}")
 
 
-def prefill(daemon):
+def prefill_rate(daemon):
     polls = [poll for poll in daemon.run(prompts(960, 512, 1), 0.1)]
     inside = [poll for poll in polls if polls[0].prompt + 16384 <= poll.prompt <= polls[-1].prompt - 16384]
     a, b = inside[0], inside[-1]
     rate = (b.prompt - a.prompt) / (b.at_us - a.at_us) * 1e6
-    row("prefill, prompts of 512", f"{rate:,.0f} tok/s over {(b.at_us - a.at_us) / 1e6:.1f} s, "
-        f"{(b.prompt - a.prompt) / (b.steps - a.steps):,.0f} tokens a step", "42,000 tok/s", rate >= 42000,
-        f"{limits['flops'] / WEIGHT_BYTES:,.0f}")
+    return rate, f"{rate:,.0f} tok/s over {(b.at_us - a.at_us) / 1e6:.1f} s, " \
+                 f"{(b.prompt - a.prompt) / (b.steps - a.steps):,.0f} tokens a step"
+
+
+def prefill(daemon):
+    rate, text = prefill_rate(daemon)
+    row("prefill, prompts of 512", text, "42,000 tok/s", rate >= 42000, f"{limits['flops'] / WEIGHT_BYTES:,.0f}")
 
 
 def bench_kernels(build, what):
@@ -432,6 +440,20 @@ def attempt(name, what, *args):
         row(name, f"failed: {error}", "", False)
 
 
+def formats_run(build, names, options):
+    measures = {"one": steady_one, "many": steady_many, "prefill": prefill_rate, "burst": burst_rate}
+    for name in names:
+        daemon = None
+        try:
+            daemon = Daemon(build, f"synthetic:llama-3.1-8b:{name}", *NO_CACHE, *gpu_formats.FORMATS[name], *options)
+            daemon.run(prompts(256, 128, 8))
+            gpu_formats.rows(daemon, row, name, measures, limits["read"])
+        except Exception as error:
+            row(name, f"failed: {error}", "", False, kept="gpu-formats")
+        if daemon:
+            daemon.stop()
+
+
 def families_run(build, names, options):
     for name in names:
         daemon = None
@@ -448,12 +470,15 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
-    parser.add_argument("--only", default="", help=", ".join(["kernels, 1b, first, latency, families", *gpu_cache.ROWS, *LARGE, *LATENCY,
-                                                          *FAMILIES]))
+    parser.add_argument("--only", default="", help=", ".join([
+        "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, families", *gpu_cache.ROWS,
+        *LARGE, *LATENCY, *gpu_formats.FORMATS, *FAMILIES]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
     args, options = parser.parse_known_args()  # the rest is the daemon's
     build, only = os.path.abspath(args.build), args.only.split(",") if args.only else []
+    if "base" in only:
+        only += ["kernels", "first", "1b", *LARGE]
     if args.limits:
         limits_run(args.limits)
     if not only or "kernels" in only:
@@ -479,13 +504,14 @@ def main():
         attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)
         daemon.stop()
     latency_run(build, [name for name in LATENCY if not only or "latency" in only or name in only], args, options)
+    formats_run(build, [name for name in gpu_formats.FORMATS if not only or "formats" in only or name in only], options)
     families_run(build, families, options)
     print("\n| what | figure | gate | limit |\n| --- | --- | --- | --- |")
     for line in table:
         print("| " + " | ".join(line) + " |")
     print(f"\n{len(failures)} short" + (": " + "; ".join(failures) if failures else ""))
     for name, rows in records.items():
-        if not only or name.partition("-")[2] in only:
+        if rows and (not only or (name.partition("-")[2] or "base") in only):
             record.keep(name, rows, build, round(limits["read"] / 1e9))
     return 1 if failures else 0
 
