@@ -10,7 +10,7 @@
 #include "gpu/checkpoint/snapshot.h"
 #include "gpu/graph/stages.h"
 #include "gpu/kernels/step/null_rule.h"
-#include "gpu/models/family.h"
+#include "gpu/models/base/family.h"
 #include "gpu/models/synthetic.h"
 #include "gpu/program/program.h"
 #include "protocol/base/minimum.h"

@@ -8,9 +8,9 @@
 
 #include "gpu/checkpoint/file.h"
 #include "gpu/checkpoint/format.h"
-#include "gpu/models/family.h"
+#include "gpu/models/base/rope_config.h"
+#include "gpu/models/families/families.h"
 #include "gpu/models/generation.h"
-#include "gpu/models/rope_config.h"
 
 static_assert((uint64_t)MODEL_VOCAB_MAX * MODEL_HIDDEN_MAX < (1ull << 40) &&
                   (uint64_t)MODEL_INTERMEDIATE_MAX * MODEL_HIDDEN_MAX < (1ull << 40),
@@ -52,7 +52,7 @@ static int read_family(const struct fields *fields, struct model_config *config)
     const struct family *family;
     for (size_t i = 0; (family = family_at(i)); i++) {
         const char *own = class ? family->architecture : family->type;
-        if (!family->architecture || strcmp(class ? json_string(class) : type, own) != 0)
+        if (strcmp(class ? json_string(class) : type, own) != 0)
             continue;
         if (type && strcmp(type, family->type) != 0)
             return field_refuse(fields, "model_type", field_get(fields, "model_type"),

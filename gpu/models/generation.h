@@ -3,8 +3,8 @@
  */
 #pragma once
 
-#include "gpu/models/config.h"
 #include "gpu/checkpoint/config_field.h"
+#include "gpu/models/base/model_config.h"
 
 /* bos_token_id and eos_token_id: a number, and a number or a list. Tokens that are there already
  * stay: a second file adds to the first. */

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/models/family.h"
-#include "gpu/models/rope_config.h"
+#include "gpu/models/base/family.h"
+#include "gpu/models/base/rope_config.h"
+#include "gpu/models/config.h"
 #include "gpu/models/synthetic.h"
 #include "gpu/models/unused.h"
 

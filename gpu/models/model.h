@@ -7,7 +7,7 @@
 
 #include "gpu/checkpoint/checkpoint.h"
 #include "gpu/graph/op_list.h"
-#include "gpu/models/config.h"
+#include "gpu/models/base/model_config.h"
 
 struct model {
     struct model_config config;

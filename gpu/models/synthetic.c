@@ -5,7 +5,8 @@
 #include <string.h>
 
 #include "gpu/kernels/step/null_rule.h"
-#include "gpu/models/family.h"
+#include "gpu/models/base/family.h"
+#include "gpu/models/config.h"
 
 #define PREFIX "synthetic:"
 #define NAMES_MAX 1024 /* of a list of all shapes in a message */
@@ -278,10 +279,19 @@ uint32_t synthetic_number(const char *tensor, int32_t layer)
     return (hash + (uint32_t)layer * 40503u) | 1u << 31;
 }
 
+/* The model that computes nothing (gpu/kernels/step/null_rule.h). */
+static void null_build(struct build *b, const struct model_config *config)
+{
+    (void)config;
+    build_null(b, sizeof(uint64_t));
+}
+
+static const struct family null_family = {.type = "null", .build = null_build};
+
 static void null_config(struct model_config *ret)
 {
     *ret = (struct model_config)MODEL_CONFIG_EMPTY;
-    ret->family = family_of("null");
+    ret->family = &null_family;
     ret->layers = 1;
     ret->hidden = NULL_HIDDEN;
     ret->vocab = NULL_VOCAB;

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gpu/models/config.h"
+#include "gpu/models/base/model_config.h"
 
 #define SYNTHETIC_DEVIATION 0.02f /* of the random weights; norm weights are 1, biases 0 */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/models/family.h"
+#include "gpu/models/base/family.h"
 
 #define ZEROS_MAX (4u << 20) /* bytes that are looked through; a bias has no more */
 

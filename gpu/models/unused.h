@@ -5,7 +5,7 @@
 #pragma once
 
 #include "gpu/checkpoint/checkpoint.h"
-#include "gpu/models/config.h"
+#include "gpu/models/base/model_config.h"
 
 /* For checkpoint_match; the config is borrowed. ERR_BAD_MODEL with file and tensor. */
 struct checkpoint_visitor unused_visitor(const struct model_config *config);

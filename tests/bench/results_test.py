@@ -88,7 +88,7 @@ class Families(unittest.TestCase):
     """What gpu.py measures beside the 8B."""
 
     MODELS = os.path.join(HERE, "../../gpu/models")
-    BEFORE = {"llama", "mistral", "qwen2", "qwen3", "null"}  # that have rows of their own, or had none asked for
+    BEFORE = {"llama", "mistral", "qwen2", "qwen3"}  # that have rows of their own, or had none asked for
 
     LARGE = {"glm4_moe"}  # whose least published one is more than a device holds
 
@@ -105,7 +105,7 @@ class Families(unittest.TestCase):
         self.assertEqual(shapes["llama-3.1-8b"], "LlamaForCausalLM")
         measured = {shapes.get(name) for name in gpu.FAMILIES}
         self.assertNotIn(None, measured)
-        files = {name: self.text(name + ".c") for name in re.findall(r"FAMILY\((\w+)\)", self.text("families.def"))}
+        files = {name: self.text("families/%s.c" % name) for name in re.findall(r"FAMILY\((\w+)\)", self.text("families/families.def"))}
         said = {name: dict(re.findall(r'\.(\w+) = "(\w+)"', text)) for name, text in files.items()}
         # what a measured one has as its text's part is the same model
         texts = {of.get("text_type") for of in said.values() if of.get("architecture") in measured}

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "gpu/models/config.h"
 #include "gpu/models/model.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,3 +1,4 @@
+#include "gpu/models/config.h"
 #include "gpu/models/model.h"
 
 #include <stdlib.h>

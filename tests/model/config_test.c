@@ -1,5 +1,5 @@
+#include "gpu/models/base/family.h"
 #include "gpu/models/config.h"
-#include "gpu/models/family.h"
 #include "gpu/models/model.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@
     "\"moe_intermediate_size\":8,\"shared_expert_intermediate_size\":8"
 #define OLMOE "\"architectures\":[\"OlmoeForCausalLM\"],\"model_type\":\"olmoe\""
 #define GLM4_MOE                                                                                   \
-    "\"architectures\":[\"Glm4MoeForCausalLM\"],\"model_type\":\"glm4_moe\","                         \
+    "\"architectures\":[\"Glm4MoeForCausalLM\"],\"model_type\":\"glm4_moe\","                      \
     "\"moe_intermediate_size\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2"
 #define EIGHT ",\"num_experts\":8,\"num_experts_per_tok\":2"
 

@@ -354,7 +354,7 @@ def load(directory, dtype, device):
 
 def keep_to_long(model):
     """longrope: where the context is longer than the original one, sluiced takes the long factors from the first
-    token on (models/rope_config.h); transformers turns to them as a sequence grows, and so never may here."""
+    token on (models/base/rope_config.h); transformers turns to them as a sequence grows, and so never may here."""
     rotary, config = model.model.rotary_emb, model.config
     if getattr(rotary, "rope_type", "default") != "longrope":
         return

@@ -1,6 +1,6 @@
 /* How config.json's rope becomes the frequencies that heads are rotated by. */
+#include "gpu/models/base/rope_config.h"
 #include "gpu/models/config.h"
-#include "gpu/models/rope_config.h"
 
 #include "tests/model/config_text.h"
 #include "tests/model/model_suites.h"
