@@ -8,6 +8,7 @@
 #include "daemon/text/template/chat.h"
 #include "daemon/text/tokenizer.h"
 #include "tests/http/caller.h"
+#include "tests/http/has.h"
 #include "tests/http/http_suites.h"
 
 static struct site site;
@@ -27,9 +28,6 @@ static void tear_down(void)
 {
     site_free(&site);
 }
-
-#define has(text, part) ck_assert_msg(strstr(text, part) != NULL, "%s not in %s", part, text)
-#define has_not(text, part) ck_assert_msg(strstr(text, part) == NULL, "%s in %s", part, text)
 
 /* ---- the page ----------------------------------------------------------------------------------
  */

@@ -11,6 +11,10 @@ int main(int argc, char **argv)
         return fflush(stdout) ? 1 : 0;
     }
     SRunner *runner = srunner_create(exchange_suite());
+    srunner_add_suite(runner, bodies_suite());
+    srunner_add_suite(runner, entry_suite());
+    srunner_add_suite(runner, metrics_suite());
+    srunner_add_suite(runner, untaken_suite());
     srunner_add_suite(runner, framing_suite());
     srunner_add_suite(runner, access_suite());
     srunner_add_suite(runner, chat_ask_suite());

@@ -4,11 +4,14 @@
 #include <stdio.h>
 
 Suite *access_suite(void);
+Suite *bodies_suite(void);
 Suite *chat_ask_suite(void);
+Suite *entry_suite(void);
 Suite *exchange_suite(void);
 Suite *fields_suite(void);
 Suite *framing_suite(void);
 Suite *adapters_suite(void);
+Suite *metrics_suite(void);
 Suite *names_suite(void);
 Suite *partial_suite(void);
 Suite *question_suite(void);
@@ -18,6 +21,7 @@ Suite *lists_suite(void);
 Suite *tensors_suite(void);
 Suite *texts_suite(void);
 Suite *tools_suite(void);
+Suite *untaken_suite(void);
 Suite *users_suite(void);
 
 /* daemon/http/FIELDS.md, from the table. */

@@ -5,6 +5,7 @@
 
 #include "daemon/text/template/chat.h"
 #include "tests/http/caller.h"
+#include "tests/http/has.h"
 #include "tests/http/http_suites.h"
 
 static struct site site;
@@ -22,9 +23,6 @@ static void tear_down(void)
 {
     site_free(&site);
 }
-
-#define has(text, part) ck_assert_msg(strstr(text, part) != NULL, "%s not in %s", part, text)
-#define has_not(text, part) ck_assert_msg(strstr(text, part) == NULL, "%s in %s", part, text)
 
 static unsigned get(const char *path)
 {
