@@ -47,10 +47,12 @@ done < <(git ls-files '*.h' '*.cuh' |
     xargs grep -HoE '^\s*#\s*include\s+"[^"]+\.(h|cuh)' | sed -E 's/^([^:]+):.*"/\1 /' |
     tsort 2>&1 > /dev/null | grep -v 'contains a loop')
 
+# A test is its tables, which are long.
 while IFS= read -r file; do
-    lines=$(wc -l < "$file")
-    [ "$lines" -le 600 ] || breach "$file: $lines lines, over 600"
-done < <(git ls-files '*.c' '*.h' '*.cu' '*.cuh' | grep -v '^tests/')
+    lines=$(wc -l < "$file") most=600
+    [[ $file != tests/* ]] || most=700
+    [ "$lines" -le $most ] || breach "$file: $lines lines, over $most"
+done < <(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 
 while IFS= read -r line; do
     breach "$line: left over"
