@@ -58,6 +58,11 @@ while IFS= read -r line; do
     breach "$line: left over"
 done < <(git grep -nE '\b(TODO|FIXME|XXX|HACK)\b|#if 0' -- '*.[ch]' '*.cu' '*.cuh' '*.sh' '*.py' ':!tests/tidy')
 
+# Lines of kernels end by the 100th column.
+while IFS= read -r line; do
+    breach "$line: more than 100 columns"
+done < <(git grep -nP '^.{101}' -- '*.cu' '*.cuh')
+
 # The Python client stands on Python alone, and goes by the house's lengths where Python's lines allow it.
 while IFS= read -r line; do
     breach "$line: the Python client imports Python's own modules and itself"

@@ -1,5 +1,5 @@
-/* Two kernels. A x: a block for each row and part, a warp for each row of A in turn, over a row of x
- * that lies in registers' reach of the cache. B of that: a block for each row and run of outputs,
+/* Two kernels. A x: a block for each row and part, a warp for each row of A in turn, over a row of
+ * x that lies in registers' reach of the cache. B of that: a block for each row and run of outputs,
  * a thread for each, with A x of the run's parts in shared memory. Bound by memory where rows share
  * no adapter; rows that do read A and B from L2. */
 #include "gpu/kernels/adapt/adapt.h"

@@ -112,7 +112,8 @@ __device__ __forceinline__ const char *part_keys(const warp_world &world, const 
     uint32_t inside = part.position & ((1u << world.block_shift) - 1);
     return reinterpret_cast<const char *>(part.slab) + (size_t)part.block * group.block_bytes +
            world.args->kv.k +
-           (((size_t)part.head << world.block_shift) + inside) * (warp_shape<HD, EIGHT>::piece / PIECE);
+           (((size_t)part.head << world.block_shift) + inside) *
+               (warp_shape<HD, EIGHT>::piece / PIECE);
 }
 
 struct warp_fetch {
@@ -235,7 +236,8 @@ __device__ __forceinline__ void fetch_part(const warp_world &world, warp_fetch &
         barrier_expect(barrier, (rows_low + rows_high) * row_bytes);
         if (rows_low)
             copy_bulk(to, reinterpret_cast<const char *>(keys_low + values),
-                      (joined ? rows_low + rows_high : rows_low) * row_bytes, barrier, world.policy);
+                      (joined ? rows_low + rows_high : rows_low) * row_bytes, barrier,
+                      world.policy);
         if (rows_high && !joined)
             copy_bulk(to + warp_shape<HD, EIGHT>::piece,
                       reinterpret_cast<const char *>(keys_high + values), rows_high * row_bytes,

@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(warp_shape<HD, EIGHT>::warps *WARP, 1)
     world.dealt = world.dealt < world.total ? world.dealt : world.total;
     /* The rings of warps that have nothing to do are the others'. */
     uint32_t active = (world.total + gridDim.x - 1) / gridDim.x;
-    active = active < 1 ? 1 : active > warp_shape<HD, EIGHT>::warps ? warp_shape<HD, EIGHT>::warps : active;
+    constexpr uint32_t most = warp_shape<HD, EIGHT>::warps;
+    active = active < 1 ? 1 : active > most ? most : active;
     uint32_t stages =
         ring_stages(ring_bytes, active * warp_shape<HD, EIGHT>::part, WARP_STAGES_MAX);
     world.stages = stages;
@@ -108,8 +109,8 @@ static cudaError_t warps_launch(const struct attention_args *args,
     if (result != cudaSuccess)
         return result;
     return launch(warps_kernel<HD, TILES, WHOLE, CAP, EIGHT>, dim3(device->processors),
-                  warp_shape<HD, EIGHT>::warps * WARP, fixed - LEFT_BYTES + ring_bytes, stream, *args,
-                  scratch, ring_bytes, (uint32_t)__builtin_ctz(args->batch.block_tokens));
+                  warp_shape<HD, EIGHT>::warps * WARP, fixed - LEFT_BYTES + ring_bytes, stream,
+                  *args, scratch, ring_bytes, (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
 
 template <int HD, int TILES, bool EIGHT>

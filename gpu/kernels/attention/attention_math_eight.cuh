@@ -1,13 +1,13 @@
 /* Decode attention over keys and values in e4m3: the arithmetic of one warp, as attention_math.cuh
  * has it for 16 bits, of the same products by lane.
  *
- * Elements are turned into half precision, which holds each of them, by one instruction for two, and
- * multiplied so, whatever the model is computed in; BF16 would take four. What does not fit there is
- * taken out as powers of two. Of a query: its greatest element has an exponent of 14 (q_unit takes
- * that back). Scores are then multiplied by their key's scale. Of weights: each is multiplied by its
- * value's scale over the greatest of the split so far (v_unit, an eighth of a power of 2^-10 of it),
- * by which the outputs are multiplied at the split's end. What is small beside those has fewer bits,
- * and matters as little. */
+ * Elements are turned into half precision, which holds each of them, by one instruction for two,
+ * and multiplied so, whatever the model is computed in; BF16 would take four. What does not fit
+ * there is taken out as powers of two. Of a query: its greatest element has an exponent of 14
+ * (q_unit takes that back). Scores are then multiplied by their key's scale. Of weights: each is
+ * multiplied by its value's scale over the greatest of the split so far (v_unit, an eighth of a
+ * power of 2^-10 of it), by which the outputs are multiplied at the split's end. What is small
+ * beside those has fewer bits, and matters as little. */
 #pragma once
 
 #include "gpu/kernels/attention/attention_math.cuh"
@@ -62,8 +62,8 @@ __device__ __forceinline__ float2 eight_scales(uint32_t stage, int k)
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-/* Where the eight dimensions of a lane's chunk j begin: loads bring two chunks at a time, where heads
- * have as many as that needs. */
+/* Where the eight dimensions of a lane's chunk j begin: loads bring two chunks at a time, where
+ * heads have as many as that needs. */
 template <int HD> __device__ __forceinline__ uint32_t eight_chunk(int j)
 {
     uint32_t t = threadIdx.x % 4;
@@ -262,7 +262,7 @@ __device__ __forceinline__ void eight_weights(uint32_t (&p)[2][TILES][2],
     }
 }
 
-/* Four dimensions of two keys each, as the products want them: pair[d] has both keys' dimension d. */
+/* Four dimensions of two keys each, as products want them: pair[d] has both keys' dimension d. */
 __device__ __forceinline__ void eight_pairs(uint32_t (&pair)[4], uint32_t first, uint32_t second)
 {
     uint32_t low = __byte_perm(first, second, 0x5140), high = __byte_perm(first, second, 0x7362);
@@ -272,8 +272,8 @@ __device__ __forceinline__ void eight_pairs(uint32_t (&pair)[4], uint32_t first,
     pair[3] = eight_halves(high, 1);
 }
 
-/* Row tiles m .. m + 3: dimensions word * 4 and on of the lane's two chunks; rows[i] has them of keys
- * 2t, 2t + 1, 2t + 8 and 2t + 9. */
+/* Row tiles m .. m + 3: dimensions word * 4 and on of the lane's two chunks; rows[i] has them of
+ * keys 2t, 2t + 1, 2t + 8 and 2t + 9. */
 template <int HD, int TILES>
 __device__ __forceinline__ void eight_add(decode_state<HD, TILES> &s, int m,
                                           const uint32_t (&one)[4], const uint32_t (&two)[4],

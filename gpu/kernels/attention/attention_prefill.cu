@@ -354,7 +354,9 @@ bool attention_prefill_can(const struct attention_args *args)
     bool aligned = args->q_stride % 2 == 0 && args->out_stride % 2 == 0 &&
                    reinterpret_cast<uintptr_t>(args->q) % 4 == 0 &&
                    reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
-    return device->major >= 8 && args->dtype == DTYPE_HALF && (args->kv.format == FORMAT_HALF || args->kv.format == FORMAT_E4M3) && aligned && args->heads / args->kv_heads <= QUERIES &&
+    return device->major >= 8 && args->dtype == DTYPE_HALF && aligned &&
+           (args->kv.format == FORMAT_HALF || args->kv.format == FORMAT_E4M3) &&
+           args->heads / args->kv_heads <= QUERIES &&
            (dim == 128 || dim == 256 ||
             (args->softcap == 0 && (dim == 64 || dim == 80 || dim == 96)));
 }
@@ -363,7 +365,8 @@ template <int HD, bool SHORTS, bool CAP, bool EIGHT>
 static cudaError_t prefill_launch_kind(const struct attention_args *a, cudaStream_t stream)
 {
     static struct device_once once;
-    cudaError_t result = device_allow(&once, prefill_kernel<HD, SHORTS, CAP, EIGHT>, device_props(), 256 + 64);
+    cudaError_t result =
+        device_allow(&once, prefill_kernel<HD, SHORTS, CAP, EIGHT>, device_props(), 256 + 64);
     if (result != cudaSuccess)
         return result;
     uint32_t size = SHORTS ? QUERIES / (a->heads / a->kv_heads) : QUERIES;

@@ -433,7 +433,8 @@ bool attention_prefill_wgmma_can(const struct attention_args *args)
 {
     uint32_t dim = args->head_dim;
     return device_props()->major == 9 && args->dtype == DTYPE_HALF &&
-           (args->kv.format == FORMAT_HALF || args->kv.format == FORMAT_E4M3) && ((dim == 64 && args->softcap == 0) || dim == 128) && args->q_stride % 8 == 0 &&
+           (args->kv.format == FORMAT_HALF || args->kv.format == FORMAT_E4M3) &&
+           ((dim == 64 && args->softcap == 0) || dim == 128) && args->q_stride % 8 == 0 &&
            args->out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args->q) % 16 == 0 &&
            reinterpret_cast<uintptr_t>(args->out) % 4 == 0;
 }
@@ -445,8 +446,9 @@ static cudaError_t wgmma_launch_format(const struct attention_args *args, cudaSt
     cudaError_t result = device_allow(&once, wgmma_kernel<HD, CAP, EIGHT>, device_props(), 2048);
     if (result != cudaSuccess)
         return result;
-    return launch(wgmma_kernel<HD, CAP, EIGHT>, dim3(args->heads, tile_bound(&args->batch, QUERIES, false)),
-                  WGMMA_THREADS, sizeof(wgmma_shared<HD>) + 1024, stream, *args,
+    return launch(wgmma_kernel<HD, CAP, EIGHT>,
+                  dim3(args->heads, tile_bound(&args->batch, QUERIES, false)), WGMMA_THREADS,
+                  sizeof(wgmma_shared<HD>) + 1024, stream, *args,
                   (uint32_t)__builtin_ctz(args->batch.block_tokens));
 }
 

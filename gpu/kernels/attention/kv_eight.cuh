@@ -1,4 +1,5 @@
-/* Keys and values in e4m3, as the CUDA bodies write and read them; struct kv_layer says what is kept.
+/* Keys and values in e4m3, as the CUDA bodies write and read them; struct kv_layer says what is
+ * kept.
  */
 #pragma once
 
@@ -65,8 +66,8 @@ __device__ __forceinline__ float eight_value(uint8_t element)
     return __half2float(__half(__nv_cvt_fp8_to_halfraw(element, __NV_E4M3)));
 }
 
-/* Two elements of a word, the lower or the upper ones, as two numbers in half precision, which holds
- * them all. */
+/* Two elements of a word, the lower or the upper ones, as two numbers in half precision, which
+ * holds them all. */
 __device__ __forceinline__ uint32_t eight_halves(uint32_t word, int upper)
 {
     __half2_raw pair = __nv_cvt_fp8x2_to_halfraw2(

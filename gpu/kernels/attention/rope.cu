@@ -25,7 +25,7 @@ __global__ void angle_kernel(struct angle_args a)
             rope_angle(position, a.inverse_frequency[pair], a.attention);
 }
 
-/* Where position `position` of a slot's sequence starts, of one KV head; EIGHT: where the head does. */
+/* Where a position of a slot's sequence starts, of one KV head; EIGHT: where the head does. */
 template <bool EIGHT, class Args>
 __device__ static char *kv_place(const Args &a, uint32_t slot, uint32_t position, uint32_t head,
                                  uint64_t part)
@@ -37,8 +37,8 @@ __device__ static char *kv_place(const Args &a, uint32_t slot, uint32_t position
                  (block % group.slab_blocks) * group.block_bytes + part;
     if (EIGHT)
         return base + (size_t)head * size * (a.head_dim + sizeof(float));
-    return base +
-           ((size_t)head * size + position % size) * a.head_dim * (a.kv.format == FORMAT_F32 ? 4 : 2);
+    return base + ((size_t)head * size + position % size) * a.head_dim *
+                      (a.kv.format == FORMAT_F32 ? 4 : 2);
 }
 
 template <class Args>
@@ -80,7 +80,8 @@ __device__ static void eight_store_from(const Args &a, const eight_place &to, co
     uint32_t lane = threadIdx.x % WARP;
 #pragma unroll
     for (int j = 0; j < 2 * PAIRS_PER_LANE; j++)
-        value[j] = lane + j * WARP < a.head_dim ? load_value(x, from + lane + j * WARP, a.dtype) : 0;
+        value[j] =
+            lane + j * WARP < a.head_dim ? load_value(x, from + lane + j * WARP, a.dtype) : 0;
     eight_store<2 * PAIRS_PER_LANE>(
         to, a.head_dim, a.dtype, said, [&](int j) { return value[j]; },
         [&](int j) { return lane + j * WARP; });

@@ -1,7 +1,7 @@
 /* A block per row. It puts its own part into all other ranks' inboxes, then waits for theirs: one
- * way over the link, without flags, a meeting or a second kernel. All rows of a block are put before
- * one is waited for, and there are no more blocks than SMs: so a block that waits keeps none from
- * putting. The kernel behind starts early and fetches its weights in the meantime. */
+ * way over the link, without flags, a meeting or a second kernel. All rows of a block are put
+ * before one is waited for, and there are no more blocks than SMs: so a block that waits keeps none
+ * from putting. The kernel behind starts early and fetches its weights in the meantime. */
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/collective/inbox.cuh"
 #include "gpu/kernels/norm/norm.cuh"
@@ -12,7 +12,8 @@ template <bool WIDE> struct parcel {
     uint4 chunk[WIDE + 1];
 };
 
-template <bool WIDE> __device__ __forceinline__ float8 widen(const uint4 (&p)[WIDE + 1], enum dtype dtype)
+template <bool WIDE>
+__device__ __forceinline__ float8 widen(const uint4 (&p)[WIDE + 1], enum dtype dtype)
 {
     if (WIDE) {
         uint4 a = p[0], b = p[WIDE];
@@ -27,7 +28,8 @@ template <bool WIDE> __device__ __forceinline__ float8 widen(const uint4 (&p)[WI
 
 /* Values i .. i + 7 of this rank's part of a row. */
 template <bool WIDE>
-__device__ __forceinline__ parcel<WIDE> own_part(const struct norm_args &a, uint32_t row, uint32_t i)
+__device__ __forceinline__ parcel<WIDE> own_part(const struct norm_args &a, uint32_t row,
+                                                 uint32_t i)
 {
     const char *at = static_cast<const char *>(a.delta) +
                      ((size_t)row * a.delta_stride + i) * (WIDE ? 4 : 2);
@@ -44,7 +46,8 @@ __device__ __forceinline__ size_t chunk_index(const struct norm_args &a, uint32_
     return ((size_t)row * a.size + i) / (WIDE ? 4 : 8);
 }
 
-template <bool WIDE> __device__ __forceinline__ void put_row(const struct allreduce_norm_args &args, uint32_t row)
+template <bool WIDE>
+__device__ __forceinline__ void put_row(const struct allreduce_norm_args &args, uint32_t row)
 {
     const struct norm_args &a = args.norm;
     for (uint32_t i = threadIdx.x * 8; i < a.size; i += blockDim.x * 8) {
@@ -85,7 +88,8 @@ __device__ __forceinline__ void take(const struct inboxes &inboxes, size_t index
 
 /* Values i .. i + 7 of the sum over all ranks, in their order. */
 template <int RANKS, bool WIDE>
-__device__ __forceinline__ float8 sum_parts(const struct allreduce_norm_args &args, uint32_t row, uint32_t i)
+__device__ __forceinline__ float8 sum_parts(const struct allreduce_norm_args &args, uint32_t row,
+                                            uint32_t i)
 {
     const struct norm_args &a = args.norm;
     uint4 part[RANKS][WIDE + 1];
@@ -123,7 +127,8 @@ __device__ __forceinline__ void norm_sums(float8 (&sum)[TURNS], const struct nor
 }
 
 template <int TURNS, int RANKS, bool WIDE, bool BEHIND>
-__device__ __forceinline__ void take_row(const struct allreduce_norm_args &args, uint32_t row, float *scratch)
+__device__ __forceinline__ void take_row(const struct allreduce_norm_args &args, uint32_t row,
+                                         float *scratch)
 {
     const struct norm_args &a = args.norm;
     size_t residual = (size_t)row * a.residual_stride, out = (size_t)row * a.out_stride;

@@ -15,7 +15,7 @@
 #define WARP 32
 #define FULL_MASK 0xffffffffu
 
-/* The kernel before may still run: nothing it wrote is read, and nothing is written, before this. */
+/* The kernel before may still run: nothing it wrote is read, nor anything written, before this. */
 __device__ __forceinline__ void grid_wait()
 {
 #if __CUDA_ARCH__ >= 900
@@ -132,11 +132,13 @@ __device__ __forceinline__ float8 load_float8(const void *base, size_t index, si
     float8 out;
     if (index + 8 <= end && (index & 7) == 0) {
         if (dtype == DTYPE_F32) {
-            const float4 *from = reinterpret_cast<const float4 *>(static_cast<const float *>(base) + index);
+            const float4 *from =
+                reinterpret_cast<const float4 *>(static_cast<const float *>(base) + index);
             float4 a = from[0], b = from[1];
             out = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
         } else {
-            uint4 word = *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(base) + index);
+            uint4 word =
+                *reinterpret_cast<const uint4 *>(static_cast<const uint16_t *>(base) + index);
             float2 a = unpack(word.x, dtype), b = unpack(word.y, dtype);
             float2 c = unpack(word.z, dtype), d = unpack(word.w, dtype);
             out = {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};

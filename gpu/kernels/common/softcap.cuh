@@ -8,8 +8,8 @@ __device__ __forceinline__ float softcap_of(float x, float cap)
     return cap * tanhf(x / cap) + (x - x);
 }
 
-/* Scores as the powers of two that weights are of: times `unit`, or, with a cap, through tanh by two
- * instructions of the special unit (an error of 1e-7 of the cap) and times 1. */
+/* Scores as the powers of two that weights are of: times `unit`, or, with a cap, through tanh by
+ * two instructions of the special unit (an error of 1e-7 of the cap) and times 1. */
 struct score_scale {
     float unit, inner, outer;
 };

@@ -27,7 +27,7 @@ __device__ static uint8_t fill_whole(float value, float greatest)
     return (uint8_t)fminf(fmaxf(rintf(value), 0.0f), greatest);
 }
 
-/* Eight elements from column i on; rows of a format are bytes and need not begin at any multiple. */
+/* Eight elements from column i on; rows of a format are bytes and may begin anywhere. */
 __device__ static void fill_format(const struct fill_args &a, uint8_t *row, uint32_t i,
                                    const float8 &value)
 {

@@ -220,7 +220,8 @@ __device__ __forceinline__ void scales_take(const struct matmul_args &a, const s
         float greatest = 0;
         for (int i = 0; i < WARPS; i++)
             greatest = fmaxf(greatest, to.greatest[threadIdx.x][i]);
-        to.scales[threadIdx.x] = rounds ? e4m3_scale_to(greatest, a.w.input.scale) : power_scale(greatest);
+        to.scales[threadIdx.x] =
+            rounds ? e4m3_scale_to(greatest, a.w.input.scale) : power_scale(greatest);
     }
     __syncthreads();
 }

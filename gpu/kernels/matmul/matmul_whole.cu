@@ -340,7 +340,8 @@ __global__ void __launch_bounds__(THREADS, N <= 64 ? 2 : 1)
         whole_multiply_fine<N, FORMAT>(total, a, ring, tile);
     else
         whole_multiply<N, FORMAT>(total, a, ring, tile);
-    __syncthreads(); /* nothing of the ring is read any more; one place for both roles, as a barrier asks */
+    /* Nothing of the ring is read any more; one place for both roles, as a barrier asks. */
+    __syncthreads();
     if (!brings) {
         whole_sums_lay<N>(total, sums);
         grid_wait();

@@ -1,5 +1,5 @@
-/* A block per row. Counts are 16 bits wide, so a compare and swap adds one and stops at the top; the
- * sum does not depend on the order. */
+/* A block per row. Counts are 16 bits wide, so a compare and swap adds one and stops at the top;
+ * the sum does not depend on the order. */
 #include "gpu/kernels/sampling/count.h"
 #include "gpu/kernels/common/device.cuh"
 

@@ -24,6 +24,6 @@ __global__ void gather_kernel(struct gather_args a)
 cudaError_t op_gather(const struct gather_args *args, cudaStream_t stream)
 {
     unsigned threads = threads_for(args->size, 256);
-    return launch(gather_kernel, dim3(args->rows.max, ceil_div(args->size, threads * 8)), threads, 0,
-                  stream, *args);
+    return launch(gather_kernel, dim3(args->rows.max, ceil_div(args->size, threads * 8)), threads,
+                  0, stream, *args);
 }

@@ -1,4 +1,4 @@
-/* A thread owns columns and walks over positions, so the order of a sum is that of the positions. */
+/* A thread owns columns and walks over positions: the order of a sum is that of the positions. */
 #include "gpu/kernels/common/device.cuh"
 #include "gpu/kernels/sampling/mean_pool.h"
 

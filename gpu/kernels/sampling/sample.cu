@@ -193,7 +193,8 @@ __device__ static void adjust(const struct sample_args &a, const struct batch_sl
     }
 }
 
-__device__ static best greatest_of(const float *scores, uint32_t vocab, struct sample_shared *shared)
+__device__ static best greatest_of(const float *scores, uint32_t vocab,
+                                   struct sample_shared *shared)
 {
     best top = best_none();
 #pragma unroll 4

@@ -152,7 +152,8 @@ __global__ void __launch_bounds__(EXPAND_THREADS) expand_kernel(struct step_begi
 }
 
 /* Of a token. */
-__device__ static void write_angles(const struct step_begin_first &first, const struct batch_row &row)
+__device__ static void write_angles(const struct step_begin_first &first,
+                                    const struct batch_row &row)
 {
     float2 *to = reinterpret_cast<float2 *>(first.angles) + (size_t)row.token * first.pairs;
     for (uint32_t pair = threadIdx.x; pair < first.pairs; pair += blockDim.x)

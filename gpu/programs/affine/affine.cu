@@ -3,7 +3,8 @@
 #include "gpu/programs/affine/affine.h"
 
 #define THREADS 256
-#define BLOCKS_MAX 1024 /* of an item; more elements than they have threads are gone through in turns */
+/* Of an item: more elements than they have threads are gone through in turns. */
+#define BLOCKS_MAX 1024
 
 /* A row of blocks for each item. Tensors begin at multiples of 256 bytes, so four elements are one
  * load; the last few of an item are single ones. */
