@@ -4,11 +4,11 @@
 
 Ray places replicas on the cluster's GPUs (num_gpus=1 sets CUDA_VISIBLE_DEVICES for each), its router picks the replica with fewer
 requests of two, its autoscaler goes by how many each has under way. A replica is a thin proxy of the daemon's Unix socket, which
-asks for no key; what Ray's own HTTP asks for is yours to put in front. What the environment holds:
+asks for no key; what Ray's own HTTP asks for is yours to put in front. What the environment holds, beside the daemon's options
+by its own names (SLUICE_MODEL and all others: so these have another beginning):
 
-    SLUICE_PROGRAM    sluiced                 SLUICE_MODEL       the model
-    SLUICE_OPTIONS    more of its options     SLUICE_REPLICAS    so many, or LEAST-MOST for as many as the queue asks for
-    SLUICE_GPUS       of a replica: 1, or 0 for the CPU device
+    SERVE_DAEMON      sluiced                 SERVE_REPLICAS     so many, or LEAST-MOST for as many as the queue asks for
+    SERVE_OPTIONS     options of the daemon   SERVE_GPUS         of a replica: 1, or 0 for the CPU device
 """
 import asyncio
 import os
@@ -25,13 +25,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 PATIENCE_S = 600  # to load a model
 HANDED_ON = ("content-type", "x-request-id")
 HANDED_BACK = ("content-type", "x-request-id", "retry-after", "retry-after-ms")
-LEAST, _, MOST = os.environ.get("SLUICE_REPLICAS", "1").partition("-")
+LEAST, _, MOST = os.environ.get("SERVE_REPLICAS", "1").partition("-")
 SCALE = {"autoscaling_config": {"min_replicas": int(LEAST), "max_replicas": int(MOST), "target_ongoing_requests": 32}} if MOST else {
     "num_replicas": int(LEAST)}
 
 
 @serve.deployment(
-    ray_actor_options={"num_gpus": float(os.environ.get("SLUICE_GPUS", "1"))},
+    ray_actor_options={"num_gpus": float(os.environ.get("SERVE_GPUS", "1"))},
     max_ongoing_requests=256,
     health_check_period_s=2,
     health_check_timeout_s=5,
@@ -42,9 +42,8 @@ SCALE = {"autoscaling_config": {"min_replicas": int(LEAST), "max_replicas": int(
 class Sluice:
     async def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="sluice-")
-        command = [os.environ.get("SLUICE_PROGRAM", "sluiced"), "--model", os.environ["SLUICE_MODEL"],
-                   "--socket", f"{self.folder}/sluice.sock", "--http", f"unix:{self.folder}/http.sock",
-                   *shlex.split(os.environ.get("SLUICE_OPTIONS", ""))]
+        command = [os.environ.get("SERVE_DAEMON", "sluiced"), "--socket", f"{self.folder}/sluice.sock", "--http", f"unix:{self.folder}/http.sock",
+                   *shlex.split(os.environ.get("SERVE_OPTIONS", ""))]
         # It ends with this process, however that ends.
         self.daemon = await asyncio.create_subprocess_exec("setpriv", "--pdeathsig", "TERM", *command)
         self.ending = False

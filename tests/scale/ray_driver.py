@@ -18,7 +18,7 @@ print("up", flush=True)
 version = 1
 for line in sys.stdin:
     version += 1
-    actor = {"num_gpus": 0, "runtime_env": {"env_vars": {"SLUICE_VERSION": str(version)}}}  # another version: all are replaced
+    actor = {"num_gpus": 0, "runtime_env": {"env_vars": {"SERVE_VERSION": str(version)}}}  # another version: all are replaced
     serve.run(ray_serve.Sluice.options(ray_actor_options=actor).bind())
     print("upgraded", flush=True)
 serve.shutdown()

@@ -64,8 +64,8 @@ class RayFleet:
         self.program, self.scratch = os.path.realpath(f"{build}/daemon/sluiced"), scratch
         self.faults = []
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        environment = {**os.environ, "SLUICE_PROGRAM": self.program, "SLUICE_MODEL": os.path.realpath("deploy/demo-model"), "SLUICE_GPUS": "0",
-                       "SLUICE_REPLICAS": "4", "SLUICE_OPTIONS": "--device cpu --cpu-threads 1", "TMPDIR": scratch,
+        environment = {**os.environ, "SERVE_DAEMON": self.program, "SLUICE_MODEL": os.path.realpath("deploy/demo-model"), "SERVE_GPUS": "0",
+                       "SERVE_REPLICAS": "4", "SERVE_OPTIONS": "--device cpu --cpu-threads 1", "TMPDIR": scratch,
                        "RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_server_request_timeout_seconds": "120"}
         self.driver = subprocess.Popen([sys.executable, "tests/scale/ray_driver.py", str(PORT), scratch], env=environment,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -49,8 +49,8 @@ slurmd -L /var/log/slurmd.log
 trap 'scancel -u root 2> /dev/null; kill $(cat /run/slurmd.pid /run/slurmctld.pid) 2> /dev/null; kill $(cat /run/munge/munged.pid) 2> /dev/null' EXIT
 check 'the node is there' sh -c 'sinfo -h -o %T | grep -q idle'
 
-export HOME=/sluice/home SLUICE_MODEL=/sluice/demo-model SLUICE_PROGRAM=/sluice/start SLUICE_ADDRESS=127.0.0.1
-export SLUICE_OPTIONS='--device cpu --cpu-threads 1 --module-dir /sluice'
+export HOME=/sluice/home SLUICE_MODEL=/sluice/demo-model SERVE_DAEMON=/sluice/start SERVE_ADDRESS=127.0.0.1
+export SERVE_OPTIONS='--device cpu --cpu-threads 1 --module-dir /sluice'
 mkdir -p "$HOME/sluice"
 echo 'me secret' > "$HOME/sluice/keys"
 cd "$HOME" || exit 1
