@@ -37,13 +37,15 @@ async def claims(check, fleet, options):
     check.that(all(o.kind == "good" for o in outcomes), f"{len(outcomes)} requests without a fault: {count_kinds(outcomes)}")
     even(check, [daemon.work() - before[daemon.pid] for daemon in fleet.daemons], len(outcomes), by_lot=True)
 
+    before = fleet.finished()
     outcomes = await load.run(options.requests * 2 // 10, WORKERS, asyncio.create_task(faults(fleet)))
     bad = [o for o in outcomes if o.kind not in ("good", "cancelled")]
     lost = [o for o in bad if o.kind in ("error", "cut") and fleet.was_faulty(o.begin, o.end)]
     show_bad(outcomes, lost)
     check.that(len(bad) == len(lost), f"{len(outcomes)} requests while daemons are killed and paused: {count_kinds(outcomes)}; {len(lost)} were on those")
-
     check.that(len(lost) <= 4 * WORKERS, "no more are lost than were under way there, and came until Ray saw it")
+    good, ended = sum(o.kind == "good" for o in outcomes), fleet.finished() - before
+    check.that(good <= ended <= len(outcomes), f"{good} answers, {ended} computed to their end for {len(outcomes)} requests: none twice")
 
     outcomes = await load.run(options.requests * 2 // 10, WORKERS, asyncio.create_task(asyncio.to_thread(fleet.upgrade)))
     show_bad(outcomes)

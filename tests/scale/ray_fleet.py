@@ -1,5 +1,6 @@
 """The daemons that Ray's replicas have started: found by their processes, asked by their Unix sockets. Nothing lies between a
 replica and its daemon that could be cut off."""
+import glob
 import http.client
 import os
 import signal
@@ -98,6 +99,11 @@ class RayFleet:
 
     def was_faulty(self, begin, end):
         return any(begin <= until and since <= end for since, until in self.faults)
+
+    def finished(self):
+        """How many requests came to their end, on daemons that are gone, too: they write where their replicas do."""
+        logs = glob.glob(f"{self.scratch}/ray/session_*/logs/worker-*.err")
+        return sum("job=generate" in line and (" stop=" in line or " length=" in line) for path in logs for line in open(path, errors="replace"))
 
     def close(self):
         self.driver.stdin.close()

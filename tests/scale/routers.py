@@ -1,8 +1,10 @@
 """The programs that stand in front: how each is configured and started. `port` is where it takes requests, `affinity`
 whether it keeps conversations together by X-Session, and hands on whose they are."""
+import csv
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -17,6 +19,7 @@ class Router:
     users = False  # X-Sluice-User reaches the daemons
     key = None  # of clients; None: the daemons'
     model = "demo-model"
+    claims = ("spread", "sticky", "faults", "upgrade")
 
     def __init__(self, fleet, scratch, environment):
         self.fleet, self.scratch, self.environment = fleet, scratch, environment
@@ -44,6 +47,19 @@ class HAProxy(Router):
     options = ["--drain-grace", "2s", "--busy-status", "503", "--ttft-target", "60s", "--block-tokens", "16"]
     affinity = users = True
 
+    def __init__(self, fleet, scratch, environment):
+        super().__init__(fleet, scratch, environment)
+        self.socket = f"{scratch}/haproxy.sock"
+
+    def weights(self):
+        """What HAProxy gives each daemon now, in percent."""
+        with socket.socket(socket.AF_UNIX) as asked:
+            asked.connect(self.socket)
+            asked.sendall(b"show stat\n")
+            table = b"".join(iter(lambda: asked.recv(1 << 16), b"")).decode().removeprefix("# ")
+        return {row["svname"]: int(row["weight"]) for row in csv.DictReader(table.splitlines())
+                if row["pxname"] == "requests" and row["svname"] not in ("FRONTEND", "BACKEND")}
+
     @staticmethod
     def missing(environment):
         return None if shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin") else "haproxy is not installed (deploy/deps.sh all)"
@@ -53,9 +69,17 @@ class HAProxy(Router):
         for daemon, address in zip(self.fleet.daemons, ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]):
             text = re.sub(rf"(server {daemon.name}) {re.escape(address)}:", rf"\1 {daemon.address}:", text)
         text = text.replace("    http-request del-header X-Sluice-User\n", "")
+        text = text.replace("global\n", f"global\n    stats socket {self.socket} mode 600 level operator\n")
         with open(f"{self.scratch}/haproxy.cfg", "w") as config:
             config.write(text)
         self.spawn(["haproxy", "-db", "-f", config.name], env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
+
+
+class HAProxyWeights(HAProxy):
+    """The same, with few places on a daemon, so that a queue is soon made, and a target that only that one misses."""
+
+    options = ["--drain-grace", "2s", "--busy-status", "503", "--ttft-target", "2s", "--sequences-max", "8"]
+    claims = ("weights",)
 
 
 class LiteLLM(Router):
@@ -116,4 +140,4 @@ class SGLangCache(SGLang):
     affinity, spreads = True, False
 
 
-ROUTERS = {"haproxy": HAProxy, "litellm": LiteLLM, "sglang": SGLang, "sglang-cache": SGLangCache}
+ROUTERS = {"haproxy": HAProxy, "haproxy-weights": HAProxyWeights, "litellm": LiteLLM, "sglang": SGLang, "sglang-cache": SGLangCache}

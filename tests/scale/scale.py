@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 from fleet import Fleet, await_true  # noqa: E402
 from load import TOKENS, Load, Request, path_of, prompt_of, text_of  # noqa: E402
 from routers import ROUTERS  # noqa: E402
+from weights import weighted  # noqa: E402
 
 WORKERS = 16
 PROMPTS = [f"{a}+{b}=" for a, b in ((2, 89), (417, 385), (31, 7), (808, 5), (64, 99), (120, 240))] + ["reverse stream=", "reverse huc="]
@@ -251,7 +252,9 @@ async def claims(check, fleet, router, options):
     load = Load("127.0.0.1", router.port, key, router.model,
                 learn(fleet.daemons[0].address, 8000, fleet.key, router.chat), options.seed, router.chat)
     await asyncio.to_thread(await_router, router, key)
-    chosen = options.claims.split(",")
+    chosen = options.claims.split(",") if options.claims else router.claims
+    if "weights" in chosen:
+        await weighted(check, fleet, router, load, options.requests // 4 // WORKERS * WORKERS)
     if "spread" in chosen and router.spreads:
         await spread(check, fleet, load, options.requests * 6 // 10, router.by_lot)
     if "sticky" in chosen and router.affinity:
@@ -272,7 +275,7 @@ def main():
     parser.add_argument("--environment", default="")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--sessions", type=int, default=256)
-    parser.add_argument("--claims", default="spread,sticky,faults,upgrade")
+    parser.add_argument("--claims", default="", help="those of the router, if not said")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     kind = ROUTERS[options.router]

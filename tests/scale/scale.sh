@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Four daemons in network namespaces behind a router that people run: tests/scale/scale.sh ROUTER [BUILD] [--requests N]
-# [--sessions N] [--seed N]. ROUTER is haproxy, sglang, sglang-cache, litellm or ray; what comes from the package index is installed in
+# [--sessions N] [--seed N]. ROUTER is haproxy, haproxy-weights, sglang, sglang-cache, litellm or ray; what comes from the package index is installed in
 # BUILD/scale/ROUTER, once. Exit 1 if a claim does not hold, and 77, SKIPPED with the reason, where the program or a namespace
 # cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-router=${1:?haproxy, sglang, sglang-cache, litellm or ray}
+router=${1:?haproxy, haproxy-weights, sglang, sglang-cache, litellm or ray}
 build=.build/dev
 if [ $# -ge 2 ] && [[ $2 != --* ]]; then
     build=$2
@@ -21,10 +21,10 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || sk
 if [ "$(id -u)" -eq 0 ]; then apart=(unshare -n); else apart=(unshare -rn); fi
 "${apart[@]}" sh -c 'ip link add veth0 type veth peer name veth1' 2> /dev/null || skip "no network namespaces here"
 
-declare -A packages=([sglang]=sglang-router==0.3.2 [litellm]='litellm[proxy]' [ray]='ray[serve] httpx')
+declare -A packages=([sglang]=sglang-router==0.3.2 [litellm]='litellm[proxy]==1.106.2' [ray]='ray[serve]==2.60.0 httpx')
 environment=
 python=python3
-program=${router%-cache}
+program=${router%%-*}
 if [ -n "${packages[$program]:-}" ]; then
     environment=$build/scale/$program
     python=$environment/bin/python
