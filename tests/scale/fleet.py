@@ -138,6 +138,7 @@ class Daemon:
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        subprocess.run(["ip", "link", "del", self.link], check=False)  # its namespace's end takes it away some time later
         self.holder.kill()
         self.holder.wait()
         self.log.close()

@@ -98,7 +98,7 @@ class Load:
         if self.key:
             lines.append(f"Authorization: Bearer {self.key}")
         if request.session is not None:
-            lines.append(f"X-Session: session-{request.session}")
+            lines += [f"X-Session: session-{request.session}", f"X-LiteLLM-Session-Id: session-{request.session}"]
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
     async def one(self, request):

@@ -102,7 +102,7 @@ class RayFleet:
 
     def finished(self):
         """How many requests came to their end, on daemons that are gone, too: they write where their replicas do."""
-        logs = glob.glob(f"{self.scratch}/ray/session_*/logs/worker-*.err")
+        logs = glob.glob(f"{self.scratch}/ray/session_latest/logs/worker-*.err")
         return sum("job=generate" in line and (" stop=" in line or " length=" in line) for path in logs for line in open(path, errors="replace"))
 
     def close(self):

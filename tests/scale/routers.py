@@ -1,5 +1,5 @@
 """The programs that stand in front: how each is configured and started. `port` is where it takes requests, `affinity`
-whether it keeps conversations together by X-Session, and hands on whose they are."""
+whether it keeps conversations together, by a header or by the beginnings of their prompts."""
 import csv
 import os
 import re
@@ -14,6 +14,7 @@ class Router:
     options = []  # of the daemons
     chat = False  # chats are asked for, not completions
     affinity = False
+    sessions_max = 10000  # that it keeps together
     by_lot = False  # evenness is that of draws
     spreads = True
     users = False  # X-Sluice-User reaches the daemons
@@ -66,8 +67,9 @@ class HAProxy(Router):
 
     def start(self):
         text = open("deploy/scale/haproxy.cfg").read()
-        for daemon, address in zip(self.fleet.daemons, ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"]):
-            text = re.sub(rf"(server {daemon.name}) {re.escape(address)}:", rf"\1 {daemon.address}:", text)
+        addresses = {daemon.name: daemon.address for daemon in self.fleet.daemons}
+        text = re.sub(r" +server (\w+) [\d.]+:(\d+)\n",
+                      lambda line: f"    server {line[1]} {addresses[line[1]]}:{line[2]}\n" if line[1] in addresses else "", text)
         text = text.replace("    http-request del-header X-Sluice-User\n", "")
         text = text.replace("global\n", f"global\n    stats socket {self.socket} mode 600 level operator\n")
         with open(f"{self.scratch}/haproxy.cfg", "w") as config:
@@ -86,9 +88,10 @@ class LiteLLM(Router):
     """LiteLLM's proxy by the configuration that is shipped, but for addresses. It checks no health: who fails is left alone for a
     while, and what failed before its first byte is tried elsewhere, but for streams of /v1/completions: so chats are asked for."""
 
-    options = ["--ttft-target", "60s"]
+    options = ["--ttft-target", "60s", "--block-tokens", "16"]
     port = 8100
-    by_lot = chat = True
+    affinity = by_lot = chat = True
+    sessions_max = 128  # it remembers 200 things by itself, more with a Redis
     key = "sk-of-the-proxy-which-is-long-enough-to-be-taken-5c8e1f"
 
     @staticmethod
@@ -102,7 +105,7 @@ class LiteLLM(Router):
         with open(f"{self.scratch}/litellm.yaml", "w") as config:
             config.write(text)
         self.spawn([f"{self.environment}/bin/litellm", "--config", config.name, "--host", "127.0.0.1", "--port", str(self.port)],
-                   env={**os.environ, "SLUICE_KEY": self.fleet.key, "LITELLM_MASTER_KEY": self.key, "LITELLM_LOG": "ERROR", "NO_PROXY": "*",
+                   env={**os.environ, "SLUICE_KEY": self.fleet.client_key, "LITELLM_MASTER_KEY": self.key, "LITELLM_LOG": "ERROR", "NO_PROXY": "*",
                         "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
 
 

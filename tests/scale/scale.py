@@ -216,35 +216,44 @@ class Turn(Request):
         self.tokens, self.stream = 4, False
 
 
-def alone(fleet, turns):
-    """The same turns by one daemon: what each is answered, and how many tokens its cache had."""
+def prompts(daemons):
+    """How many tokens of prompts these had in their caches, and how many they computed."""
+    return [sum(daemon.figure(f"sluice_prompt_tokens{which}_total") for daemon in daemons) for which in ("_cached", "")]
+
+
+def rate(now, before):
+    cached, computed = (is_now - was for is_now, was in zip(now, before))
+    return cached / (cached + computed)
+
+
+def alone(fleet, turns, chat):
+    """The same turns by one daemon: what each is answered, and what part of their tokens its cache had."""
     daemon, answers = fleet.daemons[0], {}
-    before = daemon.figure("sluice_prompt_tokens_cached_total")
+    before = prompts([daemon])
     for turn in turns:
-        body = {"prompt": turn.prompt, "max_tokens": turn.tokens, "temperature": 0, "ignore_eos": True}
+        body = {"max_tokens": turn.tokens, "temperature": 0, "ignore_eos": True, **prompt_of(turn.prompt, chat)}
         answers[turn.prompt, turn.tokens] = text_of(ask(daemon.address, 8000, fleet.key, body, {"X-Sluice-User": "one-" + turn.user})["choices"][0])
-    return answers, daemon.figure("sluice_prompt_tokens_cached_total") - before
+    return answers, rate(prompts([daemon]), before)
 
 
-async def sticky(check, fleet, load, sessions):
+async def sticky(check, fleet, router, load, sessions):
     order = [session for session in range(sessions) for _ in range(4)]
     random.Random(7).shuffle(order)
     count, turns = collections.Counter(), []
     for number, session in enumerate(order):
         count[session] += 1
         turns.append(Turn(number, session, count[session]))
-    answers, best = alone(fleet, turns)
+    answers, best = alone(fleet, turns, router.chat)
     load.expected.update(answers)
-    before = sum(daemon.figure("sluice_prompt_tokens_cached_total") for daemon in fleet.daemons)
+    before = prompts(fleet.daemons)
     work = [daemon.work() for daemon in fleet.daemons]
     first = len(load.outcomes) + 1
     outcomes = await load.run_together(len(turns), WORKERS, lambda number: turns[number - first])
-    cached = sum(daemon.figure("sluice_prompt_tokens_cached_total") for daemon in fleet.daemons) - before
-    whole = sum(len(turn.prompt) for turn in turns)
+    cached = rate(prompts(fleet.daemons), before)
     show_bad(outcomes)
     check.that(all(o.kind == "good" for o in outcomes) and all(daemon.work() > was for daemon, was in zip(fleet.daemons, work)),
                f"{sessions} conversations over all daemons: {count_kinds(outcomes)}")
-    check.that(cached >= 0.9 * best, f"{cached / whole:.1%} of prompts' tokens were cached, by one daemon alone {best / whole:.1%}")
+    check.that(cached >= 0.9 * best, f"{cached:.1%} of prompts' tokens were cached, by one daemon alone {best:.1%}")
 
 
 async def claims(check, fleet, router, options):
@@ -258,7 +267,7 @@ async def claims(check, fleet, router, options):
     if "spread" in chosen and router.spreads:
         await spread(check, fleet, load, options.requests * 6 // 10, router.by_lot)
     if "sticky" in chosen and router.affinity:
-        await sticky(check, fleet, load, options.sessions)
+        await sticky(check, fleet, router, load, min(options.sessions, router.sessions_max))
     if "faults" in chosen:
         before = sum(len(daemon.finished()) for daemon in fleet.daemons)
         outcomes = await disturbed(check, fleet, load, options.requests * 2 // 10)
