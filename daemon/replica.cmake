@@ -21,6 +21,7 @@ target_sources(sluice_daemon PRIVATE
     sched/sched_limit.c
     sched/sched_memory.c
     sched/sched_plan.c
+    sched/sched_preempt.c
     sched/sched_results.c
     sched/sched_sampling.c
     sched/sched_share.c

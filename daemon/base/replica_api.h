@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/base/priority.h"
 #include "gpu/gpu.h"
 #include "protocol/base/clock.h"
 
@@ -20,6 +21,8 @@ struct replica_room {
     uint32_t sequences;      /* more of them that would start at once */
     uint64_t kv_tokens;      /* positions that free blocks, and such as may be had, would hold */
     uint64_t prefill_tokens; /* that may be added before prompts would queue up there */
+    uint32_t waiting;        /* there that wait for a place, but for those that gave way */
+    uint32_t gave_way;       /* there, to higher priorities: they do so once */
     uint64_t wait_us;        /* predicted time until a sequence sent now begins */
     uint64_t token_ns;       /* what a prompt's token takes, about; 0 = not known */
     bool empty;              /* nothing at all is there: takes whatever can fit at all */
@@ -31,7 +34,8 @@ struct replica {
     const struct replica_api *api;
     uint32_t rank_count; /* devices that share the model */
     int devices[GPU_DEVICES_MAX];
-    bool mailed; /* in this turn: is woken at its end */
+    bool mailed;                    /* in this turn: is woken at its end */
+    uint32_t below[WAITING_LEVELS]; /* sequences there that higher priorities may take a place of */
 };
 struct replica_api {
     /* What can be sent now. */

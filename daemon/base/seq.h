@@ -96,6 +96,7 @@ struct seq {
      * else of this user's. Its priority is above all others' then. */
     bool owed;
     uint64_t way_sink, way_user;
+    bool low; /* sent while higher priorities waited: by the share of the lower ones */
     struct request_params params; /* its request's */
     int32_t priority;             /* theirs, or that of who is owed */
     time_us arrived_us, deadline_us;
@@ -146,7 +147,7 @@ struct seq {
     struct list wait_link;       /* waiting queue, then its sink's news */
     struct waiting_share *share; /* whom its tokens are charged to, */
     struct waiting_lane *lane;   /* and this connection; NULL once that is gone */
-    bool low, top;               /* taken while higher priorities waited; while only lower ones did */
+    bool top;                    /* taken while only lower priorities waited */
     uint32_t charged;            /* of out_count */
     uint64_t result_bytes;       /* counted in struct load from its sending to its release */
     struct deadline deadline;
@@ -171,6 +172,8 @@ struct seq {
     uint32_t in_flight;    /* rows of it in steps not completed */
     uint64_t last_scheduled_step; /* last step that advanced it, or when it began to wait */
     bool way_made;                /* owed: once */
+    bool gave_way;                /* to one of a higher priority: once */
+    bool place_made;              /* somebody gave way for it, and it waits */
     uint32_t known_len;   /* constrained: tokens up to there were told and not sampled */
     bool kept;            /* constrained: its last row keeps logits that no sampling has taken */
     bool being_sampled;   /* one is in flight, counted in in_flight */

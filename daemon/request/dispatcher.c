@@ -15,14 +15,19 @@ static uint64_t result_bytes(const struct server *server, const struct seq *seq)
     return request->result_bytes ? 0 : request->answer_bytes;
 }
 
+static bool can_keep(const struct server *server, const struct seq *seq)
+{
+    const struct request *request = seq->request;
+    return admission_keep(&server->limits, server->load.results, request->user->load.results,
+                          request->sink->results, result_bytes(server, seq));
+}
+
 /* Whose turn it is of those whose results can be kept now; the others are parked. */
 static struct seq *next(struct server *server, struct waiting *waiting)
 {
     struct seq *seq;
     while ((seq = waiting_first(waiting))) {
-        const struct request *request = seq->request;
-        if (admission_keep(&server->limits, server->load.results, request->user->load.results,
-                           request->sink->results, result_bytes(server, seq)))
+        if (can_keep(server, seq))
             return seq;
         waiting_park(waiting, seq);
         server->counts.results_waited_total++;
@@ -71,8 +76,8 @@ static void send(struct server *server, struct replica *replica, struct seq *seq
         request_table_end(server, seq, now_us);
         return;
     }
-    request_table_send(server, seq, result_bytes(server, seq));
     seq->replica = replica;
+    request_table_send(server, seq, result_bytes(server, seq));
     replica->api->send(replica, seq);
     /* Behind it: what is expected may stand where something that is there did. */
     if (server->replica_count > 1 && seq->caches && seq->result == 0)
@@ -162,6 +167,46 @@ static bool send_owed(struct server *server, struct seq *seq, time_us now_us)
     return true;
 }
 
+static bool send_to(struct server *server, struct replica_room *rooms, uint32_t pick,
+                    struct seq *seq, time_us now_us)
+{
+    if (pick == REPLICA_NONE)
+        return false;
+    send(server, server->replicas[pick], seq, 0, now_us);
+    rooms[pick] = server->replicas[pick]->api->room(server->replicas[pick]);
+    return true;
+}
+
+/* ---- above others ------------------------------------------------------------------------------
+ */
+
+/* More of those below it are there than wait for a place already, as it would: somebody gives way
+ * (daemon/sched/sched_preempt.c). */
+static bool goes_above(const struct replica *replica, const struct replica_room *room,
+                       const struct seq *seq)
+{
+    uint64_t below = 0;
+    for (int32_t i = WAITING_PRIORITY_MIN; i < seq->priority; i++)
+        below += replica->below[i - WAITING_PRIORITY_MIN];
+    return below > (uint64_t)room->waiting + room->gave_way;
+}
+
+static bool send_above(struct server *server, struct replica_room *rooms, struct seq *seq,
+                       time_us now_us)
+{
+    struct replica_room above[SERVER_REPLICAS_MAX];
+    struct replica_common common = common_of(server, seq);
+    for (uint32_t i = 0; i < server->replica_count; i++) {
+        above[i] = rooms[i];
+        above[i].sequences = goes_above(server->replicas[i], &rooms[i], seq);
+        above[i].kv_tokens = UINT64_MAX;
+        above[i].prefill_tokens = UINT64_MAX;
+    }
+    return send_to(server, rooms,
+                   replica_select(above, server->replica_count, seq->prompt_len, &common), seq,
+                   now_us);
+}
+
 /* ---- the turn ----------------------------------------------------------------------------------
  */
 
@@ -198,8 +243,8 @@ static void send_job(struct server *server, struct seq *seq, time_us now_us)
         request_table_end(server, seq, now_us);
         return;
     }
-    request_table_send(server, seq, result_bytes(server, seq));
     seq->replica = jobs->replica;
+    request_table_send(server, seq, result_bytes(server, seq));
     jobs->replica->api->send(jobs->replica, seq);
     jobs->replica->mailed = true;
 }
@@ -216,6 +261,22 @@ static void dispatch_jobs(struct server *server, time_us now_us)
     note_pace(&jobs->wait_us, &jobs->left_us, sent, now_us);
 }
 
+static bool send_where_room(struct server *server, struct replica_room *rooms, struct seq *seq,
+                            time_us now_us)
+{
+    struct replica_common common = common_of(server, seq);
+    uint32_t pick = replica_select(rooms, server->replica_count, seq->prompt_len, &common);
+    return send_to(server, rooms, pick, seq, now_us);
+}
+
+/* Where the share of lower priorities is due and nothing has room for it, it waits; who is above
+ * them need not wait with it, since it takes the place of others. */
+static bool send_highest(struct server *server, struct replica_room *rooms, time_us now_us)
+{
+    struct seq *seq = waiting_highest(&server->waiting);
+    return can_keep(server, seq) && send_above(server, rooms, seq, now_us);
+}
+
 static void dispatch_sequences(struct server *server, time_us now_us)
 {
     struct replica_room rooms[SERVER_REPLICAS_MAX];
@@ -225,13 +286,10 @@ static void dispatch_sequences(struct server *server, time_us now_us)
         return;
     for (uint32_t i = 0; i < server->replica_count; i++)
         rooms[i] = server->replicas[i]->api->room(server->replicas[i]);
-    for (; seq; seq = next(server, &server->waiting), sent++) {
-        struct replica_common common = common_of(server, seq);
-        uint32_t pick = replica_select(rooms, server->replica_count, seq->prompt_len, &common);
-        if (pick == REPLICA_NONE)
-            break;
-        send(server, server->replicas[pick], seq, 0, now_us);
-        rooms[pick] = server->replicas[pick]->api->room(server->replicas[pick]);
+    while (seq &&
+           (send_where_room(server, rooms, seq, now_us) || send_highest(server, rooms, now_us))) {
+        seq = next(server, &server->waiting);
+        sent++;
     }
     for (; seq && send_owed(server, seq, now_us); sent++)
         seq = next(server, &server->waiting);

@@ -8,7 +8,8 @@
  * Where no replica has room, somebody whose turn it is may have nothing on any, while others fill
  * them with sequences that go on for long. Then its sequence is sent all the same, and the replica
  * takes a slot from those who have most: so a user with less than its share need not wait for the
- * end of anything. What that costs is charged to it. loop thread
+ * end of anything. What that costs is charged to it. One of a higher priority is sent where those
+ * below it run that can give way. loop thread
  */
 #pragma once
 

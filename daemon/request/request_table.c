@@ -156,6 +156,17 @@ static void free_tensors(struct server *server, struct request *request)
 /* ---- on a device -------------------------------------------------------------------------------
  */
 
+/* To one of a higher priority. */
+static bool can_give_way(const struct seq *seq)
+{
+    return !seq->owed && !seq->low;
+}
+
+static uint32_t *below_of(const struct seq *seq)
+{
+    return &seq->replica->below[seq->priority - WAITING_PRIORITY_MIN];
+}
+
 void request_table_send(struct server *server, struct seq *seq, uint64_t result_bytes)
 {
     struct request *request = seq->request;
@@ -167,6 +178,7 @@ void request_table_send(struct server *server, struct seq *seq, uint64_t result_
         server->load.running++;
         request->user->load.running++;
         request->sink->running++;
+        *below_of(seq) += can_give_way(seq);
     }
     struct served_adapter *adapter = adapter_of(server, request);
     figures_of(server, request)->prompt_tokens += seq->prompt_len;
@@ -205,6 +217,7 @@ static void come_back(struct server *server, struct seq *seq)
     if (seq->request->sink)
         seq->request->sink->running--;
     server->owed -= seq->owed;
+    *below_of(seq) -= can_give_way(seq);
 }
 
 void request_table_enter(struct server *server, struct request *request, struct response_sink *sink)

@@ -146,13 +146,23 @@ static struct seq *first_of(struct waiting_share *share)
     return container_of(lane->seqs.next, struct seq, wait_link);
 }
 
+static struct seq *first_at(struct waiting *waiting, uint32_t level)
+{
+    struct turn *turn = turns_first(&waiting->levels[level]);
+    return first_of(container_of(turn, struct waiting_share, turn));
+}
+
 struct seq *waiting_first(struct waiting *waiting)
 {
     if (!waiting->level_bits)
         return NULL;
-    uint32_t level = share_is_due(waiting) ? least_used(waiting) : highest(waiting->level_bits);
-    struct turn *turn = turns_first(&waiting->levels[level]);
-    return first_of(container_of(turn, struct waiting_share, turn));
+    return first_at(waiting,
+                    share_is_due(waiting) ? least_used(waiting) : highest(waiting->level_bits));
+}
+
+struct seq *waiting_highest(struct waiting *waiting)
+{
+    return waiting->level_bits ? first_at(waiting, highest(waiting->level_bits)) : NULL;
 }
 
 /* ---- what was used -----------------------------------------------------------------------------

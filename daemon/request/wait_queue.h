@@ -19,8 +19,6 @@
 #include "daemon/base/priority.h"
 #include "protocol/base/list.h"
 
-#define WAITING_LEVELS (WAITING_PRIORITY_MAX - WAITING_PRIORITY_MIN + 1)
-
 struct seq;
 struct waiting_user;
 
@@ -73,6 +71,8 @@ void waiting_push(struct waiting *waiting, struct waiting_user *user, struct wai
                   struct seq *seq);
 /* Whose turn it is; NULL when nobody waits who is not parked. */
 struct seq *waiting_first(struct waiting *waiting);
+/* Who would be first if nothing were due to lower priorities; likewise. */
+struct seq *waiting_highest(struct waiting *waiting);
 /* Takes it out to be computed, and charges so many tokens. */
 void waiting_take(struct waiting *waiting, struct seq *seq, uint64_t tokens);
 /* Takes it out, wherever it stands, and nobody is charged. */

@@ -202,6 +202,7 @@ void sched_wait(struct sched *sched, struct seq *seq)
     seq->cache.fetch_end = 0;
     sched_cache_expect(sched, seq);
     sched->waiting_count++;
+    sched->gave_way_waiting += seq->gave_way;
     sched->waiting_tokens += seq->prefill_len - sched_share_part(seq);
     if (seq->siblings == NULL)
         return;
@@ -213,6 +214,7 @@ void sched_unwait(struct sched *sched, struct seq *seq)
 {
     list_remove(&seq->run_link);
     sched->waiting_count--;
+    sched->gave_way_waiting -= seq->gave_way;
     sched->waiting_tokens -= seq->prefill_len - sched_share_part(seq);
     if (seq->siblings != NULL)
         seq->siblings->waiting--;
@@ -280,6 +282,7 @@ void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us
     sched_cache_leave(sched, seq);
     if (seq->in_flight > 0)
         forget(sched, seq);
+    sched->gave_way_count -= seq->gave_way;
     seq->finish = finish;
     seq->stamps.ended_us = now_us;
     if (finish == FINISH_STOP || finish == FINISH_LENGTH)
@@ -366,6 +369,8 @@ struct replica_room sched_room(const struct sched *sched, time_us now_us)
     room.prefill_tokens = ahead > backlog ? ahead - backlog : 0;
     if (sched->slots_free_count > sched->waiting_count)
         room.sequences = sched->slots_free_count - sched->waiting_count;
+    room.gave_way = sched->gave_way_count;
+    room.waiting = sched->waiting_count - sched->gave_way_waiting;
     struct cost_work work = {.rows = sched->waiting_count, .tokens = backlog};
     room.wait_us = (uint64_t)(sched_estimate_us(sched) + (backlog > 0 && cost_known(&sched->cost)
                                                               ? cost_predict_us(&sched->cost, &work)

@@ -65,6 +65,9 @@
  * A sequence that the loop sent before its turn (seq.owed) is the first that waits. When it cannot
  * start, one of those whom the loop named gives its slot and its blocks up, once, as for KV below.
  *
+ * One of a higher priority that waits does not wait for those below: when it lacks a slot or
+ * blocks, so many of them give theirs up as it takes, each once (sched_preempt.c).
+ *
  * KV: blocks are taken when a step needs them, slabs are asked for when free blocks run out, and
  * one slab ahead of that. When growth is refused, decode rows that need a block make the youngest
  * sequence of the lowest priority give its blocks up (never the last one that has a slot). It keeps
@@ -216,6 +219,7 @@ struct sched {
     struct list preempted;
     struct list readers; /* seq.cache.read_link: others may wait for their prompts' blocks */
     uint32_t waiting_count, slot_count; /* on `waiting`; on `prefill` and `decode` */
+    uint32_t gave_way_count, gave_way_waiting; /* to a higher priority: all, and those that wait */
     uint64_t waiting_tokens; /* prefill_len of those waiting, less what others compute for them */
     uint64_t order_next;
 

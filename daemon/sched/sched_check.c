@@ -205,6 +205,25 @@ static const char *check_share(const struct sched *sched, const struct sched_sha
     return "";
 }
 
+/* Each did so once, and is counted once. */
+static const char *check_gave_way(const struct sched *sched, const struct list *const *lists,
+                                  size_t count)
+{
+    uint32_t all = 0, waiting = 0;
+    for (size_t i = 0; i < count; i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            all += seq->gave_way;
+            waiting += seq->gave_way && seq->phase == PHASE_WAITING;
+            if (seq->gave_way && (seq->preemptions == 0 || seq->owed || seq->low))
+                return "a sequence gave way to a priority that does not";
+        }
+    return all == sched->gave_way_count && waiting == sched->gave_way_waiting
+               ? ""
+               : "those that gave way to priorities are miscounted";
+}
+
 const char *sched_check(const struct sched *sched)
 {
     const struct list *lists[] = {[PHASE_WAITING] = &sched->waiting,
@@ -235,6 +254,9 @@ const char *sched_check(const struct sched *sched)
         if (*wrong)
             return wrong;
     }
+    const char *gave_way = check_gave_way(sched, lists, sizeof(lists) / sizeof(lists[0]));
+    if (*gave_way)
+        return gave_way;
     if (*check_reading(sched))
         return check_reading(sched);
     if (*check_cached(sched))

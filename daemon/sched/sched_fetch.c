@@ -94,6 +94,8 @@ static bool read_in(struct sched *sched, struct sched_copies *copies, const stru
 void sched_fetch_plan(struct sched *sched, struct sched_copies *copies, time_us now_us)
 {
     const uint64_t promised[GPU_GROUPS_MAX] = {0};
+    if (sched->tier.node_count > 0)
+        sched_make_places(sched, now_us); /* else it would start at once, and compute it all */
     struct seq *seq = sched->tier.node_count > 0 ? sched_share_next(sched) : NULL;
     if (seq == NULL || seq->cache.fetched || !seq_finds(seq) || sched->slots_free_count == 0 ||
         !sched_can_start(sched, seq, promised, now_us))

@@ -1,8 +1,8 @@
 /* Between the files of the scheduler: sched.c (sequences), sched_plan.c, sched_decode.c (a step),
- * sched_memory.c (blocks and slabs), sched_share.c (prompts in common), sched_cache.c (what was
- * computed before), sched_tier.c, sched_fetch.c (what of that is in host memory), sched_sampling.c
- * (constrained ones), sched_drafts.c (guesses), sched_flight.c (what becomes of the plan),
- * sched_results.c. Nobody else includes this but tests. */
+ * sched_memory.c (blocks and slabs), sched_preempt.c (who gives way), sched_share.c (prompts in
+ * common), sched_cache.c (what was computed before), sched_tier.c, sched_fetch.c (what of that is
+ * in host memory), sched_sampling.c (constrained ones), sched_drafts.c (guesses), sched_flight.c
+ * (what becomes of the plan), sched_results.c. Nobody else includes this but tests. */
 #pragma once
 
 #include "daemon/sched/sched.h"
@@ -85,18 +85,28 @@ uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *s
 /* Preempts until the decode rows of the next step have their blocks, or will when the steps in
  * flight have ended. */
 void sched_make_room(struct sched *sched, time_us now_us);
-bool sched_preempt_youngest(struct sched *sched); /* false when only one has a slot */
-/* The first that waits was sent before its turn: whoever is to make way for it does, once. */
-void sched_make_way(struct sched *sched, time_us now_us);
-/* After preemption, when no step in flight names the sequence. */
-void sched_requeue(struct sched *sched, struct seq *seq);
 /* Adds the blocks per group that the rest of a started prompt will take. */
 void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *promised);
+/* Blocks of a group that a whole prompt lacks, beside what is promised to others; those that steps
+ * in flight still hold are there or not. */
+uint64_t sched_lacks(struct sched *sched, struct seq *seq, uint32_t g, uint64_t promised,
+                     bool retired_too, time_us now_us);
 /* Whether there are blocks for the whole prompt, beside what is promised to others. */
 bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised,
                      time_us now_us);
 void sched_plan_moves(struct sched *sched, struct sched_step *step);
 void sched_undo_moves(struct sched *sched, struct sched_step *step);
+
+/* sched_preempt.c */
+bool sched_preempt_youngest(struct sched *sched); /* false when only one has a slot */
+/* The first that waits was sent before its turn: whoever is to make way for it does, once. */
+void sched_make_way(struct sched *sched, time_us now_us);
+/* Those that wait for slots and blocks which lower priorities have get them, as they come. */
+void sched_make_places(struct sched *sched, time_us now_us);
+/* Whoever is free to start would do so in a place that was made for one above it. */
+bool sched_place_is_taken(const struct sched *sched, const struct seq *seq);
+/* After preemption, when no step in flight names the sequence. */
+void sched_requeue(struct sched *sched, struct seq *seq);
 
 /* sched_share.c */
 /* A sequence comes, and goes: with its prompt's others. */
@@ -105,6 +115,8 @@ void sched_share_leave(struct sched *sched, struct seq *seq);
 /* The first that waits and need not wait for another to read its prompt, or a part of it; or NULL.
  */
 struct seq *sched_share_next(struct sched *sched);
+/* It does wait for that. */
+bool sched_share_passes(struct sched *sched, struct seq *seq);
 /* Blocks that it would start with, now, and that others hold as well. */
 uint32_t sched_share_blocks(struct sched *sched, struct seq *seq, uint32_t g);
 /* Whether the plan can still name all that it would start with. */

@@ -1,5 +1,5 @@
-/* Blocks and slabs of the scheduler: who gives way when there are too few, and what goes back when
- * there are too many. */
+/* Blocks and slabs of the scheduler: where they come from, and what goes back when there are too
+ * many. */
 #include <assert.h>
 
 #include "daemon/sched/sched_inner.h"
@@ -112,89 +112,8 @@ uint32_t sched_reach(struct sched *sched, struct sched_step *step, struct seq *s
     }
 }
 
-/* ---- preemption -------------------------------------------------------------------------------
+/* ---- room ------------------------------------------------------------------------------------
  */
-
-static bool gives_way_before(const struct seq *a, const struct seq *b)
-{
-    if (a->owed != b->owed)
-        return b->owed; /* what it was given it keeps */
-    return a->priority != b->priority ? a->priority < b->priority : a->order > b->order;
-}
-
-static struct seq *youngest_of_lowest(const struct list *list, struct seq *best)
-{
-    list_each(link, list)
-    {
-        struct seq *seq = container_of(link, struct seq, run_link);
-        if (best == NULL || gives_way_before(seq, best))
-            best = seq;
-    }
-    return best;
-}
-
-static void preempt(struct sched *sched, struct seq *seq)
-{
-    list_remove(&seq->run_link);
-    sched_cache_preempted(sched, seq);
-    sched_release_slot(sched, seq);
-    seq->kept = false; /* its logits go with the slot, and are computed anew */
-    seq->preemptions++;
-    sched->stats->preemptions_total++;
-    if (seq->in_flight > 0) {
-        seq->phase = PHASE_PREEMPTED;
-        list_append(&sched->preempted, &seq->run_link);
-    } else {
-        sched_requeue(sched, seq);
-    }
-}
-
-bool sched_preempt_youngest(struct sched *sched)
-{
-    if (sched->slot_count < 2)
-        return false;
-    preempt(sched, youngest_of_lowest(&sched->decode, youngest_of_lowest(&sched->prefill, NULL)));
-    return true;
-}
-
-/* Those with a slot that may give it up for `first`; the sink alone, or all of the user's. */
-static struct seq *giver(const struct list *list, const struct seq *first, bool sink,
-                         struct seq *best)
-{
-    list_each(link, list)
-    {
-        struct seq *seq = container_of(link, struct seq, run_link);
-        bool meant = sink ? seq->sink == first->way_sink : seq->user_id == first->way_user;
-        if (meant && !seq->owed && (best == NULL || gives_way_before(seq, best)))
-            best = seq;
-    }
-    return best;
-}
-
-void sched_make_way(struct sched *sched, time_us now_us)
-{
-    const uint64_t promised[GPU_GROUPS_MAX] = {0};
-    struct seq *first = sched_share_next(sched), *seq = NULL;
-    if (first == NULL || !first->owed || first->way_made ||
-        (sched->slots_free_count > 0 && sched_can_start(sched, first, promised, now_us)))
-        return;
-    first->way_made = true;
-    for (int sink = 1; sink >= 0 && !seq; sink--)
-        seq = giver(&sched->decode, first, sink, giver(&sched->prefill, first, sink, NULL));
-    if (seq)
-        preempt(sched, seq);
-}
-
-void sched_requeue(struct sched *sched, struct seq *seq)
-{
-    uint32_t answered = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
-    if (seq->params.job == JOB_GENERATE)
-        seq->prefill_len = seq->prompt_len + answered;
-    else if (seq->params.job == JOB_SCORE || seq->params.pooling == POOLING_ALL)
-        seq->emit_from = answered;
-    seq->num_computed = 0;
-    sched_wait(sched, seq);
-}
 
 /* Blocks that the decode rows of the next step need in a group. */
 static uint32_t decode_need(const struct sched *sched, uint32_t g)
@@ -242,21 +161,27 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
     }
 }
 
+uint64_t sched_lacks(struct sched *sched, struct seq *seq, uint32_t g, uint64_t promised,
+                     bool retired_too, time_us now_us)
+{
+    const struct kv_group *group = &sched->kv.group[g];
+    uint32_t all = kv_need(&sched->kv, g, seq->prefill_len + 1, sched->limits.tokens_max);
+    uint64_t there = group->free + group->alone + (retired_too ? group->retired : 0);
+    all -= sched_min(all, sched_share_blocks(sched, seq, g));
+    if (may_grow(sched, g, now_us))
+        there += (uint64_t)(group->slabs_max - group->slabs) * group->slab_blocks;
+    /* Those that go on need a block each, soon. */
+    uint64_t need = all + promised + sched->slot_count;
+    return need > there ? need - there : 0;
+}
+
 bool sched_can_start(struct sched *sched, struct seq *seq, const uint64_t *promised, time_us now_us)
 {
     if (sched->slot_count == 0)
         return true;
-    for (uint32_t g = 0; g < sched->kv.group_count; g++) {
-        const struct kv_group *group = &sched->kv.group[g];
-        uint32_t all = kv_need(&sched->kv, g, seq->prefill_len + 1, sched->limits.tokens_max);
-        all -= sched_min(all, sched_share_blocks(sched, seq, g));
-        uint64_t there = group->free + group->alone;
-        if (may_grow(sched, g, now_us))
-            there += (uint64_t)(group->slabs_max - group->slabs) * group->slab_blocks;
-        /* Those that go on need a block each, soon. */
-        if (all + promised[g] + sched->slot_count > there)
+    for (uint32_t g = 0; g < sched->kv.group_count; g++)
+        if (sched_lacks(sched, seq, g, promised[g], false, now_us) > 0)
             return false;
-    }
     return true;
 }
 

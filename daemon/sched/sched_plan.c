@@ -314,7 +314,8 @@ static void add_starts(struct builder *b, const struct seq *behind)
         sched_promise(sched, container_of(link, struct seq, run_link), promised);
     while (!list_empty(&sched->waiting) && sched->slots_free_count > 0 && b->tokens_left > 0) {
         struct seq *seq = sched_share_next(sched);
-        if (seq == NULL || (behind != NULL && !sched_is_read_before(seq, behind)))
+        if (seq == NULL || (behind != NULL && !sched_is_read_before(seq, behind)) ||
+            sched_place_is_taken(sched, seq))
             return;
         uint32_t appends = b->step->plan.append_count, ids = b->step->plan.id_count,
                  bias = b->step->plan.bias_count, partial = b->partial;
@@ -475,6 +476,7 @@ const struct gpu_plan *sched_plan(struct sched *sched, time_us now_us)
     while ((sched->slot_count > 0 || sched->waiting_count > 0) && now_us >= sched->retry_us) {
         sched_make_room(sched, now_us);
         sched_make_way(sched, now_us);
+        sched_make_places(sched, now_us);
         build(sched, step, now_us);
         if (step->plan.row_count > 0) {
             step->estimate_us = cost_predict_us(&sched->cost, &step->work);

@@ -176,16 +176,21 @@ static bool pin_again(struct sched *sched, struct sched_share *share)
 /* ---- the others --------------------------------------------------------------------------------
  */
 
+bool sched_share_passes(struct sched *sched, struct seq *seq)
+{
+    struct sched_share *share = seq->siblings;
+    if (share != NULL && share->leader != NULL)
+        return true;
+    bool pinned = share != NULL && (share->pinned || pin_again(sched, share));
+    return !pinned && sched_cache_waits(sched, seq);
+}
+
 struct seq *sched_share_next(struct sched *sched)
 {
     list_each(link, &sched->waiting)
     {
         struct seq *seq = container_of(link, struct seq, run_link);
-        struct sched_share *share = seq->siblings;
-        if (share != NULL && share->leader != NULL)
-            continue;
-        bool pinned = share != NULL && (share->pinned || pin_again(sched, share));
-        if (pinned || !sched_cache_waits(sched, seq))
+        if (!sched_share_passes(sched, seq))
             return seq;
     }
     return NULL;

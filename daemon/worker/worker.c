@@ -158,6 +158,8 @@ struct replica_room worker_room(const struct worker *worker)
     room.sequences = (uint32_t)less(atomic_load(&shown->sequences), way);
     room.kv_tokens = less(atomic_load(&shown->kv_tokens), way_tokens);
     room.prefill_tokens = less(atomic_load(&shown->prefill_tokens), way_tokens);
+    room.waiting = (uint32_t)(atomic_load(&shown->waiting) + way);
+    room.gave_way = atomic_load(&shown->gave_way);
     room.wait_us = atomic_load(&shown->wait_us);
     room.token_ns = atomic_load(&shown->token_ns);
     room.empty = way == 0 && atomic_load(&shown->empty);

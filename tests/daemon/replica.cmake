@@ -15,6 +15,7 @@ sluice_test(replica PARTS 4
         sched/lookup_test.c
         sched/sched_cache_test.c
         sched/sched_drafts_test.c
+        sched/sched_preempt_test.c
         sched/sched_random_test.c
         sched/sched_rig.c
         sched/sched_share_test.c

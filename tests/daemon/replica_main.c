@@ -9,6 +9,7 @@ int main(void)
     srunner_add_suite(runner, place_suite());
     srunner_add_suite(runner, stats_suite());
     srunner_add_suite(runner, sched_suite());
+    srunner_add_suite(runner, sched_preempt_suite());
     srunner_add_suite(runner, limit_suite());
     srunner_add_suite(runner, sched_cache_suite());
     srunner_add_suite(runner, tier_suite());

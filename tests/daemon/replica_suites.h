@@ -10,6 +10,7 @@ Suite *limit_suite(void);
 Suite *lookup_suite(void);
 Suite *mailbox_suite(void);
 Suite *sched_suite(void);
+Suite *sched_preempt_suite(void);
 Suite *sched_random_suite(void);
 Suite *sched_share_suite(void);
 Suite *sched_cache_suite(void);

@@ -522,6 +522,11 @@ static void check_replica(struct host *host, uint32_t i)
                    i, stats->running, stats->starting, stats->steps_in_flight,
                    stats->kv_blocks_used, stats->kv_slabs);
     host->figures.preemptions += stats->preemptions_total;
+    host->figures.gave_way += stats->preemptions_priority_total;
+    for (uint32_t level = 0; level < WAITING_LEVELS; level++)
+        if (replica->below[level])
+            scene_fail(host->scene, "replica %u at rest: %u of priority %u could give way", i,
+                       replica->below[level], level);
     host->figures.wasted_rows += stats->wasted_rows_total;
     host->figures.moves += stats->kv_moved_total;
     host->figures.ahead += stats->steps_ahead_total;

@@ -28,7 +28,7 @@ struct host_setup {
 
 /* What a daemon that came to rest had done: a simulation in which nothing happens shows nothing. */
 struct host_figures {
-    uint64_t preemptions, wasted_rows, moves, ahead;
+    uint64_t preemptions, gave_way, wasted_rows, moves, ahead;
     uint64_t drafted, stood;                        /* tokens */
     uint64_t cached, cache_waits, cache_evictions;  /* tokens; times; blocks */
     uint64_t blocks_out, blocks_in, chunks_refused; /* host memory */

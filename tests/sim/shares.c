@@ -292,8 +292,11 @@ static void each_seq(struct shares *shares,
  * the share, of which there is one whenever top_used exceeds low_used; and what goes before a
  * priority that waits raises top_used, by `share` of 100 of its tokens: so it is at most
  * (low_used - top_used) / share, (100 - share) / share of what the share itself is charged
- * meanwhile, and one sequence more for each that runs. There is no other term: a sequence that is
- * sent by another rule fails here, whatever has been used.
+ * meanwhile, and one sequence more for each that runs. Where the share is due and who has it finds
+ * no room, the highest may go to a replica on which more run that have not given way to a priority,
+ * and may, than wait there: one for each of them, and each was sent while nobody above it waited.
+ * There is no other term: a sequence that is sent by another rule fails here, whatever has been
+ * used.
  */
 
 static bool several(uint32_t bits)
@@ -301,11 +304,35 @@ static bool several(uint32_t bits)
     return bits & (bits - 1);
 }
 
-static void check_level(struct shares *shares, const struct seq *seq)
+static bool is_below(const struct seq *one, const struct replica *replica, const struct seq *seq)
+{
+    bool sent = one->state != SEQ_WAITING && one->state != SEQ_ENDED;
+    return sent && one->replica == replica && one->priority < seq->priority && !one->owed &&
+           !one->low;
+}
+
+static bool goes_above(const struct shares *shares, const struct replica *replica,
+                       const struct seq *seq)
+{
+    struct replica_room room = shares->replicas->room(replica);
+    uint32_t below = 0;
+    for (uint32_t i = 0; i < INDEX_BUCKETS; i++)
+        list_each(link, &shares->server->by_id.buckets[i])
+        {
+            const struct request *request = container_of(link, struct request, id_link);
+            for (uint32_t k = 0; k < request->seq_count; k++)
+                below += is_below(&request->seqs[k], replica, seq);
+        }
+    return below > room.waiting + room.gave_way;
+}
+
+static void check_level(struct shares *shares, const struct replica *replica, const struct seq *seq)
 {
     const struct waiting *waiting = &shares->server->waiting;
     uint32_t level = level_of(seq), bits = waiting->level_bits | 1u << level;
     bool due = waiting->share > 0 && several(bits) && shares->low_used < shares->top_used;
+    if (due && bits >> level == 1 && goes_above(shares, replica, seq))
+        due = false;
     for (uint32_t i = 0; i < WAITING_LEVELS; i++) {
         if (!(bits >> i & 1))
             continue;
@@ -394,7 +421,7 @@ static void send(struct replica *replica, struct seq *seq)
     struct shares *shares = present;
     settle(shares);
     if (!shares->scene->failed) {
-        check_level(shares, seq);
+        check_level(shares, replica, seq);
         check_users(shares, seq);
         struct shares_due due =
             due_of(seq, to_charge(shares, replica, seq) + (seq->owed ? loss(shares, seq) : 0));

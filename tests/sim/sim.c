@@ -508,6 +508,7 @@ static void tell(const struct sim *sim, struct sim_report *report)
     sum->shared = figures.shared;
     sum->failures = sim->failures;
     sum->preemptions = host->preemptions;
+    sum->gave_way = host->gave_way;
     sum->wasted_rows = host->wasted_rows;
     sum->moves = host->moves;
     sum->ahead = host->ahead;

@@ -26,7 +26,7 @@ struct sim_report {
         uint64_t asked, accepted, completed, refused, lost; /* requests */
         uint64_t steps, grown, refused_slabs, failures;
         uint64_t shared;                                 /* blocks of prompts, had from others */
-        uint64_t preemptions, wasted_rows, moves, ahead; /* of the last daemon */
+        uint64_t preemptions, gave_way, wasted_rows, moves, ahead; /* of the last daemon */
         uint64_t drafted, stood; /* tokens */
         uint64_t cached, cache_waits, cache_evictions;
         uint64_t blocks_out, blocks_in, chunks_refused; /* host memory */

@@ -117,6 +117,7 @@ static bool print(const struct sim_figures *sum)
                                                "device failures",
                                                "blocks had from others",
                                                "preemptions",
+                                               "for priorities",
                                                "wasted rows",
                                                "blocks moved",
                                                "steps ahead",

@@ -1,6 +1,6 @@
 /* Users share a replica by weighted tokens, whatever they flood it with, and who asks now and then
- * is not behind them: the loop's queue and the real scheduler on a model of a GPU's steps
- * (tests/bench/latency/machine.h), 10 seconds of virtual time. */
+ * is not behind them; nor is who has a higher priority: the loop's queue and the real scheduler on
+ * a model of a GPU's steps (tests/bench/latency/machine.h), 10 seconds of virtual time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,12 @@
 #define UID 1000u /* of the first */
 #define QUIET_EVERY_US 250000u
 #define SAMPLES 1024
+#define STEPS_MAX 8192u
+#define HIGH_MAX 512u
+#define HIGH_PROMPT 512u
+#define SLOTS_OF_LOAD 512u
+#define LOW_PROMPT 256u
+#define LOW_OUTPUT 256u
 
 static const struct flood {
     uint32_t weight, prompt, output, batch;
@@ -37,7 +43,11 @@ static struct {
     struct {
         time_us start_us, end_us;
     } flight[GPU_DEPTH_MAX + 1];
-    time_us device_us;       /* end of its last step */
+    time_us device_us;           /* end of its last step */
+    time_us steps_us[STEPS_MAX]; /* how long each took, of the first so many */
+    uint32_t step_count;
+    time_us high_us[HIGH_MAX]; /* of the high priority's, until the first token */
+    uint32_t high_count;
     const struct seq *quiet; /* sent, and without a first token */
     uint64_t turn_step;      /* the last step that was planned while others went before it */
     uint64_t steps_most, told;
@@ -63,6 +73,8 @@ static void shrink(void *context, uint32_t group, uint32_t slab)
 
 static void count(const struct seq *seq)
 {
+    if (seq->priority > 0 && seq->out_count == 1 && all.high_count < HIGH_MAX)
+        all.high_us[all.high_count++] = all.world.now_us - seq->arrived_us;
     all.served[seq->user_id - UID] += seq->out_count == 1 ? seq->prompt_len + 1 : 1;
     if (seq != all.quiet)
         return;
@@ -166,6 +178,8 @@ static void submit_all(void)
         time_us us = (time_us)machine_step_us(plan, &all.random);
         time_us start_us = all.world.now_us > all.device_us ? all.world.now_us : all.device_us;
         all.device_us = start_us + us;
+        if (all.step_count < STEPS_MAX)
+            all.steps_us[all.step_count++] = us;
         all.flight[plan->step % (GPU_DEPTH_MAX + 1)].start_us = start_us;
         all.flight[plan->step % (GPU_DEPTH_MAX + 1)].end_us = all.device_us;
         sched_submitted(&all.sched, all.world.now_us);
@@ -299,6 +313,83 @@ START_TEST(floods_share_by_their_weights_and_the_quiet_one_does_not_wait)
 }
 END_TEST
 
+/* ---- priorities --------------------------------------------------------------------------------
+ */
+
+static int by_time(const void *a, const void *b)
+{
+    const time_us *first = a, *second = b;
+    return (*first > *second) - (*first < *second);
+}
+
+static time_us part_of(time_us *times, uint32_t count, uint32_t percent)
+{
+    qsort(times, count, sizeof(*times), by_time);
+    return times[(uint64_t)(count - 1) * percent / 100];
+}
+
+static bool is_there(uint32_t user, uint32_t count)
+{
+    const struct session *session = container_of(all.clients[user].conn, struct session, conn);
+    return session->sink.user->load.sequences >= count;
+}
+
+/* Some of the high priority, as they come, beside so many others as there always are. */
+static void play(uint32_t lows, uint32_t seconds, time_us high_every_us)
+{
+    const struct ask low = {.job = JOB_GENERATE,
+                            .count = 16,
+                            .length = LOW_PROMPT,
+                            .max_tokens = LOW_OUTPUT,
+                            .first = 1,
+                            .whole = true};
+    const struct ask high = {.job = JOB_GENERATE,
+                             .count = 1,
+                             .length = HIGH_PROMPT,
+                             .max_tokens = 64,
+                             .first = 1,
+                             .whole = true,
+                             .priority = 1};
+    time_us begin_us = all.world.now_us, due_us = begin_us + (lows > 0 ? 3000000 : 0);
+    all.step_count = all.high_count = 0;
+    while (all.world.now_us < begin_us + seconds * 1000000u) {
+        for (uint32_t i = 0; i < USERS; i++)
+            all.clients[i].got_length = all.clients[i].read_at = 0;
+        for (uint32_t i = 0; i < FLOODS && lows > 0; i++)
+            while (!is_there(i, lows / FLOODS)) {
+                struct ask ask = low;
+                ask.id = ++all.asked;
+                client_ask(&all.clients[i], &ask);
+            }
+        if (all.world.now_us >= due_us) {
+            struct ask ask = high;
+            ask.id = ++all.asked;
+            client_ask(&all.clients[QUIET], &ask);
+            due_us += (time_us)((double)high_every_us * 2 * machine_random(&all.random));
+        }
+        world_turn(&all.world);
+        submit_all();
+        advance();
+    }
+}
+
+/* Four times as many wait as there are places, and every twentieth that comes is above them. Its
+ * first token is there two and a half of the load's steps later than it is alone. */
+START_TEST(who_is_above_the_load_does_not_wait_for_it)
+{
+    world_set(&all.world, "priority-max", "1");
+    play(0, 20, 200000);
+    time_us alone_us = part_of(all.high_us, all.high_count, 99);
+    ck_assert_uint_gt(all.high_count, 50);
+    play(4 * SLOTS_OF_LOAD, 20, 60000);
+    time_us step_us = part_of(all.steps_us, all.step_count, 50);
+    time_us high_us = part_of(all.high_us, all.high_count, 99);
+    ck_assert_uint_gt(all.stats.preemptions_priority_total, 50);
+    ck_assert_msg(high_us <= alone_us + step_us * 5 / 2, "%u us, alone %u, a step %u",
+                  (unsigned)high_us, (unsigned)alone_us, (unsigned)step_us);
+}
+END_TEST
+
 Suite *fair_suite(void)
 {
     Suite *suite = suite_create("fairness");
@@ -306,6 +397,7 @@ Suite *fair_suite(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, floods_share_by_their_weights_and_the_quiet_one_does_not_wait, 0, 2);
+    tcase_add_test(tcase, who_is_above_the_load_does_not_wait_for_it);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -260,6 +260,58 @@ START_TEST(making_way_is_paid_for)
 }
 END_TEST
 
+/* As many as those below that run: each takes the place of one. */
+START_TEST(who_is_above_goes_where_others_give_way)
+{
+    struct ask ask = one;
+    world_set(&world, "priority-max", "3");
+    world.replica.room = 2;
+    world.replica.gives_way = _i < 2;
+    ask_many(&client, ask, 1, 4);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 2);
+    ask.priority = _i == 0 ? 1 : _i == 1 ? 0 : 3;
+    ask_many(&client, ask, 10, 3);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, _i == 0 ? 4 : 2);
+    ck_assert_uint_eq(world.server.waiting.count, _i == 0 ? 3 : 5);
+    for (uint32_t i = 0; i < world.replica.count; i++)
+        ck_assert_int_eq(world.replica.held[i]->priority, i < 2 ? 0 : 1);
+    world.replica.room = 100;
+    world_finish(&world);
+    for (uint32_t level = 0; level < WAITING_LEVELS; level++)
+        ck_assert_uint_eq(world.replica.base.below[level], 0);
+}
+END_TEST
+
+/* Those that the share of lower priorities let in keep their places: and are let in, though others
+ * go above them meanwhile. */
+START_TEST(who_is_above_takes_no_place_that_a_share_gave)
+{
+    struct ask ask = one;
+    world_set(&world, "priority-max", "3");
+    world_set(&world, "min-share", "50");
+    world.replica.room = 0;
+    ask_many(&client, ask, 1, 20);
+    ask.priority = 1;
+    ask_many(&client, ask, 30, 20);
+    world_turn(&world);
+    world.replica.room = 10;
+    world_turn(&world);
+    uint32_t low = 0;
+    for (uint32_t i = 0; i < world.replica.count; i++)
+        low += world.replica.held[i]->low;
+    ck_assert_uint_ge(low, 4);
+    world.replica.gives_way = true;
+    ask.priority = 3;
+    ask_many(&client, ask, 60, 20);
+    world_turn(&world);
+    ck_assert_uint_eq(world.replica.count, 20 - low); /* one above each of the others */
+    world.replica.room = 100;
+    world_finish(&world);
+}
+END_TEST
+
 Suite *share_suite(void)
 {
     Suite *suite = suite_create("share");
@@ -275,6 +327,8 @@ Suite *share_suite(void)
     tcase_add_test(tcase, a_full_replica_makes_way_for_a_connection_that_has_nothing_there);
     tcase_add_test(tcase, without_a_share_nobody_makes_way);
     tcase_add_test(tcase, making_way_is_paid_for);
+    tcase_add_loop_test(tcase, who_is_above_goes_where_others_give_way, 0, 3);
+    tcase_add_test(tcase, who_is_above_takes_no_place_that_a_share_gave);
     suite_add_tcase(suite, tcase);
     return suite;
 }

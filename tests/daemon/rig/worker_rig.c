@@ -80,6 +80,7 @@ void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *op
     ck_assert_msg(rc == 0, "%s", error.text);
     ck_assert_int_eq(worker_open(rig->worker), 0);
     rig->now_us = 1000000;
+    rig->ended = rig->awaited = 0;
 }
 
 void worker_rig_close(struct worker_rig *rig)
@@ -94,22 +95,32 @@ void worker_rig_send(struct worker_rig *rig, struct seq *seq)
     worker_wake(rig->worker);
 }
 
+static void turn(struct worker_rig *rig)
+{
+    uint64_t drained;
+    unsigned control, flags;
+    struct pollfd poll_fd = {.fd = worker_fd(rig->worker), .events = POLLIN};
+    if (poll(&poll_fd, 1, 10000) > 0)
+        ck_assert_int_eq(read(worker_fd(rig->worker), &drained, sizeof drained), sizeof drained);
+    rig->now_us += 100;
+    worker_turn(rig->worker, rig->now_us);
+    ck_assert_str_eq(sched_check(&rig->worker->sched), "");
+    struct mailbox_link *chain = completion_drain(&rig->completions, &control);
+    while (completion_next(&chain, &flags) != NULL)
+        rig->ended += (flags & COMPLETION_ENDED) != 0;
+}
+
 void worker_rig_run(struct worker_rig *rig, uint32_t count)
 {
-    for (uint32_t ended = 0; ended < count;) {
-        uint64_t drained;
-        unsigned control, flags;
-        struct pollfd poll_fd = {.fd = worker_fd(rig->worker), .events = POLLIN};
-        if (poll(&poll_fd, 1, 10000) > 0)
-            ck_assert_int_eq(read(worker_fd(rig->worker), &drained, sizeof drained),
-                             sizeof drained);
-        rig->now_us += 100;
-        worker_turn(rig->worker, rig->now_us);
-        ck_assert_str_eq(sched_check(&rig->worker->sched), "");
-        struct mailbox_link *chain = completion_drain(&rig->completions, &control);
-        while (completion_next(&chain, &flags) != NULL)
-            ended += (flags & COMPLETION_ENDED) != 0;
-    }
+    for (rig->awaited += count; rig->ended < rig->awaited;)
+        turn(rig);
+}
+
+void worker_rig_generate(struct worker_rig *rig, uint64_t tokens)
+{
+    const struct stats_worker *stats = worker_rig_stats(rig);
+    for (tokens += stats->generated_tokens_total; stats->generated_tokens_total < tokens;)
+        turn(rig);
 }
 
 const struct stats_worker *worker_rig_stats(const struct worker_rig *rig)

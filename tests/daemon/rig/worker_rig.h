@@ -17,6 +17,7 @@ struct worker_rig {
     struct gpu_model model;
     struct completion_queue completions;
     time_us now_us;
+    uint32_t ended, awaited; /* sequences that did; those that worker_rig_run() was to see end */
 };
 
 void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *options);
@@ -24,4 +25,6 @@ void worker_rig_close(struct worker_rig *rig);
 void worker_rig_send(struct worker_rig *rig, struct seq *seq);
 /* Until so many sequences have ended; the scheduler is looked at after every turn. */
 void worker_rig_run(struct worker_rig *rig, uint32_t count);
+/* Until so many tokens more were generated, whoever's. */
+void worker_rig_generate(struct worker_rig *rig, uint64_t tokens);
 const struct stats_worker *worker_rig_stats(const struct worker_rig *rig);

@@ -23,12 +23,14 @@ static struct world *world_of(struct world_replica *replica)
 static struct replica_room room(const struct replica *replica)
 {
     const struct world_replica *self = of(replica);
-    return (struct replica_room){.ready = true,
-                                 .sequences =
-                                     self->room > self->count ? self->room - self->count : 0,
-                                 .kv_tokens = UINT32_MAX,
-                                 .prefill_tokens = UINT32_MAX,
-                                 .empty = self->count == 0};
+    return (struct replica_room){
+        .ready = true,
+        .sequences = self->room > self->count ? self->room - self->count : 0,
+        .kv_tokens = UINT32_MAX,
+        .prefill_tokens = UINT32_MAX,
+        .waiting =
+            self->gives_way && self->count >= self->room ? self->count - self->room : UINT32_MAX,
+        .empty = self->count == 0};
 }
 
 static void send(struct replica *replica, struct seq *seq)

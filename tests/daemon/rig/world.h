@@ -20,7 +20,8 @@ struct world_replica {
     struct replica base;
     struct seq *held[WORLD_HELD_MAX]; /* sent and not ended */
     uint32_t count;
-    uint32_t room; /* sequences that it holds at most */
+    uint32_t room; /* sequences that it holds at most, */
+    bool gives_way; /* but for one of a higher priority that comes */
     uint32_t wakes;
     uint32_t cached;   /* blocks that it says it has of every prompt */
     uint64_t expected; /* that it was told of */

@@ -58,8 +58,7 @@ static struct seq *make(uint32_t number, uint64_t seed, const struct seq *before
     return seq;
 }
 
-/* All prompts, in waves; every other one goes on with what one of the wave before got. */
-static void run(int number, bool cached, uint32_t chunks, uint64_t seed, struct seq **seqs)
+static void open_case(int number, bool cached, uint32_t chunks)
 {
     const struct worker_rig_options options = {.model = cases[number].model,
                                                .tp = cases[number].tp,
@@ -71,6 +70,12 @@ static void run(int number, bool cached, uint32_t chunks, uint64_t seed, struct 
                                                .prefix_cache = cached,
                                                .host_chunks = chunks};
     worker_rig_open(&rig, &options);
+}
+
+/* All prompts, in waves; every other one goes on with what one of the wave before got. */
+static void run(int number, bool cached, uint32_t chunks, uint64_t seed, struct seq **seqs)
+{
+    open_case(number, cached, chunks);
     for (uint32_t wave = 0; wave < WAVES; wave++) {
         for (uint32_t i = 0; i < PROMPTS; i++) {
             struct seq **seq = &seqs[wave * PROMPTS + i];
@@ -138,6 +143,47 @@ START_TEST(they_have_the_same_bits_with_host_memory)
 }
 END_TEST
 
+/* Every other prompt comes above those that run, whose places it takes. */
+static void run_above(int number, uint32_t chunks, uint64_t seed, struct seq **seqs)
+{
+    open_case(number, true, chunks);
+    for (uint32_t wave = 0; wave < WAVES; wave++) {
+        for (uint32_t i = 0; i < PROMPTS; i++) {
+            struct seq **seq = &seqs[wave * PROMPTS + i];
+            *seq = make(wave * PROMPTS + i, seed, wave && i % 2 ? *(seq - PROMPTS) : NULL);
+            (*seq)->priority = i % 2 ? 1 + i % 3 : 0;
+            fake_seq_cache(*seq, &rig.model, i % 5 ? "salt" : "pepper");
+            if (i % 2)
+                worker_rig_generate(&rig, 2);
+            worker_rig_send(&rig, *seq);
+        }
+        worker_rig_run(&rig, PROMPTS);
+    }
+}
+
+START_TEST(they_have_the_same_bits_where_some_give_way_to_others)
+{
+    static const struct {
+        int number;
+        uint32_t chunks;
+    } ways[] = {{0, 0}, {2, 0}, {3, 0}, {3, 200}, {5, 12}, {8, 200}};
+    struct seq *plain[WAVES * PROMPTS], *cached[WAVES * PROMPTS];
+    uint64_t seed = 1000u * (uint32_t)_i + 41;
+    run(ways[_i].number, false, 0, seed, plain);
+    worker_rig_close(&rig);
+    run_above(ways[_i].number, ways[_i].chunks, seed, cached);
+    const struct stats_worker *stats = worker_rig_stats(&rig);
+    ck_assert_uint_gt(stats->preemptions_priority_total, 1);
+    ck_assert(stats->host_blocks_in_total > 0 || ways[_i].chunks == 0);
+    worker_rig_close(&rig);
+    for (uint32_t i = 0; i < WAVES * PROMPTS; i++) {
+        check_same(plain[i], cached[i]);
+        fake_seq_free(plain[i]);
+        fake_seq_free(cached[i]);
+    }
+}
+END_TEST
+
 Suite *cache_bits_suite(void)
 {
     Suite *suite = suite_create("bits with the prefix cache");
@@ -146,6 +192,7 @@ Suite *cache_bits_suite(void)
     tcase_add_loop_test(tcase, trees_of_prompts_have_the_bits_that_they_have_without_the_cache, 0,
                         CASES);
     tcase_add_loop_test(tcase, they_have_the_same_bits_with_host_memory, 0, 6);
+    tcase_add_loop_test(tcase, they_have_the_same_bits_where_some_give_way_to_others, 0, 6);
     suite_add_tcase(suite, tcase);
     return suite;
 }
