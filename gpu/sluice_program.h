@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define SLUICE_PROGRAM_ABI 1u
+#define SLUICE_PROGRAM_ABI 2u
 
 #define SLUICE_SIZES_MAX 4       /* dimensions that vary by themselves */
 #define SLUICE_TENSORS_MAX 8     /* inputs, and outputs */
@@ -64,7 +64,8 @@ enum sluice_dtype {
 
 /* ---- what it is ------------------------------------------------------------------------------ */
 
-/* A dimension that varies from item to item. All tensors that name it have the same one. */
+/* A dimension that varies from item to item. All tensors that name it have the same one. One that
+ * no input has is a parameter: of SLUICE_INTEGER and the same name, its bounds within these. */
 struct sluice_size {
     const char *name;
     uint64_t min, max; /* min at least 1, max at most 2^40 */
@@ -73,7 +74,7 @@ struct sluice_size {
 /* In `shape`: the item's size of that number. Anything else there is a fixed dimension, at least 1. */
 #define SLUICE_SIZE(number) (-1 - (int64_t)(number))
 
-/* Row-major, without gaps. Every size occurs in an input. */
+/* Row-major, without gaps. */
 struct sluice_tensor {
     const char *name;
     uint32_t dtype; /* enum sluice_dtype */
@@ -185,6 +186,11 @@ struct sluice_program {
     /* 0, or a number of its own that the batch's jobs then fail with; a CUDA error is one. */
     int (*enqueue)(const struct sluice_batch *batch, const struct sluice_streams *streams,
                    struct sluice_allocator *allocator);
+
+    /* Whether an item with these sizes and values, which are within their bounds, can be computed;
+     * nothing else of it is set. NULL: yes; else why not, a line that lives on. NULL in place of the
+     * function: every item can. Called by any thread, before anything is copied. */
+    const char *(*check)(const struct sluice_item *item);
 };
 
 #if defined(__GNUC__)

@@ -13,6 +13,12 @@ int described_find(const json *answer, const char *name, const json **ret_progra
 /* How many outputs it has; their names. */
 uint32_t described_outputs(const json *program);
 const char *described_output(const json *program, uint32_t output);
-/* dtype and shape of an output for these inputs; the daemon checks them, this only computes. */
-int described_shape(const json *program, const sluice_array *inputs, size_t input_count,
-                    uint32_t output, sluice_array *ret_array, struct error *error);
+/* dtype and shape of an output of such an item; the daemon checks it, this only computes. */
+struct described_item {
+    const sluice_array *inputs;
+    size_t input_count;
+    const sluice_argument *arguments;
+    size_t argument_count;
+};
+int described_shape(const json *program, const struct described_item *item, uint32_t output,
+                    sluice_array *ret_array, struct error *error);

@@ -223,7 +223,9 @@ static int open_output(struct task *task, const json *program, uint32_t number,
         if (strcmp(task->outputs[i].name, name) == 0)
             made->path = task->outputs[i].path;
     made->name = name;
-    int rc = described_shape(program, task->inputs, task->input_count, number, &made->array, error);
+    const struct described_item item = {task->inputs, task->input_count, task->arguments,
+                                        task->argument_count};
+    int rc = described_shape(program, &item, number, &made->array, error);
     if (rc || !made->path)
         return rc;
     made->data = malloc(sluice_array_bytes(&made->array));

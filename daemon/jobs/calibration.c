@@ -49,6 +49,7 @@ static struct sluice_item item_of(const struct program *program)
     }
     for (uint32_t i = 0; i < program->parameter_count; i++)
         item.values[i] = value_of(&program->parameters[i]);
+    shape_values(program, item.values, item.sizes);
     return item;
 }
 
@@ -56,7 +57,8 @@ static bool fits(const struct program *program, const struct sluice_item *item, 
                  struct shape_room *ret_room)
 {
     struct error ignored;
-    return !shape_room(program, item, ret_room, &ignored) && ret_room->in <= bytes &&
+    return !shape_check(program, item, &ignored) &&
+           !shape_room(program, item, ret_room, &ignored) && ret_room->in <= bytes &&
            ret_room->out <= bytes;
 }
 
@@ -64,7 +66,7 @@ static bool fits(const struct program *program, const struct sluice_item *item, 
 static bool size_item(const struct program *program, uint64_t bytes, struct sluice_item *item,
                       struct shape_room *ret_room)
 {
-    if (program->size_count == 0)
+    if (program->size_count == 0 || program->sizes[0].parameter >= 0)
         return fits(program, item, bytes, ret_room);
     uint64_t low = program->sizes[0].min, high = program->sizes[0].max;
     item->sizes[0] = low;

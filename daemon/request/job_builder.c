@@ -159,6 +159,17 @@ static int check_values(const struct program *program, const struct message_item
     return rc;
 }
 
+/* What all sizes are by now, and whether the program takes them together. */
+static int check_sizes(const struct program *program, struct tensor_job *job, struct error *error)
+{
+    struct sluice_item item = {.sizes = {0}};
+    shape_values(program, job->values, job->sizes);
+    memcpy(item.sizes, job->sizes, sizeof(item.sizes));
+    memcpy(item.values, job->values, sizeof(item.values));
+    item.whole = item.sizes[0];
+    return shape_check(program, &item, error);
+}
+
 static int measure_outputs(const struct program *program, struct tensor_job *job,
                            struct error *error)
 {
@@ -181,6 +192,8 @@ static int add_item(struct job_builder *builder, const struct message_item *item
     int rc = check_inputs(program, item, job, builder->at[request->seq_count], error);
     if (!rc)
         rc = check_values(program, item, job, error);
+    if (!rc)
+        rc = check_sizes(program, job, error);
     if (!rc)
         rc = measure_outputs(program, job, error);
     if (!rc)

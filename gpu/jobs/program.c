@@ -100,13 +100,6 @@ static int read_tensors(const struct sluice_program *said, struct program *progr
         rc = read_tensor(&said->inputs[i], program, &program->inputs[i], error);
     for (uint32_t i = 0; !rc && i < program->output_count; i++)
         rc = read_tensor(&said->outputs[i], program, &program->outputs[i], error);
-    for (uint32_t size = 0; !rc && size < program->size_count; size++) {
-        bool found = false;
-        for (uint32_t i = 0; i < program->input_count; i++)
-            found |= names_size(&program->inputs[i], size, 0);
-        if (!found)
-            rc = bad(error, program->sizes[size].name, "a size is a dimension of an input");
-    }
     return rc;
 }
 
@@ -201,6 +194,34 @@ static int read_parameters(const struct sluice_program *said, struct program *pr
     return 0;
 }
 
+/* The parameter that gives the size its value; -1: there is none. */
+static int32_t parameter_of(const struct program *program, const struct program_size *size)
+{
+    for (uint32_t i = 0; i < program->parameter_count; i++) {
+        const struct program_parameter *parameter = &program->parameters[i];
+        if (strcmp(parameter->name, size->name) == 0 && parameter->type == SLUICE_INTEGER &&
+            parameter->min.integer >= (int64_t)size->min &&
+            parameter->max.integer <= (int64_t)size->max)
+            return (int32_t)i;
+    }
+    return -1;
+}
+
+static int place_sizes(struct program *program, struct error *error)
+{
+    for (uint32_t number = 0; number < program->size_count; number++) {
+        struct program_size *size = &program->sizes[number];
+        bool found = false;
+        for (uint32_t i = 0; i < program->input_count; i++)
+            found |= names_size(&program->inputs[i], number, 0);
+        size->parameter = found ? -1 : parameter_of(program, size);
+        if (!found && size->parameter < 0)
+            return bad(error, size->name,
+                       "a size is a dimension of an input, or a parameter with its bounds");
+    }
+    return 0;
+}
+
 /* ---- all of it ---------------------------------------------------------------------------------
  */
 
@@ -243,7 +264,8 @@ int program_read(const struct sluice_program *said, struct program *ret, struct 
                               .batch_items_max = said->batch_items_max,
                               .batch_scratch = said->batch_scratch,
                               .scratch = said->scratch,
-                              .enqueue = said->enqueue};
+                              .enqueue = said->enqueue,
+                              .check = said->check};
     rc = read_name(said->name, "name", program.name, error);
     if (!rc)
         rc = read_line(said->summary, "summary", program.summary, error);
@@ -253,6 +275,8 @@ int program_read(const struct sluice_program *said, struct program *ret, struct 
         rc = read_tensors(said, &program, error);
     if (!rc)
         rc = read_parameters(said, &program, error);
+    if (!rc)
+        rc = place_sizes(&program, error);
     if (!rc)
         rc = check_names(&program, error);
     if (!rc)

@@ -1,5 +1,5 @@
 /* A program as the daemon knows it: what its module says of itself, checked and copied, so that
- * nothing behind the module's pointers is read again but its two functions.
+ * nothing behind the module's pointers is read again but its functions.
  *
  * Any thread. Programs live until the process ends, as the modules do.
  */
@@ -18,6 +18,7 @@
 struct program_size {
     char name[SLUICE_NAME_MAX + 1];
     uint64_t min, max;
+    int32_t parameter; /* whose value it is; -1: a dimension of an input */
 };
 
 struct program_tensor {
@@ -50,6 +51,7 @@ struct program {
     uint64_t (*scratch)(const struct sluice_item *item); /* may be NULL */
     int (*enqueue)(const struct sluice_batch *batch, const struct sluice_streams *streams,
                    struct sluice_allocator *allocator);
+    const char *(*check)(const struct sluice_item *item); /* may be NULL */
 };
 
 /* Checks what a module says. ERR_BAD_CONFIG names what is wrong; *ret is untouched then. */

@@ -57,6 +57,20 @@ int shape_match(const struct program *program, const struct program_tensor *tens
     return rc;
 }
 
+void shape_values(const struct program *program, const union sluice_value *values,
+                  uint64_t sizes[SLUICE_SIZES_MAX])
+{
+    for (uint32_t i = 0; i < program->size_count; i++)
+        if (program->sizes[i].parameter >= 0)
+            sizes[i] = (uint64_t)values[program->sizes[i].parameter].integer;
+}
+
+int shape_check(const struct program *program, const struct sluice_item *item, struct error *error)
+{
+    const char *why = program->check ? program->check(item) : NULL;
+    return why ? error_set(error, ERR_BAD_VALUE, "program %s: %.200s", program->name, why) : 0;
+}
+
 int shape_bytes(const struct program_tensor *tensor, const uint64_t *sizes, uint64_t *ret_bytes,
                 struct error *error)
 {

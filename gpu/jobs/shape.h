@@ -13,6 +13,12 @@
 int shape_match(const struct program *program, const struct program_tensor *tensor, uint32_t rank,
                 const uint64_t *dimensions, uint64_t sizes[SLUICE_SIZES_MAX], struct error *error);
 
+/* The sizes that are parameters get their values. */
+void shape_values(const struct program *program, const union sluice_value *values,
+                  uint64_t sizes[SLUICE_SIZES_MAX]);
+/* Asks the program whether it computes an item like this; ERR_BAD_VALUE says why not. */
+int shape_check(const struct program *program, const struct sluice_item *item, struct error *error);
+
 /* The tensor's dimensions for these sizes. */
 void shape_of(const struct program_tensor *tensor, const uint64_t *sizes,
               uint64_t ret_dimensions[SLUICE_RANK_MAX]);

@@ -8,6 +8,7 @@
 
 #include "gpu/jobs/elf.h"
 #include "gpu/jobs/module.h"
+#include "gpu/jobs/shape.h"
 #include "tests/jobs/bench.h"
 #include "tests/runner.h"
 
@@ -212,6 +213,13 @@ static const struct sluice_parameter bad_type[] = {{"a", "", 9, 0, {0}, {0}, {0}
 static const struct sluice_parameter twice[] = {
     {"a", "", SLUICE_SWITCH, 0, {0}, {0}, {0}}, {"a", "", SLUICE_SWITCH, 0, {0}, {0}, {0}}};
 
+static const struct sluice_parameter wide_size[] = {
+    {"n", "", SLUICE_INTEGER, 0, {.integer = 5}, {.integer = 0}, {.integer = 6}}};
+static const struct sluice_parameter number_size[] = {
+    {"n", "", SLUICE_NUMBER, 0, {.number = 5}, {.number = 5}, {.number = 6}}};
+static const struct sluice_parameter own_size[] = {
+    {"n", "", SLUICE_INTEGER, 0, {.integer = 5}, {.integer = 5}, {.integer = 6}}};
+
 static void spoil(struct sluice_program *said, int number)
 {
     switch (number) {
@@ -248,6 +256,13 @@ static void spoil(struct sluice_program *said, int number)
     case 30: said->cut_rows = 8; said->inputs = second; break;
     case 31: said->cut_rows = 8; said->outputs = fixed; break;
     case 32: said->cut_rows = UINT64_MAX; break;
+    case 33:
+    case 34:
+        said->cut_rows = 0;
+        said->inputs = fixed;
+        said->parameters = number == 33 ? wide_size : number_size;
+        said->parameter_count = 1;
+        break;
     }
 }
 
@@ -262,6 +277,37 @@ START_TEST(test_what_it_says_of_itself_is_checked)
 }
 END_TEST
 
+static const char *too_many(const struct sluice_item *item)
+{
+    return item->sizes[0] > 5 ? "six are too many" : NULL;
+}
+
+START_TEST(test_a_size_may_be_a_parameter_and_items_may_be_refused)
+{
+    struct sluice_program said = bench_staged;
+    struct sluice_item item = {.values = {{.integer = 6}}};
+    struct program program;
+    struct error error;
+    said.cut_rows = 0;
+    said.inputs = fixed;
+    said.parameters = own_size;
+    said.parameter_count = 1;
+    ck_assert_msg(!program_read(&said, &program, &error), "%s", error.text);
+    ck_assert_int_eq(program.sizes[0].parameter, 0);
+    shape_values(&program, item.values, item.sizes);
+    ck_assert_uint_eq(item.sizes[0], 6);
+    ck_assert_int_eq(shape_check(&program, &item, &error), 0);
+    said.check = too_many;
+    ck_assert_msg(!program_read(&said, &program, &error), "%s", error.text);
+    ck_assert_int_eq(shape_check(&program, &item, &error), -ERR_BAD_VALUE);
+    ck_assert_str_eq(error.text, "program staged: six are too many");
+    /* An input's dimension is that, whatever parameters are named. */
+    said.inputs = bench_staged.inputs;
+    ck_assert_msg(!program_read(&said, &program, &error), "%s", error.text);
+    ck_assert_int_eq(program.sizes[0].parameter, -1);
+}
+END_TEST
+
 Suite *module_suite(void)
 {
     Suite *suite = suite_create("module");
@@ -273,7 +319,8 @@ Suite *module_suite(void)
     tcase_add_loop_test(tests, test_what_a_program_may_not_call_is_refused_by_name, 0,
                         sizeof(modules) / sizeof(modules[0]));
     tcase_add_test(tests, test_broken_elf_files_are_refused_or_read_and_nothing_worse);
-    tcase_add_loop_test(tests, test_what_it_says_of_itself_is_checked, 0, 33);
+    tcase_add_loop_test(tests, test_what_it_says_of_itself_is_checked, 0, 35);
+    tcase_add_test(tests, test_a_size_may_be_a_parameter_and_items_may_be_refused);
     suite_add_tcase(suite, tests);
     return suite;
 }

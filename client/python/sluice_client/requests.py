@@ -141,21 +141,27 @@ def _no_more(options: Mapping[str, Any]) -> dict[str, Any]:
 # ---- jobs
 
 
-def _size_of(program: Mapping[str, Any], size: str, inputs: Mapping[str, Tensor]) -> int:
+def _size_of(
+    program: Mapping[str, Any], size: str, inputs: Mapping[str, Tensor], parameters: Mapping[str, Any]
+) -> int:
     for said in program["inputs"]:
         tensor = inputs.get(said["name"])
         for at, dimension in enumerate(said["shape"]):
             if dimension == size and tensor is not None and at < len(tensor.shape):
                 return tensor.shape[at]
-    return 0
+    defaults = {one["name"]: one.get("default") for one in program.get("parameters", [])}
+    value = parameters.get(size, defaults.get(size)) if size in defaults else None
+    return value if type(value) is int and value > 0 else 0
 
 
-def outputs_of(program: Mapping[str, Any], inputs: Mapping[str, Tensor]) -> list[Spec]:
-    """What the program's outputs are for these inputs, by its description; [] where the inputs do not say,
-    and then the daemon refuses them."""
+def outputs_of(program: Mapping[str, Any], inputs: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> list[Spec]:
+    """What the program's outputs are for these inputs and parameters, by its description; [] where they do not
+    say, and then the daemon refuses them."""
     specs = []
     for said in program["outputs"]:
-        shape = [_size_of(program, one, inputs) if isinstance(one, str) else int(one) for one in said["shape"]]
+        shape = [
+            _size_of(program, one, inputs, parameters) if isinstance(one, str) else int(one) for one in said["shape"]
+        ]
         if 0 in shape:
             return []
         specs.append(Spec(said["name"], said["dtype"], tuple(shape)))
@@ -195,7 +201,7 @@ def job(program: Mapping[str, Any], items: Sequence[Item], options: Mapping[str,
     for item in items:
         inputs = {name: Tensor.of(value) for name, value in item.inputs.items()}
         tensors += inputs.values()
-        plan.append(outputs_of(program, inputs))
+        plan.append(outputs_of(program, inputs, item.parameters))
         one: dict[str, Any] = {"inputs": {n: {"dtype": t.dtype, "shape": list(t.shape)} for n, t in inputs.items()}}
         if item.parameters:
             one["parameters"] = dict(item.parameters)

@@ -40,5 +40,5 @@ static int enqueue(const struct sluice_batch *batch, const struct sluice_streams
         .parameter_count = 2, .sizes = affine_sizes, .inputs = affine_inputs,                      \
         .outputs = affine_outputs, .parameters = affine_parameters, .stream_count = 1,             \
         .event_count = 0, .cut_rows = AFFINE_CUT, .batch_items_max = 0, .reserved = 0,             \
-        .batch_scratch = 0, .scratch = NULL, .enqueue = enqueue                                    \
+        .batch_scratch = 0, .scratch = NULL, .enqueue = enqueue, .check = NULL                     \
     }
