@@ -1,0 +1,6 @@
+/* Suites of programs that come with it, on either device. */
+#pragma once
+
+#include <check.h>
+
+Suite *relevance_suite(void);
