@@ -19,7 +19,9 @@
  * A program has all rights of the daemon, and an error in it ends the daemon. How modules are
  * compiled and what is refused: gpu/jobs/README.md.
  *
- * C11 and C++; needs no header of CUDA's. What changes this file's structs raises SLUICE_PROGRAM_ABI.
+ * C11 and C++; needs no header of CUDA's. What changes this file's structs raises SLUICE_PROGRAM_ABI:
+ *   2  sluice_program has `check`, sluice_streams `cuda`, and a size may be a parameter. Modules of 1
+ *      are loaded as before: of these nothing is read behind `enqueue`.
  */
 #ifndef SLUICE_PROGRAM_H
 #define SLUICE_PROGRAM_H
@@ -32,6 +34,7 @@ extern "C" {
 #endif
 
 #define SLUICE_PROGRAM_ABI 2u
+#define SLUICE_PROGRAM_ABI_OLDEST 1u /* that the daemon loads */
 
 #define SLUICE_SIZES_MAX 4       /* dimensions that vary by themselves */
 #define SLUICE_TENSORS_MAX 8     /* inputs, and outputs */
@@ -132,12 +135,33 @@ struct sluice_cpu {
     int (*wait)(struct CUstream_st *stream, struct CUevent_st *event);
 };
 
+/* A matrix in device memory, row-major without gaps, and the boxes that bulk copies bring of it. */
+struct sluice_matrix {
+    const void *data; /* a multiple of 16 bytes, and so is a row */
+    uint32_t dtype;   /* enum sluice_dtype */
+    uint32_t swizzle; /* of a box's rows in shared memory: 32, 64 or 128 bytes; 0: as they are */
+    uint64_t rows, columns;
+    uint32_t box_rows, box_columns; /* 1 to 256; a box's row is a multiple of 16 bytes */
+};
+
+/* What a body for a CUDA device may know of it, since it asks neither device nor driver. */
+struct sluice_cuda {
+    uint32_t major, minor; /* compute capability */
+    uint32_t processors;   /* SMs */
+    uint32_t shared_max;   /* bytes of shared memory that a block may have */
+    /* Writes a CUtensorMap, 128 bytes at a multiple of 64, for a kernel to take as a
+     * __grid_constant__ argument: what lies beyond the matrix comes as zeros, and is not written.
+     * 0, or a CUDA error; of compute capability 9.0 and up. */
+    int (*tensor_map)(void *map, const struct sluice_matrix *matrix);
+};
+
 /* The lane's: as many streams and events as the program asks for. */
 struct sluice_streams {
     uint32_t count, event_count;
     struct CUstream_st *streams[SLUICE_STREAMS_MAX];
     struct CUevent_st *events[SLUICE_EVENTS_MAX]; /* without timing */
     const struct sluice_cpu *cpu;                 /* NULL on a CUDA device */
+    const struct sluice_cuda *cuda;               /* NULL on the CPU device */
 };
 
 /* Memory of the batch beside its items' scratch: at most batch_scratch bytes in all. */
@@ -154,7 +178,7 @@ struct sluice_allocator {
 #define SLUICE_WRITES_ALL 0x1u
 
 struct sluice_program {
-    uint32_t abi;   /* SLUICE_PROGRAM_ABI */
+    uint32_t abi;   /* SLUICE_PROGRAM_ABI, of the header that it was compiled with */
     uint32_t flags; /* SLUICE_WRITES_ALL */
     const char *name;
     const char *summary; /* a line of at most 255 bytes, UTF-8 */

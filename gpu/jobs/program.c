@@ -246,10 +246,10 @@ static int check_counts(const struct sluice_program *said, struct error *error)
 
 int program_read(const struct sluice_program *said, struct program *ret, struct error *error)
 {
-    if (said->abi != SLUICE_PROGRAM_ABI)
+    if (said->abi < SLUICE_PROGRAM_ABI_OLDEST || said->abi > SLUICE_PROGRAM_ABI)
         return error_limit(error, ERR_BAD_CONFIG, SLUICE_PROGRAM_ABI, said->abi,
-                           "the program has interface version %u, this daemon needs %u", said->abi,
-                           SLUICE_PROGRAM_ABI);
+                           "the program has interface version %u, this daemon knows %u to %u",
+                           said->abi, SLUICE_PROGRAM_ABI_OLDEST, SLUICE_PROGRAM_ABI);
     int rc = check_counts(said, error);
     if (rc)
         return rc;
@@ -265,7 +265,7 @@ int program_read(const struct sluice_program *said, struct program *ret, struct 
                               .batch_scratch = said->batch_scratch,
                               .scratch = said->scratch,
                               .enqueue = said->enqueue,
-                              .check = said->check};
+                              .check = said->abi >= 2 ? said->check : NULL};
     rc = read_name(said->name, "name", program.name, error);
     if (!rc)
         rc = read_line(said->summary, "summary", program.summary, error);

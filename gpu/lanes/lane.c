@@ -310,7 +310,8 @@ static void run_program(struct lane_slot *slot)
     unsigned char *memory = slot->memory;
     const uint64_t own = shape_align(program->batch_scratch);
     struct sluice_streams streams = {
-        .count = program->stream_count, .event_count = program->event_count, .cpu = body_cpu};
+        .count = program->stream_count, .event_count = program->event_count, .cpu = body_cpu,
+        .cuda = lane->cuda};
     struct taker taker = {
         .base.take = take,
         .at = memory + slot->in_bytes + slot->out_bytes + slot->scratch_bytes - own,

@@ -57,6 +57,7 @@ struct lane {
     uint32_t compute_count, event_count, ring;
     cudaMemPool_t pool;       /* borrowed */
     struct lane_clock *clock; /* of all lanes; borrowed */
+    const struct sluice_cuda *cuda; /* likewise; NULL on the CPU device */
     uint32_t number;
     int wake_fd;
     uint64_t in_room, out_room; /* bytes of each slot's staging */
@@ -72,7 +73,7 @@ static inline uint64_t lane_table_bytes(uint32_t pieces)
     return (bytes + LANE_STAGING_ALIGN - 1) / LANE_STAGING_ALIGN * LANE_STAGING_ALIGN;
 }
 
-/* On failure nothing is left behind. wake_fd, pool, clock, number and numbers are set. */
+/* On failure nothing is left behind. wake_fd, pool, clock, cuda, number and numbers are set. */
 int lane_open(struct lane *lane, const struct gpu_jobs_options *options, struct error *error);
 void lane_close(struct lane *lane);
 

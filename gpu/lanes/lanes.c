@@ -4,6 +4,7 @@
 
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/device.h"
+#include "gpu/lanes/body.h"
 #include "gpu/lanes/lane.h"
 
 struct gpu_jobs {
@@ -14,6 +15,7 @@ struct gpu_jobs {
     uint32_t under_way; /* chunks */
     struct lane_numbers numbers;
     struct lane_clock clock;
+    struct sluice_cuda cuda; /* what `lanes` point at, on a CUDA device */
     _Atomic uint64_t held;
     struct lane lanes[GPU_JOBS_LANES_MAX];
 };
@@ -69,8 +71,11 @@ static void close_all(struct gpu_jobs *jobs)
 
 static int jobs_start(struct gpu_jobs *jobs, int wake_fd, struct error *error)
 {
+    const struct sluice_cuda *cuda = NULL;
     CUDA_TRY(cudaSetDevice(jobs->options.device), error);
     int rc = open_pool(jobs, error);
+    if (!rc)
+        rc = body_open(&jobs->cuda, &cuda, error);
     if (!rc)
         rc = lane_clock_open(&jobs->clock, error);
     for (uint32_t i = 0; !rc && i < jobs->options.lanes; i++) {
@@ -79,6 +84,7 @@ static int jobs_start(struct gpu_jobs *jobs, int wake_fd, struct error *error)
         lane->wake_fd = wake_fd;
         lane->numbers = &jobs->numbers;
         lane->clock = &jobs->clock;
+        lane->cuda = cuda;
         lane->number = i;
         rc = lane_open(lane, &jobs->options, error);
     }

@@ -223,7 +223,7 @@ static const struct sluice_parameter own_size[] = {
 static void spoil(struct sluice_program *said, int number)
 {
     switch (number) {
-    case 0: said->abi++; break;
+    case 0: said->abi = SLUICE_PROGRAM_ABI + 1; break;
     case 1: said->name = NULL; break;
     case 2: said->name = "Upper"; break;
     case 3: said->name = ""; break;
@@ -308,6 +308,29 @@ START_TEST(test_a_size_may_be_a_parameter_and_items_may_be_refused)
 }
 END_TEST
 
+START_TEST(test_modules_of_an_older_interface_are_loaded_and_of_a_newer_one_refused)
+{
+    struct sluice_program said = bench_staged;
+    struct program program;
+    struct error error;
+    char why[64];
+    said.check = too_many;
+    for (uint32_t abi = 0; abi < SLUICE_PROGRAM_ABI + 2; abi++) {
+        said.abi = abi;
+        int rc = program_read(&said, &program, &error);
+        if (abi >= 1 && abi <= SLUICE_PROGRAM_ABI) {
+            ck_assert_msg(rc == 0, "%s", error.text);
+            ck_assert_int_eq(program.check != NULL, abi > 1); /* in 1 something else is there */
+            continue;
+        }
+        snprintf(why, sizeof(why), "interface version %u, this daemon knows 1 to %u", abi,
+                 SLUICE_PROGRAM_ABI);
+        ck_assert_int_eq(rc, -ERR_BAD_CONFIG);
+        ck_assert_msg(strstr(error.text, why) != NULL, "%s", error.text);
+    }
+}
+END_TEST
+
 Suite *module_suite(void)
 {
     Suite *suite = suite_create("module");
@@ -321,6 +344,7 @@ Suite *module_suite(void)
     tcase_add_test(tests, test_broken_elf_files_are_refused_or_read_and_nothing_worse);
     tcase_add_loop_test(tests, test_what_it_says_of_itself_is_checked, 0, 35);
     tcase_add_test(tests, test_a_size_may_be_a_parameter_and_items_may_be_refused);
+    tcase_add_test(tests, test_modules_of_an_older_interface_are_loaded_and_of_a_newer_one_refused);
     suite_add_tcase(suite, tests);
     return suite;
 }
