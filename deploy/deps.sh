@@ -8,7 +8,7 @@ packages=(
     build-essential cmake ninja-build pkg-config git ca-certificates
     libuv1-dev        # event loop
     libcjson-dev      # JSON, behind protocol/base/json.c
-    zlib1g-dev        # compressed bodies of /v2
+    zlib1g-dev        # compressed bodies of /v2, PNG images
     check             # unit tests
     libpcre2-dev      # regular expressions of pre-tokenizers
     libutf8proc-dev   # Unicode normalisation (NFC)

@@ -212,8 +212,8 @@ struct sluice_program {
                    struct sluice_allocator *allocator);
 
     /* Whether an item with these sizes and values, which are within their bounds, can be computed;
-     * nothing else of it is set. NULL: yes; else why not, a line that lives on. NULL in place of the
-     * function: every item can. Called by any thread, before anything is copied. */
+     * nothing else of it is set. NULL: yes; else why not, a line that lives on. NULL in place of
+     * the function: every item can. Called by any thread, before anything is copied. */
     const char *(*check)(const struct sluice_item *item);
 };
 

@@ -92,9 +92,10 @@ const struct command commands[] = {
      "per prompt: index, embedding.",
      embed_groups, run_job},
     {"job", "PROGRAM [options]", "tensors for a program of the daemon's",
-     "Reads inputs from files of NumPy's (.npy) and writes outputs likewise. A file of lines may have\n"
-     "any number of items, which go in requests of up to 256. With --json, one object per item: index,\n"
-     "finish_reason, outputs (dtype, shape, file), queued_us, total_us.",
+     "Reads inputs from files of NumPy's (.npy) or PNG images (uint8, height x width x 3), and writes\n"
+     "outputs as NumPy's. A file of lines may have any number of items, which go in requests of up to\n"
+     "256. With --json, one object per item: index, finish_reason, outputs (dtype, shape, file),\n"
+     "queued_us, total_us.",
      job_groups, control_job},
     {"programs", "[options]", "which programs there are, and what they take",
      "One that failed the device, or was on it for too long, is off, with the reason, until an admin\n"

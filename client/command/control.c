@@ -118,8 +118,11 @@ enum status control_job(const struct command *command, const struct settings *se
         say("%s: %s", command->name, argc ? "one program at a time" : "which program? (see sluice programs)");
         return STATUS_USAGE;
     }
-    if (settings->file && settings->inputs.count + settings->outputs.count + settings->parameters.count > 0) {
-        say("%s: --file says it all, without --input, --output and --parameter", command->name);
+    if (settings->file &&
+        (settings->inputs.count + settings->outputs.count + settings->parameters.count > 0 ||
+         settings->picture)) {
+        say("%s: --file says it all, without --input, --output, --parameter and --picture",
+            command->name);
         return STATUS_USAGE;
     }
     return program_job(settings, argv[0]);

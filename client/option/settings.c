@@ -133,14 +133,20 @@ const struct option settings_chat[] = {{"system", "TEXT", OPTION_TEXT, AT(system
 
 const struct option settings_job[] = {
     {"input", "NAME=FILE", OPTION_LIST, AT(inputs), 0, 0, false,
-     "an input, a file of NumPy's (.npy); - is standard input. Of several files for one input each makes an item"},
+     "an input, a file of NumPy's (.npy) or a PNG image; - is standard input. Of several files for "
+     "one input each makes an item"},
     {"output", "NAME=FILE", OPTION_LIST, AT(outputs), 0, 0, false,
-     "where an output goes, likewise; - is standard output"},
+     "where an output goes, as a file of NumPy's; - is standard output"},
+    {"picture", "FILE", OPTION_TEXT, AT(picture), 0, 0, false,
+     "also draw the first output of two dimensions, over the image that came in, as PNG; of one "
+     "item"},
     {"parameter", "NAME=VALUE", OPTION_LIST, AT(parameters), 0, 0, false,
      "of the program, for all items: a number, true or false"},
-    TEXT_FILE("many items: one JSON object per line, {\"inputs\": {NAME: FILE}, \"outputs\": {NAME: "
-              "FILE}, \"parameters\": {NAME: VALUE}}; - is standard input"),
-    {"priority", "P", OPTION_WHOLE, AT(work.priority), -8, 7, false, "-8 to 7, higher goes first (0)"},
+    TEXT_FILE(
+        "many items: one JSON object per line, {\"inputs\": {NAME: FILE}, \"outputs\": {NAME: "
+        "FILE}, \"parameters\": {NAME: VALUE}}; - is standard input"),
+    {"priority", "P", OPTION_WHOLE, AT(work.priority), -8, 7, false,
+     "-8 to 7, higher goes first (0)"},
     {"deadline-ms", "N", OPTION_WHOLE, AT(work.deadline_ms), 0, 1099511627776.0, false,
      "give up after N milliseconds (0: never)"},
     {0}};

@@ -41,6 +41,7 @@ struct settings {
     struct option_list choice;
     int json_object;
     struct option_list inputs, outputs, parameters; /* job */
+    const char *picture;                            /* likewise */
     const char *enable;                             /* programs */
     int simulate, chunks, seconds;                  /* timeline */
     const char *times, *svg, *trace;

@@ -277,8 +277,11 @@ static void run_settings(struct run *run)
     int rc = task_count(run->settings, &count, &error);
     if (!rc && count == 0)
         rc = error_set(&error, ERR_USAGE, "give inputs: --input NAME=FILE.npy, or --file");
+    if (!rc && count > 1 && run->settings->picture)
+        rc = error_set(&error, ERR_USAGE, "--picture is of one item, there are %zu", count);
     for (size_t i = 0; !rc && i < count; i++) {
         struct task *task = &run->tasks[run->count];
+        task->picture = run->settings->picture;
         rc = task_of_settings(run->settings, i, task, run->names, &run->name_count, &error);
         if (!rc)
             rc = task_open(task, run->described, &error);

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "client/program/described.h"
-#include "client/tensor/npy.h"
+#include "client/program/picture.h"
+#include "client/tensor/array_file.h"
 
 static const struct json_bounds line_bounds = {.bytes_max = 1u << 20, .depth_max = 4};
 
@@ -226,7 +227,7 @@ static int open_output(struct task *task, const json *program, uint32_t number,
     const struct described_item item = {task->inputs, task->input_count, task->arguments,
                                         task->argument_count};
     int rc = described_shape(program, &item, number, &made->array, error);
-    if (rc || !made->path)
+    if (rc || (!made->path && !(task->picture && made->array.rank == PICTURE_RANK)))
         return rc;
     made->data = malloc(sluice_array_bytes(&made->array));
     return made->data ? 0 : error_set(error, ERR_NO_MEMORY, "no memory for output %s", name);
@@ -249,6 +250,8 @@ static int open_outputs(struct task *task, const json *program, struct error *er
         rc = open_output(task, program, i, &made[i], error);
     memcpy(task->outputs, made, sizeof(made));
     task->output_count = count;
+    if (!rc && task->picture && !picture_output(task))
+        rc = error_set(error, ERR_USAGE, "the program has no output of two dimensions to draw");
     return rc;
 }
 
@@ -259,7 +262,7 @@ int task_open(struct task *task, const json *program, struct error *error)
         return error_set(error, ERR_USAGE, "there are no inputs");
     for (size_t i = 0; !rc && i < task->input_count; i++) {
         const char *name = task->inputs[i].name;
-        rc = npy_read(task->inputs[i].data, &task->inputs[i], &task->data[i], error);
+        rc = array_read(task->inputs[i].data, &task->inputs[i], &task->data[i], error);
         task->inputs[i].name = name;
     }
     return rc ? rc : open_outputs(task, program, error);
@@ -287,7 +290,7 @@ int task_write(const struct task *task, struct error *error)
             return error_set(error, ERR_CLOSED, "output %s did not come as a whole", output->name);
         array.data = output->data;
         if (output->path)
-            rc = npy_write(output->path, &array, error);
+            rc = array_write(output->path, &array, error);
     }
-    return rc;
+    return rc || !task->picture ? rc : picture_write(task, error);
 }

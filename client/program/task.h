@@ -25,6 +25,7 @@ struct task {
     size_t argument_count;
     struct task_output outputs[SLUICE_ARRAYS_MAX];
     size_t output_count;
+    const char *picture; /* where one of an output goes; NULL: nowhere; borrowed */
     size_t line; /* of the batch file, from 1 on; 0: it is the command line's */
     bool ended;
     sluice_end end;

@@ -22,8 +22,3 @@ int npy_parse(const void *bytes, size_t length, sluice_array *ret_array, size_t 
               struct error *error);
 /* The header of an array, of a multiple of 64 bytes; its length. */
 size_t npy_format(const sluice_array *array, char out[NPY_HEADER_WRITTEN_MAX]);
-
-/* A whole file, "-" is standard input; data is the caller's to free. Errors name the path. */
-int npy_read(const char *path, sluice_array *ret_array, void **ret_data, struct error *error);
-/* Makes or replaces it, "-" is standard output. */
-int npy_write(const char *path, const sluice_array *array, struct error *error);

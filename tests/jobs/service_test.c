@@ -11,6 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/tensor/array_file.h"
 #include "protocol/message_job.h"
 #include "tests/client/program.h"
 #include "tests/daemon/rig/spawn.h"
@@ -48,6 +49,8 @@ static void start(void)
                                      POISON_CPU,
                                      "--program",
                                      AFFINE_CPU,
+                                     "--program",
+                                     RELEVANCE_CPU,
                                      "--device",
                                      "cpu",
                                      "--job-timeout",
@@ -607,6 +610,89 @@ START_TEST(sluice_job_reads_and_writes_files_of_numpys)
 }
 END_TEST
 
+/* A scene with one patch of many colours, as PNG. */
+static void write_image(const char *path)
+{
+    enum { WIDTH = 320, HEIGHT = 200 };
+    static unsigned char pixels[HEIGHT][WIDTH][3];
+    struct error error;
+    for (int y = 0; y < HEIGHT; y++)
+        for (int x = 0; x < WIDTH; x++)
+            for (int i = 0; i < 3; i++)
+                pixels[y][x][i] = (unsigned char)(x > 130 && x < 190 && y > 80 && y < 120
+                                                      ? (x * 31 + y * 17) * (i + 1)
+                                                      : 90 + y / 20);
+    ck_assert_msg(!array_write_picture(path, WIDTH, HEIGHT, pixels[0][0], &error), "%s",
+                  error.text);
+}
+
+static void check_budgets(const char *path, uint64_t rows, uint64_t columns, int64_t total)
+{
+    sluice_array array;
+    struct error error;
+    void *data;
+    ck_assert_msg(!array_read(path, &array, &data, &error), "%s", error.text);
+    ck_assert(array.dtype == TENSOR_I32 && array.rank == 2);
+    ck_assert(array.shape[0] == rows && array.shape[1] == columns);
+    const int32_t *budgets = data;
+    for (uint64_t i = 0; i < rows * columns; i++) {
+        ck_assert(budgets[i] >= 64 && budgets[i] <= 400);
+        ck_assert(i == rows * columns / 2 || budgets[i] <= budgets[rows * columns / 2]);
+        total -= budgets[i];
+    }
+    ck_assert_int_eq(total, 0);
+    free(data);
+    unlink(path);
+}
+
+/* As large as the image; where the budgets are greatest, lighter. */
+static void check_picture(const char *path)
+{
+    sluice_array array;
+    struct error error;
+    void *data;
+    ck_assert_msg(!array_read(path, &array, &data, &error), "%s", error.text);
+    ck_assert(array.rank == 3 && array.shape[0] == 200 && array.shape[1] == 320);
+    const unsigned char *pixels = data, *middle = pixels + (100 * 320 + 160) * 3;
+    ck_assert_int_gt(middle[0], pixels[(130 * 320 + 10) * 3] + 50);
+    free(data);
+    unlink(path);
+}
+
+START_TEST(sluice_job_reads_images_and_draws_budgets)
+{
+    char image[96], out[96], input[128], output[128], picture[128];
+    start();
+    snprintf(image, sizeof(image), "%s/image.png", spawn.directory);
+    snprintf(out, sizeof(out), "%s/b.npy", spawn.directory);
+    snprintf(picture, sizeof(picture), "%s/out.png", spawn.directory);
+    snprintf(input, sizeof(input), "image=%s", image);
+    snprintf(output, sizeof(output), "budgets=%s", out);
+    write_image(image);
+    program_run(&program, "job", "relevance", "--input", input, "--output", output, "--picture",
+                picture, NULL);
+    ck_assert_msg(program.status == 0, "%s", program.err_text);
+    check_budgets(out, 5, 5, 4096);
+    check_picture(picture);
+    program_run(&program, "job", "relevance", "--input", input, "--output", output, "--parameter",
+                "rows=3", "--parameter", "columns=7", "--parameter", "total=2000", NULL);
+    ck_assert_msg(program.status == 0, "%s", program.err_text);
+    check_budgets(out, 3, 7, 2000);
+    program_run(&program, "job", "relevance", "--input", input, "--picture", picture, "--parameter",
+                "total=1599", NULL);
+    ck_assert_int_eq(program.status, 1);
+    ck_assert_msg(strstr(program.err_text, "total is less than 64 tokens"), "%s", program.err_text);
+    program_run(&program, "job", "relevance", "--input", input, "--parameter", "rows=2.5", NULL);
+    ck_assert_int_ne(program.status, 0);
+    program_run(&program, "job", "relevance", "--input", input, "--input", input, "--picture",
+                picture, NULL);
+    ck_assert_int_eq(program.status, 2);
+    ck_assert(strstr(program.err_text, "--picture is of one item") && access(picture, F_OK) != 0);
+    unlink(image);
+    stop();
+}
+END_TEST
+
 START_TEST(a_line_of_results_is_whole_however_long_names_are)
 {
     enum { NAME = 200, TIMES = 18 };
@@ -650,6 +736,7 @@ Suite *service_suite(void)
     tcase_add_test(tests, calibrate_says_what_to_set_for_one_program);
     tcase_add_test(tests, a_daemon_of_programs_alone_refuses_tokens_and_one_of_a_model_alone_jobs);
     tcase_add_test(tests, sluice_job_reads_and_writes_files_of_numpys);
+    tcase_add_test(tests, sluice_job_reads_images_and_draws_budgets);
     tcase_add_test(tests, a_line_of_results_is_whole_however_long_names_are);
     suite_add_tcase(suite, tests);
     return suite;

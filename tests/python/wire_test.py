@@ -160,6 +160,18 @@ class Questions(unittest.TestCase):
         self.assertTrue(draft.share)
         self.check("job_memory", requests.finish_job(draft, draft.draft.plan[0][0].bytes))
 
+    def test_sizes_that_are_parameters(self):
+        program = {"name": "relevance", "inputs": [{"name": "image", "dtype": "u8", "shape": ["height", 3]}],
+                   "outputs": [{"name": "budgets", "dtype": "i32", "shape": ["height", "rows", "columns"]}],
+                   "parameters": [{"name": "rows", "type": "integer", "default": 5}, {"name": "columns", "required": True}]}
+        image = {"image": Tensor("u8", (2, 3), memoryview(bytes(6)))}
+        [spec] = requests.outputs_of(program, image, {"columns": 7})
+        self.assertEqual(spec.shape, (2, 5, 7))
+        [spec] = requests.outputs_of(program, image, {"columns": 7, "rows": 1})
+        self.assertEqual(spec.shape, (2, 1, 7))
+        for given in ({}, {"columns": 0}, {"columns": True}, {"columns": 2.5}, {"columns": -1}):
+            self.assertEqual(requests.outputs_of(program, image, given), [], given)
+
     def test_control(self):
         for name, kind, head in (("health", Type.HEALTH, {}), ("stats", Type.STATS, {"requests": True}),
                                  ("programs_enable", Type.PROGRAMS, {"enable": "affine"}), ("cancel", Type.CANCEL, {}),

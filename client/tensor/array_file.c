@@ -1,3 +1,5 @@
+#include "client/tensor/array_file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -7,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/tensor/npy.h"
+#include "client/tensor/png.h"
 
 #define STEP (1u << 20) /* memory grows with what comes, not with what a header announces */
 
@@ -62,6 +65,35 @@ static int read_data(int fd, const unsigned char *begun, size_t have, uint64_t b
     return rc;
 }
 
+/* An image, of whose file the first `have` bytes lie in `begun`: all of the file, then its pixels.
+ */
+static int read_image(int fd, const unsigned char *begun, size_t have, sluice_array *array,
+                      void **ret_data, struct error *error)
+{
+    size_t room = 0, used = 0, got = 0;
+    unsigned char *file = NULL;
+    int rc = 0;
+    do {
+        room = room ? 2 * room : have + STEP;
+        unsigned char *grown = room <= 2 * PNG_FILE_MAX ? realloc(file, room) : NULL;
+        if (!grown) {
+            rc = error_set(error, ERR_NO_MEMORY, "no memory for a file of more than %zu bytes",
+                           used);
+            break;
+        }
+        file = grown;
+        if (used == 0)
+            memcpy(file, begun, have);
+        used = used ? used : have;
+        rc = read_some(fd, file + used, room - used, &got, error);
+        used += got;
+    } while (!rc && used == room);
+    if (!rc)
+        rc = png_decode(file, used, array, ret_data, error);
+    free(file);
+    return rc;
+}
+
 static int read_array(int fd, sluice_array *array, void **ret_data, struct error *error)
 {
     unsigned char *begun = malloc(NPY_HEADER_MAX), beyond;
@@ -69,6 +101,11 @@ static int read_array(int fd, sluice_array *array, void **ret_data, struct error
     if (!begun)
         return error_set(error, ERR_NO_MEMORY, "out of memory");
     int rc = read_some(fd, begun, NPY_HEADER_MAX, &length, error);
+    if (!rc && png_begins(begun, length)) {
+        rc = read_image(fd, begun, length, array, ret_data, error);
+        free(begun);
+        return rc;
+    }
     if (!rc)
         rc = npy_parse(begun, length, array, &used, error);
     uint64_t bytes = rc ? 0 : sluice_array_bytes(array);
@@ -83,7 +120,7 @@ static int read_array(int fd, sluice_array *array, void **ret_data, struct error
     return rc;
 }
 
-int npy_read(const char *path, sluice_array *ret_array, void **ret_data, struct error *error)
+int array_read(const char *path, sluice_array *ret_array, void **ret_data, struct error *error)
 {
     struct error why;
     void *data = NULL;
@@ -119,16 +156,35 @@ static int write_all(int fd, const void *bytes, uint64_t length)
     return 0;
 }
 
-int npy_write(const char *path, const sluice_array *array, struct error *error)
+/* Both pieces, one behind the other. */
+static int write_file(const char *path, const void *head, size_t head_length, const void *data,
+                      uint64_t length, struct error *error)
 {
-    char header[NPY_HEADER_WRITTEN_MAX];
-    size_t length = npy_format(array, header);
     bool standard = strcmp(path, "-") == 0;
     int fd = standard ? STDOUT_FILENO : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int why = fd < 0 ? errno : write_all(fd, header, length);
+    int why = fd < 0 ? errno : write_all(fd, head, head_length);
     if (!why)
-        why = write_all(fd, array->data, sluice_array_bytes(array));
+        why = write_all(fd, data, length);
     if (fd >= 0 && !standard && close(fd) != 0 && !why)
         why = errno;
     return why ? error_set(error, ERR_IO, "%.200s: %s", path, strerrordesc_np(why)) : 0;
+}
+
+int array_write(const char *path, const sluice_array *array, struct error *error)
+{
+    char header[NPY_HEADER_WRITTEN_MAX];
+    size_t length = npy_format(array, header);
+    return write_file(path, header, length, array->data, sluice_array_bytes(array), error);
+}
+
+int array_write_picture(const char *path, uint32_t width, uint32_t height,
+                        const unsigned char *pixels, struct error *error)
+{
+    unsigned char *file = NULL;
+    size_t length = 0;
+    int rc = png_encode(width, height, pixels, &file, &length, error);
+    if (!rc)
+        rc = write_file(path, file, length, NULL, 0, error);
+    free(file);
+    return rc;
 }
