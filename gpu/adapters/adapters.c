@@ -115,11 +115,11 @@ static void like_base(const struct op_list *base, struct op_list *list)
 }
 
 static int tensor_add(struct op_list *list, const struct list_tensor *of, const char *which,
-                      uint32_t rows, uint32_t columns, uint16_t *ret, struct error *error)
+                      uint32_t rows, uint32_t columns, tensor_id *ret, struct error *error)
 {
     struct list_tensor tensor = {.rank = 2, .rows = rows, .columns = columns};
     (void)name_of(of, which, tensor.name);
-    for (uint16_t i = 0; i < list->tensor_count; i++) {
+    for (tensor_id i = 0; i < list->tensor_count; i++) {
         *ret = i;
         if (!strcmp(list->tensors[i].name, tensor.name))
             return 0;
@@ -134,7 +134,7 @@ static weight_id weight_add(struct op_list *list, const struct list_weight *weig
 }
 
 /* Rows of the tensor that a part is of. */
-static uint32_t tensor_rows(const struct list_weight *weight, uint16_t tensor)
+static uint32_t tensor_rows(const struct list_weight *weight, tensor_id tensor)
 {
     uint32_t rows = 0;
     for (uint32_t p = 0; p < weight->part_count; p++) {
@@ -163,7 +163,7 @@ static int part_add(struct adapter *adapter, const struct op_list *base, const s
     const struct list_tensor *of = &base->tensors[weight->parts[p].tensor];
     uint32_t site = op->adapt.site, rank = adapter->config.rank;
     enum split split = op->adapt.split;
-    uint16_t a = 0, b = 0;
+    tensor_id a = 0, b = 0;
     int rc = tensor_add(list, of, "A", rank, weight->columns, &a, error);
     if (!rc)
         rc = tensor_add(list, of, "B", tensor_rows(weight, weight->parts[p].tensor), rank, &b,

@@ -263,7 +263,7 @@ static void model_fill(const struct engine_config *facts, const struct gpu_optio
  * Elements of a format say nothing about the rest. */
 static enum model_dtype own_dtype(const struct model *source)
 {
-    uint16_t first = op_list_first_matrix(&source->list);
+    tensor_id first = op_list_first_matrix(&source->list);
     if (!source->checkpoint || source->list.tensors[first].elements != TENSOR_NUMBERS)
         return source->config.dtype;
     return checkpoint_tensor(source->checkpoint, first)->dtype;
@@ -281,10 +281,8 @@ static int quantize(struct model *source, const struct gpu_options *options, str
         return error_set(error, ERR_BAD_CONFIG,
                          "quantize: not of a checkpoint that is quantized already, as its config "
                          "says");
-    int status = quantization_refuse_experts(&source->list, error);
-    if (!status)
-        quantization_make(source->config.names->head, &source->list);
-    return status;
+    quantization_make(source->config.names->head, &source->list);
+    return 0;
 }
 
 static int kv_choose(struct engine_config *facts, enum gpu_kv_dtype asked, struct error *error)

@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One more element behind `count`; NULL, and the build has failed, where there is no memory. */
-static void *grown(struct build *b, void **array, uint32_t count, uint32_t *room, size_t size)
+/* One more element behind `count`; NULL, and the build has failed, where there is no memory, or are
+ * `most`. */
+static void *grown(struct build *b, void **array, uint32_t count, uint32_t most, uint32_t *room,
+                   size_t size)
 {
     if (b->status)
         return NULL;
-    if (count >= LIST_NONE) {
+    if (count >= most) {
         b->status = error_set(&b->error, ERR_BAD_MODEL, "the model is too large for a list of ops");
         return NULL;
     }
@@ -48,8 +50,8 @@ static bool value_same(const struct list_value *a, const struct list_value *b)
 static value_id value_add(struct build *b, const struct list_value *value)
 {
     struct op_list *list = &b->list;
-    struct list_value *made =
-        grown(b, (void **)&list->values, list->value_count, &b->value_room, sizeof *list->values);
+    struct list_value *made = grown(b, (void **)&list->values, list->value_count, LIST_NONE,
+                                    &b->value_room, sizeof *list->values);
     if (made && list->value_count == LIST_VALUES_MAX)
         b->status = error_set(&b->error, ERR_BAD_MODEL, "layers are of too many kinds");
     if (b->status)
@@ -108,21 +110,21 @@ static void name_put(const struct build *b, const char *tensor, const char *endi
     snprintf(name, LIST_NAME_MAX, "%s%.39s%s", prefix, tensor, ending);
 }
 
-static uint16_t tensor_put(struct build *b, const char *name, const char *ending,
-                           const struct list_tensor *shape)
+static tensor_id tensor_put(struct build *b, const char *name, const char *ending,
+                            const struct list_tensor *shape)
 {
     struct op_list *list = &b->list;
     struct list_tensor *made = grown(b, (void **)&list->tensors, list->tensor_count,
-                                     &b->tensor_room, sizeof *list->tensors);
+                                     LIST_TENSORS_MAX, &b->tensor_room, sizeof *list->tensors);
     if (!made)
-        return LIST_NONE;
+        return LIST_NO_TENSOR;
     *made = *shape;
     name_put(b, name, ending, made->name);
     const char *own = b->layer >= 0
                           ? made->name + strlen(made->name) - strlen(name) - strlen(ending)
                           : made->name;
     made->number = b->number ? b->number(own, b->layer < 0 ? 0 : b->layer) : 0;
-    return (uint16_t)list->tensor_count++;
+    return list->tensor_count++;
 }
 
 /* Parts of one tensor stand side by side: it has the rows of all of them. */
@@ -161,7 +163,7 @@ static void expert_parts_put(struct build *b, struct list_weight *weight,
             char name[LIST_NAME_MAX / 2];
             snprintf(name, sizeof name, "%.*s%u%s", (int)(number - parts[i].tensor),
                      parts[i].tensor, e, number + 2);
-            uint16_t tensor = tensor_put(b, name, ".weight", &shape);
+            tensor_id tensor = tensor_put(b, name, ".weight", &shape);
             if (!e)
                 weight->parts[i] = (struct list_part){.tensor = tensor, .rows = parts[i].rows};
             weight->part_count++;
@@ -175,7 +177,7 @@ weight_id build_weight(struct build *b, const struct list_weight *like,
                        const struct build_part *parts, const char *ending)
 {
     struct op_list *list = &b->list;
-    struct list_weight *made = grown(b, (void **)&list->weights, list->weight_count,
+    struct list_weight *made = grown(b, (void **)&list->weights, list->weight_count, LIST_NONE,
                                      &b->weight_room, sizeof *list->weights);
     if (!made)
         return LIST_NONE;
@@ -236,7 +238,8 @@ static struct head_order order_of(const struct build *b, value_id x)
 struct op *build_op(struct build *b, enum op_kind kind, value_id in, value_id out)
 {
     struct op_list *list = &b->list;
-    struct op *made = grown(b, (void **)&list->ops, list->op_count, &b->op_room, sizeof *list->ops);
+    struct op *made =
+        grown(b, (void **)&list->ops, list->op_count, LIST_NONE, &b->op_room, sizeof *list->ops);
     if (!made)
         return &b->nowhere;
     *made = (struct op){
@@ -513,7 +516,7 @@ value_id build_attention(struct build *b, value_id q, value_id k, value_id v,
         op->attention.head_dim = head_dim;
         op->attention.scale = attention->scale;
         op->attention.softcap = attention->softcap;
-        op->attention.k_tensor = op->attention.v_tensor = LIST_NONE;
+        op->attention.k_tensor = op->attention.v_tensor = LIST_NO_TENSOR;
         if (i)
             op->in[1] = room;
     }

@@ -52,10 +52,10 @@ weight_id op_list_weight(const struct op_list *list, const char *tensor)
     return LIST_NONE;
 }
 
-int op_list_tensor_add(struct op_list *list, const struct list_tensor *tensor, uint16_t *ret,
+int op_list_tensor_add(struct op_list *list, const struct list_tensor *tensor, tensor_id *ret,
                        struct error *error)
 {
-    if (list->tensor_count >= LIST_NONE)
+    if (list->tensor_count >= LIST_TENSORS_MAX)
         return error_set(error, ERR_BAD_MODEL, "the model is too large for a list of ops");
     struct list_tensor *tensors =
         realloc(list->tensors, (list->tensor_count + 1) * sizeof *list->tensors);
@@ -63,17 +63,17 @@ int op_list_tensor_add(struct op_list *list, const struct list_tensor *tensor, u
         return error_set(error, ERR_NO_MEMORY, "no memory for a model's tensors");
     list->tensors = tensors;
     tensors[list->tensor_count] = *tensor;
-    *ret = (uint16_t)list->tensor_count++;
+    *ret = list->tensor_count++;
     return 0;
 }
 
-uint16_t op_list_first_matrix(const struct op_list *list)
+tensor_id op_list_first_matrix(const struct op_list *list)
 {
     for (uint32_t i = 0; i < list->op_count; i++) {
         if (list->ops[i].kind == OP_MATMUL)
             return list->weights[list->ops[i].weight].parts[0].tensor;
     }
-    return LIST_NONE;
+    return LIST_NO_TENSOR;
 }
 
 static bool op_is_of(const struct op_list *list, const struct op *op, uint32_t first, uint32_t end)

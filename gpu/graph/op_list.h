@@ -25,9 +25,12 @@
 #define LIST_ROPES_MAX 2
 #define LIST_PARTS_MAX 4
 #define LIST_NONE UINT16_MAX
+#define LIST_TENSORS_MAX (1u << 19) /* each of an expert's matrices has some */
+#define LIST_NO_TENSOR UINT32_MAX
 
 typedef uint16_t value_id;
 typedef uint16_t weight_id;
+typedef uint32_t tensor_id;
 
 enum op_kind {
 #define OP(NAME, text) OP_##NAME,
@@ -117,19 +120,20 @@ struct head_order {
 
 /* Rows of a tensor; parts of one tensor take its rows in turn. */
 struct list_part {
-    uint16_t tensor;
+    tensor_id tensor;
     uint32_t row, rows;
     struct head_order order;
-    uint16_t scale, zeros, groups, sizes, input_scale; /* tensors, where the scheme has such */
+    tensor_id scale, zeros, groups, sizes, input_scale; /* where the scheme has such */
 };
 
 /* Parts that stand below one another in one matrix, or behind one another in a vector. Of experts
- * there are so many such matrices, one behind another; parts name the first one's tensors, and
- * those of the next are as many numbers on as there are parts. */
+ * there are so many such matrices, one behind another; parts name the first one's tensors
+ * (list_expert_part). */
 struct list_weight {
     struct list_part parts[LIST_PARTS_MAX];
     uint32_t part_count;
     uint32_t experts; /* 0: it is one matrix, and none of theirs */
+    uint32_t beside;  /* tensors of scales and the like of each expert */
     uint32_t columns; /* of a matrix */
     enum weight_kind kind;
     enum split split;
@@ -139,6 +143,28 @@ struct list_weight {
     float input_scale; /* INPUT_BY_TENSOR */
     bool ordered;      /* columns are not in groups as they stand */
 };
+
+/* Of one of the weight's experts: those of the next are as many numbers on as there are parts, and
+ * what they come with as many as one has of it. */
+static inline struct list_part list_expert_part(const struct list_weight *weight, uint32_t part,
+                                                uint32_t expert)
+{
+    struct list_part of = weight->parts[part];
+    uint32_t on = expert * weight->beside;
+    of.tensor += expert * weight->part_count;
+    of.scale += on;
+    of.zeros += on;
+    of.groups += of.groups == LIST_NO_TENSOR ? 0 : on;
+    of.sizes += on;
+    of.input_scale += on;
+    return of;
+}
+
+/* How many matrices a weight is. */
+static inline uint32_t list_matrices(const struct list_weight *weight)
+{
+    return weight->experts ? weight->experts : 1;
+}
 
 /* Elements of a value, as the rank that runs it has them. */
 enum value_type {
@@ -206,7 +232,7 @@ struct op {
             float scale, softcap;
             /* OP_KV_WRITE: scales of K and V in eight bits, and the tensors that say them. */
             float k_scale, v_scale;
-            uint16_t k_tensor, v_tensor; /* LIST_NONE: the checkpoint has none */
+            tensor_id k_tensor, v_tensor; /* LIST_NO_TENSOR: the checkpoint has none */
         } attention;                     /* OP_KV_WRITE too */
         struct {
             float cap;
@@ -265,10 +291,10 @@ bool op_list_has(const struct op_list *list, enum op_kind kind);
 /* The weight that has a part of that name, LIST_NONE: there is none. */
 weight_id op_list_weight(const struct op_list *list, const char *tensor);
 /* One more tensor behind the others, its number. ERR_BAD_MODEL, ERR_NO_MEMORY. */
-int op_list_tensor_add(struct op_list *list, const struct list_tensor *tensor, uint16_t *ret,
+int op_list_tensor_add(struct op_list *list, const struct list_tensor *tensor, tensor_id *ret,
                        struct error *error);
 /* The tensor that the first product reads: what a model's matrices come in is its dtype. */
-uint16_t op_list_first_matrix(const struct op_list *list);
+tensor_id op_list_first_matrix(const struct op_list *list);
 
 /* The ops of layers `first` up to `end`, with what is before the first layer and behind the last
  * where they are the model's; in fresh memory, *ret_count of them. ERR_NO_MEMORY. */

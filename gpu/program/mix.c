@@ -82,6 +82,10 @@ int mix_experts(struct walk *walk, const struct op *const *ops, struct error *er
         .activation =
             op->experts.activation == ACTIVATION_SILU ? ACTIVATE_SILU : ACTIVATE_GELU_TANH,
     };
+    if (!weight_is_plain(&args.w)) {
+        args.scratch = (char *)walk->launch->scratch + walk->layout.product;
+        args.scratch_bytes = walk->layout.product_bytes;
+    }
     CUDA_TRY(op_experts(&args, stream_of(walk)), error);
     return 0;
 }

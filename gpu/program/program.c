@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "gpu/kernels/experts/experts.h"
 #include "gpu/program/walk.h"
 
 static void use(struct program *program, value_id value)
@@ -35,11 +36,13 @@ int program_fuse(struct program *program, struct error *error)
     return status;
 }
 
-static bool scaled_known(const struct program *program, const struct weight *weight)
+static bool scaled_known(const struct program *program, const struct program_scaled *scaled)
 {
+    const struct weight *weight = &scaled->weight;
     for (uint32_t i = 0; i < program->scaled_count; i++) {
-        const struct weight *at = &program->scaled[i];
-        if (at->n == weight->n && at->k == weight->k && at->format == weight->format &&
+        const struct weight *at = &program->scaled[i].weight;
+        if (program->scaled[i].top == scaled->top && program->scaled[i].spread == scaled->spread &&
+            at->n == weight->n && at->k == weight->k && at->format == weight->format &&
             !at->order == !weight->order && at->input.rounding == weight->input.rounding &&
             at->input.group == weight->input.group)
             return true;
@@ -47,22 +50,38 @@ static bool scaled_known(const struct program *program, const struct weight *wei
     return false;
 }
 
+static int scaled_add(struct program *program, const struct op *op, struct error *error)
+{
+    struct program_scaled scaled = {.weight = program->weights->at[op->weight]};
+    if (op->kind == OP_EXPERTS) {
+        scaled.top = op->experts.top;
+        scaled.spread = op->experts.spread;
+    }
+    if (scaled.top && !experts_takes(&scaled.weight))
+        return error_set(
+            error, ERR_UNSUPPORTED,
+            "%s: the device does not multiply by experts in %s as they are quantized",
+            program->list->tensors[program->list->weights[op->weight].parts[0].tensor].name,
+            format_info(scaled.weight.format).name);
+    if (weight_is_plain(&scaled.weight) || scaled_known(program, &scaled))
+        return 0;
+    if (program->scaled_count == PROGRAM_SCALED_MAX)
+        return error_set(error, ERR_UNSUPPORTED, "more than %d shapes of quantized weights",
+                         PROGRAM_SCALED_MAX);
+    program->scaled[program->scaled_count++] = scaled;
+    return 0;
+}
+
 /* The shapes that may want scratch of their own: a step asks for each. */
 static int scaled_list(struct program *program, struct error *error)
 {
-    for (uint32_t i = 0; i < program->op_count; i++) {
+    int status = 0;
+    for (uint32_t i = 0; !status && i < program->op_count; i++) {
         const struct op *op = &program->ops[i];
-        if (op->kind != OP_MATMUL)
-            continue;
-        const struct weight *weight = &program->weights->at[op->weight];
-        if (weight_is_plain(weight) || scaled_known(program, weight))
-            continue;
-        if (program->scaled_count == PROGRAM_SCALED_MAX)
-            return error_set(error, ERR_UNSUPPORTED, "more than %d shapes of quantized weights",
-                             PROGRAM_SCALED_MAX);
-        program->scaled[program->scaled_count++] = *weight;
+        if (op->kind == OP_MATMUL || op->kind == OP_EXPERTS)
+            status = scaled_add(program, op, error);
     }
-    return 0;
+    return status;
 }
 
 int program_open(struct program *program, struct error *error)

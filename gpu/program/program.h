@@ -23,6 +23,13 @@
 
 #define PROGRAM_SCALED_MAX 16
 
+/* What a product whose weight is not plain may want scratch for. */
+struct program_scaled {
+    struct weight weight;
+    uint32_t top; /* of experts: that a row goes through; 0: it is none of theirs */
+    bool spread;
+};
+
 struct program {
     /* Set before program_open. */
     const struct op_list *list;
@@ -43,7 +50,7 @@ struct program {
     cudaStream_t stream;
     bool plain; /* only what has no plain ops is fused: for tests */
     /* Made by it. */
-    struct weight scaled[PROGRAM_SCALED_MAX]; /* one of each shape that is not plain */
+    struct program_scaled scaled[PROGRAM_SCALED_MAX]; /* one of each shape that is not plain */
     uint32_t scaled_count;
     bool used[LIST_VALUES_MAX];
     struct fused_list lists[FUSE_CLASSES];

@@ -2,6 +2,7 @@
 
 #include "gpu/base/device.h"
 #include "gpu/kernels/attention/attention.h"
+#include "gpu/kernels/experts/experts.h"
 #include "gpu/kernels/matmul/matmul.h"
 #include "gpu/kernels/sampling/sample.h"
 
@@ -52,7 +53,9 @@ static uint64_t product_bytes(const struct program *program, uint32_t rows)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < program->scaled_count; i++) {
-        uint64_t bytes = matmul_scratch_bytes(&program->scaled[i], rows);
+        const struct program_scaled *of = &program->scaled[i];
+        uint64_t bytes = of->top ? experts_scratch_bytes(&of->weight, rows, of->top, of->spread)
+                                 : matmul_scratch_bytes(&of->weight, rows);
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -360,12 +360,21 @@ static int rope_send(const struct loader *loader, uint32_t table, struct error *
     return 0;
 }
 
-/* Behind all that fills them. */
+/* Behind all that fills them; experts' stay as they are (whole.h). */
 static int repack(const struct loader *loader, struct error *error)
 {
     for (uint32_t i = 0; i < loader->source->list->weight_count; i++)
-        CUDA_TRY(op_repack(&loader->weights->at[i], loader->lane->compute), error);
+        if (!loader->source->list->weights[i].experts)
+            CUDA_TRY(op_repack(&loader->weights->at[i], loader->lane->compute), error);
     return 0;
+}
+
+/* Of the columns of its matrix; NULL: as they stand. */
+static const uint32_t *order_of(const struct loader *loader, uint32_t **orders,
+                                const struct weights_part *part)
+{
+    const uint32_t *order = orders[part->weight];
+    return order ? order + (size_t)part->expert * loader->weights->at[part->weight].k : NULL;
 }
 
 /* Parts in order, or made of the seed; `orders` as scales_load gives them. */
@@ -379,7 +388,7 @@ static int parts_run(const struct loader *loader, uint32_t **orders, struct erro
     if (status)
         return status;
     for (size_t i = 0; i < count; i++)
-        parts[i].order = orders[parts[i].weight];
+        parts[i].order = order_of(loader, orders, &parts[i]);
     status = loader->source->checkpoint ? load(loader, parts, count, error)
                                         : fill(loader, parts, count, error);
     free(parts);

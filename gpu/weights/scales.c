@@ -103,16 +103,16 @@ static int zeros_read(const struct spreading *to, const struct list_scheme *sche
 }
 
 static struct column_groups groups_of(const struct weights_source *source,
-                                      const struct list_weight *like, uint32_t part)
+                                      const struct list_weight *like, const struct list_part *part)
 {
-    return (struct column_groups){.name = source->list->tensors[like->parts[part].groups].name,
+    return (struct column_groups){.name = source->list->tensors[part->groups].name,
                                   .columns = like->columns,
                                   .each = like->scheme.columns};
 }
 
 /* Again, for the file may be another than when the model was opened. */
-static int groups_read(const struct spreading *to, const struct list_weight *like, uint32_t part,
-                       uint32_t **ret)
+static int groups_read(const struct spreading *to, const struct list_weight *like,
+                       const struct list_part *part, uint32_t **ret)
 {
     const struct weights_source *source = to->loader->source;
     struct column_groups of = groups_of(source, like, part);
@@ -120,8 +120,8 @@ static int groups_read(const struct spreading *to, const struct list_weight *lik
     uint32_t *groups = calloc(like->columns, sizeof *groups);
     if (!groups)
         return error_set(to->error, ERR_NO_MEMORY, "no memory for groups of columns");
-    int status = column_groups_read(source->checkpoint, like->parts[part].groups, &of, groups,
-                                    &ordered, to->error);
+    int status =
+        column_groups_read(source->checkpoint, part->groups, &of, groups, &ordered, to->error);
     if (status)
         free(groups);
     else
@@ -162,10 +162,9 @@ static void source_make(const struct spreading *to, const struct list_weight *li
 }
 
 /* The caller frees it. */
-static int source_get(const struct spreading *to, const struct list_weight *like, uint32_t number,
-                      struct source_scales *ret)
+static int source_get(const struct spreading *to, const struct list_weight *like,
+                      const struct list_part *part, struct source_scales *ret)
 {
-    const struct list_part *part = &like->parts[number];
     const struct list_tensor *listed = &to->loader->source->list->tensors[part->scale];
     struct source_scales made = {.rows = like->scheme.rows,
                                  .columns = like->scheme.columns,
@@ -187,7 +186,7 @@ static int source_get(const struct spreading *to, const struct list_weight *like
     if (!status && to->loader->source->checkpoint && like->scheme.zeros)
         status = zeros_read(to, &like->scheme, part, &made);
     if (!status && like->ordered && !weights_ordered(to->loader->source, like))
-        status = groups_read(to, like, number, &made.groups);
+        status = groups_read(to, like, part, &made.groups);
     if (status)
         source_free(&made);
     else
@@ -229,15 +228,18 @@ static int send(const struct spreading *to, void *device, const char *from, uint
     return 0;
 }
 
-static int weight_spread(const struct spreading *to, weight_id number, const struct made *made)
+/* Of a matrix, the weight's only one or the expert's. */
+static int weight_spread(const struct spreading *to, weight_id number, uint32_t expert,
+                         const struct made *made)
 {
     const struct weights_source *source = to->loader->source;
     const struct list_weight *like = &source->list->weights[number];
     const struct weight *weight = &to->loader->weights->at[number];
     for (uint32_t i = 0; i < like->part_count; i++) {
         struct weights_scales of = weights_scales(source, number, i);
+        struct list_part part = list_expert_part(like, i, expert);
         struct source_scales from;
-        int status = source_get(to, like, i, &from);
+        int status = source_get(to, like, &part, &from);
         if (status)
             return status;
         spread(made, weight, &from, &of.place);
@@ -246,18 +248,17 @@ static int weight_spread(const struct spreading *to, weight_id number, const str
     return 0;
 }
 
-static int weight_load(const struct spreading *to, weight_id number)
+static int matrix_load(const struct spreading *to, weight_id number, uint32_t expert,
+                       const struct weight *weight)
 {
-    const struct weight *weight = &to->loader->weights->at[number];
-    uint64_t count = (uint64_t)list_scales(weight->n, weight->scales.n) *
-                     list_scales(weight->k, weight->scales.k);
+    uint64_t count = weight_scale_count(weight);
     struct made made = {.scales = calloc(count, sizeof *made.scales),
                         .zeros = weight->zeros ? calloc(count, 1) : NULL};
     int status = made.scales && (made.zeros || !weight->zeros)
                      ? 0
                      : error_set(to->error, ERR_NO_MEMORY, "no memory for scales");
     if (!status)
-        status = weight_spread(to, number, &made);
+        status = weight_spread(to, number, expert, &made);
     if (!status)
         status = send(to, (void *)weight->scales.data, (const char *)made.scales,
                       count * sizeof *made.scales);
@@ -269,21 +270,56 @@ static int weight_load(const struct spreading *to, weight_id number)
 }
 
 /* The order of columns on the device, and here for those who read the elements. */
-static int order_load(const struct spreading *to, weight_id number, uint32_t **ret)
+static int order_load(const struct spreading *to, weight_id number, uint32_t expert,
+                      const struct weight *weight, uint32_t *order)
 {
     const struct weights_source *source = to->loader->source;
     const struct list_weight *like = &source->list->weights[number];
-    const struct weight *weight = &to->loader->weights->at[number];
-    struct column_groups of = groups_of(source, like, 0);
-    uint32_t *groups = NULL, *order = calloc(weight->k, sizeof *order);
-    int status = order ? groups_read(to, like, 0, &groups)
-                       : error_set(to->error, ERR_NO_MEMORY, "no memory for groups of columns");
+    struct list_part part = list_expert_part(like, 0, expert);
+    struct column_groups of = groups_of(source, like, &part);
+    uint32_t *groups = NULL;
+    int status = groups_read(to, like, &part, &groups);
     if (!status)
         status = column_groups_order(&of, groups, order, to->error);
     if (!status)
         status = send(to, (void *)weight->order, (const char *)order, weight->k * sizeof *order);
     free(groups);
-    *ret = order; /* the caller's, in any case */
+    return status;
+}
+
+/* Of the expert's inputs, which are one matrix's. */
+static int input_load(const struct spreading *to, weight_id number, uint32_t expert,
+                      const struct weight *weight)
+{
+    const struct weights_source *source = to->loader->source;
+    const struct list_weight *like = &source->list->weights[number];
+    struct list_part part = list_expert_part(like, 0, expert);
+    float scale = like->input_scale;
+    struct source_scales one = {.at = &scale, .count = 1};
+    part.scale = part.input_scale;
+    int status = source->checkpoint ? source_read(to, &part, &one) : 0;
+    if (!status)
+        status = send(to, (void *)weight->input.scales, (const char *)&scale, sizeof scale);
+    return status;
+}
+
+/* Every matrix of it; `order` is the caller's, in any case. */
+static int weight_load(const struct spreading *to, weight_id number, uint32_t **order)
+{
+    const struct weight *all = &to->loader->weights->at[number];
+    uint32_t first = 0, count = weights_experts(to->loader->source,
+                                                &to->loader->source->list->weights[number], &first);
+    if (all->order && !(*order = calloc((size_t)count * all->k, sizeof **order)))
+        return error_set(to->error, ERR_NO_MEMORY, "no memory for groups of columns");
+    int status = 0;
+    for (uint32_t e = 0; !status && e < count; e++) {
+        struct weight weight = weight_of_expert(all, e);
+        status = matrix_load(to, number, first + e, &weight);
+        if (!status && weight.order)
+            status = order_load(to, number, first + e, &weight, *order + (size_t)e * all->k);
+        if (!status && weight.input.scales)
+            status = input_load(to, number, first + e, &weight);
+    }
     return status;
 }
 
@@ -297,9 +333,7 @@ int scales_load(const struct loader *loader, uint32_t **orders, struct error *er
         if (!to.pinned)
             status = mem_pinned(loader->mem, device_traits.staging_bytes, &to.pinned, error);
         if (!status)
-            status = weight_load(&to, (weight_id)i);
-        if (!status && loader->weights->at[i].order)
-            status = order_load(&to, (weight_id)i, &orders[i]);
+            status = weight_load(&to, (weight_id)i, &orders[i]);
     }
     if (to.pinned)
         mem_pinned_free(loader->mem, to.pinned);

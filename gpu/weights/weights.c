@@ -12,7 +12,7 @@ enum dtype weights_dtype(enum model_dtype dtype)
     return dtype == MODEL_F32 ? DTYPE_F32 : dtype == MODEL_BF16 ? DTYPE_BF16 : DTYPE_F16;
 }
 
-static enum dtype source_dtype(const struct weights_source *source, uint16_t tensor)
+static enum dtype source_dtype(const struct weights_source *source, tensor_id tensor)
 {
     return weights_dtype(source->checkpoint ? checkpoint_tensor(source->checkpoint, tensor)->dtype
                                             : source->own);
@@ -67,9 +67,17 @@ static struct share rows_of(const struct weights_source *source, const struct li
 /* Of its matrices. */
 static struct share experts_of(const struct weights_source *source, const struct list_weight *weight)
 {
-    uint32_t experts = weight->experts ? weight->experts : 1;
+    uint32_t experts = list_matrices(weight);
     return weight->split == SPLIT_EXPERTS ? share_of(source, experts, SPLIT_EXPERTS)
                                           : (struct share){0, experts};
+}
+
+uint32_t weights_experts(const struct weights_source *source, const struct list_weight *weight,
+                         uint32_t *ret_first)
+{
+    struct share experts = experts_of(source, weight);
+    *ret_first = experts.first;
+    return experts.count;
 }
 
 static struct share columns_of(const struct weights_source *source,
@@ -170,7 +178,8 @@ bool weights_ordered(const struct weights_source *source, const struct list_weig
     return like->ordered && !columns_are_shared(source, like);
 }
 
-/* A rank has some columns of each group that is in no order: each has its own scale then. */
+/* What is above is of each expert's matrix alike. A rank has some columns of each group that is in
+ * no order: each has its own scale then. */
 static uint32_t scale_columns(const struct weights_source *source, const struct list_weight *like)
 {
     uint32_t columns = like->scheme.columns;
@@ -197,14 +206,17 @@ static void scales_cut(struct arena *cutter, const struct weights_source *source
                        const struct list_weight *like, struct weight *weight)
 {
     uint32_t n = scale_rows(source, like), k = scale_columns(source, like);
-    uint64_t rows = n ? (weight->n + n - 1) / n : 1, columns = k ? (weight->k + k - 1) / k : 1;
-    weight->scales = (struct weight_scales){
-        .data = cut(cutter, rows * columns * sizeof(float)), .dtype = DTYPE_F32, .n = n, .k = k};
+    uint64_t experts = experts_of(source, like).count;
+    weight->scales = (struct weight_scales){.dtype = DTYPE_F32, .n = n, .k = k};
+    uint64_t count = experts * weight_scale_count(weight);
+    weight->scales.data = cut(cutter, count * sizeof(float));
     if (elements_are_whole(like->scheme.elements))
-        weight->zeros = cut(cutter, rows * columns);
+        weight->zeros = cut(cutter, count);
     if (weights_ordered(source, like))
-        weight->order = cut(cutter, (uint64_t)weight->k * sizeof *weight->order);
+        weight->order = cut(cutter, experts * weight->k * sizeof *weight->order);
     weight->input = input_of(like);
+    if (like->experts && weight->input.rounding == ROUNDING_STATIC)
+        weight->input.scales = cut(cutter, experts * sizeof *weight->input.scales);
 }
 
 /* ---- memory ---- */
@@ -418,17 +430,17 @@ static void parts_add(struct weights_part *parts, size_t *count,
     uint32_t to = 0;
     for (uint32_t i = 0; i < like->part_count; i++) {
         const struct list_part *part = &like->parts[i];
-        char *at =
-            (char *)weight->data + expert * format_bytes(weight->format, weight->n, weight->k);
+        struct weight of = weight_of_expert(weight, expert);
+        char *at = (char *)of.data;
         struct weights_part *made = &parts[(*count)++];
         *made = (struct weights_part){
-            .tensor = (uint16_t)(part->tensor +
-                                 (experts_of(source, like).first + expert) * like->part_count),
+            .tensor = list_expert_part(like, i, experts_of(source, like).first + expert).tensor,
             .weight = number,
+            .expert = expert,
             .to = matrix ? at : at + format_bytes(weight->format, to, 1),
             .to_dtype = format_info(weight->format).dtype,
             .format = weight->format,
-            .scales = like->scheme.made ? (float *)weight->scales.data : NULL,
+            .scales = like->scheme.made ? (float *)of.scales.data : NULL,
             .place =
                 matrix ? matrix_place(source, like, part, to) : vector_place(source, like, part),
         };

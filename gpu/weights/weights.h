@@ -7,7 +7,8 @@
  * exact there, and half as many bytes to read. Norms and biases are in the compute dtype. Those
  * that a checkpoint has quantized keep its elements, with scales in float32: one for all where all
  * rows have the same, else one for each row, or for blocks of a size that divides the checkpoint's
- * and ends with each part and each rank.
+ * and ends with each part and each rank. Of experts scales, zeros and orders lie behind one another
+ * as their elements do.
  *
  * Thread: the rank's own. Memory is mem's, the arrays are this module's.
  */
@@ -41,8 +42,9 @@ struct weights_source {
 
 /* One tensor's rows of the source and their place in a weight. */
 struct weights_part {
-    uint16_t tensor;
+    tensor_id tensor;
     weight_id weight;
+    uint32_t expert;       /* of the rank's; 0 where it is one matrix */
     const uint32_t *order; /* the tensor's column that each of the weight's is; NULL: its own */
     void *to; /* device */
     enum dtype to_dtype;
@@ -74,7 +76,12 @@ struct weights_scales {
     struct tensor_slice place; /* of the elements */
 };
 
-/* Of part `part`, where the weight has scales. */
+/* How many matrices of a weight are the rank's, and the first: 1 and 0 where it is none of
+ * experts. */
+uint32_t weights_experts(const struct weights_source *source, const struct list_weight *weight,
+                         uint32_t *ret_first);
+
+/* Of part `part`, of each expert alike, where the weight has scales. */
 struct weights_scales weights_scales(const struct weights_source *source, weight_id weight,
                                      uint32_t part);
 

@@ -11,6 +11,7 @@ Suite *copies_suite(void);
 Suite *device_suite(void);
 Suite *dtype_suite(void);
 Suite *engine_suite(void);
+Suite *experts_suite(void);
 Suite *format_suite(void);
 Suite *graph_suite(void);
 Suite *load_suite(void);

@@ -11,6 +11,7 @@ int main(void)
     srunner_add_suite(runner, synthetic_format_suite());
     srunner_add_suite(runner, whole_suite());
     srunner_add_suite(runner, quantize_suite());
+    srunner_add_suite(runner, experts_suite());
     srunner_add_suite(runner, adapter_suite());
     srunner_add_suite(runner, adapter_files_suite());
     srunner_add_suite(runner, adapter_load_suite());

@@ -19,6 +19,7 @@ import tempfile
 import torch
 from safetensors.torch import save_file
 
+import experts_apart
 import reference as plain
 
 GREATEST = 448.0
@@ -243,14 +244,33 @@ SPECS = [
     spec(13, "phi3-kv-token", "phi3", "F16", PLAIN, kv=("token", None), sliding_window=16, num_hidden_layers=2),
     spec(14, "qwen3-kv-token", "qwen3", "BF16", PLAIN, kv=("token", None), num_attention_heads=4,
          num_key_value_heads=2, num_hidden_layers=2),
+    # Mixtures: what chooses experts stays as it is. Of 256 columns two ranks have whole blocks, of 144 none.
+    spec(201, "mixtral-fp8-static", "mixtral", "BF16", fp8("static", ignored=["lm_head"]), intermediate_size=16,
+         num_local_experts=8, num_experts_per_tok=2, head_dim=None),
+    spec(202, "olmoe-fp8-tensor", "olmoe", "F16", fp8(), hidden_size=64, head_dim=None, intermediate_size=24,
+         num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None),
+    spec(203, "qwen3-moe-fp8-blocks", "qwen3_moe", "BF16", fp8(blocks=True, ignored=[
+        "lm_head", "model.layers.0.self_attn", "model.layers.0.mlp.gate"]), scales=torch.bfloat16, hidden_size=136, moe_intermediate_size=256,
+         num_experts=4, num_experts_per_tok=2, norm_topk_prob=True, mlp_only_layers=[], num_hidden_layers=1),
+    spec(204, "mixtral-ct-blocks", "mixtral", "BF16", compressed(
+        [(["Linear"], "block", None)], ["lm_head", "re:.*block_sparse_moe.gate"]), hidden_size=136,
+         intermediate_size=144, num_local_experts=4, num_experts_per_tok=2, head_dim=None, num_hidden_layers=1),
+    spec(205, "qwen2-moe-ct-channel", "qwen2_moe", "BF16", compressed(
+        [(["Linear"], "channel", "token")], ["lm_head", "re:.*mlp.gate$", "re:.*mlp.shared_expert_gate$"]),
+         moe_intermediate_size=16, shared_expert_intermediate_size=24, num_experts=6, num_experts_per_tok=2,
+         norm_topk_prob=False),
+    spec(206, "glm4-moe-ct-weights", "glm4_moe", "BF16", compressed(
+        [(["Linear"], "channel", None)], ["lm_head", "re:.*mlp.gate$"]), partial_rotary_factor=0.5,
+         num_hidden_layers=3, moe_intermediate_size=16, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=2,
+         first_k_dense_replace=1, routed_scaling_factor=1.5, n_group=1, topk_group=1),
 ]
 
 
 def quantize(model, item, scheme, scales):
     """The tensors to be kept of each linear module; the model gets what they stand for."""
     tensors, roundings = {}, {}
-    for name, module in model.named_modules():
-        found = scheme(name) if isinstance(module, torch.nn.Linear) else None
+    for name, module in experts_apart.linears(model, item["arch"]):
+        found = scheme(name)
         tied = item["fields"].get("tie_word_embeddings", False) and name == "lm_head"
         if not found or tied:
             continue
@@ -335,6 +355,7 @@ def attempt(made, seed):
         model, prompts = plain.build(item, seed, base, GAIN)
         with open(os.path.join(base, "config.json")) as file:
             whole = json.load(file)
+    experts_apart.split(model, item["arch"])
     tensors, roundings = quantize(model, item, scheme, made["scales"])
     fix_inputs(model, prompts, roundings, tensors, made["scales"])
     keep(model, prompts, made, tensors)
@@ -358,7 +379,7 @@ def make(made, directory):
     if made["kv"] and config:
         config["kv_cache_scheme"] = dict(num_bits=8, type="float", symmetric=True, strategy="tensor", dynamic=False)
     dtype = plain.DTYPES[item["dtype"]]
-    for name, value in model.state_dict().items():
+    for name, value in experts_apart.tensors_of(model, item["arch"]).items():
         if name not in tensors and not (name == "lm_head.weight" and item["fields"].get("tie_word_embeddings")):
             tensors[name] = value.to(dtype).contiguous()
     if config and "quantization" in config:  # as modelopt has them

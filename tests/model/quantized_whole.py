@@ -17,6 +17,7 @@ import tempfile
 import torch
 from safetensors.torch import save_file
 
+import experts_apart
 import quantized
 import reference as plain
 
@@ -224,14 +225,35 @@ SPECS = [
     spec(16, "llama-autoround", "llama", "F16", autoround(4, 32, {
         "lm_head": dict(bits=8, group_size=-1, sym=False), "model.layers.0.self_attn.o_proj": dict(bits=16, data_type="float"),
         r"layers\.1\.mlp\.(gate|up)": dict(bits=8, group_size=64, sym=False)}), **WIDE),
+    # Mixtures: what chooses experts stays as it is. Of 64 columns two ranks have whole groups, of 48 none.
+    spec(21, "mixtral-gptq-sym", "mixtral", "F16", gptq(4, 32), hidden_size=64, intermediate_size=64,
+         num_local_experts=4, num_experts_per_tok=2, head_dim=None),
+    spec(22, "qwen3-moe-gptq-order", "qwen3_moe", "BF16", gptq(4, 32, symmetric=False, shuffled=True, v2=True),
+         hidden_size=64, moe_intermediate_size=64, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True,
+         mlp_only_layers=[], num_hidden_layers=1),
+    spec(23, "mixtral-awq", "mixtral", "F16", awq(32, ["gate"]), hidden_size=64, intermediate_size=64,
+         num_local_experts=6, num_experts_per_tok=2, head_dim=None, num_hidden_layers=1),
+    spec(24, "qwen3-moe-awq", "qwen3_moe", "F16", awq(64, ["mlp.gate.", "o_proj"]), hidden_size=64,
+         moe_intermediate_size=64, num_experts=4, num_experts_per_tok=3, norm_topk_prob=False, mlp_only_layers=[]),
+    spec(25, "qwen2-moe-ct-u4", "qwen2_moe", "BF16", compressed(
+        [(["Linear"], 4, 32, False, False)], ["lm_head", "re:.*mlp.gate$", "re:.*mlp.shared_expert_gate$"]),
+         scales=torch.bfloat16, hidden_size=64, moe_intermediate_size=48, shared_expert_intermediate_size=64,
+         num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, num_hidden_layers=1),
+    spec(26, "olmoe-ct-u8", "olmoe", "BF16", compressed([(["Linear"], 8, -1, True, False)], ["lm_head", "re:.*mlp.gate$"]),
+         scales=torch.bfloat16, hidden_size=64, head_dim=None, intermediate_size=40, num_experts=4,
+         num_experts_per_tok=2, norm_topk_prob=True, num_hidden_layers=1),
+    spec(27, "glm4-moe-autoround", "glm4_moe", "F16", autoround(4, 32, {
+        r"layers\.1\.mlp\.experts": dict(bits=8, group_size=64, sym=False)}), hidden_size=64,
+         partial_rotary_factor=0.5, moe_intermediate_size=64, n_routed_experts=4, num_experts_per_tok=2,
+         n_shared_experts=1, first_k_dense_replace=0, n_group=1, topk_group=1),
 ]
 
 
 def quantize(made, model, generator):
     """The tensors of each linear module; the model gets what they stand for."""
     item, (_, scheme), tensors, groups_known = made["item"], made["quantization"], {}, {}
-    for name, module in model.named_modules():
-        found = scheme(name) if isinstance(module, torch.nn.Linear) else None
+    for name, module in experts_apart.linears(model, item["arch"]):
+        found = scheme(name)
         if not found or (item["fields"].get("tie_word_embeddings", False) and name == "lm_head"):
             continue
         w = module.weight.data
@@ -242,7 +264,7 @@ def quantize(made, model, generator):
             tensors.update({name + ".weight": elements, name + ".weight_scale": scale})
             continue
         # Parts that read one input have one order.
-        source = name.rsplit(".", 1)[0] + ("" if re.search("(q|k|v|gate|up)_proj$", name) else name)
+        source = name.rsplit(".", 1)[0] + ("" if re.search("(q|k|v|gate|up)_proj$|w[13]$", name) else name)
         groups = groups_known.setdefault(source, groups_of(w.shape[1], found["group"], found["shuffled"], generator))
         elements, scale, zero, module.weight.data = whole(w, found["bits"], groups, found["symmetric"], made["scales"])
         for ending, tensor in found["make"](found, elements, scale, zero, groups).items():
@@ -257,9 +279,10 @@ def make(made, directory):
         model, prompts = plain.build(item, item["seed"], base, quantized.GAIN)
         with open(os.path.join(base, "config.json")) as file:
             config_json = json.load(file)
+    experts_apart.split(model, item["arch"])
     tensors = quantize(made, model, torch.Generator().manual_seed(item["seed"]))
     dtype = plain.DTYPES[item["dtype"]]
-    for name, value in model.state_dict().items():
+    for name, value in experts_apart.tensors_of(model, item["arch"]).items():
         if name not in tensors and not (name == "lm_head.weight" and item["fields"].get("tie_word_embeddings")):
             tensors[name] = value.to(dtype)
     save_file({name: value.contiguous() for name, value in tensors.items() if value is not None},

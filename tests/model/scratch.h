@@ -26,3 +26,7 @@ void scratch_replace(const char *directory, const char *name, const char *from, 
 
 /* A tensor of the safetensors file gets another name, of any length. */
 void scratch_rename(const char *directory, const char *name, const char *from, const char *to);
+
+/* A tensor of the safetensors file gets other first bytes. */
+void scratch_overwrite(const char *directory, const char *name, const char *tensor,
+                       const void *bytes, size_t size);

@@ -68,14 +68,24 @@ START_TEST(every_named_shape_is_in_the_table_above)
 }
 END_TEST
 
-/* Their products are of plain numbers. */
-START_TEST(quantized_experts_are_refused)
+/* Each of their tensors comes with its scales, and routers with none; ranks have whole groups. */
+START_TEST(quantized_experts_have_scales_of_their_own)
 {
     struct model model;
     struct error error = {0};
-    ck_assert_int_eq(model_load("synthetic:mixtral-8x7b:fp8", 1, 0, &model, &error),
-                     -ERR_BAD_MODEL);
-    ck_assert_str_eq(error.text, "quantized weights are not supported for mixtures of experts");
+    ck_assert_int_eq(model_load("synthetic:mixtral-8x7b:fp8", 1, 0, &model, &error), 0);
+    uint32_t scales = 0, elements = 0;
+    for (uint32_t i = 0; i < model.list.tensor_count; i++) {
+        scales += model.list.tensors[i].elements == TENSOR_SCALES;
+        elements += model.list.tensors[i].elements == TENSOR_E4M3;
+    }
+    ck_assert_uint_eq(elements, 32 * (8 * 3 + 4));
+    ck_assert_uint_eq(scales, elements);
+    model_drop(&model);
+    ck_assert_int_eq(model_load("synthetic:qwen3-30b-a3b:u4", 4, 0, &model, &error),
+                     -ERR_BAD_CONFIG);
+    ck_assert_ptr_nonnull(strstr(error.text, "a rank's 192 columns of an expert are no whole "
+                                             "groups of 128: --ep shares out whole experts"));
     ck_assert_int_eq(model_load("synthetic:mixtral-8x7b", 3, 0, &model, &error), -ERR_BAD_CONFIG);
 }
 END_TEST
@@ -156,7 +166,7 @@ Suite *synthetic_suite(void)
     tcase_add_loop_test(tcase, each_shape_has_the_parameters_of_its_model, 0,
                         sizeof(shapes) / sizeof(shapes[0]));
     tcase_add_test(tcase, every_named_shape_is_in_the_table_above);
-    tcase_add_test(tcase, quantized_experts_are_refused);
+    tcase_add_test(tcase, quantized_experts_have_scales_of_their_own);
     tcase_add_test(tcase, an_unknown_shape_is_refused_with_the_known_ones);
     tcase_add_test(tcase, a_shape_may_have_a_format);
     tcase_add_test(tcase, the_head_of_a_shape_has_no_format);

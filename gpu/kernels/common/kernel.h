@@ -60,6 +60,7 @@ struct weight_input {
     enum weight_rounding rounding;
     uint32_t group;
     float scale;
+    const float *scales; /* of experts, ROUNDING_STATIC: one each; NULL: `scale` is all matrices' */
 };
 
 /* A matrix [n][k], row major without gaps: output n is the dot product with row n. Aligned. An
@@ -80,6 +81,31 @@ static inline bool weight_is_plain(const struct weight *weight)
 {
     return !weight->scales.data && !weight->zeros && !weight->order &&
            weight->input.rounding == ROUNDING_NONE;
+}
+
+/* Scales of a matrix, and zeros. */
+static inline uint64_t weight_scale_count(const struct weight *weight)
+{
+    uint32_t n = weight->scales.n, k = weight->scales.k;
+    uint64_t rows = n ? (weight->n + n - 1) / n : 1;
+    return rows * (k ? (weight->k + k - 1) / k : 1);
+}
+
+/* Matrices of experts, and what they come with, lie behind one another. */
+static inline struct weight weight_of_expert(const struct weight *weight, uint32_t expert)
+{
+    struct weight of = *weight;
+    uint64_t scales = expert * weight_scale_count(weight);
+    of.data = (const char *)weight->data + expert * format_bytes(of.format, of.n, of.k);
+    if (of.scales.data)
+        of.scales.data = (const float *)of.scales.data + scales;
+    if (of.zeros)
+        of.zeros += scales;
+    if (of.order)
+        of.order += (uint64_t)expert * of.k;
+    if (of.input.scales)
+        of.input.scales += expert;
+    return of;
 }
 
 /* Rows of which the device knows how many: min(max, *count - first), none when *count <= first.

@@ -6,7 +6,8 @@
  *     u4: word t of a block's four has pair 8 j + 2 t, 8 j + 2 t + 1 in its nibbles j and j + 4
  *     u8: word t of a half's four has pair 8 j + 2 t, 8 j + 2 t + 1 in its bytes 2 j and 2 j + 1
  *
- * Rows of another length stay as they are: nothing fast reads them. Any thread. */
+ * Rows of another length stay as they are: nothing fast reads them; and so do those of experts
+ * (kernels/experts). Any thread. */
 #pragma once
 
 #include "gpu/kernels/common/kernel.h"

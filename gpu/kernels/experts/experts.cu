@@ -99,9 +99,19 @@ __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
     }
 }
 
+bool experts_takes(const struct weight *w)
+{
+    return weight_is_plain(w);
+}
+
+size_t experts_scratch_bytes(const struct weight *, uint32_t, uint32_t, bool)
+{
+    return 0;
+}
+
 cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)
 {
-    if (!experts_can(args))
+    if (!experts_can(args) || !experts_takes(&args->w))
         return cudaErrorNotSupported;
     uint64_t pairs = (uint64_t)args->rows.max * args->top;
     unsigned outputs = ceil_div(experts_outputs(args), EXPERTS_WARPS);

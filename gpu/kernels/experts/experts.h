@@ -5,7 +5,11 @@
  * in between. x is a row of the step for all its pairs (`spread`), or a pair's own; pairs of a row
  * lie side by side, so p is row p / top. Every output is computed alone: a pair's bits depend
  * neither on its neighbours nor on where it stands. Matrices of experts without a pair are not
- * read; y of pairs whose expert is not here is not written. */
+ * read; y of pairs whose expert is not here is not written.
+ *
+ * Weights in 8 and 4 bits, and inputs that are rounded, are what they are to a dense product
+ * (kernel.h), each expert's with scales, zeros and an order of columns of its own. On CUDA they
+ * want scratch for inputs that are rounded or put in order. */
 #pragma once
 
 #include "gpu/kernels/activation/activation.h"
@@ -25,12 +29,20 @@ struct experts_args {
     enum dtype dtype; /* of both */
     bool spread, gated;
     enum activation activation;
+    void *scratch; /* of experts_scratch_bytes; aligned */
+    size_t scratch_bytes;
 };
 
 static inline bool experts_can(const struct experts_args *args)
 {
-    return weight_is_plain(&args->w) && args->w.format <= FORMAT_F16 &&
-           (!args->gated || args->w.n % 2 == 0);
+    bool plain = args->w.format <= FORMAT_F16;
+    return plain == weight_is_plain(&args->w) && (!args->gated || args->w.n % 2 == 0);
 }
+
+/* Whether the device multiplies by such a matrix. */
+OP_C bool experts_takes(const struct weight *w);
+/* What products of up to so many rows, each through `top` experts, want as scratch; `spread` as
+ * above. 0 on the CPU device. */
+OP_C size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread);
 
 OP_C cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream);

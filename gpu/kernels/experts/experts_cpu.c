@@ -1,9 +1,12 @@
-/* An index of the kernel is a run of outputs of one expert, for all of its pairs. */
+/* An index of the kernel is a run of outputs of one expert, for all of its pairs. Weights in 8 and
+ * 4 bits become numbers as they do in a dense product (matmul_dequantized_cpu.c), for some pairs at
+ * a time. */
 #include "gpu/kernels/experts/experts.h"
 
 #include "gpu/kernels/cpu/body.h"
+#include "gpu/kernels/matmul/dequantized_cpu.h"
 
-#define EXPERTS_OUTPUTS 64
+#define EXPERTS_OUTPUTS MATMUL_OUTPUTS
 
 static uint32_t outputs_of(const struct experts_args *args)
 {
@@ -36,18 +39,46 @@ static void experts_panel(const struct experts_args *args, uint32_t expert, uint
     simd_best()->panel(&panel);
 }
 
+/* Sums of a pair's outputs, `up` of those that are gated. */
+static void experts_put(const struct experts_args *args, uint32_t pair, uint32_t first,
+                        uint32_t count, float *y, const float *up)
+{
+    const struct simd *simd = simd_best();
+    if (args->gated)
+        (args->activation == ACTIVATE_SILU ? simd->silu : simd->gelu)(y, y, up, count);
+    void *to = body_at(args->y, args->dtype, pair, args->y_stride);
+    number_round(number_at(to, args->dtype, first), y, args->dtype, count);
+}
+
 static void experts_pair(const struct experts_args *args, uint32_t expert, uint32_t pair,
                          uint32_t first, uint32_t count)
 {
-    const struct simd *simd = simd_best();
     float y[EXPERTS_OUTPUTS], up[EXPERTS_OUTPUTS];
     experts_panel(args, expert, pair, first, count, y);
-    if (args->gated) {
+    if (args->gated)
         experts_panel(args, expert, pair, args->w.n / 2 + first, count, up);
-        (args->activation == ACTIVATE_SILU ? simd->silu : simd->gelu)(y, y, up, count);
-    }
-    void *to = body_at(args->y, args->dtype, pair, args->y_stride);
-    number_round(number_at(to, args->dtype, first), y, args->dtype, count);
+    experts_put(args, pair, first, count, y, up);
+}
+
+/* Up to DEQUANTIZED_ROWS pairs of one expert, whose matrix `w` is. */
+static void experts_dequantized(const struct experts_args *args, const struct weight *w,
+                                const uint32_t *pairs, uint32_t rows, uint32_t first,
+                                uint32_t count)
+{
+    float y[DEQUANTIZED_ROWS * EXPERTS_OUTPUTS], up[DEQUANTIZED_ROWS * EXPERTS_OUTPUTS];
+    struct dequantized of = {
+        .w = w, .x_dtype = args->dtype, .rows = rows, .first = first, .outputs = count, .sums = y};
+    for (uint32_t r = 0; r < rows; r++)
+        of.x[r] = body_at(args->x, args->dtype, args->spread ? pairs[r] / args->top : pairs[r],
+                          args->x_stride);
+    dequantized_sums(&of);
+    of.first += w->n / 2;
+    of.sums = up;
+    if (args->gated)
+        dequantized_sums(&of);
+    for (uint32_t r = 0; r < rows; r++)
+        experts_put(args, pairs[r], first, count, y + (size_t)r * EXPERTS_OUTPUTS,
+                    up + (size_t)r * EXPERTS_OUTPUTS);
 }
 
 static void experts_run(const void *params, uint32_t index)
@@ -55,16 +86,37 @@ static void experts_run(const void *params, uint32_t index)
     const struct experts_args *args = params;
     const uint32_t *segments = dev(args->segments), *pairs = segments + args->own.count + 1;
     uint32_t expert = index / runs_of(args), first = index % runs_of(args) * EXPERTS_OUTPUTS;
-    uint32_t left = outputs_of(args) - first;
-    for (uint32_t i = segments[expert]; i < segments[expert + 1]; i++)
-        experts_pair(args, expert, pairs[i], first,
-                     left < EXPERTS_OUTPUTS ? left : EXPERTS_OUTPUTS);
+    uint32_t left = outputs_of(args) - first, end = segments[expert + 1];
+    uint32_t count = left < EXPERTS_OUTPUTS ? left : EXPERTS_OUTPUTS;
+    struct weight w = weight_of_expert(&args->w, expert);
+    if (weight_is_plain(&w)) {
+        for (uint32_t i = segments[expert]; i < end; i++)
+            experts_pair(args, expert, pairs[i], first, count);
+        return;
+    }
+    for (uint32_t i = segments[expert]; i < end; i += DEQUANTIZED_ROWS)
+        experts_dequantized(args, &w, pairs + i,
+                            end - i < DEQUANTIZED_ROWS ? end - i : DEQUANTIZED_ROWS, first, count);
 }
 
 cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)
 {
-    if (!experts_can(args))
+    if (!experts_can(args) || !dequantized_can(&args->w))
         return cudaErrorNotSupported;
     return body_launch(stream, "experts", experts_run, args, sizeof *args,
                        args->rows.max ? (uint64_t)args->own.count * runs_of(args) : 0);
+}
+
+bool experts_takes(const struct weight *w)
+{
+    return dequantized_can(w);
+}
+
+size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread)
+{
+    (void)w;
+    (void)rows;
+    (void)top;
+    (void)spread;
+    return 0;
 }

@@ -2,12 +2,12 @@
  * of x, rounded as the weight says, and the same piece of each output's row of w become float32
  * numbers; what follows is what a plain product does, lane by lane (matmul.h), so the bits are
  * those of a plain product of such numbers. */
-#include "gpu/kernels/matmul/matmul_cpu.h"
+#include "gpu/kernels/matmul/dequantized_cpu.h"
 
 #include <math.h>
 
 #define PIECE 512 /* of k: whole lanes, whole groups */
-#define ROWS 8
+#define ROWS DEQUANTIZED_ROWS
 #define E4M3_MAX 448.0f
 
 struct block {
@@ -35,34 +35,36 @@ static void round_by(float *x, uint32_t count, float scale)
         x[i] = e4m3_widen(e4m3_round(x[i] / scale)) * scale;
 }
 
-static void x_widen(const struct matmul_args *args, float *to, uint32_t row, uint32_t first,
+static void x_widen(const struct dequantized *of, float *to, uint32_t row, uint32_t first,
                     uint32_t count)
 {
-    const void *from = body_at(args->x, args->x_dtype, row, args->x_stride);
-    const uint32_t *order = args->w.order ? dev(args->w.order) : NULL;
+    const void *from = of->x[row];
+    const uint32_t *order = of->w->order ? dev(of->w->order) : NULL;
     if (!order)
-        number_widen(to, number_at(from, args->x_dtype, first), args->x_dtype, count);
+        number_widen(to, number_at(from, of->x_dtype, first), of->x_dtype, count);
     for (uint32_t i = 0; order && i < count; i++)
-        number_widen(&to[i], number_at(from, args->x_dtype, order[first + i]), args->x_dtype, 1);
+        number_widen(&to[i], number_at(from, of->x_dtype, order[first + i]), of->x_dtype, 1);
 }
 
 /* Of a whole row, whatever the piece. */
-static float row_scale(const struct matmul_args *args, uint32_t row)
+static float row_scale(const struct dequantized *of, uint32_t row)
 {
+    const struct weight_input *input = &of->w->input;
+    if (input->rounding != ROUNDING_TOKEN)
+        return input->scales ? *(const float *)dev(input->scales) : input->scale;
     float piece[PIECE], greatest = 0;
-    for (uint32_t k = 0; k < args->w.k; k += PIECE) {
-        uint32_t count = args->w.k - k < PIECE ? args->w.k - k : PIECE;
-        x_widen(args, piece, row, k, count);
+    for (uint32_t k = 0; k < of->w->k; k += PIECE) {
+        uint32_t count = of->w->k - k < PIECE ? of->w->k - k : PIECE;
+        x_widen(of, piece, row, k, count);
         float found = greatest_of(piece, count);
         greatest = found > greatest ? found : greatest;
     }
-    float scale = scale_of(greatest), most = args->w.input.scale;
+    float scale = scale_of(greatest), most = input->scale;
     return most > 0 && scale > most && isfinite(scale) ? most : scale;
 }
 
-static void x_round(const struct matmul_args *args, float *x, uint32_t count, float scale)
+static void x_round(const struct weight_input *input, float *x, uint32_t count, float scale)
 {
-    const struct weight_input *input = &args->w.input;
     if (input->rounding == ROUNDING_TOKEN || input->rounding == ROUNDING_STATIC)
         round_by(x, count, scale);
     if (input->rounding != ROUNDING_GROUP)
@@ -73,12 +75,11 @@ static void x_round(const struct matmul_args *args, float *x, uint32_t count, fl
     }
 }
 
-static void x_take(const struct matmul_args *args, struct block *block, uint32_t row, uint32_t rows,
-                   uint32_t k, uint32_t count)
+static void x_take(const struct dequantized *of, struct block *block, uint32_t k, uint32_t count)
 {
-    for (uint32_t r = 0; r < rows; r++) {
-        x_widen(args, block->x[r], row + r, k, count);
-        x_round(args, block->x[r], count, block->scales[r]);
+    for (uint32_t r = 0; r < of->rows; r++) {
+        x_widen(of, block->x[r], r, k, count);
+        x_round(&of->w->input, block->x[r], count, block->scales[r]);
         memset(block->x[r] + count, 0, (PIECE - count) * sizeof block->x[r][0]);
     }
 }
@@ -115,52 +116,56 @@ static void lanes_add(float lanes[SIMD_LANES], const float *x, const float *w, u
             lanes[lane] += x[i + lane] * w[i + lane];
 }
 
-static void block_sum(const struct matmul_args *args, struct block *block, uint32_t first,
-                      uint32_t outputs, uint32_t row, uint32_t rows)
+void dequantized_sums(const struct dequantized *of)
 {
-    memset(block->lanes, 0, sizeof block->lanes);
-    for (uint32_t r = 0; r < rows; r++)
-        block->scales[r] = args->w.input.rounding == ROUNDING_TOKEN ? row_scale(args, row + r)
-                                                                    : args->w.input.scale;
-    for (uint32_t k = 0; k < args->w.k; k += PIECE) {
-        uint32_t count = args->w.k - k < PIECE ? args->w.k - k : PIECE;
-        x_take(args, block, row, rows, k, count);
-        for (uint32_t i = 0; i < outputs; i++) {
-            w_take(&args->w, block->w, first + i, k, count);
-            for (uint32_t r = 0; r < rows; r++)
-                lanes_add(block->lanes[r][i], block->x[r], block->w, count);
+    struct block block;
+    memset(block.lanes, 0, sizeof block.lanes);
+    for (uint32_t r = 0; r < of->rows; r++)
+        block.scales[r] = row_scale(of, r);
+    for (uint32_t k = 0; k < of->w->k; k += PIECE) {
+        uint32_t count = of->w->k - k < PIECE ? of->w->k - k : PIECE;
+        x_take(of, &block, k, count);
+        for (uint32_t i = 0; i < of->outputs; i++) {
+            w_take(of->w, block.w, of->first + i, k, count);
+            for (uint32_t r = 0; r < of->rows; r++)
+                lanes_add(block.lanes[r][i], block.x[r], block.w, count);
         }
     }
+    for (uint32_t r = 0; r < of->rows; r++)
+        for (uint32_t i = 0; i < of->outputs; i++)
+            of->sums[r * MATMUL_OUTPUTS + i] = simd_add_lanes(block.lanes[r][i]);
 }
 
 static void dequantized_block(const void *params, uint32_t index)
 {
     const struct matmul_args *args = params;
-    struct block block;
     float sums[ROWS * MATMUL_OUTPUTS];
-    uint32_t outputs = matmul_outputs(args), first = index * outputs;
-    uint32_t rows = body_rows(&args->rows);
-    if (outputs > args->w.n - first)
-        outputs = args->w.n - first;
+    uint32_t outputs = matmul_outputs(args), rows = body_rows(&args->rows);
+    struct dequantized of = {
+        .w = &args->w, .x_dtype = args->x_dtype, .first = index * outputs, .sums = sums};
+    of.outputs = outputs < args->w.n - of.first ? outputs : args->w.n - of.first;
     for (uint32_t row = 0; row < rows; row += ROWS) {
-        uint32_t some = rows - row < ROWS ? rows - row : ROWS;
-        block_sum(args, &block, first, outputs, row, some);
-        for (uint32_t r = 0; r < some; r++)
-            for (uint32_t i = 0; i < outputs; i++)
-                sums[r * MATMUL_OUTPUTS + i] = simd_add_lanes(block.lanes[r][i]);
-        matmul_store(args, sums, first, outputs, row, some);
+        of.rows = rows - row < ROWS ? rows - row : ROWS;
+        for (uint32_t r = 0; r < of.rows; r++)
+            of.x[r] = body_at(args->x, args->x_dtype, row + r, args->x_stride);
+        dequantized_sums(&of);
+        matmul_store(args, sums, of.first, of.outputs, row, of.rows);
     }
 }
 
-bool matmul_dequantized_can(const struct matmul_args *args)
+bool dequantized_can(const struct weight *w)
 {
-    const struct weight *w = &args->w;
     bool groups =
         w->input.rounding != ROUNDING_GROUP || (w->input.group && PIECE % w->input.group == 0);
     /* Groups of inputs are of columns as they stand, so they go with no order. */
     bool ordered = w->order && w->input.rounding == ROUNDING_GROUP;
     return groups && !ordered && (!w->zeros || (w->scales.data && w->format != FORMAT_E4M3)) &&
            (!w->scales.data || w->scales.dtype == DTYPE_F32);
+}
+
+bool matmul_dequantized_can(const struct matmul_args *args)
+{
+    return dequantized_can(&args->w);
 }
 
 cudaError_t matmul_dequantized(const struct matmul_args *args, cudaStream_t stream)

@@ -2,7 +2,8 @@
 
 #include <stdio.h>
 
-#define TENSORS_BESIDE 32 /* of a layer beside those of its experts, at most */
+#define TENSORS_BESIDE 32      /* of a layer beside those of its experts, at most */
+#define TENSORS_MAX UINT16_MAX /* of weights alone: each may come with scales and the like */
 
 static const struct experts_names plain = {.router = "mlp.gate",
                                            .gate = "mlp.experts.%u.gate_proj",
@@ -66,7 +67,7 @@ int experts_read(const struct fields *fields, const char *count, struct model_co
         rc = field_size(fields, "num_experts_per_tok", MODEL_EXPERTS_TOP_MAX, &config->experts_top);
     if (rc)
         return rc;
-    if ((uint64_t)config->layers * (3 * config->experts + TENSORS_BESIDE) >= LIST_NONE)
+    if ((uint64_t)config->layers * (3 * config->experts + TENSORS_BESIDE) >= TENSORS_MAX)
         return field_refuse(fields, count, field_get(fields, count),
                             "supported in so many layers: experts' tensors are too many");
     if (config->experts_top > config->experts)

@@ -58,7 +58,7 @@ static int layer_add(enum kv_scheme scheme, const struct checkpoint *checkpoint,
 {
     static const char *const endings[] = {"k_scale", "v_scale"};
     struct list_tensor tensors[2];
-    uint16_t numbers[2];
+    tensor_id numbers[2];
     uint32_t found = 0;
     for (int i = 0; i < 2; i++) {
         const char *tensor = tensor_of(list, at, list->ops[at].in[i]);
@@ -98,7 +98,7 @@ int kv_scales_read(const struct checkpoint *checkpoint, struct op_list *list, st
     int rc = 0;
     for (uint32_t i = 0; !rc && i < list->op_count; i++) {
         struct op *op = &list->ops[i];
-        if (op->kind != OP_KV_WRITE || op->attention.k_tensor == LIST_NONE)
+        if (op->kind != OP_KV_WRITE || op->attention.k_tensor == LIST_NO_TENSOR)
             continue;
         rc = quantization_scale(checkpoint, list, op->attention.k_tensor, &op->attention.k_scale,
                                 error);

@@ -67,16 +67,16 @@ const struct list_scheme *quantization_scheme(const struct quantization *quantiz
                                               const char *module, bool head);
 
 /* The list's matrices get their schemes, and the list the tensors of their scales. Tables of
- * embeddings are not quantized, so a tied head is not. `checkpoint` is NULL for a synthetic model.
- * ERR_BAD_MODEL where parts that are one matrix are of different schemes. */
+ * embeddings are not quantized, so a tied head is not; nor are routers of mixtures, whatever names
+ * say. `checkpoint` is NULL for a synthetic model. ERR_BAD_MODEL where parts that are one matrix,
+ * or a layer's experts, are of different schemes; ERR_BAD_CONFIG where ranks would share out
+ * columns of experts inside a group. */
 int quantization_apply(const struct quantization *quantization, const char *head,
                        const struct checkpoint *checkpoint, struct op_list *list,
                        struct error *error);
 /* Instead, where matrices of numbers are to be quantized while they load: e4m3 with a scale for each
  * channel, inputs by token. */
 void quantization_make(const char *head, struct op_list *list);
-/* Neither is there for mixtures of experts: ERR_BAD_MODEL says so. */
-int quantization_refuse_experts(const struct op_list *list, struct error *error);
 /* The list gets the tensors of the scales of K and V: those that `scheme` says, or those there are.
  * Read once the checkpoint is matched; ERR_BAD_MODEL where one is no positive number. */
 int kv_scales_add(enum kv_scheme scheme, const struct checkpoint *checkpoint, struct op_list *list,
@@ -85,7 +85,7 @@ int kv_scales_read(const struct checkpoint *checkpoint, struct op_list *list, st
 
 /* A tensor of one scale. */
 int quantization_scale(const struct checkpoint *checkpoint, const struct op_list *list,
-                       uint16_t number, float *ret, struct error *error);
+                       tensor_id number, float *ret, struct error *error);
 /* Once the checkpoint, if there is one, is matched: scales of inputs, and whether columns are in
  * groups of another order. ERR_BAD_MODEL where a scale is no positive number, a group does not
  * exist, a size is another, or parts of a matrix do not agree. */

@@ -24,7 +24,7 @@ static bool module_of(const char *tensor, char module[LIST_NAME_MAX])
     return true;
 }
 
-static const struct list_scheme *scheme_of(const struct quantize *q, uint16_t tensor)
+static const struct list_scheme *scheme_of(const struct quantize *q, tensor_id tensor)
 {
     char module[LIST_NAME_MAX];
     if (!module_of(q->list->tensors[tensor].name, module))
@@ -34,7 +34,7 @@ static const struct list_scheme *scheme_of(const struct quantize *q, uint16_t te
 
 /* One more tensor of the module. */
 static int tensor_add(const struct quantize *q, const char *module, const char *ending,
-                      const struct list_tensor *like, uint16_t *ret)
+                      const struct list_tensor *like, tensor_id *ret)
 {
     struct list_tensor tensor = *like;
     if (snprintf(tensor.name, sizeof tensor.name, "%s.%s", module, ending) >=
@@ -43,14 +43,15 @@ static int tensor_add(const struct quantize *q, const char *module, const char *
     return op_list_tensor_add(q->list, &tensor, ret, q->error);
 }
 
-/* Which column is of which group: where it must be there, and where it is. */
+/* Which column is of which group: where it must be there, and where it is. All of a matrix's
+ * experts are as the first is, by whose part `part` begins. */
 static int groups_add(const struct quantize *q, const struct list_scheme *scheme,
                       const char *module, uint32_t columns, struct list_part *part)
 {
     struct list_tensor groups = {.elements = TENSOR_GROUPS, .rank = 1, .rows = columns};
     char name[2 * LIST_NAME_MAX];
     groups.columns = 1;
-    part->groups = LIST_NONE;
+    part->groups = LIST_NO_TENSOR;
     if (!scheme->groups || !q->checkpoint)
         return 0;
     snprintf(name, sizeof name, "%s.%s", module, scheme->groups);
@@ -121,19 +122,69 @@ static int part_quantize(const struct quantize *q, const struct list_scheme *sch
     return 0;
 }
 
-static int weight_quantize(const struct quantize *q, struct list_weight *weight)
+/* The scheme of all of it; NULL: none. */
+static int weight_scheme(const struct quantize *q, const struct list_weight *weight,
+                         const struct list_scheme **ret)
 {
     const struct list_scheme *scheme = scheme_of(q, weight->parts[0].tensor);
-    for (uint32_t i = 1; i < weight->part_count; i++)
-        if (scheme_of(q, weight->parts[i].tensor) != scheme)
+    uint32_t count = weight->part_count * list_matrices(weight);
+    for (uint32_t i = 1; i < count; i++) {
+        struct list_part part =
+            list_expert_part(weight, i % weight->part_count, i / weight->part_count);
+        if (scheme_of(q, part.tensor) != scheme)
             return error_set(q->error, ERR_BAD_MODEL,
                              "config.json: quantization_config: %s and %s are one matrix and of "
                              "different schemes",
                              q->list->tensors[weight->parts[0].tensor].name,
-                             q->list->tensors[weight->parts[i].tensor].name);
-    if (!scheme)
+                             q->list->tensors[part.tensor].name);
+    }
+    *ret = scheme;
+    return 0;
+}
+
+/* A rank's columns of each expert are whole blocks and groups. */
+static int columns_check(const struct quantize *q, const struct list_scheme *scheme,
+                         const struct list_weight *weight)
+{
+    uint32_t ranks = q->list->ranks, own = weight->columns / ranks;
+    uint32_t each = scheme->columns ? scheme->columns : scheme->group;
+    if (weight->split != SPLIT_COLUMNS || ranks == 1 || !each || own % each == 0)
         return 0;
+    return error_limit(q->error, ERR_BAD_CONFIG, each, own,
+                       "tp is %u: tensor %s: a rank's %u columns of an expert are no whole groups "
+                       "of %u: --ep shares out whole experts",
+                       ranks, q->list->tensors[weight->parts[0].tensor].name, own, each);
+}
+
+/* Each expert's tensors beside its own stand in the order in which those of the first do. */
+static int experts_quantize(const struct quantize *q, const struct list_scheme *scheme,
+                            struct list_weight *weight)
+{
+    uint32_t first = q->list->tensor_count;
+    int rc = columns_check(q, scheme, weight);
+    for (uint32_t e = 0; !rc && e < weight->experts; e++) {
+        for (uint32_t i = 0; !rc && i < weight->part_count; i++) {
+            struct list_part part = weight->parts[i];
+            part.tensor += e * weight->part_count;
+            rc = part_quantize(q, scheme, &part);
+            if (e == 0)
+                weight->parts[i] = part;
+        }
+        if (e == 0)
+            weight->beside = q->list->tensor_count - first;
+    }
+    return rc;
+}
+
+static int weight_quantize(const struct quantize *q, struct list_weight *weight)
+{
+    const struct list_scheme *scheme = NULL;
+    int rc = weight_scheme(q, weight, &scheme);
+    if (rc || !scheme)
+        return rc;
     weight->scheme = *scheme;
+    if (weight->experts)
+        return experts_quantize(q, scheme, weight);
     for (uint32_t i = 0; i < weight->part_count; i++) {
         struct list_part *part = &weight->parts[i];
         if (i > 0 && part->tensor == part[-1].tensor) {
@@ -143,18 +194,21 @@ static int weight_quantize(const struct quantize *q, struct list_weight *weight)
             part->input_scale = part[-1].input_scale;
             continue;
         }
-        int rc = part_quantize(q, scheme, part);
+        rc = part_quantize(q, scheme, part);
         if (rc)
             return rc;
     }
     return 0;
 }
 
-static bool is_table(const struct op_list *list, weight_id weight)
+/* A table of embeddings, or a router: choices of experts are made by numbers as they are. */
+static bool stays(const struct op_list *list, weight_id weight)
 {
-    for (uint32_t i = 0; i < list->op_count; i++)
-        if (list->ops[i].kind == OP_EMBED && list->ops[i].weight == weight)
+    for (uint32_t i = 0; i < list->op_count; i++) {
+        bool kind = list->ops[i].kind == OP_EMBED || list->ops[i].kind == OP_ROUTE;
+        if (kind && list->ops[i].weight == weight)
             return true;
+    }
     return false;
 }
 
@@ -164,7 +218,7 @@ void quantization_make(const char *head, struct op_list *list)
     for (uint32_t i = 0; i < list->weight_count; i++) {
         struct list_weight *weight = &list->weights[i];
         bool named = module_of(list->tensors[weight->parts[0].tensor].name, module);
-        if (weight->kind == WEIGHT_MATRIX && !is_table(list, (weight_id)i) && named &&
+        if (weight->kind == WEIGHT_MATRIX && !stays(list, (weight_id)i) && named &&
             strcmp(module, head) != 0)
             weight->scheme = (struct list_scheme){
                 .elements = TENSOR_E4M3, .rows = 1, .input = INPUT_BY_TOKEN, .made = true};
@@ -184,15 +238,6 @@ static bool head_is_quantized(const struct checkpoint *checkpoint, const char *h
     return false;
 }
 
-/* Products of experts are of plain numbers: what else there is is not left out in silence. */
-int quantization_refuse_experts(const struct op_list *list, struct error *error)
-{
-    if (!op_list_has(list, OP_EXPERTS))
-        return 0;
-    return error_set(error, ERR_BAD_MODEL,
-                     "quantized weights are not supported for mixtures of experts");
-}
-
 int quantization_apply(const struct quantization *quantization, const char *head,
                        const struct checkpoint *checkpoint, struct op_list *list,
                        struct error *error)
@@ -202,16 +247,13 @@ int quantization_apply(const struct quantization *quantization, const char *head
     int rc = 0;
     if (!quantization->groups)
         return 0;
-    rc = quantization_refuse_experts(list, error);
-    if (rc)
-        return rc;
     snprintf(name, sizeof name, "%s.weight", head);
     bool own = op_list_weight(list, name) != LIST_NONE;
     if (!own && head_is_quantized(checkpoint, head, name))
         return error_set(error, ERR_BAD_MODEL,
                          "tensor %s: a head that is the embedding cannot be quantized", name);
     for (uint32_t i = 0; !rc && i < list->weight_count; i++)
-        if (list->weights[i].kind == WEIGHT_MATRIX && !is_table(list, (weight_id)i))
+        if (list->weights[i].kind == WEIGHT_MATRIX && !stays(list, (weight_id)i))
             rc = weight_quantize(&q, &list->weights[i]);
     return rc;
 }

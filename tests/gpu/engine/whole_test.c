@@ -188,23 +188,6 @@ END_TEST
 
 /* ---- values ---- */
 
-/* Writes over a tensor's first bytes. */
-static void tensor_write(const char *directory, const char *name, const void *value, size_t size)
-{
-    size_t length = 0;
-    char *file = scratch_read(directory, WEIGHTS, &length), quoted[128];
-    uint64_t header = 0, begin = 0;
-    memcpy(&header, file, sizeof header);
-    snprintf(quoted, sizeof quoted, "\"%s\"", name);
-    char *at = memmem(file, length, quoted, strlen(quoted));
-    ck_assert_ptr_nonnull(at);
-    at = strstr(at, "\"data_offsets\":[");
-    begin = strtoull(at + strlen("\"data_offsets\":["), NULL, 10);
-    memcpy(file + sizeof header + header + begin, value, size);
-    scratch_write(directory, WEIGHTS, file, length);
-    free(file);
-}
-
 static const struct wrong {
     const char *model, *tensor;
     uint8_t bytes[8];
@@ -274,7 +257,7 @@ static int status_of(const char *model, const struct wrong *w, uint32_t tp)
     scratch_make(directory);
     snprintf(from, sizeof from, REFERENCE_DATA "/" PLACE "%s", model);
     scratch_copy(from, directory);
-    tensor_write(directory, w->tensor, w->bytes, w->size);
+    scratch_overwrite(directory, WEIGHTS, w->tensor, w->bytes, w->size);
     ck_assert(rig_emu(EMU_THREADS, RIG_DEVICES, 0));
     struct gpu_options options = {.model = directory, .tp = tp, .tokens_max = 512, .slots_max = 64};
     int status = engine_client_open(&talk, &options, false);
