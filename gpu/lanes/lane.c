@@ -429,6 +429,8 @@ int lane_take(struct lane_slot *slot, struct gpu_chunk **ret_chunk, struct error
         return rc;
     if (chunk->status == 0)
         fetch_outputs(slot);
+    /* It has ended, as the host knows; the stream that frees is told of it, too. */
+    CUDA_TRY(cudaStreamWaitEvent(lane->in, slot->outputs_on_host, 0), error);
     CUDA_TRY(cudaFreeAsync(slot->memory, lane->in), error);
     atomic_fetch_sub_explicit(&lane->numbers->used, slot->memory_bytes, memory_order_relaxed);
     slot->memory = NULL;

@@ -1,10 +1,14 @@
 /* A block a row, or of many ROUTE_ROWS: a warp for each row of the router, then one for each of x,
- * which takes the greatest. Few rows are bound by latency; many by the router's bytes out of L2,
- * which are read once for as many rows as a block has. A row's sum has one order in both. */
-#include "gpu/kernels/common/device.cuh"
+ * which takes the greatest. Few rows are bound by latency, so up to ROUTE_SPREAD of them have a
+ * cluster of blocks each, which share the router's rows; many by the router's bytes out of L2,
+ * which are read once for as many rows as a block has. A row's sum has one order in all. */
+#include "gpu/kernels/common/device_props.cuh"
+#include "gpu/kernels/common/mma.cuh"
 #include "gpu/kernels/experts/route.h"
 
 #define ROUTE_WARPS 8
+#define ROUTE_CLUSTER 8 /* blocks of a row, as many as every device of these lets be a cluster */
+#define ROUTE_SPREAD 16 /* rows: with their clusters, about a block for each SM */
 #define ROUTE_ROWS 8  /* up to as many as there are warps */
 #define ROUTE_FEW 256 /* rows, of which each has its block */
 
@@ -104,7 +108,7 @@ __device__ __forceinline__ void route_sum(const struct route_args &a, uint32_t e
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         sums[r] = 0.0f;
-#pragma unroll 2
+#pragma unroll(ROWS == 1 ? 8 : 2)
     for (uint32_t k = threadIdx.x % WARP * 8; k < a.w.k; k += WARP * 8) {
         float8 weights = load_float8(a.w.data, w + k, w + a.w.k, w_dtype);
 #pragma unroll
@@ -150,11 +154,73 @@ __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
                    a.routes + (size_t)(first + warp) * (a.top + a.shared), lane);
 }
 
+/* Of few rows: each block of a cluster has `each` of the router's rows, the first takes. */
+__global__ void __launch_bounds__(ROUTE_WARPS *WARP)
+    route_spread_kernel(const __grid_constant__ struct route_args a, uint32_t each)
+{
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    __shared__ __align__(16) float logits[ROUTE_EXPERTS_MAX + 4];
+    __shared__ float keys[ROUTE_EXPERTS_MAX];
+    __shared__ bool taken[ROUTE_EXPERTS_MAX];
+    uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, rank = cluster_rank();
+    uint32_t begin = rank * each, end = min(begin + each, a.w.n), row = blockIdx.x / ROUTE_CLUSTER;
+    size_t element = a.w.format == FORMAT_F32 ? 4 : 2;
+    for (uint32_t e = begin + warp; e < end; e += ROUTE_WARPS) /* while those before still run */
+        for (size_t at = lane * 128; at < a.w.k * element; at += WARP * 128)
+            prefetch_l2(static_cast<const char *>(a.w.data) + e * a.w.k * element + at);
+    grid_trigger();
+    grid_wait();
+    if (row >= range_rows(a.rows))
+        return;
+    for (uint32_t e = begin + warp; e < end; e += ROUTE_WARPS) {
+        float sums[1];
+        route_sum<1>(a, e, row, 1, sums);
+        float sum = warp_sum(sums[0]);
+        if (lane == 0)
+            logits[e] = sum;
+    }
+    cluster_sync();
+    uint32_t first = threadIdx.x * 4; /* of four logits, which one block has */
+    if (rank == 0 && first >= each && first < a.w.n) {
+        uint32_t from = cluster_address(shared_address(&logits[first]), first / each);
+        *reinterpret_cast<float4 *>(&logits[first]) = cluster_load(from);
+    }
+    for (uint32_t i = threadIdx.x; i < a.count; i += blockDim.x)
+        taken[i] = false;
+    cluster_sync(); /* a block's memory is there until all of the cluster are here */
+    if (rank == 0 && warp == 0)
+        route_take(a, logits, keys, taken, a.routes + (size_t)row * (a.top + a.shared), lane);
+#endif
+}
+
+static cudaError_t route_spread(const struct route_args *args, cudaStream_t stream)
+{
+    cudaLaunchAttribute attributes[2];
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = ROUTE_CLUSTER;
+    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(args->rows.max * ROUTE_CLUSTER);
+    config.blockDim = dim3(ROUTE_WARPS * WARP);
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = 2;
+    uint32_t each = ceil_div(args->w.n, ROUTE_CLUSTER * 4) * 4;
+    return cudaLaunchKernelEx(&config, route_spread_kernel, *args, each);
+}
+
 cudaError_t op_route(const struct route_args *args, cudaStream_t stream)
 {
+    static_assert(ROUTE_EXPERTS_MAX + 4 <= ROUTE_WARPS * WARP * 4, "four logits a thread");
     static_assert(ROUTE_ROWS <= ROUTE_WARPS, "each row has a warp that takes its greatest");
     if (!route_can(args))
         return cudaErrorNotSupported;
+    if (args->rows.max == 0)
+        return cudaSuccess;
+    if (device_props()->major == 9 && args->rows.max <= ROUTE_SPREAD)
+        return route_spread(args, stream);
     if (args->rows.max <= ROUTE_FEW)
         return launch(route_kernel<1>, dim3(args->rows.max), ROUTE_WARPS * WARP, 0, stream, *args);
     return launch(route_kernel<ROUTE_ROWS>, dim3(ceil_div(args->rows.max, ROUTE_ROWS)),

@@ -1,6 +1,7 @@
 /* Products of up to 16 rows with weights in e4m3 on sm_90: bound by reading the weights once, like
- * those of 16 bits, whose pattern this is (gemv.cu): a block per SM, units of eight outputs, eight
- * warps that share k, each with a ring of its own that bulk copies fill ahead. What differs:
+ * those of 16 bits, whose pattern this is (gemv.cu): a block per SM, units of eight outputs, warps
+ * that share k, sixteen of them here, each with a ring of its own that bulk copies fill ahead. What
+ * differs:
  *
  * Weights become F16 in registers, which holds every e4m3 number; so does x: e4m3(x / s) where
  * inputs are rounded, and else x as it is or, of BF16, by a power of two that brings the row's
@@ -231,40 +232,43 @@ __device__ __forceinline__ float row_scale(const struct matmul_args &a, const fi
     }
 }
 
+/* A warp's sums of a unit's chunk, added to those of the chunks before it. */
 template <int HALVES, bool BLOCKS>
-__device__ __forceinline__ void sums_merge(const float (&sum)[GROUP][BLOCKS ? 1 : CHAINS][4],
-                                           float *merge)
+__device__ __forceinline__ void sums_keep(const float (&sum)[BLOCKS ? 1 : CHAINS][4], float *merge,
+                                          uint32_t slot, bool adds)
 {
     const int size = GROUP * HALVES * 8 * UNIT; /* [unit][row][output] */
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int slot = 0; slot < GROUP; slot++)
-#pragma unroll
-        for (int half = 0; half < HALVES; half++) {
-            float2 pair;
-            if constexpr (BLOCKS)
-                pair = make_float2(sum[slot][0][half * 2], sum[slot][0][half * 2 + 1]);
-            else
-                pair = make_float2(chains_sum(sum[slot], half * 2),
-                                   chains_sum(sum[slot], half * 2 + 1));
-            float *to = merge + warp * size + ((slot * HALVES + half) * 8 + g) * UNIT + 2 * t;
-            *reinterpret_cast<float2 *>(to) = pair;
-        }
+    for (int half = 0; half < HALVES; half++) {
+        float *to = merge + warp * size + ((slot * HALVES + half) * 8 + g) * UNIT + 2 * t;
+        float2 pair, before = adds ? *reinterpret_cast<float2 *>(to) : make_float2(0, 0);
+        if constexpr (BLOCKS)
+            pair = make_float2(sum[0][half * 2], sum[0][half * 2 + 1]);
+        else
+            pair = make_float2(chains_sum(sum, half * 2), chains_sum(sum, half * 2 + 1));
+        *reinterpret_cast<float2 *>(to) = make_float2(before.x + pair.x, before.y + pair.y);
+    }
+}
+
+/* Of a warp that has no chunk: nothing, once for all. */
+template <int HALVES> __device__ __forceinline__ void sums_none(float *merge)
+{
+    const int size = GROUP * HALVES * 8 * UNIT;
+    for (uint32_t i = threadIdx.x % WARP; i < size; i += WARP)
+        merge[threadIdx.x / WARP * size + i] = 0;
 }
 
 /* The warps' sums of a group of units, added in the order of the warps. */
-template <int HALVES, enum activation KIND, bool BLOCKS>
+template <int HALVES, enum activation KIND>
 __device__ __forceinline__ void store(const struct matmul_args &a, const shape &of,
-                                      const float (&sum)[GROUP][BLOCKS ? 1 : CHAINS][4],
-                                      float *merge, const fixed &shared, float (&squares)[HALVES],
-                                      uint32_t rows, uint32_t unit_first)
+                                      const float *merge, const fixed &shared,
+                                      float (&squares)[HALVES], uint32_t rows, uint32_t unit_first)
 {
     beside with[HALVES];
 #pragma unroll
     for (int half = 0; half < HALVES; half++)
         with[half] = beside_ask(a, of, own_output<HALVES>(a, of, rows, unit_first, half));
-    __syncthreads(); /* the group before has been read */
-    sums_merge<HALVES, BLOCKS>(sum, merge);
     __syncthreads();
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
@@ -291,6 +295,7 @@ __device__ __forceinline__ void store(const struct matmul_args &a, const shape &
             squares[half] += y * y;
         }
     }
+    __syncthreads(); /* the next group's sums take the place of these */
 }
 
 /* A warp's ring, and what is on its way there. */
@@ -360,20 +365,22 @@ __global__ void __launch_bounds__(THREADS, 1)
         scales_take(a, of, shared, warp, rounds);
     else if (!rounds)
         scales_none(shared);
+    if (warp >= of.chunks)
+        sums_none<HALVES>(merge);
     inputs<HALVES> in;
     float squares[HALVES] = {};
     for (; at.unit_first < of.units; at.unit_first += (GROUP >> of.paired) * gridDim.x) {
-        float sum[GROUP][BLOCKS ? 1 : CHAINS][4] = {};
         for (at.chunk = warp; at.chunk < of.chunks; at.chunk += WARPS) {
             uint32_t begin = at.chunk * of.chunk, left = a.w.k - begin;
             uint32_t count = left < of.chunk ? left : of.chunk;
             if (loaded != at.chunk)
                 inputs_load(in, a, of, shared, begin, warp);
             loaded = at.chunk;
-#pragma unroll
+#pragma unroll 1 /* four times the code would wait for its instructions, a third of the time */
             for (int slot = 0; slot < GROUP; slot++) {
                 if (unit_of(of, at.unit_first, slot) >= of.units)
                     break;
+                float sum[BLOCKS ? 1 : CHAINS][4] = {};
                 if (BLOCKS) {
                     scales = scales_next;
                     next(asked, of, warp);
@@ -383,13 +390,14 @@ __global__ void __launch_bounds__(THREADS, 1)
                 uint32_t weights = s.ring + s.now.stage * s.stage_bytes + lane / 4 * of.row_bytes +
                                    lane % 4 * EACH;
                 if constexpr (BLOCKS)
-                    multiply_blocks(sum[slot][0], in, scales, weights, count);
+                    multiply_blocks(sum[0], in, scales, weights, count);
                 else
-                    multiply<STEPS>(sum[slot], in, weights, count);
+                    multiply<STEPS>(sum, in, weights, count);
                 refill(a, of, s, warp);
+                sums_keep<HALVES, BLOCKS>(sum, merge, slot, at.chunk != warp);
             }
         }
-        store<HALVES, KIND, BLOCKS>(a, of, sum, merge, shared, squares, rows, at.unit_first);
+        store<HALVES, KIND>(a, of, merge, shared, squares, rows, at.unit_first);
     }
     if (a.norm_out.weight)
         hand_squares<HALVES>(a, rows, squares, merge);

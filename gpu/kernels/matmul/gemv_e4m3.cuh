@@ -14,11 +14,11 @@ namespace e4m3
 
 using f16::mma_half;
 
-#define WARPS 8
+#define WARPS 16 /* of eight, each scheduler's two wait for their conversions and products */
 #define THREADS (WARPS * WARP)
 #define UNIT 8  /* outputs */
 #define GROUP 4 /* units summed at a time */
-#define CHUNK_MAX 512
+#define CHUNK_MAX 256
 #define STEP 64
 #define STEPS (CHUNK_MAX / STEP)
 #define CHAINS 4

@@ -8,9 +8,10 @@
  * and zeros, which are too short for such copies and come beside them by copies of four bytes; both
  * count on the stage's barrier. A group's sum is multiplied by its scale in float32.
  *
- * With one or two rows a block takes no more than half of an SM: the next product's may then begin
- * to fetch while this one's still work, since what is lost else is each kernel's end. What a row
- * gets depends neither on the other rows nor on their number. */
+ * What a warp does with a number takes longer than the number takes to come, so up to eight rows
+ * have two blocks on an SM, whose warps fill each other's waits; but where sums of squares are
+ * handed on, of which there is one for each SM (MATMUL_PARTS). What a row gets depends neither on
+ * the other rows nor on their number. */
 #include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/matmul/gemv_whole.cuh"
@@ -63,23 +64,32 @@ __device__ __forceinline__ float whole_activated(const struct matmul_args &a, fl
     return y / (1.0f + expf(exponent));
 }
 
-/* A warp's sums, [warp][slot][row][output]: of rows up to the host's bound. */
+/* A warp's sums of a unit's chunk, [warp][slot][row][output], added to those of the chunks before
+ * it: of rows up to the host's bound. */
 template <int HALVES>
-__device__ __forceinline__ void whole_lay(const whole_shape &shape,
-                                          const float (&total)[SLOTS][HALVES][4], float *merge)
+__device__ __forceinline__ void whole_keep(const whole_shape &shape,
+                                           const float (&total)[HALVES][4], float *merge,
+                                           uint32_t slot, bool adds)
 {
     uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    float *to = merge + warp * SLOTS * shape.rows * UNIT;
+    float *to = merge + (warp * SLOTS + slot) * shape.rows * UNIT;
 #pragma unroll
-    for (int slot = 0; slot < SLOTS; slot++)
+    for (int half = 0; half < HALVES; half++)
 #pragma unroll
-        for (int half = 0; half < HALVES; half++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                uint32_t row = half * 8 + 2 * t + i % 2;
-                if (row < shape.rows)
-                    to[(slot * shape.rows + row) * UNIT + g + i / 2 * 8] = total[slot][half][i];
-            }
+        for (int i = 0; i < 4; i++) {
+            uint32_t row = half * 8 + 2 * t + i % 2;
+            float *at = to + row * UNIT + g + i / 2 * 8;
+            if (row < shape.rows)
+                *at = adds ? *at + total[half][i] : total[half][i];
+        }
+}
+
+/* Of a warp that has no chunk: nothing, once for all. */
+__device__ __forceinline__ void whole_keep_none(const whole_shape &shape, float *merge)
+{
+    uint32_t size = SLOTS * shape.rows * UNIT;
+    for (uint32_t i = threadIdx.x % WARP; i < size; i += WARP)
+        merge[threadIdx.x / WARP * size + i] = 0;
 }
 
 /* What an output's sum becomes; in the order of gemv.cu. */
@@ -133,17 +143,14 @@ __device__ __forceinline__ float whole_finish(const struct matmul_args &a, const
  * rows there are. */
 template <int HALVES>
 __device__ __forceinline__ void whole_store(const struct matmul_args &a, const whole_shape &shape,
-                                            const float (&total)[SLOTS][HALVES][4], float *merge,
-                                            const float *scales, float *squares, uint32_t rows,
-                                            uint32_t unit_first)
+                                            const float *merge, const float *scales,
+                                            float *squares, uint32_t rows, uint32_t unit_first)
 {
     const int items = SLOTS * UNIT * 8 * HALVES / THREADS;
     whole_beside beside[items];
 #pragma unroll
     for (int i = 0; i < items; i++) /* asked for here, needed below */
         beside[i] = whole_ask(a, shape, whole_own(a, shape, rows, unit_first, i));
-    __syncthreads(); /* the slots before have been read */
-    whole_lay<HALVES>(shape, total, merge);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < items; i++) {
@@ -162,6 +169,7 @@ __device__ __forceinline__ void whole_store(const struct matmul_args &a, const w
         if (own.valid && threadIdx.x % UNIT == 0)
             squares[own.square] += square;
     }
+    __syncthreads(); /* the next slots' sums take the place of these */
 }
 
 /* The sums of squares of all that the block handed on, by row; and zeros for parts that a product
@@ -242,8 +250,9 @@ __global__ void __launch_bounds__(THREADS, HALVES == 1 ? 2 : 1)
     ring_cursor now = {0, 0};
     uint32_t x[STEPS][HALVES][4];
     whole_stage stage = {};
+    if (warp >= shape.chunks)
+        whole_keep_none(shape, merge);
     for (; at.unit_first < shape.units; at.unit_first += (SLOTS >> shape.paired) * gridDim.x) {
-        float total[SLOTS][HALVES][4] = {};
         for (at.chunk = warp; at.chunk < shape.chunks; at.chunk += WARPS) {
             uint32_t begin = at.chunk * shape.chunk, left = a.w.k - begin;
             uint32_t count = left < shape.chunk ? left : shape.chunk;
@@ -253,8 +262,9 @@ __global__ void __launch_bounds__(THREADS, HALVES == 1 ? 2 : 1)
                 stage.ends = GROUPED ? 0 : whole_ends(a, begin, stage.steps);
             }
             loaded = at.chunk;
-#pragma unroll
+#pragma unroll 1 /* four times the code would wait for its instructions (gemv_e4m3.cu) */
             for (int slot = 0; slot < SLOTS; slot++) {
+                float total[HALVES][4] = {};
                 uint32_t unit = whole_unit(shape, at.unit_first, slot);
                 if (unit >= shape.units)
                     break;
@@ -263,9 +273,9 @@ __global__ void __launch_bounds__(THREADS, HALVES == 1 ? 2 : 1)
                                  unit * UNIT + (slot & shape.paired) * (a.w.n / 2), from);
                 ring_wait_full(full, now);
                 if constexpr (GROUPED)
-                    whole_multiply_known<HALVES, FORMAT>(total[slot], x, stage);
+                    whole_multiply_known<HALVES, FORMAT>(total, x, stage);
                 else
-                    whole_multiply_any<HALVES, FORMAT>(total[slot], x, stage);
+                    whole_multiply_any<HALVES, FORMAT>(total, x, stage);
                 if (whole_more(ahead, shape)) {
                     reads_before_copy();
                     __syncwarp();
@@ -273,6 +283,7 @@ __global__ void __launch_bounds__(THREADS, HALVES == 1 ? 2 : 1)
                     whole_next(ahead, shape, warp);
                 }
                 ring_next(now, shape.stages);
+                whole_keep<HALVES>(shape, total, merge, slot, at.chunk != warp);
             }
         }
         if (a.norm_in.squares && at.unit_first == blockIdx.x) {
@@ -280,7 +291,7 @@ __global__ void __launch_bounds__(THREADS, HALVES == 1 ? 2 : 1)
             for (int half = 0; half < HALVES; half++)
                 scales[half * 8 + warp] = norm_scale_of(a, norm_in[half]);
         }
-        whole_store<HALVES>(a, shape, total, merge, scales, squares, rows, at.unit_first);
+        whole_store<HALVES>(a, shape, merge, scales, squares, rows, at.unit_first);
     }
     if (a.norm_out.weight)
         whole_hand_squares(a, shape, rows, squares);
@@ -297,9 +308,9 @@ bool gemv_whole_can(const struct matmul_args *a)
            (!a->adds || a->y_dtype == DTYPE_F32) && matmul_norm_can(a, device_props()->processors);
 }
 
-static uint32_t whole_blocks(uint32_t units)
+static uint32_t whole_blocks(uint32_t units, uint32_t per_processor = 1)
 {
-    uint32_t most = device_props()->processors;
+    uint32_t most = device_props()->processors * per_processor;
     return units < most ? units : most;
 }
 
@@ -341,10 +352,10 @@ static cudaError_t whole_launch(const struct matmul_args *args, cudaStream_t str
     shape.stage_bytes =
         (UNIT * (shape.row_bytes + shape.groups * 4 + shape.zero_words * 4) + 15) / 16 * 16;
     uint32_t merge = WARPS * SLOTS * shape.rows * UNIT * 4;
-    uint32_t most = device->shared_max - FIXED - 128, half = (device->shared_max + RESERVED) / 2;
     uint32_t each = WARPS * shape.stage_bytes;
-    if (HALVES == 1 && half > RESERVED + FIXED + merge + STAGES_LEAST * each)
-        most = half - RESERVED - FIXED;
+    uint32_t half = (device->shared_max + RESERVED) / 2 - RESERVED - FIXED - 128;
+    bool two = HALVES == 1 && !args->norm_out.weight && half >= merge + STAGES_LEAST * each;
+    uint32_t most = two ? half : device->shared_max - FIXED - 128;
     shape.stages = ring_stages(most - merge, each, STAGES_MAX);
     static struct device_once once;
     cudaError_t result = device_allow(&once, whole_kernel<HALVES, FORMAT, GROUPED>, device, FIXED);
@@ -352,7 +363,8 @@ static cudaError_t whole_launch(const struct matmul_args *args, cudaStream_t str
         return result;
     shape.parts = whole_blocks(ceil_div(args->w.k, PARTS_UNIT));
     shape.parts_handed = whole_blocks(ceil_div(args->w.n, PARTS_UNIT));
-    return launch(whole_kernel<HALVES, FORMAT, GROUPED>, dim3(whole_blocks(shape.units)), THREADS,
+    return launch(whole_kernel<HALVES, FORMAT, GROUPED>,
+                  dim3(whole_blocks(shape.units, two ? 2 : 1)), THREADS,
                   merge + shape.stages * each, stream, *args, shape);
 }
 

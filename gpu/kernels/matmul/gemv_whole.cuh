@@ -17,7 +17,7 @@ namespace HALF
 #define STEPS (CHUNK_MAX / WHOLE_BLOCK)
 #define KNOWN 4 /* steps of a group of 128, whose ends the compiler knows */
 #define STAGES_MAX 8
-#define STAGES_LEAST 3 /* with which half of an SM is enough */
+#define STAGES_LEAST 2 /* of a block that has half of an SM */
 #define FIXED ((WARPS * STAGES_MAX * 8 + GEMV_ROWS_MAX * (SLOTS + 1) * 4 + 127) / 128 * 128)
 #define RESERVED 1024 /* of an SM's shared memory, for each block */
 #define PARTS_UNIT 8  /* outputs: whoever reads sums of squares counts the parts by this (gemv.cu) \
