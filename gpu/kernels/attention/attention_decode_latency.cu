@@ -87,7 +87,7 @@ __device__ static void decode_attention(const attention_args &a, const struct ba
                                    scale);
                 decode_release(empty, stages, at);
             } else {
-                decode_unseen(score);
+                decode_fill(score, -INFINITY);
             }
             decode_softmax<HD, TILES>(s, score, scale.unit);
             if (any) {

@@ -129,8 +129,37 @@ __device__ __forceinline__ void decode_multiply(float (&score)[4], float (&part)
     mma_half(part, q[0], q[1], q[2], q[3], key.z, key.w);
 }
 
+/* All scores of a span. */
+__device__ __forceinline__ void decode_fill(float (&score)[KEY_TILES][4], float value)
+{
+#pragma unroll
+    for (int k = 0; k < KEY_TILES; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            score[k][i] = value;
+}
+
+/* Keys that a query does not see count nothing, whatever is there. */
+template <int HD, int TILES>
+__device__ __forceinline__ void
+decode_hide(const decode_state<HD, TILES> &s, float (&score)[KEY_TILES][4],
+            const attention_item &item, uint32_t window, uint32_t position)
+{
+    if (position + SPAN - 1 <= item.row.position && !(window && position + window <= item.row.last))
+        return; /* every query sees all of the span */
+    uint32_t t = threadIdx.x % 4;
+#pragma unroll
+    for (int k = 0; k < KEY_TILES; k++)
+#pragma unroll
+        for (int i = 0; i < 2 * TILES; i++) {
+            uint32_t key = position + k * 8 + 2 * t + i % 2, query = s.position[i / 2];
+            if (key > query || (window && key + window <= query))
+                score[k][i] = -INFINITY;
+        }
+}
+
 /* Scores of a span: score[k][2n], score[k][2n + 1] are those of the lane's query of tile n and its
- * two keys of eight. Keys that a query does not see count nothing, whatever is there. */
+ * two keys of eight. */
 template <bool CAP, int HD, int TILES>
 __device__ __forceinline__ void
 decode_scores(const decode_state<HD, TILES> &s, float (&score)[KEY_TILES][4],
@@ -141,11 +170,7 @@ decode_scores(const decode_state<HD, TILES> &s, float (&score)[KEY_TILES][4],
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     uint32_t from = stage + g * (HD * 2) + t * 16;
     float part[KEY_TILES][4] = {}; /* where there is one tile */
-#pragma unroll
-    for (int k = 0; k < KEY_TILES; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            score[k][i] = 0;
+    decode_fill(score, 0);
 #pragma unroll
     for (int begin = 0; begin < HD / 32; begin += steps) {
         uint4 key[steps][KEY_TILES];
@@ -181,27 +206,7 @@ decode_scores(const decode_state<HD, TILES> &s, float (&score)[KEY_TILES][4],
 #pragma unroll
             for (int i = 0; i < 2 * TILES; i++)
                 score[k][i] = score_capped(score[k][i], scale);
-    /* Some key of the span is unseen by some query. */
-    if (position + SPAN - 1 <= item.row.position && !(window && position + window <= item.row.last))
-        return;
-#pragma unroll
-    for (int k = 0; k < KEY_TILES; k++)
-#pragma unroll
-        for (int i = 0; i < 2 * TILES; i++) {
-            uint32_t key = position + k * 8 + 2 * t + i % 2, query = s.position[i / 2];
-            if (key > query || (window && key + window <= query))
-                score[k][i] = -INFINITY;
-        }
-}
-
-/* Scores of a span that no query sees anything of. */
-__device__ __forceinline__ void decode_unseen(float (&score)[KEY_TILES][4])
-{
-#pragma unroll
-    for (int k = 0; k < KEY_TILES; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            score[k][i] = -INFINITY;
+    decode_hide(s, score, item, window, position);
 }
 
 /* The greatest score of the lane's query of a tile, over all lanes that have some. */

@@ -96,7 +96,8 @@ __device__ __forceinline__ float eight_query(uint32_t (&word)[WORDS])
     return __uint_as_float((exponent - 14) << 23);
 }
 
-/* As warp_load_q(). */
+/* As warp_load_q(). Where a query lies is written out in both: by one function for the two, kernels
+ * of two tiles had up to 248 instructions more. */
 template <int HD, int TILES>
 __device__ __forceinline__ void eight_load_q(decode_state<HD, TILES> &s,
                                              eight_state<true, TILES> &eight,
@@ -151,11 +152,7 @@ eight_scores(const decode_state<HD, TILES> &s, const eight_state<true, TILES> &e
     const uint32_t piece = PIECE * (HD + sizeof(float));
     uint32_t lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     float part[KEY_TILES][4] = {}; /* where there is one tile */
-#pragma unroll
-    for (int k = 0; k < KEY_TILES; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            score[k][i] = 0;
+    decode_fill(score, 0);
 #pragma unroll
     for (int k = 0; k < KEY_TILES; k++) {
         uint32_t from = stage + k / 2 * piece + (k % 2 * 8 + g) * HD;
@@ -185,16 +182,7 @@ eight_scores(const decode_state<HD, TILES> &s, const eight_state<true, TILES> &e
                 score[k][i] = score_capped(score[k][i], scale);
         }
     }
-    if (position + SPAN - 1 <= item.row.position && !(window && position + window <= item.row.last))
-        return;
-#pragma unroll
-    for (int k = 0; k < KEY_TILES; k++)
-#pragma unroll
-        for (int i = 0; i < 2 * TILES; i++) {
-            uint32_t key = position + k * 8 + 2 * t + i % 2, query = s.position[i / 2];
-            if (key > query || (window && key + window <= query))
-                score[k][i] = -INFINITY;
-        }
+    decode_hide(s, score, item, window, position);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
