@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/tensor/npy.h"
@@ -65,6 +66,14 @@ static int read_data(int fd, const unsigned char *begun, size_t have, uint64_t b
     return rc;
 }
 
+/* Of a file whose size is known before it is read. */
+static int check_size(int fd, struct error *error)
+{
+    struct stat status;
+    bool known = fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+    return known ? png_fits((uint64_t)status.st_size, error) : 0;
+}
+
 /* An image, of whose file the first `have` bytes lie in `begun`: all of the file, then its pixels.
  */
 static int read_image(int fd, const unsigned char *begun, size_t have, sluice_array *array,
@@ -72,10 +81,11 @@ static int read_image(int fd, const unsigned char *begun, size_t have, sluice_ar
 {
     size_t room = 0, used = 0, got = 0;
     unsigned char *file = NULL;
-    int rc = 0;
-    do {
+    int rc = check_size(fd, error);
+    while (!rc && used == room && used <= PNG_FILE_MAX) {
         room = room ? 2 * room : have + STEP;
-        unsigned char *grown = room <= 2 * PNG_FILE_MAX ? realloc(file, room) : NULL;
+        room = room <= PNG_FILE_MAX ? room : PNG_FILE_MAX + 1; /* the last says: too large */
+        unsigned char *grown = realloc(file, room);
         if (!grown) {
             rc = error_set(error, ERR_NO_MEMORY, "no memory for a file of more than %zu bytes",
                            used);
@@ -87,7 +97,7 @@ static int read_image(int fd, const unsigned char *begun, size_t have, sluice_ar
         used = used ? used : have;
         rc = read_some(fd, file + used, room - used, &got, error);
         used += got;
-    } while (!rc && used == room);
+    }
     if (!rc)
         rc = png_decode(file, used, array, ret_data, error);
     free(file);

@@ -24,8 +24,8 @@ struct chunk {
 
 struct decoder {
     uint32_t width, height, depth, colour;
-    uint32_t row_bytes,
-        step; /* of a row without its filter; from a byte to the same one of the pixel before */
+    uint32_t row_bytes; /* of a row without its filter */
+    uint32_t step;      /* from a byte to the same one of the pixel before */
     unsigned char palette[256][3];
     uint32_t palette_count;
     z_stream inflater;
@@ -54,6 +54,14 @@ static uint32_t read_u32(const unsigned char *at)
 bool png_begins(const void *bytes, size_t length)
 {
     return length >= SIGNATURE_LENGTH && memcmp(bytes, SIGNATURE, SIGNATURE_LENGTH) == 0;
+}
+
+int png_fits(uint64_t length, struct error *error)
+{
+    if (length <= PNG_FILE_MAX)
+        return 0;
+    return error_limit(error, ERR_TOO_LARGE, PNG_FILE_MAX, length,
+                       "the PNG file: %" PRIu64 " bytes or more, at most 1 GiB is read", length);
 }
 
 /* ---- chunks ------------------------------------------------------------------------------------
@@ -318,10 +326,10 @@ int png_decode(const void *bytes, size_t length, sluice_array *ret_array, void *
     struct decoder decoder = {.width = 0};
     if (!png_begins(bytes, length))
         return error_set(error, ERR_BAD_VALUE, "it is no PNG file");
-    if (length > PNG_FILE_MAX)
-        return error_limit(error, ERR_TOO_LARGE, PNG_FILE_MAX, length,
-                           "the PNG file: more than 1 GiB");
-    int rc = read_all(&decoder, (const unsigned char *)bytes + SIGNATURE_LENGTH,
+    int rc = png_fits(length, error);
+    if (rc)
+        return rc;
+    rc = read_all(&decoder, (const unsigned char *)bytes + SIGNATURE_LENGTH,
                       (const unsigned char *)bytes + length, error);
     if (decoder.inflating)
         (void)inflateEnd(&decoder.inflater);

@@ -21,6 +21,8 @@
 
 /* Whether it says that it is one. */
 bool png_begins(const void *bytes, size_t length);
+/* Whether a file of so many bytes is read: else ERR_TOO_LARGE. */
+int png_fits(uint64_t length, struct error *error);
 /* A whole file; *ret_data is the caller's to free, and ret_array->data. */
 int png_decode(const void *bytes, size_t length, sluice_array *ret_array, void **ret_data,
                struct error *error);

@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <zlib.h>
 
+#include "client/tensor/array_file.h"
 #include "client/tensor/png.h"
 #include "protocol/base/tensor.h"
 #include "tests/client/command_suites.h"
@@ -282,6 +284,27 @@ START_TEST(memory_grows_with_the_pixels_that_come)
 }
 END_TEST
 
+START_TEST(a_file_that_is_too_large_is_refused_before_it_is_read)
+{
+    char path[] = "/tmp/png_test.XXXXXX";
+    sluice_array array;
+    struct error error = {.text = ""};
+    void *data;
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, "\x89PNG\r\n\x1a\n", 8), 8);
+    int rc = ftruncate(fd, (off_t)3 << 30); /* without blocks of its own */
+    close(fd);
+    if (rc == 0)
+        rc = array_read(path, &array, &data, &error);
+    unlink(path);
+    ck_assert_int_eq(rc, -ERR_TOO_LARGE);
+    ck_assert_uint_eq(error.limit, PNG_FILE_MAX);
+    ck_assert_msg(strstr(error.text, path) && strstr(error.text, "at most 1 GiB"), "%s",
+                  error.text);
+}
+END_TEST
+
 Suite *png_suite(void)
 {
     Suite *suite = suite_create("png");
@@ -290,6 +313,7 @@ Suite *png_suite(void)
     tcase_add_test(tests, what_is_written_is_read_again);
     tcase_add_loop_test(tests, hostile_files_are_refused_by_name, 0, REFUSED);
     tcase_add_test(tests, memory_grows_with_the_pixels_that_come);
+    tcase_add_test(tests, a_file_that_is_too_large_is_refused_before_it_is_read);
     suite_add_tcase(suite, tests);
     return suite;
 }
