@@ -214,10 +214,9 @@ static double cached_percent(const struct history *history)
  * made. */
 static void draw_guesses(struct screen *screen, const struct history *history)
 {
-    const struct sample *to = history_at(history, 0), *from = history_since(history, 10);
-    from = from ? from : to;
-    double drafted = sample_rate(from, to, COUNTER_DRAFTED);
-    double stood = sample_rate(from, to, COUNTER_ACCEPTED);
+    const struct sample *to = history_at(history, 0);
+    double drafted = recent_rate(history, COUNTER_DRAFTED);
+    double stood = recent_rate(history, COUNTER_ACCEPTED);
     if (to->counters[COUNTER_DRAFTED] > 0)
         put(screen,
             "guesses    %9" PRIu64 " tokens, %" PRIu64

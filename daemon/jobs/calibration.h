@@ -43,7 +43,8 @@ struct calibration {
     const struct calibration_point *best, *chosen;
 };
 
-/* The sweep. options: of the lanes; their number and chunk_bytes are the sweep's. blocks */
+/* The sweep. options: of the lanes; their number and chunk_bytes are the sweep's.
+ * Blocks until all of it ran. */
 int calibration_run(const struct gpu_jobs_api *api, struct job_programs *programs,
                     const struct job_worker_options *options, const struct calibration_range *range,
                     struct calibration *ret_calibration, struct error *error);

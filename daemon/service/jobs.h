@@ -18,8 +18,8 @@ int jobs_load(struct job_programs *programs, const struct options *options,
               const struct gpu_api *gpu, bool serve, struct error *error);
 /* What --check says of them. */
 void jobs_print(const struct job_programs *programs, FILE *file);
-/* Sweeps chunks and lanes around what the options say, for the one program that there is, and writes
- * the options to set. blocks */
+/* Sweeps chunks and lanes around what the options say, for the one program that there is, and
+ * writes the options to set. Blocks until all of it ran. */
 int jobs_calibrate(struct job_programs *programs, const struct options *options,
                    const struct gpu_api *gpu, int device, FILE *file, struct error *error);
 /* Their worker, on this device, which the loop takes over; nothing without programs. */
