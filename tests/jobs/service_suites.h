@@ -3,6 +3,7 @@
 
 #include <check.h>
 
+Suite *files_suite(void);
 Suite *flood_suite(void);
 Suite *service_suite(void);
 Suite *shown_suite(void);
