@@ -5,6 +5,7 @@
 
 Suite *chat_suite(void);
 Suite *command_suite(void);
+Suite *control_suite(void);
 Suite *png_suite(void);
 Suite *standard_suite(void);
 Suite *timeline_suite(void);

@@ -10,6 +10,32 @@
 /* Changes. */
 #define PHI3 "\"architectures\":[\"Phi3ForCausalLM\"],\"model_type\":\"phi3\""
 
+#define MISTRAL "\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\""
+#define QWEN2 "\"architectures\":[\"Qwen2ForCausalLM\"],\"model_type\":\"qwen2\""
+#define QWEN3 "\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\""
+#define GRANITE "\"architectures\":[\"GraniteForCausalLM\"],\"model_type\":\"granite\""
+#define SMOLLM3                                                                                    \
+    "\"architectures\":[\"SmolLM3ForCausalLM\"],\"model_type\":\"smollm3\",\"rope_theta\":5000000"
+#define OLMO2 "\"architectures\":[\"Olmo2ForCausalLM\"],\"model_type\":\"olmo2\""
+#define MIXTRAL "\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\""
+#define QWEN3_MOE                                                                                  \
+    "\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","                    \
+    "\"moe_intermediate_size\":8"
+#define QWEN2_MOE                                                                                  \
+    "\"architectures\":[\"Qwen2MoeForCausalLM\"],\"model_type\":\"qwen2_moe\","                    \
+    "\"moe_intermediate_size\":8,\"shared_expert_intermediate_size\":8"
+#define OLMOE "\"architectures\":[\"OlmoeForCausalLM\"],\"model_type\":\"olmoe\""
+#define GLM4_MOE                                                                                   \
+    "\"architectures\":[\"Glm4MoeForCausalLM\"],\"model_type\":\"glm4_moe\","                      \
+    "\"moe_intermediate_size\":8,\"n_routed_experts\":8,\"num_experts_per_tok\":2"
+#define EIGHT ",\"num_experts\":8,\"num_experts_per_tok\":2"
+#define GLM "\"architectures\":[\"GlmForCausalLM\"],\"model_type\":\"glm\""
+#define GLM4 "\"architectures\":[\"Glm4ForCausalLM\"],\"model_type\":\"glm4\""
+#define STARCODER2 "\"architectures\":[\"Starcoder2ForCausalLM\"],\"model_type\":\"starcoder2\""
+#define GEMMA2 "\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\""
+#define GEMMA3_TEXT "\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\""
+#define GEMMA3 "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"model_type\":\"gemma3\""
+
 #define LONGROPE(original, short_factors, long_factors)                                            \
     PHI3 ",\"original_max_position_embeddings\":" original                                         \
          ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":" short_factors           \

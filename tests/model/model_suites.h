@@ -4,10 +4,12 @@
 #include <check.h>
 
 Suite *checkpoint_suite(void);
+Suite *config_refusal_suite(void);
 Suite *config_suite(void);
 Suite *directory_suite(void);
 Suite *generation_suite(void);
 Suite *quantization_suite(void);
+Suite *quantized_files_suite(void);
 Suite *reference_suite(void);
 Suite *rope_suite(void);
 Suite *safetensors_suite(void);
