@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Triton's client, sync and asyncio, against a running daemon with the programs affine and fixed. tests/http/kserve.sh
+"""Triton's client, sync and asyncio, against a running daemon with the programs affine, fixed, gemm and
+pipeline. tests/http/kserve.sh
 runs it in a Python environment that has the package:  kserve_check.py BUILD_DIR PROGRAM...
 
 Exit 0 if everything holds; prints a line for each thing.
@@ -18,6 +19,7 @@ import threading
 import time
 import zlib
 
+import ml_dtypes
 import numpy as np
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
@@ -138,7 +140,8 @@ def check_server(client, port):
     told = client.get_model_config("affine", headers=dict(KEY))
     check("of a ragged one", told["max_batch_size"] == 0 and told["input"][0]["data_type"] == "TYPE_FP32", told)
     told = client.get_model_repository_index(headers=dict(KEY))
-    check("the index", [one["name"] for one in told] == ["affine", "fixed"] and told[0]["state"] == "READY", told)
+    check("the index", sorted(one["name"] for one in told) == ["affine", "fixed", "gemm", "pipeline"]
+          and told[0]["state"] == "READY", told)
     refused("unknown programs", "there is no program nobody", lambda: client.get_model_metadata("nobody", headers=dict(KEY)))
     refused("loading", "from the configuration", lambda: client.load_model("affine", headers=dict(KEY)))
     refused("shared memory", "shared memory", lambda: client.register_system_shared_memory("r", "/k", 64, headers=dict(KEY)))
@@ -189,6 +192,44 @@ def check_affine(client):
                                                                headers=dict(KEY)))
     refused("a bomb", "frame-max", lambda: client.infer("affine", [tensor(np.zeros(1 << 22, np.float32), True)],
                                                         headers=dict(KEY), request_compression_algorithm="gzip"))
+
+
+def polynomial(x, rounds, a, b, c):
+    """Of whole numbers and halves, in which nothing is rounded."""
+    for _ in range(rounds):
+        x = a + b * x + c * x * x
+    return x
+
+
+def check_pipeline(client):
+    x = np.arange(-40, 40, dtype=np.float32) / 2
+    for rounds in (0, 1, 2):
+        got = client.infer("pipeline", [tensor(x, True)], headers=dict(KEY), parameters={
+            "rounds": rounds, "a": 2, "b": -3, "c": 1}).as_numpy("y")
+        check(f"pipeline of {rounds} rounds", same(got, polynomial(x, rounds, 2, -3, 1)), got)
+    refused("rounds beyond its bounds", "rounds", lambda: client.infer("pipeline", [tensor(x, True)], headers=dict(KEY),
+                                                                       parameters={"rounds": 5000}))
+
+
+def matrices():
+    """Of small whole numbers: sums below 256 are exact in bf16."""
+    rng = np.random.default_rng(3)
+    return (rng.integers(-2, 3, (37, 24)).astype(ml_dtypes.bfloat16),
+            rng.integers(-2, 3, (24, 50)).astype(ml_dtypes.bfloat16))
+
+
+def product(a, b):
+    return (a.astype(np.float32) @ b.astype(np.float32)).astype(ml_dtypes.bfloat16)
+
+
+def check_gemm(client):
+    a, b = matrices()
+    inputs = [tensor(a, True, "a", "BF16"), tensor(b, True, "b", "BF16")]
+    for parameters in ({}, {"cluster": False}, {"programmatic": False}):
+        got = client.infer("gemm", inputs, headers=dict(KEY), parameters=parameters).as_numpy("c")
+        check(f"gemm {parameters}", np.array_equal(got, product(a, b)), got)
+    refused("matrices that do not go together", "in another place it is 24", lambda: client.infer(
+        "gemm", [inputs[0], tensor(a, True, "b", "BF16")], headers=dict(KEY)))
 
 
 def fixed_items(count):
@@ -274,7 +315,7 @@ def check_raw(port):
     status, told, _ = post(port, "GET", "/v2/models/affine/stats")
     stats = json.loads(told)["model_stats"][0]
     check("statistics", stats["inference_count"] > 10 and stats["inference_stats"]["success"]["ns"] > 0, stats)
-    check("of all", len(json.loads(post(port, "GET", "/v2/models/stats")[1])["model_stats"]) == 2)
+    check("of all", len(json.loads(post(port, "GET", "/v2/models/stats")[1])["model_stats"]) == len(programs))
 
 
 def check_gone(port):
@@ -336,6 +377,11 @@ async def check_aio(port):
             got = await client.infer("affine", [tensor(x, binary)], outputs=outputs, headers=dict(KEY),
                                      parameters={"a": number}, request_compression_algorithm=coding)
             return same(got.as_numpy("y"), np.float32(number) * x + np.float32(0))
+        a, b = matrices()
+        got = await client.infer("gemm", [tensor(a, True, "a", "BF16"), tensor(b, True, "b", "BF16")], headers=dict(KEY))
+        check("aio: gemm", np.array_equal(got.as_numpy("c"), product(a, b)))
+        got = await client.infer("pipeline", [tensor(x, True)], headers=dict(KEY), parameters={"rounds": 0})
+        check("aio: pipeline", same(got.as_numpy("y"), x))
         check("aio: many at once", all(await asyncio.gather(*[one(number) for number in range(48)])))
 
 
@@ -347,6 +393,8 @@ try:
     check_protocol(port)
     check_affine(client)
     check_fixed(client, port)
+    check_gemm(client)
+    check_pipeline(client)
     check_raw(port)
     check_gone(port)
     check_flood(port)
