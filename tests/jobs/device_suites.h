@@ -4,5 +4,6 @@
 #include <check.h>
 
 Suite *gemm_suite(void);
+Suite *layers_suite(void);
 Suite *pipeline_suite(void);
 Suite *relevance_suite(void);

@@ -108,6 +108,7 @@ static Suite *affine_suite(void)
 int main(void)
 {
     SRunner *runner = srunner_create(affine_suite());
+    srunner_add_suite(runner, layers_suite());
     srunner_add_suite(runner, pipeline_suite());
     srunner_add_suite(runner, gemm_suite());
     srunner_add_suite(runner, relevance_suite());
