@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Triton's client, sync and asyncio, against a running daemon with the programs affine, fixed, gemm and
-pipeline. tests/http/kserve.sh
+"""Triton's client, sync and asyncio, against a running daemon with all programs that come with it, and fixed. tests/http/kserve.sh
 runs it in a Python environment that has the package:  kserve_check.py BUILD_DIR PROGRAM...
 
 Exit 0 if everything holds; prints a line for each thing.
@@ -140,7 +139,7 @@ def check_server(client, port):
     told = client.get_model_config("affine", headers=dict(KEY))
     check("of a ragged one", told["max_batch_size"] == 0 and told["input"][0]["data_type"] == "TYPE_FP32", told)
     told = client.get_model_repository_index(headers=dict(KEY))
-    check("the index", sorted(one["name"] for one in told) == ["affine", "fixed", "gemm", "pipeline"]
+    check("the index", sorted(one["name"] for one in told) == ["affine", "fixed", "gemm", "layers", "pipeline", "relevance"]
           and told[0]["state"] == "READY", told)
     refused("unknown programs", "there is no program nobody", lambda: client.get_model_metadata("nobody", headers=dict(KEY)))
     refused("loading", "from the configuration", lambda: client.load_model("affine", headers=dict(KEY)))
@@ -230,6 +229,68 @@ def check_gemm(client):
         check(f"gemm {parameters}", np.array_equal(got, product(a, b)), got)
     refused("matrices that do not go together", "in another place it is 24", lambda: client.infer(
         "gemm", [inputs[0], tensor(a, True, "b", "BF16")], headers=dict(KEY)))
+
+
+def small_image():
+    """Noise in its middle, a plain sky around it."""
+    image = np.full((60, 80, 3), 120, dtype=np.uint8)
+    image[24:36, 32:48] = np.random.default_rng(4).integers(0, 256, (12, 16, 3))
+    return image
+
+
+def fine_budgets(budgets, rows, columns, total):
+    return (budgets.dtype == np.int32 and budgets.shape == (rows, columns) and budgets.sum() == total and
+            budgets.min() >= 64 and budgets.max() <= 400)
+
+
+def check_relevance(client):
+    image = small_image()
+    told = client.get_model_metadata("relevance", headers=dict(KEY))
+    check("sizes that are parameters", told["outputs"][0]["shape"] == [-1, -1], told)
+    for binary in (False, True):
+        inputs = [tensor(image, binary, "image", "UINT8")]
+        got = client.infer("relevance", inputs, headers=dict(KEY))
+        budgets, scores = got.as_numpy("budgets"), got.as_numpy("scores")
+        check(f"budgets {binary}", fine_budgets(budgets, 5, 5, 4096) and budgets[2, 2] == budgets.max(), budgets)
+        check(f"scores {binary}", scores.shape == (5, 5, 3) and scores[2, 2, 0] > 0.8 and scores[0, 0, 0] == 0 and
+              (scores[..., 2] == 0.5).all(), scores)
+        got = client.infer("relevance", inputs, headers=dict(KEY), parameters={
+            "rows": 2, "columns": 9, "total": 2222, "query-edge": 1}).as_numpy("budgets")
+        check(f"another grid {binary}", fine_budgets(got, 2, 9, 2222), got)
+    for text, parameters in (("less than 64 tokens", {"total": 1599}), ("more than 400 tokens", {"rows": 2}),
+                             ("rows is a whole number from 1 to 32", {"rows": 33}), ("rows", {"rows": 0}),
+                             ("no parameter", {"row": 2})):
+        refused(f"relevance {parameters}", text,
+                lambda: client.infer("relevance", inputs, headers=dict(KEY), parameters=parameters))
+    for shape in ((31, 80, 3), (60, 80, 4), (60, 80)):
+        refused(f"an image {shape}", "image", lambda: client.infer("relevance", [
+            tensor(np.zeros(shape, dtype=np.uint8), True, "image", "UINT8")], headers=dict(KEY)))
+
+
+def chain():
+    """Of small whole numbers, exact in bf16."""
+    rng = np.random.default_rng(6)
+    made = (rng.integers(-1, 2, (7, 12)), rng.integers(-1, 2, (3, 12, 12)), rng.integers(-2, 3, (3, 12)))
+    return tuple(one.astype(ml_dtypes.bfloat16) for one in made)
+
+
+def chained(x, weights, bias):
+    for layer in range(3):
+        sums = x.astype(np.float32) @ weights[layer].astype(np.float32).T + bias[layer].astype(np.float32)
+        x = (sums if layer == 2 else np.maximum(sums, 0)).astype(ml_dtypes.bfloat16)
+    return x
+
+
+def chain_inputs():
+    return [tensor(one, True, name, "BF16") for one, name in zip(chain(), ("x", "weights", "bias"))]
+
+
+def check_layers(client):
+    for stages in (1, 2, 3):
+        got = client.infer("layers", chain_inputs(), headers=dict(KEY), parameters={"stages": stages}).as_numpy("y")
+        check(f"layers in {stages} stages", np.array_equal(got, chained(*chain())), got)
+    refused("layers without biases", "bias is missing",
+            lambda: client.infer("layers", chain_inputs()[:2], headers=dict(KEY)))
 
 
 def fixed_items(count):
@@ -382,6 +443,10 @@ async def check_aio(port):
         check("aio: gemm", np.array_equal(got.as_numpy("c"), product(a, b)))
         got = await client.infer("pipeline", [tensor(x, True)], headers=dict(KEY), parameters={"rounds": 0})
         check("aio: pipeline", same(got.as_numpy("y"), x))
+        got = await client.infer("relevance", [tensor(small_image(), True, "image", "UINT8")], headers=dict(KEY))
+        check("aio: relevance", fine_budgets(got.as_numpy("budgets"), 5, 5, 4096))
+        got = await client.infer("layers", chain_inputs(), headers=dict(KEY))
+        check("aio: layers", np.array_equal(got.as_numpy("y"), chained(*chain())))
         check("aio: many at once", all(await asyncio.gather(*[one(number) for number in range(48)])))
 
 
@@ -395,6 +460,8 @@ try:
     check_fixed(client, port)
     check_gemm(client)
     check_pipeline(client)
+    check_relevance(client)
+    check_layers(client)
     check_raw(port)
     check_gone(port)
     check_flood(port)
