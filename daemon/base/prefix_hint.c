@@ -86,13 +86,13 @@ void prefix_hint_drop(struct prefix_hint *hint, const struct prefix_key *key)
             atomic_store_explicit(&place[i], 0, memory_order_relaxed);
 }
 
-uint32_t prefix_hint_count(const struct prefix_hint *hint, const struct prefix_key *keys,
-                           uint32_t count, bool expected)
+/* A block goes before the one that it stands behind, so those that are there end somewhere. */
+static uint32_t count_from(const struct prefix_hint *hint, const struct prefix_key *keys,
+                           uint32_t from, uint32_t count, bool expected)
 {
-    uint32_t there = 0,
-             not_there = count + 1; /* a block goes before the one that it stands behind */
+    uint32_t there = from, not_there = count + 1;
     if (!hint->marks)
-        return 0;
+        return from;
     while (not_there - there > 1) {
         uint32_t middle = there + (not_there - there) / 2;
         if (has(hint, &keys[middle - 1], expected))
@@ -101,4 +101,16 @@ uint32_t prefix_hint_count(const struct prefix_hint *hint, const struct prefix_k
             not_there = middle;
     }
     return there;
+}
+
+uint32_t prefix_hint_count(const struct prefix_hint *hint, const struct prefix_key *keys,
+                           uint32_t count, bool expected)
+{
+    return count_from(hint, keys, 0, count, expected);
+}
+
+uint32_t prefix_hint_count_behind(const struct prefix_hint *hint, const struct prefix_key *keys,
+                                  uint32_t from, uint32_t count)
+{
+    return count_from(hint, keys, from, count, false) - from;
 }

@@ -30,3 +30,6 @@ void prefix_hint_expect(struct prefix_hint *hint, const struct prefix_key *keys,
  * will be. */
 uint32_t prefix_hint_count(const struct prefix_hint *hint, const struct prefix_key *keys,
                            uint32_t count, bool expected);
+/* The same of those behind the first `from`, in another table. */
+uint32_t prefix_hint_count_behind(const struct prefix_hint *hint, const struct prefix_key *keys,
+                                  uint32_t from, uint32_t count);

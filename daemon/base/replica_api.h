@@ -25,6 +25,7 @@ struct replica_room {
     uint32_t gave_way;       /* there, to higher priorities: they do so once */
     uint64_t wait_us;        /* predicted time until a sequence sent now begins */
     uint64_t token_ns;       /* what a prompt's token takes, about; 0 = not known */
+    uint64_t copy_ns;        /* and one that comes from host memory */
     bool empty;              /* nothing at all is there: takes whatever can fit at all */
 };
 
@@ -44,9 +45,10 @@ struct replica_api {
     /* seq->cancel_reason is set; once per sequence. */
     void (*cancel)(struct replica *replica, struct seq *seq);
     /* Of the names of a prompt's blocks, how many from the first on it has cached, about;
-     * `expected`: or will, of what was said to be on its way there. */
+     * `expected`: or will, of what was said to be on its way there. *ret_host: so many of them, the
+     * last, are in host memory, from where they come back sooner than they are computed. */
     uint32_t (*cached)(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
-                       bool expected);
+                       bool expected, uint32_t *ret_host);
     void (*expect)(struct replica *replica, const struct prefix_key *keys, uint32_t count);
     void (*wake)(struct replica *replica); /* once a turn, after any number of these two */
     /* Asks for fresh figures: COMPLETION_STATS follows. */

@@ -36,10 +36,12 @@ static struct seq *next(struct server *server, struct waiting *waiting)
 }
 
 /* What of its prompt it need not read on a replica: other results of it were sent there, or it is
- * cached. */
+ * cached; *ret_host: of that, what comes from host memory. */
 static uint32_t had(const struct server *server, uint32_t replica, const struct seq *seq,
-                    bool expected)
+                    bool expected, uint32_t *ret_host)
 {
+    uint32_t host = 0;
+    *ret_host = 0;
     const struct replica *of = server->replicas[replica];
     const struct seq *first = seq - seq->result;
     uint32_t block = server->model.block_tokens;
@@ -48,23 +50,26 @@ static uint32_t had(const struct server *server, uint32_t replica, const struct 
         return blocks * block;
     if (!seq_finds(seq) || blocks == 0)
         return 0;
-    return of->api->cached(of, seq->keys, blocks, expected) * block;
+    blocks = of->api->cached(of, seq->keys, blocks, expected, &host);
+    *ret_host = host * block;
+    return blocks * block;
 }
 
 static struct replica_common common_of(const struct server *server, const struct seq *seq)
 {
     struct replica_common common = {.had = {0}};
     for (uint32_t i = 0; i < server->replica_count; i++)
-        common.had[i] = had(server, i, seq, true);
+        common.had[i] = had(server, i, seq, true, &common.host[i]);
     return common;
 }
 
 static void send(struct server *server, struct replica *replica, struct seq *seq, uint64_t loss,
                  time_us now_us)
 {
+    uint32_t host;
     for (uint32_t i = 0; i < server->replica_count; i++)
         if (server->replicas[i] == replica) {
-            seq->had = had(server, i, seq, false);
+            seq->had = had(server, i, seq, false, &host);
             (seq - seq->result)->homes |= 1u << i;
         }
     waiting_take(&server->waiting, seq,

@@ -2,7 +2,7 @@
 
 struct offer {
     uint64_t wait_us;
-    uint32_t tokens; /* to be read */
+    uint32_t tokens, host; /* to be read; to be copied */
     uint64_t kv_tokens;
 };
 
@@ -18,7 +18,9 @@ static bool is_better(const struct offer *a, const struct offer *b)
 {
     if (a->wait_us != b->wait_us)
         return a->wait_us < b->wait_us;
-    return a->tokens != b->tokens ? a->tokens < b->tokens : a->kv_tokens > b->kv_tokens;
+    if (a->tokens != b->tokens)
+        return a->tokens < b->tokens;
+    return a->host != b->host ? a->host < b->host : a->kv_tokens > b->kv_tokens;
 }
 
 uint32_t replica_select(const struct replica_room *rooms, uint32_t count, uint32_t prompt_len,
@@ -30,10 +32,12 @@ uint32_t replica_select(const struct replica_room *rooms, uint32_t count, uint32
         most = common->had[i] > most ? common->had[i] : most;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t more = most - common->had[i];
-        struct offer offer = {.wait_us = rooms[i].wait_us + more * rooms[i].token_ns / 1000,
+        uint64_t ns = more * rooms[i].token_ns + common->host[i] * rooms[i].copy_ns;
+        struct offer offer = {.wait_us = rooms[i].wait_us + ns / 1000,
                               .tokens = prompt_len - common->had[i],
+                              .host = common->host[i],
                               .kv_tokens = rooms[i].kv_tokens};
-        if (!takes(&rooms[i], offer.tokens) || (pick != REPLICA_NONE && !is_better(&offer, &best)))
+        if (!takes(&rooms[i], offer.tokens + offer.host) || (pick != REPLICA_NONE && !is_better(&offer, &best)))
             continue;
         best = offer;
         pick = i;

@@ -14,13 +14,14 @@
 #define REPLICA_SELECT_MAX 16
 
 /* Tokens of a prompt, fewer than it has, that need not be read on each replica: other results of it
- * were sent there, or it has or will have them cached. */
+ * were sent there, or it has or will have them cached; so many of them in host memory, from where
+ * they are copied. */
 struct replica_common {
-    uint32_t had[REPLICA_SELECT_MAX];
+    uint32_t had[REPLICA_SELECT_MAX], host[REPLICA_SELECT_MAX];
 };
 
 /* The room's index: among those that take a sequence of so many prompt tokens, the shortest wait
- * first, reading what another has included; then where less is to be read, then the most free
- * KV; REPLICA_NONE when all are full. */
+ * first, reading or copying what another has included; then where less is to be read, and then
+ * copied, then the most free KV; REPLICA_NONE when all are full. */
 uint32_t replica_select(const struct replica_room *rooms, uint32_t count, uint32_t prompt_len,
                         const struct replica_common *common);

@@ -120,7 +120,8 @@ void sched_cache_expect(struct sched *sched, struct seq *seq)
         uint32_t same = before->caches ? in_common(before, seq, sched_cache_most(sched, seq)) : 0;
         blocks = blocks > same ? blocks : same;
     }
-    seq->cache.expected = blocks * sched->kv.block_tokens;
+    seq->cache.expected =
+        blocks * sched->kv.block_tokens + sched_fetch_expect(sched, seq, blocks);
 }
 
 /* ---- who reads, and who waits for that ---------------------------------------------------------

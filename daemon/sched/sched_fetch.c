@@ -45,6 +45,33 @@ static uint32_t run_of(struct sched *sched, const struct seq *seq, uint32_t hit)
     return run;
 }
 
+#define COPY_SHARE 8.0 /* of a computed block's time, that a copied one takes while that is unknown */
+
+/* The part of a block's time that is spared where it is copied. */
+static double spared(const struct sched *sched)
+{
+    uint64_t token_ns = cost_token_ns(&sched->cost, sched->limits.tokens_max);
+    double compute_us = (double)sched->kv.block_tokens * (double)token_ns / 1000;
+    if (token_ns == 0 || sched->copy_us == 0)
+        return 1 - 1 / COPY_SHARE;
+    return sched->copy_us < compute_us ? 1 - sched->copy_us / compute_us : 0;
+}
+
+uint32_t sched_fetch_expect(struct sched *sched, struct seq *seq, uint32_t hit)
+{
+    uint32_t there = hit, end = sched_cache_most(sched, seq) + 1;
+    if (sched->tier.node_count == 0 || !seq_finds(seq) || end <= hit)
+        return 0;
+    while (end - there > 1) { /* as hints do: a block goes before the one that it stands behind */
+        uint32_t middle = there + (end - there) / 2;
+        if (tier_find(&sched->tier, key_of(seq, middle - 1)) != TIER_NONE)
+            there = middle;
+        else
+            end = middle;
+    }
+    return (uint32_t)((there - hit) * sched->kv.block_tokens * spared(sched));
+}
+
 /* By what copies and steps took so far; unknown: to be seen. What is not tried for long is tried
  * again, since one late turn may have made the measured time. */
 static bool pays(struct sched *sched, uint32_t blocks)

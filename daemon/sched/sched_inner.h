@@ -193,6 +193,9 @@ void sched_tier_forget(struct sched *sched);
  */
 void sched_fetch_plan(struct sched *sched, struct sched_copies *copies, time_us now_us);
 void sched_fetch_ended(struct sched *sched, struct sched_copies *copies, bool good);
+/* Of what it would not find by now, positions that a copy spares it, each less what it takes beside
+ * one that is computed. */
+uint32_t sched_fetch_expect(struct sched *sched, struct seq *seq, uint32_t hit);
 /* What it would need next is being copied for another. */
 bool sched_fetch_comes(struct sched *sched, struct seq *seq);
 void sched_fetch_leave(struct sched *sched, const struct seq *seq); /* it ends */

@@ -66,7 +66,7 @@ int tier_init(struct tier *tier, const struct gpu_model *model, uint32_t chunks_
     while (buckets < tier->node_max)
         buckets *= 2;
     tier->mask = buckets - 1;
-    if (!arrays_init(tier)) {
+    if (!arrays_init(tier) || prefix_hint_init(&tier->hint, tier->node_max) < 0) {
         tier_destroy(tier);
         return -ERR_NO_MEMORY;
     }
@@ -83,6 +83,7 @@ void tier_destroy(struct tier *tier)
     free(tier->nodes);
     free(tier->places);
     free(tier->buckets);
+    prefix_hint_destroy(&tier->hint);
     *tier = (struct tier){.node_max = 0};
 }
 
@@ -245,6 +246,8 @@ void tier_drop(struct tier *tier, uint32_t node)
     while (*at != node)
         at = &tier->nodes[*at].next;
     *at = entry->next;
+    if (!entry->spoiled)
+        prefix_hint_drop(&tier->hint, &entry->key);
     age_remove(tier, node);
     for (uint32_t g = 0; g < tier->group_count; g++)
         if (tier_place(tier, node, g) != TIER_NONE)
@@ -326,6 +329,8 @@ void tier_put_ended(struct tier *tier, uint32_t node, bool good)
     assert(tier->nodes[node].leaving);
     tier->nodes[node].leaving = false;
     tier->nodes[node].spoiled |= !good;
+    if (!tier->nodes[node].spoiled)
+        prefix_hint_put(&tier->hint, &tier->nodes[node].key);
     drop_spoiled(tier, node);
 }
 
@@ -349,6 +354,7 @@ void tier_spoil(struct tier *tier, const struct prefix_key *key)
     if (node == TIER_NONE)
         return;
     tier->nodes[node].spoiled = true;
+    prefix_hint_drop(&tier->hint, key);
     drop_spoiled(tier, node);
 }
 

@@ -14,10 +14,11 @@
  * Places come in chunks, which are asked for one at a time, lowest number first. Each group may
  * have so many chunks that all have about as many places: a node wants one of each.
  *
- * One thread (the worker's). All memory is taken by tier_init; pages never used cost nothing.
+ * One thread (the worker's) but for the hint. All memory is taken by tier_init; pages never used cost nothing.
  */
 #pragma once
 
+#include "daemon/base/prefix_hint.h"
 #include "daemon/base/prefix_key.h"
 #include "gpu/gpu.h"
 
@@ -54,6 +55,7 @@ struct tier {
     uint32_t *places;                     /* [node_max][group_count], TIER_NONE: not there */
     uint32_t *buckets, mask, node_free, newest, oldest;
     uint64_t turn;
+    struct prefix_hint hint; /* what is there, for the loop */
     uint64_t evicted; /* nodes given up for others, since start */
 };
 

@@ -26,9 +26,9 @@ static void cancel(struct replica *replica, struct seq *seq)
 }
 
 static uint32_t cached(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
-                       bool expected)
+                       bool expected, uint32_t *ret_host)
 {
-    return prefix_hint_count(worker_hint(of(replica)->worker), keys, count, expected);
+    return worker_cached(of(replica)->worker, keys, count, expected, ret_host);
 }
 
 static void expect(struct replica *replica, const struct prefix_key *keys, uint32_t count)

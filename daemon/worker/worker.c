@@ -93,6 +93,18 @@ struct prefix_hint *worker_hint(struct worker *worker)
     return &worker->sched.cache.hint;
 }
 
+uint32_t worker_cached(const struct worker *worker, const struct prefix_key *keys, uint32_t count,
+                       bool expected, uint32_t *ret_host)
+{
+    const struct sched *sched = &worker->sched;
+    uint64_t token_ns = atomic_load(&worker->shown.token_ns);
+    uint64_t copy_ns = atomic_load(&worker->shown.copy_ns);
+    uint32_t here = prefix_hint_count(&sched->cache.hint, keys, count, expected);
+    bool pays = token_ns == 0 || copy_ns < token_ns;
+    *ret_host = pays ? prefix_hint_count_behind(&sched->tier.hint, keys, here, count) : 0;
+    return here + *ret_host;
+}
+
 void worker_cancel(struct worker *worker, struct seq *seq)
 {
     mailbox_push(&worker->cancels, &seq->cancel_link);
@@ -162,6 +174,7 @@ struct replica_room worker_room(const struct worker *worker)
     room.gave_way = atomic_load(&shown->gave_way);
     room.wait_us = atomic_load(&shown->wait_us);
     room.token_ns = atomic_load(&shown->token_ns);
+    room.copy_ns = atomic_load(&shown->copy_ns);
     room.empty = way == 0 && atomic_load(&shown->empty);
     return room;
 }

@@ -61,6 +61,9 @@ int worker_start(struct worker *worker, struct error *error);
 void worker_send(struct worker *worker, struct seq *seq);
 /* Loop thread. What is cached here, about. */
 struct prefix_hint *worker_hint(struct worker *worker);
+/* As replica_api.cached. */
+uint32_t worker_cached(const struct worker *worker, const struct prefix_key *keys, uint32_t count,
+                       bool expected, uint32_t *ret_host);
 /* Loop thread. seq->cancel_reason is set; once per sequence, after worker_send; worker_wake
  * follows. */
 void worker_cancel(struct worker *worker, struct seq *seq);

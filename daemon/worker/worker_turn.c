@@ -362,6 +362,7 @@ static void show_room(struct worker *worker, time_us now_us)
     atomic_store_explicit(&shown->prefill_tokens, room.prefill_tokens, memory_order_relaxed);
     atomic_store_explicit(&shown->wait_us, room.wait_us, memory_order_relaxed);
     atomic_store_explicit(&shown->token_ns, room.token_ns, memory_order_relaxed);
+    atomic_store_explicit(&shown->copy_ns, room.copy_ns, memory_order_relaxed);
     /* Last: who sees them as taken sees the room without them. */
     atomic_store_explicit(&shown->taken, worker->taken, memory_order_release);
     atomic_store_explicit(&shown->taken_tokens, worker->taken_tokens, memory_order_release);

@@ -404,8 +404,9 @@ static uint32_t had(struct shares *shares, const struct replica *replica, const 
             seq->params.job == JOB_GENERATE)
             return blocks * block;
     }
+    uint32_t host;
     return seq_finds(seq) && blocks > 0
-               ? shares->replicas->cached(replica, seq->keys, blocks, false) * block
+               ? shares->replicas->cached(replica, seq->keys, blocks, false, &host) * block
                : 0;
 }
 

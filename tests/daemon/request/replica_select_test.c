@@ -81,6 +81,37 @@ START_TEST(more_of_the_prompt_cached_is_worth_as_long_a_wait)
 }
 END_TEST
 
+/* What comes from host memory is worth less than what is on the device, and more than nothing. */
+START_TEST(what_host_memory_holds_is_weighed_as_what_it_takes)
+{
+    struct replica_room rooms[2] = {busy, busy};
+    struct replica_common common = {.had = {320, 320}, .host = {[1] = 300}};
+    const struct replica_common turned = {.had = {320, 320}, .host = {300}};
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 0); /* nobody knows what it takes */
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &turned), 1);
+    for (int i = 0; i < 2; i++) {
+        rooms[i].token_ns = 200;
+        rooms[i].copy_ns = 20;
+    }
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 0);
+    rooms[0].wait_us = 50 + 6;
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 0);
+    rooms[0].wait_us = 50 + 7;
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 1);
+    rooms[0].wait_us = 50;
+    common.had[0] = 0;
+    rooms[1].wait_us = 50 + 64 - 6;
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 1);
+    rooms[1].wait_us++;
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 0);
+    rooms[0].sequences = 0;
+    rooms[1].kv_tokens = 80 + 300; /* it lies on the device then */
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), 1);
+    rooms[1].kv_tokens--;
+    ck_assert_uint_eq(replica_select(rooms, 2, 400, &common), REPLICA_NONE);
+}
+END_TEST
+
 Suite *place_suite(void)
 {
     Suite *suite = suite_create("place");
@@ -89,6 +120,7 @@ Suite *place_suite(void)
     tcase_add_test(tcase, the_shortest_wait_comes_first_and_then_the_most_kv);
     tcase_add_test(tcase, the_same_prompt_is_read_elsewhere_only_where_that_pays);
     tcase_add_test(tcase, more_of_the_prompt_cached_is_worth_as_long_a_wait);
+    tcase_add_test(tcase, what_host_memory_holds_is_weighed_as_what_it_takes);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -65,11 +65,12 @@ static void cancel(struct replica *replica, struct seq *seq)
 }
 
 static uint32_t cached(const struct replica *replica, const struct prefix_key *keys, uint32_t count,
-                       bool expected)
+                       bool expected, uint32_t *ret_host)
 {
     (void)replica;
     (void)keys;
     (void)expected;
+    *ret_host = 0;
     return count < of(replica)->cached ? count : of(replica)->cached;
 }
 

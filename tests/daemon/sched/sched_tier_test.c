@@ -107,6 +107,52 @@ START_TEST(what_left_the_device_comes_back)
 }
 END_TEST
 
+/* The loop is told of it, and what waits for it is expected to read less: not as little as if it
+ * were on the device. */
+START_TEST(what_left_the_device_is_counted_for_what_it_is_worth)
+{
+    struct fake_shape shape = shape_of(1);
+    rig_open_cached(&rig, &shape, 1, "salt");
+    const struct prefix_hint *host = &rig.sched.tier.hint, *here = &rig.sched.cache.hint;
+    struct seq *seq = run(1);
+    ck_assert_uint_eq(prefix_hint_count(here, seq->keys, 12, false), 12);
+    push_out(seq);
+    uint32_t there = prefix_hint_count(here, seq->keys, 12, false);
+    ck_assert_uint_eq(there, 0);
+    ck_assert_uint_eq(prefix_hint_count_behind(host, seq->keys, 0, 12), 12);
+    ck_assert_uint_eq(prefix_hint_count_behind(host, seq->keys, 5, 12), 7);
+    rig.copies_late = true;
+    seq = add(1, PROMPT);
+    ck_assert_uint_eq(seq->cache.expected, FOUND * 7 / 8); /* nobody knows what it takes */
+    ck_assert_uint_eq(sched_backlog(&rig.sched), PROMPT - FOUND * 7 / 8);
+    rig.copies_late = false;
+    rig_finish(&rig);
+    push_out(seq);
+    rig_teach(&rig, 10);
+    push_out(seq);
+    rig.copies_late = true;
+    uint64_t token_ns = sched_room(&rig.sched, rig.now_us).token_ns;
+    ck_assert_uint_gt(token_ns, 0);
+    rig.sched.copy_us = (double)token_ns * BLOCK / 4000; /* of a block: a quarter of its time */
+    ck_assert_uint_eq(sched_room(&rig.sched, rig.now_us).copy_ns, token_ns / 4);
+    seq = add(1, PROMPT);
+    ck_assert_uint_eq(seq->cache.expected, FOUND * 3 / 4);
+    rig.sched.copy_us *= 5; /* it is sooner computed */
+    ck_assert_uint_eq(add(1, PROMPT)->cache.expected, FOUND); /* as who is before it reads it */
+    sched_cancel(&rig.sched, rig.seqs[rig.seq_count - 1], FINISH_CANCELLED, rig.now_us);
+    sched_cancel(&rig.sched, seq, FINISH_CANCELLED, rig.now_us);
+    seq = add(1, PROMPT);
+    ck_assert_uint_eq(seq->cache.expected, 0);
+    ck_assert_uint_eq(prefix_hint_count_behind(host, seq->keys, 0, 12), 12);
+    for (uint32_t i = 9; i < 12; i++)
+        tier_spoil(&rig.sched.tier, &seq->keys[i]);
+    ck_assert_uint_eq(prefix_hint_count_behind(host, seq->keys, 0, 12), 9);
+    tier_give_up(&rig.sched.tier);
+    ck_assert_uint_eq(prefix_hint_count_behind(host, seq->keys, 0, 12), 0);
+    close_all();
+}
+END_TEST
+
 /* Behind a window's block that is gone nothing is of use. */
 START_TEST(no_more_comes_back_than_the_window_makes_use_of)
 {
@@ -445,11 +491,47 @@ START_TEST(who_gave_way_goes_on_with_what_it_had)
 }
 END_TEST
 
+/* All slots are those of lower priorities: it takes one, and has its blocks before it starts in it,
+ * which nobody else does meanwhile. */
+START_TEST(a_higher_priority_fetches_before_it_starts_in_anothers_place)
+{
+    struct fake_shape shape = shape_of(1);
+    shape.slots_max = 2;
+    shape.slabs_max = 8;
+    rig_open_cached(&rig, &shape, 1, "salt");
+    push_out(run(1));
+    uint32_t low = rig.seq_count;
+    for (uint64_t seed = 50; seed < 52; seed++)
+        add(seed, 20)->sampling.max_tokens = 4;
+    ck_assert(rig_submit(&rig));
+    rig.copies_late = true;
+    struct fake_options options = rig_generate(PROMPT, 4);
+    options.seed = 1;
+    options.priority = 1;
+    struct seq *high = rig.seqs[rig_add(&rig, &options)];
+    ck_assert(rig_copy(&rig, GPU_FROM_HOST));
+    ck_assert(high->cache.fetching);
+    ck_assert_uint_eq(rig.stats.preemptions_priority_total, 1);
+    rig_complete(&rig);
+    ck_assert(rig_submit(&rig));
+    ck_assert_uint_eq(high->phase, PHASE_WAITING);
+    ck_assert(rig.seqs[low]->phase != PHASE_WAITING || rig.seqs[low + 1]->phase != PHASE_WAITING);
+    ck_assert_uint_eq(rig.sched.slot_count, 1);
+    ck_assert(rig_copied(&rig, GPU_FROM_HOST));
+    ck_assert(rig_submit(&rig));
+    ck_assert_uint_eq(high->cache.found, FOUND / BLOCK);
+    close_all();
+    ck_assert_uint_eq(rig.stats.preemptions_priority_total, 1);
+}
+END_TEST
+
 Suite *sched_tier_suite(void)
 {
     Suite *suite = suite_create("sched, host tier");
     TCase *tcase = tcase_create("tier");
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, what_left_the_device_is_counted_for_what_it_is_worth);
+    tcase_add_test(tcase, a_higher_priority_fetches_before_it_starts_in_anothers_place);
     tcase_add_loop_test(tcase, what_left_the_device_comes_back, 0, 2);
     tcase_add_test(tcase, no_more_comes_back_than_the_window_makes_use_of);
     tcase_add_test(tcase, who_is_fetched_for_waits_and_others_do_not);
