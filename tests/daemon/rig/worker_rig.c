@@ -52,6 +52,7 @@ void worker_rig_open(struct worker_rig *rig, const struct worker_rig_options *op
                               .tp = options->tp,
                               .pp = options->pp,
                               .slots_max = options->slots_max,
+                              .kv_dtype = options->kv_fp8 ? GPU_KV_FP8 : GPU_KV_AUTO,
                               .tokens_max = options->chunk,
                               .slab_bytes = 4096};
     struct worker_options worker = {.sched = {.itl_target_us = 50000,

@@ -10,6 +10,7 @@ struct worker_rig_options {
     bool prefix_cache;
     uint32_t drafts_max; /* guesses of a row, as many as are found; 0: none */
     uint32_t host_chunks; /* of host memory, each of a few blocks; 0: none */
+    bool kv_fp8;
 };
 
 struct worker_rig {

@@ -16,16 +16,19 @@
 static const struct {
     const char *model;
     uint32_t tp, pp, chunk, kv_tokens;
+    bool kv_fp8;
 } cases[] = {
-    {DATA "llama-llama3-f32", 1, 1, 0, 0},
-    {DATA "llama-llama3-f32", 2, 1, 64, 0},
-    {DATA "llama-llama3-f32", 1, 2, 0, 0},
-    {DATA "llama-llama3-f32", 1, 1, 48, LONGEST + OUT}, /* of which one alone fits */
-    {DATA "gemma2-default-bf16", 1, 1, 0, 0},           /* two groups: all, and the last 16 */
-    {DATA "gemma3-default-bf16", 1, 1, 32, LONGEST + OUT},
-    {DATA "mistral-window-f32", 1, 1, 0, 0},
-    {DATA "qwen2-window-bf16", 1, 3, 0, 0},
-    {DATA "gemma2-default-bf16", 2, 1, 40, LONGEST + OUT},
+    {DATA "llama-llama3-f32", 1, 1, 0, 0, false},
+    {DATA "llama-llama3-f32", 2, 1, 64, 0, false},
+    {DATA "llama-llama3-f32", 1, 2, 0, 0, false},
+    {DATA "llama-llama3-f32", 1, 1, 48, LONGEST + OUT, false}, /* of which one alone fits */
+    {DATA "gemma2-default-bf16", 1, 1, 0, 0, false}, /* two groups: all, and the last 16 */
+    {DATA "gemma3-default-bf16", 1, 1, 32, LONGEST + OUT, false},
+    {DATA "mistral-window-f32", 1, 1, 0, 0, false},
+    {DATA "qwen2-window-bf16", 1, 3, 0, 0, false},
+    {DATA "gemma2-default-bf16", 2, 1, 40, LONGEST + OUT, false},
+    {DATA "llama-llama3-f32", 1, 1, 48, LONGEST + OUT, true},
+    {DATA "gemma2-default-bf16", 2, 1, 40, LONGEST + OUT, true},
 };
 #define CASES ((int)(sizeof cases / sizeof cases[0]))
 
@@ -68,7 +71,8 @@ static void open_case(int number, bool cached, uint32_t chunks)
                                                .kv_tokens = cases[number].kv_tokens,
                                                .kv_more = 3,
                                                .prefix_cache = cached,
-                                               .host_chunks = chunks};
+                                               .host_chunks = chunks,
+                                               .kv_fp8 = cases[number].kv_fp8};
     worker_rig_open(&rig, &options);
 }
 
@@ -124,7 +128,7 @@ END_TEST
  * chunks: what is there leaves for others; many: it stays. */
 START_TEST(they_have_the_same_bits_with_host_memory)
 {
-    static const int numbers[] = {3, 5, 8};
+    static const int numbers[] = {3, 5, 8, 9, 10};
     int number = numbers[_i / 2];
     struct seq *plain[WAVES * PROMPTS], *cached[WAVES * PROMPTS];
     uint64_t seed = 1000u * (uint32_t)_i + 29;
@@ -166,7 +170,7 @@ START_TEST(they_have_the_same_bits_where_some_give_way_to_others)
     static const struct {
         int number;
         uint32_t chunks;
-    } ways[] = {{0, 0}, {2, 0}, {3, 0}, {3, 200}, {5, 12}, {8, 200}};
+    } ways[] = {{0, 0}, {2, 0}, {3, 0}, {3, 200}, {5, 12}, {8, 200}, {10, 200}};
     struct seq *plain[WAVES * PROMPTS], *cached[WAVES * PROMPTS];
     uint64_t seed = 1000u * (uint32_t)_i + 41;
     run(ways[_i].number, false, 0, seed, plain);
@@ -191,8 +195,8 @@ Suite *cache_bits_suite(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, trees_of_prompts_have_the_bits_that_they_have_without_the_cache, 0,
                         CASES);
-    tcase_add_loop_test(tcase, they_have_the_same_bits_with_host_memory, 0, 6);
-    tcase_add_loop_test(tcase, they_have_the_same_bits_where_some_give_way_to_others, 0, 6);
+    tcase_add_loop_test(tcase, they_have_the_same_bits_with_host_memory, 0, 10);
+    tcase_add_loop_test(tcase, they_have_the_same_bits_where_some_give_way_to_others, 0, 7);
     suite_add_tcase(suite, tcase);
     return suite;
 }

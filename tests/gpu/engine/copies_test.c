@@ -233,6 +233,42 @@ START_TEST(a_wait_of_a_copy_left_out_is_seen)
 }
 END_TEST
 
+/* Some go out while others come in, from and to neighbours in one slab and one chunk, a call at a
+ * time each way as often as the device takes them, and a step reads beside both: in any order that
+ * streams may take, each ends well, and none has what is another's. */
+START_TEST(copies_both_ways_beside_each_other_end_well)
+{
+    uint64_t before[2][NULL_BLOCK_TOKENS];
+    rig_open((uint64_t)_i + 1);
+    make_chunks(1);
+    (void)grow();
+    (void)grow();
+    read_prompt(0, 0, 2, 3, true);
+    finish();
+    for (uint32_t i = 0; i < 2; i++)
+        fetch(i, before[i]);
+    for (uint32_t i = 2; i < 4; i++)
+        memset(host_chunks_at(&rig.engine->chunks, 0, 0, i), 0x51 + (int)i, BLOCK_BYTES);
+    for (uint32_t turn = 0; turn < GPU_COPIES_MAX; turn++) {
+        ck_assert_int_eq(copy(GPU_TO_HOST, turn % 2, turn % 2, 1), 0);
+        ck_assert_int_eq(copy(GPU_FROM_HOST, 2 + turn % 2, 2 + turn % 2, 1), 0);
+        if (turn == 1) /* it writes blocks of its own beside them */
+            read_prompt(1, SLAB_BLOCKS, 2, 5, true);
+    }
+    finish();
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert(same(i, i));
+    for (uint32_t i = 0; i < 2; i++)
+        ck_assert_mem_eq(host_chunks_at(&rig.engine->chunks, 0, 0, i), before[i], BLOCK_BYTES);
+    struct gpu_counters counters;
+    gpu_module.counters(rig.engine, 0, &counters);
+    ck_assert_uint_eq(counters.blocks_out, GPU_COPIES_MAX);
+    ck_assert_uint_eq(counters.blocks_in, GPU_COPIES_MAX);
+    ck_assert_uint_eq(counters.synchronizes, 0);
+    rig_close();
+}
+END_TEST
+
 START_TEST(host_memory_that_is_refused_is_as_if_it_had_not_been_asked_for)
 {
     rig_open(1);
@@ -303,6 +339,7 @@ Suite *copies_suite(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, blocks_go_out_and_come_back_over_the_ends_of_slabs_and_chunks);
     tcase_add_loop_test(tcase, a_wait_of_a_copy_left_out_is_seen, 0, 2);
+    tcase_add_loop_test(tcase, copies_both_ways_beside_each_other_end_well, 0, 20);
     tcase_add_test(tcase, host_memory_that_is_refused_is_as_if_it_had_not_been_asked_for);
     tcase_add_loop_test(tcase, a_copy_that_fails_is_the_end_of_the_engine, 0, 3);
     tcase_add_test(tcase, host_memory_for_less_than_a_block_is_refused_by_name);
