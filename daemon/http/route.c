@@ -103,12 +103,13 @@ static bool take_coding(struct exchange *exchange, const struct exchange_head *h
 static bool may(struct exchange *exchange, const struct exchange_head *head)
 {
     const struct http *http = exchange->http;
-    if (!exchange->peer.tcp || exchange->route->open || exchange->peer.metrics_only ||
-        (http->free_loopback && exchange->peer.loopback))
+    if (!exchange->peer.tcp || exchange->route->open || exchange->peer.metrics_only)
         return true;
-    exchange->peer.user =
-        keys_user(&http->keys, head->authorization, head->api_key, &exchange->peer.key);
-    return exchange->peer.user != 0;
+    uint64_t user = keys_user(&http->keys, head->authorization, head->api_key, &exchange->peer.key);
+    if (user == 0) /* where none is needed, one that is unknown is none: clients make some up */
+        return http->free_loopback && exchange->peer.loopback;
+    exchange->peer.user = user;
+    return true;
 }
 
 static void check(struct exchange *exchange, const struct exchange_head *head)

@@ -323,6 +323,68 @@ START_TEST(behind_a_trusted_key_users_and_salts_share_and_nobody_else)
 }
 END_TEST
 
+static uint64_t asked_as; /* the number of its last caller */
+
+/* What the names of its prompt's blocks begin with: who has the same finds what was computed. */
+static struct prefix_key root_of(const struct exchange_peer *peer, const char *authorization,
+                                 const char *body)
+{
+    struct caller caller;
+    const struct exchange_head head = {.method = "POST",
+                                       .path = "/v1/completions",
+                                       .host = "localhost",
+                                       .content_type = "application/json",
+                                       .authorization = authorization};
+    call_as(&site, &caller, peer, &head, body);
+    ck_assert_ptr_nonnull(caller.exchange->request);
+    const struct seq *seq = &caller.exchange->request->seqs[0];
+    struct prefix_key root = seq->key_root;
+    ck_assert(seq->caches);
+    asked_as = seq->user_id;
+    site_finish(&site);
+    caller_free(&caller);
+    return root;
+}
+
+/* Nobody can tell them apart: they have one account, and find what any of them has asked. Nobody else
+ * does, not even a key of that name; and whoever gives a key or a salt is apart. */
+START_TEST(callers_without_a_key_are_one_user_who_shares_with_nobody_else)
+{
+    static const char file[] = "anonymous secret\n",
+                      plain[] = "{\"prompt\":\"ABC\",\"max_tokens\":1}",
+                      salted[] = "{\"prompt\":\"ABC\",\"max_tokens\":1,\"cache_salt\":\"s\"}",
+                      by_name[] = "{\"prompt\":\"ABC\",\"max_tokens\":1,"
+                                "\"cache_salt\":\"anonymous\"}";
+    struct exchange_peer loopback = tcp;
+    const struct exchange_peer uid = {.user = 1000};
+    struct error error;
+    keys_free(&site.http.keys);
+    ck_assert_int_eq(keys_read(&site.http.keys, "keys", file, sizeof(file) - 1, &error), 0);
+    loopback.loopback = true;
+    site.http.free_loopback = true;
+    site.world.server.model.block_tokens = 4;
+    struct prefix_key first = root_of(&loopback, NULL, plain);
+    struct prefix_key second = root_of(&loopback, "Bearer made-up", plain);
+    struct prefix_key apart = root_of(&loopback, NULL, salted);
+    ck_assert(prefix_key_same(&first, &second));
+    ck_assert(!prefix_key_same(&first, &apart));
+    apart = root_of(&loopback, NULL, by_name);
+    ck_assert(!prefix_key_same(&first, &apart));
+    apart = root_of(&uid, NULL, plain);
+    ck_assert(!prefix_key_same(&first, &apart));
+    apart = root_of(&loopback, "Bearer secret", plain); /* who gives one is its user here, too */
+    second = root_of(&tcp, "Bearer secret", plain);
+    ck_assert(!prefix_key_same(&first, &apart));
+    ck_assert(prefix_key_same(&second, &apart));
+    uint64_t key_user = asked_as;
+    ck_assert_uint_ne(key_user, KEY_USER_ANONYMOUS);
+    (void)root_of(&loopback, "Bearer secret", plain);
+    ck_assert_uint_eq(asked_as, key_user);
+    (void)root_of(&loopback, "Bearer made-up", plain);
+    ck_assert_uint_eq(asked_as, KEY_USER_ANONYMOUS);
+}
+END_TEST
+
 static unsigned ask_with_priority(const char *user)
 {
     struct caller caller;
@@ -373,6 +435,7 @@ Suite *access_suite(void)
     tcase_add_test(tests, figures_without_a_key_are_for_no_page);
     tcase_add_test(tests, headers_of_a_preflight_are_bounded);
     tcase_add_loop_test(tests, a_trusted_key_may_name_its_user_and_nobody_else, 0, COUNT(named));
+    tcase_add_test(tests, callers_without_a_key_are_one_user_who_shares_with_nobody_else);
     tcase_add_test(tests, users_of_a_trusted_key_have_its_grants_or_their_own);
     tcase_add_test(tests, behind_a_trusted_key_users_and_salts_share_and_nobody_else);
     suite_add_tcase(suite, tests);
