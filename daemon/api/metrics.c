@@ -83,9 +83,31 @@ static const char *help_of(const char *name, const char *own)
     return own;
 }
 
+/* Hundreds of lines, some thousand times a minute: printf would cost more than all else here. */
+#define PUT(out, ...) out_words(out, (const char *const[]){__VA_ARGS__, NULL})
+
+#define DIGITS_ROOM 24u /* of 64 bits in decimal */
+
+static const char *digits(char room[DIGITS_ROOM], uint64_t value)
+{
+    char *at = room + DIGITS_ROOM - 1;
+    *at = '\0';
+    do
+        *--at = (char)('0' + value % 10);
+    while ((value /= 10) > 0);
+    return at;
+}
+
+/* The end of a line. */
+static void put_value(struct out *out, uint64_t value)
+{
+    char room[DIGITS_ROOM];
+    PUT(out, " ", digits(room, value), "\n");
+}
+
 static void put_type(struct out *out, const char *name, const char *type, const char *help)
 {
-    out_format(out, "# HELP sluice_%s %s\n# TYPE sluice_%s %s\n", name, help, name, type);
+    PUT(out, "# HELP sluice_", name, " ", help, "\n# TYPE sluice_", name, " ", type, "\n");
 }
 
 static void put_hist(struct out *out, const char *name, const char *help, const struct hist *hist)
@@ -93,15 +115,20 @@ static void put_hist(struct out *out, const char *name, const char *help, const 
     bool step = strncmp(name, "step_", 5) == 0;
     const struct edge *of = step ? step_edges : edges;
     size_t count = step ? COUNT(step_edges) : COUNT(edges);
-    char full[64];
+    struct hist_walk walk = {0};
+    char full[64], bucket[96];
     snprintf(full, sizeof(full), "%s_seconds", name);
+    snprintf(bucket, sizeof(bucket), "sluice_%s_bucket{le=\"", full);
     put_type(out, full, "histogram", help);
-    for (size_t i = 0; i < count; i++)
-        out_format(out, "sluice_%s_bucket{le=\"%s\"} %" PRIu64 "\n", full, of[i].seconds,
-                   hist_count_below(hist, of[i].us));
-    out_format(out, "sluice_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", full, hist->count);
+    for (size_t i = 0; i < count; i++) {
+        PUT(out, bucket, of[i].seconds, "\"}");
+        put_value(out, hist_count_below(hist, of[i].us, &walk));
+    }
+    PUT(out, bucket, "+Inf\"}");
+    put_value(out, hist->count);
     out_format(out, "sluice_%s_sum %.6f\n", full, (double)hist->sum_us / 1e6);
-    out_format(out, "sluice_%s_count %" PRIu64 "\n", full, hist->count);
+    PUT(out, "sluice_", full, "_count");
+    put_value(out, hist->count);
 }
 
 static void put_entry(struct out *out, const struct stats_entry *entry, const void *owner,
@@ -117,9 +144,11 @@ static void put_entry(struct out *out, const struct stats_entry *entry, const vo
         put_type(out, name, entry->kind == STATS_COUNTER ? "counter" : "gauge",
                  help_of(name, entry->help));
     *last = name;
-    out_format(out, "sluice_%s%s%s%s %" PRIu64 "\n", name, other && other->label ? "{" : "",
-               other && other->label ? other->label : "", other && other->label ? "}" : "",
-               stats_value(entry, owner));
+    if (other && other->label)
+        PUT(out, "sluice_", name, "{", other->label, "}");
+    else
+        PUT(out, "sluice_", name);
+    put_value(out, stats_value(entry, owner));
 }
 
 static void put_number(struct out *out, const char *name, const char *type, const char *help,
@@ -148,24 +177,27 @@ static void put_memory(struct out *out, const char *name, const char *labels,
         {"device_free", memory->device_free},
         {"device_total", memory->device_total},
     };
-    for (size_t i = 0; i < COUNT(parts); i++)
-        out_format(out, "sluice_%s{%skind=\"%s\"} %" PRIu64 "\n", name, labels, parts[i].kind,
-                   parts[i].bytes);
+    for (size_t i = 0; i < COUNT(parts); i++) {
+        PUT(out, "sluice_", name, "{", labels, "kind=\"", parts[i].kind, "\"}");
+        put_value(out, parts[i].bytes);
+    }
 }
 
 /* What is told of all replicas together, of each; and the memory of each device. */
 static void put_replicas(struct out *out, const struct server *server)
 {
-    char name[64], labels[64];
+    char name[64], labels[64], room[DIGITS_ROOM];
     for (size_t i = 0; i < stats_table_count; i++) {
         const struct stats_entry *entry = &stats_table[i];
         if (entry->owner == STATS_LOOP || entry->kind == STATS_HIST)
             continue;
         snprintf(name, sizeof(name), "replica_%s", entry->name);
         put_type(out, name, entry->kind == STATS_COUNTER ? "counter" : "gauge", entry->help);
-        for (uint32_t r = 0; r < server->replica_count; r++)
-            out_format(out, "sluice_%s{replica=\"%u\"} %" PRIu64 "\n", name, r,
-                       stats_value(entry, server->replicas[r]->api->stats(server->replicas[r])));
+        for (uint32_t r = 0; r < server->replica_count; r++) {
+            PUT(out, "sluice_", name, "{replica=\"", digits(room, r), "\"}");
+            put_value(out,
+                      stats_value(entry, server->replicas[r]->api->stats(server->replicas[r])));
+        }
     }
     put_type(out, "gpu_memory_bytes", "gauge", "Memory by its use, of each device");
     for (uint32_t r = 0; r < server->replica_count; r++) {
@@ -183,19 +215,25 @@ static void put_replicas(struct out *out, const struct server *server)
 /* A label's value: the model's name is the file system's. */
 static void put_label(struct out *out, const char *text)
 {
-    for (; *text; text++)
+    while (*text) {
+        size_t plain = 0;
+        while ((unsigned char)text[plain] >= 0x20 && text[plain] != '"' && text[plain] != '\\')
+            plain++;
+        out_bytes(out, text, plain);
+        text += plain;
         if (*text == '"' || *text == '\\')
-            out_format(out, "\\%c", *text);
-        else if ((unsigned char)*text >= 0x20)
-            out_bytes(out, text, 1);
+            PUT(out, *text == '"' ? "\\\"" : "\\\\");
+        text += *text != '\0';
+    }
 }
 
 static void put_user(struct out *out, const char *name, const struct user_figures *figures,
                      uint64_t value)
 {
-    out_format(out, "sluice_%s{user=\"", name);
+    PUT(out, "sluice_", name, "{user=\"");
     put_label(out, figures->name);
-    out_format(out, "\"} %" PRIu64 "\n", value);
+    PUT(out, "\"}");
+    put_value(out, value);
 }
 
 /* Of users with figures of their own, and of all others together. */
@@ -245,10 +283,10 @@ static void put_adapters(struct out *out, const struct server *server)
             const struct served_adapter *adapter = &server->adapters.at[j];
             if (!served_adapters_newest(&server->adapters, adapter))
                 continue; /* one that leaves, and whose name has come again */
-            out_format(out, "sluice_%s{adapter=\"", series[i].name);
+            PUT(out, "sluice_", series[i].name, "{adapter=\"");
             put_label(out, adapter->name);
-            out_format(out, "\"} %" PRIu64 "\n",
-                       *(const uint64_t *)((const char *)adapter + series[i].offset));
+            PUT(out, "\"}");
+            put_value(out, *(const uint64_t *)((const char *)adapter + series[i].offset));
         }
     }
 }
@@ -258,8 +296,8 @@ static void put_formats(struct out *out, const struct gpu_model *model)
 {
     put_type(out, "weight_bytes", "gauge", "Weights of a replica, by format, scales included");
     for (uint32_t i = 0; i < model->format_count; i++)
-        out_format(out, "sluice_weight_bytes{format=\"%s\"} %" PRIu64 "\n",
-                   model->formats[i].name, model->formats[i].bytes);
+        out_format(out, "sluice_weight_bytes{format=\"%s\"} %" PRIu64 "\n", model->formats[i].name,
+                   model->formats[i].bytes);
     put_type(out, "kv_token_bytes", "gauge", "Keys and values of a token, scales included");
     out_format(out, "sluice_kv_token_bytes{format=\"%s\"} %" PRIu64 "\n", model->kv_dtype,
                model->kv_token_bytes);
@@ -360,7 +398,8 @@ static void put_names(struct out *out, const struct server *server, const char *
 static void put_vllm_adapters(struct out *out, const struct server *server)
 {
     static const char name[] = "vllm:lora_requests_info";
-    out_format(out, "# HELP %s Always 1; adapters that run and wait\n# TYPE %s gauge\n", name, name);
+    out_format(out, "# HELP %s Always 1; adapters that run and wait\n# TYPE %s gauge\n", name,
+               name);
     out_format(out, "%s{model_name=\"", name);
     put_label(out, server->model.id);
     out_format(out, "\",max_lora=\"%" PRIu32 "\"", server->adapters.count);

@@ -19,6 +19,21 @@ void out_text(struct out *out, const char *text)
     out_bytes(out, text, strlen(text));
 }
 
+void out_words(struct out *out, const char *const *words)
+{
+    struct buffer *buffer = &out->buffer;
+    for (; *words; words++) {
+        size_t length = strlen(*words);
+        if (buffer->room - buffer->length < length && !buffer_reserve(buffer, length, SIZE_MAX)) {
+            out->failed = true;
+            return;
+        }
+        if (length > 0)
+            memcpy(buffer->data + buffer->length, *words, length);
+        buffer->length += length;
+    }
+}
+
 void out_format(struct out *out, const char *format, ...)
 {
     char text[FORMAT_ROOM];

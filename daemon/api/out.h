@@ -18,6 +18,8 @@ typedef json_write out_writer;
 
 void out_bytes(struct out *out, const char *bytes, size_t length);
 void out_text(struct out *out, const char *text);
+/* Some after each other, NULL behind the last. */
+void out_words(struct out *out, const char *const *words);
 __attribute__((format(printf, 2, 3))) void out_format(struct out *out, const char *format, ...);
 void out_json(struct out *out, out_writer write, const void *context);
 /* The same as one server-sent event. */

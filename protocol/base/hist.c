@@ -92,12 +92,11 @@ uint64_t hist_percentile(const struct hist *hist, double fraction)
     return hist->max_us; /* a bucket is saturated, so that the sum falls short of the count */
 }
 
-uint64_t hist_count_below(const struct hist *hist, uint64_t value_us)
+uint64_t hist_count_below(const struct hist *hist, uint64_t value_us, struct hist_walk *walk)
 {
     if (value_us >= hist->max_us)
         return hist->count;
-    uint64_t seen = 0;
-    for (uint32_t i = 0; i < HIST_BUCKETS && bucket_edge(i) <= value_us; i++)
-        seen += hist->bucket[i];
-    return seen;
+    for (; walk->bucket < HIST_BUCKETS && bucket_edge(walk->bucket) <= value_us; walk->bucket++)
+        walk->seen += hist->bucket[walk->bucket];
+    return walk->seen;
 }

@@ -77,6 +77,7 @@ END_TEST
 
 START_TEST(counts_below_never_exceed_the_truth_and_meet_it_at_edges)
 {
+    struct hist_walk walk = {0};
     fill(&hist, sorted, SAMPLES, 7, 30);
     for (unsigned shift = 0; shift < 30; shift++) {
         uint64_t edge = ((uint64_t)1 << shift) - 1, inside = edge + edge / 3;
@@ -85,11 +86,13 @@ START_TEST(counts_below_never_exceed_the_truth_and_meet_it_at_edges)
             at_edge += sorted[i] <= edge;
             at_inside += sorted[i] <= inside;
         }
-        ck_assert_uint_eq(hist_count_below(&hist, edge), at_edge);
-        ck_assert_uint_le(hist_count_below(&hist, inside), at_inside);
-        ck_assert_uint_ge(hist_count_below(&hist, inside), at_edge);
+        struct hist_walk alone = {0}, again = {0};
+        ck_assert_uint_eq(hist_count_below(&hist, edge, &walk), at_edge);
+        ck_assert_uint_eq(hist_count_below(&hist, edge, &alone), at_edge);
+        ck_assert_uint_le(hist_count_below(&hist, inside, &again), at_inside);
+        ck_assert_uint_ge(hist_count_below(&hist, inside, &again), at_edge);
     }
-    ck_assert_uint_eq(hist_count_below(&hist, hist.max_us), SAMPLES);
+    ck_assert_uint_eq(hist_count_below(&hist, hist.max_us, &walk), SAMPLES);
 }
 END_TEST
 
@@ -112,22 +115,24 @@ END_TEST
 
 START_TEST(an_empty_histogram_tells_zeros)
 {
+    struct hist_walk walk = {0};
     hist_clear(&hist);
     ck_assert_uint_eq(hist_percentile(&hist, 0.5), 0);
-    ck_assert_uint_eq(hist_count_below(&hist, 100), 0);
+    ck_assert_uint_eq(hist_count_below(&hist, 100, &walk), 0);
     ck_assert_uint_eq(hist.min_us, 0);
 }
 END_TEST
 
 START_TEST(values_beyond_the_last_bucket_are_counted_in_it)
 {
+    struct hist_walk walk = {0};
     hist_add(&hist, UINT64_MAX);
     hist_add(&hist, (uint64_t)1 << 41);
     hist_add(&hist, 3);
     ck_assert_uint_eq(hist_percentile(&hist, 0.3), 3);
     ck_assert_uint_eq(hist_percentile(&hist, 0.9), UINT64_MAX);
-    ck_assert_uint_eq(hist_count_below(&hist, (uint64_t)1 << 60), 1);
-    ck_assert_uint_eq(hist_count_below(&hist, UINT64_MAX), 3);
+    ck_assert_uint_eq(hist_count_below(&hist, (uint64_t)1 << 60, &walk), 1);
+    ck_assert_uint_eq(hist_count_below(&hist, UINT64_MAX, &walk), 3);
 }
 END_TEST
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Four daemons in network namespaces behind a router that people run: tests/scale/scale.sh ROUTER [BUILD] [--requests N]
 # [--sessions N] [--seed N]. ROUTER is haproxy, haproxy-weights, sglang, sglang-cache, litellm or ray; or curve, which tells what 1, 2
-# and 4 daemons do. What comes from the package index is installed in BUILD/scale/ROUTER, once. Exit 1 if a claim does not hold,
-# and 77, SKIPPED with the reason, where the program or a namespace cannot be had.
+# and 4 daemons do; or picker, what llm-d's endpoint picker reads of two. What comes from the package index is installed in
+# BUILD/scale/ROUTER, once. Exit 1 if a claim does not hold, and 77, SKIPPED with the reason, where the program or a namespace cannot
+# be had.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -42,7 +43,7 @@ trap 'rm -rf "$scratch"' EXIT
 command=(tests/scale/scale.py "$router" "$build" "$scratch" --environment "$environment")
 case $router in
     ray) command=(tests/scale/ray_check.py "$build" "$scratch") ;; # its daemons are its own
-    curve) command=(tests/scale/curve.py "$build" "$scratch") ;;
+    curve | picker) command=("tests/scale/$router.py" "$build" "$scratch") ;;
 esac
 code=0
 "${apart[@]}" "$python" "${command[@]}" "$@" || code=$?
