@@ -26,7 +26,7 @@
 #include "protocol/base/error.h"
 #include "protocol/base/sampler.h"
 
-#define GPU_ABI 11u
+#define GPU_ABI 12u
 
 #define GPU_DEVICES_MAX 16
 #define GPU_STAGES_MAX 8                   /* of a pipeline */
@@ -217,8 +217,10 @@ struct gpu_row {
     uint16_t input;    /* enum gpu_input */
     uint16_t want;
     uint32_t ids;         /* GPU_IDS: offset of q_len ids in plan->ids */
-    uint32_t score_count; /* GPU_SCORE: the first score_count positions have the target
-                             ids[ids + 1 + i]; plan->ids holds q_len + 1 ids when it equals q_len */
+    /* GPU_SCORE: target i of score_count is ids[ids + score_from + 1 + i], of the row's token
+     * score_from + i; those beyond its last token are further targets of that. plan->ids holds
+     * score_from + 1 + score_count ids, where that is more than q_len. */
+    uint32_t score_from, score_count;
     /* GPU_IDS and GPU_SAMPLE, not GPU_KEEP: the last so many of its ids, fewer than q_len, are
      * guesses. It has 1 + drafts samples, after the last id that is none and after each guess; each
      * is what it would be if the ids before it were no guesses. The slot's next row has GPU_IDS. */
@@ -353,7 +355,7 @@ struct gpu_profile {
 struct gpu_limits {
     uint32_t slots_max, rows_max, tokens_max, opens_max, appends_max, moves_max, slabs_max;
     uint32_t ids_max, bias_max;
-    uint32_t scores_max; /* positions with a target, of all rows */
+    uint32_t scores_max; /* targets, of all rows */
     uint32_t embeds_max; /* embedding rows */
     uint32_t context_max;
     uint32_t depth;

@@ -106,6 +106,8 @@ struct seq {
     uint32_t adapter; /* number; 0: none */
     uint32_t stop_id_count, bias_count;
     const int32_t *stop_ids;
+    uint32_t next_count; /* score: not its own tokens, but these, each as the one behind it */
+    const int32_t *next;
     const struct gpu_bias *bias;
     struct constraint_held *constraint; /* its request's reference; NULL: none */
     /* The prefix cache: `keys` are names of the prompt's whole blocks, kept by the request. */
@@ -182,9 +184,16 @@ struct seq {
     struct seq_draft draft;
 };
 
+/* Of a score: those of its tokens that have one before them, or those that may come next. */
+static inline uint32_t seq_score_count(const struct seq *seq)
+{
+    return seq->next_count > 0 ? seq->next_count : seq->prompt_len - 1;
+}
+
 /* Whether it begins with what is cached: no job that gives something for every position does. */
 static inline bool seq_finds(const struct seq *seq)
 {
     return seq->caches && (seq->params.job == JOB_GENERATE ||
+                           (seq->params.job == JOB_SCORE && seq->next_count > 0) ||
                            (seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_LAST));
 }

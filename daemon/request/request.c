@@ -180,7 +180,7 @@ uint32_t seq_out_max(const struct seq *seq)
     case JOB_GENERATE:
         return seq->sampling.max_tokens;
     case JOB_SCORE:
-        return seq->prompt_len - 1;
+        return seq_score_count(seq);
     case JOB_EMBED:
     case JOB_PROGRAM:
         break;

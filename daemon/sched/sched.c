@@ -220,6 +220,16 @@ void sched_unwait(struct sched *sched, struct seq *seq)
         seq->siblings->waiting--;
 }
 
+/* They are told by one step. */
+static void end_too_many(struct sched *sched, struct seq *seq, time_us now_us)
+{
+    struct error error;
+    error_limit(&error, ERR_TOO_LARGE, sched->limits.scores_max, seq->next_count,
+                "%u tokens to score, a step has %u (step-tokens)", seq->next_count,
+                sched->limits.scores_max);
+    sched_end_error(sched, seq, &error, now_us);
+}
+
 void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
 {
     assert(seq->prompt_len > 0 &&
@@ -237,6 +247,8 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
     }
     if (seq->prefill_len == 0) /* the score of a single token: nothing to compute */
         sched_end(sched, seq, FINISH_STOP, now_us);
+    if (seq->next_count > sched->limits.scores_max)
+        end_too_many(sched, seq, now_us);
 }
 
 void sched_release_slot(struct sched *sched, struct seq *seq)

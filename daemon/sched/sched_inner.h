@@ -26,7 +26,8 @@ static inline uint32_t sched_final_len(const struct seq *seq)
     case JOB_GENERATE:
         return seq->prompt_len + seq->sampling.max_tokens - 1;
     case JOB_SCORE:
-        return seq->prompt_len - 1; /* the last token has no successor to score */
+        /* the last token has no successor to score, but where several are asked for */
+        return seq->next_count > 0 ? seq->prompt_len : seq->prompt_len - 1;
     case JOB_EMBED:
     case JOB_PROGRAM: /* never comes here */
         break;

@@ -13,7 +13,7 @@
 
 static bool per_position(const struct seq *seq)
 {
-    return seq->params.job == JOB_SCORE ||
+    return (seq->params.job == JOB_SCORE && seq->next_count == 0) ||
            (seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_ALL);
 }
 
@@ -29,7 +29,7 @@ static uint16_t wants(const struct seq *seq, uint32_t position, uint32_t q_len)
         return GPU_SAMPLE | (seq->sampling.logprobs >= 0 ? GPU_LOGPROBS : 0) |
                (seq->mask != NULL ? GPU_KEEP : 0);
     case JOB_SCORE:
-        if (position < seq->emit_from)
+        if (seq->next_count > 0 ? !ends : position < seq->emit_from)
             return 0;
         return GPU_SCORE | (seq->sampling.logprobs > 1 ? GPU_LOGPROBS : 0); /* 1: it has that */
     case JOB_EMBED:
@@ -67,16 +67,19 @@ static void put_prompt_row(struct builder *b, struct seq *seq, uint32_t q_len)
     struct gpu_plan *plan = &b->step->plan;
     struct gpu_row *row = builder_row(b, seq, q_len, GPU_IDS);
     if (row->want & GPU_SCORE) {
-        row->score_count = q_len;
-        b->scores_left -= q_len;
+        row->score_from = seq->next_count > 0 ? q_len - 1 : 0;
+        row->score_count = seq->next_count > 0 ? seq->next_count : q_len;
+        b->scores_left -= row->score_count;
     }
     if (row->want & GPU_EMBED_ALL)
         b->embeds_left -= q_len;
     else if (row->want & (GPU_EMBED_LAST | GPU_POOL_OUT))
         b->embeds_left--;
-    uint32_t ids = q_len + (row->score_count > 0);
+    uint32_t ids = q_len + (row->score_count > 0 && seq->next_count == 0);
     for (uint32_t i = 0; i < ids; i++)
         b->step->ids[plan->id_count++] = sched_token_at(seq, row->position + i);
+    for (uint32_t i = 0; row->score_count > 0 && i < seq->next_count; i++)
+        b->step->ids[plan->id_count++] = seq->next[i];
     if (row->position + q_len < seq->prefill_len)
         b->partial++;
 }
@@ -88,9 +91,9 @@ static void put_prompt_row(struct builder *b, struct seq *seq, uint32_t q_len)
 static uint32_t min_chunk(const struct sched *sched, const struct seq *seq)
 {
     uint32_t chunk = sched_min(sched->chunk_min, seq->prefill_len - seq->num_computed);
-    if (seq->params.job == JOB_SCORE)
+    if (per_position(seq) && seq->params.job == JOB_SCORE)
         chunk = sched_min(chunk, sched->limits.scores_max / sched->prefill_max);
-    if (seq->params.job == JOB_EMBED && seq->params.pooling == POOLING_ALL)
+    else if (per_position(seq))
         chunk = sched_min(chunk, sched->limits.embeds_max / sched->prefill_max);
     return chunk;
 }
@@ -109,8 +112,11 @@ static uint32_t chunk_bound(const struct builder *b, const struct seq *seq)
             return sched_min(q_len, seq->emit_from - seq->num_computed);
         return sched_min(q_len, seq->params.job == JOB_SCORE ? scores : embeds);
     }
+    /* The end has to wait for an embedding row, or for its scores. */
     if (seq->params.job == JOB_EMBED && embeds == 0 && q_len == left)
-        q_len--; /* the end has to wait for an embedding row */
+        q_len--;
+    if (q_len == left && (seq->next_count > scores || seq->next_count > ids_left - q_len))
+        q_len--;
     return q_len;
 }
 
@@ -169,7 +175,9 @@ static bool is_due(const struct sched *sched, const struct seq *seq)
 static void keep(struct builder *b, const struct seq *seq, bool hold)
 {
     uint32_t chunk = min_chunk(b->sched, seq);
-    uint32_t scores = seq->params.job == JOB_SCORE ? chunk : 0;
+    uint32_t scores = seq->params.job != JOB_SCORE ? 0
+                      : seq->next_count > 0        ? seq->next_count
+                                                   : chunk;
     uint32_t embeds = seq->params.job != JOB_EMBED         ? 0
                       : seq->params.pooling == POOLING_ALL ? chunk
                                                            : 1;

@@ -97,7 +97,7 @@ static bool take_scores(struct sched *sched, struct seq *seq, const struct gpu_s
 {
     uint32_t top_max = seq->sampling.logprobs > 1 ? (uint32_t)seq->sampling.logprobs : 0;
     uint32_t number = atomic_load_explicit(&seq->out_count, memory_order_relaxed);
-    assert(number + count <= seq->prompt_len - 1);
+    assert(number + count <= seq_score_count(seq));
     for (uint32_t i = 0; i < count; i++)
         if (!isfinite(scores[i].logprob))
             return end_not_finite(sched, seq, now_us);
@@ -110,7 +110,7 @@ static bool take_scores(struct sched *sched, struct seq *seq, const struct gpu_s
                top_max * sizeof(*tops));
     answered(seq, count);
     sched->stats->scored_tokens_total += count;
-    if (number + count < seq->prompt_len - 1)
+    if (number + count < seq_score_count(seq))
         return false;
     sched_end(sched, seq, FINISH_STOP, now_us);
     return true;

@@ -52,8 +52,10 @@ static void ids_check(const struct rank *rank, const struct gpu_plan *plan,
     uint32_t count = row->q_len;
     assert(row->uncounted <= row->ids && row->uncounted <= row->position);
     if (row->want & GPU_SCORE) {
-        assert(row->score_count <= row->q_len);
-        count += row->score_count == row->q_len;
+        assert(row->score_from < row->q_len);
+        assert(row->score_count <= rank->engine->facts.limits.scores_max);
+        uint32_t targets = row->score_from + 1 + row->score_count;
+        count = targets > count ? targets : count;
     }
     assert(row->ids <= plan->id_count && count <= plan->id_count - row->ids);
     for (uint32_t i = 0; i < row->uncounted + count; i++)

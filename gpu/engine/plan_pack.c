@@ -151,6 +151,7 @@ static void rows_write(struct pack_row *to, const struct pack_source *source,
             .sample = sample ? counts->samples : PACK_NONE,
             .score_first = counts->scores,
             .score_count = score ? row->score_count : 0,
+            .score_from = score ? row->score_from : 0,
             .embed_first = counts->embeds,
             .embed_count = row_embeds(row),
         };

@@ -24,9 +24,10 @@ struct pack_row {
     struct batch_row row;
     uint32_t ids;    /* first id in the section of ids; PACK_NONE: the slot's last token */
     uint32_t sample; /* number of its sample in the results; PACK_NONE: none */
-    uint32_t score_first, score_count;
+    uint32_t score_first, score_count; /* in the results */
     uint32_t embed_first, embed_count; /* 1, or q_len for every position */
-    uint32_t reserved[2];
+    uint32_t score_from; /* as gpu_row.score_from */
+    uint32_t reserved;
 };
 
 /* Offsets in bytes from the head on. */

@@ -59,8 +59,8 @@ static void tokens_write(const struct pack_head *wire, const struct step_begin_a
     uint32_t *score_token = dev(batch->score_token + row->score_first);
     int32_t *score_target = dev(batch->score_target + row->score_first);
     for (uint32_t i = 0; i < row->score_count; i++) {
-        score_token[i] = row->row.token + i;
-        score_target[i] = ids[i + 1];
+        score_token[i] = row->row.token + min_u32(row->score_from + i, row->row.q_len - 1);
+        score_target[i] = ids[row->score_from + i + 1];
     }
 }
 

@@ -85,6 +85,7 @@ struct fake_options {
     uint64_t stem; /* of its first stem_len tokens, where those are another's as well */
     uint32_t stem_len;
     uint32_t n;    /* results of the prompt; 0: 1 */
+    uint32_t next; /* of a score: so many tokens that may come behind it */
     bool penalty;
     bool owed;     /* sent before its turn */
     uint64_t turn; /* its user's counter */

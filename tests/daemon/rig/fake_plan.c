@@ -185,8 +185,9 @@ void fake_check_rows(struct gpu_engine *engine, const struct gpu_plan *plan)
         if (row->input == GPU_LAST && (row->q_len != 1 || prompts))
             fake_fail(engine, "row %u: a decode row is long, or behind a prompt", i);
         prompts |= row->input == GPU_IDS;
-        uint32_t ids = row->q_len + (row->score_count == row->q_len);
-        if (row->score_count > row->q_len ||
+        uint32_t ids = row->score_from + 1 + row->score_count;
+        ids = ids > row->q_len ? ids : row->q_len;
+        if (row->score_from >= row->q_len ||
             (row->input == GPU_IDS && row->ids + ids > plan->id_count))
             fake_fail(engine, "row %u: ids or targets out of the plan", i);
         engine->counts.decode_rows += row->input == GPU_LAST;

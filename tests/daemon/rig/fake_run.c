@@ -112,6 +112,21 @@ static void count(struct gpu_engine *engine, struct fake_slot *slot, const struc
     slot->counted = row->position + row->q_len - row->drafts;
 }
 
+static void score(struct gpu_engine *engine, struct fake_step *step, const struct fake_slot *slot,
+                  const struct gpu_row *row, uint32_t target)
+{
+    uint64_t full, window;
+    uint32_t token = row->score_from + target, last = row->q_len - 1;
+    int32_t id = step->plan.ids[row->ids + token + 1];
+    uint32_t position = row->position + (token < last ? token : last);
+    look(engine, slot, position, &full, &window);
+    for (uint32_t t = 0; row->want & GPU_LOGPROBS && t < slot->settings.logprobs; t++)
+        step->score_tops[step->score_count * GPU_LOGPROBS_MAX + t] =
+            (struct gpu_top){.token = id + (int32_t)t, .logprob = -(float)t};
+    step->scores[step->score_count++] = (struct gpu_score){
+        .logprob = number(engine, position, fake_score(full, id)), .top_token = id};
+}
+
 static void run_row(struct gpu_engine *engine, struct fake_step *step, const struct gpu_row *row)
 {
     struct fake_slot *slot = &engine->slots[row->slot];
@@ -122,19 +137,10 @@ static void run_row(struct gpu_engine *engine, struct fake_step *step, const str
     for (uint32_t i = 0; i < row->q_len; i++)
         for (uint32_t g = 0; g < engine->shape.group_count; g++)
             *at(engine, slot, g, row->position + i) = row->input == GPU_LAST ? slot->last : ids[i];
-    for (uint32_t i = 0; i < row->q_len; i++) {
-        uint64_t full, window;
-        if (i < row->score_count) {
-            look(engine, slot, row->position + i, &full, &window);
-            step->scores[step->score_count++] = (struct gpu_score){
-                .logprob = number(engine, row->position + i, fake_score(full, ids[1 + i])),
-                .top_token = ids[1 + i]};
-            for (uint32_t t = 0; row->want & GPU_LOGPROBS && t < slot->settings.logprobs; t++)
-                step->score_tops[(step->score_count - 1) * GPU_LOGPROBS_MAX + t] =
-                    (struct gpu_top){.token = ids[1 + i] + (int32_t)t, .logprob = -(float)t};
-        }
+    for (uint32_t i = 0; i < row->score_count; i++)
+        score(engine, step, slot, row, i);
+    for (uint32_t i = 0; i < row->q_len; i++)
         embed(engine, step, slot, row, row->position + i);
-    }
     if (row->want & GPU_KEEP)
         keep(engine, step, slot, row->position + row->q_len - 1);
     else if (row->want & GPU_SAMPLE)

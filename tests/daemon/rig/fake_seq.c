@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const int32_t next_ids[] = {15, 3, 11, 15, 9, 12, 4, 7, 13, 6, 2, 14, 8, 10, 5, 1};
+
 struct seq *fake_seq(const struct fake_options *options, time_us now_us)
 {
     struct seq *seq = calloc(1, sizeof(*seq));
@@ -14,6 +16,7 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
             10 + (int32_t)fake_below(i < options->stem_len ? &stem : &random, FAKE_VOCAB - 10);
     uint32_t out =
         options->prompt_len > options->max_tokens ? options->prompt_len : options->max_tokens;
+    out = out > options->next ? out : options->next;
     uint32_t tops = options->logprobs > 0 ? (uint32_t)options->logprobs : 1;
     seq->id = options->seed;
     seq->params.job = options->job;
@@ -32,6 +35,8 @@ struct seq *fake_seq(const struct fake_options *options, time_us now_us)
                                       .n = options->n > 1 ? options->n : 1};
     seq->prompt = prompt;
     seq->prompt_len = options->prompt_len;
+    seq->next = next_ids;
+    seq->next_count = options->job == JOB_SCORE ? options->next : 0;
     seq->out_tokens = calloc(out, sizeof(*seq->out_tokens));
     seq->out_logprobs = calloc(out, sizeof(*seq->out_logprobs));
     seq->out_tops = calloc((size_t)out * tops, sizeof(*seq->out_tops));
@@ -155,6 +160,11 @@ static const char *check_embed(const struct seq *seq, uint32_t count)
     return "";
 }
 
+static int32_t scored(const struct seq *seq, uint32_t i)
+{
+    return seq->next_count > 0 ? seq->next[i] : seq->prompt[i + 1];
+}
+
 const char *fake_check(const struct gpu_engine *engine, const struct seq *seq)
 {
     uint32_t count = atomic_load(&seq->out_count);
@@ -162,7 +172,7 @@ const char *fake_check(const struct gpu_engine *engine, const struct seq *seq)
         seq->stamps.ended_us > 0 && (seq->finish == FINISH_STOP || seq->finish == FINISH_LENGTH);
     if (seq->params.job == JOB_GENERATE)
         return check_tokens(engine, seq, count, complete);
-    uint32_t all = seq->params.job == JOB_SCORE         ? seq->prompt_len - 1
+    uint32_t all = seq->params.job == JOB_SCORE         ? seq_score_count(seq)
                    : seq->params.pooling == POOLING_ALL ? seq->prompt_len
                                                         : 1;
     if (complete && (count != all || seq->finish != FINISH_STOP))
@@ -170,12 +180,14 @@ const char *fake_check(const struct gpu_engine *engine, const struct seq *seq)
     if (seq->params.job == JOB_EMBED)
         return check_embed(seq, count);
     for (uint32_t i = 0; i < count; i++)
-        if (seq->out_scores[i].logprob != fake_score(hash_of(seq, 1, 0, i + 1), seq->prompt[i + 1]))
+        if (seq->out_scores[i].logprob !=
+            fake_score(hash_of(seq, 1, 0, seq->next_count > 0 ? seq->prompt_len : i + 1),
+                       scored(seq, i)))
             return "a wrong score";
     for (uint32_t i = 0; i < count && seq->sampling.logprobs > 1; i++)
         for (int32_t t = 0; t < seq->sampling.logprobs; t++)
             if (seq->out_tops[i * (uint32_t)seq->sampling.logprobs + (uint32_t)t].token !=
-                seq->prompt[i + 1] + t)
+                scored(seq, i) + t)
                 return "wrong likeliest tokens of a score";
     return "";
 }

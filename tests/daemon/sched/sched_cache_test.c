@@ -177,6 +177,7 @@ START_TEST(who_needs_every_position_reads_it_and_leaves_it)
         uint32_t cached;
     } kinds[] = {
         {{.job = JOB_SCORE, .logprobs = -1}, 0},
+        {{.job = JOB_SCORE, .logprobs = -1, .next = 2}, 96},
         {{.job = JOB_EMBED, .pooling = POOLING_MEAN, .logprobs = -1}, 0},
         {{.job = JOB_EMBED, .pooling = POOLING_ALL, .logprobs = -1}, 0},
         {{.job = JOB_EMBED, .pooling = POOLING_LAST, .logprobs = -1}, 96},
@@ -549,7 +550,7 @@ Suite *sched_cache_suite(void)
     tcase_add_loop_test(tcase, what_was_answered_is_found_as_well, 0, 9);
     tcase_add_test(tcase, other_salts_and_who_has_none_find_nothing);
     tcase_add_test(tcase, who_leaves_the_cache_alone_leaves_nothing);
-    tcase_add_loop_test(tcase, who_needs_every_position_reads_it_and_leaves_it, 0, 4);
+    tcase_add_loop_test(tcase, who_needs_every_position_reads_it_and_leaves_it, 0, 5);
     tcase_add_loop_test(tcase, a_hit_has_all_blocks_that_its_end_sees, 0, 12);
     tcase_add_loop_test(tcase, those_who_come_together_read_their_beginning_once, 0, 2);
     tcase_add_loop_test(tcase, another_goes_on_when_the_first_is_gone, 0, 40);

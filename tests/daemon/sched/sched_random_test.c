@@ -58,7 +58,8 @@ static struct fake_options random_options(uint64_t *random, const struct fake_sh
                                  .seed = fake_random(random),
                                  .stem = 1 + fake_below(random, 3),
                                  .stem_len = fake_below(random, 2) * fake_below(random, 128),
-                                 .n = 1 + fake_below(random, 2) * fake_below(random, 6)};
+                                 .n = 1 + fake_below(random, 2) * fake_below(random, 6),
+                                 .next = fake_below(random, 2) * fake_below(random, 17)};
 }
 
 static void address(struct seq *seq, uint64_t *random)

@@ -511,6 +511,48 @@ START_TEST(the_score_of_one_token_needs_no_step)
 }
 END_TEST
 
+/* By one row, also where chunks, preemption or the cache's blocks cut the prompt. */
+START_TEST(tokens_that_may_come_next_are_scored_behind_the_prompt)
+{
+    static const uint32_t lengths[] = {1, 2, 16, 17, 60};
+    struct fake_shape shape = rig_shape();
+    rig_open(&rig, &shape, 1);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct fake_options options = {.job = JOB_SCORE,
+                                       .prompt_len = lengths[i],
+                                       .max_tokens = 1,
+                                       .logprobs = i % 2 ? 3 : -1,
+                                       .next = 1 + i,
+                                       .seed = i + 1};
+        rig_add(&rig, &options);
+    }
+    rig_finish(&rig);
+    for (uint32_t i = 0; i < 5; i++) {
+        ck_assert_uint_eq(rig.ended[i], 1);
+        ck_assert_uint_eq(rig.seqs[i]->out_count, 1 + i);
+    }
+    finish_and_close();
+}
+END_TEST
+
+START_TEST(more_next_tokens_than_a_step_scores_are_refused)
+{
+    struct fake_shape shape = rig_shape();
+    shape.scores_max = 2;
+    rig_open(&rig, &shape, 1);
+    struct fake_options options = {
+        .job = JOB_SCORE, .prompt_len = 5, .max_tokens = 1, .logprobs = -1, .next = 3, .seed = 1};
+    rig_add(&rig, &options);
+    ck_assert_uint_eq(rig.ended[0], 1);
+    ck_assert_int_eq(rig.seqs[0]->failure->code, ERR_TOO_LARGE);
+    options.next = 2;
+    rig_add(&rig, &options);
+    rig_finish(&rig);
+    ck_assert_int_eq(rig.seqs[1]->finish, FINISH_STOP);
+    finish_and_close();
+}
+END_TEST
+
 START_TEST(a_failed_device_ends_everything_once)
 {
     struct fake_shape shape = rig_shape();
@@ -610,6 +652,8 @@ Suite *sched_suite(void)
     tcase_add_test(tcase, who_came_first_starts_first_within_a_priority);
     tcase_add_loop_test(tcase, a_cancel_at_any_moment_ends_it_at_once_and_for_good, 0, 70);
     tcase_add_test(tcase, the_score_of_one_token_needs_no_step);
+    tcase_add_test(tcase, tokens_that_may_come_next_are_scored_behind_the_prompt);
+    tcase_add_test(tcase, more_next_tokens_than_a_step_scores_are_refused);
     tcase_add_test(tcase, a_failed_device_ends_everything_once);
     tcase_add_test(tcase, what_overflows_ends_with_an_error_and_the_others_go_on);
     tcase_add_test(tcase, the_room_shrinks_by_what_was_added);

@@ -367,13 +367,13 @@ static void sample_expect(struct drive_expected *expected, const struct drive_se
 }
 
 static void score_expect(struct drive_expected *expected, const struct drive_seq *seq,
-                         uint32_t position, bool logprobs)
+                         uint32_t position, int32_t target, bool logprobs)
 {
     uint64_t state = seq->states[position];
     expected->score_state[expected->scores] = state;
     expected->score_tops[expected->scores] = logprobs ? seq->logprobs : 0;
     expected->score[expected->scores++] = (struct gpu_score){
-        .logprob = null_logprob(state, seq->tokens[position + 1]),
+        .logprob = null_logprob(state, target),
         .top_token = null_top(state, 0),
         .top_logprob = null_logprob(state, null_top(state, 0)),
     };
@@ -394,14 +394,18 @@ static void embed_expect(struct drive_expected *expected, const struct drive_seq
         to[e] /= sqrtf(squares);
 }
 
-static void row_expect(struct drive *drive, const struct drive_seq *seq, const struct gpu_row *row)
+static void row_expect(struct drive *drive, const struct draft *draft, const struct drive_seq *seq,
+                       const struct gpu_row *row)
 {
     struct drive_expected *expected = &drive->expected[(drive->step + 1) % 3];
     uint32_t last = row->position + row->q_len - 1;
     if (row->want & GPU_SAMPLE)
         sample_expect(expected, seq, last, row->want & GPU_LOGPROBS);
-    for (uint32_t i = 0; i < row->score_count; i++)
-        score_expect(expected, seq, row->position + i, row->want & GPU_LOGPROBS);
+    for (uint32_t i = 0; i < row->score_count; i++) {
+        uint32_t position = row->position + row->score_from + i;
+        score_expect(expected, seq, position < last ? position : last,
+                     draft->ids[row->ids + row->score_from + 1 + i], row->want & GPU_LOGPROBS);
+    }
     bool normalize = row->want & GPU_NORMALIZE;
     for (uint32_t i = 0; i < row->q_len && row->want & GPU_EMBED_ALL; i++)
         embed_expect(expected, seq, row->position + i, false, normalize);
@@ -448,6 +452,13 @@ static void row_ids(struct drive *drive, struct draft *draft, const struct drive
     memcpy(draft->ids + draft->plan.id_count, seq->tokens + row->position,
            count * sizeof *draft->ids);
     draft->plan.id_count += count;
+    if (row->want & GPU_SCORE && !below(drive, 4)) { /* what may come behind it, instead */
+        row->score_from = row->q_len - 1;
+        row->score_count = 1 + below(drive, 3);
+        draft->plan.id_count = row->ids + row->q_len;
+        for (uint32_t i = 0; i < row->score_count; i++)
+            draft->ids[draft->plan.id_count++] = (int32_t)below(drive, NULL_VOCAB);
+    }
 }
 
 static void row_add(struct drive *drive, struct draft *draft, struct drive_seq *seq)
@@ -464,7 +475,7 @@ static void row_add(struct drive *drive, struct draft *draft, struct drive_seq *
     row->input = decoding && (!drive->use_ids || below(drive, 8)) ? GPU_LAST : GPU_IDS;
     if (row->input == GPU_IDS)
         row_ids(drive, draft, seq, row);
-    row_expect(drive, seq, row);
+    row_expect(drive, draft, seq, row);
     seq->planned += q_len;
     draft->plan.token_count += q_len;
 }
