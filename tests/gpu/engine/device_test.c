@@ -74,6 +74,39 @@ START_TEST(scores_are_those_of_transformers)
 }
 END_TEST
 
+/* Several behind one prompt, however it is cut: its own last token, and others, whose sum with it is
+ * no more than all there is. */
+START_TEST(tokens_that_may_come_next_score_as_those_that_came)
+{
+    static const uint32_t chunks[] = {0, 7, 1};
+    struct rig_error error = {0};
+    model_open(names[_i]);
+    talk.chunk = chunks[_i % 3];
+    for (uint32_t p = 0; p < REFERENCE_PROMPTS; p++) {
+        const struct reference_prompt *prompt = &reference.prompts[p];
+        int32_t own = prompt->tokens[prompt->count - 1];
+        jobs[p] = (struct engine_client_job){.prompt = prompt->tokens,
+                                             .prompt_len = prompt->count - 1,
+                                             .next_count = 3,
+                                             .next = {own ? 0 : 1, own, own > 1 ? 1 : 2}};
+    }
+    jobs_run(REFERENCE_PROMPTS);
+    for (uint32_t p = 0; p < REFERENCE_PROMPTS; p++) {
+        const struct reference_prompt *prompt = &reference.prompts[p];
+        double sum = 0, off = fabs((double)jobs[p].scores[1].logprob -
+                                   (double)prompt->logprobs[prompt->count - 2]);
+        for (uint32_t n = 0; n < 3; n++)
+            sum += exp((double)jobs[p].scores[n].logprob);
+        ck_assert(sum < 1.001);
+        error.mean += off / REFERENCE_PROMPTS;
+        error.max = off > error.max ? off : error.max;
+    }
+    ck_assert_msg(rig_right(error, &reference), "%s: mean %g, worst %g", names[_i], error.mean,
+                  error.max);
+    engine_client_close(&talk);
+}
+END_TEST
+
 /* Those of quantized.py and quantized_whole.py. */
 static const char *const quantized[] = {
     "glm-fp8-blocks", "llama-ct-blocks", "llama-ct-channel", "llama-ct-mixed", "llama-ct-static",
@@ -365,6 +398,7 @@ Suite *device_suite(void)
     int count = (int)reference_names(names);
     tcase_add_loop_test(tcase, random_plans_give_the_answers_of_the_rule, 0, 2);
     tcase_add_loop_test(tcase, scores_are_those_of_transformers, 0, count);
+    tcase_add_loop_test(tcase, tokens_that_may_come_next_score_as_those_that_came, 0, count);
     tcase_add_loop_test(tcase, scores_of_quantized_checkpoints_are_those_of_dequantized_ones, 0,
                         (int)(sizeof quantized / sizeof *quantized));
     tcase_add_test(tcase, the_same_plans_give_the_same_bits);

@@ -157,6 +157,13 @@ static void row_ids(struct draft *draft, const struct engine_client_job *job, st
     }
     memcpy(draft->ids + row->ids, job->tokens + row->position, count * sizeof *draft->ids);
     draft->plan.id_count += count;
+    if (job->next_count == 0 || row->position + row->q_len < job->prompt_len)
+        return;
+    row->want |= GPU_SCORE;
+    row->score_from = row->q_len - 1;
+    row->score_count = job->next_count;
+    memcpy(draft->ids + draft->plan.id_count, job->next, job->next_count * sizeof *job->next);
+    draft->plan.id_count += job->next_count;
 }
 
 static int row_add(struct engine_client *talk, struct draft *draft, struct engine_client_job *job)
@@ -268,7 +275,7 @@ static void results_take(struct engine_client *talk, const struct draft *draft)
         const struct gpu_row *row = &draft->rows[i];
         struct engine_client_job *job = draft->job[i];
         for (uint32_t j = 0; j < row->score_count; j++)
-            job->scores[row->position + j] = results.scores[score++];
+            job->scores[job->next_count > 0 ? j : row->position + j] = results.scores[score++];
         if (row->want & (GPU_POOL_OUT | GPU_EMBED_LAST)) {
             memcpy(job->embedding, results.embeddings + (size_t)embed++ * talk->model.hidden,
                    talk->model.hidden * sizeof(float));

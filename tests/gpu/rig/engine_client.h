@@ -19,6 +19,8 @@ struct engine_client_job {
     uint32_t prompt_len;
     uint32_t generate;    /* tokens to sample after the prompt */
     bool score;           /* every prompt token but the first */
+    uint32_t next_count;  /* or these, each as the one behind the prompt */
+    int32_t next[4];
     uint32_t embed;       /* GPU_EMBED_LAST, or GPU_POOL_OUT for the mean; | GPU_NORMALIZE */
     struct gpu_open open; /* sampling; slot and prompt_len are filled in */
     int32_t stop_ids[4];
