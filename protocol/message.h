@@ -26,6 +26,7 @@
 #define MESSAGE_STOP_BYTES_MAX 256
 #define MESSAGE_STOP_IDS_MAX 64
 #define MESSAGE_BIAS_MAX 1024 /* logit_bias entries */
+#define MESSAGE_NEXT_MAX 16
 #define MESSAGE_LOGPROBS_MAX 20
 #define MESSAGE_N_MAX 128
 #define MESSAGE_SALT_MAX 256    /* bytes of cache_salt */
@@ -132,6 +133,8 @@ struct message_prompt {
     uint32_t stop_length[MESSAGE_STOP_MAX];
     uint32_t stop_id_count;
     int32_t stop_ids[MESSAGE_STOP_IDS_MAX];
+    uint32_t next_count; /* score: not its own tokens, but these, each as the one behind it */
+    int32_t next[MESSAGE_NEXT_MAX];
     const json *bias; /* object {"token id": value}, or NULL; read by message_bias() */
 };
 

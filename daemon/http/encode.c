@@ -3,6 +3,13 @@
 #include "daemon/request/request_builder.h"
 #include "daemon/request/server.h"
 
+static const char *prompts_field(const struct query *query)
+{
+    return query->kind == QUERY_RERANK  ? "documents"
+           : query->kind == QUERY_SCORE ? "text_2"
+                                        : "prompt";
+}
+
 static void encoded(struct encoder *encoding, time_us now_us)
 {
     struct exchange *exchange = container_of(encoding, struct exchange, encoding);
@@ -19,7 +26,8 @@ static void encoded(struct encoder *encoding, time_us now_us)
     if (encoding->refused)
         exchange_refuse(exchange, &encoding->error, exchange->query.constraint_field);
     else if (encoding->error.code)
-        exchange_refuse(exchange, &encoding->error, chat ? "messages" : "prompt");
+        exchange_refuse(exchange, &encoding->error,
+                        chat ? "messages" : prompts_field(&exchange->query));
     else
         exchange->encoded(exchange, now_us);
     if (before)
@@ -36,6 +44,30 @@ static void ended(struct encoder *encoding, const struct error *error, time_us n
 static bool has_texts(const struct query *query)
 {
     return query->chat.messages || query->prompts[0].text;
+}
+
+/* A query and its document become what the model is asked. Any thread. */
+static int ask_of_pair(struct encoder *encoding, uint32_t index, struct error *error)
+{
+    const struct query *query = &container_of(encoding, struct exchange, encoding)->query;
+    const struct query_pairs *pairs = &query->pairs;
+    struct encoder_text *text = &encoding->texts[index];
+    const struct pair pair = {.instruction = pairs->instruction,
+                              .query = pairs->queries[pairs->query_count > 1 ? index : 0].text,
+                              .document = query->prompts[index].text};
+    int rc = pair_form_render(encoding->server->model_text, &pair, &encoding->errand.task.halt,
+                              &text->made, &text->length, error);
+    text->text = text->made;
+    return rc;
+}
+
+static void take_pairs(struct encoder *encoding, const struct query *query)
+{
+    const struct query_pairs *pairs = &query->pairs;
+    encoding->prepare = ask_of_pair;
+    for (uint32_t i = 0; i < query->prompt_count; i++)
+        encoding->bytes +=
+            query->prompts[i].length + pairs->queries[pairs->query_count > 1 ? i : 0].length;
 }
 
 static int start(struct exchange *exchange, time_us now_us, struct error *error)
@@ -57,7 +89,9 @@ static int start(struct exchange *exchange, time_us now_us, struct error *error)
     encoding->sequences = (uint32_t)sequences;
     encoding->errand.admits = admits;
     encoding->deadline_us = request_deadline(&query->params, exchange->arrived_us);
-    for (uint32_t i = 0; i < encoding->text_count; i++) {
+    if (query_pairs(query->kind))
+        take_pairs(encoding, query);
+    for (uint32_t i = 0; !encoding->prepare && i < encoding->text_count; i++) {
         encoding->texts[i].text = query->prompts[i].text;
         encoding->texts[i].length = query->prompts[i].length;
         encoding->texts[i].add_special = query->add_special;

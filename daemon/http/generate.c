@@ -1,5 +1,5 @@
-/* Completions, chats and embeddings: from a query to a request of the daemon, and from its results
- * to the answer. */
+/* Completions, chats, embeddings and scores: from a query to a request of the daemon, and from its
+ * results to the answer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +21,16 @@
 /* ---- the request -------------------------------------------------------------------------------
  */
 
+/* What a prompt is scored with, where not it is, but what the model would say behind it. */
+static struct message_prompt pairing(const struct exchange *exchange)
+{
+    const struct pair_form *form = &exchange->http->server->model_text->pairs;
+    struct message_prompt prompt = {.sampling = exchange->query.common.sampling,
+                                    .next_count = PAIR_TOKENS};
+    memcpy(prompt.next, form->tokens, sizeof(form->tokens));
+    return prompt;
+}
+
 /* What a prompt is scored with: nothing is drawn. */
 static struct message_prompt scoring(const struct query *query)
 {
@@ -36,9 +46,12 @@ static int add_prompts(struct exchange *exchange, struct request_builder *builde
     const struct query *query = &exchange->query;
     const struct encoder *encoding = &exchange->encoding;
     uint32_t count = encoding->texts ? encoding->text_count : query->prompt_count;
-    bool score = builder->request->params.job == JOB_SCORE;
+    bool pairs = query_pairs(query->kind);
+    bool score = builder->request->params.job == JOB_SCORE && !pairs;
     for (uint32_t i = 0; i < count; i++) {
-        struct message_prompt prompt = score ? scoring(query) : query->common;
+        struct message_prompt prompt = score   ? scoring(query)
+                                       : pairs ? pairing(exchange)
+                                               : query->common;
         bool text = encoding->texts != NULL;
         const int32_t *tokens = text ? encoding->texts[i].ids : query->prompts[i].tokens;
         uint32_t length = text ? encoding->texts[i].count : query->prompts[i].count;
@@ -53,6 +66,8 @@ static int add_prompts(struct exchange *exchange, struct request_builder *builde
         if (score)
             builder->request->answer_bytes +=
                 (uint64_t)length * (uint32_t)(query_score_tops(query) + 1) * SCORE_TEXT;
+        if (pairs && !query->pairs.no_documents)
+            builder->request->answer_bytes += query->prompts[i].length;
         exchange->prompt_tokens += score && !query->prompt_only ? 0 : length;
     }
     return 0;
@@ -112,9 +127,9 @@ static void submit(struct exchange *exchange, time_us now_us)
     bool score = query->prompt_only || (query_scores(query) && !exchange->scores);
     (void)now_us;
     int rc = make_request(exchange, &builder,
-                          score                            ? JOB_SCORE
-                          : query->kind == QUERY_EMBEDDING ? JOB_EMBED
-                                                           : JOB_GENERATE,
+                          score || query_pairs(query->kind) ? JOB_SCORE
+                          : query->kind == QUERY_EMBEDDING  ? JOB_EMBED
+                                                            : JOB_GENERATE,
                           &error);
     if (!rc && !score) {
         rc = make_choices(exchange, builder.request, &error);
@@ -207,11 +222,11 @@ static void count_end(struct exchange *exchange, const struct seq *seq)
 static void answer(struct exchange *exchange)
 {
     struct request *request = exchange->request;
-    bool embed = exchange->query.kind == QUERY_EMBEDDING;
+    bool texts = request->params.job == JOB_GENERATE || exchange->query.prompt_only;
     struct error error;
     for (uint32_t i = 0; i < request->seq_count; i++)
         count_end(exchange, &request->seqs[i]);
-    for (uint32_t i = 0; !embed && i < request->seq_count; i++) {
+    for (uint32_t i = 0; texts && i < request->seq_count; i++) {
         struct seq *seq = &request->seqs[i];
         if (!exchange->query.prompt_only) {
             text_stream_finish(seq);
@@ -268,7 +283,7 @@ static void tell_whole(struct exchange *exchange, time_us now_us)
     struct error error;
     if (generate_lost(exchange, &error)) {
         exchange_refuse(exchange, &error, "");
-    } else if (exchange->request->params.job == JOB_SCORE) {
+    } else if (exchange->request->params.job == JOB_SCORE && !query_pairs(exchange->query.kind)) {
         go_on(exchange, now_us);
         return;
     } else {

@@ -35,6 +35,7 @@ target_sources(sluice_daemon PRIVATE
     http/query/query_convert.c
     http/query/query_field.c
     http/query/query_messages.c
+    http/query/query_pairs.c
     http/query/query_responses.c
     http/query/query_tensors.c
     http/query/query_tools.c

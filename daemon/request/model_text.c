@@ -260,6 +260,9 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
         load_cuts(model_text, model);
     }
     find_form(model_text);
+    int rc = pair_form_load(model_text, model, error);
+    if (rc)
+        return rc;
     if (!lacked(&model_text->refusal) && !lacked(&model_text->chat_refusal))
         return 0;
     const struct error *why =
@@ -267,9 +270,9 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
     return error_set(error, why->code, "%s", why->text);
 }
 
-int model_text_template(struct model_text *model_text, const char *path, struct error *error)
+int model_text_read_template(const char *path, struct chat_template **ret_template,
+                             struct error *error)
 {
-    struct chat_template *chat;
     struct error found;
     char *text, *directory = strdup(path);
     size_t length;
@@ -285,15 +288,23 @@ int model_text_template(struct model_text *model_text, const char *path, struct 
                        &length, &found);
     free(directory);
     if (!rc) {
-        rc = chat_template_load(text, length, &chat, &found);
+        rc = chat_template_load(text, length, ret_template, &found);
         free(text);
     }
-    if (rc)
-        return error_set(error, lacked(&found) ? found.code : ERR_BAD_CONFIG,
-                         "chat-template: %.128s: %s", path, found.text);
+    return rc ? error_set(error, found.code, "%.128s: %s", path, found.text) : 0;
+}
+
+int model_text_template(struct model_text *model_text, const char *path, struct error *error)
+{
+    struct chat_template *chat;
+    struct error found;
+    if (model_text_read_template(path, &chat, &found))
+        return error_set(error, lacked(&found) ? found.code : ERR_BAD_CONFIG, "chat-template: %s",
+                         found.text);
     chat_template_free(model_text->chat);
     model_text->chat = chat;
     find_form(model_text);
+    pair_form_settle(model_text);
     return 0;
 }
 
@@ -301,6 +312,7 @@ void model_text_free(struct model_text *model_text)
 {
     tokenizer_free(model_text->tokenizer);
     chat_template_free(model_text->chat);
+    pair_form_free(&model_text->pairs);
     *model_text = (struct model_text){0};
 }
 

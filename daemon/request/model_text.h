@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "daemon/answer/answer_form.h"
+#include "daemon/request/pair_form.h"
 #include "protocol/base/error.h"
 
 struct tokenizer;
@@ -28,6 +29,7 @@ struct model_text {
     struct chat_template *chat; /* NULL: `chat_refusal` says why */
     struct error chat_refusal;
     struct answer_form answer; /* by that template */
+    struct pair_form pairs;
     /* What config.json says of rows that may be cut: any width, or those of the list. */
     bool row_cut_any;
     uint32_t row_cut[MODEL_TEXT_ROW_CUTS_MAX], row_cut_count;
@@ -43,6 +45,9 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
 /* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be
  * read or parsed: somebody asked for it. */
 int model_text_template(struct model_text *model_text, const char *path, struct error *error);
+/* Reads a template; the error names the file. */
+int model_text_read_template(const char *path, struct chat_template **ret_template,
+                             struct error *error);
 void model_text_free(struct model_text *model_text);
 
 /* ERR_UNSUPPORTED with the reason, or 0. */

@@ -155,6 +155,31 @@ static int keep_ids(struct request_builder *builder, const struct message_prompt
     return 0;
 }
 
+static int keep_tokens(struct request_builder *builder, const int32_t *tokens, uint32_t count,
+                       const int32_t **ret_tokens, struct error *error)
+{
+    int32_t *kept = request_keep(builder->request, count * sizeof(*kept));
+    if (!kept)
+        return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", count);
+    memcpy(kept, tokens, count * sizeof(*kept));
+    *ret_tokens = kept;
+    return 0;
+}
+
+static int keep_next(struct request_builder *builder, const struct message_prompt *prompt,
+                     const int32_t **ret_next, struct error *error)
+{
+    uint32_t vocabulary = builder->server->model.vocab;
+    for (uint32_t i = 0; i < prompt->next_count; i++)
+        if ((uint32_t)prompt->next[i] >= vocabulary)
+            return error_limit(error, ERR_BAD_TOKEN, vocabulary, 0,
+                               "a token that may come next is none of the vocabulary of %u",
+                               vocabulary);
+    return prompt->next_count > 0
+               ? keep_tokens(builder, prompt->next, prompt->next_count, ret_next, error)
+               : 0;
+}
+
 static int keep_bias(struct request_builder *builder, const struct message_prompt *prompt,
                      const struct gpu_bias **ret_bias, uint32_t *ret_count, struct error *error)
 {
@@ -176,17 +201,6 @@ static int keep_bias(struct request_builder *builder, const struct message_promp
         *ret_count = count;
     }
     return rc;
-}
-
-static int keep_tokens(struct request_builder *builder, const int32_t *tokens, uint32_t count,
-                       const int32_t **ret_tokens, struct error *error)
-{
-    int32_t *kept = request_keep(builder->request, count * sizeof(*kept));
-    if (!kept)
-        return error_set(error, ERR_NO_MEMORY, "no memory for %u tokens", count);
-    memcpy(kept, tokens, count * sizeof(*kept));
-    *ret_tokens = kept;
-    return 0;
 }
 
 /* Names of its whole blocks: those of the prompt, and how many may come behind. */
@@ -234,7 +248,7 @@ int request_builder_prompt(struct request_builder *builder, struct message_promp
 {
     struct server *server = builder->server;
     struct request *request = builder->request;
-    const int32_t *stop_ids = NULL, *kept = NULL;
+    const int32_t *stop_ids = NULL, *next = NULL, *kept = NULL;
     const struct gpu_bias *bias = NULL;
     uint32_t bias_count = 0, first = request->seq_count;
     const char *field;
@@ -249,12 +263,18 @@ int request_builder_prompt(struct request_builder *builder, struct message_promp
     if (!rc)
         rc = keep_bias(builder, prompt, &bias, &bias_count, error);
     if (!rc)
+        rc = keep_next(builder, prompt, &next, error);
+    if (!rc)
         rc = keep_tokens(builder, tokens, token_count, &kept, error);
     if (rc)
         return rc;
     if (!prompt->sampling.seed_given)
         prompt->sampling.seed = server_draw(server);
     rc = request_add(request, prompt, kept, token_count, stop_ids, bias, bias_count, error);
+    for (uint32_t i = first; i < request->seq_count; i++) {
+        request->seqs[i].next = next;
+        request->seqs[i].next_count = prompt->next_count;
+    }
     if (!rc)
         rc = add_names(builder, kept, token_count, first, error);
     for (uint32_t i = first; !rc && i < request->seq_count; i++)

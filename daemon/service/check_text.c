@@ -9,6 +9,8 @@ int check_text_load(struct model_text *ret_model_text, const struct options *opt
     int rc = model_text_load(ret_model_text, options->model, error);
     if (!rc && options->chat_template[0])
         rc = model_text_template(ret_model_text, options->chat_template, error);
+    if (!rc && (options->score_tokens[0] || options->score_template[0]))
+        rc = pair_form_give(ret_model_text, options->score_tokens, options->score_template, error);
     return rc;
 }
 
@@ -33,4 +35,14 @@ void check_text_print(const struct model_text *model_text, const struct options 
                 "             /v1/chat/completions and sluice chat are refused%s\n",
                 model_text->tokenizer ? model_text->chat_refusal.text : "there are no texts",
                 model_text->tokenizer ? "; chat-template = FILE gives the model one" : "");
+    if (model_text->pairs.refusal.code == 0)
+        fprintf(file, "scores       yes, by tokens %d (no) and %d (yes)\n",
+                (int)model_text->pairs.tokens[PAIR_NO], (int)model_text->pairs.tokens[PAIR_YES]);
+    else
+        fprintf(
+            file,
+            "scores       NO: %s\n"
+            "             /v1/rerank and /v1/score are refused; score-tokens and score-template "
+            "say how\n",
+            model_text->pairs.refusal.text);
 }

@@ -187,6 +187,8 @@ int unit_check(const struct unit *unit, const struct options *options, struct er
         rc = check_readable(unit, "api-key-file", options->api_key_file, error);
     if (!rc && options->chat_template[0])
         rc = check_readable(unit, "chat-template", options->chat_template, error);
+    if (!rc && options->score_template[0])
+        rc = check_readable(unit, "score-template", options->score_template, error);
     if (!rc && options->module_dir[0])
         rc = check_readable(unit, "module-dir", options->module_dir, error);
     if (!rc)

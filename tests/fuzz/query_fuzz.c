@@ -8,6 +8,8 @@
 #include "tests/fuzz/fuzz.h"
 
 #define CONVERSATION 'c' /* as first byte */
+#define RERANK 'r'
+#define SCORE 's'
 
 static void check_prompts(const struct query *query, const struct message_limits *limits)
 {
@@ -19,6 +21,28 @@ static void check_prompts(const struct query *query, const struct message_limits
             FUZZ_CHECK((uint32_t)prompt->tokens[at] < limits->vocabulary);
     }
     FUZZ_CHECK(query->prompt_count > 0 || query->chat.messages);
+}
+
+static void check_pairs(const struct query *query, const struct message_limits *limits)
+{
+    const struct query_pairs *pairs = &query->pairs;
+    FUZZ_CHECK(pairs->query_count == 1 || pairs->query_count == query->prompt_count);
+    FUZZ_CHECK(pairs->query_count <= limits->batch_max);
+    for (uint32_t i = 0; i < pairs->query_count; i++)
+        FUZZ_CHECK(strlen(pairs->queries[i].text) == pairs->queries[i].length);
+    for (uint32_t i = 0; i < query->prompt_count; i++)
+        FUZZ_CHECK(query->prompts[i].text != NULL);
+    FUZZ_CHECK((pairs->ranked != NULL) == (query->kind == QUERY_RERANK));
+}
+
+static enum query_kind kind_of(uint8_t byte)
+{
+    static const enum query_kind kinds[] = {QUERY_COMPLETION, QUERY_CHAT,       QUERY_EMBEDDING,
+                                            QUERY_TOKENIZE,   QUERY_DETOKENIZE, QUERY_ADAPTER,
+                                            QUERY_RESPONSES,  QUERY_MESSAGES,   QUERY_COUNT_TOKENS};
+    return byte == RERANK  ? QUERY_RERANK
+           : byte == SCORE ? QUERY_SCORE
+                           : kinds[byte % (sizeof(kinds) / sizeof(kinds[0]))];
 }
 
 static void check_sampling(const struct query *query, const struct message_limits *limits)
@@ -88,13 +112,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_conversation((const char *)data + 1, size - 1);
         return 0;
     }
-    enum query_kind kind = (enum query_kind)(data[0] % QUERY_KINDS);
+    enum query_kind kind = kind_of(data[0]);
     if (query_read(&query, kind, (const char *)data + 1, size - 1, &limits, &defaults, &error)) {
         FUZZ_CHECK(error.code > 0 && error.text[0]);
         FUZZ_CHECK(memchr(query.param, 0, sizeof(query.param)));
         return 0;
     }
     check_prompts(&query, &limits);
+    if (query_pairs(kind))
+        check_pairs(&query, &limits);
     check_sampling(&query, &limits);
     if (!query_looks_up(kind))
         check_deadline(&query, (const char *)data + 1, size - 1);

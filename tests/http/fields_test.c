@@ -20,6 +20,7 @@ static void set_up(void)
                                  "{% if reasoning_effort %}[{{ reasoning_effort }}]{% endif %}"
                                  "{% if more %}[{{ more }}]{% endif %}";
     site_make(&site);
+    site.model_text.pairs = (struct pair_form){.tokens = {'n', 'y'}};
     ck_assert_int_eq(chat_template_load(source, sizeof(source) - 1, &site.model_text.chat, NULL),
                      0);
 }
@@ -32,9 +33,9 @@ static void tear_down(void)
 /* ---- the page ----------------------------------------------------------------------------------
  */
 
-static const char *const kinds[QUERY_KINDS] = {"completions", "chat",        "embeddings",
-                                               "tokenize",    "detokenize",  "lora_adapter",
-                                               "responses",   "messages",    "count_tokens"};
+static const char *const kinds[QUERY_KINDS] = {
+    "completions", "chat",  "embeddings", "tokenize", "detokenize",  "lora_adapter",
+    "rerank",      "score", "responses",  "messages", "count_tokens"};
 
 static void write_row(FILE *page, const struct query_field *field)
 {
@@ -99,15 +100,24 @@ static unsigned ask(enum query_kind kind, const char *name, const char *value)
         {"/tokenize", "prompt", "\"A\""},
         {"/detokenize", "tokens", "[65]"},
         {"/v1/unload_lora_adapter", "lora_name", "\"a\""},
+        {"/v1/rerank", "query", "\"A\""},
+        {"/v1/score", "text_1", "\"A\""},
         {"/v1/responses", "input", "\"A\""},
         {"/v1/messages", "messages", "[{\"role\":\"user\",\"content\":\"A\"}]"},
         {"/v1/messages/count_tokens", "messages", "[{\"role\":\"user\",\"content\":\"A\"}]"}};
+    static const struct {
+        const char *name, *value;
+    } others[QUERY_KINDS] = {[QUERY_RERANK] = {"documents", "[\"A\"]"},
+                             [QUERY_SCORE] = {"text_2", "\"A\""},
+                             [QUERY_MESSAGES] = {"max_tokens", "3"}};
     char body[512];
     bool needs = strcmp(name, requests[kind].needed) != 0 &&
                  !(kind == QUERY_TOKENIZE && strcmp(name, "messages") == 0);
-    bool bounded = kind == QUERY_MESSAGES && strcmp(name, "max_tokens") != 0;
-    snprintf(body, sizeof(body), "{%s%s%s%s%s%s\"%s\":%s}", bounded ? "\"max_tokens\":3," : "",
-             needs ? "\"" : "", needs ? requests[kind].needed : "", needs ? "\":" : "",
+    const char *also = others[kind].name;
+    char second[64] = "";
+    if (also && strcmp(name, also) != 0)
+        snprintf(second, sizeof(second), "\"%s\":%s,", also, others[kind].value);
+    snprintf(body, sizeof(body), "{%s%s%s%s%s%s\"%s\":%s}", second, needs ? "\"" : "", needs ? requests[kind].needed : "", needs ? "\":" : "",
              needs ? requests[kind].rest : "", needs ? "," : "", name, value);
     return fetch(&site, requests[kind].path, body, answer, sizeof(answer));
 }
@@ -128,9 +138,10 @@ START_TEST(a_field_is_known_to_its_requests_alone_and_null_is_not_given)
                                                   : "\"type\":\"invalid_request_error\"");
                 has(answer, name);
             }
-            bool needed = found && (strcmp(name, "prompt") == 0 || strcmp(name, "messages") == 0 ||
-                                    strcmp(name, "input") == 0 || strcmp(name, "tokens") == 0 ||
-                                    (kind == QUERY_MESSAGES && strcmp(name, "max_tokens") == 0));
+            bool needed = strcmp(name, "prompt") == 0 || strcmp(name, "messages") == 0;
+            for (unsigned n = 0; query_needs((enum query_kind)kind, n); n++)
+                needed |= strcmp(name, query_needs((enum query_kind)kind, n)) == 0;
+            needed &= found != NULL;
             if (!needed && kind != QUERY_ADAPTER) /* there is no adapter, and who asks is no admin */
                 ck_assert_msg(ask((enum query_kind)kind, name, "null") == 200, "%s: %s", name,
                               answer);

@@ -24,6 +24,7 @@ int main(int argc, char **argv)
     srunner_add_suite(runner, partial_suite());
     srunner_add_suite(runner, question_suite());
     srunner_add_suite(runner, openapi_suite());
+    srunner_add_suite(runner, pairs_suite());
     srunner_add_suite(runner, router_suite());
     srunner_add_suite(runner, lists_suite());
     srunner_add_suite(runner, tensors_suite());

@@ -16,6 +16,7 @@ Suite *names_suite(void);
 Suite *partial_suite(void);
 Suite *question_suite(void);
 Suite *openapi_suite(void);
+Suite *pairs_suite(void);
 Suite *router_suite(void);
 Suite *lists_suite(void);
 Suite *tensors_suite(void);

@@ -132,15 +132,6 @@ START_TEST(what_a_field_takes_is_a_schema)
 }
 END_TEST
 
-START_TEST(pairs_of_texts_are_not_scored)
-{
-    static const char *const paths[] = {"/v1/rerank", "/rerank", "/v1/score", "/score"};
-    ck_assert_uint_eq(fetch(&site, paths[_i], "{\"query\":\"q\"}", answer, sizeof(answer)), 400);
-    ck_assert_ptr_nonnull(strstr(answer, "no head that scores"));
-    ck_assert_ptr_nonnull(strstr(answer, "\"code\":\"unsupported\""));
-}
-END_TEST
-
 Suite *openapi_suite(void)
 {
     Suite *suite = suite_create("openapi");
@@ -149,7 +140,6 @@ Suite *openapi_suite(void)
     tcase_add_test(tests, every_path_and_field_is_described);
     tcase_add_loop_test(tests, what_a_field_takes_is_a_schema, 0,
                         (int)(sizeof(shapes) / sizeof(shapes[0])));
-    tcase_add_loop_test(tests, pairs_of_texts_are_not_scored, 0, 4);
     suite_add_tcase(suite, tests);
     return suite;
 }

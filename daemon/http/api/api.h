@@ -7,7 +7,7 @@
 extern const struct routes api_routes;
 
 extern const struct api api_chat, api_completions, api_embeddings, api_responses, api_messages,
-    api_kserve;
+    api_rerank, api_score, api_kserve;
 
 void openapi_begin(struct exchange *exchange, time_us now_us);
 /* A member of a body's properties. needed: null is not taken for it. */

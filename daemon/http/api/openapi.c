@@ -11,13 +11,11 @@
 /* What must be given; a text or a conversation for /tokenize. */
 static void put_needed(struct json_writer *writer, enum query_kind kind)
 {
-    const char *needed = query_needs(kind);
     static const char *const either[] = {"prompt", "messages"};
-    if (needed) {
+    if (query_needs(kind, 0)) {
         json_open(writer, "required", '[');
-        json_put_text(writer, NULL, needed);
-        if (kind == QUERY_MESSAGES)
-            json_put_text(writer, NULL, "max_tokens");
+        for (unsigned i = 0; query_needs(kind, i); i++)
+            json_put_text(writer, NULL, query_needs(kind, i));
         json_close(writer, ']');
         return;
     }
@@ -34,9 +32,10 @@ static void put_needed(struct json_writer *writer, enum query_kind kind)
 
 static bool is_needed(const struct query_field *field, enum query_kind kind)
 {
-    const char *needed = query_needs(kind);
-    return (needed && strcmp(field->name, needed) == 0) ||
-           (kind == QUERY_MESSAGES && strcmp(field->name, "max_tokens") == 0);
+    for (unsigned i = 0; query_needs(kind, i); i++)
+        if (strcmp(field->name, query_needs(kind, i)) == 0)
+            return true;
+    return false;
 }
 
 static void put_body(struct json_writer *writer, const struct route *route)

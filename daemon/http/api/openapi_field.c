@@ -22,6 +22,7 @@ static const struct form forms[] = {
     {"string, list", {"string", "array"}, "object"},
     {"string", {"string"}, NULL},
     {"list of strings", {"array"}, "string"},
+    {"list of texts", {"array"}, NULL},
     {"list of tokens", {"array"}, "integer"},
     {"list of", {"array"}, "object"},
     {"list", {"array"}, NULL},

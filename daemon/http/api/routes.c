@@ -11,8 +11,6 @@
         .begin = (start), .says = (text)                                                           \
     }
 #define GET(to, start, text) .method = "GET", .path = (to), .begin = (start), .says = (text)
-#define REFUSED(to, start, text)                                                                   \
-    .method = "POST", .path = (to), .begin = (start), .says = (text), .refused = true
 
 /* Of a program, by its name or NAME/versions/1, and of all. */
 #define PROGRAM(to, start, text)                                                                   \
@@ -38,10 +36,10 @@ static const struct route list[] = {
     POST("/v1/load_lora_adapter", QUERY_ADAPTER, NULL, adapters_load, "one more adapter; for admins"),
     POST("/v1/unload_lora_adapter", QUERY_ADAPTER, NULL, adapters_unload,
          "an adapter is taken away; for admins"),
-    {REFUSED("/v1/rerank", scores_begin, "refused: these models have no head that scores")},
-    {REFUSED("/rerank", scores_begin, "refused: these models have no head that scores")},
-    {REFUSED("/v1/score", scores_begin, "refused: these models have no head that scores")},
-    {REFUSED("/score", scores_begin, "refused: these models have no head that scores")},
+    POST("/v1/rerank", QUERY_RERANK, &api_rerank, scores_begin, "documents by how well they fit"),
+    POST("/rerank", QUERY_RERANK, &api_rerank, scores_begin, "documents by how well they fit"),
+    POST("/v1/score", QUERY_SCORE, &api_score, scores_begin, "how well texts fit each other"),
+    POST("/score", QUERY_SCORE, &api_score, scores_begin, "how well texts fit each other"),
     {GET("/tokenizer_info", lookup_tokenizer, "special tokens and the chat template")},
     {GET("/v1/models", lookup_models, "the model, by each of its names")},
     {GET("/v1/models/", lookup_models, "the model, by one of its names"), .prefix = true},

@@ -6,6 +6,7 @@
 
 #include "daemon/http/query/query_convert.h"
 #include "daemon/http/query/query_field.h"
+#include "daemon/http/query/query_pairs.h"
 #include "daemon/http/query/query_tools.h"
 #include "daemon/request/request_builder.h"
 #include "protocol/message_sampling.h"
@@ -14,9 +15,16 @@
  * ignored. The rest stays for as long as the request. */
 static void keep_borrowed(struct query *query)
 {
-    const char *keys[12] = {"model",          "stop",       "logit_bias", "stop_sequences",
-                            "cache_salt", "lora_name",  "lora_path"};
+    const char *keys[16] = {"model",      "stop",      "logit_bias", "stop_sequences",
+                            "cache_salt", "lora_name", "lora_path"};
     size_t count = 7;
+    if (query_pairs(query->kind)) {
+        keys[count++] = "query";
+        keys[count++] = "documents";
+        keys[count++] = "text_1";
+        keys[count++] = "text_2";
+        keys[count++] = "instruction";
+    }
     if (query->prompts && query->prompts[0].text) {
         keys[count++] = "prompt";
         keys[count++] = "input";
@@ -83,20 +91,40 @@ static int check_constraint(struct query *query, struct error *error)
     return rc;
 }
 
-const char *query_needs(enum query_kind kind)
+const char *query_needs(enum query_kind kind, unsigned number)
 {
-    static const char *const needed[QUERY_KINDS] = {
-        [QUERY_COMPLETION] = "prompt",    [QUERY_CHAT] = "messages",
-        [QUERY_EMBEDDING] = "input",      [QUERY_DETOKENIZE] = "tokens",
-        [QUERY_RESPONSES] = "input",      [QUERY_MESSAGES] = "messages",
-        [QUERY_COUNT_TOKENS] = "messages", [QUERY_ADAPTER] = "lora_name"};
-    return needed[kind];
+    static const char *const needed[QUERY_KINDS][QUERY_NEEDS_MAX] = {
+        [QUERY_COMPLETION] = {"prompt"},
+        [QUERY_CHAT] = {"messages"},
+        [QUERY_EMBEDDING] = {"input"},
+        [QUERY_DETOKENIZE] = {"tokens"},
+        [QUERY_RESPONSES] = {"input"},
+        [QUERY_MESSAGES] = {"messages", "max_tokens"},
+        [QUERY_COUNT_TOKENS] = {"messages"},
+        [QUERY_ADAPTER] = {"lora_name"},
+        [QUERY_RERANK] = {"query", "documents"},
+        [QUERY_SCORE] = {"text_1", "text_2"}};
+    return number < QUERY_NEEDS_MAX ? needed[kind][number] : NULL;
 }
 
 static int check_adapter(struct query *query, struct error *error)
 {
     snprintf(query->param, sizeof(query->param), "lora_name");
     return query->lora_name ? 0 : error_set(error, ERR_BAD_VALUE, "lora_name is missing");
+}
+
+/* The name of a field that is needed and not there; NULL: all are. */
+static const char *missing(const struct query *query)
+{
+    bool prompts = query_talks(query->kind)
+                       ? query->chat.messages != NULL
+                       : query->prompts || (query->kind == QUERY_TOKENIZE && query->chat.messages);
+    const char *first = query_needs(query->kind, 0), *second = query_needs(query->kind, 1);
+    if (query_pairs(query->kind))
+        return !query->pairs.queries ? first : !prompts ? second : NULL;
+    if (!prompts)
+        return first ? first : "prompt";
+    return query->kind == QUERY_MESSAGES && !query->max_given ? second : NULL;
 }
 
 /* What only holds once all fields are read. */
@@ -106,18 +134,13 @@ static int check(struct query *query, struct error *error)
     query->param[0] = '\0';
     if (query->kind == QUERY_ADAPTER)
         return check_adapter(query, error);
-    bool there = query_talks(query->kind)
-                     ? query->chat.messages != NULL
-                     : query->prompts || (query->kind == QUERY_TOKENIZE && query->chat.messages);
-    if (!there) {
-        const char *needed = query_needs(query->kind);
-        snprintf(query->param, sizeof(query->param), "%s", needed ? needed : "prompt");
-        return error_set(error, ERR_BAD_VALUE, "%s is missing", query->param);
+    const char *lacks = missing(query);
+    if (lacks) {
+        snprintf(query->param, sizeof(query->param), "%s", lacks);
+        return error_set(error, ERR_BAD_VALUE, "%s is missing", lacks);
     }
-    if (query->kind == QUERY_MESSAGES && !query->max_given) {
-        snprintf(query->param, sizeof(query->param), "max_tokens");
-        return error_set(error, ERR_BAD_VALUE, "max_tokens is missing");
-    }
+    if (query_pairs(query->kind))
+        return query_pairs_check(query, error);
     if (query_talks(query->kind) && !query->logprobs)
         sampling->logprobs = -1;
     else if (query->kind == QUERY_CHAT && sampling->logprobs < 0)
@@ -217,6 +240,8 @@ void query_free(struct query *query)
 {
     free_prompts(query);
     query_tools_free(query);
+    free(query->pairs.queries);
+    free(query->pairs.ranked);
     free(query->told);
     free(query->constraint_text);
     free(query->rendered);

@@ -28,6 +28,8 @@ enum query_kind {
     QUERY_TOKENIZE,
     QUERY_DETOKENIZE,
     QUERY_ADAPTER, /* one that comes or goes */
+    QUERY_RERANK,
+    QUERY_SCORE,
     QUERY_RESPONSES,
     QUERY_MESSAGES,     /* Anthropic's */
     QUERY_COUNT_TOKENS, /* of such messages */
@@ -38,6 +40,12 @@ enum query_kind {
 static inline bool query_talks(enum query_kind kind)
 {
     return kind == QUERY_CHAT || kind >= QUERY_RESPONSES;
+}
+
+/* Requests that want pairs of texts scored. */
+static inline bool query_pairs(enum query_kind kind)
+{
+    return kind == QUERY_RERANK || kind == QUERY_SCORE;
 }
 
 /* Requests that ask the device for nothing. */
@@ -78,6 +86,23 @@ struct query_tools {
     bool thinks;     /* the prompt ends amid what the model thinks */
 };
 
+struct query_ranked {
+    uint32_t index;
+    double score;
+};
+
+/* Pairs of texts: what is looked for, one for all documents or one for each; the documents are the
+ * query's prompts. */
+struct query_pairs {
+    struct query_prompt *queries; /* owned; texts alone */
+    uint32_t query_count;
+    struct query_ranked *ranked; /* owned; of QUERY_RERANK: room for the order of its documents */
+    const char *instruction;     /* NULL: not given */
+    uint32_t top_n;          /* 0: all are told */
+    bool no_documents;       /* texts are not told again */
+    bool log_odds;           /* instead of probabilities */
+};
+
 struct query {
     enum query_kind kind;
     json *document;    /* owned; what is borrowed from: the rest of it was freed */
@@ -100,6 +125,7 @@ struct query {
     struct query_tools tools;
     char *told; /* owned; what of the request its answer tells again, as JSON; NULL: nothing */
     const char *constraint_field; /* who asked for it */
+    struct query_pairs pairs; /* of QUERY_RERANK and QUERY_SCORE */
     struct query_prompt *prompts;
     uint32_t prompt_count;
     struct chat_prompt chat;     /* messages NULL: there is none; borrows from the document */
@@ -107,8 +133,10 @@ struct query {
     char param[QUERY_PARAM_MAX]; /* the field that an error is about; "" */
 };
 
-/* The field without which a request is none; NULL: one of two. */
-const char *query_needs(enum query_kind kind);
+#define QUERY_NEEDS_MAX 2
+/* The fields without which a request is none, by number from 0; NULL: there is no more. None at
+ * all: one of two. */
+const char *query_needs(enum query_kind kind, unsigned number);
 /* On failure the query need not be freed, and its `param` is set. */
 int query_read(struct query *query, enum query_kind kind, const char *body, size_t length,
                const struct message_limits *limits, const struct sampling *defaults,

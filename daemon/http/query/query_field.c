@@ -3,6 +3,7 @@
 
 #include "daemon/http/query/query_constraint.h"
 #include "daemon/http/query/query_convert.h"
+#include "daemon/http/query/query_pairs.h"
 #include "daemon/http/query/query_tools.h"
 
 #include <stdio.h>
@@ -429,6 +430,9 @@ static int read_modalities(const struct reading *reading, const json *value)
 #define GENERATE (COMPLETION | CHAT)
 #define LISTS (RESPONSES | MESSAGES) /* whose answers are lists of items */
 #define ADAPTER (1u << QUERY_ADAPTER)
+#define RERANK (1u << QUERY_RERANK)
+#define SCORE (1u << QUERY_SCORE)
+#define PAIRS (RERANK | SCORE)
 #define EVERY QUERY_FIELD_EVERY
 
 static const struct query_field fields[] = {

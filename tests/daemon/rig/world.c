@@ -147,6 +147,12 @@ static const struct replica_api replica_api = {.room = room,
                                                .progress = progress,
                                                .healthy = healthy};
 
+/* Of the second of two so much less than of the first as the prompt's last letter is behind "A". */
+static float next_logprob(const struct seq *seq, uint32_t i)
+{
+    return -(float)i * (float)(seq->prompt[seq->prompt_len - 1] - 'A');
+}
+
 static void give(struct seq *seq, uint32_t i, const char *script)
 {
     if (seq->out_tokens)
@@ -157,7 +163,9 @@ static void give(struct seq *seq, uint32_t i, const char *script)
         seq->out_tops[(int32_t)i * seq->sampling.logprobs + j] =
             (struct gpu_top){.token = j, .logprob = -(float)j};
     if (seq->out_scores)
-        seq->out_scores[i] = (struct message_score){.logprob = -(float)i, .top_token = (int32_t)i};
+        seq->out_scores[i] = (struct message_score){
+            .logprob = seq->next_count > 0 ? next_logprob(seq, i) : -(float)i,
+            .top_token = (int32_t)i};
     for (uint32_t j = 0; seq->out_rows && j < WORLD_HIDDEN; j++)
         seq->out_rows[i * WORLD_HIDDEN + j] = (float)(seq->prompt[0] + (int32_t)j);
 }
