@@ -54,8 +54,9 @@ static uint64_t product_bytes(const struct program *program, uint32_t rows)
     uint64_t most = 0;
     for (uint32_t i = 0; i < program->scaled_count; i++) {
         const struct program_scaled *of = &program->scaled[i];
-        uint64_t bytes = of->top ? experts_scratch_bytes(&of->weight, rows, of->top, of->spread)
-                                 : matmul_scratch_bytes(&of->weight, rows);
+        uint64_t bytes =
+            of->top ? experts_scratch_bytes(&of->weight, rows, of->top, of->spread, program->dtype)
+                    : matmul_scratch_bytes(&of->weight, rows);
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -35,8 +35,8 @@ SMALL_KV_BYTES = 32768
 
 # A synthetic shape of each family beside Llama (gpu/models/synthetic.c); a new family adds its shape's name.
 FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b", "olmo-2-7b", "glm-4-9b-chat",
-            "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "qwen3-30b-a3b", "qwen1.5-moe-a2.7b",
-            "olmoe-1b-7b")
+            "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "mixtral-8x7b:fp8", "qwen3-30b-a3b",
+            "qwen3-30b-a3b:fp8", "qwen1.5-moe-a2.7b", "olmoe-1b-7b")
 NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to measure their reading
 
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
@@ -220,14 +220,22 @@ class Steady:
                f"{100 * self.ahead / self.steps:.0f} % enqueued ahead)"
 
 
+def element_bytes(model):
+    """Of a weight: 2, or of one in another format the mean of all but the embedding, with what they come with."""
+    weights, embedding = model.get("formats", {}).get("weights", {}), model["vocabulary"] * model["hidden"]
+    if not set(weights) - {"bf16", "f16"}:
+        return 2
+    return (sum(weights.values()) - 2 * embedding) / (model["parameters"] - embedding)
+
+
 def step_bytes(model, rows):
-    """Of 16-bit weights that a step of so many rows reads: of a mixture the experts that some row is expected to take."""
+    """Of the weights that a step of so many rows reads: of a mixture the experts that some row is expected to take."""
     once, count, top = model["step_parameters"], model["experts"], model["experts_per_token"]
     if not count:
-        return 2 * once
+        return element_bytes(model) * once
     left = model["parameters"] - once - model["vocabulary"] * model["hidden"]  # no row takes these; the embedding apart
     experts = left / (1 - top / count)
-    return 2 * (once + experts * (1 - top / count - (1 - top / count) ** rows))
+    return element_bytes(model) * (once + experts * (1 - top / count - (1 - top / count) ** rows))
 
 
 def floor_rate(rows, context=192, weights=WEIGHT_BYTES, kv=KV_BYTES, read=None):
@@ -267,11 +275,12 @@ def decode(daemon, rows, gate):
 def family(daemon):
     """One sequence beside the read rate, many beside their limit; sizes are what the daemon says of the model."""
     model = daemon.control.model()
-    vocab, weights, kv = model["vocabulary"], 2 * model["step_parameters"], model["kv_token_bytes"]
+    vocab, kv, once = model["vocabulary"], model["kv_token_bytes"], model["step_parameters"]
+    weights = element_bytes(model) * once
     daemon.run(prompts(FAMILY_ROWS, 128, 8, vocab=vocab))
     one, many = steady_one(daemon, vocab), steady_many(daemon, FAMILY_ROWS, vocab)
     reads = (weights + 192 * kv) / one.step_us * 1e6 / limits["read"]
-    limit = floor_rate(FAMILY_ROWS, weights=weights, kv=kv, read=step_bytes(model, FAMILY_ROWS))
+    limit = floor_rate(FAMILY_ROWS, weights=2 * once, kv=kv, read=step_bytes(model, FAMILY_ROWS))
     share, asked = many.rate / limit, FAMILY_SHARE * shares[FAMILY_ROWS]
     row(f"{model['model'].partition(':')[2]}, decode, batch 1 / {FAMILY_ROWS}",
         f"{one.rate:,.0f} tok/s, {100 * reads:.1f} % of the read rate / {many.rate:,.0f} tok/s, {100 * share:.1f} % of "

@@ -1,6 +1,7 @@
-/* Figures of a layer's experts, of the shapes of real models: how long routes become a sum, beside
- * reading the matrices of those experts that some row needs, and beside a dense product of as much
- * work. Routes are drawn uniformly, by Zipf's law, or are all rows' the same. */
+/* Figures of a layer's experts, of the shapes of real models, in 16, 8 and 4 bits: how long routes
+ * become a sum, beside reading the matrices of those experts that some row needs, and beside a
+ * dense product of as much work. Routes are drawn uniformly, by Zipf's law, or are all rows' the
+ * same. */
 #include <set>
 
 #include "gpu/kernels/experts/combine.h"
@@ -16,16 +17,59 @@ static const struct mixture {
 enum skew { UNIFORM, ZIPF, ALIKE };
 static const char *const skews[] = {"uniform", "zipf", "alike"};
 
+/* How experts' weights are: scales of a row and of `k` columns, 0: of all. */
+static const struct kind {
+    const char *name;
+    enum format format;
+    uint32_t n, k;
+    enum weight_rounding rounding;
+    uint32_t group;
+} kinds[] = {{"16 bits", FORMAT_BF16, 0, 0, ROUNDING_NONE, 0}, /* or F16, as is timed */
+             {"e4m3", FORMAT_E4M3, 1, 0, ROUNDING_TOKEN, 0},
+             {"blocks", FORMAT_E4M3, 128, 128, ROUNDING_GROUP, 128},
+             {"u4", FORMAT_U4, 1, 128, ROUNDING_NONE, 0}};
+
+#define GROUP_LEAST 128 /* columns of a scale */
 #define ROWS_MAX 8192
 #define DRAWS 8 /* of routes, in turns: what one has read, the next finds in no cache */
 
 struct layer {
     struct mixture of;
     void *up, *down, *x, *pairs, *given, *router;
+    void *scales, *scratch;
+    size_t scratch_bytes;
     float *out;
     uint32_t *count, *segments;
     struct route *made; /* by the router */
 };
+
+static enum format format_of(const kind &of)
+{
+    return of.format <= FORMAT_F16 ? format_plain(half_t) : of.format;
+}
+
+static struct weight weight_make(const layer &l, const kind &of, bool up)
+{
+    struct weight w = {};
+    w.data = up ? l.up : l.down;
+    w.format = format_of(of);
+    w.n = up ? 2 * l.of.inner : l.of.hidden;
+    w.k = up ? l.of.hidden : l.of.inner;
+    w.scales = {of.format <= FORMAT_F16 ? NULL : l.scales, DTYPE_F32, of.n, of.k};
+    w.input = {of.rounding, of.group, 0, NULL};
+    return w;
+}
+
+static size_t scratch_most(const layer &l)
+{
+    size_t most = 0;
+    for (const kind &of : kinds)
+        for (bool up : {true, false}) {
+            struct weight w = weight_make(l, of, up);
+            most = std::max(most, experts_scratch_bytes(&w, ROWS_MAX, l.of.top, up, half_t));
+        }
+    return most;
+}
 
 static layer layer_make(const mixture &of)
 {
@@ -40,6 +84,11 @@ static layer layer_make(const mixture &of)
         MUST(cudaMalloc(places[i], sizes[i]));
         fill_random(*places[i], sizes[i]);
     }
+    size_t scales = of.experts * matrix / GROUP_LEAST * sizeof(float); /* of up, which has more */
+    MUST(cudaMalloc(&l.scales, scales));
+    MUST(cudaMemset(l.scales, 0, scales));
+    l.scratch_bytes = scratch_most(l);
+    MUST(cudaMalloc(&l.scratch, l.scratch_bytes));
     MUST(cudaMalloc(&l.out, (size_t)ROWS_MAX * of.hidden * 4));
     MUST(cudaMalloc(&l.count, 4));
     MUST(cudaMalloc(&l.segments, (of.experts + 1 + pairs) * 4));
@@ -49,8 +98,8 @@ static layer layer_make(const mixture &of)
 
 static void layer_free(const layer &l)
 {
-    void *all[] = {l.up,     l.down, l.x,     l.pairs,    l.given,
-                   l.router, l.out,  l.count, l.segments, l.made};
+    void *all[] = {l.up,  l.down,  l.x,        l.pairs, l.given,  l.router,
+                   l.out, l.count, l.segments, l.made,  l.scales, l.scratch};
     for (void *one : all)
         MUST(cudaFree(one));
 }
@@ -112,19 +161,21 @@ static void segments_run(const layer &l, const struct route *routes, uint32_t ro
     MUST(op_segments(&a, stream));
 }
 
-static void experts_run(const layer &l, const struct route *routes, uint32_t rows, bool up)
+static void experts_run(const layer &l, const kind &of, const struct route *routes, uint32_t rows,
+                        bool up)
 {
     struct experts_args a = {};
-    uint32_t n = up ? 2 * l.of.inner : l.of.hidden, k = up ? l.of.hidden : l.of.inner;
     a.rows = {l.count, 0, rows};
-    a.w = {up ? l.up : l.down, format_plain(half_t), n, k};
+    a.w = weight_make(l, of, up);
+    a.scratch = l.scratch;
+    a.scratch_bytes = l.scratch_bytes;
     a.segments = l.segments;
     a.routes = routes;
     a.route_stride = a.top = l.of.top;
     a.own = {0, l.of.experts};
     a.x = up ? l.x : l.pairs;
     a.y = up ? l.pairs : l.given;
-    a.x_stride = k;
+    a.x_stride = a.w.k;
     a.y_stride = up ? l.of.inner : l.of.hidden;
     a.dtype = half_t;
     a.spread = a.gated = up;
@@ -170,7 +221,7 @@ static double dense_rate(const layer &l, uint32_t pairs)
     return 2.0 * pairs * 2 * l.of.inner * l.of.hidden / ms / 1e9;
 }
 
-static void layer_bench(const layer &l, uint32_t rows, enum skew skew)
+static void layer_bench(const layer &l, const kind &of, uint32_t rows, enum skew skew)
 {
     random_state random = {rows + 7};
     const struct route *draws[DRAWS];
@@ -191,16 +242,18 @@ static void layer_bench(const layer &l, uint32_t rows, enum skew skew)
     double sums = each([&](const struct route *draw) { combine_run(l, draw, rows); });
     double all = each([&](const struct route *draw) {
         segments_run(l, draw, rows);
-        experts_run(l, draw, rows, true);
-        experts_run(l, draw, rows, false);
+        experts_run(l, of, draw, rows, true);
+        experts_run(l, of, draw, rows, false);
     });
     double products = all - segments, weight = 3.0 * l.of.hidden * l.of.inner;
-    printf("%-14s %5u rows, %-8s %5.1f experts: route %7.1f, segments %6.1f, products %9.1f, sum "
-           "%6.1f us; "
-           "%5.0f GB/s = %4.1f %% of the read rate, %4.0f TFLOP/s\n",
-           l.of.name, rows, skews[skew], touched, route, segments, products, sums,
-           touched * weight * 2 / products / 1e3, touched * weight * 2 / products / 10 / read_rate,
-           2.0 * rows * l.of.top * weight / products / 1e6);
+    double bytes = touched * 3 * (double)format_bytes(format_of(of), l.of.hidden, l.of.inner);
+    printf(
+        "%-14s %-7s %5u rows, %-8s %5.1f experts: route %7.1f, segments %6.1f, products %9.1f, sum "
+        "%6.1f us; "
+        "%5.0f GB/s = %4.1f %% of the read rate, %4.0f TFLOP/s\n",
+        l.of.name, of.name, rows, skews[skew], touched, route, segments, products, sums,
+        bytes / products / 1e3, bytes / products / 10 / read_rate,
+        2.0 * rows * l.of.top * weight / products / 1e6);
     fflush(stdout);
     for (const struct route *draw : draws)
         MUST(cudaFree(const_cast<struct route *>(draw)));
@@ -210,9 +263,10 @@ void experts_bench()
 {
     for (const mixture &of : mixtures) {
         layer l = layer_make(of);
-        for (uint32_t rows : {1u, 8u, 64u, 256u, 2048u, 8192u})
-            for (enum skew skew : {UNIFORM, ZIPF, ALIKE})
-                layer_bench(l, rows, skew);
+        for (const kind &how : kinds)
+            for (uint32_t rows : {1u, 8u, 64u, 256u, 2048u, 8192u})
+                for (enum skew skew : {UNIFORM, ZIPF, ALIKE})
+                    layer_bench(l, how, rows, skew);
         printf("%-14s a dense product of %u rows: %.0f TFLOP/s\n", of.name, ROWS_MAX * of.top,
                dense_rate(l, ROWS_MAX * of.top));
         layer_free(l);

@@ -2,9 +2,9 @@
  * warp an output of one, the expert out of the row's routes; of more a warp an output and
  * EXPERTS_ROWS pairs of one expert at a time, so that weights are read once for as many; which
  * pairs, segments say. Both sum in one order. Many pairs of 16 bits are the tensor cores'
- * (experts_tiles.cu). */
+ * (experts_tiles.cu); weights in 8 and 4 bits go ways of their own (experts_packed.cu). */
 #include "gpu/kernels/activation/activation.cuh"
-#include "gpu/kernels/experts/experts.cuh"
+#include "gpu/kernels/experts/experts_packed.cuh"
 
 #define EXPERTS_WARPS 8
 #define EXPERTS_ROWS 8
@@ -99,20 +99,22 @@ __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
     }
 }
 
+/* Groups of inputs are of columns as they stand, so they go with no order. */
 bool experts_takes(const struct weight *w)
 {
-    return weight_is_plain(w);
-}
-
-size_t experts_scratch_bytes(const struct weight *, uint32_t, uint32_t, bool)
-{
-    return 0;
+    bool groups = w->input.rounding == ROUNDING_GROUP;
+    if (w->format <= FORMAT_F16)
+        return weight_is_plain(w);
+    return w->scales.data && w->scales.dtype == DTYPE_F32 &&
+           (!groups || (w->input.group && !w->order)) && (!w->zeros || w->format != FORMAT_E4M3);
 }
 
 cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)
 {
     if (!experts_can(args) || !experts_takes(&args->w))
         return cudaErrorNotSupported;
+    if (args->w.format > FORMAT_F16)
+        return experts_packed(args, stream);
     uint64_t pairs = (uint64_t)args->rows.max * args->top;
     unsigned outputs = ceil_div(experts_outputs(args), EXPERTS_WARPS);
     if (pairs == 0)

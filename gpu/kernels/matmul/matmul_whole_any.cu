@@ -47,11 +47,6 @@ size_t whole_scratch_bytes(const struct weight *w, uint32_t rows)
 
 /* ---- an element ---- */
 
-__device__ __forceinline__ float whole_number(uint32_t number)
-{
-    return __uint_as_float(0x4b000000u | number) - 8388608.0f;
-}
-
 __device__ __forceinline__ float whole_element(const struct weight &w, uint32_t n, uint32_t k)
 {
     const uint8_t *row = static_cast<const uint8_t *>(w.data) +

@@ -41,6 +41,12 @@ WHOLE_RULE uint32_t whole_bytes(enum format format, uint32_t k)
     return format == FORMAT_U4 ? k / 2 : k;
 }
 
+/* As a number, by the bits of one of 2^23 and more. */
+__device__ __forceinline__ float whole_number(uint32_t number)
+{
+    return __uint_as_float(0x4b000000u | number) - 8388608.0f;
+}
+
 #define MATMUL_WHOLE_OF_HALF                                                                       \
     bool gemv_whole_can(const struct matmul_args *args);                                           \
     cudaError_t gemv_whole(const struct matmul_args *args, cudaStream_t stream);                   \

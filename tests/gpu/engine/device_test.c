@@ -113,9 +113,14 @@ static const char *const quantized[] = {
     "llama-fp8-blocks", "llama-fp8-tensor", "phi3-ct-channel", "qwen2-ct-weights",
     "qwen2-fp8-static", "qwen3-fp8-blocks",
     /* in whole numbers */
-    "glm-awq", "llama-autoround", "llama-awq", "llama-ct-u4-order", "llama-ct-u8",
-    "llama-gptq-sym", "phi3-gptq-channel", "qwen2-gptq-dynamic", "qwen2-gptq-order",
-    "qwen3-ct-u4-zeros", "qwen3-gptq-order-8",
+    "glm-awq", "llama-autoround", "llama-awq", "llama-ct-u4-order", "llama-ct-u8", "llama-gptq-sym",
+    "phi3-gptq-channel", "qwen2-gptq-dynamic", "qwen2-gptq-order", "qwen3-ct-u4-zeros",
+    "qwen3-gptq-order-8",
+    /* of mixtures of experts */
+    "glm4-moe-autoround", "glm4-moe-ct-weights", "mixtral-awq", "mixtral-ct-blocks",
+    "mixtral-fp8-static", "mixtral-gptq-sym", "olmoe-ct-u8", "olmoe-fp8-tensor",
+    "qwen2-moe-ct-channel", "qwen2-moe-ct-u4", "qwen3-moe-awq", "qwen3-moe-fp8-blocks",
+    "qwen3-moe-gptq-order",
     /* with keys and values in eight bits */
     "llama-kv-static", "phi3-kv-token", "qwen2-kv-parts", "qwen3-kv-token"};
 

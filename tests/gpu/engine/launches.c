@@ -540,12 +540,14 @@ bool experts_takes(const struct weight *w)
     return true;
 }
 
-size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread)
+size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread,
+                             enum dtype dtype)
 {
     (void)w;
     (void)rows;
     (void)top;
     (void)spread;
+    (void)dtype;
     return 0;
 }
 

@@ -9,6 +9,7 @@ int main(void)
     srunner_add_suite(runner, norm_suite());
     srunner_add_suite(runner, rows_suite());
     srunner_add_suite(runner, experts_suite());
+    srunner_add_suite(runner, experts_packed_suite());
     srunner_add_suite(runner, place_suite());
     srunner_add_suite(runner, attention_suite());
     srunner_add_suite(runner, sample_suite());

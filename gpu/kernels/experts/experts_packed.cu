@@ -1,0 +1,309 @@
+/* Which way products with experts in 8 and 4 bits go, what their inputs become before, and the ways
+ * of few pairs and of any shape: a warp an output of a pair, in float32. Many pairs are the tensor
+ * cores' (experts_packed_tiles.cu). */
+#include "gpu/kernels/activation/activation.cuh"
+#include "gpu/kernels/experts/experts_packed.cuh"
+
+#define PACKED_WARPS 8
+#define PACKED_FEW 64 /* pairs; each reads its matrix for itself */
+#define PACKED_THREADS 256
+#define PACKED_GRID 65535u
+#define PACKED_ALIGNMENT 256
+
+/* ---- inputs ---- */
+
+/* What of x stands in scratch. */
+struct packed_room {
+    void *x; /* [rows][stride], of the dtype of x */
+    float *scales;
+    uint32_t rows, stride, groups;
+    bool by_pair;
+    size_t total; /* bytes */
+};
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + PACKED_ALIGNMENT - 1) / PACKED_ALIGNMENT * PACKED_ALIGNMENT;
+}
+
+static bool is_prepared(const struct weight *w)
+{
+    return w->order || w->input.rounding != ROUNDING_NONE;
+}
+
+/* `base` may be NULL: the size alone. What an expert has of its own makes inputs those of pairs. */
+static struct packed_room room_cut(const struct weight *w, uint32_t rows, uint32_t top, bool spread,
+                                   enum dtype dtype, void *base)
+{
+    struct packed_room room = {};
+    bool own = w->order || w->input.scales;
+    if (!is_prepared(w))
+        return room;
+    room.by_pair = own || !spread;
+    room.rows = room.by_pair ? rows * top : rows;
+    room.stride = (w->k + PACKED_UNIT - 1) / PACKED_UNIT * PACKED_UNIT;
+    room.groups = w->input.rounding == ROUNDING_GROUP ? ceil_div(w->k, w->input.group) : 1;
+    size_t bytes = aligned((size_t)room.rows * room.stride * dtype_bytes(dtype));
+    room.total = bytes + aligned((size_t)room.rows * room.groups * sizeof(float));
+    room.x = base;
+    room.scales = base ? reinterpret_cast<float *>(static_cast<char *>(base) + bytes) : NULL;
+    return room;
+}
+
+size_t experts_scratch_bytes(const struct weight *w, uint32_t rows, uint32_t top, bool spread,
+                             enum dtype dtype)
+{
+    return room_cut(w, rows, top, spread, dtype, NULL).total;
+}
+
+/* The number of x that stands at column k. */
+__device__ __forceinline__ float prepare_load(const struct experts_args &a, size_t x,
+                                              const uint32_t *order, uint32_t k)
+{
+    return load_value(a.x, x + (order ? order[k] : k), a.dtype);
+}
+
+__device__ __forceinline__ void prepare_store(const struct experts_args &a,
+                                              const struct packed_room &to, size_t at, float value,
+                                              const e4m3_divisor *by)
+{
+    if (by)
+        value = e4m3_value(static_cast<uint8_t>(e4m3_round2(e4m3_quotient(value, *by), 0.0f)));
+    store_value(to.x, at, a.dtype, value);
+}
+
+/* Groups of columns, a warp each. */
+__device__ __forceinline__ void prepare_groups(const struct experts_args &a,
+                                               const struct packed_room &to, size_t x, uint32_t row)
+{
+    uint32_t group = a.w.input.group, lane = threadIdx.x % WARP;
+    for (uint32_t g = threadIdx.x / WARP; g < to.groups; g += PACKED_THREADS / WARP) {
+        uint32_t end = min((g + 1) * group, a.w.k);
+        float greatest = 0;
+        for (uint32_t k = g * group + lane; k < end; k += WARP)
+            greatest = fmaxf(greatest, fabsf(load_value(a.x, x + k, a.dtype)));
+        float scale = e4m3_scale(warp_greatest(greatest));
+        e4m3_divisor by = e4m3_divide_by(scale);
+        for (uint32_t k = g * group + lane; k < end; k += WARP)
+            prepare_store(a, to, (size_t)row * to.stride + k, load_value(a.x, x + k, a.dtype), &by);
+        if (lane == 0)
+            to.scales[(size_t)row * to.groups + g] = scale;
+    }
+}
+
+/* Of whole rows; called by the whole block. */
+__device__ __forceinline__ float prepare_scale(const struct experts_args &a, size_t x,
+                                               const uint32_t *order, uint32_t expert)
+{
+    __shared__ float scratch[WARP];
+    const struct weight_input &input = a.w.input;
+    if (input.rounding != ROUNDING_TOKEN)
+        return input.scales ? input.scales[expert] : input.scale;
+    float greatest = 0;
+    for (uint32_t k = threadIdx.x; k < a.w.k; k += PACKED_THREADS)
+        greatest = fmaxf(greatest, fabsf(prepare_load(a, x, order, k)));
+    greatest = block_reduce(greatest, 0.0f, scratch, [](float of) { return warp_greatest(of); });
+    return e4m3_scale_to(greatest, input.scale);
+}
+
+/* A block a row of what is made: of the step, or a pair's. */
+__global__ void __launch_bounds__(PACKED_THREADS)
+    packed_prepare_kernel(const __grid_constant__ struct experts_args a,
+                          const __grid_constant__ struct packed_room to)
+{
+    grid_trigger();
+    grid_wait();
+    uint32_t made = blockIdx.x, row = to.by_pair ? made / a.top : made, expert = 0;
+    if (row >= range_rows(a.rows))
+        return;
+    if (to.by_pair) {
+        expert = a.routes[(size_t)row * a.route_stride + made % a.top].expert - a.own.first;
+        if (expert >= a.own.count)
+            return;
+    }
+    size_t x = (size_t)(a.spread ? row : made) * a.x_stride;
+    if (a.w.input.rounding == ROUNDING_GROUP) {
+        prepare_groups(a, to, x, made);
+        return;
+    }
+    const uint32_t *order = a.w.order ? a.w.order + (size_t)expert * a.w.k : NULL;
+    bool rounds = a.w.input.rounding != ROUNDING_NONE;
+    float scale = rounds ? prepare_scale(a, x, order, expert) : 1.0f;
+    e4m3_divisor by = e4m3_divide_by(scale);
+    for (uint32_t k = threadIdx.x; k < a.w.k; k += PACKED_THREADS)
+        prepare_store(a, to, (size_t)made * to.stride + k, prepare_load(a, x, order, k),
+                      rounds ? &by : NULL);
+    if (rounds && threadIdx.x == 0)
+        to.scales[made] = scale;
+}
+
+static cudaError_t packed_prepare(const struct experts_args *args, struct experts_packed *ret,
+                                  cudaStream_t stream)
+{
+    struct packed_room room =
+        room_cut(&args->w, args->rows.max, args->top, args->spread, args->dtype, args->scratch);
+    if (!is_prepared(&args->w))
+        return cudaSuccess;
+    if (!args->scratch || room.total > args->scratch_bytes)
+        return cudaErrorNotSupported;
+    ret->a.x = room.x;
+    ret->a.x_stride = room.stride;
+    ret->a.spread = !room.by_pair;
+    ret->a.w.order = NULL;
+    if (args->w.input.rounding != ROUNDING_NONE) {
+        ret->x_scales = room.scales;
+        ret->x_groups = room.groups;
+    }
+    return launch(packed_prepare_kernel, dim3(room.rows), PACKED_THREADS, 0, stream, *args, room);
+}
+
+/* ---- products ---- */
+
+/* By all lanes of the warp. */
+__device__ __forceinline__ void packed_put(const struct experts_args &a, uint32_t pair, uint32_t n,
+                                           float gate, float up)
+{
+    float y = warp_sum(gate);
+    if (a.gated)
+        y = warp_sum(up) * (a.activation == ACTIVATE_SILU ? activated<ACTIVATE_SILU>(y)
+                                                          : activated<ACTIVATE_GELU_TANH>(y));
+    if (threadIdx.x % WARP == 0)
+        store_value(a.y, (size_t)pair * a.y_stride + n, a.dtype, y);
+}
+
+/* A unit of one row, unscaled. */
+template <enum format FORMAT>
+__device__ __forceinline__ float unit_sum(const struct weight &w, const uint8_t *row, size_t scales,
+                                          uint32_t k, const float8 (&x)[2])
+{
+    uint4 unit = packed_load<FORMAT>(row + packed_bytes(FORMAT, k));
+    float zero = packed_zero(w, scales, k), sum = 0;
+#pragma unroll
+    for (int i = 0; i < PACKED_UNIT / 2; i++) {
+        float2 pair = packed_pair<FORMAT>(unit, i, zero);
+        sum += pair.x * x[i / 4].v[i % 4 * 2];
+        sum += pair.y * x[i / 4].v[i % 4 * 2 + 1];
+    }
+    return sum;
+}
+
+/* A lane's part of output n, and of the up of a gated one: a unit a turn. */
+template <enum format FORMAT> struct units_sum {
+    __device__ static void of(const struct experts_packed &p, uint32_t expert, uint32_t pair,
+                              uint32_t n, float &gate, float &up)
+    {
+        const struct weight &w = p.a.w;
+        uint32_t row = packed_row(p.a, pair), other = p.a.gated ? w.n / 2 + n : n;
+        size_t x = (size_t)row * p.a.x_stride, end = x + w.k;
+        const uint8_t *gates = packed_row_at(w, FORMAT, expert, n);
+        const uint8_t *ups = packed_row_at(w, FORMAT, expert, other);
+        size_t gate_scales = packed_scales_at(w, expert, n);
+        size_t up_scales = packed_scales_at(w, expert, other);
+#pragma unroll 2
+        for (uint32_t k = threadIdx.x % WARP * PACKED_UNIT; k < w.k; k += WARP * PACKED_UNIT) {
+            float8 values[2] = {load_float8(p.a.x, x + k, end, p.a.dtype),
+                                load_float8(p.a.x, x + k + 8, end, p.a.dtype)};
+            float scale = packed_x_scale(p, row, k);
+            gate += unit_sum<FORMAT>(w, gates, gate_scales, k, values) * scale *
+                    packed_scale(w, gate_scales, k);
+            if (p.a.gated)
+                up += unit_sum<FORMAT>(w, ups, up_scales, k, values) * scale *
+                      packed_scale(w, up_scales, k);
+        }
+    }
+};
+
+/* The same of rows that are no whole units: a number a turn. */
+struct numbers_sum {
+    __device__ static float row(const struct experts_packed &p, uint32_t expert, uint32_t pair,
+                                uint32_t n)
+    {
+        const struct weight &w = p.a.w;
+        uint32_t row = packed_row(p.a, pair);
+        size_t x = (size_t)row * p.a.x_stride, scales = packed_scales_at(w, expert, n);
+        const uint8_t *from = packed_row_at(w, w.format, expert, n);
+        float sum = 0;
+        for (uint32_t k = threadIdx.x % WARP; k < w.k; k += WARP)
+            sum += packed_element(w, from, k, packed_zero(w, scales, k)) *
+                   load_value(p.a.x, x + k, p.a.dtype) * packed_x_scale(p, row, k) *
+                   packed_scale(w, scales, k);
+        return sum;
+    }
+    __device__ static void of(const struct experts_packed &p, uint32_t expert, uint32_t pair,
+                              uint32_t n, float &gate, float &up)
+    {
+        gate = row(p, expert, pair, n);
+        up = p.a.gated ? row(p, expert, pair, p.a.w.n / 2 + n) : 0;
+    }
+};
+
+template <class Sum>
+__global__ void __launch_bounds__(PACKED_WARPS *WARP)
+    packed_few_kernel(const __grid_constant__ struct experts_packed p)
+{
+    grid_trigger();
+    grid_wait();
+    const struct experts_args &a = p.a;
+    uint32_t pairs = range_rows(a.rows) * a.top, outputs = a.gated ? a.w.n / 2 : a.w.n;
+    uint32_t n = blockIdx.x * PACKED_WARPS + threadIdx.x / WARP;
+    if (n >= outputs)
+        return;
+    for (uint32_t pair = blockIdx.y; pair < pairs; pair += gridDim.y) {
+        uint32_t expert =
+            a.routes[(size_t)(pair / a.top) * a.route_stride + pair % a.top].expert - a.own.first;
+        if (expert >= a.own.count)
+            continue;
+        float gate = 0, up = 0;
+        Sum::of(p, expert, pair, n, gate, up);
+        packed_put(a, pair, n, gate, up);
+    }
+}
+
+template <class Sum>
+static cudaError_t few_launch(const struct experts_packed *p, uint64_t pairs, cudaStream_t stream)
+{
+    return launch(packed_few_kernel<Sum>,
+                  dim3(ceil_div(experts_outputs(&p->a), PACKED_WARPS),
+                       static_cast<unsigned>(pairs < PACKED_GRID ? pairs : PACKED_GRID)),
+                  PACKED_WARPS * WARP, 0, stream, *p);
+}
+
+static uint32_t common_divisor(uint32_t a, uint32_t b)
+{
+    while (b) {
+        uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Columns of one scale; all of them, as whole units, where there is one. */
+static uint32_t each_of(const struct weight *w)
+{
+    uint32_t group = w->input.rounding == ROUNDING_GROUP ? w->input.group : 0;
+    uint32_t each = common_divisor(w->scales.k, group);
+    return each ? each : (w->k + PACKED_UNIT - 1) / PACKED_UNIT * PACKED_UNIT;
+}
+
+cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
+{
+    struct experts_packed p = {};
+    uint64_t pairs = (uint64_t)args->rows.max * args->top;
+    p.a = *args;
+    p.each = each_of(&args->w);
+    if (pairs == 0)
+        return cudaSuccess;
+    cudaError_t result = packed_prepare(args, &p, stream);
+    if (result != cudaSuccess)
+        return result;
+    if (!packed_whole_units(&p))
+        return few_launch<numbers_sum>(&p, pairs, stream);
+    if (pairs > PACKED_FEW && bf16::experts_packed_tiles_can(&p))
+        return bf16::experts_packed_tiles(&p, stream);
+    if (pairs > PACKED_FEW && f16::experts_packed_tiles_can(&p))
+        return f16::experts_packed_tiles(&p, stream);
+    return args->w.format == FORMAT_E4M3 ? few_launch<units_sum<FORMAT_E4M3>>(&p, pairs, stream)
+           : args->w.format == FORMAT_U4 ? few_launch<units_sum<FORMAT_U4>>(&p, pairs, stream)
+                                         : few_launch<units_sum<FORMAT_U8>>(&p, pairs, stream);
+}
