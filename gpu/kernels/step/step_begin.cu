@@ -90,7 +90,8 @@ __device__ static void write_row(const struct pack_head *wire, const struct batc
         writable(batch.token_position)[row.row.token + i] = row.row.position + i;
     }
     for (uint32_t i = lane; i < row.score_count; i += WARP) {
-        writable(batch.score_token)[row.score_first + i] = min(row.row.token + row.score_from + i, last);
+        uint32_t token = min(row.row.token + row.score_from + i, last);
+        writable(batch.score_token)[row.score_first + i] = token;
         writable(batch.score_target)[row.score_first + i] = ids[row.score_from + i + 1];
     }
     bool all = row.row.want & GPU_EMBED_ALL;
