@@ -185,7 +185,9 @@ START_TEST(items_reach_the_template)
             "abc"),
         200);
     /* sSsDuqaNone(f5)[hm]tr> */
-    has("\"input_tokens\":22");
+    has("\"input_tokens\":22,\"input_tokens_details\":{\"cached_tokens\":0,"
+        "\"cache_write_tokens\":0}");
+    ck_assert_ptr_null(strstr(answer, "\"user\"")); /* told where it was given */
 }
 END_TEST
 

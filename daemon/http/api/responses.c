@@ -105,6 +105,7 @@ static void put_usage(struct json_writer *writer, const struct exchange *exchang
     json_put_uint(writer, "input_tokens", exchange->prompt_tokens);
     json_open(writer, "input_tokens_details", '{');
     json_put_uint(writer, "cached_tokens", exchange->cached_tokens);
+    json_put_uint(writer, "cache_write_tokens", 0); /* none that cost anything */
     json_close(writer, '}');
     json_put_uint(writer, "output_tokens", exchange->completion_tokens);
     json_open(writer, "output_tokens_details", '{');
@@ -163,8 +164,6 @@ static void put_response(struct json_writer *writer, const char *key,
     json_put_text(writer, "truncation", "disabled");
     if (over)
         put_usage(writer, exchange);
-    else
-        json_put_null(writer, "usage");
     json_close(writer, '}');
 }
 

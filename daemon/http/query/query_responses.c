@@ -235,7 +235,7 @@ int query_write_responses(const struct query *query, struct json_writer *writer,
 /* ---- what an answer tells again ----------------------------------------------------------------
  */
 
-/* What the request said, or what stands for it. */
+/* What the request said, or what stands for it; NULL: nothing does. */
 static void put_told(struct json_writer *writer, const void *context)
 {
     static const struct {
@@ -250,7 +250,7 @@ static void put_told(struct json_writer *writer, const void *context)
                    {"tool_choice", "\"auto\""},
                    {"tools", "[]"},
                    {"top_p", "null"},
-                   {"user", "null"}};
+                   {"user", NULL}};
     const struct json_bounds bounds = {.bytes_max = 64, .depth_max = 4, .values_max = 8};
     const struct query *query = context;
     json_open(writer, NULL, '{');
@@ -260,7 +260,7 @@ static void put_told(struct json_writer *writer, const void *context)
         json *otherwise;
         if (value && !json_is_null(value)) {
             json_put_value(writer, members[i].name, value);
-        } else if (json_parse(text, strlen(text), bounds, &otherwise, NULL) == 0) {
+        } else if (text && json_parse(text, strlen(text), bounds, &otherwise, NULL) == 0) {
             json_put_value(writer, members[i].name, otherwise);
             json_free(otherwise);
         }
