@@ -134,6 +134,10 @@ void http_start(const char *model, const char *input_max, const struct canary_so
                                      "100ms",
                                      "--cpu-threads",
                                      "1",
+                                     "--score-tokens",
+                                     "n,y",
+                                     "--score-template",
+                                     "tests/http/templates/pair.jinja",
                                      "--insecure-loopback",
                                      "yes",
                                      NULL};

@@ -47,6 +47,39 @@ START_TEST(ten_megabytes_of_anything_are_refused)
 }
 END_TEST
 
+#define TEN_DOCUMENTS "\"b\",\"b\",\"b\",\"b\",\"b\",\"b\",\"b\",\"b\",\"b\",\"b\""
+
+/* Pairs multiply: what is said once is read with each of what is said often. */
+static const struct {
+    const char *path, *head, *pattern;
+    size_t mib;
+    const char *tail, *says;
+} pairs[] = {
+    {"/v1/rerank", "{\"query\":\"a\",\"documents\":[\"", "a\",\"", 10, "a\"]}",
+     "more than 1048576 values"},
+    {"/v1/rerank", "{\"query\":\"a\",\"documents\":[", "\"\",", 2, "\"\"]}",
+     "at most 4096 are accepted"},
+    {"/v1/rerank", "{\"query\":\"a\",\"documents\":", "[", 4, "", "nested deeper than 32"},
+    {"/v1/rerank", "{\"documents\":[" TEN_DOCUMENTS "," TEN_DOCUMENTS "],\"query\":\"", "a", 7,
+     "\"}", "would wait for the tokenizer"},
+    {"/v1/rerank", "{\"documents\":[" TEN_DOCUMENTS "],\"query\":\"", "a", 1, "\"}",
+     "more than 8192 tokens"},
+    {"/v1/score", "{\"text_1\":\"a\",\"text_2\":[\"", "a", 4, "\"]}", "more than 8192 tokens"},
+};
+
+START_TEST(pairs_without_measure_are_refused)
+{
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        size_t length, pattern = strlen(pairs[i].pattern);
+        char *body = http_body_of(pairs[i].head, pairs[i].pattern,
+                                  pairs[i].mib * MIB / pattern * pattern, pairs[i].tail, &length);
+        http_expect(pairs[i].path, body, length, 400, pairs[i].says);
+        free(body);
+    }
+    scene_end(&scene);
+}
+END_TEST
+
 START_TEST(what_is_over_the_limit_is_refused_before_it_is_there)
 {
     char text[4096];
@@ -195,6 +228,7 @@ Suite *crowd_suite(void)
     tcase_set_timeout(tcase, 300);
     tcase_add_checked_fixture(tcase, http_setup, http_teardown);
     tcase_add_test(tcase, ten_megabytes_of_anything_are_refused);
+    tcase_add_test(tcase, pairs_without_measure_are_refused);
     tcase_add_test(tcase, what_is_over_the_limit_is_refused_before_it_is_there);
     tcase_add_test(tcase, who_sends_a_byte_at_a_time_is_cut_off);
     tcase_add_test(tcase, a_thousand_slow_connections_keep_nobody_waiting);

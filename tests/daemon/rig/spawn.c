@@ -17,7 +17,7 @@
 
 #include "protocol/message.h"
 
-#define ARGUMENTS_MAX 32
+#define ARGUMENTS_MAX 40
 
 void spawn_make(struct spawn *spawn)
 {
