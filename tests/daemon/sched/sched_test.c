@@ -535,6 +535,27 @@ START_TEST(tokens_that_may_come_next_are_scored_behind_the_prompt)
 }
 END_TEST
 
+START_TEST(prompts_whose_scores_do_not_fit_a_step_end_in_the_next)
+{
+    struct fake_shape shape = rig_shape();
+    shape.scores_max = 4;
+    rig_open(&rig, &shape, 1);
+    for (uint32_t i = 0; i < 6; i++) {
+        struct fake_options options = {.job = JOB_SCORE,
+                                       .prompt_len = 1 + i,
+                                       .max_tokens = 1,
+                                       .logprobs = -1,
+                                       .next = 3,
+                                       .seed = i + 1};
+        rig_add(&rig, &options);
+    }
+    rig_finish(&rig);
+    for (uint32_t i = 0; i < 6; i++)
+        ck_assert_int_eq(rig.seqs[i]->finish, FINISH_STOP);
+    finish_and_close();
+}
+END_TEST
+
 START_TEST(more_next_tokens_than_a_step_scores_are_refused)
 {
     struct fake_shape shape = rig_shape();
@@ -653,6 +674,7 @@ Suite *sched_suite(void)
     tcase_add_loop_test(tcase, a_cancel_at_any_moment_ends_it_at_once_and_for_good, 0, 70);
     tcase_add_test(tcase, the_score_of_one_token_needs_no_step);
     tcase_add_test(tcase, tokens_that_may_come_next_are_scored_behind_the_prompt);
+    tcase_add_test(tcase, prompts_whose_scores_do_not_fit_a_step_end_in_the_next);
     tcase_add_test(tcase, more_next_tokens_than_a_step_scores_are_refused);
     tcase_add_test(tcase, a_failed_device_ends_everything_once);
     tcase_add_test(tcase, what_overflows_ends_with_an_error_and_the_others_go_on);
