@@ -1,0 +1,122 @@
+/* Mistakes in mixtures of experts. */
+#include "tests/gpu/engine/mutation.h"
+
+static void weights_of_experts(bool normalised)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->experts.normalised = normalised;
+}
+
+static void experts_not_normalised(void)
+{
+    weights_of_experts(false);
+}
+
+static void experts_normalised(void)
+{
+    weights_of_experts(true);
+}
+
+static void experts_scored_apart(void)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->experts.score = ROUTE_SIGMOID;
+}
+
+/* Of the weight that has the tensor: a matrix of one expert. */
+static uint64_t expert_bytes(const struct weight *w)
+{
+    return format_bytes(w->format, w->n, w->k);
+}
+
+static void first_experts_exchanged(void)
+{
+    static char from[1 << 16];
+    struct weight *w = weight(LAYER "0.mlp.experts.0.gate_proj.weight");
+    uint64_t bytes = expert_bytes(w);
+    ck_assert_uint_le(2 * bytes, sizeof from);
+    rig_fetch(from, w->data, 2 * bytes);
+    rig_store((void *)w->data, from + bytes, bytes);
+    rig_store((char *)w->data + bytes, from, bytes);
+}
+
+/* Each by the matrix of the next; the last one by what stands behind all. */
+static void segments_one_off(void)
+{
+    struct weight *w = weight(LAYER "0.mlp.experts.0.down_proj.weight");
+    w->data = (const char *)w->data + expert_bytes(w);
+}
+
+static void segments_of_mixtral_one_off(void)
+{
+    struct weight *w = weight(LAYER "0.block_sparse_moe.experts.0.w2.weight");
+    w->data = (const char *)w->data + expert_bytes(w);
+}
+
+static void experts_halves_exchanged(void)
+{
+    struct list_weight *of =
+        &list()->weights[op_list_weight(list(), LAYER "1.block_sparse_moe.experts.0.w1.weight")];
+    uint16_t tensor = of->parts[0].tensor;
+    of->parts[0].tensor = of->parts[1].tensor;
+    of->parts[1].tensor = tensor;
+}
+
+static void zeros_put(const struct weight *w, uint32_t first, uint32_t rows)
+{
+    static const char zeros[1 << 16];
+    uint64_t row = format_bytes(w->format, 1, w->k);
+    ck_assert_uint_le(rows * row, sizeof zeros);
+    rig_store((char *)w->data + first * row, zeros, rows * row);
+}
+
+static void shared_expert_left_out(void)
+{
+    const struct weight *w = weight(LAYER "0.mlp.shared_expert.down_proj.weight");
+    zeros_put(w, 0, w->n);
+}
+
+static void choice_unbiased(void)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->bias = LIST_NONE;
+}
+
+static void weights_unscaled(void)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->experts.scale = 1;
+}
+
+static void shared_experts_left_out(void)
+{
+    const struct weight *w = weight(LAYER "1.mlp.shared_experts.down_proj.weight");
+    zeros_put(w, 0, w->n);
+}
+
+/* A half for all rows. */
+static void shared_gate_left_out(void)
+{
+    const struct weight *w = weight(LAYER "1.mlp.gate.weight");
+    zeros_put(w, w->n - 1, 1);
+}
+
+static const struct mutation all[] = {
+    {"weights of Mixtral's experts not normalised", "mixtral-default-bf16", experts_not_normalised,
+     nothing},
+    {"segments of Mixtral one off", "mixtral-window-f16", nothing, segments_of_mixtral_one_off},
+    {"gate and up of experts exchanged", "mixtral-default-bf16", experts_halves_exchanged, nothing},
+    {"weights of experts not normalised", "qwen3-moe-norm-bf16", experts_not_normalised, nothing},
+    {"weights of experts normalised", "qwen3-moe-dense-f16", experts_normalised, nothing},
+    {"a wrong expert", "qwen3-moe-norm-bf16", nothing, first_experts_exchanged},
+    {"segments one off", "qwen3-moe-dense-f16", nothing, segments_one_off},
+    {"experts scored apart", "olmoe-default-bf16", experts_scored_apart, nothing},
+    {"shared expert left out", "qwen2-moe-shared-bf16", nothing, shared_expert_left_out},
+    {"choice of experts without its bias", "glm4-moe-shared-bf16", choice_unbiased, nothing},
+    {"weights of experts not scaled", "glm4-moe-shared-bf16", weights_unscaled, nothing},
+    {"shared experts left out", "glm4-moe-shared-bf16", nothing, shared_experts_left_out},
+    {"weights of GLM's experts normalised", "glm4-moe-dense-f16", experts_normalised, nothing},
+    {"gate of the shared expert left out", "qwen2-moe-step-f16", nothing, shared_gate_left_out},
+};
+
+const struct mutations mutations_experts = {all, sizeof all / sizeof all[0]};
