@@ -1,7 +1,7 @@
 /* A model as data: the ops of a step in order, what they read and write, and which weights they
- * take. A family's file makes it (gpu/models, build.h); everything else derives from it: what is
- * loaded and where it lies, how it is shared out over ranks and stages, scratch, tuning, and the
- * launches (program.h).
+ * take. A family's file makes it (gpu/models/families, build.h); everything else derives from it:
+ * what is loaded and where it lies, how it is shared out over ranks and stages, scratch, tuning, and
+ * the launches (program.h).
  *
  * One list serves all ranks of a group: widths are a rank's. A value has a row for each token (or
  * for each token that was picked); a row's elements stand without gaps. Values that are there all
