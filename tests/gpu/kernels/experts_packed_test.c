@@ -286,11 +286,11 @@ static void output_check(const struct product *p, uint32_t pair, uint32_t expert
 {
     const struct shape *s = p->s;
     struct sum sum = sum_of(p, x, expert, n);
-    double got = (double)tensor_at(&p->y, pair, n), slack = 2e-6 * sum.size;
+    double got = (double)tensor_at(&p->y, pair, n), slack = 1e-5 * sum.size;
     if (has(s, GATED)) {
         struct sum up = sum_of(p, x, expert, s->rows / 2 + n);
         double gate = active(s, sum.value);
-        slack = 2e-6 * (1.2 * sum.size * fabs(up.value) + up.size * fabs(gate)) +
+        slack = 1e-5 * (1.2 * sum.size * fabs(up.value) + up.size * fabs(gate)) +
                 1e-5 * fabs(gate * up.value) + 1e-5;
         sum.value = gate * up.value;
     }
