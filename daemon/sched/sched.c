@@ -251,6 +251,15 @@ void sched_add(struct sched *sched, struct seq *seq, time_us now_us)
         end_too_many(sched, seq, now_us);
 }
 
+void sched_count_slot(struct sched *sched, const struct seq *seq, bool has)
+{
+    uint32_t level = sched_level(seq);
+    sched->slot_count += has ? 1 : -1;
+    sched->level_slots[level] += has ? 1 : -1;
+    if (sched_yields(seq))
+        sched->level_yields[level] += has ? 1 : -1;
+}
+
 void sched_release_slot(struct sched *sched, struct seq *seq)
 {
     sched_share_released(seq);
@@ -258,7 +267,7 @@ void sched_release_slot(struct sched *sched, struct seq *seq)
     kv_table_clear(&sched->kv, sched_table(sched, seq), sched->step_last);
     sched->slots_free[sched->slots_free_count++] = seq->slot;
     sched->closes_due[sched->closes_due_count++] = seq->slot;
-    sched->slot_count--;
+    sched_count_slot(sched, seq, false);
 }
 
 /* Steps in flight name it no more: its memory may go. */

@@ -220,6 +220,8 @@ struct sched {
     struct list readers; /* seq.cache.read_link: others may wait for their prompts' blocks */
     uint32_t waiting_count, slot_count; /* on `waiting`; on `prefill` and `decode` */
     uint32_t gave_way_count, gave_way_waiting; /* to a higher priority: all, and those that wait */
+    uint32_t level_slots[WAITING_LEVELS];  /* of slot_count, by priority; */
+    uint32_t level_yields[WAITING_LEVELS]; /* those that give way to higher ones */
     uint64_t waiting_tokens; /* prefill_len of those waiting, less what others compute for them */
     uint64_t order_next;
 

@@ -205,6 +205,23 @@ static const char *check_share(const struct sched *sched, const struct sched_sha
     return "";
 }
 
+static const char *check_levels(const struct sched *sched)
+{
+    const struct list *lists[] = {&sched->prefill, &sched->decode};
+    uint32_t slots[WAITING_LEVELS] = {0}, yields[WAITING_LEVELS] = {0};
+    for (int i = 0; i < 2; i++)
+        list_each(link, lists[i])
+        {
+            const struct seq *seq = container_of(link, struct seq, run_link);
+            slots[sched_level(seq)]++;
+            yields[sched_level(seq)] += sched_yields(seq);
+        }
+    for (uint32_t level = 0; level < WAITING_LEVELS; level++)
+        if (slots[level] != sched->level_slots[level] || yields[level] != sched->level_yields[level])
+            return "slots of a priority are miscounted";
+    return "";
+}
+
 /* Each did so once, and is counted once. */
 static const char *check_gave_way(const struct sched *sched, const struct list *const *lists,
                                   size_t count)
@@ -257,6 +274,8 @@ const char *sched_check(const struct sched *sched)
     const char *gave_way = check_gave_way(sched, lists, sizeof(lists) / sizeof(lists[0]));
     if (*gave_way)
         return gave_way;
+    if (*check_levels(sched))
+        return check_levels(sched);
     if (*check_reading(sched))
         return check_reading(sched);
     if (*check_cached(sched))

@@ -35,6 +35,17 @@ static inline uint32_t sched_final_len(const struct seq *seq)
     return seq->prompt_len;
 }
 
+/* What users' turns, or the share of lower priorities, gave it keeps; and it gives way once. */
+static inline bool sched_yields(const struct seq *seq)
+{
+    return !seq->owed && !seq->low && !seq->gave_way;
+}
+
+static inline uint32_t sched_level(const struct seq *seq)
+{
+    return (uint32_t)(seq->priority - WAITING_PRIORITY_MIN);
+}
+
 static inline uint32_t sched_min(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
@@ -70,6 +81,7 @@ void sched_unwait(struct sched *sched, struct seq *seq);
 /* Prompt tokens that are to be read, of started sequences and of those that wait here. */
 uint64_t sched_backlog(const struct sched *sched);
 void sched_release_slot(struct sched *sched, struct seq *seq);
+void sched_count_slot(struct sched *sched, const struct seq *seq, bool has); /* it has, or had */
 void sched_end(struct sched *sched, struct seq *seq, enum finish finish, time_us now_us);
 void sched_end_error(struct sched *sched, struct seq *seq, const struct error *error,
                      time_us now_us);
@@ -104,6 +116,8 @@ bool sched_preempt_youngest(struct sched *sched); /* false when only one has a s
 void sched_make_way(struct sched *sched, time_us now_us);
 /* Those that wait for slots and blocks which lower priorities have get them, as they come. */
 void sched_make_places(struct sched *sched, time_us now_us);
+/* Of those that run, how many are below it: all, and those that yield to it. */
+uint32_t sched_below(const struct sched *sched, const struct seq *seq, uint32_t *ret_yield);
 /* Whoever is free to start would do so in a place that was made for one above it. */
 bool sched_place_is_taken(const struct sched *sched, const struct seq *seq);
 /* After preemption, when no step in flight names the sequence. */

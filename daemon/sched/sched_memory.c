@@ -161,6 +161,14 @@ void sched_promise(const struct sched *sched, const struct seq *seq, uint64_t *p
     }
 }
 
+/* Those that go on need a block each, soon. Of those below one that takes their places somebody
+ * gives his up then, as for any block that decode rows lack. */
+static uint32_t soon(const struct sched *sched, const struct seq *seq)
+{
+    uint32_t yield, below = sched_below(sched, seq, &yield);
+    return sched->slot_count - (yield > 0 || seq->place_made ? below : 0);
+}
+
 uint64_t sched_lacks(struct sched *sched, struct seq *seq, uint32_t g, uint64_t promised,
                      bool retired_too, time_us now_us)
 {
@@ -170,8 +178,7 @@ uint64_t sched_lacks(struct sched *sched, struct seq *seq, uint32_t g, uint64_t 
     all -= sched_min(all, sched_share_blocks(sched, seq, g));
     if (may_grow(sched, g, now_us))
         there += (uint64_t)(group->slabs_max - group->slabs) * group->slab_blocks;
-    /* Those that go on need a block each, soon. */
-    uint64_t need = all + promised + sched->slot_count;
+    uint64_t need = all + promised + soon(sched, seq);
     return need > there ? need - there : 0;
 }
 

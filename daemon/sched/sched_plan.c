@@ -82,6 +82,8 @@ static void put_prompt_row(struct builder *b, struct seq *seq, uint32_t q_len)
         b->step->ids[plan->id_count++] = seq->next[i];
     if (row->position + q_len < seq->prefill_len)
         b->partial++;
+    if (b->priority < seq->priority)
+        b->priority = seq->priority;
 }
 
 /* ---- prompts ----------------------------------------------------------------------------------
@@ -143,6 +145,9 @@ static uint32_t add_chunk(struct builder *b, struct seq *seq, uint32_t least)
         q_len = sched_min(q_len, b->prompts_left);
         /* Crumbs cost a step's overhead each: rather nothing now and a whole chunk when due. */
         if (q_len < sched_min(sched->chunk_min, bound))
+            q_len = 0;
+        /* Who is above others does not wait for theirs as well, but for those let in by a share. */
+        if (seq->priority < b->priority && !seq->low)
             q_len = 0;
     }
     if (q_len < least)
@@ -256,7 +261,7 @@ static void start(struct builder *b, struct seq *seq)
     seq->slot = sched->slots_free[--sched->slots_free_count];
     seq->num_computed = 0;
     sched_draft_start(sched, seq);
-    sched->slot_count++;
+    sched_count_slot(sched, seq, true);
     struct list *place = &sched->prefill;
     while (place->prev != &sched->prefill) {
         if (sched_is_read_before(container_of(place->prev, struct seq, run_link), seq))
@@ -276,7 +281,7 @@ static void undo_start(struct sched *sched, struct sched_step *step)
     list_remove(&seq->run_link);
     sched_share_undo(sched, seq);
     sched->slots_free[sched->slots_free_count++] = seq->slot;
-    sched->slot_count--;
+    sched_count_slot(sched, seq, false);
     uint64_t since = seq->last_scheduled_step; /* it has waited all the time */
     sched_wait(sched, seq);
     seq->last_scheduled_step = since;
@@ -396,6 +401,7 @@ static void build(struct sched *sched, struct sched_step *step, time_us now_us)
                         .step = step,
                         .now_us = now_us,
                         .target_us = INFINITY,
+                        .priority = INT32_MIN,
                         .prompts_left = UINT32_MAX,
                         .tokens_left = sched->tokens_cap,
                         .rows_left = sched->limits.rows_max,

@@ -46,7 +46,9 @@ static bool gives_way_before(const struct seq *a, const struct seq *b)
 {
     if (a->owed != b->owed)
         return b->owed; /* what it was given it keeps */
-    return a->priority != b->priority ? a->priority < b->priority : a->order > b->order;
+    if (a->priority != b->priority)
+        return a->priority < b->priority;
+    return a->gave_way != b->gave_way ? b->gave_way : a->order > b->order;
 }
 
 static struct seq *youngest_of_lowest(const struct list *list, struct seq *best)
@@ -107,7 +109,18 @@ struct ahead {
 
 static bool yields_to(const struct seq *seq, const struct seq *first)
 {
-    return seq->priority < first->priority && !seq->owed && !seq->low && !seq->gave_way;
+    return seq->priority < first->priority && sched_yields(seq);
+}
+
+uint32_t sched_below(const struct sched *sched, const struct seq *seq, uint32_t *ret_yield)
+{
+    uint32_t below = 0;
+    *ret_yield = 0;
+    for (uint32_t level = 0; level < sched_level(seq); level++) {
+        below += sched->level_slots[level];
+        *ret_yield += sched->level_yields[level];
+    }
+    return below;
 }
 
 /* What it takes until it stands again where it does, by what steps and copies took so far; where
@@ -215,7 +228,7 @@ static bool can_have_place(const struct sched *sched, const struct seq *seq,
                 continue;
             slots++;
             for (uint32_t g = 0; g < sched->kv.group_count; g++)
-                gain[g] += held_alone(sched, one, g) + 1; /* nor does it need one more */
+                gain[g] += held_alone(sched, one, g);
         }
     bool place = slots > ahead->slots;
     for (uint32_t g = 0; g < sched->kv.group_count; g++)
@@ -236,6 +249,7 @@ static bool make_place(struct sched *sched, struct seq *seq, const struct ahead 
         struct seq *victim = cheapest(sched, seq);
         if (victim == NULL)
             return false;
+        sched->level_yields[sched_level(victim)]--;
         victim->gave_way = true;
         sched->gave_way_count++;
         sched->stats->preemptions_priority_total++;
@@ -254,16 +268,6 @@ static void add_ahead(struct sched *sched, struct seq *seq, struct ahead *ahead)
     }
 }
 
-/* Whether any that runs is below the first that waits: else there is nothing to look for. */
-static bool runs_below(const struct sched *sched, const struct seq *first)
-{
-    const struct list *lists[] = {&sched->decode, &sched->prefill};
-    for (int i = 0; i < 2; i++)
-        list_each(link, lists[i]) if (yields_to(container_of(link, struct seq, run_link),
-                                                first)) return true;
-    return false;
-}
-
 void sched_make_places(struct sched *sched, time_us now_us)
 {
     struct ahead ahead = {.slots = 0};
@@ -272,8 +276,10 @@ void sched_make_places(struct sched *sched, time_us now_us)
     {
         struct seq *seq = container_of(link, struct seq, run_link);
         bool result = seq->siblings != NULL && seq->siblings == share && !share->pinned;
+        uint32_t yield;
         share = seq->siblings;
-        if (ahead.slots == sched->limits.opens_max || (!seq->owed && !runs_below(sched, seq)))
+        (void)sched_below(sched, seq, &yield);
+        if (ahead.slots == sched->limits.opens_max || (!seq->owed && yield == 0))
             return;
         if (result || sched_share_passes(sched, seq)) /* another reads first what it needs */
             continue;

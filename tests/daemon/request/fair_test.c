@@ -38,7 +38,7 @@ static struct {
     struct stats_worker stats;
     struct client clients[USERS];
     uint64_t served[USERS]; /* tokens: prompts that were read, and what was generated */
-    uint32_t slabs;
+    uint32_t slabs, slabs_max;
     uint64_t random, asked;
     struct {
         time_us start_us, end_us;
@@ -59,8 +59,8 @@ static struct {
 
 static int grow(void *context, uint32_t group, uint32_t *ret_slab)
 {
-    (void)context;
-    if (all.slabs == machine_model.groups[group].slabs_max)
+    (void)context, (void)group;
+    if (all.slabs == all.slabs_max)
         return -ERR_DEVICE_MEMORY;
     *ret_slab = all.slabs++;
     return 0;
@@ -263,6 +263,7 @@ static void set_up(void)
                  floods[i].weight);
     world_set(&all.world, "users", users);
     all.model = machine_model;
+    all.slabs_max = all.model.groups[0].slabs_max;
     all.model.vocab = 10000;
     all.replica = (struct replica){.api = &api, .rank_count = 1};
     struct replica *replica = &all.replica;
@@ -375,17 +376,22 @@ static void play(uint32_t lows, uint32_t seconds, time_us high_every_us)
 }
 
 /* Four times as many wait as there are places, and every twentieth that comes is above them. Its
- * first token is there two and a half of the load's steps later than it is alone. */
+ * first token is there two and a half of the load's steps later than it is alone. Where memory is
+ * short and not slots, steps are of two kinds, and blocks come back when those in flight have
+ * ended: the same holds of nine in ten of both. */
 START_TEST(who_is_above_the_load_does_not_wait_for_it)
 {
+    const uint32_t percent = _i ? 90 : 99;
+    if (_i)
+        all.slabs_max = 256;
     world_set(&all.world, "priority-max", "1");
     play(0, 20, 200000);
-    time_us alone_us = part_of(all.high_us, all.high_count, 99);
+    time_us alone_us = part_of(all.high_us, all.high_count, percent);
     ck_assert_uint_gt(all.high_count, 50);
     play(4 * SLOTS_OF_LOAD, 20, 60000);
-    time_us step_us = part_of(all.steps_us, all.step_count, 50);
-    time_us high_us = part_of(all.high_us, all.high_count, 99);
-    ck_assert_uint_gt(all.stats.preemptions_priority_total, 50);
+    time_us step_us = part_of(all.steps_us, all.step_count, _i ? percent : 50);
+    time_us high_us = part_of(all.high_us, all.high_count, percent);
+    ck_assert_uint_gt(all.stats.preemptions_priority_total, 20);
     ck_assert_msg(high_us <= alone_us + step_us * 5 / 2, "%u us, alone %u, a step %u",
                   (unsigned)high_us, (unsigned)alone_us, (unsigned)step_us);
 }
@@ -398,7 +404,7 @@ Suite *fair_suite(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_loop_test(tcase, floods_share_by_their_weights_and_the_quiet_one_does_not_wait, 0, 2);
-    tcase_add_test(tcase, who_is_above_the_load_does_not_wait_for_it);
+    tcase_add_loop_test(tcase, who_is_above_the_load_does_not_wait_for_it, 0, 2);
     suite_add_tcase(suite, tcase);
     return suite;
 }

@@ -109,8 +109,11 @@ END_TEST
  * two for the second, nobody where all would not do. */
 static const struct {
     uint32_t prompt, gives;
+    bool starts;
     int32_t priorities[3];
-} blocks[] = {{20, 1, {0, 0, 0}}, {70, 2, {0, 0, 0}}, {70, 0, {7, 0, 7}}, {70, 0, {1, 1, 1}}};
+} blocks[] = {{20, 0, true, {0, 0, 0}}, /* there are as many: what lower ones need next is theirs */
+              {20, 0, false, {1, 1, 1}}, {36, 1, true, {0, 0, 0}}, {70, 2, true, {0, 0, 0}},
+              {70, 0, false, {7, 0, 7}}, {70, 0, false, {1, 1, 1}}};
 
 START_TEST(blocks_are_taken_as_many_as_it_lacks)
 {
@@ -127,7 +130,7 @@ START_TEST(blocks_are_taken_as_many_as_it_lacks)
     rig_submit(&rig);
     rig_complete(&rig);
     rig_submit(&rig);
-    ck_assert((rig.seqs[high]->stamps.scheduled_us > 0) == (blocks[_i].gives > 0));
+    ck_assert((rig.seqs[high]->stamps.scheduled_us > 0) == blocks[_i].starts);
     ck_assert_uint_eq(rig.stats.preemptions_priority_total, blocks[_i].gives);
     finish_and_close();
 }
@@ -222,7 +225,7 @@ START_TEST(a_place_is_free_when_it_was_made_for_nobody)
         add(28, 7, 0);
     steps(2);
     ck_assert(rig_submit(&rig));
-    uint32_t high = add(20, 2, 1);
+    uint32_t high = add(36, 2, 1);
     rig_submit(&rig);
     ck_assert_uint_eq(rig.stats.preemptions_priority_total, 1);
     ck_assert_uint_eq(rig.seqs[high]->phase, PHASE_WAITING);
@@ -255,6 +258,28 @@ START_TEST(results_of_a_prompt_take_one_place_first)
 }
 END_TEST
 
+/* Beside rows that decode: its step is not made longer by prompts of lower priorities, but for
+ * those that a share let in. */
+START_TEST(who_is_above_does_not_wait_for_the_prompts_of_others)
+{
+    struct fake_shape shape = rig_shape();
+    rig_open(&rig, &shape, 1);
+    rig_teach(&rig, 1);
+    rig.sched.options.itl_target_us = 1000000;
+    add(20, 60, 0);
+    steps(3);
+    uint32_t low = add(60, 3, _i == 1 ? 1 : 0);
+    rig.seqs[low]->low = _i == 2;
+    uint32_t high = add(60, 3, 1);
+    ck_assert(rig_submit(&rig));
+    ck_assert_ptr_nonnull(rig_row(&rig, high));
+    ck_assert((rig_row(&rig, low) != NULL) == (_i > 0));
+    ck_assert(rig_submit(&rig));
+    ck_assert(_i > 0 || rig_row(&rig, low) != NULL);
+    finish_and_close();
+}
+END_TEST
+
 Suite *sched_preempt_suite(void)
 {
     Suite *suite = suite_create("sched, priorities");
@@ -269,6 +294,7 @@ Suite *sched_preempt_suite(void)
     tcase_add_test(tcase, a_place_is_kept_for_whom_it_was_made);
     tcase_add_test(tcase, a_place_is_free_when_it_was_made_for_nobody);
     tcase_add_test(tcase, results_of_a_prompt_take_one_place_first);
+    tcase_add_loop_test(tcase, who_is_above_does_not_wait_for_the_prompts_of_others, 0, 3);
     suite_add_tcase(suite, tcase);
     return suite;
 }
