@@ -270,6 +270,8 @@ void sched_copies_complete(struct sched *sched, enum gpu_way way, time_us now_us
     assert(sched->copies_done[way] < sched->copies_last[way]);
     sched->copies_done[way]++;
     sched->now_us = now_us;
+    hist_add(way == GPU_TO_HOST ? &sched->stats->host_out : &sched->stats->host_in,
+             now_us - copies->submitted_us);
     if (way == GPU_TO_HOST) {
         sched->stats->host_blocks_out_total += copies->plan.count;
         end_out(sched, copies, true);

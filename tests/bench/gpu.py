@@ -23,6 +23,7 @@ import time
 import gpu_cache
 import gpu_formats
 import gpu_latency
+import gpu_share
 import record
 
 FOLDER = tempfile.mkdtemp() if __name__ == "__main__" else ""
@@ -37,6 +38,7 @@ SMALL_KV_BYTES = 32768
 FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b", "olmo-2-7b", "glm-4-9b-chat",
             "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "mixtral-8x7b:fp8", "qwen3-30b-a3b",
             "qwen3-30b-a3b:fp8", "qwen1.5-moe-a2.7b", "olmoe-1b-7b")
+STARTED = {**gpu_cache.ROWS, **gpu_share.ROWS}  # rows with daemons of their own
 NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to measure their reading
 
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
@@ -127,7 +129,7 @@ class Control:
 
 
 class Poll:
-    HISTS = ("step_compute", "step_gap", "inter_token_latency", "time_to_first_token")
+    HISTS = ("step_compute", "step_gap", "inter_token_latency", "time_to_first_token", "host_in")
 
     def __init__(self, answer):
         counters = answer["counters"]
@@ -480,7 +482,7 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
     parser.add_argument("--only", default="", help=", ".join([
-        "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, families", *gpu_cache.ROWS,
+        "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, families", *STARTED,
         *LARGE, *LATENCY, *gpu_formats.FORMATS, *FAMILIES]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
@@ -504,9 +506,9 @@ def main():
         for name in wanted:
             attempt(name, LARGE[name], daemon)
         daemon.stop()
-    for name in gpu_cache.ROWS:
+    for name in STARTED:
         if not only or name in only:
-            attempt(name, gpu_cache.ROWS[name], lambda *own: Daemon(build, "synthetic:llama-3.1-8b", *own, *options), row,
+            attempt(name, STARTED[name], lambda *own: Daemon(build, "synthetic:llama-3.1-8b", *own, *options), row,
                     prompts)
     if not only or "1b" in only:
         daemon = Daemon(build, "synthetic:llama-3.2-1b", *NO_CACHE, *options)

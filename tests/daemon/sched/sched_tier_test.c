@@ -103,6 +103,8 @@ START_TEST(what_left_the_device_comes_back)
     /* Of a group with a window the last three come back, which the position behind them sees. */
     ck_assert_uint_eq(rig.stats.host_blocks_in_total, _i ? 12 + 3 : 12);
     ck_assert_uint_gt(rig.stats.host_blocks_out_total, 32);
+    ck_assert_uint_gt(rig.stats.host_out.count, 0);
+    ck_assert_uint_gt(rig.stats.host_in.count, 0);
     close_all();
 }
 END_TEST
