@@ -54,6 +54,7 @@ sluice_test(one_prompt
         worker/cache_bits_test.c
         worker/draft_bits_test.c
         worker/one_prompt_test.c
+        worker/together_test.c
     LIBS sluice_daemon sluice_gpu_cpu)
 sluice_test(constrained
     SOURCES

@@ -6,3 +6,4 @@
 Suite *one_prompt_suite(void);
 Suite *cache_bits_suite(void);
 Suite *draft_bits_suite(void);
+Suite *together_suite(void);

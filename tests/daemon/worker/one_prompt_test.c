@@ -131,5 +131,6 @@ int main(void)
     SRunner *runner = srunner_create(one_prompt_suite());
     srunner_add_suite(runner, cache_bits_suite());
     srunner_add_suite(runner, draft_bits_suite());
+    srunner_add_suite(runner, together_suite());
     return runner_run(runner);
 }
