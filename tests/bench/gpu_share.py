@@ -21,6 +21,7 @@ from gpu_latency import TTFT, bench
 WARM, LOWS, LOW_IN, LOW_OUT = 256, 2500, 256, 128
 PREFIX, HERE, TIMES = 8064, "4GiB", 2  # of eight such prefixes four have room on the device
 STEPS_LATE, REST_LEAST = 2.5, 0.97
+STEADY_OUT = 4000
 HOST_TTFT_MS, HOST_RATE, GAPS_MORE = 35, 50e9, 1.10
 FAIR_S, FAIR_SHARE, QUIET_EVERY_S = 10, 0.05, 0.25
 Flood = collections.namedtuple("Flood", "name weight prompt output")
@@ -175,7 +176,7 @@ def both_ways(start, row, prompts):
     beginnings = [prompts(1, PREFIX, 1, 7000 + i)[0]["tokens"] for i in range(14)]
     with running(start, "--kv-max", "24GiB", "--host-cache", "48GiB") as daemon:
         daemon.run(prompts(64, 128, 8))
-        steady = daemon.client(prompts(64, 128, 4000))
+        steady = daemon.client(prompts(64, 128, STEADY_OUT))
         until(lambda: daemon.control.stats().gauges["running"] >= 64, 20)
         time.sleep(0.5)
         quiet, *_ = gaps_beside(daemon, prompts, [[]], 5, 20000)
@@ -205,10 +206,12 @@ def figures(address):
 
 def flood(daemon, address, key, kind, seconds):
     long = kind.prompt > 1
+    vocabulary = daemon.control.model()["vocabulary"] - 256
     return subprocess.Popen(
         [daemon.command()[0], "bench", "--openai", f"http://{address}", "--api-key-file", key, "--ignore-eos", "--no-cache",
-         "--random-input-len", str(kind.prompt), "--random-output-len", str(kind.output), "--duration", str(seconds),
-         "--max-concurrency", "40" if long else "600", "--request-rate", "60" if long else "3000"],
+         "--vocabulary", str(vocabulary), "--random-input-len", str(kind.prompt), "--random-output-len", str(kind.output),
+         "--duration", str(seconds),
+         "--max-concurrency", "40" if long else "400", "--request-rate", "60" if long else "3000"],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -241,7 +244,9 @@ def fair(start, row, prompts):
         first, before = figures(apart), daemon.control.stats()
         waits = quiet_waits(address, FAIR_S)
         last, after = figures(apart), daemon.control.stats()
-        stop_clients(daemon, *clients)
+        for client in clients:
+            client.kill()
+            client.wait()
     got = {kind.name: last[kind.name] - first[kind.name] for kind in FLOODS}
     whole, weight = max(sum(got.values()), 1), sum(kind.weight for kind in FLOODS)
     off = max(abs(got[kind.name] / whole / (kind.weight / weight) - 1) for kind in FLOODS)
