@@ -116,27 +116,14 @@ static __device__ __forceinline__ void store_wait()
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* On the barrier at this place of another block of the cluster, or of this one. */
+/* On the barrier at this place of a block of the cluster. Nothing that this thread wrote is told by
+ * it, only that products have read: were it a release to the cluster, the warp would wait until all
+ * of its memory accesses are through, in every step. */
 static __device__ __forceinline__ void cluster_arrive(uint32_t barrier, uint32_t rank)
 {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
-                     cluster_address(barrier, rank))
-                 : "memory");
-}
-
-/* As barrier_wait(), where others of the cluster arrive. */
-static __device__ __forceinline__ void cluster_wait(uint32_t barrier, uint32_t parity)
-{
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-                 "@done bra over;\n"
-                 "bra again;\n"
-                 "over:\n"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
+    asm volatile(
+        "mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(barrier, rank))
+        : "memory");
 }
 
 static __device__ __forceinline__ void group_sync(uint32_t group)
@@ -226,7 +213,7 @@ static __device__ __forceinline__ void load_tiles(const gemm_args &a, const gemm
     gemm_tile tile;
     for (uint32_t turn = 0; find_tile<CLUSTER>(a, turn, rank, tile); turn++)
         for (uint32_t step = 0; step < steps; step++, ring_next(at, STAGES)) {
-            cluster_wait(ring_barrier(ring.empty, at), at.phase ^ 1);
+            ring_wait_empty(ring.empty, at);
             load_stage<CLUSTER>(a, ring.stages + at.stage * STAGE_BYTES,
                                 ring_barrier(ring.full, at), tile, step * BOX, rank);
         }
@@ -237,8 +224,10 @@ template <int CLUSTER>
 static __device__ __forceinline__ void give_back(const gemm_ring &ring, const ring_cursor &at)
 {
     const uint32_t lane = threadIdx.x % WARP;
-    if (lane < CLUSTER)
+    if (CLUSTER > 1 && lane < CLUSTER)
         cluster_arrive(ring_barrier(ring.empty, at), lane);
+    if (CLUSTER == 1 && lane == 0)
+        ring_give_back(ring.empty, at);
 }
 
 /* A warpgroup: c = its rows of the tile. A stage is given back one step later, when nothing reads
