@@ -357,7 +357,7 @@ static double pipeline_seconds(const struct program *pipeline, struct batch *bat
 {
     double seconds[TURNS];
     batch->items[0].values[0].integer = rounds;
-    batch->items[0].values[4].integer = specialized;
+    batch->items[0].values[3].integer = specialized;
     send(batch);
     run(pipeline, batch);
     for (int turn = 0; turn < TURNS; turn++) {
@@ -372,7 +372,7 @@ static double pipeline_seconds(const struct program *pipeline, struct batch *bat
 static void print_pipeline(const struct program *pipeline, struct batch *batch,
                            const struct limits *limits, int rounds, bool goal)
 {
-    const double bytes = 2.0 * ELEMENTS * sizeof(float), flops = 4.0 * ELEMENTS * rounds;
+    const double bytes = 2.0 * ELEMENTS * sizeof(float), flops = 2.0 * ELEMENTS * rounds;
     const double memory = bytes / limits->bytes, arithmetic = flops / limits->flops;
     const double least = memory > arithmetic ? memory : arithmetic;
     const double roles = pipeline_seconds(pipeline, batch, rounds, 1);
@@ -391,7 +391,7 @@ static void print_pipeline(const struct program *pipeline, struct batch *batch,
 
 static void pipeline_bench(const struct program *pipeline)
 {
-    static const int rounds[] = {0, 4, 16, 32, 64, 128, 1, 1024}; /* the last two with a goal */
+    static const int rounds[] = {0, 8, 32, 64, 128, 256, 1, 1024}; /* the last two with a goal */
     static struct batch batch;
     const uint32_t count = sizeof(rounds) / sizeof(rounds[0]);
     void *x = device_memory(ELEMENTS * sizeof(float)), *y = device_memory(ELEMENTS * sizeof(float));
@@ -400,8 +400,8 @@ static void pipeline_bench(const struct program *pipeline)
     batch.count = 1;
     batch.items[0] =
         (struct sluice_item){.sizes = {ELEMENTS}, .whole = ELEMENTS, .inputs = {x}, .outputs = {y}};
-    batch.items[0].values[2].number = 3.5;
-    batch.items[0].values[3].number = -3.5;
+    batch.items[0].values[1].number = 0.25;
+    batch.items[0].values[2].number = 0.5;
     for (uint32_t i = 0; i < count; i++)
         print_pipeline(pipeline, &batch, &limits, rounds[i], i + 2 >= count);
     CHECK(cudaFree(batch.device_items));

@@ -26,13 +26,13 @@
 
 struct coefficients {
     uint32_t rounds;
-    float a, b, c;
+    float a, b;
 };
 
 static __device__ __forceinline__ coefficients coefficients_of(const struct sluice_item &item)
 {
     return {(uint32_t)item.values[PIPELINE_ROUNDS].integer, (float)item.values[PIPELINE_A].number,
-            (float)item.values[PIPELINE_B].number, (float)item.values[PIPELINE_C].number};
+            (float)item.values[PIPELINE_B].number};
 }
 
 /* Values side by side, so that no result is waited for. */
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void compute(float (&v)[COUNT], const coeffici
     for (uint32_t round = 0; round < p.rounds; round++)
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            v[i] = __fmaf_rn(v[i], __fmaf_rn(v[i], p.c, p.b), p.a);
+            v[i] = __fmaf_rn(v[i], p.b, p.a);
 }
 
 struct pipeline_shared {

@@ -1,7 +1,7 @@
 /* What pipeline is, for both of its bodies: y = p(p(... p(x))), an element at a time, where
- * p(v) = a + b v + c v^2 and there are `rounds` of it.
+ * p(v) = a + b v and there are `rounds` of it.
  *
- * A round is two fused multiply-adds, rounded to float32 each: so both devices give the same bits.
+ * A round is a fused multiply-add, rounded to float32 once: so both devices give the same bits.
  * How much arithmetic there is for a byte is the request's to say: few rounds are bound by memory,
  * many by arithmetic. */
 #pragma once
@@ -12,7 +12,7 @@
 #define PIPELINE_CUT 64
 #define PIPELINE_ROUNDS_MAX 4096
 
-enum { PIPELINE_ROUNDS, PIPELINE_A, PIPELINE_B, PIPELINE_C, PIPELINE_SPECIALIZED };
+enum { PIPELINE_ROUNDS, PIPELINE_A, PIPELINE_B, PIPELINE_SPECIALIZED };
 
 static const struct sluice_size pipeline_sizes[] = {{"n", 1, (uint64_t)1 << 32}};
 
@@ -29,15 +29,14 @@ static const struct sluice_tensor pipeline_outputs[] = {{"y", SLUICE_F32, 1, {SL
 
 static const struct sluice_parameter pipeline_parameters[] = {
     {.name = "rounds",
-     .help = "how often the polynomial is applied",
+     .help = "how often a + b v is taken",
      .type = SLUICE_INTEGER,
      .required = 0,
      .standard = {.integer = 1},
      .min = {.integer = 0},
      .max = {.integer = PIPELINE_ROUNDS_MAX}},
-    PIPELINE_COEFFICIENT("a", "the polynomial's constant", 0),
-    PIPELINE_COEFFICIENT("b", "of v", 3.5),
-    PIPELINE_COEFFICIENT("c", "of v squared", -3.5),
+    PIPELINE_COEFFICIENT("a", "what a round adds", 0),
+    PIPELINE_COEFFICIENT("b", "what a round multiplies by", 1),
     {.name = "specialized",
      .help = "warps that load, compute and store; off: threads that do all three",
      .type = SLUICE_SWITCH,
@@ -51,8 +50,8 @@ static int enqueue(const struct sluice_batch *batch, const struct sluice_streams
 #define PIPELINE                                                                                   \
     {                                                                                              \
         .abi = SLUICE_PROGRAM_ABI, .flags = SLUICE_WRITES_ALL, .name = "pipeline",                 \
-        .summary = "y = rounds of a + b v + c v^2, from v = x", .size_count = 1, .input_count = 1, \
-        .output_count = 1, .parameter_count = 5, .sizes = pipeline_sizes,                          \
+        .summary = "y = rounds of v = a + b v, from v = x", .size_count = 1, .input_count = 1,     \
+        .output_count = 1, .parameter_count = 4, .sizes = pipeline_sizes,                          \
         .inputs = pipeline_inputs, .outputs = pipeline_outputs, .parameters = pipeline_parameters, \
         .stream_count = 1, .event_count = 0, .cut_rows = PIPELINE_CUT, .batch_items_max = 0,       \
         .reserved = 0, .batch_scratch = 0, .scratch = NULL, .enqueue = enqueue                     \

@@ -17,12 +17,11 @@ static void pipeline(const struct sluice_item *items, const void *args, uint32_t
     const int64_t rounds = item->values[PIPELINE_ROUNDS].integer;
     const float a = (float)item->values[PIPELINE_A].number;
     const float b = (float)item->values[PIPELINE_B].number;
-    const float c = (float)item->values[PIPELINE_C].number;
     uint64_t end = (block + 1) * BLOCK < item->sizes[0] ? (block + 1) * BLOCK : item->sizes[0];
     for (uint64_t i = block * BLOCK; i < end; i++) {
         float v = x[i];
         for (int64_t round = 0; round < rounds; round++)
-            v = fmaf(v, fmaf(v, c, b), a);
+            v = fmaf(v, b, a);
         y[i] = v;
     }
 }
