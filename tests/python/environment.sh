@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # A Python environment that tests share, made in BUILD/environments from the package index that pip knows, once for each list:
-#     tests/python/environment.sh BUILD clients|newest
-# Its packages are those of packages/NAME.txt (clients: 0.6 GiB, a minute of a core; newest: openai's newest package alone). Prints its
-# folder; 77, with the reason, where it cannot be had. Who comes while it is made waits; what could not be installed is not tried
+#     tests/python/environment.sh BUILD LIST
+# Its packages are those of packages/LIST.txt (clients: 0.6 GiB, a minute of a core; newest: openai's newest package alone; sglang, litellm,
+# ray: routers of tests/scale; kubernetes: what checks manifests). Prints its folder; 77, with the reason, where it cannot be had. Who comes while it is made waits; what could not be installed is not tried
 # again for half an hour, so that tests do not wait for it one after the other. INSTALL_S: seconds that it may take (400).
 set -uo pipefail
-build=$(cd "${1:?tests/python/environment.sh BUILD clients|newest}" && pwd) || exit 2
-list=$(dirname "$(realpath "$0")")/packages/${2:?clients or newest}.txt
+build=$(cd "${1:?tests/python/environment.sh BUILD LIST}" && pwd) || exit 2
+list=$(dirname "$(realpath "$0")")/packages/${2:?a list of packages}.txt
 folder=$build/environments/$2
 log=$folder.log
 limit=${INSTALL_S:-400}

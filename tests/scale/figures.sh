@@ -40,6 +40,7 @@ answers() { promtool query instant "$server" "$1" | grep -q "$2"; }
 soon answers 'fleet:ready:sum' '=> 2 @'
 soon answers 'sum(sluice_generation_tokens_total)' '=> 100 @'
 soon answers 'fleet:sequences_per_ready:avg' '=> 0 @'
+soon answers 'fleet:generation_tokens:rate1m' '=> ' # of two scrapes
 python3 - > "$scratch/expressions" << 'END'
 import json, re
 for panel in json.load(open("deploy/scale/grafana.json"))["panels"]:

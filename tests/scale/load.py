@@ -164,7 +164,7 @@ class Load:
         while self.next < count or (busy and not busy.done()):
             self.next += 1
             self.outcomes.append(await self.one(Request(base + self.next, self.rng, self.prompts)))
-            await asyncio.sleep(self.rng.random() * 0.02)
+            await asyncio.sleep(self.rng.random() * (0.02 if self.next < count else 0.2))  # enough have asked: only so that some always do
 
     async def run(self, count, workers, busy=None):
         """Closed loop: the outcomes of this run."""

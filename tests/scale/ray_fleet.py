@@ -67,7 +67,8 @@ class RayFleet:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         environment = {**os.environ, "SERVE_DAEMON": self.program, "SLUICE_MODEL": os.path.realpath("deploy/demo-model"), "SERVE_GPUS": "0",
                        "SERVE_REPLICAS": "4", "SERVE_OPTIONS": "--device cpu --cpu-threads 1", "TMPDIR": scratch,
-                       "RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_server_request_timeout_seconds": "120"}
+                       "RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_server_request_timeout_seconds": "120",
+                       "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60", "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60"}
         self.driver = subprocess.Popen([sys.executable, "tests/scale/ray_driver.py", str(PORT), scratch], env=environment,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
 

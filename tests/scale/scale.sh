@@ -2,8 +2,7 @@
 # Four daemons in network namespaces behind a router that people run: tests/scale/scale.sh ROUTER [BUILD] [--requests N]
 # [--sessions N] [--seed N]. ROUTER is haproxy, haproxy-weights, sglang, sglang-cache, litellm or ray; or curve, which tells what 1, 2
 # and 4 daemons do; or picker, what llm-d's endpoint picker reads of two. What comes from the package index is installed in
-# BUILD/scale/ROUTER, once. Exit 1 if a claim does not hold, and 77, SKIPPED with the reason, where the program or a namespace cannot
-# be had.
+# BUILD, once. Exit 1 if a claim does not hold, and 77, SKIPPED with the reason, where the program or a namespace cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -22,22 +21,14 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2> /dev/null || sk
 if [ "$(id -u)" -eq 0 ]; then apart=(unshare -n); else apart=(unshare -rn); fi
 "${apart[@]}" sh -c 'ip link add veth0 type veth peer name veth1' 2> /dev/null || skip "no network namespaces here"
 
-declare -A packages=([sglang]=sglang-router==0.3.2 [litellm]='litellm[proxy]==1.106.2' [ray]='ray[serve]==2.60.0 httpx')
 environment=
 python=python3
-program=${router%%-*}
-if [ -n "${packages[$program]:-}" ]; then
-    environment=$build/scale/$program
-    python=$environment/bin/python
-    if ! [ -e "$environment/installed" ]; then
-        mkdir -p "$build/scale"
-        rm -rf "$environment"
-        python3 -m venv "$environment" > "$environment.log" 2>&1 || skip "no python3-venv here ($environment.log)"
-        timeout "${INSTALL_S:-600}" "$environment/bin/pip" install --quiet --disable-pip-version-check ${packages[$program]} \
-            >> "$environment.log" 2>&1 || skip "${packages[$program]} cannot be installed ($environment.log)"
-        touch "$environment/installed"
-    fi
-fi
+case ${router%%-*} in
+    sglang | litellm | ray)
+        environment=$(tests/python/environment.sh "$build" "${router%%-*}") || skip "$environment"
+        python=$environment/bin/python
+        ;;
+esac
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 command=(tests/scale/scale.py "$router" "$build" "$scratch" --environment "$environment")

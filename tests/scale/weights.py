@@ -9,17 +9,19 @@ from load import TOKENS, Request
 LITTLE = 20  # percent: what is waited for
 AT_ONCE = 16
 LONG = 240  # tokens: nearly all that the demo model takes
+MOST = 3000  # sequences of the queue: a user has half of queue-sequences, 8,192
+BATCH = 50
 
 
 class Queue:
-    """Requests of our own at one daemon: more and more while it is held, none once it is let go."""
+    """Requests of our own at one daemon: more and more until it has little of its weight, however fast it is; none once it is let go."""
 
-    def __init__(self, load, daemon):
-        self.load, self.daemon = load, daemon
+    def __init__(self, load, daemon, router):
+        self.load, self.daemon, self.router = load, daemon, router
         self.tasks, self.held = [], asyncio.create_task(self.hold())
 
     async def one(self):
-        request = Request(0, self.load.rng, ["1="])
+        request = Request(0, self.load.rng, [["1="] * BATCH])
         request.user, request.stream, request.tokens = "queue", True, LONG
         reader, writer = await asyncio.open_connection(self.daemon.address, 8000)
         try:
@@ -33,9 +35,9 @@ class Queue:
     async def hold(self):
         while True:
             self.tasks = [task for task in self.tasks if not task.done()]
-            if len(self.tasks) < 512:
-                self.tasks += [asyncio.create_task(self.one()) for _ in range(64)]
-            await asyncio.sleep(0.25)
+            if len(self.tasks) * BATCH < MOST and self.router.weights()[self.daemon.name] > LITTLE / 2:
+                self.tasks.append(asyncio.create_task(self.one()))
+            await asyncio.sleep(0.1)
 
     async def let_go(self):
         self.held.cancel()
@@ -74,7 +76,7 @@ async def weighted(check, fleet, router, load, count):
     got = await parts(load, count, False)
     check.that(got and all(abs(part / each - 1) <= 0.1 for part in got.values()), f"{count} requests go evenly: {got}")
 
-    queue = Queue(load, fleet.daemons[0])
+    queue = Queue(load, fleet.daemons[0], router)
     check.that(await soon(lambda: router.weights()["one"] <= LITTLE), f"one with a queue has little of its weight: {router.weights()}")
     for sessions in (False, True):
         told = router.weights()
