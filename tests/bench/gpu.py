@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 
+import gpu_answers
 import gpu_cache
 import gpu_formats
 import gpu_latency
@@ -38,7 +39,7 @@ SMALL_KV_BYTES = 32768
 FAMILIES = ("phi-3-mini", "phi-4", "phi-4-mini", "granite-3.1-8b", "smollm3-3b", "olmo-2-7b", "glm-4-9b-chat",
             "glm-4-9b", "starcoder2-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "mixtral-8x7b:fp8", "qwen3-30b-a3b",
             "qwen3-30b-a3b:fp8", "qwen1.5-moe-a2.7b", "olmoe-1b-7b")
-STARTED = {**gpu_cache.ROWS, **gpu_share.ROWS}  # rows with daemons of their own
+STARTED = {**gpu_cache.ROWS, **gpu_share.ROWS, **gpu_answers.ROWS}  # rows with daemons of their own, each a record
 NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to measure their reading
 
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
@@ -160,7 +161,7 @@ class Daemon:
                 raise RuntimeError("the daemon is not ready: " + self.log.read()[-1500:])
             time.sleep(0.02)
         print(f"       {model} ready after {time.monotonic() - begin:.2f} s", flush=True)
-        self.control = Control()
+        self.socket, self.control = SOCKET, Control()
 
     def command(self, *args):
         return [os.path.join(self.build, "client/sluice"), *args, "--socket", SOCKET]
@@ -451,6 +452,13 @@ def attempt(name, what, *args):
         row(name, f"failed: {error}", "", False)
 
 
+def started_run(build, name, options):
+    kept = "gpu-" + name
+    records[kept] = []
+    attempt(name, STARTED[name], lambda *own: Daemon(build, "synthetic:llama-3.1-8b", *own, *options),
+            lambda *given: row(*given, kept=kept), prompts)
+
+
 def formats_run(build, names, options):
     measures = {"one": steady_one, "many": steady_many, "prefill": prefill_rate, "burst": burst_rate}
     for name in names:
@@ -483,7 +491,7 @@ def main():
     parser.add_argument("--limits", help="program that prints the limits")
     parser.add_argument("--only", default="", help=", ".join([
         "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, families", *STARTED,
-        *LARGE, *LATENCY, *gpu_formats.FORMATS, *FAMILIES]))
+        "lookup", *LARGE, *LATENCY, *gpu_formats.FORMATS, *FAMILIES]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
     args, options = parser.parse_known_args()  # the rest is the daemon's
@@ -508,8 +516,10 @@ def main():
         daemon.stop()
     for name in STARTED:
         if not only or name in only:
-            attempt(name, STARTED[name], lambda *own: Daemon(build, "synthetic:llama-3.1-8b", *own, *options), row,
-                    prompts)
+            started_run(build, name, options)
+    if not only or "lookup" in only:
+        records["gpu-lookup"] = []
+        attempt("lookup", gpu_answers.lookup, build, lambda *given: row(*given, kept="gpu-lookup"), CACHE)
     if not only or "1b" in only:
         daemon = Daemon(build, "synthetic:llama-3.2-1b", *NO_CACHE, *options)
         attempt("1b", single, daemon, "decode, batch 1, 1B", SMALL_BYTES, SMALL_KV_BYTES, 1300, 0)

@@ -1,11 +1,12 @@
 /* Steps of a synthetic model through the engine alone: what a step costs the device.
- *     bench_step [--cache DIR] MODEL STEP...       STEP: ROWS[+TOKENS][@CONTEXT]
+ *     bench_step [--cache DIR] MODEL STEP...       STEP: ROWS[^GUESSES][+TOKENS][@CONTEXT]
  *
  * With --cache products are timed first, as the daemon does it, or read from there.
  * For each, ROWS sequences of CONTEXT tokens (128) decode 100 tokens, two steps in flight, each
  * step beside the first TOKENS tokens of a new prompt; prints the device's time of a step and
  * between two, in microseconds, medians and averages, and a number made of all tokens: it changes
- * when one of them does. */
+ * when one of them does. With GUESSES each row brings so many, none of which stands, and each step
+ * waits for the one before, as the scheduler's do: the gap has the host's turn in it. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 
 #define STEPS 100u /* of decode rows */
 #define ROWS_MAX 256u
+#define GUESSES_MAX 8u
 #define TOKENS_MAX 8192u
 #define CONTEXT_MAX (TOKENS_MAX - STEPS)
 #define TOGETHER 64u /* prompts in a step, at most */
@@ -24,7 +26,7 @@
 #define BLOCKS_MAX (TOKENS_MAX / 16) /* of a step's prompts */
 
 struct shape {
-    uint32_t rows, beside, context;
+    uint32_t rows, guesses, beside, context;
 };
 
 static const struct gpu_api *gpu = &gpu_module;
@@ -104,7 +106,7 @@ static void prompt(struct gpu_plan *plan, uint32_t slot, uint32_t block, uint32_
 /* Sequences of `context` tokens in the slots from 0 on. */
 static void prompts(const struct shape *shape)
 {
-    uint32_t blocks = blocks_of(shape->context + STEPS);
+    uint32_t blocks = blocks_of(shape->context + STEPS + GUESSES_MAX);
     uint32_t together =
         TOKENS_MAX / shape->context < TOGETHER ? TOKENS_MAX / shape->context : TOGETHER;
     for (uint32_t slot = 0; slot < shape->rows;) {
@@ -134,21 +136,31 @@ static double median(double *values, uint32_t count)
 /* Rows that decode, and a prompt that begins, in the slot behind them. */
 static void submit(const struct shape *shape, uint32_t number)
 {
+    static int32_t ids[ROWS_MAX * (1 + GUESSES_MAX)];
     struct gpu_row row[ROWS_MAX + 1];
     struct gpu_slab fresh[128];
+    uint32_t width = 1 + shape->guesses;
     struct gpu_plan plan = {.step = ++step,
                             .rows = row,
                             .row_count = shape->rows,
-                            .token_count = shape->rows,
+                            .token_count = shape->rows * width,
                             .slabs = fresh};
     for (uint32_t r = 0; r < shape->rows; r++)
         row[r] = (struct gpu_row){.slot = r,
                                   .position = shape->context + number,
-                                  .q_len = 1,
-                                  .input = GPU_LAST,
-                                  .want = GPU_SAMPLE};
+                                  .q_len = width,
+                                  .input = shape->guesses ? GPU_IDS : GPU_LAST,
+                                  .want = GPU_SAMPLE,
+                                  .ids = r * width,
+                                  .drafts = shape->guesses};
+    if (shape->guesses) {
+        plan.ids = ids;
+        plan.id_count = shape->rows * width;
+        for (uint32_t i = 0; i < plan.id_count; i++)
+            ids[i] = token();
+    }
     if (shape->beside > 0) {
-        uint32_t block = shape->rows * blocks_of(shape->context + STEPS);
+        uint32_t block = shape->rows * blocks_of(shape->context + STEPS + GUESSES_MAX);
         uint32_t blocks = blocks_of(shape->beside);
         grow(&plan, fresh, block + blocks);
         plan.closes = &shape->rows;
@@ -167,11 +179,12 @@ static void run(const struct shape *shape)
     random_state = 1;
     prompts(shape);
     uint64_t first = step + 1;
-    for (uint32_t i = 0; i < STEPS + DEPTH; i++) {
-        if (i >= DEPTH) { /* of the first steps a graph is made beside them */
+    uint32_t depth = shape->guesses ? 1 : DEPTH;
+    for (uint32_t i = 0; i < STEPS + depth; i++) {
+        if (i >= depth) { /* of the first steps a graph is made beside them */
             struct gpu_results results;
-            await(first + i - DEPTH);
-            gpu->results(engine, first + i - DEPTH, &results);
+            await(first + i - depth);
+            gpu->results(engine, first + i - depth, &results);
             for (uint32_t r = 0; r < results.sample_count; r++)
                 mixed = (mixed ^ (uint32_t)results.samples[r].token) * UINT64_C(0x100000001b3);
             if (i >= STEPS / 5) {
@@ -192,8 +205,11 @@ static void run(const struct shape *shape)
         .step = ++step, .closes = closes, .close_count = shape->rows + (shape->beside > 0)};
     expect(gpu->submit(engine, 0, &last, &error));
     await(step);
-    printf("%3u rows + %u @ %u: step %.1f us (average %.1f), gap %.1f (%.1f); tokens %016llx\n",
-           shape->rows, shape->beside, shape->context, median(compute, count), sum / count,
+    char guesses[32] = "";
+    if (shape->guesses)
+        snprintf(guesses, sizeof guesses, " with %u guesses", shape->guesses);
+    printf("%3u rows%s + %u @ %u: step %.1f us (average %.1f), gap %.1f (%.1f); tokens %016llx\n",
+           shape->rows, guesses, shape->beside, shape->context, median(compute, count), sum / count,
            median(gap, count), sum_gap / count, (unsigned long long)mixed);
     fflush(stdout);
 }
@@ -201,14 +217,18 @@ static void run(const struct shape *shape)
 static bool read_shape(const char *text, struct shape *ret_shape)
 {
     char *end;
-    unsigned long rows = strtoul(text, &end, 10), beside = 0, context = 128;
+    unsigned long rows = strtoul(text, &end, 10), guesses = 0, beside = 0, context = 128;
+    if (*end == '^')
+        guesses = strtoul(end + 1, &end, 10);
     if (*end == '+')
         beside = strtoul(end + 1, &end, 10);
     if (*end == '@')
         context = strtoul(end + 1, &end, 10);
-    *ret_shape = (struct shape){(uint32_t)rows, (uint32_t)beside, (uint32_t)context};
+    *ret_shape =
+        (struct shape){(uint32_t)rows, (uint32_t)guesses, (uint32_t)beside, (uint32_t)context};
     return *end == '\0' && rows + beside > 0 && rows <= ROWS_MAX && rows + beside <= TOKENS_MAX &&
-           context > 0 && context <= CONTEXT_MAX;
+           guesses <= GUESSES_MAX && !(guesses && beside) && context > 0 &&
+           context <= CONTEXT_MAX - GUESSES_MAX;
 }
 
 int main(int argument_count, char **arguments)
@@ -222,7 +242,8 @@ int main(int argument_count, char **arguments)
         argument_count -= 2;
     }
     if (argument_count < 3) {
-        fprintf(stderr, "usage: bench_step [--cache DIR] MODEL ROWS[+TOKENS][@CONTEXT]...\n");
+        fprintf(stderr,
+                "usage: bench_step [--cache DIR] MODEL ROWS[^GUESSES][+TOKENS][@CONTEXT]...\n");
         return 2;
     }
     struct gpu_options options = {.model = arguments[1],

@@ -9,5 +9,5 @@ build=${1:-.build/release}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export TOKENIZERS_PARALLELISM=false RAYON_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
-"${PYTHON:-python3}" tests/bench/tokenize.py "$build/tests/text/bench_tokenize" tests/text/data "$folder" \
+"${PYTHON:-python3}" tests/bench/tokenize_peer.py "$build/tests/text/bench_tokenize" tests/text/data "$folder" \
     gpt2 llama3 qwen2 llama2 mistral

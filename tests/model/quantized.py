@@ -79,7 +79,7 @@ class Rounding:
             self.greatest = torch.maximum(self.greatest, x.abs().max())
             return None
         if self.how == "token":
-            return (rounded_by(x, above_zero(x.abs().amax(-1, keepdim=True).clamp(max=self.bound))),)
+            return (rounded_by(x, above_zero(x.abs().amax(-1, keepdim=True).clamp(max=self.bound))).to(x.dtype),)
         if self.how == "static":
             return (rounded_by(x, self.scale),)
         if self.how == "group":

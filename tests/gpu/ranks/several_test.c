@@ -71,7 +71,7 @@ static void posts_close(struct gpu_engine *engine)
 
 static struct rig_error distance(const struct flow_answers *a, const struct flow_answers *b)
 {
-    struct rig_error off = {0, 0};
+    struct rig_error off = {0};
     uint32_t count = 0;
     for (uint32_t i = 0; i < FLOW_SEQS; i++) {
         for (uint32_t j = 0; j + 1 < reference.prompts[i].count; j++, count++) {

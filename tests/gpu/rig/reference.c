@@ -78,6 +78,21 @@ static void prompt_read(const json *from, struct reference_prompt *to)
     (void)floats(json_get(from, "hidden_mean"), to->hidden_mean, REFERENCE_HIDDEN);
 }
 
+/* Whether its config.json counts experts, under any of the names that families have for it. */
+static bool has_experts(const char *directory)
+{
+    static char text[1 << 14];
+    char path[300];
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return false;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return strstr(text, "\"num_local_experts\"") || strstr(text, "\"num_experts\"") ||
+           strstr(text, "\"n_routed_experts\"");
+}
+
 bool reference_read(const char *name, struct reference *ret)
 {
     memset(ret, 0, sizeof *ret);
@@ -97,6 +112,7 @@ bool reference_read(const char *name, struct reference *ret)
         return false;
     ret->bf16_mean_error = json_number(json_get(document, "bf16_mean_error"));
     ret->bf16_max_error = json_number(json_get(document, "bf16_max_error"));
+    ret->experts = has_experts(ret->directory);
     uint32_t count = 0;
     const json *prompt = json_child(json_get(document, "prompts"));
     for (; prompt && count < REFERENCE_PROMPTS; prompt = json_next(prompt))

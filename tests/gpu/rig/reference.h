@@ -28,6 +28,7 @@ struct reference_prompt {
 struct reference {
     char directory[256];
     double bf16_mean_error, bf16_max_error;
+    bool experts; /* a mixture of them */
     struct reference_prompt prompts[REFERENCE_PROMPTS];
 };
 

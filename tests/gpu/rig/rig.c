@@ -48,7 +48,7 @@ void rig_without(struct rank *rank, enum op_kind kind)
 
 /* Sums that become means in the end. */
 static void add(struct rig_error *error, const struct gpu_score *scores,
-                const struct reference_prompt *prompt)
+                const struct reference_prompt *prompt, double far)
 {
     for (uint32_t i = 0; i + 1 < prompt->count; i++) {
         double off = fabs((double)scores[i].logprob - (double)prompt->logprobs[i]);
@@ -56,6 +56,7 @@ static void add(struct rig_error *error, const struct gpu_score *scores,
             off = INFINITY;
         error->mean += off;
         error->max = fmax(error->max, off);
+        error->far += off > far;
     }
 }
 
@@ -65,14 +66,16 @@ static void divide(struct rig_error *error, const struct reference *reference)
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
         count += reference->prompts[i].count - 1;
     error->mean /= count;
+    error->far /= count;
 }
 
 struct rig_error rig_compare(const struct engine_client_job *jobs,
                              const struct reference *reference)
 {
-    struct rig_error error = {0, 0};
+    struct rig_error error = {0};
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        add(&error, jobs[i].scores, &reference->prompts[i]);
+        add(&error, jobs[i].scores, &reference->prompts[i],
+            fmax(RIG_FAR, reference->bf16_max_error));
     divide(&error, reference);
     return error;
 }
@@ -80,9 +83,9 @@ struct rig_error rig_compare(const struct engine_client_job *jobs,
 struct rig_error rig_compare_scores(const struct gpu_score scores[][REFERENCE_TOKENS],
                                     const struct reference *reference)
 {
-    struct rig_error error = {0, 0};
+    struct rig_error error = {0};
     for (uint32_t i = 0; i < REFERENCE_PROMPTS; i++)
-        add(&error, scores[i], &reference->prompts[i]);
+        add(&error, scores[i], &reference->prompts[i], fmax(RIG_FAR, reference->bf16_max_error));
     divide(&error, reference);
     return error;
 }
@@ -90,7 +93,8 @@ struct rig_error rig_compare_scores(const struct gpu_score scores[][REFERENCE_TO
 void rig_tell(const char *name, struct rig_error error)
 {
     if (getenv("RIG_TELL"))
-        printf("%-24s mean %.1e worst %.1e\n", name, error.mean, error.max);
+        printf("%-24s mean %.1e worst %.1e, %.1f %% far off\n", name, error.mean, error.max,
+               100 * error.far);
 }
 
 void rig_score_jobs(struct engine_client_job *jobs, const struct reference *reference)

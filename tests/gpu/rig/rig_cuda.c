@@ -4,7 +4,11 @@
 
 /* bf16 or f16 against float32: as near as transformers' own bf16, by half more. */
 #define MEAN_MAX 2e-2
-#define WORST_MAX 0.15
+#define WORST_MAX RIG_FAR
+/* Where two experts score alike, bf16 may take the other one: transformers' own does, elsewhere,
+ * and is off by up to 1.3 there (glm4-moe-ct-weights). So of a mixture a few scores may be far off;
+ * in f16 none, and on average they are as near as others'. */
+#define FAR_MAX (1.0 / 64)
 
 bool rig_setup(void)
 {
@@ -35,9 +39,28 @@ void rig_store(void *device, const void *host, size_t bytes)
     (void)cudaStreamSynchronize(cudaStreamPerThread);
 }
 
+static double mean_max(const struct reference *reference)
+{
+    return fmin(MEAN_MAX, 1.5 * reference->bf16_mean_error);
+}
+
+static bool other_experts(struct rig_error error, const struct reference *reference)
+{
+    return reference->experts && rig_dtype != GPU_DTYPE_F16 && error.far <= FAR_MAX;
+}
+
 bool rig_right(struct rig_error error, const struct reference *reference)
 {
-    return error.mean <= fmin(MEAN_MAX, 1.5 * reference->bf16_mean_error) && error.max <= WORST_MAX;
+    return error.mean <= mean_max(reference) &&
+           (error.max <= fmax(WORST_MAX, reference->bf16_max_error) ||
+            other_experts(error, reference));
+}
+
+bool rig_right_rounded(struct rig_error error, const struct reference *reference)
+{
+    return error.mean <= fmax(MEAN_MAX, 1.5 * reference->bf16_mean_error) &&
+           (error.max <= fmax(WORST_MAX, 2 * reference->bf16_max_error) ||
+            other_experts(error, reference));
 }
 
 bool rig_near(struct rig_error error)
@@ -47,5 +70,5 @@ bool rig_near(struct rig_error error)
 
 bool rig_wrong(struct rig_error error, const struct reference *reference)
 {
-    return error.mean > 1.5 * MEAN_MAX && !rig_right(error, reference);
+    return error.mean > 1.5 * mean_max(reference) && !rig_right(error, reference);
 }
