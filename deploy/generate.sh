@@ -67,7 +67,11 @@ Options are read from this file first; SLUICE_CONFIG does the same.
 .B \-\-calibrate
 Runs the one program that
 .B \-\-program
-names at many sizes of chunks and numbers of lanes, writes which of them to set, as a file, and ends.
+names at many sizes of chunks and numbers of lanes, measures copies, allocations and streams of the machine, writes which to set, as a file
+whose comments are what was found, and ends.
+.TP
+.BI \-\-calibrate\-page " FILE.html"
+With it: curves as a page, and all figures as FILE.json beside it.
 .TP
 .B \-\-check
 Says whether configuration and model can be used, and ends. Loads nothing.

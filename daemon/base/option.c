@@ -291,12 +291,21 @@ static int read_profile_file(struct options *options, bool *seen, const char *pa
     return options ? set_flag(options, option, path, false, error) : 0;
 }
 
-static int read_config(const struct flag *flag, int argc, char *const *argv, int *i,
-                       const char **config, struct error *error)
+/* A flag that is no option and names a file. */
+static const char **command_file(struct option_command *command, const struct flag *flag)
 {
-    if (*config)
-        return error_set(error, ERR_USAGE, "--config was given twice");
-    return flag_value(flag, argc, argv, i, config, error);
+    if (flag_is(flag, "config"))
+        return &command->config;
+    return flag_is(flag, "calibrate-page") ? &command->calibrate_page : NULL;
+}
+
+static int read_command_file(const struct flag *flag, int argc, char *const *argv, int *i,
+                             const char **file, struct error *error)
+{
+    if (*file)
+        return error_set(error, ERR_USAGE, "--%.*s was given twice", (int)flag->name.length,
+                         flag->name.text);
+    return flag_value(flag, argc, argv, i, file, error);
 }
 
 /* Walks all arguments; options are set where `options` is given, commands where `command` is. */
@@ -304,27 +313,25 @@ static int walk_flags(int argc, char *const *argv, struct options *options,
                       struct option_command *command, struct error *error)
 {
     bool seen[OPTIONS_MAX] = {false};
-    const char *config = NULL;
+    struct option_command unused = {0}, *own = command ? command : &unused;
     for (int i = 1; i < argc; i++) {
         struct flag flag = {0};
         const char *value = NULL;
         int rc = read_flag(argv[i], &flag, error);
         if (rc)
             return rc;
-        struct option_command ignored = {0};
-        bool *on = command_switch(command ? command : &ignored, &flag);
+        bool *on = command_switch(own, &flag);
         if (on) {
             *on = true;
             if (command && (command->help || command->version))
                 return 0;
             continue;
         }
-        if (flag_is(&flag, "config")) {
-            rc = read_config(&flag, argc, argv, &i, &config, error);
+        const char **file = command_file(own, &flag);
+        if (file) {
+            rc = read_command_file(&flag, argc, argv, &i, file, error);
             if (rc)
                 return rc;
-            if (command)
-                command->config = config;
             continue;
         }
         const struct option *option = option_find(flag.name.text, flag.name.length);

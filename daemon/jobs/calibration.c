@@ -13,6 +13,7 @@
 #define SIZE_OTHER 64u /* of dimensions that are no rows */
 #define WAIT_US_MAX 1000000u
 #define PASSES 3
+#define JOBS_FIRST 2u /* of a program of which nothing is known yet */
 
 /* ---- jobs that are made up ---------------------------------------------------------------------
  */
@@ -203,7 +204,7 @@ static int by_value(const void *left, const void *right)
 
 /* Once to see the stages, and for caches and pools to fill; then without events, by the clock: what
  * the middle one of some passes takes. */
-static int measure(struct bench *bench, const struct sluice_item *item,
+static int measure(struct bench *bench, const struct sluice_item *item, int passes,
                    struct calibration_point *point, struct error *error)
 {
     struct timeline *timeline = job_worker_timeline(bench->worker);
@@ -213,12 +214,13 @@ static int measure(struct bench *bench, const struct sluice_item *item,
     timeline_end(timeline);
     if (!rc)
         rc = read_stages(timeline, point, error);
-    for (int i = 0; !rc && i < PASSES; i++)
+    for (int i = 0; !rc && i < passes; i++)
         rc = pass(bench, item, &took_us[i], error);
     if (rc)
         return rc;
-    qsort(took_us, PASSES, sizeof(took_us[0]), by_value);
-    point->took_us = took_us[PASSES / 2];
+    qsort(took_us, (size_t)passes, sizeof(took_us[0]), by_value);
+    point->took_us = took_us[passes / 2];
+    point->jobs = bench->count;
     point->bytes = bench->count * (bench->item_in + bench->item_out);
     point->rate = (double)point->bytes * 1e6 / (double)(point->took_us ? point->took_us : 1);
     return 0;
@@ -249,32 +251,96 @@ static void close_bench(struct bench *bench)
     free(bench->outputs);
 }
 
+/* ---- how much of it there is time for ----------------------------------------------------------
+ */
+
+/* What a sweep has learnt so far, and when it is to end. */
+struct pace {
+    time_us end_us;
+    uint32_t points_left;
+    double row_us; /* of the last point: of a row, or of an item of a program without rows; 0: none */
+};
+
+static uint64_t rows_of(const struct program *program, const struct sluice_item *item)
+{
+    return program->size_count > 0 ? item->sizes[0] : 1;
+}
+
+/* Jobs and passes for which there is time, by what the last point took; false: there is none, or so
+ * little that all lanes could not be busy once. Of the first point nobody knows, and it is run. */
+static bool plan(const struct pace *pace, uint64_t rows, uint32_t least, uint32_t *count,
+                 int *ret_passes)
+{
+    const time_us now_us = clock_now_us();
+    const double left_us = pace->end_us > now_us ? (double)(pace->end_us - now_us) : 0;
+    const double job_us = pace->row_us * (double)rows, share_us = left_us / pace->points_left;
+    *ret_passes = PASSES;
+    if (pace->row_us == 0) {
+        *count = JOBS_FIRST;
+        *ret_passes = 1;
+        return true;
+    }
+    if (2 * least * job_us > left_us) /* one that is timed, and one that counts */
+        return false;
+    const double fit = share_us / ((1 + PASSES) * job_us);
+    if (fit < least)
+        *ret_passes = 1;
+    if (fit < *count)
+        *count = fit < least ? least : (uint32_t)fit;
+    return true;
+}
+
+static uint32_t jobs_of(const struct shape_room *room, uint64_t data)
+{
+    const uint64_t bytes = room->in > room->out ? room->in : room->out;
+    const uint64_t count = bytes > 0 ? (data + bytes - 1) / bytes : JOBS_MAX;
+    return count < JOBS_MAX ? (uint32_t)count : JOBS_MAX;
+}
+
+static int run_bench(const struct gpu_jobs_api *api, const struct job_worker_options *options,
+                     struct bench *bench, const struct sluice_item *item, int passes,
+                     struct calibration_point *point, struct error *error)
+{
+    completion_init(&bench->completions, wake, NULL);
+    int rc = open_bench(bench, api, options, error);
+    if (!rc)
+        rc = measure(bench, item, passes, point, error);
+    close_bench(bench);
+    return rc;
+}
+
 static int run_point(const struct gpu_jobs_api *api, struct job_programs *programs,
                      const struct job_worker_options *options,
-                     const struct calibration_range *range, struct calibration_point *point,
-                     struct error *error)
+                     const struct calibration_range *range, struct pace *pace,
+                     struct calibration_point *point, struct error *error)
 {
     const struct program *program = &programs->list[0].program;
     struct job_worker_options made = *options;
     struct sluice_item item = item_of(program);
     struct shape_room room;
     struct bench bench = {.programs = programs};
-    const uint64_t held = (uint64_t)point->lanes * options->lanes.ring * point->chunk_bytes;
+    const uint32_t slots = point->lanes * options->lanes.ring;
+    const uint64_t held = slots * point->chunk_bytes;
+    int rc = 0, passes;
     if (2 * held > range->staging_max || !size_item(program, point->chunk_bytes, &item, &room))
+        return 0;
+    const uint64_t rows = rows_of(program, &item);
+    bench.count = jobs_of(&room, 2 * held > range->data_min ? 2 * held : range->data_min);
+    point->late = !plan(pace, rows, bench.count < slots ? bench.count : slots, &bench.count,
+                        &passes);
+    if (point->late)
         return 0;
     made.lanes.lanes = point->lanes;
     made.lanes.chunk_bytes = point->chunk_bytes;
     bench.item_in = room.in;
     bench.item_out = room.out;
-    const uint64_t data = 2 * held > range->data_min ? 2 * held : range->data_min;
-    const uint64_t item_bytes = room.in > room.out ? room.in : room.out;
-    const uint64_t count = item_bytes > 0 ? (data + item_bytes - 1) / item_bytes : JOBS_MAX;
-    bench.count = count < JOBS_MAX ? (uint32_t)count : JOBS_MAX;
-    completion_init(&bench.completions, wake, NULL);
-    int rc = open_bench(&bench, api, &made, error);
-    if (!rc)
-        rc = measure(&bench, &item, point, error);
-    close_bench(&bench);
+    if (pace->row_us == 0) { /* to know what comes, then the point itself */
+        rc = run_bench(api, &made, &bench, &item, passes, point, error);
+        pace->row_us = (double)(point->took_us + 1) / (double)(bench.count * rows);
+        return rc ? rc : run_point(api, programs, options, range, pace, point, error);
+    }
+    rc = run_bench(api, &made, &bench, &item, passes, point, error);
+    pace->row_us = (double)(point->took_us + 1) / (double)(bench.count * rows);
     return rc;
 }
 
@@ -303,77 +369,37 @@ bool calibration_choose(struct calibration *calibration)
     return best != NULL;
 }
 
+/* Of chunks that double: how many there are up to the most. */
+static uint32_t doublings(uint64_t least, uint64_t most, uint32_t limit)
+{
+    uint32_t count = 0;
+    for (; least <= most && count < limit; least *= 2)
+        count++;
+    return count;
+}
+
 int calibration_run(const struct gpu_jobs_api *api, struct job_programs *programs,
                     const struct job_worker_options *options, const struct calibration_range *range,
                     struct calibration *ret_calibration, struct error *error)
 {
     struct calibration *calibration = ret_calibration;
-    uint64_t bytes = range->chunk_min;
     int rc = 0;
-    memset(calibration, 0, sizeof(*calibration));
-    for (; !rc && bytes <= range->chunk_max && calibration->chunk_count < CALIBRATION_CHUNKS_MAX;
-         bytes *= 2) {
-        struct calibration_point *row = calibration->points[calibration->chunk_count++];
-        calibration->lane_count = 0;
-        for (uint32_t lanes = 1; !rc && lanes <= range->lanes_max &&
-                                 calibration->lane_count < CALIBRATION_LANES_MAX;
-             lanes *= 2) {
-            struct calibration_point *point = &row[calibration->lane_count++];
-            *point = (struct calibration_point){.chunk_bytes = bytes, .lanes = lanes};
-            rc = run_point(api, programs, options, range, point, error);
+    *calibration = (struct calibration){
+        .chunk_count = doublings(range->chunk_min, range->chunk_max, CALIBRATION_CHUNKS_MAX),
+        .lane_count = doublings(1, range->lanes_max, CALIBRATION_LANES_MAX)};
+    struct pace pace = {.end_us = clock_now_us() + range->limit_us,
+                        .points_left = calibration->chunk_count * calibration->lane_count};
+    for (uint32_t i = 0; i < calibration->chunk_count; i++)
+        for (uint32_t j = 0; !rc && j < calibration->lane_count; j++) {
+            struct calibration_point *point = &calibration->points[i][j];
+            *point = (struct calibration_point){.chunk_bytes = range->chunk_min << i,
+                                                .lanes = 1u << j};
+            rc = run_point(api, programs, options, range, &pace, point, error);
+            pace.points_left--;
         }
-    }
     if (!rc && !calibration_choose(calibration))
         rc = error_set(error, ERR_BAD_CONFIG,
                        "not even the smallest item of %s fits a chunk of %" PRIu64 " bytes",
                        programs->list[0].program.name, range->chunk_max);
     return rc;
-}
-
-/* ---- what it says ------------------------------------------------------------------------------
- */
-
-static void print_bytes(uint64_t bytes, char text[32])
-{
-    bool mebi = bytes % (1u << 20) == 0;
-    snprintf(text, 32, "%" PRIu64 "%s", bytes >> (mebi ? 20 : 10), mebi ? "MiB" : "KiB");
-}
-
-static void print_point(const struct calibration_point *point, const char *what, FILE *file)
-{
-    char bytes[32];
-    print_bytes(point->chunk_bytes, bytes);
-    fprintf(file,
-            "# %s: %" PRIu32 " %s of %s, %.3f GB/s; of a chunk: in %.1f us, kernels %.1f us, out "
-            "%.1f us\n",
-            what, point->lanes, point->lanes > 1 ? "lanes" : "lane", bytes, point->rate / 1e9,
-            point->stage_us[0], point->stage_us[1], point->stage_us[2]);
-}
-
-void calibration_print(const struct calibration *calibration, const char *program,
-                       const char *device, FILE *file)
-{
-    char bytes[32];
-    fprintf(file, "# %s on %s: GB/s of inputs and outputs together, by chunk and lanes\n#%8s",
-            program, device, "");
-    for (uint32_t j = 0; j < calibration->lane_count; j++)
-        fprintf(file, " %8" PRIu32, calibration->points[0][j].lanes);
-    fputc('\n', file);
-    for (uint32_t i = 0; i < calibration->chunk_count; i++) {
-        print_bytes(calibration->points[i][0].chunk_bytes, bytes);
-        fprintf(file, "#%8s", bytes);
-        for (uint32_t j = 0; j < calibration->lane_count; j++) {
-            const struct calibration_point *point = &calibration->points[i][j];
-            if (point->bytes > 0)
-                fprintf(file, " %8.3f", point->rate / 1e9);
-            else
-                fprintf(file, " %8s", "-");
-        }
-        fputc('\n', file);
-    }
-    print_point(calibration->best, "best", file);
-    print_point(calibration->chosen, "chosen, the least memory within 3 % of it", file);
-    print_bytes(calibration->chosen->chunk_bytes, bytes);
-    fprintf(file, "job-chunk = %s\njob-lanes = %" PRIu32 "\n", bytes,
-            calibration->chosen->lanes);
 }

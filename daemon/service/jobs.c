@@ -6,6 +6,8 @@
 #include "daemon/worker/device_module.h"
 
 #define CHUNK_MAX ((uint64_t)256 << 20) /* of a sweep */
+#define SWEEP_US ((uint64_t)40 * 1000000)
+#define MACHINE_US ((uint64_t)10 * 1000000)
 #define RING 2u /* chunks of a lane: one is computed, the next is copied */
 
 int jobs_load(struct job_programs *programs, const struct options *options,
@@ -47,7 +49,7 @@ static struct job_worker_options worker_options(const struct job_programs *progr
 /* From the least that there is to 16 times what is set, and 4 times the lanes: with what is set by
  * default 64 KiB to 64 MiB, and 1 to 16. */
 int jobs_calibrate(struct job_programs *programs, const struct options *options,
-                   const struct gpu_api *gpu, int device, FILE *file, struct error *error)
+                   const struct gpu_api *gpu, int device, const char *page, struct error *error)
 {
     const struct gpu_jobs_api *api = device_module_jobs();
     const struct job_worker_options made = worker_options(programs, options, device);
@@ -57,8 +59,10 @@ int jobs_calibrate(struct job_programs *programs, const struct options *options,
         .lanes_max = options->job_lanes * 4 < GPU_JOBS_LANES_MAX ? (uint32_t)options->job_lanes * 4
                                                                  : GPU_JOBS_LANES_MAX,
         .data_min = 16u << 20,
-        .staging_max = 512u << 20};
+        .staging_max = 512u << 20,
+        .limit_us = SWEEP_US};
     struct calibration found;
+    struct gpu_machine machine;
     if (programs->count != 1)
         return error_set(error, ERR_BAD_CONFIG, "--calibrate takes one program, not %u",
                          programs->count);
@@ -67,10 +71,14 @@ int jobs_calibrate(struct job_programs *programs, const struct options *options,
     if (!api)
         return error_set(error, ERR_BAD_CONFIG, "the device module %s has no lanes for jobs",
                          gpu->name);
+    const struct calibration_told told = {
+        &found, &machine, programs->list[0].program.name, gpu->name};
     int rc = calibration_run(api, programs, &made, &range, &found, error);
     if (!rc)
-        calibration_print(&found, programs->list[0].program.name, gpu->name, file);
-    return rc;
+        rc = api->measure(&made.lanes, MACHINE_US, &machine, error);
+    if (!rc)
+        calibration_print(&told, stdout);
+    return rc || !page ? rc : calibration_write(&told, page, error);
 }
 
 int jobs_open(struct job_programs *programs, const struct options *options,

@@ -290,7 +290,7 @@ static int check(struct service *service, struct error *error)
     return 0;
 }
 
-static int calibrate(struct service *service, struct error *error)
+static int calibrate(struct service *service, const char *page, struct error *error)
 {
     struct device_memory memory;
     int rc = find_device(service, error);
@@ -301,7 +301,7 @@ static int calibrate(struct service *service, struct error *error)
         rc = jobs_load(&service->programs, service->options, service->gpu, false, error);
     return rc ? rc
               : jobs_calibrate(&service->programs, service->options, service->gpu,
-                               service->numbers[0], stdout, error);
+                               service->numbers[0], page, error);
 }
 
 static int choose_layout(struct service *service, struct error *error)
@@ -478,7 +478,7 @@ static int check_whole(struct service *service, const char *config, struct error
 static bool serves(const struct option_command *command, const struct options *options)
 {
     return !command->version && !command->help && !command->print_config && !command->check &&
-           !command->calibrate && (options->model[0] || options->program[0]);
+           !command->calibrate && !command->calibrate_page && (options->model[0] || options->program[0]);
 }
 
 /* What was asked for is what stands on standard output. */
@@ -502,13 +502,16 @@ static int act(struct service *service, const struct option_command *command,
         printf("sluiced %s\n", SLUICE_VERSION);
     } else if (command->help) {
         options_print_help(stdout);
+    } else if (command->calibrate_page && !command->calibrate) {
+        code = complain(error_set(&error, ERR_USAGE, "--calibrate-page goes with --calibrate"),
+                        &error);
     } else if (command->print_config) {
         options_print_config(options, stdout);
     } else if (!options->model[0] && !options->program[0]) {
         say_what_to_try();
         code = EXIT_CONFIG;
     } else if (command->calibrate) {
-        int rc = calibrate(service, &error);
+        int rc = calibrate(service, command->calibrate_page, &error);
         code = rc ? complain(rc, &error) : 0;
     } else if (command->check) {
         int rc = check_whole(service, command->config, &error);

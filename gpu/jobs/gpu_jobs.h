@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "gpu/gpu.h"
+#include "gpu/jobs/gpu_machine.h"
 #include "gpu/jobs/program.h"
 
 #define GPU_JOBS_LANES_MAX 16
@@ -101,6 +102,10 @@ struct gpu_jobs_api {
     /* blocks: waits for what is under way, unless the device failed. Then streams and memory. */
     void (*stop)(struct gpu_jobs *jobs);
     void (*close)(struct gpu_jobs *jobs);
+
+    /* any, blocks for about limit_us; nothing else runs on the device. Before open, or after. */
+    int (*measure)(const struct gpu_jobs_options *options, uint64_t limit_us,
+                   struct gpu_machine *ret_machine, struct error *error);
 };
 
 /* The second symbol that a device module exports. */

@@ -1,6 +1,8 @@
 /* What differs between devices for programs: one file per module defines this. Any thread. */
 #pragma once
 
+#include <stdint.h>
+
 #include "gpu/sluice_program.h"
 #include "protocol/base/error.h"
 
@@ -12,3 +14,6 @@ int body_open(struct sluice_cuda *room, const struct sluice_cuda **ret_cuda, str
 
 /* A device's address as programs are given it: on the CPU device one that can be read. */
 void *body_address(void *device_pointer);
+
+/* The most streams with a kernel each that measuring the machine goes up to (machine.h). */
+extern const uint32_t body_streams_max;

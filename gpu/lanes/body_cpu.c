@@ -47,6 +47,7 @@ static int wait(struct CUstream_st *stream, struct CUevent_st *event)
 
 static const struct sluice_cpu calls = {.launch = launch, .record = record, .wait = wait};
 const struct sluice_cpu *const body_cpu = &calls;
+const uint32_t body_streams_max = 16; /* a few threads run them */
 
 int body_open(struct sluice_cuda *room, const struct sluice_cuda **ret_cuda, struct error *error)
 {

@@ -6,6 +6,7 @@
 #include "gpu/base/cuda_error.h"
 
 const struct sluice_cpu *const body_cpu = NULL;
+const uint32_t body_streams_max = 256; /* 128 grids are resident */
 
 typedef CUresult (*encode_fn)(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
                               void *data, const cuuint64_t *sizes, const cuuint64_t *strides,

@@ -6,6 +6,7 @@
 #include "gpu/base/device.h"
 #include "gpu/lanes/body.h"
 #include "gpu/lanes/lane.h"
+#include "gpu/lanes/machine.h"
 
 struct gpu_jobs {
     struct gpu_jobs_options options;
@@ -20,15 +21,20 @@ struct gpu_jobs {
     struct lane lanes[GPU_JOBS_LANES_MAX];
 };
 
+static int prepare(const struct gpu_jobs_options *options, struct error *error)
+{
+    const struct gpu_options device = {.cpu_threads = options->cpu_threads,
+                                       .cpu_devices = options->cpu_devices};
+    return device_prepare(&device, error);
+}
+
 static int jobs_open(const struct gpu_jobs_options *options, struct gpu_jobs **ret_jobs,
                      struct error *error)
 {
     assert(options->lanes > 0 && options->lanes <= GPU_JOBS_LANES_MAX);
     assert(options->ring > 0 && options->ring <= GPU_JOBS_RING_MAX);
     assert(options->stream_count > 0 && options->stream_count <= SLUICE_STREAMS_MAX);
-    const struct gpu_options device = {.cpu_threads = options->cpu_threads,
-                                       .cpu_devices = options->cpu_devices};
-    int rc = device_prepare(&device, error);
+    int rc = prepare(options, error);
     if (rc)
         return rc;
     struct gpu_jobs *jobs = calloc(1, sizeof(*jobs));
@@ -222,6 +228,13 @@ static void jobs_close(struct gpu_jobs *jobs)
         free(jobs);
 }
 
+static int jobs_measure(const struct gpu_jobs_options *options, uint64_t limit_us,
+                        struct gpu_machine *ret_machine, struct error *error)
+{
+    int rc = prepare(options, error);
+    return rc ? rc : machine_measure(options->device, limit_us, ret_machine, error);
+}
+
 __attribute__((visibility("default"))) const struct gpu_jobs_api gpu_jobs = {
     .open = jobs_open,
     .start = jobs_start,
@@ -234,4 +247,5 @@ __attribute__((visibility("default"))) const struct gpu_jobs_api gpu_jobs = {
     .counters = jobs_counters,
     .stop = jobs_stop,
     .close = jobs_close,
+    .measure = jobs_measure,
 };

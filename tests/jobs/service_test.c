@@ -448,14 +448,32 @@ static int calibrate_exit(const char *option, const char *value)
 }
 
 /* Which point is best is the machine's; that there is one, and that nothing else is measured, ours. */
+static void check_page(const char *path, const char *has)
+{
+    char text[65536];
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s", path);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    unlink(path);
+    ck_assert_ptr_nonnull(strstr(text, has));
+}
+
 START_TEST(calibrate_says_what_to_set_for_one_program)
 {
+    char page[200], figures[200];
+    snprintf(page, sizeof(page), "%s/page.html", spawn.directory);
+    snprintf(figures, sizeof(figures), "%s/page.json", spawn.directory);
     ck_assert_int_eq(calibrate_exit(NULL, NULL), 0);
     ck_assert(spawn_logged(&spawn, "# affine on cpu: GB/s"));
     ck_assert(spawn_logged(&spawn, "#    1MiB ")); /* 16 times job-chunk */
     ck_assert(!spawn_logged(&spawn, "#    2MiB "));
     ck_assert(spawn_logged(&spawn, "job-chunk = "));
     ck_assert(spawn_logged(&spawn, "job-lanes = "));
+    ck_assert_int_eq(calibrate_exit("--calibrate-page", page), 0);
+    check_page(page, "<svg");
+    check_page(figures, "\"machine\":{\"emulated\":true");
+    ck_assert_int_eq(calibrate_exit("--calibrate-page", spawn.directory), 75);
     ck_assert_int_eq(calibrate_exit("--program", POISON_CPU), 78);
     ck_assert(spawn_logged(&spawn, "--calibrate takes one program, not 2"));
     ck_assert_int_eq(calibrate_exit("--model", "synthetic:null"), 78);

@@ -135,6 +135,8 @@ static const struct {
     {{"--socket="}, "--socket: the path is empty"},
     {{"--profile-steps", "1", "a", "--profile-file", "b"}, "--profile-file was given twice"},
     {{"--config", "/a", "--config", "/b"}, "--config was given twice"},
+    {{"--calibrate-page=/a", "--calibrate-page", "/b"}, "--calibrate-page was given twice"},
+    {{"--calibrate-page"}, "--calibrate-page needs a value"},
     {{"--http", "unix:/a", "--http", ""}, "--http: one of several values is empty"},
     {{"--http", "", "--http", "unix:/a"}, "--http: one of several values is empty"},
 };
