@@ -70,6 +70,20 @@ static void take_pairs(struct encoder *encoding, const struct query *query)
             query->prompts[i].length + pairs->queries[pairs->query_count > 1 ? i : 0].length;
 }
 
+/* Without a template: each pair is the one text and then the other. */
+static void take_both(struct encoder *encoding, const struct query *query)
+{
+    const struct query_pairs *pairs = &query->pairs;
+    for (uint32_t i = 0; i < encoding->text_count; i++) {
+        const struct query_prompt *first = &pairs->queries[pairs->query_count > 1 ? i : 0];
+        encoding->texts[i] = (struct encoder_text){.text = first->text,
+                                                   .length = first->length,
+                                                   .second = query->prompts[i].text,
+                                                   .second_length = query->prompts[i].length,
+                                                   .add_special = true};
+    }
+}
+
 static int start(struct exchange *exchange, time_us now_us, struct error *error)
 {
     struct server *server = exchange->http->server;
@@ -89,9 +103,12 @@ static int start(struct exchange *exchange, time_us now_us, struct error *error)
     encoding->sequences = (uint32_t)sequences;
     encoding->errand.admits = admits;
     encoding->deadline_us = request_deadline(&query->params, exchange->arrived_us);
-    if (query_pairs(query->kind))
+    bool pairs = query_pairs(query->kind);
+    if (pairs && pair_form_asks(server->model_text))
         take_pairs(encoding, query);
-    for (uint32_t i = 0; !encoding->prepare && i < encoding->text_count; i++) {
+    else if (pairs)
+        take_both(encoding, query);
+    for (uint32_t i = 0; !pairs && i < encoding->text_count; i++) {
         encoding->texts[i].text = query->prompts[i].text;
         encoding->texts[i].length = query->prompts[i].length;
         encoding->texts[i].add_special = query->add_special;

@@ -21,6 +21,14 @@
 /* ---- the request -------------------------------------------------------------------------------
  */
 
+/* Whether a head of classes answers: of the prompt's last row. */
+static bool by_head(const struct exchange *exchange)
+{
+    enum query_kind kind = exchange->query.kind;
+    return kind == QUERY_CLASSIFY ||
+           (query_pairs(kind) && exchange->http->server->model_text->head.labels > 0);
+}
+
 /* What a prompt is scored with, where not it is, but what the model would say behind it. */
 static struct message_prompt pairing(const struct exchange *exchange)
 {
@@ -46,12 +54,12 @@ static int add_prompts(struct exchange *exchange, struct request_builder *builde
     const struct query *query = &exchange->query;
     const struct encoder *encoding = &exchange->encoding;
     uint32_t count = encoding->texts ? encoding->text_count : query->prompt_count;
-    bool pairs = query_pairs(query->kind);
+    bool pairs = query_pairs(query->kind), asks = pairs && !by_head(exchange);
     bool score = builder->request->params.job == JOB_SCORE && !pairs;
     for (uint32_t i = 0; i < count; i++) {
-        struct message_prompt prompt = score   ? scoring(query)
-                                       : pairs ? pairing(exchange)
-                                               : query->common;
+        struct message_prompt prompt = score  ? scoring(query)
+                                       : asks ? pairing(exchange)
+                                              : query->common;
         bool text = encoding->texts != NULL;
         const int32_t *tokens = text ? encoding->texts[i].ids : query->prompts[i].tokens;
         uint32_t length = text ? encoding->texts[i].count : query->prompts[i].count;
@@ -81,7 +89,7 @@ static int make_request(struct exchange *exchange, struct request_builder *build
     uint64_t results = job == JOB_SCORE ? query->prompt_count : query_results(query);
     struct request_params params = query->params;
     params.job = job;
-    params.normalize = job == JOB_EMBED;
+    params.normalize = query->kind == QUERY_EMBEDDING;
     params.want_text = job == JOB_GENERATE;
     int rc = request_builder_phase(server, error);
     if (!rc)
@@ -91,9 +99,9 @@ static int make_request(struct exchange *exchange, struct request_builder *build
         return rc;
     struct request *request = builder->request;
     request->together = !params.stream || job == JOB_SCORE;
+    uint64_t row = by_head(exchange) ? server->model_text->head.labels : server->model.hidden;
     if (job == JOB_EMBED)
-        request->answer_bytes =
-            results * server->model.hidden * (query->base64 ? ELEMENT_BASE64 : ELEMENT_TEXT);
+        request->answer_bytes = results * row * (query->base64 ? ELEMENT_BASE64 : ELEMENT_TEXT);
     if (query->kind == QUERY_COMPLETION && !query->max_given && server->model.max_tokens == 0)
         query->common.sampling.max_tokens = QUERY_COMPLETION_TOKENS;
     if (job == JOB_GENERATE)
@@ -126,10 +134,11 @@ static void submit(struct exchange *exchange, time_us now_us)
     const struct query *query = &exchange->query;
     bool score = query->prompt_only || (query_scores(query) && !exchange->scores);
     (void)now_us;
+    bool row = query->kind == QUERY_EMBEDDING || by_head(exchange);
     int rc = make_request(exchange, &builder,
-                          score || query_pairs(query->kind) ? JOB_SCORE
-                          : query->kind == QUERY_EMBEDDING  ? JOB_EMBED
-                                                            : JOB_GENERATE,
+                          row                                 ? JOB_EMBED
+                          : score || query_pairs(query->kind) ? JOB_SCORE
+                                                              : JOB_GENERATE,
                           &error);
     if (!rc && !score) {
         rc = make_choices(exchange, builder.request, &error);
@@ -158,8 +167,11 @@ void generate_begin(struct exchange *exchange, time_us now_us)
     int rc = request_builder_phase(server, &error);
     const struct query *query = &exchange->query;
     const char *param = "";
-    if (!rc && query->kind != QUERY_EMBEDDING)
+    bool numbers = query->kind == QUERY_EMBEDDING || query->kind == QUERY_CLASSIFY;
+    if (!rc && !numbers)
         rc = model_text_texts(server->model_text, &error); /* answers are texts */
+    if (!rc && !numbers && !query_pairs(query->kind))
+        rc = model_text_generates(server->model_text, &error);
     uint32_t width = server->model.hidden;
     if (!rc && query->dimensions > 0 && query->dimensions != width &&
         (query->dimensions > width || !model_text_cuts(server->model_text, query->dimensions))) {

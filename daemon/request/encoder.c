@@ -62,7 +62,8 @@ static int check_ids(const struct encoder *encoding, const int32_t *ids, size_t 
 static int encode(const struct encoder *encoding, struct tokenizer_scratch *scratch,
                   struct encoder_text *text, struct error *error)
 {
-    size_t room = text->length * IDS_PER_BYTE + IDS_SPARE, count;
+    size_t room = (text->length + text->second_length) * IDS_PER_BYTE + 2 * IDS_SPARE;
+    size_t count, more = 0;
     if (room > encoding->ids_max)
         room = encoding->ids_max;
     int32_t *ids = malloc(room * sizeof(*ids));
@@ -70,8 +71,11 @@ static int encode(const struct encoder *encoding, struct tokenizer_scratch *scra
         return error_set(error, ERR_NO_MEMORY, "no memory for the tokens of a text");
     int rc = tokenizer_encode(encoding->tokenizer, scratch, text->text, text->length,
                               text->add_special, ids, room, &count, error);
+    if (!rc && text->second)
+        rc = tokenizer_encode(encoding->tokenizer, scratch, text->second, text->second_length,
+                              text->add_special, ids + count, room - count, &more, error);
     if (!rc)
-        rc = check_ids(encoding, ids, count, error);
+        rc = check_ids(encoding, ids, count += more, error);
     if (rc) {
         free(ids);
         return rc;
@@ -267,7 +271,7 @@ int encoder_start(struct encoder *encoding, struct response_sink *sink,
     encoding->user = sink->user;
     encoding->done = done;
     for (uint32_t i = 0; i < encoding->text_count; i++)
-        encoding->bytes += encoding->texts[i].length;
+        encoding->bytes += encoding->texts[i].length + encoding->texts[i].second_length;
     bool constrained = encoding->constraint.kind != MESSAGE_CONSTRAINT_NONE;
     encoding->bytes += encoding->constraint.length;
     if (server->background &&

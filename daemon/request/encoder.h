@@ -25,6 +25,8 @@ struct user;
 struct encoder_text {
     const char *text;
     size_t length;
+    const char *second; /* whose tokens follow; NULL: none */
+    size_t second_length;
     bool add_special;
     char *made;   /* owned; `text`, where `prepare` made it, until it is tokens */
     int32_t *ids; /* owned by the encoding */

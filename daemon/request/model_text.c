@@ -260,7 +260,9 @@ int model_text_load(struct model_text *model_text, const char *model, struct err
         load_cuts(model_text, model);
     }
     find_form(model_text);
-    int rc = pair_form_load(model_text, model, error);
+    int rc = synthetic_is(model) ? 0 : class_head_load(model, &model_text->head, error);
+    if (!rc)
+        rc = pair_form_load(model_text, model, error);
     if (rc)
         return rc;
     if (!lacked(&model_text->refusal) && !lacked(&model_text->chat_refusal))
@@ -313,6 +315,7 @@ void model_text_free(struct model_text *model_text)
     tokenizer_free(model_text->tokenizer);
     chat_template_free(model_text->chat);
     pair_form_free(&model_text->pairs);
+    class_head_free(&model_text->head);
     *model_text = (struct model_text){0};
 }
 
@@ -330,6 +333,32 @@ int model_text_chats(const struct model_text *model_text, struct error *error)
     if (rc || model_text->chat)
         return rc;
     return error_set(error, ERR_UNSUPPORTED, "no chat: %s", model_text->chat_refusal.text);
+}
+
+int model_text_generates(const struct model_text *model_text, struct error *error)
+{
+    if (!model_text || model_text->head.labels == 0)
+        return 0;
+    return error_set(
+        error, ERR_UNSUPPORTED,
+        "the model has a head of classes and none for tokens: it neither generates nor "
+        "scores tokens (/classify, /v1/score and /v1/rerank ask its head)");
+}
+
+int model_text_classifies(const struct model_text *model_text, struct error *error)
+{
+    if (model_text && model_text->head.labels > 0)
+        return 0;
+    return error_set(error, ERR_UNSUPPORTED, "the model has no head of classes");
+}
+
+void model_text_classes(const struct model_text *model_text, const float *row, bool own,
+                        double *ret_values)
+{
+    const struct class_head *head = &model_text->head;
+    class_head_values(head, row, ret_values);
+    if (!own)
+        class_head_apply(head->function, ret_values, head->labels);
 }
 
 static size_t text_room(const struct tokenizer *tokenizer, const int32_t *tokens, uint32_t count)

@@ -14,6 +14,7 @@
 
 #include "daemon/answer/answer_form.h"
 #include "daemon/request/pair_form.h"
+#include "gpu/models/class_head.h"
 #include "protocol/base/error.h"
 
 struct tokenizer;
@@ -29,6 +30,7 @@ struct model_text {
     struct chat_template *chat; /* NULL: `chat_refusal` says why */
     struct error chat_refusal;
     struct answer_form answer; /* by that template */
+    struct class_head head;    /* labels 0: none */
     struct pair_form pairs;
     /* What config.json says of rows that may be cut: any width, or those of the list. */
     bool row_cut_any;
@@ -40,7 +42,8 @@ struct model_text {
 
 /* model: a directory, or "synthetic:NAME", whose tokens are bytes; those above them, which models
  * answer, have their numbers for texts, and a conversation is its lines. Negative only for want of
- * memory or descriptors: what a model has not, or what is wrong with it, is a refusal of texts. */
+ * memory or descriptors, and where a head of classes is not as it must be; what a model has not, or
+ * what else is wrong with it, is a refusal of texts. */
 int model_text_load(struct model_text *model_text, const char *model, struct error *error);
 /* The template of that file stands instead of the model's own. ERR_BAD_CONFIG when it cannot be
  * read or parsed: somebody asked for it. */
@@ -53,6 +56,12 @@ void model_text_free(struct model_text *model_text);
 /* ERR_UNSUPPORTED with the reason, or 0. */
 int model_text_texts(const struct model_text *model_text, struct error *error);
 int model_text_chats(const struct model_text *model_text, struct error *error);
+/* Whether it has a head for tokens, and whether one of classes in its place. */
+int model_text_generates(const struct model_text *model_text, struct error *error);
+int model_text_classifies(const struct model_text *model_text, struct error *error);
+/* What its head says of a row: the classes' probabilities, or the head's own values. */
+void model_text_classes(const struct model_text *model_text, const float *row, bool own,
+                        double *ret_values);
 /* Whether the first so many numbers of a row are a row as well. */
 bool model_text_cuts(const struct model_text *model_text, uint32_t width);
 /* The text of tokens that are within the vocabulary, of at most `count_max`; the caller's to free.

@@ -157,13 +157,24 @@ static bool names_role(const char *source, const char *role)
 }
 
 /* A template that is for conversations alone would lose both texts without a word. */
+bool pair_form_asks(const struct model_text *model_text)
+{
+    const char *source = model_text->chat ? chat_template_source(model_text->chat) : "";
+    return model_text->pairs.given ||
+           (names_role(source, "query") && names_role(source, "document"));
+}
+
 static int find_template(const struct model_text *model_text, struct error *error)
 {
-    const struct pair_form *form = &model_text->pairs;
-    const char *source = model_text->chat ? chat_template_source(model_text->chat) : "";
-    bool asks = names_role(source, "query") && names_role(source, "document");
-    if (form->given || asks)
+    if (pair_form_asks(model_text))
         return 0;
+    if (model_text->head.labels)
+        return tokenizer_pairs(model_text->tokenizer)
+                   ? 0
+                   : error_set(
+                         error, ERR_UNSUPPORTED,
+                         "the tokenizer's template for a pair is not that for one text twice, "
+                         "and no other template makes a prompt of both");
     return error_set(error, ERR_UNSUPPORTED,
                      "the model's chat template has no messages of the roles query and document");
 }
@@ -171,7 +182,11 @@ static int find_template(const struct model_text *model_text, struct error *erro
 void pair_form_settle(struct model_text *model_text)
 {
     struct pair_form *form = &model_text->pairs;
-    if (form->known && !find_template(model_text, &form->refusal))
+    if (model_text->head.labels > 1)
+        error_set(&form->refusal, ERR_UNSUPPORTED,
+                  "the model's head has %u classes, and a score is of one (/classify tells them)",
+                  model_text->head.labels);
+    else if ((form->known || model_text->head.labels) && !find_template(model_text, &form->refusal))
         form->refusal.code = 0;
 }
 
@@ -182,7 +197,7 @@ int pair_form_load(struct model_text *model_text, const char *directory, struct 
         error_set(&form->refusal, ERR_UNSUPPORTED, "there are no texts");
         return 0;
     }
-    int rc = find_tokens(model_text, directory, &form->refusal);
+    int rc = model_text->head.labels ? 0 : find_tokens(model_text, directory, &form->refusal);
     if (rc == -ERR_NO_MEMORY || rc == -ERR_IO)
         return error_set(error, form->refusal.code, "%s", form->refusal.text);
     pair_form_settle(model_text);
@@ -220,7 +235,10 @@ static int give(struct model_text *model_text, const char *words, const char *pa
     *ret_option = "score-tokens";
     if (!model_text->tokenizer)
         return error_set(error, ERR_BAD_CONFIG, "there are no texts");
-    if (words[0] || !form->known) {
+    bool head = model_text->head.labels > 0;
+    if (words[0] && head)
+        return error_set(error, ERR_BAD_CONFIG, "the model has a head that scores, and no tokens");
+    if (!head && (words[0] || !form->known)) {
         int rc = words[0] ? give_words(model_text, words, error)
                           : error_set(error, ERR_BAD_CONFIG, "%s", form->refusal.text);
         if (rc)
@@ -260,6 +278,15 @@ int pair_form_check(const struct model_text *model_text, struct error *error)
     return error_set(error, ERR_UNSUPPORTED,
                      "pairs of texts are not scored: %s (score-tokens, score-template)",
                      model_text->pairs.refusal.text);
+}
+
+double pair_form_head_score(const struct model_text *model_text, const float *row, bool own)
+{
+    double value;
+    class_head_values(&model_text->head, row, &value);
+    if (!own)
+        class_head_apply(model_text->head.pair_function, &value, 1);
+    return value;
 }
 
 /* ---- a pair ------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 /* How pairs of texts are scored: a template asks the model whether a document answers a query, and
  * the probability of the token that says yes, against that of the one that says no, is the score.
- * Which tokens, and which template, stands in the checkpoint, or somebody says it.
+ * Which tokens, and which template, stands in the checkpoint, or somebody says it. A model with a
+ * head of one class (gpu/models/class_head.h) scores by that, and needs no template: its prompt is
+ * then the two texts, as the tokenizer makes one of a pair.
  *
  * Made once, with what the daemon knows of the model's language (model_text.h), and not changed
  * afterwards: any thread reads it.
@@ -39,6 +41,11 @@ int pair_form_give(struct model_text *model_text, const char *words, const char 
                    struct error *error);
 /* The model's chat template is another now. */
 void pair_form_settle(struct model_text *model_text);
+/* Whether a template makes the prompt. */
+bool pair_form_asks(const struct model_text *model_text);
+/* By a head of one class: of a row of the prompt's last token; its own value, or what it becomes.
+ */
+double pair_form_head_score(const struct model_text *model_text, const float *row, bool own);
 void pair_form_free(struct pair_form *form); /* zeroed memory is allowed */
 
 /* ERR_UNSUPPORTED with the reason, or 0. */

@@ -83,7 +83,10 @@ int request_builder_open(struct request_builder *builder, struct server *server,
 {
     uint32_t most = server->limits.batch_max, adapter;
     *builder = (struct request_builder){.server = server};
-    int rc = find_adapter(server, params->adapter, &adapter, error);
+    bool tokens = params->job == JOB_GENERATE || params->job == JOB_SCORE;
+    int rc = tokens ? model_text_generates(server->model_text, error) : 0;
+    if (!rc)
+        rc = find_adapter(server, params->adapter, &adapter, error);
     if (!rc)
         rc = request_make(sequences < most ? (uint32_t)sequences : most, &builder->request, error);
     if (rc)

@@ -35,7 +35,13 @@ void check_text_print(const struct model_text *model_text, const struct options 
                 "             /v1/chat/completions and sluice chat are refused%s\n",
                 model_text->tokenizer ? model_text->chat_refusal.text : "there are no texts",
                 model_text->tokenizer ? "; chat-template = FILE gives the model one" : "");
-    if (model_text->pairs.refusal.code == 0)
+    if (model_text->head.labels > 0)
+        fprintf(file, "classes      %u, by the checkpoint's own head: nothing is generated\n",
+                model_text->head.labels);
+    if (model_text->pairs.refusal.code == 0 && model_text->head.labels > 0)
+        fprintf(file, "scores       yes, by that head%s\n",
+                pair_form_asks(model_text) ? "" : ", of both texts without a template");
+    else if (model_text->pairs.refusal.code == 0)
         fprintf(file, "scores       yes, by tokens %d (no) and %d (yes)\n",
                 (int)model_text->pairs.tokens[PAIR_NO], (int)model_text->pairs.tokens[PAIR_YES]);
     else

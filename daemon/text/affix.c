@@ -74,6 +74,32 @@ static bool wrap(struct affix *affix, struct affix *outer)
     return true;
 }
 
+/* "<s>" of a special token, and "A" of a text. */
+static const char *piece_name(const json *piece, bool *ret_text)
+{
+    const json *text = json_get(piece, "Sequence");
+    *ret_text = text != NULL;
+    return json_string(json_get(text ? text : json_get(piece, "SpecialToken"), "id"));
+}
+
+/* Whether the template for a pair is that for one text, of A, and then of B. */
+static bool is_twice(const json *single, const json *pair)
+{
+    const json *own = json_child(single);
+    size_t count = json_count(single), index = 0;
+    if (!json_is_array(pair) || json_count(pair) != 2 * count)
+        return false;
+    for (const json *piece = json_child(pair); piece; piece = json_next(piece), index++) {
+        bool text, own_text;
+        own = own ? own : json_child(single);
+        const char *name = piece_name(piece, &text), *own_name = piece_name(own, &own_text);
+        if (text != own_text || strcmp(name, text ? index < count ? "A" : "B" : own_name) != 0)
+            return false;
+        own = json_next(own);
+    }
+    return true;
+}
+
 static int load_template(struct affix *affix, const struct field *field, const struct vocab *vocab,
                          struct error *error)
 {
@@ -93,6 +119,7 @@ static int load_template(struct affix *affix, const struct field *field, const s
     }
     if (!seen)
         return field_wrong(field, "single", "the text A exactly once expected", error);
+    affix->parts_pairs |= !is_twice(single.value, field_of(field, "pair").value);
     return wrap(affix, &own) ? 0 : field_wrong(field, "single", "more than 64 ids", error);
 }
 

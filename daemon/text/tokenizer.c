@@ -34,6 +34,11 @@ const char *tokenizer_token_text(const struct tokenizer *tokenizer, int32_t id, 
     return id < 0 ? NULL : vocab_text(&tokenizer->vocab, (uint32_t)id, ret_length);
 }
 
+bool tokenizer_pairs(const struct tokenizer *tokenizer)
+{
+    return !tokenizer->affix.parts_pairs;
+}
+
 bool tokenizer_token_is_special(const struct tokenizer *tokenizer, int32_t id)
 {
     return id >= 0 && (uint32_t)id < tokenizer->decoder.bound &&

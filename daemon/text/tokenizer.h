@@ -45,7 +45,8 @@ int32_t tokenizer_token_id(const struct tokenizer *tokenizer, const char *text);
 
 struct tokenizer_scratch *tokenizer_scratch_new(void); /* NULL: out of memory */
 void tokenizer_scratch_free(struct tokenizer_scratch *scratch);
-/* What ends an encoding with this scratch early, with its code; NULL: nothing, as with a new one. */
+/* What ends an encoding with this scratch early, with its code; NULL: nothing, as with a new one.
+ */
 void tokenizer_scratch_halt(struct tokenizer_scratch *scratch, const struct halt *halt);
 
 /* `add_special` adds what the post-processor puts around a text. Text that is no UTF-8 and text
@@ -53,6 +54,10 @@ void tokenizer_scratch_halt(struct tokenizer_scratch *scratch, const struct halt
 int tokenizer_encode(const struct tokenizer *tokenizer, struct tokenizer_scratch *scratch,
                      const char *text, size_t length, bool add_special, int32_t *ids,
                      size_t ids_max, size_t *ret_count, struct error *error);
+
+/* Whether the tokens of a pair of texts are those of one and then those of the other, as they are
+ * without a post-processor. */
+bool tokenizer_pairs(const struct tokenizer *tokenizer);
 
 /* All at once; daemon/text/detokenizer.h does it one at a time. Ids that no token has give nothing.
  */

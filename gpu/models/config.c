@@ -52,12 +52,15 @@ static int read_family(const struct fields *fields, struct model_config *config)
     const struct family *family;
     for (size_t i = 0; (family = family_at(i)); i++) {
         const char *own = class ? family->architecture : family->type;
-        if (strcmp(class ? json_string(class) : type, own) != 0)
+        bool classifies =
+            class && family->classifier && !strcmp(json_string(class), family->classifier);
+        if (!classifies && strcmp(class ? json_string(class) : type, own) != 0)
             continue;
         if (type && strcmp(type, family->type) != 0)
             return field_refuse(fields, "model_type", field_get(fields, "model_type"),
                                 "the type of the class under architectures");
         config->family = family;
+        config->classifies = classifies;
         return 0;
     }
     return class ? refuse_family(fields, "architectures", class, true)

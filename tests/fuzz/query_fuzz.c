@@ -10,6 +10,7 @@
 #define CONVERSATION 'c' /* as first byte */
 #define RERANK 'r'
 #define SCORE 's'
+#define CLASSIFY 'C'
 
 static void check_prompts(const struct query *query, const struct message_limits *limits)
 {
@@ -40,9 +41,10 @@ static enum query_kind kind_of(uint8_t byte)
     static const enum query_kind kinds[] = {QUERY_COMPLETION, QUERY_CHAT,       QUERY_EMBEDDING,
                                             QUERY_TOKENIZE,   QUERY_DETOKENIZE, QUERY_ADAPTER,
                                             QUERY_RESPONSES,  QUERY_MESSAGES,   QUERY_COUNT_TOKENS};
-    return byte == RERANK  ? QUERY_RERANK
-           : byte == SCORE ? QUERY_SCORE
-                           : kinds[byte % (sizeof(kinds) / sizeof(kinds[0]))];
+    return byte == RERANK     ? QUERY_RERANK
+           : byte == SCORE    ? QUERY_SCORE
+           : byte == CLASSIFY ? QUERY_CLASSIFY
+                              : kinds[byte % (sizeof(kinds) / sizeof(kinds[0]))];
 }
 
 static void check_sampling(const struct query *query, const struct message_limits *limits)

@@ -111,6 +111,50 @@ START_TEST(the_checkpoints_instruction_stands_where_none_is_given)
 }
 END_TEST
 
+/* In this world the row of a prompt is its first letter and the three behind that. */
+START_TEST(a_head_of_classes_answers_in_place_of_tokens)
+{
+    static float weights[] = {1, 0, 0, 0, 0, 0, 2, -1};
+    static char *names[] = {"low", "high"};
+    struct class_head *head = &site.model_text.head;
+    ck_assert_uint_eq(ask("/classify", "{\"input\":\"A\"}"), 400);
+    has("the model has no head of classes");
+    *head = (struct class_head){.labels = 2, .hidden = 4, .weights = weights, .names = names};
+    head->function = CLASS_SOFTMAX;
+    ck_assert_uint_eq(ask("/classify", "{\"input\":[[65],[66]],\"use_activation\":false}"), 200);
+    has("\"id\":\"classify-");
+    has("\"data\":[{\"index\":0,\"label\":\"high\",\"probs\":[65,66],\"num_classes\":2},"
+        "{\"index\":1,\"label\":\"high\",\"probs\":[66,67],\"num_classes\":2}]");
+    ck_assert_uint_eq(ask("/v1/classify", "{\"input\":\"A\"}"), 200);
+    has("\"probs\":[0.268941421,0.731058579]");
+    ck_assert_uint_eq(ask("/v1/completions", "{\"prompt\":\"A\"}"), 400);
+    has("none for tokens");
+    head->labels = 1;
+    head->pair_function = CLASS_SIGMOID;
+    site.model_text.pairs.known = false;
+    weights[0] = -0.5F;
+    ck_assert_uint_eq(ask("/score", "{\"text_1\":\"q\",\"text_2\":[\"B\",\"A\"],"
+                                    "\"use_activation\":false}"),
+                      200);
+    has("\"score\":-56.5},");
+    has("\"prompt_tokens\":8,"); /* qqdB: the template asks */
+    chat_template_free(site.model_text.pairs.given);
+    site.model_text.pairs.given = NULL;
+    ck_assert_uint_eq(ask("/score", "{\"text_1\":[\"q\",\"p\"],\"text_2\":[\"B\",\"A\"],"
+                                    "\"use_activation\":false}"),
+                      200);
+    has("\"score\":-56.5},");
+    has("\"score\":-56}");
+    ck_assert_uint_eq(ask("/rerank", "{\"query\":\"A\",\"documents\":[\"B\",\"A\"]}"), 200);
+    has("\"relevance_score\":7.68120469e-15}");
+    has("\"prompt_tokens\":4,"); /* qB */
+    ck_assert_uint_eq(ask("/score", "{\"text_1\":\"q\",\"text_2\":\"B\",\"instruction\":\"a\"}"),
+                      400);
+    has("\"param\":\"instruction\"");
+    *head = (struct class_head){0};
+}
+END_TEST
+
 static const struct {
     const char *path, *body, *param, *says;
 } refusals[] = {
@@ -219,6 +263,7 @@ Suite *pairs_suite(void)
     tcase_add_loop_test(tests, texts_are_scored_one_by_one_and_one_against_many, 0,
                         (int)(sizeof(scores) / sizeof(scores[0])));
     tcase_add_test(tests, the_checkpoints_instruction_stands_where_none_is_given);
+    tcase_add_test(tests, a_head_of_classes_answers_in_place_of_tokens);
     tcase_add_loop_test(tests, what_is_no_pair_is_refused_by_its_field, 0,
                         (int)(sizeof(refusals) / sizeof(refusals[0])));
     tcase_add_test(tests, a_token_beyond_the_vocabulary_is_refused);

@@ -24,8 +24,8 @@ static const struct refusal refusals[] = {
      "smollm3, olmo2, glm, glm4, starcoder2, gemma2, gemma3_text, gemma3, mixtral, qwen2_moe, "
      "qwen3_moe, olmoe and glm4_moe are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
-    {"\"architectures\":[\"LlamaForSequenceClassification\"]",
-     "architectures: \"LlamaForSequenceClassification\" is not supported (LlamaForCausalLM, "
+    {"\"architectures\":[\"LlamaForTokenClassification\"]",
+     "architectures: \"LlamaForTokenClassification\" is not supported (LlamaForCausalLM, "
      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
      "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, "
      "Glm4ForCausalLM, Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "

@@ -7,7 +7,7 @@
 extern const struct routes api_routes;
 
 extern const struct api api_chat, api_completions, api_embeddings, api_responses, api_messages,
-    api_rerank, api_score, api_kserve;
+    api_rerank, api_score, api_classify, api_kserve;
 
 void openapi_begin(struct exchange *exchange, time_us now_us);
 /* A member of a body's properties. needed: null is not taken for it. */
@@ -15,6 +15,7 @@ struct json_writer;
 struct query_field;
 void openapi_field(struct json_writer *writer, const struct query_field *field, bool needed);
 void scores_begin(struct exchange *exchange, time_us now_us);
+void classify_begin(struct exchange *exchange, time_us now_us);
 void messages_count_tokens(struct exchange *exchange, time_us now_us);
 
 void kserve_server(struct exchange *exchange, time_us now_us);

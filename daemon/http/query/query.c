@@ -94,15 +94,11 @@ static int check_constraint(struct query *query, struct error *error)
 const char *query_needs(enum query_kind kind, unsigned number)
 {
     static const char *const needed[QUERY_KINDS][QUERY_NEEDS_MAX] = {
-        [QUERY_COMPLETION] = {"prompt"},
-        [QUERY_CHAT] = {"messages"},
-        [QUERY_EMBEDDING] = {"input"},
-        [QUERY_DETOKENIZE] = {"tokens"},
-        [QUERY_RESPONSES] = {"input"},
-        [QUERY_MESSAGES] = {"messages", "max_tokens"},
-        [QUERY_COUNT_TOKENS] = {"messages"},
-        [QUERY_ADAPTER] = {"lora_name"},
-        [QUERY_RERANK] = {"query", "documents"},
+        [QUERY_COMPLETION] = {"prompt"},     [QUERY_CHAT] = {"messages"},
+        [QUERY_EMBEDDING] = {"input"},       [QUERY_DETOKENIZE] = {"tokens"},
+        [QUERY_RESPONSES] = {"input"},       [QUERY_MESSAGES] = {"messages", "max_tokens"},
+        [QUERY_COUNT_TOKENS] = {"messages"}, [QUERY_ADAPTER] = {"lora_name"},
+        [QUERY_CLASSIFY] = {"input"},        [QUERY_RERANK] = {"query", "documents"},
         [QUERY_SCORE] = {"text_1", "text_2"}};
     return number < QUERY_NEEDS_MAX ? needed[kind][number] : NULL;
 }

@@ -30,6 +30,7 @@ enum query_kind {
     QUERY_ADAPTER, /* one that comes or goes */
     QUERY_RERANK,
     QUERY_SCORE,
+    QUERY_CLASSIFY,
     QUERY_RESPONSES,
     QUERY_MESSAGES,     /* Anthropic's */
     QUERY_COUNT_TOKENS, /* of such messages */
@@ -98,15 +99,15 @@ struct query_pairs {
     uint32_t query_count;
     struct query_ranked *ranked; /* owned; of QUERY_RERANK: room for the order of its documents */
     const char *instruction;     /* NULL: not given */
-    uint32_t top_n;          /* 0: all are told */
-    bool no_documents;       /* texts are not told again */
-    bool log_odds;           /* instead of probabilities */
+    uint32_t top_n;              /* 0: all are told */
+    bool no_documents;           /* texts are not told again */
+    bool log_odds; /* instead of probabilities, and what a head gives; of QUERY_CLASSIFY, too */
 };
 
 struct query {
     enum query_kind kind;
-    json *document;    /* owned; what is borrowed from: the rest of it was freed */
-    const char *model; /* NULL: not given */
+    json *document;                    /* owned; what is borrowed from: the rest of it was freed */
+    const char *model;                 /* NULL: not given */
     const char *lora_name, *lora_path; /* of QUERY_ADAPTER */
     bool include_usage, continuous_usage, echo, base64;
     bool add_special;
@@ -125,7 +126,7 @@ struct query {
     struct query_tools tools;
     char *told; /* owned; what of the request its answer tells again, as JSON; NULL: nothing */
     const char *constraint_field; /* who asked for it */
-    struct query_pairs pairs; /* of QUERY_RERANK and QUERY_SCORE */
+    struct query_pairs pairs;     /* of QUERY_RERANK and QUERY_SCORE */
     struct query_prompt *prompts;
     uint32_t prompt_count;
     struct chat_prompt chat;     /* messages NULL: there is none; borrows from the document */

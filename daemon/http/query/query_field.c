@@ -433,6 +433,8 @@ static int read_modalities(const struct reading *reading, const json *value)
 #define RERANK (1u << QUERY_RERANK)
 #define SCORE (1u << QUERY_SCORE)
 #define PAIRS (RERANK | SCORE)
+#define CLASSIFY (1u << QUERY_CLASSIFY)
+#define ROWS (EMBEDDING | PAIRS | CLASSIFY) /* whose answers are numbers for texts */
 #define EVERY QUERY_FIELD_EVERY
 
 static const struct query_field fields[] = {

@@ -33,6 +33,8 @@ struct config_key {
 struct family {
     const char *type;         /* model_type */
     const char *architecture; /* the class */
+    const char *classifier;   /* the class with a head of classes in place of the one for tokens;
+                               * NULL:   there is none that is computed here */
     const char *text;         /* the key of config.json that has the text's part of a model that has
                                * more; NULL: all of it is text */
     const char *text_type;    /* model_type there */

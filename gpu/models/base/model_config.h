@@ -53,6 +53,8 @@ struct model_config {
     bool qk_norm;                            /* RMSNorm over each head of q and k, before rope */
     bool qk_norm_wide;                       /* and over the whole of each */
     bool tied;                               /* the output matrix is the embedding */
+    bool classifies; /* a head of classes stands in place of the one for tokens
+                        (gpu/models/class_head.h) */
     /* Of a head the part that is rotated: what the family says where the files do not; 0: all, and
      * files that say less are refused. */
     float rotary_factor;

@@ -38,6 +38,7 @@ static int rules(const struct fields *fields, struct model_config *config)
 const struct family family_gemma2 = {
     .type = "gemma2",
     .architecture = "Gemma2ForCausalLM",
+    .classifier = "Gemma2ForSequenceClassification",
     .keys = keys,
     .activation_key = "hidden_activation",
     .activation = ACTIVATION_GELU_TANH,

@@ -40,6 +40,7 @@ int gemma3_rules(const struct fields *fields, struct model_config *config)
 const struct family family_gemma3_text = {
     .type = "gemma3_text",
     .architecture = "Gemma3ForCausalLM",
+    .classifier = "Gemma3TextForSequenceClassification",
     .keys = gemma3_keys,
     .activation_key = "hidden_activation",
     .activation = ACTIVATION_GELU_TANH,

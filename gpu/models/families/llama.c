@@ -24,6 +24,7 @@ static int rules(const struct fields *fields, struct model_config *config)
 const struct family family_llama = {
     .type = "llama",
     .architecture = "LlamaForCausalLM",
+    .classifier = "LlamaForSequenceClassification",
     .keys = keys,
     .rules = rules,
     .build = decoder_build,

@@ -28,6 +28,7 @@ static int rules(const struct fields *fields, struct model_config *config)
 const struct family family_mistral = {
     .type = "mistral",
     .architecture = "MistralForCausalLM",
+    .classifier = "MistralForSequenceClassification",
     .keys = keys,
     .rules = rules,
     .build = decoder_build,

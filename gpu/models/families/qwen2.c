@@ -24,6 +24,7 @@ static int rules(const struct fields *fields, struct model_config *config)
 const struct family family_qwen2 = {
     .type = "qwen2",
     .architecture = "Qwen2ForCausalLM",
+    .classifier = "Qwen2ForSequenceClassification",
     .keys = keys,
     .rules = rules,
     .build = decoder_build,

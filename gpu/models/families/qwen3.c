@@ -26,6 +26,7 @@ static int rules(const struct fields *fields, struct model_config *config)
 const struct family family_qwen3 = {
     .type = "qwen3",
     .architecture = "Qwen3ForCausalLM",
+    .classifier = "Qwen3ForSequenceClassification",
     .keys = keys,
     .rules = rules,
     .build = decoder_build,
