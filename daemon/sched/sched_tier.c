@@ -5,7 +5,7 @@
 
 #include "daemon/sched/sched_inner.h"
 
-#define COPY_BYTES (256ull << 20) /* of one call, of which a turn makes one each way */
+#define COPY_BYTES (384ull << 20) /* of one call, of which a turn makes one each way */
 #define COPY_BLOCKS 256u          /* likewise: each may be a call of the driver */
 #define SHORT_SHARE 4u            /* memory is short once less than such a part can be had */
 #define WALK_MOST 256u           /* nodes that are looked at in a turn: a large step's blocks */

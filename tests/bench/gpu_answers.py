@@ -51,6 +51,12 @@ def rate(daemon, lines, own):
     return (last.generated - first.generated) * 1e6 / (last.at_us - first.at_us), first, last
 
 
+def steps(first, last):
+    compute, gap = last.since(first, "step_compute"), last.since(first, "step_gap")
+    ahead = 100 * (last.ahead - first.ahead) / max(last.steps - first.steps, 1)
+    return f"a step {compute.at(0.5) / 1000:.2f} ms and {gap.at(0.5)} us before it, {ahead:.0f} % enqueued ahead"
+
+
 def schema(number):
     texts = {f"field_{number}_{i}": {"type": "string", "minLength": OUT} for i in range(3)}
     return {"type": "object", "properties": texts, "required": list(texts), "additionalProperties": False}
@@ -62,12 +68,13 @@ def constrained(start, row, prompts):
         for rows, gate in CONSTRAINED.items():
             lines = prompts(rows, 104, OUT)
             daemon.run(prompts(rows, 104, 24))
-            free, *_ = rate(daemon, lines, [{"ignore_eos": True}] * rows)
+            free, *alone = rate(daemon, lines, [{"ignore_eos": True}] * rows)
             held, first, last = rate(daemon, lines, [{"constraint": Constraint.schema(schema(i))} for i in range(rows)])
             late = last.counters["masks_late_total"] - first.counters["masks_late_total"]
             masks = last.counters["masks_total"] - first.counters["masks_total"]
             row(f"constrained, batch {rows}, a schema each",
-                f"{100 * held / free:.1f} % of {free:,.0f} tok/s ({late} of {masks} masks late)", f"{gate} %",
+                f"{100 * held / free:.1f} % of {free:,.0f} tok/s ({late} of {masks} masks late; {steps(first, last)}, without "
+                f"{steps(*alone)})", f"{gate} %",
                 100 * held >= gate * free)
     finally:
         daemon.stop()

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdint.h>
 
-/* Word `word` of the counter (block, position) under the seed. */
-__device__ static uint32_t random_word(uint64_t seed, uint32_t position, uint32_t block, int word)
+/* The words of the counter (block, position) under the seed. */
+__device__ __forceinline__ uint4 random_words(uint64_t seed, uint32_t position, uint32_t block)
 {
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
     uint32_t c0 = block, c1 = position, c2 = 0, c3 = 0;
@@ -21,7 +21,14 @@ __device__ static uint32_t random_word(uint64_t seed, uint32_t position, uint32_
         key0 += 0x9e3779b9u;
         key1 += 0xbb67ae85u;
     }
-    return word == 0 ? c0 : word == 1 ? c1 : word == 2 ? c2 : c3;
+    return {c0, c1, c2, c3};
+}
+
+/* One of them. */
+__device__ static uint32_t random_word(uint64_t seed, uint32_t position, uint32_t block, int word)
+{
+    uint4 of = random_words(seed, position, block);
+    return word == 0 ? of.x : word == 1 ? of.y : word == 2 ? of.z : of.w;
 }
 
 /* -log(-log(u)), at most RANDOM_NOISE_MAX. Small values of -log(u) decide, so u is taken from 1

@@ -1,14 +1,15 @@
-/* Every sampled row is read once by several blocks, for the maximum and the mass beside it; that is
- * all that a greedy row needs, and it is bound by memory. Then a block per row puts the parts
+/* Every sampled row is read once by several blocks: for the mass, and for the token that is taken
+ * of those that the mask allows, the greatest or, with a temperature, the greatest with its noise.
+ * A row whose mask is not known yet is kept by the same read. Then a block per row puts the parts
  * together, and the last of them ends the step; what else a row asks for costs further reads, from
- * the cache: 4 per cut, 1 per likeliest token. (One block per row for all of it takes ten times
- * as long: tests/bench/EXPERIMENTS.md.) */
+ * the cache: penalties and bias 4, 4 per cut, 1 per likeliest token. (One block per row for all of
+ * it takes ten times as long: tests/bench/EXPERIMENTS.md.) */
+#include "gpu/kernels/common/clock.cuh"
+#include "gpu/kernels/common/random.cuh"
 #include "gpu/kernels/sampling/count.h"
+#include "gpu/kernels/sampling/sample.h"
 #include "gpu/kernels/sampling/top_k_top_p.cuh"
 #include "gpu/kernels/sampling/tops.cuh"
-#include "gpu/kernels/common/random.cuh"
-#include "gpu/kernels/sampling/sample.h"
-#include "gpu/kernels/common/clock.cuh"
 
 struct sample_shared {
     best bests[CUT_WARPS];
@@ -33,11 +34,11 @@ __device__ static bool is_end(const struct sample_args &a, const struct batch_sl
 #define PART_WORDS 4                         /* 16-byte loads of a thread */
 #define PART (PART_THREADS * PART_WORDS * 4) /* values of a row that a block reads */
 
-struct part { /* of a row: its greatest value, and the mass beside it */
-    float value;
+struct part {    /* of a row */
+    float most;  /* its greatest value */
+    float sum;   /* of exp(x - most) */
+    float score; /* the greatest that may be taken, and whose it is */
     uint32_t id;
-    float sum; /* of exp(x - value) */
-    uint32_t reserved;
 };
 
 /* Four values at `i`, -infinity where there are none or NaN. WHOLE: rows are so many fours. */
@@ -65,6 +66,69 @@ __device__ __forceinline__ float *logits_of(const struct sample_args &a, uint32_
     return a.logits + (size_t)place * a.stride;
 }
 
+/* The token that is sampled. */
+__device__ __forceinline__ uint32_t position_of(const struct sample_args &a, uint32_t number,
+                                                const struct batch_row &row)
+{
+    if (!row.drafts) /* none in a sampling by masks, whose batch has no tokens */
+        return row.position + row.q_len;
+    return row.position + (a.batch.sample_token[number] - row.token) + 1;
+}
+
+/* What tokens of a part are taken by: which of them, with which noise. */
+struct choice {
+    const uint32_t *mask; /* null: all */
+    uint64_t seed;
+    uint32_t position;
+    float temperature; /* 0: without noise */
+};
+
+__device__ __forceinline__ struct choice choice_of(const struct sample_args &a, uint32_t number,
+                                                   const struct batch_row &row,
+                                                   const struct batch_slot &slot)
+{
+    return {a.masks ? a.masks + (size_t)number * a.mask_words : nullptr, slot.seed,
+            position_of(a, number, row), slot.sampler.temperature};
+}
+
+/* With the four values from `i` on, of which a word of the mask has all. */
+__device__ __forceinline__ best take_four(best top, const struct choice &choice, float4 four,
+                                          uint32_t i)
+{
+    uint32_t allowed = choice.mask ? choice.mask[i / 32] >> i % 32 : ~0u;
+    uint4 words = {};
+    if (choice.temperature > 0)
+        words = random_words(choice.seed, choice.position, i / 4);
+#pragma unroll
+    for (uint32_t j = 0; j < 4; j++) {
+        float score = (&four.x)[j];
+        if (!(allowed >> j & 1) || score == -INFINITY)
+            continue;
+        if (choice.temperature > 0) {
+            score /= choice.temperature;
+            if (isnan(score) || score + RANDOM_NOISE_MAX <= top.value)
+                continue;
+            score += random_noise((&words.x)[j]);
+        }
+        if (score > top.value)
+            top = {score, i + j};
+    }
+    return top;
+}
+
+/* For who will know the row's mask. */
+template <bool WHOLE>
+__device__ __forceinline__ void keep_four(float *kept, float4 four, uint32_t i, uint32_t end)
+{
+    if (WHOLE) {
+        if (i < end)
+            *reinterpret_cast<float4 *>(kept + i) = four;
+    } else {
+        for (uint32_t j = 0; j < 4 && i + j < end; j++)
+            kept[i + j] = (&four.x)[j];
+    }
+}
+
 /* The kernel behind may start when this one has waited: it then reads what was there before the
  * logits without a wait of its own. Rows up to the bound can be read: no wait for the count. */
 template <bool WHOLE>
@@ -84,15 +148,27 @@ __global__ void __launch_bounds__(PART_THREADS)
         four[w] = four_at<WHOLE>(logits, begin + (w * PART_THREADS + threadIdx.x) * 4, end);
     if (number >= a.batch.counts->samples)
         return;
-    best top = best_none();
+    const struct batch_row &row = a.batch.rows[a.batch.sample_row[number]];
+    const struct batch_slot &slot = a.batch.slots[row.slot];
+    if (row.want & GPU_KEEP) {
 #pragma unroll
-    for (int w = 0; w < PART_WORDS; w++)
+        for (int w = 0; w < PART_WORDS; w++)
+            keep_four<WHOLE>(static_cast<float *>(slot.kept), four[w],
+                             begin + (w * PART_THREADS + threadIdx.x) * 4, end);
+        return;
+    }
+    const struct choice choice = choice_of(a, number, row, slot);
+    best top = best_none(), taken = best_none();
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float value = (&four[w].x)[j];
-            if (value > top.value)
-                top = {value, begin + (w * PART_THREADS + threadIdx.x) * 4 + j};
-        }
+    for (int w = 0; w < PART_WORDS; w++) {
+        uint32_t i = begin + (w * PART_THREADS + threadIdx.x) * 4;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if ((&four[w].x)[j] > top.value)
+                top = {(&four[w].x)[j], i + j};
+        if (i < end && (choice.mask || choice.temperature > 0))
+            taken = take_four(taken, choice, four[w], i);
+    }
     top = block_best(top, bests);
     float sum = 0;
     if (top.value > -INFINITY)
@@ -102,8 +178,9 @@ __global__ void __launch_bounds__(PART_THREADS)
             for (int j = 0; j < 4; j++)
                 sum += expf((&four[w].x)[j] - top.value);
     sum = block_sum(sum, sums);
+    taken = choice.mask || choice.temperature > 0 ? block_best(taken, bests) : top;
     if (threadIdx.x == 0)
-        parts[(size_t)number * gridDim.x + blockIdx.x] = {top.value, top.id, sum, 0};
+        parts[(size_t)number * gridDim.x + blockIdx.x] = {top.value, sum, taken.value, taken.id};
 }
 
 static uint32_t part_count(uint32_t vocab)
@@ -111,20 +188,25 @@ static uint32_t part_count(uint32_t vocab)
     return ceil_div(vocab, PART);
 }
 
-/* Whole warps, each for itself. Of the mass the logarithm. */
+/* Whole warps, each for itself. What is taken; of the mass the logarithm. */
 __device__ static best read_parts(const struct part *parts, uint32_t count, float *ret_log)
 {
-    best top = best_none();
-    for (uint32_t i = threadIdx.x % WARP; i < count; i += WARP)
-        top = best_of(top, {parts[i].value, parts[i].id});
-    top = warp_best(top);
-    float sum = 0;
-    for (uint32_t i = threadIdx.x % WARP; i < count && top.value > -INFINITY; i += WARP)
-        sum += parts[i].sum * expf(parts[i].value - top.value);
-    *ret_log = top.value + logf(warp_sum(sum));
-    if (top.id == UINT32_MAX)
-        top.id = 0;
-    return top;
+    best taken = best_none();
+    float most = -INFINITY, sum = 0;
+    for (uint32_t i = threadIdx.x % WARP; i < count; i += WARP) {
+        taken = best_of(taken, {parts[i].score, parts[i].id});
+        most = fmaxf(most, parts[i].most);
+    }
+    taken = warp_best(taken);
+#pragma unroll
+    for (int offset = WARP / 2; offset; offset /= 2)
+        most = fmaxf(most, __shfl_xor_sync(FULL_MASK, most, offset));
+    for (uint32_t i = threadIdx.x % WARP; i < count && most > -INFINITY; i += WARP)
+        sum += parts[i].sum * expf(parts[i].most - most);
+    *ret_log = most + logf(warp_sum(sum));
+    if (taken.id == UINT32_MAX)
+        taken.id = 0;
+    return taken;
 }
 
 /* Whole block; who goes on has all of it. */
@@ -247,8 +329,9 @@ struct sample_row {
     struct batch_slot *slot;
     struct gpu_sample *sample;
     struct gpu_top *tops;
-    uint32_t logprobs, flags, bias_count, eos_from;
-    float temperature;
+    uint32_t logprobs, eos_from;
+    bool changes;      /* penalties, bias or a cut: its parts do not say which token is taken */
+    bool is_drawn;     /* by noise */
     uint32_t position; /* of the sampled token */
     struct draft_list drafts;
 };
@@ -260,16 +343,16 @@ __device__ static struct sample_row row_of(const struct sample_args &a, uint32_t
     of.row = a.batch.rows[a.batch.sample_row[number]];
     of.slot = &a.batch.slots[of.row.slot];
     of.logprobs = min(of.slot->logprobs, GPU_LOGPROBS_MAX);
-    of.flags = of.slot->flags;
-    of.bias_count = of.slot->bias_count;
     of.eos_from = of.slot->eos_from;
-    of.temperature = of.slot->sampler.temperature;
-    of.position = of.row.position + of.row.q_len;
+    const auto &sampler = of.slot->sampler;
+    of.is_drawn = sampler.temperature > 0;
+    of.changes = (of.slot->flags & GPU_SLOT_PENALTIES) || of.slot->bias_count ||
+                 (of.is_drawn && (sampler.top_k > 0 || sampler.top_p < 1 || sampler.min_p > 0));
+    of.position = position_of(a, number, of.row);
     of.drafts = {nullptr, 0};
-    if (of.row.drafts) { /* none in a sampling by masks, whose batch has no tokens */
-        uint32_t token = a.batch.sample_token[number] - of.row.token;
+    if (of.row.drafts) {
+        uint32_t token = of.position - of.row.position - 1;
         uint32_t certain = of.row.q_len - of.row.drafts;
-        of.position = of.row.position + token + 1;
         of.drafts = {a.batch.token_id + of.row.token + certain, token + 1 - certain};
     }
     char *result = static_cast<char *>(control.result);
@@ -283,8 +366,8 @@ __device__ static struct sample_row row_of(const struct sample_args &a, uint32_t
     return of;
 }
 
-/* Of a row that asks for more than its greatest logit: its token. It is kept apart, so that the
- * code that every row takes is short, and in one piece. */
+/* Of a row whose logits change before one is taken: its token. It is kept apart, so that the code
+ * that every row takes is short, and in one piece. */
 __device__ __noinline__ static uint32_t choose(const struct sample_args &a, struct sample_row of,
                                                uint32_t number, float *logits, float *raw,
                                                struct sample_shared *shared)
@@ -296,21 +379,9 @@ __device__ __noinline__ static uint32_t choose(const struct sample_args &a, stru
     if (a.masks)
         allow(a, number, logits);
     adjust(a, *of.slot, of.row.slot, of.position, of.drafts, logits);
-    if (of.temperature > 0)
+    if (of.is_drawn)
         return draw(*of.slot, of.position, logits, a.vocab, shared);
     return greatest_of(logits, a.vocab, shared).id;
-}
-
-/* No token yet: who knows its mask samples it. */
-__device__ static void keep(const struct sample_args &a, const struct sample_row &of,
-                            uint32_t number)
-{
-    const float *logits = a.logits + (size_t)number * a.stride;
-    float *kept = static_cast<float *>(of.slot->kept);
-    for (uint32_t i = threadIdx.x; i < a.vocab; i += CUT_THREADS)
-        kept[i] = logits[i];
-    if (threadIdx.x == 0)
-        *of.sample = {-1, 0, 0, 0};
 }
 
 __device__ static void sample_one(const struct sample_args &a, const struct sample_row &of,
@@ -318,14 +389,13 @@ __device__ static void sample_one(const struct sample_args &a, const struct samp
                                   struct sample_shared *shared)
 {
     float *logits = logits_of(a, number), whole;
-    best top = read_parts(parts + (size_t)number * part_count, part_count, &whole);
-    uint32_t token = top.id, tops = 0;
-    float logit = top.value;
+    best taken = read_parts(parts + (size_t)number * part_count, part_count, &whole);
+    uint32_t token = taken.id, tops = 0;
+    float logit = of.is_drawn || a.masks ? logits[token] : taken.value;
     bool finished = is_end(a, *of.slot, (int32_t)token);
     if (of.logprobs)
         tops = write_tops<CUT_THREADS>(logits, a.vocab, of.logprobs, whole, of.tops, shared->bests);
-    if (of.temperature > 0 || (of.flags & GPU_SLOT_PENALTIES) || of.bias_count ||
-        (finished && of.position < of.eos_from) || a.masks) {
+    if (of.changes || (finished && of.position < of.eos_from)) {
         float *raw = static_cast<float *>(a.scratch) + (size_t)number * a.vocab;
         token = choose(a, of, number, logits, raw, shared);
         logit = raw[token];
@@ -381,9 +451,10 @@ __global__ void __launch_bounds__(CUT_THREADS)
     if (exists)
         of = row_of(a, number, control);
     grid_wait();
-    if (exists && (of.row.want & GPU_KEEP))
-        keep(a, of, number);
-    else if (exists)
+    if (exists && (of.row.want & GPU_KEEP)) { /* no token yet: who knows its mask samples it */
+        if (threadIdx.x == 0)
+            *of.sample = {-1, 0, 0, 0};
+    } else if (exists)
         sample_one(a, of, number, parts, part_count, &shared);
     if (a.control)
         publish(a, control);
