@@ -40,6 +40,19 @@ __device__ __forceinline__ attention_row attention_row_at(const struct batch &ba
     return attention_row_of(*reinterpret_cast<const uint4 *>(&batch.rows[index]), group);
 }
 
+/* A head's sink joins the sum of a query, whose scores' maximum is `most`, in powers of two: what the
+ * query's outputs are multiplied by before they are divided by the sum. Without sinks 1. */
+__device__ __forceinline__ float attention_sink(const struct attention_args &a, uint32_t head,
+                                                float most, float *sum)
+{
+    if (!a.sinks)
+        return 1.0f;
+    float sink = __ldg(a.sinks + head) * ATTENTION_LOG2E, above = fmaxf(most, sink);
+    float kept = exp2f(most - above);
+    *sum = __fmaf_rn(*sum, kept, exp2f(sink - above));
+    return kept;
+}
+
 /* Where the key (part: kv.k) or value (kv.v) of a position is, of one KV head, in block `block`. */
 __device__ __forceinline__ const char *attention_place_in(const struct batch_group &group,
                                                           uint32_t block, uint32_t block_shift,

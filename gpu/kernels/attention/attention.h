@@ -1,15 +1,16 @@
 /* Causal attention of a step's tokens over the blocks of their slots; grouped queries, optional
- * window, optional cap of scores.
+ * window, optional cap of scores, optional sinks.
  *
  * out[t][h] = sum over positions p of softmax(scale * q[t][h] . k[p]) * v[p], p from the window's
  * start to the token's own position. K and V of the step's own tokens are in the cache already
  * (op_rope). With a cap a score s, scale included, is softcap * tanh(s / softcap) instead, and no
- * number where s was infinite.
+ * number where s was infinite. With sinks a head has one score more, as it is, and no value: sums
+ * of exponentials have exp(sinks[h]), and so weights add up to less than 1.
  *
  * A sequence is split at multiples of ATTENTION_SPLIT positions. Each split gives its maximum m,
  * its sum l of exp(s - m) and its unscaled output o; splits are combined from the first to the
- * last: M = max(m, m'), l = l * exp(m - M) + l' * exp(m' - M), o likewise; at the end o / l. So
- * bits depend neither on the batch nor on how the prompt was cut into rows (CUDA: within the decode
+ * last: M = max(m, m'), l = l * exp(m - M) + l' * exp(m' - M), o likewise; behind the last a sink, of l' = 1 and
+ * o' = 0; at the end o / l. So bits depend neither on the batch nor on how the prompt was cut into rows (CUDA: within the decode
  * path of up to 16 rows, of more rows, and within the prefill path). Query head h reads KV head h /
  * (heads / kv_heads). */
 #pragma once
@@ -29,7 +30,8 @@ struct attention_args {
     enum dtype dtype;                   /* of q and out */
     uint32_t heads, kv_heads, head_dim; /* of this rank; heads is a multiple of kv_heads */
     float scale;
-    float softcap; /* 0: none */
+    float softcap;      /* 0: none */
+    const float *sinks; /* [heads]; NULL: none */
     void
         *scratch; /* attention_scratch_bytes() of the scratch class, aligned; NULL when that is 0 */
     size_t scratch_bytes;

@@ -57,15 +57,14 @@ __device__ static float dot_eight(const float *q, const uint8_t *key, uint32_t s
 
 /* Where a position of a KV head is; EIGHT: in e4m3. */
 template <bool EIGHT>
-__device__ static eight_place any_place(const struct attention_args &a,
-                                        const struct batch_group &group, const uint32_t *table,
-                                        uint32_t block_shift, uint32_t position, uint32_t head,
-                                        uint64_t part)
+__device__ static eight_place
+any_place(const struct attention_args &a, const struct batch_group &group, const uint32_t *table,
+          uint32_t block_shift, uint32_t position, uint32_t head, uint64_t part)
 {
     uint32_t bytes = a.head_dim * (a.kv.format == FORMAT_F32 ? 4 : 2);
     if (!EIGHT)
-        return {reinterpret_cast<uint8_t *>(const_cast<char *>(attention_place(
-                    group, table, block_shift, position, head, part, bytes))),
+        return {reinterpret_cast<uint8_t *>(const_cast<char *>(
+                    attention_place(group, table, block_shift, position, head, part, bytes))),
                 NULL};
     uint32_t inside = position & ((1u << block_shift) - 1);
     const char *begin = attention_place(group, table, block_shift, position - inside, head, part,
@@ -104,8 +103,8 @@ __global__ void __launch_bounds__(ANY_THREADS)
             uint32_t position = base + threadIdx.x + j * ANY_THREADS;
             score[j] = -INFINITY;
             if (position >= first && position <= last) {
-                eight_place key = any_place<EIGHT>(a, group, row.table, block_shift, position,
-                                                   kv_head, a.kv.k);
+                eight_place key =
+                    any_place<EIGHT>(a, group, row.table, block_shift, position, kv_head, a.kv.k);
                 score[j] = a.scale * (EIGHT ? dot_eight(q, key.elements, a.head_dim) * *key.scale
                                             : dot(q, key.elements, a.head_dim, kept));
                 if (a.softcap != 0)
@@ -145,12 +144,18 @@ __global__ void __launch_bounds__(ANY_THREADS)
         most = above;
         __syncthreads(); /* weights are read above and written by the next split */
     }
+    float still = 1.0f;
+    if (a.sinks) {
+        float above = fmaxf(most, a.sinks[head]);
+        still = expf(most - above);
+        sum = sum * still + expf(a.sinks[head] - above);
+    }
     size_t to = (size_t)token * a.out_stride + (size_t)head * a.head_dim;
 #pragma unroll
     for (int j = 0; j < DIMS_PER_THREAD; j++) {
         uint32_t i = threadIdx.x + j * ANY_THREADS;
         if (i < a.head_dim)
-            store_value(a.out, to + i, a.dtype, out[j] / sum);
+            store_value(a.out, to + i, a.dtype, out[j] * still / sum);
     }
 }
 

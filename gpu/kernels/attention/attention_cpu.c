@@ -139,6 +139,18 @@ static void attention_combine(struct attention_state *state, uint32_t head_dim, 
     }
 }
 
+/* One score more, of no value. */
+static void attention_sink(struct attention_state *state, uint32_t head_dim, const float *sinks)
+{
+    for (uint32_t h = 0; h < state->heads; h++) {
+        float max = state->max[h] > sinks[h] ? state->max[h] : sinks[h];
+        float old = simd_exp(state->max[h] - max);
+        state->sum[h] = state->sum[h] * old + simd_exp(sinks[h] - max);
+        for (uint32_t d = 0; d < head_dim; d++)
+            state->out[h][d] *= old;
+    }
+}
+
 static void attention_heads(const struct attention_args *args, uint32_t token, uint32_t kv_head,
                             uint32_t head, uint32_t heads)
 {
@@ -161,6 +173,8 @@ static void attention_heads(const struct attention_args *args, uint32_t token, u
         attention_values(args, &state, slot, kv_head, first, next);
         attention_combine(&state, dim, first == start);
     }
+    if (args->sinks)
+        attention_sink(&state, dim, (const float *)dev(args->sinks) + head);
     char *out = body_at(args->out, args->dtype, token, args->out_stride);
     for (uint32_t h = 0; h < heads; h++) {
         for (uint32_t d = 0; d < dim; d++)

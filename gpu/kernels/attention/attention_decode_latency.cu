@@ -278,7 +278,8 @@ __global__ void __launch_bounds__(combine_shape<HD, MANY>::threads)
         }
         half_t *to = static_cast<half_t *>(a.out) + (size_t)(row.token + token) * a.out_stride +
                      head * HD + dimension;
-        float inverse = attention_inverse(sum);
+        float kept = attention_sink(a, head, most, &sum);
+        float inverse = attention_inverse(sum) * kept;
 #pragma unroll
         for (int e = 0; e < shape::each; e++)
             to[e] = half_of(out[e] * inverse);

@@ -278,7 +278,8 @@ __device__ __forceinline__ void roped_merge(const roped_shared<HD> &shared, cons
         if (item.record == PLAN_DIRECT) {
             half_t *to = static_cast<half_t *>(a.out) + (size_t)item.row.token * a.out_stride +
                          head * HD + dimension;
-            float inverse = attention_inverse(sum);
+            float kept = attention_sink(a, head, most, &sum);
+            float inverse = attention_inverse(sum) * kept;
 #pragma unroll
             for (int v = 0; v < values; v++)
                 to[v] = half_of(out[v] * inverse);

@@ -412,6 +412,11 @@ __device__ __forceinline__ void warp_store(const decode_state<HD, TILES> &s,
                             head;
             bool direct = item.record == PLAN_DIRECT;
             float inverse = i ? inverses.y : inverses.x;
+            if (direct && a.sinks) {
+                float sum = i ? sums.y : sums.x;
+                float kept = attention_sink(a, head, i ? mosts.y : mosts.x, &sum);
+                inverse = attention_inverse(sum) * kept;
+            }
             if (!direct && g == 0)
                 scratch.stat[record] = make_float2(i ? mosts.y : mosts.x, i ? sums.y : sums.x);
 #pragma unroll

@@ -476,7 +476,9 @@ __device__ __forceinline__ void decode_store(const decode_fold<HD, TILES> &fold,
         if (item.record == PLAN_DIRECT) {
             half_t *to = static_cast<half_t *>(a.out) +
                          (size_t)(item.row.token + token) * a.out_stride + head * HD + dimension;
-            float inverse = attention_inverse(fold.sum[pass]);
+            float sum = fold.sum[pass];
+            float kept = attention_sink(a, head, fold.most[pass], &sum);
+            float inverse = attention_inverse(sum) * kept;
 #pragma unroll
             for (int v = 0; v < fold_type::values; v++)
                 to[v] = half_of(fold.out[pass][v] * inverse);

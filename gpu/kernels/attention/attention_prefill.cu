@@ -257,7 +257,7 @@ __device__ __forceinline__ void prefill_mask(float (&score)[KEYS / 8][4],
 template <int HD>
 __device__ __forceinline__ void
 prefill_store(const prefill_state<HD> &s, const struct attention_args &a,
-              const prefill_block &block, const uint32_t (&query)[2])
+              const prefill_block &block, const uint32_t (&query)[2], float unit)
 {
     uint32_t t = threadIdx.x % 4;
 #pragma unroll
@@ -269,10 +269,13 @@ prefill_store(const prefill_state<HD> &s, const struct attention_args &a,
             continue;
         uint32_t *to = reinterpret_cast<uint32_t *>(
             static_cast<half_t *>(a.out) + prefill_query_at<HD>(block, query[half], a.out_stride));
+        float kept = attention_sink(a, block.head + query[half] % block.per,
+                                    __fmul_rn(s.most[half], unit), &sum);
 #pragma unroll
         for (int m = 0; m < HD / 8; m++)
             to[m * 4 + t] =
-                pack(s.out[m][half * 2] / sum, s.out[m][half * 2 + 1] / sum, DTYPE_HALF);
+                pack(s.out[m][half * 2] * kept / sum, s.out[m][half * 2 + 1] * kept / sum,
+                     DTYPE_HALF);
     }
 }
 
@@ -344,7 +347,7 @@ __global__ void __launch_bounds__(PREFILL_THREADS)
             __syncthreads();
         }
     }
-    prefill_store(s, a, block, query);
+    prefill_store(s, a, block, query, scale.unit);
 }
 
 bool attention_prefill_can(const struct attention_args *args)

@@ -295,7 +295,7 @@ template <int HD> __device__ __forceinline__ void wgmma_pack(wgmma_state<HD> &s)
 template <int HD>
 __device__ __forceinline__ void wgmma_store(const wgmma_state<HD> &s,
                                             const struct attention_args &a, const wgmma_work &work,
-                                            uint32_t query)
+                                            uint32_t query, float unit)
 {
     uint32_t t = threadIdx.x % 4;
 #pragma unroll
@@ -308,7 +308,8 @@ __device__ __forceinline__ void wgmma_store(const wgmma_state<HD> &s,
         size_t token = work.row.token + work.query + query + half * 8;
         uint32_t *to = reinterpret_cast<uint32_t *>(static_cast<half_t *>(a.out) +
                                                     token * a.out_stride + work.head * HD);
-        float scale = 1.0f / sum;
+        float kept = attention_sink(a, work.head, __fmul_rn(s.most[half], unit), &sum);
+        float scale = kept / sum;
 #pragma unroll
         for (int j = 0; j < HD / 8; j++)
             to[j * 4 + t] = pack(s.out[j * 4 + half * 2] * scale,
@@ -376,7 +377,7 @@ __device__ static void wgmma_consume(const struct attention_args &a, uint32_t wi
     wgmma_values(s, shared_address(&shared.v[(count - 1) % BUFFERS]));
     wgmma_wait<0>();
     wgmma_hold(s.out);
-    wgmma_store(s, a, work, query);
+    wgmma_store(s, a, work, query, scale.unit);
 }
 
 #endif

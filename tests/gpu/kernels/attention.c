@@ -49,6 +49,9 @@ void attention_begin(struct attention *a)
         a->q_weight[i] = 1 + 0.1f * rig_normal();
         a->k_weight[i] = 1 + 0.1f * rig_normal();
     }
+    for (uint32_t h = 0; h < a->heads; h++)
+        a->sink[h] = 3 + 2 * rig_normal();
+    a->device_sinks = a->sinks ? rig_new(a->sink, a->heads * sizeof *a->sink) : NULL;
     a->device_frequency = rig_new(a->frequency, pairs * sizeof(float));
     a->device_q_weight = weight_new(a, a->q_weight);
     a->device_k_weight = weight_new(a, a->k_weight);
@@ -167,6 +170,7 @@ static void launch(const struct attention *a, const struct scene *scene, void *s
         .head_dim = a->head_dim,
         .scale = 1.0f / sqrtf((float)a->head_dim),
         .softcap = a->softcap,
+        .sinks = a->device_sinks,
         .scratch = scratch,
         .scratch_bytes = scratch_bytes,
     };
@@ -291,8 +295,10 @@ void attention_want(const struct attention *a, uint32_t window, uint32_t slot, u
                     uint32_t head, double *ret_out)
 {
     double q[2 * ATTENTION_PAIRS_MAX], k[2 * ATTENTION_PAIRS_MAX], v[2 * ATTENTION_PAIRS_MAX];
-    double sum = 0;
     uint32_t dim = a->head_dim, kv_head = head / (a->heads / a->kv_heads);
+    uint32_t sink = a->mistake == ATTENTION_SINK_BESIDE ? (head + 1) % a->heads : head;
+    bool has_sink = a->sinks && a->mistake != ATTENTION_NO_SINK;
+    double sum = has_sink ? exp((double)a->sink[sink]) : 0;
     uint32_t start = window && position + 1 > window ? position + 1 - window : 0;
     want_head(a, slot, position, head, q);
     memset(ret_out, 0, dim * sizeof *ret_out);

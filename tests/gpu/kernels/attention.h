@@ -5,14 +5,17 @@
 #include "tests/gpu/kernels/scene.h"
 
 #define ATTENTION_PAIRS_MAX 128
+#define ATTENTION_HEADS_MAX 64
 
-/* What attention_want may do wrong with scales, to show that it would be seen. */
+/* What attention_want may do wrong with scales and sinks, to show that it would be seen. */
 enum attention_mistake {
     ATTENTION_RIGHT,
     ATTENTION_HEAD_BESIDE,  /* the scale of the KV head beside */
     ATTENTION_TOKEN_BESIDE, /* of the position before */
     ATTENTION_K_FOR_V,
     ATTENTION_BLOCK_BEFORE, /* of a block that is not the one that the elements are in */
+    ATTENTION_NO_SINK,
+    ATTENTION_SINK_BESIDE, /* of the head beside */
     ATTENTION_MISTAKES
 };
 
@@ -24,6 +27,7 @@ struct attention {
     float factor;
     bool in_parts; /* norm, rotation, write and attention as ops of their own */
     float softcap; /* 0: none */
+    bool sinks;
     /* As the scene has them. In E4M3 the heads of K and V are of unlike size, each token's. */
     enum format kv_format;
     float k_scale, v_scale;
@@ -31,12 +35,13 @@ struct attention {
     int exponents[3];               /* q, k and v are multiplied by these powers of two */
     uint32_t infinite; /* position whose element infinite_element is infinite; 0: none has one */
     uint32_t infinite_element; /* of the fused row */
-    bool little; /* scratch for an eighth of the splits' results */
-    uint32_t same_slot; /* slot same_slot - 1 has the inputs of slot 77; 0: none has */
+    bool little;               /* scratch for an eighth of the splits' results */
+    uint32_t same_slot;        /* slot same_slot - 1 has the inputs of slot 77; 0: none has */
     /* Made by attention_begin. */
     float frequency[ATTENTION_PAIRS_MAX];
     float q_weight[2 * ATTENTION_PAIRS_MAX], k_weight[2 * ATTENTION_PAIRS_MAX];
-    void *device_frequency, *device_q_weight, *device_k_weight;
+    float sink[ATTENTION_HEADS_MAX];
+    void *device_frequency, *device_q_weight, *device_k_weight, *device_sinks;
     void *qkv, *out, *angles; /* [SCENE_TOKENS_MAX] */
     uint32_t stride, out_stride;
 };

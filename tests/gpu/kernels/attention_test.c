@@ -16,56 +16,70 @@ struct attention_case {
     double tolerance;
     float softcap;
     bool fixed; /* scales, by the checkpoint; some values are above what they reach */
+    bool sinks;
 };
 
 static const struct attention_case cases[] = {
-    {4, 2, 64, 32, 0, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false},
-    {8, 1, 128, 64, 0, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0, false},
-    {3, 3, 80, 16, 0, DTYPE_F32, FORMAT_F32, false, 1.2f, 2e-5, 0, false},
-    {12, 1, 96, 32, 40, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false},
-    {2, 2, 256, 32, 300, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false},
-    {6, 2, 10, 16, 1, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0, false},
-    {4, 2, 64, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
-    {4, 2, 64, 32, 0, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false},
-    {4, 4, 16, 256, 64, DTYPE_F32, FORMAT_F16, false, 1, 4e-3, 0, false},
-    {8, 1, 128, 64, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
-    {6, 2, 128, 16, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false},
-    {8, 1, 64, 256, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false},
-    {14, 2, 64, 32, 300, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false},
+    {4, 2, 64, 32, 0, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false, false},
+    {8, 1, 128, 64, 0, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0, false, false},
+    {3, 3, 80, 16, 0, DTYPE_F32, FORMAT_F32, false, 1.2f, 2e-5, 0, false, false},
+    {12, 1, 96, 32, 40, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false, false},
+    {2, 2, 256, 32, 300, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false, false},
+    {6, 2, 10, 16, 1, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0, false, false},
+    {4, 2, 64, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false, false},
+    {4, 2, 64, 32, 0, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false, false},
+    {4, 4, 16, 256, 64, DTYPE_F32, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+    {8, 1, 128, 64, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false, false},
+    {6, 2, 128, 16, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+    {8, 1, 64, 256, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false, false},
+    {14, 2, 64, 32, 300, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false, false},
     /* more queries of a KV head than one block of the kernel that turns them takes */
-    {18, 2, 128, 32, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false},
-    {16, 1, 128, 64, 40, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false},
-    {23, 1, 64, 16, 300, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
-    {6, 2, 96, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
-    {4, 4, 96, 64, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false},
-    {12, 1, 96, 16, 300, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false},
+    {18, 2, 128, 32, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false, false},
+    {16, 1, 128, 64, 40, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false, false},
+    {23, 1, 64, 16, 300, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false, false},
+    {6, 2, 96, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false, false},
+    {4, 4, 96, 64, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+    {12, 1, 96, 16, 300, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false, false},
     /* heads of 256, and scores that reach their cap, in each kernel that knows it */
-    {4, 2, 256, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false},
-    {16, 2, 256, 64, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false},
-    {4, 2, 10, 32, 300, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 1.5f, false},
-    {4, 2, 256, 32, 40, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0.5f, false},
-    {4, 2, 256, 32, 0, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0.75f, false},
-    {8, 1, 256, 64, 300, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 1.5f, false},
-    {6, 2, 128, 16, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 1.5f, false},
-    {12, 1, 128, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0.75f, false},
-    {4, 2, 64, 32, 300, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 1.5f, false},
+    {4, 2, 256, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0, false, false},
+    {16, 2, 256, 64, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, false},
+    {4, 2, 10, 32, 300, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 1.5f, false, false},
+    {4, 2, 256, 32, 40, DTYPE_F32, FORMAT_F32, true, 1, 2e-5, 0.5f, false, false},
+    {4, 2, 256, 32, 0, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0.75f, false, false},
+    {8, 1, 256, 64, 300, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 1.5f, false, false},
+    {6, 2, 128, 16, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 1.5f, false, false},
+    {12, 1, 128, 32, 0, DTYPE_BF16, FORMAT_BF16, true, 1, 3e-2, 0.75f, false, false},
+    {4, 2, 64, 32, 300, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 1.5f, false, false},
     /* keys and values in eight bits: each kernel that reads or writes them */
-    {4, 2, 64, 32, 0, DTYPE_F32, FORMAT_E4M3, false, 1, 4e-3, 0, false},
-    {8, 1, 128, 64, 40, DTYPE_F32, FORMAT_E4M3, true, 1, 4e-3, 0, false},
-    {6, 2, 10, 16, 300, DTYPE_F32, FORMAT_E4M3, false, 1.2f, 4e-3, 1.5f, false},
-    {3, 3, 80, 256, 0, DTYPE_F32, FORMAT_E4M3, false, 1, 4e-3, 0, true},
-    {4, 2, 64, 32, 0, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false},
-    {14, 2, 64, 16, 40, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, true},
-    {8, 1, 128, 32, 0, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false},
-    {6, 2, 128, 64, 300, DTYPE_F16, FORMAT_E4M3, true, 1, 2e-2, 0, false},
-    {18, 2, 128, 256, 0, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false},
-    {16, 1, 128, 16, 40, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 1.5f, false},
-    {8, 2, 128, 32, 300, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0.75f, true},
-    {12, 1, 96, 32, 40, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false},
-    {4, 4, 96, 16, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, false},
-    {4, 2, 256, 64, 300, DTYPE_F16, FORMAT_E4M3, true, 1, 2e-2, 0.75f, false},
-    {16, 2, 256, 32, 0, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false},
-    {6, 2, 10, 32, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, false},
+    {4, 2, 64, 32, 0, DTYPE_F32, FORMAT_E4M3, false, 1, 4e-3, 0, false, false},
+    {8, 1, 128, 64, 40, DTYPE_F32, FORMAT_E4M3, true, 1, 4e-3, 0, false, false},
+    {6, 2, 10, 16, 300, DTYPE_F32, FORMAT_E4M3, false, 1.2f, 4e-3, 1.5f, false, false},
+    {3, 3, 80, 256, 0, DTYPE_F32, FORMAT_E4M3, false, 1, 4e-3, 0, true, false},
+    {4, 2, 64, 32, 0, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false, false},
+    {14, 2, 64, 16, 40, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, true, false},
+    {8, 1, 128, 32, 0, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false, false},
+    {6, 2, 128, 64, 300, DTYPE_F16, FORMAT_E4M3, true, 1, 2e-2, 0, false, false},
+    {18, 2, 128, 256, 0, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false, false},
+    {16, 1, 128, 16, 40, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 1.5f, false, false},
+    {8, 2, 128, 32, 300, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0.75f, true, false},
+    {12, 1, 96, 32, 40, DTYPE_BF16, FORMAT_E4M3, true, 1, 3e-2, 0, false, false},
+    {4, 4, 96, 16, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, false, false},
+    {4, 2, 256, 64, 300, DTYPE_F16, FORMAT_E4M3, true, 1, 2e-2, 0.75f, false, false},
+    {16, 2, 256, 32, 0, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false, false},
+    {6, 2, 10, 32, 0, DTYPE_F16, FORMAT_E4M3, false, 1, 2e-2, 0, false, false},
+    /* sinks, in each kernel that ends a query */
+    {4, 2, 64, 32, 0, DTYPE_F32, FORMAT_F32, false, 1, 2e-5, 0, false, true},
+    {12, 1, 80, 16, 40, DTYPE_F32, FORMAT_F32, false, 1.2f, 2e-5, 1.5f, false, true},
+    {16, 2, 64, 32, 0, DTYPE_BF16, FORMAT_BF16, false, 1.3f, 3e-2, 0, false, true},
+    {16, 2, 64, 64, 128, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, true},
+    {23, 1, 64, 16, 300, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false, true},
+    {8, 1, 128, 32, 300, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false, true},
+    {6, 2, 128, 16, 40, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 1.5f, false, true},
+    {4, 4, 96, 64, 0, DTYPE_F16, FORMAT_F16, false, 1, 4e-3, 0, false, true},
+    {3, 3, 80, 16, 0, DTYPE_BF16, FORMAT_BF16, false, 1, 3e-2, 0, false, true},
+    {4, 2, 256, 32, 300, DTYPE_F16, FORMAT_F16, true, 1, 4e-3, 0, false, true},
+    {16, 2, 64, 32, 128, DTYPE_BF16, FORMAT_E4M3, false, 1, 3e-2, 0, false, true},
+    {6, 2, 128, 64, 300, DTYPE_F16, FORMAT_E4M3, true, 1, 2e-2, 0, false, true},
 };
 #define K_SCALE 0.004f
 #define V_SCALE 0.003f
@@ -141,6 +155,7 @@ START_TEST(attention_is_that_of_plain_doubles)
                           .factor = c->factor,
                           .in_parts = _i / CASES == 1,
                           .softcap = c->softcap,
+                          .sinks = c->sinks,
                           .kv_format = c->kv_format,
                           .k_scale = c->fixed ? K_SCALE : 0,
                           .v_scale = c->fixed ? V_SCALE : 0,
@@ -151,7 +166,7 @@ START_TEST(attention_is_that_of_plain_doubles)
 }
 END_TEST
 
-/* ---- what would be wrong with scales is seen ---- */
+/* ---- what would be wrong with scales and sinks is seen ---- */
 
 #define EIGHT_LENGTH 60
 #define EIGHT_TOLERANCE 2e-2
@@ -200,10 +215,12 @@ static void eight_next(struct eight *t)
 
 static const struct attention half_eight = {.dtype = DTYPE_F16};
 
-START_TEST(mistaken_scales_are_seen)
+START_TEST(mistakes_are_seen)
 {
     static struct eight t;
-    eight_begin(&t, &half_eight);
+    struct attention a = half_eight;
+    a.sinks = _i > ATTENTION_BLOCK_BEFORE;
+    eight_begin(&t, &a);
     t.a.mistake = (enum attention_mistake)_i;
     ck_assert(check_rows(&t.a, &t.scene, t.out, 0, INFINITY) > 4 * EIGHT_TOLERANCE);
     scene_end(&t.scene);
@@ -326,7 +343,7 @@ Suite *attention_suite(void)
     TCase *tcase = tcase_create("attend");
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, attention_is_that_of_plain_doubles, 0, 3 * CASES);
-    tcase_add_loop_test(tcase, mistaken_scales_are_seen, 1, ATTENTION_MISTAKES);
+    tcase_add_loop_test(tcase, mistakes_are_seen, 1, ATTENTION_MISTAKES);
     tcase_add_loop_test(tcase, sizes_of_heads_do_not_matter, 0, 4);
     tcase_add_loop_test(tcase, what_is_infinite_is_no_number_for_those_who_read_it, 0, 8);
     tcase_add_loop_test(tcase, a_block_that_moves_takes_its_scales_with_it, 0, 2);
