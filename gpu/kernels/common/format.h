@@ -10,7 +10,16 @@
 #include "gpu/kernels/common/dtype.h"
 
 /* Plain ones have the numbers of their dtypes, by which kernels read them. */
-enum format { FORMAT_F32, FORMAT_BF16, FORMAT_F16, FORMAT_E4M3, FORMAT_U4, FORMAT_U8, FORMATS };
+enum format {
+    FORMAT_F32,
+    FORMAT_BF16,
+    FORMAT_F16,
+    FORMAT_E4M3,
+    FORMAT_U4,
+    FORMAT_U8,
+    FORMAT_E2M1,
+    FORMATS
+};
 
 struct format_info {
     const char *name;
@@ -24,8 +33,9 @@ static inline struct format_info format_info(enum format format)
     static const struct format_info table[FORMATS] = {
         {"f32", 1, 4, DTYPE_F32},  {"bf16", 1, 2, DTYPE_BF16}, {"f16", 1, 2, DTYPE_F16},
         {"e4m3", 1, 1, DTYPE_F32}, /* OCP, without infinities: +-448, and one NaN of each sign */
-        {"u4", 2, 1, DTYPE_F32},   /* whole numbers from 0, the first in the low half; see whole.h */
-        {"u8", 1, 1, DTYPE_F32},
+        {"u4", 2, 1, DTYPE_F32}, /* whole numbers from 0, the first in the low half; see whole.h */
+        {"u8", 1, 1, DTYPE_F32},   {"e2m1", 2, 1, DTYPE_F32}, /* OCP: +-0, 0.5, 1, 1.5, 2, 3, 4 and
+                                                                 6; low half first */
     };
     return table[format];
 }

@@ -44,6 +44,7 @@ struct weight_scales {
     const void *data; /* NULL: there are none */
     enum dtype dtype;
     uint32_t n, k;
+    bool exponents; /* whatever `dtype`: bytes (OCP's e8m0), 2^(byte - 127) each */
 };
 
 /* How x is rounded to e4m3 before the product, where a model was made so: x becomes
@@ -51,7 +52,8 @@ struct weight_scales {
  * ranks that share out columns each has its own part of x, and scales of its own for that. */
 enum weight_rounding {
     ROUNDING_NONE,
-    ROUNDING_TOKEN,  /* s is the greatest of a row / 448, or where `scale` is above 0 and less, that */
+    ROUNDING_TOKEN,  /* s is the greatest of a row / 448, or where `scale` is above 0 and less, that
+                      */
     ROUNDING_GROUP,  /* the same of each `group` columns of a row */
     ROUNDING_STATIC, /* s is `scale`, for all */
 };
@@ -83,6 +85,12 @@ static inline bool weight_is_plain(const struct weight *weight)
            weight->input.rounding == ROUNDING_NONE;
 }
 
+/* Of one scale. */
+static inline uint64_t weight_scale_bytes(const struct weight_scales *scales)
+{
+    return scales->exponents ? 1 : sizeof(float);
+}
+
 /* Scales of a matrix, and zeros. */
 static inline uint64_t weight_scale_count(const struct weight *weight)
 {
@@ -98,7 +106,8 @@ static inline struct weight weight_of_expert(const struct weight *weight, uint32
     uint64_t scales = expert * weight_scale_count(weight);
     of.data = (const char *)weight->data + expert * format_bytes(of.format, of.n, of.k);
     if (of.scales.data)
-        of.scales.data = (const float *)of.scales.data + scales;
+        of.scales.data =
+            (const char *)of.scales.data + scales * weight_scale_bytes(&weight->scales);
     if (of.zeros)
         of.zeros += scales;
     if (of.order)

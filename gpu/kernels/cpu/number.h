@@ -72,6 +72,21 @@ static inline float e4m3_widen(uint8_t byte)
     return bits_float(bits | (uint32_t)(byte & 0x80u) << 24);
 }
 
+/* Of the low half of a byte. */
+static inline float e2m1_widen(uint8_t half)
+{
+    static const float values[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                     -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    return values[half & 15];
+}
+
+/* A power of two, exact down to 2^-127; 255 is no number. */
+static inline float e8m0_widen(uint8_t byte)
+{
+    return byte == 255 ? bits_float(0x7fc00000u)
+                       : bits_float(byte ? (uint32_t)byte << 23 : 0x00400000u);
+}
+
 /* What is too great becomes 448, infinity as well; NaN stays. */
 static inline uint8_t e4m3_round(float value)
 {

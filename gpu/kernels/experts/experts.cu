@@ -3,7 +3,7 @@
  * EXPERTS_ROWS pairs of one expert at a time, so that weights are read once for as many; which
  * pairs, segments say. Both sum in one order. Many pairs of 16 bits are the tensor cores'
  * (experts_tiles.cu); weights in 8 and 4 bits go ways of their own (experts_packed.cu). */
-#include "gpu/kernels/activation/activation.cuh"
+#include "gpu/kernels/common/whole.h"
 #include "gpu/kernels/experts/experts_packed.cuh"
 
 #define EXPERTS_WARPS 8
@@ -43,18 +43,6 @@ __device__ __forceinline__ void experts_sum(const struct experts_args &a, uint32
     }
 }
 
-/* By all lanes of the warp. */
-__device__ __forceinline__ void experts_put(const struct experts_args &a, uint32_t pair, uint32_t n,
-                                            float gate, float up)
-{
-    float y = warp_sum(gate);
-    if (a.gated)
-        y = warp_sum(up) * (a.activation == ACTIVATE_SILU ? activated<ACTIVATE_SILU>(y)
-                                                          : activated<ACTIVATE_GELU_TANH>(y));
-    if (threadIdx.x % WARP == 0)
-        store_value(a.y, (size_t)pair * a.y_stride + n, a.dtype, y);
-}
-
 __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
     experts_few_kernel(const __grid_constant__ struct experts_args a)
 {
@@ -70,7 +58,7 @@ __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
     size_t x = experts_input(a, pair);
     struct expert_sums sums;
     experts_sum<1>(a, expert, n, &x, 1, &sums);
-    experts_put(a, pair, n, sums.gate[0], sums.up[0]);
+    experts_put(a, expert, pair, n, sums.gate[0], sums.up[0]);
 }
 
 __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
@@ -95,7 +83,7 @@ __global__ void __launch_bounds__(EXPERTS_WARPS *WARP)
 #pragma unroll
         for (int r = 0; r < EXPERTS_ROWS; r++)
             if (r < count)
-                experts_put(a, pairs[at + r], n, sums.gate[r], sums.up[r]);
+                experts_put(a, expert, pairs[at + r], n, sums.gate[r], sums.up[r]);
     }
 }
 
@@ -105,8 +93,8 @@ bool experts_takes(const struct weight *w)
     bool groups = w->input.rounding == ROUNDING_GROUP;
     if (w->format <= FORMAT_F16)
         return weight_is_plain(w);
-    return w->scales.data && w->scales.dtype == DTYPE_F32 &&
-           (!groups || (w->input.group && !w->order)) && (!w->zeros || w->format != FORMAT_E4M3);
+    return w->scales.data && (w->scales.exponents || w->scales.dtype == DTYPE_F32) &&
+           (!groups || (w->input.group && !w->order)) && (!w->zeros || whole_is(w->format));
 }
 
 cudaError_t op_experts(const struct experts_args *args, cudaStream_t stream)

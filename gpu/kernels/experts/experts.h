@@ -2,10 +2,11 @@
  * expert).
  *
  * `gated`: a matrix is gate, then up, n / 2 each, and y[p][i] = f(gate) * up, i < n / 2, unrounded
- * in between. x is a row of the step for all its pairs (`spread`), or a pair's own; pairs of a row
- * lie side by side, so p is row p / top. Every output is computed alone: a pair's bits depend
- * neither on its neighbours nor on where it stands. Matrices of experts without a pair are not
- * read; y of pairs whose expert is not here is not written.
+ * in between; clamped it is g / (1 + exp(-alpha g)) * (u + 1), g = min(gate, limit), u = up held to
+ * +-limit. A bias is added to products before. x is a row of the step for all its pairs (`spread`),
+ * or a pair's own; pairs of a row lie side by side, so p is row p / top. Every output is computed
+ * alone: a pair's bits depend neither on its neighbours nor on where it stands. Matrices of experts
+ * without a pair are not read; y of pairs whose expert is not here is not written.
  *
  * Weights in 8 and 4 bits, and inputs that are rounded, are what they are to a dense product
  * (kernel.h), each expert's with scales, zeros and an order of columns of its own. On CUDA they
@@ -29,14 +30,17 @@ struct experts_args {
     enum dtype dtype; /* of both */
     bool spread, gated;
     enum activation activation;
-    void *scratch; /* of experts_scratch_bytes; aligned */
+    float alpha, limit; /* of one that is clamped, whatever `activation`; limit 0: it is not */
+    const void *bias;   /* [own.count][w.n], of dtype; NULL: none */
+    void *scratch;      /* of experts_scratch_bytes; aligned */
     size_t scratch_bytes;
 };
 
 static inline bool experts_can(const struct experts_args *args)
 {
     bool plain = args->w.format <= FORMAT_F16;
-    return plain == weight_is_plain(&args->w) && (!args->gated || args->w.n % 2 == 0);
+    return plain == weight_is_plain(&args->w) &&
+           (args->gated ? args->w.n % 2 == 0 : args->limit == 0);
 }
 
 /* Whether the device multiplies by such a matrix. */

@@ -39,12 +39,41 @@ static void experts_panel(const struct experts_args *args, uint32_t expert, uint
     simd_best()->panel(&panel);
 }
 
+/* What is added to outputs from row `first` of an expert on. */
+static void bias_add(const struct experts_args *args, uint32_t expert, uint32_t first,
+                     uint32_t count, float *y)
+{
+    float bias[EXPERTS_OUTPUTS];
+    size_t at = (size_t)expert * args->w.n + first;
+    if (!args->bias)
+        return;
+    number_widen(bias, number_at(dev(args->bias), args->dtype, at), args->dtype, count);
+    for (uint32_t i = 0; i < count; i++)
+        y[i] += bias[i];
+}
+
+/* What is no number stays so. */
+static void clamped(const struct experts_args *args, float *y, const float *up, uint32_t count)
+{
+    float limit = args->limit;
+    for (uint32_t i = 0; i < count; i++) {
+        float gate = y[i] > limit ? limit : y[i];
+        float held = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+        y[i] = gate / (1 + simd_exp(-args->alpha * gate)) * (held + 1);
+    }
+}
+
 /* Sums of a pair's outputs, `up` of those that are gated. */
-static void experts_put(const struct experts_args *args, uint32_t pair, uint32_t first,
-                        uint32_t count, float *y, const float *up)
+static void experts_put(const struct experts_args *args, uint32_t expert, uint32_t pair,
+                        uint32_t first, uint32_t count, float *y, float *up)
 {
     const struct simd *simd = simd_best();
+    bias_add(args, expert, first, count, y);
     if (args->gated)
+        bias_add(args, expert, args->w.n / 2 + first, count, up);
+    if (args->gated && args->limit != 0)
+        clamped(args, y, up, count);
+    else if (args->gated)
         (args->activation == ACTIVATE_SILU ? simd->silu : simd->gelu)(y, y, up, count);
     void *to = body_at(args->y, args->dtype, pair, args->y_stride);
     number_round(number_at(to, args->dtype, first), y, args->dtype, count);
@@ -57,13 +86,13 @@ static void experts_pair(const struct experts_args *args, uint32_t expert, uint3
     experts_panel(args, expert, pair, first, count, y);
     if (args->gated)
         experts_panel(args, expert, pair, args->w.n / 2 + first, count, up);
-    experts_put(args, pair, first, count, y, up);
+    experts_put(args, expert, pair, first, count, y, up);
 }
 
 /* Up to DEQUANTIZED_ROWS pairs of one expert, whose matrix `w` is. */
-static void experts_dequantized(const struct experts_args *args, const struct weight *w,
-                                const uint32_t *pairs, uint32_t rows, uint32_t first,
-                                uint32_t count)
+static void experts_dequantized(const struct experts_args *args, uint32_t expert,
+                                const struct weight *w, const uint32_t *pairs, uint32_t rows,
+                                uint32_t first, uint32_t count)
 {
     float y[DEQUANTIZED_ROWS * EXPERTS_OUTPUTS], up[DEQUANTIZED_ROWS * EXPERTS_OUTPUTS];
     struct dequantized of = {
@@ -77,7 +106,7 @@ static void experts_dequantized(const struct experts_args *args, const struct we
     if (args->gated)
         dequantized_sums(&of);
     for (uint32_t r = 0; r < rows; r++)
-        experts_put(args, pairs[r], first, count, y + (size_t)r * EXPERTS_OUTPUTS,
+        experts_put(args, expert, pairs[r], first, count, y + (size_t)r * EXPERTS_OUTPUTS,
                     up + (size_t)r * EXPERTS_OUTPUTS);
 }
 
@@ -95,7 +124,7 @@ static void experts_run(const void *params, uint32_t index)
         return;
     }
     for (uint32_t i = segments[expert]; i < end; i += DEQUANTIZED_ROWS)
-        experts_dequantized(args, &w, pairs + i,
+        experts_dequantized(args, expert, &w, pairs + i,
                             end - i < DEQUANTIZED_ROWS ? end - i : DEQUANTIZED_ROWS, first, count);
 }
 

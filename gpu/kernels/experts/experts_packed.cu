@@ -1,7 +1,6 @@
 /* Which way products with experts in 8 and 4 bits go, what their inputs become before, and the ways
  * of few pairs and of any shape: a warp an output of a pair, in float32. Many pairs are the tensor
  * cores' (experts_packed_tiles.cu). */
-#include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/experts/experts_packed.cuh"
 
 #define PACKED_WARPS 8
@@ -159,18 +158,6 @@ static cudaError_t packed_prepare(const struct experts_args *args, struct expert
 
 /* ---- products ---- */
 
-/* By all lanes of the warp. */
-__device__ __forceinline__ void packed_put(const struct experts_args &a, uint32_t pair, uint32_t n,
-                                           float gate, float up)
-{
-    float y = warp_sum(gate);
-    if (a.gated)
-        y = warp_sum(up) * (a.activation == ACTIVATE_SILU ? activated<ACTIVATE_SILU>(y)
-                                                          : activated<ACTIVATE_GELU_TANH>(y));
-    if (threadIdx.x % WARP == 0)
-        store_value(a.y, (size_t)pair * a.y_stride + n, a.dtype, y);
-}
-
 /* A unit of one row, unscaled. */
 template <enum format FORMAT>
 __device__ __forceinline__ float unit_sum(const struct weight &w, const uint8_t *row, size_t scales,
@@ -255,7 +242,7 @@ __global__ void __launch_bounds__(PACKED_WARPS *WARP)
             continue;
         float gate = 0, up = 0;
         Sum::of(p, expert, pair, n, gate, up);
-        packed_put(a, pair, n, gate, up);
+        experts_put(a, expert, pair, n, gate, up);
     }
 }
 
@@ -303,7 +290,8 @@ cudaError_t experts_packed(const struct experts_args *args, cudaStream_t stream)
         return bf16::experts_packed_tiles(&p, stream);
     if (pairs > PACKED_FEW && f16::experts_packed_tiles_can(&p))
         return f16::experts_packed_tiles(&p, stream);
-    return args->w.format == FORMAT_E4M3 ? few_launch<units_sum<FORMAT_E4M3>>(&p, pairs, stream)
-           : args->w.format == FORMAT_U4 ? few_launch<units_sum<FORMAT_U4>>(&p, pairs, stream)
-                                         : few_launch<units_sum<FORMAT_U8>>(&p, pairs, stream);
+    return args->w.format == FORMAT_E4M3   ? few_launch<units_sum<FORMAT_E4M3>>(&p, pairs, stream)
+           : args->w.format == FORMAT_U4   ? few_launch<units_sum<FORMAT_U4>>(&p, pairs, stream)
+           : args->w.format == FORMAT_E2M1 ? few_launch<units_sum<FORMAT_E2M1>>(&p, pairs, stream)
+                                           : few_launch<units_sum<FORMAT_U8>>(&p, pairs, stream);
 }

@@ -1,11 +1,12 @@
-/* Experts' weights in e4m3, u4 and u8 on CUDA, as they lie in format.h: what the ways to multiply
- * by them share. Elements less their zeros are exact in 16 bits; products are summed in float32
- * over columns that have one scale, of the weights and of inputs that are rounded, and the sum is
- * then multiplied by both. Inputs that are rounded are e4m3 in the dtype of x, in scratch, once for
- * all who read them. */
+/* Experts' weights in e4m3, u4, u8 and e2m1 on CUDA, as they lie in format.h: what the ways to
+ * multiply by them share. Elements less their zeros are exact in 16 bits; products are summed in
+ * float32 over columns that have one scale, of the weights and of inputs that are rounded, and the
+ * sum is then multiplied by both. Inputs that are rounded are e4m3 in the dtype of x, in scratch,
+ * once for all who read them. */
 #pragma once
 
 #include "gpu/kernels/experts/experts.cuh"
+#include "gpu/kernels/matmul/e2m1.cuh"
 #include "gpu/kernels/matmul/e4m3.cuh"
 #include "gpu/kernels/matmul/whole.cuh"
 
@@ -61,7 +62,9 @@ __device__ __forceinline__ uint32_t packed_scale_column(const struct weight &w, 
 /* `at` of packed_scales_at. */
 __device__ __forceinline__ float packed_scale(const struct weight &w, size_t at, uint32_t k)
 {
-    return static_cast<const float *>(w.scales.data)[at + packed_scale_column(w, k)];
+    at += packed_scale_column(w, k);
+    return w.scales.exponents ? e8m0_value(static_cast<const uint8_t *>(w.scales.data)[at])
+                              : static_cast<const float *>(w.scales.data)[at];
 }
 
 __device__ __forceinline__ float packed_zero(const struct weight &w, size_t at, uint32_t k)
@@ -83,10 +86,16 @@ __device__ __forceinline__ float packed_x_scale(const struct experts_packed &p, 
     return p.x_scales[(size_t)row * p.x_groups + (p.x_groups > 1 ? k / p.a.w.input.group : 0)];
 }
 
+/* Two elements a byte. */
+__host__ __device__ __forceinline__ constexpr bool format_halves(enum format format)
+{
+    return format == FORMAT_U4 || format == FORMAT_E2M1;
+}
+
 /* Bytes of so many elements of a row. */
 __device__ __forceinline__ size_t packed_bytes(enum format format, size_t count)
 {
-    return format == FORMAT_U4 ? (count + 1) / 2 : count;
+    return format_halves(format) ? (count + 1) / 2 : count;
 }
 
 __device__ __forceinline__ const uint8_t *packed_row_at(const struct weight &w, enum format format,
@@ -96,10 +105,10 @@ __device__ __forceinline__ const uint8_t *packed_row_at(const struct weight &w, 
            ((size_t)expert * w.n + n) * packed_bytes(format, w.k);
 }
 
-/* A unit's bytes as they are; of u4 the first two words. */
+/* A unit's bytes as they are; of two elements a byte the first two words. */
 template <enum format FORMAT> __device__ __forceinline__ uint4 packed_load(const uint8_t *from)
 {
-    if (FORMAT != FORMAT_U4)
+    if (!format_halves(FORMAT))
         return __ldg(reinterpret_cast<const uint4 *>(from));
     uint2 half = __ldg(reinterpret_cast<const uint2 *>(from));
     return make_uint4(half.x, half.y, 0, 0);
@@ -110,6 +119,8 @@ template <enum format FORMAT>
 __device__ __forceinline__ float2 packed_pair(const uint4 &unit, int i, float zero)
 {
     const uint32_t words[] = {unit.x, unit.y, unit.z, unit.w};
+    if (FORMAT == FORMAT_E2M1)
+        return unpack(e2m1_widen2(words[i / 4] >> i % 4 * 8), DTYPE_F16);
     if (FORMAT == FORMAT_U4) {
         uint32_t two = words[i / 4] >> i % 4 * 8;
         return make_float2(whole_number(two & 15) - zero, whole_number(two >> 4 & 15) - zero);
@@ -126,5 +137,7 @@ __device__ __forceinline__ float packed_element(const struct weight &w, const ui
 {
     if (w.format == FORMAT_E4M3)
         return e4m3_value(row[k]);
+    if (w.format == FORMAT_E2M1)
+        return e2m1_value(row[k / 2] >> k % 2 * 4);
     return whole_number(w.format == FORMAT_U8 ? row[k] : row[k / 2] >> k % 2 * 4 & 15) - zero;
 }

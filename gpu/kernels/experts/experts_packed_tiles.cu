@@ -206,9 +206,10 @@ static cudaError_t packed_rows(const struct experts_packed *p, cudaStream_t stre
 
 cudaError_t experts_packed_tiles(const struct experts_packed *p, cudaStream_t stream)
 {
-    return p->a.w.format == FORMAT_E4M3 ? packed_rows<FORMAT_E4M3>(p, stream)
-           : p->a.w.format == FORMAT_U4 ? packed_rows<FORMAT_U4>(p, stream)
-                                        : packed_rows<FORMAT_U8>(p, stream);
+    return p->a.w.format == FORMAT_E4M3   ? packed_rows<FORMAT_E4M3>(p, stream)
+           : p->a.w.format == FORMAT_U4   ? packed_rows<FORMAT_U4>(p, stream)
+           : p->a.w.format == FORMAT_E2M1 ? packed_rows<FORMAT_E2M1>(p, stream)
+                                          : packed_rows<FORMAT_U8>(p, stream);
 }
 
 } // namespace HALF

@@ -3,7 +3,6 @@
  * and of experts_packed_tiles.cu, whose weights become such. */
 #pragma once
 
-#include "gpu/kernels/activation/activation.cuh"
 #include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/mma.cuh"
 #include "gpu/kernels/experts/experts.cuh"
@@ -176,12 +175,6 @@ __device__ __forceinline__ void tile_multiply(tile_sums<ROWS> &sums, uint32_t x,
                      right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
 }
 
-template <enum activation KIND>
-__device__ __forceinline__ uint32_t tile_gated(const float *gate, const float *up)
-{
-    return pack(activated<KIND>(gate[0]) * up[0], activated<KIND>(gate[1]) * up[1], DTYPE_HALF);
-}
-
 /* Two neighbours of row `row` of the tile at a time. */
 template <int ROWS>
 __device__ __forceinline__ void tile_store_row(const struct experts_args &a, const tile &at,
@@ -199,13 +192,17 @@ __device__ __forceinline__ void tile_store_row(const struct experts_args &a, con
     for (int j = 0; j < shape::n; j++) {
         if (first + j * 8 >= outputs || (a.gated && j >= count))
             continue;
-        uint32_t value = pack(c[j][half * 2], c[j][half * 2 + 1], DTYPE_HALF);
-        if (a.gated && j < count) {
-            const float *gate = c[j] + half * 2, *up = c[(j + count) % shape::n] + half * 2;
-            value = a.activation == ACTIVATE_SILU ? tile_gated<ACTIVATE_SILU>(gate, up)
-                                                  : tile_gated<ACTIVATE_GELU_TANH>(gate, up);
+        uint32_t n = first + j * 8;
+        float value[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            value[i] = c[j][half * 2 + i] + experts_bias(a, at.expert, n + i);
+            if (a.gated)
+                value[i] = experts_gated(a, value[i],
+                                         c[(j + count) % shape::n][half * 2 + i] +
+                                             experts_bias(a, at.expert, outputs + n + i));
         }
-        *reinterpret_cast<uint32_t *>(y + first + j * 8) = value;
+        *reinterpret_cast<uint32_t *>(y + n) = pack(value[0], value[1], DTYPE_HALF);
     }
 }
 

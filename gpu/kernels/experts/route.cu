@@ -9,12 +9,17 @@
 #define ROUTE_WARPS 8
 #define ROUTE_CLUSTER 8 /* blocks of a row, as many as every device of these lets be a cluster */
 #define ROUTE_SPREAD 16 /* rows: with their clusters, about a block for each SM */
-#define ROUTE_ROWS 8  /* up to as many as there are warps */
-#define ROUTE_FEW 256 /* rows, of which each has its block */
+#define ROUTE_ROWS 8    /* up to as many as there are warps */
+#define ROUTE_FEW 256   /* rows, of which each has its block */
 
 __device__ __forceinline__ float route_sigmoid(float x)
 {
     return 1.0f / (1.0f + __expf(-x));
+}
+
+__device__ __forceinline__ float route_added(const struct route_args &a, uint32_t e)
+{
+    return a.added && e < a.count ? a.added[e] : 0.0f;
 }
 
 /* Of two candidates the one that is taken first; `count` stands for none. */
@@ -143,7 +148,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
         for (int r = 0; r < ROWS; r++) {
             float sum = warp_sum(sums[r]);
             if (lane == 0)
-                logits[r][e] = sum;
+                logits[r][e] = sum + route_added(a, e);
         }
     }
     for (uint32_t i = threadIdx.x; i < ROWS * a.count; i += blockDim.x)
@@ -177,7 +182,7 @@ __global__ void __launch_bounds__(ROUTE_WARPS *WARP)
         route_sum<1>(a, e, row, 1, sums);
         float sum = warp_sum(sums[0]);
         if (lane == 0)
-            logits[e] = sum;
+            logits[e] = sum + route_added(a, e);
     }
     cluster_sync();
     uint32_t first = threadIdx.x * 4; /* of four logits, which one block has */

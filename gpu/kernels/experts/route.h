@@ -1,12 +1,12 @@
 /* Which experts a row goes through, and with what weight.
  *
- * logit[e] = dot(x[r], w[e]) in float32; score[e] = exp(logit[e] - the greatest) / the sum of
- * those, or 1 / (1 + exp(-logit[e])). Taken are the `top` experts of the greatest logits, or with
- * `bias` of the greatest score[e] + bias[e], the greatest first, of equal ones the one of the lower
- * number; what is no number is taken last, and an expert never twice. Their weights are their
- * scores, `normalised` over the sum of those taken, times `scale`. With `shared` a row has one
- * route more, the last: {count, 1 / (1 + exp(-logit[count]))}, for which w has one row more, or
- * where it has not {count, 1}.
+ * logit[e] = dot(x[r], w[e]) in float32, with `added` plus added[e]; score[e] = exp(logit[e] - the
+ * greatest) / the sum of those, or 1 / (1 + exp(-logit[e])). Taken are the `top` experts of the
+ * greatest logits, or with `bias` of the greatest score[e] + bias[e], the greatest first, of equal
+ * ones the one of the lower number; what is no number is taken last, and an expert never twice.
+ * Their weights are their scores, `normalised` over the sum of those taken, times `scale`. With
+ * `shared` a row has one route more, the last: {count, 1 / (1 + exp(-logit[count]))}, for which w
+ * has one row more, or where it has not {count, 1}.
  *
  * A row's routes depend on nothing but the row. Of a row with a logit that is no number, the
  * weights by exp are none, too, as is that of an expert with such a logit: the row ends at the
@@ -35,6 +35,7 @@ struct route_args {
     struct row_range rows;
     struct weight w;      /* [count, or one more][k], plain */
     const float *bias;    /* [count], by sigmoid; NULL: none */
+    const float *added;   /* [count], to logits; NULL: none */
     const void *x;        /* [max][x_stride] */
     struct route *routes; /* [max][top + shared] */
     uint32_t x_stride;

@@ -90,6 +90,9 @@ static void route_row(const void *params, uint32_t index)
         .x_dtype = args->x_dtype,
     };
     simd_best()->panel(&panel);
+    const float *added = args->added ? dev(args->added) : NULL;
+    for (uint32_t e = 0; added && e < args->count; e++)
+        logits[e] += added[e];
     struct route *routes = dev(args->routes);
     route_take(args, logits, routes + (size_t)index * (args->top + args->shared));
 }

@@ -27,6 +27,22 @@ __device__ static uint8_t fill_whole(float value, float greatest)
     return (uint8_t)fminf(fmaxf(rintf(value), 0.0f), greatest);
 }
 
+/* The nearest, 6 at most; of two the lesser. */
+__device__ static uint8_t fill_e2m1(float value)
+{
+    const float middles[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+    uint8_t nearest = 0;
+#pragma unroll
+    for (int i = 0; i < 7; i++)
+        nearest += fabsf(value) > middles[i];
+    return nearest | (value < 0 ? 8 : 0);
+}
+
+__device__ static uint8_t fill_half(enum format format, float value)
+{
+    return format == FORMAT_E2M1 ? fill_e2m1(value) : fill_whole(value, 15.0f);
+}
+
 /* Eight elements from column i on; rows of a format are bytes and may begin anywhere. */
 __device__ static void fill_format(const struct fill_args &a, uint8_t *row, uint32_t i,
                                    const float8 &value)
@@ -41,8 +57,8 @@ __device__ static void fill_format(const struct fill_args &a, uint8_t *row, uint
         else if (a.format == FORMAT_U8)
             row[at] = fill_whole(value.v[j], 255);
         else if (j % 2 == 0) {
-            uint8_t high = at + 1 < a.place.columns ? fill_whole(value.v[j + 1], 15) : 0;
-            row[at / 2] = (uint8_t)(fill_whole(value.v[j], 15) | high << 4);
+            uint8_t high = at + 1 < a.place.columns ? fill_half(a.format, value.v[j + 1]) : 0;
+            row[at / 2] = (uint8_t)(fill_half(a.format, value.v[j]) | high << 4);
         }
     }
 }

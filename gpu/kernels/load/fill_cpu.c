@@ -27,6 +27,21 @@ static uint8_t fill_whole(float value, float greatest)
     return (uint8_t)fminf(fmaxf(rintf(value), 0), greatest);
 }
 
+/* The nearest, 6 at most; of two the lesser. */
+static uint8_t fill_e2m1(float value)
+{
+    static const float middles[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
+    uint8_t nearest = 0;
+    for (int i = 0; i < 7; i++)
+        nearest += fabsf(value) > middles[i];
+    return (uint8_t)(nearest | (value < 0 ? 8 : 0));
+}
+
+static uint8_t fill_half(enum format format, float value)
+{
+    return format == FORMAT_E2M1 ? fill_e2m1(value) : fill_whole(value, 15);
+}
+
 /* Of `count` elements from an even one on. */
 static void fill_format(uint8_t *row, enum format format, uint32_t first, const float *value,
                         uint32_t count)
@@ -38,9 +53,9 @@ static void fill_format(uint8_t *row, enum format format, uint32_t first, const 
         else if (format == FORMAT_U8)
             row[at] = fill_whole(value[c], 255);
         else if (at % 2 == 0)
-            row[at / 2] = fill_whole(value[c], 15);
+            row[at / 2] = fill_half(format, value[c]);
         else
-            row[at / 2] |= (uint8_t)(fill_whole(value[c], 15) << 4);
+            row[at / 2] |= (uint8_t)(fill_half(format, value[c]) << 4);
     }
 }
 

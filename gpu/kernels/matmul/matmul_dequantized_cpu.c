@@ -89,7 +89,16 @@ static float element_of(enum format format, const uint8_t *row, uint32_t k)
 {
     if (format == FORMAT_E4M3)
         return e4m3_widen(row[k]);
-    return format == FORMAT_U8 ? row[k] : (float)(k % 2 ? row[k / 2] >> 4 : row[k / 2] & 15);
+    if (format == FORMAT_U8)
+        return row[k];
+    uint8_t half = k % 2 ? row[k / 2] >> 4 : row[k / 2] & 15;
+    return format == FORMAT_E2M1 ? e2m1_widen(half) : half;
+}
+
+static float scale_at(const struct weight_scales *scales, size_t at)
+{
+    const void *data = dev(scales->data);
+    return scales->exponents ? e8m0_widen(((const uint8_t *)data)[at]) : ((const float *)data)[at];
 }
 
 /* One row of w from column k on. */
@@ -99,12 +108,11 @@ static void w_take(const struct weight *w, float *to, uint32_t n, uint32_t k, ui
     const uint8_t *row = (const uint8_t *)dev(w->data) + format_bytes(w->format, n, w->k);
     uint32_t columns = scales->k ? (w->k + scales->k - 1) / scales->k : 1;
     size_t first = (size_t)(scales->n ? n / scales->n : 0) * columns;
-    const float *of = scales->data ? (const float *)dev(scales->data) + first : NULL;
     const uint8_t *zeros = w->zeros ? (const uint8_t *)dev(w->zeros) + first : NULL;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t column = scales->k ? (k + i) / scales->k : 0;
         float element = element_of(w->format, row, k + i) - (zeros ? (float)zeros[column] : 0);
-        to[i] = of ? element * of[column] : element;
+        to[i] = scales->data ? element * scale_at(scales, first + column) : element;
     }
     memset(to + count, 0, (PIECE - count) * sizeof *to);
 }
@@ -159,8 +167,9 @@ bool dequantized_can(const struct weight *w)
         w->input.rounding != ROUNDING_GROUP || (w->input.group && PIECE % w->input.group == 0);
     /* Groups of inputs are of columns as they stand, so they go with no order. */
     bool ordered = w->order && w->input.rounding == ROUNDING_GROUP;
-    return groups && !ordered && (!w->zeros || (w->scales.data && w->format != FORMAT_E4M3)) &&
-           (!w->scales.data || w->scales.dtype == DTYPE_F32);
+    bool whole = w->format == FORMAT_U4 || w->format == FORMAT_U8;
+    return groups && !ordered && (!w->zeros || (w->scales.data && whole)) &&
+           (!w->scales.data || w->scales.exponents || w->scales.dtype == DTYPE_F32);
 }
 
 bool matmul_dequantized_can(const struct matmul_args *args)

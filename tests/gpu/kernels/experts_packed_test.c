@@ -1,6 +1,6 @@
-/* Products of pairs with experts' weights in e4m3, u4 and u8, against plain doubles: every way in
- * which either device makes them. Inputs that are rounded are rounded here as well, by the formula
- * of kernel.h, so that products of equal numbers are compared. */
+/* Products of pairs with experts' weights in e4m3, u4, u8 and e2m1, against plain doubles: every
+ * way in which either device makes them. Inputs that are rounded are rounded here as well, by the
+ * formula of kernel.h, so that products of equal numbers are compared. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 #define E4M3 FORMAT_E4M3
 #define U4 FORMAT_U4
 #define U8 FORMAT_U8
+#define E2M1 FORMAT_E2M1
 #define F32 DTYPE_F32
 #define BF16 DTYPE_BF16
 #define F16 DTYPE_F16
@@ -62,6 +63,14 @@ static const struct shape {
     {U8, BF16, 40, 37, 16, 4, 80, 272, 1, 0, ROUNDING_NONE, 0, GATED},
     {U8, F16, 200, 199, 6, 2, 130, 288, 1, 96, ROUNDING_NONE, 0, ZEROS | GATED | GELU},
     {U8, BF16, 33, 0, 4, 3, 16, 64, 1, 64, ROUNDING_NONE, 0, ZEROS},
+    /* Scales that are powers of two: few pairs, tiles of both sizes, 32 bits, no whole units. */
+    {E2M1, BF16, 5, 4, 8, 4, 38, 1056, 1, 32, ROUNDING_NONE, 0, GATED},
+    {E2M1, F16, 9, 9, 5, 4, 33, 96, 1, 32, ROUNDING_NONE, 0, OWN},
+    {E2M1, BF16, 40, 37, 16, 4, 80, 320, 1, 32, ROUNDING_NONE, 0, GATED},
+    {E2M1, F16, 100, 97, 6, 3, 136, 160, 1, 32, ROUNDING_NONE, 0, PLAIN},
+    {E2M1, BF16, 300, 290, 4, 2, 72, 96, 1, 32, ROUNDING_NONE, 0, GATED | OWN | ALIKE},
+    {E2M1, F32, 40, 39, 6, 2, 18, 96, 1, 32, ROUNDING_NONE, 0, GATED},
+    {E2M1, BF16, 30, 30, 4, 3, 14, 40, 1, 32, ROUNDING_NONE, 0, GATED},
 };
 
 struct product {
@@ -127,11 +136,24 @@ static void elements_make(struct product *p)
     p->args.w.data = rig_new(p->elements, bytes);
 }
 
+/* The least is 2^-127 now and then. */
+static void exponents_make(struct product *p, uint64_t count)
+{
+    uint8_t *bytes = malloc(count);
+    for (uint64_t i = 0; i < count; i++) {
+        bytes[i] = i % 41 == 7 ? 0 : (uint8_t)rig_between(120, 126);
+        p->scales[i] = ldexpf(1, bytes[i] - 127);
+    }
+    p->args.w.scales.data = rig_new(bytes, count);
+    free(bytes);
+}
+
 static void scales_make(struct product *p)
 {
     const struct shape *s = p->s;
     struct weight *w = &p->args.w;
-    w->scales = (struct weight_scales){.dtype = F32, .n = s->n, .k = s->k};
+    w->scales =
+        (struct weight_scales){.dtype = F32, .n = s->n, .k = s->k, .exponents = s->format == E2M1};
     p->count = weight_scale_count(w);
     uint64_t all = p->count * p->own.count;
     float middle = s->format == E4M3 ? 0.02f : s->format == U4 ? 0.05f : 0.004f;
@@ -141,7 +163,10 @@ static void scales_make(struct product *p)
         p->scales[i] = middle * (1 + (float)rig_between(0, 100) / 100);
         p->zeros[i] = (uint8_t)rig_between(0, s->format == U4 ? 15 : 255);
     }
-    w->scales.data = rig_new(p->scales, all * sizeof *p->scales);
+    if (s->format == E2M1)
+        exponents_make(p, all);
+    else
+        w->scales.data = rig_new(p->scales, all * sizeof *p->scales);
     if (has(s, ZEROS))
         w->zeros = rig_new(p->zeros, all);
 }
@@ -246,6 +271,14 @@ static void input_of(const struct product *p, uint32_t pair, uint32_t expert, fl
     }
 }
 
+static double half_of(const struct shape *s, uint8_t half)
+{
+    static const double e2m1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    if (s->format != E2M1)
+        return half;
+    return half & 8 ? -e2m1[half & 7] : e2m1[half & 7];
+}
+
 static double element_of(const struct product *p, uint32_t expert, uint32_t n, uint32_t k)
 {
     const struct shape *s = p->s;
@@ -255,7 +288,7 @@ static double element_of(const struct product *p, uint32_t expert, uint32_t n, u
                      (s->k ? k / s->k : 0);
     double value = s->format == E4M3 ? (double)e4m3_widen(row[k])
                    : s->format == U8 ? row[k]
-                                     : row[k / 2] >> k % 2 * 4 & 15;
+                                     : half_of(s, row[k / 2] >> k % 2 * 4 & 15);
     return (value - (has(s, ZEROS) ? p->zeros[scale] : 0)) * (double)p->scales[scale];
 }
 

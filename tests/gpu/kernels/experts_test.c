@@ -19,46 +19,63 @@ static const struct mix_case {
     enum activation activation;
     uint32_t first, own; /* experts that are here; 0: all */
     bool alike;          /* all rows go through the same experts */
-    bool biased;         /* the choice; what all go through has no gate; weights are scaled */
+    enum biases {
+        NONE,
+        CHOICE,   /* what all go through has no gate; weights are scaled */
+        PRODUCTS, /* and logits; the activation is clamped */
+    } biases;
 } cases[] = {
     {DTYPE_BF16, 3, 2, 8, 2, 40, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false,
-     false},
+     NONE},
     {DTYPE_F16, 70, 66, 6, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, true, ACTIVATE_SILU, 0, 0, false,
-     false},
+     NONE},
     {DTYPE_F32, 19, 19, 130, 8, 48, 9, ROUTE_SCORES_SIGMOID, true, true, ACTIVATE_GELU_TANH, 0, 0,
-     false, false},
+     false, NONE},
     {DTYPE_BF16, 1, 1, 1, 1, 8, 8, ROUTE_SCORES_SIGMOID, false, false, ACTIVATE_GELU_TANH, 0, 0,
-     false, false},
+     false, NONE},
     {DTYPE_BF16, 33, 0, 4, 3, 16, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false,
-     false},
+     NONE},
     {DTYPE_F16, 40, 37, 512, 32, 24, 8, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
-     false, false},
+     false, NONE},
     {DTYPE_BF16, 9, 7, 8, 3, 40, 24, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_SILU, 4, 4, false,
-     false},
+     NONE},
     {DTYPE_F16, 60, 57, 12, 4, 33, 17, ROUTE_SCORES_SOFTMAX, false, false, ACTIVATE_SILU, 3, 6,
-     false, false},
+     false, NONE},
     {DTYPE_F32, 66, 65, 64, 1, 16, 8, ROUTE_SCORES_SIGMOID, true, false, ACTIVATE_SILU, 0, 1, false,
-     false},
+     NONE},
     /* What the tensor cores take on CUDA: tiles of 16, 64 and 128 pairs, some of them not full. */
     {DTYPE_BF16, 40, 37, 16, 4, 72, 40, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
-     false, false},
+     false, NONE},
     {DTYPE_F16, 40, 37, 16, 4, 152, 72, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
-     true, false},
+     true, NONE},
     {DTYPE_F16, 100, 97, 6, 3, 136, 88, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_GELU_TANH, 0, 0,
-     false, false},
+     false, NONE},
     {DTYPE_BF16, 100, 97, 48, 3, 64, 8, ROUTE_SCORES_SOFTMAX, true, true, ACTIVATE_SILU, 40, 8,
-     true, false},
+     true, NONE},
     {DTYPE_BF16, 300, 299, 2, 1, 200, 72, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
-     false, false},
+     false, NONE},
     {DTYPE_F16, 300, 290, 4, 2, 72, 136, ROUTE_SCORES_SIGMOID, true, false, ACTIVATE_SILU, 1, 2,
-     true, false},
+     true, NONE},
     {DTYPE_BF16, 21, 19, 12, 4, 40, 24, ROUTE_SCORES_SIGMOID, true, true, ACTIVATE_SILU, 0, 0,
-     false, true},
+     false, CHOICE},
     {DTYPE_F16, 300, 290, 160, 8, 72, 8, ROUTE_SCORES_SIGMOID, false, true, ACTIVATE_SILU, 0, 0,
-     false, true},
+     false, CHOICE},
     {DTYPE_F32, 5, 5, 40, 3, 33, 8, ROUTE_SCORES_SIGMOID, true, false, ACTIVATE_SILU, 0, 0, false,
-     true},
+     CHOICE},
+    /* Biases and a clamped activation: few pairs, tiles of each size, and neither. */
+    {DTYPE_BF16, 5, 4, 8, 4, 40, 24, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0, false,
+     PRODUCTS},
+    {DTYPE_F32, 19, 19, 32, 4, 33, 9, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 8, 16,
+     false, PRODUCTS},
+    {DTYPE_F16, 40, 37, 16, 4, 72, 40, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
+     false, PRODUCTS},
+    {DTYPE_BF16, 100, 97, 6, 3, 136, 88, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 2, 3,
+     false, PRODUCTS},
+    {DTYPE_F16, 300, 290, 2, 1, 72, 136, ROUTE_SCORES_SOFTMAX, true, false, ACTIVATE_SILU, 0, 0,
+     true, PRODUCTS},
 };
+#define ALPHA 1.702f
+#define LIMIT 1.5f
 #define CASES (int)(sizeof cases / sizeof cases[0])
 
 /* A matrix without gaps, and so many of them: row 0 is all there is. */
@@ -86,6 +103,7 @@ struct mix {
     void *routes, *segments;
     struct route *route; /* as the device has them */
     float bias[ROUTE_EXPERTS_MAX];
+    struct tensor biases; /* of products, [experts here][outputs] */
     uint32_t stride;
 };
 
@@ -120,12 +138,12 @@ static struct weight weight_of(const struct tensor *t, uint32_t n, uint32_t k)
 /* The router's last row weights what all rows go through. */
 static bool gated_beside(const struct mix_case *c)
 {
-    return c->shared && !c->biased;
+    return c->shared && c->biases != CHOICE;
 }
 
 static float scale_of(const struct mix_case *c)
 {
-    return c->biased ? 1.5f : 1;
+    return c->biases == CHOICE ? 1.5f : 1;
 }
 
 static void route_row_check(const struct mix *m, uint32_t row)
@@ -135,10 +153,11 @@ static void route_row_check(const struct mix *m, uint32_t row)
     double logits[ROUTE_EXPERTS_MAX + 1], keys[ROUTE_EXPERTS_MAX], all = 0, taken = 0;
     bool has[ROUTE_EXPERTS_MAX] = {false};
     for (uint32_t e = 0; e < c->experts + gated_beside(c); e++)
-        logits[e] = dot(row_of(&m->x, row), m->router.host + (size_t)e * c->hidden, c->hidden);
+        logits[e] = dot(row_of(&m->x, row), m->router.host + (size_t)e * c->hidden, c->hidden) +
+                    (c->biases == PRODUCTS ? (double)m->bias[e] : 0);
     for (uint32_t e = 0; e < c->experts; e++) {
         all += exp(logits[e]);
-        keys[e] = c->biased ? 1 / (1 + exp(-logits[e])) + (double)m->bias[e] : logits[e];
+        keys[e] = c->biases == CHOICE ? 1 / (1 + exp(-logits[e])) + (double)m->bias[e] : logits[e];
     }
     bool softmax = c->scores == ROUTE_SCORES_SOFTMAX;
     for (uint32_t i = 0; i < c->top; i++) {
@@ -158,8 +177,8 @@ static void route_row_check(const struct mix *m, uint32_t row)
     }
     if (c->shared) {
         ck_assert_uint_eq(got[c->top].expert, c->experts);
-        check_close((double)got[c->top].weight, c->biased ? 1 : 1 / (1 + exp(-logits[c->experts])),
-                    DTYPE_F32, 2e-5);
+        check_close((double)got[c->top].weight,
+                    c->biases == CHOICE ? 1 : 1 / (1 + exp(-logits[c->experts])), DTYPE_F32, 2e-5);
     }
 }
 
@@ -170,14 +189,15 @@ static void route_check(struct mix *m)
     m->router = flat(c->dtype, (uint64_t)(c->experts + gated_beside(c)) * c->hidden, 0.3f);
     m->stride = c->top + c->shared;
     for (uint32_t e = 0; e < c->experts; e++)
-        m->bias[e] = 4 + 0.3f * rig_normal();
+        m->bias[e] = c->biases == PRODUCTS ? rig_normal() : 4 + 0.3f * rig_normal();
     size_t bytes = sizeof(struct route) * c->max * m->stride;
     m->routes = rig_new(NULL, bytes);
     m->route = malloc(bytes);
+    void *bias = rig_new(m->bias, c->experts * sizeof *m->bias);
     struct route_args args = {.rows = rows_of(m),
                               .w = weight_of(&m->router, c->experts + gated_beside(c), c->hidden),
-                              .bias =
-                                  c->biased ? rig_new(m->bias, c->experts * sizeof *m->bias) : NULL,
+                              .bias = c->biases == CHOICE ? bias : NULL,
+                              .added = c->biases == PRODUCTS ? bias : NULL,
                               .x = m->x.device,
                               .routes = m->routes,
                               .x_stride = m->x.stride,
@@ -242,9 +262,25 @@ static double active(enum activation kind, double x)
     return x / (1 + exp(kind == ACTIVATE_SILU ? -x : -2 * u));
 }
 
-static struct experts_args experts_of(const struct mix *m, const struct tensor *w, uint32_t n,
-                                      uint32_t k)
+/* Gate and up to one. */
+static double gated(const struct mix_case *c, double gate, double up)
 {
+    if (c->biases != PRODUCTS)
+        return active(c->activation, gate) * up;
+    double limit = (double)LIMIT;
+    gate = fmin(gate, limit);
+    return gate / (1 + exp(-(double)ALPHA * gate)) * (fmin(fmax(up, -limit), limit) + 1);
+}
+
+/* What is added to output n of a pair. */
+static double bias_of(const struct mix *m, uint32_t pair, uint32_t n, uint32_t outputs)
+{
+    return m->c->biases == PRODUCTS ? (double)m->biases.host[expert_of(m, pair) * outputs + n] : 0;
+}
+
+static struct experts_args experts_of(struct mix *m, const struct tensor *w, uint32_t n, uint32_t k)
+{
+    m->biases = flat(m->c->dtype, (uint64_t)own_of(m).count * n, 1);
     return (struct experts_args){.rows = rows_of(m),
                                  .w = weight_of(w, n, k),
                                  .segments = m->segments,
@@ -253,7 +289,8 @@ static struct experts_args experts_of(const struct mix *m, const struct tensor *
                                  .top = m->c->top,
                                  .own = own_of(m),
                                  .dtype = m->c->dtype,
-                                 .activation = m->c->activation};
+                                 .activation = m->c->activation,
+                                 .bias = m->c->biases == PRODUCTS ? m->biases.device : NULL};
 }
 
 /* Of an element that nobody has written. */
@@ -278,6 +315,8 @@ static void up_check(struct mix *m)
     args.y = m->pairs.device;
     args.y_stride = m->pairs.stride;
     args.spread = args.gated = true;
+    args.alpha = ALPHA;
+    args.limit = c->biases == PRODUCTS ? LIMIT : 0;
     OK(op_experts(&args, rig_stream));
     ck_assert(tensor_untouched(&m->pairs, c->count * c->top));
     tensor_read(&m->pairs);
@@ -289,10 +328,12 @@ static void up_check(struct mix *m)
         const float *w = m->up.host + expert_of(m, p) * one;
         const float *x = row_of(&m->x, p / c->top);
         for (uint32_t i = 0; i < c->inner; i++) {
-            double gate = dot(x, w + (size_t)i * c->hidden, c->hidden);
-            double up = dot(x, w + (size_t)(c->inner + i) * c->hidden, c->hidden);
-            check_close((double)tensor_at(&m->pairs, p, i), active(c->activation, gate) * up,
-                        c->dtype, 1e-5 * (1 + fabs(gate)) * (1 + fabs(up)));
+            double gate =
+                dot(x, w + (size_t)i * c->hidden, c->hidden) + bias_of(m, p, i, 2 * c->inner);
+            double up = dot(x, w + (size_t)(c->inner + i) * c->hidden, c->hidden) +
+                        bias_of(m, p, c->inner + i, 2 * c->inner);
+            check_close((double)tensor_at(&m->pairs, p, i), gated(c, gate, up), c->dtype,
+                        1e-5 * (1 + fabs(gate)) * (1 + fabs(up)));
         }
     }
 }
@@ -314,8 +355,9 @@ static void down_check(struct mix *m)
         const float *w = m->down.host + expert_of(m, p) * one;
         for (uint32_t i = 0; is_here(m, p) && i < c->hidden; i++)
             check_close((double)m->given.host[(size_t)p * c->hidden + i],
-                        dot(row_of(&m->pairs, p), w + (size_t)i * c->inner, c->inner), c->dtype,
-                        1e-5);
+                        dot(row_of(&m->pairs, p), w + (size_t)i * c->inner, c->inner) +
+                            bias_of(m, p, i, c->hidden),
+                        c->dtype, 1e-5);
     }
 }
 
