@@ -191,22 +191,33 @@ static bool same_squeezed(const struct safetensors_tensor *tensor, struct checkp
     return at == 2;
 }
 
+/* Its sizes; how many there are. */
+static uint32_t sizes_of(struct checkpoint_shape shape, uint64_t sizes[4])
+{
+    uint32_t count = 0;
+    if (shape.matrices)
+        sizes[count++] = shape.matrices;
+    sizes[count++] = shape.rows;
+    if (shape.rank == 2)
+        sizes[count++] = shape.columns;
+    if (shape.block)
+        sizes[count++] = shape.block;
+    return count;
+}
+
 static int check_shape(const char *file, const char *config,
                        const struct safetensors_tensor *tensor,
                        const struct checkpoint_wanted *like, struct error *error)
 {
-    struct checkpoint_shape wanted = like->shape;
-    if (like->squeezed && same_squeezed(tensor, wanted))
+    struct safetensors_tensor wanted = {.rank = 0};
+    char shown[192], text[192];
+    wanted.rank = sizes_of(like->shape, wanted.shape);
+    if (like->squeezed ? same_squeezed(tensor, like->shape)
+                       : tensor->rank == wanted.rank &&
+                             !memcmp(tensor->shape, wanted.shape, wanted.rank * sizeof(uint64_t)))
         return 0;
-    if (!like->squeezed && tensor->rank == wanted.rank && tensor->shape[0] == wanted.rows &&
-        (wanted.rank == 1 || tensor->shape[1] == wanted.columns))
-        return 0;
-    char shown[192], text[48];
     show_shape(tensor, shown);
-    if (wanted.rank == 1)
-        snprintf(text, sizeof(text), "%u", wanted.rows);
-    else
-        snprintf(text, sizeof(text), "%u, %u", wanted.rows, wanted.columns);
+    show_shape(&wanted, text);
     return error_set(error, ERR_BAD_MODEL,
                      "%s: tensor %s: shape: [%s] is not [%s], as %s makes it", file,
                      tensor->name, shown, text, config);

@@ -27,7 +27,9 @@ struct checkpoint;
 struct checkpoint_shape {
     uint32_t rank; /* 1 or 2 */
     uint32_t rows;
-    uint32_t columns; /* 1 where rank is 1 */
+    uint32_t columns;  /* 1 where rank is 1 */
+    uint32_t matrices; /* or vectors, of these sizes, one behind another: a size before; 0: one */
+    uint32_t block;    /* bytes that each column is: a size behind; 0: it is an element */
 };
 
 struct checkpoint_wanted {

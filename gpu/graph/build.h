@@ -29,7 +29,8 @@ struct build_attention {
     uint32_t window; /* a token sees itself and the window - 1 tokens before it; 0: all */
     uint32_t heads, kv_heads, head_dim;
     float scale;
-    float softcap; /* of scores: s = softcap * tanh(s / softcap); 0: none */
+    float softcap;     /* of scores: s = softcap * tanh(s / softcap); 0: none */
+    const char *sinks; /* a vector, of each head a score of no value, its whole name; NULL: none */
 };
 
 struct build {
@@ -89,6 +90,7 @@ value_id build_activation(struct build *b, value_id x, enum activation_kind kind
 struct build_routing {
     const char *router;      /* its matrix, whole on all ranks */
     const char *bias;        /* ending of its vector that is added for the choice; NULL: none */
+    bool added;              /* to the logits rather */
     const char *shared_gate; /* a row, by which what all go through is weighted; NULL: by 1 */
     bool shared;             /* there is such */
     uint32_t count, top;
@@ -101,13 +103,20 @@ struct build_routes {
     value_id routes, segments;
 };
 struct build_routes build_route(struct build *b, value_id x, const struct build_routing *routing);
+/* How experts make one of gate and up, and what is added to products. */
+struct build_gate {
+    enum activation_kind kind;
+    float alpha, limit; /* it is clamped (kernels/experts/experts.h); limit 0: it is not */
+    bool bias;          /* of a tensor that has all experts', the matrices' name and "_bias" */
+};
 /* Of all pairs, each by its own expert: gate and up of the rows in x, activated. Names have %u for
- * the expert's number. */
+ * the expert's number; or one tensor of that name has all experts' matrices, transposed, of which
+ * rows of gate and of up take turns. */
 value_id build_experts_up(struct build *b, value_id x, const struct build_routes *routes,
-                          enum activation_kind kind, const struct build_part *parts);
+                          const struct build_gate *gate, const struct build_part *parts);
 /* And down of what that gave; each rank has a part of each sum. */
 value_id build_experts_down(struct build *b, value_id pairs, const struct build_routes *routes,
-                            const struct build_part *parts);
+                            bool bias, const struct build_part *parts);
 /* What all rows go through beside: down of x, each rank a part of each sum. */
 value_id build_shared_down(struct build *b, value_id x, const struct build_part *parts);
 /* A row's pairs, each by its weight, and `shared` (LIST_NONE: none): a sum, to be added. */

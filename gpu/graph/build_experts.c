@@ -1,6 +1,8 @@
 /* The words of mixtures of experts. */
 #include "gpu/graph/build_inner.h"
 
+#include <string.h>
+
 static struct op *experts_op(struct build *b, enum op_kind kind, value_id in, value_id out,
                              const struct build_routes *routes)
 {
@@ -33,6 +35,7 @@ struct build_routes build_route(struct build *b, value_id x, const struct build_
     struct op *op = experts_op(b, OP_ROUTE, x, routes.routes, &routes);
     op->weight = router;
     op->bias = bias;
+    op->experts.added = routing->added;
     routes.segments = build_value(b, (struct list_value){.width = routing->top,
                                                          .type = VALUE_F32,
                                                          .once = routing->count + 1,
@@ -52,28 +55,56 @@ static struct op *experts_put(struct build *b, value_id x, uint32_t width, weigh
     return op;
 }
 
+static weight_id experts_bias(struct build *b, bool biased, enum split split, uint32_t experts,
+                              const struct build_part *parts)
+{
+    const struct list_weight like = {
+        .kind = WEIGHT_BIAS, .columns = 1, .split = split, .experts = experts};
+    return biased ? build_weight(b, &like, parts, "_bias") : LIST_NONE;
+}
+
+/* What a rank has of rows that take turns has turns of its own. */
+static void turns_set(const struct build *b, enum split split, struct build_part *part)
+{
+    uint32_t rows = part->rows / (split == SPLIT_ROWS ? b->list.ranks : 1);
+    if (!strstr(part->tensor, "%u"))
+        part->order = (struct head_order){.head_dim = rows, .rotary = rows, .adjacent = true};
+}
+
 value_id build_experts_up(struct build *b, value_id x, const struct build_routes *routes,
-                          enum activation_kind kind, const struct build_part *parts)
+                          const struct build_gate *gate, const struct build_part *parts)
 {
     const struct list_weight like = {.columns = build_width(b, x),
                                      .split = b->whole_experts ? SPLIT_EXPERTS : SPLIT_ROWS,
                                      .experts = routes->of.count};
-    weight_id weight = build_weight(b, &like, parts, ".weight");
+    struct build_part own[LIST_PARTS_MAX];
+    memcpy(own, parts, sizeof own);
+    turns_set(b, like.split, &own[0]);
+    weight_id weight = build_weight(b, &like, own, ".weight");
+    weight_id bias = experts_bias(b, gate->bias, like.split, like.experts, own);
     struct op *op = experts_put(b, x, build_rows(b, parts, like.split) / 2, weight, routes);
+    op->bias = bias;
     op->experts.spread = op->experts.gated = true;
-    op->experts.activation = kind;
+    op->experts.activation = gate->kind;
+    op->experts.alpha = gate->alpha;
+    op->experts.limit = gate->limit;
     return op->out;
 }
 
+/* Ranks that have a part of each sum have all of what is added once. */
 value_id build_experts_down(struct build *b, value_id pairs, const struct build_routes *routes,
-                            const struct build_part *parts)
+                            bool bias, const struct build_part *parts)
 {
     const struct list_weight like = {.columns = build_width(b, pairs) / routes->of.top *
                                                 (b->whole_experts ? 1 : b->list.ranks),
                                      .split = b->whole_experts ? SPLIT_EXPERTS : SPLIT_COLUMNS,
                                      .experts = routes->of.count};
     weight_id weight = build_weight(b, &like, parts, ".weight");
-    return experts_put(b, pairs, build_rows(b, parts, like.split), weight, routes)->out;
+    weight_id own =
+        experts_bias(b, bias, b->whole_experts ? SPLIT_EXPERTS : SPLIT_NOT, like.experts, parts);
+    struct op *op = experts_put(b, pairs, build_rows(b, parts, like.split), weight, routes);
+    op->bias = own;
+    return op->out;
 }
 
 value_id build_shared_down(struct build *b, value_id x, const struct build_part *parts)

@@ -27,7 +27,8 @@ uint64_t op_list_elements(const struct op_list *list)
     uint64_t elements = 0;
     for (uint32_t i = 0; i < list->tensor_count; i++) {
         if (list->tensors[i].elements < TENSOR_SCALES)
-            elements += (uint64_t)list->tensors[i].rows * list->tensors[i].columns;
+            elements += (uint64_t)list->tensors[i].rows * list->tensors[i].columns *
+                        (list->tensors[i].experts ? list->tensors[i].experts : 1);
     }
     return elements;
 }

@@ -59,7 +59,9 @@ enum tensor_elements {
     TENSOR_E4M3,
     TENSOR_U4, /* whole numbers of 4 and of 8 bits from 0, less a zero */
     TENSOR_U8,
+    TENSOR_E2M1, /* in blocks of 32 columns, with exponents */
     TENSOR_SCALES,
+    TENSOR_EXPONENTS, /* scales that are powers of two, a byte each */
     TENSOR_ZEROS_U4,
     TENSOR_ZEROS_U8,
     TENSOR_GROUPS, /* of each column, which group of scales is its */
@@ -107,7 +109,9 @@ struct list_tensor {
     enum list_packing packing;
     char name[LIST_NAME_MAX];
     uint32_t rank, rows, columns; /* columns: 1 where the rank is 1 */
-    uint32_t number;              /* of its synthetic values */
+    uint32_t experts; /* of so many, one behind another, each of these sizes; 0: it is one */
+    bool transposed;  /* each is [columns][rows] */
+    uint32_t number;  /* of its synthetic values */
 };
 
 /* How a model has the elements of a head that are rotated: the first `rotary`, in pairs that are
@@ -127,12 +131,13 @@ struct list_part {
 };
 
 /* Parts that stand below one another in one matrix, or behind one another in a vector. Of experts
- * there are so many such matrices, one behind another; parts name the first one's tensors
- * (list_expert_part). */
+ * there are so many such matrices, or vectors, one behind another; parts name the first one's
+ * tensors, or one tensor that has all (list_expert_part). */
 struct list_weight {
     struct list_part parts[LIST_PARTS_MAX];
     uint32_t part_count;
     uint32_t experts; /* 0: it is one matrix, and none of theirs */
+    bool stacked;     /* a tensor has those of all experts, and is the only part */
     uint32_t beside;  /* tensors of scales and the like of each expert */
     uint32_t columns; /* of a matrix */
     enum weight_kind kind;
@@ -145,12 +150,16 @@ struct list_weight {
 };
 
 /* Of one of the weight's experts: those of the next are as many numbers on as there are parts, and
- * what they come with as many as one has of it. */
+ * what they come with as many as one has of it; or they are rows of the same tensors. */
 static inline struct list_part list_expert_part(const struct list_weight *weight, uint32_t part,
                                                 uint32_t expert)
 {
     struct list_part of = weight->parts[part];
     uint32_t on = expert * weight->beside;
+    if (weight->stacked) {
+        of.row += expert * of.rows;
+        return of;
+    }
     of.tensor += expert * weight->part_count;
     of.scale += on;
     of.zeros += on;
@@ -233,7 +242,7 @@ struct op {
             /* OP_KV_WRITE: scales of K and V in eight bits, and the tensors that say them. */
             float k_scale, v_scale;
             tensor_id k_tensor, v_tensor; /* LIST_NO_TENSOR: the checkpoint has none */
-        } attention;                     /* OP_KV_WRITE too */
+        } attention; /* OP_KV_WRITE too; OP_ATTENTION: op.weight is of sinks, or LIST_NONE */
         struct {
             float cap;
         } softcap;
@@ -248,6 +257,8 @@ struct op {
             bool spread; /* OP_EXPERTS: of a row's input for all its pairs, else of each pair's */
             bool gated;  /* and two halves become one */
             enum activation_kind activation;
+            float alpha, limit; /* of one that is clamped (kernels/experts/experts.h); 0: it is not */
+            bool added;         /* OP_ROUTE: the bias is the logits', not the choice's */
         } experts; /* OP_ROUTE, OP_SEGMENTS, OP_EXPERTS, OP_COMBINE */
     };
 };

@@ -45,6 +45,9 @@ static uint32_t dtypes_of(enum tensor_elements elements)
     case TENSOR_ZEROS_U8:
     case TENSOR_GROUPS:
         return 1u << MODEL_I32;
+    case TENSOR_E2M1:
+    case TENSOR_EXPONENTS:
+        return 1u << MODEL_U8;
     case TENSOR_SIZES:
         return 1u << MODEL_I64;
     case TENSOR_NUMBERS:
@@ -59,9 +62,19 @@ static struct checkpoint_wanted wanted_of(const struct list_tensor *tensor)
     struct checkpoint_wanted wanted = {
         .name = tensor->name,
         .words = packing_of(tensor),
-        .shape = {.rank = tensor->rank, .rows = tensor->rows, .columns = tensor->columns},
+        .shape = {.rank = tensor->rank,
+                  .rows = tensor->rows,
+                  .columns = tensor->columns,
+                  .matrices = tensor->experts},
         .dtypes = dtypes_of(tensor->elements),
         .squeezed = tensor->elements == TENSOR_SCALES};
+    if (tensor->elements == TENSOR_E2M1) {
+        wanted.shape.columns /= MXFP4_BLOCK;
+        wanted.shape.block = MXFP4_BLOCK / 2;
+    } else if (tensor->transposed) {
+        wanted.shape.rows = tensor->columns;
+        wanted.shape.columns = tensor->rows;
+    }
     bool turned = tensor->packing == PACKING_GPTQ || tensor->packing == PACKING_AWQ;
     if (wanted.words.bits)
         words_count(wanted.words, tensor->rows, tensor->columns, &wanted.shape.rows,

@@ -161,6 +161,25 @@ static const struct {
      "\"num_experts\":64,\"num_experts_per_tok\":8,\"norm_topk_prob\":false,"
      "\"vocab_size\":50304,\"max_position_embeddings\":4096,\"rms_norm_eps\":1e-5,"
      "\"dtype\":\"bfloat16\",\"rope_theta\":10000}"},
+    {"gpt-oss-20b",
+     "{\"architectures\":[\"GptOssForCausalLM\"],\"hidden_size\":2880,"
+     "\"intermediate_size\":2880,\"num_hidden_layers\":24,\"num_attention_heads\":64,"
+     "\"num_key_value_heads\":8,\"head_dim\":64,\"attention_bias\":true,"
+     "\"num_local_experts\":32,\"num_experts_per_tok\":4,\"sliding_window\":128,"
+     "\"swiglu_limit\":7.0,\"vocab_size\":201088,\"max_position_embeddings\":131072,"
+     "\"rms_norm_eps\":1e-5,\"dtype\":\"bfloat16\",\"rope_theta\":150000,"
+     "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"beta_fast\":32.0,"
+     "\"beta_slow\":1.0,\"original_max_position_embeddings\":4096,\"truncate\":false},"
+     "\"quantization_config\":{\"quant_method\":\"mxfp4\"}}"},
+    {"gpt-oss-tiny", /* heads and blocks for two devices */
+     "{\"architectures\":[\"GptOssForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":128,"
+     "\"num_hidden_layers\":4,\"num_attention_heads\":8,\"num_key_value_heads\":2,"
+     "\"head_dim\":64,\"num_local_experts\":8,\"num_experts_per_tok\":4,"
+     "\"sliding_window\":128,\"vocab_size\":512,\"max_position_embeddings\":4096,"
+     "\"rms_norm_eps\":1e-5,\"dtype\":\"bfloat16\",\"rope_theta\":150000,"
+     "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,"
+     "\"original_max_position_embeddings\":128,\"truncate\":false},"
+     "\"quantization_config\":{\"quant_method\":\"mxfp4\"}}"},
     {"tiny-wide", /* heads for four devices */
      "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"intermediate_size\":512,"
      "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":32,"

@@ -17,10 +17,12 @@ static uint32_t width_of(const struct walk *walk, value_id value)
 int mix_route(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     const struct op *op = ops[0];
+    const float *bias = op->bias == LIST_NONE ? NULL : walk_weight(walk, op->bias)->data;
     struct route_args args = {
         .rows = walk->rows,
         .w = *walk_weight(walk, op->weight),
-        .bias = op->bias == LIST_NONE ? NULL : walk_weight(walk, op->bias)->data,
+        .bias = op->experts.added ? NULL : bias,
+        .added = op->experts.added ? bias : NULL,
         .x = walk_value(walk, op->in[0]),
         .routes = walk_value(walk, op->out),
         .x_stride = width_of(walk, op->in[0]),
@@ -60,6 +62,16 @@ int mix_segments(struct walk *walk, const struct op *const *ops, struct error *e
     return 0;
 }
 
+/* Of sums that ranks have parts of it is rank 0's to add. */
+static const void *bias_of(const struct walk *walk, const struct op *op)
+{
+    const struct comm *comm = walk->program->comm;
+    bool parts = !op->experts.gated && op->experts.own == op->experts.count;
+    if (op->bias == LIST_NONE || (parts && comm && comm->rank))
+        return NULL;
+    return walk_weight(walk, op->bias)->data;
+}
+
 int mix_experts(struct walk *walk, const struct op *const *ops, struct error *error)
 {
     const struct op *op = ops[0];
@@ -81,6 +93,9 @@ int mix_experts(struct walk *walk, const struct op *const *ops, struct error *er
         .gated = op->experts.gated,
         .activation =
             op->experts.activation == ACTIVATION_SILU ? ACTIVATE_SILU : ACTIVATE_GELU_TANH,
+        .alpha = op->experts.alpha,
+        .limit = op->experts.limit,
+        .bias = bias_of(walk, op),
     };
     if (!weight_is_plain(&args.w)) {
         args.scratch = (char *)walk->launch->scratch + walk->layout.product;

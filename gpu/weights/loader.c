@@ -14,6 +14,7 @@
 #include "gpu/kernels/load/repack.h"
 #include "gpu/weights/packed.h"
 #include "gpu/weights/scales.h"
+#include "gpu/weights/turned.h"
 
 /* One thread copies out of the page cache at a fraction of what the bus takes. */
 #define READERS 4
@@ -35,12 +36,18 @@ struct walk {
     uint32_t row;
 };
 
+/* So many columns of a row: as they go to the device, or as the tensor has them. */
+static uint64_t columns_bytes(const struct piece *piece, uint32_t columns)
+{
+    bool packed = piece->tensor->words.bits || piece->part->format == FORMAT_E2M1;
+    return packed ? format_bytes(piece->part->format, 1, columns)
+                  : (uint64_t)columns * model_dtype_bytes(piece->tensor->dtype);
+}
+
 /* Of a row, what is this rank's. */
 static uint64_t row_bytes(const struct piece *piece)
 {
-    uint32_t columns = piece->part->place.columns;
-    return piece->tensor->words.bits ? format_bytes(piece->part->format, 1, columns)
-                                     : (uint64_t)columns * model_dtype_bytes(piece->tensor->dtype);
+    return columns_bytes(piece, piece->part->place.columns);
 }
 
 static int piece_read(const struct checkpoint *checkpoint, const struct piece *piece, char *to,
@@ -49,14 +56,16 @@ static int piece_read(const struct checkpoint *checkpoint, const struct piece *p
     const struct tensor_slice *place = &piece->part->place;
     if (piece->tensor->words.bits)
         return packed_rows(checkpoint, piece->part, piece->row, piece->rows, (uint8_t *)to, error);
-    uint64_t element = model_dtype_bytes(piece->tensor->dtype), bytes = row_bytes(piece);
-    uint64_t first = ((place->row + piece->row) * place->width + place->column) * element;
+    if (piece->part->transposed)
+        return turned_rows(checkpoint, piece->part, piece->row, piece->rows, to, error);
+    uint64_t bytes = row_bytes(piece), width = columns_bytes(piece, place->width);
+    uint64_t first = (place->row + piece->row) * width + columns_bytes(piece, place->column);
     if (place->columns == place->width)
         return checkpoint_read(checkpoint, piece->tensor, first, piece->rows * bytes, to, error);
     int status = 0;
     for (uint32_t i = 0; !status && i < piece->rows; i++)
-        status = checkpoint_read(checkpoint, piece->tensor, first + i * place->width * element,
-                                 bytes, to + i * bytes, error);
+        status = checkpoint_read(checkpoint, piece->tensor, first + i * width, bytes,
+                                 to + i * bytes, error);
     return status;
 }
 

@@ -228,6 +228,84 @@ static int send(const struct spreading *to, void *device, const char *from, uint
     return 0;
 }
 
+/* ---- exponents ---- */
+
+/* As many to a row of the tensor as it has blocks. */
+struct exponents {
+    uint8_t *from, *to; /* of the rank's rows: whole ones of the tensor; as the device has them */
+    uint32_t rows, stride, columns;
+};
+
+/* Around what gives the weight its deviation: at most once that and twice. */
+static void exponents_make(const struct spreading *to, const struct list_weight *like,
+                           const struct list_tensor *listed, uint64_t first,
+                           const struct exponents *ret)
+{
+    int middle = ilogbf(like->deviation / weights_deviation(like->scheme.elements)) + 127;
+    uint64_t key = mix64(to->loader->source->seed + mix64(listed->number + (3ull << 32)));
+    for (uint64_t i = 0; i < (uint64_t)ret->rows * ret->stride; i++)
+        ret->from[i] = (uint8_t)(middle + (int)(mix64(key + first + i) & 1));
+}
+
+static int exponents_read(const struct spreading *to, const struct list_part *part, uint64_t first,
+                          const struct exponents *ret)
+{
+    const struct weights_source *source = to->loader->source;
+    uint64_t bytes = (uint64_t)ret->rows * ret->stride;
+    int status =
+        checkpoint_read(source->checkpoint, checkpoint_tensor(source->checkpoint, part->scale),
+                        first, bytes, ret->from, to->error);
+    const uint8_t *none = status ? NULL : memchr(ret->from, 255, bytes);
+    if (none)
+        return error_set(to->error, ERR_BAD_MODEL,
+                         "tensor %s: value %" PRIu64 " is 255: a scale must be a number",
+                         source->list->tensors[part->scale].name,
+                         first + (uint64_t)(none - ret->from));
+    return status;
+}
+
+static void exponents_place(const struct exponents *of, const struct tensor_slice *place,
+                            uint32_t each)
+{
+    for (uint32_t row = 0; row < of->rows; row++)
+        memcpy(of->to + tensor_slice_row(place, row) * of->columns,
+               of->from + (uint64_t)row * of->stride + place->column / each, of->columns);
+}
+
+/* Of one expert's matrix; a scale for each row and block of it. */
+static int exponents_load(const struct spreading *to, weight_id number, uint32_t expert,
+                          const struct weight *weight)
+{
+    const struct weights_source *source = to->loader->source;
+    const struct list_weight *like = &source->list->weights[number];
+    struct list_part part = list_expert_part(like, 0, expert);
+    struct tensor_slice place = weights_scales(source, number, 0).place;
+    const struct list_tensor *listed = &source->list->tensors[part.scale];
+    struct exponents of = {.rows = place.rows,
+                           .stride = listed->columns,
+                           .columns = list_scales(weight->k, weight->scales.k)};
+    uint64_t first = (part.row + place.row) * of.stride;
+    of.from = malloc((uint64_t)of.rows * of.stride);
+    of.to = malloc((uint64_t)of.rows * of.columns);
+    int status = of.from && of.to ? 0
+                                  : error_set(to->error, ERR_NO_MEMORY,
+                                              "no memory for scales of %s", listed->name);
+    if (!status && source->checkpoint)
+        status = exponents_read(to, &part, first, &of);
+    else if (!status)
+        exponents_make(to, like, listed, first, &of);
+    if (!status) {
+        exponents_place(&of, &place, like->scheme.columns);
+        status = send(to, (void *)weight->scales.data, (const char *)of.to,
+                      (uint64_t)of.rows * of.columns);
+    }
+    free(of.from);
+    free(of.to);
+    return status;
+}
+
+/* ---- matrices ---- */
+
 /* Of a matrix, the weight's only one or the expert's. */
 static int weight_spread(const struct spreading *to, weight_id number, uint32_t expert,
                          const struct made *made)
@@ -314,7 +392,8 @@ static int weight_load(const struct spreading *to, weight_id number, uint32_t **
     int status = 0;
     for (uint32_t e = 0; !status && e < count; e++) {
         struct weight weight = weight_of_expert(all, e);
-        status = matrix_load(to, number, first + e, &weight);
+        status = weight.scales.exponents ? exponents_load(to, number, first + e, &weight)
+                                         : matrix_load(to, number, first + e, &weight);
         if (!status && weight.order)
             status = order_load(to, number, first + e, &weight, *order + (size_t)e * all->k);
         if (!status && weight.input.scales)

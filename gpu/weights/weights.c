@@ -25,7 +25,10 @@ static bool is_quantized(const struct list_weight *weight)
 
 enum format weights_format(enum tensor_elements elements)
 {
-    return elements == TENSOR_E4M3 ? FORMAT_E4M3 : elements == TENSOR_U4 ? FORMAT_U4 : FORMAT_U8;
+    return elements == TENSOR_E4M3   ? FORMAT_E4M3
+           : elements == TENSOR_U4   ? FORMAT_U4
+           : elements == TENSOR_E2M1 ? FORMAT_E2M1
+                                     : FORMAT_U8;
 }
 
 /* The dtype that a plain weight is kept in. */
@@ -207,9 +210,12 @@ static void scales_cut(struct arena *cutter, const struct weights_source *source
 {
     uint32_t n = scale_rows(source, like), k = scale_columns(source, like);
     uint64_t experts = experts_of(source, like).count;
-    weight->scales = (struct weight_scales){.dtype = DTYPE_F32, .n = n, .k = k};
+    weight->scales = (struct weight_scales){.dtype = DTYPE_F32,
+                                            .n = n,
+                                            .k = k,
+                                            .exponents = like->scheme.elements == TENSOR_E2M1};
     uint64_t count = experts * weight_scale_count(weight);
-    weight->scales.data = cut(cutter, count * sizeof(float));
+    weight->scales.data = cut(cutter, count * weight_scale_bytes(&weight->scales));
     if (elements_are_whole(like->scheme.elements))
         weight->zeros = cut(cutter, count);
     if (weights_ordered(source, like))
@@ -355,7 +361,10 @@ void weights_close(struct weights *weights)
 
 float weights_deviation(enum tensor_elements elements)
 {
-    return elements == TENSOR_E4M3 ? 64 : elements == TENSOR_U4 ? 2.5f : 32;
+    return elements == TENSOR_E4M3   ? 64
+           : elements == TENSOR_U4   ? 2.5f
+           : elements == TENSOR_E2M1 ? 1.5f
+                                     : 32;
 }
 
 static struct slice_order order_of(const struct list_part *part)
@@ -429,12 +438,13 @@ static void parts_add(struct weights_part *parts, size_t *count,
     bool matrix = like->kind == WEIGHT_MATRIX;
     uint32_t to = 0;
     for (uint32_t i = 0; i < like->part_count; i++) {
-        const struct list_part *part = &like->parts[i];
+        struct list_part part =
+            list_expert_part(like, i, experts_of(source, like).first + expert);
         struct weight of = weight_of_expert(weight, expert);
         char *at = (char *)of.data;
         struct weights_part *made = &parts[(*count)++];
         *made = (struct weights_part){
-            .tensor = list_expert_part(like, i, experts_of(source, like).first + expert).tensor,
+            .tensor = part.tensor,
             .weight = number,
             .expert = expert,
             .to = matrix ? at : at + format_bytes(weight->format, to, 1),
@@ -442,12 +452,13 @@ static void parts_add(struct weights_part *parts, size_t *count,
             .format = weight->format,
             .scales = like->scheme.made ? (float *)of.scales.data : NULL,
             .place =
-                matrix ? matrix_place(source, like, part, to) : vector_place(source, like, part),
+                matrix ? matrix_place(source, like, &part, to) : vector_place(source, like, &part),
+            .transposed = source->list->tensors[part.tensor].transposed,
         };
         if (is_quantized(like)) /* bytes */
             made->place.to_stride = (uint32_t)format_bytes(weight->format, 1, weight->k);
         synthetic_set(made, like);
-        to += rows_of(source, like, part->rows).count;
+        to += rows_of(source, like, part.rows).count;
     }
 }
 

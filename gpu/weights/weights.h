@@ -8,7 +8,7 @@
  * that a checkpoint has quantized keep its elements, with scales in float32: one for all where all
  * rows have the same, else one for each row, or for blocks of a size that divides the checkpoint's
  * and ends with each part and each rank. Of experts scales, zeros and orders lie behind one another
- * as their elements do.
+ * as their elements do; of e2m1 scales stay bytes.
  *
  * Thread: the rank's own. Memory is mem's, the arrays are this module's.
  */
@@ -51,6 +51,7 @@ struct weights_part {
     enum format format; /* plain: to_dtype tells it; else elements stay as they are */
     float *scales; /* device, of the weight's rows, to be made with its elements; NULL: not so */
     struct tensor_slice place;
+    bool transposed; /* in the checkpoint: [columns][rows], of each expert */
     float mean, deviation; /* of synthetic values, before their scale */
 };
 

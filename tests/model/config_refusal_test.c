@@ -5,6 +5,8 @@
 #include "tests/model/config_text.h"
 #include "tests/model/model_suites.h"
 
+#define YARN ",\"rope_theta\":150000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}"
+
 struct refusal {
     const char *changes;
     const char *text; /* the whole message behind "config.json: " */
@@ -18,11 +20,11 @@ static const struct refusal refusals[] = {
      "SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, Glm4ForCausalLM, "
      "Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
      "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
-     "Qwen3MoeForCausalLM, OlmoeForCausalLM and Glm4MoeForCausalLM are)"},
+     "Qwen3MoeForCausalLM, OlmoeForCausalLM, Glm4MoeForCausalLM and GptOssForCausalLM are)"},
     {"\"-architectures\":0,\"model_type\":\"gpt2\"",
      "model_type: \"gpt2\" is not supported (llama, mistral, qwen2, qwen3, phi3, granite, "
      "smollm3, olmo2, glm, glm4, starcoder2, gemma2, gemma3_text, gemma3, mixtral, qwen2_moe, "
-     "qwen3_moe, olmoe and glm4_moe are)"},
+     "qwen3_moe, olmoe, glm4_moe and gpt_oss are)"},
     {"\"-architectures\":0,\"-model_type\":0", "architectures: missing"},
     {"\"architectures\":[\"LlamaForTokenClassification\"]",
      "architectures: \"LlamaForTokenClassification\" is not supported (LlamaForCausalLM, "
@@ -30,7 +32,7 @@ static const struct refusal refusals[] = {
      "GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, GlmForCausalLM, "
      "Glm4ForCausalLM, Starcoder2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
      "Gemma3ForConditionalGeneration, MixtralForCausalLM, Qwen2MoeForCausalLM, "
-     "Qwen3MoeForCausalLM, OlmoeForCausalLM and Glm4MoeForCausalLM are)"},
+     "Qwen3MoeForCausalLM, OlmoeForCausalLM, Glm4MoeForCausalLM and GptOssForCausalLM are)"},
     {"\"model_type\":\"mistral\"",
      "model_type: \"mistral\" is not the type of the class under architectures"},
     {"\"architectures\":\"LlamaForCausalLM\"",
@@ -46,7 +48,7 @@ static const struct refusal refusals[] = {
     {"\"dtype\":\"int8\"", "dtype: \"int8\" is not supported (bfloat16, float16 and float32 are)"},
     {"\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"bits\":4}",
      "quantization_config.quant_method: \"bitsandbytes\" is not supported (fp8, fbgemm_fp8, "
-     "modelopt, compressed-tensors, gptq, awq and auto-round are)"},
+     "modelopt, compressed-tensors, gptq, awq, auto-round and mxfp4 are)"},
     {"\"quantization_config\":{}", "quantization_config.quant_method: missing"},
     {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}",
      "rope_scaling.type: \"dynamic\" is not a supported kind of rope (default, linear, llama3, "
@@ -95,6 +97,17 @@ static const struct refusal refusals[] = {
      "num_experts_per_tok: 9 is not at most as many as there are experts"},
     {MIXTRAL ",\"num_local_experts\":512,\"num_experts_per_tok\":2,\"num_hidden_layers\":64",
      "num_local_experts: 512 is not supported in so many layers: experts' tensors are too many"},
+    {GPT_OSS, "rope_scaling: missing"},
+    {GPT_OSS ",\"rope_theta\":null,\"rope_scaling\":{\"factor\":2}", "rope_theta: missing"},
+    {GPT_OSS YARN ",\"sliding_window\":null", "sliding_window: missing"},
+    {GPT_OSS YARN ",\"swiglu_limit\":0", "swiglu_limit: 0 is not a number from 0.001 to 1000000"},
+    {GPT_OSS YARN ",\"hidden_act\":\"gelu_pytorch_tanh\"",
+     "hidden_act: \"gelu_pytorch_tanh\" is not supported for gpt_oss (silu is)"},
+    {GPT_OSS YARN ",\"layer_types\":[\"chunked_attention\",\"full_attention\"]",
+     "layer_types: \"chunked_attention\" is not supported (full_attention and sliding_attention "
+     "are)"},
+    {GPT_OSS YARN ",\"quantization_config\":{\"quant_method\":\"mxfp4\",\"group_size\":16}",
+     "quantization_config.group_size: 16 is not supported"},
     {MIXTRAL EIGHT, "num_experts: 8 is not supported for mixtral"},
     {QWEN3 EIGHT, "num_experts: 8 is not supported for qwen3"},
     {QWEN3_MOE EIGHT ",\"mlp_only_layers\":[-1]", "mlp_only_layers: -1 is not a layer"},

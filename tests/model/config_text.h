@@ -18,6 +18,9 @@
     "\"architectures\":[\"SmolLM3ForCausalLM\"],\"model_type\":\"smollm3\",\"rope_theta\":5000000"
 #define OLMO2 "\"architectures\":[\"Olmo2ForCausalLM\"],\"model_type\":\"olmo2\""
 #define MIXTRAL "\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\""
+#define GPT_OSS                                                                                    \
+    "\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\","                        \
+    "\"num_local_experts\":8,\"num_experts_per_tok\":2"
 #define QWEN3_MOE                                                                                  \
     "\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\","                    \
     "\"moe_intermediate_size\":8"

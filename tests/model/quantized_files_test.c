@@ -9,6 +9,7 @@
 
 #define DATA "tests/model/quantized/"
 #define DOWN "model.layers.0.mlp.down_proj"
+#define DOWN_STACK "model.layers.0.mlp.experts.down_proj"
 
 static const struct {
     const char *model, *file, *from, *to, *text; /* NULL: it can be read all the same */
@@ -80,6 +81,36 @@ static const struct {
     {"llama-ct-channel", "config.json", "\"intermediate_size\"",
      "\"tie_word_embeddings\": true, \"intermediate_size\"",
      "tensor lm_head.weight_scale: a head that is the embedding cannot be quantized"},
+    /* experts of one tensor */
+    {"gpt-oss-mxfp4", "model.safetensors", DOWN_STACK "_scales", DOWN_STACK "_scalez",
+     "model.safetensors: tensor " DOWN_STACK "_scales: missing"},
+    {"gpt-oss-mxfp4", "model.safetensors",
+     DOWN_STACK "_scales\":{\"dtype\":\"U8\",\"shape\":[6,64,2]",
+     DOWN_STACK "_scales\":{\"dtype\":\"U8\",\"shape\":[6,2,64]",
+     "model.safetensors: tensor " DOWN_STACK
+     "_scales: shape: [6, 2, 64] is not [6, 64, 2], as config.json makes it"},
+    {"gpt-oss-mxfp4", "model.safetensors",
+     DOWN_STACK "_blocks\":{\"dtype\":\"U8\",\"shape\":[6,64,2,16]",
+     DOWN_STACK "_blocks\":{\"dtype\":\"U8\",\"shape\":[6,64,16,2]",
+     "model.safetensors: tensor " DOWN_STACK
+     "_blocks: shape: [6, 64, 16, 2] is not [6, 64, 2, 16], as config.json makes it"},
+    {"gpt-oss-mxfp4", "model.safetensors", DOWN_STACK "_blocks\":{\"dtype\":\"U8\"",
+     DOWN_STACK "_blocks\":{\"dtype\":\"I8\"",
+     "model.safetensors: tensor " DOWN_STACK
+     "_blocks: dtype: I8 is not U8, as quantization_config makes it"},
+    {"gpt-oss-mxfp4", "model.safetensors", DOWN_STACK "_bias\"", DOWN_STACK "_biaz\"",
+     "model.safetensors: tensor " DOWN_STACK "_bias: missing"},
+    {"gpt-oss-mxfp4", "model.safetensors", "layers.0.self_attn.sinks", "layers.0.self_attn.sinkz",
+     "model.safetensors: tensor model.layers.0.self_attn.sinks: missing"},
+    {"gpt-oss-mxfp4", "config.json", "\"model.layers.*.mlp.router\"",
+     "\"model.layers.*.mlp.experts\"",
+     "model.safetensors: tensor model.layers.0.mlp.experts.gate_up_proj: missing"},
+    {"gpt-oss-mxfp4", "config.json", "\"hidden_size\": 64", "\"hidden_size\": 72",
+     "tensor model.layers.0.mlp.experts.gate_up_proj: its 72 columns are no whole blocks of 32"},
+    {"gpt-oss-mxfp4", "config.json", "\"quant_method\": \"mxfp4\"",
+     "\"quant_method\": \"fp8\", \"activation_scheme\": \"dynamic\"",
+     "tensor model.layers.0.mlp.experts.gate_up_proj: experts of one tensor are supported as they "
+     "are and in mxfp4"},
     /* scales that the scheme says, and one of two */
     {"llama-kv-static", "model.safetensors", "layers.1.self_attn.k_scale",
      "layers.1.self_attn.k_skale",
@@ -134,7 +165,7 @@ static const struct {
      "quantize_config.json: bits: 3 is not supported (4 and 8 are)"},
     {"llama-gptq-sym", "quantize_config.json", "{\"quant_method\":\"hqq\"}",
      "quantize_config.json: quant_method: \"hqq\" is not supported (fp8, fbgemm_fp8, modelopt, "
-     "compressed-tensors, gptq, awq and auto-round are)"},
+     "compressed-tensors, gptq, awq, auto-round and mxfp4 are)"},
     {"llama-awq", "quant_config.json", "{\"q_group_size\":32}",
      "quant_config.json: w_bit: missing"},
 };

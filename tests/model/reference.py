@@ -39,7 +39,7 @@ ARCHITECTURES = {
     "olmo2": "Olmo2ForCausalLM", "glm": "GlmForCausalLM", "glm4": "Glm4ForCausalLM",
     "starcoder2": "Starcoder2ForCausalLM", "mixtral": "MixtralForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "olmoe": "OlmoeForCausalLM",
-    "glm4_moe": "Glm4MoeForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM", "gpt_oss": "GptOssForCausalLM",
     "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration"}
 MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe")
 PLUS_ONE = ("gemma2", "gemma3_text", "gemma3")  # norms multiply by 1 + weight
@@ -56,6 +56,7 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_fact
               high_freq_factor=4.0, original_max_position_embeddings=64)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=64)
 YARN_TUNED = dict(YARN, beta_fast=16.0, beta_slow=2.0, truncate=False, attention_factor=1.2)
+YARN_OSS = dict(YARN, beta_fast=32.0, beta_slow=1.0, truncate=False)
 YARN_MSCALE = dict(YARN, mscale=0.9, mscale_all_dim=0.6)
 LONG_FACTORS = [1.0 + 0.9 * i for i in range(12)]
 SHORT_FACTORS = [1.0 + 0.05 * i for i in range(12)]
@@ -195,6 +196,12 @@ SPECS = [
          topk_group=1),
     spec(79, "glm4-moe-dense-f16", "glm4_moe", "F16", DEFAULT, 5, moe_intermediate_size=24, n_routed_experts=6,
          num_experts_per_tok=2, n_shared_experts=1, first_k_dense_replace=0, norm_topk_prob=False, **PAIRS),
+    spec(80, "gpt-oss-yarn-bf16", "gpt_oss", "BF16", YARN_OSS, 4, intermediate_size=24, num_local_experts=8,
+         num_experts_per_tok=3, sliding_window=16, swiglu_limit=7.0, attention_bias=True,
+         layer_types=["sliding_attention", "full_attention"]),
+    spec(81, "gpt-oss-clamp-f16", "gpt_oss", "F16", DEFAULT, 5, intermediate_size=40,
+         num_local_experts=4, num_experts_per_tok=2, sliding_window=33, swiglu_limit=0.75, swiglu_alpha=1.4,
+         attention_bias=False, **PAIRS),
 ]
 
 # Rope of real models and of corners: frequencies only.
@@ -258,7 +265,7 @@ def random_weights(model, seed, gain, plus_one):
     weights = {}
     for name, tensor in model.state_dict().items():
         noise = torch.randn(tensor.shape, generator=generator)
-        fan_in = tensor.shape[-1]
+        fan_in = tensor.shape[-2 if tensor.ndim == 3 and model.config.model_type == "gpt_oss" else -1]
         if name.endswith("e_score_correction_bias"):
             value = 0.3 * noise + 4  # all alike but for a little, as training leaves them
         elif name.endswith("bias"):
@@ -269,7 +276,9 @@ def random_weights(model, seed, gain, plus_one):
             value = 1 + 0.25 * noise
         elif "embed_tokens" in name or "lm_head" in name:
             value = noise / math.sqrt(fan_in)
-        elif name.endswith("mlp.gate.weight"):
+        elif name.endswith("sinks"):
+            value = 2 + noise  # as much as some tokens have together
+        elif name.endswith(("mlp.gate.weight", "mlp.router.weight")):
             value = 2 * noise / math.sqrt(fan_in)  # choices that roundings seldom change
         elif "q_proj" in name or "k_proj" in name:
             value = 1.25 * gain ** 0.5 * noise / math.sqrt(fan_in)

@@ -32,6 +32,8 @@ static const struct {
     {"synthetic:qwen3-30b-a3b", 30532122624, 40960, 0},
     {"synthetic:qwen1.5-moe-a2.7b", 14315784192, 8192, 0},
     {"synthetic:olmoe-1b-7b", 6919161856, 4096, 0},
+    {"synthetic:gpt-oss-20b", 20914757184, 131072, 128},
+    {"synthetic:gpt-oss-tiny", 4749632, 4096, 128},
     {"synthetic:tiny", 2492672, 4096, 0},
     {"synthetic:tiny-wide", 1312000, 4096, 0},
     {"null", 2492672, 4096, 0},
@@ -101,7 +103,7 @@ START_TEST(an_unknown_shape_is_refused_with_the_known_ones)
         "llama-3.1-70b, qwen2.5-7b, qwen3-0.6b, mistral-7b, phi-3-mini, phi-4, phi-4-mini, "
         "granite-3.1-8b, smollm3-3b, olmo-2-7b, glm-4-9b-chat, glm-4-9b, "
         "starcoder2-7b, gemma-2-9b, gemma-3-4b, mixtral-8x7b, qwen3-30b-a3b, "
-        "qwen1.5-moe-a2.7b, olmoe-1b-7b, tiny-wide)");
+        "qwen1.5-moe-a2.7b, olmoe-1b-7b, gpt-oss-20b, gpt-oss-tiny, tiny-wide)");
 }
 END_TEST
 

@@ -40,8 +40,8 @@ __device__ __forceinline__ attention_row attention_row_at(const struct batch &ba
     return attention_row_of(*reinterpret_cast<const uint4 *>(&batch.rows[index]), group);
 }
 
-/* A head's sink joins the sum of a query, whose scores' maximum is `most`, in powers of two: what the
- * query's outputs are multiplied by before they are divided by the sum. Without sinks 1. */
+/* A head's sink joins the sum of a query, whose scores' maximum is `most`, in powers of two: what
+ * the query's outputs are multiplied by before they are divided by the sum. Without sinks 1. */
 __device__ __forceinline__ float attention_sink(const struct attention_args &a, uint32_t head,
                                                 float most, float *sum)
 {

@@ -143,9 +143,9 @@ int decoder_head_dim(const struct fields *fields, uint32_t otherwise, struct mod
     return 0;
 }
 
-static int layer_types(const struct fields *fields, const json *types, uint32_t window,
-                       struct model_config *config)
+int decoder_layer_types(const struct fields *fields, uint32_t window, struct model_config *config)
 {
+    const json *types = field_get(fields, "layer_types");
     if (!json_is_array(types) || json_count(types) != config->layers)
         return field_refuse(fields, "layer_types", types, "a list of num_hidden_layers names");
     uint32_t layer = 0;
@@ -176,9 +176,8 @@ int decoder_windows(const struct fields *fields, struct model_config *config)
     }
     if (rc)
         return rc;
-    const json *types = field_get(fields, "layer_types");
-    if (types)
-        return layer_types(fields, types, window, config);
+    if (field_get(fields, "layer_types"))
+        return decoder_layer_types(fields, window, config);
     rc = field_integer(fields, "max_window_layers", 0, UINT32_MAX, &first);
     for (uint32_t layer = 0; layer < config->layers; layer++)
         config->window[layer] = layer >= first ? window : 0;

@@ -24,5 +24,7 @@ struct head_order decoder_order(const struct model_config *config);
 int decoder_kv_heads(const struct fields *fields, bool required, struct model_config *config);
 /* head_dim; absent: `otherwise`, 0: hidden over heads. */
 int decoder_head_dim(const struct fields *fields, uint32_t otherwise, struct model_config *config);
+/* layer_types: sliding_attention has that window. */
+int decoder_layer_types(const struct fields *fields, uint32_t window, struct model_config *config);
 /* layer_types, or use_sliding_window and max_window_layers. */
 int decoder_windows(const struct fields *fields, struct model_config *config);

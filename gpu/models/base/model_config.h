@@ -71,11 +71,12 @@ struct model_config {
     /* Mixtures of experts: of how many each row goes through how many, their MLP's size, and that
      * of the one that all rows go through (0: none). */
     uint32_t experts, experts_top, experts_intermediate, shared_intermediate;
-    bool experts_whole;           /* ranks share them out, not columns of each; no file says so */
-    bool experts_normalised;      /* weights of a row's experts add up to 1 */
-    float experts_scale;          /* of a row's weights */
-    bool dense[MODEL_LAYERS_MAX]; /* the layer has one MLP and no experts */
-    int32_t bos_id;               /* -1: none */
+    bool experts_whole;      /* ranks share them out, not columns of each; no file says so */
+    bool experts_normalised; /* weights of a row's experts add up to 1 */
+    float experts_scale;     /* of a row's weights */
+    float swiglu_alpha, swiglu_limit; /* of experts that clamp */
+    bool dense[MODEL_LAYERS_MAX];     /* the layer has one MLP and no experts */
+    int32_t bos_id;                   /* -1: none */
     uint32_t eos_count;
     int32_t eos_ids[MODEL_EOS_MAX]; /* of config.json and generation_config.json, each once */
     /* What a request takes where it is silent (generation_config.json): greedy unless do_sample is

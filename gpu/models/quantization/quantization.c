@@ -246,7 +246,8 @@ static const struct {
                {"gptq", quantization_gptq},
                {"awq", quantization_awq},
                {"auto-round", quantization_autoround},
-               {"intel/auto-round", quantization_autoround}};
+               {"intel/auto-round", quantization_autoround},
+               {"mxfp4", quantization_mxfp4}};
 
 static int method_read(const struct fields *fields, struct quantization *ret)
 {
@@ -256,7 +257,8 @@ static int method_read(const struct fields *fields, struct quantization *ret)
             return methods[i].read(fields, ret);
     return field_refuse(
         fields, "quant_method", method,
-        "supported (fp8, fbgemm_fp8, modelopt, compressed-tensors, gptq, awq and auto-round are)");
+        "supported (fp8, fbgemm_fp8, modelopt, compressed-tensors, gptq, awq, auto-round and mxfp4 "
+        "are)");
 }
 
 int quantization_read(const struct fields *config, struct quantization *ret)

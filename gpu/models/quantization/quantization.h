@@ -5,7 +5,7 @@
  * "compressed-tensors" of formats "float-quantized" (a scale for a tensor, a row or a block; inputs
  * as they are, by token, by group or by a scale of the checkpoint) and "pack-quantized", "gptq",
  * "awq" and "auto-round" (whole numbers of 4 and 8 bits, a scale for a row or for groups of its
- * columns).
+ * columns), "mxfp4" (of experts that one tensor has, as gpt-oss is published).
  *
  * A plain value: copy it. The file is untrusted; the memory is fixed. Any thread.
  */
@@ -19,6 +19,7 @@
 #include "gpu/graph/op_list.h"
 
 #define QUANTIZATION_GROUPS_MAX 8
+#define MXFP4_BLOCK 32 /* columns that have one scale */
 #define QUANTIZATION_TEXT_MAX (24u << 10) /* of all names together */
 #define QUANTIZATION_CASES_MAX 256        /* of all names that are patterns, "re:..." */
 

@@ -45,6 +45,8 @@ enum kv_scheme quantization_kv(const json *scheme);
 int quantization_fp8(const struct fields *fields, struct quantization *to);
 int quantization_fbgemm(const struct fields *fields, struct quantization *to);
 int quantization_modelopt(const struct fields *fields, struct quantization *to);
+/* Of experts in e2m1: quantization_mxfp4.c. */
+int quantization_mxfp4(const struct fields *fields, struct quantization *to);
 /* The methods whose elements are whole numbers: quantization_packed.c, quantization_autoround.c. */
 int quantization_gptq(const struct fields *fields, struct quantization *to);
 int quantization_awq(const struct fields *fields, struct quantization *to);

@@ -24,12 +24,18 @@ static bool module_of(const char *tensor, char module[LIST_NAME_MAX])
     return true;
 }
 
+/* Experts of one tensor are in MXFP4, and nothing else is. */
 static const struct list_scheme *scheme_of(const struct quantize *q, tensor_id tensor)
 {
+    const struct list_tensor *of = &q->list->tensors[tensor];
     char module[LIST_NAME_MAX];
-    if (!module_of(q->list->tensors[tensor].name, module))
+    if (of->experts)
+        return quantization_scheme(q->quantization, of->name, false);
+    if (!module_of(of->name, module))
         return NULL;
-    return quantization_scheme(q->quantization, module, !strcmp(module, q->head));
+    const struct list_scheme *scheme =
+        quantization_scheme(q->quantization, module, !strcmp(module, q->head));
+    return scheme && scheme->elements != TENSOR_E2M1 ? scheme : NULL;
 }
 
 /* One more tensor of the module. */
@@ -176,6 +182,38 @@ static int experts_quantize(const struct quantize *q, const struct list_scheme *
     return rc;
 }
 
+/* Of one tensor: "_blocks" and "_scales" take its place. */
+static int stacked_quantize(const struct quantize *q, const struct list_scheme *scheme,
+                            struct list_weight *weight)
+{
+    struct list_part *part = &weight->parts[0];
+    struct list_tensor scales = q->list->tensors[part->tensor], *of;
+    if (scheme->elements != TENSOR_E2M1)
+        return error_set(q->error, ERR_BAD_MODEL,
+                         "tensor %s: experts of one tensor are supported as they are and in mxfp4",
+                         scales.name);
+    if (scales.columns % scheme->columns)
+        return error_set(q->error, ERR_BAD_MODEL,
+                         "tensor %s: its %u columns are no whole blocks of %u", scales.name,
+                         scales.columns, scheme->columns);
+    int rc = columns_check(q, scheme, weight);
+    scales.elements = TENSOR_EXPONENTS;
+    scales.transposed = false;
+    scales.columns /= scheme->columns;
+    snprintf(scales.name + strlen(scales.name), sizeof scales.name - strlen(scales.name), "%s",
+             scheme->scale);
+    if (rc == 0)
+        rc = op_list_tensor_add(q->list, &scales, &part->scale, q->error);
+    if (rc)
+        return rc;
+    of = &q->list->tensors[part->tensor];
+    of->elements = TENSOR_E2M1;
+    of->transposed = false;
+    part->groups = part->sizes = LIST_NO_TENSOR;
+    snprintf(of->name + strlen(of->name), sizeof of->name - strlen(of->name), "%s", scheme->weight);
+    return 0;
+}
+
 static int weight_quantize(const struct quantize *q, struct list_weight *weight)
 {
     const struct list_scheme *scheme = NULL;
@@ -183,6 +221,8 @@ static int weight_quantize(const struct quantize *q, struct list_weight *weight)
     if (rc || !scheme)
         return rc;
     weight->scheme = *scheme;
+    if (weight->stacked)
+        return stacked_quantize(q, scheme, weight);
     if (weight->experts)
         return experts_quantize(q, scheme, weight);
     for (uint32_t i = 0; i < weight->part_count; i++) {
@@ -218,8 +258,8 @@ void quantization_make(const char *head, struct op_list *list)
     for (uint32_t i = 0; i < list->weight_count; i++) {
         struct list_weight *weight = &list->weights[i];
         bool named = module_of(list->tensors[weight->parts[0].tensor].name, module);
-        if (weight->kind == WEIGHT_MATRIX && !stays(list, (weight_id)i) && named &&
-            strcmp(module, head) != 0)
+        if (weight->kind == WEIGHT_MATRIX && !stays(list, (weight_id)i) &&
+            (weight->stacked || (named && strcmp(module, head) != 0)))
             weight->scheme = (struct list_scheme){
                 .elements = TENSOR_E4M3, .rows = 1, .input = INPUT_BY_TOKEN, .made = true};
     }

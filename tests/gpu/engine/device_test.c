@@ -120,7 +120,8 @@ static const char *const quantized[] = {
     "phi3-gptq-channel", "qwen2-gptq-dynamic", "qwen2-gptq-order", "qwen3-ct-u4-zeros",
     "qwen3-gptq-order-8",
     /* of mixtures of experts */
-    "glm4-moe-autoround", "glm4-moe-ct-weights", "mixtral-awq", "mixtral-ct-blocks",
+    "glm4-moe-autoround", "glm4-moe-ct-weights", "gpt-oss-mxfp4", "gpt-oss-mxfp4-blocks",
+    "mixtral-awq", "mixtral-ct-blocks",
     "mixtral-fp8-static", "mixtral-gptq-sym", "olmoe-ct-u8", "olmoe-fp8-tensor",
     "qwen2-moe-ct-channel", "qwen2-moe-ct-u4", "qwen3-moe-awq", "qwen3-moe-fp8-blocks",
     "qwen3-moe-gptq-order",

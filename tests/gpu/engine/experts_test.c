@@ -1,5 +1,5 @@
 /* Mixtures whose experts' weights are in 8 and 4 bits (tests/model/quantized.py,
- * quantized_whole.py) on the CPU device give what dequantized weights give in float32, with inputs
+ * quantized_whole.py, mxfp4.py) on the CPU device give what dequantized weights give in float32, with inputs
  * rounded where the scheme says so: on one device, two that share each layer by columns or by
  * experts, and two stages. What belongs to one expert and is taken for another is seen. */
 #include <math.h>
@@ -38,6 +38,8 @@ static const struct checkpoint_case {
     {"olmoe-ct-u8", NULL, false, false},
     {"glm4-moe-autoround", "a rank's 32 columns of an expert are no whole groups of 64", false,
      true},
+    {"gpt-oss-mxfp4", NULL, false, true},
+    {"gpt-oss-mxfp4-blocks", "a rank's 16 columns of an expert are no whole groups of 32", false, false},
 };
 #define CASES ENGINE_CLIENT_TURNS(sizeof cases / sizeof *cases)
 
@@ -194,6 +196,34 @@ static void inputs_not_rounded(struct weight *w, uint32_t experts)
     w->input.rounding = ROUNDING_NONE;
 }
 
+/* Of each row the block beside has it. */
+static void exponents_of_the_block_beside(struct weight *w, uint32_t experts)
+{
+    uint64_t count = weight_scale_count(w) * experts;
+    ck_assert(w->scales.exponents && w->scales.k && w->k / w->scales.k % 2 == 0);
+    ck_assert(count <= sizeof buffer);
+    rig_fetch(buffer, w->scales.data, count);
+    for (uint64_t i = 0; i < count; i++)
+        changed[i] = buffer[i ^ 1];
+    rig_store((void *)w->scales.data, changed, count);
+}
+
+static void exponents_of_the_next(struct weight *w, uint32_t experts)
+{
+    next_of(w->scales.data, weight_scale_count(w), experts);
+}
+
+static void halves_of_bytes_exchanged(struct weight *w, uint32_t experts)
+{
+    uint64_t bytes = format_bytes(w->format, w->n, w->k) * experts;
+    ck_assert(bytes <= sizeof buffer);
+    rig_fetch(buffer, w->data, bytes);
+    for (uint64_t i = 0; i < bytes; i++)
+        changed[i] = (char)((uint8_t)buffer[i] >> 4 | (uint8_t)buffer[i] << 4);
+    rig_store((void *)w->data, changed, bytes);
+}
+
+#define STACKED(of) "model.layers.0.mlp.experts." of
 #define MLP(of) "model.layers.0.mlp.experts.0." of
 #define SPARSE(of) "model.layers.0.block_sparse_moe.experts.0." of
 
@@ -215,6 +245,12 @@ static const struct mistake {
      8},
     {"inputs not rounded", "qwen3-moe-fp8-blocks", MLP("gate_proj.weight"), inputs_not_rounded, 4},
     {"inputs not rounded", "mixtral-fp8-static", SPARSE("w1.weight"), inputs_not_rounded, 8},
+    {"scales of the block beside", "gpt-oss-mxfp4", STACKED("down_proj_blocks"),
+     exponents_of_the_block_beside, 6},
+    {"scales of the next", "gpt-oss-mxfp4", STACKED("gate_up_proj_blocks"), exponents_of_the_next,
+     6},
+    {"halves of bytes exchanged", "gpt-oss-mxfp4-blocks", STACKED("gate_up_proj_blocks"),
+     halves_of_bytes_exchanged, 4},
 };
 
 START_TEST(what_is_anothers_is_seen)
@@ -264,6 +300,11 @@ static const struct wrong {
      {63},
      8,
      "experts.2.down_proj.weight_shape: [63, 48] is not [64, 48], as config.json makes it"},
+    {"gpt-oss-mxfp4",
+     "model.layers.1.mlp.experts.gate_up_proj_scales",
+     {127, 126, 255},
+     3,
+     "layers.1.mlp.experts.gate_up_proj_scales: value 2 is 255: a scale must be a number"},
 };
 
 START_TEST(values_of_any_expert_that_are_none_are_refused)

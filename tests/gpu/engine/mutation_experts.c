@@ -1,4 +1,7 @@
 /* Mistakes in mixtures of experts. */
+#include <stdio.h>
+#include <string.h>
+
 #include "tests/gpu/engine/mutation.h"
 
 static void weights_of_experts(bool normalised)
@@ -101,6 +104,70 @@ static void shared_gate_left_out(void)
     zeros_put(w, w->n - 1, 1);
 }
 
+static void sinks_left_out(void)
+{
+    for (struct op *op = op_next(NULL, OP_ATTENTION); op; op = op_next(op + 1, OP_ATTENTION))
+        op->weight = LIST_NONE;
+}
+
+static void sinks_one_off(void)
+{
+    for (uint32_t i = 0; i < list()->layers; i++) {
+        float sinks[4], first;
+        char name[64];
+        snprintf(name, sizeof name, LAYER "%u.self_attn.sinks", i);
+        struct weight *w = weight(name);
+        ck_assert_uint_eq(w->n, 4);
+        rig_fetch(sinks, w->data, sizeof sinks);
+        first = sinks[0];
+        memmove(sinks, sinks + 1, 3 * sizeof *sinks);
+        sinks[3] = first;
+        rig_store((void *)w->data, sinks, sizeof sinks);
+    }
+}
+
+static void router_bias_left_out(void)
+{
+    for (struct op *op = op_next(NULL, OP_ROUTE); op; op = op_next(op + 1, OP_ROUTE))
+        op->bias = LIST_NONE;
+}
+
+static void clamp_left_out(void)
+{
+    for (struct op *op = op_next(NULL, OP_EXPERTS); op; op = op_next(op + 1, OP_EXPERTS))
+        op->experts.limit = op->experts.gated ? 1e6f : 0;
+}
+
+static void alpha_is_one(void)
+{
+    for (struct op *op = op_next(NULL, OP_EXPERTS); op; op = op_next(op + 1, OP_EXPERTS))
+        op->experts.alpha = 1;
+}
+
+static void bias_left_out(bool gated)
+{
+    for (struct op *op = op_next(NULL, OP_EXPERTS); op; op = op_next(op + 1, OP_EXPERTS))
+        if (op->experts.gated == gated)
+            op->bias = LIST_NONE;
+}
+
+static void up_bias_left_out(void)
+{
+    bias_left_out(true);
+}
+
+static void down_bias_left_out(void)
+{
+    bias_left_out(false);
+}
+
+/* Halves one behind the other, where they take turns. */
+static void turns_left_out(void)
+{
+    for (struct op *op = op_next(NULL, OP_EXPERTS); op; op = op_next(op + 1, OP_EXPERTS))
+        list()->weights[op->weight].parts[0].order.head_dim = 0;
+}
+
 static const struct mutation all[] = {
     {"weights of Mixtral's experts not normalised", "mixtral-default-bf16", experts_not_normalised,
      nothing},
@@ -117,6 +184,14 @@ static const struct mutation all[] = {
     {"shared experts left out", "glm4-moe-shared-bf16", nothing, shared_experts_left_out},
     {"weights of GLM's experts normalised", "glm4-moe-dense-f16", experts_normalised, nothing},
     {"gate of the shared expert left out", "qwen2-moe-step-f16", nothing, shared_gate_left_out},
+    {"sinks left out", "gpt-oss-yarn-bf16", sinks_left_out, nothing},
+    {"sinks of the next", "gpt-oss-yarn-bf16", nothing, sinks_one_off},
+    {"bias of the router left out", "gpt-oss-yarn-bf16", router_bias_left_out, nothing},
+    {"clamp left out", "gpt-oss-clamp-f16", clamp_left_out, nothing},
+    {"alpha is 1", "gpt-oss-clamp-f16", alpha_is_one, nothing},
+    {"bias of gate and up left out", "gpt-oss-yarn-bf16", up_bias_left_out, nothing},
+    {"bias of down left out", "gpt-oss-yarn-bf16", down_bias_left_out, nothing},
+    {"gate and up do not take turns", "gpt-oss-yarn-bf16", turns_left_out, nothing},
 };
 
 const struct mutations mutations_experts = {all, sizeof all / sizeof all[0]};

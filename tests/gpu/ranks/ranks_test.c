@@ -84,7 +84,8 @@ static const char *const mixtures[] = {"mixtral-default-bf16",  "mixtral-window-
                                        "qwen2-moe-shared-bf16", "qwen2-moe-step-f16",
                                        "qwen3-moe-norm-bf16",   "qwen3-moe-dense-f16",
                                        "olmoe-default-bf16",    "olmoe-norm-f16",
-                                       "glm4-moe-shared-bf16",  "glm4-moe-dense-f16"};
+                                       "glm4-moe-shared-bf16",  "glm4-moe-dense-f16",
+                                       "gpt-oss-yarn-bf16",     "gpt-oss-clamp-f16"};
 
 /* Each rank has whole experts, and no more memory for them than with columns of all. */
 START_TEST(mixtures_whose_experts_are_shared_score_as_transformers_does)
@@ -98,7 +99,7 @@ START_TEST(mixtures_whose_experts_are_shared_score_as_transformers_does)
     ck_assert_int_eq(gpu_module.check(&options, &columns, &error), 0);
     options.ep = true;
     ck_assert_int_eq(gpu_module.check(&options, &whole, &error), 0);
-    ck_assert_uint_eq(whole.weight_bytes, columns.weight_bytes);
+    ck_assert_uint_le(whole.weight_bytes, columns.weight_bytes);
     for (int i = 0; i < 2; i++) {
         talk.chunk = i * 7;
         struct rig_error off = error_run();
