@@ -10,7 +10,7 @@
  *     kernels mix        decode steps and a prompt's chunk: in one step, or on two streams
  *     kernels load       products of many rows in a long run, when clocks are down
  *     kernels gated      gate and up with SwiGLU, as one kernel and as two
- *     kernels experts    a layer of a mixture, by how its rows are routed
+ *     kernels experts    a layer of a mixture, by how its rows are routed; of one shape, named
  *     kernels small      what stands between the products of a decode step
  *     kernels copy       a sequence's blocks copied out and in, by block size */
 #include <string.h>
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
         if (!strcmp(only, "gated"))
             gated_bench();
         if (!strcmp(only, "experts"))
-            experts_bench();
+            experts_bench(argc > 2 + f16 ? argv[2 + f16] : "");
         if (!strcmp(only, "copy"))
             copy_bench();
     }

@@ -179,4 +179,4 @@ void mix_bench();
 void load_bench();
 void small_bench();
 void gated_bench();
-void experts_bench();
+void experts_bench(const char *name); /* of a shape; "": all */

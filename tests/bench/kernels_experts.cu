@@ -12,7 +12,9 @@
 static const struct mixture {
     const char *name;
     uint32_t experts, top, hidden, inner;
-} mixtures[] = {{"qwen3-30b-a3b", 128, 8, 2048, 768}, {"mixtral-8x7b", 8, 2, 4096, 14336}};
+} mixtures[] = {{"qwen3-30b-a3b", 128, 8, 2048, 768},
+                {"mixtral-8x7b", 8, 2, 4096, 14336},
+                {"gpt-oss-20b", 32, 4, 2880, 2880}};
 
 enum skew { UNIFORM, ZIPF, ALIKE };
 static const char *const skews[] = {"uniform", "zipf", "alike"};
@@ -27,9 +29,9 @@ static const struct kind {
 } kinds[] = {{"16 bits", FORMAT_BF16, 0, 0, ROUNDING_NONE, 0}, /* or F16, as is timed */
              {"e4m3", FORMAT_E4M3, 1, 0, ROUNDING_TOKEN, 0},
              {"blocks", FORMAT_E4M3, 128, 128, ROUNDING_GROUP, 128},
-             {"u4", FORMAT_U4, 1, 128, ROUNDING_NONE, 0}};
+             {"u4", FORMAT_U4, 1, 128, ROUNDING_NONE, 0},
+             {"mxfp4", FORMAT_E2M1, 1, 32, ROUNDING_NONE, 0}};
 
-#define GROUP_LEAST 128 /* columns of a scale */
 #define ROWS_MAX 8192
 #define DRAWS 8 /* of routes, in turns: what one has read, the next finds in no cache */
 
@@ -55,7 +57,8 @@ static struct weight weight_make(const layer &l, const kind &of, bool up)
     w.format = format_of(of);
     w.n = up ? 2 * l.of.inner : l.of.hidden;
     w.k = up ? l.of.hidden : l.of.inner;
-    w.scales = {of.format <= FORMAT_F16 ? NULL : l.scales, DTYPE_F32, of.n, of.k};
+    w.scales = {of.format <= FORMAT_F16 ? NULL : l.scales, DTYPE_F32, of.n, of.k,
+                of.format == FORMAT_E2M1};
     w.input = {of.rounding, of.group, 0, NULL};
     return w;
 }
@@ -67,6 +70,18 @@ static size_t scratch_most(const layer &l)
         for (bool up : {true, false}) {
             struct weight w = weight_make(l, of, up);
             most = std::max(most, experts_scratch_bytes(&w, ROWS_MAX, l.of.top, up, half_t));
+        }
+    return most;
+}
+
+static size_t scales_most(const layer &l)
+{
+    size_t most = 0;
+    for (const kind &of : kinds)
+        for (bool up : {true, false}) {
+            struct weight w = weight_make(l, of, up);
+            most = std::max(most, (size_t)l.of.experts * weight_scale_count(&w) *
+                                      weight_scale_bytes(&w.scales));
         }
     return most;
 }
@@ -84,7 +99,7 @@ static layer layer_make(const mixture &of)
         MUST(cudaMalloc(places[i], sizes[i]));
         fill_random(*places[i], sizes[i]);
     }
-    size_t scales = of.experts * matrix / GROUP_LEAST * sizeof(float); /* of up, which has more */
+    size_t scales = scales_most(l);
     MUST(cudaMalloc(&l.scales, scales));
     MUST(cudaMemset(l.scales, 0, scales));
     l.scratch_bytes = scratch_most(l);
@@ -259,9 +274,11 @@ static void layer_bench(const layer &l, const kind &of, uint32_t rows, enum skew
         MUST(cudaFree(const_cast<struct route *>(draw)));
 }
 
-void experts_bench()
+void experts_bench(const char *name)
 {
     for (const mixture &of : mixtures) {
+        if (*name && strcmp(of.name, name))
+            continue;
         layer l = layer_make(of);
         for (const kind &how : kinds)
             for (uint32_t rows : {1u, 8u, 64u, 256u, 2048u, 8192u})
