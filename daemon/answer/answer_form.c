@@ -67,12 +67,13 @@ static void set_mark(struct answer_form *form, struct answer_mark *mark, const c
 void answer_form_find(struct answer_form *form, const char *chat_template,
                       const struct tokenizer *tokenizer)
 {
-    *form = (struct answer_form){.calls = call_format_find(chat_template),
-                                 .reasoning = reasoning_find(chat_template)};
+    *form = (struct answer_form){.calls = call_format_find(chat_template)};
+    bool own = form->calls && form->calls->reasoning;
+    form->reasoning = own ? form->calls->reasoning : reasoning_find(chat_template);
     _Static_assert((int)ANSWER_MARKS <= (int)ANSWER_SHOWN_MAX, "each mark may be shown");
-    for (size_t i = 0; form->calls && i < CALL_MARKS && form->calls->marks[i]; i++)
+    for (size_t i = 0; form->calls && i < ANSWER_MARKS && form->calls->marks[i]; i++)
         set_mark(form, &form->marks[i], form->calls->marks[i], tokenizer);
-    if (!form->reasoning)
+    if (!form->reasoning || own)
         return;
     set_mark(form, &form->marks[ANSWER_MARK_THINK], form->reasoning->begin, tokenizer);
     set_mark(form, &form->marks[ANSWER_MARK_THINK_END], form->reasoning->end, tokenizer);

@@ -12,6 +12,11 @@ enum state {
     BROKEN_CALL /* arguments that ceased to be JSON: to the mark that closes, or the end */
 };
 
+static bool is_whole(const struct answer_reader *reader)
+{
+    return reader->form->calls && reader->form->calls->whole;
+}
+
 void answer_reader_init(struct answer_reader *reader, const struct answer_form *form, bool thinks,
                         bool tools, answer_sink sink, void *context)
 {
@@ -22,6 +27,10 @@ void answer_reader_init(struct answer_reader *reader, const struct answer_form *
                                      .fresh = thinks,
                                      .sink = sink,
                                      .context = context};
+    if (!is_whole(reader))
+        return;
+    reader->state = CALLING;
+    form->calls->begin(reader);
 }
 
 void answer_reader_free(struct answer_reader *reader)
@@ -29,6 +38,7 @@ void answer_reader_free(struct answer_reader *reader)
     buffer_free(&reader->held);
     buffer_free(&reader->spaces);
     buffer_free(&reader->special);
+    buffer_free(&reader->header);
     buffer_free(&reader->pending);
 }
 
@@ -209,6 +219,30 @@ static void text_byte(struct answer_reader *reader, char byte)
     settle(reader);
 }
 
+/* Of a format that is whole: what is held is marks, which mean something anywhere, or its bytes.
+ * `ends`: no more comes that could make a mark of it. */
+static void whole_settle(struct answer_reader *reader, bool ends)
+{
+    struct buffer *held = &reader->held;
+    while (held->length > 0) {
+        bool part = false;
+        for (unsigned mark = 0; mark < ANSWER_MARKS; mark++) {
+            int found = match(&reader->form->marks[mark], held, 0);
+            if (found == 1) {
+                held->length = 0;
+                reader->form->calls->mark(reader, (enum answer_mark_kind)mark);
+                return;
+            }
+            part |= found == 0;
+        }
+        if (part && !ends)
+            return;
+        char byte = held->data[0];
+        drop_first(held);
+        reader->form->calls->byte(reader, byte);
+    }
+}
+
 static void byte_of_special(struct answer_reader *reader, char byte)
 {
     bool part = false;
@@ -217,7 +251,9 @@ static void byte_of_special(struct answer_reader *reader, char byte)
         int found = match(&reader->form->marks[mark], &reader->special, 0);
         if (found == 1) {
             reader->special.length = 0;
-            if (reader->state != CALLING && reader->held.length > 0)
+            if (is_whole(reader))
+                whole_settle(reader, true);
+            else if (reader->state != CALLING && reader->held.length > 0)
                 say_held(reader);
             take_mark(reader, (enum answer_mark_kind)mark);
             return;
@@ -234,6 +270,12 @@ static void byte_of_special(struct answer_reader *reader, char byte)
 void answer_reader_hold(struct answer_reader *reader, char byte)
 {
     add(reader, &reader->held, &byte, 1);
+}
+
+void answer_reader_tell(struct answer_reader *reader, enum answer_part part, const char *bytes,
+                        size_t length)
+{
+    tell(reader, part, bytes, length);
 }
 
 void answer_reader_call(struct answer_reader *reader, const char *name, size_t length)
@@ -342,12 +384,16 @@ int answer_reader_mark(struct answer_reader *reader, enum answer_mark_kind mark,
 void answer_reader_push(struct answer_reader *reader, const char *text, size_t length)
 {
     for (size_t i = 0; i < length && !reader->failed; i++) {
-        if (text[i] == ANSWER_SPECIAL || reader->special.length > 0)
+        if (text[i] == ANSWER_SPECIAL || reader->special.length > 0) {
             byte_of_special(reader, text[i]);
-        else if (reader->state == CALLING)
+        } else if (is_whole(reader)) {
+            answer_reader_hold(reader, text[i]);
+            whole_settle(reader, false);
+        } else if (reader->state == CALLING) {
             reader->form->calls->byte(reader, text[i]);
-        else
+        } else {
             text_byte(reader, text[i]);
+        }
     }
     flush(reader);
 }
@@ -357,7 +403,9 @@ void answer_reader_finish(struct answer_reader *reader)
     bool around = reader->fresh || reader->called;
     if (reader->failed)
         return;
-    if (reader->state == CALLING && !reader->named)
+    if (is_whole(reader))
+        whole_settle(reader, true);
+    else if (reader->state == CALLING && !reader->named)
         answer_reader_no_call(reader);
     else if (reader->state == CALLING)
         reader->held.length = 0;

@@ -43,6 +43,7 @@ struct answer_reader {
     struct buffer held;    /* what may be a mark, or a call */
     struct buffer spaces;  /* that may stand before one */
     struct buffer special; /* a special token's name, on its way */
+    struct buffer header;  /* of a message, where the format is whole */
     struct buffer pending; /* of one part, not told yet */
     enum answer_part pending_part;
     struct call_object object;
@@ -61,6 +62,9 @@ void answer_reader_free(struct answer_reader *reader); /* zeroed memory is allow
 
 /* A byte that may yet turn out to be content. */
 void answer_reader_hold(struct answer_reader *reader, char byte);
+/* More of a part, where the format is whole. */
+void answer_reader_tell(struct answer_reader *reader, enum answer_part part, const char *bytes,
+                        size_t length);
 /* What is held belongs to a call: it is nobody's text from here on. */
 void answer_reader_call(struct answer_reader *reader, const char *name, size_t length);
 void answer_reader_arguments(struct answer_reader *reader, const char *bytes, size_t length);

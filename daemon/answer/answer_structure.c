@@ -29,7 +29,7 @@ static void put_text(struct json_writer *writer, const char *text, size_t length
 static void put_shape(struct json_writer *writer, const struct answer_form *form, const char *text)
 {
     while (*text) {
-        size_t length = strcspn(text, "\1\2\3\4");
+        size_t length = strcspn(text, "\1\2\3\4\5");
         put_text(writer, text, length);
         text += length;
         if (!*text)
@@ -88,7 +88,7 @@ static void put_calls(struct json_writer *writer, const struct answer_structure 
     bool in_open = skip && shape->open[0] == '\1', in_name = skip && !in_open;
     put_shape(writer, form, shape->open + in_open);
     put_shape(writer, form, shape->name + in_name);
-    if (structure->one_call) {
+    if (structure->one_call || structure->form->calls->whole) {
         put_call(writer, structure, NULL);
     } else {
         json_open(writer, NULL, '{');
@@ -132,11 +132,18 @@ static void put_calls_behind(struct json_writer *writer, const struct answer_str
 static void put_content(struct json_writer *writer, const struct answer_structure *structure)
 {
     const struct call_format *calls = structure->tool_count > 0 ? structure->form->calls : NULL;
+    const struct call_format *format = structure->form->calls;
+    bool whole = format && format->whole;
+    if (whole) {
+        json_open(writer, NULL, '{');
+        json_open(writer, "all", '[');
+        put_shape(writer, structure->form, format->shape.content);
+    }
     json_open(writer, NULL, '{');
     if (structure->content_kind) {
         json_put_text(writer, "kind", structure->content_kind);
         json_put_text(writer, "of", structure->content ? structure->content : "");
-    } else if (!calls) {
+    } else if (!calls || whole) {
         json_put_text(writer, "free", "");
     } else {
         put_mark(writer, "free", &structure->form->marks[ANSWER_MARK_CALL]);
@@ -144,6 +151,10 @@ static void put_content(struct json_writer *writer, const struct answer_structur
             json_put_text(writer, "unlike", "{");
     }
     json_close(writer, '}');
+    if (whole) {
+        json_close(writer, ']');
+        json_close(writer, '}');
+    }
 }
 
 static void put_rest(struct json_writer *writer, const struct answer_structure *structure)
@@ -159,7 +170,7 @@ static void put_rest(struct json_writer *writer, const struct answer_structure *
     json_open(writer, NULL, '{');
     json_open(writer, "any", '[');
     put_content(writer, structure);
-    if (structure->content_kind || structure->form->calls->bare)
+    if (structure->content_kind || structure->form->calls->bare || structure->form->calls->whole)
         put_calls_alone(writer, structure);
     else
         put_calls_behind(writer, structure);
@@ -183,13 +194,18 @@ static void put_maybe_line(struct json_writer *writer)
 static void put_thought(struct json_writer *writer, const struct answer_structure *structure)
 {
     const struct answer_form *form = structure->form;
+    bool whole = form->calls && form->calls->whole;
     if (structure->thought == ANSWER_THOUGHT_MAY)
-        put_shape(writer, form, "\4");
+        put_shape(writer, form, whole ? form->calls->shape.thought : "\4");
     json_open(writer, NULL, '{');
     put_mark(writer, "until", &form->marks[ANSWER_MARK_THINK_END]);
     if (structure->budget != ANSWER_NO_BUDGET)
         json_put_uint(writer, "budget", structure->budget);
     json_close(writer, '}');
+    if (whole) {
+        put_shape(writer, form, form->calls->shape.behind);
+        return;
+    }
     put_maybe_line(writer);
     put_maybe_line(writer);
 }

@@ -8,8 +8,9 @@
 #include "daemon/answer/answer_form.h"
 
 struct answer_reader;
+struct reasoning_format;
 
-/* Texts around the parts of calls; \1 to \3 stand for the format's marks. */
+/* Texts around the parts of calls; \1 and on stand for the format's marks. */
 struct call_shape {
     const char *open;    /* before the first call */
     const char *name;    /* before a name */
@@ -17,17 +18,22 @@ struct call_shape {
     const char *close;   /* behind them */
     const char *next;    /* between calls */
     const char *end;     /* behind the last */
+    /* Of a format that is whole: before content, before what is thought, and behind that. */
+    const char *content, *thought, *behind;
 };
 
 struct call_format {
     const char *name;
     const char *needs[2], *lacks[2]; /* parts of a chat template; NULL: no more */
-    const char *marks[CALL_MARKS];   /* the first begins calls */
+    const char *marks[ANSWER_MARKS]; /* the first begins calls; more than three: it is whole */
     enum answer_mark_kind closes; /* the mark that ends a call; ANSWER_MARK_CALL: there is none */
-    bool bare;                    /* a call may stand at an answer's beginning without its mark */
-    bool short_ids;               /* the template takes ids of nine letters and digits, no others */
+    bool whole;                   /* it reads all of an answer; one call is all there may be */
+    const struct reasoning_format *reasoning; /* that it has; NULL: what the template says */
+    bool bare;      /* a call may stand at an answer's beginning without its mark */
+    bool short_ids; /* the template takes ids of nine letters and digits, no others */
     struct call_shape shape;
-    /* Calls begin: behind the mark, or, bare, before a bracket. What is held is the mark. */
+    /* Calls begin: behind the mark, or, bare, before a bracket. What is held is the mark. Whole:
+     * the answer begins. */
     void (*begin)(struct answer_reader *reader);
     /* Bytes and marks are the format's until it gives them back (answer_reader_no_call and
      * answer_reader_behind). */

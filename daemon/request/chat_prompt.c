@@ -21,11 +21,13 @@ static int check_part(const json *part, struct error *error)
     return 0;
 }
 
-/* What was thought comes by either name, and templates know the older one. */
-static bool needs_reasoning(const json *message)
+/* What was thought comes by either name, and templates know the older one, or as gpt-oss's a third;
+ * NULL: nothing, or it is said by that name. */
+static const json *thought_of(const json *message, const char *name)
 {
-    return json_is_string(json_get(message, "reasoning")) &&
-           !json_get(message, "reasoning_content");
+    const json *older = json_get(message, "reasoning_content");
+    const json *thought = older ? older : json_get(message, "reasoning");
+    return json_is_string(thought) && !json_get(message, name) ? thought : NULL;
 }
 
 static int check_message(const json *message, bool *ret_rewrite, struct error *error)
@@ -43,7 +45,8 @@ static int check_message(const json *message, bool *ret_rewrite, struct error *e
     if (content && !json_is_null(content) && !json_is_string(content))
         return error_set(error, ERR_BAD_VALUE,
                          "messages: content must be a string or a list of parts");
-    *ret_rewrite = *ret_rewrite || json_get(message, "tool_calls") || needs_reasoning(message);
+    *ret_rewrite =
+        *ret_rewrite || json_get(message, "tool_calls") || thought_of(message, "thinking");
     return 0;
 }
 
@@ -116,8 +119,10 @@ static void copy_message(struct json_writer *writer, const json *message, char *
             json_put_value(writer, json_key(item), item);
         }
     }
-    if (needs_reasoning(message))
-        json_put_value(writer, "reasoning_content", json_get(message, "reasoning"));
+    static const char *const names[] = {"reasoning_content", "thinking"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (thought_of(message, names[i]))
+            json_put_value(writer, names[i], thought_of(message, names[i]));
     json_close(writer, '}');
 }
 

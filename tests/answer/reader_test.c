@@ -12,6 +12,10 @@
 #define LLAMA "<|start_header_id|> \"parameters\": "
 #define MISTRAL "[TOOL_CALLS]"
 #define NAMED "[TOOL_CALLS][ARGS]"
+#define HARMONY "<|channel|>analysis<|message|><|end|>"
+#define CHANNEL "\xff<|channel|>"
+#define MESSAGE "\xff<|message|>"
+#define NEXT "\xff<|end|>\xff<|start|>assistant"
 
 struct example {
     const char *chat_template, *text, *events;
@@ -105,6 +109,49 @@ static const struct example examples[] = {
             "\"arguments\": {}}\n</tool_call>",
             "R(a <tool_call> {)[f]({})"),
     EXAMPLE(LLAMA THINKS, "<think>a</think>\n{\"name\":\"f\",\"parameters\":{}}", "R(a)[f]({})"),
+    /* Messages with headers: whom a call is for stands before the channel or behind it. */
+    EXAMPLE(HARMONY,
+            CHANNEL "analysis" MESSAGE "so it is\n" NEXT CHANNEL "final" MESSAGE " yes <|end|>",
+            "R(so it is\n)C( yes <|end|>)", .special = true),
+    EXAMPLE(HARMONY,
+            CHANNEL "analysis" MESSAGE "hm" NEXT CHANNEL
+                    "commentary to=functions.f \xff<|constrain|>json" MESSAGE "{\"x\": 1}",
+            "R(hm)[f]({\"x\": 1})", .special = true),
+    EXAMPLE(HARMONY,
+            CHANNEL "analysis" MESSAGE "hm" NEXT " to=functions.f" CHANNEL "commentary json" MESSAGE
+                    "{\"x\": ",
+            "R(hm)[f]({\"x\": )", .special = true),
+    EXAMPLE(HARMONY,
+            " to=functions.g" CHANNEL "commentary" MESSAGE "{}" NEXT CHANNEL
+            "commentary to=functions.f" MESSAGE "{}",
+            "[g]({})[f]({})", .special = true),
+    EXAMPLE(HARMONY,
+            CHANNEL "commentary" MESSAGE "I look." NEXT CHANNEL "commentary to=functions.f" MESSAGE
+                    "{}",
+            "C(I look.)[f]({})", .special = true),
+    EXAMPLE(HARMONY, CHANNEL "commentary to=functions.f" MESSAGE "{}", "C({})", .special = true,
+            .names = "g\0"),
+    EXAMPLE(HARMONY, CHANNEL "commentary to=functions.f" MESSAGE "{}", "C({})", .special = true,
+            .no_tools = true),
+    EXAMPLE(HARMONY, CHANNEL "analysis to=python code" MESSAGE "1 + 1", "R(1 + 1)",
+            .special = true),
+    EXAMPLE(HARMONY, "then" NEXT CHANNEL "final" MESSAGE "x", "R(then)C(x)", .special = true,
+            .thinks = true),
+    EXAMPLE(HARMONY, " to no one", "C( to no one)", .special = true),
+    EXAMPLE(HARMONY, "a\xff<|message|>b", "C(ab)", .special = true),
+    EXAMPLE(HARMONY, CHANNEL "analysis" MESSAGE "a" CHANNEL "final" MESSAGE "b", "R(a)C(b)",
+            .special = true),
+    EXAMPLE(HARMONY, CHANNEL "final\xff<|constrain|>json" MESSAGE "[1, 2]", "C([1, 2])",
+            .special = true),
+    EXAMPLE(HARMONY, CHANNEL "analysis" MESSAGE "a\xff<|end|>", "R(a)", .special = true),
+    EXAMPLE(HARMONY,
+            CHANNEL "final" MESSAGE "a\xff<|end|> to=functions.f"
+                    "\xff<|start|>assistant" CHANNEL "final" MESSAGE "b",
+            "C(ab)", .special = true),
+    EXAMPLE(HARMONY,
+            "<|channel|>analysis<|message|>a <| b<|end|><|start|>assistant<|channel|>final"
+            "<|message|>c <|mess",
+            "R(a <| b)C(c <|mess)"),
 };
 
 /* ---- cuts --------------------------------------------------------------------------------------
@@ -153,6 +200,20 @@ START_TEST(an_answer_says_what_it_says_however_it_is_cut)
 }
 END_TEST
 
+START_TEST(what_may_become_a_mark_is_none_where_a_special_token_follows)
+{
+    static const char text[] =
+        CHANNEL "analysis<|message|>a <|mess" NEXT CHANNEL "final<|message|>b";
+    struct answer_script script;
+    answer_script_make(&script, HARMONY, true);
+    struct answer_mark *mark = &script.form.marks[ANSWER_MARK_SECOND]; /* this one is a text */
+    memmove(mark->text, mark->text + 1, --mark->length);
+    char *told = answer_script_read(&script, text, sizeof(text) - 1, NULL, NULL);
+    ck_assert_str_eq(told, "R(a <|mess)C(b)");
+    free(told);
+}
+END_TEST
+
 /* ---- drawn -------------------------------------------------------------------------------------
  */
 
@@ -171,6 +232,15 @@ static const char *const pieces[] = {"<tool_call>",
                                      "\xff[ARGS]",
                                      "\xff[CALL_ID]",
                                      "<|python_tag|>",
+                                     "<|channel|>",
+                                     "<|message|>",
+                                     "\xff<|channel|>",
+                                     "\xff<|message|>",
+                                     "\xff<|start|>",
+                                     "\xff<|end|>",
+                                     "\xff<|constrain|>",
+                                     "analysis",
+                                     " to=functions.f",
                                      "\xff<|python_tag|>",
                                      "{\"name\": \"f\"",
                                      ", \"arguments\": ",
@@ -218,14 +288,14 @@ static size_t draw_text(uint64_t *state, char *text)
 
 START_TEST(drawn_answers_say_the_same_however_they_are_cut)
 {
-    static const char *const templates[] = {HERMES THINKS, LLAMA THINKS, MISTRAL THINKS,
-                                            NAMED THINKS,  HERMES,       LLAMA};
+    static const char *const templates[] = {
+        HERMES THINKS, LLAMA THINKS, MISTRAL THINKS, NAMED THINKS, HERMES, LLAMA, HARMONY};
     uint64_t state = 1;
     char text[24 * 32];
     for (unsigned round = 0; round < 20000; round++) {
         struct answer_script script;
         uint64_t kind = draw(&state), cuts = draw(&state) | 1;
-        answer_script_make(&script, templates[kind % 6], kind >> 3 & 1);
+        answer_script_make(&script, templates[kind % 7], kind >> 3 & 1);
         script.thinks = script.form.reasoning && (kind >> 4 & 1);
         script.names = kind >> 5 & 1 ? "f\0" : NULL;
         size_t length = draw_text(&state, text);
@@ -246,7 +316,8 @@ START_TEST(a_template_says_how_calls_are_written)
 {
     static const struct {
         const char *chat_template, *format;
-    } cases[] = {{HERMES, "hermes"},
+    } cases[] = {{HARMONY, "harmony"},
+                 {HERMES, "hermes"},
                  {LLAMA, "llama3"},
                  {MISTRAL, "mistral"},
                  {NAMED, "mistral, named"},
@@ -269,6 +340,9 @@ START_TEST(a_prompt_may_have_begun_what_is_thought)
     ck_assert(answer_form_thinks(&form, "a<think>\n", 9));
     ck_assert(!answer_form_thinks(&form, "<think>\n\n</think>\n\n", 19));
     ck_assert(!answer_form_thinks(&form, "", 0));
+    answer_form_find(&form, HARMONY, NULL);
+    ck_assert(answer_form_thinks(&form, "<|start|>assistant<|channel|>analysis<|message|>", 48));
+    ck_assert(!answer_form_thinks(&form, "<|start|>assistant", 18));
     answer_form_find(&form, HERMES, NULL);
     ck_assert(!answer_form_thinks(&form, "a<think>\n", 9));
 }
@@ -280,6 +354,7 @@ Suite *answer_reader_suite(void)
     TCase *tests = tcase_create("reader");
     tcase_add_loop_test(tests, an_answer_says_what_it_says_however_it_is_cut, 0,
                         sizeof(examples) / sizeof(examples[0]));
+    tcase_add_test(tests, what_may_become_a_mark_is_none_where_a_special_token_follows);
     tcase_add_test(tests, drawn_answers_say_the_same_however_they_are_cut);
     tcase_add_test(tests, a_template_says_how_calls_are_written);
     tcase_add_test(tests, a_prompt_may_have_begun_what_is_thought);

@@ -146,33 +146,6 @@ START_TEST(thought_is_apart_from_content)
 }
 END_TEST
 
-START_TEST(history_reaches_the_template)
-{
-    static const struct {
-        const char *messages, *text;
-    } cases[] = {
-        {"[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":"
-         "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":5}\"}}]},{\"role\":"
-         "\"tool\",\"tool_call_id\":\"c\",\"content\":\"r\"}]",
-         "aNone(f5)tr>"},
-        {"[{\"role\":\"assistant\",\"content\":\"c\",\"reasoning\":\"hm\"}]", "ac[hm]>"},
-        {"[{\"role\":\"assistant\",\"content\":\"c\",\"reasoning_content\":\"hm\"}]", "ac[hm]>"}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char body[512], wanted[256];
-        size_t used = 0;
-        snprintf(body, sizeof(body), "{\"messages\":%s}", cases[i].messages);
-        for (const char *at = cases[i].text; *at; at++)
-            used += (size_t)snprintf(wanted + used, sizeof(wanted) - used, "%s%d", used ? "," : "[",
-                                     *at);
-        ck_assert_uint_eq(fetch(&site, "/tokenize", body, answer, sizeof(answer)), 200);
-        has(wanted);
-    }
-}
-END_TEST
-
-/* ---- special tokens ----------------------------------------------------------------------------
- */
-
 /* Bytes are tokens by fallback, whose runs are held back; token 1 is special. */
 static void set_tokenizer(const char *special)
 {
@@ -216,6 +189,59 @@ static void set_tokenizer(const char *special)
     ck_assert_msg(tokenizer_load(text, writer.used, &site.model_text.tokenizer, &error) == 0, "%s",
                   error.text);
 }
+
+START_TEST(channels_are_thought_content_and_calls)
+{
+    static const char harmony[] =
+        "{# <|channel|><|message|> #}{% for m in messages %}{{ m.role[0] }}{{ m.thinking or '-' }}"
+        "{% endfor %}<|start|>assistant";
+    static const char history[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
+        "\"content\":\"a\",\"reasoning\":\"hm\"}],\"max_tokens\":9}";
+    set_tokenizer("[OTHER]"); /* whose marks are texts */
+    set_template(harmony);
+    ck_assert_uint_eq(ask("{" ASK "}", "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+                                       "<|channel|>final<|message|>yes"),
+                      200);
+    has("\"content\":\"yes\",\"refusal\":null,\"reasoning\":\"hm\"");
+    ck_assert_uint_eq(ask("{" ASK "," TOOLS "}",
+                          "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+                          "<|channel|>commentary to=functions.f json<|message|>{\"x\": 7}"),
+                      200);
+    has("\"reasoning\":\"hm\"");
+    has("\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\": 7}\"}}");
+    has("\"finish_reason\":\"tool_calls\"");
+    ck_assert_uint_eq(ask(history, "yes"), 200);
+    has("\"prompt_tokens\":23"); /* q's "u-", "ahm", and what begins an answer */
+}
+END_TEST
+
+START_TEST(history_reaches_the_template)
+{
+    static const struct {
+        const char *messages, *text;
+    } cases[] = {
+        {"[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":"
+         "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":5}\"}}]},{\"role\":"
+         "\"tool\",\"tool_call_id\":\"c\",\"content\":\"r\"}]",
+         "aNone(f5)tr>"},
+        {"[{\"role\":\"assistant\",\"content\":\"c\",\"reasoning\":\"hm\"}]", "ac[hm]>"},
+        {"[{\"role\":\"assistant\",\"content\":\"c\",\"reasoning_content\":\"hm\"}]", "ac[hm]>"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char body[512], wanted[256];
+        size_t used = 0;
+        snprintf(body, sizeof(body), "{\"messages\":%s}", cases[i].messages);
+        for (const char *at = cases[i].text; *at; at++)
+            used += (size_t)snprintf(wanted + used, sizeof(wanted) - used, "%s%d", used ? "," : "[",
+                                     *at);
+        ck_assert_uint_eq(fetch(&site, "/tokenize", body, answer, sizeof(answer)), 200);
+        has(wanted);
+    }
+}
+END_TEST
+
+/* ---- special tokens ----------------------------------------------------------------------------
+ */
 
 /* Its text comes behind what was held back before it; spelled out it is content. */
 START_TEST(a_mark_may_be_a_special_token)
@@ -294,6 +320,10 @@ END_TEST
 #define T_LLAMA "{# <|start_header_id|> \"parameters\": #}x"
 #define T_MISTRAL "{# [TOOL_CALLS] #}x"
 #define T_NAMED "{# [TOOL_CALLS][ARGS] #}x"
+#define T_HARMONY "{# <|channel|><|message|> #}x"
+#define THOUGHT(text) "<|channel|>analysis<|message|>" text "<|end|><|start|>assistant"
+#define FINAL "<|channel|>final<|message|>"
+#define TO_F "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
 #define OBJECT "\"response_format\":{\"type\":\"json_object\"}"
 #define LLAMA_F "{\"name\": \"f\", \"parameters\": {\"x\": 1}}"
 #define LLAMA_G "{\"name\": \"g\", \"parameters\": {}}"
@@ -342,6 +372,23 @@ static const struct {
      "\"thinking_token_budget\":3",
      {"hm</think>\n\nall", "</think>"},
      {"hm"}},
+    {T_HARMONY,
+     STRICT,
+     {FINAL "any text", THOUGHT("hm") FINAL "", TO_F "{\"x\": 7}",
+      THOUGHT("hm") "<|channel|>commentary to=functions.g <|constrain|>json<|message|>{}"},
+     {"any text", TO_F "{}", TO_F "{\"x\": 7}<|end|>", "<|channel|>commentary to=functions.h", ""}},
+    {T_HARMONY,
+     TOOLS ",\"tool_choice\":\"required\"",
+     {TO_F "{\"x\": 7}", THOUGHT("hm") TO_F "{\"x\": 7}"},
+     {FINAL "text", THOUGHT("hm") FINAL "text"}},
+    {T_HARMONY,
+     OBJECT,
+     {FINAL "{}", THOUGHT("{") FINAL "{\"a\": 1}"},
+     {"{}", FINAL "x", THOUGHT("hm") "{}", "<|channel|>analysis<|message|>{}"}},
+    {T_HARMONY,
+     "\"thinking_token_budget\":40",
+     {FINAL "text", THOUGHT("hm") FINAL "text"},
+     {"hm", THOUGHT("hm") "text"}},
 };
 
 /* 1: the text is one that the query's answers may be. */
@@ -373,6 +420,8 @@ START_TEST(answers_are_constrained_by_what_is_asked_of_them)
     struct query query;
     struct error error;
     char body[2048];
+    if (!strcmp(structures[_i].source, T_HARMONY))
+        set_tokenizer("[OTHER]"); /* whose marks are texts */
     set_template(structures[_i].source);
     snprintf(body, sizeof(body), "{" ASK ",%s}", structures[_i].rest);
     ck_assert_msg(query_read(&query, QUERY_CHAT, body, strlen(body), &limits, &defaults, &error) ==
@@ -437,6 +486,7 @@ Suite *tools_suite(void)
     tcase_add_test(tests, a_call_that_is_cut_stays_unfinished);
     tcase_add_test(tests, streams_of_calls_are_pieces_of_one_text);
     tcase_add_test(tests, thought_is_apart_from_content);
+    tcase_add_test(tests, channels_are_thought_content_and_calls);
     tcase_add_test(tests, a_mark_may_be_a_special_token);
     tcase_add_test(tests, a_special_mark_is_the_only_token_that_begins_a_call);
     tcase_add_test(tests, history_reaches_the_template);

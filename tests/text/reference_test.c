@@ -26,6 +26,7 @@ static const struct {
     {"phi4", "later.bin", 250},       {"phi4mini", "later.bin", 250},
     {"olmo2", "later.bin", 250},      {"starcoder2", "later.bin", 250},
     {"smollm3", "later.bin", 250},    {"glm4", "later.bin", 250},
+    {"harmony", "later.bin", 250},
 };
 #define STYLES ((int)(sizeof(styles) / sizeof(styles[0])))
 
@@ -250,8 +251,8 @@ Suite *reference_suite(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, strings_have_the_ids_and_the_text_of_the_reference, 0, STYLES);
     tcase_add_loop_test(tests, any_sequence_of_ids_has_the_text_of_the_reference, 0, STYLES);
-    tcase_add_loop_test(
-        tests, decoders_of_known_parts_in_any_order_have_the_text_of_the_reference, 0, 8);
+    tcase_add_loop_test(tests, decoders_of_known_parts_in_any_order_have_the_text_of_the_reference,
+                        0, 8);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -308,7 +308,7 @@ int query_tools_render(struct query *query, const struct model_text *model_text,
         snprintf(query->param, sizeof(query->param), "tools");
         return error_set(error, ERR_UNSUPPORTED,
                          "tools: the model's chat template writes calls in no form that is known "
-                         "here (Hermes', Llama's, Mistral's)");
+                         "here (Hermes', Llama's, Mistral's, gpt-oss's)");
     }
     if (tools->budget != QUERY_NO_BUDGET && !form->reasoning) {
         snprintf(query->param, sizeof(query->param), "thinking_token_budget");

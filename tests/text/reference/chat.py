@@ -6,7 +6,7 @@ published ones, and for snippets.
     python3 tests/text/reference/chat.py families
 
 `families`: tests/text/data/families.jsonl alone, of templates/families: what the templates of Gemma, Phi, OLMo, Granite,
-SmolLM3 and GLM-4 do, in our words.
+SmolLM3, GLM-4 and gpt-oss do, in our words.
 TEMPLATES is a folder of published templates (*.jinja); they are read from there by the test too, and are
 not part of this project. A case whose rendering fails has no output."""
 import datetime
@@ -26,6 +26,14 @@ WEATHER = {"type": "function", "function": {
         "days": {"type": "integer", "default": 3, "minimum": -1, "maximum": 2.5},
         "units": {"type": "string", "enum": ["c", "f"]}, "exact": {"type": "boolean", "default": False, "x": None}}}}}
 CLOCK = {"type": "function", "function": {"name": "clock", "description": "", "parameters": {"type": "object", "properties": {}}}}
+
+
+MANY_TYPES = {"type": "object", "required": ["a"], "properties": {
+    "a": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}}, "b": {"type": ["string", "null"]},
+    "c": {"oneOf": [{"type": "object"}, {"type": "number"}, {"type": "string", "nullable": True}]}, "d": {"type": "array"},
+    "e": {"type": "object", "required": ["y"], "properties": {"x": {"type": "boolean"}, "y": {"type": "string"}}},
+    "f": {"type": "array", "items": {"type": "object", "properties": {"some": {"type": "string"}, "more": {"type": "string"},
+          "names": {"type": "number"}}}}, "g": {"type": ["object"]}, "h": {}}}
 
 
 def say(role, content, **more):
@@ -75,10 +83,15 @@ LATER = {  # of families/, with some of those above
     "meta": [say("user", "q"), say("assistant", "{}", metadata="clock"), say("observation", "12:00"), say("assistant", "noon")],
     "own tools": [say("system", "s", tools='[{"name": "clock"}]', functions="clock()"), say("user", "q /nothink")],
     "number": [say("user", 5)],
+    "thinking": [say("system", "s"), say("user", "q"), say("assistant", "", thinking="so", tool_calls=[called("clock", {"a": [1, "é"]})]),
+                 say("tool", "12:00", tool_call_id="abcdefghi")],
+    "thought before": [say("user", "q"), say("assistant", "", thinking="so", tool_calls=[called("clock", {})]),
+                       say("tool", "12:00", tool_call_id="abcdefghi"), say("assistant", "noon", thinking="it is"), say("user", "and?")],
 }
 LATER_EXTRAS = {
     "plain": {}, "tools": {"tools": [dict(CLOCK, x="é"), CLOCK]}, "thinking": {"thinking": True, "enable_thinking": True},
     "not thinking": {"enable_thinking": False, "python_tools": ["def f(): pass"], "xml_tools": [CLOCK]},
+    "types": {"tools": [WEATHER, dict(CLOCK, function=dict(CLOCK["function"], parameters=MANY_TYPES))], "reasoning_effort": "high"},
     "documents": {"texts": [{"text": "one"}, {"text": "two\n"}], "controls": {"citations": True, "length": "short"}, "tools": [CLOCK]},
 }
 LATER_USES = ["one", "system", "turns", "empty system", "call", "call none", "call text", "call dict", "order", "twice", "nothing"]

@@ -277,9 +277,19 @@ def glm4():
         decoder=byte_level())
 
 
+def harmony():
+    """o200k_harmony, as gpt-oss comes with it: what phi4mini cuts, cut by Isolated."""
+    tokens, merges = trained_bytes(CASES, 15, SMALL)
+    extra = added(len(tokens), ["<|startoftext|>", "<|endoftext|>", "<|return|>", "<|constrain|>", "<|channel|>", "<|start|>",
+                                "<|end|>", "<|message|>", "<|call|>"])
+    return document(tokens, merges, extra, pre_tokenizer={
+        "type": "Sequence", "pretokenizers": [split(CASES), byte_level(False, False)]},
+        post_processor=byte_level(True), decoder=byte_level(True))
+
+
 STYLES = {"gpt2": gpt2, "llama3": llama3, "qwen2": qwen2, "llama2": llama2, "mistral": mistral, "mixed": mixed}
 LATER = {"gemma": gemma, "phi3": phi3, "phi4": phi4, "phi4mini": phi4mini, "olmo2": olmo2, "starcoder2": starcoder2,
-         "smollm3": smollm3, "glm4": glm4}
+         "smollm3": smollm3, "glm4": glm4, "harmony": harmony}
 
 
 def test_strings():
