@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct answer_script script;
     if (size < 2)
         return 0;
-    answer_script_make(&script, templates[data[0] & 3], data[0] >> 2 & 1);
+    const char *from = data[0] >> 6 & 1 ? "<|channel|><|message|>" : templates[data[0] & 3];
+    answer_script_make(&script, from, data[0] >> 2 & 1);
     script.thinks = data[0] >> 3 & 1;
     script.tools = !(data[0] >> 4 & 1);
     script.names = data[0] >> 5 & 1 ? "f\0" : NULL;

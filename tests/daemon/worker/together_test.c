@@ -26,6 +26,8 @@ static const struct {
     {DATA "mixtral-default-bf16", 1, 1, 48, LONGEST + OUT, GPU_DRAFTS_MAX, 100, true},
     {DATA "mixtral-window-f16", 1, 1, 0, LONGEST + OUT, 4, 100, false},
     {DATA "qwen3-moe-norm-bf16", 2, 1, 0, LONGEST + OUT, 3, 12, true},
+    {DATA "gpt-oss-yarn-bf16", 1, 1, 48, LONGEST + OUT, 3, 100, true},
+    {"tests/model/quantized/gpt-oss-mxfp4", 2, 1, 0, LONGEST + OUT, 4, 100, false},
     {DATA "llama-llama3-f32", 2, 1, 40, LONGEST + OUT, 4, 100, true},
     {DATA "mixtral-default-bf16", 1, 2, 0, LONGEST + OUT, 0, 100, false},
     {DATA "qwen2-window-bf16", 1, 3, 48, LONGEST + OUT, 0, 100, true},
