@@ -11,6 +11,7 @@
  *     kernels load       products of many rows in a long run, when clocks are down
  *     kernels gated      gate and up with SwiGLU, as one kernel and as two
  *     kernels experts    a layer of a mixture, by how its rows are routed; of one shape, named
+ *     kernels formats    a layer's products in each format of weights, by rows
  *     kernels small      what stands between the products of a decode step
  *     kernels copy       a sequence's blocks copied out and in, by block size */
 #include <string.h>
@@ -151,6 +152,8 @@ int main(int argc, char **argv)
             gated_bench();
         if (!strcmp(only, "experts"))
             experts_bench(argc > 2 + f16 ? argv[2 + f16] : "");
+        if (!strcmp(only, "formats"))
+            formats_bench("", {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512});
         if (!strcmp(only, "copy"))
             copy_bench();
     }

@@ -180,3 +180,5 @@ void load_bench();
 void small_bench();
 void gated_bench();
 void experts_bench(const char *name); /* of a shape; "": all */
+/* Of schemes whose names begin so, and of these numbers of rows. */
+void formats_bench(const char *scheme, const std::vector<uint32_t> &rows);

@@ -49,6 +49,8 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
              "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define WGMMA_112                                                                                  \
     WGMMA_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
+#define WGMMA_128                                                                                  \
+    WGMMA_112 ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define WGMMA_C8(c, i)                                                                             \
     "+f"((c)[i]), "+f"((c)[(i) + 1]), "+f"((c)[(i) + 2]), "+f"((c)[(i) + 3]), "+f"((c)[(i) + 4]),  \
         "+f"((c)[(i) + 5]), "+f"((c)[(i) + 6]), "+f"((c)[(i) + 7])
@@ -60,6 +62,7 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
 #define WGMMA_C96(c)                                                                               \
     WGMMA_C64(c), WGMMA_C8(c, 64), WGMMA_C8(c, 72), WGMMA_C8(c, 80), WGMMA_C8(c, 88)
 #define WGMMA_C112(c) WGMMA_C96(c), WGMMA_C8(c, 96), WGMMA_C8(c, 104)
+#define WGMMA_C128(c) WGMMA_C112(c), WGMMA_C8(c, 112), WGMMA_C8(c, 120)
 #define WGMMA_TEXT(columns)                                                                        \
     "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." HALF_PTX "." HALF_PTX " {"
 
@@ -116,6 +119,7 @@ __device__ __forceinline__ void wgmma_values_step(float (&c)[32], uint32_t a0, u
 WGMMA_REGISTERS(16, 16, 17, 18, 19, 20, 21, "32")
 WGMMA_REGISTERS(32, 32, 33, 34, 35, 36, 37, "64")
 WGMMA_REGISTERS(64, 64, 65, 66, 67, 68, 69, "128")
+WGMMA_REGISTERS(128, 128, 129, 130, 131, 132, 133, "256")
 
 } // namespace HALF
 

@@ -7,7 +7,7 @@
  * the workspace given here, except gate and up of up to MATMUL_GATED_MAX rows, where one of our own
  * is faster (matmul_gated.cu). Weights in e4m3: up to MATMUL_ROUNDS_MAX rows by one of our own,
  * GEMV_ROWS_MAX where inputs stay as they are; more by cuBLASLt. In whole numbers: up to
- * MATMUL_WHOLE_MAX rows by two of our own.
+ * MATMUL_WHOLE_MAX rows by three of our own.
  *
  * The output is the partial sum of this rank where the weight is sharded along k; bias is then
  * given on one rank only.

@@ -1,9 +1,12 @@
-/* What a stage of matmul_whole.cu holds, and how the ninth warp fills the ring: weights, scales and
- * zeros before the kernel waits for the one before it, x behind that. */
+/* What the two kernels of 17 and more rows of whole numbers share: the tile that a block has, how
+ * numbers come out of a stage as left operands, and what becomes of the sums. */
 #pragma once
 
+#include "gpu/kernels/activation/activation.cuh"
+#include "gpu/kernels/common/device_props.cuh"
 #include "gpu/kernels/common/ring.cuh"
 #include "gpu/kernels/common/tensor_map.cuh"
+#include "gpu/kernels/common/wgmma.cuh"
 #include "gpu/kernels/matmul/whole.cuh"
 #include "gpu/kernels/matmul/whole_take.cuh"
 
@@ -12,11 +15,10 @@ namespace HALF
 
 #define OUTPUTS 128 /* of a tile */
 #define SIDE 64     /* of a warpgroup */
-#define ROWS_MAX 128
-#define STEP 128 /* columns of a stage */
+#define STEP 128    /* columns of a stage */
 #define BLOCKS (STEP / WHOLE_BLOCK)
-#define WARPS 8 /* that multiply */
-#define THREADS ((WARPS + 1) * WARP)
+#define GROUP_THREADS 128 /* of a warpgroup, of which two multiply */
+#define WARPS 8           /* that multiply */
 #define STAGES_MAX 8
 #define STAGE_ALIGNMENT 1024 /* of what is swizzled */
 #define FIXED                                                                                      \
@@ -25,6 +27,7 @@ namespace HALF
 #define PITCH (OUTPUTS + 4) /* floats of a row of sums, against bank conflicts */
 #define CLUSTER_MAX 8
 #define COST_BEGIN 4 /* of a block, in stages */
+#define TOGETHER 4   /* fours of outputs that a thread has on their way at a time */
 
 struct whole_args {
     CUtensorMap x, w;
@@ -33,11 +36,16 @@ struct whole_args {
     uint32_t steps, cluster;     /* steps: of all columns; blocks that share them */
     uint32_t stages, stage_bytes;
     uint32_t columns; /* groups of a row */
-    uint32_t groups;  /* that a stage touches at most */
+    uint32_t groups;  /* that a stage touches at most, where groups end within stages */
     uint32_t zero_words;
     uint32_t second; /* outputs from the tile's first 64 to its others */
     bool vectors;    /* y and what goes with it may be read and written by fours */
 };
+
+template <enum format FORMAT> __host__ __device__ __forceinline__ constexpr uint32_t whole_step()
+{
+    return FORMAT == FORMAT_U4 ? STEP / 2 : STEP; /* bytes of an output in a stage */
+}
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -49,17 +57,6 @@ struct whole_tile {
     uint32_t row, output; /* the first ones */
     uint32_t first, end;  /* steps of this block */
 };
-
-template <enum format FORMAT> __device__ __forceinline__ constexpr uint32_t whole_step_bytes()
-{
-    return FORMAT == FORMAT_U4 ? STEP / 2 : STEP; /* of an output */
-}
-
-/* Where things are in a stage of so many rows. */
-template <int N, enum format FORMAT> __device__ __forceinline__ constexpr uint32_t whole_scales_at()
-{
-    return N * STEP * 2 + OUTPUTS * whole_step_bytes<FORMAT>();
-}
 
 __device__ __forceinline__ whole_tile whole_find(const whole_args &a)
 {
@@ -79,92 +76,280 @@ __device__ __forceinline__ uint32_t whole_output_of(const whole_args &a, const w
     return tile.output + (of < SIDE ? of : a.second + of - SIDE);
 }
 
-/* Whole warp: the scales and zeros of a stage, an output for each lane in turns. */
-__device__ __forceinline__ void whole_bring_scales(const whole_args &a, const whole_tile &tile,
-                                                   uint32_t step, uint32_t to)
+/* Whole block: barriers, and where stages begin. `fills`: arrivals that fill a stage. */
+__device__ __forceinline__ whole_ring whole_begin(ring_barriers<STAGES_MAX> &barriers,
+                                                  const char *memory, uint32_t fills)
 {
-    const struct weight &w = a.m.w;
-    uint32_t begin = step * STEP, end = min(begin + STEP, w.k), first = 0, count = 1;
-    if (w.scales.k) {
-        first = begin / w.scales.k;
-        count = (end - 1) / w.scales.k + 1 - first;
+    whole_ring ring;
+    ring.full = shared_address(barriers.full);
+    ring.empty = shared_address(barriers.empty);
+    ring.stages =
+        (shared_address(memory) + STAGE_ALIGNMENT - 1) / STAGE_ALIGNMENT * STAGE_ALIGNMENT;
+    if (threadIdx.x == 0) {
+        ring_init(ring.full, STAGES_MAX, fills);
+        ring_init(ring.empty, STAGES_MAX, WARPS);
+        barrier_init_done();
     }
-    const float *scales = static_cast<const float *>(w.scales.data);
-    size_t zeros = (size_t)(w.scales.n ? w.n : 1) * a.columns;
-    for (uint32_t i = threadIdx.x % WARP; i < OUTPUTS; i += WARP) {
-        uint32_t n = whole_output_of(a, tile, i);
-        if (n >= w.n)
-            continue;
-        size_t at = (size_t)(w.scales.n ? n : 0) * a.columns + first;
-        for (uint32_t j = 0; j < count; j++)
-            copy_word(to + (i * a.groups + j) * 4, scales + at + j, 4);
-        for (uint32_t j = 0; j < a.zero_words; j++) {
-            size_t word = at / 4 * 4 + j * 4;
-            if (word < at + count)
-                copy_word(to + OUTPUTS * a.groups * 4 + (i * a.zero_words + j) * 4, w.zeros + word,
-                          static_cast<uint32_t>(min(zeros - word, (size_t)4)));
-        }
-    }
+    __syncthreads();
+    return ring;
 }
 
-/* Whole warp: all of a stage but x, and how much there will be. */
-template <int N, enum format FORMAT>
-__device__ __forceinline__ void whole_bring_weights(const whole_args &a, const whole_ring &ring,
-                                                    const whole_tile &tile, uint32_t stage,
-                                                    uint32_t step, uint64_t policy)
+/* ---- numbers ---- */
+
+/* A lane's outputs are `of` of the tile's and eight behind it. */
+struct whole_lane {
+    uint32_t of;
+    uint32_t words; /* where the weights of the first begin in a stage */
+    uint32_t turn;  /* how units of 16 bytes are turned (tensor_map.cuh) */
+};
+
+template <int N, enum format FORMAT> __device__ __forceinline__ whole_lane whole_lane_of()
 {
-    const uint32_t bytes = whole_step_bytes<FORMAT>();
-    uint32_t to = ring.stages + stage * a.stage_bytes, barrier = ring.full + stage * 8;
-    if (warp_elect()) {
-        barrier_expect(barrier, a.block_rows * STEP * 2 + OUTPUTS * bytes);
+    whole_lane out;
+    uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    uint32_t side = warp % 4 * 16 + lane / 4;
+    out.of = warp / 4 * SIDE + side;
+    out.turn = (FORMAT == FORMAT_U4 ? side / 2 % 4 : side % 8) << 4;
+    out.words = N * STEP * 2 + out.of * whole_step<FORMAT>() + lane % 4 * 4;
+    asm volatile("" : "+r"(out.words), "+r"(out.turn)); /* kept, not made anew in each step */
+    return out;
+}
+
+/* A block of 32 columns of both outputs, as two left operands. */
+template <enum format FORMAT>
+__device__ __forceinline__ void whole_take(uint32_t (&out)[2][4], const whole_lane &lane,
+                                           uint32_t stage, int block, const uint32_t (&zeros)[2])
+{
 #pragma unroll
-        for (uint32_t i = 0; i < 2; i++)
-            copy_box(to + N * STEP * 2 + i * SIDE * bytes, &a.w, step * bytes,
-                     tile.output + i * a.second, barrier, policy);
+    for (int i = 0; i < 2; i++) {
+        uint32_t words[2];
+#pragma unroll
+        for (int j = 0; j < (FORMAT == FORMAT_U4 ? 1 : 2); j++) {
+            uint32_t unit = FORMAT == FORMAT_U4 ? block : 2 * block + j;
+            words[j] = load_shared_word(stage + lane.words + (unit << 4 ^ lane.turn) +
+                                        i * 8 * whole_step<FORMAT>());
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            out[j / 2][j % 2 * 2 + i] = FORMAT == FORMAT_U4
+                                            ? whole_pair<FORMAT>(words[0], j, zeros[i])
+                                            : whole_pair<FORMAT>(words[j / 2], j % 2, zeros[i]);
     }
-    __syncwarp();
-    whole_bring_scales(a, tile, step, to + whole_scales_at<N, FORMAT>());
-    copies_arrive(barrier);
 }
 
+/* A warp has done with a stage. */
+__device__ __forceinline__ void whole_give_back(const whole_ring &ring, const ring_cursor &at)
+{
+    __syncwarp();
+    if (threadIdx.x % WARP == 0)
+        ring_give_back(ring.empty, at);
+}
+
+/* ---- sums ---- */
+
+/* A warp's sums, by rows. */
 template <int N>
-__device__ __forceinline__ void whole_bring_x(const whole_args &a, const whole_ring &ring,
-                                              const whole_tile &tile, uint32_t stage, uint32_t step,
-                                              uint64_t policy)
+__device__ __forceinline__ void whole_sums_lay(const float (&total)[N / 2], float *sums)
 {
-    uint32_t to = ring.stages + stage * a.stage_bytes;
-    if (warp_elect())
+    uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    uint32_t of = warp / 4 * SIDE + warp % 4 * 16 + lane / 4;
 #pragma unroll
-        for (uint32_t i = 0; i < 2; i++)
-            copy_box(to + i * N * STEP, &a.x, step * STEP + i * (STEP / 2), tile.row,
-                     ring.full + stage * 8, policy);
-    __syncwarp();
+    for (int i = 0; i < N / 2; i++) {
+        uint32_t row = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        sums[row * PITCH + of + i / 2 % 2 * 8] = total[i];
+    }
 }
 
-template <int N, enum format FORMAT>
-__device__ __forceinline__ void whole_bring(const whole_args &a, const whole_ring &ring,
-                                            const whole_tile &tile)
+/* Four outputs of a row, of all blocks of the cluster. */
+__device__ __forceinline__ float4 whole_sums_add(const whole_args &a, uint32_t sums, uint32_t row,
+                                                 uint32_t of)
 {
-    uint64_t once = policy_once(), again = policy_again();
-    uint32_t count = tile.end - tile.first, ahead = min(count, a.stages);
-    for (uint32_t i = 0; i < ahead; i++)
-        whole_bring_weights<N, FORMAT>(a, ring, tile, i, tile.first + i,
-                                       a.blocks > 1 ? again : once);
-    grid_wait();
-    for (uint32_t i = 0; i < ahead; i++)
-        whole_bring_x<N>(a, ring, tile, i, tile.first + i, again);
-    ring_cursor at = {0, 0};
-    for (uint32_t i = 0; i < count; i++) {
-        if (i >= ahead) {
-            ring_wait_empty(ring.empty, at);
-            whole_bring_weights<N, FORMAT>(a, ring, tile, at.stage, tile.first + i,
-                                           a.blocks > 1 ? again : once);
-            whole_bring_x<N>(a, ring, tile, at.stage, tile.first + i, again);
+    float4 out = {};
+    for (uint32_t i = 0; i < a.cluster; i++) {
+        uint32_t at = sums + (row * PITCH + of) * 4;
+        float4 part = cluster_load(a.cluster > 1 ? cluster_address(at, i) : at);
+        out.x += part.x;
+        out.y += part.y;
+        out.z += part.z;
+        out.w += part.w;
+    }
+    return out;
+}
+
+__device__ __forceinline__ float whole_act(const struct matmul_args &m, float x)
+{
+    return m.activation == ACTIVATE_SILU ? activated<ACTIVATE_SILU>(x)
+                                         : activated<ACTIVATE_GELU_TANH>(x);
+}
+
+/* What a sum becomes, but for the add. */
+__device__ __forceinline__ float whole_become(const struct matmul_args &m, float y, float up,
+                                              uint32_t n)
+{
+    if (m.bias)
+        y += load_value(m.bias, n, m.bias_dtype);
+    if (!m.gated)
+        return y;
+    if (m.bias)
+        up += load_value(m.bias, m.w.n / 2 + n, m.bias_dtype);
+    return whole_act(m, y) * up;
+}
+
+/* Four outputs that a thread finishes. */
+struct whole_four {
+    uint32_t row, of; /* of the tile */
+    uint32_t n;
+    size_t at; /* in y */
+    float4 before;
+    bool valid, vector;
+};
+
+__device__ __forceinline__ whole_four whole_four_ask(const whole_args &a, const whole_tile &tile,
+                                                     uint32_t rank, uint32_t number)
+{
+    const struct matmul_args &m = a.m;
+    uint32_t outputs = m.gated ? m.w.n / 2 : m.w.n;
+    uint32_t width = (m.gated ? SIDE : OUTPUTS) / a.cluster, fours = width / 4;
+    whole_four out;
+    out.row = number / fours;
+    out.of = rank * width + number % fours * 4;
+    out.n = tile.output + out.of;
+    out.valid = out.row < min(a.block_rows, m.rows.max - tile.row) && out.n < outputs;
+    out.vector = a.vectors && out.n + 4 <= outputs;
+    out.at = (size_t)(tile.row + out.row) * m.y_stride + out.n;
+    out.before = make_float4(0, 0, 0, 0);
+    if (out.valid && m.adds && out.vector) /* of others each is read when it is added to */
+        out.before = *reinterpret_cast<float4 *>(static_cast<float *>(m.y) + out.at);
+    return out;
+}
+
+__device__ __forceinline__ void whole_put(const whole_args &a, const whole_four &to,
+                                          const float (&y)[4])
+{
+    const struct matmul_args &m = a.m;
+    uint32_t outputs = m.gated ? m.w.n / 2 : m.w.n;
+    if (to.vector && m.y_dtype == DTYPE_F32) {
+        *reinterpret_cast<float4 *>(static_cast<float *>(m.y) + to.at) = make_float4(
+            to.before.x + y[0], to.before.y + y[1], to.before.z + y[2], to.before.w + y[3]);
+        return;
+    }
+    if (to.vector) {
+        *reinterpret_cast<uint2 *>(static_cast<uint16_t *>(m.y) + to.at) =
+            make_uint2(pack(y[0], y[1], m.y_dtype), pack(y[2], y[3], m.y_dtype));
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        if (to.n + i < outputs)
+            store_value(m.y, to.at + i, m.y_dtype,
+                        y[i] + (m.adds ? load_value(m.y, to.at + i, m.y_dtype) : 0.0f));
+}
+
+/* So many threads of a block, of which `rank` this is: its part of the tile's outputs, of all rows.
+ * What they are added to is asked for some at a time: it lies far. */
+template <uint32_t THREADS>
+__device__ __forceinline__ void whole_finish_tile(const whole_args &a, const whole_tile &tile,
+                                                  uint32_t sums, uint32_t rank)
+{
+    const struct matmul_args &m = a.m;
+    uint32_t outputs = m.gated ? m.w.n / 2 : m.w.n;
+    uint32_t fours = (m.gated ? SIDE : OUTPUTS) / a.cluster / 4;
+    uint32_t count = min(a.block_rows, m.rows.max - tile.row) * fours;
+    for (uint32_t first = threadIdx.x; first < count; first += THREADS * TOGETHER) {
+        whole_four to[TOGETHER];
+#pragma unroll
+        for (uint32_t i = 0; i < TOGETHER; i++)
+            to[i] = whole_four_ask(a, tile, rank, first + i * THREADS);
+#pragma unroll
+        for (uint32_t i = 0; i < TOGETHER; i++) {
+            if (!to[i].valid)
+                continue;
+            float4 low = whole_sums_add(a, sums, to[i].row, to[i].of), up = {};
+            if (m.gated)
+                up = whole_sums_add(a, sums, to[i].row, to[i].of + SIDE);
+            const float lows[] = {low.x, low.y, low.z, low.w}, ups[] = {up.x, up.y, up.z, up.w};
+            float y[4];
+#pragma unroll
+            for (uint32_t j = 0; j < 4; j++)
+                y[j] = to[i].n + j < outputs ? whole_become(m, lows[j], ups[j], to[i].n + j) : 0.0f;
+            whole_put(a, to[i], y);
         }
-        ring_next(at, a.stages);
     }
 }
 
 #endif
+
+/* ---- launching ---- */
+
+/* Blocks that share a tile's columns: what takes least time, in stages that count `each`; larger
+ * clusters do not fit on all SMs. */
+struct whole_share {
+    uint32_t cluster, cost;
+};
+
+static inline whole_share whole_cluster(uint32_t tiles, uint32_t steps, uint32_t per_processor,
+                                        uint32_t each)
+{
+    whole_share best = {1, UINT32_MAX};
+    uint32_t slots = device_props()->processors * per_processor;
+    for (uint32_t cluster = 1; cluster <= CLUSTER_MAX && cluster <= steps; cluster *= 2) {
+        uint32_t room = cluster > 2 ? slots * 9 / 10 : slots;
+        uint32_t turns = ceil_div(tiles, room / cluster ? room / cluster : 1);
+        uint32_t cost = turns * (ceil_div(steps, cluster) * each + COST_BEGIN);
+        if (cost < best.cost)
+            best = {cluster, cost};
+    }
+    return best;
+}
+
+static inline uint32_t whole_tiles(const struct matmul_args *m, uint32_t blocks)
+{
+    return blocks * (m->gated ? ceil_div(m->w.n / 2, SIDE) : ceil_div(m->w.n, OUTPUTS));
+}
+
+static inline bool whole_vectors(const struct matmul_args *m)
+{
+    return m->y_stride % 4 == 0 && reinterpret_cast<uintptr_t>(m->y) % 16 == 0;
+}
+
+/* Of args whose blocks of rows are known: what follows from them, but for the ring. */
+template <enum format FORMAT>
+static cudaError_t whole_describe(const struct matmul_args *m, struct whole_args *a)
+{
+    a->m = *m;
+    a->steps = ceil_div(m->w.k, STEP);
+    a->second = m->gated ? m->w.n / 2 : SIDE;
+    a->vectors = whole_vectors(m);
+    a->columns = whole_columns(m->w);
+    cudaError_t result =
+        tensor_map(&a->x, m->x, DTYPE_HALF, m->rows.max, m->w.k, m->x_stride, a->block_rows);
+    if (result == cudaSuccess)
+        result = tensor_map_bytes(&a->w, m->w.data, m->w.n, whole_bytes(FORMAT, m->w.k),
+                                  whole_step<FORMAT>());
+    return result;
+}
+
+static inline cudaError_t whole_enqueue(void (*kernel)(struct whole_args),
+                                        const struct whole_args &a, uint32_t threads,
+                                        uint32_t bytes, cudaStream_t stream)
+{
+    cudaLaunchAttribute attributes[2];
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = a.cluster;
+    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(whole_tiles(&a.m, a.blocks) * a.cluster);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = bytes;
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = a.cluster > 1 ? 2 : 1;
+    return cudaLaunchKernelEx(&config, kernel, a);
+}
+
+/* Groups that end within stages (matmul_whole_fine.cu). */
+cudaError_t matmul_whole_fine(const struct matmul_args *args, cudaStream_t stream);
 
 } // namespace HALF
