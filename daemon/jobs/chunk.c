@@ -134,6 +134,7 @@ uint32_t chunk_fill(struct chunk *chunk, struct list *waiting, const struct chun
         else
             cut = seq;
     }
+    chunk->bytes = room.in > room.out ? room.in : room.out;
     if (cut) {
         list_remove(&cut->run_link);
         list_append(waiting, &cut->run_link);

@@ -20,6 +20,7 @@ struct chunk {
     struct seq *seqs[GPU_JOBS_PIECES_MAX]; /* whose each piece is */
     struct list link;
     time_us since_us; /* when it was enqueued */
+    uint64_t bytes;   /* that are copied in, or out if those are more */
 };
 
 struct chunk_limits {

@@ -9,6 +9,7 @@
 #include "protocol/base/log.h"
 
 #define ASK_US 1000000u /* how often a device with chunks on it is asked whether it lives */
+#define COPY_CREDIT_US 2000u /* of copies that were not made, and may be made up for */
 
 static void set_state(struct job_worker *worker, enum job_worker_state state)
 {
@@ -264,10 +265,28 @@ static bool submit(struct job_worker *worker, struct chunk *chunk, time_us now_u
     return rc == 0;
 }
 
+static bool has_work(const struct job_worker *worker)
+{
+    return !list_empty(&worker->waiting) && !list_empty(&worker->free) &&
+           worker->api->room(worker->lanes) > 0;
+}
+
+/* Its copies take as long as they do at the rate, whether the device is faster or not. */
+static void count_copies(struct job_worker *worker, const struct chunk *chunk, time_us now_us)
+{
+    const time_us least = now_us > COPY_CREDIT_US ? now_us - COPY_CREDIT_US : 0;
+    const time_us from = worker->copy_us > least ? worker->copy_us : least;
+    if (worker->options.copy_rate > 0)
+        worker->copy_us = from + chunk->bytes * 1000000u / worker->options.copy_rate;
+}
+
 static void make_chunks(struct job_worker *worker, time_us now_us)
 {
-    while (!list_empty(&worker->waiting) && !list_empty(&worker->free) &&
-           worker->api->room(worker->lanes) > 0) {
+    worker->held = false;
+    while (has_work(worker)) {
+        worker->held = now_us < worker->copy_us;
+        if (worker->held)
+            return;
         struct chunk *chunk = container_of(worker->free.next, struct chunk, link);
         if (chunk_fill(chunk, &worker->waiting, &worker->limits) == 0) {
             give_up_first(worker, now_us);
@@ -276,6 +295,7 @@ static void make_chunks(struct job_worker *worker, time_us now_us)
         list_remove(&chunk->link);
         if (!submit(worker, chunk, now_us))
             return;
+        count_copies(worker, chunk, now_us);
     }
 }
 
@@ -399,11 +419,15 @@ uint64_t job_worker_wait_us(const struct job_worker *worker, time_us now_us)
     const struct chunk *chunk = oldest(worker);
     if (job_worker_state(worker) != JOB_WORKER_READY)
         return JOB_WORKER_FOREVER;
+    uint64_t copy = worker->held ? until(worker->copy_us, now_us) : JOB_WORKER_FOREVER;
     if (chunk) {
         uint64_t late = until(chunk->since_us + worker->options.timeout_us, now_us);
         uint64_t ask = until(worker->asked_us + ASK_US, now_us);
-        return late < ask ? late : ask;
+        uint64_t least = late < ask ? late : ask;
+        return copy < least ? copy : least;
     }
+    if (copy != JOB_WORKER_FOREVER)
+        return copy;
     if (worker->idle_us)
         return until(worker->idle_us + worker->options.idle_release_us, now_us);
     return JOB_WORKER_FOREVER;

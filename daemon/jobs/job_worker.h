@@ -38,6 +38,7 @@ struct job_worker_options {
     struct gpu_jobs_options lanes;
     time_us timeout_us;      /* of a chunk on the device */
     time_us idle_release_us; /* memory of the pool goes back after so long without work */
+    uint64_t copy_rate;      /* bytes a second that chunks copy each way; 0: as many as they can */
 };
 
 struct job_worker; /* opaque; its first member is a struct replica */

@@ -34,5 +34,7 @@ struct job_worker {
     struct list on_device; /* chunk.link, by the time of their enqueueing */
     struct chunk *chunks;
     time_us asked_us; /* when the device was last asked whether it lives */
+    time_us copy_us;  /* before it no chunk is enqueued: the copies of those before take so long */
+    bool held;        /* there would be a chunk, but for that */
     time_us idle_us;  /* since when nothing is there; 0: something is, or memory was given back */
 };

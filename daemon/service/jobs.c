@@ -30,16 +30,18 @@ void jobs_print(const struct job_programs *programs, FILE *file)
 static struct job_worker_options worker_options(const struct job_programs *programs,
                                                 const struct options *options, int device)
 {
+    const bool background = options->model[0] != '\0' && options->job_background;
     struct job_worker_options made = {
         .lanes = {.device = device,
                   .lanes = (uint32_t)options->job_lanes,
                   .ring = RING,
                   .chunk_bytes = options->job_chunk,
                   .memory_max = options->job_memory,
-                  .background = options->model[0] != '\0',
+                  .background = background,
                   .cpu_threads = (uint32_t)options->cpu_threads,
                   .cpu_devices = (uint32_t)options->cpu_devices},
         .timeout_us = options->job_timeout,
+        .copy_rate = background ? options->job_copy_rate : 0,
         .idle_release_us = options->kv_idle_release - options->kv_idle_release / 10,
     };
     programs_streams(programs, &made.lanes.stream_count, &made.lanes.event_count);

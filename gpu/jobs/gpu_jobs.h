@@ -29,7 +29,7 @@ struct gpu_jobs_options {
     uint32_t ring;        /* chunks of a lane that are under way, 1 to GPU_JOBS_RING_MAX */
     uint64_t chunk_bytes; /* of inputs, and of outputs: staging of this size each way per chunk */
     uint64_t memory_max;  /* of device memory for all chunks together; 0: what the device has */
-    bool background;      /* there is a model beside: least priority, else the greatest */
+    bool background;      /* a model is more urgent: least priority, else the greatest */
     uint32_t stream_count, event_count; /* the most that a program has */
     uint32_t cpu_threads, cpu_devices;  /* CPU device: as in gpu.h */
 };
@@ -57,6 +57,7 @@ struct gpu_chunk {
     const struct program *program;
     uint32_t count;
     struct gpu_piece *pieces;
+    bool pinned;    /* inputs and outputs lie in pinned memory, which is copied from and to as it is */
     bool timed;     /* asks for its times, which cost its streams some events */
     int32_t status; /* what the program's enqueue() returned: not 0, no output was written */
     struct gpu_chunk_times times; /* of one that is timed */

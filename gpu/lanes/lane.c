@@ -178,16 +178,19 @@ static uint64_t rounded(uint64_t bytes)
     return (bytes + step - 1) / step * step;
 }
 
-/* The tensor's bytes, then zeros up to where the next begins. */
-static uint64_t put_tensor(unsigned char *at, const struct program_tensor *tensor,
-                           const struct gpu_piece *piece, const void *from)
+/* The tensor's bytes, then zeros up to where the next begins; pinned ones are copied by the device. */
+static uint64_t put_tensor(const struct lane_slot *slot, uint64_t at,
+                           const struct program_tensor *tensor, const struct gpu_piece *piece,
+                           const void *from)
 {
     uint64_t bytes = 0;
     struct error ignored;
     (void)shape_bytes(tensor, piece->sizes, &bytes, &ignored); /* it was measured */
     uint64_t padded = shape_align(bytes);
-    memcpy(at, from, bytes);
-    memset(at + bytes, 0, padded - bytes);
+    if (slot->chunk->pinned)
+        return padded;
+    memcpy(slot->staging_in + at, from, bytes);
+    memset(slot->staging_in + at + bytes, 0, padded - bytes);
     return padded;
 }
 
@@ -203,8 +206,7 @@ static void fill_item(struct lane_slot *slot, const struct gpu_piece *piece, uin
     memcpy(item->values, piece->values, sizeof(item->values));
     for (uint32_t i = 0; i < program->input_count; i++) {
         item->inputs[i] = body_address(memory + *in_at);
-        *in_at += put_tensor(slot->staging_in + *in_at, &program->inputs[i], piece,
-                             piece->inputs[i]);
+        *in_at += put_tensor(slot, *in_at, &program->inputs[i], piece, piece->inputs[i]);
     }
     for (uint32_t i = 0; i < program->output_count; i++) {
         item->outputs[i] = body_address(memory + out_at);
@@ -262,6 +264,61 @@ static int copy(struct lane_slot *slot, void *to, const void *from, uint64_t byt
     return 0;
 }
 
+/* From where each tensor of each piece lies; what staging would have as zeros is cleared. */
+static int copy_pinned_in(const struct lane_slot *slot, struct error *error)
+{
+    const struct gpu_chunk *chunk = slot->chunk;
+    unsigned char *at = (unsigned char *)slot->memory + lane_table_bytes(chunk->count);
+    for (uint32_t i = 0; i < chunk->count * chunk->program->input_count; i++) {
+        const uint32_t tensor = i % chunk->program->input_count;
+        const struct gpu_piece *piece = &chunk->pieces[i / chunk->program->input_count];
+        uint64_t bytes = 0;
+        (void)shape_bytes(&chunk->program->inputs[tensor], piece->sizes, &bytes, error);
+        CUDA_TRY(cudaMemcpyAsync(at, piece->inputs[tensor], bytes, cudaMemcpyHostToDevice,
+                                 slot->lane->in),
+                 error);
+        if (shape_align(bytes) > bytes)
+            CUDA_TRY(cudaMemsetAsync(at + bytes, 0, shape_align(bytes) - bytes, slot->lane->in),
+                     error);
+        at += shape_align(bytes);
+    }
+    return 0;
+}
+
+static int copy_pinned_out(const struct lane_slot *slot, struct error *error)
+{
+    const struct gpu_chunk *chunk = slot->chunk;
+    const unsigned char *at = (const unsigned char *)slot->memory + slot->in_bytes;
+    for (uint32_t i = 0; i < chunk->count * chunk->program->output_count; i++) {
+        const uint32_t tensor = i % chunk->program->output_count;
+        const struct gpu_piece *piece = &chunk->pieces[i / chunk->program->output_count];
+        uint64_t bytes = 0;
+        (void)shape_bytes(&chunk->program->outputs[tensor], piece->sizes, &bytes, error);
+        if (piece->outputs[tensor])
+            CUDA_TRY(cudaMemcpyAsync(piece->outputs[tensor], at, bytes, cudaMemcpyDeviceToHost,
+                                     slot->lane->out),
+                     error);
+        at += shape_align(bytes);
+    }
+    return 0;
+}
+
+static int copy_in(struct lane_slot *slot, struct error *error)
+{
+    const bool pinned = slot->chunk->pinned;
+    const uint64_t bytes = pinned ? lane_table_bytes(slot->chunk->count) : slot->in_bytes;
+    int rc = copy(slot, slot->memory, slot->staging_in, bytes, true, error);
+    return rc || !pinned ? rc : copy_pinned_in(slot, error);
+}
+
+static int copy_out(struct lane_slot *slot, struct error *error)
+{
+    if (slot->chunk->pinned)
+        return copy_pinned_out(slot, error);
+    return copy(slot, slot->staging_out, (unsigned char *)slot->memory + slot->in_bytes,
+                slot->out_bytes, false, error);
+}
+
 /* Of a chunk that is timed, else nothing. */
 static int stamp(const struct lane_slot *slot, cudaEvent_t event, cudaStream_t stream,
                  struct error *error)
@@ -287,7 +344,7 @@ static int copies_in(struct lane_slot *slot, struct error *error)
     const struct program *program = slot->chunk->program;
     int rc = stamp(slot, slot->times.in_first, lane->in, error);
     if (!rc)
-        rc = copy(slot, memory, slot->staging_in, slot->in_bytes, true, error);
+        rc = copy_in(slot, error);
     if (!rc)
         rc = stamp(slot, slot->times.in_last, lane->in, error);
     if (rc)
@@ -346,8 +403,7 @@ static int copies_out(struct lane_slot *slot, struct error *error)
     if (!rc)
         rc = stamp(slot, slot->times.out_first, lane->out, error);
     if (!rc && slot->chunk->status == 0)
-        rc = copy(slot, slot->staging_out, (unsigned char *)slot->memory + slot->in_bytes,
-                  slot->out_bytes, false, error);
+        rc = copy_out(slot, error);
     if (!rc)
         rc = stamp(slot, slot->times.out_last, lane->out, error);
     if (rc)
@@ -427,7 +483,7 @@ int lane_take(struct lane_slot *slot, struct gpu_chunk **ret_chunk, struct error
     int rc = chunk->timed ? read_times(slot, error) : 0;
     if (rc)
         return rc;
-    if (chunk->status == 0)
+    if (chunk->status == 0 && !chunk->pinned)
         fetch_outputs(slot);
     /* It has ended, as the host knows; the stream that frees is told of it, too. */
     CUDA_TRY(cudaStreamWaitEvent(lane->in, slot->outputs_on_host, 0), error);

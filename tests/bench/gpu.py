@@ -23,6 +23,7 @@ import time
 import gpu_answers
 import gpu_cache
 import gpu_formats
+import gpu_jobs
 import gpu_latency
 import gpu_share
 import record
@@ -45,7 +46,7 @@ NO_CACHE = ("--prefix-cache", "no")  # rows repeat their prompts, and are to mea
 FAMILY_READS, FAMILY_SHARE, FAMILY_ROWS = 0.80, 0.85, 128  # of the read rate; of the 8B's share of its limit
 
 limits, table, failures = {"flops": 738e12}, [], []
-records = {"gpu": [], "gpu-latency": [], "gpu-formats": [], "gpu-families": []}
+records = {"gpu": [], "gpu-latency": [], "gpu-formats": [], "gpu-families": [], "gpu-jobs": []}
 shares = {}  # of its limit, that the 8B reaches, by rows
 
 
@@ -473,6 +474,19 @@ def formats_run(build, names, options):
             daemon.stop()
 
 
+def jobs_row(*args):
+    row(*args, kept="gpu-jobs")
+
+
+def jobs_run(build, names, options):
+    """Their daemons have the model that a row names; "" is none."""
+    for name in names:
+        try:
+            gpu_jobs.ROWS[name](build, lambda model, *own: Daemon(build, model, *own, *options), jobs_row, prompts)
+        except Exception as error:
+            jobs_row(name, f"failed: {error}", "", False)
+
+
 def families_run(build, names, options):
     for name in names:
         daemon = None
@@ -490,8 +504,8 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--limits", help="program that prints the limits")
     parser.add_argument("--only", default="", help=", ".join([
-        "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, families", *STARTED,
-        "lookup", *LARGE, *LATENCY, *gpu_formats.FORMATS, *FAMILIES]))
+        "base (kernels, 1b, first and each of 1 to burst), kernels, 1b, first, latency, formats, families, jobs", *STARTED,
+        "lookup", *LARGE, *LATENCY, *gpu_formats.FORMATS, *FAMILIES, *gpu_jobs.ROWS]))
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a rate (60)")
     parser.add_argument("--seeds", type=int, default=3, help="runs at each rate, of which the median counts (3)")
     args, options = parser.parse_known_args()  # the rest is the daemon's
@@ -500,9 +514,10 @@ def main():
         only += ["kernels", "first", "1b", *LARGE]
     if args.limits:
         limits_run(args.limits)
+    jobs = [name for name in gpu_jobs.ROWS if not only or "jobs" in only or name in only]
     if not only or "kernels" in only:
         attempt("kernels", kernels, build)
-    elif "read" not in limits:
+    elif "read" not in limits and set(only) - {"jobs", *gpu_jobs.ROWS}:  # whose limits are the copies'
         bench_kernels(build, "read")
     families = [name for name in FAMILIES if not only or "families" in only or name in only]
     wanted = [name for name in LARGE if not only or name in only or families and name == str(FAMILY_ROWS)]
@@ -527,13 +542,14 @@ def main():
     latency_run(build, [name for name in LATENCY if not only or "latency" in only or name in only], args, options)
     formats_run(build, [name for name in gpu_formats.FORMATS if not only or "formats" in only or name in only], options)
     families_run(build, families, options)
+    jobs_run(build, jobs, options)
     print("\n| what | figure | gate | limit |\n| --- | --- | --- | --- |")
     for line in table:
         print("| " + " | ".join(line) + " |")
     print(f"\n{len(failures)} short" + (": " + "; ".join(failures) if failures else ""))
     for name, rows in records.items():
         if rows and (not only or (name.partition("-")[2] or "base") in only):
-            record.keep(name, rows, build, round(limits["read"] / 1e9))
+            record.keep(name, rows, build, round(limits["read"] / 1e9) if "read" in limits else None)
     return 1 if failures else 0
 
 

@@ -38,6 +38,7 @@ static void make_chunk(const struct program *program, struct gpu_chunk *chunk,
         pieces[i] = (struct gpu_piece){.sizes = {item->length}, .whole = item->length};
         pieces[i].values[0].number = device_rig_draw(1000) / 7.0;
         pieces[i].values[1].number = device_rig_draw(1000) / 3.0;
+        pieces[i].values[2].integer = i < 4 ? 1 : 1 + device_rig_draw(4); /* rounds */
         pieces[i].inputs[0] = item->x;
         pieces[i].outputs[0] = item->y;
     }
@@ -47,9 +48,12 @@ static uint32_t wrong_elements(const struct gpu_piece *piece, const struct item 
 {
     uint32_t wrong = 0;
     for (uint32_t j = 0; j < item->length; j++) {
-        volatile float product = (float)piece->values[0].number * item->x[j];
-        volatile float sum = product + (float)piece->values[1].number;
-        float expected = sum;
+        float expected = item->x[j];
+        for (int64_t round = 0; round < piece->values[2].integer; round++) {
+            volatile float product = (float)piece->values[0].number * expected;
+            volatile float sum = product + (float)piece->values[1].number;
+            expected = sum;
+        }
         wrong += memcmp(&expected, &item->y[j], sizeof(expected)) != 0;
     }
     return wrong;

@@ -1,6 +1,7 @@
 /* Many clients at once: jobs of random lengths, by message and by shared memory, with cancels and
  * deadlines. Each ends exactly once, and who ends well has the bytes of the same job run alone.
- * SLUICE_JOBS says how many; 10,000 are the number that counts, under a sanitizer a share. */
+ * SLUICE_JOBS says how many; 10,000 are the number that counts, under a sanitizer a share.
+ * SLUICE_JOBS_DEVICE=cuda has them run on a GPU. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -298,9 +299,13 @@ START_TEST(jobs_of_many_clients_end_once_each_with_the_bytes_of_a_job_run_alone)
 {
     char state_dir[80];
     const char *const environment[] = {state_dir, NULL};
-    static const char *const arguments[] = {"--program",   AFFINE_CPU, "--device", "cpu",
-                                            "--job-chunk", "64KiB",    NULL};
-    const char *asked = getenv("SLUICE_JOBS");
+    const char *asked = getenv("SLUICE_JOBS"), *device = getenv("SLUICE_JOBS_DEVICE");
+    const int folder = (int)strlen(AFFINE_CPU) - (int)strlen("cpu.so");
+    char program[4096];
+    device = device ? device : "cpu";
+    snprintf(program, sizeof(program), "%.*s%s.so", folder, AFFINE_CPU, device);
+    const char *const arguments[] = {"--program",   program, "--device", device,
+                                     "--job-chunk", "64KiB", NULL};
     const uint64_t jobs = asked ? strtoull(asked, NULL, 10) : JOBS_USUAL;
     spawn_make(&spawn);
     snprintf(state_dir, sizeof(state_dir), "STATE_DIRECTORY=%s", spawn.directory);

@@ -78,6 +78,67 @@ START_TEST(test_ragged_chunks_are_right_whatever_is_beside_them)
 }
 END_TEST
 
+/* Moves what the chunk's pieces read and write to pinned memory, with gaps; gives it. */
+static float *pin(struct bench_chunk *chunk)
+{
+    void *pinned = NULL;
+    size_t floats = 0;
+    for (uint32_t i = 0; i < chunk->base.count; i++)
+        floats += 2 * chunk->pieces[i].sizes[0] + 1;
+    ck_assert_int_eq(cudaHostAlloc(&pinned, floats * sizeof(float), cudaHostAllocDefault), 0);
+    float *at = pinned;
+    for (uint32_t i = 0; i < chunk->base.count; i++) {
+        const uint64_t length = chunk->pieces[i].sizes[0];
+        memcpy(at, chunk->x[i], length * sizeof(float));
+        chunk->pieces[i].inputs[0] = at;
+        chunk->pieces[i].outputs[0] = at + length;
+        at += 2 * length + 1;
+    }
+    chunk->base.pinned = true;
+    return pinned;
+}
+
+static void unpin(struct bench_chunk *chunk, float *pinned)
+{
+    for (uint32_t i = 0; i < chunk->base.count; i++)
+        if (chunk->pieces[i].outputs[0])
+            memcpy(chunk->y[i], chunk->pieces[i].outputs[0],
+                   chunk->pieces[i].sizes[0] * sizeof(float));
+    cudaFreeHost(pinned);
+}
+
+/* Without staging: what it had before is in it still. */
+START_TEST(test_pinned_chunks_are_right_and_leave_staging_alone)
+{
+    int wake_fd;
+    uint64_t state = (uint64_t)_i + 1;
+    set_up(_i);
+    struct program programs[] = {affine(), bench_program(&bench_staged)};
+    struct gpu_jobs *jobs = bench_open(&usual, &wake_fd);
+    struct error error;
+    for (int turn = 0; turn < 6; turn++) {
+        struct bench_chunk *chunk = bench_chunk(&programs[turn % 2], &state, 12, 700);
+        float *pinned = pin(chunk);
+        void *unwanted = chunk->pieces[11].outputs[0];
+        chunk->pieces[11].outputs[0] = NULL;
+        memset(unwanted, 0x77, 4);
+        ck_assert_msg(!gpu_jobs.submit(jobs, &chunk->base, &error), "%s", error.text);
+        ck_assert_ptr_eq(bench_wait(jobs, wake_fd), &chunk->base);
+        ck_assert(memcmp(unwanted, "wwww", 4) == 0);
+        unpin(chunk, pinned);
+        chunk->base.count--; /* nobody wanted the last one */
+        ck_assert(bench_right(chunk));
+        chunk->base.count++;
+        bench_free(chunk);
+    }
+    struct gpu_jobs_counters counters;
+    gpu_jobs.counters(jobs, &counters);
+    ck_assert_uint_eq(counters.synchronizes + counters.pageable_copies + counters.allocations, 0);
+    ck_assert_uint_eq(emu_pageable_copies(), 0);
+    finish(jobs, wake_fd);
+}
+END_TEST
+
 /* ---- waits -------------------------------------------------------------------------------------
  */
 
@@ -298,6 +359,7 @@ Suite *lanes_suite(void)
     TCase *tests = tcase_create("lanes");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_ragged_chunks_are_right_whatever_is_beside_them, 0, SEEDS);
+    tcase_add_loop_test(tests, test_pinned_chunks_are_right_and_leave_staging_alone, 0, SEEDS);
     tcase_add_loop_test(tests, test_each_wait_of_a_chunk_is_needed, 1, 4);
     tcase_add_test(tests, test_outputs_and_scratch_are_cleared_unless_the_program_writes_all);
     tcase_add_test(tests, test_what_the_device_refuses_passes_once_others_have_ended);

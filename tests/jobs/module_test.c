@@ -69,7 +69,7 @@ START_TEST(test_ours_is_loaded_and_says_what_it_is)
     struct error error;
     ck_assert_msg(!module_load(AFFINE_CPU, "cpu", &program, &error), "%s", error.text);
     ck_assert_str_eq(program.name, "affine");
-    ck_assert(program.input_count == 1 && program.parameter_count == 2 && program.cut_rows == 64);
+    ck_assert(program.input_count == 1 && program.parameter_count == 3 && program.cut_rows == 64);
     ck_assert_str_eq(program.parameters[1].name, "b");
 }
 END_TEST

@@ -57,6 +57,8 @@ static void add_program(const struct sluice_program *said)
     record_name(world.folder, program->program.name, program->record, sizeof(program->record));
 }
 
+static uint64_t copy_rate; /* of the next world */
+
 static void make_world(int turn)
 {
     struct sluice_program hungry = bench_staged;
@@ -68,7 +70,8 @@ static void make_world(int turn)
                                                          .stream_count = 2,
                                                          .event_count = 1},
                                                .timeout_us = TIMEOUT_US,
-                                               .idle_release_us = 100000};
+                                               .idle_release_us = 100000,
+                                               .copy_rate = copy_rate};
     struct error error;
     bench_setup(turn == 0 ? EMU_THREADS : EMU_STEPPER, (uint64_t)turn + 1);
     snprintf(world.folder, sizeof(world.folder), "/tmp/sluice-jobs-XXXXXX");
@@ -239,6 +242,39 @@ START_TEST(every_job_ends_once_and_right_whatever_stands_beside_it)
 }
 END_TEST
 
+/* How long so many chunks take, none of which is waited for by the device. */
+static time_us take_through(uint64_t rate, uint32_t chunks)
+{
+    uint64_t state = 1;
+    uint32_t ended = 0;
+    copy_rate = rate;
+    make_world(1);
+    copy_rate = 0;
+    world.now_us = 1000000;
+    const time_us begin_us = world.now_us;
+    for (uint32_t i = 0; i < chunks; i++)
+        send_job(i, 0, 16384, &state); /* 64 KiB, which is a chunk */
+    turn();
+    if (rate > 0)
+        ck_assert_uint_le(job_worker_wait_us(world.worker, world.now_us), UINT64_C(65536000000) / rate);
+    await(&ended, chunks);
+    job_worker_stop(world.worker);
+    (void)turn();
+    (void)take_ends();
+    free_world(false);
+    return world.now_us - begin_us;
+}
+
+/* 64 KiB a millisecond; two of them may have been saved up. */
+START_TEST(copies_of_chunks_keep_to_the_rate)
+{
+    ck_assert_uint_lt(take_through(0, 40), 10000);
+    const time_us took_us = take_through(65536000, 40);
+    ck_assert_uint_ge(took_us, 37000);
+    ck_assert_uint_lt(took_us, 40000);
+}
+END_TEST
+
 /* Whoever asks gets the chunks that are enqueued until the question is too long ago. */
 START_TEST(chunks_are_timed_while_somebody_asks)
 {
@@ -381,6 +417,7 @@ Suite *worker_suite(void)
     TCase *tests = tcase_create("worker");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, every_job_ends_once_and_right_whatever_stands_beside_it, 0, 8);
+    tcase_add_test(tests, copies_of_chunks_keep_to_the_rate);
     tcase_add_test(tests, chunks_are_timed_while_somebody_asks);
     tcase_add_test(tests, a_stop_ends_what_is_there_as_cancelled);
     tcase_add_test(tests, memory_that_the_device_refuses_delays_or_fails_jobs_and_nothing_else);

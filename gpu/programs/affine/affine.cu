@@ -6,6 +6,13 @@
 /* Of an item: more elements than they have threads are gone through in turns. */
 #define BLOCKS_MAX 1024
 
+static __device__ __forceinline__ float rounds_of(float x, float a, float b, int rounds)
+{
+    for (int round = 0; round < rounds; round++)
+        x = __fadd_rn(__fmul_rn(a, x), b);
+    return x;
+}
+
 /* A row of blocks for each item. Tensors begin at multiples of 256 bytes, so four elements are one
  * load; the last few of an item are single ones. */
 static __global__ void affine(const struct sluice_item *items)
@@ -14,19 +21,23 @@ static __global__ void affine(const struct sluice_item *items)
     const uint64_t count = item->sizes[0], quads = count / 4;
     const uint64_t stride = (uint64_t)gridDim.x * THREADS;
     const uint64_t thread = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
-    const float a = (float)item->values[0].number, b = (float)item->values[1].number;
+    const float a = (float)item->values[AFFINE_A].number;
+    const float b = (float)item->values[AFFINE_B].number;
+    const int rounds = (int)item->values[AFFINE_ROUNDS].integer;
     const float *x = (const float *)item->inputs[0];
     float *y = (float *)item->outputs[0];
     for (uint64_t i = thread; i < quads; i += stride) {
         float4 four = ((const float4 *)x)[i];
-        four.x = __fadd_rn(__fmul_rn(a, four.x), b);
-        four.y = __fadd_rn(__fmul_rn(a, four.y), b);
-        four.z = __fadd_rn(__fmul_rn(a, four.z), b);
-        four.w = __fadd_rn(__fmul_rn(a, four.w), b);
+        for (int round = 0; round < rounds; round++) { /* four chains beside each other */
+            four.x = __fadd_rn(__fmul_rn(a, four.x), b);
+            four.y = __fadd_rn(__fmul_rn(a, four.y), b);
+            four.z = __fadd_rn(__fmul_rn(a, four.z), b);
+            four.w = __fadd_rn(__fmul_rn(a, four.w), b);
+        }
         ((float4 *)y)[i] = four;
     }
     for (uint64_t i = quads * 4 + thread; i < count; i += stride)
-        y[i] = __fadd_rn(__fmul_rn(a, x[i]), b);
+        y[i] = rounds_of(x[i], a, b, rounds);
 }
 
 static int enqueue(const struct sluice_batch *batch, const struct sluice_streams *streams,

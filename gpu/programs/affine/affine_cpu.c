@@ -12,10 +12,14 @@ static void affine(const struct sluice_item *items, const void *args, uint32_t i
         block -= (item->sizes[0] + BLOCK - 1) / BLOCK;
     const float *x = item->inputs[0];
     float *y = item->outputs[0];
-    const float a = (float)item->values[0].number, b = (float)item->values[1].number;
+    const float a = (float)item->values[AFFINE_A].number;
+    const float b = (float)item->values[AFFINE_B].number;
     uint64_t end = (block + 1) * BLOCK < item->sizes[0] ? (block + 1) * BLOCK : item->sizes[0];
     for (uint64_t i = block * BLOCK; i < end; i++)
         y[i] = a * x[i] + b;
+    for (int64_t round = 1; round < item->values[AFFINE_ROUNDS].integer; round++)
+        for (uint64_t i = block * BLOCK; i < end; i++)
+            y[i] = a * y[i] + b;
 }
 
 static int enqueue(const struct sluice_batch *batch, const struct sluice_streams *streams,
