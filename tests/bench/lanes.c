@@ -8,9 +8,6 @@
  * both ways, and what a steady run counted: calls that synchronise, allocations, pageable copies.
  *
  * Ends with 1 where a goal is missed; the lines that record.py keeps are all of it. */
-#include <cuda_runtime_api.h>
-#include <libgen.h>
-#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -22,7 +19,7 @@
 #include <unistd.h>
 
 #include "gpu/jobs/gpu_jobs.h"
-#include "gpu/jobs/module.h"
+#include "tests/bench/on_gpu.h"
 
 enum { AFFINE_A, AFFINE_B, AFFINE_ROUNDS }; /* its parameters */
 
@@ -267,19 +264,9 @@ static void measure(bool pinned)
 
 int main(int argc, char **argv)
 {
-    char folder[PATH_MAX], path[PATH_MAX], self[PATH_MAX] = {0};
-    struct error error;
-    int devices = 0;
-    if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-        return 1;
-    snprintf(folder, sizeof(folder), "%.3900s/../../gpu/programs", dirname(self));
-    snprintf(path, sizeof(path), "%.3900s/affine-cuda.so", argc > 1 ? argv[1] : folder);
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        printf("SKIPPED: there is no GPU\n");
-        return 77;
-    }
-    if (module_load(path, "cuda", &program, &error))
-        fail(path, &error);
+    char folder[PATH_MAX];
+    on_gpu_folder(argc, argv, folder);
+    program = on_gpu_load(folder, "affine");
     measure(true);
     measure(false);
     return missed;

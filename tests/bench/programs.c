@@ -11,17 +11,14 @@
  * that record.py keeps (record.py programs BUILD/tests/bench/bench_programs); ends with 1 if a
  * result is wrong or a goal is missed. */
 #include <cublasLt.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "gpu/jobs/module.h"
 #include "gpu/lanes/body.h"
+#include "tests/bench/on_gpu.h"
 #include "tests/bench/programs_limits.cuh"
 
 #define ROW 8 /* products in a row */
@@ -40,22 +37,6 @@ static bool missed;
 static char kept[8][160]; /* lines for the end */
 static int kept_count;
 
-static void check(cudaError_t status, const char *what)
-{
-    if (status == cudaSuccess)
-        return;
-    fprintf(stderr, "programs: %s: %s\n", what, cudaGetErrorString(status));
-    exit(1);
-}
-#define CHECK(call) check((call), #call)
-
-static void *device_memory(size_t bytes)
-{
-    void *memory = NULL;
-    CHECK(cudaMalloc(&memory, bytes));
-    return memory;
-}
-
 __attribute__((format(printf, 1, 2))) static void keep(const char *format, ...)
 {
     va_list arguments;
@@ -66,19 +47,6 @@ __attribute__((format(printf, 1, 2))) static void keep(const char *format, ...)
 
 /* ---- programs ----------------------------------------------------------------------------------
  */
-
-static struct program load(const char *folder, const char *name)
-{
-    struct program program;
-    struct error error;
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/%s-cuda.so", folder, name);
-    if (module_load(path, "cuda", &program, &error)) {
-        fprintf(stderr, "programs: %s\n", error.text);
-        exit(1);
-    }
-    return program;
-}
 
 struct batch {
     struct sluice_item items[ROW], *device_items;
@@ -92,13 +60,13 @@ static void run(const struct program *program, const struct batch *batch)
     const struct sluice_streams streams = {.count = 1, .streams = {stream}, .cuda = cuda};
     struct sluice_allocator nothing = {.take = NULL};
     int rc = program->enqueue(&given, &streams, &nothing);
-    check((cudaError_t)rc, program->name);
+    on_gpu_check((cudaError_t)rc, program->name);
 }
 
 static void send(struct batch *batch)
 {
     if (!batch->device_items)
-        batch->device_items = device_memory(sizeof(batch->items));
+        batch->device_items = on_gpu_memory(sizeof(batch->items));
     CHECK(cudaMemcpyAsync(batch->device_items, batch->items, sizeof(batch->items),
                           cudaMemcpyHostToDevice, stream));
     CHECK(cudaStreamSynchronize(stream));
@@ -200,13 +168,13 @@ static void open_products(struct products *p, uint64_t size)
     const size_t elements = size * size;
     memset(p, 0, sizeof(*p));
     p->size = size;
-    p->a = device_memory(elements * 2);
-    p->b = device_memory(elements * 2);
-    p->workspace = device_memory(WORKSPACE_BYTES);
+    p->a = on_gpu_memory(elements * 2);
+    p->b = on_gpu_memory(elements * 2);
+    p->workspace = on_gpu_memory(WORKSPACE_BYTES);
     CHECK(limits_fill_bf16(p->a, elements, 1, stream));
     CHECK(limits_fill_bf16(p->b, elements, 77, stream));
     for (int i = 0; i < ROW; i++)
-        p->c[i] = device_memory(elements * 2);
+        p->c[i] = on_gpu_memory(elements * 2);
     for (int variant = 0; variant < OURS; variant++) {
         struct batch *batch = &p->batches[variant];
         batch->count = ROW;
@@ -394,7 +362,7 @@ static void pipeline_bench(const struct program *pipeline)
     static const int rounds[] = {0, 8, 32, 64, 128, 256, 1, 1024}; /* the last two with a goal */
     static struct batch batch;
     const uint32_t count = sizeof(rounds) / sizeof(rounds[0]);
-    void *x = device_memory(ELEMENTS * sizeof(float)), *y = device_memory(ELEMENTS * sizeof(float));
+    void *x = on_gpu_memory(ELEMENTS * sizeof(float)), *y = on_gpu_memory(ELEMENTS * sizeof(float));
     CHECK(limits_fill_f32(x, ELEMENTS, stream));
     const struct limits limits = measure_limits(y, x);
     batch.count = 1;
@@ -412,26 +380,11 @@ static void pipeline_bench(const struct program *pipeline)
 /* ---- all of it ---------------------------------------------------------------------------------
  */
 
-static void own_folder(char ret[PATH_MAX])
-{
-    char self[PATH_MAX] = {0};
-    if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-        exit(1);
-    snprintf(ret, PATH_MAX, "%.3900s/../../gpu/programs", dirname(self));
-}
-
 int main(int argc, char **argv)
 {
     char folder[PATH_MAX];
     struct error error;
-    int devices = 0;
-    own_folder(folder);
-    if (argc > 1)
-        snprintf(folder, sizeof(folder), "%.3900s", argv[1]);
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        printf("SKIPPED: there is no GPU\n");
-        return 77;
-    }
+    on_gpu_folder(argc, argv, folder);
     if (body_open(&room, &cuda, &error)) {
         fprintf(stderr, "programs: %s\n", error.text);
         return 1;
@@ -439,7 +392,8 @@ int main(int argc, char **argv)
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(cudaEventCreate(&begin));
     CHECK(cudaEventCreate(&end));
-    const struct program pipeline = load(folder, "pipeline"), gemm = load(folder, "gemm");
+    const struct program pipeline = on_gpu_load(folder, "pipeline"),
+                         gemm = on_gpu_load(folder, "gemm");
     pipeline_bench(&pipeline);
     gemm_bench(&gemm, 4096);
     gemm_bench(&gemm, 8192);

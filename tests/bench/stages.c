@@ -5,16 +5,12 @@
  * the same stream for all, in turns; the middle one of the rounds counts, and both must give the
  * same bits. For relevance the memory's rate stands beside it: where that of a plain copy is
  * reached, the GPU is full and there is nothing to gain. */
-#include <cuda_runtime_api.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "gpu/jobs/module.h"
+#include "tests/bench/on_gpu.h"
 
 #define ITEMS_MAX 32
 #define TURNS 9
@@ -24,22 +20,6 @@
 static cudaStream_t streams[STREAMS];
 static cudaEvent_t events[EVENTS], begin, end, joined[STREAMS];
 static bool wrong;
-
-static void check(cudaError_t status, const char *what)
-{
-    if (status == cudaSuccess)
-        return;
-    fprintf(stderr, "stages: %s: %s\n", what, cudaGetErrorString(status));
-    exit(1);
-}
-#define CHECK(call) check((call), #call)
-
-static void *device_memory(size_t bytes)
-{
-    void *memory = NULL;
-    CHECK(cudaMalloc(&memory, bytes));
-    return memory;
-}
 
 /* ---- a batch -----------------------------------------------------------------------------------
  */
@@ -65,7 +45,7 @@ static double seconds_of(const struct batch *batch, bool apart)
     CHECK(cudaEventRecord(begin, streams[0]));
     for (int i = 1; i < STREAMS; i++)
         CHECK(cudaStreamWaitEvent(streams[i], begin, 0));
-    check((cudaError_t)batch->program.enqueue(&given, &all, &nothing), batch->program.name);
+    on_gpu_check((cudaError_t)batch->program.enqueue(&given, &all, &nothing), batch->program.name);
     for (int i = 1; i < STREAMS; i++) {
         CHECK(cudaEventRecord(joined[i], streams[i]));
         CHECK(cudaStreamWaitEvent(streams[0], joined[i], 0));
@@ -97,7 +77,7 @@ static void measure(struct batch *batch, double ret_seconds[2])
 {
     double seconds[2][TURNS];
     unsigned char *outputs[2];
-    batch->device_items = device_memory(sizeof(batch->items));
+    batch->device_items = on_gpu_memory(sizeof(batch->items));
     CHECK(cudaMemcpy(batch->device_items, batch->items, sizeof(batch->items),
                      cudaMemcpyHostToDevice));
     CHECK(cudaDeviceSynchronize());
@@ -126,7 +106,7 @@ static void measure(struct batch *batch, double ret_seconds[2])
 static void *filled(size_t bytes, unsigned (*value)(size_t i))
 {
     unsigned char *host = malloc(bytes);
-    void *memory = device_memory(bytes);
+    void *memory = on_gpu_memory(bytes);
     if (!host)
         exit(1);
     for (size_t i = 0; i < bytes; i++)
@@ -140,9 +120,9 @@ static void *filled(size_t bytes, unsigned (*value)(size_t i))
 static void open_item(struct batch *batch, struct sluice_item *item, size_t bytes)
 {
     for (uint32_t i = 0; i < batch->program.output_count; i++)
-        item->outputs[i] = device_memory(bytes);
+        item->outputs[i] = on_gpu_memory(bytes);
     item->whole = item->sizes[0];
-    item->scratch = device_memory(batch->program.scratch(item));
+    item->scratch = on_gpu_memory(batch->program.scratch(item));
 }
 
 static void close_item(const struct batch *batch, struct sluice_item *item)
@@ -163,7 +143,7 @@ static unsigned noise(size_t i)
 static double copy_rate(void)
 {
     const size_t bytes = (size_t)1 << 30;
-    void *from = device_memory(bytes), *to = device_memory(bytes);
+    void *from = on_gpu_memory(bytes), *to = on_gpu_memory(bytes);
     double best = 0;
     for (int turn = 0; turn < TURNS; turn++) {
         float ms = 0;
@@ -239,19 +219,6 @@ static void layers_bench(const struct program *program, uint64_t rows, uint64_t 
 /* ---- all of it ---------------------------------------------------------------------------------
  */
 
-static struct program load(const char *folder, const char *name)
-{
-    struct program program;
-    struct error error;
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/%s-cuda.so", folder, name);
-    if (module_load(path, "cuda", &program, &error)) {
-        fprintf(stderr, "stages: %s\n", error.text);
-        exit(1);
-    }
-    return program;
-}
-
 static void open_streams(void)
 {
     CHECK(cudaEventCreate(&begin));
@@ -266,19 +233,11 @@ static void open_streams(void)
 
 int main(int argc, char **argv)
 {
-    char folder[PATH_MAX], self[PATH_MAX] = {0};
-    int devices = 0;
-    if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-        return 1;
-    snprintf(folder, sizeof(folder), "%.3900s/../../gpu/programs", dirname(self));
-    if (argc > 1)
-        snprintf(folder, sizeof(folder), "%.3900s", argv[1]);
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        printf("SKIPPED: there is no GPU\n");
-        return 77;
-    }
+    char folder[PATH_MAX];
+    on_gpu_folder(argc, argv, folder);
     open_streams();
-    const struct program relevance = load(folder, "relevance"), layers = load(folder, "layers");
+    const struct program relevance = on_gpu_load(folder, "relevance"),
+                         layers = on_gpu_load(folder, "layers");
     const double copy = copy_rate();
     relevance_bench(&relevance, 512, 512, 32, copy);
     relevance_bench(&relevance, 1080, 1920, 16, copy);

@@ -6,6 +6,7 @@
 - served    a daemon with synthetic:tiny: 24 mixed requests, 4 texts scored and 4 embedded; all have to end well, and
             their values have to be those of a daemon that runs under no tool
 - kernels   test_kernels_cuda, and bench_kernels check in both 16-bit dtypes (racecheck: in BF16)
+- programs  test_programs_cuda: the programs for jobs and their lanes, in shares
 - memcheck, initcheck, synccheck, racecheck
             that tool alone, over all or over what is named beside it
 
@@ -36,13 +37,17 @@ KERNELS = ("tests/gpu/kernels/test_kernels_cuda", "tests/bench/bench_kernels che
 # racecheck's work is the host's, of several cores for minutes: the checks are made in shares, and in one dtype, for
 # what they run in the other is the same code, compiled for it.
 KERNELS_RACECHECK = (KERNELS[0], *(f"tests/bench/bench_kernels check {i} 4" for i in range(4)))
+PROGRAMS, PROGRAM_SHARES = "tests/jobs/test_programs_cuda", {"racecheck": 6}  # of its tests; else 2
+# The bytes between outputs are copied to the host with them, and nobody writes or reads those: initcheck looks at
+# kernels alone there.
+PROGRAM_OPTIONS = {"initcheck": ("--check-api-memory-access", "no")}
 LIMIT_S = 330  # of a program under a tool
 PLANT_S = 60  # of one that goes wrong
 AT_ONCE = 10
 # That a stream may have before it. With no limit racecheck, which takes every access to shared memory to the host and
 # is slower there than the kernels are, fills the host's memory (50 GiB after 48 s of a served batch).
 LAUNCHES = ("--force-synchronization-limit", "32")
-PARTS = ("planted", "served", "kernels")
+PARTS = ("planted", "served", "kernels", "programs")
 stopping = threading.Event()
 
 
@@ -167,12 +172,23 @@ def plant(tool):
 
 
 def run_kernels(tool, name):
-    began = time.monotonic()
     program, *args = name.split()
     apart = {"RIG_APART": "1"} if tool == "memcheck" else {}  # no buffer has another beside it
+    run_program(tool, os.path.basename(name), [os.path.join(BUILD, program), *args], (), {"DRAW_STEPS": "1", **apart})
+
+
+def run_share(tool, share):
+    """The tests of a share run in one process, as CUDA asks."""
+    run_program(tool, f"{os.path.basename(PROGRAMS)}, share {share}", [os.path.join(BUILD, PROGRAMS)],
+                PROGRAM_OPTIONS.get(tool, ()), {"RUNNER_PART": share, "CK_FORK": "no",
+                                                "SLUICE_PROGRAMS": os.path.join(BUILD, "gpu/programs")})
+
+
+def run_program(tool, name, command, options, environment):
+    began = time.monotonic()
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen([*sanitizer.command(tool, *LAUNCHES), os.path.join(BUILD, program), *args],
-                                   stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "DRAW_STEPS": "1", **apart})
+        process = subprocess.Popen([*sanitizer.command(tool, *LAUNCHES, *options), *command], stdout=output,
+                                   stderr=subprocess.STDOUT, env={**os.environ, **environment})
         running.append(process)
         try:
             ended = f"exit code {process.wait(LIMIT_S)}"
@@ -180,7 +196,7 @@ def run_kernels(tool, name):
             ended = f"not through within {LIMIT_S} s"
             kill(process)
         output.seek(0)
-        tell(tool, os.path.basename(name), ended == "exit code 0", ended, output.read(), "", began)
+        tell(tool, name, ended == "exit code 0", ended, output.read(), "", began)
 
 
 def attempt(what, tool, *args):
@@ -195,7 +211,8 @@ def attempt(what, tool, *args):
 def show_names():
     """That what is left out is the library's."""
     ours = ["gpu/sluice-cuda.so", *{name.split()[0] for name in KERNELS},
-            *(f"tests/gpu/{folder}/sluice-cuda.so" for folder in ("apart", "fault", "written"))]
+            *(f"tests/gpu/{folder}/sluice-cuda.so" for folder in ("apart", "fault", "written")),
+            *(f"gpu/programs/{name}-cuda.so" for name in ("affine", "gemm", "layers", "pipeline", "relevance"))]
     try:
         found = [name for path in ours for name in sanitizer.hidden(os.path.join(BUILD, path))]
     except FileNotFoundError as error:
@@ -235,6 +252,8 @@ def main():
         programs = KERNELS_RACECHECK if tool == "racecheck" else KERNELS
         jobs += [(serve, tool, undisturbed)] if "served" in parts else []
         jobs += [(run_kernels, tool, name) for name in programs] if "kernels" in parts else []
+        shares = PROGRAM_SHARES.get(tool, 2)
+        jobs += [(run_share, tool, f"{i + 1}/{shares}") for i in range(shares)] if "programs" in parts else []
     jobs += [(plant, tool) for tool in tools if "planted" in parts]  # the shortest last
     with ThreadPoolExecutor(AT_ONCE) as together:
         list(together.map(lambda job: attempt(*job), jobs))
