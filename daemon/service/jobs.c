@@ -1,5 +1,8 @@
 #include "daemon/service/jobs.h"
 
+#include <string.h>
+#include <unistd.h>
+
 #include "daemon/jobs/calibration.h"
 #include "daemon/jobs/record.h"
 #include "daemon/service/event_loop.h"
@@ -8,6 +11,7 @@
 #define CHUNK_MAX ((uint64_t)256 << 20) /* of a sweep */
 #define SWEEP_US ((uint64_t)40 * 1000000)
 #define MACHINE_US ((uint64_t)10 * 1000000)
+#define COPY_THREADS_AUTO 8u
 #define RING 2u /* chunks of a lane: one is computed, the next is copied */
 
 int jobs_load(struct job_programs *programs, const struct options *options,
@@ -27,8 +31,19 @@ void jobs_print(const struct job_programs *programs, FILE *file)
     }
 }
 
+static uint32_t copy_threads(const struct options *options, const struct gpu_api *gpu)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    if (options->job_copy_threads != OPTION_AUTO)
+        return (uint32_t)options->job_copy_threads;
+    if (strcmp(gpu->name, "cpu") == 0 || processors < 2)
+        return 0;
+    return processors / 2 < COPY_THREADS_AUTO ? (uint32_t)processors / 2 : COPY_THREADS_AUTO;
+}
+
 static struct job_worker_options worker_options(const struct job_programs *programs,
-                                                const struct options *options, int device)
+                                                const struct options *options,
+                                                const struct gpu_api *gpu, int device)
 {
     const bool background = options->model[0] != '\0' && options->job_background;
     struct job_worker_options made = {
@@ -38,6 +53,7 @@ static struct job_worker_options worker_options(const struct job_programs *progr
                   .chunk_bytes = options->job_chunk,
                   .memory_max = options->job_memory,
                   .background = background,
+                  .copy_threads = copy_threads(options, gpu),
                   .cpu_threads = (uint32_t)options->cpu_threads,
                   .cpu_devices = (uint32_t)options->cpu_devices},
         .timeout_us = options->job_timeout,
@@ -54,7 +70,7 @@ int jobs_calibrate(struct job_programs *programs, const struct options *options,
                    const struct gpu_api *gpu, int device, const char *page, struct error *error)
 {
     const struct gpu_jobs_api *api = device_module_jobs();
-    const struct job_worker_options made = worker_options(programs, options, device);
+    const struct job_worker_options made = worker_options(programs, options, gpu, device);
     const struct calibration_range range = {
         .chunk_min = 64u << 10,
         .chunk_max = options->job_chunk * 16 < CHUNK_MAX ? options->job_chunk * 16 : CHUNK_MAX,
@@ -87,7 +103,7 @@ int jobs_open(struct job_programs *programs, const struct options *options,
               const struct gpu_api *gpu, int device, struct event_loop *loop, struct error *error)
 {
     const struct gpu_jobs_api *api = device_module_jobs();
-    const struct job_worker_options made = worker_options(programs, options, device);
+    const struct job_worker_options made = worker_options(programs, options, gpu, device);
     struct job_worker *worker;
     if (programs->count == 0)
         return 0;

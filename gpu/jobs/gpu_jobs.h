@@ -20,6 +20,7 @@
 #define GPU_JOBS_LANES_MAX 16
 #define GPU_JOBS_RING_MAX 4
 #define GPU_JOBS_PIECES_MAX 256 /* of a chunk */
+#define GPU_JOBS_COPY_THREADS_MAX 16
 
 struct gpu_jobs; /* opaque */
 
@@ -30,6 +31,7 @@ struct gpu_jobs_options {
     uint64_t chunk_bytes; /* of inputs, and of outputs: staging of this size each way per chunk */
     uint64_t memory_max;  /* of device memory for all chunks together; 0: what the device has */
     bool background;      /* a model is more urgent: least priority, else the greatest */
+    uint32_t copy_threads; /* that copy to and from staging beside the worker; 0: it does alone */
     uint32_t stream_count, event_count; /* the most that a program has */
     uint32_t cpu_threads, cpu_devices;  /* CPU device: as in gpu.h */
 };

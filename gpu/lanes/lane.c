@@ -8,6 +8,7 @@
 #include "gpu/base/cuda_error.h"
 #include "gpu/jobs/shape.h"
 #include "gpu/lanes/body.h"
+#include "gpu/lanes/copy_crew.h"
 
 _Static_assert(LANE_STAGING_ALIGN == SLUICE_ALIGN, "tensors follow the table");
 
@@ -189,7 +190,7 @@ static uint64_t put_tensor(const struct lane_slot *slot, uint64_t at,
     uint64_t padded = shape_align(bytes);
     if (slot->chunk->pinned)
         return padded;
-    memcpy(slot->staging_in + at, from, bytes);
+    copy_crew_add(slot->lane->crew, slot->staging_in + at, from, bytes);
     memset(slot->staging_in + at + bytes, 0, padded - bytes);
     return padded;
 }
@@ -226,6 +227,7 @@ static void fill_staging(struct lane_slot *slot, const struct layout *layout)
     for (uint32_t i = 0; i < chunk->count; i++)
         fill_item(slot, &chunk->pieces[i], i, layout, &at, &items[i]);
     assert(at == slot->in_bytes);
+    copy_crew_run(slot->lane->crew);
 }
 
 /* ---- enqueueing --------------------------------------------------------------------------------
@@ -459,10 +461,11 @@ static void fetch_outputs(const struct lane_slot *slot)
         for (uint32_t j = 0; j < program->output_count; j++) {
             (void)shape_bytes(&program->outputs[j], piece->sizes, &bytes, &ignored);
             if (piece->outputs[j])
-                memcpy(piece->outputs[j], slot->staging_out + at, bytes);
+                copy_crew_add(slot->lane->crew, piece->outputs[j], slot->staging_out + at, bytes);
             at += shape_align(bytes);
         }
     }
+    copy_crew_run(slot->lane->crew);
 }
 
 static int read_times(struct lane_slot *slot, struct error *error)

@@ -63,6 +63,7 @@ struct lane {
     uint64_t in_room, out_room; /* bytes of each slot's staging */
     bool settled;               /* set-up is over: what is allocated later is counted */
     struct lane_numbers *numbers; /* of all lanes; borrowed */
+    struct copy_crew *crew;       /* likewise; may be NULL */
     struct lane_slot slots[GPU_JOBS_RING_MAX];
 };
 

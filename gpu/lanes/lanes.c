@@ -5,6 +5,7 @@
 #include "gpu/base/cuda_error.h"
 #include "gpu/base/device.h"
 #include "gpu/lanes/body.h"
+#include "gpu/lanes/copy_crew.h"
 #include "gpu/lanes/lane.h"
 #include "gpu/lanes/machine.h"
 
@@ -15,6 +16,7 @@ struct gpu_jobs {
     uint32_t next;      /* the lane that is looked at first: they take turns */
     uint32_t under_way; /* chunks */
     struct lane_numbers numbers;
+    struct copy_crew *crew;
     struct lane_clock clock;
     struct sluice_cuda cuda; /* what `lanes` point at, on a CUDA device */
     _Atomic uint64_t held;
@@ -69,6 +71,8 @@ static void close_all(struct gpu_jobs *jobs)
     for (uint32_t i = 0; i < jobs->options.lanes; i++)
         lane_close(&jobs->lanes[i]);
     lane_clock_close(&jobs->clock);
+    copy_crew_close(jobs->crew);
+    jobs->crew = NULL;
     if (jobs->pool)
         (void)cudaMemPoolDestroy(jobs->pool);
     jobs->pool = NULL;
@@ -84,12 +88,16 @@ static int jobs_start(struct gpu_jobs *jobs, int wake_fd, struct error *error)
         rc = body_open(&jobs->cuda, &cuda, error);
     if (!rc)
         rc = lane_clock_open(&jobs->clock, error);
+    if (!rc)
+        rc = copy_crew_open(&jobs->crew, jobs->options.copy_threads, jobs->options.chunk_bytes,
+                            GPU_JOBS_PIECES_MAX * SLUICE_TENSORS_MAX, error);
     for (uint32_t i = 0; !rc && i < jobs->options.lanes; i++) {
         struct lane *lane = &jobs->lanes[i];
         lane->pool = jobs->pool;
         lane->wake_fd = wake_fd;
         lane->numbers = &jobs->numbers;
         lane->clock = &jobs->clock;
+        lane->crew = jobs->crew;
         lane->cuda = cuda;
         lane->number = i;
         rc = lane_open(lane, &jobs->options, error);

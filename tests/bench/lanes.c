@@ -27,6 +27,7 @@ enum { AFFINE_A, AFFINE_B, AFFINE_ROUNDS }; /* its parameters */
 #define CHUNKS 16u /* different ones, which take turns */
 #define LANES 4u
 #define RING 2u
+#define COPY_THREADS 8u
 #define SENT 256u /* of a turn over lanes */
 #define SENT_ALONE 48u
 #define TURNS 5
@@ -123,6 +124,7 @@ static struct bench open_lanes(uint32_t lanes, uint32_t ring)
     const struct gpu_jobs_options options = {.lanes = lanes,
                                              .ring = ring,
                                              .chunk_bytes = CHUNK_BYTES,
+                                             .copy_threads = COPY_THREADS,
                                              .stream_count = program.stream_count,
                                              .event_count = program.event_count};
     struct bench bench = {.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .slots = lanes * ring};

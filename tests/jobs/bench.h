@@ -6,6 +6,7 @@
 #include "gpu/emu/emu.h"
 #include "gpu/jobs/gpu_jobs.h"
 
+Suite *copy_crew_suite(void);
 Suite *lanes_suite(void);
 Suite *module_suite(void);
 Suite *shape_suite(void);

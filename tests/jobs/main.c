@@ -5,7 +5,8 @@
 
 int main(void)
 {
-    SRunner *runner = srunner_create(lanes_suite());
+    SRunner *runner = srunner_create(copy_crew_suite());
+    srunner_add_suite(runner, lanes_suite());
     srunner_add_suite(runner, module_suite());
     srunner_add_suite(runner, shape_suite());
     srunner_add_suite(runner, times_suite());
