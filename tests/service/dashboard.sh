@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every gauge of replicas and devices that a daemon has is on the dashboard, and every kind of a device's memory:
+# Every gauge of replicas and devices that a daemon has is on the dashboard, every series of users, and every kind of a device's memory:
 #     tests/service/dashboard.sh SLUICED SLUICE
 set -euo pipefail
 sluiced=$(realpath "$1")
@@ -31,6 +31,9 @@ all() { # LEAST: the names in the file `there`, that many or more, are those tha
 sed -nE 's/^# TYPE (sluice_(replica|gpu)_[a-z_]*) gauge$/\1/p' "$scratch/figures" | sort -u > "$scratch/there"
 shown 'sluice_[a-z0-9_]*' > "$scratch/shown"
 check "gauges of replicas and devices are on the dashboard" all 8
+
+sed -nE 's/^# TYPE (sluice_user_[a-z_]*) counter$/\1/p' "$scratch/figures" | sort -u > "$scratch/there"
+check "what is counted by user is on the dashboard" all 4
 
 sed -nE 's/^sluice_gpu_memory_bytes\{.*kind="([a-z_]*)".*/\1/p' "$scratch/figures" | sort -u > "$scratch/there"
 shown 'sluice_gpu_memory_bytes\{[^}]*\}' | grep -o 'kind=[^}]*' | grep -oE '[a-z_]+' | sort -u > "$scratch/shown"
