@@ -85,7 +85,7 @@ static void put_choice(struct json_writer *writer, const struct item *item, uint
     } else {
         json_put_string(writer, "text", length ? text : "", length);
     }
-    json_put_null(writer, "logprobs");
+    batch_form_logprobs(writer, item, result);
     json_put_text(writer, "finish_reason", sluice_finish_name(result->end.finish));
     json_close(writer, '}');
 }
@@ -132,7 +132,9 @@ static void put_answer(struct json_writer *writer, const struct item *item)
         json_put_uint(writer, "created", (uint64_t)time(NULL));
     }
     json_put_text(writer, "object", objects[form]);
-    json_put_text(writer, "model", sluice_client_info(item->job->client)->model);
+    json_put_text(writer, "model",
+                  item->job->client ? sluice_client_info(item->job->client)->model
+                                    : item->job->model);
     json_open(writer, form == LINE_EMBEDDING ? "data" : "choices", '[');
     for (uint32_t i = 0; i < item->result_count; i++)
         (form == LINE_EMBEDDING ? put_row : put_choice)(writer, item, i);

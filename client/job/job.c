@@ -282,6 +282,8 @@ static bool print_item(struct job *job, struct item *item)
     bool whole = job->settings->file || !job->settings->stream;
     if (!job->settings->json && item->work.form == LINE_OWN)
         return render_plain(&job->output, item, job->kind, whole);
+    if (item->state == ITEM_ENDED && item->work.form != LINE_OWN)
+        batch_form_ask(job, item);
     if (item->state == ITEM_ENDED)
         render_json(&job->output, item, job->kind);
     return item->state == ITEM_ENDED;
@@ -419,8 +421,11 @@ enum status job_run(int kind, const struct option_group *groups, const struct se
     progress_clear(&job.progress);
     if (job.unsaid > 0)
         say("%" PRIu64 " more failed", job.unsaid);
+    snprintf(job.model, sizeof(job.model), "%s", sluice_client_info(job.client)->model);
     sluice_close(job.client);
+    job.client = NULL;
     print_rest(&job);
+    token_names_free(&job.names);
     source_close(&job.source);
     constraint_drop(&job.constraint);
     buffer_free(&job.output.buffer);

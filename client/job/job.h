@@ -11,6 +11,7 @@
 #include "client/job/constraint.h"
 #include "client/job/item.h"
 #include "client/job/source.h"
+#include "client/job/token_names.h"
 #include "client/job/window.h"
 #include "client/option/option.h"
 #include "client/option/settings.h"
@@ -25,12 +26,14 @@ struct job {
     int kind; /* SLUICE_GENERATE, ... */
     const struct settings *settings;
     struct constraint constraint; /* of all results */
-    sluice_client *client;
+    sluice_client *client;        /* NULL: closed; then `model` is the name that it had */
+    char model[128];
     struct source source;
     struct output output;
     struct window window;
     struct progress progress;
-    time_us now_us; /* of this turn */
+    struct token_names names; /* of OpenAI's log-probabilities */
+    time_us now_us;           /* of this turn */
 
     struct item *ring;
     uint64_t first, next; /* numbers of the items in the ring; item i stands at i % JOB_RING */

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_DEPTH 40 /* conversations may nest 32 deep */
+#define LINE_DEPTH 40   /* conversations may nest 32 deep */
+#define LOGPROBS_MAX 20 /* as the option has it */
 
 /* ---- what both forms have ----------------------------------------------------------------------
  */
@@ -120,10 +121,31 @@ static int read_neutral(const json *member, bool *ret_known, struct error *error
         return json_is_bool(member) && !json_bool(member) ? 0 : wrong(name, "must be false", error);
     if (strcmp(name, "encoding_format") == 0)
         return strcmp(json_string(member), "float") == 0 ? 0 : wrong(name, "must be float", error);
-    if (strcmp(name, "logprobs") == 0 || strcmp(name, "top_logprobs") == 0)
-        return wrong(name, "not in this form; lines with prompt or tokens have it", error);
     *ret_known = false;
     return 0;
+}
+
+/* Chats say in two fields what completions say in one. */
+static int read_chat_logprobs(const json *body, struct work *work, struct error *error)
+{
+    const json *wanted = json_get(body, "logprobs"), *most = json_get(body, "top_logprobs");
+    int64_t count = 0;
+    bool given = wanted && !json_is_null(wanted), counted = most && !json_is_null(most);
+    if (given && !json_is_bool(wanted))
+        return wrong("logprobs", "must be true or false", error);
+    if (counted && !json_bool(wanted))
+        return wrong("top_logprobs", "only with logprobs", error);
+    if (counted && json_integer(most, "top_logprobs", 0, LOGPROBS_MAX, &count, error))
+        return wrong("top_logprobs", "must be an integer from 0 to 20", error);
+    if (given)
+        work->params.logprobs = json_bool(wanted) ? (int)count : -1;
+    return 0;
+}
+
+static bool is_chat_logprobs(const struct work *work, const char *name)
+{
+    return work->form == LINE_CHAT &&
+           (strcmp(name, "logprobs") == 0 || strcmp(name, "top_logprobs") == 0);
 }
 
 static int read_field(const struct option_group *groups, const json *member, struct work *work,
@@ -132,7 +154,7 @@ static int read_field(const struct option_group *groups, const json *member, str
     const char *name = json_key(member);
     bool known, list = json_is_array(member);
     int rc = read_neutral(member, &known, error);
-    if (rc || known)
+    if (rc || known || is_chat_logprobs(work, name))
         return rc;
     if (strcmp(name, "model") == 0) {
         work->model = json_string(member);
@@ -169,6 +191,8 @@ static int read_request(const struct option_group *groups, struct work *work, st
     for (const json *member = json_child(body); !rc && member; member = json_next(member))
         if (!json_is_null(member) && !(work->form == LINE_CHAT && is_chat(json_key(member))))
             rc = read_field(groups, member, work, error);
+    if (!rc && work->form == LINE_CHAT)
+        rc = read_chat_logprobs(body, work, error);
     if (!rc && work->form == LINE_CHAT)
         rc = make_chat(body, work, error);
     if (!rc && work->form == LINE_CHAT && !work->chat)

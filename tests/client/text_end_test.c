@@ -234,6 +234,67 @@ START_TEST(a_batch_of_requests_is_answered_in_its_form)
 }
 END_TEST
 
+/* With log-probabilities, tokens called by their texts, and where these are none by their numbers.
+ */
+START_TEST(a_batch_of_requests_tells_log_probabilities)
+{
+    static const char *const generate[] = {"generate", "--file", "-", NULL};
+    static const char lines[] =
+        "{\"custom_id\":\"a\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"417+385=\","
+        "\"max_tokens\":8,\"logprobs\":2}}\n"
+        "{\"custom_id\":\"b\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":"
+        "\"user\",\"content\":\"stream\"}],\"max_tokens\":9,\"logprobs\":true}}\n"
+        "{\"custom_id\":\"c\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":"
+        "\"user\",\"content\":\"stream\"}],\"max_tokens\":1,\"logprobs\":true,\"top_logprobs\":20}"
+        "}\n"
+        "{\"custom_id\":\"d\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"7+1=\","
+        "\"max_tokens\":1,\"logprobs\":0}}\n";
+    static const char *const answers[][4] = {
+        {"\"text\":\"802\",\"logprobs\":{\"tokens\":[\"8\",\"0\",\"2\",\"<|end|>\"],\"token_"
+         "logprobs\":[",
+         "\"top_logprobs\":[{\"8\":", "\"text_offset\":[0,1,2,3]}", "\"finish_reason\":\"stop\""},
+        {"\"content\":\"maerts\"},\"logprobs\":{\"content\":[{\"token\":\"m\",\"logprob\":",
+         "\"bytes\":[109],\"top_logprobs\":[]},{\"token\":\"a\",",
+         "\"bytes\":[115],\"top_logprobs\":[]}],", "\"refusal\":null},\"finish_reason\":\"stop\""},
+        {"\"top_logprobs\":[{\"token\":\"m\",", "\"bytes\":[109]}", "},{\"token\":\"", ""},
+        {"{\"tokens\":[\"8\"],\"token_logprobs\":[", "\"top_logprobs\":null,",
+         "\"text_offset\":[0]}", ""},
+    };
+    through(lines, sizeof(lines) - 1, generate);
+    const char *at = program.out_text;
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        const char *end = strchr(at, '\n');
+        ck_assert_msg(end != NULL, "%zu: %s %s", i, program.out_text, program.err_text);
+        for (size_t part = 0; part < 4; part++) {
+            const char *found = strstr(at, answers[i][part]);
+            ck_assert_msg(found && found < end, "%s not in %.*s", answers[i][part], (int)(end - at),
+                          at);
+        }
+        at = end + 1;
+    }
+    ck_assert_int_eq(program.status, 0);
+}
+END_TEST
+
+/* A byte that is no whole character. */
+START_TEST(a_token_without_a_text_is_told_by_its_number)
+{
+    static const char *const generate[] = {"generate", "--file", "-", "--regex", "\xd0\xb6", NULL};
+    static const char lines[] =
+        "{\"custom_id\":\"a\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"417+385=\","
+        "\"max_tokens\":8,\"logprobs\":0}}\n"
+        "{\"custom_id\":\"b\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":"
+        "\"user\",\"content\":\"stream\"}],\"max_tokens\":8,\"logprobs\":true}}\n";
+    static const char *const parts[] = {
+        "\"text\":\"\xd0\xb6\",\"logprobs\":{\"tokens\":[\"token_id:208\",\"token_id:182\",",
+        "\"content\":[{\"token\":\"token_id:208\",\"logprob\":", ",\"bytes\":null,"};
+    through(lines, sizeof(lines) - 1, generate);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        ck_assert_msg(strstr(program.out_text, parts[i]) != NULL, "%s not in %s %s", parts[i],
+                      program.out_text, program.err_text);
+}
+END_TEST
+
 static void take_end(void *context, uint32_t sequence, const sluice_end *end)
 {
     ((int *)context)[sequence] = end->finish == SLUICE_FINISH_ERROR ? end->error.code : 0;
@@ -279,6 +340,8 @@ int main(void)
                         sizeof(bad) / sizeof(bad[0]));
     tcase_add_test(tcase, a_prompt_is_an_argument_or_standard_input);
     tcase_add_test(tcase, a_batch_of_requests_is_answered_in_its_form);
+    tcase_add_test(tcase, a_batch_of_requests_tells_log_probabilities);
+    tcase_add_test(tcase, a_token_without_a_text_is_told_by_its_number);
     tcase_add_loop_test(tcase, a_prompt_that_is_too_long_ends_alone_in_its_batch, 0, 2);
     tcase_add_test(tcase, texts_become_tokens_and_tokens_the_same_text);
     tcase_add_test(tcase, more_than_the_context_holds_is_refused_by_its_limit);
