@@ -87,7 +87,7 @@ START_TEST(a_conversation_becomes_the_tokens_of_its_prompt)
         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"ab\"}]}]}";
     through(chat, sizeof(chat) - 1, tokenize);
     ck_assert_str_eq(program.err_text, "");
-    ck_assert_str_eq(program.out_text, "114,101,118,101,114,115,101,32,97,98,61\n");
+    ck_assert_str_eq(program.out_text, "279,406,314,32,97,98,61\n");
 }
 END_TEST
 
@@ -144,12 +144,12 @@ START_TEST(more_than_the_context_holds_is_refused_by_its_limit)
     for (size_t i = 0; i < length; i++)
         text[i] = i % 2 ? ' ' : '7';
     through(text, length, tokenize);
-    ck_assert_ptr_nonnull(strstr(program.err_text, "more than 256 tokens"));
+    ck_assert_ptr_nonnull(strstr(program.err_text, "more than 8192 tokens"));
     ck_assert_int_eq(program.status, 1);
-    through(text, 600, back);
-    ck_assert_ptr_nonnull(strstr(program.err_text, "300 tokens, more than the 256"));
-    through(text, 600, chat);
-    ck_assert_ptr_nonnull(strstr(program.err_text, "more than 256 tokens"));
+    through(text, 18000, back);
+    ck_assert_ptr_nonnull(strstr(program.err_text, "9000 tokens, more than the 8192"));
+    through(text, 18000, chat);
+    ck_assert_ptr_nonnull(strstr(program.err_text, "more than 8192 tokens"));
     ck_assert_int_eq(program.status, 1);
     free(text);
 }
@@ -165,7 +165,7 @@ START_TEST(a_prompt_is_an_argument_or_standard_input)
         {"generate", "--prompt", "-", "--max-tokens", "8", NULL},
         {"generate", "-", NULL},
     };
-    static const char *const tokenize[] = {"tokenize", "ab", NULL}, *const in[] = {"tokenize", "-",
+    static const char *const tokenize[] = {"tokenize", "12", NULL}, *const in[] = {"tokenize", "-",
                                                                                    NULL};
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         through(i < 3 ? "" : "417+385=\n", i < 3 ? 0 : 9, ways[i]);
@@ -174,9 +174,9 @@ START_TEST(a_prompt_is_an_argument_or_standard_input)
         ck_assert_int_eq(program.status, 0);
     }
     through("", 0, tokenize);
-    ck_assert_str_eq(program.out_text, "97,98\n");
-    through("ab\n\n", 4, in);
-    ck_assert_str_eq(program.out_text, "97,98,10\n");
+    ck_assert_str_eq(program.out_text, "49,50\n");
+    through("12\n\n", 4, in);
+    ck_assert_str_eq(program.out_text, "49,50,10\n");
     through("a\0b", 3, ways[4]);
     ck_assert_ptr_nonnull(strstr(program.err_text, "zero byte"));
     ck_assert_int_eq(program.status, 2);
@@ -303,7 +303,7 @@ static void take_end(void *context, uint32_t sequence, const sluice_end *end)
 /* In C: the others of its batch run, unless it is to stand or fall together. */
 START_TEST(a_prompt_that_is_too_long_ends_alone_in_its_batch)
 {
-    static char text[600];
+    static char text[9000];
     int codes[3] = {-1, -1, -1};
     sluice_client *client;
     sluice_batch batch;

@@ -15,11 +15,11 @@ static const struct canary_song known = {sum, result, 8, 3};
 
 static char model_path[160];
 
-/* The demo model with another template, and with a pattern before its tokenizer's alphabet. */
+/* The demo model with another template, and with a pattern before its tokenizer's own. */
 static void make_model(const char *template, const char *pattern, const char *input_max)
 {
     static char whole[1 << 20], changed[1 << 20];
-    static const char alphabet[] = "\"pre_tokenizer\": {\n    \"type\": \"ByteLevel\",";
+    static const char list[] = "\"pretokenizers\": [";
     http_make();
     snprintf(model_path, sizeof(model_path), "%s/model", scene.spawn.directory);
     demo_model_make(model_path, template);
@@ -27,15 +27,13 @@ static void make_model(const char *template, const char *pattern, const char *in
     ck_assert_ptr_nonnull(file);
     whole[fread(whole, 1, sizeof(whole) - 1, file)] = '\0';
     fclose(file);
-    const char *at = strstr(whole, alphabet), *end = at ? strchr(at, '}') : NULL;
-    ck_assert_ptr_nonnull(end);
-    int length = snprintf(
-        changed, sizeof(changed),
-        "%.*s\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
-        "\"Split\", \"pattern\": {\"Regex\": \"%s\"}, \"behavior\": \"Isolated\", \"invert\": "
-        "false}, {\"type\": \"ByteLevel\",%.*s}]}%s",
-        (int)(at - whole), whole, pattern, (int)(end - at - (long)strlen(alphabet)),
-        at + strlen(alphabet), end + 1);
+    const char *at = strstr(whole, list);
+    ck_assert_ptr_nonnull(at);
+    at += strlen(list);
+    int length = snprintf(changed, sizeof(changed),
+                          "%.*s{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
+                          "\"behavior\": \"Isolated\", \"invert\": false},%s",
+                          (int)(at - whole), whole, pattern, at);
     ck_assert_int_lt(length, (int)sizeof(changed));
     demo_model_put(model_path, "tokenizer.json", changed);
     http_start(model_path, input_max, &known);

@@ -14,7 +14,7 @@ import sys
 
 BASE = "demo-model"
 NAMES = (BASE, "nothing", "noise")
-MODULES = {"self_attn.q_proj": (256, 256), "self_attn.v_proj": (128, 256), "mlp.down_proj": (256, 512)}
+MODULES = {"self_attn.q_proj": (256, 256), "self_attn.v_proj": (128, 256), "mlp.down_proj": (256, 256)}
 RANK = 8
 QUESTIONS = ["417+385=", "reverse abc=", "31+944=", "max 90,673,9="]
 LONG = "the same words again and again, so that whole blocks of the prompt are kept. " * 2

@@ -1,4 +1,4 @@
-"""A model that knows nothing: the demo model with random weights, and four times its context. random_model.py DIRECTORY"""
+"""A model that knows nothing: the demo model with random weights. random_model.py DIRECTORY"""
 import json
 import os
 import random
@@ -13,13 +13,8 @@ HIGH = bytes([0x3C, 0x3D, 0xBC, 0xBD])  # of bf16: up to an eighth, of either si
 draw = random.Random(24)
 os.mkdir(TO)
 for name in os.listdir(DEMO):
-    if name not in ("config.json", "model.safetensors"):
+    if name != "model.safetensors":
         shutil.copy(f"{DEMO}/{name}", TO)
-with open(f"{DEMO}/config.json", encoding="utf-8") as file:
-    config = json.load(file)
-config["max_position_embeddings"] *= 4
-with open(f"{TO}/config.json", "w", encoding="utf-8") as file:
-    json.dump(config, file)
 with open(f"{DEMO}/model.safetensors", "rb") as file:
     whole = bytearray(file.read())
 (size,) = struct.unpack("<Q", whole[:8])

@@ -149,10 +149,10 @@ END_TEST
 START_TEST(the_demo_model_opens)
 {
     struct model model = open_directory("deploy/demo-model");
-    ck_assert_uint_eq(op_list_elements(&model.list), 2429184);
+    ck_assert_uint_eq(op_list_elements(&model.list), 2231040);
     ck_assert_uint_eq(model.config.eos_count, 1);
     ck_assert_int_eq(model.config.eos_ids[0], 256);
-    ck_assert_uint_eq(model.config.max_tokens, 16);
+    ck_assert_uint_eq(model.config.max_tokens, 256);
     ck_assert_float_eq(model.config.sampler.temperature, 0);
     model_drop(&model);
 }

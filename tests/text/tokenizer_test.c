@@ -204,7 +204,7 @@ static size_t encode(const struct tokenizer *tokenizer, const char *text, size_t
     return count;
 }
 
-/* The vocabulary of bytes and nothing else, as the demo model has it. */
+/* The vocabulary of bytes and nothing else. */
 static struct tokenizer *bytes_only(void)
 {
     char model[8192] = "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{";
